@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 // verify.js: does every member get every message exactly once, in each publisher's order?
 //
-//   node loadtest/verify.js --redis --servers 2 --workers 2       two servers that share one Redis
-//   node loadtest/verify.js --embedded --servers 1 --workers 4    one server, embedded broker
+//   node loadtest/verify.js --redis --servers 2       two servers that share one Redis
+//   node loadtest/verify.js --workers 4               one server, embedded broker
 //   node loadtest/verify.js --url ws://a:3000/ws --url ws://b:3000/ws     running servers, with limits off
 //
 // Client i is on server i mod servers and in room ⌊i/servers⌋ mod rooms, so that each room has
@@ -23,8 +23,8 @@ import { closeAll, joinAll, openMany, WsClient } from './lib/ws-client.js';
 const { values } = readOptions(
   `Does every member get every message exactly once, in the order of each publisher?
 
-  npm run verify:redis                  two servers that share one Redis
-  npm run verify:embedded               one server of four workers, embedded broker
+  node loadtest/verify.js --redis --servers 2      two servers that share one Redis
+  node loadtest/verify.js --workers 4              one server of four workers, embedded broker
   node loadtest/verify.js --url ws://a:3000/ws --url ws://b:3000/ws     running servers, with limits off`,
   `redis | | | the servers share a Redis, which is started for the run
   embedded | | | one server with the embedded broker: the default

@@ -1,6 +1,6 @@
 #!/bin/bash
 # blobs.sh: runs the tests of large messages against versitygw, a stricter S3 server than s3rver:
-# `npm run test:blobs`. It checks lengths and SHA-256 of bodies, and knows the hashes of objects.
+# `node test/run.js blobs`. It checks lengths and SHA-256 of bodies, and knows the hashes of objects.
 #
 # versitygw is built from the Go module proxy, in two minutes, so the script needs Go 1.24 or later
 # and the network, and npm test leaves it out. VERSITYGW names an existing binary. Arguments name

@@ -1,5 +1,5 @@
 // console-pictures.js: makes the pictures of the console in docs/images/, from a real server with
-// real traffic: `npm run pictures -- --minutes 16`. It needs Chromium and redis-server, and looks
+// real traffic: `node test/console-pictures.js --minutes 16`. It needs Chromium and redis-server, and looks
 // best if the font Inter is installed.
 //
 // The traffic lasts as long as the charts. In between a worker is killed, and the workers are

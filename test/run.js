@@ -1,5 +1,6 @@
 // run.js: runs the test suites with node:test, all of them or those named:
-// `node test/run.js unit e2e`.
+// `node test/run.js unit e2e`. A program of suites.js gets the options that follow its name:
+// `node test/run.js soak --minutes 10`.
 //
 // FANFARE_FAST_PATHS=off runs them without fast paths. TEST_HIDDEN_FIELD runs them with one private
 // field of Node, ws or ioredis hidden (helpers/hidden/fields.js). TEST_TLS=on runs them with TLS
@@ -9,40 +10,21 @@
 // runs four files at a time, because tests of whole clusters mostly wait. More of them on a small
 // machine measure only each other.
 
+import { spawn } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
 import { basename, dirname } from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { fileURLToPath } from 'node:url';
+import { FOLDERS, NAMES, PROGRAMS, SETS } from './suites.js';
 
-/** What `npm test` runs: these suites, and the fault tests that take less than 20 s. */
-const SUITES = ['unit', 'contract', 'security', 'e2e'];
-/** Files of these suites that run only if they are named, or as `long`: they wait for long. */
-const LONG = [
-  'contract/fleet-limits',
-  'e2e/ai-stream',
-  'e2e/artillery',
-  'e2e/balance',
-  'e2e/capacity',
-  'e2e/client',
-  'e2e/client-shared',
-  'e2e/client-sse',
-  'e2e/console-page',
-  'e2e/console-page-trouble',
-  'e2e/examples',
-  'e2e/guides',
-  'e2e/hooks-processes',
-  'e2e/large-messages-fleet',
-  'e2e/load-scale',
-  'e2e/release',
-  'e2e/swarm',
-  'e2e/tutorial',
-];
-const SHORT_FAULTS = ['worker-killed', 'sigterm', 'per-ip'];
-/**
- * Runs only if it is named, and one file at a time: it takes minutes, and measures times.
- */
+/** Runs only if it is named, and one file at a time: it takes minutes, and measures times. */
 const FAULTS = 'faults';
+/** What `npm test` runs: these suites, and the fault tests that take less than 20 s. */
+const SUITES = Object.keys(FOLDERS).filter((name) => name !== FAULTS);
+/** A suite leaves out these files. */
+const LONG = SETS.long.files;
+const SHORT_FAULTS = ['worker-killed', 'sigterm', 'per-ip'];
 /**
  * These files begin first, slowest first. A slow file that begins last would run alone at the end.
  */
@@ -78,6 +60,12 @@ const CONCURRENCY = 4;
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 const given = process.argv.slice(2);
+if (given.includes('--help') && !(given[0] in PROGRAMS)) {
+  const usage = 'node test/run.js [SUITE | SUITE/FILE]...\nnode test/run.js PROGRAM [OPTION]...\n';
+  console.log([usage, ...NAMES.map(([name, about]) => `${name.padEnd(16)}${about}`)].join('\n'));
+  process.exit(0);
+}
+if (given[0] in PROGRAMS) process.exit(await runProgram(given[0], given.slice(1)));
 const wanted =
   given.length > 0 ? given : [...SUITES, ...SHORT_FAULTS.map((name) => `faults/${name}`)];
 const files = wanted.flatMap(filesOf);
@@ -95,7 +83,7 @@ if (env.TEST_TLS === 'on') {
   env.NODE_OPTIONS = `${env.NODE_OPTIONS ?? ''} --import ${preload}`;
 }
 process.env = env;
-const areFaults = wanted.includes(FAULTS);
+const areFaults = given.length > 0 && files.some((file) => testNameOf(file).startsWith(FAULTS));
 const areLong = files.some((file) => LONG.includes(testNameOf(file)));
 const aborted = new AbortController();
 for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM']))
@@ -126,9 +114,9 @@ results.pipe(new spec()).pipe(process.stdout);
  * @returns {string[]} ends the process if there is no such test
  */
 function filesOf(name) {
-  if (name === 'long') return LONG.flatMap(filesOf);
+  if (name in SETS) return SETS[name].files.flatMap(filesOf);
   const [suite, ...rest] = name.split('/');
-  if ([...SUITES, FAULTS].includes(suite)) {
+  if (suite in FOLDERS) {
     if (rest.length === 0)
       return readdirSync(`${here}${suite}`)
         .filter((file) => file.endsWith('.test.js') && !LONG.includes(testName(suite, file)))
@@ -136,10 +124,30 @@ function filesOf(name) {
     const file = `${here}${suite}/${rest.join('/').replace(/\.test\.js$/, '')}.test.js`;
     if (existsSync(file)) return [file];
   }
-  console.error(
-    `no suite or test ${name}; the suites are ${[...SUITES, FAULTS, 'long'].join(', ')}`,
-  );
+  console.error(`no suite or test ${name}; node test/run.js --help lists them`);
   process.exit(64);
+}
+
+/**
+ * @param {string} name of PROGRAMS
+ * @param {readonly string[]} options
+ * @returns {Promise<number>} its exit code
+ */
+function runProgram(name, options) {
+  const { command, env } = PROGRAMS[name];
+  const [program, ...args] = [...command.split(' '), ...options];
+  const cwd = fileURLToPath(new URL('..', import.meta.url));
+  const child = spawn(program, args, { cwd, stdio: 'inherit', env: { ...process.env, ...env } });
+  // Ctrl-C reaches the program without our help, which ends when it has cleaned up.
+  process.on('SIGINT', () => {});
+  process.on('SIGTERM', () => child.kill('SIGTERM'));
+  return new Promise((resolve) => {
+    child.on('error', (error) => {
+      console.error(error.message);
+      resolve(1);
+    });
+    child.on('exit', (code) => resolve(code ?? 1));
+  });
 }
 
 /**

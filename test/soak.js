@@ -24,8 +24,8 @@ import { SECRET, token } from './helpers/tokens.js';
 const { values: options } = readOptions(
   `Clients come and go, and no process of the server may keep anything of them.
 
-  npm run test:soak
-  npm run test:soak -- --minutes 8`,
+  node test/run.js soak
+  node test/run.js soak --minutes 8`,
   `minutes M | number 1..600 | 60 | duration, a quarter of it to warm up
   rate N | number 1..500 | 40 | visits a second to each server`,
 );

@@ -1,7 +1,7 @@
 // fleet.js: measures the load of a fleet of workers on its Redis.
 //
-//   npm run fleet                        64 workers, 10,000 quiet rooms
-//   npm run fleet -- --workers 640
+//   node loadtest/fleet/fleet.js                        64 workers, 10,000 quiet rooms
+//   node loadtest/fleet/fleet.js --workers 640
 //
 // Simulated workers (workers.js) run the Redis backend and the recovery of the server against a
 // real redis-server with an append-only file. They have no clients, so a machine can hold hundreds

@@ -1,5 +1,5 @@
 // clients.test.js: WebSocket clients that others wrote, against a real server:
-// `npm run test:clients`.
+// `node test/run.js clients`.
 //
 // The Python packages are installed from PyPI (requirements.txt) into a virtual environment in a
 // temporary folder. So the tests need Python 3.9 or later and the network, and npm test leaves them

@@ -1,7 +1,7 @@
 #!/bin/bash
 # schemathesis.sh: sends the requests that schemathesis derives from docs/openapi.yaml to a real
 # server, and fails at an undocumented answer, or at a 5xx other than 503 and 504:
-# `npm run test:openapi`.
+# `node test/run.js openapi`.
 #
 # schemathesis is installed from PyPI into a virtual environment in a temporary folder. So the script
 # needs Python 3.10 or later and the network, and npm test leaves it out. VENV names an existing

@@ -1,5 +1,5 @@
 // console-page.test.js: every action of the console in Chromium, against a real server with two
-// workers on Redis and users who talk. It runs with `npm run test:long`, because it takes half a
+// workers on Redis and users who talk. It runs with `node test/run.js long`, because it takes half a
 // minute.
 
 import assert from 'node:assert/strict';

@@ -1,7 +1,7 @@
 // large-messages.test.js: payloads in a bucket, on real servers and s3rver.
 //
-// TEST_S3_URL names another bucket (helpers/bucket.js): `npm run test:blobs` runs this file against a
-// stricter server.
+// TEST_S3_URL names another bucket (helpers/bucket.js): `node test/run.js blobs` runs this file against
+// a stricter server.
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';

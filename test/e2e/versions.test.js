@@ -1,5 +1,5 @@
 // versions.test.js: a release, the working tree and a synthetic next version on one Redis, for some
-// seconds: servers start four times. faults/versions.test.js takes minutes (`npm run test:versions`).
+// seconds: servers start four times. faults/versions.test.js takes minutes (`node test/run.js versions`).
 
 import assert from 'node:assert/strict';
 import { join } from 'node:path';

@@ -1,5 +1,5 @@
 // versions.test.js: two versions of Fanfare side by side, under load, with every delivery checked
-// (docs/architecture/versions.md): `npm run test:versions`, some minutes.
+// (docs/architecture/versions.md): `node test/run.js versions`, some minutes.
 //
 // Servers on one Redis are rolled from one version to another, and back. On the embedded backend
 // the files of a running server are replaced.

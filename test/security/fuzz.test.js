@@ -1,5 +1,5 @@
 // fuzz.test.js: sends nearly valid bytes to every input of the server, for a moment;
-// `npm run fuzz` does it for longer.
+// `node test/run.js fuzz` does it for longer.
 //
 // Each target gets its corpus as it is, then mutations that fast-check chooses. If one fails,
 // it is minimized and its seed is printed. The properties of the targets are in fuzz/targets.js.

@@ -7,6 +7,7 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { API_ERRORS, CLOSES, ERRORS, WS_CLOSES } from '../../src/protocol/codes.js';
 import { pages, TABLE_NAMES, withTables } from '../docs-tables.js';
+import { NAMES } from '../suites.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const read = (/** @type {string} */ path) => readFileSync(root + path, 'utf8');
@@ -62,7 +63,11 @@ test('the map in src/README.md has each folder with its files, and no others', (
   for (const [, name] of text.matchAll(/`([\w-]+\.js)`/g)) assert.ok(names.includes(name), name);
 });
 
-test('each npm script and each file that the documentation tells people to run exists', () => {
+test('npm lists at most 20 scripts', () => {
+  assert.ok(Object.keys(manifest.scripts).length <= 20);
+});
+
+test('each npm script, suite and file that the documentation tells people to run exists', () => {
   const documents = readdirSync(`${root}docs`, { recursive: true })
     .map((path) => `docs/${path}`)
     .filter((path) => path.endsWith('.md'));
@@ -70,6 +75,8 @@ test('each npm script and each file that the documentation tells people to run e
     const text = read(name);
     for (const [, script] of text.matchAll(/npm run ([\w:-]+)/g))
       assert.ok(script in manifest.scripts, `${name}: npm run ${script}`);
+    for (const [, suite] of text.matchAll(/\bnode test\/run\.js\s+([a-z][\w-]+)/g))
+      assert.ok(isSuite(suite), `${name}: node test/run.js ${suite}`);
     for (const [, path] of text.matchAll(/\bnode ([\w./-]+\.js)/g))
       assert.ok(
         existsSync(root + path) || text.includes(`Save as \`${path}\``),
@@ -78,18 +85,28 @@ test('each npm script and each file that the documentation tells people to run e
   }
 });
 
-test('each feature and each guarantee of README.md has a command that shows it', () => {
-  const text = read('README.md');
-  for (const section of ['Features', 'Guarantees']) {
-    const [, table] = text.split(`\n## ${section}\n`);
+/** @param {string} name that test/run.js knows */
+function isSuite(name) {
+  return NAMES.some(([known]) => known === name);
+}
+
+test('each feature and each guarantee has a command that shows it', () => {
+  for (const [page, section] of [
+    ['README.md', 'Features'],
+    ['README.md', 'Guarantees'],
+    ['docs/README.md', 'More features'],
+  ]) {
+    const [, table] = read(page).split(`\n## ${section}\n`);
     const rows = table.split('\n## ')[0].match(/^\| (?!feature|guarantee|---).*\|$/gm) ?? [];
     assert.ok(rows.length >= 5, section);
     for (const row of rows) {
       const proof = row.split(' | ').at(-1) ?? '';
       const [, script] = /`npm run ([\w:-]+)[^`]*`/.exec(proof) ?? [];
-      const [, file] = /`node --test ([^`]+)`/.exec(proof) ?? [];
-      if (script === undefined) assert.ok(file !== undefined && existsSync(root + file), row);
-      else assert.ok(script in manifest.scripts, row);
+      const [, suite] = /`node test\/run\.js ([\w-]+)[^`]*`/.exec(proof) ?? [];
+      const [, file] = /`node (?:--test )?([\w./-]+\.js)[^`]*`/.exec(proof) ?? [];
+      if (script !== undefined) assert.ok(script in manifest.scripts, row);
+      else if (suite !== undefined) assert.ok(isSuite(suite), row);
+      else assert.ok(file !== undefined && existsSync(root + file), row);
     }
   }
 });

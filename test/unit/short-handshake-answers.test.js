@@ -3,7 +3,7 @@
 //
 // Each case sends the same pieces to both over real sockets: good and bad heads, whole or split,
 // pipelined, with bodies that hide a handshake, and with frames behind them. The pieces come from a
-// seed. `npm run test:handshakes` sends a hundred thousand cases.
+// seed. `node test/run.js handshakes` sends a hundred thousand cases.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

@@ -1,8 +1,8 @@
 // short-handshake.test.js: the short way of a handshake reads each head as Node's HTTP parser does,
 // or leaves it to the parser.
 //
-// Cases are handshakes of common clients with random faults, from a seed. `npm run test:handshakes`
-// runs five million of them.
+// Cases are handshakes of common clients with random faults, from a seed. `node test/run.js
+// handshakes` runs five million of them.
 
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';

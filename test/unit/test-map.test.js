@@ -4,9 +4,10 @@ import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { NAMES, PROGRAMS, SETS } from '../suites.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
-const MAX_LINES = 40;
+const MAX_LINES = 60;
 const text = readFileSync(`${root}test/README.md`, 'utf8');
 
 /** @typedef {{sources: string[], tests: string[]}} Row */
@@ -75,6 +76,16 @@ test('each name on the map of the tests is a file, and the map is short', () => 
     for (const source of folders) assert.ok(existsSync(`${root}${source}`), source);
   }
   assert.ok(text.trimEnd().split('\n').length <= MAX_LINES);
+});
+
+test('test/README.md lists what test/run.js can run, as its --help does', () => {
+  const listed = [...text.matchAll(/^\| `([\w-]+)` \| ([^|]+) \|$/gm)].map(([, ...row]) => row);
+  assert.deepEqual(listed, NAMES);
+  for (const { files } of Object.values(SETS))
+    for (const file of files) assert.ok(tests.includes(file), file);
+  for (const { command } of Object.values(PROGRAMS))
+    for (const path of command.match(/\btest\/\S+/g) ?? [])
+      assert.ok(existsSync(root + path), path);
 });
 
 test('the check finds a test and a source file that the map does not name', () => {

@@ -7,7 +7,7 @@
 //
 // A worker without reports for three heartbeats is left out. Each report reaches all workers, so
 // its cost grows with the square of their number. Therefore the intervals grow with the fleet, and
-// an answer goes to the channel of the worker that asked. `npm run fleet` measures it: 640 workers
+// an answer goes to the channel of the worker that asked. loadtest/fleet/ measures it: 640 workers
 // at rest cause a tenth of the deliveries of a fixed interval of two seconds.
 //
 // Workers of v0.2.0 send no seconds, and wait for six. While one of them is here, all report every

@@ -26,7 +26,7 @@
 //   a replica, and on a primary without its replicas. Such a server may lack the latest
 //   publications. If Redis refuses the guard or does not know the incarnation, the script reads the
 //   position. The script also extends the lifetime of meta, so each room calls it from time to
-//   time. (npm run fleet, 64 workers, 64,000 rooms: loadtest/README.md.)
+//   time. (loadtest/fleet/, 64 workers, 64,000 rooms: loadtest/README.md.)
 
 import { createHash, randomFillSync } from 'node:crypto';
 import { ReplyError } from 'ioredis';

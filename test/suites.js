@@ -1,0 +1,108 @@
+// suites.js: what `node test/run.js NAME` runs: folders of tests, and programs of their own.
+// `--help` prints these tables, and test/README.md lists them.
+
+/** Folders of test files. `npm test` runs all but `faults`. @type {Record<string, string>} */
+export const FOLDERS = {
+  unit: 'one module, no process',
+  contract: 'each promise of a backend, against every backend',
+  security: 'a hostile peer',
+  e2e: 'real processes and real programs',
+  faults: 'one fault each on real processes, with every delivery checked; some minutes',
+};
+
+/** Sets of test files. @type {Record<string, {about: string, files: readonly string[]}>} */
+export const SETS = {
+  long: {
+    about: 'files that take up to a minute each, or start every kind of Redis',
+    files: [
+      'contract/fleet-limits',
+      'e2e/ai-stream',
+      'e2e/artillery',
+      'e2e/balance',
+      'e2e/capacity',
+      'e2e/client',
+      'e2e/client-shared',
+      'e2e/client-sse',
+      'e2e/console-page',
+      'e2e/console-page-trouble',
+      'e2e/examples',
+      'e2e/guides',
+      'e2e/hooks-processes',
+      'e2e/large-messages-fleet',
+      'e2e/load-scale',
+      'e2e/release',
+      'e2e/swarm',
+      'e2e/tutorial',
+    ],
+  },
+  versions: {
+    about: 'rolls servers from one version to another under load, and back; seven minutes',
+    files: ['faults/versions'],
+  },
+};
+
+/**
+ * Programs with options of their own, which follow the name: `node test/run.js soak --minutes 10`.
+ * @type {Record<string, {about: string, command: string, env?: Record<string, string>}>}
+ */
+export const PROGRAMS = {
+  random: {
+    about: 'random faults under a random topology and population; ten minutes',
+    command:
+      'node test/checker/run.js --minutes 10 --servers 2 --workers 2 --clients 200 --rooms 20 --rate 500',
+  },
+  client: {
+    about: 'the client library in Node and Chromium under 100 random disturbances',
+    command: 'node test/checker/client-run.js --disturbances 100',
+  },
+  flood: {
+    about: 'twelve kinds of floods by 2,000 sockets; half an hour',
+    command: 'node test/faults/flood.js',
+  },
+  soak: {
+    about: 'clients that come and go; memory must stay flat; an hour',
+    command: 'node test/soak.js',
+  },
+  fuzz: {
+    about: 'a million mutated inputs; some minutes',
+    command: 'node test/security/fuzz.js',
+  },
+  handshakes: {
+    about: 'five million heads and 100,000 answers, compared with Node and ws',
+    command:
+      'node --test --test-timeout=2400000 --test-reporter=spec test/unit/short-handshake.test.js test/unit/short-handshake-answers.test.js',
+    env: { TEST_HANDSHAKES: '5000000', TEST_HANDSHAKE_ANSWERS: '100000' },
+  },
+  clients: {
+    about: 'clients of other authors: Python and Java; needs the network',
+    command: 'node --test --test-reporter=spec test/clients/clients.test.js',
+  },
+  openapi: {
+    about: 'requests that schemathesis derives from docs/openapi.yaml; needs the network',
+    command: 'bash test/clients/schemathesis.sh',
+  },
+  blobs: {
+    about: 'large messages against versitygw; needs Go and the network',
+    command: 'bash test/blobs.sh',
+  },
+  nodes: {
+    about: 'unit, contract and security on Node 22, 24 and 26',
+    command: 'bash test/nodes.sh',
+  },
+  'redis-versions': {
+    about: 'contract on other versions of Redis and on Valkey',
+    command: 'bash test/redis-versions.sh',
+  },
+  'hidden-fields': {
+    about: 'unit, contract and security once for each private field, with that field hidden',
+    command: 'bash test/hidden-fields.sh',
+  },
+};
+
+/** Every name with one line about it. @type {readonly (readonly [name: string, about: string])[]} */
+export const NAMES = [
+  ...Object.entries(FOLDERS),
+  ...[...Object.entries(SETS), ...Object.entries(PROGRAMS)].map(
+    ([name, { about }]) => /** @type {const} */ ([name, about]),
+  ),
+];
