@@ -150,20 +150,17 @@ export class Authentication {
    * stays as it was, unless a hook refuses its user.
    * @param {Connection} connection
    * @param {string} token
-   * @returns {Promise<{refusal: Refusal|null, commands: readonly Buffer[]}>} never rejects;
-   *   `commands` have waited for it; handle them next
+   * @returns {Promise<Refusal|null>} never rejects
    */
   async authenticate(connection, token) {
     const { session, isHeld } = connection;
-    if (isHeld) this.lobby.beginVerifying(connection);
     const credentials =
       session === null
         ? await this.#confirmed(connection, token)
         : await this.#renewalOf(session, token);
-    // Meanwhile it may have closed, or another of its tokens may have been faster.
-    if (!connection.isOpen || connection.session?.user !== session?.user) {
+    if (!connection.isOpen) {
       credentials.lease?.release();
-      return { refusal: DENIED, commands: [] };
+      return DENIED;
     }
     const refusal = credentials.refusal ?? this.#lateRefusal(credentials);
     if (refusal !== null) {
@@ -171,13 +168,13 @@ export class Authentication {
         this.lobby.remove(connection);
         this.#refuse(connection, refusal);
       }
-      return { refusal, commands: [] };
+      return refusal;
     }
-    const commands = this.lobby.remove(connection);
+    this.lobby.remove(connection);
     if (isHeld) this.hub.add(connection);
     if (session === null) this.#begin(connection, credentials);
     else this.sessions.renew(connection, /** @type {Identity} */ (credentials.identity));
-    return { refusal: null, commands };
+    return null;
   }
 
   /** Call it once a second. */

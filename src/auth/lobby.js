@@ -1,28 +1,18 @@
 // lobby.js: connections that have to authenticate and have not done so yet.
 //
 // They are in no room and in no list of the hub: nothing is sent to them but replies. Each has 5 s
-// from its handshake; then the worker closes it with 4502. While a token of a connection is being
-// verified, the commands behind the token wait here, in order.
+// from its handshake; then the worker closes it with 4502.
 
 import { CLOSES } from '../protocol/codes.js';
 
 /** From the handshake on. */
 const TIMEOUT_MS = 5000;
-/** Commands behind a token. A client that sends more is closed. */
-const MAX_WAITING_BYTES = 65_536;
-/** The same for all connections together. */
-const MAX_ALL_WAITING_BYTES = 16 * 1024 * 1024;
-/** Memory of a waiting command beside its bytes. */
-const COMMAND_BYTES = 128;
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 
-/** @typedef {{deadlineMs: number, isVerifying: boolean, commands: Buffer[], bytes: number}} Guest */
-
 export class Lobby {
-  /** In the order of their deadlines. @type {Map<Connection, Guest>} */
+  /** Their deadlines, the earliest first. @type {Map<Connection, number>} */
   #guests = new Map();
-  #waitingBytes = 0;
 
   /**
    * @param {object} parts
@@ -52,63 +42,22 @@ export class Lobby {
         break;
       }
     }
-    const deadlineMs = this.now() + TIMEOUT_MS;
-    this.#guests.set(connection, { deadlineMs, isVerifying: false, commands: [], bytes: 0 });
+    this.#guests.set(connection, this.now() + TIMEOUT_MS);
     connection.hold();
     this.counters.unauthenticated = this.#guests.size;
   }
 
-  /**
-   * A connection leaves: it has authenticated, or is gone. May be called twice.
-   * @param {Connection} connection
-   * @returns {Buffer[]} the commands that have waited
-   */
+  /** A connection has authenticated, or is gone. May be called twice. @param {Connection} connection */
   remove(connection) {
-    const guest = this.#guests.get(connection);
-    if (guest === undefined) return [];
-    this.#guests.delete(connection);
+    if (!this.#guests.delete(connection)) return;
     connection.letGo();
-    this.#waitingBytes -= guest.bytes;
     this.counters.unauthenticated = this.#guests.size;
-    return guest.commands;
-  }
-
-  /**
-   * A token of the connection is being verified: the commands behind it wait.
-   * @param {Connection} connection
-   */
-  beginVerifying(connection) {
-    const guest = this.#guests.get(connection);
-    if (guest !== undefined) guest.isVerifying = true;
-  }
-
-  /**
-   * @param {Connection} connection
-   * @param {Buffer} data a command; copied
-   * @returns {boolean} false: no token is being verified, so the command does not wait
-   */
-  keep(connection, data) {
-    const guest = this.#guests.get(connection);
-    if (guest === undefined || !guest.isVerifying) return false;
-    const bytes = data.length + COMMAND_BYTES;
-    if (
-      guest.bytes + bytes > MAX_WAITING_BYTES ||
-      this.#waitingBytes + bytes > MAX_ALL_WAITING_BYTES
-    ) {
-      this.counters.closes.overflow++;
-      connection.close(CLOSES.OVERLOAD);
-      return true;
-    }
-    guest.commands.push(Buffer.from(data));
-    guest.bytes += bytes;
-    this.#waitingBytes += bytes;
-    return true;
   }
 
   /** Closes the connections whose time is over. Call it several times a second. */
   sweep() {
     const nowMs = this.now();
-    for (const [connection, { deadlineMs }] of this.#guests) {
+    for (const [connection, deadlineMs] of this.#guests) {
       if (deadlineMs > nowMs) return;
       this.#timeOut(connection);
     }

@@ -1,7 +1,7 @@
 // auth.js: the command auth, the token of hello, and the rooms that a token names.
 
 import { readSince, readText } from '../protocol/decode.js';
-import { encodeAuthenticated, encodeLeft } from '../protocol/encode.js';
+import { encodeAuthenticated } from '../protocol/encode.js';
 
 /** The commands that a connection may send before it has authenticated. */
 const BEFORE_TOKEN = new Set(['hello', 'auth', 'ping']);
@@ -13,7 +13,7 @@ const BEFORE_TOKEN = new Set(['hello', 'auth', 'ping']);
 
 /**
  * @typedef {Pick<import('../auth/authentication.js').Authentication,
- *   'authenticate'|'listen'|'lobby'>} Authenticator
+ *   'authenticate'|'listen'>} Authenticator
  */
 
 /**
@@ -33,41 +33,21 @@ export class AuthCommands {
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {import('./join.js').JoinCommands} parts.joins
    * @param {import('./session.js').SessionCommands} parts.session
-   * @param {import('./pending.js').PendingJoins} parts.pendingJoins
+   * @param {import('./lane.js').Lane} parts.lane
    * @param {import('./replies.js').Replies} parts.replies
    */
-  constructor({ authenticator, hub, joins, session, pendingJoins, replies }) {
+  constructor({ authenticator, hub, joins, session, lane, replies }) {
     this.authenticator = authenticator;
     this.hub = hub;
     this.joins = joins;
     this.session = session;
-    this.pendingJoins = pendingJoins;
+    this.lane = lane;
     this.replies = replies;
-    /**
-     * Handles a command that has waited for a token.
-     * @type {(connection: Connection, data: Buffer) => void}
-     */
-    this.handle = () => {};
     authenticator.listen({
       onSession: (connection) => this.#autojoin(connection, undefined),
       onRefused: (connection, { error, retryAfterS, message }) =>
         this.replies.error(connection, error, undefined, retryAfterS || undefined, message),
     });
-  }
-
-  /** @param {(connection: Connection, data: Buffer) => void} handle */
-  resumeWith(handle) {
-    this.handle = handle;
-  }
-
-  /**
-   * Holds a command back if it comes before or behind a connection's first token.
-   * @param {Connection} connection that has not authenticated
-   * @param {Buffer} data
-   * @returns {boolean} true if the command waits
-   */
-  holds(connection, data) {
-    return this.authenticator.lobby.keep(connection, data);
   }
 
   /**
@@ -112,27 +92,20 @@ export class AuthCommands {
    * @param {TokenCommand} command
    * @param {() => void} reply
    */
-  #authenticate(command, reply) {
-    this.#enter(command, reply).catch((error) => command.connection.fail(error));
-  }
-
-  /**
-   * @param {TokenCommand} command
-   * @param {() => void} reply
-   */
-  async #enter({ connection, token, id, since }, reply) {
+  #authenticate({ connection, token, id, since }, reply) {
     const { isHeld } = connection;
-    const { refusal, commands } = await this.authenticator.authenticate(connection, token);
-    if (refusal !== null) {
+    const answer = this.authenticator.authenticate(connection, token);
+    this.lane.after(connection, 'token', 0, answer, (refusal) => {
+      if (refusal === null) {
+        reply();
+        this.#leaveForbidden(connection);
+        this.#autojoin(connection, since);
+        return;
+      }
       // A connection in the lobby, or one that a hook refuses, has had its error and is closing.
       if (!isHeld && refusal.by !== 'hooks')
         this.replies.error(connection, refusal.error, id, refusal.retryAfterS || undefined);
-      return;
-    }
-    reply();
-    this.#leaveForbidden(connection);
-    this.#autojoin(connection, since);
-    for (const data of commands) this.handle(connection, data);
+    });
   }
 
   /**
@@ -143,12 +116,7 @@ export class AuthCommands {
     for (const { name } of connection.listRooms()) {
       if (connection.session?.mayJoin(name)) continue;
       const room = this.hub.rooms.get(name);
-      if (room === undefined) continue;
-      this.pendingJoins.afterJoin(room, connection, undefined, 0, () => {
-        if (!room.has(connection) || connection.session?.mayJoin(name)) return;
-        this.hub.leave(connection, room);
-        connection.send(encodeLeft(name, 'permission'));
-      });
+      if (room !== undefined) this.joins.expel(connection, room, 'permission');
     }
   }
 

@@ -1,8 +1,8 @@
 // dispatch.js: passes each message of a client to the handler of its type.
 //
-// A message is first counted against the rate, then decoded, then handled. A handler answers by
-// `connection.send`, at once or when the broker has answered. If the peer is at fault, it gets an
-// answer too (replies.js).
+// A message is first counted against the rate, then decoded, then handled, if no command before it
+// is awaited (lane.js). A handler answers by `connection.send`, at once or when the broker has
+// answered. If the peer is at fault, it gets an answer too (replies.js).
 
 import { decode } from '../protocol/decode.js';
 
@@ -22,8 +22,6 @@ const MAX_REFUSED_BYTES = 4096;
 /**
  * Connections that have not authenticated (auth.js).
  * @typedef {object} Gate
- * @property {(connection: Connection, data: Buffer) => boolean} holds keeps a message back if it
- *   comes behind a token; false if there is no token
  * @property {(type: string) => boolean} isOpenToAll true if such connections may send commands of
  *   this type
  */
@@ -37,14 +35,16 @@ export class Dispatcher {
    *   parts.admitMessage 0 if the message passes; above 0: seconds to wait; −1: close with 4005.
    *   Null if no rate is limited.
    * @param {Gate|null} parts.gate null if no tokens are configured
+   * @param {import('./lane.js').Lane} parts.lane
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {{observe(ms: number): void}} parts.messageDuration
    */
-  constructor({ handlers, replies, admitMessage, gate, counters, messageDuration }) {
+  constructor({ handlers, replies, admitMessage, gate, lane, counters, messageDuration }) {
     this.handlers = handlers;
     this.replies = replies;
     this.admitMessage = admitMessage;
     this.gate = gate;
+    this.lane = lane;
     this.counters = counters;
     this.messageDuration = messageDuration;
   }
@@ -60,9 +60,7 @@ export class Dispatcher {
     const started = isTimed || admitMessage !== null ? performance.now() : 0;
     const wait = admitMessage === null ? 0 : admitMessage(connection, started, data.length);
     if (wait !== 0) return this.#refuse(connection, data, wait);
-    // While a token is being verified, the commands behind it wait.
-    if (this.gate !== null && connection.isHeld && this.gate.holds(connection, data)) return;
-    this.handle(connection, data);
+    this.handle(connection, data, false);
     if (isTimed) this.messageDuration.observe(performance.now() - started);
   }
 
@@ -71,13 +69,15 @@ export class Dispatcher {
    * connection and no other.
    * @param {Connection} connection
    * @param {Buffer} data
+   * @param {boolean} hasWaited has it waited for the commands before it?
    */
-  handle(connection, data) {
+  handle(connection, data, hasWaited) {
     /** @type {Command|null|undefined} */
     let command;
     try {
       command = decode(data);
       if (command === null) return this.replies.malformed(connection);
+      if (!hasWaited && !this.lane.isEmpty && this.lane.holds(connection, command)) return;
       const handler = this.handlers.get(command.type);
       if (this.gate !== null && connection.isHeld && !this.gate.isOpenToAll(command.type))
         this.replies.error(connection, 'PERMISSION_DENIED', command.id);

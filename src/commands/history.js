@@ -2,7 +2,7 @@
 
 import { isRoom, readSince } from '../protocol/decode.js';
 import { historyPrefix, historySuffix } from '../protocol/encode.js';
-import { isLimit } from './pending.js';
+import { isLimit } from './pending-reads.js';
 
 /** @typedef {import('./handler.js').Handler} Handler */
 
@@ -13,7 +13,7 @@ export class HistoryCommand {
    * @param {Pick<import('./hook-gate.js').HookGate, 'enter'>|null} parts.gate null if there are no
    *   hooks
    * @param {import('./replies.js').Replies} parts.replies
-   * @param {import('./pending.js').PendingReads} parts.pendingReads
+   * @param {import('./pending-reads.js').PendingReads} parts.pendingReads
    */
   constructor({ historyReader, gate, replies, pendingReads }) {
     this.historyReader = historyReader;

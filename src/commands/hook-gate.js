@@ -6,10 +6,7 @@
 import { payloadText, withPayload } from '../protocol/publication.js';
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('../protocol/decode.js').Command} Command */
-/** @typedef {import('./handler.js').Handler} Handler */
 /** @typedef {import('./handler.js').Id} Id */
-/** @typedef {import('./order.js').Kind} Kind */
 /** @typedef {import('./publish.js').CommandPublisher} CommandPublisher */
 
 /**
@@ -28,14 +25,10 @@ import { payloadText, withPayload } from '../protocol/publication.js';
 /**
  * The hooks of a worker.
  * @typedef {object} HookCalls
- * @property {(hook: Kind|'onConnect') => boolean} has
- * @property {(hook: Kind, connection: Connection, args: readonly unknown[]) => Verdict|Promise<Verdict>}
+ * @property {(hook: 'onConnect'|'onJoin'|'onPublish') => boolean} has
+ * @property {(hook: 'onJoin'|'onPublish', connection: Connection, args: readonly unknown[]) => Verdict|Promise<Verdict>}
  *   callFor the promise never rejects
- * @property {(hook: Kind) => HookRefusal} refuseBusy counts a refusal because too much waits
  */
-
-/** @type {Verdict} */
-const ALLOWED = Object.freeze({ refusal: null, answer: { payload: null } });
 
 /** @implements {CommandPublisher} */
 export class HookGate {
@@ -43,29 +36,16 @@ export class HookGate {
    * @param {object} parts
    * @param {HookCalls} parts.hooks
    * @param {Pick<import('../hub/hub.js').Hub, 'rooms'>} parts.hub
-   * @param {import('./order.js').CommandOrder<Verdict>} parts.order
+   * @param {import('./lane.js').Lane} parts.lane
    * @param {CommandPublisher} parts.publisher
    * @param {import('./replies.js').Replies} parts.replies
    */
-  constructor({ hooks, hub, order, publisher, replies }) {
+  constructor({ hooks, hub, lane, publisher, replies }) {
     this.hooks = hooks;
     this.hub = hub;
-    this.order = order;
+    this.lane = lane;
     this.publisher = publisher;
     this.replies = replies;
-  }
-
-  /**
-   * A handler that waits for the hooks of the commands before it.
-   * @param {Handler} handler
-   * @returns {Handler}
-   */
-  inOrder(handler) {
-    return (connection, command) => {
-      const held = this.order.hold(connection, command);
-      if (held === 'passes') handler(connection, command);
-      else if (held !== 'waits') this.#refuse(connection, this.hooks.refuseBusy(held), command.id);
-    };
   }
 
   /**
@@ -76,18 +56,10 @@ export class HookGate {
    * @param {(refusal: HookRefusal|null) => void} act not called if the connection has closed
    */
   enter(connection, name, act) {
-    if (this.hub.rooms.get(name)?.has(connection)) return act(null);
-    if (this.order.isFull) return act(this.hooks.refuseBusy('onJoin'));
-    // Commands after a join wait even if there is no onJoin. Otherwise all their publishes would
-    // take effect at once when the join is answered.
-    const verdict = this.hooks.has('onJoin')
-      ? this.hooks.callFor('onJoin', connection, [name])
-      : ALLOWED;
-    this.order.after(connection, 'onJoin', 0, verdict, ({ refusal }, done) => {
+    if (!this.hooks.has('onJoin') || this.hub.rooms.get(name)?.has(connection)) return act(null);
+    const verdict = this.hooks.callFor('onJoin', connection, [name]);
+    this.lane.after(connection, 'join', 0, verdict, ({ refusal }) => {
       if (connection.isOpen) act(refusal);
-      const room = this.hub.rooms.get(name);
-      if (room?.isJoining(connection)) room.afterJoin(connection, done);
-      else done();
     });
   }
 
@@ -101,15 +73,14 @@ export class HookGate {
     const publish = (/** @type {Buffer} */ allowed) =>
       this.publisher.publishFor(listener, connection, id, room, allowed, options);
     if (!this.hooks.has('onPublish')) return publish(publication);
-    if (this.order.isFull) return this.#refuse(connection, this.hooks.refuseBusy('onPublish'), id);
+    if (this.lane.isFull) return this.lane.refuse(connection, id);
     const payload = JSON.parse(payloadText(publication));
     const verdict = this.hooks.callFor('onPublish', connection, [room, payload]);
     const { length } = publication;
-    this.order.after(connection, 'onPublish', length, verdict, ({ refusal, answer }, done) => {
+    this.lane.after(connection, 'message', length, verdict, ({ refusal, answer }) => {
       const { payload: changed } = answer;
       if (refusal !== null) this.#refuse(connection, refusal, id);
       else publish(changed === null ? publication : withPayload(publication, changed));
-      done();
     });
   }
 

@@ -6,8 +6,8 @@ import { Dispatcher } from './dispatch.js';
 import { HistoryCommand } from './history.js';
 import { HookGate } from './hook-gate.js';
 import { JoinCommands } from './join.js';
-import { CommandOrder } from './order.js';
-import { PendingJoins, PendingReads } from './pending.js';
+import { Lane } from './lane.js';
+import { PendingReads } from './pending-reads.js';
 import { PresenceCommand } from './presence.js';
 import { MessageCommand } from './publish.js';
 import { Replies } from './replies.js';
@@ -51,8 +51,10 @@ import { SessionCommands } from './session.js';
  * @property {(connection: Connection, refusal: EntryRefusal) => void} refuse answers a connection that
  *   is about to be closed
  * @property {() => void} sweep call it once a second
+ * @property {() => void} refusePublishes from now on each publish is refused with UNAVAILABLE
  * @property {() => boolean} isSettled true when the hooks and the broker have answered all publishes
- * @property {PendingJoins} pendingJoins
+ * @property {(connection: Connection) => void} forget a connection is gone: drops its waiting commands
+ * @property {Lane} lane
  * @property {JoinCommands} joins
  * @property {BroadcastCommand} broadcasts
  */
@@ -81,14 +83,10 @@ export function createCommands(parts) {
   const { maxRoomsPerConnection, maxUnsentBytes, maxInlineBytes, clientBroadcast } = config;
   const replies = new Replies({ maxRoomsPerConnection, counters, log });
   const pendingReads = new PendingReads({ replies, charge, counters });
-  const pendingJoins = new PendingJoins({ replies, counters });
-  const pending = { replies, pendingReads, pendingJoins };
+  const lane = new Lane({ maxSteps: config.hookCallsPerConnection, replies, counters });
   // Without hooks there is nothing in between.
   const { hooks = null } = parts;
-  /** @type {CommandOrder<import('./hook-gate.js').Verdict>} */
-  const order = new CommandOrder(config.hookCallsPerConnection);
-  const hookGate =
-    hooks && new HookGate({ hooks, hub, order, publisher: parts.publisher, replies });
+  const hookGate = hooks && new HookGate({ hooks, hub, lane, publisher: parts.publisher, replies });
   const publisher = hookGate ?? parts.publisher;
 
   const session = new SessionCommands({ config, idempotencyMs, outageNotice, replies });
@@ -97,14 +95,15 @@ export function createCommands(parts) {
     hub,
     scheduler,
     tracker,
-    ...pending,
+    replies,
+    lane,
     gate: hookGate,
     // A guest must not appear under the name of a user.
     isNameFree: config.tokens === null && !hooks?.has('onConnect'),
     charge,
     counters,
   });
-  const messages = new MessageCommand({ hub, publisher, replies, pendingJoins, maxInlineBytes });
+  const messages = new MessageCommand({ publisher, replies, maxInlineBytes });
   const { admitBroadcast } = parts;
   const broadcasts = new BroadcastCommand({
     clientBroadcast,
@@ -116,8 +115,8 @@ export function createCommands(parts) {
     admitBroadcast,
   });
   const { historyReader } = parts;
-  const histories = new HistoryCommand({ historyReader, gate: hookGate, ...pending });
-  const presences = new PresenceCommand({ hub, maxUnsentBytes, tracker, ...pending });
+  const histories = new HistoryCommand({ historyReader, gate: hookGate, replies, pendingReads });
+  const presences = new PresenceCommand({ hub, maxUnsentBytes, tracker, replies, pendingReads });
 
   /** All commands, by type. @type {Map<string, Handler>} */
   const handlers = new Map([
@@ -133,14 +132,11 @@ export function createCommands(parts) {
   ]);
   const { authenticator = null } = parts;
   const gate =
-    authenticator &&
-    new AuthCommands({ authenticator, hub, joins, session, pendingJoins, replies });
+    authenticator && new AuthCommands({ authenticator, hub, joins, session, lane, replies });
   if (gate !== null) {
     handlers.set('hello', (connection, command) => gate.hello(connection, command));
     handlers.set('auth', (connection, command) => gate.auth(connection, command));
   }
-  if (hookGate !== null)
-    for (const [type, handler] of handlers) handlers.set(type, hookGate.inOrder(handler));
   const isLimited =
     config.messagesPerMinuteMode !== 'off' ||
     config.messagesPerMinutePerIpMode !== 'off' ||
@@ -150,19 +146,21 @@ export function createCommands(parts) {
     replies,
     admitMessage: isLimited ? parts.admitMessage : null,
     gate,
+    lane,
     counters,
     messageDuration: parts.messageDuration,
   });
-  gate?.resumeWith((connection, data) => dispatcher.handle(connection, data));
-  order.resumeWith((connection, data) => dispatcher.handle(connection, data));
+  lane.resumeWith((connection, data) => dispatcher.handle(connection, data, true));
   return {
     receive: (connection, data) => dispatcher.receive(connection, data),
     join: (connection, room, join) => joins.joinFor(connection, room, join),
     refuse: (connection, { error, retryAfterS, message }) =>
       replies.error(connection, error, undefined, retryAfterS || undefined, message),
     sweep: () => broadcasts.sweep(),
-    isSettled: () => parts.publisher.unanswered === 0 && order.isEmpty,
-    pendingJoins,
+    refusePublishes: () => parts.publisher.refuseCommands(),
+    isSettled: () => parts.publisher.unanswered === 0 && lane.isEmpty,
+    forget: (connection) => lane.forget(connection),
+    lane,
     joins,
     broadcasts,
   };

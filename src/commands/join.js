@@ -50,7 +50,7 @@ export class JoinCommands {
    * @param {import('../hub/room-users.js').PresenceTracker|null} parts.tracker null if no room has
    *   presence
    * @param {import('./replies.js').Replies} parts.replies
-   * @param {import('./pending.js').PendingJoins} parts.pendingJoins
+   * @param {import('./lane.js').Lane} parts.lane
    * @param {Pick<import('./hook-gate.js').HookGate, 'enter'>|null} [parts.gate] null if there are no
    *   hooks
    * @param {boolean} parts.isNameFree may a connection without a user choose its name in presence?
@@ -64,7 +64,7 @@ export class JoinCommands {
     scheduler,
     tracker,
     replies,
-    pendingJoins,
+    lane,
     gate = null,
     isNameFree,
     charge,
@@ -78,7 +78,7 @@ export class JoinCommands {
     this.scheduler = scheduler;
     this.tracker = tracker;
     this.replies = replies;
-    this.pendingJoins = pendingJoins;
+    this.lane = lane;
     this.gate = gate;
     this.charge = charge;
     this.counters = counters;
@@ -163,16 +163,30 @@ export class JoinCommands {
    * @returns {boolean} false: it is not in the room
    */
   remove(connection, name) {
-    const { hub } = this;
     connection.session?.withdraw(name);
-    const room = hub.rooms.get(name);
+    const room = this.hub.rooms.get(name);
     if (room === undefined || !room.has(connection)) return false;
-    this.pendingJoins.afterJoin(room, connection, undefined, 0, () => {
-      if (!room.has(connection)) return;
-      hub.leave(connection, room);
-      connection.send(encodeLeft(name, 'removed'));
-    });
+    this.expel(connection, room, 'removed');
     return true;
+  }
+
+  /**
+   * Takes a connection out of a room, and says why. If it is joining, its join is answered first.
+   * @param {Connection} connection
+   * @param {import('../hub/room.js').Room} room
+   * @param {'removed'|'permission'} reason
+   */
+  expel(connection, room, reason) {
+    const { name } = room;
+    const act = () => {
+      if (!room.has(connection)) return;
+      if (reason === 'permission' && connection.session?.mayJoin(name)) return;
+      this.hub.leave(connection, room);
+      connection.send(encodeLeft(name, reason));
+    };
+    const joining = room.joining(connection);
+    if (joining === null) act();
+    else joining.then(act, act).catch((error) => connection.fail(error));
   }
 
   /**
@@ -201,7 +215,8 @@ export class JoinCommands {
     if (room?.has(connection)) {
       if (!isRecovery(connection, room, join))
         return replies.error(connection, 'ALREADY_JOINED', join.id);
-      return hub.rejoin(connection, room, this.#requestOf(connection, name, join));
+      hub.rejoin(connection, room, this.#requestOf(connection, name, join));
+      return this.#await(connection, name);
     }
     if (!this.#mayEnterAnother(connection)) return replies.roomLimit(connection, join.id);
     this.#admit(connection, name, join);
@@ -221,6 +236,17 @@ export class JoinCommands {
       return join.onRefused?.();
     }
     hub.join(connection, name, this.#requestOf(connection, name, join));
+    this.#await(connection, name);
+  }
+
+  /**
+   * Commands of a connection wait until its join is answered, so that it receives its own message.
+   * @param {Connection} connection
+   * @param {string} name
+   */
+  #await(connection, name) {
+    const joining = this.hub.rooms.get(name)?.joining(connection) ?? null;
+    if (joining !== null) this.lane.awaitJoin(connection, joining);
   }
 
   /**
@@ -279,11 +305,8 @@ export class JoinCommands {
     const room = hub.rooms.get(name);
     if (room === undefined || !room.has(connection))
       return replies.error(connection, 'NOT_IN_ROOM', id);
-    // The join is answered first, because a connection's commands on one room keep their order.
-    this.pendingJoins.afterJoin(room, connection, id, 0, () => {
-      if (room.has(connection)) hub.leave(connection, room);
-      connection.send(encodeRoomReply('left', name, id));
-    });
+    hub.leave(connection, room);
+    connection.send(encodeRoomReply('left', name, id));
   }
 
   /**

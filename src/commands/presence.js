@@ -2,7 +2,7 @@
 
 import { isRoom, isUser } from '../protocol/decode.js';
 import { encodeMembers, presencePrefix, presenceSuffix } from '../protocol/encode.js';
-import { isLimit } from './pending.js';
+import { isLimit } from './pending-reads.js';
 
 /** The largest `presence` reply. If a room has more users, the client asks for the next page. */
 const MAX_REPLY_BYTES = 256 * 1024;
@@ -22,10 +22,9 @@ export class PresenceCommand {
    * @param {import('../hub/room-users.js').PresenceTracker|null} parts.tracker null if no room has
    *   presence
    * @param {import('./replies.js').Replies} parts.replies
-   * @param {import('./pending.js').PendingReads} parts.pendingReads
-   * @param {import('./pending.js').PendingJoins} parts.pendingJoins
+   * @param {import('./pending-reads.js').PendingReads} parts.pendingReads
    */
-  constructor({ hub, maxUnsentBytes, tracker, replies, pendingReads, pendingJoins }) {
+  constructor({ hub, maxUnsentBytes, tracker, replies, pendingReads }) {
     this.hub = hub;
     // A quarter of the bytes that may wait for a connection, so that a client can ask for the next
     // page before it has read this one.
@@ -33,7 +32,6 @@ export class PresenceCommand {
     this.tracker = tracker;
     this.replies = replies;
     this.pendingReads = pendingReads;
-    this.pendingJoins = pendingJoins;
   }
 
   /** @type {Handler} */
@@ -60,9 +58,6 @@ export class PresenceCommand {
     };
     /** @returns {Promise<Attended>} */
     const read = async () => (this.tracker?.covers(name) ? this.tracker.read(name) : NOBODY);
-    // If the client has just sent a join, the answer includes its user.
-    this.pendingJoins.afterJoin(room, connection, id, 0, () =>
-      this.pendingReads.answer(connection, id, read, reply),
-    );
+    this.pendingReads.answer(connection, id, read, reply);
   }
 }

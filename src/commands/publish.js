@@ -20,17 +20,13 @@ import { encodePublication, KIND } from '../protocol/publication.js';
 export class MessageCommand {
   /**
    * @param {object} parts
-   * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {CommandPublisher} parts.publisher
    * @param {import('./replies.js').Replies} parts.replies
-   * @param {import('./pending.js').PendingJoins} parts.pendingJoins
    * @param {number} parts.maxInlineBytes of a payload
    */
-  constructor({ hub, publisher, replies, pendingJoins, maxInlineBytes }) {
-    this.hub = hub;
+  constructor({ publisher, replies, maxInlineBytes }) {
     this.publisher = publisher;
     this.replies = replies;
-    this.pendingJoins = pendingJoins;
     this.maxInlineBytes = maxInlineBytes;
   }
 
@@ -64,15 +60,7 @@ export class MessageCommand {
       echo === false ? connection.id : '',
     );
     const options = onceOnly(key === undefined ? '' : keyOwner(connection), key, publication);
-    const room = this.hub.rooms.get(name);
-    // If a client publishes right behind its join, it expects its own message.
-    if (room?.isJoining(connection)) {
-      this.pendingJoins.afterJoin(room, connection, id, publication.length, () =>
-        this.publisher.publishFor(this, connection, id, name, publication, options),
-      );
-    } else {
-      this.publisher.publishFor(this, connection, id, name, publication, options);
-    }
+    this.publisher.publishFor(this, connection, id, name, publication, options);
   }
 
   onPublish() {}

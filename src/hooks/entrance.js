@@ -180,7 +180,6 @@ export class HookEntrance {
   async confirm(connection, token, credentials) {
     const visitor = this.#visitors.get(connection);
     const handshake = visitor && this.#handshakes.get(visitor);
-    // Another token has been faster, so the authentication refuses this one.
     if (visitor === undefined || handshake === undefined) return credentials;
     const user = credentials.identity?.user ?? null;
     const verdict = await this.hooks.call('onConnect', [requestOf(handshake, token, user)]);
@@ -252,11 +251,6 @@ export class HookEntrance {
    */
   callFor(hook, connection, args) {
     return this.hooks.call(hook, [this.#visitors.get(connection), ...args]);
-  }
-
-  /** @param {import('./hooks.js').HookName} hook */
-  refuseBusy(hook) {
-    return this.hooks.refuseBusy(hook);
   }
 
   /**

@@ -328,15 +328,6 @@ export class Hooks {
     return /** @type {HookRefusal} */ (this.#count(hook, 'answer', new AnswerError(fault)).refusal);
   }
 
-  /**
-   * Counts a command that was refused because too many commands wait (commands/order.js).
-   * @param {HookName} hook
-   * @returns {HookRefusal}
-   */
-  refuseBusy(hook) {
-    return /** @type {HookRefusal} */ (this.#count(hook, 'busy', undefined).refusal);
-  }
-
   /** Sets the single timer to the earliest deadline. */
   #arm() {
     if (this.#timer !== undefined) return;

@@ -4,7 +4,7 @@
 
 import { fingerprintOf } from '../protocol/fingerprint.js';
 
-/** What a listener hears when the worker settles. */
+/** What a listener hears when the worker refuses further publishes. */
 const REFUSING = Object.freeze({ code: 'UNAVAILABLE' });
 
 /** @typedef {import('./connection.js').Connection} Connection */
@@ -25,15 +25,19 @@ export class Publisher {
   /**
    * @param {object} parts
    * @param {Pick<import('../backend/broker.js').Broker, 'publish'>} parts.broker
-   * @param {{readonly isSettling: boolean}} parts.phase of the worker
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ broker, phase, counters }) {
+  constructor({ broker, counters }) {
     this.broker = broker;
-    this.phase = phase;
     this.counters = counters;
     /** Publications that the broker has not answered. */
     this.unanswered = 0;
+    this.isRefusing = false;
+  }
+
+  /** From now on publishes of commands are refused with UNAVAILABLE. */
+  refuseCommands() {
+    this.isRefusing = true;
   }
 
   /**
@@ -46,7 +50,7 @@ export class Publisher {
    * @param {PublishOptions} [options]
    */
   publishFor(listener, connection, id, room, publication, options) {
-    if (this.phase.isSettling) return listener.onRefused(connection, id, REFUSING);
+    if (this.isRefusing) return listener.onRefused(connection, id, REFUSING);
     listener.onPublish(connection, id);
     this.counters.publications++;
     this.unanswered++;

@@ -157,22 +157,13 @@ export class Room {
   }
 
   /**
-   * Does the connection's join wait for its answer?
    * @param {Connection} connection
+   * @returns {Promise<void>|null} settles when the connection's join has been answered; null if it is
+   *   not joining
    */
-  isJoining(connection) {
-    if (this.sync !== null) return this.sync.joins.has(connection);
-    return this.confirming !== null && this.has(connection);
-  }
-
-  /**
-   * Calls back when the connection's join has been answered.
-   * @param {Connection} connection one that is joining
-   * @param {() => void} act
-   */
-  afterJoin(connection, act) {
-    if (this.sync !== null) this.sync.joins.after(connection, act);
-    else this.confirming?.then(act, act);
+  joining(connection) {
+    if (this.sync !== null) return this.sync.joins.answerTo(connection);
+    return this.has(connection) ? this.confirming : null;
   }
 
   /** Adds a publication to those that wait. @param {Buffer} publication */

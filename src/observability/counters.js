@@ -123,13 +123,7 @@ export const TOKEN_REFUSALS = /** @type {const} */ ([
 ]);
 
 /** Causes of closes by authentication: the labels of `fanfare_auth_closes_total`. */
-export const AUTH_CLOSES = /** @type {const} */ ([
-  'timeout',
-  'overflow',
-  'expired',
-  'revoked',
-  'user_limit',
-]);
+export const AUTH_CLOSES = /** @type {const} */ (['timeout', 'expired', 'revoked', 'user_limit']);
 
 /** The hooks: the labels of `fanfare_hook_calls_total`. */
 export const HOOK_NAMES = /** @type {const} */ ([
@@ -236,7 +230,7 @@ export function createCounters() {
     /** gauge */ replayBufferBytes: 0,
     /** replay buffers evicted to free memory */ replayBuffersEvicted: 0,
     /** publications announced by the broker whose body this worker could not fetch */ skipped: 0,
-    /** reads for joins, `history` and `presence` refused: too many waited */ readsRefused: 0,
+    /** commands refused because too many reads or commands waited */ readsRefused: 0,
     /** messages without an offset in a room with history */ unnumbered: 0,
     /** malformed publications and positions from the broker */ malformed: 0,
     /** messages and keys in Redis of a version that this server does not know */

@@ -321,7 +321,7 @@ export const METRICS = Object.freeze([
   ),
   counter(
     'fanfare_reads_refused_total',
-    'Commands answered with UNAVAILABLE because too many reads were pending.',
+    'Commands answered with UNAVAILABLE because too many reads or commands were waiting.',
     ({ counters }) => counters.readsRefused,
   ),
   counter(
@@ -426,7 +426,7 @@ export const METRICS = Object.freeze([
   ),
   labelled(
     'fanfare_auth_closes_total',
-    'Connections closed by authentication, by cause: no token in time, too much sent before it, token expired or revoked, user over its limit.',
+    'Connections closed by authentication, by cause: no token in time, token expired or revoked, user over its limit.',
     'cause',
     ({ counters }) => counters.auth.closes,
   ),
@@ -509,7 +509,7 @@ export const METRICS = Object.freeze([
   ),
   labelled(
     'fanfare_hook_failures_total',
-    'Calls of hooks that failed, and so refused, by hook and reason: `throw`, `timeout`, `answer` (of another form), `busy` (too many calls or waiting commands).',
+    'Calls of hooks that failed, and so refused, by hook and reason: `throw`, `timeout`, `answer` (of another form), `busy` (too many calls).',
     'hook,reason',
     ({ counters }) => counters.hooks.failures,
   ),

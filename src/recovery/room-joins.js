@@ -55,7 +55,8 @@ import { replayFor } from './replay-frames.js';
  * @property {Connection} connection
  * @property {JoinRequest} request
  * @property {number} born number of the latest read that had begun when the join came
- * @property {(() => void)[]} after commands of the connection that wait for the join
+ * @property {Promise<void>|null} answered null: nothing waits for it
+ * @property {() => void} onAnswered
  */
 
 /**
@@ -117,11 +118,6 @@ export class RoomJoins {
     return this.pending.size;
   }
 
-  /** @param {Connection} connection */
-  has(connection) {
-    return this.pending.has(connection);
-  }
-
   /** The room has no members any more. */
   close() {
     this.isClosed = true;
@@ -133,7 +129,8 @@ export class RoomJoins {
    * @param {JoinRequest} request
    */
   add(connection, request) {
-    const join = { connection, request, born: this.stream.readsBegun, after: [] };
+    const { readsBegun: born } = this.stream;
+    const join = { connection, request, born, answered: null, onAnswered: nothing };
     this.pending.set(connection, join);
     this.joinBudget.add();
     if (this.isSettling || this.joinBudget.isSpent()) this.#settleLater();
@@ -141,14 +138,17 @@ export class RoomJoins {
   }
 
   /**
-   * Calls back when the connection's join has been answered; at once if it has been already.
    * @param {Connection} connection
-   * @param {() => void} act
+   * @returns {Promise<void>|null} settles when the connection's join has been answered, or the
+   *   connection has left; null if no join of it waits
    */
-  after(connection, act) {
+  answerTo(connection) {
     const join = this.pending.get(connection);
-    if (join === undefined) act();
-    else join.after.push(act);
+    if (join === undefined) return null;
+    join.answered ??= new Promise((resolve) => {
+      join.onAnswered = resolve;
+    });
+    return join.answered;
   }
 
   /** A connection leaves before its join is answered. @param {Connection} connection */
@@ -157,7 +157,7 @@ export class RoomJoins {
     if (join === undefined) return;
     this.pending.delete(connection);
     this.joinBudget.remove();
-    for (const act of join.after) act();
+    join.onAnswered();
   }
 
   /** The room can not be subscribed or read: refuses all joins. @param {Error} error */
@@ -324,7 +324,7 @@ export class RoomJoins {
    * @param {boolean} recovered
    * @param {Replayed} replayed
    */
-  #admit({ connection, request, after }, offset, recovered, { frames, count, from = offset }) {
+  #admit({ connection, request, onAnswered }, offset, recovered, { frames, count, from = offset }) {
     const { counters } = this;
     const { epoch } = this.stream;
     this.pending.delete(connection);
@@ -342,7 +342,7 @@ export class RoomJoins {
       });
       if (isReplayed) counters.deliveries += count;
     } finally {
-      for (const act of after) act();
+      onAnswered();
     }
   }
 
@@ -351,14 +351,16 @@ export class RoomJoins {
    * @param {Error} error
    * @returns {undefined}
    */
-  #refuse({ connection, request, after }, error) {
+  #refuse({ connection, request, onAnswered }, error) {
     this.pending.delete(connection);
     this.joinBudget.remove();
     if (request.since !== null) this.counters.recoveries.unavailable++;
     request.onRefused(error);
-    for (const act of after) act();
+    onAnswered();
   }
 }
+
+function nothing() {}
 
 /** @type {Replayed} */
 const NOTHING = Object.freeze({ frames: Buffer.alloc(0), count: 0 });

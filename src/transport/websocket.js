@@ -70,6 +70,7 @@ export class WebSockets {
    */
   constructor({ config, hub, commands, heartbeat, admitFrame = null, entrance = null, counters }) {
     this.hub = hub;
+    this.commands = commands;
     this.heartbeat = heartbeat;
     this.entrance = entrance;
     this.address = '';
@@ -195,6 +196,7 @@ export class WebSockets {
     this.reader.discard(socket);
     if (this.entrance === null) this.hub.remove(connection);
     else this.entrance.leave(connection);
+    this.commands.forget(connection);
     this.heartbeat.remove(connection);
   }
 

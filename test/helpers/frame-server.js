@@ -43,6 +43,7 @@ export class FrameServer {
     assert.ok(config);
     const limiter = new RateLimiter(config, this.counters);
     const commands = {
+      forget() {},
       receive: (/** @type {any} */ connection, /** @type {Buffer} */ data) => {
         const text = data.toString();
         this.told.push(`text ${text}`);

@@ -10,7 +10,6 @@ import { createCounters } from '../../src/observability/counters.js';
 import { HistoryReader } from '../../src/recovery/history-reader.js';
 import { OutageNotice } from '../../src/recovery/outage-notice.js';
 import { SyncScheduler } from '../../src/recovery/scheduler.js';
-import { Phase } from '../../src/worker/phase.js';
 import { FakeTransport } from './fake-transport.js';
 
 const ignore = { observe() {} };
@@ -83,12 +82,11 @@ export function buildHub({
     add(connection);
   };
   const outageNotice = new OutageNotice({ hub, scheduler });
-  const phase = new Phase();
   const commands = createCommands({
     config,
     hub,
     broker,
-    publisher: new Publisher({ broker, phase, counters }),
+    publisher: new Publisher({ broker, counters }),
     idempotencyMs: 300_000,
     scheduler,
     historyReader: new HistoryReader({ scheduler, counters }),
@@ -102,7 +100,7 @@ export function buildHub({
     messageDuration: ignore,
     log,
   });
-  return { counters, slowConsumers, outbox, scheduler, hub, outageNotice, phase, commands };
+  return { counters, slowConsumers, outbox, scheduler, hub, outageNotice, commands };
 }
 
 /** A request to join a plain room whose answer no test reads. */

@@ -98,6 +98,7 @@ class Server {
       config,
       hub: /** @type {any} */ (hub),
       commands: /** @type {any} */ ({
+        forget() {},
         receive: (
           /** @type {import('../../src/hub/connection.js').Connection} */ connection,
           /** @type {Buffer} */ text,

@@ -115,7 +115,7 @@ function websocketsOf(compression) {
   return new WebSockets({
     config,
     hub: /** @type {any} */ ({ add() {}, remove() {}, slowConsumers: { queue: () => true } }),
-    commands: /** @type {any} */ ({ receive() {} }),
+    commands: /** @type {any} */ ({ receive() {}, forget() {} }),
     heartbeat: /** @type {any} */ ({ add() {}, remove() {} }),
     counters: createCounters(),
   });

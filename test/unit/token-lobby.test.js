@@ -58,41 +58,6 @@ test('a connection has 5 s to authenticate', () => {
   assert.deepEqual(late.codes, []);
 });
 
-test('commands wait only behind a token, and up to 64 KB', () => {
-  const { lobby, counters } = buildLobby(9);
-  const { connection, codes } = connect();
-  lobby.add(connection);
-  const data = Buffer.alloc(10_000, 'a');
-  assert.equal(lobby.keep(connection, data), false);
-  lobby.beginVerifying(connection);
-  for (let i = 0; i < 6; i++) assert.equal(lobby.keep(connection, data), true);
-  data.fill('b');
-  assert.deepEqual(codes, []);
-  assert.equal(lobby.keep(connection, data), true);
-  assert.deepEqual(codes, [1013]);
-  assert.equal(counters.closes.overflow, 1);
-  const kept = lobby.remove(connection);
-  assert.deepEqual([kept.length, kept[0].every((byte) => byte === 0x61)], [6, true]);
-});
-
-test('16 MB of commands wait for tokens in all', () => {
-  const { lobby, counters } = buildLobby(1000);
-  const data = Buffer.alloc(60_000);
-  const clients = Array.from({ length: 300 }, connect);
-  for (const { connection } of clients) {
-    lobby.add(connection);
-    lobby.beginVerifying(connection);
-    lobby.keep(connection, data);
-  }
-  assert.equal(counters.closes.overflow, 300 - Math.floor(16_777_216 / 60_128));
-  for (const { connection } of clients) lobby.remove(connection);
-  const { connection, codes } = connect();
-  lobby.add(connection);
-  lobby.beginVerifying(connection);
-  lobby.keep(connection, data);
-  assert.deepEqual(codes, []);
-});
-
 /** @param {number} startMs */
 function buildSessions(startMs) {
   const clock = { nowMs: startMs };

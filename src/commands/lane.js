@@ -1,0 +1,242 @@
+// lane.js: the commands of a connection take effect in the order of sending.
+//
+// Nearly all take effect at once. A token, a hook and a join are awaited: until they have taken
+// effect, the commands after them wait here. What is awaited may overlap with its like: while a
+// message waits for its hook, the hook of the next message may run, and joins run beside joins.
+// Answers of hooks take effect in the order of sending, too. `ping` and `echo` pass, but not before
+// the connection has authenticated.
+//
+// Bounded: hooks of a connection that run at once, and the waiting bytes of a connection and of the
+// worker. Above a bound a command is refused with UNAVAILABLE, and counted.
+
+/** Waiting bytes of one connection; a larger message may wait alone. */
+const MAX_BYTES = 256 * 1024;
+/** The same of all connections of the worker. Those that have not authenticated may fill half. */
+const MAX_ALL_BYTES = 32 * 1024 * 1024;
+/** Memory of one waiting command, beside its bytes. */
+const COMMAND_BYTES = 512;
+
+/** @typedef {import('../hub/connection.js').Connection} Connection */
+/** @typedef {import('../protocol/decode.js').Command} Command */
+/** @typedef {import('./handler.js').Id} Id */
+
+/** What is awaited. Nothing overlaps with a token. @typedef {'token'|'join'|'message'} Kind */
+
+/**
+ * The commands that may overlap.
+ * @type {ReadonlyMap<string, Kind>}
+ */
+const KINDS = new Map([
+  ['join', 'join'],
+  ['message', 'message'],
+  ['broadcast', 'message'],
+]);
+const PASSING = new Set(['ping', 'echo']);
+
+/**
+ * A command that acts on an answer.
+ * @typedef {object} Step
+ * @property {(() => void)|null} act null: the answer is awaited
+ * @property {number} bytes
+ */
+
+/**
+ * @typedef {object} Line
+ * @property {Kind} kind of what is awaited; `token` also if the kinds differ
+ * @property {Step[]} steps in the order of sending
+ * @property {number} joins that have begun, and have not been answered
+ * @property {{kind: Kind|undefined, data: Buffer}[]} waiting commands
+ * @property {number} bytes of the steps and the waiting commands
+ * @property {boolean} isMoving it is being worked on
+ */
+
+export class Lane {
+  /** Connections with something awaited. @type {Map<Connection, Line>} */
+  #lines = new Map();
+  #bytes = 0;
+
+  /**
+   * @param {object} parts
+   * @param {number} parts.maxSteps hooks of one connection that run at once
+   * @param {import('./replies.js').Replies} parts.replies
+   * @param {import('../observability/counters.js').Counters} parts.counters
+   */
+  constructor({ maxSteps, replies, counters }) {
+    this.maxSteps = maxSteps;
+    this.replies = replies;
+    this.counters = counters;
+    /** @type {(connection: Connection, data: Buffer) => void} */
+    this.handle = () => {};
+  }
+
+  /** @param {(connection: Connection, data: Buffer) => void} handle for commands that have waited */
+  resumeWith(handle) {
+    this.handle = handle;
+  }
+
+  /** Is nothing awaited? */
+  get isEmpty() {
+    return this.#lines.size === 0;
+  }
+
+  /** Waiting bytes of all connections. */
+  get bytes() {
+    return this.#bytes;
+  }
+
+  /** Do so many bytes wait that no further message may wait for its hook? */
+  get isFull() {
+    return this.#bytes >= MAX_ALL_BYTES;
+  }
+
+  /**
+   * Keeps a command back if it has to wait for those before it.
+   * @param {Connection} connection
+   * @param {Command} command
+   * @returns {boolean} true: it waits, or has been refused because there is no space
+   */
+  holds(connection, { type, id, source }) {
+    const line = this.#lines.get(connection);
+    if (line === undefined || (PASSING.has(type) && !connection.isHeld)) return false;
+    const kind = KINDS.get(type);
+    if (line.waiting.length === 0 && this.#mayStart(line, kind)) return false;
+    const bytes = source.length + COMMAND_BYTES;
+    const max = connection.isHeld ? MAX_ALL_BYTES / 2 : MAX_ALL_BYTES;
+    if ((line.bytes > 0 && line.bytes + bytes > MAX_BYTES) || this.#bytes + bytes > max) {
+      this.refuse(connection, id);
+    } else {
+      // The source is a slice of a read.
+      line.waiting.push({ kind, data: Buffer.from(source) });
+      this.#count(line, bytes);
+    }
+    return true;
+  }
+
+  /** There is no space for a command. @param {Connection} connection @param {Id} id */
+  refuse(connection, id) {
+    this.counters.readsRefused++;
+    this.replies.error(connection, 'UNAVAILABLE', id);
+  }
+
+  /**
+   * Acts when the answer to a command is there, and those before have acted.
+   * @template T
+   * @param {Connection} connection
+   * @param {Kind} kind
+   * @param {number} bytes that the command holds meanwhile
+   * @param {T|Promise<T>} answer
+   * @param {(answer: T) => void} act
+   */
+  after(connection, kind, bytes, answer, act) {
+    const isThere = !(answer instanceof Promise);
+    if (isThere && !this.#lines.get(connection)?.steps.length) return act(answer);
+    const line = this.#lineOf(connection, kind);
+    /** @type {Step} */
+    const step = { act: isThere ? () => act(answer) : null, bytes: bytes + COMMAND_BYTES };
+    line.steps.push(step);
+    this.#count(line, step.bytes);
+    if (isThere) return; // it moves with the steps before it
+    const settle = (/** @type {() => void} */ ready) => {
+      step.act = ready;
+      this.#move(connection, line);
+    };
+    answer.then(
+      (value) => settle(() => act(value)),
+      (error) => settle(() => connection.fail(error)),
+    );
+  }
+
+  /**
+   * A join has begun: commands wait until it is answered, but not further joins.
+   * @param {Connection} connection
+   * @param {Promise<void>} answered may reject
+   */
+  awaitJoin(connection, answered) {
+    const line = this.#lineOf(connection, 'join');
+    line.joins++;
+    const end = () => {
+      line.joins--;
+      this.#move(connection, line);
+    };
+    answered.then(end, end);
+  }
+
+  /** A connection is gone, and its waiting commands with it. @param {Connection} connection */
+  forget(connection) {
+    const line = this.#lines.get(connection);
+    if (line === undefined) return;
+    for (const { data } of line.waiting) this.#count(line, -data.length - COMMAND_BYTES);
+    line.waiting = [];
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {Kind} kind
+   */
+  #lineOf(connection, kind) {
+    let line = this.#lines.get(connection);
+    if (line === undefined) {
+      line = { kind, steps: [], joins: 0, waiting: [], bytes: 0, isMoving: false };
+      this.#lines.set(connection, line);
+    } else if (line.kind !== kind) line.kind = isIdle(line) ? kind : 'token';
+    return line;
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {Line} line
+   */
+  #move(connection, line) {
+    if (line.isMoving) return;
+    line.isMoving = true;
+    while (this.#moveOne(connection, line));
+    line.isMoving = false;
+    if (isIdle(line)) this.#lines.delete(connection);
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {Line} line
+   * @returns {boolean} false: there is nothing to do now
+   */
+  #moveOne(connection, line) {
+    const [step] = line.steps;
+    if (step !== undefined && step.act !== null) {
+      line.steps.shift();
+      this.#count(line, -step.bytes);
+      try {
+        step.act();
+      } catch (error) {
+        connection.fail(error);
+      }
+      return true;
+    }
+    const [next] = line.waiting;
+    if (next === undefined || !this.#mayStart(line, next.kind)) return false;
+    line.waiting.shift();
+    this.#count(line, -next.data.length - COMMAND_BYTES);
+    // A closed connection has no rights: its waiting commands are lost, like bytes on the wire.
+    if (connection.isOpen) this.handle(connection, next.data);
+    return true;
+  }
+
+  /**
+   * @param {Line} line
+   * @param {Kind|undefined} kind of a command
+   */
+  #mayStart(line, kind) {
+    if (isIdle(line)) return true;
+    return kind === line.kind && line.steps.length < this.maxSteps && line.bytes < MAX_BYTES;
+  }
+
+  /** @param {Line} line @param {number} bytes */
+  #count(line, bytes) {
+    line.bytes += bytes;
+    this.#bytes += bytes;
+  }
+}
+
+/** Is nothing of it awaited? @param {Line} line */
+function isIdle({ steps, joins }) {
+  return steps.length + joins === 0;
+}
