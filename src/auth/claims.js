@@ -5,8 +5,7 @@
 // Unknown claims are ignored.
 
 import { isRoomPattern } from '../config/room-patterns.js';
-import { asciiJson } from './ascii-json.js';
-import { readClaims } from './claims-text.js';
+import { readRights } from './rights.js';
 import { TokenError } from './token-error.js';
 
 /** Clocks of two machines differ, so every time in a token may be off by as much. */
@@ -50,24 +49,21 @@ export class Identity {
 const NO_ROOMS = Object.freeze([]);
 
 /**
- * @param {Buffer} bytes the payload of a token whose signature is valid; may be longer
- * @param {number} length of the payload
+ * @param {Record<string, unknown>} claims of a token whose signature is valid
  * @param {number} nowS
  * @param {Pick<import('../config/tokens.js').TokenSettings, 'audience'|'issuer'|'maxLifetimeS'>}
  *   settings
  * @returns {Identity}
  * @throws {TokenError}
  */
-export function readIdentity(bytes, length, nowS, settings) {
-  const parsed = readClaims(bytes, length);
-  if (parsed === null) throw new TokenError('malformed');
-  const { claims, rights } = parsed;
+export function readIdentity(claims, nowS, settings) {
   const { sub, jti, exp, iat, broadcast = false, autojoin = NO_ROOMS, info } = claims;
   checkParties(claims, settings);
   checkTimes(claims, nowS, settings.maxLifetimeS);
   if (!isUser(sub) || (jti !== undefined && !isTokenId(jti))) throw new TokenError('claims');
   if (!Array.isArray(autojoin) || autojoin.length > MAX_AUTOJOIN || !autojoin.every(isRoomName))
     throw new TokenError('claims');
+  const rights = readRights(claims.rooms);
   if (rights === null || typeof broadcast !== 'boolean') throw new TokenError('claims');
   const infoText = info === undefined ? null : Buffer.from(JSON.stringify(info));
   if (infoText !== null && infoText.length > MAX_INFO_BYTES) throw new TokenError('claims');
@@ -154,4 +150,18 @@ export function isTokenId(value) {
 /** @param {unknown} value */
 function isRoomName(value) {
   return isRoomPattern(value) && !value.includes('*');
+}
+
+/**
+ * A user's name as a publication carries it: ASCII that can stand in JSON.
+ * @param {string} text
+ * @returns {string} JSON without its quotes
+ */
+export function asciiJson(text) {
+  return JSON.stringify(text)
+    .slice(1, -1)
+    .replace(
+      /[\u0080-\uffff]/g,
+      (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`,
+    );
 }

@@ -2,7 +2,7 @@
 //
 // A connection without a session is anonymous, or waits in the lobby.
 
-import { asciiJson } from './ascii-json.js';
+import { asciiJson } from './claims.js';
 
 /**
  * A place among the connections of a user; it is given back once. `key` is that of the user.

@@ -79,8 +79,9 @@ const TABLE = Object.freeze({
     may: ['config/', 'protocol/codes.js', 'backend/places.js', 'backend/revocations.js'],
     packages: ['jose'],
     node: [
+      'node:crypto createHmac',
+      'node:crypto createSecretKey',
       'node:crypto hash',
-      'node:crypto randomUUID',
       'node:crypto timingSafeEqual',
       'node:util',
     ],

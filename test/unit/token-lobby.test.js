@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { asciiJson } from '../../src/auth/ascii-json.js';
+import { asciiJson } from '../../src/auth/claims.js';
 import { Lobby } from '../../src/auth/lobby.js';
 import { Revocations } from '../../src/auth/revocations.js';
 import { Sessions } from '../../src/auth/sessions.js';

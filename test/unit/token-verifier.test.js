@@ -150,6 +150,38 @@ for (const algorithm of [
   });
 }
 
+test('a signature with any bit changed, or of another length, is refused', async () => {
+  const { verifier } = await build();
+  const [head, body, mac] = token().split('.');
+  const bytes = Buffer.from(mac, 'base64url');
+  const signedBy = (/** @type {Buffer} */ signature) =>
+    `${head}.${body}.${signature.toString('base64url')}`;
+  for (let bit = 0; bit < bytes.length * 8; bit++) {
+    const wrong = Buffer.from(bytes);
+    wrong[bit >> 3] ^= 1 << (bit & 7);
+    assert.equal(await reasonFor(verifier, signedBy(wrong)), 'signature', `bit ${bit}`);
+  }
+  // The longer ones begin with the valid one.
+  for (let length = 0; length < 3 * bytes.length; length++) {
+    if (length === bytes.length) continue;
+    const wrong = Buffer.concat([bytes, bytes, bytes]).subarray(0, length);
+    assert.equal(await reasonFor(verifier, signedBy(wrong)), 'signature', `${length} bytes`);
+  }
+  assert.equal((await verifier.verify(signedBy(bytes))).user, 'alice');
+});
+
+test('the same rights of many tokens are one object, and others are not', async () => {
+  const { verifier } = await build();
+  const rightsOf = async (/** @type {string} */ sub, /** @type {string} */ room) =>
+    (await verifier.verify(token({ sub, rooms: { join: [room] } }))).rights;
+  assert.equal(await rightsOf('alice', 'chat.*'), await rightsOf('bob', 'chat.*'));
+  // More than are remembered.
+  for (let i = 0; i < 1500; i++) {
+    const { join, publish } = await rightsOf('alice', `room.${i}`);
+    assert.ok(join.has(`room.${i}`) && !join.has(`room.${i + 1}`) && !publish.has(`room.${i}`));
+  }
+});
+
 test('two secrets are accepted at once, and a third is not', async () => {
   const { verifier } = await build({ secrets: [SECRET, OTHER_SECRET] });
   await verifier.verify(token({}, SECRET));
@@ -253,6 +285,12 @@ const CLAIMS = /** @type {const} */ ([
   [
     'two lists of one right',
     `{"sub":"a","exp":${nowS + 60},"rooms":{"join":[],"join":["*"]}}`,
+    'malformed',
+  ],
+  ['two rooms', `{"sub":"a","exp":${nowS + 60},"rooms":{},"rooms":{}}`, 'malformed'],
+  [
+    'an escaped second rooms',
+    `{"sub":"a","exp":${nowS + 60},"rooms":{},"r\\u006foms":{}}`,
     'malformed',
   ],
   ['the name __proto__', `{"sub":"a","exp":${nowS + 60},"info":{"__proto__":1}}`, 'malformed'],
