@@ -31,6 +31,7 @@ const TAIL_BEAT_MS = 10_000;
 /** @typedef {import('./visitor.js').Visitor} Visitor */
 /** @typedef {import('express').Request} Request */
 /** @typedef {import('express').Response} Response */
+/** @typedef {(request: Request, response: Response, next: () => void) => unknown} Handler */
 
 /**
  * One slot of the server.
@@ -54,29 +55,27 @@ const TAIL_BEAT_MS = 10_000;
  */
 
 /**
- * @param {object} parts
- * @param {Server} parts.server
- * @param {import('./history.js').History} parts.history
- * @param {import('./actions.js').Actions} parts.actions
- * @param {import('./visitor.js').Door} parts.door
- * @param {() => ReadonlyMap<string, number>} parts.totals of the last sample
- * @param {() => import('./outages.js').BrokerState} parts.broker
+ * What the routes act with.
+ * @typedef {object} Parts
+ * @property {Server} server
+ * @property {import('./history.js').History} history
+ * @property {import('./actions.js').Actions} actions
+ * @property {import('./visitor.js').Door} door
+ * @property {() => ReadonlyMap<string, number>} totals of the last sample
+ * @property {() => import('./outages.js').BrokerState} broker
  */
-export function createRoutes({ server, history, actions, door, totals, broker }) {
-  const startedMs = Date.now();
+
+/** @param {Parts} parts */
+export function createRoutes(parts) {
+  const routes = new Routes(parts);
   const router = Router();
   const assets = readAssets();
-  /** @type {WeakMap<Request, Visitor>} */
-  const visitors = new WeakMap();
-  const visitorOf = (/** @type {Request} */ request) =>
-    /** @type {Visitor} */ (visitors.get(request));
-
   router.use(['/console', '/'], (request, response, next) => {
     if (request.path === '/' || request.originalUrl.startsWith('/console')) response.set(HEADERS);
     next();
   });
   router.get([...assets.keys()], async (request, response) => {
-    const refused = door.refusePage(request);
+    const refused = parts.door.refusePage(request);
     if (refused !== null) return refuse(response, refused);
     const asset = assets.get(request.path);
     if (asset === undefined) return answer(response, NOT_FOUND);
@@ -85,19 +84,49 @@ export function createRoutes({ server, history, actions, door, totals, broker })
 
   const api = Router();
   router.use('/console/api', api);
-  api.use((request, response, next) => {
-    const found = door.admit(request);
+  api.use(routes.admit);
+  api.get('/session', routes.session);
+  api.get('/history', routes.history);
+  api.get('/limits', routes.limits);
+  api.get('/doctor', routes.doctor);
+  api.post('/actions/:route', express.json({ limit: MAX_BODY }), routes.act);
+  api.get('/tail', routes.tail);
+  api.use((_request, response) => answer(response, NOT_FOUND));
+  return router;
+}
+
+class Routes {
+  #startedMs = Date.now();
+  /** @type {WeakMap<Request, Visitor>} */
+  #visitors = new WeakMap();
+  /** @type {{atMs: number, report: ReturnType<typeof examineServer>}|null} */
+  #lastReport = null;
+
+  /** @param {Parts} parts */
+  constructor(parts) {
+    this.parts = parts;
+  }
+
+  /** @type {Handler} */
+  admit = (request, response, next) => {
+    const found = this.parts.door.admit(request);
     if ('error' in found) {
       if (found.status === 401) response.set('WWW-Authenticate', 'Bearer');
       return refuse(response, found);
     }
-    visitors.set(request, found);
+    this.#visitors.set(request, found);
     next();
-  });
+  };
 
-  api.get('/session', (request, response) => {
-    const { name, rights, rooms } = visitorOf(request);
-    const config = server.config();
+  /** @param {Request} request @returns {Visitor} */
+  #visitorOf(request) {
+    return /** @type {Visitor} */ (this.#visitors.get(request));
+  }
+
+  /** @type {Handler} */
+  session = (request, response) => {
+    const { name, rights, rooms } = this.#visitorOf(request);
+    const config = this.parts.server.config();
     response.json({
       key: name,
       rights,
@@ -112,44 +141,48 @@ export function createRoutes({ server, history, actions, door, totals, broker })
       sampleMs: SAMPLE_MS,
       points: POINTS,
     });
-  });
+  };
 
-  api.get('/history', (request, response) => {
+  /** @type {Handler} */
+  history = (request, response) => {
+    const { history, server, broker } = this.parts;
     const since = Number(request.query.since ?? 0);
     response.json({
       ...history.read(Number.isFinite(since) ? since : 0),
-      startedMs,
+      startedMs: this.#startedMs,
       readiness: server.readiness(),
       slots: server.slots(),
       broker: broker(),
     });
-  });
+  };
 
-  api.get('/limits', (_request, response) => {
+  /** @type {Handler} */
+  limits = (_request, response) => {
+    const { server, totals } = this.parts;
     response.json({ limits: limitsOf(server.config(), totals()) });
-  });
+  };
 
-  /** @type {{atMs: number, report: ReturnType<typeof examineServer>}|null} */
-  let last = null;
-  api.get('/doctor', async (_request, response) => {
-    if (last === null || performance.now() - last.atMs > REPORT_MS)
-      last = { atMs: performance.now(), report: examineServer(server.config()) };
-    response.json(await last.report);
-  });
+  /** @type {Handler} */
+  doctor = async (_request, response) => {
+    const nowMs = performance.now();
+    if (this.#lastReport === null || nowMs - this.#lastReport.atMs > REPORT_MS)
+      this.#lastReport = { atMs: nowMs, report: examineServer(this.parts.server.config()) };
+    response.json(await this.#lastReport.report);
+  };
 
-  api.post('/actions/:route', express.json({ limit: MAX_BODY }), async (request, response) => {
-    const visitor = visitorOf(request);
+  /** @type {Handler} */
+  act = async (request, response) => {
+    const { name, rights, rooms } = this.#visitorOf(request);
     const route = String(request.params.route);
     const { params = {}, query = {}, body = '' } = request.body ?? {};
     if (!isTexts(params) || !isTexts(query) || typeof body !== 'string')
       return answer(response, INVALID);
-    const { rights, rooms } = visitor;
-    const outcome = await actions.run({ route, params, query, body, rights, rooms });
+    const outcome = await this.parts.actions.run({ route, params, query, body, rights, rooms });
     if (CHANGES.has(route))
-      server.log.info(
+      this.parts.server.log.info(
         {
           action: route,
-          key: visitor.name || undefined,
+          key: name || undefined,
           ...subjectsOf(params),
           ...subjectsIn(body),
           status: outcome.status,
@@ -157,26 +190,18 @@ export function createRoutes({ server, history, actions, door, totals, broker })
         'console: action',
       );
     answer(response, outcome);
-  });
+  };
 
-  api.get('/tail', (request, response) => {
-    const { rights, rooms } = visitorOf(request);
+  /** @type {Handler} */
+  tail = (request, response) => {
+    const { rights, rooms } = this.#visitorOf(request);
     const room = String(request.query.room ?? '');
     const isCovered = rooms === null || rooms.some((pattern) => fits(pattern.split('*'), room));
     if (!rights.includes('history') || !isCovered) return answer(response, DENIED);
-    tail(request, response, room);
-  });
-
-  /**
-   * @param {Request} request
-   * @param {Response} response
-   * @param {string} room
-   */
-  function tail(request, response, room) {
     let left = 0;
     /** @param {object} line */
     const write = (line) => response.write(`${JSON.stringify(line)}\n`);
-    const stop = actions.tail(room, {
+    const stop = this.parts.actions.tail(room, {
       onLines: (lines, leftByWorker) => {
         left += leftByWorker;
         if (response.writableLength > MAX_TAIL_BYTES) {
@@ -197,10 +222,7 @@ export function createRoutes({ server, history, actions, door, totals, broker })
       stop();
     });
     request.on('error', () => response.destroy());
-  }
-
-  api.use((_request, response) => answer(response, NOT_FOUND));
-  return router;
+  };
 }
 
 /** Actions that an operator may have to account for. */

@@ -11,53 +11,90 @@ const REFRESH_MS = 3000;
 /** Servers with a button of their own. The view Servers has all of them. */
 const MAX_BUTTONS = 8;
 
-/** @typedef {import('./fleet.js').Sums} Sums */
+/** @typedef {ReturnType<import('./fleet.js').Fleet['servers']>[number]} Server */
 
-/** @param {import('./view.js').App} app */
-export function fleetCard(app) {
-  const { fleet, session } = app;
+export class FleetCard {
   /** The server whose figures are shown; null: all. @type {string|null} */
-  let chosen = null;
-  let fault = '';
-  const choice = h('div', { class: 'choice', role: 'group', 'aria-label': 'Servers' });
-  const figures = h('dl', { class: 'figures' });
-  const note = h('p', { class: 'muted figures-note' });
+  #chosen = null;
+  #fault = '';
+  #isClosed = false;
+  #choice = h('div', { class: 'choice', role: 'group', 'aria-label': 'Servers' });
+  #figures = h('dl', { class: 'figures' });
+  #note = h('p', { class: 'muted figures-note' });
 
-  const show = () => {
-    const servers = fleet.servers();
-    const present = servers.filter(({ isGone }) => !isGone).length;
-    if (!servers.some(({ name }) => name === chosen)) chosen = null;
+  /** @param {import('./view.js').App} app */
+  constructor(app) {
+    this.app = app;
+    this.element = h(
+      'section',
+      { class: 'card fleet', 'aria-label': 'All servers' },
+      this.#choice,
+      this.#figures,
+      this.#note,
+    );
+    this.#show();
+    this.#load();
+  }
+
+  close() {
+    this.#isClosed = true;
+  }
+
+  async #load() {
+    const { fleet, store } = this.app;
+    try {
+      await fleet.load();
+      this.#fault = '';
+    } catch (error) {
+      const isOut = store.last !== null && store.last.broker.sinceMs !== null;
+      this.#fault = isOut
+        ? 'The servers cannot be asked while Redis is unavailable.'
+        : `The servers cannot be asked: ${textOf(error)}`;
+    }
+    if (this.#isClosed) return;
+    this.#show();
+    setTimeout(() => this.#load(), REFRESH_MS);
+  }
+
+  #show() {
+    const servers = this.app.fleet.servers();
+    if (!servers.some(({ name }) => name === this.#chosen)) this.#chosen = null;
+    this.#showChoice(servers);
+    this.#showFigures(servers);
+    fill(this.#note, this.#noteOn(servers));
+  }
+
+  /** @param {readonly Server[]} servers */
+  #showChoice(servers) {
     const names = [null, ...servers.slice(0, MAX_BUTTONS).map(({ name }) => name)];
+    const choose = (/** @type {string|null} */ name) => {
+      this.#chosen = name;
+      this.#show();
+    };
     // Buttons that are replaced lose the focus, so they are built for another list only.
-    if (choice.dataset.names !== names.join('\n')) {
-      choice.dataset.names = names.join('\n');
+    if (this.#choice.dataset.names !== names.join('\n')) {
+      this.#choice.dataset.names = names.join('\n');
       fill(
-        choice,
+        this.#choice,
         names.map((name) =>
-          h(
-            'button',
-            {
-              type: 'button',
-              onclick: () => {
-                chosen = name;
-                show();
-              },
-            },
-            name ?? 'All servers',
-          ),
+          h('button', { type: 'button', onclick: () => choose(name) }, name ?? 'All servers'),
         ),
         servers.length > MAX_BUTTONS && h('a', { href: '#/servers' }, `all ${servers.length}`),
       );
     }
-    for (const [i, button] of choice.querySelectorAll('button').entries())
-      button.setAttribute('aria-pressed', String(names[i] === chosen));
+    for (const [i, button] of this.#choice.querySelectorAll('button').entries())
+      button.setAttribute('aria-pressed', String(names[i] === this.#chosen));
+  }
 
-    const member = servers.find(({ name }) => name === chosen);
-    const sums = fault === '' && !member?.isGone ? fleet.sums(chosen) : null;
+  /** @param {readonly Server[]} servers */
+  #showFigures(servers) {
+    const isKnown = this.#fault === '';
+    const isGone = servers.find(({ name }) => name === this.#chosen)?.isGone;
+    const sums = isKnown && !isGone ? this.app.fleet.sums(this.#chosen) : null;
     const workers = sums === null ? '–' : `${sums.ready} of ${sums.workers}`;
     fill(
-      figures,
-      chosen === null && figure('Servers', fault === '' ? String(present) : '–'),
+      this.#figures,
+      this.#chosen === null && figure('Servers', isKnown ? String(presentOf(servers)) : '–'),
       figure('Workers ready', workers),
       figure('Connections', quantity('count', sums?.connections)),
       figure('Messages in', quantity('perSecond', sums?.messages)),
@@ -65,52 +102,27 @@ export function fleetCard(app) {
       figure('Refused in 1 min', quantity('events', rounded(sums?.refused)), sums?.refused),
       figure('Errors in 1 min', quantity('events', rounded(sums?.errors)), sums?.errors),
     );
+  }
+
+  /** @param {readonly Server[]} servers */
+  #noteOn(servers) {
+    if (this.#fault !== '') return [pill('bad', 'no answer'), this.#fault];
+    const { fleet, session } = this.app;
     const gone = servers.filter(({ isGone }) => isGone);
-    fill(
-      note,
-      fault !== '' && pill('bad', 'no answer'),
-      fault,
-      fault === '' &&
-        gone.map(({ name, seenMs }) => pill('bad', `${name}: last seen ${clock(seenMs)}`)),
-      fault === '' &&
-        fleet.isPartial &&
-        gone.length === 0 &&
-        pill('warn', 'A worker has not answered'),
-      fault === '' && chosen !== null && chosen !== session.server
-        ? `The charts below are of ${session.server}. Those of ${chosen} are on its own operations port.`
-        : fault === '' &&
-            `${plural(present, 'server')} on this Redis. The charts below are of ${session.server} alone.`,
-    );
-  };
-  const load = async () => {
-    try {
-      await fleet.load();
-      fault = '';
-    } catch (error) {
-      const isOut = app.store.last !== null && app.store.last.broker.sinceMs !== null;
-      fault = isOut
-        ? 'The servers cannot be asked while Redis is unavailable.'
-        : `The servers cannot be asked: ${textOf(error)}`;
-    }
-    if (isClosed) return;
-    show();
-    setTimeout(load, REFRESH_MS);
-  };
-  let isClosed = false;
-  show();
-  load();
-  return {
-    element: h(
-      'section',
-      { class: 'card fleet', 'aria-label': 'All servers' },
-      choice,
-      figures,
-      note,
-    ),
-    close: () => {
-      isClosed = true;
-    },
-  };
+    const isElsewhere = this.#chosen !== null && this.#chosen !== session.server;
+    return [
+      ...gone.map(({ name, seenMs }) => pill('bad', `${name}: last seen ${clock(seenMs)}`)),
+      fleet.isPartial && gone.length === 0 && pill('warn', 'A worker has not answered'),
+      isElsewhere
+        ? `The charts below are of ${session.server}. Those of ${this.#chosen} are on its own operations port.`
+        : `${plural(presentOf(servers), 'server')} on this Redis. The charts below are of ${session.server} alone.`,
+    ];
+  }
+}
+
+/** @param {readonly Server[]} servers */
+function presentOf(servers) {
+  return servers.filter(({ isGone }) => !isGone).length;
 }
 
 /**

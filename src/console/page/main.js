@@ -63,7 +63,7 @@ const PLACES = [
 async function begin() {
   try {
     const session = /** @type {Session} */ (await get('/session'));
-    frame(session);
+    new Frame(session).open();
   } catch (error) {
     const { status, message } = /** @type {import('./api.js').ApiError} */ (error);
     if (status === 401 || status === 403) askForKey(status, message);
@@ -126,44 +126,65 @@ function askForKey(status, message) {
   input.focus();
 }
 
-/** @param {Session} session */
-function frame(session) {
-  const store = new Store(session.points);
-  /** @type {App} */
-  const app = {
-    session,
-    store,
-    fleet: new Fleet(),
-    can: (right) => session.rights.includes(right),
-  };
-  const banner = h('div', { class: 'banners', role: 'alert' });
-  const content = h('div', { class: 'view' });
-  const main = h('main', { id: 'main', tabindex: -1 }, banner, content);
-  const status = h('div', { class: 'status', role: 'status' });
-  const links = PLACES.map((place) =>
+/** The page around the views. */
+class Frame {
+  /** @type {View|null} */
+  #view = null;
+  #banner = h('div', { class: 'banners', role: 'alert' });
+  /** The text of the banner. A screen reader hears it again only if it has changed. */
+  #warning = '';
+  #content = h('div', { class: 'view' });
+  #main = h('main', { id: 'main', tabindex: -1 }, this.#banner, this.#content);
+  #status = h('div', { class: 'status', role: 'status' });
+  #links = PLACES.map((place) =>
     h('a', { href: `#/${place.path}` }, icon(place.icon), h('span', null, place.title)),
   );
-  const page = h('div', { class: 'frame' });
-  fill(
-    document.body,
-    h(
-      'a',
-      {
-        class: 'skip',
-        href: '#main',
-        onclick: (/** @type {Event} */ event) => {
-          event.preventDefault();
-          main.focus();
-        },
-      },
-      'Skip to the content',
-    ),
-    page,
-    noticeArea,
-  );
-  fill(
-    page,
-    h(
+  #page = h('div', { class: 'frame' });
+  #seenMs = Date.now();
+
+  /** @param {Session} session */
+  constructor(session) {
+    this.session = session;
+    this.store = new Store(session.points);
+    /** @type {App} */
+    this.app = {
+      session,
+      store: this.store,
+      fleet: new Fleet(),
+      can: (right) => session.rights.includes(right),
+    };
+  }
+
+  open() {
+    fill(document.body, this.#skipLink(), this.#page, noticeArea);
+    fill(this.#page, this.#side(), this.#main);
+    const redraw = () => this.#view?.redraw?.();
+    addEventListener('hashchange', () => this.#show(false));
+    let timer = 0;
+    addEventListener('resize', () => {
+      clearTimeout(timer);
+      timer = setTimeout(redraw, RESIZE_MS);
+    });
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
+    this.#show(true);
+    this.#poll();
+  }
+
+  #skipLink() {
+    const skip = (/** @type {Event} */ event) => {
+      event.preventDefault();
+      this.#main.focus();
+    };
+    return h('a', { class: 'skip', href: '#main', onclick: skip }, 'Skip to the content');
+  }
+
+  #side() {
+    const { key } = this.session;
+    const forget = () => {
+      setKey('');
+      location.reload();
+    };
+    return h(
       'aside',
       { class: 'side' },
       h(
@@ -172,69 +193,70 @@ function frame(session) {
         h('img', { src: '/console/icon.svg', alt: '', width: 28, height: 28 }),
         h('span', null, 'Fanfare'),
       ),
-      h('nav', { 'aria-label': 'Views' }, links),
+      h('nav', { 'aria-label': 'Views' }, this.#links),
       h(
         'div',
         { class: 'side-foot' },
-        status,
-        themeSwitch(() => view?.redraw?.()),
-        session.key !== '' &&
-          h(
-            'button',
-            {
-              class: 'button quiet',
-              onclick: () => {
-                setKey('');
-                location.reload();
-              },
-            },
-            icon('key'),
-            `Forget key ${session.key}`,
-          ),
+        this.#status,
+        themeSwitch(() => this.#view?.redraw?.()),
+        key !== '' &&
+          h('button', { class: 'button quiet', onclick: forget }, icon('key'), `Forget key ${key}`),
       ),
-    ),
-    main,
-  );
+    );
+  }
 
-  /** @type {View|null} */
-  let view = null;
-  /** @param {boolean} isFirst */
-  const show = (isFirst) => {
+  /** Shows the view that the address names. @param {boolean} isFirst */
+  #show(isFirst) {
     const [path, name = ''] = location.hash.replace(/^#\//, '').split('/');
     const index = Math.max(
       0,
       PLACES.findIndex((place) => place.path === path || place.others?.includes(path)),
     );
-    view?.close?.();
-    view = PLACES[index].view(app, decoded(name), path);
-    fill(content, view.element);
-    document.title = `${view.title} · ${session.server} · Fanfare`;
-    for (const [i, link] of links.entries()) {
+    this.#view?.close?.();
+    const view = PLACES[index].view(this.app, decoded(name), path);
+    this.#view = view;
+    fill(this.#content, view.element);
+    document.title = `${view.title} · ${this.session.server} · Fanfare`;
+    for (const [i, link] of this.#links.entries()) {
       if (i === index) link.setAttribute('aria-current', 'page');
       else link.removeAttribute('aria-current');
     }
     view.update?.();
     window.scrollTo(0, 0);
     // A reader hears the new title; the first view leaves the focus where it is.
-    if (!isFirst) main.querySelector('h1')?.focus({ preventScroll: true });
-  };
-  addEventListener('hashchange', () => show(false));
-  let timer = 0;
-  addEventListener('resize', () => {
-    clearTimeout(timer);
-    timer = setTimeout(() => view?.redraw?.(), RESIZE_MS);
-  });
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => view?.redraw?.());
+    if (!isFirst) this.#main.querySelector('h1')?.focus({ preventScroll: true });
+  }
 
-  /** The text of the banner. A screen reader hears it again only if it has changed. */
-  let shown = '';
+  async #poll() {
+    const { app, session, store } = this;
+    try {
+      store.add(/** @type {any} */ (await get(`/history?since=${store.since}`)));
+      this.#seenMs = Date.now();
+      this.#page.classList.remove('is-stale');
+      fill(this.#status, statusOf(app));
+      this.#warn(outageOf(app));
+      this.#view?.update?.();
+    } catch (error) {
+      const { status } = /** @type {import('./api.js').ApiError} */ (error);
+      if (status === 401 || status === 403) return location.reload();
+      const lastSeen = `last seen ${clock(this.#seenMs)}`;
+      this.#page.classList.add('is-stale');
+      fill(this.#status, h('p', null, pill('bad', 'no answer'), h('span', null, lastSeen)));
+      this.#warn({
+        title: `${session.server} does not answer. Last seen ${clock(this.#seenMs)}.`,
+        text: 'The figures below are from then. The page tries again every few seconds.',
+      });
+    }
+    setTimeout(() => this.#poll(), session.sampleMs);
+  }
+
   /** @param {{title: string, text: string}|null} trouble */
-  const warn = (trouble) => {
-    const key = trouble === null ? '' : trouble.title + trouble.text;
-    if (key === shown) return;
-    shown = key;
+  #warn(trouble) {
+    const text = trouble === null ? '' : trouble.title + trouble.text;
+    if (text === this.#warning) return;
+    this.#warning = text;
     fill(
-      banner,
+      this.#banner,
       trouble !== null &&
         h(
           'div',
@@ -243,33 +265,7 @@ function frame(session) {
           h('div', null, h('strong', null, trouble.title), h('p', null, trouble.text)),
         ),
     );
-  };
-  let seenMs = Date.now();
-  const poll = async () => {
-    try {
-      store.add(/** @type {any} */ (await get(`/history?since=${store.since}`)));
-      seenMs = Date.now();
-      page.classList.remove('is-stale');
-      fill(status, statusOf(app));
-      warn(outageOf(app));
-      view?.update?.();
-    } catch (error) {
-      const { status: code } = /** @type {import('./api.js').ApiError} */ (error);
-      if (code === 401 || code === 403) return location.reload();
-      page.classList.add('is-stale');
-      fill(
-        status,
-        h('p', null, pill('bad', 'no answer'), h('span', null, `last seen ${clock(seenMs)}`)),
-      );
-      warn({
-        title: `${session.server} does not answer. Last seen ${clock(seenMs)}.`,
-        text: 'The figures below are from then. The page tries again every few seconds.',
-      });
-    }
-    setTimeout(poll, session.sampleMs);
-  };
-  show(true);
-  poll();
+  }
 }
 
 /** @param {App} app */

@@ -2,7 +2,7 @@
 
 import { Chart } from './charts.js';
 import { empty, field, fill, h, icon, pageHead, pill } from './dom.js';
-import { fleetCard } from './fleet-card.js';
+import { FleetCard } from './fleet-card.js';
 import { clock, duration, plural } from './format.js';
 import { publishForm } from './publish.js';
 
@@ -39,7 +39,7 @@ export function overview(app) {
   const events = h('div', { class: 'events' });
   const lead = h('p', { class: 'lead' });
   const broker = session.broker === 'redis' ? 'Redis' : 'embedded broker';
-  const fleet = session.broker === 'redis' ? fleetCard(app) : null;
+  const fleet = session.broker === 'redis' ? new FleetCard(app) : null;
 
   const element = h(
     'div',

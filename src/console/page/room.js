@@ -28,7 +28,7 @@ export function roomView(app, name) {
   const memberCount = h('span', { class: 'muted' });
   /** What the list shows. It is rebuilt only for another list, so that it can be scrolled. */
   let shown = '';
-  const messages = messagePanel(app, name, leaving.signal);
+  const messages = new MessagePanel(app, name, leaving.signal);
 
   const refresh = async () => {
     if (app.can('rooms')) {
@@ -68,7 +68,7 @@ export function roomView(app, name) {
           'section',
           { class: 'card pad' },
           h('h2', null, 'Publish'),
-          publishForm(app, { room: name, isFixed: true, onPublished: messages.refresh }),
+          publishForm(app, { room: name, isFixed: true, onPublished: () => messages.refresh() }),
         ),
         h('section', { class: 'card pad' }, h('h2', null, 'Members ', memberCount), members),
       ),
@@ -146,152 +146,162 @@ async function membersOf(room) {
   }
 }
 
-/**
- * History and live messages, as two tabs over one list.
- * @param {App} app
- * @param {string} room
- * @param {AbortSignal} leaving
- */
-function messagePanel(app, room, leaving) {
-  const list = h('div', {
-    class: 'messages',
-    tabindex: 0,
-    role: 'region',
-    'aria-label': 'Messages',
-  });
-  const state = h('div', { class: 'tail-state', role: 'status' });
-  const mayRead = app.can('history');
-  /** @type {AbortController|null} */
-  let live = null;
-  const liveButton = h(
-    'button',
-    { class: 'button', disabled: !mayRead, onclick: () => (live === null ? start() : stop()) },
-    icon('play'),
-    'Live tail',
-  );
-  const historyButton = h(
-    'button',
-    { class: 'button', disabled: !mayRead, onclick: () => history() },
-    'History',
-  );
-  const deleteButton = h(
-    'button',
-    { class: 'button quiet', onclick: () => remove() },
-    'Delete history',
-  );
+/** History and live messages, as two tabs over one list. */
+class MessagePanel {
+  #list = h('div', { class: 'messages', tabindex: 0, role: 'region', 'aria-label': 'Messages' });
+  #state = h('div', { class: 'tail-state', role: 'status' });
+  #liveButton;
+  #deleteButton;
+  /** The live tail. @type {AbortController|null} */
+  #live = null;
 
-  const stop = () => {
-    live?.abort();
-    live = null;
-    fill(liveButton, icon('play'), 'Live tail');
-    liveButton.setAttribute('aria-pressed', 'false');
-    fill(state);
-  };
-
-  const start = async () => {
-    const controller = new AbortController();
-    live = controller;
-    leaving.addEventListener('abort', stop, { signal: controller.signal });
-    fill(liveButton, icon('stop'), 'Stop');
-    liveButton.setAttribute('aria-pressed', 'true');
-    fill(list, empty('rooms', 'Waiting for messages', 'New messages of this room appear here.'));
-    let left = 0;
-    let isFirst = true;
-    while (!controller.signal.aborted) {
-      fill(state, pill('plain', 'connecting'));
-      try {
-        await tail(room, controller.signal, (part) => {
-          left += part.left;
-          fill(
-            state,
-            pill('good', 'live'),
-            left > 0 && h('span', { class: 'muted' }, `${whole(left)} left out: too many a second`),
-          );
-          if (part.lines.length > 0 && isFirst) {
-            fill(list);
-            isFirst = false;
-          }
-          for (const { text, bytes } of part.lines) list.prepend(messageOf(parsed(text, bytes)));
-          while (list.childElementCount > MAX_SHOWN) list.lastElementChild?.remove();
-        });
-      } catch (error) {
-        if (controller.signal.aborted) return;
-        const { status } = /** @type {import('./api.js').ApiError} */ (error);
-        if (status === 403) {
-          stop();
-          fill(list, empty('key', 'Not permitted', textOf(error)));
-          return;
-        }
-      }
-      if (!controller.signal.aborted) fill(state, pill('warn', 'reconnecting'));
-      await new Promise((resolve) => setTimeout(resolve, RECONNECT_MS));
-    }
-  };
-
-  const history = async () => {
-    stop();
-    try {
-      const { messages } = await act('history', {
-        params: { room },
-        query: { limit: String(HISTORY) },
-      });
-      if (messages.length === 0)
-        fill(
-          list,
-          empty('rooms', 'The history is empty', 'Nothing was published, or it has expired.'),
-        );
-      else fill(list, [...messages].reverse().map(messageOf));
-      deleteButton.hidden = !app.can('delete');
-    } catch (error) {
-      const { code } = /** @type {import('./api.js').ApiError} */ (error);
-      deleteButton.hidden = true;
-      fill(
-        list,
-        code === 'NO_HISTORY'
-          ? empty(
-              'rooms',
-              'This room keeps no history',
-              'Start the live tail to see new messages. FANFARE_HISTORY names the rooms that keep some.',
-            )
-          : empty('alert', 'The history cannot be read', textOf(error)),
-      );
-    }
-  };
-
-  const remove = async () => {
-    const isSure = await confirmed({
-      title: `Delete the history of ${room}?`,
-      text: 'Members are asked to load their state anew. Clients that come back later cannot recover what they missed.',
-      action: 'Delete history',
-    });
-    if (!isSure) return;
-    await run(deleteButton, async () => {
-      await act('delete_history', { params: { room } });
-      await history();
-      return `The history of ${room} is deleted.`;
-    });
-  };
-
-  deleteButton.hidden = true;
-  if (mayRead) history();
-  else fill(list, empty('key', 'Not permitted', 'Your key lacks the right history.'));
-  return {
-    element: h(
+  /**
+   * @param {App} app
+   * @param {string} room
+   * @param {AbortSignal} leaving
+   */
+  constructor(app, room, leaving) {
+    this.app = app;
+    this.room = room;
+    this.leaving = leaving;
+    this.mayRead = app.can('history');
+    const disabled = !this.mayRead;
+    const toggle = () => (this.#live === null ? this.#start() : this.#stop());
+    const history = h(
+      'button',
+      { class: 'button', disabled, onclick: () => this.#showHistory() },
+      'History',
+    );
+    this.#liveButton = h(
+      'button',
+      { class: 'button', disabled, onclick: toggle },
+      icon('play'),
+      'Live tail',
+    );
+    this.#deleteButton = h(
+      'button',
+      { class: 'button quiet', onclick: () => this.#deleteHistory() },
+      'Delete history',
+    );
+    this.#deleteButton.hidden = true;
+    this.element = h(
       'section',
       { class: 'card message-card' },
       h(
         'header',
         { class: 'card-head' },
         h('h2', null, 'Messages'),
-        state,
-        h('div', { class: 'actions' }, deleteButton, historyButton, liveButton),
+        this.#state,
+        h('div', { class: 'actions' }, this.#deleteButton, history, this.#liveButton),
       ),
-      list,
-    ),
-    refresh: () => {
-      if (live === null && mayRead) history();
-    },
-  };
+      this.#list,
+    );
+    if (this.mayRead) this.#showHistory();
+    else this.#say('key', 'Not permitted', 'Your key lacks the right history.');
+  }
+
+  refresh() {
+    if (this.#live === null && this.mayRead) this.#showHistory();
+  }
+
+  /**
+   * @param {import('./dom.js').IconName} name
+   * @param {string} title
+   * @param {string} text
+   */
+  #say(name, title, text) {
+    fill(this.#list, empty(name, title, text));
+  }
+
+  #stop() {
+    this.#live?.abort();
+    this.#live = null;
+    fill(this.#liveButton, icon('play'), 'Live tail');
+    this.#liveButton.setAttribute('aria-pressed', 'false');
+    fill(this.#state);
+  }
+
+  async #start() {
+    const controller = new AbortController();
+    const { signal } = controller;
+    this.#live = controller;
+    this.leaving.addEventListener('abort', () => this.#stop(), { signal });
+    fill(this.#liveButton, icon('stop'), 'Stop');
+    this.#liveButton.setAttribute('aria-pressed', 'true');
+    this.#say('rooms', 'Waiting for messages', 'New messages of this room appear here.');
+    const received = { left: 0, isFirst: true };
+    while (!signal.aborted) {
+      fill(this.#state, pill('plain', 'connecting'));
+      try {
+        await tail(this.room, signal, (part) => this.#receive(part, received));
+      } catch (error) {
+        if (signal.aborted) return;
+        const { status } = /** @type {import('./api.js').ApiError} */ (error);
+        if (status === 403) {
+          this.#stop();
+          return this.#say('key', 'Not permitted', textOf(error));
+        }
+      }
+      if (!signal.aborted) fill(this.#state, pill('warn', 'reconnecting'));
+      await new Promise((resolve) => setTimeout(resolve, RECONNECT_MS));
+    }
+  }
+
+  /**
+   * @param {{lines: {text: string, bytes: number}[], left: number}} part
+   * @param {{left: number, isFirst: boolean}} received of this tail so far
+   */
+  #receive({ lines, left }, received) {
+    received.left += left;
+    const note = `${whole(received.left)} left out: too many a second`;
+    fill(
+      this.#state,
+      pill('good', 'live'),
+      received.left > 0 && h('span', { class: 'muted' }, note),
+    );
+    if (lines.length > 0 && received.isFirst) {
+      fill(this.#list);
+      received.isFirst = false;
+    }
+    for (const { text, bytes } of lines) this.#list.prepend(messageOf(parsed(text, bytes)));
+    while (this.#list.childElementCount > MAX_SHOWN) this.#list.lastElementChild?.remove();
+  }
+
+  async #showHistory() {
+    this.#stop();
+    try {
+      const query = { limit: String(HISTORY) };
+      const { messages } = await act('history', { params: { room: this.room }, query });
+      if (messages.length > 0) fill(this.#list, [...messages].reverse().map(messageOf));
+      else this.#say('rooms', 'The history is empty', 'Nothing was published, or it has expired.');
+      this.#deleteButton.hidden = !this.app.can('delete');
+    } catch (error) {
+      const { code } = /** @type {import('./api.js').ApiError} */ (error);
+      this.#deleteButton.hidden = true;
+      if (code === 'NO_HISTORY')
+        this.#say(
+          'rooms',
+          'This room keeps no history',
+          'Start the live tail to see new messages. FANFARE_HISTORY names the rooms that keep some.',
+        );
+      else this.#say('alert', 'The history cannot be read', textOf(error));
+    }
+  }
+
+  async #deleteHistory() {
+    const { room } = this;
+    const isSure = await confirmed({
+      title: `Delete the history of ${room}?`,
+      text: 'Members are asked to load their state again. Clients that come back later cannot recover what they missed.',
+      action: 'Delete history',
+    });
+    if (!isSure) return;
+    await run(this.#deleteButton, async () => {
+      await act('delete_history', { params: { room } });
+      await this.#showHistory();
+      return `The history of ${room} is deleted.`;
+    });
+  }
 }
 
 /**
