@@ -31,7 +31,6 @@ const TAIL_BEAT_MS = 10_000;
 /** @typedef {import('./visitor.js').Visitor} Visitor */
 /** @typedef {import('express').Request} Request */
 /** @typedef {import('express').Response} Response */
-/** @typedef {(request: Request, response: Response, next: () => void) => unknown} Handler */
 
 /**
  * One slot of the server.
@@ -107,7 +106,7 @@ class Routes {
     this.parts = parts;
   }
 
-  /** @type {Handler} */
+  /** @param {Request} request @param {Response} response @param {() => void} next */
   admit = (request, response, next) => {
     const found = this.parts.door.admit(request);
     if ('error' in found) {
@@ -123,7 +122,7 @@ class Routes {
     return /** @type {Visitor} */ (this.#visitors.get(request));
   }
 
-  /** @type {Handler} */
+  /** @param {Request} request @param {Response} response */
   session = (request, response) => {
     const { name, rights, rooms } = this.#visitorOf(request);
     const config = this.parts.server.config();
@@ -143,7 +142,7 @@ class Routes {
     });
   };
 
-  /** @type {Handler} */
+  /** @param {Request} request @param {Response} response */
   history = (request, response) => {
     const { history, server, broker } = this.parts;
     const since = Number(request.query.since ?? 0);
@@ -156,13 +155,13 @@ class Routes {
     });
   };
 
-  /** @type {Handler} */
+  /** @param {Request} _request @param {Response} response */
   limits = (_request, response) => {
     const { server, totals } = this.parts;
     response.json({ limits: limitsOf(server.config(), totals()) });
   };
 
-  /** @type {Handler} */
+  /** @param {Request} _request @param {Response} response */
   doctor = async (_request, response) => {
     const nowMs = performance.now();
     if (this.#lastReport === null || nowMs - this.#lastReport.atMs > REPORT_MS)
@@ -170,7 +169,7 @@ class Routes {
     response.json(await this.#lastReport.report);
   };
 
-  /** @type {Handler} */
+  /** @param {Request} request @param {Response} response */
   act = async (request, response) => {
     const { name, rights, rooms } = this.#visitorOf(request);
     const route = String(request.params.route);
@@ -192,7 +191,7 @@ class Routes {
     answer(response, outcome);
   };
 
-  /** @type {Handler} */
+  /** @param {Request} request @param {Response} response */
   tail = (request, response) => {
     const { rights, rooms } = this.#visitorOf(request);
     const room = String(request.query.room ?? '');
