@@ -122,7 +122,10 @@ function someOf(registry, names) {
  */
 export function createPrimaryMetrics(source) {
   const registry = new Registry();
-  for (const row of PRIMARY_METRICS) register(registry, row, () => row.read(source));
+  for (const row of PRIMARY_METRICS) {
+    const { read } = row;
+    if (read) register(registry, row, () => read(source));
+  }
   return {
     registry,
     snapshot: () => /** @type {Promise<Snapshot[]>} */ (registry.getMetricsAsJSON()),
