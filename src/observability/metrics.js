@@ -194,10 +194,15 @@ export const METRICS = Object.freeze([
     'Missing publications that a worker read from the broker and delivered in order.'),
   counter('fanfare_resyncs_total', ({ counters }) => counters.resyncs,
     'Rooms of a worker whose members got `resync` because a gap could not be filled.'),
-  gauge('fanfare_window_bytes', 'sum', ({ counters }) => counters.replayBufferBytes,
+  gauge('fanfare_replay_buffer_bytes', 'sum', ({ counters }) => counters.replayBufferBytes,
     'Bytes of recent publications in the replay buffers of rooms.'),
-  counter('fanfare_windows_evicted_total', ({ counters }) => counters.replayBuffersEvicted,
+  counter('fanfare_replay_buffers_evicted_total', ({ counters }) => counters.replayBuffersEvicted,
     'Replay buffers evicted to free memory.'),
+  // The names of older versions, for one version.
+  gauge('fanfare_window_bytes', 'sum', ({ counters }) => counters.replayBufferBytes,
+    'Old name of `fanfare_replay_buffer_bytes`. The next version removes it.'),
+  counter('fanfare_windows_evicted_total', ({ counters }) => counters.replayBuffersEvicted,
+    'Old name of `fanfare_replay_buffers_evicted_total`. The next version removes it.'),
   histogram('fanfare_bus_round_trip_seconds', BUS_BUCKETS,
     'Seconds that a loopback probe took through the broker: the delivery canary.'),
 
