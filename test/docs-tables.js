@@ -7,7 +7,7 @@
 
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { SETTINGS } from '../src/config/settings.js';
+import { ESSENTIALS, SETTINGS } from '../src/config/settings.js';
 import { LIMITS } from '../src/doctor/limits.js';
 import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../src/observability/metrics.js';
 import { API_ERRORS, CLOSES, ERRORS, WS_CLOSES } from '../src/protocol/codes.js';
@@ -16,7 +16,7 @@ const ROOT = fileURLToPath(new URL('../', import.meta.url));
 const MARKED = /<!-- table: (\w+) -->\n[\s\S]*?<!-- end -->/g;
 
 /** Every table by its name in the pages. @type {Record<string, () => string>} */
-const TABLES = { errors, apiErrors, closes, settings, metrics, limits };
+const TABLES = { errors, apiErrors, closes, essentials, settings, metrics, limits };
 
 function errors() {
   return table(
@@ -56,21 +56,48 @@ function closes() {
   );
 }
 
+function essentials() {
+  return settingsTable(
+    ESSENTIALS.map((env) => {
+      const row = SETTINGS.find((one) => one.env === env);
+      if (row === undefined) throw new Error(`no setting ${env}`);
+      return row;
+    }),
+  );
+}
+
 function settings() {
-  const rows = SETTINGS.map((setting) => {
+  const sections = [...new Set(SETTINGS.map(({ section }) => section))];
+  return sections
+    .map((name) => {
+      const rows = SETTINGS.filter(({ section }) => section === name);
+      return `### ${name}\n\n${settingsTable(rows)}\n`;
+    })
+    .join('\n');
+}
+
+/** @param {readonly import('../src/config/settings.js').Setting[]} settings */
+function settingsTable(settings) {
+  const rows = settings.map((setting) => {
     const { env, fixed, meaning } = setting;
-    return [`\`${env}\``, defaultOf(setting), fixed ? 'fixed' : '', meaning];
+    return [`\`${env}\``, defaultOf(setting), boundsOf(setting), fixed ? 'fixed' : '', meaning];
   });
-  return table(['name', 'default', '', 'meaning'], rows);
+  return table(['name', 'default', 'allowed', '', 'meaning'], rows);
 }
 
 /** @param {import('../src/config/settings.js').Setting} setting */
-function defaultOf({ env, type, default: value, values }) {
+function boundsOf({ type, min, max, unit = '', values = [] }) {
+  if (type !== 'integer') return values.join(', ');
+  return `${min} to ${max} ${unit}`.trim();
+}
+
+/** @param {import('../src/config/settings.js').Setting} setting */
+function defaultOf({ env, type, default: value }) {
   if (env === 'WORKERS') return 'one per core';
   if (env === 'SERVER_ID') return 'the host’s name';
   if (type === 'mode' && value === undefined) return '`FANFARE_LIMITS`';
   if (value === '' || (Array.isArray(value) && value.length === 0)) return '';
-  return `${value}${type === 'enum' ? ` (of ${values?.join(', ')})` : ''}`;
+  return String(value);
 }
 
 function metrics() {

@@ -354,6 +354,20 @@ export const SETTINGS = Object.freeze(
   Object.entries(SECTIONS).flatMap(([section, rows]) => rows.map((row) => ({ ...row, section }))),
 );
 
+/** The settings that most servers set; docs/configuration.md begins with them. */
+export const ESSENTIALS = /** @type {const} */ ([
+  'WORKERS',
+  'REDIS_URL',
+  'JWT_SECRET',
+  'API_KEYS',
+  'ALLOWED_ORIGINS',
+  'TRUST_PROXY',
+  'FANFARE_HISTORY',
+  'FANFARE_PRESENCE',
+  'FANFARE_LIMITS',
+  'TLS_CERT_FILE',
+]);
+
 /** @typedef {typeof SECTIONS[keyof typeof SECTIONS][number]} Row */
 
 /**
