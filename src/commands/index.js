@@ -51,7 +51,6 @@ import { SessionCommands } from './session.js';
  * @property {(connection: Connection, refusal: EntryRefusal) => void} refuse answers a connection that
  *   is about to be closed
  * @property {() => void} sweep call it once a second
- * @property {() => void} refusePublishes from now on each publish is refused with UNAVAILABLE
  * @property {() => boolean} isSettled true when the hooks and the broker have answered all publishes
  * @property {(connection: Connection) => void} forget a connection is gone: drops its waiting commands
  * @property {Lane} lane
@@ -157,7 +156,6 @@ export function createCommands(parts) {
     refuse: (connection, { error, retryAfterS, message }) =>
       replies.error(connection, error, undefined, retryAfterS || undefined, message),
     sweep: () => broadcasts.sweep(),
-    refusePublishes: () => parts.publisher.refuseCommands(),
     isSettled: () => parts.publisher.unanswered === 0 && lane.isEmpty,
     forget: (connection) => lane.forget(connection),
     lane,

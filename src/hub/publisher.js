@@ -4,7 +4,7 @@
 
 import { fingerprintOf } from '../protocol/fingerprint.js';
 
-/** What a listener hears when the worker refuses further publishes. */
+/** What a listener hears when the worker settles. */
 const REFUSING = Object.freeze({ code: 'UNAVAILABLE' });
 
 /** @typedef {import('./connection.js').Connection} Connection */
@@ -25,19 +25,15 @@ export class Publisher {
   /**
    * @param {object} parts
    * @param {Pick<import('../backend/broker.js').Broker, 'publish'>} parts.broker
+   * @param {{readonly isSettling: boolean}} parts.phase of the worker
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ broker, counters }) {
+  constructor({ broker, phase, counters }) {
     this.broker = broker;
+    this.phase = phase;
     this.counters = counters;
     /** Publications that the broker has not answered. */
     this.unanswered = 0;
-    this.isRefusing = false;
-  }
-
-  /** From now on publishes of commands are refused with UNAVAILABLE. */
-  refuseCommands() {
-    this.isRefusing = true;
   }
 
   /**
@@ -50,7 +46,7 @@ export class Publisher {
    * @param {PublishOptions} [options]
    */
   publishFor(listener, connection, id, room, publication, options) {
-    if (this.isRefusing) return listener.onRefused(connection, id, REFUSING);
+    if (this.phase.isSettling) return listener.onRefused(connection, id, REFUSING);
     listener.onPublish(connection, id);
     this.counters.publications++;
     this.unanswered++;

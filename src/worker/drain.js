@@ -29,18 +29,19 @@ const POLL_MS = 20;
  * @param {import('../hub/outbox.js').Outbox} parts.outbox
  * @param {import('../commands/index.js').Commands} parts.commands
  * @param {{readonly isSettled: boolean}} parts.scheduler
+ * @param {import('./phase.js').Phase} parts.phase
  * @param {number} parts.windowMs the clients reconnect within this time
  * @param {number} parts.deadlineMs the end of the drain, on the clock of performance.now()
  * @returns {Promise<{told: number, terminated: number}>}
  */
-export async function drain({ hub, outbox, commands, scheduler, windowMs, deadlineMs }) {
+export async function drain({ hub, outbox, commands, scheduler, phase, windowMs, deadlineMs }) {
   const connections = shuffled(hub.connections);
   const total = connections.length;
   for (let i = 0; i < total; i++) {
     connections[i].announceShutdown(Math.floor(((i + Math.random()) / total) * windowMs));
     if (i % BATCH === BATCH - 1) await delay(0);
   }
-  commands.refusePublishes();
+  phase.enter('settling');
   const isSettled = () => commands.isSettled() && scheduler.isSettled;
   await until(isSettled, Math.min(deadlineMs, performance.now() + ANSWER_WAIT_MS));
   if (total > 0) await delay(SETTLE_MS);

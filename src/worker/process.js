@@ -6,6 +6,7 @@
 import cluster from 'node:cluster';
 import { rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { Phase } from './phase.js';
 import { createWorker } from './worker.js';
 
 /** How long a worker may take to drain if no primary is left to set a deadline. */
@@ -27,6 +28,7 @@ export function runWorker(config, log) {
   process.on('SIGHUP', () => {});
   /** @type {Worker|undefined} */
   let worker;
+  const phase = new Phase();
   let relayPath = '';
   /** @type {import('./control-messages.js').Certificate|null} */
   let certificate = null;
@@ -36,11 +38,12 @@ export function runWorker(config, log) {
     worker = await createWorker({
       config,
       log: log.child({ worker: slot }),
+      phase,
       slot,
       relayPath,
       certificate: () => certificate,
       onBeat: (beat) => send({ type: 'beat', ...beat }),
-      onOrphaned: () => leave(worker, ORPHAN_DRAIN_MS, 1, log),
+      onOrphaned: () => leave(worker, phase, ORPHAN_DRAIN_MS, 1, log),
     });
     return worker.start();
   };
@@ -79,7 +82,7 @@ export function runWorker(config, log) {
         );
         break;
       case 'unready':
-        worker?.unready();
+        phase.enter('leaving');
         break;
       case 'rebalance':
         worker?.relocations.rebalance(message.connections);
@@ -90,7 +93,7 @@ export function runWorker(config, log) {
         worker?.operate(message, send);
         break;
       case 'drain':
-        leave(worker, message.deadlineMs, 0, log);
+        leave(worker, phase, message.deadlineMs, 0, log);
         break;
     }
   };
@@ -99,15 +102,15 @@ export function runWorker(config, log) {
     log.warn('primary exited: draining');
     // A primary that was killed could not remove the folder of its relay.
     if (relayPath) rm(dirname(relayPath), { recursive: true, force: true }).catch(() => {});
-    leave(worker, ORPHAN_DRAIN_MS, 0, log);
+    leave(worker, phase, ORPHAN_DRAIN_MS, 0, log);
   });
   // A message to a primary that has just been killed fails with EPIPE. `disconnect` follows.
   cluster.worker?.on('error', (error) => log.debug({ err: error }, 'IPC channel error'));
   // Without this listener Node ends a worker at once when it loses its primary, and its clients see
   // 1006.
   if (cluster.worker) cluster.worker.exitedAfterDisconnect = true;
-  process.on('uncaughtException', (error) => crash(error, worker, log));
-  process.on('unhandledRejection', (error) => crash(error, worker, log));
+  process.on('uncaughtException', (error) => crash(error, worker, phase, log));
+  process.on('unhandledRejection', (error) => crash(error, worker, phase, log));
 }
 
 /**
@@ -119,17 +122,16 @@ function portInUse({ host, port }) {
   return `${address} (PORT) is in use (EADDRINUSE): set another port`;
 }
 
-let isLeaving = false;
-
 /**
  * @param {Worker|undefined} worker
+ * @param {Phase} phase
  * @param {number} deadlineMs from now
  * @param {number} code
  * @param {Logger} log
  */
-function leave(worker, deadlineMs, code, log) {
-  if (isLeaving) return;
-  isLeaving = true;
+function leave(worker, phase, deadlineMs, code, log) {
+  if (phase.isDraining) return;
+  phase.enter('draining');
   const guard = setTimeout(() => {
     log.error('drain did not finish in time');
     process.exit(1);
@@ -152,12 +154,13 @@ function leave(worker, deadlineMs, code, log) {
  * the supervisor starts another.
  * @param {unknown} error
  * @param {Worker|undefined} worker
+ * @param {Phase} phase
  * @param {Logger} log
  */
-function crash(error, worker, log) {
+function crash(error, worker, phase, log) {
   log.fatal({ err: error }, 'uncaught exception: worker exits');
-  if (isLeaving) process.exit(1);
-  leave(worker, 2000, 1, log);
+  if (phase.isDraining) process.exit(1);
+  leave(worker, phase, 2000, 1, log);
 }
 
 /**

@@ -47,6 +47,7 @@ const API_RESERVE_MS = 1000;
  * @typedef {object} WorkerParts
  * @property {Config} config
  * @property {Logger} log
+ * @property {import('./phase.js').Phase} phase
  * @property {number} slot this worker's number among those of its server, from 0
  * @property {(beat: import('./control-messages.js').Beat) => void} onBeat sends the primary a
  *   heartbeat
@@ -133,6 +134,7 @@ export class Worker {
     const { broker, presence } = backend;
     this.config = config;
     this.log = log;
+    const phase = (this.phase = parts.phase);
     this.slot = parts.slot;
     this.onBeat = parts.onBeat;
     this.onOrphaned = parts.onOrphaned;
@@ -140,7 +142,6 @@ export class Worker {
     this.counters = counters;
     this.metrics = metrics;
     this.backend = backend;
-    this.isDraining = false;
     /** @type {NodeJS.Timeout[]} */
     this.timers = [];
     const presenceRules = new RoomRules(config.presence);
@@ -209,7 +210,7 @@ export class Worker {
         log,
       }) ?? null;
     const entrance = this.hooks?.entrance ?? authenticator;
-    const publisher = new Publisher({ broker, counters });
+    const publisher = new Publisher({ broker, phase, counters });
     const historyReader = new HistoryReader({ scheduler, counters });
     const limiter = (this.limiter = new RateLimiter(config, counters, refused));
     const commands = (this.commands = createCommands({
@@ -314,6 +315,7 @@ export class Worker {
       historyReader,
       tracker,
       fleet: this.fleet,
+      phase,
       revoke: this.auth?.revoke.bind(this.auth) ?? null,
       blobs: blobs?.uploads ?? null,
       counters,
@@ -447,7 +449,7 @@ export class Worker {
 
   /** @returns {string|null} why this worker is not ready, or null */
   readiness() {
-    if (this.isDraining) return 'draining';
+    if (this.phase.isLeaving) return 'draining';
     // Only if the configuration asks for it. Otherwise an outage of a shared broker would make all
     // servers unready at once.
     if (this.config.readiness !== 'alone' && this.#isAway()) return 'degraded';
@@ -461,17 +463,13 @@ export class Worker {
 
   /** Would this worker admit clients, and could they join their rooms? */
   isSteady() {
-    return !this.isDraining && !this.#isAway() && this.admission.overload() === null;
-  }
-
-  unready() {
-    this.isDraining = true;
+    return !this.phase.isLeaving && !this.#isAway() && this.admission.overload() === null;
   }
 
   /** Drains the connections and closes all parts. @param {number} deadlineMs from now */
   async drain(deadlineMs) {
-    this.unready();
-    const { hub, outbox, commands, config, log } = this;
+    const { hub, outbox, commands, phase, config, log } = this;
+    phase.enter('draining');
     const end = performance.now() + deadlineMs;
     this.http.stopAccepting();
     this.relocations.close();
@@ -484,6 +482,7 @@ export class Worker {
       outbox,
       commands,
       scheduler: this.scheduler,
+      phase,
       windowMs: config.reconnectWindowMs,
       deadlineMs: end,
     });

@@ -12,6 +12,7 @@ import WebSocket from 'ws';
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { until } from '../../loadtest/lib/server.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
+import { Phase } from '../../src/worker/phase.js';
 import { createWorker } from '../../src/worker/worker.js';
 import { configOf } from '../helpers/config.js';
 import { log } from './suite.js';
@@ -50,6 +51,7 @@ test(`the call stack from a Redis byte to the socket has at most ${MAX_FRAMES} f
   const worker = await createWorker({
     config,
     log,
+    phase: new Phase(),
     slot: 0,
     relayPath: relay.path,
     onBeat() {},

@@ -10,6 +10,7 @@ import { createCounters } from '../../src/observability/counters.js';
 import { HistoryReader } from '../../src/recovery/history-reader.js';
 import { OutageNotice } from '../../src/recovery/outage-notice.js';
 import { SyncScheduler } from '../../src/recovery/scheduler.js';
+import { Phase } from '../../src/worker/phase.js';
 import { FakeTransport } from './fake-transport.js';
 
 const ignore = { observe() {} };
@@ -82,11 +83,12 @@ export function buildHub({
     add(connection);
   };
   const outageNotice = new OutageNotice({ hub, scheduler });
+  const phase = new Phase();
   const commands = createCommands({
     config,
     hub,
     broker,
-    publisher: new Publisher({ broker, counters }),
+    publisher: new Publisher({ broker, phase, counters }),
     idempotencyMs: 300_000,
     scheduler,
     historyReader: new HistoryReader({ scheduler, counters }),
@@ -100,7 +102,7 @@ export function buildHub({
     messageDuration: ignore,
     log,
   });
-  return { counters, slowConsumers, outbox, scheduler, hub, outageNotice, commands };
+  return { counters, slowConsumers, outbox, scheduler, hub, outageNotice, phase, commands };
 }
 
 /** A request to join a plain room whose answer no test reads. */

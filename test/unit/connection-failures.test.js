@@ -168,7 +168,7 @@ test('a throw in the answer to a join, or to a read, costs that connection', asy
 });
 
 test('a throw at a ping, a notice or a goodbye costs that connection, and all others get theirs', async () => {
-  const { hub, connect, counters, outbox, outageNotice, scheduler, commands } = build();
+  const { hub, connect, counters, outbox, outageNotice, scheduler, commands, phase } = build();
   const heartbeat = new Heartbeat({ intervalMs: 500, timeoutMs: 250, counters });
   const members = Array.from({ length: 4 }, connect);
   const [pinged, noticed, drained, healthy] = members;
@@ -196,6 +196,7 @@ test('a throw at a ping, a notice or a goodbye costs that connection, and all ot
     outbox,
     commands,
     scheduler,
+    phase,
     windowMs: 1,
     deadlineMs: performance.now() + 1,
   });

@@ -127,6 +127,7 @@ function apiParts() {
     historyReader: { read: never },
     tracker: null,
     fleet: /** @type {any} */ ({}),
+    phase: { isDraining: false },
     revoke: null,
     counters: createCounters(),
     log: { error() {} },

@@ -44,7 +44,7 @@ function build({
     countConnections: async () => 42,
     history: noHistory,
   };
-  const { counters, slowConsumers, outbox, hub, commands } = buildHub({
+  const { counters, slowConsumers, outbox, hub, commands, phase } = buildHub({
     config,
     broker,
     budgetBytes,
@@ -68,6 +68,7 @@ function build({
     hub,
     outbox,
     commands,
+    phase,
     slowConsumers,
     connect,
     subscribing,
@@ -734,9 +735,9 @@ test('many rooms, each within its own bound, are bounded together, and small roo
 });
 
 test('a draining worker refuses publishes and still answers other commands', async () => {
-  const { connect, commands, published } = build();
+  const { connect, commands, phase, published } = build();
   const { transport, say } = connect();
-  commands.refusePublishes();
+  phase.enter('settling');
   say({ type: 'message', room: 'r', payload: 1, id: 1 });
   say({ type: 'broadcast', payload: 1, id: 2 });
   say({ type: 'ping' });

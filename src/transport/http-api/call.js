@@ -20,6 +20,7 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  * @property {Pick<import('../../hub/room-users.js').PresenceTracker, 'covers'|'read'>|null} tracker
  *   null if no room has presence
  * @property {FleetControl} fleet
+ * @property {{readonly isDraining: boolean}} phase of the worker
  * @property
  *   {((target: RevocationTarget) => Promise<import('../../backend/revocations.js').Revocation|null>)|null}
  *   revoke null if no tokens are configured

@@ -27,7 +27,6 @@ export class HttpApi {
   #app;
   /** @type {WeakMap<IncomingMessage, Call>} */
   #calls = new WeakMap();
-  #isDraining = false;
   /** Called when no request is under way. @type {(() => void)|null} */
   #onIdle = null;
 
@@ -35,7 +34,8 @@ export class HttpApi {
    * @param {import('./call.js').Services & import('./call.js').Meters} parts
    */
   constructor({ take, observe, ...services }) {
-    const { config, counters, blobs, log } = services;
+    const { config, counters, blobs, phase, log } = services;
+    this.phase = phase;
     this.log = log;
     this.blobs = blobs;
     this.counters = counters;
@@ -64,7 +64,8 @@ export class HttpApi {
   begin(request, hasBody) {
     const key = this.keys.find(request.headers.authorization);
     if (key === null) return this.#refuse('key', new ApiFault('UNAUTHORIZED'));
-    if (this.#isDraining) return this.#refuse('draining', unavailable('this server is draining'));
+    if (this.phase.isDraining)
+      return this.#refuse('draining', unavailable('this server is draining'));
     const retryAfterS = this.take(key.bucket, 1, performance.now());
     if (retryAfterS > 0)
       return this.#refuse('rate', new ApiFault('RATE_LIMIT_EXCEEDED', { retryAfterS }));
@@ -179,12 +180,11 @@ export class HttpApi {
   }
 
   /**
-   * Refuses further requests, and waits for those under way.
+   * Waits for the requests under way. The phase refuses further ones.
    * @param {number} timeoutMs
    * @returns {Promise<void>}
    */
   async drain(timeoutMs) {
-    this.#isDraining = true;
     if (this.counters.api.inFlight === 0) return;
     await new Promise((resolve) => {
       const timer = setTimeout(resolve, timeoutMs);

@@ -1,0 +1,31 @@
+// phase.js: how far a worker is with leaving. The process owns it, and its parts ask it.
+//
+//   serving -> leaving -> draining -> settling
+//
+//   leaving   the worker is not ready, so that load balancers turn away; it serves as before
+//   draining  no new connections, no new requests to the HTTP API
+//   settling  each client has its SERVER_SHUTDOWN: publishes are refused
+
+const PHASES = /** @type {const} */ (['serving', 'leaving', 'draining', 'settling']);
+const [, LEAVING, DRAINING, SETTLING] = PHASES.keys();
+
+export class Phase {
+  #at = 0;
+
+  /** Only goes forward. @param {typeof PHASES[number]} phase */
+  enter(phase) {
+    this.#at = Math.max(this.#at, PHASES.indexOf(phase));
+  }
+
+  get isLeaving() {
+    return this.#at >= LEAVING;
+  }
+
+  get isDraining() {
+    return this.#at >= DRAINING;
+  }
+
+  get isSettling() {
+    return this.#at >= SETTLING;
+  }
+}
