@@ -18,10 +18,10 @@ import { Redis } from 'ioredis';
 import pino from 'pino';
 import { RedisBroker } from '../../src/backend/redis/broker.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { experiment } from '../lib/experiment.js';
 import { markdownTable, median, show } from '../lib/figures.js';
-import { readOptions } from '../lib/options.js';
 import { redisSettings, startRedis } from '../lib/redis.js';
-import { OPTION, saveReport, stopOnSignal, withServer } from './script.js';
+import { startBench } from './script.js';
 import { clean, measured, openAll } from './workloads.js';
 
 const WORKERS = 2;
@@ -43,35 +43,45 @@ const ROOMS = Math.max(...LOADS.map(({ rooms }) => rooms));
 
 /** @typedef {{rooms: number, publications: number, kind: string}} Load */
 
-if (process.send === undefined) await measure();
-else await work(process.argv[2]);
+/** @typedef {import('../lib/run.js').Run} Run */
+/** @typedef {{redis: number, server: number}} Cost of a publication, us */
 
-async function measure() {
-  const { values } = readOptions(
-    'Measures the processor time of Redis for a publication, without history and with it.',
-    `only LIST | list of server broker | server,broker | parts to run
+if (process.send !== undefined) await work(process.argv[2]);
+else
+  await experiment({
+    question:
+      'Measures the processor time of Redis for a publication, without history and with it.',
+    options: `only LIST | list of server broker | server,broker | parts to run
     rates LIST | | 200,1000,4000 | messages a second, of the server
     rounds N | whole 1..100 | 3 | rounds
-    seconds S | number 0.5..3600 | 4 | duration of each measurement
-    ${OPTION.save}`,
-  );
-  const { only, rates, rounds, seconds, save } = values;
-  stopOnSignal();
-  /** @type {string[]} */
-  const lines = [];
-  if (only.includes('server'))
-    lines.push(...(await ofServer(rates.split(',').map(Number), rounds, seconds)), '');
-  if (only.includes('broker')) lines.push(...(await ofBroker(rounds, seconds)), '');
-  const note = `medians of ${rounds} rounds, in brackets the range`;
-  saveReport({
-    script: 'history',
-    title: 'The cost of history in Redis',
-    note,
-    lines,
-    data: { lines },
-    save,
+    seconds S | number 0.5..3600 | 4 | duration of each measurement`,
+    variants: ({ only }) => [
+      ...(only.includes('server') ? KINDS : []),
+      ...(only.includes('broker') ? ['broker'] : []),
+    ],
+    setup: ({ owner }) => owner,
+    measure: async (owner, { values, variant }) =>
+      variant === 'broker'
+        ? { variant, costs: [], broker: await ofBroker(owner, values.seconds) }
+        : { variant, costs: await ofServer(owner, variant, values), broker: null },
+    report(rounds, { rates }) {
+      const all = rounds.flat();
+      const brokers = all.flatMap(({ broker }) => broker ?? []);
+      const [plain, history] = KINDS.map((kind) =>
+        all.filter(({ variant }) => variant === kind).map(({ costs }) => costs),
+      );
+      const lines = [
+        ...(plain.length > 0 ? serverLines(rates.split(','), plain, history) : []),
+        ...(brokers.length > 0 ? brokerLines(brokers) : []),
+      ];
+      return {
+        title: 'The cost of history in Redis',
+        note: `medians of ${rounds.length} rounds, in brackets the range`,
+        lines,
+        data: { lines },
+      };
+    },
   });
-}
 
 /** Processor time of a server's redis-server so far, in seconds. @param {Redis} redis */
 async function cpuOf(redis) {
@@ -83,152 +93,133 @@ async function cpuOf(redis) {
 }
 
 /**
- * @param {number[]} rates messages a second
- * @param {number} rounds
- * @param {number} seconds
- * @returns {Promise<string[]>}
+ * @param {Run} owner
+ * @param {string} kind
+ * @param {import('../lib/options.js').Values} values
+ * @returns {Promise<Cost[]>} for each rate
  */
-async function ofServer(rates, rounds, seconds) {
-  /** @type {Record<string, {redis: number[], server: number[]}[]>} by kind, a cell a rate */
-  const micros = Object.fromEntries(
-    KINDS.map((kind) => [kind, rates.map(() => ({ redis: [], server: [] }))]),
-  );
-  for (let round = 0; round < rounds; round++) {
-    for (const kind of KINDS) {
-      /** @type {Record<string, string>} */
-      const env = kind === 'history' ? { FANFARE_HISTORY: 'room-*=100/300s' } : {};
-      await withServer(
-        { server: 'fanfare-redis', client: 'auto', env },
-        async ({ target, swarm }) => {
-          await openAll(swarm, { count: 10_000, rooms: 1000, room: 'room-', sources: 4 });
-          const redis = new Redis(target.redisUrl);
-          const load = { payloadBytes: 100, everyProcess: true, publishers: 5 };
-          // Every worker has published to every room: the first publication to a room costs more.
-          await swarm.run({ ...load, perSecond: 4000, seconds: 3 });
-          for (const [i, perSecond] of rates.entries()) {
-            const before = await cpuOf(redis);
-            const step = await measured(target, () => swarm.run({ ...load, perSecond, seconds }));
-            const spent = (await cpuOf(redis)) - before;
-            if (!clean(step)) throw new Error(`messages were lost at ${perSecond}/s, ${kind}`);
-            micros[kind][i].redis.push((spent * 1e6) / step.sent);
-            micros[kind][i].server.push((step.serverCpuSeconds * 1e6) / step.sent);
-          }
-          redis.disconnect();
-        },
-      );
-    }
+async function ofServer(owner, kind, { rates, seconds }) {
+  /** @type {Record<string, string>} */
+  const env = kind === 'history' ? { FANFARE_HISTORY: 'room-*=100/300s' } : {};
+  const { target, swarm } = await startBench(owner, {
+    ...{ server: 'fanfare-redis', client: 'auto', env },
+  });
+  await openAll(swarm, { count: 10_000, rooms: 1000, room: 'room-', sources: 4 });
+  const redis = new Redis(target.redisUrl);
+  owner.after(() => redis.disconnect());
+  const load = { payloadBytes: 100, everyProcess: true, publishers: 5 };
+  // The first publication to a room costs more: every worker publishes to every room beforehand.
+  await swarm.run({ ...load, perSecond: 4000, seconds: 3 });
+  /** @type {Cost[]} */
+  const costs = [];
+  for (const perSecond of rates.split(',').map(Number)) {
+    const before = await cpuOf(redis);
+    const step = await measured(target, () => swarm.run({ ...load, perSecond, seconds }));
+    const spent = (await cpuOf(redis)) - before;
+    if (!clean(step)) throw new Error(`messages were lost at ${perSecond}/s, ${kind}`);
+    const perMessage = (/** @type {number} */ s) => (s * 1e6) / step.sent;
+    costs.push({ redis: perMessage(spent), server: perMessage(step.serverCpuSeconds) });
   }
-  const row = (/** @type {number} */ rate, /** @type {number} */ i) => {
-    const cells = /** @type {const} */ (['redis', 'server']).flatMap((whose) => {
-      const [plain, history] = KINDS.map((kind) => micros[kind][i][whose]);
-      return [figure(plain), figure(history), figure(ratiosOf(history, plain), 2)];
-    });
+  return costs;
+}
+
+/**
+ * @param {readonly string[]} rates
+ * @param {readonly Cost[][]} plain by round and rate
+ * @param {readonly Cost[][]} history
+ */
+function serverLines(rates, plain, history) {
+  const row = (/** @type {string} */ rate, /** @type {number} */ i) => {
+    const cells = /** @type {const} */ (['redis', 'server']).flatMap((whose) =>
+      comparison(
+        plain.map((costs) => costs[i][whose]),
+        history.map((costs) => costs[i][whose]),
+      ),
+    );
     return [rate, ...cells];
   };
   const head = ['messages/s', 'Redis, plain, µs', 'with history, µs', '×'];
-  return shown([
+  return [
     '## A server: 2 workers, 1,000 rooms of 10 members',
     '',
     ...markdownTable([...head, 'server, plain, µs', 'with history, µs', '×'], rates.map(row)),
-  ]);
+    '',
+  ];
 }
 
 /**
- * @param {number} rounds
+ * @param {Run} owner
  * @param {number} seconds
- * @returns {Promise<string[]>}
+ * @returns {Promise<{loads: Record<string, number>[], idle: number}>} us of Redis for a publication
+ *   and publications a second, by load; and us for a script that does nothing
  */
-async function ofBroker(rounds, seconds) {
-  /** @type {(() => unknown)[]} */
-  const ends = [];
-  const server = await startRedis({ after: (end) => ends.unshift(end) });
-  try {
-    const redis = new Redis(server.url);
-    ends.unshift(() => redis.disconnect());
-    /** @type {(string|number)[][]} */
-    const rows = [];
-    const workers = Array.from({ length: WORKERS }, () => fork(import.meta.filename, [server.url]));
-    ends.unshift(() => {
-      for (const worker of workers) worker.kill();
-    });
-    await Promise.all(workers.map((worker) => once(worker, 'message')));
-    /**
-     * @param {Load|null} load
-     * @returns {Promise<number>} accepted so far, by all
-     */
-    const ask = async (load) => {
-      const answers = workers.map((worker) => once(worker, 'message'));
-      for (const worker of workers) worker.send({ load });
-      return (await Promise.all(answers)).reduce((sum, [accepted]) => sum + accepted, 0);
-    };
-    for (const { rooms, publications } of LOADS) {
-      /** @type {Record<string, number[]>} */
-      const micros = { plain: [], history: [] };
-      let rate = 0;
-      for (let round = 0; round < rounds; round++) {
-        for (const kind of KINDS) {
-          await ask({ rooms, publications, kind });
-          await sleep(WARM_MS);
-          const [acceptedBefore, cpuBefore] = [await ask(null), await cpuOf(redis)];
-          await sleep(seconds * 1000);
-          const [accepted, spent] = [
-            (await ask(null)) - acceptedBefore,
-            (await cpuOf(redis)) - cpuBefore,
-          ];
-          micros[kind].push((spent / accepted) * 1e6);
-          rate = accepted / seconds;
-        }
-      }
-      const { plain, history } = micros;
-      const ratio = figure(ratiosOf(history, plain), 2);
-      rows.push([
-        `${rooms} × ${publications}`,
-        Math.round(rate),
-        figure(plain),
-        figure(history),
-        ratio,
-      ]);
+async function ofBroker(owner, seconds) {
+  const server = await startRedis(owner);
+  const redis = new Redis(server.url);
+  owner.after(() => redis.disconnect());
+  const workers = Array.from({ length: WORKERS }, () => fork(import.meta.filename, [server.url]));
+  owner.after(() => {
+    for (const worker of workers) worker.kill();
+  });
+  await Promise.all(workers.map((worker) => once(worker, 'message')));
+  /** @type {(load: Load|null) => Promise<number>} publications accepted so far, by all */
+  const ask = async (load) => {
+    const answers = workers.map((worker) => once(worker, 'message'));
+    for (const worker of workers) worker.send({ load });
+    return (await Promise.all(answers)).reduce((sum, [accepted]) => sum + accepted, 0);
+  };
+  /** @type {Record<string, number>[]} */
+  const loads = [];
+  for (const { rooms, publications } of LOADS) {
+    /** @type {Record<string, number>} */
+    const costs = {};
+    for (const kind of KINDS) {
+      await ask({ rooms, publications, kind });
+      await sleep(WARM_MS);
+      const before = { accepted: await ask(null), cpu: await cpuOf(redis) };
+      await sleep(seconds * 1000);
+      const accepted = (await ask(null)) - before.accepted;
+      costs[kind] = (((await cpuOf(redis)) - before.cpu) / accepted) * 1e6;
+      costs.rate = accepted / seconds;
     }
-    await ask({ rooms: 0, publications: 0, kind: 'plain' });
-    const idle = [];
-    const sha = String(await redis.script('LOAD', 'return 1'));
-    for (let round = 0; round < rounds; round++) {
-      const before = await cpuOf(redis);
-      for (let i = 0; i < 100; i++) {
-        const pipeline = redis.pipeline();
-        for (let j = 0; j < 200; j++)
-          pipeline.evalsha(sha, 2, 'a', 'b', '1', '2', '3', '4', Buffer.alloc(BYTES));
-        await pipeline.exec();
-      }
-      idle.push((((await cpuOf(redis)) - before) * 1e6) / 20_000);
-    }
-    return shown([
-      '## The broker alone: 2 processes, each tick of 10 ms',
-      '',
-      ...markdownTable(
-        ['rooms × publications a tick', 'publications/s', 'plain, µs', 'with history, µs', '×'],
-        rows,
-      ),
-      '',
-      `A script that does nothing, 200 in a write: ${figure(idle)} µs.`,
-    ]);
-  } finally {
-    for (const end of ends) await end();
+    loads.push(costs);
   }
+  await ask({ rooms: 0, publications: 0, kind: 'plain' });
+  const sha = String(await redis.script('LOAD', 'return 1'));
+  const before = await cpuOf(redis);
+  for (let i = 0; i < 100; i++) {
+    const pipeline = redis.pipeline();
+    for (let j = 0; j < 200; j++)
+      pipeline.evalsha(sha, 2, 'a', 'b', '1', '2', '3', '4', Buffer.alloc(BYTES));
+    await pipeline.exec();
+  }
+  return { loads, idle: (((await cpuOf(redis)) - before) * 1e6) / 20_000 };
 }
 
-/** @param {string[]} lines */
-function shown(lines) {
-  console.log(lines.join('\n'));
-  return lines;
+/** @param {readonly {loads: Record<string, number>[], idle: number}[]} rounds */
+function brokerLines(rounds) {
+  const rows = LOADS.map(({ rooms, publications }, i) => {
+    const of = (/** @type {string} */ key) => rounds.map(({ loads }) => loads[i][key]);
+    const rate = Math.round(of('rate').at(-1) ?? 0);
+    return [`${rooms} × ${publications}`, rate, ...comparison(of('plain'), of('history'))];
+  });
+  return [
+    '## The broker alone: 2 processes, each tick of 10 ms',
+    '',
+    ...markdownTable(
+      ['rooms × publications a tick', 'publications/s', 'plain, µs', 'with history, µs', '×'],
+      rows,
+    ),
+    '',
+    `A script that does nothing, 200 in a write: ${figure(rounds.map(({ idle }) => idle))} µs.`,
+    '',
+  ];
 }
 
-/**
- * @param {number[]} some
- * @param {number[]} base
- */
-function ratiosOf(some, base) {
-  return some.map((each, i) => each / base[i]);
+/** @param {number[]} plain @param {number[]} history both by round */
+function comparison(plain, history) {
+  const ratios = history.map((each, i) => each / plain[i]);
+  return [figure(plain), figure(history), figure(ratios, 2)];
 }
 
 /** A worker: publishes until the parent ends it. @param {string} redisUrl */

@@ -1,7 +1,6 @@
 // machine.js: processor time, memory and limits of processes and of the machine, read from the kernel.
 //
-// Linux only (/proc). Times are seconds, memory kilobytes. Processor time of a process tree is
-// utime + stime of its processes, in ticks of 10 ms: measure for seconds, not for milliseconds.
+// Linux only (/proc). Times are seconds, memory kilobytes.
 
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -42,18 +41,25 @@ export function processTree(roots) {
 }
 
 /**
+ * User and system time of all their threads. /proc/PID/stat has it in ticks of 10 ms only.
  * @param {readonly number[]} pids
- * @returns {number} seconds of processor time
+ * @returns {number} seconds
  */
 export function cpuSecondsOf(pids) {
-  let ticks = 0;
-  for (const pid of pids) {
-    const stat = read(`/proc/${pid}/stat`);
-    if (stat === '') continue;
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    ticks += Number(fields[11]) + Number(fields[12]);
+  let ns = 0;
+  for (const pid of pids)
+    for (const thread of threadsOf(pid))
+      ns += Number(read(`/proc/${pid}/task/${thread}/schedstat`).split(' ')[0]);
+  return ns / 1e9;
+}
+
+/** @param {number} pid */
+function threadsOf(pid) {
+  try {
+    return readdirSync(`/proc/${pid}/task`);
+  } catch {
+    return []; // it ended meanwhile
   }
-  return ticks / TICKS_PER_SECOND;
 }
 
 /**

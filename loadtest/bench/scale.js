@@ -13,8 +13,9 @@
 // second one.
 
 import { setTimeout as sleep } from 'node:timers/promises';
+import { experiment } from '../lib/experiment.js';
 import { markdownTable, show } from '../lib/figures.js';
-import { endUnused, readOptions } from '../lib/options.js';
+import { endUnused } from '../lib/options.js';
 import {
   availableKb,
   demandMachine,
@@ -24,8 +25,8 @@ import {
   processTree,
   pssKbOf,
 } from './machine.js';
-import { OPTION, saveReport, stopOnSignal, withServer } from './script.js';
-import { quiet, stopAll } from './servers.js';
+import { OPTION, startBench } from './script.js';
+import { quiet } from './servers.js';
 import { storm } from './storm.js';
 import { findClient } from './swarm.js';
 import { clean, measured } from './workloads.js';
@@ -40,9 +41,24 @@ const KB_PER_CONNECTION = 22;
  */
 const PORTS_PER_SOURCE = 12_000;
 const ATTEMPTS = 3;
-const { values } = readOptions(
-  'Opens very many connections in one room, broadcasts to them, and drains their server.',
-  `connections N | whole 1..10000000 | 100000 | connections in all
+
+/**
+ * @typedef {object} Outcome what was measured so far
+ * @property {string} title
+ * @property {Size} size
+ * @property {string[]} limits of the machine
+ * @property {Record<string, any>[]} stages
+ * @property {{seconds: number, cpuSeconds: number, failed: number}} opening
+ * @property {Record<string, any>} measured
+ * @property {string} failure '': none
+ */
+/** @typedef {ReturnType<typeof sizeOf>} Size */
+/** @typedef {Awaited<ReturnType<typeof startBench>>} Bench */
+/** @typedef {import('../lib/options.js').Values} Values */
+
+await experiment({
+  question: 'Opens very many connections in one room, broadcasts to them, and drains their server.',
+  options: `connections N | whole 1..10000000 | 100000 | connections in all
   ${OPTION.server}
   workers N | whole 1..256 | | workers of the server; without, as many as the connections need
   processes N | whole 1..256 | | client processes; without, as many as the connections need
@@ -55,58 +71,74 @@ const { values } = readOptions(
   window S | number 0.1..600 | 20 | FANFARE_RECONNECT_WINDOW_MS in seconds: the delays of the storm
   limit S | number 10..86400 | 900 | the script ends itself after this time
   ${OPTION.payload}
-  ${OPTION.client}
-  ${OPTION.save}`,
-);
-const { connections, server, interval, seconds, idle, limit, client, save } = values;
-const payloadBytes = values.payload;
-// Workers do not share connections quite evenly: room for a quarter more than the mean.
-const workers = values.workers || Math.max(2, Math.ceil(connections / (MAX_SOCKETS * 0.75)));
-const processes = values.processes || Math.max(2, Math.ceil(connections / MAX_SOCKETS));
-const sources = Number.isNaN(values.sources)
-  ? Math.max(10, Math.ceil(connections / PORTS_PER_SOURCE))
-  : values.sources;
-const limits = demandMachine({
-  ...{ connections, workers, processes, sources },
-  kbPerConnection: KB_PER_CONNECTION,
-});
-if (!values.noStorm && findClient(client).kind !== 'c')
-  endUnused('the storm needs the C client: use --no-storm, or install a C compiler named cc');
-stopOnSignal();
-setTimeout(async () => {
-  console.error(`not done within ${limit} s`);
-  await stopAll();
-  process.exit(1);
-}, limit * 1000).unref();
+  ${OPTION.client}`,
 
-/** @type {Record<string, any>[]} */
-const stages = [];
-const opening = { seconds: 0, cpuSeconds: 0, failed: 0 };
-/** @type {Record<string, any>} */
-const report = {};
-let failure = '';
-let title = server;
-
-await withServer(
-  {
-    ...{ server, client, processes, workers },
-    env: { FANFARE_RECONNECT_WINDOW_MS: String(values.window * 1000) },
+  async setup({ owner, values }) {
+    const { server, client, limit, connections } = values;
+    const size = sizeOf(values);
+    const limits = demandMachine({ connections, ...size, kbPerConnection: KB_PER_CONNECTION });
+    if (!values.noStorm && findClient(client).kind !== 'c')
+      endUnused('the storm needs the C client: use --no-storm, or install a C compiler named cc');
+    setTimeout(async () => {
+      console.error(`not done within ${limit} s`);
+      await owner.end();
+      process.exit(1);
+    }, limit * 1000).unref();
+    const { processes, workers } = size;
+    const env = { FANFARE_RECONNECT_WINDOW_MS: String(values.window * 1000) };
+    const bench = await startBench(owner, { server, client, processes, workers, env });
+    return { size, limits, bench };
   },
-  async ({ target, swarm }) => {
-    title = target.title;
+
+  async measure({ size, limits, bench }, { values }) {
+    /** @type {Outcome} */
+    const outcome = {
+      ...{ title: bench.target.title, size, limits, stages: [], measured: {}, failure: '' },
+      opening: { seconds: 0, cpuSeconds: 0, failed: 0 },
+    };
     try {
-      await load(target, swarm);
+      await load(bench, values, outcome);
     } catch (error) {
-      failure = error instanceof Error ? error.message : String(error);
+      outcome.failure = error instanceof Error ? error.message : String(error);
     }
+    return outcome;
   },
-);
 
-/**
- * @param {import('./servers.js').Target} target
- * @param {import('./swarm.js').Swarm} swarm
- */
-async function load(target, swarm) {
+  report([[outcome]], values) {
+    const { connections, server, idle, interval } = values;
+    const { size, opening, stages, failure, measured } = outcome;
+    const { workers, processes, sources } = size;
+    return {
+      title: `${figure(connections, 0)} connections, ${outcome.title}`,
+      note: `${workers} workers, ${processes} client processes, ${sources} source addresses`,
+      lines: linesOf(outcome, values),
+      data: {
+        ...{ server, connections, ...size, idle, interval },
+        ...{ opening, stages, failure, measured },
+      },
+      failed: failure !== '',
+    };
+  },
+});
+
+/** Processes and addresses as given, or as many as the connections need. @param {Values} values */
+function sizeOf({ connections, workers, processes, sources }) {
+  return {
+    // Workers do not share connections quite evenly: room for a quarter more than the mean.
+    workers: workers || Math.max(2, Math.ceil(connections / (MAX_SOCKETS * 0.75))),
+    processes: processes || Math.max(2, Math.ceil(connections / MAX_SOCKETS)),
+    sources: Number.isNaN(sources)
+      ? Math.max(10, Math.ceil(connections / PORTS_PER_SOURCE))
+      : sources,
+  };
+}
+
+/** @param {Bench} bench @param {Values} values @param {Outcome} outcome gets what was measured */
+async function load(bench, values, outcome) {
+  const { connections, server, interval, seconds, idle, payload: payloadBytes } = values;
+  const { target, swarm } = bench;
+  const { measured: report, size } = outcome;
+  const { sources, workers } = size;
   // The code is compiled and the first rooms exist before the base of the memory is taken.
   await swarm.open({ count: 200, group: 1, room: 'warm', sources });
   await swarm.run({ group: 1, perSecond: 20, seconds: 1, payloadBytes });
@@ -115,8 +147,8 @@ async function load(target, swarm) {
   await sleep(1000);
   report.empty = { ...(await idleCpu(target, idle / 3)), pssKb: target.pssKb() };
   const base = memory(target, swarm);
-  for (const size of [...STAGES.filter((stage) => stage < connections), connections])
-    await stage(target, swarm, { size, base });
+  for (const members of [...STAGES.filter((each) => each < connections), connections])
+    await stage(bench, outcome, { members, base, payloadBytes });
   report.workersPssKb = processTree([target.pids()[0]])
     .slice(1)
     .map((pid) => pssKbOf([pid]));
@@ -149,19 +181,21 @@ async function load(target, swarm) {
 }
 
 /**
- * Opens connections up to a size, then measures memory, and the CPU of some broadcasts.
- * @param {import('./servers.js').Target} target
- * @param {import('./swarm.js').Swarm} swarm
- * @param {{ size: number, base: ReturnType<typeof memory> }} options
+ * Opens connections up to a number, then measures memory, and the CPU of some broadcasts.
+ * @param {Bench} bench
+ * @param {Outcome} outcome gets a stage
+ * @param {{members: number, base: ReturnType<typeof memory>, payloadBytes: number}} options
  */
-async function stage(target, swarm, { size, base }) {
+async function stage({ target, swarm }, outcome, { members, base, payloadBytes }) {
+  const { stages, opening, size } = outcome;
+  const { sources, processes } = size;
   const open = stages.at(-1)?.members ?? 0;
   const cpuBefore = target.cpuSeconds();
   let opened = { open, failed: 0, seconds: 0 };
   // A handshake that failed is repeated: the report has their number.
-  for (let attempt = 0; attempt < ATTEMPTS && opened.open < size; attempt++) {
+  for (let attempt = 0; attempt < ATTEMPTS && opened.open < members; attempt++) {
     opened = await swarm.open({
-      count: size - opened.open,
+      count: members - opened.open,
       concurrency: 60 * processes,
       sources,
       timeoutMs: 600_000,
@@ -170,33 +204,33 @@ async function stage(target, swarm, { size, base }) {
     opening.failed += opened.failed;
   }
   opening.cpuSeconds += target.cpuSeconds() - cpuBefore;
-  if (opened.open !== size)
-    throw new Error(`${opened.failed} connections failed, ${opened.open} of ${size} are open`);
+  if (opened.open !== members)
+    throw new Error(`${opened.failed} connections failed, ${opened.open} of ${members} are open`);
   await quiet(target, 5000);
   await sleep(3000);
   const now = memory(target, swarm);
   // Enough deliveries for the ticks of the kernel's clock to mean something.
-  const messages = Math.max(2, Math.ceil(200_000 / size));
-  const perSecond = Math.min(20, 40_000 / size);
+  const messages = Math.max(2, Math.ceil(200_000 / members));
+  const perSecond = Math.min(20, 40_000 / members);
   const run = { perSecond, seconds: messages / perSecond, payloadBytes, drainMs: 60_000 };
   const step = await measured(target, () => swarm.run(run));
   if (!clean(step))
     throw new Error(
-      `with ${size} members ${step.received} of ${step.expected} arrived, ${step.lost} connections lost`,
+      `with ${members} members ${step.received} of ${step.expected} arrived, ${step.lost} connections lost`,
     );
   const { p50Ms, p99Ms, maxMs } = step;
   stages.push({
-    members: size,
-    kbPerConnection: (now.serverKb - base.serverKb) / size,
-    kernelKbPerConnection: (now.kernelKb - base.kernelKb) / size,
-    clientKbPerConnection: (now.clientKb - base.clientKb) / size,
-    systemKbPerConnection: (base.availableKb - now.availableKb) / size,
+    members,
+    kbPerConnection: (now.serverKb - base.serverKb) / members,
+    kernelKbPerConnection: (now.kernelKb - base.kernelKb) / members,
+    clientKbPerConnection: (now.clientKb - base.clientKb) / members,
+    systemKbPerConnection: (base.availableKb - now.availableKb) / members,
     cpuPerMillion: step.serverCpuSeconds / (step.received / 1e6),
     ...{ p50Ms, p99Ms, maxMs },
   });
   const { kbPerConnection, kernelKbPerConnection, cpuPerMillion } = stages[stages.length - 1];
   console.log(
-    `${figure(size, 0)} connections, opened in ${figure(opening.seconds)} s: ${figure(kbPerConnection, 2)} kB each in the server (PSS), ${figure(kernelKbPerConnection, 2)} kB in the kernel (both ends), ${figure(cpuPerMillion)} CPU-s per 1M deliveries, p99 ${figure(p99Ms, 0)} ms`,
+    `${figure(members, 0)} connections, opened in ${figure(opening.seconds)} s: ${figure(kbPerConnection, 2)} kB each in the server (PSS), ${figure(kernelKbPerConnection, 2)} kB in the kernel (both ends), ${figure(cpuPerMillion)} CPU-s per 1M deliveries, p99 ${figure(p99Ms, 0)} ms`,
   );
 }
 
@@ -233,9 +267,12 @@ function figure(value, digits = 1) {
   return show(value ?? Number.NaN, digits);
 }
 
-/** @returns {(readonly [string, string])[]} names and figures */
-function stormRows() {
-  const { storm: s } = report;
+/**
+ * @param {Record<string, any> | undefined} s the storm
+ * @param {number} connections
+ * @returns {(readonly [string, string])[]} names and figures
+ */
+function stormRows(s, connections) {
   if (!s) return [];
   const { others, after } = s;
   return [
@@ -275,15 +312,15 @@ function stormRows() {
   ];
 }
 
-const last = stages.at(-1) ?? {};
-const { empty, idle: idling, workersPssKb = [] } = report;
-const { received, expected, sent, p50Ms, p99Ms, maxMs, serverCpuSeconds, wallSeconds, cpuSeconds } =
-  report.broadcast ?? {};
-saveReport({
-  script: 'scale',
-  title: `${figure(connections, 0)} connections, ${title}`,
-  note: `${workers} workers, ${processes} client processes, ${sources} source addresses`,
-  lines: [
+/** @param {Outcome} outcome @param {Values} values @returns {string[]} the report */
+function linesOf({ size, limits, stages, opening, measured: report, failure }, values) {
+  const { connections, interval } = values;
+  const { workers } = size;
+  const last = stages.at(-1) ?? {};
+  const { empty, idle: idling, workersPssKb = [] } = report;
+  const { received, expected, sent, ...broadcast } = report.broadcast ?? {};
+  const { p50Ms, p99Ms, maxMs, serverCpuSeconds, wallSeconds, cpuSeconds } = broadcast;
+  return [
     ...limits.map((line) => `- ${line}`),
     '',
     failure === ''
@@ -336,7 +373,7 @@ saveReport({
         ['client CPU', `${figure(cpuSeconds)} s`],
         ['connections lost', figure(report.broadcast?.lost, 0)],
         ['time stolen by the hypervisor', `${figure(report.broadcast?.stolenSeconds, 2)} s`],
-        ...stormRows(),
+        ...stormRows(report.storm, connections),
       ],
       1,
     ),
@@ -366,12 +403,5 @@ saveReport({
     ...(report.storm
       ? ['', `Back, by second after the signal: ${report.storm.backBySecond.join(', ')}`]
       : []),
-  ],
-  data: {
-    ...{ server, connections, workers, processes, sources, idle, interval },
-    ...{ opening, stages, failure },
-    measured: report,
-  },
-  save,
-});
-process.exit(failure === '' ? 0 : 1);
+  ];
+}

@@ -1,12 +1,11 @@
-// script.js: the frame of a script of the benchmark: its server and clients, its end, its report.
+// script.js: parts of the benchmark's scripts: common options, a server with its clients, probes.
 
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { onSignal } from '../lib/run.js';
-import { describeMachine } from './machine.js';
+import { onSignal, Run } from '../lib/run.js';
+import { until } from '../lib/server.js';
 import { SERVERS, startServer, stopAll } from './servers.js';
 import { findClient, Swarm } from './swarm.js';
 
@@ -29,38 +28,49 @@ export function stopOnSignal() {
 }
 
 /**
- * Starts a server and client processes that aim at it, and stops both.
- * @template T
+ * Starts a server and client processes that aim at it. Both end with their owner.
+ * @param {import('../lib/server.js').Owner} owner
  * @param {object} options
  * @param {string} options.server
  * @param {'auto' | 'c' | 'node'} options.client
  * @param {number} [options.processes] of the client
  * @param {number} [options.workers]
  * @param {Record<string, string>} [options.env]
- * @param {(parts: {target: import('./servers.js').Target, swarm: Swarm}) => Promise<T>} body
+ */
+export async function startBench(owner, { server, client, processes = 2, workers, env }) {
+  owner.after(stopAll);
+  const swarm = new Swarm({ client: findClient(client), processes }).start();
+  owner.after(() => swarm.close());
+  const target = await startServer(server, { workers, env });
+  await swarm.aim(target);
+  return { target, swarm };
+}
+
+/**
+ * Starts a server and its clients for one function.
+ * @template T
+ * @param {Parameters<typeof startBench>[1]} options
+ * @param {(parts: Awaited<ReturnType<typeof startBench>>) => Promise<T>} body
  * @returns {Promise<T>}
  */
-export async function withServer({ server, client, processes = 2, workers, env }, body) {
-  const swarm = new Swarm({ client: findClient(client), processes }).start();
-  /** @type {import('./servers.js').Target|undefined} */
-  let target;
+export async function withServer(options, body) {
+  const owner = new Run('');
   try {
-    target = await startServer(server, { workers, env });
-    await swarm.aim(target);
-    return await body({ target, swarm });
+    return await body(await startBench(owner, options));
   } finally {
-    await swarm.close();
-    await target?.close();
+    await owner.end();
   }
 }
 
 /**
  * Loads a script of servers/ into each process of a server. On SIGUSR2 the script writes figures to
  * a file, which `ask` reads.
+ * @param {import('../lib/server.js').Owner} owner
  * @param {string} script
  */
-export function preload(script) {
+export function preload(owner, script) {
   const directory = mkdtempSync(join(tmpdir(), 'fanfare-bench-'));
+  owner.after(() => rmSync(directory, { recursive: true, force: true }));
   const path = fileURLToPath(new URL(`./servers/${script}`, import.meta.url));
   return {
     env: { NODE_OPTIONS: `--require ${path}`, BENCH_REPORT_DIR: directory },
@@ -72,57 +82,16 @@ export function preload(script) {
       const report = join(directory, `${pid}.json`);
       rmSync(report, { force: true });
       process.kill(pid, 'SIGUSR2');
-      const deadline = performance.now() + PROBE_MS;
-      for (;;) {
-        try {
-          return JSON.parse(readFileSync(report, 'utf8'));
-        } catch (cause) {
-          if (performance.now() > deadline)
-            throw new Error(`process ${pid} does not answer`, { cause });
-          await sleep(20);
-        }
-      }
+      return until(() => readJson(report), PROBE_MS, `the answer of process ${pid}`);
     },
-    end: () => rmSync(directory, { recursive: true, force: true }),
   };
 }
 
-/**
- * Prints a report, and saves it as Markdown and JSON.
- * @param {object} report
- * @param {string} report.script its name
- * @param {string} report.title
- * @param {string} [report.note] follows the command line
- * @param {readonly string[]} report.lines
- * @param {object} report.data
- * @param {string} report.save path without its ending; '' for the usual one
- */
-export function saveReport({ script, title, note = '', lines, data, save }) {
-  const startedAt = new Date(Date.now() - performance.now()).toISOString();
-  // The place of the report is no part of the measurement.
-  const args = process.argv
-    .slice(2)
-    .join(' ')
-    .replace(/ ?--save[ =]\S+/, '');
-  const command = `node loadtest/bench/${script}.js ${args}`.trim();
-  const machine = describeMachine();
-  const text = [
-    `# ${title}, ${startedAt}`,
-    '',
-    `\`${command}\`${note === '' ? '' : `: ${note}`}`,
-    '',
-    ...Object.entries(machine).map(([key, value]) => `- ${key}: ${value}`),
-    '',
-    ...lines,
-    '',
-  ].join('\n');
-  const results = fileURLToPath(new URL('./results/', import.meta.url));
-  const path = save || `${results}${script}-${startedAt.slice(0, 16).replace(':', '')}`;
-  mkdirSync(results, { recursive: true });
-  writeFileSync(`${path}.md`, text);
-  writeFileSync(
-    `${path}.json`,
-    `${JSON.stringify({ startedAt, command, machine, ...data }, null, 1)}\n`,
-  );
-  console.log(`\n${text}\nsaved as ${path}.md and .json`);
+/** @param {string} path @returns {Record<string, number>|null} null while it is incomplete */
+function readJson(path) {
+  try {
+    return JSON.parse(readFileSync(path, 'utf8'));
+  } catch {
+    return null;
+  }
 }

@@ -13,17 +13,19 @@
 // must be long and large enough to get past that. The expected deliveries are those of the members
 // that read: all must arrive.
 
+import { experiment } from '../lib/experiment.js';
 import { markdownTable, median, show } from '../lib/figures.js';
-import { readOptions } from '../lib/options.js';
 import { scrape } from '../lib/server.js';
-import { OPTION, saveReport, stopOnSignal, withServer } from './script.js';
+import { OPTION, startBench } from './script.js';
 import { quiet } from './servers.js';
 import { clean, measured, openAll } from './workloads.js';
 
 const MIN_MB = 6;
-const { values } = readOptions(
-  'Measures the latency of members that read, beside members that do not.',
-  `members N | whole 10..100000 | 500 | members of the room
+const PARTS = 6;
+
+await experiment({
+  question: 'Measures the latency of members that read, beside members that do not.',
+  options: `members N | whole 10..100000 | 500 | members of the room
   slow SHARE | number 0..1 | 0.1 | share of them that does not read
   rate N | number 0.1..100000 | 50 | messages a second
   payload BYTES | whole 64..65536 | 8000 | size of a payload
@@ -31,32 +33,27 @@ const { values } = readOptions(
   seconds S | number 0.1..3600 | 20 | duration of each run
   rounds N | whole 1..100 | 3 | rounds of two runs
   ${OPTION.server}
-  ${OPTION.client}
-  ${OPTION.save}`,
-);
-const { members, slow, rate, payload, room, seconds, server, client, save } = values;
-const { rounds: roundCount } = values;
-const slowMembers = Math.round(members * slow);
-const sentMb = (rate * seconds * payload) / 1e6;
-if (sentMb < MIN_MB)
-  console.error(
-    `each member is sent ${sentMb.toFixed(1)} MB: too little for the server to notice a slow one`,
-  );
-stopOnSignal();
+  ${OPTION.client}`,
+  variants: (values) => {
+    const mb = sentMb(values);
+    if (mb < MIN_MB)
+      console.error(
+        `each member is sent ${mb.toFixed(1)} MB: too little for the server to notice a slow one`,
+      );
+    return ['all read', 'some do not'];
+  },
 
-const PARTS = 6;
-const env =
-  room === 'history'
-    ? {
-        FANFARE_HISTORY: 'bench=1000/300s',
-        FANFARE_PING_INTERVAL_MS: `${Math.ceil(seconds * 2000 + 60_000)}`,
-      }
-    : undefined;
+  setup({ owner, values: { server, client, room, seconds } }) {
+    const env = {
+      FANFARE_HISTORY: 'bench=1000/300s',
+      FANFARE_PING_INTERVAL_MS: `${Math.ceil(seconds * 2000 + 60_000)}`,
+    };
+    return startBench(owner, { server, client, env: room === 'history' ? env : undefined });
+  },
 
-/** @param {number} lazy members that do not read */
-const run = (lazy) =>
-  withServer({ server, client, env }, async ({ target, swarm }) => {
-    await openAll(swarm, { count: members - lazy });
+  async measure({ target, swarm }, { values, variant }) {
+    const lazy = variant === 'all read' ? 0 : lazyMembers(values);
+    await openAll(swarm, { count: values.members - lazy });
     if (lazy > 0) await openAll(swarm, { count: lazy, group: 1, read: false });
     await swarm.run({ perSecond: 20, seconds: 1, payloadBytes: 100 });
     await quiet(target, 3000);
@@ -64,80 +61,84 @@ const run = (lazy) =>
     /** @type {number[]} */
     const kbs = [];
     const timer = setInterval(() => kbs.push(target.pssKb()), 500);
+    const { rate, seconds, payload: payloadBytes } = values;
     const step = await measured(target, () =>
-      swarm.run({ perSecond: rate, seconds, payloadBytes: payload, drainMs: 5000 }),
+      swarm.run({ perSecond: rate, seconds, payloadBytes, drainMs: 5000 }),
     );
     clearInterval(timer);
     // The other servers have no metrics.
     const page = await scrape(target.metricsPort ?? 0).catch(() => ({ text: '' }));
     const counters = page.text.match(/^[^#\n]*(?:slow|lagging).*$/gm) ?? [];
     const { histogram, ...figures } = step;
+    const isClean = clean(step);
+    const loss = isClean ? 'none lost' : `LOST: ${step.received}/${step.expected}`;
+    console.log(`${variant}: p99 ${step.p99Ms.toFixed(1)} ms; ${loss}`);
     const kbMost = Math.max(kbBefore, ...kbs);
     const kbAfter = target.pssKb();
-    return { ...figures, clean: clean(step), kbBefore, kbs, kbMost, kbAfter, counters };
-  });
+    return { ...figures, clean: isClean, kbBefore, kbs, kbMost, kbAfter, counters };
+  },
 
-/** @typedef {Awaited<ReturnType<typeof run>>} Outcome */
-/** @type {{all: Outcome, tenth: Outcome}[]} */
-const rounds = [];
-while (rounds.length < roundCount) {
-  const [all, tenth] = [await run(0), await run(slowMembers)];
-  rounds.push({ all, tenth });
-  console.log(
-    `round ${rounds.length}: p99 all reading ${all.p99Ms.toFixed(1)} ms, beside ${slowMembers} that do not ${tenth.p99Ms.toFixed(1)} ms; ` +
-      `${all.clean && tenth.clean ? 'none lost' : `LOST: ${all.received}/${all.expected}, ${tenth.received}/${tenth.expected}`}`,
-  );
+  report(rounds, values) {
+    const { members, rate, payload, room, seconds, server } = values;
+    const lazy = lazyMembers(values);
+    const times = median(rounds.map(([all, some]) => some.p99Ms / all.p99Ms));
+    const lost = rounds.flat().some((run) => !run.clean);
+    const runs = rounds.flatMap((round, i) =>
+      round.map((run, which) => ({
+        ...run,
+        round: i + 1,
+        who: which === 0 ? 'all read' : `${lazy} do not`,
+      })),
+    );
+    const head = ['round', 'members', 'p50, ms', 'p95, ms', 'p99, ms', 'max, ms'];
+    return {
+      title: `${lazy} of ${members} members do not read, ${rounds.length} rounds`,
+      note: `${server}, ${room === 'history' ? 'a room with history' : 'a plain room'}, ${rate} messages/s of ${payload} B for ${seconds} s, ${sentMb(values).toFixed(1)} MB for each member`,
+      lines: [
+        `**p99 of the members that read: × ${times.toFixed(2)}** (median of the ratios of each round); ${lost ? '**messages were lost**' : 'none lost'}`,
+        '',
+        ...markdownTable(
+          [...head, 'server memory before / at most / after, MB (PSS)', 'server CPU, s'],
+          runs.map((run) => [
+            run.round,
+            run.who,
+            ...[run.p50Ms, run.p95Ms, run.p99Ms, run.maxMs].map((ms) => show(ms, 1)),
+            [run.kbBefore, run.kbMost, run.kbAfter].map((kb) => show(kb / 1000)).join(' / '),
+            show(run.serverCpuSeconds, 2),
+          ]),
+        ),
+        '',
+        ...runs.map(
+          ({ round, who, kbs }) =>
+            `- round ${round}, ${who}: server memory in each sixth of the run, at most: ${partsOf(kbs).join(', ')} MB`,
+        ),
+        '',
+        // The client cannot see the close of a slow reader, which waits after the unread bytes.
+        ...(runs.at(-1)?.counters ?? []).map((/** @type {string} */ line) => `    ${line}`),
+      ],
+      data: { rounds, times, lost },
+      failed: lost,
+    };
+  },
+});
+
+/** @param {import('../lib/options.js').Values} values */
+function lazyMembers({ members, slow }) {
+  return Math.round(members * slow);
 }
 
-const times = median(rounds.map(({ all, tenth }) => tenth.p99Ms / all.p99Ms));
-const lost = rounds.some(({ all, tenth }) => !all.clean || !tenth.clean);
-/** @type {(round: number, who: string, result: Outcome) => (string|number)[]} */
-const row = (
-  round,
-  who,
-  { p50Ms, p95Ms, p99Ms, maxMs, kbBefore, kbMost, kbAfter, serverCpuSeconds },
-) => [
-  round,
-  who,
-  ...[p50Ms, p95Ms, p99Ms, maxMs].map((ms) => show(ms, 1)),
-  [kbBefore, kbMost, kbAfter].map((kb) => show(kb / 1000)).join(' / '),
-  show(serverCpuSeconds, 2),
-];
+/** Bytes for each member, in MB. @param {import('../lib/options.js').Values} values */
+function sentMb({ rate, seconds, payload }) {
+  return (rate * seconds * payload) / 1e6;
+}
+
 /**
  * The most memory in each part of a run, MB.
  * @param {readonly number[]} kbs
  */
-const partsOf = (kbs) =>
-  Array.from({ length: PARTS }, (_, i) =>
-    kbs.slice(Math.floor((kbs.length * i) / PARTS), Math.floor((kbs.length * (i + 1)) / PARTS)),
-  ).map((part) => show(Math.max(0, ...part) / 1000));
-const head = ['round', 'members', 'p50, ms', 'p95, ms', 'p99, ms', 'max, ms'];
-saveReport({
-  script: 'slow',
-  title: `${slowMembers} of ${members} members do not read, ${rounds.length} rounds`,
-  note: `${server}, ${room === 'history' ? 'a room with history' : 'a plain room'}, ${rate} messages/s of ${payload} B for ${seconds} s, ${sentMb.toFixed(1)} MB for each member`,
-  lines: [
-    `**p99 of the members that read: × ${times.toFixed(2)}** (median of the ratios of each round); ${lost ? '**messages were lost**' : 'none lost'}`,
-    '',
-    ...markdownTable(
-      [...head, 'server memory before / at most / after, MB (PSS)', 'server CPU, s'],
-      rounds.flatMap(({ all, tenth }, i) => [
-        row(i + 1, 'all read', all),
-        row(i + 1, `${slowMembers} do not`, tenth),
-      ]),
-    ),
-    '',
-    ...rounds.flatMap(({ all, tenth }, i) =>
-      [all, tenth].map(
-        ({ kbs }, which) =>
-          `- round ${i + 1}, ${which === 0 ? 'all read' : `${slowMembers} do not`}: server memory in each sixth of the run, at most: ${partsOf(kbs).join(', ')} MB`,
-      ),
-    ),
-    '',
-    // The client cannot see the close of a slow reader: it waits behind the bytes that were not read.
-    ...rounds[rounds.length - 1].tenth.counters.map((/** @type {string} */ line) => `    ${line}`),
-  ],
-  data: { rounds, times, lost },
-  save,
-});
-process.exit(lost ? 1 : 0);
+function partsOf(kbs) {
+  const at = (/** @type {number} */ part) => Math.floor((kbs.length * part) / PARTS);
+  return Array.from({ length: PARTS }, (_, i) =>
+    show(Math.max(0, ...kbs.slice(at(i), at(i + 1))) / 1000),
+  );
+}

@@ -12,116 +12,154 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { WebSocket } from 'ws';
+import { experiment } from '../lib/experiment.js';
 import { markdownTable, show } from '../lib/figures.js';
-import { readOptions } from '../lib/options.js';
-import { saveReport, stopOnSignal } from './script.js';
 import { quiet, startServer } from './servers.js';
 
-const { values } = readOptions(
-  'Holds streams of server-sent events and measures their memory.',
-  `streams N | whole 10..18000 | 10000 | streams in one room
-  workers N | whole 1..64 | 2 | processes with connections
-  messages N | whole 1..100000 | 50 | messages to the room
-  rate N | number 0.1..1000 | 10 | messages a second
-  hold S | number 0..3600 | 10 | time for which the streams are held before each reading of memory
-  save PATH | | | path of the report without its ending; without, a file of bench/results/`,
-);
-const { streams: count, workers, messages, rate, hold, save } = values;
 /** Handshakes that wait for their answer at once. */
 const AT_ONCE = 100;
 const QUIET_MS = 10_000;
 const ARRIVE_MS = 20_000;
 const MARKER = Buffer.from('"payload":');
 
-stopOnSignal();
-const target = await startServer('fanfare', { workers });
-const warm = Math.ceil(count / 5);
+/** Streams that count the events of their room. */
+class Streams {
+  events = 0;
+  ended = 0;
+  /** @type {import('node:net').Socket[]} */
+  #sockets = [];
 
-let events = 0;
-let ended = 0;
-/** @type {import('node:net').Socket[]} */
-const sockets = [];
-
-/** Opens a stream, and waits until it is in the room. */
-async function open() {
-  const socket = connect({ host: target.host, port: target.port, noDelay: true });
-  sockets.push(socket);
-  socket.on('error', () => {});
-  socket.on('close', () => ended++);
-  socket.write('GET /sse?room=bench HTTP/1.1\r\nHost: bench\r\nAccept: text/event-stream\r\n\r\n');
-  for (let text = ''; !text.includes('event: joined'); ) {
-    const [bytes] = await once(socket, 'data');
-    text += bytes;
-    if (!text.startsWith('HTTP/1.1 200')) throw new Error(text);
+  /** @param {import('./servers.js').Target} target */
+  constructor(target) {
+    this.target = target;
   }
-  socket.on('data', (bytes) => {
-    for (let at = bytes.indexOf(MARKER); at >= 0; at = bytes.indexOf(MARKER, at + 1)) events++;
-  });
+
+  /** @param {number} number of streams to open, AT_ONCE at a time */
+  async open(number) {
+    for (let opened = 0; opened < number; opened += AT_ONCE)
+      await Promise.all(
+        Array.from({ length: Math.min(AT_ONCE, number - opened) }, () => this.#openOne()),
+      );
+    await quiet(this.target, QUIET_MS);
+  }
+
+  /** Opens a stream, and waits until it is in the room. */
+  async #openOne() {
+    const { host, port } = this.target;
+    const socket = connect({ host, port, noDelay: true });
+    this.#sockets.push(socket);
+    socket.on('error', () => {});
+    socket.on('close', () => this.ended++);
+    socket.write(
+      'GET /sse?room=bench HTTP/1.1\r\nHost: bench\r\nAccept: text/event-stream\r\n\r\n',
+    );
+    for (let text = ''; !text.includes('event: joined'); ) {
+      const [bytes] = await once(socket, 'data');
+      text += bytes;
+      if (!text.startsWith('HTTP/1.1 200')) throw new Error(text);
+    }
+    socket.on('data', (bytes) => {
+      for (let at = bytes.indexOf(MARKER); at >= 0; at = bytes.indexOf(MARKER, at + 1))
+        this.events++;
+    });
+  }
+
+  /** Holds the streams, then reads the server's memory in kB. @param {number} seconds */
+  async heldKb(seconds) {
+    await sleep(1000 * seconds);
+    await quiet(this.target, QUIET_MS);
+    return this.target.pssKb();
+  }
+
+  close() {
+    for (const socket of this.#sockets) socket.destroy();
+  }
 }
 
-/** @param {number} number of streams to open, some at once */
-async function openAll(number) {
-  for (let opened = 0; opened < number; opened += AT_ONCE)
-    await Promise.all(Array.from({ length: Math.min(AT_ONCE, number - opened) }, open));
-  await quiet(target, QUIET_MS);
-}
+await experiment({
+  question: 'Holds streams of server-sent events and measures their memory.',
+  options: `streams N | whole 10..18000 | 10000 | streams in one room
+  workers N | whole 1..64 | 2 | processes with connections
+  messages N | whole 1..100000 | 50 | messages to the room
+  rate N | number 0.1..1000 | 10 | messages a second
+  hold S | number 0..3600 | 10 | time for which the streams are held before each reading of memory`,
 
-/** Holds the streams, then reads the server's memory in kB. */
-async function heldKb() {
-  await sleep(1000 * hold);
-  await quiet(target, QUIET_MS);
-  return target.pssKb();
-}
+  async setup({ owner, values: { workers } }) {
+    const target = await startServer('fanfare', { workers });
+    owner.after(() => target.close());
+    const streams = new Streams(target);
+    owner.after(() => streams.close());
+    return streams;
+  },
 
-await openAll(warm);
-const kbBefore = await heldKb();
-const cpuOpening = target.cpuSeconds();
-await openAll(count - warm);
-const handshakeMs = (1000 * (target.cpuSeconds() - cpuOpening)) / (count - warm);
-const kbAfter = await heldKb();
-const held = count - ended;
+  async measure(streams, { owner, values }) {
+    const { streams: count, messages, rate, hold } = values;
+    const { target } = streams;
+    const warm = Math.ceil(count / 5);
+    await streams.open(warm);
+    const kbBefore = await streams.heldKb(hold);
+    const cpuOpening = target.cpuSeconds();
+    await streams.open(count - warm);
+    const handshakeMs = (1000 * (target.cpuSeconds() - cpuOpening)) / (count - warm);
+    const kbAfter = await streams.heldKb(hold);
+    const held = count - streams.ended;
 
-const publisher = new WebSocket(`ws://${target.host}:${target.port}/`);
-await once(publisher, 'open');
-const cpuBefore = target.cpuSeconds();
-for (let i = 0; i < messages; i++) {
-  publisher.send(JSON.stringify({ type: 'message', room: 'bench', payload: i }));
-  await sleep(1000 / rate);
-}
-const expected = messages * count;
-for (const endMs = performance.now() + ARRIVE_MS; events < expected && performance.now() < endMs; )
-  await sleep(50);
-const cpuPerMillion = (1e6 * (target.cpuSeconds() - cpuBefore)) / expected;
-const kbPerStream = (kbAfter - kbBefore) / (count - warm);
-publisher.terminate();
-for (const socket of sockets) socket.destroy();
-await target.close();
+    const publisher = new WebSocket(`ws://${target.host}:${target.port}/`);
+    await once(publisher, 'open');
+    owner.after(() => publisher.terminate());
+    const cpuBefore = target.cpuSeconds();
+    for (let i = 0; i < messages; i++) {
+      publisher.send(JSON.stringify({ type: 'message', room: 'bench', payload: i }));
+      await sleep(1000 / rate);
+    }
+    const expected = messages * count;
+    const endMs = performance.now() + ARRIVE_MS;
+    while (streams.events < expected && performance.now() < endMs) await sleep(50);
+    const cpuPerMillion = (1e6 * (target.cpuSeconds() - cpuBefore)) / expected;
+    const kbPerStream = (kbAfter - kbBefore) / (count - warm);
+    const { events } = streams;
+    return {
+      warm,
+      held,
+      kbBefore,
+      kbAfter,
+      kbPerStream,
+      handshakeMs,
+      events,
+      expected,
+      cpuPerMillion,
+    };
+  },
 
-const isComplete = held === count && events === expected;
-saveReport({
-  script: 'streams',
-  title: `${count} streams of server-sent events, ${workers} workers`,
-  lines: [
-    `**${show(kbPerStream, 1)} kB per stream** (PSS); ${isComplete ? 'all held, none lost' : 'STREAMS OR EVENTS WERE LOST'}`,
-    '',
-    ...markdownTable(
-      [
-        'streams held',
-        `memory with ${warm} / ${count}, MB`,
-        'server CPU per stream opened, ms',
-      ].concat(['events received / expected', 'server CPU-s for a million events']),
-      [
-        [
-          `${held} / ${count}`,
-          `${show(kbBefore / 1000)} / ${show(kbAfter / 1000)}`,
-          show(handshakeMs, 2),
-          `${events} / ${expected}`,
-          show(cpuPerMillion, 1),
-        ],
+  report([[measured]], { streams: count, workers }) {
+    const { warm, held, kbBefore, kbAfter, events, expected } = measured;
+    const isComplete = held === count && events === expected;
+    return {
+      title: `${count} streams of server-sent events, ${workers} workers`,
+      lines: [
+        `**${show(measured.kbPerStream, 1)} kB per stream** (PSS); ${isComplete ? 'all held, none lost' : 'STREAMS OR EVENTS WERE LOST'}`,
+        '',
+        ...markdownTable(
+          [
+            'streams held',
+            `memory with ${warm} / ${count}, MB`,
+            'server CPU per stream opened, ms',
+            'events received / expected',
+            'server CPU-s for a million events',
+          ],
+          [
+            [
+              `${held} / ${count}`,
+              `${show(kbBefore / 1000)} / ${show(kbAfter / 1000)}`,
+              show(measured.handshakeMs, 2),
+              `${events} / ${expected}`,
+              show(measured.cpuPerMillion, 1),
+            ],
+          ],
+        ),
       ],
-    ),
-  ],
-  data: { count, held, kbPerStream, handshakeMs, events, expected, cpuPerMillion },
-  save,
+      data: { count, ...measured },
+      failed: !isComplete,
+    };
+  },
 });
-process.exit(isComplete ? 0 : 1);

@@ -12,13 +12,12 @@
 // turn. The first batches show a new process, which compiles its code; the others show a warm one.
 
 import { createHmac, randomBytes } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { experiment } from '../lib/experiment.js';
 import { markdownTable, median, show } from '../lib/figures.js';
-import { readOptions } from '../lib/options.js';
 import { NO_LIMITS, startServer, urlOf } from '../lib/server.js';
 import { closeAll, WsClient } from '../lib/ws-client.js';
-import { OPTION, saveReport } from './script.js';
+import { cpuSecondsOf } from './machine.js';
 
 const BATCH = 1000;
 /** 5,000 handshakes, as many as a worker has in the workload `idle`. */
@@ -28,83 +27,68 @@ const LIFETIME_S = 3600;
 /** Between two batches, for the closes of the last one. */
 const QUIET_MS = 300;
 
-const { values } = readOptions(
-  'Measures the CPU that a token adds to a handshake.',
-  `rounds N | whole 1..100 | 3 | rounds; each starts both servers anew
+/** @typedef {{url: URL, pid: number, tokens: readonly string[], us: number[]}} Batches of a server; `us` has the CPU of a handshake in each */
+
+await experiment({
+  question: 'Measures the CPU that a token adds to a handshake.',
+  options: `rounds N | whole 1..100 | 3 | rounds; each starts both servers anew
   batches N | whole 8..1000 | 20 | batches of ${BATCH} handshakes of each server in a round
   rate N | whole 10..20000 | 1500 | handshakes a second
-  users N | whole 1..${BATCH} | ${BATCH} | different tokens
-  ${OPTION.save}`,
-);
-const { rounds, batches, rate, users, save } = values;
-const secret = randomBytes(32).toString('hex');
-const tokens = Array.from({ length: users }, (_, i) => sign({ sub: `user-${i}` }));
+  users N | whole 1..${BATCH} | ${BATCH} | different tokens`,
 
-/** @type {(() => unknown)[]} */
-const cleanups = [];
-const owner = { after: (/** @type {() => unknown} */ cleanup) => void cleanups.push(cleanup) };
-/** CPU of each batch in us, by server and round. */
-const seen = { none: /** @type {number[][]} */ ([]), HS256: /** @type {number[][]} */ ([]) };
+  async setup({ owner, values: { users } }) {
+    const secret = randomBytes(32).toString('hex');
+    const tokens = Array.from({ length: users }, (_, i) => sign(secret, { sub: `user-${i}` }));
+    const start = async (/** @type {string[]} */ using, /** @type {NodeJS.ProcessEnv} */ env) => {
+      const server = await startServer(owner, { ...NO_LIMITS, WORKERS: '1', ...env });
+      const pid = server.workerPids()[0];
+      return /** @type {Batches} */ ({ url: new URL(urlOf(server)), pid, tokens: using, us: [] });
+    };
+    return [await start([], {}), await start(tokens, { JWT_SECRET: secret })];
+  },
 
-for (let round = 0; round < rounds; round++) {
-  try {
-    const pair = [
-      await start({ batches: seen.none, tokens: [], env: {} }),
-      await start({ batches: seen.HS256, tokens, env: { JWT_SECRET: secret } }),
-    ];
+  async measure(pair, { values: { batches, rate } }) {
     for (let batch = 0; batch < batches; batch++)
-      for (const server of batch % 2 === 0 ? pair : pair.toReversed()) await measure(server);
-  } finally {
-    for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
-  }
-  console.log(`round ${round + 1}:`, figuresOf(round));
-}
+      for (const server of batch % 2 === 0 ? pair : pair.toReversed())
+        await openBatch(server, rate);
+    const [none, hs256] = pair.map((/** @type {Batches} */ { us }) => us);
+    const figures = figuresOf(none, hs256);
+    console.log(figures);
+    return { none, hs256, figures };
+  },
 
-const all = seen.none.map((_, round) => figuresOf(round));
-const phases = /** @type {const} */ (['first', 'warm']);
-const rows = phases.map((phase) => [
-  phase === 'first' ? `the first ${FRESH_BATCHES * BATCH} of a new process` : 'warm',
-  ...['none', 'HS256', 'ratio'].map((key) => {
-    const figures = all.map((figure) => figure[`${phase} ${key}`]);
-    const digits = key === 'ratio' ? 2 : 0;
-    const range = [Math.min(...figures), Math.max(...figures)].map((one) => show(one, digits));
-    return `${show(median(figures), digits)} (${range.join('–')})`;
-  }),
-]);
-saveReport({
-  script: 'tokens',
-  title: `CPU of a handshake and join at ${rate} a second, with a token and without`,
-  note: `user and system time of the worker; medians of ${rounds} rounds, in brackets the range`,
-  lines: markdownTable(['handshakes', 'no token, us', 'HS256, us', 'ratio'], rows, 1),
-  data: { seen },
-  save,
+  report(rounds, { rate }) {
+    const measured = rounds.map(([round]) => round);
+    const rows = ['first', 'warm'].map((phase) => [
+      phase === 'first' ? `the first ${FRESH_BATCHES * BATCH} of a new process` : 'warm',
+      ...['none', 'HS256', 'ratio'].map((key) => {
+        const all = measured.map(({ figures }) => figures[`${phase} ${key}`]);
+        const digits = key === 'ratio' ? 2 : 0;
+        const range = [Math.min(...all), Math.max(...all)].map((one) => show(one, digits));
+        return `${show(median(all), digits)} (${range.join('–')})`;
+      }),
+    ]);
+    return {
+      title: `CPU of a handshake and join at ${rate} a second, with a token and without`,
+      note: `user and system time of the worker; medians of ${rounds.length} rounds, in brackets the range`,
+      lines: markdownTable(['handshakes', 'no token, us', 'HS256, us', 'ratio'], rows, 1),
+      data: {
+        seen: {
+          none: measured.map(({ none }) => none),
+          HS256: measured.map(({ hs256 }) => hs256),
+        },
+      },
+    };
+  },
 });
-process.exit(0);
-
-/**
- * @param {object} parts
- * @param {number[][]} parts.batches of all rounds
- * @param {readonly string[]} parts.tokens empty: handshakes have none
- * @param {NodeJS.ProcessEnv} parts.env
- */
-async function start({ batches, tokens, env }) {
-  const server = await startServer(owner, {
-    ...NO_LIMITS,
-    WORKERS: '1',
-    ...env,
-  });
-  /** @type {number[]} */
-  const us = [];
-  batches.push(us);
-  return { url: new URL(urlOf(server)), pid: server.workerPids()[0], tokens, us };
-}
 
 /**
  * Opens a batch of connections, lets each join a room, and closes them.
- * @param {Awaited<ReturnType<typeof start>>} server
+ * @param {Batches} server
+ * @param {number} rate
  */
-async function measure({ url, pid, tokens, us }) {
-  const before = cpuUs(pid);
+async function openBatch({ url, pid, tokens, us }, rate) {
+  const before = cpuSecondsOf([pid]);
   const startMs = performance.now();
   /** @type {Promise<WsClient>[]} */
   const opening = [];
@@ -114,7 +98,7 @@ async function measure({ url, pid, tokens, us }) {
     opening.push(open(url, opening.length, tokens[opening.length % tokens.length]));
   }
   const clients = await Promise.all(opening);
-  us.push((cpuUs(pid) - before) / BATCH);
+  us.push(((cpuSecondsOf([pid]) - before) * 1e6) / BATCH);
   await closeAll(clients);
   await sleep(QUIET_MS);
 }
@@ -134,26 +118,23 @@ async function open(url, i, token) {
   return client;
 }
 
-/** @param {number} round @returns {Record<string, number>} */
-function figuresOf(round) {
-  const of = (/** @type {number[]} */ us) => ({
-    first: us.slice(0, FRESH_BATCHES).reduce((sum, one) => sum + one, 0) / FRESH_BATCHES,
-    warm: median(us.slice(FRESH_BATCHES)),
-  });
-  const none = of(seen.none[round]);
-  const hs256 = of(seen.HS256[round]);
+/** @param {number[]} none @param {number[]} hs256 @returns {Record<string, number>} */
+function figuresOf(none, hs256) {
+  const first = (/** @type {number[]} */ us) =>
+    us.slice(0, FRESH_BATCHES).reduce((sum, one) => sum + one, 0) / FRESH_BATCHES;
+  const warm = (/** @type {number[]} */ us) => median(us.slice(FRESH_BATCHES));
   return {
-    'first none': none.first,
-    'first HS256': hs256.first,
-    'first ratio': hs256.first / none.first,
-    'warm none': none.warm,
-    'warm HS256': hs256.warm,
-    'warm ratio': hs256.warm / none.warm,
+    'first none': first(none),
+    'first HS256': first(hs256),
+    'first ratio': first(hs256) / first(none),
+    'warm none': warm(none),
+    'warm HS256': warm(hs256),
+    'warm ratio': warm(hs256) / warm(none),
   };
 }
 
-/** @param {object} claims @returns {string} a token with the rights of a usual user */
-function sign(claims) {
+/** @param {string} secret @param {object} claims @returns {string} a token with the rights of a usual user */
+function sign(secret, claims) {
   const nowS = Math.floor(Date.now() / 1000);
   const rooms = { join: ['*'], publish: ['*'], presence: ['*'], history: ['*'] };
   const signed = [
@@ -162,12 +143,4 @@ function sign(claims) {
   ].map((part) => Buffer.from(JSON.stringify(part)).toString('base64url'));
   const text = signed.join('.');
   return `${text}.${createHmac('sha256', secret).update(text).digest('base64url')}`;
-}
-
-/** User and system time of all threads, in us. @param {number} pid */
-function cpuUs(pid) {
-  let ns = 0;
-  for (const thread of readdirSync(`/proc/${pid}/task`))
-    ns += Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ')[0]);
-  return ns / 1000;
 }

@@ -26,7 +26,7 @@ const TOOLS = Object.freeze([
 
 /** Those that measure the server for its own developers. */
 const BENCH = Object.freeze(
-  ['run', 'slow', 'churn', 'scale', 'loop', 'history', 'streams'].map(
+  ['run', 'slow', 'churn', 'scale', 'loop', 'history', 'streams', 'deflate', 'tls', 'tokens'].map(
     (name) => `loadtest/bench/${name}.js`,
   ),
 );
