@@ -154,10 +154,9 @@ export class Authentication {
    */
   async authenticate(connection, token) {
     const { session, isHeld } = connection;
-    const credentials =
-      session === null
-        ? await this.#confirmed(connection, token)
-        : await this.#renewalOf(session, token);
+    const credentials = session.isAnonymous
+      ? await this.#confirmed(connection, token)
+      : await this.#renewalOf(session, token);
     if (!connection.isOpen) {
       credentials.lease?.release();
       return DENIED;
@@ -172,7 +171,7 @@ export class Authentication {
     }
     this.lobby.remove(connection);
     if (isHeld) this.hub.add(connection);
-    if (session === null) this.#begin(connection, credentials);
+    if (session.isAnonymous) this.#begin(connection, credentials);
     else this.sessions.renew(connection, /** @type {Identity} */ (credentials.identity));
     return null;
   }

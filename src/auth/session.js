@@ -1,6 +1,6 @@
 // session.js: the user and the rights of an authenticated connection.
 //
-// A connection without a session is anonymous, or waits in the lobby.
+// Other connections have the session of hub/anonymous.js: they are anonymous, or wait in the lobby.
 
 import { asciiJson } from './claims.js';
 
@@ -44,8 +44,22 @@ export class Session {
     return this.senderText;
   }
 
+  get isAnonymous() {
+    return /** @type {const} */ (false);
+  }
+
   get user() {
     return this.identity.user;
+  }
+
+  /** Owner of its idempotency keys. */
+  get keyOwner() {
+    return `user ${JSON.stringify(this.user)}`;
+  }
+
+  /** Rooms that the token joins. */
+  get autojoin() {
+    return this.identity.autojoin;
   }
 
   /** @param {string} room */

@@ -86,7 +86,7 @@ export class Sessions {
   /** A connection is gone. May be called twice. @param {Connection} connection */
   end(connection) {
     const { session } = connection;
-    if (session === null) return;
+    if (session.isAnonymous) return;
     connection.endSession();
     this.#deleteFromUser(session.user, connection);
     deleteFrom(this.#expiring, minuteOf(session.endS), connection);
@@ -103,7 +103,7 @@ export class Sessions {
     const expired = [];
     for (const minute of this.#minutes(minuteOf(sweptS + 1), minuteOf(nowS))) {
       for (const connection of this.#expiring.get(minute) ?? NO_CONNECTIONS) {
-        const endS = connection.session?.endS ?? 0;
+        const endS = connection.session.endS;
         if (endS > sweptS && endS <= nowS && connection.isOpen) expired.push(connection);
       }
     }
@@ -122,7 +122,7 @@ export class Sessions {
         : [...this.connectionsOf(user)];
     const revoked = suspects.filter(
       ({ isOpen, session }) =>
-        isOpen && session !== null && this.revocations.isRevoked(session.identity),
+        isOpen && !session.isAnonymous && this.revocations.isRevoked(session.identity),
     );
     this.counters.closes.revoked += revoked.length;
     closeAll(revoked, CLOSES.KICKED);
@@ -171,7 +171,7 @@ export class Sessions {
   #enter(connection, identity, lease) {
     // A token is accepted for some seconds after its expiry, and its second may be swept already.
     const endS = Math.max(Math.ceil(identity.expiresAtMs / 1000), this.#sweptS + 1);
-    const granted = connection.session?.granted ?? null;
+    const granted = connection.session.granted;
     connection.beginSession(new Session(identity, lease, endS, granted));
     addTo(this.#expiring, minuteOf(endS), connection);
   }

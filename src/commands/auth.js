@@ -82,7 +82,7 @@ export class AuthCommands {
     const { id } = command;
     this.#authenticate({ connection, token, id, since: undefined }, () => {
       const { session } = connection;
-      if (session === null) return;
+      if (session.isAnonymous) return; // closed meanwhile
       const { expiresAtMs } = session.identity;
       connection.send(encodeAuthenticated(session.user, expiresAtMs, id));
     });
@@ -114,7 +114,7 @@ export class AuthCommands {
    */
   #leaveForbidden(connection) {
     for (const { name } of connection.listRooms()) {
-      if (connection.session?.mayJoin(name)) continue;
+      if (connection.session.mayJoin(name)) continue;
       const room = this.hub.rooms.get(name);
       if (room !== undefined) this.joins.expel(connection, room, 'permission');
     }
@@ -127,9 +127,7 @@ export class AuthCommands {
    * @param {unknown} sinces positions by room, as sent
    */
   #autojoin(connection, sinces) {
-    const { session } = connection;
-    if (session === null) return;
-    for (const name of session.identity.autojoin) {
+    for (const name of connection.session.autojoin) {
       const since = readSince(positionIn(sinces, name));
       const room = this.hub.rooms.get(name);
       if (!room?.has(connection) || (since !== null && room.sync !== null))

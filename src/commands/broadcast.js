@@ -92,7 +92,7 @@ export class BroadcastCommand {
 
   /** @param {Connection} connection */
   #mayBroadcast({ session }) {
-    if (this.clientBroadcast === 'granted') return session?.mayBroadcast ?? false;
+    if (this.clientBroadcast === 'granted') return session.mayBroadcast;
     return this.clientBroadcast === 'everyone';
   }
 

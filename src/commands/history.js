@@ -27,7 +27,7 @@ export class HistoryCommand {
     const { id, room: name, limit } = command;
     if (!isRoom(name)) return this.replies.error(connection, 'INVALID_ROOM', id);
     const { session } = connection;
-    if (session !== null && !session.mayReadHistory(name))
+    if (!session.mayReadHistory(name))
       return this.replies.error(connection, 'PERMISSION_DENIED', id);
     if (!isLimit(limit)) return this.replies.malformed(connection, id);
     const since = readSince(command.since);

@@ -90,8 +90,7 @@ export class JoinCommands {
     const { id, room: name } = command;
     if (!isRoom(name)) return replies.error(connection, 'INVALID_ROOM', id);
     const { session } = connection;
-    if (session !== null && !session.mayJoin(name))
-      return replies.error(connection, 'PERMISSION_DENIED', id);
+    if (!session.mayJoin(name)) return replies.error(connection, 'PERMISSION_DENIED', id);
     const who = this.tracker?.covers(name) ? readPresence(command) : null;
     if (who === undefined) return replies.malformed(connection, id);
     if (who?.info && who.info.length > MAX_INFO_BYTES)
@@ -102,7 +101,7 @@ export class JoinCommands {
     if (last === null) return replies.malformed(connection, id);
     // The right to join covers messages that the client may have missed (#oldestFor), but not those
     // of before.
-    if (last > 0 && session !== null && !session.mayReadHistory(name))
+    if (last > 0 && !session.mayReadHistory(name))
       return replies.error(connection, 'PERMISSION_DENIED', id);
     this.#ask(connection, name, { id, who, since: readSince(command.since), last }, (refusal) =>
       replies.error(connection, refusal.code, id, undefined, refusal.message),
@@ -146,11 +145,11 @@ export class JoinCommands {
   joinAs(connection, name, user) {
     const { session } = connection;
     if (this.hub.rooms.get(name)?.has(connection)) {
-      session?.grant(name);
+      session.grant(name);
       return true;
     }
     if (!this.#mayEnterAnother(connection)) return false;
-    session?.grant(name);
+    session.grant(name);
     const who = this.tracker?.covers(name) ? { user, info: null } : null;
     this.#admit(connection, name, { id: undefined, who, since: null });
     return true;
@@ -163,7 +162,7 @@ export class JoinCommands {
    * @returns {boolean} false: it is not in the room
    */
   remove(connection, name) {
-    connection.session?.withdraw(name);
+    connection.session.withdraw(name);
     const room = this.hub.rooms.get(name);
     if (room === undefined || !room.has(connection)) return false;
     this.expel(connection, room, 'removed');
@@ -180,7 +179,7 @@ export class JoinCommands {
     const { name } = room;
     const act = () => {
       if (!room.has(connection)) return;
-      if (reason === 'permission' && connection.session?.mayJoin(name)) return;
+      if (reason === 'permission' && connection.session.mayJoin(name)) return;
       this.hub.leave(connection, room);
       connection.send(encodeLeft(name, reason));
     };
@@ -294,7 +293,7 @@ export class JoinCommands {
    * @returns {number} ms since 1970, by the clock of the worker that accepted the message
    */
   #oldestFor({ session }, name) {
-    if (session === null || session.mayReadHistory(name)) return 0;
+    if (session.mayReadHistory(name)) return 0;
     return Date.now() - this.resumeWindowMs;
   }
 
@@ -333,7 +332,7 @@ export class JoinCommands {
     // is among the users already.
     if (!room?.has(connection) || room.users?.has(connection)) return;
     const { session } = connection;
-    if (session === null) room.users?.join(connection, who.user ?? connection.id, who.info);
+    if (session.isAnonymous) room.users?.join(connection, who.user ?? connection.id, who.info);
     else room.users?.join(connection, session.user, session.identity.info);
   }
 
@@ -345,7 +344,7 @@ export class JoinCommands {
    */
   #mayAppearAs({ session }, { user }) {
     if (user === undefined) return true;
-    return session === null ? this.isNameFree : session.user === user;
+    return session.isAnonymous ? this.isNameFree : session.user === user;
   }
 }
 
@@ -358,5 +357,5 @@ export class JoinCommands {
  */
 function isRecovery({ session }, { name, sync }, { since, last = 0 }) {
   if (sync === null || (since === null && last === 0)) return false;
-  return session?.identity.autojoin.includes(name) ?? false;
+  return session.autojoin.includes(name);
 }

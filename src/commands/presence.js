@@ -40,7 +40,7 @@ export class PresenceCommand {
     if (!isLimit(limit) || !(after === undefined || isUser(after)))
       return this.replies.malformed(connection, id);
     const { session } = connection;
-    if (session !== null && !session.mayReadPresence(name))
+    if (!session.mayReadPresence(name))
       return this.replies.error(connection, 'PERMISSION_DENIED', id);
     const room = this.hub.rooms.get(name);
     if (room === undefined || !room.has(connection))

@@ -42,8 +42,7 @@ export class MessageCommand {
     if (name === undefined) return this.replies.error(connection, 'ROOM_REQUIRED', id);
     if (!isRoom(name)) return this.replies.error(connection, 'INVALID_ROOM', id);
     const { session } = connection;
-    if (session !== null && !session.mayPublish(name))
-      return this.replies.error(connection, 'PERMISSION_DENIED', id);
+    if (!session.mayPublish(name)) return this.replies.error(connection, 'PERMISSION_DENIED', id);
     const start = isText ? textStart : payloadStart;
     const end = isText ? command.textEnd : command.payloadEnd;
     if (end - start > this.maxInlineBytes)
@@ -59,7 +58,7 @@ export class MessageCommand {
       end,
       echo === false ? connection.id : '',
     );
-    const options = onceOnly(key === undefined ? '' : keyOwner(connection), key, publication);
+    const options = key === undefined ? undefined : onceOnly(session.keyOwner, key, publication);
     this.publisher.publishFor(this, connection, id, name, publication, options);
   }
 
@@ -74,14 +73,6 @@ export class MessageCommand {
   onRefused(connection, id, error) {
     this.replies.brokerError(connection, error, id);
   }
-}
-
-/**
- * Anonymous clients share their keys, because a client that comes back has another connection.
- * @param {Connection} connection
- */
-function keyOwner({ session }) {
-  return session === null ? 'anonymous' : `user ${JSON.stringify(session.user)}`;
 }
 
 /**

@@ -40,7 +40,7 @@ export class SessionCommands {
   welcome(connection, id) {
     connection.greet();
     const { limits, outageNotice } = this;
-    const userId = connection.session?.user;
+    const userId = connection.session.user || undefined;
     const welcome = { connectionId: connection.id, userId, ...this.server, limits };
     connection.send(encodeWelcome({ ...welcome, degraded: outageNotice.isOn }, id));
   }

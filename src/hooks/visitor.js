@@ -74,8 +74,8 @@ export class Visitor {
 
   /** A token that comes after the handshake brings a session. */
   #remember() {
-    const session = this.#connection?.session ?? null;
-    if (session === null) return;
+    const session = this.#connection?.session;
+    if (session === undefined || session.isAnonymous) return;
     this.#user = session.user;
     this.#info = session.identity.info;
   }

@@ -7,6 +7,7 @@
 
 import { randomBytes } from 'node:crypto';
 import { CLOSES } from '../protocol/codes.js';
+import { ANONYMOUS } from './anonymous.js';
 
 /**
  * The hub's contract with a wire. The hub does not know which wire it has. Before bytes wait
@@ -85,10 +86,10 @@ export class Connection {
     /** @type {string} */
     this._id = '';
     /**
-     * The user of the connection and its rights; null: it is anonymous, and may do everything.
-     * @type {import('../auth/session.js').Session|null}
+     * The user of the connection and its rights.
+     * @type {import('../auth/session.js').Session|typeof ANONYMOUS}
      */
-    this.session = null;
+    this.session = ANONYMOUS;
     /** Does the connection have to authenticate first? Then the hub does not have it yet. */
     this.isHeld = false;
     /** The second of performance.now() at which it reaches its maximum age; 0: never. */
@@ -186,7 +187,7 @@ export class Connection {
 
   /** `from` of its publications: ASCII that can stand in JSON. */
   get sender() {
-    return this.session === null ? this.id : this.session.sender;
+    return this.session.sender || this.id;
   }
 
   /** @param {import('../auth/session.js').Session} session the first, or a renewed one */
@@ -195,7 +196,7 @@ export class Connection {
   }
 
   endSession() {
-    this.session = null;
+    this.session = ANONYMOUS;
   }
 
   /** It has to authenticate. */

@@ -68,6 +68,6 @@ function sort(connection, found) {
   const { isOpen, address, session } = connection;
   if (!isOpen) return;
   found.get(address)?.push(connection);
-  const key = session?.lease?.key;
+  const key = session.lease?.key;
   if (key !== undefined) found.get(key)?.push(connection);
 }

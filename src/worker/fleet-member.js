@@ -188,7 +188,7 @@ export class FleetMember {
         roomCount,
         rooms: names,
         server,
-        user: session?.user ?? '',
+        user: session.user,
         unsentBytes: transport.pendingBytes,
       };
     });

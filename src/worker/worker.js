@@ -226,7 +226,7 @@ export class Worker {
       authenticator,
       hooks: this.hooks?.entrance ?? null,
       admitMessage: (connection, nowMs, bytes) =>
-        limiter.admitMessage(connection, connection.address, nowMs, bytes, userOf(connection)),
+        limiter.admitMessage(connection, connection.address, nowMs, bytes, connection.session.user),
       admitBroadcast: (connection, nowMs, bytes) =>
         limiter.admitBroadcast(connection, connection.address, nowMs, bytes),
       charge: (connection, bytes) =>
@@ -235,7 +235,7 @@ export class Worker {
           connection.address,
           performance.now(),
           bytes,
-          userOf(connection),
+          connection.session.user,
         ),
       counters,
       messageDuration: metrics.messageDuration,
@@ -499,14 +499,6 @@ export class Worker {
     await this.backend.close();
     log.info({ told, terminated }, 'drained');
   }
-}
-
-/**
- * @param {import('../hub/connection.js').Connection} connection
- * @returns {string} the user of its token; '' if it has none
- */
-function userOf({ session }) {
-  return session === null ? '' : session.user;
 }
 
 /** @param {Readonly<Record<string, number>>} counters by label */

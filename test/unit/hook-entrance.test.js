@@ -94,7 +94,7 @@ test('a connection with a user of onConnect has a session with all rights but br
   assert.equal(session.mayBroadcast, false);
   entrance.leave(connection);
   credentials.lease?.release();
-  assert.deepEqual([gone, counters.sessions, connection.session], [['ann'], 0, null]);
+  assert.deepEqual([gone, counters.sessions, connection.session.user], [['ann'], 0, '']);
 });
 
 test('a denied connection is closed with 4506, and has no onDisconnect', async () => {

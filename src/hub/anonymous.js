@@ -1,0 +1,25 @@
+// anonymous.js: the session of each connection that has none of its own. It has no user, and may do
+// whatever the settings allow.
+
+/** @type {readonly string[]} */
+const NO_ROOMS = Object.freeze([]);
+
+export const ANONYMOUS = Object.freeze({
+  isAnonymous: /** @type {const} */ (true),
+  user: '',
+  /** As `from` of a publication it is replaced by the id of the connection. */
+  sender: '',
+  /** Clients without a user share their keys, because one that comes back has another connection. */
+  keyOwner: 'anonymous',
+  autojoin: NO_ROOMS,
+  lease: null,
+  granted: null,
+  endS: 0,
+  mayBroadcast: false,
+  mayJoin: () => true,
+  mayPublish: () => true,
+  mayReadPresence: () => true,
+  mayReadHistory: () => true,
+  grant() {},
+  withdraw() {},
+});
