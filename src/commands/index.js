@@ -26,8 +26,7 @@ import { SessionCommands } from './session.js';
  * @property {import('../recovery/scheduler.js').SyncScheduler} scheduler
  * @property {import('../recovery/history-reader.js').HistoryReader} historyReader
  * @property {{readonly isOn: boolean}} outageNotice
- * @property {import('../hub/room-users.js').PresenceTracker|null} tracker null if no room has
- *   presence
+ * @property {import('../hub/room-users.js').Tracker} tracker
  * @property {import('./auth.js').Authenticator|null} [authenticator] null if no tokens are
  *   configured
  * @property {import('./hook-gate.js').HookCalls|null} [hooks] null if there are none

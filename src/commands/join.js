@@ -47,8 +47,7 @@ export class JoinCommands {
    * @param {import('../config/settings.js').Config} parts.config
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {import('../recovery/scheduler.js').SyncScheduler} parts.scheduler
-   * @param {import('../hub/room-users.js').PresenceTracker|null} parts.tracker null if no room has
-   *   presence
+   * @param {import('../hub/room-users.js').Tracker} parts.tracker
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('./lane.js').Lane} parts.lane
    * @param {Pick<import('./hook-gate.js').HookGate, 'enter'>|null} [parts.gate] null if there are no
@@ -91,7 +90,7 @@ export class JoinCommands {
     if (!isRoom(name)) return replies.error(connection, 'INVALID_ROOM', id);
     const { session } = connection;
     if (!session.mayJoin(name)) return replies.error(connection, 'PERMISSION_DENIED', id);
-    const who = this.tracker?.covers(name) ? readPresence(command) : null;
+    const who = this.tracker.covers(name) ? readPresence(command) : null;
     if (who === undefined) return replies.malformed(connection, id);
     if (who?.info && who.info.length > MAX_INFO_BYTES)
       return replies.error(connection, 'MESSAGE_TOO_LARGE', id);
@@ -116,7 +115,7 @@ export class JoinCommands {
    *   room
    */
   autojoin(connection, name, since) {
-    const who = this.tracker?.covers(name) ? { user: undefined, info: null } : null;
+    const who = this.tracker.covers(name) ? { user: undefined, info: null } : null;
     this.#ask(connection, name, { id: undefined, who, since }, ({ code, message }) => {
       if (code === 'PERMISSION_DENIED') connection.send(encodeLeft(name, 'permission'));
       else this.replies.error(connection, code, undefined, undefined, message);
@@ -130,7 +129,7 @@ export class JoinCommands {
    * @param {TransportJoin} join
    */
   joinFor(connection, name, { since, last, isPresent, onJoined, onRefused }) {
-    const who = isPresent && this.tracker?.covers(name) ? { user: undefined, info: null } : null;
+    const who = isPresent && this.tracker.covers(name) ? { user: undefined, info: null } : null;
     this.#enter(connection, name, { id: undefined, who, since, last, onJoined, onRefused });
   }
 
@@ -150,7 +149,7 @@ export class JoinCommands {
     }
     if (!this.#mayEnterAnother(connection)) return false;
     session.grant(name);
-    const who = this.tracker?.covers(name) ? { user, info: null } : null;
+    const who = this.tracker.covers(name) ? { user, info: null } : null;
     this.#admit(connection, name, { id: undefined, who, since: null });
     return true;
   }

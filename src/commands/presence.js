@@ -19,8 +19,7 @@ export class PresenceCommand {
    * @param {object} parts
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {number} parts.maxUnsentBytes of a connection
-   * @param {import('../hub/room-users.js').PresenceTracker|null} parts.tracker null if no room has
-   *   presence
+   * @param {import('../hub/room-users.js').Tracker} parts.tracker
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('./pending-reads.js').PendingReads} parts.pendingReads
    */
@@ -57,7 +56,7 @@ export class PresenceCommand {
       };
     };
     /** @returns {Promise<Attended>} */
-    const read = async () => (this.tracker?.covers(name) ? this.tracker.read(name) : NOBODY);
+    const read = async () => (this.tracker.covers(name) ? this.tracker.read(name) : NOBODY);
     this.pendingReads.answer(connection, id, read, reply);
   }
 }

@@ -9,7 +9,7 @@ export const ANONYMOUS = Object.freeze({
   user: '',
   /** As `from` of a publication it is replaced by the id of the connection. */
   sender: '',
-  /** Clients without a user share their keys, because one that comes back has another connection. */
+  /** They share their keys, because a client that comes back has another connection. */
   keyOwner: 'anonymous',
   autojoin: NO_ROOMS,
   lease: null,

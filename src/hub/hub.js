@@ -10,6 +10,7 @@ import { NO_BUCKET } from '../protocol/claim.js';
 import { isClaim, isPublication, KIND, kindOf } from '../protocol/publication.js';
 import { Everyone, Room } from './room.js';
 import { RoomDelivery } from './room-delivery.js';
+import { NO_PRESENCE } from './room-users.js';
 
 /**
  * The room of all connections. isRoom() allows no name with a star, so no client can name it. The
@@ -59,8 +60,7 @@ export class Hub {
    * @param {import('./outbox.js').Outbox} parts.outbox
    * @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
    * @param {import('../recovery/scheduler.js').SyncScheduler} parts.scheduler
-   * @param {import('./room-users.js').PresenceTracker|null} [parts.tracker] null: no room has
-   *   presence
+   * @param {import('./room-users.js').Tracker} [parts.tracker]
    * @param {import('../protocol/claim.js').References} [parts.references]
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {import('../observability/rare-log.js').Log} parts.log
@@ -70,7 +70,7 @@ export class Hub {
     outbox,
     slowConsumers,
     scheduler,
-    tracker = null,
+    tracker = NO_PRESENCE,
     references = NO_BUCKET,
     counters,
     log,
@@ -267,7 +267,7 @@ export class Hub {
   openRoom(name) {
     const open = this.rooms.get(name);
     if (open !== undefined) return open;
-    const room = new Room(name, this.tracker?.usersOf(name) ?? null);
+    const room = new Room(name, this.tracker.usersOf(name));
     this.rooms.set(name, room);
     this.counters.rooms++;
     if (this.scheduler.hasHistory(name)) {

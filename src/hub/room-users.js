@@ -42,6 +42,18 @@ export class PresenceTracker {
   }
 }
 
+/**
+ * Stands for a tracker if no room has presence.
+ * @type {Pick<PresenceTracker, 'covers'|'usersOf'|'read'>}
+ */
+export const NO_PRESENCE = Object.freeze({
+  covers: () => false,
+  usersOf: () => null,
+  read: async () => ({ count: 0, members: [] }),
+});
+
+/** @typedef {typeof NO_PRESENCE} Tracker */
+
 /** The users of one room. */
 export class RoomUsers {
   /**

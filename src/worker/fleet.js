@@ -73,8 +73,7 @@ export class Fleet {
    * @param {Pick<import('../backend/broker.js').Broker, 'subscribe'|'publish'|'history'|'countWorkers'>}
    *   parts.broker
    * @param {import('../backend/broker.js').HistoryOf} parts.historyOf
-   * @param {import('../hub/room-users.js').PresenceTracker|null} parts.tracker null if no room has
-   *   presence
+   * @param {import('../hub/room-users.js').Tracker} parts.tracker
    * @param {import('./fleet-member.js').FleetMember} parts.member carries out requests here
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {number} [parts.deadlineMs]
@@ -127,7 +126,7 @@ export class Fleet {
       this.#read('room', { room }, (count) => {
         connections += count;
       }),
-      this.tracker?.covers(room) ? this.tracker.read(room) : null,
+      this.tracker.covers(room) ? this.tracker.read(room) : null,
       hasHistory ? this.broker.history(room, { after: 0, limit: 0, isGlance: true }) : null,
     ]);
     return {

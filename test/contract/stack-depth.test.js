@@ -72,7 +72,7 @@ test(`the call stack from a Redis byte to the socket has at most ${MAX_FRAMES} f
   let arrival = [];
   /** @type {string[]} */
   let flush = [];
-  const { outbox } = worker;
+  const { outbox } = worker.delivery;
   const push = outbox.push.bind(outbox);
   t.mock.method(outbox, 'push', (/** @type {Parameters<typeof push>} */ ...args) => {
     arrival = ['Outbox.push', ...ownFrames()];

@@ -4,7 +4,7 @@ import { createCommands } from '../../src/commands/index.js';
 import { Hub } from '../../src/hub/hub.js';
 import { Outbox } from '../../src/hub/outbox.js';
 import { Publisher } from '../../src/hub/publisher.js';
-import { PresenceTracker } from '../../src/hub/room-users.js';
+import { NO_PRESENCE, PresenceTracker } from '../../src/hub/room-users.js';
 import { SlowConsumers } from '../../src/hub/slow-consumers.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { HistoryReader } from '../../src/recovery/history-reader.js';
@@ -74,7 +74,7 @@ export function buildHub({
     clock,
   });
   const tracker =
-    presence === undefined ? null : new PresenceTracker({ presence, covers, counters });
+    presence === undefined ? NO_PRESENCE : new PresenceTracker({ presence, covers, counters });
   const hub = new Hub({ broker, outbox, slowConsumers, scheduler, tracker, counters, log });
   const add = hub.add.bind(hub);
   hub.add = (connection) => {

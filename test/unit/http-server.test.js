@@ -10,6 +10,7 @@ import { WebSocketServer } from 'ws';
 import { Admission } from '../../src/admission/admission.js';
 import { loadConfig } from '../../src/config/config.js';
 import { OWN_DESCRIPTORS } from '../../src/config/system-limits.js';
+import { NO_PRESENCE } from '../../src/hub/room-users.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { HttpApi } from '../../src/transport/http-api/http-api.js';
 import { HttpServer } from '../../src/transport/http-server.js';
@@ -125,7 +126,7 @@ function apiParts() {
     historyOf: () => null,
     blobs: null,
     historyReader: { read: never },
-    tracker: null,
+    tracker: NO_PRESENCE,
     fleet: /** @type {any} */ ({}),
     phase: { isDraining: false },
     revoke: null,

@@ -17,8 +17,7 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  * @property {Pick<import('../../hub/publisher.js').Publisher, 'publish'>} publisher
  * @property {import('../../backend/broker.js').HistoryOf} historyOf
  * @property {Pick<import('../../recovery/history-reader.js').HistoryReader, 'read'>} historyReader
- * @property {Pick<import('../../hub/room-users.js').PresenceTracker, 'covers'|'read'>|null} tracker
- *   null if no room has presence
+ * @property {Pick<import('../../hub/room-users.js').Tracker, 'covers'|'read'>} tracker
  * @property {FleetControl} fleet
  * @property {{readonly isDraining: boolean}} phase of the worker
  * @property

@@ -106,7 +106,7 @@ export class RoomRoutes {
     const name = roomOf(call);
     if (after !== undefined && !isUser(after)) throw badValue('after', user.rule);
     const most = readLimit(limit) ?? MAX_LIMIT;
-    if (!this.tracker?.covers(name)) throw new ApiFault('NO_PRESENCE');
+    if (!this.tracker.covers(name)) throw new ApiFault('NO_PRESENCE');
     const { count, members } = await this.tracker.read(name);
     if (members === null) return { room: name, count };
     const page = encodeMembers({ members, after, limit: most, maxBytes: MAX_MEMBER_BYTES });
@@ -141,7 +141,6 @@ export class RoomRoutes {
     const { tracker } = this;
     /** @type {{room: string, count: number|null}[]} */
     const counts = names.map((name) => ({ room: name, count: null }));
-    if (tracker === null) return counts;
     let next = 0;
     const work = async () => {
       while (next < counts.length) {

@@ -1,0 +1,175 @@
+// delivery.js: the parts of a worker that carry publications: to the broker, from it, and to the
+// connections.
+//
+//   commands, HTTP API -> publisher -> broker -> hub (-> recovery) -> outbox -> connections
+
+import { getHeapStatistics } from 'node:v8';
+import { createBackend } from '../backend/index.js';
+import { RoomRules } from '../config/room-patterns.js';
+import { Hub } from '../hub/hub.js';
+import { Outbox } from '../hub/outbox.js';
+import { Publisher } from '../hub/publisher.js';
+import { NO_PRESENCE, PresenceTracker } from '../hub/room-users.js';
+import { SlowConsumers } from '../hub/slow-consumers.js';
+import { ANNOUNCEMENTS } from '../protocol/publication.js';
+import { HistoryReader } from '../recovery/history-reader.js';
+import { OutageNotice } from '../recovery/outage-notice.js';
+import { SyncScheduler } from '../recovery/scheduler.js';
+
+/** @typedef {import('./basics.js').Basics} Basics */
+
+/**
+ * @param {Basics} basics
+ * @param {string} relayPath the socket of the primary's relay
+ */
+export async function createDelivery(basics, relayPath) {
+  const { config, log, counters, metrics } = basics;
+  const historyRules = new RoomRules(config.history);
+  const backend = await createBackend({
+    config,
+    log,
+    counters,
+    relayPath,
+    workerId: `${config.serverId}:${process.pid}`,
+    historyRules,
+    announcements: ANNOUNCEMENTS,
+    events: {
+      onPublishLag: (ms) => metrics.publishLag.observe(ms),
+      onRoundTrip: (seconds) => metrics.busRoundTrip.observe(seconds),
+    },
+  });
+  const blobs =
+    config.blobs === null
+      ? null
+      : (await import('../blobs/index.js')).createBlobs({
+          config,
+          settings: config.blobs,
+          counters: counters.blobs,
+          requestSeconds: metrics.blobSeconds,
+          log,
+        });
+  return new Delivery(basics, { backend, blobs, historyRules });
+}
+
+export class Delivery {
+  /**
+   * @param {Basics} basics
+   * @param {object} parts
+   * @param {Awaited<ReturnType<typeof createBackend>>} parts.backend
+   * @param {ReturnType<typeof import('../blobs/index.js').createBlobs>|null} parts.blobs null if
+   *   there is no bucket
+   * @param {RoomRules<import('../config/room-patterns.js').HistoryRule>} parts.historyRules
+   */
+  constructor(basics, { backend, blobs, historyRules }) {
+    const { config, phase, counters, metrics, log } = basics;
+    const { broker, presence } = backend;
+    const { maxUnsentBytes } = config;
+    const references = blobs?.references;
+    this.counters = counters;
+    this.log = log;
+    this.backend = backend;
+    this.blobs = blobs?.uploads ?? null;
+    this.historyOf = (/** @type {string} */ room) => historyRules.of(room);
+    const presenceRules = new RoomRules(config.presence);
+    const covers = (/** @type {string} */ room) => presenceRules.of(room) !== null;
+    const tracker = (this.tracker =
+      presence === null ? NO_PRESENCE : new PresenceTracker({ presence, covers, counters }));
+    const slowConsumers = (this.slowConsumers = new SlowConsumers({
+      config,
+      counters,
+      budgetBytes: unsentBudget(basics),
+    }));
+    const outbox = (this.outbox = new Outbox({
+      slowConsumers,
+      counters,
+      maxUnsentBytes,
+      reloadWindowMs: config.reconnectWindowMs,
+      fanout: metrics.fanout,
+      flushSeconds: metrics.flushSeconds,
+      sendPublications: () => broker.flush?.(),
+    }));
+    const { historyOf } = this;
+    const scheduler = (this.scheduler = new SyncScheduler({
+      broker,
+      historyOf,
+      counters,
+      references,
+      maxUnsentBytes,
+    }));
+    const hub = (this.hub = new Hub({
+      broker,
+      outbox,
+      slowConsumers,
+      scheduler,
+      tracker,
+      references,
+      counters,
+      log,
+    }));
+    this.outageNotice = new OutageNotice({ hub, scheduler });
+    this.historyReader = new HistoryReader({ scheduler, counters });
+    this.publisher = new Publisher({ broker, phase, counters });
+  }
+
+  /**
+   * @param {object} events
+   * @param {() => void} events.onLost the link to the primary's relay has ended
+   * @param {(key: string, connections: number) => void} events.onKeep close the newest connections
+   *   of an address or user, so that this many stay
+   * @param {() => void} events.onUp the broker is available again
+   */
+  async start({ onLost, onKeep, onUp }) {
+    const { backend, hub, outageNotice, counters, log } = this;
+    await backend.open({ onLost, onKeep });
+    await backend.broker.start({
+      // Bound, not wrapped: a closure would add one frame for each publication.
+      onPublication: hub.broadcast.bind(hub),
+      onLost: (rooms) => outageNotice.onLost(rooms),
+      onState: (state) => {
+        counters.brokerUp = state === 'up' ? 1 : 0;
+        outageNotice.onState(state);
+        if (state === 'up') onUp();
+        // The state is `down` only if this worker closes the broker.
+        log[state === 'degraded' ? 'warn' : 'info']({ state }, `broker is ${state}`);
+      },
+    });
+    counters.brokerUp = this.isBrokerUp ? 1 : 0;
+    await backend.presence?.start();
+  }
+
+  /** Subscribes to the broadcasts. If the broker is unavailable, the worker starts degraded. */
+  async subscribe() {
+    if (!this.isBrokerUp) this.outageNotice.startAway();
+    // If the broker is away, it subscribes this room with all others when it returns.
+    await this.hub
+      .start()
+      .catch((error) => this.log.warn({ err: error }, 'broker unavailable: starting degraded'));
+  }
+
+  get isBrokerUp() {
+    return this.backend.broker.state === 'up';
+  }
+
+  /** Can clients not join or publish now? */
+  get isAway() {
+    return this.outageNotice.isOn || !this.isBrokerUp;
+  }
+
+  /** Call it once a second. @param {number} nowMs */
+  sweep(nowMs) {
+    this.slowConsumers.sweep();
+    this.hub.sweep(nowMs);
+  }
+
+  /** Ends recovery; the backend is closed after everything else. */
+  close() {
+    this.scheduler.close();
+    this.outageNotice.close();
+  }
+}
+
+/** Unsent bytes of all connections together. @param {Basics} basics */
+function unsentBudget({ config, memoryBytes }) {
+  const heapBytes = Math.min(memoryBytes, getHeapStatistics().heap_size_limit);
+  return (heapBytes * config.maxUnsentHeapPercent) / 100;
+}

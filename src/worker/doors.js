@@ -1,0 +1,72 @@
+// doors.js: the parts of a worker through which clients and backends come in: the public port, and
+// what it hands requests to.
+//
+//   HTTP server -> WebSockets, streams of server-sent events, or the HTTP API
+
+import { Heartbeat } from '../hub/heartbeat.js';
+import { HttpServer } from '../transport/http-server.js';
+import { EventStreams } from '../transport/sse.js';
+import { WebSockets } from '../transport/websocket.js';
+
+/** @typedef {import('./basics.js').Basics} Basics */
+/** @typedef {import('../transport/http-api/http-api.js').HttpApi} HttpApi */
+
+export class Doors {
+  /**
+   * @param {Basics} basics
+   * @param {object} parts
+   * @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {import('./entry.js').Entry} parts.entry
+   * @param {import('../commands/index.js').Commands} parts.commands
+   * @param {import('./relocation.js').Relocations} parts.relocations
+   * @param {HttpApi|null} parts.api null if no API keys are configured
+   * @param {import('../config/certificate.js').Certificate|null} parts.certificate
+   * @param {() => string|null} parts.readiness null if ready; otherwise the reason
+   */
+  constructor(basics, { hub, entry, commands, relocations, api, certificate, readiness }) {
+    const { config, log, counters } = basics;
+    const { limiter, entrance } = entry;
+    const heartbeat = (this.heartbeat = new Heartbeat({
+      intervalMs: config.pingIntervalMs,
+      timeoutMs: config.pongTimeoutMs,
+      maxAgeMs: config.maxConnectionAgeMs,
+      onAge: (connection) => relocations.expire(connection),
+      counters,
+    }));
+    const common = { config, hub, commands, heartbeat, entrance, counters };
+    const admitFrame = (/** @type {{fullAt: number}} */ allowance) =>
+      limiter.admitFrame(allowance, performance.now());
+    const websockets = (this.websockets = new WebSockets({
+      ...common,
+      admitFrame: config.framesPerMinuteMode === 'off' ? null : admitFrame,
+    }));
+    const streams =
+      config.sse === 'off'
+        ? null
+        : new EventStreams({
+            ...common,
+            askJoins: entry.hooks?.askJoins ?? null,
+            admitStream: (address, user, rooms, isReturning) =>
+              limiter.admitStream(address, performance.now(), rooms, user, isReturning),
+          });
+    this.api = api;
+    this.http = new HttpServer({
+      config,
+      certificate,
+      admission: entry.admission,
+      streams,
+      api,
+      onUpgrade: (request, socket, head, { address, credentials }) =>
+        websockets.upgrade(request, socket, head, address, credentials),
+      readiness,
+      log,
+      counters,
+    });
+  }
+
+  /** @returns {Promise<{port: number, address: string}>} */
+  open() {
+    this.heartbeat.start();
+    return this.http.listen();
+  }
+}

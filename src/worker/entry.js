@@ -1,0 +1,112 @@
+// entry.js: the parts of a worker that decide who may connect, and how much each may send.
+//
+//   handshake -> admission: rate, overload, origin, address -> token -> hook onConnect
+
+import { Admission } from '../admission/admission.js';
+import { RateLimiter } from '../admission/rate-limit.js';
+import { Refused } from '../admission/refused.js';
+import { Health } from './health.js';
+
+/** @typedef {import('./basics.js').Basics} Basics */
+/** @typedef {import('./delivery.js').Delivery} Delivery */
+/** @typedef {typeof import('./auth.js').WorkerAuth} WorkerAuth */
+/** @typedef {import('../hub/connection.js').Connection} Connection */
+
+/**
+ * Loads what the configuration asks for: the libraries of tokens, and the file of the hooks. A
+ * worker without its hooks must not let anybody in.
+ * @param {Basics} basics
+ * @param {Delivery} delivery
+ */
+export async function createEntry(basics, delivery) {
+  const { tokens, hooks } = basics.config;
+  const WorkerAuth = tokens === null ? null : (await import('./auth.js')).WorkerAuth;
+  const createHooks =
+    hooks === null ? null : await (await import('./hooks.js')).prepareHooks(hooks);
+  return new Entry(basics, delivery, WorkerAuth, createHooks);
+}
+
+export class Entry {
+  /**
+   * @param {Basics} basics
+   * @param {Delivery} delivery
+   * @param {WorkerAuth|null} WorkerAuth null if no tokens are configured
+   * @param {Awaited<ReturnType<typeof import('./hooks.js').prepareHooks>>|null} createHooks null if
+   *   there are none
+   */
+  constructor(basics, { hub, backend }, WorkerAuth, createHooks) {
+    const { config, counters, memoryBytes, metrics, log } = basics;
+    const { addresses } = backend;
+    const refused = (this.refused = new Refused());
+    const onUserRefused = (/** @type {string} */ user) => refused.add('connections', '', user);
+    /** Null if no tokens are configured. */
+    this.auth =
+      WorkerAuth &&
+      config.tokens &&
+      new WorkerAuth({
+        config,
+        settings: config.tokens,
+        hub,
+        backend,
+        counters: counters.auth,
+        onUserRefused,
+        log,
+      });
+    const authentication = (this.authentication = this.auth?.authentication ?? null);
+    this.lobby = authentication?.lobby ?? null;
+    /** Null if there are none. */
+    this.hooks =
+      createHooks?.({
+        config,
+        hub,
+        places: addresses,
+        authentication,
+        counters,
+        seconds: metrics.hookSeconds,
+        onUserRefused,
+        log,
+      }) ?? null;
+    /** Connections with a user; null if nothing names users. */
+    this.sessions = authentication?.sessions ?? this.hooks?.sessions ?? null;
+    /** Null if neither tokens nor hooks are configured: each connection then enters the hub. */
+    this.entrance = this.hooks?.entrance ?? authentication;
+    this.limiter = new RateLimiter(config, counters, refused);
+    this.health = new Health({ counters, memoryBytes, loopLag: metrics.loopLag });
+    this.admission = new Admission({
+      config,
+      addresses,
+      health: this.health,
+      counters,
+      now: () => performance.now(),
+      authenticator: this.entrance,
+      refused,
+    });
+  }
+
+  /** Call it when the broker has started. */
+  async start() {
+    await this.auth?.start();
+  }
+
+  /** @type {import('../commands/index.js').CommandParts['admitMessage']} */
+  admitMessage = (connection, nowMs, bytes) => {
+    const { address, session } = connection;
+    return this.limiter.admitMessage(connection, address, nowMs, bytes, session.user);
+  };
+
+  /** @type {import('../commands/index.js').CommandParts['admitBroadcast']} */
+  admitBroadcast = (connection, nowMs, bytes) =>
+    this.limiter.admitBroadcast(connection, connection.address, nowMs, bytes);
+
+  /** @type {import('../commands/index.js').CommandParts['charge']} */
+  charge = (connection, bytes) => {
+    const { address, session } = connection;
+    this.limiter.charge(connection, address, performance.now(), bytes, session.user);
+  };
+
+  /** Call it once a second. @param {number} nowMs */
+  sweep(nowMs) {
+    this.limiter.sweep(nowMs);
+    this.refused.sweep(nowMs);
+  }
+}
