@@ -81,19 +81,21 @@ async function token(args) {
 }
 
 async function primary() {
-  const { settings, faults } = await readSettings();
+  const { settings, faults, warnings } = await readSettings();
   if (!settings) return refuse(faults);
+  const log = logFor(settings.config);
+  for (const warning of warnings) log.warn(warning);
   const { runPrimary } = await import('./primary/primary.js');
   await runPrimary({
     settings,
-    loadSettings: (previous) => reloadSettings(previous, settings),
+    loadSettings: (previous) => reloadSettings(previous, settings, log),
     exec: fileURLToPath(import.meta.url),
     onTerminal: isatty(0) || isatty(1),
     // The package has no load tools.
     hasHello: isatty(1) && existsSync(join(import.meta.dirname, '../loadtest/hello.js')),
     isProduction: process.env.NODE_ENV === 'production',
     byNpm: process.env.npm_command !== undefined || process.env.npm_lifecycle_event !== undefined,
-    log: logFor(settings.config),
+    log,
   });
 }
 
@@ -119,7 +121,7 @@ async function doctor(args) {
 /**
  * Reads the configuration file and lays the environment over it.
  * @param {Readonly<Record<string, string|undefined>>} [environment]
- * @returns {Promise<{settings: Settings|null, faults: string[]}>}
+ * @returns {Promise<{settings: Settings|null, faults: string[], warnings: string[]}>}
  */
 async function readSettings(environment = process.env) {
   const path = environment.FANFARE_CONFIG_FILE ?? '';
@@ -135,12 +137,13 @@ async function readSettings(environment = process.env) {
     }
   }
   const env = { ...file.env, ...environment };
-  const { config, faults } = loadConfig(env);
+  const { config, faults, warnings } = loadConfig(env);
   const { certificate, faults: certificateFaults } = readCertificate(config?.tls ?? null);
   const all = [...file.faults, ...faults, ...certificateFaults];
   return {
     settings: config && all.length === 0 ? { config, env, certificate } : null,
     faults: all,
+    warnings,
   };
 }
 
@@ -148,10 +151,12 @@ async function readSettings(environment = process.env) {
  * Reads the settings for a reload, which can't change those that the primary uses.
  * @param {Config} previous
  * @param {Settings} fallback returned with faults, if the new settings are invalid
+ * @param {ReturnType<typeof createLog>} log gets a line for each old name
  */
-async function reloadSettings(previous, fallback) {
-  const { settings, faults } = await readSettings();
+async function reloadSettings(previous, fallback, log) {
+  const { settings, faults, warnings } = await readSettings();
   if (!settings) return { settings: fallback, faults };
+  for (const warning of warnings) log.warn(warning);
   const fixed = changedFixed(previous, settings.config);
   return {
     settings,

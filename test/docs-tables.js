@@ -7,7 +7,7 @@
 
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { ESSENTIALS, SETTINGS } from '../src/config/settings.js';
+import { ESSENTIALS, LIMIT_MODES, SETTINGS } from '../src/config/settings.js';
 import { LIMITS } from '../src/doctor/limits.js';
 import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../src/observability/metrics.js';
 import { API_ERRORS, CLOSES, ERRORS, WS_CLOSES } from '../src/protocol/codes.js';
@@ -16,7 +16,7 @@ const ROOT = fileURLToPath(new URL('../', import.meta.url));
 const MARKED = /<!-- table: (\w+) -->\n[\s\S]*?<!-- end -->/g;
 
 /** Every table by its name in the pages. @type {Record<string, () => string>} */
-const TABLES = { errors, apiErrors, closes, essentials, settings, metrics, limits };
+const TABLES = { errors, apiErrors, closes, essentials, settings, modes, metrics, limits };
 
 function errors() {
   return table(
@@ -92,12 +92,18 @@ function boundsOf({ type, min, max, unit = '', values = [] }) {
 }
 
 /** @param {import('../src/config/settings.js').Setting} setting */
-function defaultOf({ env, type, default: value }) {
+function defaultOf({ env, default: value }) {
   if (env === 'WORKERS') return 'one per core';
   if (env === 'SERVER_ID') return 'the host’s name';
-  if (type === 'mode' && value === undefined) return '`FANFARE_LIMITS`';
   if (value === '' || (Array.isArray(value) && value.length === 0)) return '';
   return String(value);
+}
+
+function modes() {
+  return table(
+    ['name in `FANFARE_LIMITS`', 'limit', 'old name'],
+    LIMIT_MODES.map(({ limit, bounds, old }) => [`\`${limit}\``, bounds, `\`${old}\``]),
+  );
 }
 
 function metrics() {

@@ -11,6 +11,7 @@ import { blobContradictions, readBlobSettings } from './blobs.js';
 import { readTlsSettings } from './certificate.js';
 import { consoleAccess } from './console.js';
 import { readHookSettings } from './hooks.js';
+import { readLimitModes } from './limit-modes.js';
 import { isKnown, isServiceLinkUrl, nameFault, suggestion } from './names.js';
 import { describeRedis, readRedisSettings } from './redis.js';
 import { parseHistoryRules, parsePresenceRules } from './room-patterns.js';
@@ -29,8 +30,8 @@ const MIN_REBALANCE_SKEW_PERCENT = 110;
 /**
  * Reads the configuration and reports every fault at once.
  * @param {Readonly<Record<string, string|undefined>>} environment
- * @returns {{config: Config, faults: []} | {config: null, faults: string[]}} one line per fault,
- *   never with a secret in it
+ * @returns {({config: Config, faults: []} | {config: null, faults: string[]}) & {warnings: string[]}}
+ *   one line per fault and per old name, never with a secret in it
  */
 export function loadConfig(environment) {
   const { env, faults } = readSecretFiles(environment);
@@ -43,8 +44,7 @@ export function loadConfig(environment) {
     if (!isClean) faults.push(`${setting.env}: control characters are not allowed`);
     else if (fault !== '') faults.push(fault);
   }
-  // A limit without its own mode follows FANFARE_LIMITS.
-  for (const { type, key } of SETTINGS) if (type === 'mode') values[key] ??= values.limits;
+  const { faults: modeFaults, warnings } = readLimitModes(values, (name) => textOf(env, name));
   const redis = readRedisSettings(values, (name) => {
     const text = textOf(env, name);
     return (
@@ -64,6 +64,7 @@ export function loadConfig(environment) {
   const { blobs, faults: blobFaults } = readBlobSettings(values);
   values.blobs = blobs;
   faults.push(
+    ...modeFaults,
     ...redis.faults,
     ...tlsFaults,
     ...tokenFaults,
@@ -79,7 +80,7 @@ export function loadConfig(environment) {
     const fault = nameFault(name, (one) => textOf(env, one));
     if (fault !== '') faults.push(fault);
   }
-  if (faults.length > 0) return { config: null, faults };
+  if (faults.length > 0) return { config: null, faults, warnings };
 
   for (const { key, part } of SETTINGS) if (part !== undefined) delete values[key];
   const open = tokens === null ? 'everyone' : 'granted';
@@ -90,6 +91,7 @@ export function loadConfig(environment) {
   return {
     config: /** @type {Config} */ (/** @type {unknown} */ (Object.freeze(values))),
     faults: [],
+    warnings,
   };
 }
 
@@ -237,7 +239,6 @@ function read(setting, text, values) {
       return '';
     }
     case 'enum':
-    case 'mode':
       if (!setting.values?.includes(text))
         return `${env}: ${given} is not one of ${setting.values?.join(', ')}`;
       values[key] = text;

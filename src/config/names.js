@@ -4,7 +4,7 @@
 // is a fault. But the environment also has names of the platform and of other programs, and none
 // of them may keep the server from starting.
 
-import { SETTINGS } from './settings.js';
+import { LIMIT_MODES, SETTINGS } from './settings.js';
 
 /** Settings of other versions. */
 const FOREIGN_NAMES = /** @type {Readonly<Record<string, string>>} */ ({
@@ -23,6 +23,9 @@ export const SECRET_FILES = new Map(
 );
 
 const NAMES = [...SETTINGS.map(({ env }) => env), ...SECRET_FILES.keys()];
+
+/** Names of older versions that are still read. */
+const OLD_NAMES = /** @type {readonly string[]} */ (LIMIT_MODES.map(({ old }) => old));
 
 /** Without these settings a server is open, speaks plain text or is alone. */
 const GUARDED = NAMES.filter((name) =>
@@ -49,7 +52,8 @@ const SERVICE_LINK_URL = /^(?:tcp|udp|sctp):\/\//;
 export const isServiceLinkUrl = (text) => SERVICE_LINK_URL.test(text);
 
 /** @param {string} name @returns {boolean} whether it is the name of a setting */
-export const isKnown = (name) => Object.hasOwn(FOREIGN_NAMES, name) || NAMES.includes(name);
+export const isKnown = (name) =>
+  Object.hasOwn(FOREIGN_NAMES, name) || NAMES.includes(name) || OLD_NAMES.includes(name);
 
 /**
  * Checks one name of the environment.

@@ -15,13 +15,12 @@ export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
  * @typedef {object} Setting
  * @property {string} env the environment variable
  * @property {string} key the name in the frozen configuration
- * @property {'integer'|'string'|'enum'|'list'|'mode'} type a `list` is separated by commas; a `mode` is one
- *   of MODES, by default that of FANFARE_LIMITS
+ * @property {'integer'|'string'|'enum'|'list'} type a `list` is separated by commas
  * @property {unknown} default used if the variable is absent or empty; a function is called
  * @property {number} [min] smallest integer allowed
  * @property {number} [max] largest integer allowed
  * @property {string} [unit] of an integer, if it is not a plain count
- * @property {readonly string[]} [values] of an enum or a mode
+ * @property {readonly string[]} [values] of an enum
  * @property {string} section of the documentation
  * @property {boolean} [secret] never logged or shown; `NAME_FILE` may give the path of a file with it
  * @property {boolean} [fixed] a rolling reload can't change it, because the primary uses it
@@ -30,7 +29,7 @@ export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
  * @property {string} meaning one line for the documentation
  */
 
-/** @typedef {'redis'|'tls'|'tokens'|'apiKeys'|'blobs'|'hooks'} Part */
+/** @typedef {'redis'|'tls'|'tokens'|'apiKeys'|'blobs'|'hooks'|'limits'} Part */
 
 /** @typedef {{default?: unknown, secret?: true, fixed?: true, isMultiline?: true, part?: Part}} Options */
 
@@ -184,8 +183,6 @@ const SECTIONS = {
       'Requests of one API key, in each worker. A request with several messages or rooms counts once for each, and a message once for each started 4 KB.'),
     integer('FANFARE_API_MESSAGES_BURST', 'apiMessagesBurst', 10_000, [1, 1e9],
       'Such requests that one API key may send at once, in each worker.'),
-    mode('FANFARE_API_MESSAGES_PER_MINUTE_MODE', 'apiMessagesPerMinuteMode',
-      'Mode of both limits.'),
     integer('FANFARE_API_MAX_REQUESTS', 'apiMaxRequests', 100, [1, 100_000],
       'Requests of the HTTP API that a worker handles at once; one of several keys has half of them at most. Others get 503.'),
     integer('FANFARE_API_MAX_BODY_BYTES', 'apiMaxBodyBytes', 1_048_576, [1024, 67_108_864],
@@ -219,46 +216,33 @@ const SECTIONS = {
       'Time that an empty room stays subscribed at the broker.'),
   ],
   Limits: [
-    mode('FANFARE_LIMITS', 'limits',
-      'Mode of all rate and connection limits without a mode of their own. Size limits are always enforced.',
-      { default: 'enforce' }),
+    list('FANFARE_LIMITS', 'limits',
+      'Mode of all rate and connection limits (`off`, `observe` or `enforce`), and modes of single [limits](#limits-with-a-mode): `enforce,frames=off,rooms=observe`. Size limits are always enforced.',
+      { part: 'limits', default: ['enforce'] }),
     integer('FANFARE_MAX_CONNECTIONS_PER_IP', 'maxConnectionsPerIp', 100, [1, 1e7],
-      'Connections from one client address (IPv6: one /64), over all workers of this server; with Redis over all servers, see `FANFARE_FLEET_LIMITS_MODE`.'),
-    mode('FANFARE_MAX_CONNECTIONS_PER_IP_MODE', 'maxConnectionsPerIpMode', 'Mode of that limit.'),
+      'Connections from one client address (IPv6: one /64), over all workers of this server; with Redis over all servers, see `fleet` of `FANFARE_LIMITS`.'),
     integer('FANFARE_MAX_CONNECTIONS_PER_USER', 'maxConnectionsPerUser', 100, [1, 1e7],
       'Connections of one user (the `sub` of their tokens), over all workers of this server; with Redis over all servers.'),
-    mode('FANFARE_MAX_CONNECTIONS_PER_USER_MODE', 'maxConnectionsPerUserMode',
-      'Mode of `FANFARE_MAX_CONNECTIONS_PER_USER`.'),
-    mode('FANFARE_FLEET_LIMITS_MODE', 'fleetLimitsMode',
-      'With Redis: mode of `FANFARE_MAX_CONNECTIONS_PER_IP` and `FANFARE_MAX_CONNECTIONS_PER_USER` over all servers together. `off`: each server has these limits for itself.'),
     integer('FANFARE_MESSAGES_PER_MINUTE', 'messagesPerMinute', 100, [1, 1e9],
       'Messages per minute of one connection: the refill of its token bucket. A message takes one token per started 4 KB.'),
     integer('FANFARE_MESSAGES_BURST', 'messagesBurst', 100, [1, 1e9],
       'Messages that a connection may send at once: the size of its token bucket.'),
-    mode('FANFARE_MESSAGES_PER_MINUTE_MODE', 'messagesPerMinuteMode', 'Mode of both limits.'),
     integer('FANFARE_MESSAGES_PER_MINUTE_PER_IP', 'messagesPerMinutePerIp', 100, [1, 1e9],
       'Messages per minute of all connections of one client address, in each worker.'),
     integer('FANFARE_MESSAGES_BURST_PER_IP', 'messagesBurstPerIp', 100, [1, 1e9],
       'Messages that all connections of one client address may send at once, in each worker.'),
-    mode('FANFARE_MESSAGES_PER_MINUTE_PER_IP_MODE', 'messagesPerMinutePerIpMode',
-      'Mode of both limits.'),
     integer('FANFARE_MESSAGES_PER_MINUTE_PER_USER', 'messagesPerMinutePerUser', 100, [1, 1e9],
       'Messages per minute of all connections of one user (the `sub` of their tokens), in each worker.'),
     integer('FANFARE_MESSAGES_BURST_PER_USER', 'messagesBurstPerUser', 100, [1, 1e9],
       'Messages that all connections of one user may send at once, in each worker.'),
-    mode('FANFARE_MESSAGES_PER_MINUTE_PER_USER_MODE', 'messagesPerMinutePerUserMode',
-      'Mode of both limits.'),
     integer('FANFARE_BROADCASTS_PER_MINUTE_PER_IP', 'broadcastsPerMinutePerIp', 60, [1, 1e9],
       'Broadcasts per minute of all connections of one client address, in each worker. A broadcast takes one token per started 4 KB.'),
     integer('FANFARE_BROADCASTS_BURST_PER_IP', 'broadcastsBurstPerIp', 20, [1, 1e9],
       'Broadcasts that all connections of one client address may send at once, in each worker.'),
-    mode('FANFARE_BROADCASTS_PER_MINUTE_PER_IP_MODE', 'broadcastsPerMinutePerIpMode',
-      'Mode of both limits.'),
     integer('FANFARE_FRAMES_PER_MINUTE', 'framesPerMinute', 600, [1, 1e9],
       'Pings, pongs, empty frames and fragments under 1 KB per minute of one connection. If it sends more, it is closed with 1008.'),
     integer('FANFARE_FRAMES_BURST', 'framesBurst', 100, [1, 1e9],
       'Such frames that a connection may send at once.'),
-    mode('FANFARE_FRAMES_PER_MINUTE_MODE', 'framesPerMinuteMode', 'Mode of both limits.'),
     integer('FANFARE_MAX_REFUSED_MESSAGES', 'maxRefusedMessages', 1000, [1, 1e9],
       'Messages refused for their rate within a minute, after which the connection is closed with 4005.'),
     integer('FANFARE_MAX_MESSAGE_BYTES', 'maxMessageBytes', 102_400, [128, 16_777_216],
@@ -267,26 +251,18 @@ const SECTIONS = {
       'Largest payload that a message carries. A client that sends a larger one gets MESSAGE_TOO_LARGE. The HTTP API stores it in the bucket of `FANFARE_BLOB_URL`.'),
     integer('FANFARE_MAX_HANDSHAKES', 'maxHandshakes', 10_000, [1, 1e6],
       'Unfinished handshakes of a worker. Above the limit, the oldest one of the address with the most is closed.'),
-    mode('FANFARE_MAX_HANDSHAKES_MODE', 'maxHandshakesMode',
-      'Mode of that limit. `off` also removes the time limit on waiting for the worker.'),
     integer('FANFARE_HANDSHAKE_TIMEOUT_MS', 'handshakeTimeoutMs', 8000, [100, 120_000],
       'Time limit of a handshake, from the connection to the response.'),
     integer('FANFARE_HANDSHAKES_PER_MINUTE_PER_IP', 'handshakesPerMinutePerIp', 600, [1, 1e9],
       'Handshakes and plain HTTP requests per minute of one client address, in each worker: the refill of its token bucket.'),
     integer('FANFARE_HANDSHAKES_BURST_PER_IP', 'handshakesBurstPerIp', 600, [1, 1e9],
       'Handshakes and plain HTTP requests that one client address may send at once, in each worker.'),
-    mode('FANFARE_HANDSHAKES_PER_MINUTE_PER_IP_MODE', 'handshakesPerMinutePerIpMode',
-      'Mode of both limits.'),
     integer('FANFARE_MAX_ROOMS_PER_CONNECTION', 'maxRoomsPerConnection', 128, [1, 1e6],
       'Rooms that one connection may join.'),
-    mode('FANFARE_MAX_ROOMS_PER_CONNECTION_MODE', 'maxRoomsPerConnectionMode',
-      'Mode of that limit.'),
     integer('FANFARE_MAX_LOOP_LAG_MS', 'maxLoopLagMs', 500, [10, 60_000],
       'Event-loop lag above which a worker accepts no new connections.'),
     integer('FANFARE_MAX_HEAP_PERCENT', 'maxHeapPercent', 80, [10, 100],
       'Share of its heap limit, or of its share of the memory, above which a worker accepts no new connections.'),
-    mode('FANFARE_OVERLOAD_MODE', 'overloadMode',
-      'Mode of the two limits above and of the reserve of file descriptors.'),
   ],
   'Bytes to clients': [
     integer('FANFARE_MAX_UNSENT_BYTES', 'maxUnsentBytes', 1_048_576, [16_384, 1_073_741_824],
@@ -368,6 +344,27 @@ export const ESSENTIALS = /** @type {const} */ ([
   'TLS_CERT_FILE',
 ]);
 
+/**
+ * The limits with a mode: the name in FANFARE_LIMITS, the key in the configuration, the setting of
+ * older versions. If a limit has a label of `fanfare_limits_observed_total`, that is its name.
+ */
+// biome-ignore format: one line each
+export const LIMIT_MODES = /** @type {const} */ ([
+  { limit: 'connections_per_ip', key: 'maxConnectionsPerIpMode', old: 'FANFARE_MAX_CONNECTIONS_PER_IP_MODE', bounds: '`FANFARE_MAX_CONNECTIONS_PER_IP`' },
+  { limit: 'connections_per_user', key: 'maxConnectionsPerUserMode', old: 'FANFARE_MAX_CONNECTIONS_PER_USER_MODE', bounds: '`FANFARE_MAX_CONNECTIONS_PER_USER`' },
+  { limit: 'fleet', key: 'fleetLimitsMode', old: 'FANFARE_FLEET_LIMITS_MODE', bounds: 'The two above [over all servers](limits.md#over-all-servers) together, with Redis. `off`: each server has them for itself.' },
+  { limit: 'messages', key: 'messagesPerMinuteMode', old: 'FANFARE_MESSAGES_PER_MINUTE_MODE', bounds: '`FANFARE_MESSAGES_PER_MINUTE`' },
+  { limit: 'messages_per_ip', key: 'messagesPerMinutePerIpMode', old: 'FANFARE_MESSAGES_PER_MINUTE_PER_IP_MODE', bounds: '`FANFARE_MESSAGES_PER_MINUTE_PER_IP`' },
+  { limit: 'messages_per_user', key: 'messagesPerMinutePerUserMode', old: 'FANFARE_MESSAGES_PER_MINUTE_PER_USER_MODE', bounds: '`FANFARE_MESSAGES_PER_MINUTE_PER_USER`' },
+  { limit: 'broadcasts_per_ip', key: 'broadcastsPerMinutePerIpMode', old: 'FANFARE_BROADCASTS_PER_MINUTE_PER_IP_MODE', bounds: '`FANFARE_BROADCASTS_PER_MINUTE_PER_IP`' },
+  { limit: 'frames', key: 'framesPerMinuteMode', old: 'FANFARE_FRAMES_PER_MINUTE_MODE', bounds: '`FANFARE_FRAMES_PER_MINUTE`' },
+  { limit: 'handshakes', key: 'maxHandshakesMode', old: 'FANFARE_MAX_HANDSHAKES_MODE', bounds: '`FANFARE_MAX_HANDSHAKES`. `off` also removes the time limit on waiting for the worker.' },
+  { limit: 'handshakes_per_ip', key: 'handshakesPerMinutePerIpMode', old: 'FANFARE_HANDSHAKES_PER_MINUTE_PER_IP_MODE', bounds: '`FANFARE_HANDSHAKES_PER_MINUTE_PER_IP`' },
+  { limit: 'rooms', key: 'maxRoomsPerConnectionMode', old: 'FANFARE_MAX_ROOMS_PER_CONNECTION_MODE', bounds: '`FANFARE_MAX_ROOMS_PER_CONNECTION`' },
+  { limit: 'overload', key: 'overloadMode', old: 'FANFARE_OVERLOAD_MODE', bounds: '`FANFARE_MAX_LOOP_LAG_MS`, `FANFARE_MAX_HEAP_PERCENT` and the reserve of file descriptors' },
+  { limit: 'api_messages', key: 'apiMessagesPerMinuteMode', old: 'FANFARE_API_MESSAGES_PER_MINUTE_MODE', bounds: '`FANFARE_API_MESSAGES_PER_MINUTE`' },
+]);
+
 /** @typedef {typeof SECTIONS[keyof typeof SECTIONS][number]} Row */
 
 /**
@@ -375,7 +372,7 @@ export const ESSENTIALS = /** @type {const} */ ([
  * @template {Row} R
  * @typedef {R extends {type: 'integer'} ? number
  *   : R extends {type: 'list'} ? readonly string[]
- *   : R extends {type: 'enum'|'mode', values: readonly (infer V)[]} ? V
+ *   : R extends {type: 'enum', values: readonly (infer V)[]} ? V
  *   : string} Value
  */
 
@@ -398,7 +395,8 @@ export const ESSENTIALS = /** @type {const} */ ([
 /**
  * The configuration: a frozen record with one entry per row, except for the rows of `part`.
  * @typedef {{readonly [R in Row as R extends {part: string} ? never
- *   : Exclude<R['key'], keyof Parsed>]: Value<R>} & Readonly<Parsed>} Config
+ *   : Exclude<R['key'], keyof Parsed>]: Value<R>} & Readonly<Parsed>
+ *   & {readonly [L in typeof LIMIT_MODES[number] as L['key']]: Mode}} Config
  */
 
 /**
@@ -465,18 +463,5 @@ function integer(env, key, value, [min, max], meaning, options) {
  */
 function choice(env, key, values, meaning, options) {
   const row = { env, key, type: 'enum', default: values[0], values, meaning };
-  return /** @type {any} */ ({ ...row, ...options });
-}
-
-/**
- * @template {string} K
- * @param {string} env
- * @param {K} key
- * @param {string} meaning
- * @param {{default?: Mode}} [options]
- * @returns {RowOf<K, 'mode', {values: typeof MODES}>}
- */
-function mode(env, key, meaning, options) {
-  const row = { env, key, type: 'mode', default: undefined, values: MODES, meaning };
   return /** @type {any} */ ({ ...row, ...options });
 }

@@ -1,16 +1,15 @@
 // limits.js: the limits of this server, with their modes and how often each of them acted.
 
-import { SETTINGS } from '../config/settings.js';
+import { LIMIT_MODES, SETTINGS } from '../config/settings.js';
 
 const REFUSED = 'fanfare_admissions_refused_total';
 const OBSERVED = 'fanfare_limits_observed_total';
 const FLEET = 'fanfare_fleet_limit_closes_total';
-const OVERLOAD_MODE = 'FANFARE_OVERLOAD_MODE';
 
 /**
  * @typedef {object} Limit
  * @property {string} setting of its value
- * @property {string} [mode] the setting of its mode; that of its value with `_MODE` if it is absent
+ * @property {string} limit the name of its mode in FANFARE_LIMITS
  * @property {readonly string[]} acted counters of refusals; empty: the row above counts them, too
  * @property {string} observed the counter of requests that the mode `observe` has let through
  */
@@ -19,68 +18,79 @@ const OVERLOAD_MODE = 'FANFARE_OVERLOAD_MODE';
 export const LIMITS = Object.freeze([
   {
     setting: 'FANFARE_MAX_CONNECTIONS_PER_IP',
+    limit: 'connections_per_ip',
     acted: [`${REFUSED}{per_ip}`, `${FLEET}{address}`],
     observed: `${OBSERVED}{connections_per_ip}`,
   },
   {
     setting: 'FANFARE_MAX_CONNECTIONS_PER_USER',
+    limit: 'connections_per_user',
     acted: ['fanfare_auth_closes_total{user_limit}', `${FLEET}{user}`],
     observed: 'fanfare_user_limit_observed_total',
   },
   {
     setting: 'FANFARE_MESSAGES_PER_MINUTE',
+    limit: 'messages',
     acted: ['websocket_errors_total{RATE_LIMIT_EXCEEDED}'],
     observed: `${OBSERVED}{messages}`,
   },
   {
     setting: 'FANFARE_MESSAGES_PER_MINUTE_PER_IP',
+    limit: 'messages_per_ip',
     acted: [],
     observed: `${OBSERVED}{messages_per_ip}`,
   },
   {
     setting: 'FANFARE_MESSAGES_PER_MINUTE_PER_USER',
+    limit: 'messages_per_user',
     acted: [],
     observed: `${OBSERVED}{messages_per_user}`,
   },
   {
     setting: 'FANFARE_BROADCASTS_PER_MINUTE_PER_IP',
+    limit: 'broadcasts_per_ip',
     acted: [],
     observed: `${OBSERVED}{broadcasts_per_ip}`,
   },
   {
     setting: 'FANFARE_MAX_ROOMS_PER_CONNECTION',
+    limit: 'rooms',
     acted: ['websocket_errors_total{ROOM_LIMIT}'],
     observed: `${OBSERVED}{rooms}`,
   },
   {
     setting: 'FANFARE_FRAMES_PER_MINUTE',
+    limit: 'frames',
     acted: ['fanfare_reader_closes_total{flood}'],
     observed: `${OBSERVED}{frames}`,
   },
   {
     setting: 'FANFARE_HANDSHAKES_PER_MINUTE_PER_IP',
+    limit: 'handshakes_per_ip',
     acted: [`${REFUSED}{handshakes_per_ip}`],
     observed: `${OBSERVED}{handshakes_per_ip}`,
   },
   {
     setting: 'FANFARE_MAX_HANDSHAKES',
+    limit: 'handshakes',
     acted: [`${REFUSED}{handshakes}`],
     observed: `${OBSERVED}{handshakes}`,
   },
   {
     setting: 'FANFARE_MAX_LOOP_LAG_MS',
-    mode: OVERLOAD_MODE,
+    limit: 'overload',
     acted: [`${REFUSED}{loop_lag}`],
     observed: `${OBSERVED}{loop_lag}`,
   },
   {
     setting: 'FANFARE_MAX_HEAP_PERCENT',
-    mode: OVERLOAD_MODE,
+    limit: 'overload',
     acted: [`${REFUSED}{memory}`],
     observed: `${OBSERVED}{memory}`,
   },
   {
     setting: 'FANFARE_API_MESSAGES_PER_MINUTE',
+    limit: 'api_messages',
     acted: ['fanfare_api_refused_total{rate}'],
     observed: `${OBSERVED}{api_messages}`,
   },
@@ -110,14 +120,15 @@ export const LIMIT_METRICS = new Set(
 export function limitsOf(config, totals) {
   const values = /** @type {Record<string, any>} */ (/** @type {unknown} */ (config));
   const count = (/** @type {string} */ key) => totals.get(key) ?? 0;
-  return LIMITS.map(({ setting, mode = `${setting}_MODE`, acted, observed }) => {
+  return LIMITS.map(({ setting, limit, acted, observed }) => {
+    const mode = LIMIT_MODES.find((one) => one.limit === limit)?.key ?? '';
     const { key, meaning, unit = '' } = rowOf(setting);
     return {
       setting,
       meaning,
       unit,
       value: values[key],
-      mode: values[rowOf(mode).key],
+      mode: values[mode],
       acted: acted.length === 0 ? null : acted.reduce((sum, one) => sum + count(one), 0),
       observed: count(observed),
     };

@@ -332,7 +332,7 @@ export const LIMITS = Object.freeze([
     needs: [],
     source: '`FANFARE_MAX_CONNECTIONS_PER_IP`, `TRUST_PROXY`',
     meaning:
-      'Connections that the server accepts from one client address; with Redis, that all servers accept (`FANFARE_FLEET_LIMITS_MODE`). With `--clients here` and without `TRUST_PROXY`, all clients have the address of this machine.',
+      'Connections that the server accepts from one client address; with Redis, that all servers accept (`fleet` of `FANFARE_LIMITS`). With `--clients here` and without `TRUST_PROXY`, all clients have the address of this machine.',
     judge(
       _readings,
       {

@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { API_RIGHTS } from '../../src/config/api-keys.js';
 import { changedFixed, describe, loadConfig, parseConfigFile } from '../../src/config/config.js';
-import { SETTINGS } from '../../src/config/settings.js';
+import { LIMIT_MODES, SETTINGS } from '../../src/config/settings.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 /** @param {Record<string, string>} env */
@@ -37,12 +37,9 @@ test('an empty environment gives every default', () => {
   for (const setting of SETTINGS) {
     if (setting.part !== undefined || RESOLVED.has(setting.env)) continue;
     const expected = typeof setting.default === 'function' ? setting.default() : setting.default;
-    assert.deepEqual(
-      config[setting.key],
-      setting.type === 'mode' ? 'enforce' : expected,
-      setting.env,
-    );
+    assert.deepEqual(config[setting.key], expected, setting.env);
   }
+  for (const { key } of LIMIT_MODES) assert.equal(config[key], 'enforce', key);
   assert.deepEqual([config.clientBroadcast, config.auth, config.tokens], ['everyone', 'off', null]);
 });
 
@@ -96,6 +93,42 @@ test('if a value is not in its closed set, the fault names the allowed values', 
     fault({ FANFARE_LIMITS: 'on' }),
     'FANFARE_LIMITS: "on" is not one of off, observe, enforce',
   );
+});
+
+test('FANFARE_LIMITS has a mode for all limits, and modes for single ones', () => {
+  const config = valid({ FANFARE_LIMITS: 'observe, frames=off,rooms=enforce' });
+  assert.equal(config.framesPerMinuteMode, 'off');
+  assert.equal(config.maxRoomsPerConnectionMode, 'enforce');
+  assert.equal(config.overloadMode, 'observe');
+  assert.equal(valid({ FANFARE_LIMITS: 'frames=off' }).overloadMode, 'enforce');
+  const names = LIMIT_MODES.map(({ limit }) => limit).join(', ');
+  for (const [text, why] of [
+    ['frame=off', `names no limit; the limits are ${names}`],
+    ['frames=on', 'is not one of off, observe, enforce'],
+    ['frames=off=off', 'is not one of off, observe, enforce'],
+    ['=off', 'is not one of off, observe, enforce'],
+    ['frames', 'is not one of off, observe, enforce'],
+  ])
+    assert.equal(fault({ FANFARE_LIMITS: text }), `FANFARE_LIMITS: "${text}" ${why}`);
+  assert.match(
+    fault({ FANFARE_LIMITS: 'off,observe' }),
+    /"observe" is a second mode of all limits$/,
+  );
+  assert.match(fault({ FANFARE_LIMITS: 'rooms=off,rooms=off' }), /"rooms=off" is set twice$/);
+});
+
+test('each old name of a mode is read, with a warning that names the new one', () => {
+  for (const { old, key, limit } of LIMIT_MODES) {
+    const { config, warnings } = loadConfig({ [old]: 'observe' });
+    assert.equal(config?.[key], 'observe');
+    assert.deepEqual(warnings, [`${old} is an old name: set FANFARE_LIMITS=…,${limit}=observe`]);
+    assert.equal(fault({ [old]: 'on' }), `${old}: "on" is not one of off, observe, enforce`);
+    assert.equal(
+      fault({ [old]: 'off', FANFARE_LIMITS: `${limit}=off` }),
+      `${old}: FANFARE_LIMITS has a mode for ${limit}, too; set one of them`,
+    );
+  }
+  assert.deepEqual(loadConfig({ FANFARE_LIMITS: 'frames=off' }).warnings, []);
 });
 
 test('a limit without its own mode follows FANFARE_LIMITS', () => {

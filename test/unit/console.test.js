@@ -4,7 +4,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { loadConfig } from '../../src/config/config.js';
 import { consoleAccess } from '../../src/config/console.js';
-import { SETTINGS } from '../../src/config/settings.js';
+import { LIMIT_MODES } from '../../src/config/settings.js';
 import { Actions, MAX_TAILS } from '../../src/console/actions.js';
 import { CHART_METRICS, CHARTS } from '../../src/console/charts.js';
 import { History, POINTS, quantile, SAMPLE_MS } from '../../src/console/history.js';
@@ -185,11 +185,10 @@ test('charts and limits read metrics that the workers have', async (t) => {
 });
 
 test('each mode of a limit has a row in the table of limits', () => {
-  const shown = LIMITS.map(({ setting, mode = `${setting}_MODE` }) => mode);
-  // These are modes of several limits; the rows have their consequences.
-  const general = ['FANFARE_LIMITS', 'FANFARE_FLEET_LIMITS_MODE'];
-  const modes = SETTINGS.filter(({ type }) => type === 'mode').map(({ env }) => env);
-  assert.deepEqual([...new Set([...shown, ...general])].sort(), modes.sort());
+  const shown = LIMITS.map(({ limit }) => limit);
+  // The mode of two limits over all servers; their rows have its consequences.
+  const modes = LIMIT_MODES.map(({ limit }) => limit);
+  assert.deepEqual([...new Set([...shown, 'fleet'])].sort(), modes.sort());
 });
 
 test('without a key the console is open on loopback, and off elsewhere', () => {
