@@ -4,9 +4,8 @@
 
 import { Cluster } from 'ioredis';
 import { redisAccess, redisSecrets, withoutSecrets } from '../../config/redis.js';
+import { backoffMs } from './backoff.js';
 
-const RETRY_STEP_MS = 50;
-const MAX_RETRY_MS = 2000;
 const CONNECT_TIMEOUT_MS = 2000;
 
 export class RedisClusterClient {
@@ -19,7 +18,7 @@ export class RedisClusterClient {
       // With a delay the client resends the commands of a lost connection.
       retryDelayOnFailover: 0,
       slotsRefreshTimeout: timeoutMs,
-      clusterRetryStrategy: (attempts) => Math.min(RETRY_STEP_MS * attempts, MAX_RETRY_MS),
+      clusterRetryStrategy: backoffMs,
       // Names are not resolved beforehand, because a certificate contains names.
       ...(settings.tls === null ? {} : { dnsLookup: (name, callback) => callback(null, name) }),
       redisOptions: {

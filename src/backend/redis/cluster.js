@@ -7,22 +7,18 @@
 //
 // The map of slots comes from `CLUSTER SLOTS`. The worker asks for it again when a node refuses a
 // slot (MOVED, the end of a sharded subscription) and every INTERVAL_MS. While a node is away, the
-// worker asks continually. When a slot has moved, its channels move to the new node.
+// worker asks at growing intervals. When a slot has moved, its channels move to the new node.
 
 import { Redis } from 'ioredis';
 import { addressText, redisOptions, redisSecrets, withoutSecrets } from '../../config/redis.js';
 import { BrokerError } from '../errors.js';
+import { backoffMs } from './backoff.js';
 import { SLOTS, slotOf, slotOfTag } from './slots.js';
 
 const CONNECT_TIMEOUT_MS = 2000;
 const DISCONNECT_TIMEOUT_MS = 200;
 /** The shortest interval between two requests for the map. */
 const MIN_INTERVAL_MS = 20;
-/**
- * The interval while the map is incomplete or a node is away; it grows in steps up to the largest.
- */
-const RETRY_STEP_MS = 100;
-const MAX_RETRY_MS = 1000;
 /** The interval while all is well. */
 const INTERVAL_MS = 10_000;
 /** The time that a node without slots has to answer the commands under way. */
@@ -66,6 +62,8 @@ export class RedisCluster {
     this.askedMs = Number.NEGATIVE_INFINITY;
     /** Requests for the map since the cluster was last up. */
     this.looks = 0;
+    /** The time before the next request while the map is incomplete or a node is away. */
+    this.pauseMs = 0;
     this.isStale = true;
     /** The one that noticed; it knows more than the others. @type {RedisNode|null} */
     this.witness = null;
@@ -115,8 +113,8 @@ export class RedisCluster {
   tick() {
     const since = performance.now() - this.askedMs;
     const { isUp } = this;
-    if (isUp) this.looks = 0;
-    const interval = isUp ? INTERVAL_MS : Math.min(RETRY_STEP_MS * (this.looks + 1), MAX_RETRY_MS);
+    if (isUp) this.looks = this.pauseMs = 0;
+    const interval = isUp ? INTERVAL_MS : this.pauseMs;
     if (since >= (this.isStale ? MIN_INTERVAL_MS : interval)) this.#refresh();
   }
 
@@ -130,7 +128,7 @@ export class RedisCluster {
     this.isAsking = true;
     this.isStale = false;
     this.askedMs = performance.now();
-    if (!this.isUp) this.looks++;
+    if (!this.isUp) this.pauseMs = backoffMs(++this.looks);
     const { witness } = this;
     this.witness = null;
     let reason = '';

@@ -12,12 +12,9 @@
 import { TLSSocket } from 'node:tls';
 import { Redis } from 'ioredis';
 import { redisOptions, redisSecrets, withoutSecrets } from '../../config/redis.js';
+import { backoffMs } from './backoff.js';
 import { resetTls } from './fast/tls-reset.js';
 
-const RETRY_STEP_MS = 50;
-const MAX_RETRY_MS = 2000;
-/** The random share of a delay, so that a fleet does not reconnect in step. */
-const RETRY_JITTER = 0.3;
 const CONNECT_TIMEOUT_MS = 2000;
 /**
  * Time from our end of a connection to the destruction of its socket, if the other side does not
@@ -75,7 +72,7 @@ export class RedisConnection {
       autoResubscribe: false,
       // RESP3 keeps pushes apart from replies. With a Redis before 6, ioredis falls back to RESP2.
       protocol: 3,
-      retryStrategy: () => this.#retryDelayMs(),
+      retryStrategy: () => backoffMs(++this.attempts),
       // A script error contains READONLY inside its own text. One read may bring many such errors,
       // and the first has ended the connection. Each further one would end it again, with a timer
       // and a listener of its own.
@@ -85,7 +82,7 @@ export class RedisConnection {
       // repeat its rounds without a report.
       sentinelRetryStrategy: () => null,
       // For the connections that listen for `+switch-master`.
-      sentinelReconnectStrategy: (attempts) => delayMs(attempts),
+      sentinelReconnectStrategy: backoffMs,
     });
     this.redis.on('connect', () => {
       this.canResetTls = checkReset(this.redis.stream);
@@ -154,16 +151,12 @@ export class RedisConnection {
     if (!this.isClosed) this.onAway(reason);
   }
 
-  #retryDelayMs() {
-    return delayMs(++this.attempts);
-  }
-
   #redisOnEnd() {
     // ioredis gives up for good if a socket can't be created, or if no Sentinel answers.
     if (this.isClosed) return;
     this.#lose(this.reason || 'connection failed');
     if (this.revival !== null) clearTimeout(this.revival);
-    this.revival = setTimeout(() => this.open(), this.#retryDelayMs()).unref();
+    this.revival = setTimeout(() => this.open(), backoffMs(++this.attempts)).unref();
   }
 }
 
@@ -185,9 +178,4 @@ function reset(stream, canResetTls) {
   } else {
     stream.resetAndDestroy();
   }
-}
-
-/** @param {number} attempts failed so far */
-function delayMs(attempts) {
-  return Math.min(RETRY_STEP_MS * attempts, MAX_RETRY_MS) * (1 - Math.random() * RETRY_JITTER);
 }

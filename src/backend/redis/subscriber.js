@@ -16,11 +16,10 @@ import { ReplyError } from 'ioredis';
 import { deferred } from '../deferred.js';
 import { DelayedUnsubscribe } from '../delayed-unsubscribe.js';
 import { BrokerError } from '../errors.js';
+import { backoffMs } from './backoff.js';
 import { slotOf } from './slots.js';
 
 const CHUNK_CHANNELS = 1000;
-const RETRY_STEP_MS = 50;
-const MAX_RETRY_MS = 2000;
 
 /** A channel that this worker wants. */
 export class Subscription {
@@ -191,7 +190,7 @@ export class Subscriber {
           // The slot has moved, and the waiting callers need no error: the channels move to its
           // node, or are tried again here.
           this.onRefused(this.connection.describe(error));
-          this.#retry(RETRY_STEP_MS);
+          this.#retry(backoffMs(1));
         } else
           for (const subscription of chunk)
             this.#fail(subscription, 'Redis refused the subscription', error);
@@ -293,7 +292,7 @@ export class Subscriber {
       for (const subscription of this.channels.values())
         this.#fail(subscription, 'Redis refused the subscription', error);
       this.onRefused(this.connection.describe(error));
-      this.#retry(Math.min(RETRY_STEP_MS * ++this.refusals, MAX_RETRY_MS));
+      this.#retry(backoffMs(++this.refusals));
       return;
     }
     if (generation !== this.generation) return;
