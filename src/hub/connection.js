@@ -107,15 +107,6 @@ export class Connection {
     return this._id;
   }
 
-  /**
-   * @param {string} id
-   * @returns {number} the `number` of the connection of this process with that id; 0 if another
-   *   process made the id
-   */
-  static numberOf(id) {
-    return id.startsWith(PREFIX) ? Number.parseInt(id.slice(PREFIX.length), 36) || 0 : 0;
-  }
-
   /** @param {JoinedRoom} room */
   isIn(room) {
     return this.room === room || (this.otherRooms?.has(room) ?? false);

@@ -7,7 +7,7 @@
 import { setImmediate } from 'node:timers/promises';
 
 import { closeAll } from '../auth/sessions.js';
-import { Connection } from '../hub/connection.js';
+import { numberOf } from '../hub/connection.js';
 import { EVERYONE } from '../hub/hub.js';
 import { CLOSES } from '../protocol/codes.js';
 import { FORMAT } from '../protocol/format.js';
@@ -18,6 +18,7 @@ const SLICE = 5000;
 /** The most walks that wait for their turn. */
 const MAX_WALKS = 1000;
 
+/** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('../hub/room.js').Room} Room */
 /** @typedef {import('./fleet-wire.js').Verbs} Verbs */
 /** @typedef {import('./fleet-wire.js').Request} Request */
@@ -200,7 +201,7 @@ export class FleetMember {
    * @returns {Connection[]} one or none
    */
   #connectionOf(id) {
-    const number = Connection.numberOf(id);
+    const number = numberOf(id);
     const found =
       number === 0 ? undefined : this.hub.connections.find((one) => one.number === number);
     return found === undefined || found.id !== id ? [] : [found];
