@@ -4,7 +4,8 @@
 // needs a separate limit. The check comes before any byte is read. An address has a token bucket
 // until the bucket is full again.
 
-import { Rate, TokenBucket } from './rate-limit.js';
+import { Rate } from './rate.js';
+import { TokenBucket } from './rate-limit.js';
 
 /**
  * Largest number of buckets. Beyond it the oldest bucket is deleted, and its address may use a

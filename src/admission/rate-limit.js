@@ -3,21 +3,10 @@
 // A message costs a token for each started 4 KB. A stream of server-sent events costs a token for
 // each of its rooms. A broadcast costs further tokens, from a bucket of its address. Frames that
 // are not whole messages have a bucket of their connection.
-//
-// A token bucket that holds `burst` tokens and refills evenly needs only one number: the time at
-// which it will be full. Each token taken moves that time later by the time that one token takes to
-// refill. If the time lies `burst` tokens ahead, the bucket is empty. (This is GCRA, ATM Forum TM
-// 4.0, 4.4.3.) So a bucket needs no timer and no second field, and a bucket that is full again can
-// be deleted.
-//
-// Times are counted in units of 1/perMinute ms. One token is then always 60,000 units: whole
-// numbers, without drift.
 
+import { BYTES_PER_TOKEN, Rate } from './rate.js';
 import { Refused } from './refused.js';
 
-const TOKEN = 60_000;
-/** A message takes a token for each started block of this size. */
-const BYTES_PER_TOKEN = 4096;
 /** Refused messages are counted per minute. */
 const REFUSED_WINDOW_MS = 60_000;
 /**
@@ -43,91 +32,6 @@ export class TokenBucket {
      * @type {{fullAt: number}|null}
      */
     this.broadcasts = null;
-  }
-}
-
-/** Capacity and refill of buckets. The callers keep the buckets themselves. */
-export class Rate {
-  /**
-   * @param {number} perMinute
-   * @param {number} burst
-   */
-  constructor(perMinute, burst) {
-    this.perMinute = perMinute;
-    this.depth = burst * TOKEN;
-  }
-
-  /**
-   * The tokens that a message of this size costs. The cost is at most the bucket's capacity,
-   * because otherwise a large message would never pass.
-   * @param {number} bytes
-   */
-  costOf(bytes) {
-    return Math.min(this.depth, TOKEN * Math.max(1, Math.ceil(bytes / BYTES_PER_TOKEN)));
-  }
-
-  /**
-   * @param {{fullAt: number}} allowance
-   * @param {number} nowMs
-   * @param {number} [cost]
-   * @returns {boolean} true if the bucket holds that many tokens
-   */
-  has(allowance, nowMs, cost = TOKEN) {
-    const now = Math.floor(nowMs * this.perMinute);
-    return Math.max(allowance.fullAt, now) + cost - now <= this.depth;
-  }
-
-  /**
-   * @param {{fullAt: number}} allowance
-   * @param {number} nowMs
-   * @param {number} cost
-   * @param {boolean} onCredit may the bucket owe as much as it holds?
-   * @returns {number} 0 if the tokens are there; otherwise whole seconds until they are
-   */
-  waitFor(allowance, nowMs, cost, onCredit) {
-    const missing = onCredit ? cost - this.depth : cost;
-    return this.has(allowance, nowMs, missing) ? 0 : this.retryAfter(allowance, nowMs, missing);
-  }
-
-  /**
-   * Takes the tokens. The caller has checked that the bucket holds them.
-   * @param {{fullAt: number}} allowance
-   * @param {number} nowMs
-   * @param {number} [cost]
-   */
-  take(allowance, nowMs, cost = TOKEN) {
-    allowance.fullAt = Math.max(allowance.fullAt, Math.floor(nowMs * this.perMinute)) + cost;
-  }
-
-  /**
-   * Takes the tokens even if the bucket does not hold them. A bucket may owe as much as it holds.
-   * @param {{fullAt: number}} allowance
-   * @param {number} nowMs
-   * @param {number} cost
-   */
-  owe(allowance, nowMs, cost) {
-    const now = Math.floor(nowMs * this.perMinute);
-    allowance.fullAt = Math.min(Math.max(allowance.fullAt, now) + cost, now + 2 * this.depth);
-  }
-
-  /**
-   * @param {{fullAt: number}} allowance
-   * @param {number} nowMs
-   * @param {number} [cost]
-   * @returns {number} whole seconds until the bucket holds that many tokens, at least 1
-   */
-  retryAfter(allowance, nowMs, cost = TOKEN) {
-    const wait = allowance.fullAt + cost - this.depth - Math.floor(nowMs * this.perMinute);
-    return Math.max(1, Math.ceil(wait / (1000 * this.perMinute)));
-  }
-
-  /**
-   * @param {{fullAt: number}} allowance
-   * @param {number} nowMs
-   * @returns {boolean} true if the bucket is full, so that a new one may replace it
-   */
-  isFull(allowance, nowMs) {
-    return allowance.fullAt <= nowMs * this.perMinute;
   }
 }
 

@@ -5,6 +5,8 @@
 // refusal would cost as much as an answer; a request that waits costs nothing. The line is as long
 // as the port has sockets, because each socket has one request at most.
 
+import { Rate } from '../admission/rate.js';
+
 const TURN_MS = 20;
 
 export class Turnstile {
@@ -12,17 +14,16 @@ export class Turnstile {
   #line = new Map();
   /** @type {NodeJS.Timeout|undefined} */
   #timer;
+  #rate;
+  #bucket = { fullAt: -0.5 };
 
   /**
    * @param {{perSecond: number, burst: number}} rate
    * @param {() => number} [now] ms, monotonic
    */
   constructor({ perSecond, burst }, now = () => performance.now()) {
-    this.perSecond = perSecond;
-    this.burst = burst;
+    this.#rate = new Rate(60 * perSecond, burst);
     this.now = now;
-    this.tokens = burst;
-    this.filledMs = now();
   }
 
   /**
@@ -31,9 +32,7 @@ export class Turnstile {
    * @returns {() => void} leaves the line, if it has not been called
    */
   enter(address, go) {
-    this.#fill();
-    if (this.#line.size === 0 && this.tokens >= 1) {
-      this.tokens--;
+    if (this.#line.size === 0 && this.#take()) {
       go();
       return () => {};
     }
@@ -52,19 +51,18 @@ export class Turnstile {
     this.#line.clear();
   }
 
-  #fill() {
+  /** Takes a token, if there is one. */
+  #take() {
     const nowMs = this.now();
-    const filled = this.tokens + ((nowMs - this.filledMs) * this.perSecond) / 1000;
-    this.tokens = Math.min(this.burst, filled);
-    this.filledMs = nowMs;
+    if (!this.#rate.has(this.#bucket, nowMs)) return false;
+    this.#rate.take(this.#bucket, nowMs);
+    return true;
   }
 
   #turn() {
-    this.#fill();
     // An address that has more to pass is added again, so this loop comes back to it.
     for (const [address, waiting] of this.#line) {
-      if (this.tokens < 1) return;
-      this.tokens--;
+      if (!this.#take()) return;
       const [go] = waiting;
       waiting.delete(go);
       this.#line.delete(address);

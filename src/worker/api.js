@@ -1,10 +1,7 @@
 // api.js: puts the parts of the HTTP API together, for a worker whose configuration has API keys.
 
-import { Rate } from '../admission/rate-limit.js';
+import { BYTES_PER_TOKEN, Rate } from '../admission/rate.js';
 import { HttpApi } from '../transport/http-api/http-api.js';
-
-/** The rate's measure of a message: a token for each started block of this size. */
-const BYTES_PER_UNIT = 4096;
 
 /**
  * @param {import('../transport/http-api/call.js').Services} services
@@ -18,7 +15,7 @@ export function createHttpApi(services, requestSeconds) {
   /** @type {import('../transport/http-api/call.js').TakeUnits} */
   const take = (bucket, units, nowMs) => {
     if (mode === 'off') return 0;
-    const cost = rate.costOf(units * BYTES_PER_UNIT);
+    const cost = rate.costOf(units * BYTES_PER_TOKEN);
     if (rate.has(bucket, nowMs, cost)) {
       rate.take(bucket, nowMs, cost);
       return 0;

@@ -142,6 +142,7 @@ const TABLE = Object.freeze({
   },
   primary: {
     may: [
+      'admission/rate.js',
       'backend/embedded/relay-server.js',
       'backend/embedded/revocation-file.js',
       'config/',
