@@ -5,21 +5,13 @@
 // until the bucket is full again.
 
 import { Rate } from './rate.js';
-import { TokenBucket } from './rate-limit.js';
+import { BucketTable } from './rate-limit.js';
 
-/**
- * Largest number of buckets. Beyond it the oldest bucket is deleted, and its address may use a
- * burst again.
- */
-const MAX_ADDRESSES = 65_536;
 /** Buckets examined for each new one, so that full buckets are deleted without a timer. */
 const SWEEP_STEP = 2;
 
 export class HandshakeRate {
-  /** @type {Map<string, TokenBucket>} */
-  #addresses = new Map();
-  /** @type {MapIterator<[string, TokenBucket]>} */
-  #sweeping = this.#addresses.entries();
+  #addresses;
 
   /**
    * @param {number} perMinute that a bucket refills
@@ -28,7 +20,7 @@ export class HandshakeRate {
    */
   constructor(perMinute, burst, counters) {
     this.rate = new Rate(perMinute, burst);
-    this.counters = counters;
+    this.#addresses = new BucketTable(() => counters.addressesForgotten++);
   }
 
   /** Number of addresses that have a bucket. */
@@ -43,33 +35,12 @@ export class HandshakeRate {
    * @returns {number} 0 if a token was taken; otherwise the seconds until there is one
    */
   take(address, nowMs) {
-    let allowance = this.#addresses.get(address);
-    if (allowance === undefined) {
-      this.#sweep(nowMs);
-      allowance = new TokenBucket();
-      this.#addresses.set(address, allowance);
-    }
-    if (!this.rate.has(allowance, nowMs)) return this.rate.retryAfter(allowance, nowMs);
-    this.rate.take(allowance, nowMs);
+    const { rate } = this;
+    const addresses = this.#addresses;
+    if (!addresses.has(address)) addresses.sweep((one) => rate.isFull(one, nowMs), SWEEP_STEP);
+    const bucket = addresses.of(address);
+    if (!rate.has(bucket, nowMs)) return rate.retryAfter(bucket, nowMs);
+    rate.take(bucket, nowMs);
     return 0;
-  }
-
-  /** @param {number} nowMs */
-  #sweep(nowMs) {
-    for (let i = Math.min(SWEEP_STEP, this.#addresses.size); i > 0; i--) {
-      const next = this.#sweeping.next();
-      if (next.done) {
-        this.#sweeping = this.#addresses.entries();
-        continue;
-      }
-      const [address, allowance] = next.value;
-      if (this.rate.isFull(allowance, nowMs)) this.#addresses.delete(address);
-    }
-    if (this.#addresses.size < MAX_ADDRESSES) return;
-    for (const oldest of this.#addresses.keys()) {
-      this.#addresses.delete(oldest);
-      break;
-    }
-    this.counters.addressesForgotten++;
   }
 }

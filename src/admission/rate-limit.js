@@ -38,7 +38,7 @@ export class TokenBucket {
 /** @typedef {Pick<import('../hub/connection.js').Connection, 'rate'>} Limited */
 
 /** Buckets by address or user. A bucket that is not here is full. */
-class BucketTable {
+export class BucketTable {
   /** @type {Map<string, TokenBucket>} */
   #buckets = new Map();
   /** The position of the next sweep. @type {MapIterator<[string, TokenBucket]>} */
@@ -51,6 +51,11 @@ class BucketTable {
 
   get size() {
     return this.#buckets.size;
+  }
+
+  /** @param {string} name @returns {boolean} whether it has a bucket */
+  has(name) {
+    return this.#buckets.has(name);
   }
 
   /**
@@ -76,9 +81,10 @@ class BucketTable {
   /**
    * Deletes full buckets. Each call examines a part of them.
    * @param {(bucket: TokenBucket) => boolean} isFull
+   * @param {number} [most] buckets to examine
    */
-  sweep(isFull) {
-    for (let i = Math.min(SWEEP_BUCKETS, this.#buckets.size); i > 0; i--) {
+  sweep(isFull, most = SWEEP_BUCKETS) {
+    for (let i = Math.min(most, this.#buckets.size); i > 0; i--) {
       const next = this.#sweeping.next();
       if (next.done) {
         this.#sweeping = this.#buckets.entries();
