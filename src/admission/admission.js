@@ -13,26 +13,14 @@
 // per address there is no request to the primary and no promise.
 
 import { usableDescriptors } from '../config/system-limits.js';
+import { errorOf, refusal, spread } from '../protocol/refusal.js';
 import { createAddressResolver, createPeerResolver } from './address.js';
 import { HandshakeRate } from './handshake-rate.js';
 import { createOriginCheck } from './origin.js';
 import { Refused } from './refused.js';
 
-/**
- * Refused clients wait at least this long, and up to twice as long so that they do not return
- * together.
- */
-const OVERLOAD_RETRY_S = 5;
-const PER_IP_RETRY_S = 10;
-
-/**
- * @typedef {object} Refusal the HTTP answer to a refused request
- * @property {number} status
- * @property {typeof import('../observability/counters.js').REFUSALS[number]} reason
- * @property {Readonly<Record<string, string>>} headers
- * @property {string} body JSON
- */
-
+/** @typedef {typeof import('../observability/counters.js').REFUSALS[number]} Reason */
+/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
 /** @typedef {import('../backend/places.js').Places} Places */
 
 /**
@@ -151,12 +139,7 @@ export class Admission {
     if (waitS === 0) return null;
     if (mode === 'enforce') {
       this.refused.add('connections', address);
-      return this.#refuse(
-        429,
-        'handshakes_per_ip',
-        'Too many handshakes from this address.',
-        waitS,
-      );
+      return this.#refuse('handshakes_per_ip', waitS);
     }
     this.counters.observed.handshakes_per_ip++;
     return null;
@@ -180,17 +163,15 @@ export class Admission {
     const { config, counters } = this;
     const overload = config.overloadMode === 'off' ? null : this.overload();
     if (overload !== null) {
-      if (config.overloadMode === 'enforce')
-        return this.#refuse(503, overload, 'The server is busy.', OVERLOAD_RETRY_S);
+      if (config.overloadMode === 'enforce') return this.#refuse(overload);
       counters.observed[overload]++;
     }
     // The answer does not echo the value: an error page must not contain text from a stranger.
-    if (!this.#originAllowed(request.headers.origin))
-      return this.#refuse(403, 'origin', 'This origin is not allowed.', 0);
+    if (!this.#originAllowed(request.headers.origin)) return this.#refuse('origin');
     const address = this.#addressOf(request);
     if (config.trustProxy !== '' && this.#peerOf(request.socket) === null) {
-      const refusal = this.admitPeer(address);
-      if (refusal !== null) return refusal;
+      const refused = this.admitPeer(address);
+      if (refused !== null) return refused;
     }
     const place =
       config.maxConnectionsPerIpMode === 'off'
@@ -228,10 +209,10 @@ export class Admission {
       // The mode `observe` must not refuse the request. The mode `enforce` must not admit a
       // connection that it cannot count.
       if (isObserved) return new AdmissionLease(address, null);
-      return this.#refuse(503, 'per_ip', 'The server is busy.', OVERLOAD_RETRY_S);
+      return this.#refuse('uncounted');
     }
     this.refused.add('connections', address);
-    return this.#refuse(429, 'per_ip', 'Too many connections from this address.', PER_IP_RETRY_S);
+    return this.#refuse('per_ip');
   }
 
   /**
@@ -254,31 +235,22 @@ export class Admission {
    * @returns {Refusal|AdmissionLease}
    */
   #withCredentials(admitted, credentials) {
-    if (credentials?.refusal?.error === 'UNAVAILABLE') {
+    const refused = credentials?.refusal ?? null;
+    if (refused !== null && errorOf(refused) === 'UNAVAILABLE') {
       admitted.release();
-      const { retryAfterS, by } = credentials.refusal;
-      return by === 'hooks'
-        ? this.#refuse(503, 'hooks', 'The connection cannot be checked now.', retryAfterS)
-        : this.#refuse(503, 'tokens', 'Tokens cannot be checked now.', retryAfterS);
+      return this.#refuse(refused.code === 'HOOK_FAILED' ? 'hooks' : 'tokens', refused.retryAfterS);
     }
     admitted.credentials = credentials;
     return admitted;
   }
 
   /**
-   * @param {number} status
-   * @param {Refusal['reason']} reason
-   * @param {string} message
-   * @param {number} retryS 0: waiting does not help
+   * @param {import('../protocol/codes.js').RefusalCode} code
+   * @param {number} [retryS] in place of the usual time
    * @returns {Refusal}
    */
-  #refuse(status, reason, message, retryS) {
-    this.counters.refused[reason]++;
-    /** @type {Record<string, string>} */
-    const headers =
-      retryS === 0
-        ? {}
-        : { 'Retry-After': String(retryS + Math.floor(this.random() * (retryS + 1))) };
-    return { status, reason, headers, body: JSON.stringify({ error: reason, message }) };
+  #refuse(code, retryS) {
+    this.counters.refused[/** @type {Reason} */ (errorOf({ code }))]++;
+    return spread(refusal(code, undefined, retryS), this.random);
   }
 }

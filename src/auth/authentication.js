@@ -10,7 +10,8 @@
 // If the token of a handshake is refused, the answer is 101 all the same. The connection is then
 // closed, because a page in a browser sees the close code, but no HTTP status.
 
-import { CLOSES } from '../protocol/codes.js';
+import { REFUSALS } from '../protocol/codes.js';
+import { refusal, toClose } from '../protocol/refusal.js';
 import { mayJoin } from './session.js';
 import { TokenError } from './token-error.js';
 import { tokenOf } from './token-place.js';
@@ -19,7 +20,7 @@ import { UserPlaces } from './user-places.js';
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('./claims.js').Identity} Identity */
 /** @typedef {import('./credentials.js').Credentials} Credentials */
-/** @typedef {import('./credentials.js').Refusal} Refusal */
+/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
 
 /**
  * @callback Confirm
@@ -29,22 +30,6 @@ import { UserPlaces } from './user-places.js';
  * @returns {Credentials|Promise<Credentials>} the same, or a refusal, which has released the lease;
  *   the promise never rejects
  */
-
-/** Clients wait at least so long while tokens cannot be checked. */
-const RETRY_S = 5;
-
-/** @type {Refusal} */
-const DENIED = Object.freeze({
-  error: 'PERMISSION_DENIED',
-  retryAfterS: 0,
-  close: CLOSES.INVALID_TOKEN,
-});
-/** @type {Refusal} */
-const INVALID = Object.freeze({
-  error: 'INVALID_TOKEN',
-  retryAfterS: 0,
-  close: CLOSES.INVALID_TOKEN,
-});
 
 export class Authentication {
   /**
@@ -115,8 +100,8 @@ export class Authentication {
       else this.hub.add(connection);
       return;
     }
-    const refusal = credentials.refusal ?? this.#lateRefusal(credentials);
-    if (refusal !== null) return this.#refuse(connection, refusal);
+    const refused = credentials.refusal ?? this.#lateRefusal(credentials);
+    if (refused !== null) return this.#refuse(connection, refused);
     this.hub.add(connection);
     this.#begin(connection, credentials);
     onSession(connection);
@@ -159,15 +144,15 @@ export class Authentication {
       : await this.#renewalOf(session, token);
     if (!connection.isOpen) {
       credentials.lease?.release();
-      return DENIED;
+      return refusal('PERMISSION_DENIED');
     }
-    const refusal = credentials.refusal ?? this.#lateRefusal(credentials);
-    if (refusal !== null) {
-      if (isHeld || refusal.by === 'hooks') {
+    const refused = credentials.refusal ?? this.#lateRefusal(credentials);
+    if (refused !== null) {
+      if (isHeld || REFUSALS[refused.code].isFinal) {
         this.lobby.remove(connection);
-        this.#refuse(connection, refusal);
+        this.#refuse(connection, refused);
       }
-      return refusal;
+      return refused;
     }
     this.lobby.remove(connection);
     if (isHeld) this.hub.add(connection);
@@ -197,16 +182,16 @@ export class Authentication {
   #lateRefusal({ identity, lease }) {
     if (!this.sessions.isRevoked(/** @type {Identity} */ (identity))) return null;
     lease?.release();
-    return INVALID;
+    return refusal('INVALID_TOKEN');
   }
 
   /**
    * @param {Connection} connection
-   * @param {Refusal} refusal
+   * @param {Refusal} refused
    */
-  #refuse(connection, refusal) {
-    this.onRefused(connection, refusal);
-    connection.close(refusal.close);
+  #refuse(connection, refused) {
+    this.onRefused(connection, refused);
+    connection.close(toClose(refused));
   }
 
   /**
@@ -219,7 +204,7 @@ export class Authentication {
       if (identity instanceof Promise || !this.userPlaces.isOff) return this.#placeFor(identity);
       return { identity, lease: null, refusal: null };
     } catch (error) {
-      return refused(this.#refusalOf(error));
+      return refusedBy(this.#refusalOf(error));
     }
   }
 
@@ -246,9 +231,9 @@ export class Authentication {
       // Another user would be in rooms, and in presence, under two names.
       return identity.user === session.user
         ? { identity, lease: null, refusal: null }
-        : refused(DENIED);
+        : refusedBy(refusal('PERMISSION_DENIED'));
     } catch (error) {
-      return refused(this.#refusalOf(error));
+      return refusedBy(this.#refusalOf(error));
     }
   }
 
@@ -260,7 +245,7 @@ export class Authentication {
     try {
       return await this.userPlaces.take(await verified);
     } catch (error) {
-      return refused(this.#refusalOf(error));
+      return refusedBy(this.#refusalOf(error));
     }
   }
 
@@ -269,26 +254,15 @@ export class Authentication {
    * @returns {Refusal}
    */
   #refusalOf(error) {
-    if (!(error instanceof TokenError)) {
-      // A place could not be asked for: the relay is away. Or a fault of ours.
-      if (/** @type {{code?: unknown}} */ (error).code !== 'UNAVAILABLE')
-        this.log.error({ err: error }, 'a token could not be checked');
-      return { error: 'UNAVAILABLE', retryAfterS: RETRY_S, close: CLOSES.OVERLOAD };
-    }
-    const { code, retryAfterS } = error;
-    const close = {
-      INVALID_TOKEN: CLOSES.INVALID_TOKEN,
-      TOKEN_EXPIRED: CLOSES.TOKEN_EXPIRED,
-      UNAVAILABLE: CLOSES.OVERLOAD,
-    }[code];
-    return { error: code, retryAfterS, close };
+    if (error instanceof TokenError) return error;
+    // A place could not be asked for: the relay is away. Or a fault of ours.
+    if (/** @type {{code?: unknown}} */ (error).code !== 'UNAVAILABLE')
+      this.log.error({ err: error }, 'a token could not be checked');
+    return refusal('UNAVAILABLE');
   }
 }
 
-/**
- * @param {Refusal} refusal
- * @returns {Credentials}
- */
-function refused(refusal) {
-  return { identity: null, lease: null, refusal };
+/** @param {Refusal} refused @returns {Credentials} */
+function refusedBy(refused) {
+  return { identity: null, lease: null, refusal: refused };
 }

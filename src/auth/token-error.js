@@ -3,7 +3,10 @@
 // A reason is one of a closed set, so it can label a metric. Neither the message nor a `cause`
 // holds any text of the token or of a key: an error may reach a log.
 
+import { REFUSALS } from '../protocol/codes.js';
+
 /** @typedef {typeof import('../observability/counters.js').TOKEN_REFUSALS[number]} Reason */
+/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
 /** @typedef {'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'} Code */
 
 /** The error code of each reason, for the client. @type {Readonly<Record<Reason, Code>>} */
@@ -35,14 +38,14 @@ const REASONS = Object.freeze({
   overload: 'UNAVAILABLE',
 });
 
-/** A token was refused. */
+/** A token was refused: an error with the fields of a Refusal. @implements {Refusal} */
 export class TokenError extends Error {
   /**
    * @param {Reason} reason
    * @param {number} [retryAfterS] when the same token may be accepted; 0: never
    */
-  constructor(reason, retryAfterS = 0) {
-    super(`token refused: ${reason}`);
+  constructor(reason, retryAfterS = REFUSALS[REASONS[reason]].retryAfterS ?? 0) {
+    super(REFUSALS[REASONS[reason]].message);
     this.name = 'TokenError';
     this.reason = reason;
     this.retryAfterS = retryAfterS;

@@ -2,19 +2,12 @@
 
 import { hash } from 'node:crypto';
 import { USER_PREFIX } from '../backend/places.js';
-import { CLOSES } from '../protocol/codes.js';
+import { refusal } from '../protocol/refusal.js';
 
 /** @typedef {import('./claims.js').Identity} Identity */
 /** @typedef {import('./credentials.js').Credentials} Credentials */
 
 /** @typedef {import('../backend/places.js').Places} Places */
-
-/** @type {import('./credentials.js').Refusal} */
-const USER_LIMIT = Object.freeze({
-  error: 'PERMISSION_DENIED',
-  retryAfterS: 0,
-  close: CLOSES.USER_LIMIT,
-});
 
 export class UserPlaces {
   /**
@@ -51,7 +44,7 @@ export class UserPlaces {
     if (admitted) return { identity, lease: new PlaceLease(places, key), refusal: null };
     counters.closes.user_limit++;
     this.onRefused(identity.user);
-    return { identity: null, lease: null, refusal: USER_LIMIT };
+    return { identity: null, lease: null, refusal: refusal('USER_LIMIT') };
   }
 }
 

@@ -26,7 +26,6 @@ export const MAX_TOKEN_BYTES = 8192;
  * of known keys while the URL hangs.
  */
 const MAX_PENDING = 1000;
-const OVERLOAD_RETRY_S = 5;
 /** Types a token may name (RFC 8725 3.11): a plain one, or an access token (RFC 9068 2.1). */
 const TYPES = new Set(['jwt', 'at+jwt', 'application/jwt', 'application/at+jwt']);
 /** Different headers that are remembered. One more, and all of them are forgotten. */
@@ -208,7 +207,7 @@ export class TokenVerifier {
    * @returns {Promise<boolean>} false: another key has signed it
    */
   async #isSignedBy(token, key, alg) {
-    if (this.#pending >= MAX_PENDING) throw new TokenError('overload', OVERLOAD_RETRY_S);
+    if (this.#pending >= MAX_PENDING) throw new TokenError('overload');
     this.#pending++;
     try {
       await compactVerify(token, key, { algorithms: [alg] });

@@ -45,8 +45,7 @@ export class AuthCommands {
     this.replies = replies;
     authenticator.listen({
       onSession: (connection) => this.#autojoin(connection, undefined),
-      onRefused: (connection, { error, retryAfterS, message }) =>
-        this.replies.error(connection, error, undefined, retryAfterS || undefined, message),
+      onRefused: (connection, refusal) => this.replies.refuse(connection, refusal),
     });
   }
 
@@ -102,9 +101,8 @@ export class AuthCommands {
         this.#autojoin(connection, since);
         return;
       }
-      // A connection in the lobby, or one that a hook refuses, has had its error and is closing.
-      if (!isHeld && refusal.by !== 'hooks')
-        this.replies.error(connection, refusal.error, id, refusal.retryAfterS || undefined);
+      // A connection that is closing has had its error.
+      if (!isHeld && connection.isOpen) this.replies.refuse(connection, refusal, id);
     });
   }
 

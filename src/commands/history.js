@@ -46,7 +46,7 @@ export class HistoryCommand {
     // Whoever may not join a room may not read it either.
     this.gate.enter(connection, name, (refusal) => {
       if (refusal === null) read();
-      else this.replies.error(connection, refusal.code, id, undefined, refusal.message);
+      else this.replies.error(connection, refusal.code, id, refusal.message);
     });
   }
 }

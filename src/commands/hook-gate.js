@@ -8,17 +8,12 @@ import { payloadText, withPayload } from '../protocol/publication.js';
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('./handler.js').Id} Id */
 /** @typedef {import('./publish.js').CommandPublisher} CommandPublisher */
-
-/**
- * @typedef {object} HookRefusal
- * @property {import('../protocol/codes.js').ErrorCode} code
- * @property {string|undefined} message for the client; undefined: that of the code
- */
+/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
 
 /**
  * The answer of a hook.
  * @typedef {object} Verdict
- * @property {HookRefusal|null} refusal null: allowed
+ * @property {Refusal|null} refusal null: allowed
  * @property {{payload: Buffer|null}} answer the changed payload, JSON; null: as it was
  */
 
@@ -53,7 +48,7 @@ export class HookGate {
    * been allowed.
    * @param {Connection} connection
    * @param {string} name of the room
-   * @param {(refusal: HookRefusal|null) => void} act not called if the connection has closed
+   * @param {(refusal: Refusal|null) => void} act not called if the connection has closed
    */
   enter(connection, name, act) {
     if (!this.hooks.has('onJoin') || this.hub.rooms.get(name)?.has(connection)) return act(null);
@@ -86,10 +81,10 @@ export class HookGate {
 
   /**
    * @param {Connection} connection
-   * @param {HookRefusal} refusal
+   * @param {Refusal} refusal
    * @param {Id} id
    */
   #refuse(connection, { code, message }, id) {
-    this.replies.error(connection, code, id, undefined, message);
+    this.replies.error(connection, code, id, message);
   }
 }

@@ -47,7 +47,7 @@ import { SessionCommands } from './session.js';
  *   is not used after the call
  * @property {(connection: Connection, room: string, join: import('./join.js').TransportJoin) => void}
  *   join joins a room for a transport whose clients send no commands
- * @property {(connection: Connection, refusal: EntryRefusal) => void} refuse answers a connection that
+ * @property {(connection: Connection, refusal: import('../protocol/refusal.js').Refusal) => void} refuse answers a connection that
  *   is about to be closed
  * @property {() => void} sweep call it once a second
  * @property {() => boolean} isSettled true when the hooks and the broker have answered all publishes
@@ -55,13 +55,6 @@ import { SessionCommands } from './session.js';
  * @property {Lane} lane
  * @property {JoinCommands} joins
  * @property {BroadcastCommand} broadcasts
- */
-
-/**
- * @typedef {object} EntryRefusal
- * @property {import('../protocol/codes.js').ErrorCode} error
- * @property {number} retryAfterS 0: waiting does not help
- * @property {string} [message] in place of the usual one
  */
 
 /** @param {CommandParts} parts @returns {Commands} */
@@ -152,8 +145,7 @@ export function createCommands(parts) {
   return {
     receive: (connection, data) => dispatcher.receive(connection, data),
     join: (connection, room, join) => joins.joinFor(connection, room, join),
-    refuse: (connection, { error, retryAfterS, message }) =>
-      replies.error(connection, error, undefined, retryAfterS || undefined, message),
+    refuse: (connection, refusal) => replies.refuse(connection, refusal),
     sweep: () => broadcasts.sweep(),
     isSettled: () => parts.publisher.unanswered === 0 && lane.isEmpty,
     forget: (connection) => lane.forget(connection),

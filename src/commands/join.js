@@ -103,7 +103,7 @@ export class JoinCommands {
     if (last > 0 && !session.mayReadHistory(name))
       return replies.error(connection, 'PERMISSION_DENIED', id);
     this.#ask(connection, name, { id, who, since: readSince(command.since), last }, (refusal) =>
-      replies.error(connection, refusal.code, id, undefined, refusal.message),
+      replies.error(connection, refusal.code, id, refusal.message),
     );
   }
 
@@ -117,8 +117,8 @@ export class JoinCommands {
   autojoin(connection, name, since) {
     const who = this.tracker.covers(name) ? { user: undefined, info: null } : null;
     this.#ask(connection, name, { id: undefined, who, since }, ({ code, message }) => {
-      if (code === 'PERMISSION_DENIED') connection.send(encodeLeft(name, 'permission'));
-      else this.replies.error(connection, code, undefined, undefined, message);
+      if (code === 'DENIED') connection.send(encodeLeft(name, 'permission'));
+      else this.replies.error(connection, code, undefined, message);
     });
   }
 
@@ -192,7 +192,7 @@ export class JoinCommands {
    * @param {Connection} connection
    * @param {string} name
    * @param {Joining} join
-   * @param {(refusal: import('./hook-gate.js').HookRefusal) => void} onRefused
+   * @param {(refusal: import('../protocol/refusal.js').Refusal) => void} onRefused
    */
   #ask(connection, name, join, onRefused) {
     if (this.gate === null) return this.#enter(connection, name, join);

@@ -2,8 +2,7 @@
 //
 // If a peer is at fault, it gets an answer: a row of codes.js, counted, never thrown.
 
-import { CLOSES } from '../protocol/codes.js';
-import { encodeError } from '../protocol/encode.js';
+import { errorOf, refusal, toClose, toReply } from '../protocol/refusal.js';
 
 /** Faults of a connection are counted over this time. */
 const FAULT_PERIOD_MS = 10_000;
@@ -29,16 +28,25 @@ export class Replies {
   }
 
   /**
-   * Sends an error reply.
+   * Answers a connection that is about to be closed, or a command that needs time.
    * @param {Connection} connection
-   * @param {ErrorCode} code
+   * @param {import('../protocol/refusal.js').Refusal} refused
+   * @param {Id} [id]
+   */
+  refuse(connection, refused, id) {
+    this.counters.errors[/** @type {ErrorCode} */ (errorOf(refused))]++;
+    connection.send(toReply(refused, id, Date.now()));
+  }
+
+  /**
+   * Answers a command of a connection that stays. Its client chooses when to try again.
+   * @param {Connection} connection
+   * @param {import('../protocol/codes.js').RefusalCode} code
    * @param {Id} id
-   * @param {number} [retryAfter] seconds
    * @param {string} [message] in place of the usual one of this code
    */
-  error(connection, code, id, retryAfter, message) {
-    this.counters.errors[code]++;
-    connection.send(encodeError(code, Date.now(), id, retryAfter, message));
+  error(connection, code, id, message) {
+    this.refuse(connection, refusal(code, message, 0), id);
   }
 
   /**
@@ -48,7 +56,8 @@ export class Replies {
    */
   malformed(connection, id) {
     this.error(connection, 'INVALID_MESSAGE_FORMAT', id);
-    if (this.malformedFaults.isTooMany(connection)) connection.close(CLOSES.BAD_REQUESTS);
+    if (this.malformedFaults.isTooMany(connection))
+      connection.close(toClose({ code: 'INVALID_MESSAGE_FORMAT' }));
   }
 
   /**
@@ -58,7 +67,8 @@ export class Replies {
    */
   roomLimit(connection, id) {
     this.error(connection, 'ROOM_LIMIT', id);
-    if (this.refusedJoinFaults.isTooMany(connection)) connection.close(CLOSES.ROOM_LIMIT);
+    if (this.refusedJoinFaults.isTooMany(connection))
+      connection.close(toClose({ code: 'ROOM_LIMIT' }));
   }
 
   /**
@@ -68,12 +78,10 @@ export class Replies {
    * @param {number} waitSeconds below 0 if the connection was refused too often
    */
   overRate(connection, id, waitSeconds) {
-    if (waitSeconds > 0) {
-      this.error(connection, 'RATE_LIMIT_EXCEEDED', id, waitSeconds);
-      return;
-    }
+    const refused = refusal('RATE_LIMIT_EXCEEDED', undefined, waitSeconds);
+    if (waitSeconds > 0) return this.refuse(connection, refused, id);
     this.counters.rateLimitCloses++;
-    connection.close(CLOSES.RATE_LIMITED);
+    connection.close(toClose(refused));
   }
 
   /**

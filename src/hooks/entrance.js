@@ -13,17 +13,15 @@ import { Identity } from '../auth/claims.js';
 import { ALL_ROOMS } from '../auth/rights.js';
 import { mayJoin } from '../auth/session.js';
 import { tokenOf } from '../auth/token-place.js';
-import { CLOSES } from '../protocol/codes.js';
+import { refusal, toClose } from '../protocol/refusal.js';
 import { Visitor } from './visitor.js';
 
-/** Clients wait at least so long if a hook has failed. */
-const RETRY_S = 5;
 /** @type {readonly string[]} */
 const NO_ROOMS = Object.freeze([]);
 
 /** @typedef {import('node:http').IncomingMessage} IncomingMessage */
 /** @typedef {import('../auth/credentials.js').Credentials} Credentials */
-/** @typedef {import('../auth/credentials.js').Refusal} Refusal */
+/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('./hooks.js').Verdict} Verdict */
 
@@ -163,12 +161,12 @@ export class HookEntrance {
    * @param {Verdict} verdict of onConnect
    * @returns {Credentials|null} null: not refused
    */
-  #refusalOf({ identity, lease }, { refusal, answer: { user, info } }) {
+  #refusalOf({ identity, lease }, { refusal: refused, answer: { user, info } }) {
     const isOther = identity !== null && user !== null && (user !== identity.user || info !== null);
-    if (refusal === null && !isOther) return null;
+    if (refused === null && !isOther) return null;
     lease?.release();
     return refusedBy(
-      refusal ??
+      refused ??
         this.hooks.reject('onConnect', 'onConnect returned a user for a connection with a token'),
     );
   }
@@ -201,7 +199,7 @@ export class HookEntrance {
     try {
       placed = await this.userPlaces.take(identity);
     } catch {
-      placed = refusedBy({ code: 'UNAVAILABLE', message: undefined }); // the relay is away
+      placed = refusedBy(refusal('HOOK_FAILED')); // the relay is away
     }
     if (placed.refusal === null) return this.#admitted(visitor, placed);
     this.#left(visitor);
@@ -229,7 +227,7 @@ export class HookEntrance {
    * @param {Connection} connection
    * @param {Credentials|null} credentials of its request
    * @param {readonly string[]} rooms
-   * @returns {Promise<(import('./hooks.js').HookRefusal|null)[]>} by room; null: it may join
+   * @returns {Promise<(Refusal|null)[]>} by room; null: it may join
    */
   askJoins(connection, credentials, rooms) {
     this.#open(connection, credentials);
@@ -262,18 +260,17 @@ export class HookEntrance {
   enter(connection, credentials, onSession) {
     this.#open(connection, credentials);
     const { authentication } = this;
-    const { identity = null, lease = null, refusal = null } = credentials ?? NOBODY;
-    if (refusal !== null && (refusal.by === 'hooks' || authentication === null)) {
-      this.onRefused(connection, refusal);
-      return connection.close(refusal.close);
+    const { identity, lease, refusal: refused } = credentials ?? NOBODY;
+    if (refused !== null) {
+      this.onRefused(connection, refused);
+      return connection.close(toClose(refused));
     }
     if (identity !== null && identity.rights === ALL_ROOMS) {
       this.hub.add(connection);
       return this.sessions.begin(connection, identity, lease);
     }
     if (authentication === null) return this.hub.add(connection);
-    const hasToken = identity !== null || refusal !== null;
-    authentication.enter(connection, hasToken ? credentials : null, onSession);
+    authentication.enter(connection, identity === null ? null : credentials, onSession);
   }
 
   /** A connection is gone. May be called twice. @param {Connection} connection */
@@ -317,21 +314,7 @@ function requestOf({ headers, url, address, transport }, token, user) {
 /** @type {Credentials} */
 const NOBODY = Object.freeze({ identity: null, lease: null, refusal: null });
 
-/**
- * @param {import('./hooks.js').HookRefusal} refusal
- * @returns {Credentials}
- */
-function refusedBy({ code, message }) {
-  const isDenied = code === 'PERMISSION_DENIED';
-  return {
-    identity: null,
-    lease: null,
-    refusal: {
-      error: code,
-      retryAfterS: isDenied ? 0 : RETRY_S,
-      close: isDenied ? CLOSES.DENIED : CLOSES.OVERLOAD,
-      message,
-      by: 'hooks',
-    },
-  };
+/** @param {Refusal} refused @returns {Credentials} */
+function refusedBy(refused) {
+  return { ...NOBODY, refusal: refused };
 }

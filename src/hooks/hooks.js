@@ -11,6 +11,7 @@
 // A hook that answers without a promise costs neither a timer nor a promise here.
 
 import { RareLog } from '../observability/rare-log.js';
+import { refusal } from '../protocol/refusal.js';
 import { ALLOWED, AnswerError, readAnswer } from './answer.js';
 
 /** Calls that wait in line, without onDisconnect. */
@@ -27,34 +28,21 @@ const MAX_STARTS = 1000;
 /** @typedef {'throw'|'timeout'|'answer'|'busy'} FailureReason */
 /** @typedef {import('./answer.js').Answer} Answer */
 
-/**
- * @typedef {object} HookRefusal
- * @property {'PERMISSION_DENIED'|'UNAVAILABLE'|'MESSAGE_TOO_LARGE'} code
- * @property {string|undefined} message for the client; undefined: that of the code
- */
+/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
 
 /**
  * The result of a call.
  * @typedef {object} Verdict
- * @property {HookRefusal|null} refusal null: allowed
+ * @property {Refusal|null} refusal null: allowed
  * @property {Answer} answer
  */
 
 /** @type {Verdict} */
 const PASSED = Object.freeze({ refusal: null, answer: ALLOWED });
 /** @type {Verdict} */
-const FAILED = Object.freeze({
-  refusal: Object.freeze({
-    code: 'UNAVAILABLE',
-    message: 'Not accepted: a check failed. Try again.',
-  }),
-  answer: ALLOWED,
-});
+const FAILED = Object.freeze({ refusal: refusal('HOOK_FAILED'), answer: ALLOWED });
 /** @type {Verdict} */
-const TOO_LARGE = Object.freeze({
-  refusal: Object.freeze({ code: 'MESSAGE_TOO_LARGE', message: undefined }),
-  answer: ALLOWED,
-});
+const TOO_LARGE = Object.freeze({ refusal: refusal('MESSAGE_TOO_LARGE'), answer: ALLOWED });
 
 /** A call that has not answered yet. */
 class Call {
@@ -290,7 +278,7 @@ export class Hooks {
     if (answer === ALLOWED) return PASSED;
     if (answer.deny === null) return { refusal: null, answer };
     this.counters.denied[hook]++;
-    return { refusal: { code: 'PERMISSION_DENIED', message: answer.deny || undefined }, answer };
+    return { refusal: refusal('DENIED', answer.deny || undefined), answer };
   }
 
   /**
@@ -322,10 +310,10 @@ export class Hooks {
    * Counts an answer that has turned out not to be allowed.
    * @param {HookName} hook
    * @param {string} fault
-   * @returns {HookRefusal}
+   * @returns {Refusal}
    */
   reject(hook, fault) {
-    return /** @type {HookRefusal} */ (this.#count(hook, 'answer', new AnswerError(fault)).refusal);
+    return /** @type {Refusal} */ (this.#count(hook, 'answer', new AnswerError(fault)).refusal);
   }
 
   /** Sets the single timer to the earliest deadline. */

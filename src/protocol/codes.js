@@ -1,149 +1,8 @@
-// codes.js: every error code and every close code that the server sends, one table each.
+// codes.js: every refusal and every close code that the server sends, with what it becomes in HTTP,
+// as a reply and as a close (refusal.js).
 //
 // docs/protocol.md is generated from these tables (`npm run docs`). A test checks that src uses
 // each row, so that no code is documented before it exists.
-
-/**
- * Error codes: the values of the field `error` in an error reply, its text, and advice for clients.
- * @type {Readonly<Record<ErrorCode, {message: string, client: string}>>}
- */
-export const ERRORS = Object.freeze({
-  INVALID_MESSAGE_FORMAT: {
-    message: 'The message is not a valid command.',
-    client: 'fix the message',
-  },
-  UNKNOWN_TYPE: { message: 'Unknown command type.', client: 'fix the message' },
-  INVALID_ROOM: {
-    message: 'A room is 1 to 200 characters of A-Z a-z 0-9 _ . : @ / -',
-    client: 'fix the room',
-  },
-  ROOM_REQUIRED: {
-    message: 'Name a room: the connection is in no room or in several.',
-    client: 'name the room',
-  },
-  NOT_IN_ROOM: { message: 'The connection is not in this room.', client: 'join first' },
-  ALREADY_JOINED: { message: 'The connection is already in this room.', client: 'ignore it' },
-  ROOM_LIMIT: {
-    message: 'The connection is in as many rooms as allowed.',
-    client: 'leave a room first',
-  },
-  RATE_LIMIT_EXCEEDED: { message: 'Too many messages.', client: 'wait `retryAfter` seconds' },
-  MESSAGE_TOO_LARGE: { message: 'The message is too large.', client: 'send less' },
-  PERMISSION_DENIED: { message: 'Not permitted.', client: 'give up' },
-  INVALID_TOKEN: { message: 'The token is not valid.', client: 'get a new token' },
-  TOKEN_EXPIRED: { message: 'The token has expired.', client: 'get a new token' },
-  UNAVAILABLE: { message: 'Not accepted: the broker is unavailable. Try again.', client: 'retry' },
-  OUTCOME_UNKNOWN: {
-    message: 'The message may or may not have been accepted.',
-    client: 'retry only if a duplicate is acceptable',
-  },
-  IDEMPOTENCY_CONFLICT: {
-    message: 'The idempotency key belongs to another message.',
-    client: 'use a new key',
-  },
-  INTERNAL_ERROR: { message: 'The server failed.', client: 'report it' },
-});
-
-/**
- * @typedef
- *   {'INVALID_MESSAGE_FORMAT'|'UNKNOWN_TYPE'|'INVALID_ROOM'|'ROOM_REQUIRED'|'NOT_IN_ROOM'|'ALREADY_JOINED'|'ROOM_LIMIT'|'RATE_LIMIT_EXCEEDED'|'MESSAGE_TOO_LARGE'|'PERMISSION_DENIED'|'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'|'INTERNAL_ERROR'}
- *   ErrorCode
- */
-
-/**
- * Error codes of the HTTP API: the values of the field `error`, the HTTP status, the text of the
- * field `message`, and advice for clients.
- * @type {Readonly<Record<ApiErrorCode, {status: number, message: string, client: string}>>}
- */
-export const API_ERRORS = Object.freeze({
-  INVALID_REQUEST: {
-    status: 400,
-    message: 'The path, the query or a header is not valid.',
-    client: 'fix what `field` names',
-  },
-  INVALID_JSON: {
-    status: 400,
-    message: 'The body is not one JSON object in UTF-8 within the limits of depth and keys.',
-    client: 'fix the body',
-  },
-  UNAUTHORIZED: {
-    status: 401,
-    message: 'Authorization: Bearer with a valid API key is required.',
-    client: 'check the key',
-  },
-  PERMISSION_DENIED: {
-    status: 403,
-    message: 'The API key does not permit this.',
-    client: 'use a key with the right',
-  },
-  NOT_FOUND: { status: 404, message: 'Not found.', client: 'check the path' },
-  NO_HISTORY: { status: 404, message: 'The room has no history.', client: 'see FANFARE_HISTORY' },
-  NO_PRESENCE: {
-    status: 404,
-    message: 'The room has no presence.',
-    client: 'see FANFARE_PRESENCE',
-  },
-  NO_TOKENS: {
-    status: 404,
-    message: 'The server is not configured for tokens.',
-    client: 'see JWT_SECRET',
-  },
-  NO_BUCKET: {
-    status: 404,
-    message: 'The server is not configured for large messages.',
-    client: 'see FANFARE_BLOB_URL',
-  },
-  NO_UPLOAD: {
-    status: 404,
-    message: 'The upload is not in the bucket as announced.',
-    client: 'send the PUT first, with the announced bytes and headers',
-  },
-  METHOD_NOT_ALLOWED: {
-    status: 405,
-    message: 'The path does not have this method.',
-    client: 'see the header `Allow`',
-  },
-  REQUEST_TIMEOUT: { status: 408, message: 'The request took too long.', client: 'retry' },
-  IDEMPOTENCY_CONFLICT: {
-    status: 409,
-    message: 'The idempotency key was used for another message.',
-    client: 'use a new key',
-  },
-  BODY_TOO_LARGE: { status: 413, message: 'The body is too large.', client: 'send less' },
-  PAYLOAD_TOO_LARGE: { status: 413, message: 'The payload is too large.', client: 'send less' },
-  UNSUPPORTED_MEDIA_TYPE: {
-    status: 415,
-    message: 'The body must be application/json without a content encoding.',
-    client: 'fix the header',
-  },
-  INVALID_FIELD: {
-    status: 422,
-    message: 'A field of the body is missing, unknown or not valid.',
-    client: 'fix the field that `field` names',
-  },
-  RATE_LIMIT_EXCEEDED: {
-    status: 429,
-    message: 'Too many requests.',
-    client: 'wait `Retry-After` seconds',
-  },
-  INTERNAL_ERROR: { status: 500, message: 'The server failed.', client: 'report it' },
-  UNAVAILABLE: {
-    status: 503,
-    message: 'Not accepted: the server or its broker is unavailable. Try again.',
-    client: 'retry',
-  },
-  OUTCOME_UNKNOWN: {
-    status: 504,
-    message: 'The request may or may not have been carried out.',
-    client: 'retry with the same idempotency key',
-  },
-});
-
-/**
- * @typedef
- *   {'INVALID_REQUEST'|'INVALID_JSON'|'UNAUTHORIZED'|'PERMISSION_DENIED'|'NOT_FOUND'|'NO_HISTORY'|'NO_PRESENCE'|'NO_TOKENS'|'NO_BUCKET'|'NO_UPLOAD'|'METHOD_NOT_ALLOWED'|'REQUEST_TIMEOUT'|'IDEMPOTENCY_CONFLICT'|'BODY_TOO_LARGE'|'PAYLOAD_TOO_LARGE'|'UNSUPPORTED_MEDIA_TYPE'|'INVALID_FIELD'|'RATE_LIMIT_EXCEEDED'|'INTERNAL_ERROR'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'}
- *   ApiErrorCode
- */
 
 /**
  * A close code: its number, the reason text in the close frame, its cause, and advice for clients.
@@ -295,3 +154,262 @@ export const WS_CLOSES = Object.freeze({
     client: 'stop, report',
   },
 });
+
+/** Refused clients wait at least this long, unless a row says otherwise. */
+const RETRY_S = 5;
+
+/**
+ * @typedef {object} Row
+ * @property {string} message
+ * @property {string} [client] advice for clients; rows that have it are in docs/protocol.md
+ * @property {string} [error] the value of the field `error`, if it is not the name of the row
+ * @property {number} [status] in HTTP; 400 if there is none
+ * @property {Readonly<Record<string, string>>} [headers] in HTTP
+ * @property {number} [retryAfterS] the usual one; none: waiting does not help
+ * @property {Close} [close] for a connection that may not stay
+ * @property {boolean} [isFinal] true: no connection may stay, whatever it was allowed before
+ */
+
+/**
+ * Error codes: the values of the field `error` in an error reply.
+ * @type {Readonly<Record<ErrorCode, Row & {client: string}>>}
+ */
+export const ERRORS = Object.freeze({
+  INVALID_MESSAGE_FORMAT: {
+    message: 'The message is not a valid command.',
+    client: 'fix the message',
+    close: CLOSES.BAD_REQUESTS,
+  },
+  UNKNOWN_TYPE: { message: 'Unknown command type.', client: 'fix the message' },
+  INVALID_ROOM: {
+    message: 'A room is 1 to 200 characters of A-Z a-z 0-9 _ . : @ / -',
+    client: 'fix the room',
+  },
+  ROOM_REQUIRED: {
+    message: 'Name a room: the connection is in no room or in several.',
+    client: 'name the room',
+  },
+  NOT_IN_ROOM: { message: 'The connection is not in this room.', client: 'join first' },
+  ALREADY_JOINED: { message: 'The connection is already in this room.', client: 'ignore it' },
+  ROOM_LIMIT: {
+    message: 'The connection is in as many rooms as allowed.',
+    client: 'leave a room first',
+    close: CLOSES.ROOM_LIMIT,
+  },
+  RATE_LIMIT_EXCEEDED: {
+    message: 'Too many messages.',
+    client: 'wait `retryAfter` seconds',
+    status: 429,
+    close: CLOSES.RATE_LIMITED,
+  },
+  MESSAGE_TOO_LARGE: { message: 'The message is too large.', client: 'send less', status: 413 },
+  PERMISSION_DENIED: { message: 'Not permitted.', client: 'give up', status: 403 },
+  INVALID_TOKEN: {
+    message: 'The token is not valid.',
+    client: 'get a new token',
+    status: 401,
+    close: CLOSES.INVALID_TOKEN,
+  },
+  TOKEN_EXPIRED: {
+    message: 'The token has expired.',
+    client: 'get a new token',
+    status: 401,
+    close: CLOSES.TOKEN_EXPIRED,
+  },
+  UNAVAILABLE: {
+    message: 'Not accepted: the broker is unavailable. Try again.',
+    client: 'retry',
+    status: 503,
+    retryAfterS: RETRY_S,
+    close: CLOSES.OVERLOAD,
+  },
+  OUTCOME_UNKNOWN: {
+    message: 'The message may or may not have been accepted.',
+    client: 'retry only if a duplicate is acceptable',
+    status: 504,
+  },
+  IDEMPOTENCY_CONFLICT: {
+    message: 'The idempotency key belongs to another message.',
+    client: 'use a new key',
+    status: 409,
+  },
+  INTERNAL_ERROR: {
+    message: 'The server failed.',
+    client: 'report it',
+    status: 500,
+    close: CLOSES.INTERNAL,
+  },
+});
+
+/**
+ * @typedef
+ *   {'INVALID_MESSAGE_FORMAT'|'UNKNOWN_TYPE'|'INVALID_ROOM'|'ROOM_REQUIRED'|'NOT_IN_ROOM'|'ALREADY_JOINED'|'ROOM_LIMIT'|'RATE_LIMIT_EXCEEDED'|'MESSAGE_TOO_LARGE'|'PERMISSION_DENIED'|'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'|'INTERNAL_ERROR'}
+ *   ErrorCode
+ */
+
+/**
+ * Error codes of the HTTP API. Those of `ERRORS` have texts of their own here.
+ * @type {Readonly<Record<ApiErrorCode, Row & {client: string}>>}
+ */
+export const API_ERRORS = Object.freeze({
+  INVALID_REQUEST: {
+    status: 400,
+    message: 'The path, the query or a header is not valid.',
+    client: 'fix what `field` names',
+  },
+  INVALID_JSON: {
+    status: 400,
+    message: 'The body is not one JSON object in UTF-8 within the limits of depth and keys.',
+    client: 'fix the body',
+  },
+  UNAUTHORIZED: {
+    status: 401,
+    message: 'Authorization: Bearer with a valid API key is required.',
+    client: 'check the key',
+  },
+  PERMISSION_DENIED: {
+    ...ERRORS.PERMISSION_DENIED,
+    message: 'The API key does not permit this.',
+    client: 'use a key with the right',
+  },
+  NOT_FOUND: { status: 404, message: 'Not found.', client: 'check the path' },
+  NO_HISTORY: { status: 404, message: 'The room has no history.', client: 'see FANFARE_HISTORY' },
+  NO_PRESENCE: {
+    status: 404,
+    message: 'The room has no presence.',
+    client: 'see FANFARE_PRESENCE',
+  },
+  NO_TOKENS: {
+    status: 404,
+    message: 'The server is not configured for tokens.',
+    client: 'see JWT_SECRET',
+  },
+  NO_BUCKET: {
+    status: 404,
+    message: 'The server is not configured for large messages.',
+    client: 'see FANFARE_BLOB_URL',
+  },
+  NO_UPLOAD: {
+    status: 404,
+    message: 'The upload is not in the bucket as announced.',
+    client: 'send the PUT first, with the announced bytes and headers',
+  },
+  METHOD_NOT_ALLOWED: {
+    status: 405,
+    message: 'The path does not have this method.',
+    client: 'see the header `Allow`',
+  },
+  REQUEST_TIMEOUT: { status: 408, message: 'The request took too long.', client: 'retry' },
+  IDEMPOTENCY_CONFLICT: {
+    ...ERRORS.IDEMPOTENCY_CONFLICT,
+    message: 'The idempotency key was used for another message.',
+  },
+  BODY_TOO_LARGE: { status: 413, message: 'The body is too large.', client: 'send less' },
+  PAYLOAD_TOO_LARGE: { status: 413, message: 'The payload is too large.', client: 'send less' },
+  UNSUPPORTED_MEDIA_TYPE: {
+    status: 415,
+    message: 'The body must be application/json without a content encoding.',
+    client: 'fix the header',
+  },
+  INVALID_FIELD: {
+    status: 422,
+    message: 'A field of the body is missing, unknown or not valid.',
+    client: 'fix the field that `field` names',
+  },
+  RATE_LIMIT_EXCEEDED: {
+    ...ERRORS.RATE_LIMIT_EXCEEDED,
+    message: 'Too many requests.',
+    client: 'wait `Retry-After` seconds',
+  },
+  INTERNAL_ERROR: ERRORS.INTERNAL_ERROR,
+  UNAVAILABLE: {
+    ...ERRORS.UNAVAILABLE,
+    message: 'Not accepted: the server or its broker is unavailable. Try again.',
+    retryAfterS: 1,
+  },
+  OUTCOME_UNKNOWN: {
+    ...ERRORS.OUTCOME_UNKNOWN,
+    message: 'The request may or may not have been carried out.',
+    client: 'retry with the same idempotency key',
+  },
+});
+
+/**
+ * @typedef
+ *   {'INVALID_REQUEST'|'INVALID_JSON'|'UNAUTHORIZED'|'PERMISSION_DENIED'|'NOT_FOUND'|'NO_HISTORY'|'NO_PRESENCE'|'NO_TOKENS'|'NO_BUCKET'|'NO_UPLOAD'|'METHOD_NOT_ALLOWED'|'REQUEST_TIMEOUT'|'IDEMPOTENCY_CONFLICT'|'BODY_TOO_LARGE'|'PAYLOAD_TOO_LARGE'|'UNSUPPORTED_MEDIA_TYPE'|'INVALID_FIELD'|'RATE_LIMIT_EXCEEDED'|'INTERNAL_ERROR'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'}
+ *   ApiErrorCode
+ */
+
+const BUSY = { status: 503, message: 'The server is busy.', retryAfterS: RETRY_S };
+const CLOSE = Object.freeze({ Connection: 'close' });
+
+/** Refusals before a request or a token has a connection. */
+const ENTRY = Object.freeze({
+  /** The hook `onConnect`, `onJoin` or `onPublish` denies. */
+  DENIED: {
+    ...ERRORS.PERMISSION_DENIED,
+    error: 'PERMISSION_DENIED',
+    close: CLOSES.DENIED,
+    isFinal: true,
+  },
+  HOOK_FAILED: {
+    ...ERRORS.UNAVAILABLE,
+    error: 'UNAVAILABLE',
+    message: 'Not accepted: a check failed. Try again.',
+    isFinal: true,
+  },
+  USER_LIMIT: {
+    ...ERRORS.PERMISSION_DENIED,
+    error: 'PERMISSION_DENIED',
+    status: 429,
+    close: CLOSES.USER_LIMIT,
+  },
+  // Admission. The names are labels of `fanfare_admissions_refused_total`.
+  origin: { status: 403, message: 'This origin is not allowed.' },
+  per_ip: { status: 429, message: 'Too many connections from this address.', retryAfterS: 10 },
+  /** Connections cannot be counted now. */
+  uncounted: { ...BUSY, error: 'per_ip' },
+  handshakes_per_ip: { status: 429, message: 'Too many handshakes from this address.' },
+  loop_lag: BUSY,
+  memory: BUSY,
+  descriptors: BUSY,
+  tokens: { ...BUSY, message: 'Tokens cannot be checked now.' },
+  hooks: { ...BUSY, message: 'The connection cannot be checked now.' },
+  // The public port. The names are those of the statuses.
+  bad_request: { message: 'Not an HTTP request.', headers: CLOSE },
+  not_found: { status: 404, message: 'Not found.' },
+  method_not_allowed: { status: 405, message: 'Only GET.', headers: { ...CLOSE, Allow: 'GET' } },
+  request_timeout: { status: 408, message: 'The request took too long.' },
+  expectation_failed: {
+    status: 417,
+    message: 'The only supported expectation is 100-continue.',
+    headers: CLOSE,
+  },
+  upgrade_required: {
+    status: 426,
+    message: 'This endpoint requires a WebSocket upgrade.',
+    // RFC 9110 15.5.22: Upgrade names the protocol; 7.8: Connection names Upgrade.
+    headers: { Upgrade: 'websocket', Connection: 'Upgrade, close' },
+  },
+  websocket_version: {
+    error: 'upgrade_required',
+    status: 426,
+    message: 'The only supported WebSocket version is 13.',
+    headers: { 'Sec-WebSocket-Version': '13', Upgrade: 'websocket' }, // RFC 6455 4.2.2, 4.4
+  },
+  request_header_fields_too_large: {
+    status: 431,
+    message: 'The header is too large.',
+    headers: CLOSE,
+  },
+  stream_headers: { error: 'bad_request', status: 431, message: 'Too many headers.' },
+  service_unavailable: BUSY,
+});
+
+/** @typedef {ErrorCode|ApiErrorCode|keyof typeof ENTRY} RefusalCode */
+
+/**
+ * All refusals. What a code becomes in HTTP, as a reply or as a close does not depend on its table.
+ * @type {Readonly<Record<RefusalCode, Row>>}
+ */
+export const REFUSALS = Object.freeze({ ...API_ERRORS, ...ERRORS, ...ENTRY });

@@ -3,7 +3,6 @@
 // Replies are concatenated and not stringified, because room names need no escape and payloads are
 // already JSON text. Pure: no I/O, no clock.
 
-import { ERRORS } from './codes.js';
 import { payloadEnd, payloadStart, senderOf, timestampOf } from './publication.js';
 
 const OPEN_BRACE = 0x7b;
@@ -297,15 +296,4 @@ export function encodeWelcome(welcome, id) {
 /** @param {number} reconnectAfterMs */
 export function encodeShutdown(reconnectAfterMs) {
   return `{"type":"SERVER_SHUTDOWN","message":"The server closes this connection.","reconnectAfterMs":${reconnectAfterMs}}`;
-}
-
-/**
- * @param {import('./codes.js').ErrorCode} error
- * @param {number} timestampMs
- * @param {string|number|undefined} id
- * @param {number} [retryAfter] whole seconds
- * @param {string} [message] in place of the usual one of this error
- */
-export function encodeError(error, timestampMs, id, retryAfter, message = ERRORS[error].message) {
-  return JSON.stringify({ type: 'error', error, message, retryAfter, id, timestamp: timestampMs });
 }

@@ -4,6 +4,8 @@
 // `ws` answers 101 to HTTP/1.0, to no Host or two, to absolute URLs and to upgrades with a body.
 // These checks come before `ws`. They cost less than admission, so they also come before admission.
 
+import { refusal } from '../protocol/refusal.js';
+
 /**
  * Requests with more headers are refused. Node silently drops headers beyond its own limit, so
  * Node's limit is one more.
@@ -13,8 +15,7 @@ export const MAX_HEADERS = 100;
 const KEY = /^[+/0-9A-Za-z]{22}==$/;
 
 /** @typedef {import('node:http').IncomingMessage} IncomingMessage */
-/** @typedef {Record<string, string>} Headers */
-/** @typedef {{status: number, message: string, headers: Headers}} Fault */
+/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
 /** @typedef {'websocket'|'stream'|'livez'|'readyz'|'api'|'none'} Route */
 
 /** @type {ReadonlyMap<string, Route>} */
@@ -42,28 +43,23 @@ export function routeOf({ url = '' }) {
  * Checks a handshake before admission.
  * @param {IncomingMessage} request
  * @param {Route} route
- * @returns {Fault|null}
+ * @returns {Refusal|null}
  */
 export function handshakeFault(request, route) {
   const { headers } = request;
   const wrong = headFault(request);
   if (wrong !== null) return wrong;
-  if (request.method !== 'GET') return fault(405, 'Only GET.', { Allow: 'GET' });
+  if (request.method !== 'GET') return refusal('method_not_allowed');
   if (request.httpVersionMajor !== 1 || request.httpVersionMinor !== 1)
-    return fault(400, 'Only HTTP/1.1.');
+    return refusal('bad_request', 'Only HTTP/1.1.');
   // A body's bytes would be read as frames: request smuggling.
-  if (hasBody(request)) return fault(400, 'No body.');
-  if (route !== 'websocket') return fault(404, 'Not found.');
-  if (!isToWebSocket(request)) return fault(400, 'The only supported upgrade is websocket.');
-  if (headers['sec-websocket-version'] !== '13') {
-    // RFC 6455 4.2.2, 4.4
-    return fault(426, 'The only supported WebSocket version is 13.', {
-      'Sec-WebSocket-Version': '13',
-      Upgrade: 'websocket',
-    });
-  }
+  if (hasBody(request)) return refusal('bad_request', 'No body.');
+  if (route !== 'websocket') return refusal('not_found');
+  if (!isToWebSocket(request))
+    return refusal('bad_request', 'The only supported upgrade is websocket.');
+  if (headers['sec-websocket-version'] !== '13') return refusal('websocket_version');
   if (!KEY.test(headers['sec-websocket-key'] ?? ''))
-    return fault(400, 'Sec-WebSocket-Key is not valid.');
+    return refusal('bad_request', 'Sec-WebSocket-Key is not valid.');
   return null;
 }
 
@@ -74,18 +70,19 @@ export function handshakeFault(request, route) {
  * the second (RFC 9112 3.2). Health checks, and nginx unless configured otherwise, speak HTTP/1.0,
  * which needs none.
  * @param {IncomingMessage} request
- * @returns {Fault|null}
+ * @returns {Refusal|null}
  */
 export function headFault({ rawHeaders, httpVersion }) {
   // Each header has two entries: a name and a value.
-  if (rawHeaders.length > 2 * MAX_HEADERS) return fault(431, `More than ${MAX_HEADERS} headers.`);
+  if (rawHeaders.length > 2 * MAX_HEADERS)
+    return refusal('request_header_fields_too_large', `More than ${MAX_HEADERS} headers.`);
   let hosts = 0;
   for (let i = 0; i < rawHeaders.length; i += 2) {
     if (rawHeaders[i].length === 4 && rawHeaders[i].toLowerCase() === 'host') hosts++;
   }
   return hosts === 1 || (hosts === 0 && httpVersion !== '1.1')
     ? null
-    : fault(400, 'Exactly one Host header is required.');
+    : refusal('bad_request', 'Exactly one Host header is required.');
 }
 
 /**
@@ -103,13 +100,4 @@ export function hasBody({ headers }) {
 /** @param {IncomingMessage} request */
 export function isToWebSocket({ headers }) {
   return headers.upgrade?.toLowerCase() === 'websocket';
-}
-
-/**
- * @param {number} status
- * @param {string} message
- * @param {Headers} [headers]
- */
-function fault(status, message, headers = {}) {
-  return { status, message, headers };
 }

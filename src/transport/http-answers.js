@@ -1,12 +1,13 @@
 // http-answers.js: the answers of the public port in plain HTTP: health checks and refusals.
 
 import { STATUS_CODES } from 'node:http';
+import { refusal, toHttp } from '../protocol/refusal.js';
 import { headFault } from './handshake.js';
 
 /** @typedef {import('node:http').IncomingMessage} IncomingMessage */
 /** @typedef {import('node:http').ServerResponse} ServerResponse */
 /** @typedef {Record<string, string>} Headers */
-/** @typedef {{status: number, headers: Readonly<Headers>, body: string}} Answer */
+/** @typedef {import('../protocol/refusal.js').Answer} Answer */
 /** @typedef {{preflight(request: IncomingMessage): Answer}} Streams */
 
 /** A header of every answer: a browser takes no answer for a page or a script. */
@@ -25,18 +26,10 @@ export function plainAnswer(request, route, health, streams) {
   const fault = requestFault(request);
   if (fault !== null) return fault;
   if (streams !== null && route === 'stream') return streamAnswer(request, streams);
-  if (!isHealth && route !== 'websocket') return fullAnswer(404, 'Not found.', {});
+  if (!isHealth && route !== 'websocket') return toHttp(refusal('not_found'));
   if (method !== 'GET' && !(isHealth && method === 'HEAD'))
-    return fullAnswer(405, 'Only GET.', {
-      Connection: 'close',
-      Allow: isHealth ? 'GET, HEAD' : 'GET',
-    });
-  if (isHealth) return health(route);
-  // RFC 9110 15.5.22: Upgrade names the protocol; 7.8: Connection names Upgrade.
-  return fullAnswer(426, 'This endpoint requires a WebSocket upgrade.', {
-    Upgrade: 'websocket',
-    Connection: 'Upgrade, close',
-  });
+    return notAllowed(isHealth ? 'GET, HEAD' : 'GET');
+  return isHealth ? health(route) : toHttp(refusal('upgrade_required'));
 }
 
 /**
@@ -47,8 +40,14 @@ export function plainAnswer(request, route, health, streams) {
 function streamAnswer(request, streams) {
   if (request.method === 'OPTIONS') return streams.preflight(request);
   if (request.method === 'GET')
-    return fullAnswer(503, 'The previous request is not answered yet.', { 'Retry-After': '1' });
-  return fullAnswer(405, 'Only GET.', { Connection: 'close', Allow: 'GET, OPTIONS' });
+    return toHttp(refusal('service_unavailable', 'The previous request is not answered yet.', 1));
+  return notAllowed('GET, OPTIONS');
+}
+
+/** @param {string} methods @returns {Answer} */
+function notAllowed(methods) {
+  const { status, headers, body } = toHttp(refusal('method_not_allowed'));
+  return { status, headers: { ...headers, Allow: methods }, body };
 }
 
 /**
@@ -58,14 +57,11 @@ function streamAnswer(request, streams) {
  */
 export function requestFault(request) {
   const fault = headFault(request);
-  if (fault !== null) return fullAnswer(fault.status, fault.message, { Connection: 'close' });
-  // RFC 9110 10.1.1
+  if (fault !== null) return toHttp(fault);
   const { expect } = request.headers;
-  if (expect !== undefined && expect.toLowerCase() !== '100-continue')
-    return fullAnswer(417, 'The only supported expectation is 100-continue.', {
-      Connection: 'close',
-    });
-  return null;
+  return expect === undefined || expect.toLowerCase() === '100-continue'
+    ? null
+    : toHttp(refusal('expectation_failed')); // RFC 9110 10.1.1
 }
 
 /**
@@ -93,17 +89,6 @@ export function responseText(status, headers, body) {
 }
 
 /**
- * @param {number} status
- * @param {string} message
- */
-export function errorBody(status, message) {
-  return JSON.stringify({
-    error: STATUS_CODES[status]?.toLowerCase().replaceAll(' ', '_'),
-    message,
-  });
-}
-
-/**
  * @param {ServerResponse} response
  * @param {number} status
  * @param {Headers} headers
@@ -123,13 +108,4 @@ export function respond(response, status, headers, body) {
     ...headers,
   });
   response.end(body);
-}
-
-/**
- * @param {number} status
- * @param {string} message
- * @param {Headers} headers
- */
-function fullAnswer(status, message, headers) {
-  return answer(status, headers, errorBody(status, message));
 }

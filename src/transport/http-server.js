@@ -43,6 +43,7 @@ import { createServer as createAcceptor } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import { LISTEN_BACKLOG, OWN_DESCRIPTORS } from '../config/system-limits.js';
+import { refusal, spread, toHttp } from '../protocol/refusal.js';
 import { readClientHello } from './client-hello.js';
 import { Crowd } from './crowd.js';
 import { FairQueue } from './fair-queue.js';
@@ -55,14 +56,7 @@ import {
 } from './fast/short-handshake.js';
 import { FeedStream } from './feed-stream.js';
 import { handshakeFault, hasBody, isToWebSocket, MAX_HEADERS, routeOf } from './handshake.js';
-import {
-  answer,
-  errorBody,
-  plainAnswer,
-  requestFault,
-  respond,
-  responseText,
-} from './http-answers.js';
+import { answer, plainAnswer, requestFault, respond, responseText } from './http-answers.js';
 import { SecureSockets } from './secure-sockets.js';
 import { TimeSlicedQueue } from './time-sliced-queue.js';
 
@@ -123,11 +117,6 @@ const MAX_ENDS_PER_SWEEP = 100;
 const MIN_SWEEP_MS = 20;
 const MAX_SWEEP_MS = 1000;
 /**
- * Refused clients wait at least this long, and up to twice as long so that they do not return
- * together.
- */
-const RETRY_S = 5;
-/**
  * Node's parser gets at most this many bytes at once. A whole read has room for 3,600 pipelined
  * requests, and parsing all of them takes 60 ms even if the server answers none.
  */
@@ -166,9 +155,8 @@ const HANDSHAKE = Symbol('handshake');
 /** @typedef {import('node:net').Socket} Socket */
 /** @typedef {import('node:stream').Duplex} Duplex */
 /** @typedef {Socket & {[HANDSHAKE]: Handshake}} TrackedSocket */
-/** @typedef {import('../admission/admission.js').Refusal} Refusal */
+/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
 /** @typedef {import('../admission/admission.js').AdmissionLease} AdmissionLease */
-/** @typedef {Record<string, string>} Headers */
 /**
  * @typedef
  *   {{decision: Refusal|AdmissionLease, request: IncomingMessage, socket: TrackedSocket, head: Buffer}}
@@ -377,7 +365,7 @@ export class HttpServer {
       const socket = this.#accepted(request.socket, stream);
       if (socket === null) return;
       this.#endHttp(socket, head);
-      this.#reject(socket, 405, 'This server is not a proxy.', { Allow: 'GET' });
+      this.#reject(socket, refusal('method_not_allowed', 'This server is not a proxy.'));
     });
     http.on('clientError', (error, stream) => {
       const socket = this.#accepted(stream);
@@ -516,11 +504,11 @@ export class HttpServer {
       return this.#discard(socket);
     }
     handshake.address = admission.peerOf(socket);
-    const refusal = admission.admitPeer(handshake.address);
-    if (refusal !== null) {
+    const refused = admission.admitPeer(handshake.address);
+    if (refused !== null) {
       if (this.#closing.size >= MAX_LINGERING_OVER_RATE) return this.#discard(socket);
-      if (this.streams === null || handshake.needsTls) return this.#refuse(socket, refusal);
-      return this.#refuseWhenRead(socket, refusal);
+      if (this.streams === null || handshake.needsTls) return this.#refuse(socket, refused);
+      return this.#refuseWhenRead(socket, refused);
     }
     if (this.#silent.size >= config.maxHandshakes) {
       if (config.maxHandshakesMode === 'enforce') this.#evict(this.#silent, 'handshakes');
@@ -676,7 +664,10 @@ export class HttpServer {
         // A client that expects plain HTTP can read the answer.
         handshake.needsTls = false;
         this.counters.refused.tls++;
-        this.#reject(socket, 400, 'This port speaks TLS: use https:// or wss://.', {});
+        this.#reject(
+          socket,
+          refusal('bad_request', 'This port speaks TLS: use https:// or wss://.'),
+        );
     }
   }
 
@@ -854,17 +845,20 @@ export class HttpServer {
       }
     }
     // The connection itself has paid the token of the first request.
-    const refusal = isFirst ? null : this.admission.admitPeer(handshake.address);
+    const refused = isFirst ? null : this.admission.admitPeer(handshake.address);
     const isLast =
       this.#isStopped ||
-      refusal !== null ||
+      refused !== null ||
       handshake.requests >= MAX_REQUESTS ||
       performance.now() - handshake.sinceMs >= MAX_PLAIN_AGE_MS ||
       // The previous answer is not sent yet. Without this check, all pipelined requests would be
       // answered in one turn.
       response.socket === null ||
       hasBody(request);
-    const given = refusal ?? apiRefusal ?? plainAnswer(request, route, this.#health, this.streams);
+    const given =
+      refused === null
+        ? (apiRefusal ?? plainAnswer(request, route, this.#health, this.streams))
+        : toHttp(refused);
     // Clients of the API read the refusal of a body that they are still sending.
     if (apiRefusal !== null && hasBody(request) && handshake.calls === 0)
       return this.#cutShort(socket, given);
@@ -965,7 +959,7 @@ export class HttpServer {
     const fault = handshakeFault(request, route);
     if (fault !== null) {
       this.counters.refused.bad_request++;
-      return this.#reject(socket, fault.status, fault.message, fault.headers);
+      return this.#reject(socket, fault);
     }
     this.#admit(request, socket, head);
   }
@@ -996,11 +990,11 @@ export class HttpServer {
 
   /**
    * @param {TrackedSocket} socket
-   * @param {import('./sse-request.js').Refused} refusal of the request alone, or of its token
+   * @param {Refusal} refused for the request alone, or for its token
    */
-  #refuseStream(socket, refusal) {
-    this.counters.refused[refusal.status === 400 ? 'bad_request' : 'denied']++;
-    this.#answer(socket, this.#textOf(socket, refusal));
+  #refuseStream(socket, refused) {
+    this.counters.refused[toHttp(refused).status === 400 ? 'bad_request' : 'denied']++;
+    this.#reject(socket, refused);
   }
 
   /**
@@ -1011,8 +1005,8 @@ export class HttpServer {
   #admit(request, socket, head) {
     const handshake = socket[HANDSHAKE];
     if (this.#isStopped) return this.#refuseAsDraining(socket);
-    const refusal = handshake.requests === 0 ? null : this.admission.admitPeer(handshake.address);
-    if (refusal !== null) return this.#refuse(socket, refusal);
+    const refused = handshake.requests === 0 ? null : this.admission.admitPeer(handshake.address);
+    if (refused !== null) return this.#refuse(socket, refused);
     const decision = this.admission.admit(request);
     if (decision instanceof Promise) {
       takeOver(socket);
@@ -1083,25 +1077,24 @@ export class HttpServer {
     const handshake = socket[HANDSHAKE];
     const { wanted } = handshake;
     if (this.streams === null || wanted === null) return;
-    const refusal = this.streams.open(wanted, socket, admitted);
-    if (refusal instanceof Promise)
-      refusal.then((later) => this.#streamOpened(socket, admitted, later));
-    else this.#streamOpened(socket, admitted, refusal);
+    const refused = this.streams.open(wanted, socket, admitted);
+    if (refused instanceof Promise)
+      refused.then((later) => this.#streamOpened(socket, admitted, later));
+    else this.#streamOpened(socket, admitted, refused);
   }
 
   /**
    * @param {TrackedSocket} socket
    * @param {AdmissionLease} admitted
-   * @param {import('./sse-request.js').Refused|null} refusal null if the stream is open, or if its
-   *   client is gone
+   * @param {Refusal|null} refused null if the stream is open, or if its client is gone
    */
-  #streamOpened(socket, admitted, refusal) {
-    if (refusal === null) {
+  #streamOpened(socket, admitted, refused) {
+    if (refused === null) {
       socket[HANDSHAKE].wanted = null;
       return;
     }
     admitted.release();
-    this.#refuseStream(socket, refusal);
+    this.#refuseStream(socket, refused);
   }
 
   /**
@@ -1129,47 +1122,46 @@ export class HttpServer {
     }
     if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') {
       this.counters.refused.handshake_timeout++;
-      return this.#reject(socket, 408, 'The request took too long.', {});
+      return this.#reject(socket, refusal('request_timeout'));
     }
     this.counters.refused.bad_request++;
-    if (error.code === 'HPE_HEADER_OVERFLOW')
-      return this.#reject(socket, 431, 'The header is too large.', {});
-    this.#reject(socket, 400, 'Not an HTTP request.', {});
+    const isTooLarge = error.code === 'HPE_HEADER_OVERFLOW';
+    this.#reject(socket, refusal(isTooLarge ? 'request_header_fields_too_large' : 'bad_request'));
   }
 
   /**
    * @param {TrackedSocket} socket
-   * @param {Refusal} refusal of admission
+   * @param {Refusal} refused by admission
    */
-  #refuse(socket, refusal) {
-    this.log.debug({ reason: refusal.reason, peer: socket.remoteAddress }, 'refused');
-    this.#answer(socket, this.#textOf(socket, refusal));
+  #refuse(socket, refused) {
+    this.log.debug({ reason: refused.code, peer: socket.remoteAddress }, 'refused');
+    this.#reject(socket, refused);
   }
 
   /**
    * Refuses a connection, but waits for its first bytes as long as for its close. An EventSource
    * would never come back after 429, and only its request shows that it is one.
    * @param {TrackedSocket} socket that is new
-   * @param {Refusal} refusal
+   * @param {Refusal} refused
    */
-  #refuseWhenRead(socket, refusal) {
+  #refuseWhenRead(socket, refused) {
     takeOver(socket);
-    socket[HANDSHAKE].refusal = refusal;
+    socket[HANDSHAKE].refusal = refused;
     this.#linger(socket);
     socket.on('data', socketOnData);
   }
 
   /**
    * @param {TrackedSocket} socket
-   * @param {Refusal} refusal
+   * @param {Refusal} refused
    * @param {Buffer} bytes the first ones, which are not worth a parser; empty: none came in time
    */
-  #refuseUnparsed(socket, refusal, bytes) {
+  #refuseUnparsed(socket, refused, bytes) {
     const handshake = socket[HANDSHAKE];
     handshake.refusal = null;
     this.#peek(socket, bytes);
     this.#closing.delete(socket);
-    this.#refuse(socket, refusal);
+    this.#refuse(socket, refused);
   }
 
   /**
@@ -1191,31 +1183,22 @@ export class HttpServer {
   }
 
   /**
+   * Requests for streams are refused in their own way.
    * @param {TrackedSocket} socket
-   * @param {number} status
-   * @param {string} message
-   * @param {Headers} headers
+   * @param {Refusal} refused
    */
-  #reject(socket, status, message, headers) {
-    const body = errorBody(status, message);
-    this.#answer(socket, this.#textOf(socket, { status, headers, body }));
+  #reject(socket, refused) {
+    const { wanted } = socket[HANDSHAKE];
+    if (wanted !== null && this.streams !== null)
+      return this.#answer(socket, this.streams.refusalText(wanted, refused));
+    const { status, headers, body } = toHttp(refused);
+    this.#answer(socket, responseText(status, headers, body));
   }
 
   /** @param {TrackedSocket} socket whose handshake the server no longer admits */
   #refuseAsDraining(socket) {
     this.counters.refused.draining++;
-    this.#reject(socket, 503, 'The server is shutting down.', this.#retryAfter());
-  }
-
-  /**
-   * The text of a refusal. Requests for streams are refused in their own way.
-   * @param {TrackedSocket} socket
-   * @param {import('./sse-request.js').Refused} refusal
-   */
-  #textOf(socket, refusal) {
-    const { wanted } = socket[HANDSHAKE];
-    if (wanted !== null && this.streams !== null) return this.streams.refusalText(wanted, refusal);
-    return responseText(refusal.status, refusal.headers, refusal.body);
+    this.#reject(socket, spread(refusal('service_unavailable', 'The server is shutting down.')));
   }
 
   /**
@@ -1252,11 +1235,6 @@ export class HttpServer {
     handshake.sinceMs = performance.now();
     this.#closing.add(socket);
     this.#arm();
-  }
-
-  /** @returns {Headers} with jitter */
-  #retryAfter() {
-    return { 'Retry-After': String(RETRY_S + Math.floor(Math.random() * (RETRY_S + 1))) };
   }
 
   /** Sets the single timer to the next deadline of a socket. */
@@ -1308,19 +1286,19 @@ export class HttpServer {
       refusals++;
       if (isClientLate) {
         this.counters.refused.handshake_timeout++;
-        this.#reject(socket, 408, 'The request took too long.', {});
+        this.#reject(socket, refusal('request_timeout'));
       } else {
         this.counters.refused.handshakes++;
         if (handshake.phase === IN_LINE) this.#peekInLine(socket);
-        this.#reject(socket, 503, 'The server is busy.', this.#retryAfter());
+        this.#reject(socket, spread(refusal('service_unavailable')));
       }
     }
     let ends = 0;
     for (const socket of this.#closing) {
       if (socket[HANDSHAKE].sinceMs + LINGER_MS > nowMs || ends++ === MAX_ENDS_PER_SWEEP) break;
-      const { refusal } = socket[HANDSHAKE];
-      if (refusal !== null) {
-        this.#refuseUnparsed(socket, refusal, NOTHING);
+      const { refusal: refused } = socket[HANDSHAKE];
+      if (refused !== null) {
+        this.#refuseUnparsed(socket, refused, NOTHING);
         continue;
       }
       this.#closing.delete(socket);
@@ -1348,7 +1326,7 @@ export class HttpServer {
  * @returns {decision is Refusal}
  */
 function isRefusal(decision) {
-  return 'status' in decision;
+  return 'code' in decision;
 }
 
 /** @param {Socket} socket */

@@ -8,8 +8,8 @@
 // it does not. Every other client gets the plain status.
 
 import { STATUS_CODES } from 'node:http';
-import { ERRORS } from '../protocol/codes.js';
 import { isRoom, MAX_LAST, readLast, readSince } from '../protocol/decode.js';
+import { errorOf, refusal, toHttp } from '../protocol/refusal.js';
 import { hasBody, headFault } from './handshake.js';
 import { NOSNIFF, responseText } from './http-answers.js';
 
@@ -22,13 +22,9 @@ const MAX_ID_LENGTH = 512;
 const PREFLIGHT_S = 86_400;
 
 /** @typedef {import('node:http').IncomingMessage} IncomingMessage */
-/** @typedef {import('../protocol/codes.js').ErrorCode} ErrorCode */
+/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
 /** @typedef {import('../protocol/decode.js').Since} Since */
 /** @typedef {Readonly<Record<string, string>>} Headers */
-/**
- * A refusal before it is written. If it has Retry-After, waiting helps.
- * @typedef {{status: number, headers: Headers, body: string}} Refused
- */
 
 /** A request for a stream. */
 export class StreamRequest {
@@ -64,38 +60,17 @@ export class StreamRequest {
  * Checks a request before admission.
  * @param {IncomingMessage} request
  * @param {StreamRequest} stream
- * @returns {Refused|null}
+ * @returns {Refusal|null}
  */
 export function streamFault(request, { rooms, last }) {
   // HTTP/1.0 passes: the events need no chunks.
   const fault = headFault(request);
-  if (fault !== null) return refused(fault.status, 'bad_request', fault.message);
-  if (hasBody(request)) return refused(400, 'bad_request', 'No body.');
-  if (!rooms.every(isRoom)) return errorRefused(400, 'INVALID_ROOM');
-  if (rooms.length > MAX_STREAM_ROOMS) return errorRefused(400, 'ROOM_LIMIT');
-  if (last === null) return refused(400, 'bad_request', `last must be from 1 to ${MAX_LAST}.`);
-  return null;
-}
-
-/**
- * @param {number} status
- * @param {string} error
- * @param {string} message
- * @param {Headers} [headers]
- * @returns {Refused}
- */
-function refused(status, error, message, headers = {}) {
-  return { status, headers, body: JSON.stringify({ error, message }) };
-}
-
-/**
- * @param {number} status
- * @param {ErrorCode} code
- * @param {Headers} [headers]
- * @param {string} [message] in place of the usual one of this code
- */
-export function errorRefused(status, code, headers, message = ERRORS[code].message) {
-  return refused(status, code, message, headers);
+  if (fault !== null)
+    return fault.code === 'bad_request' ? fault : refusal('stream_headers', fault.message);
+  if (hasBody(request)) return refusal('bad_request', 'No body.');
+  if (!rooms.every(isRoom)) return refusal('INVALID_ROOM');
+  if (rooms.length > MAX_STREAM_ROOMS) return refusal('ROOM_LIMIT');
+  return last === null ? refusal('bad_request', `last must be from 1 to ${MAX_LAST}.`) : null;
 }
 
 /**
@@ -121,18 +96,16 @@ export function readLastEventId(lastEventId, count) {
 
 /**
  * @param {StreamRequest} stream
- * @param {Refused} refusal
+ * @param {Refusal} refused
  * @returns {string} a whole response, the last of its connection
  */
-export function streamRefusal({ headers: common, isEventSource }, { status, headers, body }) {
+export function streamRefusal({ headers: common, isEventSource }, refused) {
+  const { status, headers, body } = toHttp(refused);
   if (!isEventSource) return responseText(status, { ...common, ...headers }, body);
-  const retryAfter = headers['Retry-After'];
-  if (retryAfter === undefined) {
-    const reason = /** @type {{error: string}} */ (JSON.parse(body)).error;
-    // Without a body the developer tools of a browser still show this header.
-    return headText(204, { ...common, 'Fanfare-Error': reason });
-  }
-  const retryMs = 1000 * Number(retryAfter) + Math.floor(1000 * Math.random());
+  const { retryAfterS } = refused;
+  // Without a body the developer tools of a browser still show this header.
+  if (retryAfterS === 0) return headText(204, { ...common, 'Fanfare-Error': errorOf(refused) });
+  const retryMs = 1000 * retryAfterS + Math.floor(1000 * Math.random());
   return `${streamHead(common)}retry: ${retryMs}\nevent: error\ndata: {"type":"error",${body.slice(1)}\n\n`;
 }
 

@@ -28,11 +28,11 @@ import {
 } from '../protocol/encode.js';
 import { COMMENT, endWithId, eventId, textEvent } from '../protocol/event-stream.js';
 import { FORMAT } from '../protocol/format.js';
+import { refusal } from '../protocol/refusal.js';
 import { descriptorOf, directWriteFault } from './fast/direct-write.js';
 import { offerBytes, pendingBytesOf, queueBytes, whenDrained } from './socket-writer.js';
 import {
   createCorsHeaders,
-  errorRefused,
   MAX_STREAM_ROOMS,
   NO_POSITION,
   preflightAnswer,
@@ -53,9 +53,6 @@ const RETRY_MS = { min: 1000, max: 5000 };
 const MIN_RETRY_MS = 100;
 const OVERLOAD_RETRY_MS = { min: 10_000, max: 20_000 };
 
-/** If a hook has failed, clients wait at least so long. */
-const HOOK_RETRY_S = 5;
-
 /** @type {unique symbol} */
 const STREAM = Symbol('stream');
 
@@ -63,7 +60,7 @@ const STREAM = Symbol('stream');
 /** @typedef {import('node:http').IncomingMessage} IncomingMessage */
 /** @typedef {import('../hub/connection.js').Transport} Transport */
 /** @typedef {import('../auth/credentials.js').Credentials} Credentials */
-/** @typedef {import('./sse-request.js').Refused} Refused */
+/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
 
 /**
  * One stream.
@@ -223,8 +220,7 @@ const NO_POSITIONS = [];
  * @param {Connection} connection
  * @param {Credentials|null} credentials
  * @param {readonly string[]} rooms
- * @returns {Promise<({code: import('../protocol/codes.js').ErrorCode, message: string|undefined}|null)[]>}
- *   by room; null: it may join. The promise never rejects.
+ * @returns {Promise<(Refusal|null)[]>} by room; null: it may join. The promise never rejects.
  */
 
 /**
@@ -301,10 +297,10 @@ export class EventStreams {
   /**
    * The last answer to a request that gets no stream.
    * @param {StreamRequest} stream
-   * @param {Refused} refusal
+   * @param {Refusal} refused
    */
-  refusalText(stream, refusal) {
-    return streamRefusal(stream, refusal);
+  refusalText(stream, refused) {
+    return streamRefusal(stream, refused);
   }
 
   /**
@@ -312,15 +308,15 @@ export class EventStreams {
    * @param {StreamRequest} request
    * @param {import('node:net').Socket} socket
    * @param {{address: string, credentials: Credentials|null}} admitted
-   * @returns {Refused|null|Promise<Refused|null>} null if the stream is open; a refusal has written
+   * @returns {Refusal|null|Promise<Refusal|null>} null if the stream is open; a refusal has written
    *   nothing. A promise, which never rejects, only if there is a hook onJoin.
    */
   open(request, socket, { address, credentials }) {
     const names = [...new Set([...request.rooms, ...(credentials?.identity?.autojoin ?? [])])];
-    const refusal =
+    const refused =
       this.#refusalOf(request, names, credentials) ??
       this.#rateRefusalOf(request, names, address, credentials);
-    if (refusal !== null) return refusal;
+    if (refused !== null) return refused;
     const streamSocket = /** @type {StreamSocket} */ (socket);
     const descriptor = this.writesDirectly ? descriptorOf(socket) : -1;
     const stream = new EventStream(this, streamSocket, address, descriptor);
@@ -338,7 +334,7 @@ export class EventStreams {
    * @param {StreamRequest} request
    * @param {readonly string[]} names
    * @param {Credentials|null} credentials
-   * @returns {Promise<Refused|null>}
+   * @returns {Promise<Refusal|null>}
    */
   async #ask(askJoins, stream, request, names, credentials) {
     const { connection, socket } = stream;
@@ -346,13 +342,8 @@ export class EventStreams {
     if (socket.destroyed) return null;
     const isWanted = (/** @type {string} */ name) => request.rooms.includes(name);
     const wanted = refusals.find((one, i) => one !== null && isWanted(names[i]));
-    const refusal = wanted ?? (refusals.includes(null) ? null : refusals[0]);
-    if (refusal !== null) {
-      const { code, message } = refusal;
-      return code === 'PERMISSION_DENIED'
-        ? errorRefused(403, code, {}, message)
-        : errorRefused(503, code, { 'Retry-After': String(HOOK_RETRY_S) }, message);
-    }
+    const refused = wanted ?? (refusals.includes(null) ? null : refusals[0]);
+    if (refused !== null) return refused;
     // Rooms that the token joins, and the hook does not allow, are left out.
     const allowed = names.filter((_, i) => refusals[i] === null);
     this.#begin(stream, request, allowed, credentials);
@@ -394,34 +385,22 @@ export class EventStreams {
    * @param {StreamRequest} request
    * @param {readonly string[]} names of its rooms and of those that the token joins
    * @param {Credentials|null} credentials
-   * @returns {Refused|null}
+   * @returns {Refusal|null}
    */
   #refusalOf({ rooms, last }, names, credentials) {
     const { entrance } = this;
     if (entrance !== null) {
-      const refusal = credentials?.refusal ?? null;
-      if (refusal !== null) {
-        const { error, retryAfterS, message, by } = refusal;
-        if (retryAfterS > 0)
-          return errorRefused(503, error, { 'Retry-After': String(retryAfterS) });
-        if (by === 'hooks') return errorRefused(403, error, {}, message);
-        // The only refusal of another kind is the limit of connections per user.
-        return error === 'PERMISSION_DENIED'
-          ? errorRefused(429, error)
-          : errorRefused(401, error, CHALLENGE);
-      }
+      if (credentials?.refusal) return credentials.refusal;
       const identity = credentials?.identity ?? null;
-      if (identity === null && entrance.isRequired)
-        return errorRefused(401, 'INVALID_TOKEN', CHALLENGE);
+      if (identity === null && entrance.isRequired) return refusal('INVALID_TOKEN');
       const isAllowed = (/** @type {string} */ room) =>
         identity === null ||
         (entrance.mayJoin(identity, room) &&
           (last === 0 || entrance.mayReadHistory(identity, room)));
-      if (!rooms.every(isAllowed)) return errorRefused(403, 'PERMISSION_DENIED');
+      if (!rooms.every(isAllowed)) return refusal('PERMISSION_DENIED');
     }
-    if (names.length === 0) return errorRefused(400, 'ROOM_REQUIRED');
-    if (names.length > Math.min(MAX_STREAM_ROOMS, this.maxRooms))
-      return errorRefused(400, 'ROOM_LIMIT');
+    if (names.length === 0) return refusal('ROOM_REQUIRED');
+    if (names.length > Math.min(MAX_STREAM_ROOMS, this.maxRooms)) return refusal('ROOM_LIMIT');
     return null;
   }
 
@@ -430,14 +409,14 @@ export class EventStreams {
    * @param {readonly string[]} names of its rooms and of those that the token joins
    * @param {string} address
    * @param {Credentials|null} credentials
-   * @returns {Refused|null}
+   * @returns {Refusal|null}
    */
   #rateRefusalOf({ isReturning }, names, address, credentials) {
     const user = credentials?.identity?.user ?? '';
     const waitS = this.admitStream(address, user, names.length, isReturning);
     if (waitS === 0) return null;
     this.counters.errors.RATE_LIMIT_EXCEEDED++;
-    return errorRefused(429, 'RATE_LIMIT_EXCEEDED', { 'Retry-After': String(waitS) });
+    return refusal('RATE_LIMIT_EXCEEDED', undefined, waitS);
   }
 
   /**
@@ -490,9 +469,6 @@ export class EventStreams {
     this.heartbeat.remove(connection);
   }
 }
-
-/** RFC 9110 15.5.2: a 401 names the scheme. */
-const CHALLENGE = Object.freeze({ 'WWW-Authenticate': 'Bearer' });
 
 /**
  * @param {number} code

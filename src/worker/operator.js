@@ -10,6 +10,7 @@
 import { addressKey } from '../admission/address.js';
 import { isRoom, isUser } from '../protocol/decode.js';
 import { isConnectionId } from '../protocol/publication.js';
+import { toHttp } from '../protocol/refusal.js';
 import { Call } from '../transport/http-api/call.js';
 import { ApiFault, faultOf } from '../transport/http-api/fault.js';
 import { Key } from '../transport/http-api/keys.js';
@@ -128,7 +129,7 @@ export class Operator {
       const body = Buffer.isBuffer(result) ? result.toString() : JSON.stringify(result);
       this.send({ type: 'operated', id, status: 200, body });
     } catch (error) {
-      const { status, body } = faultOf(error, this.services.log).toAnswer();
+      const { status, body } = toHttp(faultOf(error, this.services.log));
       this.send({ type: 'operated', id, status, body });
     }
   }

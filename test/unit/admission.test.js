@@ -5,6 +5,7 @@ import { HandshakeRate } from '../../src/admission/handshake-rate.js';
 import { createOriginCheck } from '../../src/admission/origin.js';
 import { loadConfig } from '../../src/config/config.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { errorOf, toHttp } from '../../src/protocol/refusal.js';
 import { configOf } from '../helpers/config.js';
 
 /** Counts the connections of each address, as the relay does, and remembers what it was asked. */
@@ -72,13 +73,17 @@ function request(headers = {}, peer = '192.0.2.1') {
   );
 }
 
-/** @param {unknown} decision */
+/**
+ * @param {unknown} decision
+ * @returns {{reason: string, status: number, headers: Readonly<Record<string, string>>, body: string}}
+ */
 function refusal(decision) {
   assert.ok(
     !(decision instanceof AdmissionLease) && !(decision instanceof Promise),
     'refused at once',
   );
-  return /** @type {import('../../src/admission/admission.js').Refusal} */ (decision);
+  const refused = /** @type {import('../../src/protocol/refusal.js').Refusal} */ (decision);
+  return { reason: errorOf(refused), ...toHttp(refused) };
 }
 
 test('a request is admitted under its address', async () => {
@@ -162,7 +167,7 @@ test('if the counter is unavailable, an enforced cap refuses with 503 and an obs
     const { admission, addresses } = build({ FANFARE_MAX_CONNECTIONS_PER_IP_MODE: mode });
     addresses.acquire = () => Promise.reject(new Error('the relay link is closed'));
     const decision = await admission.admit(request());
-    assert.equal('status' in decision ? decision.status : undefined, status);
+    assert.equal('code' in decision ? refusal(decision).status : undefined, status);
     if (decision instanceof AdmissionLease) decision.release();
     assert.equal(addresses.released, 0);
   }

@@ -12,6 +12,7 @@ import {
   KIND,
   withPosition,
 } from '../../src/protocol/publication.js';
+import { refusal, toReply } from '../../src/protocol/refusal.js';
 import { EventReader } from '../helpers/event-stream.js';
 import { messagesOf } from '../helpers/fake-transport.js';
 
@@ -114,7 +115,7 @@ test('every reply and push begins with its type, which names its event', () => {
     left: encode.encodeLeft('a', 'permission'),
     resync: encode.encodeResync('a', EPOCH, 2, 3),
     degraded: encode.encodeDegraded(true),
-    error: encode.encodeError('UNAVAILABLE', 1, undefined),
+    error: toReply(refusal('UNAVAILABLE'), undefined, 1),
     SERVER_SHUTDOWN: encode.encodeShutdown(5),
     welcome: encode.encodeWelcome(
       { connectionId: 'a', serverId: 'b', heartbeatMs: 1, limits: {}, degraded: false },

@@ -27,7 +27,7 @@ function build(functions, { places, authentication = null } = {}) {
   const hookCounters = createHookCounters();
   const added = /** @type {Connection[]} */ ([]);
   const gone = /** @type {(string|null)[]} */ ([]);
-  const refused = /** @type {import('../../src/auth/credentials.js').Refusal[]} */ ([]);
+  const refused = /** @type {import('../../src/protocol/refusal.js').Refusal[]} */ ([]);
   const hooks = new Hooks({
     functions: { onDisconnect: ({ user }) => void gone.push(user), ...functions },
     timeoutMs: 60_000,
@@ -101,7 +101,7 @@ test('a denied connection is closed with 4506, and has no onDisconnect', async (
   const { check, enter, added, refused, gone } = build({ onConnect: () => ({ deny: 'no' }) });
   const credentials = await check();
   const { transport } = enter(credentials);
-  assert.deepEqual([refused[0].error, refused[0].message], ['PERMISSION_DENIED', 'no']);
+  assert.deepEqual([refused[0].code, refused[0].message], ['DENIED', 'no']);
   assert.equal(transport.closed?.code, 4506);
   credentials.lease?.release();
   assert.deepEqual([added, gone], [[], []]);
@@ -137,7 +137,7 @@ test('connections of a user of onConnect count for the limit per user', async ()
     ['user:', 100],
     ['user:', 100],
   ]);
-  assert.equal(refused[0].error, 'PERMISSION_DENIED');
+  assert.equal(refused[0].code, 'USER_LIMIT');
   assert.equal(transport.closed?.code, 4504);
   assert.deepEqual(gone, ['ann']); // its onConnect had allowed
   first.lease?.release();
@@ -148,7 +148,7 @@ test('if places cannot be counted, the connection is refused, and can come again
   const places = { acquire: () => Promise.reject(new Error('the relay is away')), release() {} };
   const { check } = build({ onConnect: () => ({ user: 'ann' }) }, { places });
   const { refusal } = await check();
-  assert.deepEqual([refusal?.error, refusal?.by], ['UNAVAILABLE', 'hooks']);
+  assert.equal(refusal?.code, 'HOOK_FAILED');
   assert.ok(Number(refusal?.retryAfterS) > 0);
 });
 
@@ -171,7 +171,7 @@ test('a refused token calls no hook, and a hook that renames a user has failed',
   assert.equal(await check(), ofToken);
   assert.equal(calls, 0);
   ofToken = { identity, lease, refusal: null };
-  assert.equal((await check()).refusal?.error, 'UNAVAILABLE');
+  assert.equal((await check()).refusal?.code, 'HOOK_FAILED');
   assert.deepEqual([released, hookCounters.failures['onConnect,answer']], [[1], 1]);
 });
 

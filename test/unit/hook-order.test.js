@@ -6,6 +6,7 @@ import { deferred } from '../../src/backend/deferred.js';
 import { loadConfig } from '../../src/config/config.js';
 import { Connection } from '../../src/hub/connection.js';
 import { exceptOf, isPublication, payloadText, senderOf } from '../../src/protocol/publication.js';
+import { refusal } from '../../src/protocol/refusal.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 import { buildHub, noHistory, receive } from '../helpers/hub.js';
 
@@ -99,7 +100,7 @@ test('a changed message keeps its sender and the connection that does not get it
 test('a refused message leaves the others in their order', async () => {
   const { calls, published, publish, replies } = build();
   for (const n of [1, 2, 3]) publish('a', n);
-  await calls[1].answer({ ...ALLOWED, refusal: { code: 'PERMISSION_DENIED', message: 'no' } });
+  await calls[1].answer({ ...ALLOWED, refusal: refusal('DENIED', 'no') });
   await calls[2].answer({ ...ALLOWED, answer: { payload: Buffer.from('"three"') } });
   await calls[0].answer(ALLOWED);
   assert.deepEqual(published, ['a 1', 'a "three"']);
@@ -142,7 +143,7 @@ test('joins overlap, and a message waits until all of them are answered', async 
 test('history of a room asks onJoin, unless the connection is in the room', async () => {
   const { calls, send, replies } = build();
   send({ type: 'history', room: 'a', id: 1 });
-  await calls[0].answer({ ...ALLOWED, refusal: { code: 'PERMISSION_DENIED', message: 'no' } });
+  await calls[0].answer({ ...ALLOWED, refusal: refusal('DENIED', 'no') });
   assert.deepEqual(replies(), ['PERMISSION_DENIED 1']);
   send({ type: 'history', room: 'a', id: 2 });
   await calls[1].answer(ALLOWED);
@@ -253,7 +254,7 @@ test('a denied broadcast has no result', async () => {
   send({ type: 'broadcast', payload: 1, id: 1 });
   assert.deepEqual(calls[0].args, ['*', 1]);
   assert.equal(commands.broadcasts.pending.size, 0);
-  await calls[0].answer({ ...ALLOWED, refusal: { code: 'PERMISSION_DENIED' } });
+  await calls[0].answer({ ...ALLOWED, refusal: refusal('DENIED') });
   assert.deepEqual([published, replies()], [[], ['PERMISSION_DENIED 1']]);
   assert.equal(commands.broadcasts.pending.size, 0);
 });

@@ -56,7 +56,7 @@ for (const answer of [undefined, true, { payload: 0 }, { payload: null }])
 
 for (const answer of [false, { deny: '' }, { deny: 'no' }])
   test(`${JSON.stringify(answer)} of onPublish denies`, () => {
-    assert.equal(codeOf(answering(answer)), 'PERMISSION_DENIED');
+    assert.equal(codeOf(answering(answer)), 'DENIED');
   });
 
 const CYCLE = /** @type {any} */ ({});
@@ -81,7 +81,7 @@ const FAULTS = [
 for (const [name, answer] of FAULTS)
   test(`${name} of onPublish refuses`, () => {
     const { publish, counters } = build({ onPublish: () => /** @type {any} */ (answer) });
-    assert.equal(codeOf(publish()), 'UNAVAILABLE');
+    assert.equal(codeOf(publish()), 'HOOK_FAILED');
     assert.equal(counters.failures['onPublish,answer'], 1);
   });
 
@@ -105,7 +105,7 @@ for (const [name, answer] of /** @type {const} */ ([
 ]))
   test(`${name} of onConnect refuses`, () => {
     const { hooks } = build({ onConnect: () => /** @type {any} */ (answer) });
-    assert.equal(codeOf(hooks.call('onConnect', [])), 'UNAVAILABLE');
+    assert.equal(codeOf(hooks.call('onConnect', [])), 'HOOK_FAILED');
   });
 
 test('a hook that throws, at once or later, costs its own call', async () => {
@@ -117,10 +117,10 @@ test('a hook that throws, at once or later, costs its own call', async () => {
       return how === 'later' ? Promise.reject(new Error('later')) : Promise.resolve(true);
     },
   });
-  assert.equal(codeOf(publish(null, 'now')), 'UNAVAILABLE');
+  assert.equal(codeOf(publish(null, 'now')), 'HOOK_FAILED');
   assert.deepEqual(
     (await Promise.all([publish(null, 'later'), publish(null, 'not')])).map(codeOf),
-    ['UNAVAILABLE', 'allowed'],
+    ['HOOK_FAILED', 'allowed'],
   );
   assert.deepEqual([calls, counters.failures['onPublish,throw'], counters.running], [3, 2, 0]);
   assert.equal(lines.length, 1); // one a minute
@@ -139,7 +139,7 @@ const THENS = [
 for (const [name, then] of THENS)
   test(`a foreign promise whose then ${name} has one answer`, async () => {
     const verdict = await answering(Object.fromEntries([['then', then]]));
-    assert.equal(codeOf(verdict), name === 'throws' ? 'UNAVAILABLE' : 'allowed');
+    assert.equal(codeOf(verdict), name === 'throws' ? 'HOOK_FAILED' : 'allowed');
   });
 
 test('a call past its deadline fails, its signal aborts, and its late answer is ignored', async (t) => {
@@ -158,7 +158,7 @@ test('a call past its deadline fails, its signal aborts, and its late answer is 
   );
   const verdict = publish(null, 'room', 1);
   assert.equal(signal?.aborted, false);
-  assert.equal(codeOf(await verdict), 'UNAVAILABLE');
+  assert.equal(codeOf(await verdict), 'HOOK_FAILED');
   assert.equal(signal?.aborted, true);
   assert.deepEqual([counters.failures['onPublish,timeout'], counters.running], [1, 1]);
   assert.equal(hooks.isIdle, true);
@@ -206,9 +206,9 @@ test('hooks that hang lose their places, and the line goes on', async (t) => {
   const [first, second] = [publish(), publish()];
   isHanging = false;
   t.mock.timers.tick(20);
-  assert.equal(codeOf(await first), 'UNAVAILABLE');
+  assert.equal(codeOf(await first), 'HOOK_FAILED');
   // Its deadline passed in line, at the same time.
-  assert.equal(codeOf(await second), 'UNAVAILABLE');
+  assert.equal(codeOf(await second), 'HOOK_FAILED');
   assert.deepEqual(
     [counters.failures['onPublish,timeout'], counters.failures['onPublish,busy']],
     [1, 1],
@@ -224,7 +224,7 @@ test('10,000 calls wait in line, and one more is refused at once', async () => {
   );
   const verdicts = Array.from({ length: 10_001 }, () => publish());
   assert.equal(counters.failures['onPublish,busy'], 0);
-  assert.equal(codeOf(publish()), 'UNAVAILABLE');
+  assert.equal(codeOf(publish()), 'HOOK_FAILED');
   assert.equal(counters.failures['onPublish,busy'], 1);
   blocker.resolve(undefined);
   assert.ok((await Promise.all(verdicts)).every((verdict) => codeOf(verdict) === 'allowed'));

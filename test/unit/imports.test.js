@@ -69,14 +69,20 @@ const TABLE = Object.freeze({
   },
   // The clock is handed in.
   admission: {
-    may: ['config/', 'protocol/codes.js'],
+    may: ['config/', 'protocol/refusal.js'],
     packages: ['proxy-addr'],
     node: ['node:net isIP', 'node:crypto'],
     never: CLOCK_OR_IO,
   },
   // The JWKS is read by HTTP.
   auth: {
-    may: ['config/', 'protocol/codes.js', 'backend/places.js', 'backend/revocations.js'],
+    may: [
+      'config/',
+      'protocol/codes.js',
+      'protocol/refusal.js',
+      'backend/places.js',
+      'backend/revocations.js',
+    ],
     packages: ['jose'],
     node: [
       'node:crypto createHmac',
@@ -111,8 +117,8 @@ const TABLE = Object.freeze({
       'auth/',
       'observability/counters.js',
       'observability/rare-log.js',
-      'protocol/codes.js',
       'protocol/decode.js',
+      'protocol/refusal.js',
     ],
     packages: [],
     node: ['node:fs lstatSync', 'node:url pathToFileURL'],

@@ -5,7 +5,6 @@ import { constants, inflateRawSync } from 'node:zlib';
 import fc from 'fast-check';
 import { decode as decodeBytes, isRoom, readLast, readSince } from '../../src/protocol/decode.js';
 import { deflateFrames } from '../../src/protocol/deflate.js';
-import { encodeError } from '../../src/protocol/encode.js';
 import { fingerprintOf } from '../../src/protocol/fingerprint.js';
 import { encodePublications, FORMAT, leaveOut } from '../../src/protocol/format.js';
 import {
@@ -598,22 +597,6 @@ test('a text frame has the shortest header its length allows', () => {
     assert.equal(textFrame('x'.repeat(length)).length, length + header);
   }
   assert.deepEqual(messagesOf(textFrame('{"a":"ü"}')), [{ a: 'ü' }]);
-});
-
-test('an error has the id of its command, and retryAfter if waiting helps', () => {
-  const error = JSON.parse(encodeError('RATE_LIMIT_EXCEEDED', 5, 'i', 3));
-  assert.deepEqual(
-    { ...error, message: '' },
-    {
-      type: 'error',
-      error: 'RATE_LIMIT_EXCEEDED',
-      message: '',
-      retryAfter: 3,
-      id: 'i',
-      timestamp: 5,
-    },
-  );
-  assert.ok(!('id' in JSON.parse(encodeError('UNKNOWN_TYPE', 5, undefined))));
 });
 
 test('deflated frames inflate to the same messages, and small ones are not deflated', () => {

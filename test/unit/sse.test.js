@@ -7,6 +7,7 @@ import { OWN_DESCRIPTORS } from '../../src/config/system-limits.js';
 import { Heartbeat } from '../../src/hub/heartbeat.js';
 import { CLOSES } from '../../src/protocol/codes.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
+import { refusal } from '../../src/protocol/refusal.js';
 import { HttpServer } from '../../src/transport/http-server.js';
 import { EventStreams } from '../../src/transport/sse.js';
 import { Relocations } from '../../src/worker/relocation.js';
@@ -485,7 +486,7 @@ test('an EventSource whose turn does not come in time is told when to return', l
   /** @type {EventStreams} */ (server.streams).faultOf = () => {
     const end = performance.now() + 100;
     while (performance.now() < end);
-    return { status: 400, headers: {}, body: '{"error":"slow"}' };
+    return refusal('bad_request', 'slow');
   };
   const clients = await Promise.all(Array.from({ length: 8 }, raw));
   await until(() => server.handshakes === 8);

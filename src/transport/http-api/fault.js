@@ -1,16 +1,15 @@
-// fault.js: a refusal of the HTTP API, and the answer that it becomes.
+// fault.js: refusals of the HTTP API.
 
 import { distance } from '../../config/names.js';
 import { API_ERRORS } from '../../protocol/codes.js';
 
-/** Seconds after which a request that met a busy server is worth a retry. */
-const RETRY_S = 1;
 /** A name is taken for a misspelt one up to this distance. */
 const MAX_STEPS = 2;
 
 /** @typedef {import('../../protocol/codes.js').ApiErrorCode} ApiErrorCode */
+/** @typedef {import('../../protocol/refusal.js').Refusal} Refusal */
 
-/** A handler throws it to refuse a request. */
+/** A handler throws it to refuse a request. @implements {Refusal} */
 export class ApiFault extends Error {
   /**
    * @param {ApiErrorCode} code
@@ -22,25 +21,7 @@ export class ApiFault extends Error {
     this.name = 'ApiFault';
     this.code = code;
     this.field = field;
-    this.retryAfterS = retryAfterS ?? (code === 'UNAVAILABLE' ? RETRY_S : 0);
-  }
-
-  get status() {
-    return API_ERRORS[this.code].status;
-  }
-
-  /** The fields `error` and `message`, and `field` if there is one. */
-  toJSON() {
-    return { error: this.code, message: this.message, field: this.field };
-  }
-
-  /** @returns {{status: number, headers: Record<string, string>, body: string}} */
-  toAnswer() {
-    /** @type {Record<string, string>} */
-    const headers = {};
-    if (this.retryAfterS > 0) headers['Retry-After'] = String(this.retryAfterS);
-    if (this.code === 'UNAUTHORIZED') headers['WWW-Authenticate'] = 'Bearer'; // RFC 9110 15.5.2
-    return { status: this.status, headers, body: JSON.stringify(this) };
+    this.retryAfterS = retryAfterS ?? API_ERRORS[code].retryAfterS ?? 0;
   }
 }
 

@@ -10,6 +10,7 @@
 // answers, too. A client has as long as a slow connection: maxUnsentAgeMs for each started
 // maxUnsentBytes. After that its socket is closed.
 
+import { toHttp } from '../../protocol/refusal.js';
 import { isJson, readBody } from './body.js';
 import { Call } from './call.js';
 import { ApiFault, faultOf } from './fault.js';
@@ -21,7 +22,7 @@ import { createApp, routesOf } from './routes.js';
 /** @typedef {import('node:http').IncomingMessage} IncomingMessage */
 /** @typedef {import('node:http').ServerResponse} ServerResponse */
 /** @typedef {import('../http-answers.js').Answer} Answer */
-/** @typedef {typeof import('../../observability/counters.js').API_REFUSALS[number]} Refusal */
+/** @typedef {typeof import('../../observability/counters.js').API_REFUSALS[number]} Reason */
 
 export class HttpApi {
   #app;
@@ -169,7 +170,7 @@ export class HttpApi {
       call.answer(response, 200, {}, JSON.stringify(await this.publish.publishRaw(call, body)));
     } catch (error) {
       if (error instanceof ClientGone) return null;
-      const answer = faultOf(error, this.log).toAnswer();
+      const answer = toHttp(faultOf(error, this.log));
       if (!request.complete) {
         call.count(answer.status);
         return answer;
@@ -196,16 +197,17 @@ export class HttpApi {
   }
 
   /**
-   * @param {Refusal} reason
+   * @param {Reason} reason
    * @param {ApiFault} fault
    * @returns {Answer}
    */
   #refuse(reason, fault) {
     const { api } = this.counters;
+    const answer = toHttp(fault);
     api.refused[reason]++;
     api.requests.unknown++;
-    api.responses[fault.status]++;
-    return fault.toAnswer();
+    api.responses[answer.status]++;
+    return answer;
   }
 }
 

@@ -8,6 +8,7 @@ import { onceOnly } from '../../hub/publisher.js';
 import { encodeClaim } from '../../protocol/claim.js';
 import { isRoom } from '../../protocol/decode.js';
 import { encodePublication, isConnectionId, KIND } from '../../protocol/publication.js';
+import { toHttp } from '../../protocol/refusal.js';
 import { ApiFault, badValue, faultOf } from './fault.js';
 import {
   A_CONNECTION,
@@ -266,7 +267,7 @@ export class PublishRoutes {
       );
       outcomes.push(...next);
       from = to;
-      if (next.some((outcome) => 'fault' in outcome && outcome.fault.status >= 500)) break;
+      if (next.some((outcome) => 'fault' in outcome && toHttp(outcome.fault).status >= 500)) break;
     }
     while (outcomes.length < messages.length) outcomes.push({ fault: new ApiFault('UNAVAILABLE') });
     return outcomes;

@@ -2,6 +2,7 @@
 
 import express from 'express';
 
+import { toHttp } from '../../protocol/refusal.js';
 import { ControlRoutes } from './control.js';
 import { ApiFault, faultOf } from './fault.js';
 import { PublishRoutes } from './publish.js';
@@ -120,6 +121,6 @@ export function createApp(routes, callOf, log) {
  * @param {ApiFault} fault
  */
 function refuse(call, response, fault) {
-  const { status, headers, body } = fault.toAnswer();
+  const { status, headers, body } = toHttp(fault);
   call.answer(response, status, headers, body);
 }

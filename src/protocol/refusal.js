@@ -1,0 +1,78 @@
+// refusal.js: a refusal, and its three forms: an HTTP answer, an error reply, a close.
+//
+// Its row in codes.js decides what each form says. Whoever refuses names the code.
+
+import { CLOSES, REFUSALS } from './codes.js';
+
+/** @typedef {import('./codes.js').RefusalCode} RefusalCode */
+/** @typedef {{status: number, headers: Readonly<Record<string, string>>, body: string}} Answer */
+
+/**
+ * @typedef {object} Refusal
+ * @property {RefusalCode} code
+ * @property {number} retryAfterS whole seconds; 0: waiting does not help
+ * @property {string} message for the client
+ * @property {string} [field] the faulty one, in an HTTP answer
+ */
+
+/**
+ * @param {RefusalCode} code
+ * @param {string} [message] in place of the usual one
+ * @param {number} [retryAfterS] the same
+ * @returns {Refusal}
+ */
+export function refusal(
+  code,
+  message = REFUSALS[code].message,
+  retryAfterS = REFUSALS[code].retryAfterS ?? 0,
+) {
+  return { code, retryAfterS, message };
+}
+
+/**
+ * A refusal with up to twice the time, so that refused clients do not return together.
+ * @param {Refusal} refused
+ * @param {() => number} [random]
+ * @returns {Refusal}
+ */
+export function spread({ code, retryAfterS, message }, random = Math.random) {
+  const extraS = retryAfterS === 0 ? 0 : Math.floor(random() * (retryAfterS + 1));
+  return { code, retryAfterS: retryAfterS + extraS, message };
+}
+
+/**
+ * The value of the field `error`.
+ * @param {Pick<Refusal, 'code'>} refused
+ */
+export function errorOf({ code }) {
+  return REFUSALS[code].error ?? code;
+}
+
+/**
+ * @param {Refusal} refused
+ * @returns {Answer}
+ */
+export function toHttp({ code, retryAfterS, message, field }) {
+  const { status = 400, headers: usual } = REFUSALS[code];
+  /** @type {Record<string, string>} */
+  const headers = { ...usual };
+  if (retryAfterS > 0) headers['Retry-After'] = String(retryAfterS);
+  if (status === 401) headers['WWW-Authenticate'] = 'Bearer'; // RFC 9110 15.5.2
+  return { status, headers, body: JSON.stringify({ error: errorOf({ code }), message, field }) };
+}
+
+/**
+ * @param {Refusal} refused
+ * @param {string|number|undefined} id of the command; undefined: it has none
+ * @param {number} timestamp ms since 1970
+ */
+export function toReply({ code, retryAfterS, message }, id, timestamp) {
+  const error = errorOf({ code });
+  const retryAfter = retryAfterS || undefined;
+  return JSON.stringify({ type: 'error', error, message, retryAfter, id, timestamp });
+}
+
+/** @param {Pick<Refusal, 'code'>} refused */
+export function toClose({ code }) {
+  return REFUSALS[code].close ?? CLOSES.INTERNAL;
+}
