@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { startRedis } from '../../loadtest/lib/redis.js';
-import { writePublication } from '../../src/backend/redis/batch.js';
+import { writePublication } from '../../src/backend/batch.js';
 import { RedisRevocations } from '../../src/backend/redis/revocations.js';
 import { parseHistoryRules } from '../../src/config/room-patterns.js';
 import { writePosition } from '../../src/protocol/position.js';

@@ -148,7 +148,7 @@ export function mainOf(folder) {
  * @type {Readonly<Record<string, Edits>>}
  */
 const READ_NEXT = {
-  'backend/redis/batch.js': [
+  'backend/batch.js': [
     [
       'export const HEAD_BYTES = 4;',
       'export const HEAD_BYTES = 4;\nexport const inverted = (bytes) => Buffer.from(bytes.map((byte) => byte ^ 255));',
@@ -181,7 +181,7 @@ const READ_NEXT = {
 
 /** @type {typeof READ_NEXT} */
 const WRITE_NEXT = {
-  'backend/redis/batch.js': [
+  'backend/batch.js': [
     [
       'publication.copy(buffer, at + HEAD_BYTES)',
       'inverted(publication).copy(buffer, at + HEAD_BYTES)',

@@ -22,6 +22,23 @@ function read(streams, room, from = ALL, nowMs = 0) {
 }
 
 /**
+ * @param {Histories} streams
+ * @param {string} room
+ * @param {{size: number, ttlMs: number}} rule
+ * @param {Buffer|Buffer[]} publications
+ * @param {number} nowMs
+ */
+function append(streams, room, rule, publications, nowMs) {
+  const list = [publications].flat();
+  const run = list.map((publication) => {
+    const length = Buffer.alloc(4);
+    length.writeUInt32BE(publication.length);
+    return Buffer.concat([length, publication]);
+  });
+  return streams.append(room, rule, Buffer.concat(run), list.length, nowMs);
+}
+
+/**
  * @param {number} seed
  * @returns {(below: number) => number} mulberry32
  */
@@ -58,12 +75,14 @@ for (const seed of [1, 2, 3, 4, 5, 6]) {
       const room = model.get(r) ?? { epoch, offset: 0, list: [], untilMs: 0 };
       if (room.untilMs <= nowMs) room.list = [];
       if (random(3) > 0) {
-        const publication = Buffer.alloc(random(sizes[random(sizes.length)] + 1), step);
-        room.list = [...room.list, publication].slice(-rule.size);
-        room.offset++;
+        const run = Array.from({ length: random(3) === 0 ? 1 + random(9) : 1 }, () =>
+          Buffer.alloc(random(sizes[random(sizes.length)] + 1), step),
+        );
+        room.list = [...room.list, ...run].slice(-rule.size);
+        room.offset += run.length;
         room.untilMs = nowMs + rule.ttlMs;
         model.set(r, room);
-        const position = streams.append(`room-${r}`, rule, publication, nowMs);
+        const position = append(streams, `room-${r}`, rule, run, nowMs);
         assert.deepEqual(position, { epoch, offset: room.offset });
         continue;
       }
@@ -91,20 +110,20 @@ for (const seed of [1, 2, 3, 4, 5, 6]) {
 
 test('the memory of a stream stays near the size of its publications', () => {
   const streams = new Histories();
-  for (let i = 0; i < 100_000; i++) streams.append('room', RULE, Buffer.alloc(100), 0);
+  for (let i = 0; i < 100_000; i++) append(streams, 'room', RULE, Buffer.alloc(100), 0);
   assert.equal(streams.publications, 100);
   assert.ok(streams.bytes < 4 * 100 * 104, `${streams.bytes} bytes for 10,400`);
-  for (let i = 0; i < 1000; i++) streams.append(`small-${i}`, RULE, Buffer.alloc(50), 0);
+  for (let i = 0; i < 1000; i++) append(streams, `small-${i}`, RULE, Buffer.alloc(50), 0);
   assert.ok(streams.bytes < 1100 * 600, `${streams.bytes} bytes`);
 });
 
 test('a sweep frees each stream at its own time', () => {
   const streams = new Histories();
   const brief = { size: 10, ttlMs: 1000 };
-  streams.append('long', RULE, Buffer.from('x'), 0);
-  streams.append('a', brief, Buffer.from('x'), 0);
-  streams.append('b', brief, Buffer.from('x'), 500);
-  streams.append('a', brief, Buffer.from('x'), 600);
+  append(streams, 'long', RULE, Buffer.from('x'), 0);
+  append(streams, 'a', brief, Buffer.from('x'), 0);
+  append(streams, 'b', brief, Buffer.from('x'), 500);
+  append(streams, 'a', brief, Buffer.from('x'), 600);
   const held = [999, 1499, 1500, 1599, 1600, 59_999, 60_000].map((nowMs) => {
     streams.sweep(nowMs);
     return streams.publications;
@@ -115,7 +134,7 @@ test('a sweep frees each stream at its own time', () => {
 
 test('a sweep is short, however many streams are due', () => {
   const streams = new Histories();
-  for (let i = 0; i < 25_000; i++) streams.append(`room-${i}`, RULE, Buffer.from('x'), 0);
+  for (let i = 0; i < 25_000; i++) append(streams, `room-${i}`, RULE, Buffer.from('x'), 0);
   const held = [1, 2, 3].map(() => {
     streams.sweep(RULE.ttlMs);
     return streams.publications;
@@ -125,10 +144,10 @@ test('a sweep is short, however many streams are due', () => {
 
 test('expired publications are not read, swept or not', () => {
   const streams = new Histories();
-  const { epoch } = streams.append('room', RULE, Buffer.from('x'), 0);
+  const { epoch } = append(streams, 'room', RULE, Buffer.from('x'), 0);
   assert.equal(read(streams, 'room', ALL, RULE.ttlMs - 1).publications.length, 1);
   assert.deepEqual(read(streams, 'room', ALL, RULE.ttlMs), { epoch, offset: 1, publications: [] });
-  assert.deepEqual(streams.append('room', RULE, Buffer.from('y'), RULE.ttlMs), {
+  assert.deepEqual(append(streams, 'room', RULE, Buffer.from('y'), RULE.ttlMs), {
     epoch,
     offset: 2,
   });
@@ -142,8 +161,8 @@ test('above the byte limit, the least recently published rooms lose their public
     // Each with another time to live, so that no list alone knows who is the oldest.
     const rule = { size: 100, ttlMs: 60_000 + (i % 3) };
     for (let n = 0; n < 4; n++)
-      epochs.set(i, streams.append(`room-${i}`, rule, Buffer.alloc(1000), i).epoch);
-    streams.append('busy', RULE, Buffer.alloc(10), i);
+      epochs.set(i, append(streams, `room-${i}`, rule, Buffer.alloc(1000), i).epoch);
+    append(streams, 'busy', RULE, Buffer.alloc(10), i);
     assert.ok(streams.bytes <= 100_000);
   }
   const has = Array.from({ length: 100 }, (_, i) => read(streams, `room-${i}`).publications.length);
@@ -161,8 +180,8 @@ test('above the byte limit, the least recently published rooms lose their public
 
 test('one room uses at most a quarter of the bytes, and keeps its newest publications', () => {
   const streams = new Histories({ maxBytes: 1_000_000 });
-  streams.append('quiet', RULE, Buffer.from('x'), 0);
-  for (let i = 0; i < 100; i++) streams.append('large', RULE, Buffer.alloc(20_000, i), 1);
+  append(streams, 'quiet', RULE, Buffer.from('x'), 0);
+  for (let i = 0; i < 100; i++) append(streams, 'large', RULE, Buffer.alloc(20_000, i), 1);
   assert.equal(read(streams, 'quiet').publications.length, 1);
   const { offset, publications } = read(streams, 'large');
   assert.equal(offset, 100);
@@ -176,13 +195,13 @@ test('one room uses at most a quarter of the bytes, and keeps its newest publica
 
 test('a publication larger than the limit is kept until the next one', () => {
   const streams = new Histories({ maxBytes: 1000 });
-  streams.append('a', RULE, Buffer.alloc(100), 0);
-  streams.append('b', RULE, Buffer.alloc(5000), 1);
+  append(streams, 'a', RULE, Buffer.alloc(100), 0);
+  append(streams, 'b', RULE, Buffer.alloc(5000), 1);
   assert.deepEqual(
     [read(streams, 'a').publications.length, read(streams, 'b').publications.length],
     [0, 1],
   );
-  streams.append('a', RULE, Buffer.alloc(100), 2);
+  append(streams, 'a', RULE, Buffer.alloc(100), 2);
   assert.deepEqual(
     [read(streams, 'a').publications.length, read(streams, 'b').publications.length],
     [1, 0],
@@ -192,24 +211,24 @@ test('a publication larger than the limit is kept until the next one', () => {
 test('above the limit of positions, those of empty rooms are forgotten first and begin a new epoch', () => {
   const streams = new Histories({ maxStreams: 10 });
   const brief = { size: 10, ttlMs: 1000 };
-  const before = streams.append('gone', brief, Buffer.from('x'), 0);
-  streams.append('gone-2', brief, Buffer.from('x'), 0);
-  for (let i = 0; i < 8; i++) streams.append(`room-${i}`, RULE, Buffer.from('x'), 1 + i);
+  const before = append(streams, 'gone', brief, Buffer.from('x'), 0);
+  append(streams, 'gone-2', brief, Buffer.from('x'), 0);
+  for (let i = 0; i < 8; i++) append(streams, `room-${i}`, RULE, Buffer.from('x'), 1 + i);
   streams.sweep(5000);
   assert.equal(streams.lostPositions, 0);
-  streams.append('room-8', RULE, Buffer.from('x'), 5000);
+  append(streams, 'room-8', RULE, Buffer.from('x'), 5000);
   assert.equal(streams.lostPositions, 1);
   assert.equal(read(streams, 'gone-2').offset, 1);
   const after = read(streams, 'gone');
   assert.equal(after.offset, 0);
   assert.notEqual(after.epoch, before.epoch);
   // A read in between got the epoch that comes next.
-  assert.deepEqual(streams.append('gone', brief, Buffer.from('y'), 5000), {
+  assert.deepEqual(append(streams, 'gone', brief, Buffer.from('y'), 5000), {
     epoch: after.epoch,
     offset: 1,
   });
   // gone-2 went for it; now the one least recently published to goes, with what it has.
-  streams.append('room-9', RULE, Buffer.from('x'), 5000);
+  append(streams, 'room-9', RULE, Buffer.from('x'), 5000);
   assert.equal(read(streams, 'room-0').offset, 0);
   assert.equal(read(streams, 'room-1').offset, 1);
   assert.deepEqual(
@@ -224,7 +243,7 @@ test('no position of an epoch is assigned twice, however often rooms are forgott
   const seen = new Set();
   for (let i = 0; i < 5000; i++) {
     const room = `room-${random(20)}`;
-    const { epoch, offset } = streams.append(room, RULE, Buffer.from('x'), i);
+    const { epoch, offset } = append(streams, room, RULE, Buffer.from('x'), i);
     const place = `${room} ${epoch} ${offset}`;
     assert.ok(!seen.has(place), place);
     seen.add(place);
@@ -234,7 +253,7 @@ test('no position of an epoch is assigned twice, however often rooms are forgott
 
 test('no two rooms have the same epoch, with and without publications', () => {
   const streams = new Histories({ maxStreams: 50 });
-  for (let i = 0; i < 60; i++) streams.append(`room-${i}`, RULE, Buffer.from('x'), i);
+  for (let i = 0; i < 60; i++) append(streams, `room-${i}`, RULE, Buffer.from('x'), i);
   const epochs = Array.from({ length: 1000 }, (_, i) => read(streams, `room-${i}`).epoch);
   assert.ok(epochs.every((epoch) => /^[0-9a-f]{16}$/.test(epoch)));
   assert.equal(new Set(epochs).size, 1000);
@@ -245,7 +264,7 @@ test('a read of an unknown room allocates nothing, and its epoch stays the same'
   const streams = new Histories({ maxStreams: 100 });
   const epochs = Array.from({ length: 2000 }, (_, i) => read(streams, `never-${i}`).epoch);
   assert.equal(streams.streams.size, 0);
-  for (let i = 0; i < 200; i++) streams.append(`room-${i}`, RULE, Buffer.from('x'), i);
+  for (let i = 0; i < 200; i++) append(streams, `room-${i}`, RULE, Buffer.from('x'), i);
   const changed = epochs.filter((epoch, i) => read(streams, `never-${i}`).epoch !== epoch);
   // 100 rooms were forgotten: 2,000 x 100 / 65,536 neighbours are expected.
   assert.ok(changed.length < 30, `${changed.length}`);
@@ -254,11 +273,11 @@ test('a read of an unknown room allocates nothing, and its epoch stays the same'
 test('a read ends at its byte limit, and returns at least one publication, however large', () => {
   const streams = new Histories();
   const half = Buffer.alloc(MAX_PAGE_BYTES / 2 - 1000);
-  for (let i = 0; i < 5; i++) streams.append('halves', RULE, half, 0);
+  for (let i = 0; i < 5; i++) append(streams, 'halves', RULE, half, 0);
   assert.equal(read(streams, 'halves').publications.length, 2);
   assert.equal(read(streams, 'halves', { after: 4, limit: 10 }).publications.length, 1);
-  streams.append('whole', RULE, Buffer.from('x'), 0);
-  streams.append('whole', RULE, Buffer.alloc(MAX_PAGE_BYTES + 1), 0);
+  append(streams, 'whole', RULE, Buffer.from('x'), 0);
+  append(streams, 'whole', RULE, Buffer.alloc(MAX_PAGE_BYTES + 1), 0);
   const { publications } = read(streams, 'whole');
   assert.deepEqual(
     publications.map(({ length }) => length),

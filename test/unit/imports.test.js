@@ -26,6 +26,7 @@ const CLOCK_OR_IO =
   /\b(?:set(?:Timeout|Interval|Immediate)|Date\.now|new Date\(\)|performance\.now|fetch)\b/;
 
 const BACKEND_PARTS = [
+  'backend/batch.js',
   'backend/broker.js',
   'backend/deferred.js',
   'backend/errors.js',

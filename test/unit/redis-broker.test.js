@@ -4,13 +4,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { DelayedUnsubscribe } from '../../src/backend/delayed-unsubscribe.js';
 import {
   BatchReader,
   encodeReference,
   HEAD_BYTES,
   writePublication,
-} from '../../src/backend/redis/batch.js';
+} from '../../src/backend/batch.js';
+import { DelayedUnsubscribe } from '../../src/backend/delayed-unsubscribe.js';
 import { ConnectionCount } from '../../src/backend/redis/connection-count.js';
 import { Inbox } from '../../src/backend/redis/inbox.js';
 import { Keys } from '../../src/backend/redis/keys.js';

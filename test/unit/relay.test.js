@@ -16,7 +16,7 @@ import { encodeReport } from '../../src/backend/embedded/place-report.js';
 import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
 import {
-  MAX_BATCH,
+  MAX_OUTCOMES,
   MessageReader,
   MessageWriter,
   OP,
@@ -312,7 +312,8 @@ test('all publishes of a tick are answered, also if they do not fit into one ans
   /** @type {Promise<import('../../src/backend/broker.js').Position>[]} */
   const published = [];
   const publication = Buffer.from('x');
-  for (let i = 0; i < 2 * MAX_BATCH + 5; i++) published.push(link.append('kept', '', publication));
+  for (let i = 0; i < 2 * MAX_OUTCOMES + 5; i++)
+    published.push(link.append('kept', String(i).padStart(22), publication));
   const positions = await Promise.all(published);
   assert.ok(positions.every(({ offset }, i) => offset === i + 1));
 });
@@ -320,19 +321,32 @@ test('all publishes of a tick are answered, also if they do not fit into one ans
 test('a malformed message on a link ends only that link', { timeout: 10_000 }, async (t) => {
   const relay = await startRelay(t, { historyOf });
   const good = await openLink(t, relay);
-  const toPlain = Buffer.alloc(5 + 2 + 5 + 24);
-  toPlain.set([0, 0, 0, 1 + 2 + 5 + 24, OP.APPEND, 5, ...Buffer.from('plain'), 0]);
+  const room = Buffer.from('plain');
+  const kept = Buffer.from('kept');
+  const control = (/** @type {string} */ text) =>
+    Buffer.from([0, 0, 0, 1 + text.length, OP.CONTROL, ...Buffer.from(text)]);
   for (const bytes of [
     Buffer.from('GET / HTTP/1.1\r\n\r\n'),
     Buffer.from([0, 0, 0, 0]),
     Buffer.from([0, 0, 0, 1, 99]),
-    Buffer.from([0, 0, 0, 3, OP.PUBLISH, 200, 1]),
+    Buffer.from([0, 0, 0, 7, OP.PUBLISH, 0, 0, 0, 1, 200, 1]),
+    Buffer.from([0, 0, 0, 2, OP.PUBLISH, 0]),
     Buffer.from([0, 0, 0, 2, OP.RELEASE, 65]),
     Buffer.from([0, 0, 0, 2, OP.SYNC, 1]),
-    toPlain,
-    Buffer.from([0, 0, 0, 7, OP.APPEND, 4, ...Buffer.from('kept'), 0]),
-    Buffer.from([0, 0, 0, 2, OP.APPEND, 200]),
+    Buffer.from([0, 0, 0, 43, OP.APPEND, 0, 0, 0, 1, 5, ...room, ...Buffer.alloc(32)]),
+    Buffer.from([0, 0, 0, 10, OP.APPEND, 0, 0, 0, 1, 4, ...kept]),
+    // Two publications are announced, none or one is there, or its length is wrong.
+    Buffer.from([0, 0, 0, 38, OP.APPEND, 0, 0, 0, 2, 4, ...kept, ...Buffer.alloc(28)]),
+    Buffer.from([0, 0, 0, 42, OP.APPEND, 0, 0, 0, 2, 4, ...kept, ...Buffer.alloc(32)]),
+    Buffer.from([0, 0, 0, 42, OP.APPEND, 0, 0, 0, 1, 4, ...kept, ...Buffer.alloc(31), 1]),
     Buffer.from([0, 0, 0, 5, OP.HISTORY, 0, 0, 0, 1]),
+    control('{'),
+    control('null'),
+    control('{"type":"toString"}'),
+    control('{"type":"connections","connections":-1}'),
+    control('{"type":"carry","isCarrier":true}'),
+    control('{"type":"places","places":[["::1"]]}'),
+    control('{"type":"volunteer","rules":{"address":{"cap":1,"mode":"off"}}}'),
   ]) {
     const socket = connect(relay.path);
     socket.on('error', () => {
@@ -342,7 +356,8 @@ test('a malformed message on a link ends only that link', { timeout: 10_000 }, a
     await once(socket, 'close');
   }
   await good.publish('room', Buffer.from('x'));
-  assert.equal(relay.counters().droppedLinks, 10);
+  assert.equal(relay.counters().droppedLinks, 20);
+  assert.equal(relay.history().publications, 0);
 });
 
 test('when the relay ends, publishes in flight are unknown, later ones unavailable, and onClose is called once', {
@@ -447,10 +462,10 @@ test('a primary answers a worker of another version, and logs it', {
 test('messages are parsed wherever they are cut', () => {
   const writer = new MessageWriter();
   writer.hello(7);
-  writer.publish('room', Buffer.alloc(100_000, 1));
-  writer.request(OP.COUNT, 9, '');
+  writer.batch(OP.PUBLISH, 'room', [Buffer.alloc(100_000, 1)], 100_004);
+  writer.control({ type: 'count', request: 9 });
   writer.acquire(10, '2001:db8::/64', 100, true);
-  writer.publish('r', Buffer.alloc(0));
+  writer.batch(OP.PUBLISH, 'r', [Buffer.alloc(0), Buffer.alloc(1)], 9);
   /** @type {Buffer[]} */
   const written = [];
   const sink = {
@@ -469,7 +484,7 @@ test('messages are parsed wherever they are cut', () => {
     );
     for (let at = 0; at < bytes.length; at += size)
       reader.read(Buffer.from(bytes.subarray(at, at + size)));
-    assert.deepEqual(seen, ['1:13', '4:100010', '9:9', '6:27', '4:7'], `cut every ${size} bytes`);
+    assert.deepEqual(seen, ['1:13', '4:100018', '8:33', '6:27', '4:20'], `cut every ${size} bytes`);
   }
 });
 

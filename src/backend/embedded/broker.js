@@ -54,10 +54,8 @@ export class EmbeddedBroker {
      * @type {Promise<void>}
      */
     this.lastPublish = Promise.resolve();
-    /** The same, of those with an idempotency key. @type {Promise<void>} */
-    this.lastOnce = Promise.resolve();
-    /** The same, of those to rooms with history. @type {Promise<Position|void>} */
-    this.lastAppend = Promise.resolve();
+    /** The same, of those with an outcome of their own. @type {Promise<Position|void>} */
+    this.lastOutcome = Promise.resolve();
   }
 
   /** @returns {import('../broker.js').BrokerState} */
@@ -88,7 +86,7 @@ export class EmbeddedBroker {
     if (this.isClosed) return;
     this.isClosed = true;
     // If they fail, their publishers get the error.
-    await Promise.allSettled([this.lastPublish, this.lastOnce, this.lastAppend]);
+    await Promise.allSettled([this.lastPublish, this.lastOutcome]);
     this.delayedUnsubscribe.clear();
     this.#unsubscribe([...this.rooms.keys()]);
     this.link.reportConnections(0);
@@ -136,13 +134,12 @@ export class EmbeddedBroker {
   publish(room, publication, options) {
     if (this.isClosed || this.events === null) return Promise.reject(closed());
     const key = options?.idempotencyKey ? keyText(options.idempotencyKey, options.fingerprint) : '';
-    if (this.historyOf(room) !== null) {
-      this.lastAppend = this.link.append(room, key, publication);
-      return this.lastAppend;
-    }
-    if (key !== '') {
-      this.lastOnce = this.link.publishOnce(room, key, publication);
-      return this.lastOnce;
+    if (this.historyOf(room) !== null || key !== '') {
+      this.lastOutcome =
+        this.historyOf(room) !== null
+          ? this.link.append(room, key, publication)
+          : this.link.publishOnce(room, key, publication);
+      return this.lastOutcome;
     }
     this.lastPublish = this.link.publish(room, publication);
     return this.lastPublish;

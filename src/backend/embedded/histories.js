@@ -96,11 +96,12 @@ export class Histories {
   /**
    * @param {string} room
    * @param {HistoryRule} rule
-   * @param {Buffer} publication copied
+   * @param {Buffer} run publications, each behind its length; copied
+   * @param {number} count of publications in it
    * @param {number} nowMs
-   * @returns {Position}
+   * @returns {Position} of the last one
    */
-  append(room, rule, publication, nowMs) {
+  append(room, rule, run, count, nowMs) {
     let stream = this.streams.get(room);
     if (stream === undefined) {
       stream = new Stream(room, this.#epochOf(room));
@@ -108,8 +109,12 @@ export class Histories {
     } else if (stream.expiresMs <= nowMs) {
       this.#empty(stream);
     }
-    this.bytes += stream.push(publication);
-    this.publications++;
+    const kept = Math.min(count, rule.size);
+    let from = 0;
+    for (let i = kept; i < count; i++) from += LENGTH_BYTES + run.readUInt32BE(from);
+    this.bytes += stream.push(from === 0 ? run : run.subarray(from), kept);
+    stream.offset += count;
+    this.publications += kept;
     stream.expiresMs = nowMs + rule.ttlMs;
     stream.publishedMs = nowMs;
     this.#keep(stream, rule.ttlMs);
@@ -269,12 +274,13 @@ class Stream {
   }
 
   /**
-   * @param {Buffer} publication
+   * @param {Buffer} run
+   * @param {number} count
    * @returns {number} bytes added
    */
-  push(publication) {
+  push(run, count) {
     const before = this.bytes;
-    const length = LENGTH_BYTES + publication.length;
+    const { length } = run;
     let last = this.segments[this.segments.length - 1];
     if (last === undefined || last.buffer.length - last.end < length) {
       // A new segment is as large as the stored bytes: a room of few publications is small, a room
@@ -290,13 +296,11 @@ class Stream {
       this.segments.push(last);
       this.bytes += last.buffer.length + SEGMENT_OVERHEAD_BYTES;
     }
-    last.buffer.writeUInt32BE(publication.length, last.end);
-    publication.copy(last.buffer, last.end + LENGTH_BYTES);
+    run.copy(last.buffer, last.end);
     last.end += length;
-    last.count++;
+    last.count += count;
     this.used += length;
-    this.count++;
-    this.offset++;
+    this.count += count;
     return this.bytes - before;
   }
 

@@ -1,10 +1,11 @@
 // relay-client.js: a worker's end of the relay, which the primary hosts for the workers of its
 // machine.
 //
-// The messages of one tick leave in one write, with one SYNC behind its publications. The answer
-// confirms all of them, so a thousand publications cost one promise and one answer. Publications to
-// rooms with history have one answer as well, with the position of each. The worker can't repair a
-// lost relay: requests under way fail, `onClose` is called, and the worker exits.
+// The messages of one tick leave in one write: one batch for each room, then one SYNC. The answer
+// confirms all of them, so a thousand publications cost one promise and one answer. Publications
+// with an outcome of their own (a position, a used key) share one answer too. Other messages keep
+// their place: the batches before them are written first. The worker can't repair a lost relay:
+// requests under way fail, `onClose` is called, and the worker exits.
 //
 // A stalled primary keeps the socket open and accepts bytes, so only silence shows the stall. Every
 // WATCH_MS the client asks for an answer. If no answer has come for AWAY_MS, the relay counts as
@@ -12,28 +13,26 @@
 // process was stalled itself does not count.
 
 import { connect } from 'node:net';
-import { readPosition } from '../../protocol/position.js';
+import { BatchReader, HEAD_BYTES as ITEM_HEAD_BYTES } from '../batch.js';
 import { deferred } from '../deferred.js';
 import { BrokerError, conflict } from '../errors.js';
 import {
+  batchAt,
   HEAD_BYTES,
-  MAX_BATCH,
+  MAX_BATCH_BYTES,
+  MAX_OUTCOMES,
   MessageReader,
   MessageWriter,
   OP,
   RELAY_VERSION,
   readAnswer,
-  readAppend,
-  readAppended,
+  readBatchRoom,
+  readControl,
   readMembers,
   readNumber,
   readOp,
   readPage,
   readPositionOf,
-  readPublication,
-  readRequest,
-  readRoom,
-  readText,
 } from './relay-wire.js';
 
 /**
@@ -55,10 +54,24 @@ const REPORT_DELAY_MS = 10;
 const CLOSE_TIMEOUT_MS = 1000;
 /** The most unsent bytes. Above it the primary is not reading, and new requests are refused. */
 const MAX_PENDING_BYTES = 16 * 1024 * 1024;
+/** Memory of a small publication until the end of the tick, in addition to its bytes. */
+const OVERHEAD_BYTES = 64;
 const MAX_NUMBER = 0xffffffff;
 
 /** @typedef {import('../broker.js').Position} Position */
 /** @typedef {import('../presence.js').PresenceSnapshot} PresenceSnapshot */
+
+/**
+ * Publications of one room and tick.
+ * @typedef {object} Batch
+ * @property {number} op PUBLISH or APPEND
+ * @property {string} room
+ * @property {string} key with its fingerprint, of the only publication; or empty
+ * @property {Buffer[]} publications
+ * @property {number} bytes of their items
+ * @property {import('../deferred.js').Deferred<any>[]|null} outcomes one for each publication, or
+ *   null
+ */
 
 /**
  * The values of a REPLY, or the body of another answer.
@@ -168,11 +181,13 @@ export class RelayClient {
      * @type {import('../deferred.js').Deferred<void>|null}
      */
     this.sync = null;
-    /**
-     * The outcomes of publications with a position.
-     * @type {import('../deferred.js').Deferred<Position>[]}
-     */
-    this.appends = [];
+    /** Batches of this tick that are not written yet. @type {Batch[]} */
+    this.gathered = [];
+    this.gatheredBytes = 0;
+    /** The one to which each room's next publication belongs. @type {Map<string, Batch>} */
+    this.latest = new Map();
+    /** Written, with outcomes that are not requested yet. @type {Batch[]} */
+    this.undecided = [];
     /** The result of the counts requested in this tick. @type {Promise<number>|null} */
     this.counting = null;
     /**
@@ -309,25 +324,25 @@ export class RelayClient {
    * @param {import('../places.js').FleetRules} rules of this worker's configuration
    */
   volunteer(rules) {
-    if (this.isOpen && !this.hasResigned) this.#out().volunteer(rules);
+    if (this.isOpen && !this.hasResigned) this.#out().control({ type: 'volunteer', rules });
   }
 
   /** Withdraws that offer for good, because this worker drains. */
   resign() {
     this.hasResigned = true;
-    if (this.isOpen) this.#out().text(OP.RESIGN, '');
+    if (this.isOpen) this.#out().control({ type: 'resign' });
   }
 
-  /** Passes a report of any server on to the relay. @param {Buffer} report copied at once */
+  /** Passes a report of any server on to the relay. @param {Buffer} report */
   passReport(report) {
-    if (this.isOpen) this.#out().report(report);
+    if (this.isOpen) this.#out().control({ type: 'report', report: report.toString('base64') });
   }
 
   /** Reports the number of places to the relay, so that it notices a difference. */
   #comparePlaces() {
     let asked = this.late.size;
     for (const { address } of this.requests.values()) if (address !== null) asked++;
-    this.#out().placesHeld(this.heldPlaces, asked);
+    this.#out().control({ type: 'held', held: this.heldPlaces, asked });
   }
 
   #tellPlaces() {
@@ -342,7 +357,7 @@ export class RelayClient {
     };
     for (const { address } of this.requests.values()) if (address !== null) ask(address);
     for (const address of this.late.values()) ask(address);
-    this.#out().places(places);
+    this.#out().control({ type: 'places', places: [...places] });
   }
 
   /** @param {string} room */
@@ -360,13 +375,13 @@ export class RelayClient {
 
   /**
    * @param {string} room
-   * @param {Buffer} publication copied at once
+   * @param {Buffer} publication kept until the end of this tick
    * @returns {Promise<void>} resolves when the relay has accepted it; shared by all of this tick
    */
   publish(room, publication) {
     const refusal = this.#refusal();
     if (refusal !== null) return Promise.reject(refusal);
-    this.#out().publish(room, publication);
+    this.#gather(OP.PUBLISH, room, '', publication);
     this.sync ??= deferred();
     return this.sync.promise;
   }
@@ -375,36 +390,80 @@ export class RelayClient {
    * Publishes to a room without history, unless the key has been used there.
    * @param {string} room
    * @param {string} key with its fingerprint
-   * @param {Buffer} publication copied at once
+   * @param {Buffer} publication kept until the end of this tick
    * @returns {Promise<void>}
    */
-  async publishOnce(room, key, publication) {
-    const refusal = this.#refusal();
-    if (refusal !== null) throw refusal;
-    this.#check();
-    const request = this.#request();
-    this.#out().request(OP.ONCE, request.id, key);
-    this.#out().publish(room, publication);
-    const { ok } = await request.promise;
-    if (!ok) throw conflict();
+  publishOnce(room, key, publication) {
+    return this.#decided(OP.PUBLISH, room, key, publication);
   }
 
   /**
    * Publishes to a room with history.
    * @param {string} room
    * @param {string} key with its fingerprint; may be empty
-   * @param {Buffer} publication copied at once
+   * @param {Buffer} publication kept until the end of this tick
    * @returns {Promise<Position>}
-   * @throws {RangeError} for a key of more than 255 bytes
    */
   append(room, key, publication) {
+    return this.#decided(OP.APPEND, room, key, publication);
+  }
+
+  /**
+   * @param {number} op
+   * @param {string} room
+   * @param {string} key
+   * @param {Buffer} publication
+   * @returns {Promise<any>} its own outcome
+   */
+  #decided(op, room, key, publication) {
     const refusal = this.#refusal();
     if (refusal !== null) return Promise.reject(refusal);
-    this.#out().append(room, key, publication);
-    const appended = deferred();
-    this.appends.push(appended);
-    if (this.appends.length === MAX_BATCH) this.#syncAppends();
-    return appended.promise;
+    const outcome = deferred();
+    const batch = this.#gather(op, room, key, publication);
+    if (batch.outcomes === null) batch.outcomes = [outcome];
+    else batch.outcomes.push(outcome);
+    return outcome.promise;
+  }
+
+  /**
+   * Adds a publication to its room's batch. One with a key is a batch of its own.
+   * @param {number} op
+   * @param {string} room
+   * @param {string} key
+   * @param {Buffer} publication
+   * @returns {Batch}
+   */
+  #gather(op, room, key, publication) {
+    const size = ITEM_HEAD_BYTES + publication.length;
+    this.gatheredBytes += size + OVERHEAD_BYTES;
+    this.#schedule();
+    const latest = this.latest.get(room);
+    if (latest !== undefined && key === '' && latest.bytes + size <= MAX_BATCH_BYTES) {
+      latest.publications.push(publication);
+      latest.bytes += size;
+      return latest;
+    }
+    /** @type {Batch} */
+    const batch = { op, room, key, publications: [publication], bytes: size, outcomes: null };
+    this.gathered.push(batch);
+    if (key === '') this.latest.set(room, batch);
+    else this.latest.delete(room);
+    return batch;
+  }
+
+  /** Writes the batches gathered so far. */
+  #writeBatches() {
+    const { gathered, writer } = this;
+    this.gathered = [];
+    this.gatheredBytes = 0;
+    this.latest.clear();
+    for (const batch of gathered) {
+      if (batch.key !== '') writer.text(OP.KEY, batch.key);
+      writer.batch(batch.op, batch.room, batch.publications, batch.bytes);
+      if (batch.outcomes === null) continue;
+      this.undecided.push(batch);
+      if (this.undecided.length === MAX_OUTCOMES) this.#askOutcomes();
+    }
   }
 
   /**
@@ -441,7 +500,7 @@ export class RelayClient {
   }
 
   exitAll() {
-    if (this.isOpen) this.#out().text(OP.EXIT_ALL, '');
+    if (this.isOpen) this.#out().control({ type: 'exit-all' });
   }
 
   /**
@@ -486,7 +545,7 @@ export class RelayClient {
    *   if it has none any more
    */
   nameSession(name) {
-    if (this.isOpen) this.#out().text(OP.NAME, name);
+    if (this.isOpen) this.#out().control({ type: 'name', name });
   }
 
   /** @param {number} connections of this worker */
@@ -511,7 +570,7 @@ export class RelayClient {
       const request = this.#request();
       const out = this.#out();
       this.#report();
-      out.request(OP.COUNT, request.id, '');
+      out.control({ type: 'count', request: request.id });
       this.counting = request.promise.then(({ value }) => value);
     }
     return this.counting;
@@ -521,7 +580,7 @@ export class RelayClient {
   async countWorkers() {
     this.#check();
     const request = this.#request();
-    this.#out().request(OP.COUNT_WORKERS, request.id, '');
+    this.#out().control({ type: 'workers', request: request.id });
     return (await request.promise).value;
   }
 
@@ -530,7 +589,7 @@ export class RelayClient {
     if (!this.isOpen || this.isClosing) return gone();
     if (!this.isAnswering) return away();
     const { writableLength } = /** @type {import('node:net').Socket} */ (this.socket);
-    if (writableLength + this.writer.length <= MAX_PENDING_BYTES) return null;
+    if (writableLength + this.writer.length + this.gatheredBytes <= MAX_PENDING_BYTES) return null;
     return new BrokerError('UNAVAILABLE', 'the relay is not reading');
   }
 
@@ -542,11 +601,15 @@ export class RelayClient {
 
   /** @returns {MessageWriter} the messages written to it leave at the end of this tick */
   #out() {
-    if (!this.isScheduled) {
-      this.isScheduled = true;
-      setImmediate(this.flush);
-    }
+    this.#schedule();
+    if (this.gathered.length > 0) this.#writeBatches();
     return this.writer;
+  }
+
+  #schedule() {
+    if (this.isScheduled) return;
+    this.isScheduled = true;
+    setImmediate(this.flush);
   }
 
   /**
@@ -563,27 +626,21 @@ export class RelayClient {
 
   #report() {
     if (this.reported === null) return;
-    this.writer.number(OP.CONNECTIONS, this.reported);
+    this.writer.control({ type: 'connections', connections: this.reported });
     this.reported = null;
   }
 
-  /** Asks for the positions of the appends since the last request. */
-  #syncAppends() {
-    const { appends } = this;
-    this.appends = [];
+  /** Asks for the outcomes since the last request. */
+  #askOutcomes() {
+    const { undecided } = this;
+    this.undecided = [];
     const request = this.#request();
-    this.writer.request(OP.SYNC_APPENDS, request.id, '');
+    this.writer.request(OP.OUTCOMES, request.id, '');
     request.promise.then(
       ({ body }) => {
-        for (let i = 0; i < appends.length; i++) {
-          const position = readPositionOf(body, i);
-          if (position.offset > 0) appends[i].resolve(position);
-          else appends[i].reject(conflict());
-        }
+        for (const [i, batch] of undecided.entries()) decide(batch, readPositionOf(body, i));
       },
-      (error) => {
-        for (const append of appends) append.reject(error);
-      },
+      (error) => rejectAll(undecided, error),
     );
   }
 
@@ -601,17 +658,22 @@ export class RelayClient {
     if (!this.isOpen || !socket?.writable) {
       // Nothing of this tick was written, so nothing was accepted.
       sync?.reject(gone());
-      for (const append of this.appends) append.reject(gone());
-      this.appends = [];
+      rejectAll(this.gathered, gone());
+      rejectAll(this.undecided, gone());
+      this.gathered = [];
+      this.undecided = [];
+      this.gatheredBytes = 0;
+      this.latest.clear();
       return;
     }
+    this.#writeBatches();
     this.#report();
     if (sync !== null) {
       const request = this.#request();
       this.writer.request(OP.SYNC, request.id, '');
       request.promise.then(() => sync.resolve(), sync.reject);
     }
-    if (this.appends.length > 0) this.#syncAppends();
+    if (this.undecided.length > 0) this.#askOutcomes();
     this.writer.writeTo(socket);
   }
 
@@ -623,37 +685,46 @@ export class RelayClient {
   #receive(buffer, start, end) {
     const at = start + HEAD_BYTES;
     switch (readOp(buffer, start)) {
-      case OP.PUBLICATION:
-        this.onPublication(readRoom(buffer, at, end), readPublication(buffer, at, end), 0, '');
-        break;
-      case OP.APPENDED: {
-        const { room, positionAt } = readAppend(buffer, at, end);
-        const { epoch, offset } = readPosition(buffer, positionAt);
-        this.onPublication(room, readAppended(buffer, positionAt, end), offset, epoch);
+      case OP.PUBLICATION: {
+        const room = readBatchRoom(buffer, at, end);
+        const batch = new BatchReader(buffer, batchAt(buffer, at), end);
+        while (batch.next())
+          this.onPublication(
+            room,
+            /** @type {Buffer} */ (batch.publication),
+            batch.offset,
+            batch.epoch,
+          );
         break;
       }
       case OP.HELLO:
         this.hello.resolve(readNumber(buffer, at));
         break;
-      case OP.GONE:
-        this.onSessionLost(readText(buffer, at, end));
+      case OP.CONTROL:
+        this.#control(readControl(buffer, at, end));
         break;
-      case OP.TELL_PLACES:
-        this.#tellPlaces();
-        break;
-      case OP.CARRY:
-        this.onCarry(buffer[at] === 1);
-        break;
-      case OP.REPORT:
-        this.onReport(buffer.subarray(at, end));
-        break;
-      case OP.KEEP: {
-        const { request: connections, text } = readRequest(buffer, at, end);
-        this.onKeep(text, connections);
-        break;
-      }
       default:
         this.#receiveAnswer(readAnswer(buffer, at, end));
+    }
+  }
+
+  /** @param {import('./relay-wire.js').FromRelay} message */
+  #control(message) {
+    switch (message.type) {
+      case 'gone':
+        this.onSessionLost(message.name);
+        break;
+      case 'tell-places':
+        this.#tellPlaces();
+        break;
+      case 'carry':
+        this.onCarry(message.isCarrier);
+        break;
+      case 'report':
+        this.onReport(Buffer.from(message.report, 'base64'));
+        break;
+      case 'keep':
+        this.onKeep(message.key, message.connections);
     }
   }
 
@@ -744,6 +815,25 @@ export class RelayClient {
     this.requests.clear();
     if (!this.isClosing) this.onClose();
   }
+}
+
+/**
+ * @param {Batch} batch
+ * @param {Position} position of its first publication; offset 0: the key has another publication
+ */
+function decide({ op, outcomes }, { epoch, offset }) {
+  for (const [i, outcome] of (outcomes ?? []).entries()) {
+    if (offset === 0) outcome.reject(conflict());
+    else outcome.resolve(op === OP.APPEND ? { epoch, offset: offset + i } : undefined);
+  }
+}
+
+/**
+ * @param {readonly Batch[]} batches
+ * @param {Error} error
+ */
+function rejectAll(batches, error) {
+  for (const { outcomes } of batches) for (const outcome of outcomes ?? []) outcome.reject(error);
 }
 
 /** @param {number} version of the relay */

@@ -4,10 +4,11 @@
 //
 //   worker --PUBLISH--> relay --PUBLICATION--> every worker subscribed to the room
 //                                            (the publisher too)
-//   worker --APPEND--> relay, which stores it --APPENDED--> the same workers, in rooms with history
+//   worker --APPEND--> relay, which stores it --PUBLICATION--> the same workers, in rooms with history
 //
-// - The relay does not parse or rebuild a publication. It changes the name byte in place and copies
-//   the bytes once for each receiving worker, together with neighbouring publications.
+// - A worker sends one batch for each room and tick. The relay passes it on unopened: it changes the
+//   type byte (and writes the position) in place, and copies the bytes once for each receiving
+//   worker, together with neighbouring batches.
 // - The relay writes once a tick to each worker.
 // - When a link ends, the relay releases everything its worker held, so a crash leaves nothing
 //   behind.
@@ -16,7 +17,7 @@
 //   history finds the gap and reads it. Above MAX_PENDING_BYTES, which only a worker reaches that
 //   reads no answers, the relay closes the link and reports the worker as hung.
 // - The places of an address are leases of the workers. Every few seconds each worker reports its
-//   number of places (PLACES_HELD), and the relay corrects a count that differs.
+//   number of places, and the relay corrects a count that differs.
 // - The relays of several servers exchange such counts: fleet-places.js.
 // - History is read as fast as the worker takes it, at most READ_AHEAD_BYTES ahead. So a thousand
 //   large reads at once neither close the link nor delay live publications for long.
@@ -26,36 +27,35 @@ import { mkdtemp, readdir, rm, stat } from 'node:fs/promises';
 import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { countPublications, HEAD_BYTES as ITEM_HEAD_BYTES, POSITION_ITEM_BYTES } from '../batch.js';
 import { FleetPlaces, TICK_MS } from './fleet-places.js';
 import { Histories } from './histories.js';
 import { IdempotencyKeys, isConflict } from './idempotency-keys.js';
 import { Members } from './members.js';
 import {
+  ACCEPTED,
+  batchAt,
   CONFLICT,
   HEAD_BYTES,
   KEY_LENGTH,
-  MAX_BATCH,
+  MAX_OUTCOMES,
   MalformedMessage,
   MessageReader,
   MessageWriter,
-  makeAppended,
   makePublication,
   OP,
   RELAY_VERSION,
   readAcquire,
-  readAppend,
-  readAppended,
+  readBatchRoom,
+  readControl,
   readEnter,
   readExit,
   readHistory,
   readNumber,
   readOp,
-  readPlaces,
-  readPlacesHeld,
   readRequest,
-  readRoom,
-  readRules,
   readText,
+  setPosition,
 } from './relay-wire.js';
 import { Subscriptions } from './subscriptions.js';
 
@@ -274,20 +274,22 @@ export class RelayServer {
   }
 
   /**
-   * Passes a PUBLISH on to every worker that has subscribed to the room.
+   * Passes a PUBLISH or a stored APPEND on to every worker that has subscribed to the room.
    * @param {string} room
+   * @param {'plain'|'history'} kind
    * @param {Buffer} buffer
    * @param {number} start
    * @param {number} end
    */
-  publish(room, buffer, start, end) {
-    this.publications++;
+  publish(room, kind, buffer, start, end) {
+    const count = readNumber(buffer, start + HEAD_BYTES);
+    this.publications += count;
     const links = this.rooms.of(room);
     if (links === undefined) return;
     makePublication(buffer, start + HEAD_BYTES);
     for (const link of links) {
-      if (link.pass(buffer, start, end)) this.deliveries++;
-      else this.#leaveOut(link, 'plain');
+      if (link.pass(buffer, start, end)) this.deliveries += count;
+      else this.#leaveOut(link, kind, count);
     }
   }
 
@@ -298,24 +300,25 @@ export class RelayServer {
    * @param {Buffer} buffer
    * @param {number} start
    * @param {number} end
-   * @returns {boolean} false if the key has another publication
+   * @returns {import('../broker.js').Position}
    */
   publishOnce(room, text, buffer, start, end) {
     const { key, fingerprint } = readKey(text);
     const nowMs = performance.now();
     const first = this.keys.find(room, key, nowMs);
-    if (first !== null) return !isConflict(first, fingerprint);
+    if (first !== null) return isConflict(first, fingerprint) ? CONFLICT : ACCEPTED;
     this.keys.set(room, key, { position: null, fingerprint }, nowMs);
-    this.publish(room, buffer, start, end);
-    return true;
+    this.publish(room, 'plain', buffer, start, end);
+    return ACCEPTED;
   }
 
   /**
    * @param {Link} link of a worker that reads too slowly
    * @param {'plain'|'history'} kind
+   * @param {number} count
    */
-  #leaveOut(link, kind) {
-    this.leftOut[kind]++;
+  #leaveOut(link, kind, count) {
+    this.leftOut[kind] += count;
     const nowMs = performance.now();
     if (nowMs - this.leftOutToldMs < LEFT_OUT_LOG_MS) return;
     this.leftOutToldMs = nowMs;
@@ -332,7 +335,11 @@ export class RelayServer {
    * @param {Buffer} member
    */
   #event(room, head, member) {
-    for (const link of this.rooms.of(room) ?? []) link.out().event(room, head, member);
+    const links = this.rooms.of(room);
+    if (links === undefined) return;
+    const event = [Buffer.concat([head, member])];
+    const bytes = ITEM_HEAD_BYTES + event[0].length;
+    for (const link of links) link.out().batch(OP.PUBLICATION, room, event, bytes);
   }
 
   /**
@@ -341,40 +348,45 @@ export class RelayServer {
    * @param {string} name
    */
   #died(name) {
-    if (this.links.size > 0) for (const link of this.links) link.out().text(OP.GONE, name);
+    if (this.links.size > 0)
+      for (const link of this.links) link.out().control({ type: 'gone', name });
     else if (this.gone.length < MAX_GONE) this.gone.push(name);
   }
 
   /**
-   * Stores an APPEND, and passes it on to every worker that has subscribed to the room.
+   * Stores an APPEND, and passes it on.
    * @param {string} room
    * @param {string} keyText the key and the fingerprint, or empty
    * @param {Buffer} buffer
    * @param {number} start
-   * @param {number} positionAt
    * @param {number} end
-   * @returns {import('../broker.js').Position}
+   * @returns {import('../broker.js').Position} of its first publication
    */
-  append(room, keyText, buffer, start, positionAt, end) {
+  append(room, keyText, buffer, start, end) {
     const rule = this.historyOf(room);
     if (rule === null) throw new MalformedMessage('append to a room without history');
     const { keys } = this;
     const nowMs = performance.now();
     const { key, fingerprint } = readKey(keyText);
-    const first = key === '' ? null : keys.find(room, key, nowMs);
-    if (first !== null)
-      return first.position === null || isConflict(first, fingerprint) ? CONFLICT : first.position;
-    this.publications++;
-    const publication = readAppended(buffer, positionAt, end);
-    const position = this.streams.append(room, rule, publication, nowMs);
+    const used = key === '' ? null : keys.find(room, key, nowMs);
+    if (used !== null)
+      return used.position === null || isConflict(used, fingerprint) ? CONFLICT : used.position;
+    const itemsAt = batchAt(buffer, start + HEAD_BYTES);
+    const from = itemsAt + POSITION_ITEM_BYTES;
+    const count = readNumber(buffer, start + HEAD_BYTES);
+    if (count === 0 || countPublications(buffer, from, end) !== count)
+      throw new MalformedMessage('another number of publications in a batch');
+    const { epoch, offset } = this.streams.append(
+      room,
+      rule,
+      buffer.subarray(from, end),
+      count,
+      nowMs,
+    );
+    const position = { epoch, offset: offset - count + 1 };
     if (key !== '') keys.set(room, key, { position, fingerprint }, nowMs);
-    const links = this.rooms.of(room);
-    if (links === undefined) return position;
-    makeAppended(buffer, start + HEAD_BYTES, positionAt, position);
-    for (const link of links) {
-      if (link.pass(buffer, start, end)) this.deliveries++;
-      else this.#leaveOut(link, 'history');
-    }
+    setPosition(buffer, itemsAt, position);
+    this.publish(room, 'history', buffer, start, end);
     return position;
   }
 
@@ -543,10 +555,10 @@ class Link {
     this.isScheduled = false;
     /** Bytes that the writer may collect in this tick before publications are left out. */
     this.allowance = 0;
-    /** Positions of its appends since the last SYNC_APPENDS. @type {import('../broker.js').Position[]} */
-    this.positions = [];
-    /** The ONCE of the PUBLISH that follows. @type {{request: number, text: string}|null} */
-    this.once = null;
+    /** Outcomes since it last asked for them. @type {import('../broker.js').Position[]} */
+    this.outcomes = [];
+    /** The KEY of the PUBLISH or APPEND that follows; empty if it has none. */
+    this.key = '';
     /** Reads that wait until the worker has taken earlier bytes. @type {HistoryRead[]} */
     this.reads = [];
     const reader = new MessageReader((buffer, start, end) => this.receive(buffer, start, end));
@@ -605,38 +617,36 @@ class Link {
   }
 
   /**
+   * @param {number} op PUBLISH or APPEND
    * @param {Buffer} buffer
    * @param {number} start
    * @param {number} end
    */
-  #append(buffer, start, end) {
-    const { room, key, positionAt } = readAppend(buffer, start + HEAD_BYTES, end);
-    if (this.positions.length >= MAX_BATCH)
-      throw new MalformedMessage('too many appends in one batch');
-    this.positions.push(this.relay.append(room, key, buffer, start, positionAt, end));
-  }
-
-  /**
-   * @param {string} room
-   * @param {{request: number, text: string}} once
-   * @param {Buffer} buffer
-   * @param {number} start
-   * @param {number} end
-   */
-  #publishOnce(room, { request, text }, buffer, start, end) {
-    this.once = null;
-    const isAccepted = this.relay.publishOnce(room, text, buffer, start, end);
-    this.out().reply(request, isAccepted, 0);
+  #publish(op, buffer, start, end) {
+    const { relay, key, outcomes } = this;
+    const room = readBatchRoom(buffer, start + HEAD_BYTES, end);
+    if (op === OP.PUBLISH && key === '') {
+      relay.publish(room, 'plain', buffer, start, end);
+      return;
+    }
+    this.key = '';
+    if (outcomes.length >= MAX_OUTCOMES)
+      throw new MalformedMessage('too many outcomes in one answer');
+    outcomes.push(
+      op === OP.APPEND
+        ? relay.append(room, key, buffer, start, end)
+        : relay.publishOnce(room, key, buffer, start, end),
+    );
   }
 
   /** @param {boolean} isCarrier */
   carry(isCarrier) {
-    this.out().carry(isCarrier);
+    this.out().control({ type: 'carry', isCarrier });
   }
 
   /** @param {Buffer} report */
   report(report) {
-    this.out().report(report);
+    this.out().control({ type: 'report', report: report.toString('base64') });
   }
 
   /**
@@ -644,7 +654,7 @@ class Link {
    * @param {number} connections
    */
   keep(key, connections) {
-    this.out().request(OP.KEEP, connections, key);
+    this.out().control({ type: 'keep', key, connections });
   }
 
   /** @param {HistoryRead} read */
@@ -697,21 +707,16 @@ class Link {
     const op = readOp(buffer, start);
     const at = start + HEAD_BYTES;
     switch (op) {
-      case OP.PUBLISH: {
-        const room = readRoom(buffer, at, end);
-        if (this.once === null) relay.publish(room, buffer, start, end);
-        else this.#publishOnce(room, this.once, buffer, start, end);
-        return;
-      }
-      case OP.ONCE:
-        this.once = readRequest(buffer, at, end);
-        return;
+      case OP.PUBLISH:
       case OP.APPEND:
-        this.#append(buffer, start, end);
+        this.#publish(op, buffer, start, end);
         return;
-      case OP.SYNC_APPENDS:
-        this.out().positions(readRequest(buffer, at, end).request, this.positions);
-        this.positions = [];
+      case OP.KEY:
+        this.key = readText(buffer, at, end);
+        return;
+      case OP.OUTCOMES:
+        this.out().positions(readRequest(buffer, at, end).request, this.outcomes);
+        this.outcomes = [];
         return;
       case OP.HISTORY:
         this.#askRead(readHistory(buffer, at, end));
@@ -737,38 +742,9 @@ class Link {
       case OP.RELEASE:
         this.#release(readText(buffer, at, end));
         return;
-      case OP.PLACES_HELD: {
-        const { held, asked } = readPlacesHeld(buffer, at);
-        const isSame = this.places >= held && this.places <= held + asked;
-        if (!isSame) this.out().text(OP.TELL_PLACES, '');
+      case OP.CONTROL:
+        this.#control(readControl(buffer, at, end));
         return;
-      }
-      case OP.PLACES:
-        relay.reconcile(this, readPlaces(buffer, at, end));
-        return;
-      case OP.VOLUNTEER:
-        relay.fleet.volunteer(this, readRules(buffer, at));
-        return;
-      case OP.RESIGN:
-        relay.fleet.resign(this);
-        return;
-      case OP.REPORT:
-        relay.fleet.receive(buffer.subarray(at, end));
-        return;
-      case OP.CONNECTIONS: {
-        const connections = readNumber(buffer, at);
-        relay.connections += connections - this.connections;
-        this.connections = connections;
-        return;
-      }
-      case OP.COUNT:
-        this.out().reply(readRequest(buffer, at, end).request, true, relay.connections);
-        return;
-      case OP.COUNT_WORKERS: {
-        const { request } = readRequest(buffer, at, end);
-        this.out().reply(request, true, relay.rooms.subscriberCount);
-        return;
-      }
       case OP.HELLO:
         this.#hello(readNumber(buffer, at));
         this.pid = end - at < 8 ? 0 : readNumber(buffer, at + 4);
@@ -784,21 +760,58 @@ class Link {
         relay.members.leave(this, room, user);
         return;
       }
-      case OP.EXIT_ALL:
-        relay.members.remove(this);
-        return;
       case OP.WHO: {
         const { request, text } = readRequest(buffer, at, end);
         const { count, members } = relay.members.read(text);
         this.out().members(request, count, members);
         return;
       }
-      case OP.NAME:
-        this.name = readText(buffer, at, end);
-        for (const name of relay.gone.splice(0)) this.out().text(OP.GONE, name);
-        return;
       default:
         throw new MalformedMessage(`no such message: ${op}`);
+    }
+  }
+
+  /** @param {import('./relay-wire.js').ToRelay} message */
+  #control(message) {
+    const { relay } = this;
+    switch (message.type) {
+      case 'connections':
+        relay.connections += message.connections - this.connections;
+        this.connections = message.connections;
+        return;
+      case 'count':
+        this.out().reply(message.request, true, relay.connections);
+        return;
+      case 'workers':
+        this.out().reply(message.request, true, relay.rooms.subscriberCount);
+        return;
+      case 'held': {
+        const { held, asked } = message;
+        const isSame = this.places >= held && this.places <= held + asked;
+        if (!isSame) this.out().control({ type: 'tell-places' });
+        return;
+      }
+      case 'places':
+        relay.reconcile(this, new Map(message.places));
+        return;
+      case 'volunteer':
+        relay.fleet.volunteer(this, message.rules);
+        return;
+      case 'resign':
+        relay.fleet.resign(this);
+        return;
+      case 'report':
+        relay.fleet.receive(Buffer.from(message.report, 'base64'));
+        return;
+      case 'exit-all':
+        relay.members.remove(this);
+        return;
+      case 'name':
+        this.name = message.name;
+        for (const name of relay.gone.splice(0)) this.out().control({ type: 'gone', name });
+        return;
+      default:
+        throw new MalformedMessage(`not a message to the relay: ${message}`);
     }
   }
 

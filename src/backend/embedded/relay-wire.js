@@ -12,62 +12,40 @@
 //   worker -> relay                                   relay -> worker
 //   HELLO       u32 RELAY_VERSION, u32 pid            HELLO        u32 RELAY_VERSION
 //   SUBSCRIBE   u32 request, room                     REPLY        u32 request, u8 ok, u32 value
-//   UNSUBSCRIBE room                                  PUBLICATION  u8 room length, room, bytes
-//   PUBLISH     u8 room length, room, bytes           (no reply of its own: that of SYNC confirms all before it)
-//   SYNC        u32 request
-//   ONCE        u32 request, key                           of the PUBLISH that follows; reply: ok =
-//                                                          accepted, now or earlier; not ok: the
-//                                                          key has another publication
+//   UNSUBSCRIBE room                                  PUBLICATION  as PUBLISH or APPEND
+//   PUBLISH     u32 publications, u8 room length,
+//               room, batch
+//   SYNC        u32 request                           (its reply confirms every PUBLISH before it)
 //   ACQUIRE     u32 request, u32 cap, u8 force, address    reply: ok = admitted, value = connections of that address
 //   RELEASE     address
-//   CONNECTIONS u32 connections of this worker
-//   COUNT       u32 request                                reply: value = connections of all workers
-//   COUNT_WORKERS u32 request                              reply: value = workers with a subscription
+//   CONTROL     JSON: one of CONTROLS                 CONTROL      JSON
 //
-// An admitted ACQUIRE is a place of its address. Every few seconds a worker reports its number of
-// places. If the relay has another count, it asks for all places and corrects its own:
+// A batch has a worker's publications of one room and tick, in the form of ../batch.js. The relay
+// passes it on unopened: of a PUBLISH it changes only the type byte.
 //
-//   PLACES_HELD u32 held, u32 asked for               TELL_PLACES
-//   PLACES      for each address u8 length, address,
-//               u32 held, u32 asked for
+// In rooms with history a batch begins with a position item, in which the relay writes the position
+// of the first publication. A KEY makes the PUBLISH or APPEND that follows, of one publication,
+// idempotent. Each APPEND, and each PUBLISH with a KEY, has an outcome:
 //
-// With Redis, a worker offers to carry the reports of the relay to the other servers, and theirs to
-// the relay (fleet-places.js). A mode is its place in MODES of config/settings.js.
-//
-//   VOLUNTEER   u32 cap of addresses, u8 mode,        CARRY        u8: 1 carries them from now on,
-//               u32 cap of users, u8 mode                          0 no longer
-//   RESIGN      it carries none any more: it drains
-//   REPORT      report of any server                  REPORT       report to send to all servers
-//                                                     KEEP         u32 connections, key: closes the
-//                                                                  newest until so many are left
-//
-// In rooms with history a publication has space for its position, and each gets an answer of its
-// own:
-//
-//   APPEND      u8 room length, room,                 APPENDED     as APPEND, with the position
-//               u8 key length, key, position, bytes
-//   SYNC_APPENDS u32 request                          POSITIONS    u32 request, a position for each APPEND since the last
+//   APPEND      as PUBLISH
+//   KEY         KEY_LENGTH characters, then the
+//               fingerprint of the payload, if it is known
+//   OUTCOMES    u32 request                           POSITIONS    u32 request, a position for each since the last
 //   HISTORY     u32 request, u64 after, u32 limit,    PAGE         u32 request, position, u64 offset of the first,
 //               u32 bytes, u8 flags, room                          publications: u32 length, bytes
 //                                                     (or a REPLY if the relay refuses the read)
 //   Flags: 1 the oldest publications, 2 the 16 bytes before the room are an epoch to end.
-//   A position: protocol/position.js. An APPEND whose key has another publication gets offset 0.
-//   A key: KEY_LENGTH characters, then the fingerprint of the payload, if it is known.
+//   A position: protocol/position.js. If the key has another publication, the offset is 0.
 //
-// Presence (src/presence/): with the embedded broker, the users of each room. With Redis, the
-// session name of each worker, so that another worker can remove its users when it dies.
+// Presence: with the embedded broker, the users of each room.
 //
 //   ENTER       u8 room length, room, u16 user length, user, member
 //   EXIT        u8 room length, room, user
-//   EXIT_ALL
 //   WHO         u32 request, room                     MEMBERS      u32 request, u32 count, u8 listed?,
 //                                                                  then for each: u32 length, bytes
-//   NAME        session name in Redis, or empty       GONE         session of a dead worker
 //
-// PUBLISH and PUBLICATION differ only in the type byte, APPEND and APPENDED in the position too. So
-// the relay passes a publication on as it came. The reader finds whole messages in the received
-// bytes without a copy. The writer collects the messages of one tick in slabs and writes them at
-// once.
+// The reader finds whole messages in the received bytes without a copy. The writer collects the
+// messages of one tick in slabs and writes them at once.
 
 import { MODES } from '../../config/settings.js';
 import {
@@ -79,13 +57,19 @@ import {
   writeOffset,
   writePosition,
 } from '../../protocol/position.js';
+import {
+  HEAD_BYTES as ITEM_HEAD_BYTES,
+  POSITION_ITEM_BYTES,
+  writePositionHead,
+  writePublication,
+} from '../batch.js';
 import { publicationsIn } from './histories.js';
 
 /**
  * The version of these messages, and of those in worker/control-messages.js. Raise it when one of
  * either is changed, removed or added (docs/architecture/versions.md).
  */
-export const RELAY_VERSION = 2;
+export const RELAY_VERSION = 3;
 
 export const OP = Object.freeze({
   HELLO: 1,
@@ -95,34 +79,63 @@ export const OP = Object.freeze({
   SYNC: 5,
   ACQUIRE: 6,
   RELEASE: 7,
-  CONNECTIONS: 8,
-  COUNT: 9,
+  CONTROL: 8,
+  KEY: 9,
   APPEND: 10,
-  SYNC_APPENDS: 11,
+  OUTCOMES: 11,
   HISTORY: 12,
-  PLACES_HELD: 13,
-  PLACES: 14,
-  COUNT_WORKERS: 15,
-  ONCE: 24,
   REPLY: 16,
   PUBLICATION: 17,
-  APPENDED: 18,
   POSITIONS: 19,
   PAGE: 20,
-  TELL_PLACES: 21,
   ENTER: 32,
   EXIT: 33,
-  EXIT_ALL: 34,
   WHO: 35,
   MEMBERS: 36,
-  NAME: 38,
-  GONE: 39,
-  VOLUNTEER: 48,
-  CARRY: 49,
-  REPORT: 50,
-  KEEP: 51,
-  RESIGN: 52,
 });
+
+/**
+ * The rare messages, each `{type, ...fields}` in JSON, and the checks of their fields.
+ *
+ * An admitted ACQUIRE is a place of its address. Every few seconds a worker reports its number of
+ * places (`held`). If the relay has another count, it asks for all of them (`tell-places`) and
+ * corrects its own.
+ *
+ * With Redis, a worker offers to carry the reports of the relay to the other servers, and theirs to
+ * the relay (`volunteer`, `carry`, `report`; fleet-places.js). A dead worker's `name` is its session
+ * in Redis, whose users another worker removes (`gone`).
+ * @type {Readonly<Record<string, Readonly<Record<string, (value: any) => boolean>>>>}
+ */
+const CONTROLS = Object.freeze({
+  // worker -> relay
+  connections: { connections: isCount },
+  count: { request: isCount },
+  workers: { request: isCount },
+  held: { held: isCount, asked: isCount },
+  places: { places: isPlaces },
+  volunteer: { rules: isRules },
+  resign: {},
+  'exit-all': {},
+  name: { name: isText },
+  // in both directions
+  report: { report: isText },
+  // relay -> worker
+  'tell-places': {},
+  carry: { isCarrier: isBoolean },
+  keep: { key: isText, connections: isCount },
+  gone: { name: isText },
+});
+
+/**
+ * @typedef {{type: 'connections', connections: number} | {type: 'count', request: number}
+ *   | {type: 'workers', request: number} | {type: 'held', held: number, asked: number}
+ *   | {type: 'places', places: [address: string, places: Places][]}
+ *   | {type: 'volunteer', rules: FleetRules} | {type: 'resign'} | {type: 'exit-all'}
+ *   | {type: 'name', name: string} | Report} ToRelay
+ * @typedef {Report | {type: 'tell-places'} | {type: 'carry', isCarrier: boolean}
+ *   | {type: 'keep', key: string, connections: number} | {type: 'gone', name: string}} FromRelay
+ * @typedef {{type: 'report', report: string}} Report in base64
+ */
 
 /** Bytes before a message's fields: its length and its type. */
 export const HEAD_BYTES = 5;
@@ -132,15 +145,19 @@ export const HEAD_BYTES = 5;
 export const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
 /** Length of an idempotency key, before its fingerprint. */
 export const KEY_LENGTH = 22;
-/** The position that answers an APPEND whose key has another publication. @type {Position} */
+/** The outcome if the key has another publication. @type {Position} */
 export const CONFLICT = Object.freeze({ epoch: '0'.repeat(16), offset: 0 });
-/** The most appends that one SYNC_APPENDS confirms, because the answer is a message too. */
-export const MAX_BATCH = 100_000;
+/** The outcome of a PUBLISH that has been accepted, now or earlier. @type {Position} */
+export const ACCEPTED = Object.freeze({ epoch: '0'.repeat(16), offset: 1 });
+/** The most outcomes in one answer, because the answer is a message too. */
+export const MAX_OUTCOMES = 10_000;
+/** The most bytes of a batch with several publications: those of a segment of histories.js. */
+export const MAX_BATCH_BYTES = 32 * 1024;
 
 const LENGTH_BYTES = 4;
 const SLAB_BYTES = 32 * 1024;
-/** Bytes of a rule in VOLUNTEER. */
-const RULE_BYTES = 5;
+/** Bytes before the room of a batch. */
+const COUNT_BYTES = 4;
 const NOTHING = Buffer.alloc(0);
 /** Flags of a HISTORY. */
 const FORWARD = 1;
@@ -219,7 +236,7 @@ export function readOp(buffer, start) {
 }
 
 /**
- * CONNECTIONS, and the version in a HELLO.
+ * The version in a HELLO, the number of publications in a PUBLISH.
  * @param {Buffer} buffer
  * @param {number} at
  */
@@ -228,7 +245,60 @@ export function readNumber(buffer, at) {
 }
 
 /**
- * UNSUBSCRIBE, RELEASE, NAME, GONE.
+ * CONTROL.
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @param {number} end
+ * @returns {any} ToRelay or FromRelay
+ * @throws {MalformedMessage}
+ */
+export function readControl(buffer, at, end) {
+  let message;
+  try {
+    message = JSON.parse(buffer.toString('utf8', at, end));
+  } catch (cause) {
+    throw new MalformedMessage('control message is not JSON', { cause });
+  }
+  const type = message?.type;
+  if (typeof type !== 'string' || !Object.hasOwn(CONTROLS, type))
+    throw new MalformedMessage('no such control message');
+  for (const [name, isValid] of Object.entries(CONTROLS[type]))
+    if (!isValid(message[name])) throw new MalformedMessage(`${name} of ${type} is invalid`);
+  return message;
+}
+
+/** @param {any} value */
+function isCount(value) {
+  return Number.isSafeInteger(value) && value >= 0;
+}
+
+/** @param {any} value */
+function isText(value) {
+  return typeof value === 'string';
+}
+
+/** @param {any} value */
+function isBoolean(value) {
+  return typeof value === 'boolean';
+}
+
+/** @param {any} value */
+function isPlaces(value) {
+  return (
+    Array.isArray(value) &&
+    value.every((one) => isText(one?.[0]) && isCount(one[1]?.held) && isCount(one[1].asked))
+  );
+}
+
+/** @param {any} rules */
+function isRules(rules) {
+  return [rules?.address, rules?.user].every(
+    (rule) => isCount(rule?.cap) && MODES.includes(rule.mode),
+  );
+}
+
+/**
+ * UNSUBSCRIBE, RELEASE, KEY.
  * @param {Buffer} buffer
  * @param {number} at
  * @param {number} end
@@ -238,7 +308,7 @@ export function readText(buffer, at, end) {
 }
 
 /**
- * SUBSCRIBE, SYNC, SYNC_APPENDS, COUNT, COUNT_WORKERS, ONCE, WHO.
+ * SUBSCRIBE, SYNC, OUTCOMES, WHO.
  * @param {Buffer} buffer
  * @param {number} at
  * @param {number} end
@@ -270,58 +340,6 @@ export function readAcquire(buffer, at, end) {
  */
 
 /**
- * PLACES_HELD.
- * @param {Buffer} buffer
- * @param {number} at
- * @returns {Places}
- */
-export function readPlacesHeld(buffer, at) {
-  return { held: buffer.readUInt32BE(at), asked: buffer.readUInt32BE(at + 4) };
-}
-
-/**
- * PLACES.
- * @param {Buffer} buffer
- * @param {number} at
- * @param {number} end
- * @returns {Map<string, Places>} by address
- */
-export function readPlaces(buffer, at, end) {
-  /** @type {Map<string, Places>} */
-  const places = new Map();
-  const body = buffer.subarray(at, end);
-  for (let next = 0; next < body.length; ) {
-    const addressEnd = next + 1 + body[next];
-    const address = body.toString('latin1', next + 1, addressEnd);
-    places.set(address, readPlacesHeld(body, addressEnd));
-    next = addressEnd + 8;
-  }
-  return places;
-}
-
-/**
- * VOLUNTEER.
- * @param {Buffer} buffer
- * @param {number} at
- * @returns {FleetRules}
- */
-export function readRules(buffer, at) {
-  return { address: readRule(buffer, at), user: readRule(buffer, at + RULE_BYTES) };
-}
-
-/**
- * @param {Buffer} buffer
- * @param {number} at
- * @returns {import('../places.js').FleetRule}
- * @throws {MalformedMessage} if there is no such mode
- */
-function readRule(buffer, at) {
-  const mode = MODES[buffer[at + 4]];
-  if (mode === undefined) throw new MalformedMessage('no such mode of a limit');
-  return { cap: buffer.readUInt32BE(at), mode };
-}
-
-/**
  * REPLY, POSITIONS, PAGE, MEMBERS.
  * @param {Buffer} buffer
  * @param {number} at
@@ -337,7 +355,7 @@ export function readAnswer(buffer, at, end) {
 }
 
 /**
- * PUBLISH, PUBLICATION, EXIT.
+ * EXIT; of a batch with `at` behind the number of publications.
  * @param {Buffer} buffer
  * @param {number} at
  * @param {number} end
@@ -351,23 +369,43 @@ export function readRoom(buffer, at, end) {
 }
 
 /**
- * Returns the bytes behind the room of a PUBLICATION.
+ * PUBLISH, APPEND, PUBLICATION.
  * @param {Buffer} buffer
  * @param {number} at
  * @param {number} end
- * @returns {Buffer} a slice
+ * @returns {string}
+ * @throws {MalformedMessage} if the room is longer than its message
  */
-export function readPublication(buffer, at, end) {
-  return buffer.subarray(at + 1 + buffer[at], end);
+export function readBatchRoom(buffer, at, end) {
+  return readRoom(buffer, at + COUNT_BYTES, end);
 }
 
 /**
- * Turns a PUBLISH into a PUBLICATION, in place.
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @returns {number} the start of the batch
+ */
+export function batchAt(buffer, at) {
+  return at + COUNT_BYTES + 1 + buffer[at + COUNT_BYTES];
+}
+
+/**
+ * Turns a PUBLISH or APPEND into a PUBLICATION, in place.
  * @param {Buffer} buffer
  * @param {number} at
  */
 export function makePublication(buffer, at) {
   buffer[at - 1] = OP.PUBLICATION;
+}
+
+/**
+ * Writes the position of the first publication into an APPEND, in place.
+ * @param {Buffer} buffer
+ * @param {number} itemsAt the start of the batch
+ * @param {Position} position
+ */
+export function setPosition(buffer, itemsAt, { epoch, offset }) {
+  writePosition(buffer, itemsAt + ITEM_HEAD_BYTES, epoch, offset);
 }
 
 /**
@@ -411,51 +449,6 @@ export function readExit(buffer, at, end) {
 export function readMembers(body) {
   const count = body.readUInt32BE(0);
   return { count, members: body[4] === 0 ? null : publicationsIn(body.subarray(5)) };
-}
-
-/**
- * APPEND, APPENDED.
- * @param {Buffer} buffer
- * @param {number} at
- * @param {number} end
- * @returns {{room: string, key: string, positionAt: number}} `positionAt`: the start of the
- *   position; the publication follows the position
- * @throws {MalformedMessage} if the room or the key is longer than the message
- */
-export function readAppend(buffer, at, end) {
-  const keyAt = at + 1 + buffer[at];
-  const positionAt = keyAt + 1 + buffer[keyAt];
-  // NaN if the buffer ends before this byte.
-  if (!(positionAt + POSITION_BYTES <= end))
-    throw new MalformedMessage('room or key longer than its message');
-  return {
-    room: buffer.toString('latin1', at + 1, keyAt),
-    key: buffer.toString('utf8', keyAt + 1, positionAt),
-    positionAt,
-  };
-}
-
-/**
- * The publication of an APPEND or APPENDED.
- * @param {Buffer} buffer
- * @param {number} positionAt
- * @param {number} end
- * @returns {Buffer} a slice
- */
-export function readAppended(buffer, positionAt, end) {
-  return buffer.subarray(positionAt + POSITION_BYTES, end);
-}
-
-/**
- * Turns an APPEND into an APPENDED, in place.
- * @param {Buffer} buffer
- * @param {number} at
- * @param {number} positionAt
- * @param {Position} position
- */
-export function makeAppended(buffer, at, positionAt, { epoch, offset }) {
-  buffer[at - 1] = OP.APPENDED;
-  writePosition(buffer, positionAt, epoch, offset);
 }
 
 /**
@@ -566,6 +559,13 @@ export class MessageWriter {
     this.slab.writeUInt32BE(value, at);
   }
 
+  /** @param {ToRelay|FromRelay} message */
+  control(message) {
+    const text = JSON.stringify(message);
+    const at = this.#open(OP.CONTROL, Buffer.byteLength(text));
+    this.slab.write(text, at);
+  }
+
   /** @param {number} pid of the worker */
   hello(pid) {
     const at = this.#open(OP.HELLO, 8);
@@ -609,55 +609,6 @@ export class MessageWriter {
   }
 
   /**
-   * @param {number} held
-   * @param {number} asked
-   */
-  placesHeld(held, asked) {
-    const at = this.#open(OP.PLACES_HELD, 8);
-    this.slab.writeUInt32BE(held, at);
-    this.slab.writeUInt32BE(asked, at + 4);
-  }
-
-  /**
-   * @param {ReadonlyMap<string, Places>} places by address, of at most 255 ASCII characters each
-   */
-  places(places) {
-    let bytes = 0;
-    for (const address of places.keys()) bytes += 9 + address.length;
-    let at = this.#open(OP.PLACES, bytes);
-    const { slab } = this;
-    for (const [address, { held, asked }] of places) {
-      slab[at] = address.length;
-      at += 1 + slab.write(address, at + 1, 'latin1');
-      slab.writeUInt32BE(held, at);
-      slab.writeUInt32BE(asked, at + 4);
-      at += 8;
-    }
-  }
-
-  /** @param {FleetRules} rules */
-  volunteer({ address, user }) {
-    const at = this.#open(OP.VOLUNTEER, 2 * RULE_BYTES);
-    const { slab } = this;
-    slab.writeUInt32BE(address.cap, at);
-    slab[at + 4] = MODES.indexOf(address.mode);
-    slab.writeUInt32BE(user.cap, at + RULE_BYTES);
-    slab[at + RULE_BYTES + 4] = MODES.indexOf(user.mode);
-  }
-
-  /** @param {boolean} isCarrier */
-  carry(isCarrier) {
-    const at = this.#open(OP.CARRY, 1);
-    this.slab[at] = isCarrier ? 1 : 0;
-  }
-
-  /** @param {Buffer} report copied */
-  report(report) {
-    const at = this.#open(OP.REPORT, report.length);
-    report.copy(this.slab, at);
-  }
-
-  /**
    * @param {number} request
    * @param {boolean} ok
    * @param {number} value
@@ -671,15 +622,21 @@ export class MessageWriter {
   }
 
   /**
+   * @param {number} op PUBLISH or APPEND
    * @param {string} room at most 255 ASCII characters
-   * @param {Buffer} publication copied
+   * @param {readonly Buffer[]} publications copied
+   * @param {number} bytes of their items
    */
-  publish(room, publication) {
-    const at = this.#open(OP.PUBLISH, 1 + room.length + publication.length);
+  batch(op, room, publications, bytes) {
+    const headBytes = COUNT_BYTES + 1 + room.length;
+    let at = this.#open(op, headBytes + (op === OP.APPEND ? POSITION_ITEM_BYTES : 0) + bytes);
     const { slab } = this;
-    slab[at] = room.length;
-    slab.write(room, at + 1, 'latin1');
-    publication.copy(slab, at + 1 + room.length);
+    slab.writeUInt32BE(publications.length, at);
+    slab[at + COUNT_BYTES] = room.length;
+    slab.write(room, at + COUNT_BYTES + 1, 'latin1');
+    at += headBytes;
+    if (op === OP.APPEND) at = writePositionHead(slab, at);
+    for (const publication of publications) at = writePublication(slab, at, publication);
   }
 
   /**
@@ -712,20 +669,6 @@ export class MessageWriter {
   }
 
   /**
-   * @param {string} room
-   * @param {Buffer} head
-   * @param {Buffer} member both copied: the two parts of a publication
-   */
-  event(room, head, member) {
-    const at = this.#open(OP.PUBLICATION, 1 + room.length + head.length + member.length);
-    const { slab } = this;
-    slab[at] = room.length;
-    slab.write(room, at + 1, 'latin1');
-    head.copy(slab, at + 1 + room.length);
-    member.copy(slab, at + 1 + room.length + head.length);
-  }
-
-  /**
    * @param {number} request
    * @param {number} count
    * @param {Buffer[]|null} members copied; null if there are too many to list
@@ -745,28 +688,6 @@ export class MessageWriter {
       slab.writeUInt32BE(member.length, at);
       at += 4 + member.copy(slab, at + 4);
     }
-  }
-
-  /**
-   * @param {string} room
-   * @param {string} key may be empty
-   * @param {Buffer} publication copied
-   * @throws {RangeError} for a key of more than 255 bytes
-   */
-  append(room, key, publication) {
-    const keyBytes = key === '' ? 0 : Buffer.byteLength(key);
-    if (keyBytes > 255) throw new RangeError(`idempotency key too large: ${keyBytes} bytes`);
-    const at = this.#open(
-      OP.APPEND,
-      2 + room.length + keyBytes + POSITION_BYTES + publication.length,
-    );
-    const { slab } = this;
-    slab[at] = room.length;
-    slab.write(room, at + 1, 'latin1');
-    const keyAt = at + 1 + room.length;
-    slab[keyAt] = keyBytes;
-    if (keyBytes > 0) slab.write(key, keyAt + 1);
-    publication.copy(slab, keyAt + 1 + keyBytes + POSITION_BYTES);
   }
 
   /**

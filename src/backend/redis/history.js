@@ -31,11 +31,11 @@
 import { createHash, randomFillSync } from 'node:crypto';
 import { ReplyError } from 'ioredis';
 import { EPOCH_BYTES } from '../../protocol/position.js';
+import { BatchReader, HEAD_BYTES } from '../batch.js';
 import { IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../broker.js';
 import { BrokerError, conflict } from '../errors.js';
-import { BatchReader, HEAD_BYTES, LUA_FRAMING } from './batch.js';
 import { bulk, Message, NO_BODY, unavailable } from './publisher.js';
-import { readScript } from './scripts.js';
+import { LUA_FRAMING, readScript } from './scripts.js';
 
 const PLAIN = scriptOf('PUBLISH');
 const SHARDED = scriptOf('SPUBLISH');

@@ -6,7 +6,7 @@
 // skipped publications.
 
 import { setTimeout as delay } from 'node:timers/promises';
-import { BatchReader } from './batch.js';
+import { BatchReader } from '../batch.js';
 import { CHANNEL_KIND } from './keys.js';
 
 const FETCH_TIMEOUT_MS = 3000;

@@ -15,9 +15,8 @@
 
 import { deferred } from '../deferred.js';
 import { BrokerError } from '../errors.js';
-import { LUA_FRAMING } from './batch.js';
 import { PresenceSession } from './presence-session.js';
-import { readScript } from './scripts.js';
+import { LUA_FRAMING, readScript } from './scripts.js';
 
 const RETRY_MS = 1000;
 /**

@@ -17,10 +17,10 @@
 import { randomUUID } from 'node:crypto';
 import { ReplyError } from 'ioredis';
 import { MAX_BYTES_TO_REDIS } from '../../config/system-limits.js';
+import { encodeReference, HEAD_BYTES, writePublication } from '../batch.js';
 import { IDEMPOTENCY_MS } from '../broker.js';
 import { deferred } from '../deferred.js';
 import { BrokerError, conflict } from '../errors.js';
-import { encodeReference, HEAD_BYTES, writePublication } from './batch.js';
 import { OwnCommand, queueOf } from './fast/own-commands.js';
 import { sendPlain } from './plain-commands.js';
 import { readScript } from './scripts.js';

@@ -9,3 +9,6 @@ import { readFileSync } from 'node:fs';
 export function readScript(name) {
   return readFileSync(new URL(`lua/${name}.lua`, import.meta.url), 'latin1');
 }
+
+/** The framing functions of batch.js for scripts. A script's own text follows them. */
+export const LUA_FRAMING = readScript('batch');

@@ -3,6 +3,7 @@
 // Publications of a tick are delivered together after it, in one order for all. So a subscriber that
 // publishes while it is being called does not overtake publications that others have not got yet.
 
+import { HEAD_BYTES, writePublication } from '../../../src/backend/batch.js';
 import { Histories, publicationsIn } from '../../../src/backend/embedded/histories.js';
 import { IdempotencyKeys, isConflict } from '../../../src/backend/embedded/idempotency-keys.js';
 import { Subscriptions } from '../../../src/backend/embedded/subscriptions.js';
@@ -44,7 +45,9 @@ export class MemoryStore {
       if (isConflict(first, fingerprint)) throw conflict();
       return first.position ?? undefined;
     }
-    const position = rule === null ? null : this.streams.append(room, rule, publication, nowMs);
+    const run = Buffer.alloc(HEAD_BYTES + publication.length);
+    writePublication(run, 0, publication);
+    const position = rule === null ? null : this.streams.append(room, rule, run, 1, nowMs);
     this.announce(room, publication, position?.offset ?? 0, position?.epoch ?? '');
     if (key !== '') this.keys.set(room, key, { position, fingerprint }, nowMs);
     return position ?? undefined;

@@ -1,4 +1,5 @@
-// batch.js: the publications that share one Redis message of a room, and their framing.
+// batch.js: the publications of one room and tick that share a message, and their framing: on a
+// channel of Redis, in its streams, and between a worker and the relay of the embedded backend.
 //
 //   publication   u32 length (big-endian), the publication's bytes
 //   reference     u32 length with the top bit set, an id (ASCII): the publication was too large for
@@ -10,12 +11,12 @@
 // A message without a version item has version 1, the only one so far. A reader stops at an item of
 // a version that it does not know. docs/architecture/versions.md has the rules for a new version.
 //
-// Scripts frame their publications with the functions of lua/batch.lua.
+// Scripts of Redis frame their publications with the functions of redis/lua/batch.lua.
 //
-// The publications of one tick for one room share a message, because Redis and each subscriber pay
-// for every message. A publication stays a slice of the bytes that were read.
+// The publications of one tick for one room share a message, because Redis, the relay and each
+// subscriber pay for every message. A publication stays a slice of the bytes that were read.
 //
-// Another program may publish on these channels too. A BatchReader never throws and never reads
+// On Redis, another program may publish on these channels too. A BatchReader never throws and never reads
 // past the end.
 
 import {
@@ -24,15 +25,15 @@ import {
   POSITION_BYTES,
   readEpoch,
   readOffset,
-} from '../../protocol/position.js';
-
-import { readScript } from './scripts.js';
+} from '../protocol/position.js';
 
 export const HEAD_BYTES = 4;
 const REFERENCE = 0x80000000;
 const POSITION = 0x40000000;
 const VERSION = 0xc0000000;
 const MAX_VERSION = 0xffff;
+/** Length of a position item. */
+export const POSITION_ITEM_BYTES = HEAD_BYTES + POSITION_BYTES;
 /** The longest id; a UUID has 36 bytes. */
 const MAX_ID_BYTES = 64;
 
@@ -45,6 +46,30 @@ const MAX_ID_BYTES = 64;
 export function writePublication(buffer, at, publication) {
   buffer.writeUInt32BE(publication.length, at);
   return at + HEAD_BYTES + publication.copy(buffer, at + HEAD_BYTES);
+}
+
+/**
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @returns {number} the end of a position item, whose position is still to be written
+ */
+export function writePositionHead(buffer, at) {
+  buffer.writeUInt32BE(POSITION + POSITION_BYTES, at);
+  return at + POSITION_ITEM_BYTES;
+}
+
+/**
+ * Counts the publications of a batch, and checks that it has nothing else.
+ * @param {Buffer} buffer
+ * @param {number} at the start of its first item
+ * @param {number} end
+ * @returns {number} 0 if it is empty or has another item
+ */
+export function countPublications(buffer, at, end) {
+  let count = 0;
+  let next = at;
+  for (; next + HEAD_BYTES <= end; count++) next += HEAD_BYTES + buffer.readUInt32BE(next);
+  return next === end ? count : 0;
 }
 
 /**
@@ -63,9 +88,14 @@ export function encodeReference(id) {
  * its way to the sockets.
  */
 export class BatchReader {
-  /** @param {Buffer} message */
-  constructor(message) {
+  /**
+   * @param {Buffer} message
+   * @param {number} [at] the start of the batch in it
+   * @param {number} [end]
+   */
+  constructor(message, at = 0, end = message.length) {
     this.message = message;
+    this.end = end;
     /** Bytes of the item that `next` found: a slice of the message. @type {Buffer|null} */
     this.publication = null;
     /** If `publication` is null: the id of a reference. */
@@ -77,7 +107,7 @@ export class BatchReader {
     this.isMalformed = false;
     /** The version of the message from here on, if this server does not know it; else 0. */
     this.unknownVersion = 0;
-    this.at = 0;
+    this.at = at;
     this.nextOffset = 0;
   }
 
@@ -85,8 +115,7 @@ export class BatchReader {
    * @returns {boolean} false at the end of the message, at its first fault, or at an unknown version
    */
   next() {
-    const { message } = this;
-    const { length } = message;
+    const { message, end: length } = this;
     while (this.at + HEAD_BYTES <= length) {
       const head = message.readUInt32BE(this.at);
       const start = this.at + HEAD_BYTES;
@@ -130,6 +159,3 @@ export class BatchReader {
     return false;
   }
 }
-
-/** The framing functions for scripts. A script's own text follows them. */
-export const LUA_FRAMING = readScript('batch');
