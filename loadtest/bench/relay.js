@@ -13,10 +13,9 @@ import { once } from 'node:events';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath, pathToFileURL } from 'node:url';
+import { experiment } from '../lib/experiment.js';
 import { markdownTable, show } from '../lib/figures.js';
-import { readOptions } from '../lib/options.js';
 import { exactCpuSecondsOf } from './machine.js';
-import { saveReport } from './script.js';
 
 const WORKERS = 2;
 const PAYLOAD_BYTES = 120;
@@ -51,6 +50,8 @@ async function serve(folder) {
   process.once('disconnect', () => relay.close());
 }
 
+/** @typedef {{relay: number, workers: number}} Cost */
+
 /** A relay and its workers' ends, of one checkout. */
 class Bench {
   /** @param {string} folder */
@@ -59,8 +60,6 @@ class Bench {
     /** @type {import('../../src/backend/embedded/broker.js').EmbeddedBroker[]} */
     this.brokers = [];
     this.arrived = 0;
-    /** CPU per publication by load, µs. @type {Record<string, {relay: number[], workers: number[]}>} */
-    this.costs = {};
   }
 
   async start() {
@@ -78,8 +77,8 @@ class Bench {
     }
   }
 
-  /** @param {string} title of a load @param {boolean} isCounted */
-  async round(title, isCounted) {
+  /** CPU per publication. @param {string} title of a load @returns {Promise<Cost>} in µs */
+  async round(title) {
     const { perTurn, publications } = LOADS[/** @type {keyof LOADS} */ (title)];
     const rooms = ROOMS[title];
     const pids = [/** @type {number} */ (this.child?.pid), process.pid];
@@ -98,10 +97,7 @@ class Bench {
     const [relay, workers] = pids.map(
       (pid, i) => (1e6 * (exactCpuSecondsOf(pid) - before[i])) / sent,
     );
-    if (!isCounted) return;
-    this.costs[title] ??= { relay: [], workers: [] };
-    this.costs[title].relay.push(relay);
-    this.costs[title].workers.push(workers);
+    return { relay, workers };
   }
 
   close() {
@@ -109,40 +105,44 @@ class Bench {
   }
 }
 
-async function measure() {
-  const { values } = readOptions(
-    "Measures the relay's CPU per publication.",
-    `rounds N | whole 1..1000 | 9 | of each load
-    other FOLDER | | | another checkout to measure in turn
-    save PATH | | | path of the report without its ending; without, a file of bench/results/`,
-  );
-  const { rounds, other, save } = values;
-  const here = fileURLToPath(new URL('../../', import.meta.url));
-  const benches = [here, ...(other ? [other] : [])].map((folder) => new Bench(folder));
-  for (const bench of benches) await bench.start();
-  // The first two rounds are a warm-up.
-  for (let round = -2; round < rounds; round++)
-    for (const title of Object.keys(LOADS))
-      for (const bench of benches) await bench.round(title, round >= 0);
-  for (const bench of benches) bench.close();
-  const median = (/** @type {number[]} */ list) =>
-    show(list.toSorted((a, b) => a - b)[list.length >> 1], 2);
-  const rows = Object.keys(LOADS).flatMap((title) =>
-    benches.map(({ folder, costs }) => {
-      const { relay, workers } = costs[title];
-      return [title, folder, median(relay), show(Math.min(...relay), 2), median(workers)];
-    }),
-  );
-  saveReport({
-    script: 'relay',
-    title: 'CPU per publication on the embedded backend',
-    note: `medians of ${rounds} rounds`,
-    lines: markdownTable(['load', 'version', 'relay, µs', 'lowest', 'two workers, µs'], rows),
-    data: { costs: benches.map(({ folder, costs }) => ({ folder, costs })) },
-    save,
-  });
-  process.exit(0);
-}
+const HERE = fileURLToPath(new URL('../../', import.meta.url));
+const median = (/** @type {number[]} */ list) =>
+  show(list.toSorted((a, b) => a - b)[list.length >> 1], 2);
 
 if (process.argv[2] === 'serve') await serve(process.argv[3]);
-else await measure();
+else
+  await experiment({
+    question: "Measures the relay's CPU per publication.",
+    options: `rounds N | whole 1..1000 | 9 | of each load
+    other FOLDER | | | another checkout to measure in turn`,
+    variants: ({ other }) => [HERE, ...(other ? [other] : [])],
+    async setup({ owner, variant }) {
+      const bench = new Bench(variant);
+      owner.after(() => bench.close());
+      await bench.start();
+      return bench;
+    },
+    async measure(bench) {
+      /** @type {Record<string, Cost>} */
+      const costs = {};
+      // What the first two runs measure is mostly the compiler: the third one counts.
+      for (let run = 0; run < 3; run++)
+        for (const title of Object.keys(LOADS)) costs[title] = await bench.round(title);
+      return { folder: bench.folder, costs };
+    },
+    report: (rounds) => ({
+      title: 'CPU per publication on the embedded backend',
+      note: `medians of ${rounds.length} rounds`,
+      lines: markdownTable(
+        ['load', 'version', 'relay, µs', 'lowest', 'two workers, µs'],
+        Object.keys(LOADS).flatMap((title) =>
+          rounds[0].map(({ folder }, i) => {
+            const relay = rounds.map((round) => round[i].costs[title].relay);
+            const workers = rounds.map((round) => round[i].costs[title].workers);
+            return [title, folder, median(relay), show(Math.min(...relay), 2), median(workers)];
+          }),
+        ),
+      ),
+      data: { rounds },
+    }),
+  });
