@@ -16,8 +16,8 @@
 // The publications of one tick for one room share a message, because Redis, the relay and each
 // subscriber pay for every message. A publication stays a slice of the bytes that were read.
 //
-// On Redis, another program may publish on these channels too. A BatchReader never throws and never reads
-// past the end.
+// On Redis, another program may publish on these channels too. A BatchReader never throws and never
+// reads past the end.
 
 import {
   EPOCH_BYTES,

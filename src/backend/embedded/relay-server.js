@@ -6,8 +6,8 @@
 //                                            (the publisher too)
 //   worker --APPEND--> relay, which stores it --PUBLICATION--> the same workers, in rooms with history
 //
-// - A worker sends one batch for each room and tick. The relay passes it on unopened: it changes the
-//   type byte (and writes the position) in place, and copies the bytes once for each receiving
+// - A worker sends one batch for each room and tick. The relay passes it on unopened: it changes
+//   the type byte (and writes the position) in place, and copies the bytes once for each receiving
 //   worker, together with neighbouring batches.
 // - The relay writes once a tick to each worker.
 // - When a link ends, the relay releases everything its worker held, so a crash leaves nothing

@@ -102,8 +102,8 @@ export const OP = Object.freeze({
  * corrects its own.
  *
  * With Redis, a worker offers to carry the reports of the relay to the other servers, and theirs to
- * the relay (`volunteer`, `carry`, `report`; fleet-places.js). A dead worker's `name` is its session
- * in Redis, whose users another worker removes (`gone`).
+ * the relay (`volunteer`, `carry`, `report`; fleet-places.js). A worker's `name` is its session in
+ * Redis. When it dies, another worker removes the session's users (`gone`).
  * @type {Readonly<Record<string, Readonly<Record<string, (value: any) => boolean>>>>}
  */
 const CONTROLS = Object.freeze({
