@@ -32,11 +32,7 @@ export function plainAnswer(request, route, health, streams) {
   return isHealth ? health(route) : toHttp(refusal('upgrade_required'));
 }
 
-/**
- * @param {IncomingMessage} request of `/sse`
- * @param {Streams} streams
- * @returns {Answer}
- */
+/** @param {IncomingMessage} request of `/sse` @param {Streams} streams @returns {Answer} */
 function streamAnswer(request, streams) {
   if (request.method === 'OPTIONS') return streams.preflight(request);
   if (request.method === 'GET')
@@ -64,12 +60,7 @@ export function requestFault(request) {
     : toHttp(refusal('expectation_failed')); // RFC 9110 10.1.1
 }
 
-/**
- * @param {number} status
- * @param {Headers} headers
- * @param {string} body
- * @returns {Answer}
- */
+/** @param {number} status @param {Headers} headers @param {string} body @returns {Answer} */
 export function answer(status, headers, body) {
   return { status, headers, body };
 }

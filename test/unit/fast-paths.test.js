@@ -131,7 +131,7 @@ async function serve(t, env) {
     log: { debug() {}, error() {} },
     counters: server.counters,
   });
-  server.server = /** @type {import('node:http').Server} */ (http.server);
+  server.server = /** @type {import('node:http').Server} */ (http.reader.acceptor);
   await server.start();
   t.after(() => http.close());
   const client = await RawClient.connect(t, { port: server.port });

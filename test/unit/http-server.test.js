@@ -32,7 +32,7 @@ const limit = { timeout: 10_000 };
  * @param
  *   {(request: import('node:http').IncomingMessage, socket: import('node:net').Socket, head: Buffer) => void}
  *   [parts.onUpgrade]
- * @param {HttpServer['api']} [parts.api]
+ * @param {import('../../src/transport/plain-http.js').Api|null} [parts.api]
  */
 async function start(
   t,
@@ -317,7 +317,7 @@ test(
           await until(() => server.openSockets === 0);
           assert.equal(client.bytes.length, 0, 'one whole response and nothing after it');
         });
-    const kept = promisify(server.http.getConnections.bind(server.http));
+    const kept = promisify(server.reader.http.getConnections.bind(server.reader.http));
     assert.equal(await kept(), 0, 'the HTTP server has let go of them');
     assert.equal(counters.refused.unknown_socket, 0);
   },
@@ -338,9 +338,9 @@ test('a socket that the port has not accepted is closed and counted', limit, asy
     const stream = stranger();
     const request = new IncomingMessage(/** @type {any} */ (stream));
     if (event === 'upgrade' || event === 'connect')
-      server.http.emit(event, request, stream, Buffer.alloc(0));
-    else if (event === 'clientError') server.http.emit(event, new Error('any'), stream);
-    else server.http.emit(event, request, new ServerResponse(request));
+      server.reader.http.emit(event, request, stream, Buffer.alloc(0));
+    else if (event === 'clientError') server.reader.http.emit(event, new Error('any'), stream);
+    else server.reader.http.emit(event, request, new ServerResponse(request));
     assert.ok(stream.destroyed, event);
     // Some streams of Node emit an error as they close.
     stream.emit('error', new Error('late'));
@@ -357,7 +357,7 @@ test(
   async (t) => {
     const { connect, server, counters } = await start(t, { env: { FANFARE_LIMITS: 'off' } });
     let requests = 0;
-    server.http.prependListener('request', () => void requests++);
+    server.reader.http.prependListener('request', () => void requests++);
     const client = await connect();
     client.write('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(1000));
     await client.closed();
@@ -983,7 +983,7 @@ test(
   async (t) => {
     const { connect, server } = await start(t);
     let parsed = 0;
-    server.http.on('request', () => parsed++);
+    server.reader.http.on('request', () => parsed++);
     for (const request of ['GET /livez HTTP/1.1\r\nHost: a\r\n\r\n', 'GET / HTTP/1.1\r\n\r\n']) {
       for (const cut of [0, 1]) {
         parsed = 0;
@@ -1126,7 +1126,7 @@ test(
   async (t) => {
     const { connect, server, counters } = await start(t, { env: { FANFARE_MAX_HANDSHAKES: '3' } });
     let accepted = 0;
-    server.server.on('connection', () => accepted++);
+    server.reader.acceptor.on('connection', () => accepted++);
     const first = await Promise.all([connect(), connect(), connect()]);
     await until(() => accepted === 3);
     // All of it comes in one turn: the first three are in line when the next three come.
@@ -1164,7 +1164,7 @@ test('a refused peer that goes on sending is closed after 8 MB', limit, async (t
   const { connect, server } = await start(t);
   /** @type {import('node:net').Socket|undefined} */
   let socket;
-  server.server.on('connection', (one) => {
+  server.reader.acceptor.on('connection', (one) => {
     socket = one;
   });
   const client = await connect();
@@ -1191,7 +1191,7 @@ test('handshakes that time out together are refused a hundred at a time', limit,
 
 test('peers that linger together are closed a hundred at a time', limit, async (t) => {
   const { server } = await start(t, { env: { FANFARE_LIMITS: 'off' } });
-  const { port } = /** @type {import('node:net').AddressInfo} */ (server.server.address());
+  const { port } = /** @type {import('node:net').AddressInfo} */ (server.reader.acceptor.address());
   // They do not end when the server does.
   const clients = Array.from(
     { length: 250 },
@@ -1227,7 +1227,7 @@ test('what refused peers go on sending is read in small parts of a turn', limit,
   };
   let next = setImmediate(turn);
   t.after(() => clearImmediate(next));
-  const { port } = /** @type {import('node:net').AddressInfo} */ (server.server.address());
+  const { port } = /** @type {import('node:net').AddressInfo} */ (server.reader.acceptor.address());
   // They do not end when the server does.
   const clients = Array.from(
     { length: 150 },
@@ -1308,7 +1308,7 @@ test(
 test('listen rejects if the port is in use', limit, async (t) => {
   const { connect, server } = await start(t);
   await connect();
-  const { port } = /** @type {import('node:net').AddressInfo} */ (server.server.address());
+  const { port } = /** @type {import('node:net').AddressInfo} */ (server.reader.acceptor.address());
   await assert.rejects(start(t, { env: { PORT: String(port) } }), { code: 'EADDRINUSE' });
 });
 

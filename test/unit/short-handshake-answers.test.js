@@ -132,7 +132,7 @@ class Server {
     }));
     /** The server's end of the connection of this case. @type {Socket|null} */
     this.socket = null;
-    http.server.prependListener('connection', (socket) => {
+    http.reader.acceptor.prependListener('connection', (socket) => {
       this.socket = socket;
     });
     this.port = 0;

@@ -86,7 +86,7 @@ async function serve(t, env = {}) {
     EventClient.open(t, port, query, headers);
   const raw = () => RawClient.connect(t, { port });
   return {
-    ...{ port, server, hub, broker, counters, outbox, slowConsumers, heartbeat, health },
+    ...{ port, server, streams, hub, broker, counters, outbox, slowConsumers, heartbeat, health },
     ...{ publish, open, raw },
   };
 }
@@ -479,11 +479,11 @@ test(
 );
 
 test('an EventSource whose turn does not come in time is told when to return', limit, async (t) => {
-  const { raw, server, counters } = await serve(t, {
+  const { raw, server, streams, counters } = await serve(t, {
     FANFARE_HANDSHAKE_TIMEOUT_MS: '300',
     FANFARE_MAX_HANDSHAKES_MODE: 'enforce',
   });
-  /** @type {EventStreams} */ (server.streams).faultOf = () => {
+  streams.faultOf = () => {
     const end = performance.now() + 100;
     while (performance.now() < end);
     return refusal('bad_request', 'slow');
@@ -606,7 +606,7 @@ test('a stream leaves nothing of its request in the HTTP server', limit, async (
   const clients = await Promise.all([1, 2, 3].map(() => open('?room=a')));
   for (const client of clients) await client.collect('joined');
   // It would end the connections that it knows.
-  server.http.closeAllConnections();
+  server.reader.http.closeAllConnections();
   publish('a', 1);
   for (const client of clients) await client.collect('message');
 });

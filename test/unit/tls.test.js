@@ -280,7 +280,7 @@ test('a TLS handshake under way when the server closes gets its 503', LIMIT, asy
   const { port, counters, server, made } = await start(t);
   const socket = connectTls({ port, host: '127.0.0.1', ca: made.ca });
   t.after(() => socket.destroy());
-  const [accepted] = await once(server.server, 'connection');
+  const [accepted] = await once(server.reader.acceptor, 'connection');
   while (accepted.bytesRead === 0) await new Promise(setImmediate);
   const startMs = performance.now();
   const closed = server.close();

@@ -314,7 +314,7 @@ const http = {
       async run(inputs, numbers) {
         const sockets = inputs.map((input, i) => {
           const socket = new FakeSocket();
-          server.server.emit('connection', socket);
+          server.reader.acceptor.emit('connection', socket);
           socket.feed(input, numbers[i]);
           return socket;
         });

@@ -1,0 +1,277 @@
+// accepted-socket.js: the state of one socket of the public port, and the listeners that all of
+// them share. http-server.js draws its phases.
+
+/** It waits for its client: for a ClientHello, the end of TLS, or a request. */
+export const WAITING = 0;
+/** Its bytes wait for their turn. */
+export const IN_LINE = 1;
+/** Admission decides later. */
+export const ADMITTING = 2;
+/** Plain HTTP, a WebSocket or a stream: its time no longer runs. */
+export const SERVED = 3;
+/** It has its last answer, or is closed. */
+export const CLOSED = 4;
+
+export const NOTHING = Buffer.alloc(0);
+/** @type {unique symbol} */
+export const HANDSHAKE = Symbol('handshake');
+
+/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
+/** @typedef {import('node:net').Socket} Socket */
+/** @typedef {Socket & {[HANDSHAKE]: Handshake}} TrackedSocket */
+/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
+/** @typedef {import('../admission/admission.js').AdmissionLease} AdmissionLease */
+
+/**
+ * What the listeners of a socket call.
+ * @typedef {object} Port
+ * @property {(socket: TrackedSocket) => void} readable it has bytes to read, or has ended
+ * @property {(socket: TrackedSocket, bytes: Buffer) => void} data
+ * @property {(socket: TrackedSocket) => void} closed
+ */
+
+/** The state of one socket, for as long as the socket lives. */
+export class Handshake {
+  /** @param {Port} port @param {boolean} needsTls */
+  constructor(port, needsTls) {
+    this.port = port;
+    this.phase = WAITING;
+    /** If true, the port no longer counts it. */
+    this.isGone = false;
+    /** True until TLS is established, if the port speaks TLS. */
+    this.needsTls = needsTls;
+    /** The time at which the bytes that wait in line arrived. */
+    this.inLineMs = 0;
+    /** Bytes read and not parsed yet. @type {Buffer} */
+    this.ahead = NOTHING;
+    /** Null until Node's HTTP server reads it. @type {Exchange|null} */
+    this.http = null;
+    /** The last byte that it may send, once it is closed. */
+    this.lastByte = 0;
+    /**
+     * The address it counts for until it has a WebSocket; see Admission.peerOf.
+     * @type {string|null}
+     */
+    this.address = null;
+    /** @type {AdmissionLease|null} */
+    this.admitted = null;
+    /**
+     * The request for a stream, until it is answered.
+     * @type {import('./sse-request.js').StreamRequest|null}
+     */
+    this.wanted = null;
+    /** A refusal that waits for the client's first bytes. @type {Refusal|null} */
+    this.refusal = null;
+    /** If the socket is idle: its crowd. @type {import('./crowd.js').Crowd<TrackedSocket>|null} */
+    this.crowd = null;
+    /** Its group there. @type {import('./crowd.js').Group<TrackedSocket>|null} */
+    this.group = null;
+  }
+
+  /** Its client has to send more. */
+  wait() {
+    this.phase = WAITING;
+  }
+
+  /** Its bytes wait for their turn. */
+  queue() {
+    this.phase = IN_LINE;
+    this.inLineMs = performance.now();
+  }
+
+  decideLater() {
+    this.phase = ADMITTING;
+  }
+
+  serve() {
+    this.phase = SERVED;
+  }
+
+  /** @param {AdmissionLease} lease */
+  admit(lease) {
+    this.phase = SERVED;
+    this.address = null;
+    this.admitted = lease;
+  }
+
+  /** @param {number} lastByte that it may send */
+  close(lastByte) {
+    this.phase = CLOSED;
+    this.lastByte = lastByte;
+  }
+
+  /** @returns {boolean} false: the port no longer counts it already */
+  go() {
+    if (this.isGone) return false;
+    this.isGone = true;
+    this.phase = CLOSED;
+    return true;
+  }
+
+  /** TLS is established, or the client does not speak it. */
+  endTls() {
+    this.needsTls = false;
+  }
+
+  /** @param {string|null} address */
+  countFor(address) {
+    this.address = address;
+  }
+
+  /** @param {Buffer} bytes that are read, but not parsed */
+  keep(bytes) {
+    this.ahead = bytes;
+  }
+
+  /** @param {Refusal|null} refusal */
+  postpone(refusal) {
+    this.refusal = refusal;
+  }
+
+  /** @param {import('./sse-request.js').StreamRequest|null} stream */
+  want(stream) {
+    this.wanted = stream;
+  }
+
+  beginHttp() {
+    this.http = new Exchange();
+    return this.http;
+  }
+
+  /** @param {TrackedSocket} socket its own @param {import('./crowd.js').Crowd<TrackedSocket>} crowd */
+  enter(socket, crowd) {
+    this.crowd = crowd;
+    this.group = crowd.add(socket, this.address);
+  }
+
+  /** @param {TrackedSocket} socket its own */
+  leave(socket) {
+    this.crowd?.delete(socket, this.group);
+    this.crowd = null;
+    this.group = null;
+  }
+}
+
+/** The HTTP of one socket. */
+export class Exchange {
+  /** When it began. */
+  sinceMs = performance.now();
+  /** Passes bytes to Node's parser; null: the socket has left it. @type {((bytes: Buffer) => void)|null} */
+  parse = null;
+  /** The stream that the HTTP server reads instead of the socket. @type {import('./feed-stream.js').FeedStream|null} */
+  stream = null;
+  /** Number of requests answered in plain HTTP. */
+  requests = 0;
+  /** Requests to the HTTP API that are not answered yet. */
+  calls = 0;
+  /** The latest of them. @type {IncomingMessage|null} */
+  call = null;
+  /** If true, the requests under way are the last of the socket. */
+  isEnding = false;
+
+  /**
+   * @param {((bytes: Buffer) => void)|null} parse
+   * @param {import('./feed-stream.js').FeedStream|null} [stream]
+   */
+  readBy(parse, stream = null) {
+    this.parse = parse;
+    this.stream = stream;
+  }
+
+  /** @returns {boolean} true for the first request */
+  count() {
+    return this.requests++ === 0;
+  }
+
+  /** @param {boolean} isEnding */
+  endAfter(isEnding) {
+    this.isEnding = isEnding;
+  }
+
+  /** @param {IncomingMessage} request to the HTTP API */
+  called(request) {
+    this.calls++;
+    this.call = request;
+  }
+
+  /** @returns {boolean} true if no request to the HTTP API is left */
+  answered() {
+    if (--this.calls === 0) this.call = null;
+    return this.calls === 0;
+  }
+}
+
+/**
+ * In place of the Handshake of a socket with a WebSocket: most sockets of a server are idle ones,
+ * and the rest of a Handshake takes 0.14 kB.
+ */
+export class Upgraded {
+  /** @param {Port} port @param {AdmissionLease} admitted */
+  constructor(port, admitted) {
+    this.port = port;
+    this.phase = SERVED;
+    this.isGone = false;
+    this.admitted = admitted;
+  }
+
+  /** @returns {boolean} false: the port no longer counts it already */
+  go() {
+    const isFirst = !this.isGone;
+    this.isGone = true;
+    this.phase = CLOSED;
+    return isFirst;
+  }
+
+  /** It is in no crowd. */
+  leave() {}
+
+  /** It speaks no HTTP. */
+  get http() {
+    return null;
+  }
+}
+
+/**
+ * Does Node's HTTP server read the socket?
+ * @param {TrackedSocket} socket
+ */
+export function speaksHttp(socket) {
+  return (socket[HANDSHAKE].http?.parse ?? null) !== null;
+}
+
+/** Closes a socket at once, and no longer counts it. @param {TrackedSocket} socket */
+export function discard(socket) {
+  socket[HANDSHAKE].port.closed(socket);
+  socket.destroy();
+}
+
+/**
+ * After an upgrade Node no longer listens to the socket, and an error without a listener ends the
+ * process. ws listens as soon as it gets the socket. Before that, or if ws never gets it, this
+ * listener handles errors.
+ * @param {TrackedSocket} socket
+ */
+export function takeOver(socket) {
+  socket.removeListener('error', socketOnError);
+  socket.on('error', socketOnError);
+}
+
+/** @this {Socket} */
+export function socketOnError() {
+  this.destroy();
+}
+
+/** @this {TrackedSocket} */
+export function socketOnReadable() {
+  this[HANDSHAKE].port.readable(this);
+}
+
+/** @this {TrackedSocket} @param {Buffer} bytes */
+export function socketOnData(bytes) {
+  this[HANDSHAKE].port.data(this, bytes);
+}
+
+/** @this {TrackedSocket} */
+export function socketOnClose() {
+  this[HANDSHAKE].port.closed(this);
+}

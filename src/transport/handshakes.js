@@ -1,0 +1,202 @@
+// handshakes.js: decides requests for a WebSocket or a stream: checks, then admission, then the
+// transport that takes the socket.
+
+import { toHttp } from '../protocol/refusal.js';
+import {
+  ADMITTING,
+  HANDSHAKE,
+  NOTHING,
+  socketOnError,
+  takeOver,
+  Upgraded,
+} from './accepted-socket.js';
+import { handshakeFault } from './handshake.js';
+import { TimeSlicedQueue } from './time-sliced-queue.js';
+
+/** Time per turn of the event loop for handshakes whose admission took longer than a turn. */
+const SLICE_MS = 4;
+
+/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
+/** @typedef {import('./accepted-socket.js').TrackedSocket} TrackedSocket */
+/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
+/** @typedef {import('../admission/admission.js').AdmissionLease} AdmissionLease */
+/**
+ * @typedef
+ *   {{decision: Refusal|AdmissionLease, request: IncomingMessage, socket: TrackedSocket, head: Buffer}}
+ *   Decided
+ */
+
+export class Handshakes {
+  /** Those whose admission took longer than a turn. @type {TimeSlicedQueue<Decided>} */
+  #decided = new TimeSlicedQueue((decided) => this.#conclude(decided), SLICE_MS);
+
+  /**
+   * @param {object} parts
+   * @param {Pick<import('../admission/admission.js').Admission, 'admit'|'admitPeer'>} parts.admission
+   * @param
+   *   {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, admitted: AdmissionLease) => void}
+   *   parts.onUpgrade
+   * @param {import('./sse.js').EventStreams|null} parts.streams
+   * @param {boolean} parts.isSecure
+   * @param {() => boolean} parts.isStopped if true, no handshake is admitted
+   * @param {import('./deadlines.js').Deadlines<TrackedSocket>} parts.waiting
+   * @param {import('./http-reader.js').HttpReader} parts.reader
+   * @param {import('./last-answers.js').LastAnswers} parts.answers
+   * @param {Pick<import('../observability/counters.js').Counters, 'refused'>} parts.counters
+   */
+  constructor({
+    admission,
+    onUpgrade,
+    streams,
+    isSecure,
+    isStopped,
+    waiting,
+    reader,
+    answers,
+    counters,
+  }) {
+    this.admission = admission;
+    this.onUpgrade = onUpgrade;
+    this.streams = streams;
+    this.isSecure = isSecure;
+    this.isStopped = isStopped;
+    this.waiting = waiting;
+    this.reader = reader;
+    this.answers = answers;
+    this.counters = counters;
+  }
+
+  /** @param {IncomingMessage} request @param {import('./handshake.js').Route} route */
+  isForStream({ method }, route) {
+    return this.streams !== null && method === 'GET' && route === 'stream';
+  }
+
+  /**
+   * @param {IncomingMessage} request for a WebSocket, or another upgrade
+   * @param {import('./handshake.js').Route} route
+   * @param {TrackedSocket} socket that is not idle
+   * @param {Buffer} head
+   */
+  websocket(request, route, socket, head) {
+    const fault = handshakeFault(request, route);
+    if (fault === null) return this.#admit(request, socket, head);
+    this.counters.refused.bad_request++;
+    this.answers.reject(socket, fault);
+  }
+
+  /**
+   * @param {IncomingMessage} request for server-sent events
+   * @param {TrackedSocket} socket that is not idle, and no longer speaks HTTP
+   */
+  stream(request, socket) {
+    const { streams } = this;
+    if (streams === null || socket.destroyed) return;
+    takeOver(socket);
+    const stream = streams.read(request);
+    socket[HANDSHAKE].want(stream);
+    const fault = streams.faultOf(request, stream);
+    if (fault === null) this.#admit(request, socket, NOTHING);
+    else this.#refuseStream(socket, fault);
+  }
+
+  /**
+   * @param {IncomingMessage} request well-formed
+   * @param {TrackedSocket} socket
+   * @param {Buffer} head
+   */
+  #admit(request, socket, head) {
+    const handshake = socket[HANDSHAKE];
+    if (this.isStopped()) return this.answers.refuseAsDraining(socket);
+    // The connection itself has paid the token of the first request.
+    const isFirst = handshake.http === null || handshake.http.requests === 0;
+    const refusal = isFirst ? null : this.admission.admitPeer(handshake.address);
+    if (refusal !== null) return this.answers.refuse(socket, refusal);
+    const decision = this.admission.admit(request);
+    if (!(decision instanceof Promise)) return this.#decide({ decision, request, socket, head });
+    takeOver(socket);
+    handshake.decideLater();
+    // If this socket has had plain HTTP before, the handshake's time begins now.
+    if (!this.waiting.has(socket)) this.waiting.add(socket);
+    this.#decideLater(decision, request, socket, head);
+  }
+
+  /**
+   * @param {Promise<Refusal|AdmissionLease>} decision
+   * @param {IncomingMessage} request
+   * @param {TrackedSocket} socket
+   * @param {Buffer} head
+   */
+  async #decideLater(decision, request, socket, head) {
+    this.#decided.push({ decision: await decision, request, socket, head });
+  }
+
+  /** @param {Decided} decided */
+  #conclude(decided) {
+    const { decision, socket } = decided;
+    if (socket[HANDSHAKE].phase === ADMITTING && !socket.destroyed) this.#decide(decided);
+    else if (!isRefusal(decision)) decision.release(); // the client has left, or waited too long
+  }
+
+  /** @param {Decided} decided */
+  #decide({ decision, request, socket, head }) {
+    if (isRefusal(decision)) return this.answers.refuse(socket, decision);
+    const handshake = socket[HANDSHAKE];
+    if (this.isStopped()) {
+      decision.release();
+      return this.answers.refuseAsDraining(socket);
+    }
+    this.waiting.delete(socket);
+    handshake.admit(decision);
+    if (handshake.wanted !== null) return this.#openStream(handshake.wanted, socket, decision);
+    // With TLS, a socket and its stream share one Handshake.
+    if (!this.isSecure)
+      socket[HANDSHAKE] = /** @type {import('./accepted-socket.js').Handshake} */ (
+        /** @type {unknown} */ (new Upgraded(handshake.port, decision))
+      );
+    this.onUpgrade(request, socket, head, decision);
+    // Its new reader listens. A socket that is destroyed may still emit its error.
+    if (!socket.destroyed) socket.removeListener('error', socketOnError);
+    this.reader.handOver(socket);
+  }
+
+  /**
+   * @param {import('./sse-request.js').StreamRequest} wanted
+   * @param {TrackedSocket} socket
+   * @param {AdmissionLease} admitted
+   */
+  #openStream(wanted, socket, admitted) {
+    const refusal = this.streams?.open(wanted, socket, admitted) ?? null;
+    if (refusal instanceof Promise)
+      refusal.then((later) => this.#streamOpened(socket, admitted, later));
+    else this.#streamOpened(socket, admitted, refusal);
+  }
+
+  /**
+   * @param {TrackedSocket} socket
+   * @param {AdmissionLease} admitted
+   * @param {Refusal|null} refusal null if the stream is open, or if its
+   *   client is gone
+   */
+  #streamOpened(socket, admitted, refusal) {
+    if (refusal === null) {
+      socket[HANDSHAKE].want(null);
+      return;
+    }
+    admitted.release();
+    this.#refuseStream(socket, refusal);
+  }
+
+  /**
+   * @param {TrackedSocket} socket
+   * @param {Refusal} refusal for the request alone, or for its token
+   */
+  #refuseStream(socket, refusal) {
+    this.counters.refused[toHttp(refusal).status === 400 ? 'bad_request' : 'denied']++;
+    this.answers.reject(socket, refusal);
+  }
+}
+
+/** @param {Refusal|AdmissionLease} decision @returns {decision is Refusal} */
+function isRefusal(decision) {
+  return 'code' in decision;
+}

@@ -1,0 +1,267 @@
+// http-reader.js: reads the requests of the public port. The short reader takes usual ones. Node's
+// HTTP server gets all others, in small pieces, and nothing behind the last one that is answered.
+//
+// The sockets are the port's. A fast path feeds the server's own listeners; without it the server
+// reads a FeedStream.
+
+import { createServer } from 'node:http';
+import { createServer as createAcceptor } from 'node:net';
+import { plainOnly, useFastPath } from '../config/fast-paths.js';
+import {
+  CLOSED,
+  discard,
+  HANDSHAKE,
+  NOTHING,
+  socketOnData,
+  socketOnError,
+} from './accepted-socket.js';
+import { httpListenersFault, speakHttp, takeConnectionListener } from './fast/http-listeners.js';
+import { readShortHandshake, shortHandshakeFault } from './fast/short-handshake.js';
+import { FeedStream } from './feed-stream.js';
+import { MAX_HEADERS } from './handshake.js';
+
+const MAX_HEADER_BYTES = 16_384;
+const HEADERS_TIMEOUT_MS = 10_000;
+const REQUEST_TIMEOUT_MS = 15_000;
+const CHECKING_INTERVAL_MS = 1000;
+const KEEP_ALIVE_TIMEOUT_MS = 5000;
+/**
+ * Node's parser gets at most this many bytes at once. A whole read has room for 3,600 pipelined
+ * requests, and parsing all of them takes 60 ms even if the server answers none.
+ */
+const PIECE_BYTES = 512;
+/**
+ * A piece ends with a head, so that the parser gets no request behind the last one that is
+ * answered. Node would create its objects, and an Error with a stack when the socket closes.
+ */
+const END_OF_HEAD = Buffer.from('\r\n\r\n');
+/**
+ * Heads in one read. The second is the last that is answered. A read with more has empty lines
+ * before its requests, each of which would be a piece.
+ */
+const MAX_HEADS = 4;
+
+/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
+/** @typedef {import('node:http').ServerResponse} ServerResponse */
+/** @typedef {import('node:stream').Duplex} Duplex */
+/** @typedef {import('./accepted-socket.js').TrackedSocket} TrackedSocket */
+
+export class HttpReader {
+  /**
+   * The HTTP server's own listener for connections; null if the HTTP server reads FeedStreams.
+   * @type {import('./fast/http-listeners.js').ConnectionListener|null}
+   */
+  #connect;
+  /** Sockets with a FeedStream. @type {Set<TrackedSocket>} */
+  #fed = new Set();
+
+  /**
+   * @param {object} parts
+   * @param {import('../config/settings.js').Config} parts.config
+   * @param {(request: IncomingMessage, socket: TrackedSocket) => boolean} parts.onShort a request
+   *   that is read without Node's parser; false: the parser is to read it
+   * @param {(request: IncomingMessage, response: ServerResponse, socket: TrackedSocket) => void}
+   *   parts.onRequest
+   * @param {(request: IncomingMessage, socket: TrackedSocket, head: Buffer) => void} parts.onUpgrade
+   *   the socket no longer speaks HTTP; `head` has all bytes read behind the request
+   * @param {(socket: TrackedSocket) => void} parts.onConnect the same for the method CONNECT
+   * @param {(error: NodeJS.ErrnoException, socket: TrackedSocket) => void} parts.onFault input that
+   *   Node's parser could not read, or did not get in time
+   * @param {() => void} parts.onUnknown a socket that this port has not accepted has been closed
+   * @param {import('../observability/counters.js').Counters} parts.counters
+   */
+  constructor({ config, onShort, onRequest, onUpgrade, onConnect, onFault, onUnknown, counters }) {
+    this.counters = counters;
+    this.onShort = onShort;
+    this.onUnknown = onUnknown;
+    const http = (this.http = createHttpServer(config));
+    const requested = (
+      /** @type {IncomingMessage} */ request,
+      /** @type {ServerResponse} */ response,
+    ) => {
+      const socket = this.#accepted(request.socket);
+      if (socket !== null) onRequest(request, response, socket);
+    };
+    http.on('request', requested);
+    // Only a request to the HTTP API needs its body, so only such a request gets 100 Continue.
+    http.on('checkContinue', requested);
+    // Without a listener Node answers 417 itself, and that answer bypasses the counters.
+    http.on('checkExpectation', requested);
+    http.on('upgrade', (request, stream, head) => {
+      const socket = this.#accepted(request.socket, stream);
+      if (socket !== null) onUpgrade(request, socket, this.end(socket, head));
+    });
+    http.on('connect', (request, stream, head) => {
+      const socket = this.#accepted(request.socket, stream);
+      if (socket === null) return;
+      this.end(socket, head);
+      onConnect(socket);
+    });
+    http.on('clientError', (error, stream) => {
+      const socket = this.#accepted(stream);
+      if (socket !== null) onFault(error, socket);
+    });
+    const takesListeners = useFastPath(
+      'http_listeners',
+      config,
+      counters,
+      plainOnly(config, httpListenersFault),
+    );
+    this.#connect = takesListeners ? takeConnectionListener(http) : null;
+    this.readsShort = useFastPath(
+      'short_handshake',
+      config,
+      counters,
+      plainOnly(config, () => (takesListeners ? shortHandshakeFault() : 'it needs http_listeners')),
+    );
+    if (this.#connect === null) {
+      // An HTTP server that does not listen does not check for slow requests.
+      http.timeout = REQUEST_TIMEOUT_MS;
+      this.acceptor = createAcceptor({ allowHalfOpen: true, noDelay: true });
+    } else this.acceptor = http;
+  }
+
+  /** @param {TrackedSocket} socket @param {Buffer|null} bytes its first ones */
+  begin(socket, bytes) {
+    const request = this.readsShort && bytes !== null ? readShortHandshake(bytes, socket) : null;
+    if (request !== null && this.onShort(request, socket)) return;
+    this.#speak(socket);
+    if (bytes !== null) this.parse(socket, bytes);
+  }
+
+  /** The socket speaks HTTP from now on. @param {TrackedSocket} socket */
+  #speak(socket) {
+    const http = socket[HANDSHAKE].beginHttp();
+    if (this.#connect === null) {
+      const stream = new FeedStream(socket);
+      http.readBy((bytes) => stream.feed(bytes), stream);
+      this.#fed.add(socket);
+      this.http.emit('connection', stream);
+    } else {
+      http.readBy(speakHttp(this.http, this.#connect, socket));
+      socket.removeListener('error', socketOnError);
+      if (http.parse === null) return discard(socket);
+    }
+    socket.on('data', socketOnData);
+  }
+
+  /**
+   * Parses the bytes up to the last request that is answered.
+   * @param {TrackedSocket} socket
+   * @param {Buffer} bytes
+   */
+  parse(socket, bytes) {
+    const handshake = socket[HANDSHAKE];
+    const { http } = handshake;
+    let heads = 0;
+    for (let at = 0; http !== null && at < bytes.length; ) {
+      if (http.parse === null || handshake.phase === CLOSED || socket.destroyed) return;
+      // Node pauses the socket if the peer does not read its answers.
+      const isPaused = http.stream?.isPaused() ?? (at > 0 && socket.isPaused());
+      if (isPaused) return discard(socket);
+      let piece = bytes.subarray(at, at + PIECE_BYTES);
+      // While the HTTP API reads a body, the bytes are no heads.
+      const end = http.calls > 0 ? -1 : piece.indexOf(END_OF_HEAD);
+      if (end !== -1) {
+        if (++heads > MAX_HEADS) {
+          this.counters.refused.bad_request++;
+          return discard(socket);
+        }
+        piece = piece.subarray(0, end + END_OF_HEAD.length);
+      }
+      at += piece.length;
+      handshake.keep(at < bytes.length ? bytes.subarray(at) : NOTHING);
+      http.parse(piece);
+    }
+  }
+
+  /**
+   * The socket no longer speaks HTTP.
+   * @param {TrackedSocket} socket
+   * @param {Buffer} head
+   * @returns {Buffer} all bytes read behind the request
+   */
+  end(socket, head) {
+    const handshake = socket[HANDSHAKE];
+    const { ahead, http } = handshake;
+    socket.removeListener('data', socketOnData);
+    handshake.keep(NOTHING);
+    if (http !== null) {
+      const { stream } = http;
+      http.readBy(null);
+      if (stream !== null) {
+        stream.abandon();
+        this.#fed.delete(socket);
+        socket.pause(); // bytes behind the request wait for the next reader
+      }
+    }
+    return ahead.length === 0 ? head : Buffer.concat([head, ahead]);
+  }
+
+  /** The next reader of a socket that has left may begin. @param {TrackedSocket} socket */
+  handOver(socket) {
+    if (this.#connect === null) socket.resume();
+  }
+
+  /** @param {TrackedSocket} socket that is closed */
+  delete(socket) {
+    this.#fed.delete(socket);
+  }
+
+  /**
+   * Closes the listener, and idle sockets.
+   * @param {(socket: TrackedSocket) => boolean} isIdle
+   */
+  stopAccepting(isIdle) {
+    if (this.acceptor.listening) this.acceptor.close();
+    // An HTTP server that listens closes its idle sockets itself.
+    for (const socket of this.#fed) if (isIdle(socket)) socket.destroy();
+  }
+
+  /** Closes kept-alive sockets; upgraded ones are unknown to it. */
+  close() {
+    this.http.closeAllConnections();
+    for (const socket of this.#fed) socket.destroy();
+  }
+
+  /**
+   * The socket behind a stream that a listener of Node's HTTP server is given. Node promises no
+   * more than a Duplex. In `upgrade` and `connect`, Node 26 gives a stream of its own if the
+   * request has a body; `request.socket` is ours in every version.
+   * @param {Duplex} stream that the HTTP server reads
+   * @param {Duplex} [given] what the listener got in its place
+   * @returns {TrackedSocket|null} null: this port has not accepted it. It is closed and counted.
+   */
+  #accepted(stream, given = stream) {
+    // It lives as long as the socket, and destroys itself with the socket's error. Nobody reads it.
+    if (given !== stream) given.on('error', streamOnError);
+    const socket = stream instanceof FeedStream ? stream.socket : stream;
+    if (HANDSHAKE in socket) return /** @type {TrackedSocket} */ (socket);
+    this.counters.refused.unknown_socket++;
+    this.onUnknown();
+    for (const unknown of new Set([stream, given])) unknown.on('error', streamOnError).destroy();
+    return null;
+  }
+}
+
+/** @param {import('../config/settings.js').Config} config */
+function createHttpServer(config) {
+  const http = createServer({
+    maxHeaderSize: MAX_HEADER_BYTES,
+    headersTimeout: HEADERS_TIMEOUT_MS,
+    // Other bodies than uploads have a shorter time (http-api/body.js).
+    requestTimeout:
+      config.blobs === null
+        ? REQUEST_TIMEOUT_MS
+        : Math.max(REQUEST_TIMEOUT_MS, config.blobUploadTimeoutMs),
+    connectionsCheckingInterval: CHECKING_INTERVAL_MS,
+    keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+    requireHostHeader: false, // plainAnswer() checks it, because Node's own answers bypass the counters
+    noDelay: true,
+  });
+  http.maxHeadersCount = MAX_HEADERS + 1;
+  return http;
+}
+
+/** The stream is closed already. */
+function streamOnError() {}

@@ -1,0 +1,126 @@
+// idle-sockets.js: sockets of the public port that wait for their client.
+//
+// They are bounded in number, and make room when descriptors run short. The oldest socket of the
+// address that has most is closed (crowd.js). Sockets of a trusted proxy each count as a separate
+// address.
+
+import { OWN_DESCRIPTORS } from '../config/system-limits.js';
+import { discard, HANDSHAKE } from './accepted-socket.js';
+import { Crowd } from './crowd.js';
+
+/** Sockets kept alive by plain HTTP: load balancers' health checks need a few. */
+const MAX_PLAIN = 64;
+/** Idle sockets whose last request had a valid API key. */
+const MAX_BACKENDS = 256;
+
+/** @typedef {import('./accepted-socket.js').TrackedSocket} TrackedSocket */
+/** @typedef {typeof import('../observability/counters.js').EVICTIONS[number]} Eviction */
+
+export class IdleSockets {
+  /** Sockets without a whole request. @type {Crowd<TrackedSocket>} */
+  #silent = new Crowd();
+  /** Sockets that plain HTTP keeps alive. @type {Crowd<TrackedSocket>} */
+  #plain = new Crowd();
+  /** Idle sockets of backends that use the HTTP API. @type {Crowd<TrackedSocket>} */
+  #backends = new Crowd();
+
+  /**
+   * @param {object} parts
+   * @param {Pick<import('../config/settings.js').Config, 'maxHandshakes'|'maxHandshakesMode'>}
+   *   parts.config
+   * @param {number} parts.descriptorLimit
+   * @param {Pick<import('../observability/counters.js').Counters, 'idleClosed'|'observed'|'sockets'>}
+   *   parts.counters
+   * @param {import('./last-answers.js').LastAnswers} parts.answers
+   */
+  constructor({ config, descriptorLimit, counters, answers }) {
+    this.config = config;
+    /**
+     * The largest number of sockets that leaves descriptors for the worker itself. A worker without
+     * free descriptors cannot work at all.
+     */
+    this.maxSockets = descriptorLimit - OWN_DESCRIPTORS;
+    this.counters = counters;
+    this.answers = answers;
+  }
+
+  /** Number of sockets that plain HTTP keeps alive. */
+  get plainSockets() {
+    return this.#plain.size;
+  }
+
+  /** @returns {boolean} false: the new socket takes a descriptor that the worker needs */
+  hasRoom() {
+    return this.counters.sockets <= this.maxSockets || this.makeRoom();
+  }
+
+  /** @param {TrackedSocket} socket that is new */
+  addNew(socket) {
+    const { maxHandshakes, maxHandshakesMode } = this.config;
+    if (maxHandshakesMode === 'observe' && this.#silent.size >= maxHandshakes)
+      this.counters.observed.handshakes++;
+    this.addSilent(socket);
+  }
+
+  /** @param {TrackedSocket} socket without a whole request */
+  addSilent(socket) {
+    const { maxHandshakes, maxHandshakesMode } = this.config;
+    const max = maxHandshakesMode === 'enforce' ? maxHandshakes : Number.POSITIVE_INFINITY;
+    this.#add(this.#silent, socket, max, 'handshakes');
+  }
+
+  /** @param {TrackedSocket} socket that is kept alive */
+  addPlain(socket) {
+    this.#add(this.#plain, socket, MAX_PLAIN, 'plain_http');
+  }
+
+  /** @param {TrackedSocket} socket of a client of the HTTP API */
+  addBackend(socket) {
+    this.#add(this.#backends, socket, MAX_BACKENDS, 'plain_http');
+  }
+
+  /** Does plain HTTP or the HTTP API keep it alive? @param {TrackedSocket} socket */
+  isKeptAlive(socket) {
+    const { crowd } = socket[HANDSHAKE];
+    return crowd === this.#plain || crowd === this.#backends;
+  }
+
+  /** The socket is no longer idle. @param {TrackedSocket} socket */
+  leave(socket) {
+    socket[HANDSHAKE].leave(socket);
+  }
+
+  /**
+   * Closes the socket whose loss matters least, because descriptors run short.
+   * @returns {boolean} false if there is no socket to close
+   */
+  makeRoom() {
+    for (const socket of this.answers) {
+      discard(socket); // it has had its last answer
+      return true;
+    }
+    const crowd = this.#plain.largest > this.#silent.largest ? this.#plain : this.#silent;
+    // The backends' sockets are the last to go.
+    return this.#evict(crowd, 'descriptors') || this.#evict(this.#backends, 'descriptors');
+  }
+
+  /**
+   * @param {Crowd<TrackedSocket>} crowd
+   * @param {TrackedSocket} socket that is in no crowd
+   * @param {number} max with the socket
+   * @param {Eviction} reason
+   */
+  #add(crowd, socket, max, reason) {
+    if (crowd.size >= max) this.#evict(crowd, reason);
+    socket[HANDSHAKE].enter(socket, crowd);
+  }
+
+  /** @param {Crowd<TrackedSocket>} crowd @param {Eviction} reason */
+  #evict(crowd, reason) {
+    const socket = crowd.oldest();
+    if (socket === undefined) return false;
+    this.counters.idleClosed[reason]++;
+    discard(socket);
+    return true;
+  }
+}

@@ -1,0 +1,185 @@
+// plain-http.js: answers plain HTTP on the public port: health checks, the HTTP API and stray
+// requests. It decides how long a socket is kept alive.
+
+import { toHttp } from '../protocol/refusal.js';
+import { CLOSED, discard, HANDSHAKE } from './accepted-socket.js';
+import { hasBody } from './handshake.js';
+import { answer, plainAnswer, requestFault, respond, responseText } from './http-answers.js';
+
+/**
+ * After this many requests, or at the first answer after this time, plain HTTP closes a kept-alive
+ * socket.
+ */
+const MAX_REQUESTS = 100;
+const MAX_AGE_MS = 60_000;
+/** A socket with a valid API key is closed at the first answer after this time. */
+const MAX_API_AGE_MS = 600_000;
+
+/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
+/** @typedef {import('node:http').ServerResponse} ServerResponse */
+/** @typedef {import('./accepted-socket.js').TrackedSocket} TrackedSocket */
+/** @typedef {import('./http-answers.js').Answer} Answer */
+/** @typedef {import('./accepted-socket.js').Exchange} Exchange */
+/** @typedef {Pick<import('./http-api/http-api.js').HttpApi, 'begin'|'handle'>} Api */
+
+export class PlainHttp {
+  /**
+   * @param {object} parts
+   * @param {Pick<import('../admission/admission.js').Admission, 'admitPeer'>} parts.admission
+   * @param {Api|null} parts.api null if no API keys are configured
+   * @param {import('./http-answers.js').Streams|null} parts.streams
+   * @param {() => string|null} parts.readiness null if ready; otherwise the reason
+   * @param {() => boolean} parts.isStopped if true, each answer is the last of its socket
+   * @param {import('./idle-sockets.js').IdleSockets} parts.idle
+   * @param {import('./last-answers.js').LastAnswers} parts.answers
+   */
+  constructor({ admission, api, streams, readiness, isStopped, idle, answers }) {
+    this.admission = admission;
+    this.api = api;
+    this.streams = streams;
+    this.readiness = readiness;
+    this.isStopped = isStopped;
+    this.idle = idle;
+    this.answers = answers;
+  }
+
+  /**
+   * @param {IncomingMessage} request
+   * @param {import('./handshake.js').Route} route
+   * @param {ServerResponse} response
+   * @param {TrackedSocket} socket that neither waits nor is idle
+   * @param {Exchange} http the socket's
+   */
+  request(request, route, response, socket, http) {
+    const handshake = socket[HANDSHAKE];
+    handshake.serve();
+    const isFirst = http.count();
+    let apiRefusal = null;
+    if (this.api !== null && route === 'api') {
+      apiRefusal = requestFault(request);
+      if (apiRefusal === null) {
+        const call = this.api.begin(request, hasBody(request));
+        if (!('status' in call)) return this.#call(call, this.api, request, response, socket, http);
+        apiRefusal = call;
+      }
+    }
+    // The connection itself has paid the token of the first request.
+    const refused = isFirst ? null : this.admission.admitPeer(handshake.address);
+    const given =
+      refused === null
+        ? (apiRefusal ?? plainAnswer(request, route, this.health, this.streams))
+        : toHttp(refused);
+    // Clients of the API read the refusal of a body that they are still sending.
+    if (apiRefusal !== null && hasBody(request) && http.calls === 0)
+      return this.#cutShort(socket, given);
+    const isLast =
+      this.isStopped() ||
+      refused !== null ||
+      http.requests >= MAX_REQUESTS ||
+      performance.now() - http.sinceMs >= MAX_AGE_MS ||
+      // The previous answer is not sent yet. Without this check, all pipelined requests would be
+      // answered in one turn.
+      response.socket === null ||
+      hasBody(request);
+    const { status, headers, body } = given;
+    respond(response, status, isLast ? { Connection: 'close', ...headers } : headers, body);
+    // Node decides with the headers: it closes if it refuses a body that the client announced with
+    // `Expect` (RFC 9110 10.1.1), and no request behind such an answer counts (RFC 9112 9.6).
+    http.endAfter(isLast || headers.Connection !== undefined || !response.shouldKeepAlive);
+    if (!http.isEnding) this.idle.addPlain(socket);
+    else if (http.calls === 0) this.answers.linger(socket); // no earlier answer is under way
+  }
+
+  /**
+   * Answers a health check whose upgrade is ignored.
+   * @param {IncomingMessage} request
+   * @param {import('./handshake.js').Route} route
+   * @param {TrackedSocket} socket that no longer speaks HTTP
+   */
+  answerUpgrade(request, route, socket) {
+    const { status, headers, body } = plainAnswer(request, route, this.health, null);
+    const text = lastText(status, headers, body);
+    this.answers.answer(socket, request.method === 'HEAD' ? text.slice(0, -body.length) : text);
+  }
+
+  /** The answer to a health check. @param {'livez'|'readyz'} route */
+  health = (route) => {
+    const reason = route === 'livez' ? null : this.isStopped() ? 'draining' : this.readiness();
+    if (reason === null) return answer(200, {}, JSON.stringify({ status: 'ok' }));
+    return answer(503, {}, JSON.stringify({ status: 'unavailable', reason }));
+  };
+
+  /**
+   * Passes a request to the HTTP API. Its limits are those of its key.
+   * @param {import('./http-api/call.js').Call} call
+   * @param {Api} api
+   * @param {IncomingMessage} request
+   * @param {ServerResponse} response
+   * @param {TrackedSocket} socket
+   * @param {Exchange} http
+   */
+  #call(call, api, request, response, socket, http) {
+    const isLast =
+      this.isStopped() ||
+      response.socket === null || // pipelined
+      performance.now() - http.sinceMs >= MAX_API_AGE_MS;
+    if (isLast) call.endConnection();
+    http.endAfter(isLast || !response.shouldKeepAlive);
+    http.called(request);
+    response.on('close', () => this.#called(socket, http));
+    if (request.headers.expect !== undefined) response.writeContinue(); // RFC 9110 10.1.1
+    const onCut = (/** @type {Answer} */ given) => this.#cutShort(socket, given);
+    const onUnread = () => discard(socket);
+    api.handle(call, request, response, onCut, flowOf(socket), onUnread);
+  }
+
+  /**
+   * A request to the HTTP API has been answered.
+   * @param {TrackedSocket} socket
+   * @param {Exchange} http
+   */
+  #called(socket, http) {
+    if (!http.answered() || socket[HANDSHAKE].phase === CLOSED || socket.destroyed) return;
+    if (http.isEnding || this.isStopped()) return this.answers.linger(socket);
+    this.idle.addBackend(socket);
+  }
+
+  /**
+   * Refuses a request of the HTTP API whose body has not been read.
+   * @param {TrackedSocket} socket
+   * @param {Answer} given
+   */
+  #cutShort(socket, { status, headers, body }) {
+    // A pipelined request cannot be answered before the one ahead of it.
+    const { http } = socket[HANDSHAKE];
+    if (http !== null && http.calls > 1) return discard(socket);
+    this.answers.answer(socket, lastText(status, headers, body));
+  }
+}
+
+/** @param {number} status @param {Readonly<Record<string, string>>} headers @param {string} body */
+function lastText(status, headers, body) {
+  return responseText(status, { 'Cache-Control': 'no-store', ...headers }, body);
+}
+
+/**
+ * Stops and continues the reads of a socket that carries a large body. The bytes of the read under
+ * way are still parsed.
+ * @param {TrackedSocket} socket
+ * @returns {import('./http-api/raw-body.js').BodyFlow}
+ */
+function flowOf(socket) {
+  let isPaused = false;
+  return {
+    pause() {
+      isPaused = true;
+      process.nextTick(() => {
+        if (isPaused) socket.pause();
+      });
+    },
+    resume() {
+      if (isPaused) socket.resume();
+      isPaused = false;
+    },
+  };
+}
