@@ -228,10 +228,7 @@ async function measure({ connections, workers, processes, sources }) {
         `not held with p99 within ${limitP99Ms} ms: ${rates.map(count).join(', ')} messages/s`,
       );
 
-      /**
-       * @param {number} rate
-       * @param {number} forSeconds
-       */
+      /** @param {number} rate @param {number} forSeconds */
       async function attempt(rate, forSeconds) {
         const step = await measured(target, () => talk(swarm, groups, rate, forSeconds));
         print(
@@ -271,10 +268,7 @@ function isHeld(step) {
   return clean(step) && step.p99Ms <= limitP99Ms;
 }
 
-/**
- * @param {Step} step
- * @returns {import('./lib/capacity-table.js').Load}
- */
+/** @param {Step} step @returns {import('./lib/capacity-table.js').Load} */
 function loadOf(step) {
   return {
     messagesPerSecond: step.sent / seconds,

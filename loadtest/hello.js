@@ -77,10 +77,7 @@ function enter(name) {
   });
 }
 
-/**
- * @param {string} why
- * @returns {never}
- */
+/** @param {string} why @returns {never} */
 function fail(why) {
   console.error(why);
   process.exit(1);

@@ -87,10 +87,7 @@ async function swarm(options, args) {
     stopped = why;
     fleet.stop();
   };
-  /**
-   * @param {string} key
-   * @param {number} times
-   */
+  /** @param {string} key @param {number} times */
   const fail = (key, times) => {
     failures.add(key, times, { seconds: timeline.seconds, open: timeline.open });
     if (failures.total >= options.maxErrors)

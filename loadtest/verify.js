@@ -67,11 +67,7 @@ const REPEAT_WAIT_MS = 500;
 
 /** The messages that one client has received. */
 class Member {
-  /**
-   * @param {number} room
-   * @param {number} slots
-   * @param {number} publishers
-   */
+  /** @param {number} room @param {number} slots @param {number} publishers */
   constructor(room, slots, publishers) {
     this.room = room;
     this.marks = new Uint8Array(slots);
@@ -125,10 +121,7 @@ async function verify(test) {
     );
   }
 
-  /**
-   * @param {Member} member
-   * @param {string} text
-   */
+  /** @param {Member} member @param {string} text */
   function receive(member, text) {
     const { type, room, payload } = JSON.parse(text);
     if (type === 'error') got.errors++;

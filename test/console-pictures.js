@@ -80,11 +80,7 @@ async function run(lastsMs) {
   for (const colorScheme of /** @type {const} */ (['light', 'dark'])) {
     const page = await browser.newPage({ viewport: SIZE, colorScheme });
     pages.push({ page, colorScheme });
-    /**
-     * @param {string} name
-     * @param {string} hash
-     * @param {{width: number, height: number}} [size]
-     */
+    /** @param {string} name @param {string} hash @param {{width: number, height: number}} [size] */
     const take = async (name, hash, size = SIZE) => {
       await page.setViewportSize(size);
       await page.goto(`${scene.url}/#/${hash}`);

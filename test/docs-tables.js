@@ -124,20 +124,13 @@ function limits() {
   );
 }
 
-/**
- * @param {string[]} head
- * @param {string[][]} rows
- */
+/** @param {string[]} head @param {string[][]} rows */
 function table(head, rows) {
   const line = (/** @type {string[]} */ cells) => `| ${cells.join(' | ')} |`;
   return [line(head), line(head.map(() => '---')), ...rows.map(line)].join('\n');
 }
 
-/**
- * A page with its tables as the code has them now.
- * @param {string} text
- * @returns {string}
- */
+/** A page with its tables as the code has them now. @param {string} text @returns {string} */
 export function withTables(text) {
   return text.replace(MARKED, (_all, /** @type {string} */ name) => {
     if (!(name in TABLES)) throw new Error(`a page asks for a table ${name}, which does not exist`);

@@ -150,10 +150,7 @@ function runProgram(name, options) {
   });
 }
 
-/**
- * @param {string} suite
- * @param {string} file
- */
+/** @param {string} suite @param {string} file */
 function testName(suite, file) {
   return `${suite}/${file.replace(/\.test\.js$/, '')}`;
 }

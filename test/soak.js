@@ -144,8 +144,7 @@ const VISITS = [
 
 /**
  * A WebSocket that uses each command.
- * @param {Server} server
- * @param {{isGuest: boolean, n: number}} visit
+ * @param {Server} server @param {{isGuest: boolean, n: number}} visit
  */
 async function talk(server, { isGuest, n }) {
   const client = await new WsClient(urlOf(server)).open();
@@ -168,9 +167,7 @@ async function talk(server, { isGuest, n }) {
 
 /**
  * A stream that gets its rooms' first events.
- * @param {Server} server
- * @param {string[]} rooms
- * @param {number} n
+ * @param {Server} server @param {string[]} rooms @param {number} n
  */
 async function listen(server, rooms, n) {
   const query = rooms.map((name) => `room=${name}`).join('&');
@@ -181,10 +178,7 @@ async function listen(server, rooms, n) {
   stream.close();
 }
 
-/**
- * A WebSocket whose token expires: the server closes it.
- * @param {Server} server
- */
+/** A WebSocket whose token expires: the server closes it. @param {Server} server */
 async function expire(server) {
   const client = await new WsClient(urlOf(server)).open();
   const exp = Math.floor(Date.now() / 1000) + 3;
@@ -196,10 +190,7 @@ async function expire(server) {
   if (client.closeCode !== 4001) throw new Error(`closed with ${client.closeCode}, not 4001`);
 }
 
-/**
- * @param {number} n
- * @param {Record<string, unknown>} [claims]
- */
+/** @param {number} n @param {Record<string, unknown>} [claims] */
 function visitor(n, claims = {}) {
   const all = ['*'];
   return token({

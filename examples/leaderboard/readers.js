@@ -47,10 +47,7 @@ function open(url, index, localAddress) {
   });
 }
 
-/**
- * @param {string} event
- * @param {number} index
- */
+/** @param {string} event @param {number} index */
 function take(event, index) {
   events++;
   last[index] = event;

@@ -120,10 +120,7 @@ print(
 print(`what Artillery printed: ${results}`);
 process.exit(met === outcomes.length && !isEnding ? 0 : 1);
 
-/**
- * @param {string} name
- * @returns {Promise<Outcome>}
- */
+/** @param {string} name @returns {Promise<Outcome>} */
 async function runOne(name) {
   const [report, log] = [join(results, `${name}.json`), join(results, `${name}.log`)];
   const own = name === 'profile' && !full ? { phases: SMALL_PROFILE } : {};

@@ -32,10 +32,7 @@ export function findArtillery() {
   }
 }
 
-/**
- * @param {string[]} args
- * @param {import('node:child_process').StdioOptions} stdio
- */
+/** @param {string[]} args @param {import('node:child_process').StdioOptions} stdio */
 export function startArtillery(args, stdio) {
   return spawn(process.execPath, [findArtillery(), 'run', ...args], { stdio });
 }
@@ -58,10 +55,7 @@ export async function needServer(target) {
   ws.terminate();
 }
 
-/**
- * @param {string} why
- * @returns {never}
- */
+/** @param {string} why @returns {never} */
 function refuse(why) {
   process.stderr.write(`${why}\n`);
   process.exit(NOT_RUN);

@@ -26,10 +26,7 @@ export class Ledger {
 
   /**
    * Message `n` of a publisher has been accepted. Its messages come in order, from 1.
-   * @param {string} room
-   * @param {string} publisher
-   * @param {number} n
-   * @param {number} sentMs
+   * @param {string} room @param {string} publisher @param {number} n @param {number} sentMs
    */
   accept(room, publisher, n, sentMs) {
     const { publishers } = this.#room(room);
@@ -58,10 +55,7 @@ export class Ledger {
     return member;
   }
 
-  /**
-   * @param {string} name
-   * @returns {Room}
-   */
+  /** @param {string} name @returns {Room} */
   #room(name) {
     let room = this.rooms.get(name);
     if (room === undefined)
@@ -77,10 +71,7 @@ export class Ledger {
  */
 
 class Member {
-  /**
-   * @param {Room} room
-   * @param {number} joinedMs
-   */
+  /** @param {Room} room @param {number} joinedMs */
   constructor(room, joinedMs) {
     this.room = room;
     this.joinedMs = joinedMs;

@@ -20,11 +20,7 @@ function read(path) {
   }
 }
 
-/**
- * The processes and all their descendants.
- * @param {readonly number[]} roots
- * @returns {number[]}
- */
+/** The processes and all their descendants. @param {readonly number[]} roots @returns {number[]} */
 export function processTree(roots) {
   /** @type {Map<number, number[]>} */
   const children = new Map();
@@ -242,10 +238,7 @@ export function demandMachine(wanted) {
   return lines;
 }
 
-/**
- * @param {string} command
- * @param {string[]} args
- */
+/** @param {string} command @param {string[]} args */
 function firstLineOf(command, args) {
   try {
     return execFileSync(command, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] })

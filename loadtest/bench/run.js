@@ -165,8 +165,7 @@ async function measure(server, workload, round) {
 
 /**
  * What the last round that found one found: a search begins there.
- * @param {string} server
- * @param {string} workload
+ * @param {string} server @param {string} workload
  */
 function knownLoad(server, workload) {
   return cells.findLast(

@@ -234,10 +234,7 @@ async function stage({ target, swarm }, outcome, { members, base, payloadBytes }
   );
 }
 
-/**
- * @param {import('./servers.js').Target} target
- * @param {import('./swarm.js').Swarm} swarm
- */
+/** @param {import('./servers.js').Target} target @param {import('./swarm.js').Swarm} swarm */
 function memory(target, swarm) {
   return {
     serverKb: target.pssKb(),

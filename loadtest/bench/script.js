@@ -65,8 +65,7 @@ export async function withServer(options, body) {
 /**
  * Loads a script of servers/ into each process of a server. On SIGUSR2 the script writes figures to
  * a file, which `ask` reads.
- * @param {import('../lib/server.js').Owner} owner
- * @param {string} script
+ * @param {import('../lib/server.js').Owner} owner @param {string} script
  */
 export function preload(owner, script) {
   const directory = mkdtempSync(join(tmpdir(), 'fanfare-bench-'));
@@ -74,10 +73,7 @@ export function preload(owner, script) {
   const path = fileURLToPath(new URL(`./servers/${script}`, import.meta.url));
   return {
     env: { NODE_OPTIONS: `--require ${path}`, BENCH_REPORT_DIR: directory },
-    /**
-     * @param {number} pid
-     * @returns {Promise<Record<string, number>>}
-     */
+    /** @param {number} pid @returns {Promise<Record<string, number>>} */
     async ask(pid) {
       const report = join(directory, `${pid}.json`);
       rmSync(report, { force: true });

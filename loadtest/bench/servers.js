@@ -300,8 +300,7 @@ function described(name, title, port, profile, pids, redisPid) {
 
 /**
  * Waits until the server is idle: less than a twentieth of a processor over 200 ms.
- * @param {Pick<Target, 'cpuSeconds' | 'redisCpuSeconds'>} target
- * @param {number} timeoutMs
+ * @param {Pick<Target, 'cpuSeconds' | 'redisCpuSeconds'>} target @param {number} timeoutMs
  */
 export async function quiet(target, timeoutMs) {
   const deadline = performance.now() + timeoutMs;

@@ -132,10 +132,7 @@ function sentMb({ rate, seconds, payload }) {
   return (rate * seconds * payload) / 1e6;
 }
 
-/**
- * The most memory in each part of a run, MB.
- * @param {readonly number[]} kbs
- */
+/** The most memory in each part of a run, MB. @param {readonly number[]} kbs */
 function partsOf(kbs) {
   const at = (/** @type {number} */ part) => Math.floor((kbs.length * part) / PARTS);
   return Array.from({ length: PARTS }, (_, i) =>

@@ -161,11 +161,7 @@ export class Swarm {
     });
   }
 
-  /**
-   * This process's part of `total` things.
-   * @param {number} total
-   * @param {number} process
-   */
+  /** This process's part of `total` things. @param {number} total @param {number} process */
   #part(total, process) {
     return Math.floor(total / this.#count) + (process < total % this.#count ? 1 : 0);
   }
@@ -387,11 +383,7 @@ export class Swarm {
   }
 }
 
-/**
- * @param {Answer[]} answers
- * @param {string} key
- * @returns {number}
- */
+/** @param {Answer[]} answers @param {string} key @returns {number} */
 function sum(answers, key) {
   return answers.reduce((total, answer) => total + answer[key], 0);
 }
@@ -415,11 +407,7 @@ function addedHistograms(answers) {
   return histogram;
 }
 
-/**
- * @param {Answer[]} answers
- * @param {number} seconds
- * @returns {RunResult}
- */
+/** @param {Answer[]} answers @param {number} seconds @returns {RunResult} */
 function combine(answers, seconds) {
   return {
     open: sum(answers, 'open'),

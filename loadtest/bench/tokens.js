@@ -84,8 +84,7 @@ await experiment({
 
 /**
  * Opens a batch of connections, lets each join a room, and closes them.
- * @param {Batches} server
- * @param {number} rate
+ * @param {Batches} server @param {number} rate
  */
 async function openBatch({ url, pid, tokens, us }, rate) {
   const before = cpuSecondsOf([pid]);
@@ -103,11 +102,7 @@ async function openBatch({ url, pid, tokens, us }, rate) {
   await sleep(QUIET_MS);
 }
 
-/**
- * @param {URL} url
- * @param {number} i
- * @param {string} [token]
- */
+/** @param {URL} url @param {number} i @param {string} [token] */
 async function open(url, i, token) {
   const client = new WsClient(url, {
     localAddress: `127.0.0.${2 + (i % SOURCES)}`,

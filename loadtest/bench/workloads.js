@@ -193,10 +193,7 @@ function lowRate(members, { warmUpSeconds, warmSeconds }) {
   };
 }
 
-/**
- * @param {number} members
- * @returns {Record<string, Workload>}
- */
+/** @param {number} members @returns {Record<string, Workload>} */
 function saturated(members) {
   return {
     [`saturated-${members}`]: {

@@ -97,11 +97,7 @@ class WorkerProcess {
  * @property {number[]} delays of publications to the common room since the last reading, in ms
  */
 
-/**
- * @param {Redis} redis
- * @param {WorkerProcess[]} processes
- * @returns {Promise<Reading>}
- */
+/** @param {Redis} redis @param {WorkerProcess[]} processes @returns {Promise<Reading>} */
 async function read(redis, processes) {
   const text = await redis.call('INFO', 'everything').then(String);
   const field = (/** @type {string} */ name) =>
@@ -133,8 +129,7 @@ async function read(redis, processes) {
 
 /**
  * Returns the work of Redis in a second of a phase.
- * @param {Reading} before
- * @param {Reading} after
+ * @param {Reading} before @param {Reading} after
  */
 function difference(before, after) {
   const elapsed = (after.atMs - before.atMs) / 1000;
@@ -258,9 +253,7 @@ await run(
     };
     /**
      * Splits a number among the processes.
-     * @param {'open'|'follow'} order
-     * @param {number} total
-     * @param {object} [details]
+     * @param {'open'|'follow'} order @param {number} total @param {object} [details]
      */
     const share = async (order, total, details) => {
       const cut = (/** @type {number} */ i) => Math.floor((i * total) / processCount);

@@ -57,10 +57,7 @@ const BUSY = 0.85;
 
 /** @typedef {readonly [title: string, cell: (row: Row) => string][]} Columns */
 
-/**
- * @param {'everyday' | 'held'} load
- * @returns {Columns}
- */
+/** @param {'everyday' | 'held'} load @returns {Columns} */
 const columnsOf = (load) => [
   ['connections', (row) => show(row.connections)],
   ['messages/s', (row) => show(row[load].messagesPerSecond)],
@@ -115,10 +112,7 @@ export function markdown({ machine, limitP99Ms, seconds, payloadBytes, rows }) {
   ].join('\n');
 }
 
-/**
- * @param {Columns} columns
- * @param {readonly Row[]} rows
- */
+/** @param {Columns} columns @param {readonly Row[]} rows */
 function table(columns, rows) {
   const titles = columns.map(([title]) => title);
   return markdownTable(

@@ -29,8 +29,7 @@ export function showMs(value) {
 /**
  * Markdown for a terminal. A row of a table becomes a column, so that long titles do not make it
  * wider than a window.
- * @param {string} text
- * @returns {string}
+ * @param {string} text @returns {string}
  */
 export function forTerminal(text) {
   return text.replaceAll(/\*\*|`/g, '').replace(/(^\|.*\|\n?)+/gm, (block) => {

@@ -22,8 +22,7 @@ export function middleOf(bucket) {
 
 /**
  * Adds the counts of a client process ("bucket:count,…") to `into`.
- * @param {Float64Array} into
- * @param {string} text
+ * @param {Float64Array} into @param {string} text
  */
 export function addHistogram(into, text) {
   if (text === '') return;

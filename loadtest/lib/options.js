@@ -104,11 +104,7 @@ export function parse(table, args, positionals = 0) {
   return { values: checkedReads(values), given: new Set(texts.keys()), positionals: unnamed };
 }
 
-/**
- * @param {Row} row
- * @param {string} text
- * @returns {string|number|string[]}
- */
+/** @param {Row} row @param {string} text @returns {string|number|string[]} */
 function parsedValue({ name, kind }, text) {
   const [, word = '', rest = ''] = /^(whole|number|one of|list of)\s+(.*)$/.exec(kind) ?? [];
   const choices = rest.split(' ');
@@ -180,11 +176,7 @@ export function readOptions(usage, table, { positionals, check, tail } = {}) {
   }
 }
 
-/**
- * Ends the process before it has begun anything.
- * @param {string} why
- * @returns {never}
- */
+/** Ends the process before it has begun anything. @param {string} why @returns {never} */
 export function endUnused(why) {
   process.stderr.write(`${why} (--help lists the options)\n`);
   process.exit(NOT_RUN);

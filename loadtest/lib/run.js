@@ -30,8 +30,7 @@ export class Run {
 
   /**
    * A figure worth knowing that nothing is required of.
-   * @param {string} what
-   * @param {unknown} observed
+   * @param {string} what @param {unknown} observed
    */
   note(what, observed) {
     print(`     ${what}: ${observed}`);
@@ -62,9 +61,7 @@ export class Run {
 
 /**
  * Runs one load test and exits with 0 if every requirement is met, else with 1.
- * @param {string} title
- * @param {(test: Run) => Promise<void>} body
- * @param {number} [limitMs]
+ * @param {string} title @param {(test: Run) => Promise<void>} body @param {number} [limitMs]
  */
 export async function run(title, body, limitMs = 60_000) {
   const test = new Run(title);
@@ -142,10 +139,7 @@ export function count(number) {
   return Math.round(number).toLocaleString('en-US');
 }
 
-/**
- * @param {number} ms
- * @returns {Promise<void>}
- */
+/** @param {number} ms @returns {Promise<void>} */
 export function pause(ms) {
   return new Promise((resolve) => {
     setTimeout(resolve, ms);

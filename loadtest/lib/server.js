@@ -63,9 +63,7 @@ export function setLayer(given) {
 
 /**
  * Starts the server without waiting for it.
- * @param {Owner} t
- * @param {Record<string, string>} [env]
- * @param {Launch} [launch]
+ * @param {Owner} t @param {Record<string, string>} [env] @param {Launch} [launch]
  */
 export function spawnServer(t, env = {}, { prefix = [], main = MAIN } = {}) {
   const [command, ...args] = [...prefix, process.execPath, main];
@@ -112,10 +110,7 @@ export function spawnServer(t, env = {}, { prefix = [], main = MAIN } = {}) {
     exited,
     kill: (/** @type {NodeJS.Signals} */ signal) => child.kill(signal),
     workerPids: () => childrenOf(pid),
-    /**
-     * @param {(line: LogLine) => boolean} predicate
-     * @param {number} [timeoutMs]
-     */
+    /** @param {(line: LogLine) => boolean} predicate @param {number} [timeoutMs] */
     async line(predicate, timeoutMs = 10_000) {
       const end = performance.now() + timeoutMs;
       for (;;) {
@@ -177,8 +172,7 @@ export async function until(probe, timeoutMs = 10_000, what = 'that') {
 
 /**
  * The samples of a metrics page: full name with labels → value.
- * @param {string} text
- * @returns {Map<string, number>}
+ * @param {string} text @returns {Map<string, number>}
  */
 export function samples(text) {
   /** @type {Map<string, number>} */
@@ -209,8 +203,7 @@ export async function scrape(where) {
 
 /**
  * Connections of each worker, by the worker's number.
- * @param {ReadonlyMap<string, number>} values
- * @returns {Map<string, number>}
+ * @param {ReadonlyMap<string, number>} values @returns {Map<string, number>}
  */
 export function connectionsPerWorker(values) {
   /** @type {Map<string, number>} */
@@ -234,10 +227,7 @@ export async function readiness(metricsPort) {
   return { ...body, status: response.status };
 }
 
-/**
- * @param {number} pid
- * @returns {number[]}
- */
+/** @param {number} pid @returns {number[]} */
 export function childrenOf(pid) {
   try {
     return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8')

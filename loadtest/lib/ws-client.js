@@ -277,12 +277,7 @@ export class WsClient {
     return at;
   }
 
-  /**
-   * @param {number} head
-   * @param {Buffer} data
-   * @param {number} from
-   * @param {number} end
-   */
+  /** @param {number} head @param {Buffer} data @param {number} from @param {number} end */
   #frame(head, data, from, end) {
     // Nothing may follow a close frame (RFC 6455 5.5.1).
     if (this.closeCode !== 0) this.error ??= new Error('a frame after the close frame');
@@ -309,9 +304,7 @@ export class WsClient {
 
   /**
    * A text has arrived. A subclass may read it without decoding it.
-   * @param {Buffer} data
-   * @param {number} from
-   * @param {number} end
+   * @param {Buffer} data @param {number} from @param {number} end
    */
   receive(data, from, end) {
     const { pending } = this;
@@ -369,8 +362,7 @@ const READ_BUFFER = Buffer.allocUnsafeSlow(READ_BYTES);
 /**
  * A masked frame (RFC 6455 5.3). The mask need not be unguessable here, as there is no proxy to
  * protect; it is not zero, so that the server has a real client's work with it.
- * @param {number} opcode
- * @param {Buffer} body
+ * @param {number} opcode @param {Buffer} body
  */
 function frame(opcode, body) {
   const { length } = body;
@@ -437,8 +429,7 @@ export async function joinAll(clients, roomOf, concurrency = 200) {
 
 /**
  * Ends all of them, with a close handshake, and waits.
- * @param {readonly WsClient[]} clients
- * @param {number} [withinMs]
+ * @param {readonly WsClient[]} clients @param {number} [withinMs]
  */
 export async function closeAll(clients, withinMs = 5000) {
   const timer = setTimeout(() => {

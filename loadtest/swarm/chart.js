@@ -231,11 +231,7 @@ function logScale(low, high, from, to) {
   };
 }
 
-/**
- * @param {number} low
- * @param {number} high
- * @returns {number[]}
- */
+/** @param {number} low @param {number} high @returns {number[]} */
 function decades(low, high) {
   const ticks = [];
   for (let value = low; value <= high * 1.001; value *= 10)
@@ -263,11 +259,7 @@ export function niceTicks(low, end, count) {
   }
 }
 
-/**
- * @param {readonly (readonly [number, number|null])[]} points
- * @param {Scale} x
- * @param {Scale} y
- */
+/** @param {readonly (readonly [number, number|null])[]} points @param {Scale} x @param {Scale} y */
 function pathOf(points, x, y) {
   let isPenUp = true;
   let path = '';
@@ -282,12 +274,7 @@ function pathOf(points, x, y) {
   return path;
 }
 
-/**
- * @param {Span} span
- * @param {Scale} x
- * @param {number} edge
- * @param {number} index
- */
+/** @param {Span} span @param {Scale} x @param {number} edge @param {number} index */
 function band({ name, from, to }, x, edge, index) {
   const [left, right] = [x.at(from), Math.min(x.at(to), edge)];
   const width = Math.max(0, right - left);

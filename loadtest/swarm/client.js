@@ -135,10 +135,7 @@ class ClientProcess {
     return {};
   }
 
-  /**
-   * @param {number} index
-   * @param {number} timeoutMs
-   */
+  /** @param {number} index @param {number} timeoutMs */
   async #openOne(index, timeoutMs) {
     for (;;) {
       const { way, port } = this.ways.take();
@@ -275,10 +272,7 @@ class ClientProcess {
     return this.members[this.cursor++ % this.members.length];
   }
 
-  /**
-   * @param {Member} member
-   * @param {number} dueMs
-   */
+  /** @param {Member} member @param {number} dueMs */
   #sendEcho(member, dueMs) {
     const { before, after } = /** @type {NonNullable<typeof this.profile.echo>} */ (
       this.profile.echo
@@ -318,12 +312,7 @@ class ClientProcess {
     });
   }
 
-  /**
-   * A JSON string.
-   * @param {'e'|'b'} kind
-   * @param {Member} member
-   * @param {number} ms
-   */
+  /** A JSON string. @param {'e'|'b'} kind @param {Member} member @param {number} ms */
   #payload(kind, member, ms) {
     const mark = `"${MARK}${kind}${this.step}:${member.index}:${ms.toFixed(3)}:${++this.sequence}:`;
     return `${mark.padEnd(this.payloadBytes - 1, 'x')}"`;
@@ -356,18 +345,12 @@ class ClientProcess {
     for (const { settle } of [...this.trips.values()]) settle(Number.POSITIVE_INFINITY);
   }
 
-  /**
-   * @param {string} key
-   * @param {number} count
-   */
+  /** @param {string} key @param {number} count */
   #fail(key, count) {
     this.failures.set(key, (this.failures.get(key) ?? 0) + count);
   }
 
-  /**
-   * @param {string} text
-   * @param {WsClient} client
-   */
+  /** @param {string} text @param {WsClient} client */
   memberOnText = (text, client) => {
     const member = /** @type {Member} */ (client);
     const at = text.indexOf(MARK);
@@ -409,11 +392,7 @@ class ClientProcess {
     for (const trip of this.trips.values()) if (trip.member === member) return trip.settle(null);
   }
 
-  /**
-   * @param {Member} member
-   * @param {boolean} isOwn
-   * @param {number} dueMs
-   */
+  /** @param {Member} member @param {boolean} isOwn @param {number} dueMs */
   #echoArrived(member, isOwn, dueMs) {
     if (!isOwn || member.waiting === 0) {
       this.#fail('not understood', 1);

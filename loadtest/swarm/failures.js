@@ -71,10 +71,7 @@ const UNKNOWN = {
   fix: '',
 };
 
-/**
- * @param {string} key
- * @returns {Row}
- */
+/** @param {string} key @returns {Row} */
 export function classify(key) {
   return ROWS.find(([pattern]) => pattern.test(key))?.[1] ?? UNKNOWN;
 }
@@ -92,11 +89,7 @@ export class Failures {
     this.byKey = new Map();
   }
 
-  /**
-   * @param {string} key
-   * @param {number} count
-   * @param {{seconds: number, open: number}} now
-   */
+  /** @param {string} key @param {number} count @param {{seconds: number, open: number}} now */
   add(key, count, { seconds, open }) {
     this.total += count;
     const known = this.byKey.get(key);

@@ -160,9 +160,7 @@ export class Fleet {
 
   /**
    * This process's part of a whole.
-   * @param {number} whole
-   * @param {number} process
-   * @returns {number}
+   * @param {number} whole @param {number} process @returns {number}
    */
   part(whole, process) {
     return Math.floor(whole / this.#size) + (process < whole % this.#size ? 1 : 0);

@@ -102,10 +102,7 @@ const POLL_MS = 20;
 /** @type {Record<string, (context: Context) => Promise<any>>} */
 export const PHASE = Object.freeze({ connect, burst, endurance, broadcast });
 
-/**
- * @param {Context} context
- * @returns {Promise<ConnectResult>}
- */
+/** @param {Context} context @returns {Promise<ConnectResult>} */
 async function connect(context) {
   const { options, timeline } = context;
   const watch = timeline.watch((totals) =>
@@ -156,10 +153,7 @@ async function open({ options, fleet, isStopped, indices }, connections, perSeco
   });
 }
 
-/**
- * @param {Context} context
- * @returns {Promise<BurstResult>}
- */
+/** @param {Context} context @returns {Promise<BurstResult>} */
 async function burst(context) {
   const { options, fleet, timeline, isStopped } = context;
   const open = timeline.openOf();
@@ -185,10 +179,7 @@ async function burst(context) {
   };
 }
 
-/**
- * @param {Context} context
- * @returns {Promise<EnduranceResult>}
- */
+/** @param {Context} context @returns {Promise<EnduranceResult>} */
 async function endurance(context) {
   const { options, fleet, timeline } = context;
   const { enduranceMs, rate: asked, replyTimeoutMs } = options;
@@ -229,10 +220,7 @@ async function endurance(context) {
   };
 }
 
-/**
- * @param {Context} context
- * @returns {Promise<BroadcastResult>}
- */
+/** @param {Context} context @returns {Promise<BroadcastResult>} */
 async function broadcast(context) {
   const { options, fleet, timeline, isStopped } = context;
   const { connections, stepSize, limitRttMs, limitPercentile } = options;
@@ -271,11 +259,7 @@ async function broadcast(context) {
   return result;
 }
 
-/**
- * @param {Context} context
- * @param {number} number
- * @returns {Promise<Step>}
- */
+/** @param {Context} context @param {number} number @returns {Promise<Step>} */
 async function broadcastStep({ options, fleet, timeline, fail, isStopped }, number) {
   const { sampleSize, concurrent, limitPercentile, limitRttMs, replyTimeoutMs } = options;
   const connections = timeline.open;
@@ -346,19 +330,12 @@ async function delivered(fleet, expected, silenceMs, isStopped) {
   }
 }
 
-/**
- * @param {import('./fleet.js').Fleet} fleet
- * @param {(process: number) => Promise<void>} act
- */
+/** @param {import('./fleet.js').Fleet} fleet @param {(process: number) => Promise<void>} act */
 async function eachProcess(fleet, act) {
   await Promise.all(Array.from({ length: fleet.size }, (_, process) => act(process)));
 }
 
-/**
- * @param {number} whole
- * @param {number} parts
- * @param {number} part
- */
+/** @param {number} whole @param {number} parts @param {number} part */
 function share(whole, parts, part) {
   return Math.floor(whole / parts) + (part < whole % parts ? 1 : 0);
 }
@@ -375,10 +352,7 @@ export function ranked(sorted, percent) {
   );
 }
 
-/**
- * @param {Latency} latency
- * @returns {Percentiles}
- */
+/** @param {Latency} latency @returns {Percentiles} */
 function percentiles(latency) {
   return {
     p50: latency.percentile(50),

@@ -244,10 +244,7 @@ function filesRow({ filesPerProcess }, connections, given, perProcess) {
 }
 
 /**
- * @param {Limits} limits
- * @param {number} connections
- * @param {boolean} isLocal
- * @returns {PlanRow}
+ * @param {Limits} limits @param {number} connections @param {boolean} isLocal @returns {PlanRow}
  */
 function machineFilesRow({ filesLeft }, connections, isLocal) {
   const limit = 'file descriptors of this machine';
@@ -262,12 +259,7 @@ function machineFilesRow({ filesLeft }, connections, isLocal) {
   };
 }
 
-/**
- * @param {Limits} limits
- * @param {number} processes
- * @param {boolean} isLocal
- * @returns {PlanRow}
- */
+/** @param {Limits} limits @param {number} processes @param {boolean} isLocal @returns {PlanRow} */
 function memoryRow({ memoryKb }, processes, isLocal) {
   const limit = 'memory';
   if (memoryKb === null) return unread(limit, 'MemAvailable');
@@ -281,11 +273,7 @@ function memoryRow({ memoryKb }, processes, isLocal) {
   };
 }
 
-/**
- * @param {string} limit
- * @param {string} what
- * @returns {PlanRow}
- */
+/** @param {string} limit @param {string} what @returns {PlanRow} */
 function unread(limit, what) {
   return {
     limit,
@@ -406,8 +394,7 @@ const IS_LITTLE_ENDIAN = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
 
 /**
  * The memory of the machine, or of this container if that is less.
- * @param {(path: string) => string} read
- * @returns {number|null}
+ * @param {(path: string) => string} read @returns {number|null}
  */
 function memoryKbOf(read) {
   const available = Number(

@@ -86,8 +86,7 @@ export class Ways {
   /**
    * One that was not used before, as long as there is one: the kernel may not be done with the
    * others.
-   * @param {Way} way
-   * @param {number} turn
+   * @param {Way} way @param {number} turn
    */
   #portOf(way, turn) {
     if (this.#ports.length === 0) return undefined;

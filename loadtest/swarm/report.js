@@ -87,10 +87,7 @@ function machine() {
   };
 }
 
-/**
- * @param {Run} run
- * @returns {string}
- */
+/** @param {Run} run @returns {string} */
 function asHtml(run) {
   const { startedAt, args, options, verdict, failures } = run;
   const { processor, memoryGb, kernel, node } = machine();
@@ -350,15 +347,9 @@ function planTable({ rows, first, most }) {
   return table(['limit', 'connections', 'how'], text);
 }
 
-/**
- * @param {string[]} head
- * @param {string[][]} rows
- */
+/** @param {string[]} head @param {string[][]} rows */
 function table(head, rows) {
-  /**
-   * @param {string} tag
-   * @param {string[]} cells
-   */
+  /** @param {string} tag @param {string[]} cells */
   const row = (tag, cells) =>
     `<tr>${cells.map((cell) => `<${tag}${cellClass(cell)}>${escaped(cell)}</${tag}>`).join('')}</tr>`;
   return `<div class="scroll" tabindex="0"><table><thead>${row('th', head)}</thead><tbody>${rows.map((cells) => row('td', cells)).join('')}</tbody></table></div>`;

@@ -105,10 +105,7 @@ export class Timeline {
     return this.last.map((tick) => tick?.open ?? 0);
   }
 
-  /**
-   * @param {number} process
-   * @param {Tick} tick
-   */
+  /** @param {number} process @param {Tick} tick */
   add(process, tick) {
     this.last[process] = tick;
     this.peak = Math.max(this.peak, this.open);

@@ -106,10 +106,7 @@ function latencies({ p50, p95, p99 }) {
     : `p50 ${showMs(p50)}, p95 ${showMs(p95 ?? 0)}, p99 ${showMs(p99 ?? 0)}`;
 }
 
-/**
- * @param {Failure} failure
- * @param {boolean} isFirst
- */
+/** @param {Failure} failure @param {boolean} isFirst */
 function limitText(
   { key, count: times, firstSeconds, openThen, side, limit, means, fix },
   isFirst,

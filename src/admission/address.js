@@ -32,10 +32,7 @@ export function createAddressResolver(trustProxy) {
   const trust = compileTrustProxy(trustProxy);
   // If no proxy is trusted, which is usual, the header is not read.
   if (trust === null) return (request) => addressKey(request.socket.remoteAddress ?? '');
-  /**
-   * @param {string} entry
-   * @param {number} hop
-   */
+  /** @param {string} entry @param {number} hop */
   const trustEntry = (entry, hop) => hop < MAX_TRUSTED_HOPS && trust(bareAddress(entry), hop);
 
   return (request) => {

@@ -193,10 +193,7 @@ export class Admission {
     return null;
   }
 
-  /**
-   * @param {string} address
-   * @returns {Promise<Refusal|AdmissionLease>}
-   */
+  /** @param {string} address @returns {Promise<Refusal|AdmissionLease>} */
   async #acquire(address) {
     const { maxConnectionsPerIp: cap, maxConnectionsPerIpMode: mode } = this.config;
     const isObserved = mode === 'observe';

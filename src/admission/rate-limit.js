@@ -58,10 +58,7 @@ export class BucketTable {
     return this.#buckets.has(name);
   }
 
-  /**
-   * @param {string} name
-   * @returns {TokenBucket}
-   */
+  /** @param {string} name @returns {TokenBucket} */
   of(name) {
     let bucket = this.#buckets.get(name);
     if (bucket !== undefined) return bucket;
@@ -303,10 +300,7 @@ export class RateLimiter {
     this.#users.sweep((bucket) => this.userRate.isFull(bucket, nowMs));
   }
 
-  /**
-   * @param {TokenBucket} own
-   * @param {number} nowMs
-   */
+  /** @param {TokenBucket} own @param {number} nowMs */
   #refusedTooOften(own, nowMs) {
     if (own.refused === 0 || nowMs - own.refusedSinceMs >= REFUSED_WINDOW_MS) {
       own.refusedSinceMs = nowMs;

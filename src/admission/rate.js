@@ -15,10 +15,7 @@ export const BYTES_PER_TOKEN = 4096;
 
 /** Capacity and refill of buckets. The callers keep the buckets themselves. */
 export class Rate {
-  /**
-   * @param {number} perMinute
-   * @param {number} burst
-   */
+  /** @param {number} perMinute @param {number} burst */
   constructor(perMinute, burst) {
     this.perMinute = perMinute;
     this.depth = burst * TOKEN;
@@ -58,9 +55,7 @@ export class Rate {
 
   /**
    * Takes the tokens. The caller has checked that the bucket holds them.
-   * @param {{fullAt: number}} allowance
-   * @param {number} nowMs
-   * @param {number} [cost]
+   * @param {{fullAt: number}} allowance @param {number} nowMs @param {number} [cost]
    */
   take(allowance, nowMs, cost = TOKEN) {
     allowance.fullAt = Math.max(allowance.fullAt, Math.floor(nowMs * this.perMinute)) + cost;
@@ -68,9 +63,7 @@ export class Rate {
 
   /**
    * Takes the tokens even if the bucket does not hold them. A bucket may owe as much as it holds.
-   * @param {{fullAt: number}} allowance
-   * @param {number} nowMs
-   * @param {number} cost
+   * @param {{fullAt: number}} allowance @param {number} nowMs @param {number} cost
    */
   owe(allowance, nowMs, cost) {
     const now = Math.floor(nowMs * this.perMinute);

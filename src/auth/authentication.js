@@ -166,10 +166,7 @@ export class Authentication {
     this.sessions.sweep();
   }
 
-  /**
-   * @param {Connection} connection
-   * @param {Credentials} credentials
-   */
+  /** @param {Connection} connection @param {Credentials} credentials */
   #begin(connection, { identity, lease }) {
     this.sessions.begin(connection, /** @type {Identity} */ (identity), lease);
   }
@@ -185,10 +182,7 @@ export class Authentication {
     return refusal('INVALID_TOKEN');
   }
 
-  /**
-   * @param {Connection} connection
-   * @param {Refusal} refused
-   */
+  /** @param {Connection} connection @param {Refusal} refused */
   #refuse(connection, refused) {
     this.onRefused(connection, refused);
     connection.close(toClose(refused));

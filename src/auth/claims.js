@@ -91,11 +91,7 @@ function checkParties({ aud, iss }, { audience, issuer }) {
   if (issuer.length > 0 && !issuer.some((one) => one === iss)) throw new TokenError('issuer');
 }
 
-/**
- * @param {Record<string, unknown>} claims
- * @param {number} nowS
- * @param {number} maxLifetimeS
- */
+/** @param {Record<string, unknown>} claims @param {number} nowS @param {number} maxLifetimeS */
 function checkTimes({ exp, nbf, iat }, nowS, maxLifetimeS) {
   if (!isTime(exp) || !isTimeOrAbsent(nbf)) throw new TokenError('claims');
   if (exp <= nowS - LEEWAY_S) throw new TokenError('expired');
@@ -107,27 +103,20 @@ function checkTimes({ exp, nbf, iat }, nowS, maxLifetimeS) {
   if (exp - Math.min(iat, nowS) > maxLifetimeS + LEEWAY_S) throw new TokenError('lifetime');
 }
 
-/**
- * @param {unknown} value
- * @returns {value is number|undefined}
- */
+/** @param {unknown} value @returns {value is number|undefined} */
 function isTimeOrAbsent(value) {
   return value === undefined || isTime(value);
 }
 
 /**
  * RFC 7519 2, NumericDate: seconds, perhaps with a fraction. In JSON, 1e999 is infinite.
- * @param {unknown} value
- * @returns {value is number}
+ * @param {unknown} value @returns {value is number}
  */
 function isTime(value) {
   return typeof value === 'number' && Number.isFinite(value) && value >= 0;
 }
 
-/**
- * @param {unknown} value
- * @returns {value is string}
- */
+/** @param {unknown} value @returns {value is string} */
 export function isUser(value) {
   return (
     typeof value === 'string' &&
@@ -139,10 +128,7 @@ export function isUser(value) {
   );
 }
 
-/**
- * @param {unknown} value
- * @returns {value is string}
- */
+/** @param {unknown} value @returns {value is string} */
 export function isTokenId(value) {
   return typeof value === 'string' && value !== '' && value.length <= MAX_TOKEN_ID_LENGTH;
 }

@@ -111,11 +111,7 @@ export class RemoteKeys {
     throw new TokenError('keys_unavailable', this.#retryAfterS());
   }
 
-  /**
-   * @param {string} algorithm
-   * @param {unknown} keyId
-   * @returns {RemoteKey|null}
-   */
+  /** @param {string} algorithm @param {unknown} keyId @returns {RemoteKey|null} */
   #lookUp(algorithm, keyId) {
     if (keyId !== undefined) {
       const named = isKeyId(keyId) ? this.#keys.get(keyId) : undefined;
@@ -128,10 +124,7 @@ export class RemoteKeys {
     return fitting.length === 1 ? fitting[0] : null;
   }
 
-  /**
-   * @param {RemoteKey} key
-   * @param {string} algorithm
-   */
+  /** @param {RemoteKey} key @param {string} algorithm */
   async #cryptoKey(key, algorithm) {
     let imported = key.imported.get(algorithm);
     if (imported === undefined) {
@@ -226,10 +219,7 @@ export class RemoteKeys {
     }
   }
 
-  /**
-   * @param {AbortSignal} signal
-   * @returns {Promise<Map<string, RemoteKey[]>>}
-   */
+  /** @param {AbortSignal} signal @returns {Promise<Map<string, RemoteKey[]>>} */
   async #fetchSet(signal) {
     const answer = await this.fetch(this.url, {
       headers: { Accept: 'application/jwk-set+json, application/json' },
@@ -255,10 +245,7 @@ export class RemoteKeys {
   }
 }
 
-/**
- * @param {readonly unknown[]} list
- * @returns {Map<string, RemoteKey[]>}
- */
+/** @param {readonly unknown[]} list @returns {Map<string, RemoteKey[]>} */
 function readSet(list) {
   /** @type {Map<string, RemoteKey[]>} */
   const keys = new Map();
@@ -274,10 +261,7 @@ function readSet(list) {
   return keys;
 }
 
-/**
- * @param {Response} answer
- * @returns {Promise<string>}
- */
+/** @param {Response} answer @returns {Promise<string>} */
 async function readText(answer) {
   if (answer.body === null) throw new ReadError('the answer is empty');
   /** @type {Uint8Array[]} */
@@ -293,10 +277,7 @@ async function readText(answer) {
   return Buffer.concat(parts).toString();
 }
 
-/**
- * @param {unknown} value
- * @returns {value is string}
- */
+/** @param {unknown} value @returns {value is string} */
 function isKeyId(value) {
   return typeof value === 'string' && value !== '' && value.length <= MAX_KEY_ID_LENGTH;
 }

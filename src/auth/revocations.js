@@ -97,10 +97,7 @@ export class Revocations {
     return isMore;
   }
 
-  /**
-   * @param {import('./claims.js').Identity} identity
-   * @returns {boolean}
-   */
+  /** @param {import('./claims.js').Identity} identity @returns {boolean} */
   isRevoked({ user, tokenId, issuedAtMs }) {
     if (this.size === 0) return false;
     if (tokenId !== null && this.#tokens.has(tokenId)) return true;
@@ -136,10 +133,7 @@ export class Revocations {
       : this.#users.get(user);
   }
 
-  /**
-   * @param {Revocation|undefined} one
-   * @param {Revocation|undefined} other
-   */
+  /** @param {Revocation|undefined} one @param {Revocation|undefined} other */
   #isLater(one, other) {
     if (one === undefined || other === undefined) return one !== undefined;
     return one.issuedBeforeMs > other.issuedBeforeMs || one.keepUntilMs > other.keepUntilMs;
@@ -161,10 +155,7 @@ export class Revocations {
     for (const revocation of this.#all()) this.#forgetOld(revocation, nowMs);
   }
 
-  /**
-   * @param {Revocation} revocation
-   * @param {number} nowMs
-   */
+  /** @param {Revocation} revocation @param {number} nowMs */
   #forgetOld({ user, tokenId, keepUntilMs }, nowMs) {
     if (keepUntilMs > nowMs) return;
     if (user !== null) this.#users.delete(user);

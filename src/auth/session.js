@@ -87,10 +87,7 @@ export class Session {
   }
 }
 
-/**
- * @param {Identity} identity
- * @param {string} room
- */
+/** @param {Identity} identity @param {string} room */
 export function mayJoin({ rights, autojoin }, room) {
   return rights.join.has(room) || autojoin.includes(room);
 }

@@ -62,9 +62,7 @@ export class Sessions {
 
   /**
    * A connection has authenticated.
-   * @param {Connection} connection
-   * @param {Identity} identity
-   * @param {Lease|null} lease
+   * @param {Connection} connection @param {Identity} identity @param {Lease|null} lease
    */
   begin(connection, identity, lease) {
     this.#enter(connection, identity, lease);
@@ -140,10 +138,7 @@ export class Sessions {
       : Array.from({ length: Math.max(0, to - from + 1) }, (_, i) => from + i);
   }
 
-  /**
-   * @param {string} user
-   * @param {Connection} connection
-   */
+  /** @param {string} user @param {Connection} connection */
   #addToUser(user, connection) {
     const present = this.#users.get(user);
     if (present === undefined) this.#users.set(user, connection);
@@ -151,10 +146,7 @@ export class Sessions {
     else this.#users.set(user, new Set([present, connection]));
   }
 
-  /**
-   * @param {string} user
-   * @param {Connection} connection
-   */
+  /** @param {string} user @param {Connection} connection */
   #deleteFromUser(user, connection) {
     const present = this.#users.get(user);
     if (present instanceof Set) {
@@ -163,11 +155,7 @@ export class Sessions {
     } else if (present === connection) this.#users.delete(user);
   }
 
-  /**
-   * @param {Connection} connection
-   * @param {Identity} identity
-   * @param {Lease|null} lease
-   */
+  /** @param {Connection} connection @param {Identity} identity @param {Lease|null} lease */
   #enter(connection, identity, lease) {
     // A token is accepted for some seconds after its expiry, and its second may be swept already.
     const endS = Math.max(Math.ceil(identity.expiresAtMs / 1000), this.#sweptS + 1);
@@ -197,22 +185,14 @@ export function closeAll(connections, close, from = 0) {
   if (end < connections.length) setImmediate(closeAll, connections, close, end);
 }
 
-/**
- * @param {Map<number, Set<Connection>>} map
- * @param {number} key
- * @param {Connection} connection
- */
+/** @param {Map<number, Set<Connection>>} map @param {number} key @param {Connection} connection */
 function addTo(map, key, connection) {
   const set = map.get(key);
   if (set === undefined) map.set(key, new Set([connection]));
   else set.add(connection);
 }
 
-/**
- * @param {Map<number, Set<Connection>>} map
- * @param {number} key
- * @param {Connection} connection
- */
+/** @param {Map<number, Set<Connection>>} map @param {number} key @param {Connection} connection */
 function deleteFrom(map, key, connection) {
   const set = map.get(key);
   if (set?.delete(connection) && set.size === 0) map.delete(key);

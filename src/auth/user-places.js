@@ -57,10 +57,7 @@ function placeKey(user) {
 }
 
 class PlaceLease {
-  /**
-   * @param {Places} places
-   * @param {string} key
-   */
+  /** @param {Places} places @param {string} key */
   constructor(places, key) {
     /** @type {Places|null} */
     this.places = places;

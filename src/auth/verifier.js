@@ -117,10 +117,7 @@ export class TokenVerifier {
   }
 
   /**
-   * @param {string} token
-   * @param {Header} header
-   * @param {string} body
-   * @returns {Promise<Identity>}
+   * @param {string} token @param {Header} header @param {string} body @returns {Promise<Identity>}
    */
   async #verifyLater(token, header, body) {
     try {
@@ -152,10 +149,7 @@ export class TokenVerifier {
     return refusal;
   }
 
-  /**
-   * @param {string} part
-   * @returns {Header}
-   */
+  /** @param {string} part @returns {Header} */
   #readHeader(part) {
     const { alg, kid, typ, cty, crit, b64 } = readPart(part);
     // No extension is understood (RFC 7515 4.1.11), and no token within a token (RFC 7519 5.2).
@@ -220,10 +214,7 @@ export class TokenVerifier {
     }
   }
 
-  /**
-   * @param {string} algorithm
-   * @param {CryptoKey} key
-   */
+  /** @param {string} algorithm @param {CryptoKey} key */
   #add(algorithm, key) {
     const keys = this.#keys.get(algorithm);
     if (keys === undefined) this.#keys.set(algorithm, [key]);

@@ -9,11 +9,7 @@
  */
 
 export class BrokerError extends Error {
-  /**
-   * @param {BrokerErrorCode} code
-   * @param {string} message
-   * @param {{cause?: unknown}} [options]
-   */
+  /** @param {BrokerErrorCode} code @param {string} message @param {{cause?: unknown}} [options] */
   constructor(code, message, options) {
     super(message, options);
     this.name = 'BrokerError';

@@ -25,10 +25,7 @@ const BACKENDS = Object.freeze([
  * the connections of each client address.
  */
 class WorkerBackend {
-  /**
-   * @param {RelayClient} relay
-   * @param {Backend} backend
-   */
+  /** @param {RelayClient} relay @param {Backend} backend */
   constructor(relay, { broker, presence, revocations, close }) {
     this.addresses = relay;
     this.broker = broker;

@@ -31,10 +31,7 @@ import { MODES } from '../config/settings.js';
 /** Begins the keys of users. No address begins so. */
 export const USER_PREFIX = 'user:';
 
-/**
- * @param {string} key
- * @returns {PlaceKind}
- */
+/** @param {string} key @returns {PlaceKind} */
 export function kindOfKey(key) {
   return key.startsWith(USER_PREFIX) ? 'user' : 'address';
 }
@@ -63,10 +60,7 @@ export function fleetRulesOf(config) {
   };
 }
 
-/**
- * @param {Mode} a
- * @param {Mode} b
- */
+/** @param {Mode} a @param {Mode} b */
 function weakerOf(a, b) {
   return MODES[Math.min(MODES.indexOf(a), MODES.indexOf(b))];
 }

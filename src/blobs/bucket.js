@@ -90,10 +90,7 @@ export class Bucket {
     return this.#do({ method: 'GET', key, signal }, read);
   }
 
-  /**
-   * @param {string} key
-   * @param {AbortSignal} signal
-   */
+  /** @param {string} key @param {AbortSignal} signal */
   async delete(key, signal) {
     await this.#do({ method: 'DELETE', key, signal }, discard);
   }
@@ -153,11 +150,7 @@ export class Bucket {
       throw new BlobError('UNAVAILABLE', `the bucket did not join the parts: ${codeOf(xml)}`);
   }
 
-  /**
-   * @param {string} key
-   * @param {string} id
-   * @param {AbortSignal} signal
-   */
+  /** @param {string} key @param {string} id @param {AbortSignal} signal */
   async abortParts(key, id, signal) {
     const query = `?uploadId=${encodeURIComponent(id)}`;
     await this.#do({ method: 'DELETE', key, query, signal }, discard);
@@ -197,10 +190,7 @@ export class Bucket {
     }
   }
 
-  /**
-   * @param {Wanted} wanted
-   * @returns {Promise<IncomingMessage>}
-   */
+  /** @param {Wanted} wanted @returns {Promise<IncomingMessage>} */
   #request({ method, key, query = '', headers = {}, body = null, bytes, signal }) {
     const url = `${this.url}/${key}${query}`;
     const length = Buffer.isBuffer(body) ? body.length : bytes;
@@ -241,10 +231,7 @@ export class Bucket {
   }
 }
 
-/**
- * @param {AsyncIterable<Buffer>} body
- * @param {(error: unknown) => void} onFault
- */
+/** @param {AsyncIterable<Buffer>} body @param {(error: unknown) => void} onFault */
 async function* untilFault(body, onFault) {
   try {
     yield* body;
@@ -265,10 +252,7 @@ function cut(outgoing) {
   outgoing.destroy();
 }
 
-/**
- * @param {unknown} error
- * @returns {BlobError}
- */
+/** @param {unknown} error @returns {BlobError} */
 function faultOf(error) {
   if (error instanceof BlobError) return error;
   const { code = 'no answer' } = /** @type {{code?: string}} */ (error);

@@ -10,10 +10,7 @@ export class MeteredBody {
   /** The reason if the body ends early. @type {unknown} */
   fault;
 
-  /**
-   * @param {AsyncIterable<Buffer>} source
-   * @param {number} maxBytes
-   */
+  /** @param {AsyncIterable<Buffer>} source @param {number} maxBytes */
   constructor(source, maxBytes) {
     this.source = source;
     this.maxBytes = maxBytes;

@@ -76,10 +76,7 @@ export class Signer {
     };
   }
 
-  /**
-   * @param {Unsigned} request
-   * @param {number} ttlS
-   */
+  /** @param {Unsigned} request @param {number} ttlS */
   #presigner({ method, url, headers = {}, nowMs }, ttlS) {
     const expiring = new URL(url);
     expiring.searchParams.set('X-Amz-Expires', String(ttlS));
@@ -126,10 +123,7 @@ export class Signer {
   }
 }
 
-/**
- * @param {Buffer} key
- * @param {string} text
- */
+/** @param {Buffer} key @param {string} text */
 function hmac(key, text) {
   return createHmac('sha256', key).update(text).digest();
 }

@@ -140,8 +140,7 @@ export class Uploads {
 
   /**
    * Lets a backend put a payload into the bucket itself.
-   * @param {{bytes: number, sha256: string, contentType: string}} payload
-   * @returns {Announced}
+   * @param {{bytes: number, sha256: string, contentType: string}} payload @returns {Announced}
    */
   announce({ bytes, sha256, contentType }) {
     this.#checkSize(bytes);
@@ -238,8 +237,7 @@ export class Uploads {
 
 /**
  * Ends a body when the signal aborts, even if the body is silent.
- * @param {AsyncIterable<Buffer>} body
- * @param {AbortSignal} signal
+ * @param {AsyncIterable<Buffer>} body @param {AbortSignal} signal
  */
 async function* untilAborted(body, signal) {
   signal.throwIfAborted();

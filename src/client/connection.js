@@ -247,9 +247,7 @@ export class Connection {
 
   /**
    * The connection has ended.
-   * @param {number} code
-   * @param {string} [reason]
-   * @param {boolean} [isFinal]
+   * @param {number} code @param {string} [reason] @param {boolean} [isFinal]
    */
   #lost(code, reason = '', isFinal = false) {
     const serverDelayMs = this.#serverDelayMs;
@@ -296,19 +294,13 @@ export class Connection {
     this.send(JSON.stringify(command));
   }
 
-  /**
-   * @param {number} ms
-   * @param {() => void} act
-   */
+  /** @param {number} ms @param {() => void} act */
   #arm(ms, act) {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(act, ms);
   }
 
-  /**
-   * @param {State} state
-   * @param {StateDetail} [detail]
-   */
+  /** @param {State} state @param {StateDetail} [detail] */
   #enter(state, detail = {}) {
     this.state = state;
     this.#listener.onState(state, detail);

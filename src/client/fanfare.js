@@ -181,10 +181,7 @@ export class Fanfare extends Emitter {
     this.#opening = undefined;
   }
 
-  /**
-   * @param {State} state
-   * @param {StateDetail} detail
-   */
+  /** @param {State} state @param {StateDetail} detail */
   #entered(state, detail) {
     // In every other state no connection is being made.
     if (!state.startsWith('connect')) this.#publisher.disconnected(state === 'closed');
@@ -210,11 +207,7 @@ export class Fanfare extends Emitter {
     for (const onReply of waiting) onReply(null);
   }
 
-  /**
-   * @param {number} id
-   * @param {string} text
-   * @param {OnReply} onReply
-   */
+  /** @param {number} id @param {string} text @param {OnReply} onReply */
   #transmit(id, text, onReply) {
     this.#replies.set(id, onReply);
     this.#connection.send(text);

@@ -17,10 +17,7 @@ class NodeSocket extends WebSocket {
   /** @type {import('./connection.js').Refusal|null} */
   refusal = null;
 
-  /**
-   * @param {string} url
-   * @param {string|string[]} [protocols]
-   */
+  /** @param {string} url @param {string|string[]} [protocols] */
   constructor(url, protocols) {
     super(url, protocols);
     this.once('unexpected-response', (_, response) => {

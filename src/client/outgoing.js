@@ -58,11 +58,7 @@ export class Publisher {
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   #pause;
 
-  /**
-   * @param {Port} port
-   * @param {'reject'|'queue'} offline
-   * @param {number} maxPending
-   */
+  /** @param {Port} port @param {'reject'|'queue'} offline @param {number} maxPending */
   constructor(port, offline, maxPending) {
     this.#port = port;
     this.#isQueueing = offline === 'queue';
@@ -142,10 +138,7 @@ export class Publisher {
     this.#reject(message, 'OUTCOME_UNKNOWN');
   }
 
-  /**
-   * @param {Outgoing} message
-   * @param {FanfareError} error
-   */
+  /** @param {Outgoing} message @param {FanfareError} error */
   #refused(message, error) {
     const isSafe =
       error.retryable || (error.code === 'OUTCOME_UNKNOWN' && this.#isRemembered(message));
@@ -166,10 +159,7 @@ export class Publisher {
     return performance.now() - firstSentMs < this.#rememberedMs;
   }
 
-  /**
-   * @param {Outgoing} message
-   * @param {import('./error.js').Code} code
-   */
+  /** @param {Outgoing} message @param {import('./error.js').Code} code */
   #reject(message, code) {
     this.#pending.delete(message);
     message.reject(new FanfareError(code, { room: message.room }));

@@ -29,10 +29,7 @@ export class Presence extends Emitter {
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   #timer;
 
-  /**
-   * @param {string} room
-   * @param {import('./outgoing.js').Port} port
-   */
+  /** @param {string} room @param {import('./outgoing.js').Port} port */
   constructor(room, port) {
     super();
     this.#room = room;
@@ -89,11 +86,7 @@ export class Presence extends Emitter {
     this.#changed();
   }
 
-  /**
-   * @param {number} run
-   * @param {Map<string, Member>} found
-   * @param {string|undefined} after
-   */
+  /** @param {number} run @param {Map<string, Member>} found @param {string|undefined} after */
   #ask(run, found, after) {
     this.#port.request({ type: 'presence', room: this.#room, after }, (reply) => {
       if (run !== this.#run || reply === null) return;
@@ -117,10 +110,7 @@ export class Presence extends Emitter {
     else if (error.code !== 'NOT_IN_ROOM') this.#port.report(error);
   }
 
-  /**
-   * @param {string} user
-   * @param {Member|null} change
-   */
+  /** @param {string} user @param {Member|null} change */
   #apply(user, change) {
     if (change === null) this.#members.delete(user);
     else this.#members.set(user, change);

@@ -288,10 +288,7 @@ export class Room extends Emitter {
     this.#timer = setTimeout(() => this.enter(), Math.max(delayMs, error.retryAfterMs ?? 0));
   }
 
-  /**
-   * @param {Wire} reply
-   * @param {Position|undefined} since
-   */
+  /** @param {Wire} reply @param {Position|undefined} since */
   #joined(reply, since) {
     const { epoch, offset, recovered = false } = reply;
     this.#isJoined = true;

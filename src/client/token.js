@@ -53,8 +53,7 @@ export class TokenSource {
 
   /**
    * Renews the token from now on, until `rest`.
-   * @param {(token: string) => void} send
-   * @param {(error: unknown) => void} report
+   * @param {(token: string) => void} send @param {(error: unknown) => void} report
    */
   keepFresh(send, report) {
     this.rest();

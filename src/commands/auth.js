@@ -87,10 +87,7 @@ export class AuthCommands {
     });
   }
 
-  /**
-   * @param {TokenCommand} command
-   * @param {() => void} reply
-   */
+  /** @param {TokenCommand} command @param {() => void} reply */
   #authenticate({ connection, token, id, since }, reply) {
     const { isHeld } = connection;
     const answer = this.authenticator.authenticate(connection, token);

@@ -89,11 +89,7 @@ export class Dispatcher {
     }
   }
 
-  /**
-   * @param {Connection} connection
-   * @param {Buffer} data
-   * @param {number} wait
-   */
+  /** @param {Connection} connection @param {Buffer} data @param {number} wait */
   #refuse(connection, data, wait) {
     const id = wait > 0 && data.length <= MAX_REFUSED_BYTES ? decode(data)?.id : undefined;
     this.replies.overRate(connection, id, wait);

@@ -79,11 +79,7 @@ export class HookGate {
     });
   }
 
-  /**
-   * @param {Connection} connection
-   * @param {Refusal} refusal
-   * @param {Id} id
-   */
+  /** @param {Connection} connection @param {Refusal} refusal @param {Id} id */
   #refuse(connection, { code, message }, id) {
     this.replies.error(connection, code, id, message);
   }

@@ -202,11 +202,7 @@ export class JoinCommands {
     });
   }
 
-  /**
-   * @param {Connection} connection
-   * @param {string} name
-   * @param {Joining} join
-   */
+  /** @param {Connection} connection @param {string} name @param {Joining} join */
   #enter(connection, name, join) {
     const { hub, replies } = this;
     const room = hub.rooms.get(name);
@@ -239,8 +235,7 @@ export class JoinCommands {
 
   /**
    * Commands of a connection wait until its join is answered, so that it receives its own message.
-   * @param {Connection} connection
-   * @param {string} name
+   * @param {Connection} connection @param {string} name
    */
   #await(connection, name) {
     const joining = this.hub.rooms.get(name)?.joining(connection) ?? null;
@@ -307,10 +302,7 @@ export class JoinCommands {
     connection.send(encodeRoomReply('left', name, id));
   }
 
-  /**
-   * The limit of rooms. In the mode `observe` it only counts.
-   * @param {Connection} connection
-   */
+  /** The limit of rooms. In the mode `observe` it only counts. @param {Connection} connection */
   #mayEnterAnother({ roomCount }) {
     if (roomCount < this.maxRooms) return true;
     if (this.maxRoomsMode === 'observe') this.counters.observed.rooms++;
@@ -338,8 +330,7 @@ export class JoinCommands {
   /**
    * Checks the name that a connection uses in presence. If it has a user, by a token or a hook, the
    * name is that user. Otherwise the name is free only if nothing names users.
-   * @param {Connection} connection
-   * @param {JoiningUser} who
+   * @param {Connection} connection @param {JoiningUser} who
    */
   #mayAppearAs({ session }, { user }) {
     if (user === undefined) return true;
@@ -350,9 +341,7 @@ export class JoinCommands {
 /**
  * Does a join of a room that the connection is in bring what the client has missed? The server has
  * joined the room for the connection, before the client could send its position.
- * @param {Connection} connection
- * @param {import('../hub/room.js').Room} room
- * @param {Joining} join
+ * @param {Connection} connection @param {import('../hub/room.js').Room} room @param {Joining} join
  */
 function isRecovery({ session }, { name, sync }, { since, last = 0 }) {
   if (sync === null || (since === null && last === 0)) return false;

@@ -169,10 +169,7 @@ export class Lane {
     line.waiting = [];
   }
 
-  /**
-   * @param {Connection} connection
-   * @param {Kind} kind
-   */
+  /** @param {Connection} connection @param {Kind} kind */
   #lineOf(connection, kind) {
     let line = this.#lines.get(connection);
     if (line === undefined) {
@@ -182,10 +179,7 @@ export class Lane {
     return line;
   }
 
-  /**
-   * @param {Connection} connection
-   * @param {Line} line
-   */
+  /** @param {Connection} connection @param {Line} line */
   #move(connection, line) {
     if (line.isMoving) return;
     line.isMoving = true;

@@ -55,8 +55,7 @@ export class PendingReads {
 
 /**
  * Checks the `limit` of a command that reads.
- * @param {unknown} limit
- * @returns {limit is number|undefined}
+ * @param {unknown} limit @returns {limit is number|undefined}
  */
 export function isLimit(limit) {
   return limit === undefined || (Number.isSafeInteger(limit) && /** @type {number} */ (limit) > 0);

@@ -51,8 +51,7 @@ export class Replies {
 
   /**
    * Answers a message that is not a command, or that lacks a field of its type.
-   * @param {Connection} connection
-   * @param {Id} [id]
+   * @param {Connection} connection @param {Id} [id]
    */
   malformed(connection, id) {
     this.error(connection, 'INVALID_MESSAGE_FORMAT', id);
@@ -62,8 +61,7 @@ export class Replies {
 
   /**
    * Answers a join if the connection is in as many rooms as allowed.
-   * @param {Connection} connection
-   * @param {Id} id
+   * @param {Connection} connection @param {Id} id
    */
   roomLimit(connection, id) {
     this.error(connection, 'ROOM_LIMIT', id);
@@ -86,9 +84,7 @@ export class Replies {
 
   /**
    * Answers a command if the broker, or a read of it, has rejected.
-   * @param {Connection} connection
-   * @param {unknown} error
-   * @param {Id} id
+   * @param {Connection} connection @param {unknown} error @param {Id} id
    */
   brokerError(connection, error, id) {
     const { code } = /** @type {{code?: string}} */ (error);

@@ -78,12 +78,7 @@ function readKeyFile(path, faults) {
   }
 }
 
-/**
- * @param {string} text
- * @param {string} setting
- * @param {string[]} faults
- * @returns {ApiKey[]}
- */
+/** @param {string} text @param {string} setting @param {string[]} faults @returns {ApiKey[]} */
 function parseKeys(text, setting, faults) {
   /** @type {ApiKey[]} */
   const keys = [];
@@ -129,10 +124,7 @@ function parseKey(entry) {
   });
 }
 
-/**
- * @param {string} text
- * @returns {text is ApiRight}
- */
+/** @param {string} text @returns {text is ApiRight} */
 function isRight(text) {
   return /** @type {readonly string[]} */ (API_RIGHTS).includes(text);
 }

@@ -89,8 +89,7 @@ function readUrl(name, text, faults) {
 
 /**
  * Faults of settings that contradict each other, if there is a bucket.
- * @param {Related} config
- * @returns {string[]}
+ * @param {Related} config @returns {string[]}
  */
 export function blobContradictions(config) {
   const { blobTtlDays, blobUrlTtlS, history, maxInlineBytes, maxUnsentBytes } = config;

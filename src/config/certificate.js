@@ -114,11 +114,7 @@ function readFile(name, path, faults) {
   }
 }
 
-/**
- * @param {string} path
- * @param {string} pem
- * @param {string[]} faults
- */
+/** @param {string} path @param {string} pem @param {string[]} faults */
 function parseChain(path, pem, faults) {
   try {
     const chain = (pem.match(PEM_CERTIFICATE) ?? []).map((one) => new X509Certificate(one));
@@ -130,11 +126,7 @@ function parseChain(path, pem, faults) {
   return null;
 }
 
-/**
- * @param {TlsSettings} tls
- * @param {string} pem
- * @param {string[]} faults
- */
+/** @param {TlsSettings} tls @param {string} pem @param {string[]} faults */
 function parseKey({ keyFile, passphrase }, pem, faults) {
   try {
     return createPrivateKey({ key: pem, passphrase });

@@ -356,10 +356,7 @@ function contradictions(values) {
   return faults;
 }
 
-/**
- * @param {string} text
- * @returns {URL|null}
- */
+/** @param {string} text @returns {URL|null} */
 function parseUrl(text) {
   try {
     return new URL(text);

@@ -108,11 +108,7 @@ export function suggestion(name) {
   return least <= Math.max(3, name.length / 3) ? `; did you mean ${nearest}?` : '';
 }
 
-/**
- * The Levenshtein distance.
- * @param {string} a
- * @param {string} b
- */
+/** The Levenshtein distance. @param {string} a @param {string} b */
 export function distance(a, b) {
   let row = Array.from({ length: b.length + 1 }, (_, i) => i);
   for (let i = 1; i <= a.length; i++) {

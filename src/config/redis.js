@@ -323,8 +323,7 @@ function tlsOptions({ caFile, certFile, keyFile, servername }) {
 
 /**
  * The secrets, plain and URL-encoded, which must never be shown.
- * @param {RedisSettings} redis
- * @returns {string[]}
+ * @param {RedisSettings} redis @returns {string[]}
  */
 export function redisSecrets({ password, sentinelPassword }) {
   const secrets = [password, sentinelPassword].filter((secret) => secret !== '');
@@ -333,9 +332,7 @@ export function redisSecrets({ password, sentinelPassword }) {
 
 /**
  * The text of an error, without secrets.
- * @param {unknown} error
- * @param {readonly string[]} secrets
- * @returns {string}
+ * @param {unknown} error @param {readonly string[]} secrets @returns {string}
  */
 export function withoutSecrets(error, secrets) {
   const { message, code, errors } =

@@ -47,10 +47,7 @@ export class RoomRules {
     this.add(rules);
   }
 
-  /**
-   * Adds rules with a lower priority than the existing ones.
-   * @param {readonly Rule<T>[]} rules
-   */
+  /** Adds rules with a lower priority than the existing ones. @param {readonly Rule<T>[]} rules */
   add(rules) {
     for (const { pattern, value } of rules) {
       this.patterns.add(pattern);

@@ -101,9 +101,7 @@ export function privateBytes(read = fromSystem) {
  * The lowest memory limit of a process's control group and its visible parents; Infinity if no
  * limit is set. It reads both hierarchies, because only one of v1 and v2 has the memory controller.
  * In a container the path of the group may be that of the host. Then the mount itself is the group.
- * @param {ReadFile} read
- * @param {string} pid
- * @returns {{bytes: number, file: string}}
+ * @param {ReadFile} read @param {string} pid @returns {{bytes: number, file: string}}
  */
 export function cgroupMemory(read, pid) {
   const mounts = read('/proc/self/mountinfo').trim().split('\n').map(mountOf);
@@ -200,10 +198,7 @@ export function unlessAbsent(read) {
   }
 }
 
-/**
- * @param {string} path
- * @returns {never}
- */
+/** @param {string} path @returns {never} */
 export function malformed(path) {
   throw new Error(`${path} has an unexpected format`);
 }

@@ -40,10 +40,7 @@ export class Actions {
     this.nextReady = nextReady;
   }
 
-  /**
-   * @param {OperatorRequest} request
-   * @returns {Promise<Outcome>}
-   */
+  /** @param {OperatorRequest} request @returns {Promise<Outcome>} */
   run(request) {
     const worker = this.#requests.size < MAX_REQUESTS ? this.nextReady() : undefined;
     if (worker === undefined)
@@ -95,10 +92,7 @@ export class Actions {
     }
   }
 
-  /**
-   * @param {number} id
-   * @param {Outcome} outcome
-   */
+  /** @param {number} id @param {Outcome} outcome */
   #settle(id, { status, body }) {
     const request = this.#requests.get(id);
     if (request === undefined) return;
@@ -114,12 +108,7 @@ const UNKNOWN = fault(
   'The worker has not answered. The action may have had its effect.',
 );
 
-/**
- * @param {number} status
- * @param {string} error
- * @param {string} message
- * @returns {Outcome}
- */
+/** @param {number} status @param {string} error @param {string} message @returns {Outcome} */
 export function fault(status, error, message) {
   return { status, body: JSON.stringify({ error, message }) };
 }

@@ -80,10 +80,7 @@ export class Console {
     );
   }
 
-  /**
-   * @param {import('./history.js').MarkKind} kind
-   * @param {string} text
-   */
+  /** @param {import('./history.js').MarkKind} kind @param {string} text */
   mark(kind, text) {
     this.history.mark(Date.now(), kind, text);
   }

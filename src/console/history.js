@@ -73,11 +73,7 @@ export class History {
     this.#before = totals;
   }
 
-  /**
-   * @param {number} timeMs
-   * @param {MarkKind} kind
-   * @param {string} text
-   */
+  /** @param {number} timeMs @param {MarkKind} kind @param {string} text */
   mark(timeMs, kind, text) {
     this.#marks.push({ timeMs, kind, text });
     const startMs = timeMs - POINTS * SAMPLE_MS;
@@ -106,12 +102,7 @@ export class History {
     };
   }
 
-  /**
-   * @param {string} chart
-   * @param {string} name
-   * @param {number} at
-   * @param {number} value
-   */
+  /** @param {string} chart @param {string} name @param {number} at @param {number} value */
   #set(chart, name, at, value) {
     const key = `${chart} ${name}`;
     let line = this.#lines.get(key);

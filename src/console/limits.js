@@ -135,10 +135,7 @@ export function limitsOf(config, totals) {
   });
 }
 
-/**
- * @param {string} env
- * @returns {import('../config/settings.js').Setting}
- */
+/** @param {string} env @returns {import('../config/settings.js').Setting} */
 function rowOf(env) {
   const row = SETTINGS.find((setting) => setting.env === env);
   if (row === undefined) throw new Error(`no setting ${env}`);

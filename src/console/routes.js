@@ -284,26 +284,17 @@ const INVALID = fault(400, 'INVALID_REQUEST', 'The request is malformed.');
 const BUSY = fault(503, 'UNAVAILABLE', 'Too many tails are open, or no worker is ready.');
 const DENIED = fault(403, 'PERMISSION_DENIED', 'This key may not read messages of this room.');
 
-/**
- * @param {Response} response
- * @param {import('./actions.js').Outcome} outcome
- */
+/** @param {Response} response @param {import('./actions.js').Outcome} outcome */
 function answer(response, { status, body }) {
   response.status(status).set('Content-Type', 'application/json').end(body);
 }
 
-/**
- * @param {Response} response
- * @param {import('./visitor.js').Refusal} refusal
- */
+/** @param {Response} response @param {import('./visitor.js').Refusal} refusal */
 function refuse(response, { status, error, message }) {
   answer(response, fault(status, error, message));
 }
 
-/**
- * @param {unknown} value
- * @returns {value is Record<string, string>}
- */
+/** @param {unknown} value @returns {value is Record<string, string>} */
 function isTexts(value) {
   return (
     typeof value === 'object' &&

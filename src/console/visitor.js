@@ -46,8 +46,7 @@ export class Door {
 
   /**
    * May this request get the page? It has no data in it.
-   * @param {IncomingMessage} request
-   * @returns {Refusal|null}
+   * @param {IncomingMessage} request @returns {Refusal|null}
    */
   refusePage(request) {
     const { access, why } = consoleAccess(this.configOf());
@@ -85,10 +84,7 @@ export class Door {
   }
 }
 
-/**
- * @param {IncomingMessage} request
- * @returns {Refusal|null}
- */
+/** @param {IncomingMessage} request @returns {Refusal|null} */
 function refuseForeign({ headers }) {
   const { host, origin, 'sec-fetch-site': site = 'same-origin' } = headers;
   const isOwn = origin === undefined || origin === `http://${host}` || origin === `https://${host}`;
@@ -96,12 +92,7 @@ function refuseForeign({ headers }) {
   return refusal(403, 'FOREIGN_REQUEST', 'This request does not come from the console.');
 }
 
-/**
- * @param {number} status
- * @param {string} error
- * @param {string} message
- * @returns {Refusal}
- */
+/** @param {number} status @param {string} error @param {string} message @returns {Refusal} */
 function refusal(status, error, message) {
   return { status, error, message };
 }

@@ -105,8 +105,7 @@ export async function runDoctor({ args, loadSettings }) {
 
 /**
  * The report of a running server, about its own process.
- * @param {Config} config
- * @returns {Promise<import('./limits.js').Report>}
+ * @param {Config} config @returns {Promise<import('./limits.js').Report>}
  */
 export async function examineServer(config) {
   const keys = /** @type {(keyof typeof READERS)[]} */ (Object.keys(READERS));
@@ -179,10 +178,7 @@ export function parseOptions(args) {
   };
 }
 
-/**
- * @param {string|undefined} text
- * @returns {number|null}
- */
+/** @param {string|undefined} text @returns {number|null} */
 function durationMs(text) {
   if (text === undefined) return null;
   const match = /^(\d{1,7})(ms|s|m|h)$/.exec(text);

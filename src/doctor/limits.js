@@ -699,10 +699,7 @@ function tcpMemFix(pages) {
   );
 }
 
-/**
- * @param {string} name
- * @param {string|number} value
- */
+/** @param {string} name @param {string|number} value */
 function sysctl(name, value) {
   return `sudo sysctl -w ${name}=${typeof value === 'string' ? `"${value}"` : value}`;
 }
@@ -734,10 +731,7 @@ export function count(number) {
   return number === Number.POSITIVE_INFINITY ? 'unlimited' : number.toLocaleString('en-US');
 }
 
-/**
- * @param {number} number
- * @param {string} noun
- */
+/** @param {number} number @param {string} noun */
 function plural(number, noun) {
   return `${count(number)} ${noun}${number === 1 ? '' : 's'}`;
 }

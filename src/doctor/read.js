@@ -151,8 +151,7 @@ export function isElsewhere(pid) {
 
 /**
  * The environment that a process was started with.
- * @param {string} pid
- * @returns {Record<string, string>|Unread}
+ * @param {string} pid @returns {Record<string, string>|Unread}
  */
 export function environmentOf(pid) {
   try {
@@ -254,8 +253,7 @@ async function readServer(settings, node) {
 
 /**
  * Valkey gives its own version beside that of the Redis with which it is compatible.
- * @param {Map<string, string>} info
- * @returns {import('./versions.js').RedisVersion|Unread}
+ * @param {Map<string, string>} info @returns {import('./versions.js').RedisVersion|Unread}
  */
 export function versionOf(info) {
   const valkey = info.get('valkey_version');
@@ -281,10 +279,7 @@ function allRedis(reading) {
   };
 }
 
-/**
- * @param {Map<string, string>} info
- * @param {(name: string) => Promise<string>} setting
- */
+/** @param {Map<string, string>} info @param {(name: string) => Promise<string>} setting */
 async function persistence(info, setting) {
   const isAppending = info.get('aof_enabled') === '1';
   const save = await setting('save');
@@ -346,10 +341,7 @@ function orElse(read, otherwise) {
   }
 }
 
-/**
- * @param {unknown} error
- * @param {readonly string[]} [secrets]
- */
+/** @param {unknown} error @param {readonly string[]} [secrets] */
 function unread(error, secrets = []) {
   return new Unread(redactUrl(withoutSecrets(reasonOf(error), secrets)));
 }

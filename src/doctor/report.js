@@ -24,11 +24,7 @@ export function toJson({ wanted, workers, first, permits, verdict, limits }, not
   );
 }
 
-/**
- * @param {Report} report
- * @param {readonly string[]} notes
- * @returns {string}
- */
+/** @param {Report} report @param {readonly string[]} notes @returns {string} */
 export function toText(report, notes) {
   const { wanted, workers, limits } = report;
   const rows = limits.map((one) => [one.name, fitted(one.value), permitsOf(one), one.verdict]);
@@ -84,8 +80,7 @@ function fitted(text) {
 
 /**
  * Aligns the columns: numbers to the right, text to the left.
- * @param {readonly string[][]} rows
- * @returns {string[]}
+ * @param {readonly string[][]} rows @returns {string[]}
  */
 function table(rows) {
   const widths = rows[0].map((_, column) => Math.max(...rows.map((row) => row[column].length)));

@@ -76,20 +76,14 @@ export function readAnswer(hook, answer, maxPayloadBytes) {
   return hook === 'onConnect' ? readWelcome(fields) : readChanged(fields, maxPayloadBytes);
 }
 
-/**
- * @param {HookName} hook
- * @param {unknown} text
- */
+/** @param {HookName} hook @param {unknown} text */
 function readText(hook, text) {
   if (typeof text !== 'string') throw new AnswerError(`${hook} returned a deny that is no text`);
   // Half of a surrogate pair at the end would not be UTF-8; JSON escapes it.
   return text.slice(0, MAX_TEXT_LENGTH);
 }
 
-/**
- * @param {Record<string, unknown>} fields
- * @returns {Answer}
- */
+/** @param {Record<string, unknown>} fields @returns {Answer} */
 function readWelcome({ user, info, data }) {
   if (user !== undefined && !isUser(user))
     throw new AnswerError('onConnect returned a user that is not a name of 1 to 128 characters');
@@ -101,11 +95,7 @@ function readWelcome({ user, info, data }) {
   return { ...ALLOWED, user, info: json, data };
 }
 
-/**
- * @param {Record<string, unknown>} fields
- * @param {number} maxPayloadBytes
- * @returns {Answer}
- */
+/** @param {Record<string, unknown>} fields @param {number} maxPayloadBytes @returns {Answer} */
 function readChanged(fields, maxPayloadBytes) {
   const payload = encode('payload', fields.payload);
   if (payload.length > maxPayloadBytes)

@@ -75,18 +75,12 @@ export class HookEntrance {
     return this.authentication?.isRequired ?? false;
   }
 
-  /**
-   * @param {Identity} identity
-   * @param {string} room
-   */
+  /** @param {Identity} identity @param {string} room */
   mayJoin(identity, room) {
     return mayJoin(identity, room);
   }
 
-  /**
-   * @param {Identity} identity
-   * @param {string} room
-   */
+  /** @param {Identity} identity @param {string} room */
   mayReadHistory({ rights }, room) {
     return rights.history.has(room);
   }
@@ -281,10 +275,7 @@ export class HookEntrance {
     this.hub.remove(connection);
   }
 
-  /**
-   * @param {Connection} connection
-   * @param {Credentials|null} credentials
-   */
+  /** @param {Connection} connection @param {Credentials|null} credentials */
   #open(connection, credentials) {
     const visitor = credentials === null ? undefined : this.#requests.get(credentials);
     if (visitor === undefined) return;

@@ -88,11 +88,7 @@ class Call {
 /** @type {readonly unknown[]} */
 const NO_ARGS = Object.freeze([]);
 
-/**
- * Most hooks need no signal.
- * @param {Call} call
- * @returns {import('./types.js').HookContext}
- */
+/** Most hooks need no signal. @param {Call} call @returns {import('./types.js').HookContext} */
 function lazyContext(call) {
   return {
     get signal() {
@@ -216,11 +212,7 @@ export class Hooks {
     this.#arm();
   }
 
-  /**
-   * The promise of a hook is settled.
-   * @param {Call} call
-   * @param {() => Verdict} conclude
-   */
+  /** The promise of a hook is settled. @param {Call} call @param {() => Verdict} conclude */
   #ended(call, conclude) {
     this.counters.running--;
     if (call.isOver) return; // past its deadline
@@ -258,11 +250,7 @@ export class Hooks {
     });
   }
 
-  /**
-   * @param {Call} call
-   * @param {unknown} returned
-   * @returns {Verdict}
-   */
+  /** @param {Call} call @param {unknown} returned @returns {Verdict} */
   #read(call, returned) {
     const { hook } = call;
     this.observe(hook, (performance.now() - call.startedMs) / 1000);
@@ -283,10 +271,7 @@ export class Hooks {
 
   /**
    * A call has failed.
-   * @param {Call} call
-   * @param {FailureReason} reason
-   * @param {unknown} error
-   * @returns {Verdict}
+   * @param {Call} call @param {FailureReason} reason @param {unknown} error @returns {Verdict}
    */
   #fail(call, reason, error) {
     const { hook, startedMs } = call;
@@ -295,10 +280,7 @@ export class Hooks {
   }
 
   /**
-   * @param {HookName} hook
-   * @param {FailureReason} reason
-   * @param {unknown} error
-   * @returns {Verdict}
+   * @param {HookName} hook @param {FailureReason} reason @param {unknown} error @returns {Verdict}
    */
   #count(hook, reason, error) {
     this.counters.failures[`${hook},${reason}`]++;
@@ -308,9 +290,7 @@ export class Hooks {
 
   /**
    * Counts an answer that has turned out not to be allowed.
-   * @param {HookName} hook
-   * @param {string} fault
-   * @returns {Refusal}
+   * @param {HookName} hook @param {string} fault @returns {Refusal}
    */
   reject(hook, fault) {
     return /** @type {Refusal} */ (this.#count(hook, 'answer', new AnswerError(fault)).refusal);
@@ -354,10 +334,7 @@ function first(set) {
   return undefined;
 }
 
-/**
- * @param {unknown} value
- * @returns {value is PromiseLike<unknown>}
- */
+/** @param {unknown} value @returns {value is PromiseLike<unknown>} */
 function isThenable(value) {
   return (
     typeof value === 'object' &&

@@ -123,8 +123,7 @@ export class Connection {
 
   /**
    * Adds a room, or moves the connection within the room's list of members.
-   * @param {JoinedRoom} room
-   * @param {number} position
+   * @param {JoinedRoom} room @param {number} position
    */
   setPosition(room, position) {
     if (this.room === room || (this.room === null && !this.otherRooms?.has(room))) {

@@ -103,8 +103,7 @@ export class Flight {
 
   /**
    * The frames for a member that does not take plain WebSocket frames.
-   * @param {Transport} transport
-   * @returns {Buffer}
+   * @param {Transport} transport @returns {Buffer}
    */
   framesFor(transport) {
     return this.#withPosition(transport, this.#framesIn(transport.format));
@@ -143,8 +142,7 @@ export class Flight {
 
   /**
    * Adds the position that the stream of events has reached, if the transport writes its own ids.
-   * @param {Transport} transport
-   * @param {Buffer} frames
+   * @param {Transport} transport @param {Buffer} frames
    */
   #withPosition(transport, frames) {
     if (transport.format !== FORMAT.BARE_EVENTS || transport.withPosition === undefined)
@@ -202,10 +200,7 @@ export function publicationFlight(room, publications, bytes, members) {
   return new Flight({ room, frames, publications, bytes, members, frameOf: null, omissions });
 }
 
-/**
- * @param {readonly Buffer[]} publications
- * @returns {Omissions|null}
- */
+/** @param {readonly Buffer[]} publications @returns {Omissions|null} */
 function omissionsOf(publications) {
   /** @type {Omissions|null} */
   let omissions = null;

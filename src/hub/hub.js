@@ -165,9 +165,7 @@ export class Hub {
    * Joins a room with history again, with a position, for a connection that is in it or is joining
    * it. The connection does not leave meanwhile, so there is no presence event, and the room stays
    * open.
-   * @param {Connection} connection
-   * @param {Room} room
-   * @param {RoomRequest} request
+   * @param {Connection} connection @param {Room} room @param {RoomRequest} request
    */
   rejoin(connection, room, request) {
     room.delete(connection);
@@ -186,8 +184,7 @@ export class Hub {
 
   /**
    * Building or sending a connection's bytes has thrown: `Connection.fail` closes it.
-   * @param {Connection} connection
-   * @param {unknown} error
+   * @param {Connection} connection @param {unknown} error
    */
   onFailed({ id }, error) {
     this.counters.connectionFailures++;
@@ -219,10 +216,7 @@ export class Hub {
       this.#unnumbered(name, room.sync);
   }
 
-  /**
-   * @param {string} room
-   * @param {import('../recovery/room-sync.js').RoomSync} sync
-   */
+  /** @param {string} room @param {import('../recovery/room-sync.js').RoomSync} sync */
   #unnumbered(room, sync) {
     this.counters.unnumbered++;
     this.rareLog.warn(

@@ -99,10 +99,7 @@ export class Outbox {
     this.onFlushed = onFlushed;
   }
 
-  /**
-   * @param {Room} room
-   * @param {Buffer} publication
-   */
+  /** @param {Room} room @param {Buffer} publication */
   push(room, publication) {
     if (this.isFull(room)) {
       this.counters.overflowed++;
@@ -123,8 +120,7 @@ export class Outbox {
   /**
    * Puts a resync mark behind the publications that wait. A mark is never left out; a read of the
    * broker leads to at most one.
-   * @param {Room} room
-   * @param {Buffer} mark
+   * @param {Room} room @param {Buffer} mark
    */
   pushResync(room, mark) {
     this.#schedule(room, mark);
@@ -133,8 +129,7 @@ export class Outbox {
 
   /**
    * Counts a publication that is about to wait, and queues its room for a flush.
-   * @param {Room} room
-   * @param {Buffer} publication
+   * @param {Room} room @param {Buffer} publication
    */
   #schedule(room, publication) {
     this.bytes += publication.length;

@@ -65,9 +65,7 @@ export class Publisher {
   /**
    * Publishes for a request of the HTTP API. While the worker drains, requests that it has accepted
    * before still publish.
-   * @param {string} room
-   * @param {Buffer} publication
-   * @param {PublishOptions} [options]
+   * @param {string} room @param {Buffer} publication @param {PublishOptions} [options]
    */
   async publish(room, publication, options) {
     this.counters.publications++;

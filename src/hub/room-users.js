@@ -56,10 +56,7 @@ export const NO_PRESENCE = Object.freeze({
 
 /** The users of one room. */
 export class RoomUsers {
-  /**
-   * @param {PresenceTracker} tracker
-   * @param {string} room
-   */
+  /** @param {PresenceTracker} tracker @param {string} room */
   constructor(tracker, room) {
     this.tracker = tracker;
     this.room = room;

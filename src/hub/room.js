@@ -98,8 +98,7 @@ export class Room {
 
   /**
    * The subscription waits for the broker.
-   * @param {Promise<void>} subscribed
-   * @param {() => void} onFailed
+   * @param {Promise<void>} subscribed @param {() => void} onFailed
    */
   confirmBy(subscribed, onFailed) {
     this.confirming = subscribed.then(
@@ -181,8 +180,7 @@ export class Room {
   /**
    * Begins a flush: takes the waiting publications, up to `maxFlightBytes`. A resync mark is a
    * flush of its own.
-   * @param {{maxFlightBytes: number, reloadWindowMs: number}} limits
-   * @returns {Flight}
+   * @param {{maxFlightBytes: number, reloadWindowMs: number}} limits @returns {Flight}
    */
   depart({ maxFlightBytes, reloadWindowMs }) {
     const mayHaveMark = this.resyncsWaiting > 0;

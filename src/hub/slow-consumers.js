@@ -73,8 +73,7 @@ export class SlowConsumers {
   /**
    * May this publication be added to the bytes that wait for the connection? If not, the worker has
    * applied the policy.
-   * @param {Connection} connection
-   * @param {number} bytes
+   * @param {Connection} connection @param {number} bytes
    */
   admit(connection, bytes) {
     if (!connection.isOpen) return false;
@@ -90,8 +89,7 @@ export class SlowConsumers {
   /**
    * Are the unsent bytes and these together so few that a member of a room with history does not
    * lag?
-   * @param {Connection} connection
-   * @param {number} bytes
+   * @param {Connection} connection @param {number} bytes
    */
   isLittle({ transport }, bytes) {
     return transport.pendingBytes + bytes <= Math.min(LITTLE_BYTES, this.maxBytes);
@@ -101,8 +99,7 @@ export class SlowConsumers {
    * The kernel does not take these bytes now. May they wait? If not, the connection is closed as a
    * slow consumer. On an empty stream any number may wait, because the kernel may have taken the
    * start of a frame.
-   * @param {Connection} connection
-   * @param {number} bytes
+   * @param {Connection} connection @param {number} bytes
    */
   queue(connection, bytes) {
     const pending = connection.transport.pendingBytes;
@@ -159,21 +156,14 @@ export class SlowConsumers {
 
   /**
    * Has a connection with old bytes to be closed?
-   * @param {Connection} connection
-   * @param {Lag} lag
-   * @param {number} pending
-   * @param {number} now
+   * @param {Connection} connection @param {Lag} lag @param {number} pending @param {number} now
    */
   #mustEnd(connection, lag, pending, now) {
     const mayBeOld = this.policy === 'drop' || connection.hasHistory;
     return !mayBeOld || this.#isStalled(lag, pending, now);
   }
 
-  /**
-   * @param {Connection} connection
-   * @param {number} pending
-   * @returns {Lag}
-   */
+  /** @param {Connection} connection @param {number} pending @returns {Lag} */
   #follow(connection, pending) {
     const lag = this.lagging.get(connection);
     // If all bytes that waited at the last check have been sent, the oldest byte is younger.
@@ -196,9 +186,7 @@ export class SlowConsumers {
 
   /**
    * Has the kernel taken nothing for `maxStallMs`?
-   * @param {Lag} lag
-   * @param {number} pending
-   * @param {number} now
+   * @param {Lag} lag @param {number} pending @param {number} now
    */
   #isStalled(lag, pending, now) {
     const taken = lag.handed - pending;
@@ -221,10 +209,7 @@ export class SlowConsumers {
     }
   }
 
-  /**
-   * @param {Connection} connection
-   * @param {'closed'|'shed'} consequence
-   */
+  /** @param {Connection} connection @param {'closed'|'shed'} consequence */
   #close(connection, consequence) {
     this.counters.slow[consequence]++;
     this.forget(connection);

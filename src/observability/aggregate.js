@@ -96,9 +96,7 @@ export class Aggregate {
 
   /**
    * The same for one process.
-   * @param {number} id
-   * @param {ReadonlySet<string>} names
-   * @returns {Map<string, number>}
+   * @param {number} id @param {ReadonlySet<string>} names @returns {Map<string, number>}
    */
   valuesOf(id, names) {
     /** @type {Map<string, number>} */
@@ -123,9 +121,7 @@ export class Aggregate {
 }
 
 /**
- * @param {Map<string, number>} totals
- * @param {string} name
- * @param {readonly MetricValue[]} values
+ * @param {Map<string, number>} totals @param {string} name @param {readonly MetricValue[]} values
  */
 function addTo(totals, name, values) {
   for (const { value, labels, metricName = name } of values) {

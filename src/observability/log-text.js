@@ -29,10 +29,7 @@ const LEFT_OUT = new Set(['level', 'time', 'pid', 'server', 'msg', 'err']);
  *   unchanged
  */
 export function textFormat(isColoured) {
-  /**
-   * @param {string} colour
-   * @param {string} text
-   */
+  /** @param {string} colour @param {string} text */
   const paint = (colour, text) => (isColoured && text !== '' ? `${colour}${text}${RESET}` : text);
   return (line) => {
     /** @type {Record<string, any>} */
@@ -72,10 +69,7 @@ export function bannerText([title, ...lines], isColoured) {
   return `\n  ${first}\n\n${others.join('')}\n`;
 }
 
-/**
- * Below level warn only the message, without the stack.
- * @param {Record<string, any>} fields
- */
+/** Below level warn only the message, without the stack. @param {Record<string, any>} fields */
 function errorText({ level, err }) {
   if (typeof err !== 'object' || err === null) return '';
   const text =

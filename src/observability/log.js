@@ -118,9 +118,7 @@ export function redactUrl(text) {
 /**
  * Copies a value without those of the keys in SECRET_KEY. Values other than plain objects and
  * arrays are returned as they are.
- * @param {unknown} value
- * @param {number} depth
- * @returns {unknown}
+ * @param {unknown} value @param {number} depth @returns {unknown}
  */
 function withoutSecrets(value, depth) {
   if (typeof value !== 'object' || value === null || depth > MAX_DEPTH) return value;

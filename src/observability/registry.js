@@ -116,10 +116,7 @@ function someOf(registry, names) {
   return Promise.all(metrics.map(async (one) => ({ ...(await one.get()), help: '' })));
 }
 
-/**
- * The metrics of the primary.
- * @param {PrimarySource} source
- */
+/** The metrics of the primary. @param {PrimarySource} source */
 export function createPrimaryMetrics(source) {
   const registry = new Registry();
   for (const row of PRIMARY_METRICS) {
@@ -148,10 +145,7 @@ export class FastHistogram {
     this.sum = 0;
   }
 
-  /**
-   * @param {Registry} registry
-   * @param {Row} row
-   */
+  /** @param {Registry} registry @param {Row} row */
   static register(registry, row) {
     const histogram = new FastHistogram(row);
     // A registry only needs a name and get(). prom-client's aggregate() registers such objects too.
@@ -335,8 +329,7 @@ function valuesOf(value, names) {
 
 /**
  * Adapts prom-client's default metrics to a process with 20,000 sockets, and to aggregation.
- * @param {Registry} registry
- * @param {LoopLag} lag
+ * @param {Registry} registry @param {LoopLag} lag
  */
 function tameDefaults(registry, lag) {
   /**

@@ -116,11 +116,7 @@ export class Balancer {
     return this.#move(nowMs, counts, rules);
   }
 
-  /**
-   * @param {number} nowMs
-   * @param {readonly number[]} counts
-   * @param {Rules} rules
-   */
+  /** @param {number} nowMs @param {readonly number[]} counts @param {Rules} rules */
   #begin(nowMs, counts, { skewPercent }) {
     const excess = sumOf(excessOf(counts, skewPercent));
     this.run = { startedMs: nowMs, moved: 0, checkedMs: nowMs, excess };
@@ -154,11 +150,7 @@ export class Balancer {
     return orders;
   }
 
-  /**
-   * @param {Result} result
-   * @param {number} nowMs
-   * @param {readonly number[]} [counts]
-   */
+  /** @param {Result} result @param {number} nowMs @param {readonly number[]} [counts] */
   #end(result, nowMs, counts) {
     const { run } = this;
     if (run === null) return;

@@ -58,10 +58,7 @@ export function isOpen({ tokens, hooks }) {
   return tokens === null && hooks === null;
 }
 
-/**
- * @param {import('../config/settings.js').Config} config
- * @param {number} port
- */
+/** @param {import('../config/settings.js').Config} config @param {number} port */
 function consoleText(config, port) {
   const { access, why } = consoleAccess(config);
   if (access === 'off') return `off: ${why}`;

@@ -96,10 +96,7 @@ export class OpsServer {
     socket.on('close', () => this.#leave(socket));
   }
 
-  /**
-   * @param {IncomingMessage} request
-   * @param {ServerResponse} response
-   */
+  /** @param {IncomingMessage} request @param {ServerResponse} response */
   #request(request, response) {
     const { socket } = request;
     const place = this.#sockets.get(socket);
@@ -114,10 +111,7 @@ export class OpsServer {
     response.on('close', leave);
   }
 
-  /**
-   * @param {Socket} socket
-   * @param {keyof OpsServer['closed']} reason
-   */
+  /** @param {Socket} socket @param {keyof OpsServer['closed']} reason */
   #discard(socket, reason) {
     this.closed[reason]++;
     this.#leave(socket);

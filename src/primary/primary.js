@@ -199,10 +199,7 @@ export async function runPrimary(parts) {
   page.start();
 }
 
-/**
- * @param {import('../config/settings.js').Config} config
- * @returns {string}
- */
+/** @param {import('../config/settings.js').Config} config @returns {string} */
 function opsPortInUse({ metricsHost, metricsPort }) {
   const other = metricsPort === 9464 ? 9465 : 9464;
   const why = metricsPort === 9090 ? ', which is also the default port of Prometheus' : '';

@@ -154,8 +154,7 @@ export class Supervisor {
 
   /**
    * Kills a worker that another part of the primary found to be hung.
-   * @param {number} pid
-   * @param {string} why
+   * @param {number} pid @param {string} why
    */
   killHung(pid, why) {
     for (const one of this.processes.values()) if (one.pid === pid) this.#killHung(one, why);
@@ -362,10 +361,7 @@ export class Supervisor {
     return one;
   }
 
-  /**
-   * @param {WorkerProcess} one
-   * @param {ToPrimary} message
-   */
+  /** @param {WorkerProcess} one @param {ToPrimary} message */
   #workerOnMessage(one, message) {
     one.heard();
     switch (message.type) {
@@ -424,11 +420,7 @@ export class Supervisor {
     this.onReady(address, isBrokerUp);
   }
 
-  /**
-   * @param {WorkerProcess} one
-   * @param {number|null} code
-   * @param {string|null} signal
-   */
+  /** @param {WorkerProcess} one @param {number|null} code @param {string|null} signal */
   #workerOnExit(one, code, signal) {
     if (one.state === 'gone') return;
     const was = one.state;
@@ -463,8 +455,7 @@ export class Supervisor {
 
   /**
    * A worker exited unexpectedly: replaces it or gives up.
-   * @param {number} slot
-   * @param {'crashed'|'hung'|'start'} cause
+   * @param {number} slot @param {'crashed'|'hung'|'start'} cause
    */
   #died(slot, cause) {
     this.deaths.add(cause);
@@ -535,10 +526,7 @@ export class Supervisor {
     return undefined;
   }
 
-  /**
-   * @param {import('../console/history.js').MarkKind} kind
-   * @param {string} text
-   */
+  /** @param {import('../console/history.js').MarkKind} kind @param {string} text */
   #mark(kind, text) {
     this.observer.onMark?.(kind, text);
   }
@@ -549,10 +537,7 @@ export class Supervisor {
     this.replacements.delete(slot);
   }
 
-  /**
-   * @param {number} now
-   * @param {boolean} stoodStill
-   */
+  /** @param {number} now @param {boolean} stoodStill */
   #checkBeats(now, stoodStill) {
     const { workerTimeoutMs } = this.settings.config;
     for (const one of this.processes.values()) {
@@ -571,10 +556,7 @@ export class Supervisor {
     }
   }
 
-  /**
-   * @param {WorkerProcess} one
-   * @param {string} why
-   */
+  /** @param {WorkerProcess} one @param {string} why */
   #killHung(one, why) {
     this.log.error({ slot: one.slot, workerPid: one.pid, why }, 'worker hung: killed');
     one.killHung(why);

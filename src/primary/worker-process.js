@@ -113,10 +113,7 @@ export class WorkerProcess {
     this.beat = { atMs: performance.now(), connections, isSteady };
   }
 
-  /**
-   * @param {number} nowMs
-   * @returns {import('./balance.js').Load}
-   */
+  /** @param {number} nowMs @returns {import('./balance.js').Load} */
   load(nowMs) {
     const { atMs, connections, isSteady } = this.beat;
     return { connections, isSteady: isSteady && nowMs - atMs <= MAX_BEAT_AGE_MS };

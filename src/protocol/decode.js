@@ -221,18 +221,12 @@ export function readText({ source }, name) {
   return value === undefined || typeof value === 'string' ? value : null;
 }
 
-/**
- * @param {unknown} user
- * @returns {user is string}
- */
+/** @param {unknown} user @returns {user is string} */
 export function isUser(user) {
   return typeof user === 'string' && user !== '' && user.length <= MAX_USER_LENGTH;
 }
 
-/**
- * @param {unknown} id
- * @returns {id is string|number|undefined}
- */
+/** @param {unknown} id @returns {id is string|number|undefined} */
 function isId(id) {
   if (id === undefined) return true;
   return typeof id === 'string' ? id.length <= MAX_ID_LENGTH : Number.isSafeInteger(id);

@@ -35,8 +35,7 @@ export function encodeRoomReply(type, room, id) {
 
 /**
  * The server has taken the connection out of a room.
- * @param {string} room
- * @param {string} reason
+ * @param {string} room @param {string} reason
  */
 export function encodeLeft(room, reason) {
   return `{"type":"left","room":"${room}","reason":"${reason}"}`;
@@ -76,19 +75,13 @@ export function encodeJoined(room, { epoch, offset, recovered, replayed, first }
   return `{"type":"joined","room":"${room}"${positionMembers(epoch, offset)},"recovered":${recovered}${replay}${idMember(id)}}`;
 }
 
-/**
- * @param {string} epoch
- * @param {number} offset
- */
+/** @param {string} epoch @param {number} offset */
 function positionMembers(epoch, offset) {
   return `,"epoch":"${epoch}","offset":${offset}`;
 }
 
 /**
- * @param {string} room
- * @param {string} epoch
- * @param {number} offset
- * @param {number} reloadAfterMs
+ * @param {string} room @param {string} epoch @param {number} offset @param {number} reloadAfterMs
  */
 export function encodeResync(room, epoch, offset, reloadAfterMs) {
   return `{"type":"resync","room":"${room}"${positionMembers(epoch, offset)},"reloadAfterMs":${reloadAfterMs}}`;
@@ -99,10 +92,7 @@ export function encodeDegraded(degraded) {
   return `{"type":"degraded","degraded":${degraded}}`;
 }
 
-/**
- * A `history` reply is this prefix, the messages, and `historySuffix`.
- * @param {string} room
- */
+/** A `history` reply is this prefix, the messages, and `historySuffix`. @param {string} room */
 export function historyPrefix(room) {
   return Buffer.from(`{"type":"history","room":"${room}","messages":[`, 'latin1');
 }
@@ -165,10 +155,7 @@ export function encodeMember(user, info) {
 
 const END = Buffer.from('}');
 
-/**
- * The first bytes of a member.
- * @param {string} user
- */
+/** The first bytes of a member. @param {string} user */
 function memberHead(user) {
   return `{"user":${JSON.stringify(user)}`;
 }
@@ -197,8 +184,7 @@ let latestPage = null;
 /**
  * Builds the next page: as many members after the given user as fit. Unless one page holds all
  * members, they are sorted by their bytes, which begin with the user.
- * @param {PageRequest} request
- * @returns {MemberPage}
+ * @param {PageRequest} request @returns {MemberPage}
  */
 export function encodeMembers(request) {
   const { members, after, limit, maxBytes } = request;
@@ -248,8 +234,7 @@ const COMMA_TEXT = Buffer.from(',');
 
 /**
  * A `presence` reply is this prefix, the members, and `presenceSuffix`.
- * @param {string} room
- * @param {boolean} isListed
+ * @param {string} room @param {boolean} isListed
  */
 export function presencePrefix(room, isListed) {
   return Buffer.from(
@@ -285,10 +270,7 @@ export function encodeBroadcastResult(payload, listenerCount, id) {
  * @property {boolean} degraded
  */
 
-/**
- * @param {Welcome} welcome
- * @param {string|number|undefined} id
- */
+/** @param {Welcome} welcome @param {string|number|undefined} id */
 export function encodeWelcome(welcome, id) {
   return JSON.stringify({ type: 'welcome', ...welcome, id });
 }

@@ -34,8 +34,7 @@ export const COMMENT = Buffer.from(':\n\n');
 
 /**
  * The id of an event: a position in the stream of one room.
- * @param {string} epoch
- * @param {number} offset
+ * @param {string} epoch @param {number} offset
  */
 export function eventId(epoch, offset) {
   return `${epoch}:${offset}`;
@@ -67,11 +66,7 @@ function eventLine(publication) {
   return kind === KIND.BROADCAST ? BROADCAST_LINE : null;
 }
 
-/**
- * @param {Buffer} prefix
- * @param {Buffer} publication
- * @param {boolean} hasIds
- */
+/** @param {Buffer} prefix @param {Buffer} publication @param {boolean} hasIds */
 function eventBytes(prefix, publication, hasIds) {
   const id =
     hasIds && kindOf(publication) === KIND.POSITIONED

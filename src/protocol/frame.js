@@ -146,10 +146,7 @@ function presenceBytes(prefix, publication, payload) {
 }
 
 /**
- * @param {Buffer} frames
- * @param {number} start
- * @param {Buffer} prefix
- * @param {Buffer} publication
+ * @param {Buffer} frames @param {number} start @param {Buffer} prefix @param {Buffer} publication
  */
 function writePresence(frames, start, prefix, publication) {
   let at = start + PRESENCE_PREFIX.copy(frames, start);
@@ -162,8 +159,7 @@ function writePresence(frames, start, prefix, publication) {
 
 /**
  * Returns the size of those frames.
- * @param {Buffer} prefix
- * @param {readonly Buffer[]} publications
+ * @param {Buffer} prefix @param {readonly Buffer[]} publications
  */
 export function framesBytes(prefix, publications) {
   let total = 0;

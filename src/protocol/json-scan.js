@@ -123,10 +123,7 @@ export function scanMembers(b, at, readMember) {
 
 /**
  * Records a top-level field if the protocol has it.
- * @param {Buffer} b
- * @param {number} keyStart
- * @param {number} start
- * @param {number} end
+ * @param {Buffer} b @param {number} keyStart @param {number} start @param {number} end
  */
 function record(b, keyStart, start, end) {
   switch (keyName(b, keyStart)) {
@@ -299,9 +296,7 @@ function isForbidden(b, start, end) {
 
 /**
  * Reads one value inside the message's object.
- * @param {Buffer} b
- * @param {number} at
- * @returns {number}
+ * @param {Buffer} b @param {number} at @returns {number}
  */
 export function skipValue(b, at) {
   let i = at;
@@ -348,11 +343,7 @@ export function skipValue(b, at) {
   }
 }
 
-/**
- * @param {Buffer} b
- * @param {number} i
- * @returns {number}
- */
+/** @param {Buffer} b @param {number} i @returns {number} */
 export function skipSpace(b, i) {
   while (i < b.length) {
     const c = b[i];
@@ -405,11 +396,7 @@ function isHex(c) {
   return (c >= ZERO && c <= NINE) || (c >= 0x41 && c <= 0x46) || (c >= 0x61 && c <= 0x66);
 }
 
-/**
- * @param {Buffer} b
- * @param {number} i
- * @returns {number}
- */
+/** @param {Buffer} b @param {number} i @returns {number} */
 function skipNumber(b, i) {
   if (b[i] === MINUS) i++;
   const whole = skipDigits(b, i);

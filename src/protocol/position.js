@@ -64,11 +64,7 @@ export function writeOffset(target, at, offset) {
   target.writeUInt32BE(offset % 2 ** 32, at + 4);
 }
 
-/**
- * @param {Buffer} source
- * @param {number} at
- * @returns {Position}
- */
+/** @param {Buffer} source @param {number} at @returns {Position} */
 export function readPosition(source, at) {
   return { epoch: readEpoch(source, at), offset: readOffset(source, at + EPOCH_BYTES) };
 }

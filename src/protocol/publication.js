@@ -158,10 +158,7 @@ export function asClaim(publication) {
   return publication;
 }
 
-/**
- * Does the payload name an object in the bucket?
- * @param {Buffer} publication
- */
+/** Does the payload name an object in the bucket? @param {Buffer} publication */
 export function isClaim(publication) {
   return (publication[0] & CLAIM) !== 0;
 }
@@ -182,10 +179,7 @@ export function withPayload(publication, payload) {
   return copy;
 }
 
-/**
- * Does a connection not get this publication?
- * @param {Buffer} publication
- */
+/** Does a connection not get this publication? @param {Buffer} publication */
 export function hasExcept(publication) {
   return (publication[0] & EXCEPT) !== 0;
 }
@@ -212,10 +206,7 @@ export function tagOf(publication) {
   return publication.readUInt32BE(7);
 }
 
-/**
- * @param {Buffer} publication
- * @returns {string}
- */
+/** @param {Buffer} publication @returns {string} */
 export function senderOf(publication) {
   return publication.toString('latin1', HEADER_BYTES, senderEnd(publication));
 }
@@ -313,9 +304,7 @@ export function isPublication(publication) {
 
 /**
  * Checks for ASCII that can stand in JSON between quotes. Names of users may have escapes.
- * @param {Buffer} b
- * @param {number} start
- * @param {number} end
+ * @param {Buffer} b @param {number} start @param {number} end
  */
 function isJsonText(b, start, end) {
   for (let i = start; i < end; i++) if (b[i] < 0x20 || b[i] > 0x7e) return false;
@@ -336,9 +325,7 @@ for (const byte of Buffer.from(
 
 /**
  * Checks whether these bytes begin and end as a JSON value does.
- * @param {Buffer} b
- * @param {number} first
- * @param {number} last
+ * @param {Buffer} b @param {number} first @param {number} last
  */
 function isEnclosed(b, first, last) {
   const end = b[last];
@@ -371,9 +358,7 @@ const SHORT_BYTES = 192;
 
 /**
  * Checks for UTF-8. RFC 6455 8.1: a client must fail its connection if text is not UTF-8.
- * @param {Buffer} b
- * @param {number} start
- * @param {number} end
+ * @param {Buffer} b @param {number} start @param {number} end
  */
 function isText(b, start, end) {
   if (end - start <= SHORT_BYTES) {

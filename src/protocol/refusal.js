@@ -31,27 +31,19 @@ export function refusal(
 
 /**
  * A refusal with up to twice the time, so that refused clients do not return together.
- * @param {Refusal} refused
- * @param {() => number} [random]
- * @returns {Refusal}
+ * @param {Refusal} refused @param {() => number} [random] @returns {Refusal}
  */
 export function spread({ code, retryAfterS, message }, random = Math.random) {
   const extraS = retryAfterS === 0 ? 0 : Math.floor(random() * (retryAfterS + 1));
   return { code, retryAfterS: retryAfterS + extraS, message };
 }
 
-/**
- * The value of the field `error`.
- * @param {Pick<Refusal, 'code'>} refused
- */
+/** The value of the field `error`. @param {Pick<Refusal, 'code'>} refused */
 export function errorOf({ code }) {
   return REFUSALS[code].error ?? code;
 }
 
-/**
- * @param {Refusal} refused
- * @returns {Answer}
- */
+/** @param {Refusal} refused @returns {Answer} */
 export function toHttp({ code, retryAfterS, message, field }) {
   const { status = 400, headers: usual } = REFUSALS[code];
   /** @type {Record<string, string>} */

@@ -34,10 +34,7 @@ export class CheckWheel {
     this.timer = undefined;
   }
 
-  /**
-   * @param {Checked} checked
-   * @returns {Timetable}
-   */
+  /** @param {Checked} checked @returns {Timetable} */
   add(checked) {
     this.size++;
     this.timer ??= setInterval(() => this.tick(), TICK_MS).unref();
@@ -68,10 +65,7 @@ export class CheckWheel {
     }
   }
 
-  /**
-   * @param {Timetable} timetable
-   * @param {number} tick
-   */
+  /** @param {Timetable} timetable @param {number} tick */
   place(timetable, tick) {
     timetable.dueTick = tick;
     this.places[tick % PLACES].push(timetable);
@@ -80,10 +74,7 @@ export class CheckWheel {
 
 /** One room's place on the wheel. */
 export class Timetable {
-  /**
-   * @param {CheckWheel} wheel
-   * @param {Checked} checked
-   */
+  /** @param {CheckWheel} wheel @param {Checked} checked */
   constructor(wheel, checked) {
     this.wheel = wheel;
     this.checked = checked;

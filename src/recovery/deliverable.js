@@ -7,8 +7,7 @@ const NULL = Buffer.from('null');
 /**
  * Returns the publication, or a `null` message without a sender in place of an invalid one. The
  * invalid one has an offset all the same, so leaving it out would be a gap.
- * @param {Buffer} publication
- * @param {import('../observability/counters.js').Counters} counters
+ * @param {Buffer} publication @param {import('../observability/counters.js').Counters} counters
  */
 export function asDeliverable(publication, counters) {
   if (kindOf(publication) === KIND.MESSAGE && isPublication(publication)) return publication;

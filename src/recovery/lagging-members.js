@@ -207,10 +207,7 @@ export class LaggingMembers {
     this.#resync(member, end);
   }
 
-  /**
-   * @param {LaggingMember} member
-   * @param {number} end
-   */
+  /** @param {LaggingMember} member @param {number} end */
   #isLost({ isLost, epoch, offset }, end) {
     return isLost || epoch !== this.stream.epoch || offset > end;
   }
@@ -258,10 +255,7 @@ export class LaggingMembers {
     this.shared.steps.add(member);
   }
 
-  /**
-   * Reads the page behind the member's position.
-   * @param {LaggingMember} member
-   */
+  /** Reads the page behind the member's position. @param {LaggingMember} member */
   #read(member) {
     this.waiting.add(member);
     const { reads, wheel, steps } = this.shared;
@@ -289,10 +283,7 @@ export class LaggingMembers {
     );
   }
 
-  /**
-   * @param {LaggingMember} member
-   * @param {number} end
-   */
+  /** @param {LaggingMember} member @param {number} end */
   #resync(member, end) {
     const { delivery, stream } = this;
     if (delivery.isFlushing()) return void this.waiting.add(member);
@@ -310,10 +301,7 @@ export class LaggingMembers {
     else this.#end(member, member.hasResynced ? 'resync' : 'caught_up');
   }
 
-  /**
-   * @param {LaggingMember} member
-   * @param {'caught_up'|'resync'|'left'} outcome
-   */
+  /** @param {LaggingMember} member @param {'caught_up'|'resync'|'left'} outcome */
   #end(member, outcome) {
     this.members.delete(member.connection);
     this.waiting.delete(member);

@@ -68,10 +68,7 @@ export class ReadQueue {
     this.waitingByOwner.delete(owner);
   }
 
-  /**
-   * @param {object|null} owner
-   * @returns {Promise<void>}
-   */
+  /** @param {object|null} owner @returns {Promise<void>} */
   #turn(owner) {
     return new Promise((resolve, reject) => {
       const waiting = { owner, resolve, reject };
@@ -94,10 +91,7 @@ export class ReadQueue {
     this.active--;
   }
 
-  /**
-   * @param {object} owner
-   * @param {WaitingRead} waiting
-   */
+  /** @param {object} owner @param {WaitingRead} waiting */
   #forget(owner, waiting) {
     const own = this.waitingByOwner.get(owner);
     own?.delete(waiting);
@@ -105,10 +99,7 @@ export class ReadQueue {
   }
 }
 
-/**
- * An error with the code of BrokerError.
- * @param {string} message
- */
+/** An error with the code of BrokerError. @param {string} message */
 export function unavailable(message) {
   return Object.assign(new Error(message), { code: 'UNAVAILABLE' });
 }

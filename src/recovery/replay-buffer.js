@@ -31,8 +31,7 @@ export class ReplayBudget {
 
   /**
    * A buffer has been used, and has grown or shrunk.
-   * @param {ReplayBuffer} buffer
-   * @param {number} bytes
+   * @param {ReplayBuffer} buffer @param {number} bytes
    */
   resized(buffer, bytes) {
     const { counters, used, maxBytes } = this;
@@ -96,10 +95,7 @@ export class ReplayBuffer {
     if (this.length > 0 && this.latestMs < minMs) this.#clear(this.next, true);
   }
 
-  /**
-   * @param {number} next
-   * @param {boolean} isFilled
-   */
+  /** @param {number} next @param {boolean} isFilled */
   #clear(next, isFilled) {
     const { bytes } = this;
     this.entries = [];

@@ -319,10 +319,7 @@ export class RoomJoins {
   }
 
   /**
-   * @param {Join} join
-   * @param {number} offset
-   * @param {boolean} recovered
-   * @param {Replayed} replayed
+   * @param {Join} join @param {number} offset @param {boolean} recovered @param {Replayed} replayed
    */
   #admit({ connection, request, onAnswered }, offset, recovered, { frames, count, from = offset }) {
     const { counters } = this;
@@ -346,11 +343,7 @@ export class RoomJoins {
     }
   }
 
-  /**
-   * @param {Join} join
-   * @param {Error} error
-   * @returns {undefined}
-   */
+  /** @param {Join} join @param {Error} error @returns {undefined} */
   #refuse({ connection, request, onAnswered }, error) {
     this.pending.delete(connection);
     this.joinBudget.remove();

@@ -127,11 +127,7 @@ export class RoomSync {
     return this.epoch !== '' && this.epoch !== this.deletedEpoch && !this.isClosed;
   }
 
-  /**
-   * @param {Buffer} publication
-   * @param {number} offset
-   * @param {string} epoch
-   */
+  /** @param {Buffer} publication @param {number} offset @param {string} epoch */
   arrive(publication, offset, epoch) {
     if (this.isBehind || this.isClosed) return;
     if (this.held !== null) return this.#hold(this.held, { publication, offset, epoch });
@@ -396,10 +392,7 @@ export class RoomSync {
     }
   }
 
-  /**
-   * @param {string} epoch
-   * @param {number} offset
-   */
+  /** @param {string} epoch @param {number} offset */
   #resync(epoch, offset) {
     this.counters.gaps++;
     this.counters.resyncs++;
@@ -425,10 +418,7 @@ export class RoomSync {
     return true;
   }
 
-  /**
-   * @param {Arrival[]} held
-   * @param {Arrival} arrival
-   */
+  /** @param {Arrival[]} held @param {Arrival} arrival */
   #hold(held, arrival) {
     if (held.length >= MAX_HELD || this.heldBytes > MAX_HELD_BYTES) {
       this.isHeldCut = true; // the next read brings it

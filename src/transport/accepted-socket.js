@@ -231,10 +231,7 @@ export class Upgraded {
   }
 }
 
-/**
- * Does Node's HTTP server read the socket?
- * @param {TrackedSocket} socket
- */
+/** Does Node's HTTP server read the socket? @param {TrackedSocket} socket */
 export function speaksHttp(socket) {
   return (socket[HANDSHAKE].http?.parse ?? null) !== null;
 }

@@ -43,10 +43,7 @@ export class FeedStream extends Duplex {
     return 'encrypted' in this.socket;
   }
 
-  /**
-   * ws and Node's HTTP server set time-outs if the stream supports them.
-   * @param {number} ms
-   */
+  /** ws and Node's HTTP server set time-outs if the stream supports them. @param {number} ms */
   setTimeout(ms) {
     this.socket.setTimeout(ms);
   }
@@ -117,27 +114,18 @@ export class FeedStream extends Duplex {
 
   /**
    * Several writes at once, as ws makes for a close frame, leave together.
-   * @override
-   * @param {{chunk: Buffer}[]} writes
-   * @param {(error?: Error|null) => void} done
+   * @override @param {{chunk: Buffer}[]} writes @param {(error?: Error|null) => void} done
    */
   _writev(writes, done) {
     this.socket.write(Buffer.concat(writes.map(({ chunk }) => chunk)), done);
   }
 
-  /**
-   * @override
-   * @param {(error?: Error|null) => void} done
-   */
+  /** @override @param {(error?: Error|null) => void} done */
   _final(done) {
     this.socket.end(done);
   }
 
-  /**
-   * @override
-   * @param {Error|null} error
-   * @param {(error?: Error|null) => void} done
-   */
+  /** @override @param {Error|null} error @param {(error?: Error|null) => void} done */
   _destroy(error, done) {
     if (!this.isAbandoned) this.socket.destroy(error ?? undefined);
     done(error);

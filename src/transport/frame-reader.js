@@ -346,10 +346,7 @@ export class FrameReader {
     }
   }
 
-  /**
-   * @param {Socket} socket
-   * @param {Buffer} bytes
-   */
+  /** @param {Socket} socket @param {Buffer} bytes */
   #read(socket, bytes) {
     const reading = /** @type {Reading} */ (socket[READING]);
     const { websocket, progress } = reading;
@@ -435,11 +432,7 @@ export class FrameReader {
     } else this.#wait(socket, reading, line);
   }
 
-  /**
-   * @param {Socket} socket
-   * @param {Reading} reading
-   * @param {TimeSlicedQueue<Socket>} line
-   */
+  /** @param {Socket} socket @param {Reading} reading @param {TimeSlicedQueue<Socket>} line */
   #wait(socket, reading, line) {
     const progress = progressOf(reading);
     pause(reading);
@@ -449,20 +442,14 @@ export class FrameReader {
     line.push(socket);
   }
 
-  /**
-   * @param {Reading} reading
-   * @param {Fault} fault
-   */
+  /** @param {Reading} reading @param {Fault} fault */
   #fail(reading, fault) {
     this.#finish(reading);
     this.onFault(reading.websocket, fault);
     this.#resume(reading);
   }
 
-  /**
-   * Reads the socket again as soon as ws takes more.
-   * @param {Reading} reading
-   */
+  /** Reads the socket again as soon as ws takes more. @param {Reading} reading */
   #resume({ websocket, stream }) {
     if (!(stream instanceof FeedStream)) websocket.resume();
     else if (stream.isPaused()) stream.once('resume', this.streamOnDrain);
@@ -807,10 +794,7 @@ export class FrameReader {
     this.#watch(socket, progress);
   }
 
-  /**
-   * @param {Socket} socket
-   * @param {Progress} progress
-   */
+  /** @param {Socket} socket @param {Progress} progress */
   #watch(socket, progress) {
     if (progress.isWatched) return;
     progress.isWatched = true;

@@ -30,8 +30,7 @@ const ROUTES = new Map([
 
 /**
  * The raw path decides. Nothing is decoded or resolved, so no other spelling of a path passes.
- * @param {IncomingMessage} request
- * @returns {Route}
+ * @param {IncomingMessage} request @returns {Route}
  */
 export function routeOf({ url = '' }) {
   const query = url.indexOf('?');
@@ -41,9 +40,7 @@ export function routeOf({ url = '' }) {
 
 /**
  * Checks a handshake before admission.
- * @param {IncomingMessage} request
- * @param {Route} route
- * @returns {Refusal|null}
+ * @param {IncomingMessage} request @param {Route} route @returns {Refusal|null}
  */
 export function handshakeFault(request, route) {
   const { headers } = request;
@@ -69,8 +66,7 @@ export function handshakeFault(request, route) {
  * Host: exactly one. If there are two, `headers` keeps the first, and a proxy may have routed by
  * the second (RFC 9112 3.2). Health checks, and nginx unless configured otherwise, speak HTTP/1.0,
  * which needs none.
- * @param {IncomingMessage} request
- * @returns {Refusal|null}
+ * @param {IncomingMessage} request @returns {Refusal|null}
  */
 export function headFault({ rawHeaders, httpVersion }) {
   // Each header has two entries: a name and a value.

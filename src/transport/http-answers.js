@@ -48,8 +48,7 @@ function notAllowed(methods) {
 
 /**
  * The checks of each request in plain HTTP, whatever its path.
- * @param {IncomingMessage} request
- * @returns {Answer|null}
+ * @param {IncomingMessage} request @returns {Answer|null}
  */
 export function requestFault(request) {
   const fault = headFault(request);

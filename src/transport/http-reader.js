@@ -147,8 +147,7 @@ export class HttpReader {
 
   /**
    * Parses the bytes up to the last request that is answered.
-   * @param {TrackedSocket} socket
-   * @param {Buffer} bytes
+   * @param {TrackedSocket} socket @param {Buffer} bytes
    */
   parse(socket, bytes) {
     const handshake = socket[HANDSHAKE];
@@ -208,10 +207,7 @@ export class HttpReader {
     this.#fed.delete(socket);
   }
 
-  /**
-   * Closes the listener, and idle sockets.
-   * @param {(socket: TrackedSocket) => boolean} isIdle
-   */
+  /** Closes the listener, and idle sockets. @param {(socket: TrackedSocket) => boolean} isIdle */
   stopAccepting(isIdle) {
     if (this.acceptor.listening) this.acceptor.close();
     // An HTTP server that listens closes its idle sockets itself.

@@ -430,9 +430,7 @@ export class HttpServer {
 
   /**
    * Handles plain HTTP: health checks, the HTTP API and stray requests.
-   * @param {IncomingMessage} request
-   * @param {ServerResponse} response
-   * @param {TrackedSocket} socket
+   * @param {IncomingMessage} request @param {ServerResponse} response @param {TrackedSocket} socket
    */
   #request(request, response, socket) {
     const { phase, http } = socket[HANDSHAKE];
@@ -476,8 +474,7 @@ export class HttpServer {
 
   /**
    * Handles input that Node's parser could not read, or did not get in time.
-   * @param {NodeJS.ErrnoException} error
-   * @param {TrackedSocket} socket
+   * @param {NodeJS.ErrnoException} error @param {TrackedSocket} socket
    */
   #fault(error, socket) {
     const { phase, http } = socket[HANDSHAKE];

@@ -108,8 +108,7 @@ export class LastAnswers {
 
   /**
    * Requests for streams are refused in their own way.
-   * @param {TrackedSocket} socket
-   * @param {Refusal} refused
+   * @param {TrackedSocket} socket @param {Refusal} refused
    */
   reject(socket, refused) {
     const { wanted } = socket[HANDSHAKE];
@@ -145,8 +144,7 @@ export class LastAnswers {
 
   /**
    * Sends the last answer on a socket that does not become a WebSocket.
-   * @param {TrackedSocket} socket
-   * @param {string} text
+   * @param {TrackedSocket} socket @param {string} text
    */
   answer(socket, text) {
     if (socket[HANDSHAKE].needsTls) return discard(socket); // it could not read the answer

@@ -135,8 +135,7 @@ export class PlainHttp {
 
   /**
    * A request to the HTTP API has been answered.
-   * @param {TrackedSocket} socket
-   * @param {Exchange} http
+   * @param {TrackedSocket} socket @param {Exchange} http
    */
   #called(socket, http) {
     if (!http.answered() || socket[HANDSHAKE].phase === CLOSED || socket.destroyed) return;
@@ -146,8 +145,7 @@ export class PlainHttp {
 
   /**
    * Refuses a request of the HTTP API whose body has not been read.
-   * @param {TrackedSocket} socket
-   * @param {Answer} given
+   * @param {TrackedSocket} socket @param {Answer} given
    */
   #cutShort(socket, { status, headers, body }) {
     // A pipelined request cannot be answered before the one ahead of it.
@@ -165,8 +163,7 @@ function lastText(status, headers, body) {
 /**
  * Stops and continues the reads of a socket that carries a large body. The bytes of the read under
  * way are still parsed.
- * @param {TrackedSocket} socket
- * @returns {import('./http-api/raw-body.js').BodyFlow}
+ * @param {TrackedSocket} socket @returns {import('./http-api/raw-body.js').BodyFlow}
  */
 function flowOf(socket) {
   let isPaused = false;

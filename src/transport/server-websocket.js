@@ -75,9 +75,7 @@ export class WsPart extends WebSocket {
 
   /**
    * ws calls this too, if the peer begins the close or breaks the protocol. Nothing follows then.
-   * @override
-   * @param {number} [code]
-   * @param {string|Buffer} [reason]
+   * @override @param {number} [code] @param {string|Buffer} [reason]
    */
   close(code, reason) {
     this.transport?.connection.markClosed();
@@ -221,10 +219,7 @@ export class ServerWebSocket {
     this.socket.write(Buffer.from(scratch.subarray(written, length)));
   }
 
-  /**
-   * @param {number} [code]
-   * @param {string|Buffer} [reason]
-   */
+  /** @param {number} [code] @param {string|Buffer} [reason] */
   close(code, reason) {
     this.connection.markClosed();
     if (this.ws === null && !this.owner.openWs(this.socket)) return;

@@ -58,9 +58,7 @@ export class StreamRequest {
 
 /**
  * Checks a request before admission.
- * @param {IncomingMessage} request
- * @param {StreamRequest} stream
- * @returns {Refusal|null}
+ * @param {IncomingMessage} request @param {StreamRequest} stream @returns {Refusal|null}
  */
 export function streamFault(request, { rooms, last }) {
   // HTTP/1.0 passes: the events need no chunks.
@@ -123,10 +121,7 @@ export function streamHead(common) {
   });
 }
 
-/**
- * @param {number} status
- * @param {Headers} headers
- */
+/** @param {number} status @param {Headers} headers */
 function headText(status, headers) {
   let text = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`;
   for (const name in headers) text += `${name}: ${headers[name]}\r\n`;
@@ -164,8 +159,7 @@ const VARY = Object.freeze({ Vary: 'Origin' });
 
 /**
  * The answer to the question of a browser whether `fetch` may send these headers.
- * @param {Headers} common
- * @returns {{status: number, headers: Headers, body: string}}
+ * @param {Headers} common @returns {{status: number, headers: Headers, body: string}}
  */
 export function preflightAnswer(common) {
   return {

@@ -163,12 +163,7 @@ class EventStream {
     return this.positions.join(',');
   }
 
-  /**
-   * @param {string} room
-   * @param {Buffer} events
-   * @param {string} epoch
-   * @param {number} offset
-   */
+  /** @param {string} room @param {Buffer} events @param {string} epoch @param {number} offset */
   withPosition(room, events, epoch, offset) {
     const index = this.tracked.indexOf(room);
     return index < 0 ? events : endWithId(events, this.move(index, eventId(epoch, offset)));
@@ -180,10 +175,7 @@ class EventStream {
     if (connection.isOpen && this.pendingBytes === 0) this.write(COMMENT);
   }
 
-  /**
-   * @param {number} code
-   * @param {string} reason
-   */
+  /** @param {number} code @param {string} reason */
   close(code, reason) {
     const { socket } = this;
     if (socket.destroyed || socket.writableEnded) return;
@@ -287,8 +279,7 @@ export class EventStreams {
 
   /**
    * Checks a request before admission.
-   * @param {IncomingMessage} request
-   * @param {StreamRequest} stream
+   * @param {IncomingMessage} request @param {StreamRequest} stream
    */
   faultOf(request, stream) {
     return streamFault(request, stream);
@@ -296,8 +287,7 @@ export class EventStreams {
 
   /**
    * The last answer to a request that gets no stream.
-   * @param {StreamRequest} stream
-   * @param {Refusal} refused
+   * @param {StreamRequest} stream @param {Refusal} refused
    */
   refusalText(stream, refused) {
     return streamRefusal(stream, refused);
@@ -419,11 +409,7 @@ export class EventStreams {
     return refusal('RATE_LIMIT_EXCEEDED', undefined, waitS);
   }
 
-  /**
-   * @param {EventStream} stream
-   * @param {readonly string[]} names
-   * @param {StreamRequest} request
-   */
+  /** @param {EventStream} stream @param {readonly string[]} names @param {StreamRequest} request */
   #join(stream, names, { rooms, last, isPresent, lastEventId }) {
     const { connection } = stream;
     const tracked = names.filter((name) => this.hub.scheduler.hasHistory(name));

@@ -265,10 +265,7 @@ export class WebSockets {
     this.#enter(websocket, credentials);
   }
 
-  /**
-   * @param {WebSocket} ws
-   * @param {import('node:http').IncomingMessage} request
-   */
+  /** @param {WebSocket} ws @param {import('node:http').IncomingMessage} request */
   websocketOnUpgrade(ws, request) {
     const socket = /** @type {Socket} */ (this.socket);
     const websocket = new ServerWebSocket(this, socket, this.address);
@@ -282,10 +279,7 @@ export class WebSockets {
     this.#enter(websocket, this.credentials);
   }
 
-  /**
-   * @param {ServerWebSocket} websocket
-   * @param {Credentials|null} credentials
-   */
+  /** @param {ServerWebSocket} websocket @param {Credentials|null} credentials */
   #enter({ connection }, credentials) {
     this.heartbeat.add(connection);
     if (this.entrance === null) this.hub.add(connection);

@@ -64,10 +64,7 @@ export async function drain({ hub, outbox, commands, scheduler, phase, windowMs,
   return { told: total, terminated: left.length };
 }
 
-/**
- * @param {() => boolean} condition
- * @param {number} deadlineMs
- */
+/** @param {() => boolean} condition @param {number} deadlineMs */
 async function until(condition, deadlineMs) {
   while (!condition() && performance.now() < deadlineMs) await delay(POLL_MS);
 }

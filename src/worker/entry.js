@@ -15,8 +15,7 @@ import { Health } from './health.js';
 /**
  * Loads what the configuration asks for: the libraries of tokens, and the file of the hooks. A
  * worker without its hooks must not let anybody in.
- * @param {Basics} basics
- * @param {Delivery} delivery
+ * @param {Basics} basics @param {Delivery} delivery
  */
 export async function createEntry(basics, delivery) {
   const { tokens, hooks } = basics.config;

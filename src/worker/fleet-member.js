@@ -85,10 +85,7 @@ export class FleetMember {
     }
   }
 
-  /**
-   * @param {Verbs['rooms']['args']} args
-   * @returns {Promise<Verbs['rooms']['result']|null>}
-   */
+  /** @param {Verbs['rooms']['args']} args @returns {Promise<Verbs['rooms']['result']|null>} */
   async #rooms({ prefix, after, limit }) {
     const first = new FirstRooms(limit);
     const isWhole = await this.#walk(({ name, connectionCount }) => {
@@ -120,10 +117,7 @@ export class FleetMember {
     return isWhole ? positionsOf(users, (user) => found.has(JSON.stringify(user))) : null;
   }
 
-  /**
-   * @param {Verbs['disconnect']['args']} args
-   * @returns {Promise<number|null>}
-   */
+  /** @param {Verbs['disconnect']['args']} args @returns {Promise<number|null>} */
   async #disconnect({ user, connectionId, code }) {
     const found =
       user === null ? this.#connectionOf(connectionId) : await this.#connectionsOf(user);
@@ -160,19 +154,13 @@ export class FleetMember {
     ).length;
   }
 
-  /**
-   * @param {string} user
-   * @returns {Promise<Verbs['connections']['result']|null>}
-   */
+  /** @param {string} user @returns {Promise<Verbs['connections']['result']|null>} */
   async #list(user) {
     const found = await this.#connectionsOf(user);
     return found === null ? null : this.#listOf(found);
   }
 
-  /**
-   * @param {readonly Connection[]} found
-   * @returns {Verbs['connections']['result']}
-   */
+  /** @param {readonly Connection[]} found @returns {Verbs['connections']['result']} */
   #listOf(found) {
     const { server } = this.describe();
     const open = found.filter(({ isOpen }) => isOpen);
@@ -224,10 +212,7 @@ export class FleetMember {
     return found;
   }
 
-  /**
-   * @param {Verbs['top']['args']} args
-   * @returns {Promise<Verbs['top']['result']|null>}
-   */
+  /** @param {Verbs['top']['args']} args @returns {Promise<Verbs['top']['result']|null>} */
   async #top({ by, limit }) {
     const { window } = this.hub;
     const top = new TopRooms(by, limit);
@@ -297,11 +282,7 @@ export class FirstRooms {
     this.bound = '';
   }
 
-  /**
-   * Adds connections to a room.
-   * @param {string} name
-   * @param {number} connections
-   */
+  /** Adds connections to a room. @param {string} name @param {number} connections */
   add(name, connections) {
     if (this.bound !== '' && name > this.bound) return;
     this.rooms.set(name, (this.rooms.get(name) ?? 0) + connections);
@@ -369,10 +350,7 @@ export class TopRooms {
   }
 }
 
-/**
- * @param {readonly string[]} users
- * @param {(user: string) => boolean} isOnline
- */
+/** @param {readonly string[]} users @param {(user: string) => boolean} isOnline */
 function positionsOf(users, isOnline) {
   return users.flatMap((user, position) => (isOnline(user) ? position : []));
 }

@@ -193,10 +193,7 @@ export function encodeRequest(survey, replyRoom, verb, args) {
  *   Request
  */
 
-/**
- * @param {string} text
- * @returns {Request|null}
- */
+/** @param {string} text @returns {Request|null} */
 export function decodeRequest(text) {
   const fields = readList(text, MAX_REQUEST_LENGTH, 4);
   if (fields === null) return null;
@@ -233,18 +230,12 @@ export function replyRoomOf(worker) {
   return `*${worker}`;
 }
 
-/**
- * @param {unknown} value
- * @returns {value is string}
- */
+/** @param {unknown} value @returns {value is string} */
 function isReplyRoom(value) {
   return typeof value === 'string' && value.startsWith('*') && isName(value.slice(1));
 }
 
-/**
- * @param {unknown} value
- * @returns {value is string}
- */
+/** @param {unknown} value @returns {value is string} */
 function isName(value) {
   return typeof value === 'string' && NAME.test(value);
 }
@@ -259,11 +250,7 @@ function isMembership({ user, rooms }) {
   return isUser(user) && isListOf(rooms, MAX_ROOMS, isRoom);
 }
 
-/**
- * A name with two counts.
- * @param {unknown} row
- * @param {(name: unknown) => boolean} isOne
- */
+/** A name with two counts. @param {unknown} row @param {(name: unknown) => boolean} isOne */
 function isCounted(row, isOne) {
   return Array.isArray(row) && isOne(row[0]) && isCount(row[1]) && isCount(row[2]);
 }
@@ -312,27 +299,17 @@ function isShort(value) {
   return typeof value === 'string' && value.length <= MAX_TEXT_LENGTH;
 }
 
-/**
- * RFC 6455 7.4.2: 4000-4999 are for applications.
- * @param {unknown} value
- */
+/** RFC 6455 7.4.2: 4000-4999 are for applications. @param {unknown} value */
 function isCloseCode(value) {
   return isCount(value) && value >= 4000 && value <= 4999;
 }
 
-/**
- * @param {unknown} value
- * @returns {value is number}
- */
+/** @param {unknown} value @returns {value is number} */
 function isCount(value) {
   return Number.isSafeInteger(value) && /** @type {number} */ (value) >= 0;
 }
 
-/**
- * @param {unknown} value
- * @param {number} max
- * @param {(item: any) => boolean} isItem
- */
+/** @param {unknown} value @param {number} max @param {(item: any) => boolean} isItem */
 function isListOf(value, max, isItem) {
   return Array.isArray(value) && value.length <= max && value.every(isItem);
 }

@@ -115,10 +115,7 @@ export class Fleet {
     return { rooms, isPartial };
   }
 
-  /**
-   * @param {string} room
-   * @returns {Promise<RoomInfo>}
-   */
+  /** @param {string} room @returns {Promise<RoomInfo>} */
   async room(room) {
     const hasHistory = this.historyOf(room) !== null;
     let connections = 0;

@@ -34,10 +34,7 @@ export async function prepareHooks({ path }) {
  */
 
 export class WorkerHooks {
-  /**
-   * @param {import('../hooks/types.js').Hooks} functions
-   * @param {WorkerHooksParts} parts
-   */
+  /** @param {import('../hooks/types.js').Hooks} functions @param {WorkerHooksParts} parts */
   constructor(functions, parts) {
     const { config, hub, places, authentication, counters, seconds, onUserRefused, log } = parts;
     this.hooks = new Hooks({

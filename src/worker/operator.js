@@ -119,10 +119,7 @@ export class Operator {
     for (const id of [...this.#tails.keys()]) this.#endTail(id);
   }
 
-  /**
-   * @param {number} id
-   * @param {OperatorRequest} request
-   */
+  /** @param {number} id @param {OperatorRequest} request */
   async #operate(id, request) {
     try {
       const result = await this.#run(request);
@@ -149,10 +146,7 @@ export class Operator {
     return route.handle(call);
   }
 
-  /**
-   * @param {number} id
-   * @param {string} room
-   */
+  /** @param {number} id @param {string} room */
   #tail(id, room) {
     if (!isRoom(room) || this.#tails.size >= MAX_TAILS) {
       this.send({ type: 'tail-ended', id });

@@ -18,8 +18,7 @@ const ORPHAN_DRAIN_MS = 10_000;
 
 /**
  * Runs until the primary orders a drain, then exits the process with 0.
- * @param {Config} config
- * @param {Logger} log
+ * @param {Config} config @param {Logger} log
  */
 export function runWorker(config, log) {
   // The terminal's Ctrl-C reaches the whole process group. The primary decides the next step.
@@ -113,10 +112,7 @@ export function runWorker(config, log) {
   process.on('unhandledRejection', (error) => crash(error, worker, phase, log));
 }
 
-/**
- * @param {import('../config/settings.js').Config} config
- * @returns {string}
- */
+/** @param {import('../config/settings.js').Config} config @returns {string} */
 function portInUse({ host, port }) {
   const address = host === '' ? `port ${port}` : `${host}:${port}`;
   return `${address} (PORT) is in use (EADDRINUSE): set another port`;
@@ -152,10 +148,7 @@ function leave(worker, phase, deadlineMs, code, log) {
 /**
  * After an uncaught exception the worker's state can't be trusted. The worker drains and exits, and
  * the supervisor starts another.
- * @param {unknown} error
- * @param {Worker|undefined} worker
- * @param {Phase} phase
- * @param {Logger} log
+ * @param {unknown} error @param {Worker|undefined} worker @param {Phase} phase @param {Logger} log
  */
 function crash(error, worker, phase, log) {
   log.fatal({ err: error }, 'uncaught exception: worker exits');

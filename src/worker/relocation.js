@@ -56,18 +56,13 @@ export class Relocations {
 
   /**
    * The connection has reached its maximum age.
-   * @param {Connection} connection
-   * @param {number} [nowMs]
+   * @param {Connection} connection @param {number} [nowMs]
    */
   expire(connection, nowMs = performance.now()) {
     if (this.isSteady()) this.#announce(connection, 'age', nowMs);
   }
 
-  /**
-   * Relocates connections at random.
-   * @param {number} count
-   * @param {number} [nowMs]
-   */
+  /** Relocates connections at random. @param {number} count @param {number} [nowMs] */
   rebalance(count, nowMs = performance.now()) {
     if (!this.isSteady()) return;
     const { connections } = this.hub;
@@ -80,11 +75,7 @@ export class Relocations {
       );
   }
 
-  /**
-   * @param {Connection} connection
-   * @param {Cause} cause
-   * @param {number} nowMs
-   */
+  /** @param {Connection} connection @param {Cause} cause @param {number} nowMs */
   #announce(connection, cause, nowMs) {
     const { pending } = this;
     if (!connection.isOpen || pending.has(connection) || pending.size >= MAX_PENDING) return;

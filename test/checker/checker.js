@@ -87,10 +87,7 @@ export class Checker {
     return { isComplete, isClean, findings, figures: this.figures };
   }
 
-  /**
-   * @param {keyof Asked} when
-   * @param {unknown} about
-   */
+  /** @param {keyof Asked} when @param {unknown} about */
   ask(when, about) {
     const rows = this.asked.get(when);
     if (rows === undefined) return;
@@ -114,10 +111,7 @@ export class Checker {
     this.askAll('finish');
   }
 
-  /**
-   * @param {Finding} finding
-   * @param {Answer} answer
-   */
+  /** @param {Finding} finding @param {Answer} answer */
   #note(finding, answer) {
     if (answer === null) return;
     finding.checks++;

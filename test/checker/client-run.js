@@ -234,9 +234,7 @@ async function trial(test) {
 
 /**
  * Reports everything that an application gets. It also runs in the page.
- * @param {Fanfare} fanfare
- * @param {string} name
- * @param {(told: Told) => void} tell
+ * @param {Fanfare} fanfare @param {string} name @param {(told: Told) => void} tell
  */
 function watch(fanfare, name, tell) {
   fanfare.on('error', () => {});

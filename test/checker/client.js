@@ -169,8 +169,7 @@ export class RecoveringClient {
 
   /**
    * Where the messages of a room are to begin.
-   * @param {Position|null} position
-   * @returns {{since?: Position, last?: number}}
+   * @param {Position|null} position @returns {{since?: Position, last?: number}}
    */
   beginning(position) {
     return position === null ? {} : { since: position };
@@ -185,8 +184,7 @@ export class RecoveringClient {
 
   /**
    * Joins again, after a pause, if the room was refused.
-   * @param {string} room
-   * @param {number} [afterSeconds]
+   * @param {string} room @param {number} [afterSeconds]
    */
   retry(room, afterSeconds = 0) {
     const { socket } = this;
@@ -197,10 +195,7 @@ export class RecoveringClient {
     });
   }
 
-  /**
-   * @param {number} ms
-   * @param {() => void} act
-   */
+  /** @param {number} ms @param {() => void} act */
   later(ms, act) {
     const timer = setTimeout(() => {
       this.timers.delete(timer);

@@ -81,10 +81,7 @@ export class Figures {
     }
   }
 
-  /**
-   * @param {string} publisher
-   * @param {number} t
-   */
+  /** @param {string} publisher @param {number} t */
   accepted(publisher, t) {
     this.publishing.worked(t);
     let service = this.publishers.get(publisher);
@@ -105,10 +102,7 @@ export class Figures {
     if (this.away.size > 0) this.#caughtUp(member, t);
   }
 
-  /**
-   * @param {Member} member
-   * @param {number} t
-   */
+  /** @param {Member} member @param {number} t */
   closed(member, t) {
     // If it is closed again during its recovery, its absence began with the first close.
     if (!this.away.has(member)) this.away.set(member, t);
@@ -167,10 +161,7 @@ export class Figures {
     ];
   }
 
-  /**
-   * @param {Member} member
-   * @param {number} t
-   */
+  /** @param {Member} member @param {number} t */
   #caughtUp(member, t) {
     const since = this.away.get(member);
     if (since === undefined || !member.isOpen || member.isReplaying) return;
@@ -198,10 +189,7 @@ function ms(us) {
   return `${count(us / 1000)} ms`;
 }
 
-/**
- * @param {number} part
- * @param {number} whole
- */
+/** @param {number} part @param {number} whole */
 function share(part, whole) {
   return whole === 0 ? '' : ` (${((100 * part) / whole).toFixed(3)} %)`;
 }

@@ -53,11 +53,7 @@ class Tail {
 
 /** One client in one room. */
 export class Member {
-  /**
-   * @param {number} client
-   * @param {string} room
-   * @param {boolean} hasHistory
-   */
+  /** @param {number} client @param {string} room @param {boolean} hasHistory */
   constructor(client, room, hasHistory) {
     this.client = client;
     this.room = room;
@@ -142,10 +138,7 @@ export class Member {
 
 /** A client's connection, and its last notice about the broker. */
 export class Link {
-  /**
-   * @param {number} t
-   * @param {number} server
-   */
+  /** @param {number} t @param {number} server */
   constructor(t, server) {
     this.openedAt = t;
     this.server = server;
@@ -156,8 +149,7 @@ export class Link {
 
   /**
    * Did a notice by `until` report that the broker was away at `since`?
-   * @param {number} since
-   * @param {number} until
+   * @param {number} since @param {number} until
    */
   wasTold(since, until) {
     return (
@@ -246,10 +238,7 @@ export class IndexedRun {
     this.sight = new Sight();
   }
 
-  /**
-   * @param {string} value
-   * @returns {Publication}
-   */
+  /** @param {string} value @returns {Publication} */
   publication(value) {
     const publication = this.publications.get(value);
     if (publication === undefined) throw new Error(`the record is wrong: ${value} was never sent`);
@@ -288,11 +277,7 @@ export class IndexedRun {
     return Number.NEGATIVE_INFINITY;
   }
 
-  /**
-   * @param {number} client
-   * @param {string} room
-   * @returns {Member}
-   */
+  /** @param {number} client @param {string} room @returns {Member} */
   member(client, room) {
     let rooms = this.clients.get(client);
     if (rooms === undefined) this.clients.set(client, (rooms = new Map()));
@@ -318,9 +303,7 @@ export class IndexedRun {
 
   /**
    * Is this the place of a message that the client has published without an echo?
-   * @param {Stream} stream
-   * @param {number} offset
-   * @param {number} client
+   * @param {Stream} stream @param {number} offset @param {number} client
    */
   isOwn(stream, offset, client) {
     return stream.places.get(offset)?.client === client;
@@ -340,9 +323,7 @@ export class IndexedRun {
 
   /**
    * A client that publishes without an echo gets no message at these offsets.
-   * @param {Member} member
-   * @param {Stream} stream
-   * @param {number} end
+   * @param {Member} member @param {Stream} stream @param {number} end
    */
   #skip(member, stream, end) {
     const last = Math.min(end, member.last + MAX_SKIPPED);
@@ -404,10 +385,7 @@ export class IndexedRun {
     else refusals.latest = t;
   }
 
-  /**
-   * @param {Extract<Event, {type: 'deliver'|'repeat'}>} event
-   * @returns {Sight}
-   */
+  /** @param {Extract<Event, {type: 'deliver'|'repeat'}>} event @returns {Sight} */
   sighted({ t, client, room, value, epoch, offset }) {
     const { sight } = this;
     sight.t = t;
@@ -460,10 +438,7 @@ export class IndexedRun {
 
   /**
    * The promises for a plain room apply to one connection.
-   * @param {number} client
-   * @param {number} t
-   * @param {number} [server]
-   * @param {string} [user]
+   * @param {number} client @param {number} t @param {number} [server] @param {string} [user]
    */
   connect(client, t, server = 0, user = undefined) {
     this.links.set(client, new Link(t, server));
@@ -515,11 +490,7 @@ export class IndexedRun {
     this.tails.push(member.tail);
   }
 
-  /**
-   * @param {number} client
-   * @param {boolean} isDegraded
-   * @param {number} t
-   */
+  /** @param {number} client @param {boolean} isDegraded @param {number} t */
   told(client, isDegraded, t) {
     const link = this.links.get(client);
     if (link === undefined) return;
@@ -551,11 +522,7 @@ export class IndexedRun {
     if (--this.disturbances === 0) this.calmSince = t;
   }
 
-  /**
-   * @param {Publication} publication
-   * @param {Stream} stream
-   * @param {number} offset
-   */
+  /** @param {Publication} publication @param {Stream} stream @param {number} offset */
   #place(publication, stream, offset) {
     if (!stream.places.has(offset)) stream.places.set(offset, publication);
     // The latest epoch it was seen in: it is one offset per epoch that is promised.

@@ -56,11 +56,7 @@ export const INVARIANTS_OF_CLIENTS = Object.freeze([
   },
 ]);
 
-/**
- * @param {Run} run
- * @param {{member: Member}} told
- * @returns {Answer}
- */
+/** @param {Run} run @param {{member: Member}} told @returns {Answer} */
 function wasNotRevoked(run, { member }) {
   const { users } = run;
   if (users.revoked.size === 0 || !users.sessions.has(member.client)) return null;
@@ -68,11 +64,7 @@ function wasNotRevoked(run, { member }) {
   return user === null ? '' : `${member} was let in as ${user}, whose token is revoked`;
 }
 
-/**
- * @param {Run} run
- * @param {Member} member
- * @returns {Answer}
- */
+/** @param {Run} run @param {Member} member @returns {Answer} */
 function wasClosedIfRevoked(run, member) {
   const { sessions, revoked } = run.users;
   const user = sessions.get(member.client)?.user;
@@ -83,10 +75,7 @@ function wasClosedIfRevoked(run, member) {
     : `${member} is open as ${user}, long after its token was revoked`;
 }
 
-/**
- * @param {Run} run
- * @returns {Iterable<Answer>}
- */
+/** @param {Run} run @returns {Iterable<Answer>} */
 function* revokedAreOut(run) {
   const { users } = run;
   /** @type {Map<string, string>} */
@@ -99,11 +88,7 @@ function* revokedAreOut(run) {
   for (const user of users.revoked.keys()) yield found.get(user) ?? '';
 }
 
-/**
- * @param {Run} run
- * @param {Sight} sight
- * @returns {Answer}
- */
+/** @param {Run} run @param {Sight} sight @returns {Answer} */
 function isNoEcho(run, { publication, member, value }) {
   if (publication === undefined || publication.client === null) return null;
   if (publication.client !== member.client) return '';
@@ -113,10 +98,7 @@ function isNoEcho(run, { publication, member, value }) {
   return isSame || isKnown ? `${value} came back to ${member}` : null;
 }
 
-/**
- * @param {Run} run
- * @returns {Iterable<Answer>}
- */
+/** @param {Run} run @returns {Iterable<Answer>} */
 function* tailsAreWhole(run) {
   for (const { member, stream, to, asked, replayed, got, isComplete } of run.tails) {
     // If the connection ended first, its end may be missing.
@@ -136,10 +118,7 @@ function* tailsAreWhole(run) {
   }
 }
 
-/**
- * @param {Run} run
- * @returns {Iterable<Answer>}
- */
+/** @param {Run} run @returns {Iterable<Answer>} */
 function* capsAreExact({ users, isSettled }) {
   if (!isSettled) return;
   for (const [user, { allowed, wanted }] of users.capped) {
@@ -150,11 +129,7 @@ function* capsAreExact({ users, isSettled }) {
   }
 }
 
-/**
- * @param {Run} run
- * @param {{member: Member, users: string[]|null}} list
- * @returns {Answer}
- */
+/** @param {Run} run @param {{member: Member, users: string[]|null}} list @returns {Answer} */
 function knowsTheUsers(run, { member, users }) {
   if (!run.isSettled || !member.isOpen || run.now - member.openedAt < SETTLE_US) return null;
   if (users === null) return `${member} has no list of users`;
@@ -162,11 +137,7 @@ function knowsTheUsers(run, { member, users }) {
   return fault === '' ? '' : `${member} has a list ${fault}`;
 }
 
-/**
- * @param {Run} _
- * @param {import('./invariants.js').Asking} asking
- * @returns {Answer}
- */
+/** @param {Run} _ @param {import('./invariants.js').Asking} asking @returns {Answer} */
 function idIsNotAhead(_, { member, id }) {
   if (id === undefined || member.stream === null || member.stream.epoch !== id.epoch) return null;
   if (id.offset <= member.last) return '';

@@ -181,29 +181,18 @@ export const INVARIANTS = Object.freeze([
   ...INVARIANTS_OF_CLIENTS,
 ]);
 
-/**
- * @param {Sight} sight
- * @returns {Answer}
- */
+/** @param {Sight} sight @returns {Answer} */
 function belongsElsewhere(sight) {
   const { publication } = sight;
   return `${sight}: ${publication === undefined ? 'nobody has published it' : `it belongs to ${publication.room}`}`;
 }
 
-/**
- * @param {Run} _
- * @param {Sight} sight
- * @returns {Answer}
- */
+/** @param {Run} _ @param {Sight} sight @returns {Answer} */
 function wasNotRefused(_, sight) {
   return sight.publication?.outcome === 'fail' ? `${sight} was refused` : '';
 }
 
-/**
- * @param {Run} _
- * @param {Sight} sight
- * @returns {Answer}
- */
+/** @param {Run} _ @param {Sight} sight @returns {Answer} */
 function isThePlaces(_, sight) {
   const { member, stream, offset, publication } = sight;
   if (!member.hasHistory) return null;
@@ -214,11 +203,7 @@ function isThePlaces(_, sight) {
     : `${sight}: that is the place of ${other.value}`;
 }
 
-/**
- * @param {Run} run
- * @param {Acceptance} acceptance
- * @returns {Answer}
- */
+/** @param {Run} run @param {Acceptance} acceptance @returns {Answer} */
 function acceptedPlaceIsFree(run, { publication, stream, offset }) {
   if (!run.history.has(publication.room)) return null;
   if (stream === null) return `the ack of ${publication.value} has no offset`;
@@ -227,11 +212,7 @@ function acceptedPlaceIsFree(run, { publication, stream, offset }) {
   return `${publication.value} is accepted at ${stream.epoch}:${offset}, the place of ${other.value}`;
 }
 
-/**
- * @param {Run} _
- * @param {Sight} sight
- * @returns {Answer}
- */
+/** @param {Run} _ @param {Sight} sight @returns {Answer} */
 function rises(_, sight) {
   const { member, stream, offset, isRepeated } = sight;
   if (!member.hasHistory) return isRepeated ? `${sight} a second time on one connection` : '';
@@ -239,22 +220,14 @@ function rises(_, sight) {
   return offset > member.last ? '' : `${sight} behind ${member.last}`;
 }
 
-/**
- * @param {Run} _
- * @param {Sight} sight
- * @returns {Answer}
- */
+/** @param {Run} _ @param {Sight} sight @returns {Answer} */
 function wasThere(_, sight) {
   const { member, stream, offset } = sight;
   if (stream === member.stream && member.has(offset)) return '';
   return `${sight} behind ${member.last}: dropped as a repeat, but it had not been there`;
 }
 
-/**
- * @param {Run} run
- * @param {Sight} sight
- * @returns {Answer}
- */
+/** @param {Run} run @param {Sight} sight @returns {Answer} */
 function followsLive(run, sight) {
   const { member, stream, offset } = sight;
   if (stream === null) return null;
@@ -265,10 +238,7 @@ function followsLive(run, sight) {
   return offset === member.last + 1 ? '' : `${sight} after ${member.last}`;
 }
 
-/**
- * @param {Run} run
- * @returns {Iterable<Answer>}
- */
+/** @param {Run} run @returns {Iterable<Answer>} */
 function* gapsAreOwn(run) {
   for (const { member, stream, offset } of run.holes) {
     if (run.isOwn(stream, offset, member.client)) yield '';
@@ -278,11 +248,7 @@ function* gapsAreOwn(run) {
   }
 }
 
-/**
- * @param {Run} run
- * @param {Sight} sight
- * @returns {Answer}
- */
+/** @param {Run} run @param {Sight} sight @returns {Answer} */
 function followsInReplay(run, sight) {
   const { member, stream, offset } = sight;
   if (stream === null || stream !== member.stream || !member.isReplaying || offset <= member.last)
@@ -292,11 +258,7 @@ function followsInReplay(run, sight) {
   return `${sight} after ${member.last}, in a replay up to ${member.replayTo}`;
 }
 
-/**
- * @param {Run} run
- * @param {Told} told
- * @returns {Answer}
- */
+/** @param {Run} run @param {Told} told @returns {Answer} */
 function mayBeRecovered(run, { member, stream, offset, isRecovered }) {
   if (!isRecovered) return null;
   const { since } = member;
@@ -311,11 +273,7 @@ function mayBeRecovered(run, { member, stream, offset, isRecovered }) {
   return '';
 }
 
-/**
- * @param {Run} run
- * @param {Member} member
- * @returns {Answer}
- */
+/** @param {Run} run @param {Member} member @returns {Answer} */
 function replayIsComplete(run, member) {
   if (!member.isReplaying || run.settledMoment(member) === Number.NEGATIVE_INFINITY) return null;
   const { stream, client } = member;
@@ -325,11 +283,7 @@ function replayIsComplete(run, member) {
   return `${member} was promised a replay up to ${member.replayTo} and got it up to ${member.last}`;
 }
 
-/**
- * @param {Run} run
- * @param {Member} member
- * @returns {Answer}
- */
+/** @param {Run} run @param {Member} member @returns {Answer} */
 function sawWhatWasAccepted(run, member) {
   // At the run's end this is I8's.
   if (run.hasEnded || member.stream === null || member.isReplaying) return null;
@@ -341,10 +295,7 @@ function sawWhatWasAccepted(run, member) {
   return `${member} ended at ${member.last} of ${stream.epoch}, long after ${accepted} was accepted`;
 }
 
-/**
- * @param {Run} run
- * @returns {Iterable<Answer>}
- */
+/** @param {Run} run @returns {Iterable<Answer>} */
 function* everyAcceptedWasSeen({ publications }) {
   for (const { outcome, stream, offset, sights, value } of publications.values()) {
     // Above every offset that a client has seen, it is not yet lost.
@@ -357,10 +308,7 @@ function* everyAcceptedWasSeen({ publications }) {
   }
 }
 
-/**
- * @param {Run} run
- * @returns {Iterable<Answer>}
- */
+/** @param {Run} run @returns {Iterable<Answer>} */
 function* markersArrived(run) {
   for (const marker of run.markers.values()) {
     yield marker.outcome === 'ok'
@@ -383,11 +331,7 @@ function* markersArrived(run) {
   }
 }
 
-/**
- * @param {Run} run
- * @param {Sight} sight
- * @returns {Answer}
- */
+/** @param {Run} run @param {Sight} sight @returns {Answer} */
 function keepsOrder(run, sight) {
   const { publication, member, stream, offset } = sight;
   // I4 covers messages that come a second time, or too late to be passed on.
@@ -405,11 +349,7 @@ function keepsOrder(run, sight) {
   return `${sight} after what ${publication.publisher} sent ${latest.invokedAt - publication.okAt} us after its ack`;
 }
 
-/**
- * @param {Run} _
- * @param {Acceptance} acceptance
- * @returns {Answer}
- */
+/** @param {Run} _ @param {Acceptance} acceptance @returns {Answer} */
 function keepsOrderOfOffsets(_, { publication, stream, offset }) {
   const { behind } = publication;
   if (behind === null || behind.epoch !== stream?.epoch) return null;
@@ -430,11 +370,7 @@ function hasOnePlace(publication, stream, offset) {
   return `${publication.value} is at ${publication.offset} and at ${offset} of ${stream.epoch}`;
 }
 
-/**
- * @param {Run} _
- * @param {Sight} sight
- * @returns {Answer}
- */
+/** @param {Run} _ @param {Sight} sight @returns {Answer} */
 function epochWasDeclared(_, sight) {
   const { member, stream } = sight;
   if (stream === null || !member.isOpen) return null;
@@ -443,22 +379,14 @@ function epochWasDeclared(_, sight) {
     : `${sight}, who was in ${member.stream?.epoch} and has not been told`;
 }
 
-/**
- * @param {Run} _
- * @param {Told} told
- * @returns {Answer}
- */
+/** @param {Run} _ @param {Told} told @returns {Answer} */
 function doesNotGoBack(_, { member, stream, offset, isRecovered }) {
   if (isRecovered || stream === null || stream !== member.stream) return null;
   if (offset >= member.last) return '';
   return `${member} is told ${stream.epoch}:${offset}, and had got ${member.last} of it`;
 }
 
-/**
- * @param {Run} run
- * @param {Member} member
- * @returns {Answer}
- */
+/** @param {Run} run @param {Member} member @returns {Answer} */
 function knowsTheEpoch(run, member) {
   if (member.stream === null) return null;
   const moment = run.settledMoment(member);
@@ -516,9 +444,7 @@ function* unknownsComeFirst({ publications }) {
 /**
  * Two refusals bound an outage. One refusal alone does not: if every publisher has moved to another
  * server afterwards, the time to the next accepted publish does not describe this server.
- * @param {Run} run
- * @param {number} server
- * @returns {Answer}
+ * @param {Run} run @param {number} server @returns {Answer}
  */
 function outageWasTold({ refusals, links }, server) {
   const { since, latest } = refusals.get(server) ?? { since: 0, latest: 0 };
@@ -531,10 +457,7 @@ function outageWasTold({ refusals, links }, server) {
   return `no publish was accepted for ${seconds} s, and ${missed.length} of ${clients.length} clients were not told, like client ${missed[0][0]}`;
 }
 
-/**
- * @param {Run} run
- * @returns {Iterable<Answer>}
- */
+/** @param {Run} run @returns {Iterable<Answer>} */
 function* gaugesAreBack({ gauges }) {
   for (const [of, { before, after }] of gauges) {
     if (before === undefined || after === undefined) continue;

@@ -178,11 +178,7 @@ export class Model {
     for (const ack of this.acks.splice(0)) this.emit(ack);
   }
 
-  /**
-   * A worker hears of up to so many publications.
-   * @param {number} number
-   * @param {number} [most]
-   */
+  /** A worker hears of up to so many publications. @param {number} number @param {number} [most] */
   pump(number, most = Number.POSITIVE_INFINITY) {
     const worker = this.workers[number];
     for (let n = 0; n < most; n++) {
@@ -203,8 +199,7 @@ export class Model {
 
   /**
    * Compares a worker's position with the store's; heals the gap or sends a `resync`.
-   * @param {number} number
-   * @param {string} room
+   * @param {number} number @param {string} room
    */
   check(number, room) {
     const worker = this.workers[number];
@@ -230,11 +225,7 @@ export class Model {
       }
   }
 
-  /**
-   * Sends to all clients of that worker.
-   * @param {number} number
-   * @param {Message} message
-   */
+  /** Sends to all clients of that worker. @param {number} number @param {Message} message */
   deliver(number, message) {
     for (const [client, { worker, joined }] of this.clients.entries()) {
       if (worker === number && joined.has(message.room)) this.hand(client, message);
@@ -243,8 +234,7 @@ export class Model {
 
   /**
    * Sends to a client, which drops messages that it has passed.
-   * @param {number} client
-   * @param {Message} message
+   * @param {number} client @param {Message} message
    */
   hand(client, { room, value, epoch, offset = 0, by }) {
     if (by === client && !this.faults.echoes) return;
@@ -272,10 +262,7 @@ export class Model {
     this.emit({ type: 'close', client, code: 1006 });
   }
 
-  /**
-   * @param {number} client
-   * @param {number} worker
-   */
+  /** @param {number} client @param {number} worker */
   open(client, worker) {
     if (this.clients[client].isOpen) return;
     this.emit({ type: 'connect', client });
@@ -324,9 +311,7 @@ export class Model {
 
   /**
    * A client publishes without an echo.
-   * @param {number} client
-   * @param {string} room
-   * @returns {Message|undefined}
+   * @param {number} client @param {string} room @returns {Message|undefined}
    */
   speak(client, room) {
     if (!this.isMixed || !this.clients[client].isOpen) return undefined;
@@ -340,9 +325,7 @@ export class Model {
 
   /**
    * A client leaves a room, and joins it with `last`.
-   * @param {number} client
-   * @param {string} room
-   * @param {number} n
+   * @param {number} client @param {string} room @param {number} n
    */
   visit(client, room, n) {
     const { isOpen, joined, positions, worker } = this.clients[client];
@@ -444,10 +427,7 @@ export class Model {
     return this.events;
   }
 
-  /**
-   * @param {number} client
-   * @param {string} room
-   */
+  /** @param {number} client @param {string} room */
   #join(client, room) {
     const { positions, worker } = this.clients[client];
     const { epoch, top, log } = this.#stored(room);
@@ -470,19 +450,13 @@ export class Model {
     if (isProved) for (const message of missed) this.hand(client, message);
   }
 
-  /**
-   * @param {Worker} worker
-   * @param {string} room
-   */
+  /** @param {Worker} worker @param {string} room */
   #follow(worker, room) {
     const { epoch, top } = this.#stored(room);
     worker.positions.set(room, { epoch, last: top });
   }
 
-  /**
-   * @param {string} room
-   * @returns {Stored}
-   */
+  /** @param {string} room @returns {Stored} */
   #stored(room) {
     return /** @type {Stored} */ (this.store.get(room));
   }

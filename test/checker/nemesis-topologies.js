@@ -130,10 +130,7 @@ export const NEMESES_OF_TOPOLOGIES = Object.freeze({
   },
 });
 
-/**
- * @param {import('../helpers/tcp-proxy.js').Weather} bad
- * @returns {Nemesis['inflict']}
- */
+/** @param {import('../helpers/tcp-proxy.js').Weather} bad @returns {Nemesis['inflict']} */
 function weather(bad) {
   return async ({ wires }) => {
     for (const wire of wires) wire.change(bad);

@@ -466,10 +466,7 @@ function mustBe(isSo, what) {
   if (!isSo) throw new Error(`the fault has no effect: it is not so that ${what}`);
 }
 
-/**
- * @param {import('../../loadtest/lib/redis.js').RedisServer} redis
- * @returns {Promise<boolean>}
- */
+/** @param {import('../../loadtest/lib/redis.js').RedisServer} redis @returns {Promise<boolean>} */
 async function isGone(redis) {
   return (await redis.cli('EXISTS', CANARY)) === '0';
 }
@@ -583,8 +580,7 @@ function dropped(ways, hosts) {
 
 /**
  * Waits for the end of a snapshot.
- * @param {import('../../loadtest/lib/redis.js').RedisServer} redis
- * @param {'ok'|'err'} status
+ * @param {import('../../loadtest/lib/redis.js').RedisServer} redis @param {'ok'|'err'} status
  */
 function saved(redis, status) {
   return until(
@@ -601,8 +597,7 @@ function saved(redis, status) {
 }
 
 /**
- * @param {import('../helpers/tcp-proxy.js').Weather} bad
- * @returns {(trial: Trial) => Promise<Heal>}
+ * @param {import('../helpers/tcp-proxy.js').Weather} bad @returns {(trial: Trial) => Promise<Heal>}
  */
 function weather(bad) {
   return async ({ proxy }) => {
@@ -613,8 +608,7 @@ function weather(bad) {
 
 /**
  * Any server whose workers have not died too often of late; it is noted that one may die now.
- * @param {Trial} trial
- * @returns {Fanfare}
+ * @param {Trial} trial @returns {Fanfare}
  */
 function vulnerable({ servers, random }) {
   const [server] = random.shuffled(servers.filter(isVulnerable));
@@ -628,11 +622,7 @@ function isVulnerable({ kills }) {
   return kills.filter((at) => performance.now() - at < KILL_WINDOW_MS).length < MAX_KILLS;
 }
 
-/**
- * Those that can be had in a trial now.
- * @param {Trial} trial
- * @returns {Nemesis[]}
- */
+/** Those that can be had in a trial now. @param {Trial} trial @returns {Nemesis[]} */
 export function possibleNemeses({ proxy, wires, servers, setting, topology }) {
   const canKill = servers.some(isVulnerable);
   return Object.values(NEMESES).filter(

@@ -53,11 +53,7 @@ export class Publication {
 
 /** The offsets of one room and epoch. */
 export class Stream {
-  /**
-   * @param {string} room
-   * @param {string} epoch
-   * @param {number} t
-   */
+  /** @param {string} room @param {string} epoch @param {number} t */
   constructor(room, epoch, t) {
     this.room = room;
     this.epoch = epoch;
@@ -81,11 +77,7 @@ export class Stream {
     this.okSentAt = [];
   }
 
-  /**
-   * @param {number} offset
-   * @param {number} sentAt
-   * @param {number} t
-   */
+  /** @param {number} offset @param {number} sentAt @param {number} t */
   accepted(offset, sentAt, t) {
     this.okTimes.push(t);
     this.okHighest.push(Math.max(offset, this.okHighest.at(-1) ?? 0));
@@ -111,8 +103,7 @@ export class Stream {
 
   /**
    * Did this stream accept something until `t` that was sent after `sentAt`?
-   * @param {number} sentAt
-   * @param {number} t
+   * @param {number} sentAt @param {number} t
    */
   tookAfter(sentAt, t) {
     return (this.okSentAt[this.#acceptances(t) - 1] ?? Number.NEGATIVE_INFINITY) > sentAt;
@@ -134,10 +125,7 @@ export class Stream {
   }
 }
 
-/**
- * @param {string} value
- * @returns {[publisher: string, seq: string, room: string]}
- */
+/** @param {string} value @returns {[publisher: string, seq: string, room: string]} */
 function split(value) {
   const first = value.indexOf(':');
   const second = value.indexOf(':', first + 1);

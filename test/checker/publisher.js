@@ -136,10 +136,7 @@ export class Publisher {
     });
   }
 
-  /**
-   * @param {number} id
-   * @param {string} value
-   */
+  /** @param {number} id @param {string} value */
   #expire(id, value) {
     this.late.set(id, value);
     this.#settle(id, 'info', { reason: 'no reply' });

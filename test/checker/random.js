@@ -27,11 +27,7 @@ export class Random {
     return Math.floor(this.next() * n);
   }
 
-  /**
-   * @param {number} low
-   * @param {number} high
-   * @returns {number}
-   */
+  /** @param {number} low @param {number} high @returns {number} */
   between(low, high) {
     return low + this.next() * (high - low);
   }

@@ -119,8 +119,7 @@ export class Recorder {
 
 /**
  * The events of a record, which need not fit into memory.
- * @param {string} path
- * @returns {Generator<Event>}
+ * @param {string} path @returns {Generator<Event>}
  */
 export function* readRecord(path) {
   const file = openSync(path, 'r');
@@ -140,11 +139,7 @@ export function* readRecord(path) {
   }
 }
 
-/**
- * @param {string} line
- * @param {number} number
- * @returns {Event}
- */
+/** @param {string} line @param {number} number @returns {Event} */
 function parse(line, number) {
   try {
     return JSON.parse(line);

@@ -6,10 +6,7 @@ import { readRecord } from './record.js';
 
 /** @typedef {import('./checker.js').Report} Report */
 
-/**
- * @param {string} path
- * @returns {Report}
- */
+/** @param {string} path @returns {Report} */
 export function checkRecord(path) {
   const checker = new Checker();
   for (const event of readRecord(path)) checker.see(event);

@@ -101,10 +101,7 @@ if (isSlow)
 const title = `random faults for ${minutes} minutes, seed ${seed}: ${Object.values(profile).join(', ')}`;
 await run(title, trial, minutes * 60_000 + REST_MS);
 
-/**
- * Draws what no option says.
- * @param {Random} random
- */
+/** Draws what no option says. @param {Random} random */
 function drawProfile(random) {
   const pick = (/** @type {'topology'|'readers'} */ name) => {
     const drawn = random.pick(PROFILE[name]);

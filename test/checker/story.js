@@ -73,10 +73,7 @@ export const story = fc.array(
 );
 /** @typedef {typeof story extends fc.Arbitrary<infer T> ? T : never} Story */
 
-/**
- * @param {Model} model
- * @param {Story} acts
- */
+/** @param {Model} model @param {Story} acts */
 export function tell(model, acts) {
   for (const act of acts) {
     if (act.act === 'publish') model.publish(act.publisher, act.room, act.outcome, act);
@@ -113,10 +110,7 @@ export function checked(events) {
   return checker.report();
 }
 
-/**
- * @param {import('./checker.js').Report} report
- * @returns {string[]}
- */
+/** @param {import('./checker.js').Report} report @returns {string[]} */
 export function violated({ findings }) {
   return findings.filter(({ violations }) => violations > 0).map(({ id }) => id);
 }
@@ -135,9 +129,7 @@ export function calm(model) {
 
 /**
  * A number of accepted publications that everybody sees.
- * @param {Model} model
- * @param {string} room
- * @param {number} n
+ * @param {Model} model @param {string} room @param {number} n
  */
 export function accepted(model, room, n) {
   const messages = Array.from({ length: n }, (_, i) =>
@@ -193,10 +185,7 @@ export function somewhere(events, pick, fits, last = events.length) {
   return near[pick % near.length];
 }
 
-/**
- * @param {Event[]} events
- * @param {string} room
- */
+/** @param {Event[]} events @param {string} room */
 export function withoutMarker(events, room) {
   const at = events.findLastIndex(
     (event) => event.type === 'deliver' && event.room === room && event.value[0] === 'm',

@@ -197,10 +197,7 @@ export class StreamClient {
     }
   }
 
-  /**
-   * @param {string} type
-   * @param {Message} message
-   */
+  /** @param {string} type @param {Message} message */
   #receive(type, message) {
     const { id: client, recorder } = this;
     const { room, epoch, offset, recovered, replayed } = message;

@@ -355,11 +355,7 @@ export async function startTrial(t, setting) {
   return trial;
 }
 
-/**
- * @param {Lifetime} t
- * @param {string[]|undefined} args
- * @returns {Promise<Store>}
- */
+/** @param {Lifetime} t @param {string[]|undefined} args @returns {Promise<Store>} */
 async function oneRedis(t, args) {
   const redis = await startRedis(t, { args: [...USER_ARGS, ...(args ?? [])] });
   return {
@@ -395,8 +391,7 @@ function isOfOurMaking({ level, msg, err }) {
 /**
  * What a server wrote beside its log. ioredis gives the connections with which it watches Sentinels
  * no listener for errors, and writes a line and its stack each time it does not reach one.
- * @param {string} stderr
- * @param {string} topology
+ * @param {string} stderr @param {string} topology
  */
 function unexpected(stderr, topology) {
   const isOfSentinels = topology === 'sentinel';

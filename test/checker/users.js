@@ -42,20 +42,12 @@ export class Users {
     this.stays = new Map();
   }
 
-  /**
-   * @param {number} client
-   * @param {string|undefined} user
-   * @param {number} t
-   */
+  /** @param {number} client @param {string|undefined} user @param {number} t */
   connect(client, user, t) {
     if (user !== undefined) this.sessions.set(client, new Session(user, t));
   }
 
-  /**
-   * @param {number} client
-   * @param {string} room
-   * @param {number} t
-   */
+  /** @param {number} client @param {string} room @param {number} t */
   join(client, room, t) {
     const session = this.sessions.get(client);
     if (session === undefined || session.rooms.has(room)) return;
@@ -92,9 +84,7 @@ export class Users {
 
   /**
    * Has a server let in a client whose token it had to know as revoked?
-   * @param {number} client
-   * @param {number} calmSince
-   * @param {boolean} isSettled
+   * @param {number} client @param {number} calmSince @param {boolean} isSettled
    */
   isWronglyIn(client, calmSince, isSettled) {
     const session = this.sessions.get(client);

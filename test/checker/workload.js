@@ -251,10 +251,7 @@ export class Workload {
     });
   }
 
-  /**
-   * @param {number} from
-   * @returns {Publisher|undefined}
-   */
+  /** @param {number} from @returns {Publisher|undefined} */
   #ready(from) {
     for (let i = 0; i < this.publishers.length; i++) {
       const publisher = this.publishers[(from + i) % this.publishers.length];

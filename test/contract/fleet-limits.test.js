@@ -23,8 +23,7 @@ for (const name of BACKENDS.filter((one) => one.startsWith('redis'))) {
 
 /**
  * The only worker of a server. It closes connections when the relay asks it to.
- * @param {import('node:test').TestContext} t
- * @param {string} name
+ * @param {import('node:test').TestContext} t @param {string} name
  */
 async function startWorker(t, name) {
   const make = await startServer(t, name, { redisPrefix: 'contract-limits:' });

@@ -106,10 +106,7 @@ async function fleetOf(t, backend, count, options = { deadlineMs: 5000 }) {
 }
 
 for (const backend of BACKENDS) {
-  /**
-   * @param {string} behaviour
-   * @param {(t: TestContext) => Promise<void>} body
-   */
+  /** @param {string} behaviour @param {(t: TestContext) => Promise<void>} body */
   const it = (behaviour, body) =>
     test(`${backend}: ${behaviour}`, { timeout: 20_000 }, async (t) => body(t));
 

@@ -537,10 +537,7 @@ function texts({ epoch, offset, publications }) {
   return { epoch, offset, texts: publications.map(String) };
 }
 
-/**
- * @param {Buffer[]} actual
- * @param {Buffer[]} expected
- */
+/** @param {Buffer[]} actual @param {Buffer[]} expected */
 function same(actual, expected) {
   assert.deepEqual(
     actual.map(({ length }) => length),

@@ -43,20 +43,13 @@ class Worker {
     this.kill = kill;
     /** `room +member` or `room -member`. @type {string[]} */
     this.events = [];
-    /**
-     * @param {string} room
-     * @param {Buffer} publication
-     */
+    /** @param {string} room @param {Buffer} publication */
     this.onPublication = (room, publication) => void this.events.push(`${room} ${publication}`);
   }
 
   onState() {}
 
-  /**
-   * @param {string} room
-   * @param {string} user
-   * @param {string} [member]
-   */
+  /** @param {string} room @param {string} user @param {string} [member] */
   join(room, user, member = user) {
     this.presence.join(room, user, Buffer.from(member));
   }

@@ -48,8 +48,7 @@ after(() => Promise.all(ends.map((end) => end())));
 
 /**
  * A topology takes seconds to start, so the tests of a file share it.
- * @param {typeof TOPOLOGIES[string]} start
- * @returns {Candidate}
+ * @param {typeof TOPOLOGIES[string]} start @returns {Candidate}
  */
 function overRedis(start) {
   /** @type {Promise<RedisSettings>|null} */
@@ -123,8 +122,7 @@ export async function startServer(t, name, overrides, options) {
 
 /**
  * Runs the behaviours of a broker against every backend.
- * @param {(it: It) => void} behaviours
- * @param {Partial<Config>} [overrides]
+ * @param {(it: It) => void} behaviours @param {Partial<Config>} [overrides]
  */
 export function suite(behaviours, overrides = {}) {
   for (const name of BACKENDS) {
@@ -160,10 +158,7 @@ export class Worker {
   }
 
   /**
-   * @param {string} room
-   * @param {Buffer} publication
-   * @param {number} offset
-   * @param {string} epoch
+   * @param {string} room @param {Buffer} publication @param {number} offset @param {string} epoch
    */
   onPublication(room, publication, offset, epoch) {
     this.publications.push(publication);

@@ -60,9 +60,7 @@ async function ask(url) {
 }
 
 /**
- * @param {TestContext} t
- * @param {string} serverUrl
- * @param {Awaited<ReturnType<typeof ask>>} answer
+ * @param {TestContext} t @param {string} serverUrl @param {Awaited<ReturnType<typeof ask>>} answer
  */
 function watchByClient(t, serverUrl, { id, load, token }) {
   const view = new View();
@@ -75,9 +73,7 @@ function watchByClient(t, serverUrl, { id, load, token }) {
 }
 
 /**
- * @param {TestContext} t
- * @param {string} serverUrl
- * @param {Awaited<ReturnType<typeof ask>>} answer
+ * @param {TestContext} t @param {string} serverUrl @param {Awaited<ReturnType<typeof ask>>} answer
  */
 async function watchBySse(t, serverUrl, { id, load, token }) {
   const view = new View();
@@ -107,10 +103,7 @@ async function watchBySse(t, serverUrl, { id, load, token }) {
   return view;
 }
 
-/**
- * @param {import('playwright-core').Browser} browser
- * @param {string} url
- */
+/** @param {import('playwright-core').Browser} browser @param {string} url */
 async function openPage(browser, url) {
   const page = await browser.newPage();
   /** @type {Error[]} */

@@ -28,9 +28,7 @@ const THREE_PROCESSORS = `--import "data:text/javascript,import os from 'node:os
 
 /**
  * Runs smoke.yml, in two threads, for two seconds instead of thirty, and with patience.
- * @param {import('node:test').TestContext} t
- * @param {string} target
- * @param {string} room
+ * @param {import('node:test').TestContext} t @param {string} target @param {string} room
  */
 async function smoke(t, target, room) {
   const folder = temporaryFolder(t);

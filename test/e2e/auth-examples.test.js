@@ -38,8 +38,7 @@ const isInstalled = (command) => spawnSync(command, ['--version']).status === 0;
 
 /**
  * Starts a server and uses the token as the example's page does.
- * @param {import('node:test').TestContext} t
- * @param {string} token
+ * @param {import('node:test').TestContext} t @param {string} token
  */
 async function assertAccepted(t, token) {
   const server = await startServer(t, { ...NO_LIMITS, WORKERS: '1', JWT_SECRET: SECRET });

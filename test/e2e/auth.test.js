@@ -75,10 +75,7 @@ class Client {
     this.ws.send(JSON.stringify(command));
   }
 
-  /**
-   * @param {(message: any) => boolean} predicate
-   * @param {string} [name]
-   */
+  /** @param {(message: any) => boolean} predicate @param {string} [name] */
   async got(predicate, name = String(predicate)) {
     await until(
       () => this.messages.some(predicate),
@@ -452,8 +449,7 @@ test('the embedded backend keeps revocations over a restart in FANFARE_STATE_DIR
 
 /**
  * A worker's part of authentication in this process: the HTTP API will call it on a server.
- * @param {TestContext} t
- * @param {Record<string, string>} env
+ * @param {TestContext} t @param {Record<string, string>} env
  */
 async function redisRevoker(t, env) {
   const { config } = loadConfig(env);

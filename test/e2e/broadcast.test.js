@@ -44,10 +44,7 @@ for (const [name, serverCount] of /** @type {[string, number][]} */ ([
       let sentMs = 0;
       /** Of the broadcast under way. @type {{listenerCount: number, afterOwn: boolean}|null} */
       let result = null;
-      /**
-       * @param {number} i
-       * @param {string} text
-       */
+      /** @param {number} i @param {string} text */
       const receive = (i, text) => {
         const message = JSON.parse(text);
         if (

@@ -13,10 +13,7 @@ import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 
-/**
- * @param {import('node:test').TestContext} t
- * @param {string[]} args
- */
+/** @param {import('node:test').TestContext} t @param {string[]} args */
 async function capacity(t, ...args) {
   const folder = temporaryFolder(t);
   const save = join(folder, 'capacity.json');

@@ -75,11 +75,7 @@ const PAGE = `<script src="/fanfare-shared.min.js"></script><script>
   };
 </script>`;
 
-/**
- * Waits until an expression is true in a page.
- * @param {Page} page
- * @param {string} expression
- */
+/** Waits until an expression is true in a page. @param {Page} page @param {string} expression */
 async function seen(page, expression) {
   await page.waitForFunction(expression, null, { polling: 50, timeout: 10_000 });
 }

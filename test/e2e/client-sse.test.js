@@ -28,10 +28,7 @@ const RIGHTS = { rooms: { join: ['*'], publish: ['*'] } };
 /** @param {import('../../loadtest/lib/server.js').Server} server */
 const streamOf = (server) => urlOf(server).replace(/^ws(.*)ws$/, 'http$1sse');
 
-/**
- * A numbered stream, and a viewer of it.
- * @param {TestContext} t
- */
+/** A numbered stream, and a viewer of it. @param {TestContext} t */
 async function setUp(t) {
   const server = await startServer(t, ENV);
   const getToken = () => token(RIGHTS);

@@ -41,11 +41,7 @@ function open(t, url, options) {
   return fanfare;
 }
 
-/**
- * Four viewers of a stream, and the stream.
- * @param {TestContext} t
- * @param {string} url
- */
+/** Four viewers of a stream, and the stream. @param {TestContext} t @param {string} url */
 async function startStream(t, url) {
   const clients = Array.from({ length: 4 }, () => open(t, url));
   const views = clients.map((fanfare) => follow(fanfare, ROOM));

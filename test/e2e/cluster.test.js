@@ -27,10 +27,7 @@ function isAlive(pid) {
   }
 }
 
-/**
- * @param {import('node:test').TestContext} t
- * @param {number} port
- */
+/** @param {import('node:test').TestContext} t @param {number} port */
 async function connect(t, port) {
   const socket = new WebSocket(`ws://127.0.0.1:${port}/`);
   t.after(() => socket.terminate());
@@ -39,10 +36,7 @@ async function connect(t, port) {
   return socket;
 }
 
-/**
- * @param {import('node:test').TestContext} t
- * @param {string} text
- */
+/** @param {import('node:test').TestContext} t @param {string} text */
 function configFile(t, text) {
   const folder = temporaryFolder(t);
   const path = join(folder, 'fanfare.env');

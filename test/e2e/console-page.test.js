@@ -65,11 +65,7 @@ async function openView(t, hash, options) {
 /** @param {Page} page @param {string} name */
 const button = (page, name) => page.getByRole('button', { name, exact: true });
 
-/**
- * Waits for a notice, which a screen reader announces.
- * @param {Page} page
- * @param {RegExp} text
- */
+/** Waits for a notice, which a screen reader announces. @param {Page} page @param {RegExp} text */
 const notice = (page, text) => page.locator('.notice', { hasText: text }).waitFor();
 
 /**

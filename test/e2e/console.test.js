@@ -53,11 +53,7 @@ async function act(url, route, { params, query, body } = {}, headers = {}) {
   return { status: response.status, body: /** @type {any} */ (await response.json()) };
 }
 
-/**
- * @param {string} url
- * @param {string} room
- * @param {Record<string, string>} [headers]
- */
+/** @param {string} url @param {string} room @param {Record<string, string>} [headers] */
 async function openTail(url, room, headers = {}) {
   const response = await fetch(`${url}/console/api/tail?room=${room}`, {
     headers: { ...HEADER, ...headers },
@@ -84,11 +80,7 @@ async function openTail(url, room, headers = {}) {
   return Object.assign(state, { close: () => reader.cancel() });
 }
 
-/**
- * @param {import('node:test').TestContext} t
- * @param {number} port
- * @param {string} user
- */
+/** @param {import('node:test').TestContext} t @param {number} port @param {string} user */
 const connectAs = (t, port, user) =>
   connect(t, `ws://127.0.0.1:${port}/?token=${token({ sub: user, rooms: ALL })}`);
 

@@ -27,8 +27,7 @@ const root = fileURLToPath(new URL('../../', import.meta.url));
 
 /**
  * A server with tokens, history in `chat.*`, and an API; the code of the page, for that server.
- * @param {TestContext} t
- * @param {Record<string, string>} [env]
+ * @param {TestContext} t @param {Record<string, string>} [env]
  */
 async function setUp(t, env) {
   const secret = newSecret();

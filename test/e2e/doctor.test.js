@@ -69,11 +69,7 @@ function withoutDrops(report) {
   return { ...report, limits, verdict, first: (low[0] ?? limits[0]).name, code: low.length && 1 };
 }
 
-/**
- * @param {Report} report
- * @param {string} name
- * @returns {Finding}
- */
+/** @param {Report} report @param {string} name @returns {Finding} */
 function rowOf(report, name) {
   const row = report.limits.find((one) => one.name === name);
   assert.ok(row, `no row ${name}`);

@@ -44,10 +44,7 @@ async function assertAccessible(page) {
   );
 }
 
-/**
- * A page in light, and one in dark.
- * @param {import('playwright-core').Browser} browser
- */
+/** A page in light, and one in dark. @param {import('playwright-core').Browser} browser */
 const contexts = (browser) =>
   Promise.all(
     /** @type {const} */ (['light', 'dark']).map((colorScheme) =>

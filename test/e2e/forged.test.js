@@ -16,12 +16,7 @@ function framed(publication) {
   return Buffer.concat([length, publication]);
 }
 
-/**
- * @param {number} time
- * @param {string} from
- * @param {string} payload
- * @param {number} [kind]
- */
+/** @param {number} time @param {string} from @param {string} payload @param {number} [kind] */
 function forged(time, from, payload, kind = KIND.MESSAGE) {
   const json = Buffer.from(payload);
   return framed(encodePublication(kind, time, 0, from, json, 0, json.length));

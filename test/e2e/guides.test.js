@@ -65,10 +65,7 @@ function userEnv() {
   return { ...all, npm_config_update_notifier: 'false', npm_config_prefer_offline: 'true' };
 }
 
-/**
- * @param {string} cwd
- * @param {string} code
- */
+/** @param {string} cwd @param {string} code */
 function bash(cwd, code) {
   const { status, stdout, stderr } = spawnSync('bash', ['-e', '-c', code], {
     cwd,
@@ -114,9 +111,7 @@ test('each guide works to the letter in a fresh clone', { timeout: 280_000, skip
   };
   /**
    * Starts a server as a terminal does, and waits until it is ready. Ctrl-C stops it.
-   * @param {TestContext} t
-   * @param {string} code
-   * @param {string} [cwd]
+   * @param {TestContext} t @param {string} code @param {string} [cwd]
    */
   const start = async (t, code, cwd = clone) => {
     const child = spawn('nsenter', inside('bash', '-e', '-c', code), {

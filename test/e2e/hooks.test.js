@@ -487,10 +487,7 @@ test('the HTTP API acts on users of onConnect', limit, async (t) => {
   await until(() => client.close !== null);
 });
 
-/**
- * @param {import('../helpers/clients.js').Client} client
- * @param {string} type
- */
+/** @param {import('../helpers/clients.js').Client} client @param {string} type */
 async function next(client, type) {
   const found = client.messages.find((message) => message.type === type);
   return (found ?? (await client.next(type))).payload;
@@ -498,9 +495,7 @@ async function next(client, type) {
 
 /**
  * The answer to a handshake that is refused.
- * @param {number} port
- * @param {string} path
- * @param {Record<string, string>} [headers]
+ * @param {number} port @param {string} path @param {Record<string, string>} [headers]
  */
 async function upgrade(port, path, headers = {}) {
   /** @type {import('node:http').IncomingMessage} */

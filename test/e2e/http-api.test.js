@@ -19,8 +19,7 @@ import { SECRET, token } from '../helpers/tokens.js';
 
 /**
  * A server with a key that may do everything.
- * @param {Owner} t
- * @param {Record<string, string>} [env]
+ * @param {Owner} t @param {Record<string, string>} [env]
  */
 async function startWithKey(t, env = {}) {
   const secret = newSecret();

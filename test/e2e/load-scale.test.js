@@ -12,10 +12,7 @@ import { findClient } from '../../loadtest/bench/swarm.js';
 
 const SCRIPT = fileURLToPath(new URL('../../loadtest/bench/scale.js', import.meta.url));
 
-/**
- * @param {import('node:test').TestContext} t
- * @param {string[]} args
- */
+/** @param {import('node:test').TestContext} t @param {string[]} args */
 async function runScale(t, args) {
   const folder = mkdtempSync(join(tmpdir(), 'fanfare-scale-'));
   t.after(() => rmSync(folder, { recursive: true }));

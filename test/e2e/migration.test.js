@@ -20,8 +20,7 @@ const RIGHTS = { rooms: { join: ['chat.*'], publish: ['chat.*'] } };
 
 /**
  * A block of the page, for a server at another address.
- * @param {string} name
- * @param {number} port
+ * @param {string} name @param {number} port
  */
 function blockOf(name, port) {
   const [, code] =
@@ -34,8 +33,7 @@ function blockOf(name, port) {
 
 /**
  * Runs a module, and ends it with the test.
- * @param {import('node:test').TestContext} t
- * @param {string} code
+ * @param {import('node:test').TestContext} t @param {string} code
  */
 function start(t, code) {
   const child = spawn(process.execPath, ['--input-type=module', '-e', code], {

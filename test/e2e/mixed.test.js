@@ -20,10 +20,7 @@ test('a server without the rule of another numbers its publications there, and a
     after: await connect(t, after.port),
   };
   const { epoch } = await at.a.join('h.1');
-  /**
-   * @param {import('../helpers/clients.js').Client} client
-   * @param {string} payload
-   */
+  /** @param {import('../helpers/clients.js').Client} client @param {string} payload */
   const publish = async (client, payload) => {
     client.send({ type: 'message', room: 'h.1', payload, id: payload });
     return client.next(({ id }) => id === payload);

@@ -13,8 +13,7 @@ const OPTIONS = { timeout: 60_000 };
 
 /**
  * Starts a server by npm in this checkout and waits until it is ready.
- * @param {import('node:test').TestContext} t
- * @param {string} command
+ * @param {import('node:test').TestContext} t @param {string} command
  */
 async function startBy(t, command) {
   const [program, ...args] = command.split(' ');

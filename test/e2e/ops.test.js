@@ -10,10 +10,7 @@ import { RawClient } from '../helpers/raw-http.js';
 
 const OPTIONS = { timeout: 60_000 };
 
-/**
- * @param {{metricsPort: number}} server
- * @returns {Promise<string>}
- */
+/** @param {{metricsPort: number}} server @returns {Promise<string>} */
 async function scrape(server) {
   const response = await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`);
   assert.equal(response.status, 200);
@@ -21,11 +18,7 @@ async function scrape(server) {
   return response.text();
 }
 
-/**
- * @param {import('node:test').TestContext} t
- * @param {number} port
- * @param {number} count
- */
+/** @param {import('node:test').TestContext} t @param {number} port @param {number} count */
 async function chatter(t, port, count) {
   for (let i = 0; i < count; i++) {
     const socket = new WebSocket(`ws://127.0.0.1:${port}/`);

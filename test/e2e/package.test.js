@@ -244,10 +244,7 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
   await t.test('a TypeScript file that imports it type-checks', () => typeCheck(home, CONSUMER));
 });
 
-/**
- * @param {string} home
- * @param {string} text
- */
+/** @param {string} home @param {string} text */
 function typeCheck(home, text) {
   writeFileSync(join(home, 'consumer.ts'), text);
   const tsc = join(root, 'node_modules/typescript/bin/tsc');
@@ -267,10 +264,7 @@ function typeCheck(home, text) {
   assert.equal(status, 0);
 }
 
-/**
- * @param {import('node:test').TestContext} t
- * @param {number} port
- */
+/** @param {import('node:test').TestContext} t @param {number} port */
 async function open(t, port) {
   const socket = new WebSocket(`ws://127.0.0.1:${port}/ws`);
   t.after(() => socket.terminate());
@@ -278,11 +272,7 @@ async function open(t, port) {
   return socket;
 }
 
-/**
- * @param {WebSocket} socket
- * @param {string} type
- * @returns {Promise<Record<string, any>>}
- */
+/** @param {WebSocket} socket @param {string} type @returns {Promise<Record<string, any>>} */
 function received(socket, type) {
   return new Promise((resolve) => {
     socket.on('message', (data) => {

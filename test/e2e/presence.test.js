@@ -16,11 +16,7 @@ const ENV = { FANFARE_PRESENCE: 'team.*', FANFARE_SCHEDULING: 'round-robin', WOR
 /** @typedef {import('node:test').TestContext} TestContext */
 /** @typedef {import('../helpers/clients.js').Client} Client */
 
-/**
- * @param {Client} client
- * @param {string} user
- * @param {unknown} [info]
- */
+/** @param {Client} client @param {string} user @param {unknown} [info] */
 async function join(client, user, info) {
   const answer = await client.ask(
     { type: 'join', room: 'team.a', presence: { user, info } },
@@ -41,11 +37,7 @@ async function users(client) {
   return members.map((/** @type {{user: string}} */ { user }) => user).sort();
 }
 
-/**
- * Events as `+user` and `-user`.
- * @param {Client} client
- * @returns {string[]}
- */
+/** Events as `+user` and `-user`. @param {Client} client @returns {string[]} */
 function events(client) {
   return client
     .all(({ type, event }) => type === 'presence' && event !== undefined)

@@ -134,8 +134,7 @@ function isMeasuredHere(expr) {
 
 /**
  * Members of a room. One of them, and a backend, publish all the time.
- * @param {import('node:test').TestContext} t
- * @param {number} port
+ * @param {import('node:test').TestContext} t @param {number} port
  */
 async function talk(t, port) {
   const clients = await Promise.all(Array.from({ length: MEMBERS }, () => connect(t, port)));

@@ -40,10 +40,7 @@ test('an example that differs from the server is noticed', async (t) => {
   await assert.rejects(play(port, wrong), /not in the example/);
 });
 
-/**
- * @param {number} port
- * @param {readonly string[]} lines
- */
+/** @param {number} port @param {readonly string[]} lines */
 async function play(port, lines) {
   const websocket = new WebSocket(`ws://127.0.0.1:${port}/ws`);
   try {

@@ -264,22 +264,14 @@ test('nginx writes no token into its log, even if no server is there', OPTIONS, 
   assert.doesNotMatch(await readFile(log, 'utf8'), /SECRET/);
 });
 
-/**
- * @param {string|string[]} forged
- * @param {number} i
- * @returns {Record<string, string>}
- */
+/** @param {string|string[]} forged @param {number} i @returns {Record<string, string>} */
 function headers(forged, i) {
   return forged.length === 0 ? {} : { 'X-Forwarded-For': forged[i % forged.length] };
 }
 
 /** @typedef {{client: Client, serverId: string}} Member */
 
-/**
- * @param {TestContext} t
- * @param {number} port
- * @returns {Promise<Member>}
- */
+/** @param {TestContext} t @param {number} port @returns {Promise<Member>} */
 async function joined(t, port) {
   const client = await connect(t, port);
   await client.join('square');
@@ -305,10 +297,7 @@ async function back(t, port, members, serverId) {
   );
 }
 
-/**
- * @param {Member[]} members
- * @param {string} text
- */
+/** @param {Member[]} members @param {string} text */
 async function everyoneHears(members, text) {
   members[0].client.send({ type: 'message', payload: text });
   for (const { client } of members) assert.equal((await client.next('message')).payload, text);
@@ -316,10 +305,7 @@ async function everyoneHears(members, text) {
 
 /** Clients that come and go without a pause. */
 class Visitors {
-  /**
-   * @param {TestContext} t
-   * @param {number} port
-   */
+  /** @param {TestContext} t @param {number} port */
   constructor(t, port) {
     /** Where each visit ended: a server, 1012, or what went wrong. @type {string[]} */
     this.visits = [];
@@ -342,10 +328,7 @@ class Visitors {
   }
 }
 
-/**
- * @param {number} port
- * @returns {Promise<string>}
- */
+/** @param {number} port @returns {Promise<string>} */
 async function visit(port) {
   const client = new Client(`ws://127.0.0.1:${port}/`);
   try {

@@ -19,9 +19,7 @@ const readme = readFileSync(new URL('README.md', root), 'utf8');
 
 /**
  * The first block of a language in a page, for a server at another port.
- * @param {string} path
- * @param {string} language
- * @param {number} port
+ * @param {string} path @param {string} language @param {number} port
  */
 function codeOf(path, language, port) {
   const text = readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8');
@@ -32,8 +30,7 @@ function codeOf(path, language, port) {
 
 /**
  * Waits until a tab shows so many messages.
- * @param {import('playwright-core').Page} page
- * @param {number} count
+ * @param {import('playwright-core').Page} page @param {number} count
  */
 async function messagesOn(page, count) {
   const isThere = `document.body.textContent.match(/\\S+: Hello!\\n/g)?.length === ${count}`;

@@ -35,20 +35,13 @@ async function publish({ broker }, room, texts, idempotencyKey) {
   return /** @type {Position[]} */ (await Promise.all(published));
 }
 
-/**
- * @param {Worker} worker
- * @param {string} room
- * @param {{after: number, limit: number}} [from]
- */
+/** @param {Worker} worker @param {string} room @param {{after: number, limit: number}} [from] */
 async function read({ broker }, room, from = ALL) {
   const { epoch, offset, publications } = await broker.history(room, from);
   return { epoch, offset, texts: publications.map(String) };
 }
 
-/**
- * @param {string} prefix
- * @param {number} count
- */
+/** @param {string} prefix @param {number} count */
 function numbered(prefix, count) {
   return Array.from({ length: count }, (_, i) => `${prefix}${i + 1}`);
 }

@@ -42,9 +42,7 @@ function newerMessage(text, position) {
 
 /**
  * Publishes as the next version does.
- * @param {Worker} worker
- * @param {string} room
- * @param {string} text
+ * @param {Worker} worker @param {string} room @param {string} text
  */
 async function publishNewer({ broker, node }, room, text = '') {
   const { redis } = node.commands;

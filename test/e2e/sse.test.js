@@ -34,11 +34,7 @@ const metricsOf = async ({ metricsPort }) =>
 
 /** An EventSource of the package, and the offsets that it has received, by room. */
 class Listener {
-  /**
-   * @param {TestContext} t
-   * @param {number} port
-   * @param {readonly string[]} rooms
-   */
+  /** @param {TestContext} t @param {number} port @param {readonly string[]} rooms */
   constructor(t, port, rooms) {
     this.rooms = rooms;
     /** @type {Map<string, number[]>} */
@@ -71,11 +67,7 @@ class Listener {
 
 /** The page of a real browser, with an EventSource in it. */
 class Page {
-  /**
-   * @param {TestContext} t
-   * @param {number} port
-   * @param {string} query
-   */
+  /** @param {TestContext} t @param {number} port @param {string} query */
   static async open(t, port, query) {
     const browser = await openBrowser(t);
     const page = await browser.newPage();
@@ -111,11 +103,7 @@ const IN_FLIGHT = 20;
 
 /** Publishes without a pause; a lost connection is opened again, somewhere. */
 class Publisher {
-  /**
-   * @param {TestContext} t
-   * @param {() => number} port
-   * @param {readonly string[]} rooms
-   */
+  /** @param {TestContext} t @param {() => number} port @param {readonly string[]} rooms */
   constructor(t, port, rooms) {
     this.rooms = rooms;
     this.isOver = false;
@@ -128,10 +116,7 @@ class Publisher {
     });
   }
 
-  /**
-   * @param {TestContext} t
-   * @param {() => number} port
-   */
+  /** @param {TestContext} t @param {() => number} port */
   async #run(t, port) {
     while (!this.isOver) {
       try {
@@ -160,8 +145,7 @@ class Publisher {
 
 /**
  * Every listener has each offset once, in order, up to the last one acknowledged.
- * @param {readonly number[]} offsets
- * @param {number} last
+ * @param {readonly number[]} offsets @param {number} last
  */
 function assertComplete(offsets, last) {
   const [first] = offsets;

@@ -510,10 +510,7 @@ function target({ port }) {
   return ['--target', `ws://127.0.0.1:${port}/ws`];
 }
 
-/**
- * @param {import('node:test').TestContext} t
- * @param {string} html
- */
+/** @param {import('node:test').TestContext} t @param {string} html */
 async function drawn(t, html) {
   const browser = await chromium.launch({ executablePath: CHROMIUM, args: CHROMIUM_FLAGS });
   t.after(() => browser.close());

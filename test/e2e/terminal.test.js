@@ -16,8 +16,7 @@ const OPTIONS = { timeout: 30_000, skip: noScript };
 
 /**
  * Starts a server on a terminal of its own and waits until it is ready.
- * @param {import('node:test').TestContext} t
- * @param {Record<string, string>} [env]
+ * @param {import('node:test').TestContext} t @param {Record<string, string>} [env]
  */
 async function startOnTerminal(t, env = {}) {
   const child = spawn('script', ['-qec', `exec ${process.execPath} ${MAIN}`, '/dev/null'], {

@@ -27,10 +27,7 @@ const PAUSE_MS = 10;
 const FLOODERS = 40;
 const FLOOD_MS = 2000;
 
-/**
- * @param {TestContext} t
- * @param {Record<string, string>} [env]
- */
+/** @param {TestContext} t @param {Record<string, string>} [env] */
 async function startSecure(t, env = {}) {
   const made = await makeServerCertificate(t);
   const server = await startServer(t, { ...NO_LIMITS, ...made.env, ...env });
@@ -59,8 +56,7 @@ async function textOf(response) {
 
 /**
  * The common name of the certificate that a new connection gets.
- * @param {number} port
- * @param {string} ca
+ * @param {number} port @param {string} ca
  */
 async function nameAt(port, ca) {
   const socket = connectTls({ port, host: '127.0.0.1', ca });

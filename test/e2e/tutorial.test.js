@@ -48,10 +48,7 @@ function sectionsOf(text) {
     });
 }
 
-/**
- * @param {string} cwd
- * @param {string} code
- */
+/** @param {string} cwd @param {string} code */
 function bash(cwd, code) {
   execFileSync('bash', ['-e', '-c', code], {
     cwd,

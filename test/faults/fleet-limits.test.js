@@ -184,10 +184,7 @@ async function open(server, count, addressOf) {
   return clients;
 }
 
-/**
- * @param {Server} server
- * @param {string} address
- */
+/** @param {Server} server @param {string} address */
 async function refuses(server, address) {
   const [admitted] = await open(server, 1, () => address);
   admitted?.socket.destroy();

@@ -214,10 +214,7 @@ async function flood({ server, honest, startMb }, kind, index) {
   return { row, faults };
 }
 
-/**
- * @param {import('node:child_process').ChildProcess} flooder
- * @returns {Promise<FastHistogram>}
- */
+/** @param {import('node:child_process').ChildProcess} flooder @returns {Promise<FastHistogram>} */
 async function stopFlooder(flooder) {
   const gone = once(flooder, 'exit');
   const timer = setTimeout(() => flooder.kill('SIGKILL'), STOP_MS);
@@ -232,10 +229,7 @@ async function stopFlooder(flooder) {
   return tally;
 }
 
-/**
- * @param {import('node:child_process').ChildProcess} child
- * @param {object} question
- */
+/** @param {import('node:child_process').ChildProcess} child @param {object} question */
 function ask(child, question) {
   const answer = once(child, 'message');
   child.send(question);

@@ -44,12 +44,7 @@ const command = promisify(execFile);
 
 /** Dials from within a namespace, and holds the connections until the test is over. */
 class Caller {
-  /**
-   * @param {Run} test
-   * @param {Namespace} space
-   * @param {number} port
-   * @param {string} forged
-   */
+  /** @param {Run} test @param {Namespace} space @param {number} port @param {string} forged */
   static async start(test, space, port, forged) {
     const child = spawn(
       'ip',
@@ -243,11 +238,7 @@ backend fanfare
   return port;
 }
 
-/**
- * @param {Run} test
- * @param {number} i
- * @returns {Promise<Namespace>}
- */
+/** @param {Run} test @param {number} i @returns {Promise<Namespace>} */
 async function addNamespace(test, i) {
   const name = `fanfare-${process.pid}-${i}`;
   // Names of interfaces have at most 15 characters.

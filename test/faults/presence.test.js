@@ -16,10 +16,7 @@ const TOLD_MS = 60_000;
 
 /** One client, and the users that it believes to be present. */
 class Member {
-  /**
-   * @param {number} port
-   * @param {string} user
-   */
+  /** @param {number} port @param {string} user */
   constructor(port, user) {
     this.user = user;
     /** @type {Set<string>} */

@@ -124,8 +124,7 @@ async function lag(t, trial, holdMs) {
 
 /**
  * From sending to receiving, of the clients that read.
- * @param {string} path
- * @param {ReadonlySet<number>} slow
+ * @param {string} path @param {ReadonlySet<number>} slow
  */
 function latencyOfOthers(path, slow) {
   const latency = new Latency();

@@ -55,10 +55,7 @@ checkedTest(
     test.after(() => closeAll(clients));
     await joinAll(clients, () => 'faults');
 
-    /**
-     * @param {number} i
-     * @param {string} text
-     */
+    /** @param {number} i @param {string} text */
     function receive(i, text) {
       const message = JSON.parse(text);
       if (message.type !== 'message') return;
@@ -105,10 +102,7 @@ checkedTest(
     }, PUBLISH_MS);
     test.after(() => clearInterval(publishing));
     const complete = (/** @type {number} */ n) => arrivals.get(n)?.members === CLIENTS;
-    /**
-     * @param {number} fromMs
-     * @param {number} toMs
-     */
+    /** @param {number} fromMs @param {number} toMs */
     const between = (fromMs, toMs) =>
       attempts.filter(({ sentMs }) => sentMs >= fromMs && sentMs < toMs);
     /** The first message sent after `fromMs` that reached everyone. @param {number} fromMs */

@@ -17,8 +17,7 @@ const HEAL_MS = 20_000;
 /**
  * Always required: a publication arrives once at most, in order, and never if it was
  * refused.
- * @param {import('../helpers/redis-worker.js').Worker} to
- * @param {Stream} stream
+ * @param {import('../helpers/redis-worker.js').Worker} to @param {Stream} stream
  */
 function check({ texts }, stream) {
   const arrived = texts.filter((text) => text.startsWith(`${stream.room} #`));

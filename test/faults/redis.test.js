@@ -23,8 +23,7 @@ function assertNobodyLeft({ figures }) {
 
 /**
  * Every member of every room with history got a `resync`.
- * @param {Trial} trial
- * @param {Report} report
+ * @param {Trial} trial @param {Report} report
  */
 function assertAllTold({ workload }, { figures }) {
   const resyncs = figures.counts.resync ?? 0;
@@ -37,10 +36,7 @@ function assertNobodyTold({ figures }) {
   assert.equal(figures.notRecovered, 0);
 }
 
-/**
- * @param {Report} report
- * @param {string} reason
- */
+/** @param {Report} report @param {string} reason */
 function refusals({ figures }, reason) {
   return figures.reasons.get(reason) ?? 0;
 }

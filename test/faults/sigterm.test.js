@@ -62,10 +62,7 @@ for (const broker of ['embedded', 'redis']) {
       });
       await joinAll(clients, (i) => `room-${i % ROOMS}`);
 
-      /**
-       * @param {Observer} observer
-       * @param {string} text
-       */
+      /** @param {Observer} observer @param {string} text */
       function receive(observer, text) {
         const message = JSON.parse(text);
         if (message.type === 'message') {
@@ -202,8 +199,7 @@ for (const broker of ['embedded', 'redis']) {
 /**
  * Kolmogorov and Smirnov's: the largest distance between the share of delays up to a time and that
  * time's share of the window.
- * @param {readonly number[]} sorted
- * @param {number} windowMs
+ * @param {readonly number[]} sorted @param {number} windowMs
  */
 function distanceFromEven(sorted, windowMs) {
   let largest = 0;

@@ -57,9 +57,7 @@ export async function smoke(t, setting, faults) {
 
 /**
  * Milliseconds until something is so, looked at every 10 ms.
- * @param {() => unknown} condition
- * @param {number} withinMs
- * @param {string} what
+ * @param {() => unknown} condition @param {number} withinMs @param {string} what
  */
 export async function tookMs(condition, withinMs, what) {
   const started = performance.now();
@@ -73,8 +71,7 @@ export async function tookMs(condition, withinMs, what) {
 
 /**
  * Has a server's log a line like this that it had not?
- * @param {import('../checker/trial.js').Fanfare} server
- * @param {RegExp} pattern
+ * @param {import('../checker/trial.js').Fanfare} server @param {RegExp} pattern
  */
 export function newLine(server, pattern) {
   const before = server.lines.length;

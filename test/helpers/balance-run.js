@@ -118,10 +118,7 @@ function describe(values) {
 
 /** Publishes to the rooms in turn. Its connection may be lost or moved like any other. */
 class Publisher {
-  /**
-   * @param {string} url
-   * @param {readonly string[]} rooms
-   */
+  /** @param {string} url @param {readonly string[]} rooms */
   constructor(url, rooms) {
     this.url = url;
     this.rooms = rooms;

@@ -1,15 +1,9 @@
 // client-messages.js: messages of a server to a client, for tests of both client libraries.
 
-/**
- * @param {number} offset
- * @param {string} [epoch]
- */
+/** @param {number} offset @param {string} [epoch] */
 export const at = (offset, epoch = 'e1') => ({ epoch, offset });
 
-/**
- * @param {number} offset
- * @param {string} [epoch]
- */
+/** @param {number} offset @param {string} [epoch] */
 export const message = (offset, epoch) => ({
   type: 'message',
   room: 'chat.1',

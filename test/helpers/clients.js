@@ -65,10 +65,7 @@ export async function handshakeStatus(where, options) {
 }
 
 export class Client {
-  /**
-   * @param {string} url
-   * @param {import('ws').ClientOptions} [options]
-   */
+  /** @param {string} url @param {import('ws').ClientOptions} [options] */
   constructor(url, options) {
     this.socket = new WebSocket(url, options);
     /** Everything received. @type {Message[]} */
@@ -129,8 +126,7 @@ export class Client {
 
   /**
    * Sends a command and waits for the answer of that type, or the error.
-   * @param {Message} command
-   * @param {string} reply
+   * @param {Message} command @param {string} reply
    */
   async ask(command, reply) {
     this.send(command);
@@ -151,19 +147,14 @@ export class Client {
 
   /**
    * Waits until that many messages fit, and returns them.
-   * @param {string|Predicate} what
-   * @param {number} count
-   * @param {number} [timeoutMs]
+   * @param {string|Predicate} what @param {number} count @param {number} [timeoutMs]
    */
   async collect(what, count, timeoutMs = TIMEOUT_MS) {
     await this.until(() => this.all(what).length >= count, timeoutMs, `${count} messages ${what}`);
     return this.all(what);
   }
 
-  /**
-   * @param {number} [timeoutMs]
-   * @returns {Promise<{code: number, reason: string}>}
-   */
+  /** @param {number} [timeoutMs] @returns {Promise<{code: number, reason: string}>} */
   async closed(timeoutMs = TIMEOUT_MS) {
     await this.until(() => this.close !== null, timeoutMs, 'the close');
     return /** @type {{code: number, reason: string}} */ (this.close);

@@ -13,10 +13,7 @@ export function configOf(env = {}) {
   return config;
 }
 
-/**
- * For a server in the process of the test.
- * @param {Record<string, string>} [env]
- */
+/** For a server in the process of the test. @param {Record<string, string>} [env] */
 export function serverConfigOf(env) {
   return configOf({ PORT: '0', METRICS_PORT: '0', HOST: '127.0.0.1', ...env });
 }

@@ -38,8 +38,7 @@ export async function openConsole(t, url, { hash = '', browser, ...options } = {
 
 /**
  * Serious faults of accessibility, by the rules of axe.
- * @param {Page} page
- * @returns {Promise<string[]>}
+ * @param {Page} page @returns {Promise<string[]>}
  */
 export async function seriousFaults(page) {
   await page.evaluate(AXE);
@@ -57,8 +56,7 @@ export async function seriousFaults(page) {
 /**
  * What is cut, lies outside the window, or lies over something else. Parts that scroll by design
  * are left out: messages, members, code.
- * @param {Page} page
- * @returns {Promise<string[]>}
+ * @param {Page} page @returns {Promise<string[]>}
  */
 export function misplaced(page) {
   return page.evaluate(() => {

@@ -83,8 +83,7 @@ export async function disturb({ crowd, server }) {
 
 /**
  * Has the users talk until the signal ends it.
- * @param {Awaited<ReturnType<typeof startScene>>} scene
- * @param {AbortSignal} signal
+ * @param {Awaited<ReturnType<typeof startScene>>} scene @param {AbortSignal} signal
  */
 export function talk({ crowd }, signal) {
   let count = 0;

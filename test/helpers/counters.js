@@ -4,8 +4,7 @@ import { samples } from '../../loadtest/lib/server.js';
 
 /**
  * Names of the samples that may never fall: those of counters and histograms.
- * @param {string} text
- * @returns {Set<string>}
+ * @param {string} text @returns {Set<string>}
  */
 function cumulative(text) {
   /** @type {Set<string>} */
@@ -20,9 +19,7 @@ function cumulative(text) {
 
 /**
  * Counters of `before` that are gone or smaller in `after`.
- * @param {string} before
- * @param {string} after
- * @returns {string[]}
+ * @param {string} before @param {string} after @returns {string[]}
  */
 export function fallen(before, after) {
   const names = cumulative(before);

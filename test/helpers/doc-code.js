@@ -65,8 +65,7 @@ export function parse(text) {
 
 /**
  * The code of the only block of a page that has a text.
- * @param {string} path
- * @param {string} text
+ * @param {string} path @param {string} text
  */
 export function codeWith(path, text) {
   const found = blocksOf(path).filter(({ code }) => code.includes(text));

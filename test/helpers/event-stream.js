@@ -40,10 +40,7 @@ export class EventReader {
     }
   }
 
-  /**
-   * @param {string} line
-   * @returns {ServerEvent|null}
-   */
+  /** @param {string} line @returns {ServerEvent|null} */
   #line(line) {
     if (line === '') return this.#dispatch();
     const colon = line.indexOf(':');
@@ -91,11 +88,7 @@ export class EventClient {
     return client;
   }
 
-  /**
-   * @param {number|string} where
-   * @param {string} query
-   * @param {Record<string, string>} headers
-   */
+  /** @param {number|string} where @param {string} query @param {Record<string, string>} headers */
   constructor(where, query, headers) {
     const origin = typeof where === 'number' ? `http://127.0.0.1:${where}` : where;
     this.reader = new EventReader();
@@ -130,11 +123,7 @@ export class EventClient {
     return this.events.filter((event) => event.type === type).map(({ data }) => JSON.parse(data));
   }
 
-  /**
-   * @param {string} type
-   * @param {number} [count]
-   * @returns {Promise<any[]>}
-   */
+  /** @param {string} type @param {number} [count] @returns {Promise<any[]>} */
   async collect(type, count = 1) {
     await this.until(() => this.all(type).length >= count, `${count} events ${type}`);
     return this.all(type);
@@ -149,11 +138,7 @@ export class EventClient {
     this.request.destroy();
   }
 
-  /**
-   * @param {() => boolean} condition
-   * @param {string} what
-   * @returns {Promise<void>}
-   */
+  /** @param {() => boolean} condition @param {string} what @returns {Promise<void>} */
   until(condition, what) {
     return new Promise((resolve, reject) => {
       const finish = (/** @type {Error|null} */ error) => {

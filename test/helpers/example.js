@@ -69,9 +69,7 @@ export async function startExample(t, name, serverEnv = {}, backendEnv = {}) {
 
 /**
  * Starts an example as its README does.
- * @param {Owner} t
- * @param {string} name
- * @param {Env} [env]
+ * @param {Owner} t @param {string} name @param {Env} [env]
  */
 export function runExample(t, name, env) {
   return startBackend(t, [`${examples}run.js`, name], { PORT: '0', METRICS_PORT: '0', ...env });

@@ -59,11 +59,7 @@ export class FakeSocket {
     this.onmessage?.({ data: JSON.stringify(message) });
   }
 
-  /**
-   * The server ends the connection.
-   * @param {number} code
-   * @param {string} [reason]
-   */
+  /** The server ends the connection. @param {number} code @param {string} [reason] */
   end(code, reason = '') {
     this.onclose?.({ code, reason });
   }

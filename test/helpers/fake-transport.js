@@ -77,10 +77,7 @@ export class FakeTransport {
     this.write(frameAround(before, source, start, end, after));
   }
 
-  /**
-   * @param {number} code
-   * @param {string} reason
-   */
+  /** @param {number} code @param {string} reason */
   close(code, reason) {
     this.closed = { code, reason };
   }
@@ -105,11 +102,7 @@ export class FakeTransport {
   }
 }
 
-/**
- * The text messages of unmasked, unfragmented frames.
- * @param {Buffer} bytes
- * @returns {any[]}
- */
+/** The text messages of unmasked, unfragmented frames. @param {Buffer} bytes @returns {any[]} */
 export function messagesOf(bytes) {
   const messages = [];
   let at = 0;

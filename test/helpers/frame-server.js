@@ -34,10 +34,7 @@ export class FrameServer {
   /** Is called for each message, too. @type {(text: string) => void} */
   onText = () => {};
 
-  /**
-   * @param {boolean} hasReader
-   * @param {Record<string, string>} [env]
-   */
+  /** @param {boolean} hasReader @param {Record<string, string>} [env] */
   constructor(hasReader, env = { FANFARE_LIMITS: 'off' }) {
     const { config } = loadConfig({ FANFARE_MAX_MESSAGE_BYTES: String(MAX_MESSAGE_BYTES), ...env });
     assert.ok(config);
@@ -146,10 +143,7 @@ export class FrameServer {
   }
 }
 
-/**
- * @param {Frame} frame
- * @returns {Buffer}
- */
+/** @param {Frame} frame @returns {Buffer} */
 export function frameBytes({ first, body, mask, isMasked = true, long = false }) {
   const { length } = body;
   const header =

@@ -362,18 +362,12 @@ function headOf(method, target, version, lines, separator = '\r\n') {
   return [first, ...lines, '', ''].join(separator);
 }
 
-/**
- * @param {string} framing
- * @param {string} body
- */
+/** @param {string} framing @param {string} body */
 function withBody(framing, body) {
   return `POST /ws HTTP/1.1\r\nHost: a\r\n${framing}\r\n\r\n${body}`;
 }
 
-/**
- * @param {string[]} list
- * @param {Random} random
- */
+/** @param {string[]} list @param {Random} random */
 function shuffle(list, random) {
   for (let i = list.length - 1; i > 0; i--) {
     const at = random.below(i + 1);

@@ -15,11 +15,7 @@
 const RETRY_MS = 50;
 
 export class NumberedStream {
-  /**
-   * @param {Fanfare} fanfare
-   * @param {string} room
-   * @param {number} intervalMs
-   */
+  /** @param {Fanfare} fanfare @param {string} room @param {number} intervalMs */
   constructor(fanfare, room, intervalMs) {
     this.fanfare = fanfare;
     this.room = room;

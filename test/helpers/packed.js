@@ -16,11 +16,7 @@ export const root = fileURLToPath(new URL('../../', import.meta.url));
 export const manifest = JSON.parse(readFileSync(`${root}package.json`, 'utf8'));
 const TIMEOUT_MS = 120_000;
 
-/**
- * @param {string} cwd
- * @param {string} command
- * @param {string[]} args
- */
+/** @param {string} cwd @param {string} command @param {string[]} args */
 export function run(cwd, command, ...args) {
   const { status, stdout, stderr } = spawnSync(command, args, {
     cwd,
@@ -85,11 +81,7 @@ export function install(t, others = []) {
 /** @param {string} path */
 const basename = (path) => path.slice(path.lastIndexOf('/') + 1);
 
-/**
- * Installs without a registry.
- * @param {string} home
- * @param {string} tarball
- */
+/** Installs without a registry. @param {string} home @param {string} tarball */
 export function link(home, tarball) {
   const modules = join(home, 'node_modules');
   rmSync(modules, { recursive: true, force: true });

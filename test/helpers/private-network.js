@@ -98,10 +98,7 @@ export class Firewall {
   }
 }
 
-/**
- * @param {...string} args
- * @returns {Promise<string>}
- */
+/** @param {...string} args @returns {Promise<string>} */
 async function iptables(...args) {
   // Elsewhere a rule would hit other programs' connections.
   if (!isPrivate) throw new Error('firewall rules need a network of their own');

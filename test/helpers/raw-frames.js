@@ -21,11 +21,7 @@ export const OPCODES = Object.freeze({
  * @property {Buffer} [mask]
  */
 
-/**
- * @param {number} opcode
- * @param {string|Buffer} payload
- * @param {Faults} [faults]
- */
+/** @param {number} opcode @param {string|Buffer} payload @param {Faults} [faults] */
 export function frame(opcode, payload, faults = {}) {
   const {
     isFinal = true,

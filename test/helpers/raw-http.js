@@ -75,8 +75,7 @@ export class RawClient {
 
   /**
    * The next response, taken from the received bytes.
-   * @param {number} [withinMs]
-   * @returns {Promise<RawResponse>}
+   * @param {number} [withinMs] @returns {Promise<RawResponse>}
    */
   async response(withinMs = 3000) {
     /** @type {RawResponse|null} */
@@ -93,10 +92,7 @@ export class RawClient {
     await this.#until(() => this.isClosed, withinMs);
   }
 
-  /**
-   * @param {() => boolean} condition
-   * @param {number} withinMs
-   */
+  /** @param {() => boolean} condition @param {number} withinMs */
   #until(condition, withinMs) {
     return new Promise((resolve, reject) => {
       const check = () => {

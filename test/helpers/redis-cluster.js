@@ -96,8 +96,7 @@ export class Cluster {
 
   /**
    * A room in a slot of this primary, at the beginning.
-   * @param {import('../../loadtest/lib/redis.js').RedisServer} primary
-   * @param {string} name
+   * @param {import('../../loadtest/lib/redis.js').RedisServer} primary @param {string} name
    */
   roomIn(primary, name) {
     for (let i = 0; ; i++) if (this.primaryOf(`${name}-${i}`) === primary) return `${name}-${i}`;

@@ -56,10 +56,7 @@ export class Worker {
   }
 
   /**
-   * @param {string} _room
-   * @param {Buffer} publication
-   * @param {number} offset
-   * @param {string} epoch
+   * @param {string} _room @param {Buffer} publication @param {number} offset @param {string} epoch
    */
   onPublication(_room, publication, offset, epoch) {
     this.texts.push(publication.toString('latin1', 0, 40));
@@ -141,11 +138,7 @@ export async function delivers(from, to, withinMs, room = 'room') {
 
 /** Publishes to a room, one after another is due, until told to end; and what became of each. */
 export class Stream {
-  /**
-   * @param {Worker} from
-   * @param {string} room
-   * @param {number} intervalMs
-   */
+  /** @param {Worker} from @param {string} room @param {number} intervalMs */
   constructor(from, room, intervalMs) {
     this.room = room;
     /** @type {{text: string, atMs: number, code: string}[]} those that have an outcome */

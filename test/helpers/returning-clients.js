@@ -7,10 +7,7 @@ const ROOM_SIZE = 100;
 const RETRY_MS = 1000;
 
 export class ReturningClients {
-  /**
-   * @param {string} url
-   * @param {number} count
-   */
+  /** @param {string} url @param {number} count */
   constructor(url, count) {
     this.url = new URL(url);
     this.members = Array.from(
@@ -57,10 +54,7 @@ export class ReturningClients {
 }
 
 class Member {
-  /**
-   * @param {ReturningClients} group
-   * @param {string} room
-   */
+  /** @param {ReturningClients} group @param {string} room */
   constructor(group, room) {
     this.group = group;
     this.room = room;

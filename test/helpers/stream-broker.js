@@ -66,11 +66,7 @@ export class StreamBroker {
     stream.offset = 0;
   }
 
-  /**
-   * @param {string} room
-   * @param {Buffer} publication
-   * @returns {{epoch: string, offset: number}}
-   */
+  /** @param {string} room @param {Buffer} publication @returns {{epoch: string, offset: number}} */
   accept(room, publication) {
     const stream = this.stream(room);
     const offset = ++stream.offset;
@@ -87,11 +83,7 @@ export class StreamBroker {
     }
   }
 
-  /**
-   * @param {string} room
-   * @param {ReadRequest} from
-   * @returns {HistoryPage}
-   */
+  /** @param {string} room @param {ReadRequest} from @returns {HistoryPage} */
   look(
     room,
     { after, limit, maxBytes = Number.POSITIVE_INFINITY, isForward = false, endedEpoch = '' },
@@ -130,20 +122,13 @@ export class StreamBroker {
     return 1;
   }
 
-  /**
-   * @param {string} room
-   * @param {Buffer} publication
-   */
+  /** @param {string} room @param {Buffer} publication */
   async publish(room, publication) {
     if (this.isAway) throw away();
     return this.accept(room, publication);
   }
 
-  /**
-   * @param {string} room
-   * @param {ReadRequest} from
-   * @returns {Promise<HistoryPage>}
-   */
+  /** @param {string} room @param {ReadRequest} from @returns {Promise<HistoryPage>} */
   history(room, from) {
     if (this.allReads.push({ room, ...from }) > MAX_READS)
       return Promise.reject(away('reads without end'));

@@ -33,11 +33,7 @@ export function token(claims = {}, secret = SECRET) {
   return rawToken('{"alg":"HS256","typ":"JWT"}', JSON.stringify(all), secret);
 }
 
-/**
- * @param {import('jose').CryptoKey} privateKey
- * @param {string} alg
- * @param {string} [kid]
- */
+/** @param {import('jose').CryptoKey} privateKey @param {string} alg @param {string} [kid] */
 export function signed(privateKey, alg, kid) {
   return (
     new SignJWT({ sub: 'alice' })
@@ -51,8 +47,7 @@ export function signed(privateKey, alg, kid) {
 
 /**
  * A server of a JWKS.
- * @param {import('node:test').TestContext} t
- * @param {import('node:http').RequestListener} answer
+ * @param {import('node:test').TestContext} t @param {import('node:http').RequestListener} answer
  */
 export async function startJwks(t, answer) {
   const server = createServer(answer);

@@ -78,8 +78,7 @@ export function copyTree(t) {
 
 /**
  * Replaces the files of one version by those of another.
- * @param {string} folder
- * @param {string} other
+ * @param {string} folder @param {string} other
  */
 export function replaceFiles(folder, other) {
   rmSync(join(folder, 'src'), { recursive: true, force: true });
@@ -237,10 +236,7 @@ function linkPackages(folder) {
   symlinkSync(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
 }
 
-/**
- * Are the packages that a version needs among those of the working tree?
- * @param {string} folder
- */
+/** Are the packages that a version needs among those of the working tree? @param {string} folder */
 function hasOurPackages(folder) {
   const [theirs, ours] = [folder, ROOT].map(
     (root) =>

@@ -9,8 +9,7 @@ export const ready = ({ lines }) => lines.filter(({ msg }) => msg === 'worker re
 
 /**
  * Kills a worker and waits for the next one. While another worker lives, the port stays open.
- * @param {Server} server
- * @param {number} pid
+ * @param {Server} server @param {number} pid
  */
 export async function killWorker(server, pid) {
   const before = ready(server);

@@ -35,11 +35,7 @@ const MIDDLE = ECHO_BYTES.indexOf(0xc3) + 1;
 /** @typedef {{close: number, texts?: string[], pongs?: string[]}} Expected */
 /** @typedef {[string, Buffer|Buffer[], number|Expected]} Row */
 
-/**
- * A close frame.
- * @param {number} code
- * @param {string|Buffer} [reason]
- */
+/** A close frame. @param {number} code @param {string|Buffer} [reason] */
 function closing(code, reason = '') {
   return frame(close, Buffer.concat([Buffer.from([code >> 8, code & 0xff]), Buffer.from(reason)]));
 }
@@ -180,12 +176,7 @@ const ROWS = [
   ],
 ];
 
-/**
- * @param {string} name
- * @param {Buffer} bytes
- * @param {number} code
- * @returns {Row}
- */
+/** @param {string} name @param {Buffer} bytes @param {number} code @returns {Row} */
 function row(name, bytes, code) {
   return [name, bytes, code];
 }

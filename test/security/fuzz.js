@@ -121,11 +121,7 @@ async function fuzz(target, count) {
   return done;
 }
 
-/**
- * @param {Running} running
- * @param {readonly Buffer[]} inputs
- * @param {readonly number[]} numbers
- */
+/** @param {Running} running @param {readonly Buffer[]} inputs @param {readonly number[]} numbers */
 async function run(running, inputs, numbers) {
   const outcomes = await running.run(inputs, numbers);
   // Targets put work off, as streams do. Without a turn of the event loop it would pile up.
@@ -178,10 +174,7 @@ async function explain(target, plans, numbers, error) {
   return target.start();
 }
 
-/**
- * @param {Target} target
- * @param {readonly Buffer[]} inputs
- */
+/** @param {Target} target @param {readonly Buffer[]} inputs */
 function keep({ name, file }, inputs) {
   const json = JSON.parse(readFileSync(file, 'utf8'));
   for (const input of inputs) {
@@ -193,11 +186,7 @@ function keep({ name, file }, inputs) {
   console.error(`kept ${inputs.length} inputs of ${name}`);
 }
 
-/**
- * The sockets of a real server.
- * @param {number} count
- * @returns {Promise<number>}
- */
+/** The sockets of a real server. @param {number} count @returns {Promise<number>} */
 async function fuzzServer(count) {
   const frames = /** @type {Target} */ (TARGETS.find(({ name }) => name === 'frames'));
   const http = /** @type {Target} */ (TARGETS.find(({ name }) => name === 'HTTP heads'));

@@ -29,10 +29,7 @@ for (const { name, corpus, start } of TARGETS) {
     t.after(() => running.close());
     /** @type {Set<string>} */
     const kinds = new Set();
-    /**
-     * @param {readonly Buffer[]} inputs
-     * @param {readonly number[]} numbers
-     */
+    /** @param {readonly Buffer[]} inputs @param {readonly number[]} numbers */
     const run = async (inputs, numbers) => {
       for (const kind of await running.run(inputs, numbers)) kinds.add(kind);
     };

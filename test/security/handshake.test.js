@@ -19,8 +19,7 @@ const UPGRADE = [
 
 /**
  * A request whose lines are sent as they are.
- * @param {string} first
- * @param {readonly string[]} lines
+ * @param {string} first @param {readonly string[]} lines
  */
 function request(first, lines) {
   return `${[first, ...lines].join('\r\n')}\r\n\r\n`;

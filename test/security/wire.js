@@ -32,10 +32,7 @@ export class Wire {
   /** @type {Set<() => void>} */
   #waiting = new Set();
 
-  /**
-   * @param {number} port
-   * @param {{localAddress?: string, request?: string|Buffer}} [options]
-   */
+  /** @param {number} port @param {{localAddress?: string, request?: string|Buffer}} [options] */
   constructor(port, { localAddress, request = handshake() } = {}) {
     const parser = new FrameParser(({ opcode, body }) => {
       const { heard } = this;
@@ -83,8 +80,7 @@ export class Wire {
 
   /**
    * Sends a command and gives the next message.
-   * @param {string|object} message
-   * @returns {Promise<Record<string, any>>}
+   * @param {string|object} message @returns {Promise<Record<string, any>>}
    */
   async ask(message) {
     const before = this.heard.texts.length;
@@ -102,10 +98,7 @@ export class Wire {
     return this.heard;
   }
 
-  /**
-   * @param {() => boolean} condition
-   * @param {string} what
-   */
+  /** @param {() => boolean} condition @param {string} what */
   until(condition, what) {
     return /** @type {Promise<void>} */ (
       new Promise((resolve, reject) => {

@@ -17,11 +17,7 @@ class Counter {
     this.released = 0;
   }
 
-  /**
-   * @param {string} address
-   * @param {number} cap
-   * @param {boolean} force
-   */
+  /** @param {string} address @param {number} cap @param {boolean} force */
   async acquire(address, cap, force) {
     this.calls++;
     const connections = this.held.get(address) ?? 0;
@@ -63,10 +59,7 @@ function build(env = {}) {
   return { admission, addresses, health, counters, clock };
 }
 
-/**
- * @param {Record<string, string>} [headers]
- * @param {string} [peer]
- */
+/** @param {Record<string, string>} [headers] @param {string} [peer] */
 function request(headers = {}, peer = '192.0.2.1') {
   return /** @type {import('node:http').IncomingMessage} */ (
     /** @type {unknown} */ ({ headers, socket: { remoteAddress: peer } })

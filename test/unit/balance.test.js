@@ -22,10 +22,7 @@ function build() {
     const loads = counts?.map((connections, i) => ({ connections, isSteady: i !== unsteady }));
     return balancer.step(now, loads ?? null, { ...RULES, ...rules });
   };
-  /**
-   * @param {number} seconds
-   * @param {readonly number[]} counts
-   */
+  /** @param {number} seconds @param {readonly number[]} counts */
   const wait = (seconds, counts) => {
     for (let i = 0; i < seconds; i++) assert.deepEqual(second(counts), []);
   };

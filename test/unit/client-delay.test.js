@@ -13,10 +13,7 @@ const MAX_DELAY_MS = 30_000;
 
 const fraction = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true });
 
-/**
- * Numbers from 0 to 1, the same for the same seed (mulberry32).
- * @param {number} seed
- */
+/** Numbers from 0 to 1, the same for the same seed (mulberry32). @param {number} seed */
 function generator(seed) {
   let state = seed;
   return () => {

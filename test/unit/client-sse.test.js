@@ -16,10 +16,7 @@ class FakeRequest {
   /** @type {ReadableStreamDefaultController|undefined} */
   #controller;
 
-  /**
-   * @param {URL} url
-   * @param {{signal: AbortSignal, headers: Record<string, string>}} options
-   */
+  /** @param {URL} url @param {{signal: AbortSignal, headers: Record<string, string>}} options */
   constructor(url, { signal, headers }) {
     this.url = url;
     this.headers = headers;

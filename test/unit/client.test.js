@@ -15,8 +15,7 @@ import { slowState } from '../helpers/slow-state.js';
 
 /**
  * A client whose clock the test turns, and its sockets.
- * @param {TestContext} t
- * @param {import('../../src/client/fanfare.js').Options} [options]
+ * @param {TestContext} t @param {import('../../src/client/fanfare.js').Options} [options]
  */
 function setUp(t, options = {}) {
   t.mock.timers.enable({ apis: ['setTimeout', 'Date'] });

@@ -25,10 +25,7 @@ function configOf(env = {}) {
   return config;
 }
 
-/**
- * @param {Record<string, number>} totals
- * @param {[number, Record<string, number>][]} [workers]
- */
+/** @param {Record<string, number>} totals @param {[number, Record<string, number>][]} [workers] */
 function reading(totals, workers = []) {
   return {
     totals: new Map(Object.entries(totals)),
@@ -36,11 +33,7 @@ function reading(totals, workers = []) {
   };
 }
 
-/**
- * @param {History} history
- * @param {string} chart
- * @param {string} name
- */
+/** @param {History} history @param {string} chart @param {string} name */
 function valuesOf(history, chart, name) {
   return history.read(0).lines.find((line) => line.chart === chart && line.name === name)?.values;
 }
@@ -214,10 +207,7 @@ test('a console that is ordered but has no key is a fault of the configuration',
   ]);
 });
 
-/**
- * @param {Record<string, string>} env
- * @param {Record<string, string>} headers
- */
+/** @param {Record<string, string>} env @param {Record<string, string>} headers */
 function admit(env, headers) {
   const config = configOf(env);
   const request = { headers: { host: 'localhost:9090', 'x-fanfare-console': '1', ...headers } };

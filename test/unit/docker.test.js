@@ -46,8 +46,7 @@ function copiedBy(stage) {
 
 /**
  * A command in its JSON form, in the server's stage.
- * @param {'CMD'|'HEALTHCHECK'} instruction
- * @returns {string[]}
+ * @param {'CMD'|'HEALTHCHECK'} instruction @returns {string[]}
  */
 function commandOf(instruction) {
   const pattern = instruction === 'CMD' ? /^CMD (\[.+\])$/m : /^HEALTHCHECK .*\\\n +CMD (\[.+\])$/m;
@@ -119,10 +118,7 @@ test('the cluster agrees with the files of ops/ that it mounts', (t) => {
   for (const { volumes = [] } of Object.values(services)) {
     for (const { source } of volumes) assert.ok(existsSync(source), source);
   }
-  /**
-   * @param {string} path
-   * @param {RegExp} pattern
-   */
+  /** @param {string} path @param {RegExp} pattern */
   const named = (path, pattern) => [
     ...new Set([...readFileSync(root + path, 'utf8').matchAll(pattern)].map(([, name]) => name)),
   ];
@@ -228,8 +224,7 @@ function compose(file) {
 
 /**
  * Every file of the repository that one imports, directly or not.
- * @param {string} entry
- * @param {Set<string>} [found]
+ * @param {string} entry @param {Set<string>} [found]
  */
 function closure(entry, found = new Set()) {
   if (found.has(entry)) return found;

@@ -74,10 +74,7 @@ function look(readings, { wanted = 50_000, clients = null, idleTimeoutMs = null,
   return examine(readings, { wanted, clients, idleTimeoutMs, config: configOf(env) });
 }
 
-/**
- * @param {import('../../src/doctor/limits.js').Report} report
- * @param {string} name
- */
+/** @param {import('../../src/doctor/limits.js').Report} report @param {string} name */
 function rowOf(report, name) {
   const row = report.limits.find((one) => one.name === name);
   assert.ok(row, `no row ${name}`);
@@ -368,10 +365,7 @@ test('ports limit only the connections that this machine opens', () => {
   const standard = { ...plenty(), ports: { first: 32_768, last: 60_999, reserved: 0 } };
   const narrow = { ...plenty(), ports: { first: 40_000, last: 40_999, reserved: 0 } };
   const env = { FANFARE_LIMITS: 'off' };
-  /**
-   * @param {ReturnType<typeof plenty>} readings
-   * @param {'here'|'elsewhere'|null} clients
-   */
+  /** @param {ReturnType<typeof plenty>} readings @param {'here'|'elsewhere'|null} clients */
   const judged = (readings, clients) => {
     const { permits, binds, verdict } = rowOf(look(readings, { clients, env }), name);
     return [permits, binds, verdict];
@@ -386,10 +380,7 @@ test('ports limit only the connections that this machine opens', () => {
 
 test('the cap per address binds if all clients share one address and the cap is enforced', () => {
   const name = 'connections-per-address';
-  /**
-   * @param {Record<string, string>} env
-   * @param {'here'|null} clients
-   */
+  /** @param {Record<string, string>} env @param {'here'|null} clients */
   const binds = (env, clients) => rowOf(look(plenty(), { env, clients }), name).binds;
   assert.equal(binds({}, 'here'), true);
   assert.equal(binds({}, null), false);
@@ -438,11 +429,7 @@ test('an idle time-out must be longer than the ping interval and the pong time-o
 });
 
 test('the soft limit of a subscriber counts if Redis acts on it before a hung worker is replaced', () => {
-  /**
-   * @param {number} hard
-   * @param {number} soft
-   * @param {number} seconds
-   */
+  /** @param {number} hard @param {number} soft @param {number} seconds */
   const verdict = (hard, soft, seconds) =>
     rowOf(look({ ...plenty(), redisPubsub: { hard, soft, seconds } }), 'redis-pubsub-buffer')
       .verdict;
@@ -455,10 +442,7 @@ test('the soft limit of a subscriber counts if Redis acts on it before a hung wo
 });
 
 test('the persistence of Redis and its policy when its memory is full are reported', () => {
-  /**
-   * @param {Partial<ReturnType<typeof plenty>>} readings
-   * @param {string} name
-   */
+  /** @param {Partial<ReturnType<typeof plenty>>} readings @param {string} name */
   const row = (readings, name) => rowOf(look({ ...plenty(), ...readings }), name);
   const kept = (/** @type {string} */ save, /** @type {string} */ append) =>
     row({ redisPersistence: { save, append, failed: false } }, 'redis-persistence').value.split(

@@ -26,11 +26,7 @@ const USER = `${USER_PREFIX}alice`;
 /** @typedef {import('../../src/backend/places.js').FleetRules} FleetRules */
 /** @typedef {import('../../src/config/settings.js').Mode} Mode */
 
-/**
- * @param {Mode} [mode]
- * @param {number} [cap]
- * @returns {FleetRules}
- */
+/** @param {Mode} [mode] @param {number} [cap] @returns {FleetRules} */
 const rules = (mode = 'enforce', cap = CAP) => ({ address: { cap, mode }, user: { cap, mode } });
 
 /** A worker of a server, with connections that it closes when it is asked to. */
@@ -55,10 +51,7 @@ class Worker {
     if (this.server.isConnected) this.server.network.deliver(report);
   }
 
-  /**
-   * @param {string} key
-   * @param {number} connections
-   */
+  /** @param {string} key @param {number} connections */
   keep(key, connections) {
     const excess = (this.addresses.get(key) ?? 0) - connections;
     assert.ok(excess > 0);
@@ -73,11 +66,7 @@ class Server {
   /** @type {Map<string, number>} */
   counts = new Map();
 
-  /**
-   * @param {Network} network
-   * @param {FleetRules} limits
-   * @param {number} workers
-   */
+  /** @param {Network} network @param {FleetRules} limits @param {number} workers */
   constructor(network, limits, workers = 1) {
     this.network = network;
     this.fleet = new FleetPlaces(this.counts);

@@ -169,18 +169,11 @@ function foreignWrites(paths, planted = {}) {
   });
 }
 
-/**
- * @param {ts.SourceFile} file
- * @param {string} path
- * @param {ts.TypeChecker} checker
- */
+/** @param {ts.SourceFile} file @param {string} path @param {ts.TypeChecker} checker */
 function writesIn(file, path, checker) {
   /** @type {ForeignWrite[]} */
   const found = [];
-  /**
-   * @param {ts.Node} node
-   * @param {string|null} field
-   */
+  /** @param {ts.Node} node @param {string|null} field */
   const add = (node, field) => {
     if (field === null) return;
     const { line } = file.getLineAndCharacterOfPosition(node.getStart());
@@ -211,8 +204,7 @@ function isAssignment(kind) {
 
 /**
  * The targets of an assignment, or of a destructuring one.
- * @param {ts.Expression} left
- * @returns {ts.Expression[]}
+ * @param {ts.Expression} left @returns {ts.Expression[]}
  */
 function targetsOf(left) {
   if (ts.isArrayLiteralExpression(left)) return left.elements.flatMap(targetsOf);
@@ -271,8 +263,7 @@ function foreignField(target, file, checker) {
 
 /**
  * The class that declares a property, or the name of the object's type.
- * @param {ts.Symbol} property
- * @param {ts.Type} type
+ * @param {ts.Symbol} property @param {ts.Type} type
  */
 function ownerName(property, type) {
   for (let node = property.declarations?.[0]?.parent; node !== undefined; node = node.parent)
@@ -289,8 +280,7 @@ function textOf(name) {
 
 /**
  * The same without parentheses, casts and `!`.
- * @param {ts.Expression} node
- * @returns {ts.Expression}
+ * @param {ts.Expression} node @returns {ts.Expression}
  */
 function bare(node) {
   return ts.isParenthesizedExpression(node) || ts.isNonNullExpression(node)
@@ -300,10 +290,7 @@ function bare(node) {
 
 const COLLECTIONS = new Set(['Array', 'Map', 'Set', 'WeakMap', 'WeakSet']);
 
-/**
- * @param {ts.Expression} node
- * @param {ts.TypeChecker} checker
- */
+/** @param {ts.Expression} node @param {ts.TypeChecker} checker */
 function isCollection(node, checker) {
   const { symbol } = checker.getNonNullableType(checker.getTypeAtLocation(node));
   return symbol !== undefined && COLLECTIONS.has(symbol.name);
@@ -311,8 +298,7 @@ function isCollection(node, checker) {
 
 /**
  * Is it declared in another file of src? Counters are plain data that every part adds to.
- * @param {ts.Symbol|undefined} symbol
- * @param {ts.SourceFile} file
+ * @param {ts.Symbol|undefined} symbol @param {ts.SourceFile} file
  */
 function isOther(symbol, file) {
   const declared = (symbol?.declarations ?? []).map((one) => one.getSourceFile().fileName);

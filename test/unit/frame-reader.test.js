@@ -69,8 +69,7 @@ const frames = fc.oneof(
 
 /**
  * Cut into chunks at these shares of its length.
- * @param {Buffer} all
- * @param {readonly number[]} cuts
+ * @param {Buffer} all @param {readonly number[]} cuts
  */
 function cutUp(all, cuts) {
   const places = [

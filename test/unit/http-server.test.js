@@ -100,10 +100,7 @@ async function start(
   return { server, counters, held, health, ready, websockets, errors, connect };
 }
 
-/**
- * @param {() => boolean} condition
- * @param {number} [withinMs]
- */
+/** @param {() => boolean} condition @param {number} [withinMs] */
 async function until(condition, withinMs = 3000) {
   const end = performance.now() + withinMs;
   while (!condition()) {

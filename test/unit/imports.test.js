@@ -449,12 +449,7 @@ function check(path, source) {
   return faults;
 }
 
-/**
- * @param {Import} one
- * @param {string} path
- * @param {string} unit
- * @param {Row} row
- */
+/** @param {Import} one @param {string} path @param {string} unit @param {Row} row */
 function isAllowed({ names, specifier }, path, unit, row) {
   if (specifier.startsWith('node:')) {
     if (specifier === 'node:process') return path === 'main.js';

@@ -68,8 +68,7 @@ function build({ env = {}, size = 100, maxBufferBytes = 1e9 } = {}) {
   };
   /**
    * Publishes, and lets each publication reach the members by itself.
-   * @param {number} count
-   * @param {{payload?: unknown, room?: string, except?: string}} [options]
+   * @param {number} count @param {{payload?: unknown, room?: string, except?: string}} [options]
    */
   const publish = async (count, { payload = 'x', room = 'h', except = '' } = {}) => {
     for (let i = 0; i < count; i++) {

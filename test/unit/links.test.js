@@ -29,10 +29,7 @@ function withoutCode(text) {
     .replace(/`[^`\n]*`/g, (code) => code.replace(/[[\]()]/g, '.'));
 }
 
-/**
- * The anchors that GitHub gives to the headings of a page.
- * @param {string} text
- */
+/** The anchors that GitHub gives to the headings of a page. @param {string} text */
 function anchorsOf(text) {
   /** @type {Map<string, number>} */
   const seen = new Map();

@@ -21,8 +21,7 @@ const LOG = new URL('../../src/observability/log.js', import.meta.url).href;
 
 /**
  * What a logger writes.
- * @param {import('node:test').TestContext} t
- * @param {(log: import('pino').Logger) => void} act
+ * @param {import('node:test').TestContext} t @param {(log: import('pino').Logger) => void} act
  */
 async function written(t, act) {
   const path = join(temporaryFolder(t), 'log');

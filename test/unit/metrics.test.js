@@ -19,10 +19,7 @@ const noPrlimit = spawnSync('prlimit', ['--version']).error && 'no prlimit here'
  */
 const overIpc = (snapshot) => JSON.parse(JSON.stringify(snapshot));
 
-/**
- * @param {import('node:test').TestContext} t
- * @param {number} slot
- */
+/** @param {import('node:test').TestContext} t @param {number} slot */
 function worker(t, slot) {
   const counters = createCounters();
   const metrics = createMetrics(counters, { worker: slot });
@@ -152,8 +149,7 @@ test('event-loop lag is the highest of the workers, and the broker is up if it i
   a.counters.brokerUp = 1;
   const aggregate = new Aggregate();
   /**
-   * @param {import('../../src/observability/aggregate.js').Snapshot[]} snapshot
-   * @param {number} lag
+   * @param {import('../../src/observability/aggregate.js').Snapshot[]} snapshot @param {number} lag
    */
   const withLag = (snapshot, lag) => {
     for (const { name, values } of snapshot)

@@ -10,10 +10,7 @@ const limit = { timeout: 20_000 };
 const CROWD = '127.0.0.2';
 const OTHER = '127.0.0.3';
 
-/**
- * @param {import('node:test').TestContext} t
- * @param {() => Promise<string>} [metrics]
- */
+/** @param {import('node:test').TestContext} t @param {() => Promise<string>} [metrics] */
 async function start(t, metrics = async () => 'a 1\n') {
   const ops = new OpsServer({
     port: 0,

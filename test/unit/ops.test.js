@@ -29,10 +29,7 @@ const alerts = new Map(
     .map((text) => [text.slice(0, text.indexOf('\n')), text]),
 );
 
-/**
- * @param {string} command
- * @param {string[]} args
- */
+/** @param {string} command @param {string[]} args */
 function run(command, args) {
   const { error, status, stdout, stderr } = spawnSync(command, args, { encoding: 'utf8' });
   return { isMissing: error !== undefined, status, said: `${stdout}${stderr}` };

@@ -43,11 +43,7 @@ function connection(kind = 'message') {
   };
 }
 
-/**
- * @param {string} channel
- * @param {string} body
- * @param {string} [type]
- */
+/** @param {string} channel @param {string} body @param {string} [type] */
 function push(channel, body, type = 'message') {
   return `>3\r\n$${type.length}\r\n${type}\r\n$${channel.length}\r\n${channel}\r\n$${body.length}\r\n${body}\r\n`;
 }

@@ -381,10 +381,7 @@ test('each connection has a bucket for frames: 100 at once and ten a second', ()
 
 /** A bucket as a textbook has it: exact, in fractions of a token (1/60,000). */
 class NaiveBucket {
-  /**
-   * @param {number} perMinute
-   * @param {number} burst
-   */
+  /** @param {number} perMinute @param {number} burst */
   constructor(perMinute, burst) {
     this.perMinute = BigInt(perMinute);
     this.most = BigInt(burst) * 60_000n;

@@ -11,8 +11,7 @@ import { handshake, RawClient } from '../helpers/raw-http.js';
 
 /**
  * A server and clients for it.
- * @param {import('node:test').TestContext} t
- * @param {Record<string, string>} [env]
+ * @param {import('node:test').TestContext} t @param {Record<string, string>} [env]
  */
 async function serve(t, env) {
   const server = await new FrameServer(true, env).start();
@@ -67,17 +66,11 @@ async function atOnce(ends, send) {
   for (const { socket } of ends) socket.resume();
 }
 
-/**
- * @param {number} first
- * @param {string} [body]
- */
+/** @param {number} first @param {string} [body] */
 const frameOf = (first, body = '') => frameBytes({ first, body: Buffer.from(body), mask: 7 });
 const PING = frameOf(0x89);
 const PONG = frameOf(0x8a);
-/**
- * @param {Buffer} frame
- * @param {number} n
- */
+/** @param {Buffer} frame @param {number} n */
 const times = (frame, n) => Buffer.concat(Array(n).fill(frame));
 
 /** The code that the server has closed with; 0: it has not. @param {RawClient} client */

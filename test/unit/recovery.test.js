@@ -56,10 +56,7 @@ function build({
       of: (/** @type {string} */ type) => ofType(transport, type),
     };
   };
-  /**
-   * @param {number} count
-   * @param {string} [room]
-   */
+  /** @param {number} count @param {string} [room] */
   const publish = (count, room = 'h') => {
     for (let i = 0; i < count; i++)
       broker.accept(room, publication(broker.stream(room).offset + 1));
@@ -83,10 +80,7 @@ const publication = (
   return encodePublication(KIND.MESSAGE, acceptedMs, 0, 'me', json, 0, json.length, except);
 };
 
-/**
- * @param {FakeTransport} transport
- * @param {string} type
- */
+/** @param {FakeTransport} transport @param {string} type */
 const ofType = (transport, type) => transport.messages().filter((message) => message.type === type);
 
 /** Waits until promises and flushes have run. */
@@ -95,19 +89,12 @@ async function settle() {
   await turn();
 }
 
-/**
- * @param {number} from
- * @param {number} to
- */
+/** @param {number} from @param {number} to */
 const range = (from, to) => Array.from({ length: to - from + 1 }, (_, i) => from + i);
 const offsets = (/** @type {FakeTransport} */ transport) =>
   ofType(transport, 'message').map(({ offset }) => offset);
 
-/**
- * A member that has received `count` publications.
- * @param {Built} built
- * @param {number} count
- */
+/** A member that has received `count` publications. @param {Built} built @param {number} count */
 async function memberWith(built, count) {
   const member = built.connect();
   member.say({ type: 'join', room: 'h' });
@@ -121,8 +108,7 @@ async function memberWith(built, count) {
 
 /**
  * A member that has joined after `count` publications; the replay buffer has none of them.
- * @param {Built} built
- * @param {number} count
+ * @param {Built} built @param {number} count
  */
 async function memberBehind(built, count) {
   built.publish(count);
@@ -1731,8 +1717,7 @@ class Model {
 
   /**
    * A client stores its position; every other client stores its connection too.
-   * @param {number} i
-   * @param {{client: ReturnType<Built['connect']>, at: Position|null}} one
+   * @param {number} i @param {{client: ReturnType<Built['connect']>, at: Position|null}} one
    */
   keep(i, { client, at }) {
     const named = i % 2 === 0 ? {} : { connectionId: client.connection.id };
@@ -1756,10 +1741,7 @@ class Model {
     }
   }
 
-  /**
-   * @param {number} i
-   * @param {number} how
-   */
+  /** @param {number} i @param {number} how */
   join(i, how) {
     const { broker } = this.built;
     const client = this.built.connect();

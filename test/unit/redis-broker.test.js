@@ -69,11 +69,7 @@ test('a message is split into its publications and references', () => {
   });
 });
 
-/**
- * A position, as lua/history.lua writes it.
- * @param {string} epoch
- * @param {number} offset
- */
+/** A position, as lua/history.lua writes it. @param {string} epoch @param {number} offset */
 function positionOf(epoch, offset) {
   const position = Buffer.alloc(28);
   position.writeUInt32BE(0x40000018, 0);
@@ -461,10 +457,7 @@ test('the number of forged workers on the census channel is bounded', (t) => {
   assert.equal(a.total, 10_004);
 });
 
-/**
- * @param {(token: Buffer) => Promise<void>} publish
- * @param {() => Promise<unknown>} [ping]
- */
+/** @param {(token: Buffer) => Promise<void>} publish @param {() => Promise<unknown>} [ping] */
 function probeOf(publish, ping = () => Promise.resolve()) {
   /** @type {string[]} */
   const seen = [];

@@ -21,8 +21,7 @@ const ADDRESS = '10.0.0.1';
 /** @typedef {import('node:test').TestContext} TestContext */
 
 /**
- * @param {TestContext} t
- * @param {Partial<ConstructorParameters<typeof RelayServer>[0]>} [options]
+ * @param {TestContext} t @param {Partial<ConstructorParameters<typeof RelayServer>[0]>} [options]
  */
 async function startRelay(t, options) {
   const relay = new RelayServer({ log, historyOf, ...options });
@@ -74,9 +73,7 @@ async function openLink(t, path, timings) {
 
 /**
  * A worker that subscribes a room and reads nothing.
- * @param {TestContext} t
- * @param {RelayServer} relay
- * @param {string} room
+ * @param {TestContext} t @param {RelayServer} relay @param {string} room
  */
 async function deafWorker(t, relay, room) {
   const before = relay.counters().rooms;

@@ -31,8 +31,7 @@ const RULE = Object.freeze({ size: 100, ttlMs: 60_000 });
 const historyOf = (/** @type {string} */ room) => (room.startsWith('kept') ? RULE : null);
 
 /**
- * @param {TestContext} t
- * @param {Partial<ConstructorParameters<typeof RelayServer>[0]>} [options]
+ * @param {TestContext} t @param {Partial<ConstructorParameters<typeof RelayServer>[0]>} [options]
  */
 async function startRelay(t, options) {
   const relay = new RelayServer({ log, ...options });
@@ -41,10 +40,7 @@ async function startRelay(t, options) {
   return relay;
 }
 
-/**
- * @param {TestContext} t
- * @param {RelayServer} relay
- */
+/** @param {TestContext} t @param {RelayServer} relay */
 async function openLink(t, relay) {
   const link = new RelayClient({ path: relay.path, log });
   await link.open();

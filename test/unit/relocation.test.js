@@ -5,10 +5,7 @@ import { createCounters } from '../../src/observability/counters.js';
 import { MAX_PENDING, Relocations } from '../../src/worker/relocation.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 
-/**
- * @param {import('node:test').TestContext} t
- * @param {number} [count]
- */
+/** @param {import('node:test').TestContext} t @param {number} [count] */
 function build(t, count = 100) {
   const counters = createCounters();
   const transports = Array.from({ length: count }, () => new FakeTransport());

@@ -41,10 +41,7 @@ const skip = isOff('short_handshake') ? 'the path is off' : false;
 /** @typedef {{text: string, admitted: object[]}} Outcome the bytes until the close, without dates */
 
 class Server {
-  /**
-   * @param {Record<string, string>} env
-   * @param {Fault} [fault]
-   */
+  /** @param {Record<string, string>} env @param {Fault} [fault] */
   constructor(env, fault = () => {}) {
     const config = serverConfigOf({
       FANFARE_LIMITS: 'off',
@@ -146,8 +143,7 @@ class Server {
 
   /**
    * Sends each piece after the server has handled the one before it, then the client's end.
-   * @param {readonly Buffer[]} pieces
-   * @returns {Promise<Outcome>}
+   * @param {readonly Buffer[]} pieces @returns {Promise<Outcome>}
    */
   async outcomeOf(pieces) {
     this.admitted = [];

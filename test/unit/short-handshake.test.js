@@ -121,10 +121,7 @@ function websocketsOf(compression) {
   });
 }
 
-/**
- * @param {WebSockets} websockets
- * @param {import('node:http').IncomingMessage} request
- */
+/** @param {WebSockets} websockets @param {import('node:http').IncomingMessage} request */
 function answerOf(websockets, request) {
   /** @type {Buffer[]} */
   const written = [];

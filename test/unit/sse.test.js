@@ -23,8 +23,7 @@ const silent = { debug() {}, error() {} };
 
 /**
  * A worker's public port; rooms `chat.*` have history.
- * @param {import('node:test').TestContext} t
- * @param {Record<string, string>} [env]
+ * @param {import('node:test').TestContext} t @param {Record<string, string>} [env]
  */
 async function serve(t, env = {}) {
   const config = serverConfigOf(env);

@@ -11,8 +11,7 @@ import { fallen } from '../helpers/counters.js';
 const FIXTURE = fileURLToPath(new URL('../helpers/fixture-worker.js', import.meta.url));
 
 /**
- * @param {Record<string, string>} env
- * @returns {import('../../src/primary/supervisor.js').Settings}
+ * @param {Record<string, string>} env @returns {import('../../src/primary/supervisor.js').Settings}
  */
 function settingsOf(env) {
   const all = {
@@ -30,8 +29,7 @@ function settingsOf(env) {
 
 /**
  * A supervisor over fixture workers, in this process.
- * @param {import('node:test').TestContext} t
- * @param {Record<string, string>} [env]
+ * @param {import('node:test').TestContext} t @param {Record<string, string>} [env]
  */
 function supervise(t, env = {}) {
   /** @type {Record<string, any>[]} */
@@ -70,10 +68,7 @@ function supervise(t, env = {}) {
     await Promise.all(ends);
   });
   supervisor.start();
-  /**
-   * @param {string} text
-   * @param {number} [timeoutMs]
-   */
+  /** @param {string} text @param {number} [timeoutMs] */
   const logged = (text, timeoutMs) =>
     until(() => lines.find(({ msg }) => msg.includes(text)), timeoutMs, `the log line "${text}"`);
   const pids = () => supervisor.slots.map((one) => (one?.state === 'ready' ? one.pid : undefined));
@@ -86,10 +81,7 @@ function supervise(t, env = {}) {
   return { supervisor, aggregate, sampled, lines, logged, ready, stopped, next, pids, allReady };
 }
 
-/**
- * @param {number|undefined} pid
- * @param {NodeJS.Signals} signal
- */
+/** @param {number|undefined} pid @param {NodeJS.Signals} signal */
 const kill = (pid, signal) => process.kill(/** @type {number} */ (pid), signal);
 
 test('a worker that dies is replaced within two seconds, the others are left alone', {

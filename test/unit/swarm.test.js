@@ -38,10 +38,7 @@ function limits(changed = {}) {
   return readLimits((path) => files[path] ?? '');
 }
 
-/**
- * @param {Partial<Parameters<typeof plan>[1]>} wanted
- * @param {Record<string, string>} [changed]
- */
+/** @param {Partial<Parameters<typeof plan>[1]>} wanted @param {Record<string, string>} [changed] */
 function planned(wanted, changed) {
   return plan(limits(changed), {
     connections: 40_000,
@@ -277,11 +274,7 @@ test('a profile leaves out phases that its server does not support, and may be a
   );
 });
 
-/**
- * An error of Node's.
- * @param {string} code
- * @param {string} [syscall]
- */
+/** An error of Node's. @param {string} code @param {string} [syscall] */
 function nodeError(code, syscall = 'connect') {
   return Object.assign(new Error(`${syscall} ${code}`), { code, syscall });
 }

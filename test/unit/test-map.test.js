@@ -12,10 +12,7 @@ const text = readFileSync(`${root}test/README.md`, 'utf8');
 
 /** @typedef {{sources: string[], tests: string[]}} Row */
 
-/**
- * @param {string} markdown
- * @returns {Row[]}
- */
+/** @param {string} markdown @returns {Row[]} */
 function rowsOf(markdown) {
   const names = (/** @type {string} */ cell) =>
     [...cell.matchAll(/`([^`]+)`/g)].map((match) => match[1]);

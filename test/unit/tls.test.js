@@ -28,8 +28,7 @@ function certificateOf(env) {
 
 /**
  * An HTTP server with TLS, and real admission.
- * @param {TestContext} t
- * @param {Record<string, string>} [env]
+ * @param {TestContext} t @param {Record<string, string>} [env]
  */
 async function start(t, env = {}) {
   const made = await makeServerCertificate(t);

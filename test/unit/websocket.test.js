@@ -13,8 +13,7 @@ import { handshake, RawClient } from '../helpers/raw-http.js';
 
 /**
  * The transport over real sockets, with a broker that answers at once.
- * @param {import('node:test').TestContext} t
- * @param {Record<string, string>} [env]
+ * @param {import('node:test').TestContext} t @param {Record<string, string>} [env]
  */
 async function serve(t, env = {}) {
   const { config } = loadConfig(env);

@@ -109,10 +109,7 @@ class Connection extends WsClient {
   /** Of the sequence numbers received. */
   sum = 0;
 
-  /**
-   * @param {Group} group
-   * @param {number} index
-   */
+  /** @param {Group} group @param {number} index */
   constructor(group, index) {
     const { url, headers, sourceOffset } = profile;
     const { sources } = group;
@@ -126,11 +123,7 @@ class Connection extends WsClient {
     this.paused = group.paused;
   }
 
-  /**
-   * @override
-   * @param {Buffer} buffer
-   * @param {number} length
-   */
+  /** @override @param {Buffer} buffer @param {number} length */
   read(buffer, length) {
     reads++;
     bytes += length;
@@ -138,32 +131,20 @@ class Connection extends WsClient {
     super.read(buffer, length);
   }
 
-  /**
-   * @override
-   * @param {Buffer} data
-   * @param {number} from
-   * @param {number} end
-   */
+  /** @override @param {Buffer} data @param {number} from @param {number} end */
   receive(data, from, end) {
     frames++;
     if (this.state !== 'closed') onMessage(this, data, from, end);
   }
 }
 
-/**
- * @param {Connection} c
- * @param {string} text
- */
+/** @param {Connection} c @param {string} text */
 function withRoom({ group, index }, text) {
   const room = group.rooms > 1 ? `${group.room}${index % group.rooms}` : group.room;
   return text.replaceAll('$ROOM', room);
 }
 
-/**
- * @param {Connection} c
- * @param {number} dueUs
- * @param {number} sequence
- */
+/** @param {Connection} c @param {number} dueUs @param {number} sequence */
 function publish(c, dueUs, sequence) {
   const { step, payloadBytes } = c.group;
   const head = `{"m":"#T${dueUs.toString(16).padStart(13, '0')}${step.toString(16).padStart(2, '0')}${sequence.toString(16).padStart(8, '0')}#","user":"ada","text":"`;
@@ -200,11 +181,7 @@ function hangUp(c) {
   c.reset();
 }
 
-/**
- * Opens a connection at its place in the group.
- * @param {Group} g
- * @param {number} index
- */
+/** Opens a connection at its place in the group. @param {Group} g @param {number} index */
 function dial(g, index) {
   const c = new Connection(g, index);
   g.members[index] = c;
@@ -240,10 +217,7 @@ function becameReady(c) {
   if (c.paused) c.pause();
 }
 
-/**
- * @param {Connection} c
- * @param {string | null} message
- */
+/** @param {Connection} c @param {string | null} message */
 function goOnJoining(c, message) {
   for (;;) {
     const step = profile.steps[c.step];
@@ -261,11 +235,7 @@ function goOnJoining(c, message) {
   }
 }
 
-/**
- * @param {Buffer} from
- * @param {number} at
- * @param {number} n
- */
+/** @param {Buffer} from @param {number} at @param {number} n */
 function hex(from, at, n) {
   let value = 0;
   for (let i = at; i < at + n; i++) {
@@ -275,11 +245,7 @@ function hex(from, at, n) {
   return value;
 }
 
-/**
- * @param {Connection} c
- * @param {Buffer} from
- * @param {number} at
- */
+/** @param {Connection} c @param {Buffer} from @param {number} at */
 function delivered(c, from, at) {
   const g = c.group;
   if (hex(from, at + 15, 2) !== g.step || g.mode === '') {
@@ -306,12 +272,7 @@ function delivered(c, from, at) {
   } else if (g.mode === 'echo' && readUs < g.windowEndUs) publish(c, readUs, 0);
 }
 
-/**
- * @param {Connection} c
- * @param {Buffer} from
- * @param {number} start
- * @param {number} end
- */
+/** @param {Connection} c @param {Buffer} from @param {number} start @param {number} end */
 function onMessage(c, from, start, end) {
   const g = c.group;
   if (c.state === 'joining') {
@@ -353,10 +314,7 @@ function reply(answer) {
   process.stdout.write(`${JSON.stringify(answer)}\n`);
 }
 
-/**
- * @param {Group} g
- * @param {number} now
- */
+/** @param {Group} g @param {number} now */
 function goOnOpening(g, now) {
   const allowed =
     g.perSecond > 0 ? 1 + ((now - g.openedAtUs) * g.perSecond) / 1e6 : Number.POSITIVE_INFINITY;
@@ -378,10 +336,7 @@ function goOnOpening(g, now) {
   }
 }
 
-/**
- * @param {Group} g
- * @param {number} now
- */
+/** @param {Group} g @param {number} now */
 function goOnCycling(g, now) {
   for (let i = 0; i < g.concurrency; i++) {
     if (g.cyclesStarted >= g.cyclesWanted || now >= g.giveUpUs) break;
@@ -402,8 +357,7 @@ function goOnCycling(g, now) {
 
 /**
  * How many of the messages went to this room, and the sum of their numbers.
- * @param {Group} g
- * @param {number} room
+ * @param {Group} g @param {number} room
  */
 function dueOfRoom(g, room) {
   if (g.mode === 'shootout') return { count: g.messages, sum: (g.messages * (g.messages - 1)) / 2 };
@@ -412,9 +366,7 @@ function dueOfRoom(g, room) {
 }
 
 /**
- * @param {Group} g
- * @param {string} mode
- * @param {(key: string, fallback: number) => number} number
+ * @param {Group} g @param {string} mode @param {(key: string, fallback: number) => number} number
  */
 function begin(g, mode, number) {
   g.mode = mode;
@@ -437,10 +389,7 @@ function begin(g, mode, number) {
   for (const c of g.members) c.received = c.sum = 0;
 }
 
-/**
- * @param {Group} g
- * @param {number} now
- */
+/** @param {Group} g @param {number} now */
 function publishDue(g, now) {
   while (g.nextMessage < g.messages) {
     const j = g.nextMessage;
@@ -494,10 +443,7 @@ function replyRun(g) {
   g.mode = '';
 }
 
-/**
- * @param {Group} g
- * @param {number} now
- */
+/** @param {Group} g @param {number} now */
 function goOnShooting(g, now) {
   while (
     g.samples.length < g.samplesWanted &&

@@ -75,10 +75,7 @@ function flush() {
   for (const member of members) member.write(joined);
 }
 
-/**
- * @param {import('node:net').Socket} member
- * @param {Buffer} frame
- */
+/** @param {import('node:net').Socket} member @param {Buffer} frame */
 function deliver(member, frame) {
   if (fault !== '' && ++deliveries % 100 === 0) {
     if (fault === 'drop') return;

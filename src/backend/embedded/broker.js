@@ -149,10 +149,7 @@ export class EmbeddedBroker {
     this.link.sendNow();
   }
 
-  /**
-   * @param {string} room
-   * @param {import('../broker.js').ReadRequest} from
-   */
+  /** @param {string} room @param {import('../broker.js').ReadRequest} from */
   async history(room, from) {
     if (this.isClosed || this.events === null) throw closed();
     try {
@@ -181,8 +178,7 @@ export class EmbeddedBroker {
 
 /**
  * A key of any length as the relay knows it: a part of its hash, then the fingerprint.
- * @param {string} key
- * @param {string} [fingerprint]
+ * @param {string} key @param {string} [fingerprint]
  */
 function keyText(key, fingerprint = '') {
   const hash = createHash('sha256').update(key).digest('base64url');

@@ -163,11 +163,7 @@ export class FleetPlaces {
     else if (isCarrier) this.#appoint();
   }
 
-  /**
-   * The number of places of a key has changed.
-   * @param {string} key
-   * @param {number} held
-   */
+  /** The number of places of a key has changed. @param {string} key @param {number} held */
   changed(key, held) {
     if (this.#rules === null) return;
     if (held >= this.#threshold[kindOfKey(key)]) {
@@ -320,11 +316,7 @@ export class FleetPlaces {
     return shares[parts.findIndex(({ id }) => id === this.id)];
   }
 
-  /**
-   * Splits this server's share among its workers.
-   * @param {string} key
-   * @param {number} share
-   */
+  /** Splits this server's share among its workers. @param {string} key @param {number} share */
   #keep(key, share) {
     const holders = [...this.#volunteers].filter(({ addresses }) => addresses.has(key));
     const held = holders.map(({ addresses }) => /** @type {number} */ (addresses.get(key)));

@@ -70,9 +70,7 @@ const MAX_SWEPT = 10_000;
 
 export class Histories {
   /**
-   * @param {object} [bounds]
-   * @param {number} [bounds.maxBytes]
-   * @param {number} [bounds.maxStreams]
+   * @param {object} [bounds] @param {number} [bounds.maxBytes] @param {number} [bounds.maxStreams]
    */
   constructor({ maxBytes = MAX_BYTES, maxStreams = MAX_STREAMS } = {}) {
     this.maxBytes = maxBytes;
@@ -155,10 +153,7 @@ export class Histories {
     }
   }
 
-  /**
-   * @param {Stream} stream
-   * @param {number} ttlMs
-   */
+  /** @param {Stream} stream @param {number} ttlMs */
   #keep(stream, ttlMs) {
     let list = this.kept.get(ttlMs);
     if (list === undefined) {
@@ -211,10 +206,7 @@ export class Histories {
     this.bare.add(stream);
   }
 
-  /**
-   * @param {string} room
-   * @param {string} epoch
-   */
+  /** @param {string} room @param {string} epoch */
   #end(room, epoch) {
     const stream = this.streams.get(room);
     if (stream?.epoch === epoch) this.#remove(stream);
@@ -245,10 +237,7 @@ export class Histories {
 
 /** The stream of one room. */
 class Stream {
-  /**
-   * @param {string} room
-   * @param {string} epoch
-   */
+  /** @param {string} room @param {string} epoch */
   constructor(room, epoch) {
     this.room = room;
     this.epoch = epoch;

@@ -46,12 +46,7 @@ export class IdempotencyKeys {
     return first === undefined || first.untilMs <= nowMs ? null : first;
   }
 
-  /**
-   * @param {string} room
-   * @param {string} key
-   * @param {First} first
-   * @param {number} nowMs
-   */
+  /** @param {string} room @param {string} key @param {First} first @param {number} nowMs */
   set(room, key, { position, fingerprint }, nowMs) {
     this.sweep(nowMs);
     if (this.#young.size >= this.max / 2) {
@@ -87,10 +82,7 @@ export function isConflict(first, fingerprint) {
   return fingerprint !== '' && first.fingerprint !== '' && fingerprint !== first.fingerprint;
 }
 
-/**
- * @param {string} room
- * @param {string} key
- */
+/** @param {string} room @param {string} key */
 function nameOf(room, key) {
   // A room's name has no space.
   return `${room} ${key}`;

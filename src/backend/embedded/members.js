@@ -53,11 +53,7 @@ export class Members {
     this.#tell(room, 'join', member, users.size);
   }
 
-  /**
-   * @param {O} owner
-   * @param {string} room
-   * @param {string} user
-   */
+  /** @param {O} owner @param {string} room @param {string} user */
   leave(owner, room, user) {
     const rooms = this.owned.get(owner);
     const own = rooms?.get(room);
@@ -75,10 +71,7 @@ export class Members {
     for (const [room, users] of rooms) for (const user of users) this.#disown(owner, room, user);
   }
 
-  /**
-   * @param {string} room
-   * @returns {import('../presence.js').PresenceSnapshot}
-   */
+  /** @param {string} room @returns {import('../presence.js').PresenceSnapshot} */
   read(room) {
     const users = this.rooms.get(room);
     if (users === undefined) return { count: 0, members: [] };
@@ -89,11 +82,7 @@ export class Members {
     };
   }
 
-  /**
-   * @param {O} owner
-   * @param {string} room
-   * @param {string} user
-   */
+  /** @param {O} owner @param {string} room @param {string} user */
   #disown(owner, room, user) {
     const users = /** @type {Map<string, Present<O>>} */ (this.rooms.get(room));
     const present = /** @type {Present<O>} */ (users.get(user));

@@ -25,19 +25,12 @@ export class EmbeddedPresence {
     this.link.exitAll();
   }
 
-  /**
-   * @param {string} room
-   * @param {string} user
-   * @param {Buffer} member
-   */
+  /** @param {string} room @param {string} user @param {Buffer} member */
   join(room, user, member) {
     this.link.enter(room, user, member);
   }
 
-  /**
-   * @param {string} room
-   * @param {string} user
-   */
+  /** @param {string} room @param {string} user */
   leave(room, user) {
     this.link.exit(room, user);
   }

@@ -211,10 +211,7 @@ export class RelayClient {
     this.flush = this.flush.bind(this);
   }
 
-  /**
-   * Replaces the listeners that are given.
-   * @param {Partial<RelayListeners>} listeners
-   */
+  /** Replaces the listeners that are given. @param {Partial<RelayListeners>} listeners */
   listen(listeners) {
     Object.assign(this, listeners);
   }
@@ -491,10 +488,7 @@ export class RelayClient {
     if (this.isOpen) this.#out().enter(room, user, member);
   }
 
-  /**
-   * @param {string} room
-   * @param {string} user
-   */
+  /** @param {string} room @param {string} user */
   exit(room, user) {
     if (this.isOpen) this.#out().exit(room, user);
   }
@@ -503,10 +497,7 @@ export class RelayClient {
     if (this.isOpen) this.#out().control({ type: 'exit-all' });
   }
 
-  /**
-   * @param {string} room
-   * @returns {Promise<PresenceSnapshot>}
-   */
+  /** @param {string} room @returns {Promise<PresenceSnapshot>} */
   members(room) {
     if (!this.isOpen || this.isClosing) return Promise.reject(gone());
     if (!this.isAnswering) return Promise.reject(away());
@@ -677,11 +668,7 @@ export class RelayClient {
     this.writer.writeTo(socket);
   }
 
-  /**
-   * @param {Buffer} buffer
-   * @param {number} start
-   * @param {number} end
-   */
+  /** @param {Buffer} buffer @param {number} start @param {number} end */
   #receive(buffer, start, end) {
     const at = start + HEAD_BYTES;
     switch (readOp(buffer, start)) {
@@ -828,10 +815,7 @@ function decide({ op, outcomes }, { epoch, offset }) {
   }
 }
 
-/**
- * @param {readonly Batch[]} batches
- * @param {Error} error
- */
+/** @param {readonly Batch[]} batches @param {Error} error */
 function rejectAll(batches, error) {
   for (const { outcomes } of batches) for (const outcome of outcomes ?? []) outcome.reject(error);
 }

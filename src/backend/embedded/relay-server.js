@@ -330,9 +330,7 @@ export class RelayServer {
 
   /**
    * Publishes a presence event.
-   * @param {string} room
-   * @param {Buffer} head
-   * @param {Buffer} member
+   * @param {string} room @param {Buffer} head @param {Buffer} member
    */
   #event(room, head, member) {
     const links = this.rooms.of(room);
@@ -407,11 +405,7 @@ export class RelayServer {
     link.out().reply(request, true, before + 1);
   }
 
-  /**
-   * Counts a place.
-   * @param {Link} link
-   * @param {string} address
-   */
+  /** Counts a place. @param {Link} link @param {string} address */
   take(link, address) {
     const held = (this.addresses.get(address) ?? 0) + 1;
     this.addresses.set(address, held);
@@ -432,10 +426,7 @@ export class RelayServer {
     this.#release(address, 1);
   }
 
-  /**
-   * @param {string} address
-   * @param {number} count
-   */
+  /** @param {string} address @param {number} count */
   #release(address, count) {
     const left = (this.addresses.get(address) ?? 0) - count;
     if (left > 0) this.addresses.set(address, left);
@@ -536,10 +527,7 @@ const NO_PLACES = Object.freeze({ held: 0, asked: 0 });
  * @implements {Volunteer}
  */
 class Link {
-  /**
-   * @param {RelayServer} relay
-   * @param {import('node:net').Socket} socket
-   */
+  /** @param {RelayServer} relay @param {import('node:net').Socket} socket */
   constructor(relay, socket) {
     this.relay = relay;
     this.socket = socket;
@@ -649,10 +637,7 @@ class Link {
     this.out().control({ type: 'report', report: report.toString('base64') });
   }
 
-  /**
-   * @param {string} key
-   * @param {number} connections
-   */
+  /** @param {string} key @param {number} connections */
   keep(key, connections) {
     this.out().control({ type: 'keep', key, connections });
   }
@@ -679,10 +664,7 @@ class Link {
     if (served > 0) this.reads = reads.slice(served);
   }
 
-  /**
-   * @param {MessageReader} reader
-   * @param {Buffer} chunk
-   */
+  /** @param {MessageReader} reader @param {Buffer} chunk */
   #socketOnData(reader, chunk) {
     try {
       reader.read(chunk);
@@ -697,11 +679,7 @@ class Link {
     }
   }
 
-  /**
-   * @param {Buffer} buffer
-   * @param {number} start
-   * @param {number} end
-   */
+  /** @param {Buffer} buffer @param {number} start @param {number} end */
   receive(buffer, start, end) {
     const { relay } = this;
     const op = readOp(buffer, start);

@@ -237,8 +237,7 @@ export function readOp(buffer, start) {
 
 /**
  * The version in a HELLO, the number of publications in a PUBLISH.
- * @param {Buffer} buffer
- * @param {number} at
+ * @param {Buffer} buffer @param {number} at
  */
 export function readNumber(buffer, at) {
   return buffer.readUInt32BE(at);
@@ -297,12 +296,7 @@ function isRules(rules) {
   );
 }
 
-/**
- * UNSUBSCRIBE, RELEASE, KEY.
- * @param {Buffer} buffer
- * @param {number} at
- * @param {number} end
- */
+/** UNSUBSCRIBE, RELEASE, KEY. @param {Buffer} buffer @param {number} at @param {number} end */
 export function readText(buffer, at, end) {
   return buffer.toString('latin1', at, end);
 }
@@ -391,8 +385,7 @@ export function batchAt(buffer, at) {
 
 /**
  * Turns a PUBLISH or APPEND into a PUBLICATION, in place.
- * @param {Buffer} buffer
- * @param {number} at
+ * @param {Buffer} buffer @param {number} at
  */
 export function makePublication(buffer, at) {
   buffer[at - 1] = OP.PUBLICATION;
@@ -460,12 +453,7 @@ export function readPositionOf(body, index) {
   return readPosition(body, index * POSITION_BYTES);
 }
 
-/**
- * HISTORY.
- * @param {Buffer} buffer
- * @param {number} at
- * @param {number} end
- */
+/** HISTORY. @param {Buffer} buffer @param {number} at @param {number} end */
 export function readHistory(buffer, at, end) {
   const flags = buffer[at + 20];
   const roomAt = at + 21 + (flags & ENDS_EPOCH ? EPOCH_BYTES : 0);
@@ -550,10 +538,7 @@ export class MessageWriter {
     this.from = this.at;
   }
 
-  /**
-   * @param {number} op
-   * @param {number} value
-   */
+  /** @param {number} op @param {number} value */
   number(op, value) {
     const at = this.#open(op, 4);
     this.slab.writeUInt32BE(value, at);
@@ -573,32 +558,20 @@ export class MessageWriter {
     this.slab.writeUInt32BE(pid, at + 4);
   }
 
-  /**
-   * @param {number} op
-   * @param {string} text
-   */
+  /** @param {number} op @param {string} text */
   text(op, text) {
     const at = this.#open(op, text.length);
     this.slab.write(text, at, 'latin1');
   }
 
-  /**
-   * @param {number} op
-   * @param {number} request
-   * @param {string} text
-   */
+  /** @param {number} op @param {number} request @param {string} text */
   request(op, request, text) {
     const at = this.#open(op, 4 + text.length);
     this.slab.writeUInt32BE(request, at);
     if (text.length > 0) this.slab.write(text, at + 4, 'latin1');
   }
 
-  /**
-   * @param {number} request
-   * @param {string} address
-   * @param {number} cap
-   * @param {boolean} force
-   */
+  /** @param {number} request @param {string} address @param {number} cap @param {boolean} force */
   acquire(request, address, cap, force) {
     const at = this.#open(OP.ACQUIRE, 9 + address.length);
     const { slab } = this;
@@ -608,11 +581,7 @@ export class MessageWriter {
     slab.write(address, at + 9, 'latin1');
   }
 
-  /**
-   * @param {number} request
-   * @param {boolean} ok
-   * @param {number} value
-   */
+  /** @param {number} request @param {boolean} ok @param {number} value */
   reply(request, ok, value) {
     const at = this.#open(OP.REPLY, 9);
     const { slab } = this;
@@ -656,10 +625,7 @@ export class MessageWriter {
     member.copy(slab, at + 2 + userBytes);
   }
 
-  /**
-   * @param {string} room
-   * @param {string} user
-   */
+  /** @param {string} room @param {string} user */
   exit(room, user) {
     const at = this.#open(OP.EXIT, 1 + room.length + Buffer.byteLength(user));
     const { slab } = this;
@@ -690,10 +656,7 @@ export class MessageWriter {
     }
   }
 
-  /**
-   * @param {number} request
-   * @param {readonly Position[]} positions
-   */
+  /** @param {number} request @param {readonly Position[]} positions */
   positions(request, positions) {
     let at = this.#open(OP.POSITIONS, 4 + positions.length * POSITION_BYTES);
     const { slab } = this;
@@ -706,9 +669,7 @@ export class MessageWriter {
   }
 
   /**
-   * @param {number} request
-   * @param {string} room
-   * @param {import('../broker.js').ReadRequest} from
+   * @param {number} request @param {string} room @param {import('../broker.js').ReadRequest} from
    */
   history(request, room, { after, limit, maxBytes = 0xffffffff, isForward, endedEpoch = '' }) {
     const at = this.#open(OP.HISTORY, 21 + endedEpoch.length + room.length);

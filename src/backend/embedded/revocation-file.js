@@ -56,10 +56,7 @@ export class RevocationFile {
     this.max = max;
   }
 
-  /**
-   * @param {Revocation} revocation
-   * @returns {Promise<boolean>}
-   */
+  /** @param {Revocation} revocation @returns {Promise<boolean>} */
   async add(revocation) {
     await this.#update();
     if (!this.#hasPlaceFor(revocation)) return false;
@@ -93,10 +90,7 @@ export class RevocationFile {
     return inForce(this.#known);
   }
 
-  /**
-   * A revocation of a known user or token needs no place.
-   * @param {Revocation} revocation
-   */
+  /** A revocation of a known user or token needs no place. @param {Revocation} revocation */
   #hasPlaceFor(revocation) {
     const key = keyOf(revocation);
     if (this.#known.size < this.max || this.#known.has(key)) return true;
@@ -197,11 +191,7 @@ function inForce(known) {
   return [...known.values()].filter(({ keepUntilMs }) => keepUntilMs > nowMs);
 }
 
-/**
- * @param {Revocation} a
- * @param {Revocation} b
- * @returns {Revocation}
- */
+/** @param {Revocation} a @param {Revocation} b @returns {Revocation} */
 function later(a, b) {
   return {
     ...a,

@@ -24,8 +24,7 @@ export class Subscriptions {
 
   /**
    * Adds a subscriber to a room. Has no effect if it is subscribed already.
-   * @param {string} room
-   * @param {S} subscriber
+   * @param {string} room @param {S} subscriber
    */
   subscribe(room, subscriber) {
     const subscribers = this.subscribers.get(room);
@@ -36,10 +35,7 @@ export class Subscriptions {
     else rooms.add(room);
   }
 
-  /**
-   * @param {string} room
-   * @param {S} subscriber
-   */
+  /** @param {string} room @param {S} subscriber */
   unsubscribe(room, subscriber) {
     const rooms = this.rooms.get(subscriber);
     if (rooms === undefined || !rooms.delete(room)) return;
@@ -55,10 +51,7 @@ export class Subscriptions {
     for (const room of rooms) this.#remove(room, subscriber);
   }
 
-  /**
-   * @param {string} room
-   * @param {S} subscriber
-   */
+  /** @param {string} room @param {S} subscriber */
   #remove(room, subscriber) {
     const subscribers = /** @type {Set<S>} */ (this.subscribers.get(room));
     subscribers.delete(subscriber);
@@ -67,8 +60,7 @@ export class Subscriptions {
 
   /**
    * Returns the subscribers of a room. The caller must not modify the set.
-   * @param {string} room
-   * @returns {ReadonlySet<S>|undefined}
+   * @param {string} room @returns {ReadonlySet<S>|undefined}
    */
   of(room) {
     return this.subscribers.get(room);

@@ -216,10 +216,7 @@ export class RedisBroker {
     this.onSettled();
   }
 
-  /**
-   * @param {string} room
-   * @returns {Promise<void>}
-   */
+  /** @param {string} room @returns {Promise<void>} */
   subscribe(room) {
     if (this.closing !== null) return closed();
     return this.#subscribe(this.keys.channelOf(room));
@@ -355,10 +352,7 @@ export class RedisBroker {
     return this.node !== null ? [this.node] : [...(this.cluster?.nodes.values() ?? [])];
   }
 
-  /**
-   * @param {string} channel
-   * @returns {Promise<void>}
-   */
+  /** @param {string} channel @returns {Promise<void>} */
   #subscribe(channel) {
     if (this.node !== null) return this.node.subscriptions.subscribe(channel);
     return /** @type {RedisCluster} */ (this.cluster).subscribe(channel);
@@ -384,10 +378,7 @@ export class RedisBroker {
     return node.commands.redis.getBuffer(this.keys.blobOf(room, id));
   }
 
-  /**
-   * @param {Buffer} channel
-   * @param {Buffer} message
-   */
+  /** @param {Buffer} channel @param {Buffer} message */
   #inboxOnOther(channel, message) {
     switch (this.keys.kindOf(channel)) {
       case CHANNEL_KIND.PROBE:
@@ -472,8 +463,7 @@ export class RedisBroker {
   /**
    * A newer version of Fanfare has published, and this one can't read the message. In a room with
    * history its position shows the gap, and members get `resync`.
-   * @param {string} room
-   * @param {number} version
+   * @param {string} room @param {number} version
    */
   #onUnknown(room, version) {
     this.counters.unknownVersions++;

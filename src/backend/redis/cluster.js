@@ -75,18 +75,12 @@ export class RedisCluster {
     return true;
   }
 
-  /**
-   * @param {number} slot
-   * @returns {RedisNode|null}
-   */
+  /** @param {number} slot @returns {RedisNode|null} */
   of(slot) {
     return this.owners[slot];
   }
 
-  /**
-   * @param {string} channel
-   * @returns {Promise<void>}
-   */
+  /** @param {string} channel @returns {Promise<void>} */
   subscribe(channel) {
     const node = this.of(slotOf(channel));
     if (node !== null) return node.subscriptions.subscribe(channel);
@@ -172,10 +166,7 @@ export class RedisCluster {
       yield () => this.#askAnew(address);
   }
 
-  /**
-   * @param {Address} address
-   * @returns {Promise<{ranges: Range[], host: string}>}
-   */
+  /** @param {Address} address @returns {Promise<{ranges: Range[], host: string}>} */
   async #askAnew(address) {
     const redis = new Redis({
       ...redisOptions(this.settings, address),
@@ -279,8 +270,7 @@ export class RedisCluster {
 
   /**
    * Makes a node probe through one of its own slots.
-   * @param {RedisNode} node
-   * @param {boolean} isNew
+   * @param {RedisNode} node @param {boolean} isNew
    */
   #settle(node, isNew) {
     const isOurs = (/** @type {number} */ slot) => this.owners[slot] === node;
@@ -293,11 +283,7 @@ export class RedisCluster {
     else node.probeOn(channel);
   }
 
-  /**
-   * Ends a node that has lost all its slots.
-   * @param {string} address
-   * @param {RedisNode} node
-   */
+  /** Ends a node that has lost all its slots. @param {string} address @param {RedisNode} node */
   #retire(address, node) {
     this.nodes.delete(address);
     node.probe.stop();

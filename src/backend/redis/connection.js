@@ -164,8 +164,7 @@ export class RedisConnection {
  * Closes a socket and discards the bytes that have not reached Redis. After a plain destroy() the
  * kernel continues to send them for some two minutes. Then a publish of unknown outcome could take
  * effect after later ones of the same client.
- * @param {import('node:net').Socket|undefined} stream
- * @param {boolean} canResetTls
+ * @param {import('node:net').Socket|undefined} stream @param {boolean} canResetTls
  */
 function reset(stream, canResetTls) {
   if (stream === undefined) return;

@@ -273,9 +273,7 @@ export class RedisHistory {
 
   /**
    * Called when a publication of the room has arrived.
-   * @param {string} room
-   * @param {number} offset
-   * @param {string} epoch
+   * @param {string} room @param {number} offset @param {string} epoch
    */
   see(room, offset, epoch) {
     const cache = this.rooms.get(room);
@@ -300,9 +298,7 @@ export class RedisHistory {
 
   /**
    * Builds the start of a script call.
-   * @param {number} keys
-   * @param {number} args
-   * @returns {string}
+   * @param {number} keys @param {number} args @returns {string}
    */
   callHead(keys, args) {
     // The first call of a connection carries the script; later calls refer to it.
@@ -379,10 +375,7 @@ class RoomCache {
     return { epoch: this.epoch, top: this.top };
   }
 
-  /**
-   * Whether a command without the script may read the position.
-   * @param {number} nowMs
-   */
+  /** Whether a command without the script may read the position. @param {number} nowMs */
   isReadable(nowMs) {
     return this.incarnation.length === INCARNATION_BYTES && nowMs < this.renewalMs;
   }
@@ -399,8 +392,7 @@ class RoomCache {
 
   /**
    * Whether the next call is to trim the stream and renew the lifetimes.
-   * @param {number} publications
-   * @param {HistoryRule} rule
+   * @param {number} publications @param {HistoryRule} rule
    */
   isMaintenanceDue(publications, rule) {
     this.unmaintained += publications;
@@ -463,11 +455,7 @@ class HistoryPublish extends Message {
     return this.history.maxCallBytes(this.room) + this.bodyBytes;
   }
 
-  /**
-   * @override
-   * @param {Buffer} buffer
-   * @param {number} start
-   */
+  /** @override @param {Buffer} buffer @param {number} start */
   write(buffer, start) {
     const { history, room, rule, key, previous } = this;
     const { keys } = history;
@@ -597,11 +585,7 @@ class HistoryRead extends Message {
     return this.history.maxCallBytes(this.room);
   }
 
-  /**
-   * @override
-   * @param {Buffer} buffer
-   * @param {number} start
-   */
+  /** @override @param {Buffer} buffer @param {number} start */
   write(buffer, start) {
     const { history, room, isGlance } = this;
     const cache = history.rooms.get(room);
@@ -659,11 +643,7 @@ class HistoryRead extends Message {
     this.publisher.gatherAgain(this);
   }
 
-  /**
-   * @param {string} epoch
-   * @param {number} offset
-   * @param {Buffer[]} messages
-   */
+  /** @param {string} epoch @param {number} offset @param {Buffer[]} messages */
   #finish(epoch, offset, messages) {
     const { history, room } = this;
     if (history.isCutShort(room, epoch, offset, this.floor)) {
@@ -726,10 +706,7 @@ class HistoryRead extends Message {
     this.#fail('Redis did not answer in time');
   }
 
-  /**
-   * @param {string} message
-   * @param {unknown} [cause]
-   */
+  /** @param {string} message @param {unknown} [cause] */
   #fail(message, cause) {
     this.done.reject(new BrokerError('UNAVAILABLE', message, { cause }));
   }
@@ -741,10 +718,7 @@ class HistoryRead extends Message {
  * @extends {Message<void>}
  */
 class Guard extends Message {
-  /**
-   * @param {RedisHistory} history
-   * @param {string} key
-   */
+  /** @param {RedisHistory} history @param {string} key */
   constructor(history, key) {
     super(history.publisher, '', null, key, NO_BODY);
     this.history = history;
@@ -758,11 +732,7 @@ class Guard extends Message {
     return 64 + this.key.length * 3;
   }
 
-  /**
-   * @override
-   * @param {Buffer} buffer
-   * @param {number} start
-   */
+  /** @override @param {Buffer} buffer @param {number} start */
   write(buffer, start) {
     this.history.guard = null;
     return start + buffer.write(`*3\r\n$7\r\nPEXPIRE\r\n${bulk(this.key)}$1\r\n1\r\n`, start);
@@ -828,10 +798,7 @@ class Found {
   }
 }
 
-/**
- * @param {import('./keys.js').Keys} keys
- * @param {string} room
- */
+/** @param {import('./keys.js').Keys} keys @param {string} room */
 function keysOf(keys, room) {
   return bulk(keys.metaOf(room)) + bulk(keys.streamOf(room));
 }

@@ -65,8 +65,7 @@ export class Inbox {
 
   /**
    * Takes a message from Redis. The hot path: a publication goes straight to `deliver`.
-   * @param {Buffer} channel
-   * @param {Buffer} message
+   * @param {Buffer} channel @param {Buffer} message
    */
   receive(channel, message) {
     const { keys } = this;
@@ -91,10 +90,7 @@ export class Inbox {
 
   /**
    * Holds a publication back behind the waiting ones of its room.
-   * @param {string} room
-   * @param {Buffer} publication
-   * @param {number} offset
-   * @param {string} epoch
+   * @param {string} room @param {Buffer} publication @param {number} offset @param {string} epoch
    */
   #wait(room, publication, offset, epoch) {
     const bytes = publication.length + OVERHEAD_BYTES;
@@ -104,12 +100,7 @@ export class Inbox {
     this.held.get(room)?.push({ body, isHere: true, bytes, offset, epoch });
   }
 
-  /**
-   * @param {string} room
-   * @param {string} id
-   * @param {number} offset
-   * @param {string} epoch
-   */
+  /** @param {string} room @param {string} id @param {number} offset @param {string} epoch */
   #reference(room, id, offset, epoch) {
     if (!this.#hold(OVERHEAD_BYTES)) return;
     const queue = this.held.get(room) ?? [];
@@ -141,11 +132,7 @@ export class Inbox {
     return true;
   }
 
-  /**
-   * Delivers the publications that no longer wait.
-   * @param {string} room
-   * @param {Held[]} queue
-   */
+  /** Delivers the publications that no longer wait. @param {string} room @param {Held[]} queue */
   #release(room, queue) {
     let here = 0;
     while (here < queue.length && queue[here].isHere) here++;

@@ -65,10 +65,7 @@ export class Keys {
     return /:\{(\d+)\}$/.exec(channel)?.[1] ?? '';
   }
 
-  /**
-   * @param {string} room
-   * @param {string} id
-   */
+  /** @param {string} room @param {string} id */
   blobOf(room, id) {
     return `${this.prefix}blob:{${room}}:${id}`;
   }

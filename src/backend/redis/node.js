@@ -199,8 +199,7 @@ export class RedisNode {
 
   /**
    * A probe of one of this worker's nodes has come back.
-   * @param {Buffer} channel
-   * @param {Buffer} message
+   * @param {Buffer} channel @param {Buffer} message
    */
   receiveProbe(channel, message) {
     if (channel.equals(Buffer.from(this.probeChannel))) this.probe.receive(message);

@@ -236,10 +236,7 @@ export class PresenceSession {
     if (!this.clearing.includes(name)) this.clearing.push(name);
   }
 
-  /**
-   * Registers rooms in which this session will have users.
-   * @param {string[]} rooms
-   */
+  /** Registers rooms in which this session will have users. @param {string[]} rooms */
   async register(rooms) {
     this.isUsed = true;
     await this.#addRooms(this.name, rooms);
@@ -253,10 +250,7 @@ export class PresenceSession {
     }
   }
 
-  /**
-   * @param {string} session
-   * @param {string[]} rooms
-   */
+  /** @param {string} session @param {string[]} rooms */
   async #addRooms(session, rooms) {
     for (let i = 0; i < rooms.length; i += CHUNK_ROOMS) {
       const chunk = rooms.slice(i, i + CHUNK_ROOMS);

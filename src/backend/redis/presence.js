@@ -195,11 +195,7 @@ export class RedisPresence {
     this.session.reportDead(session);
   }
 
-  /**
-   * @param {string} room
-   * @param {string} user
-   * @param {Buffer} member
-   */
+  /** @param {string} room @param {string} user @param {Buffer} member */
   join(room, user, member) {
     if (this.isClosed) return;
     const one = this.#room(room);
@@ -212,10 +208,7 @@ export class RedisPresence {
     this.#change(one, user, { what: isRefused ? 'announceJoin' : 'join', member, isNew });
   }
 
-  /**
-   * @param {string} room
-   * @param {string} user
-   */
+  /** @param {string} room @param {string} user */
   leave(room, user) {
     const one = this.rooms.get(room);
     const entry = one?.users.get(user);
@@ -237,10 +230,7 @@ export class RedisPresence {
     }
   }
 
-  /**
-   * @param {string} room
-   * @returns {Promise<import('../presence.js').PresenceSnapshot>}
-   */
+  /** @param {string} room @returns {Promise<import('../presence.js').PresenceSnapshot>} */
   read(room) {
     if (!this.isUp || this.isClosed || this.hasFailed) {
       return Promise.reject(new BrokerError('UNAVAILABLE', 'Redis is unavailable'));
@@ -254,21 +244,14 @@ export class RedisPresence {
     return read.promise;
   }
 
-  /**
-   * @param {string} name
-   * @returns {PresenceRoom}
-   */
+  /** @param {string} name @returns {PresenceRoom} */
   #room(name) {
     let room = this.rooms.get(name);
     if (room === undefined) this.rooms.set(name, (room = new PresenceRoom(name)));
     return room;
   }
 
-  /**
-   * @param {PresenceRoom} room
-   * @param {string} user
-   * @param {Change} change
-   */
+  /** @param {PresenceRoom} room @param {string} user @param {Change} change */
   #change(room, user, change) {
     room.changes.set(user, change);
     this.changed.add(room);
@@ -333,10 +316,7 @@ export class RedisPresence {
     this.#refuseReads(new BrokerError('UNAVAILABLE', 'cannot read presence', { cause: error }));
   }
 
-  /**
-   * @param {number} ms
-   * @param {() => void} act
-   */
+  /** @param {number} ms @param {() => void} act */
   #later(ms, act) {
     if (this.isClosed) return;
     const timer = setTimeout(() => {
@@ -354,10 +334,7 @@ export class RedisPresence {
     session.settle(doubts);
   }
 
-  /**
-   * @param {PresenceRoom} room
-   * @param {boolean} hasLostAll
-   */
+  /** @param {PresenceRoom} room @param {boolean} hasLostAll */
   #rewrite(room, hasLostAll) {
     /** Users that have left meanwhile. @type {[user: string, member: Buffer][]} */
     const left = [];
@@ -383,10 +360,7 @@ export class RedisPresence {
     if (room.users.size === 0 && room.changes.size === 0) this.rooms.delete(room.name);
   }
 
-  /**
-   * @param {string} name
-   * @param {[user: string, member: Buffer][]} left
-   */
+  /** @param {string} name @param {[user: string, member: Buffer][]} left */
   #announceLeaves(name, left) {
     const room = this.#room(name);
     for (const [user, member] of left) {
@@ -430,10 +404,7 @@ export class RedisPresence {
     }
   }
 
-  /**
-   * @param {PresenceRoom} room
-   * @param {[user: string, change: Change][]} changes
-   */
+  /** @param {PresenceRoom} room @param {[user: string, change: Change][]} changes */
   async #send(room, changes) {
     const args = changes.flatMap(([user, { what, member }]) => [what, user, member]);
     const { refused } = await this.#call(room.name, this.session.name, 0, args);
@@ -453,8 +424,7 @@ export class RedisPresence {
   /**
    * Redis has made changes but refused to publish their events. The worker announces them when it
    * retries.
-   * @param {PresenceRoom} room
-   * @param {Refused} refused
+   * @param {PresenceRoom} room @param {Refused} refused
    */
   #announceLater(room, refused) {
     for (let i = 0; i < refused.length; i += 3) {
@@ -530,11 +500,7 @@ export class RedisPresence {
     }
   }
 
-  /**
-   * Removes the users of a session from a room.
-   * @param {string} room
-   * @param {string} session
-   */
+  /** Removes the users of a session from a room. @param {string} room @param {string} session */
   async #clearRoom(room, session) {
     for (;;) {
       const { left, refused } = await this.#call(room, session, MAX_CHANGES, []);
@@ -548,10 +514,7 @@ export class RedisPresence {
     await this.session.retire();
   }
 
-  /**
-   * @param {string} room
-   * @param {string} key
-   */
+  /** @param {string} room @param {string} key */
   #roomKey(room, key) {
     return `${this.prefix}presence:{${room}}:${key}`;
   }

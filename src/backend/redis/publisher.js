@@ -90,11 +90,7 @@ export class RedisPublisher {
     this.flush = this.flush.bind(this);
   }
 
-  /**
-   * @param {string} room
-   * @param {Buffer} publication
-   * @returns {Promise<void>}
-   */
+  /** @param {string} room @param {Buffer} publication @returns {Promise<void>} */
   publish(room, publication) {
     const size = HEAD_BYTES + publication.length;
     const refusal = this.refusal(size);
@@ -152,9 +148,7 @@ export class RedisPublisher {
 
   /**
    * Publishes the broker's own bytes on a channel that is not a room's.
-   * @param {string} channel
-   * @param {Buffer} body
-   * @returns {Promise<void>}
+   * @param {string} channel @param {Buffer} body @returns {Promise<void>}
    */
   send(channel, body) {
     if (!this.connection.isWritable) return unavailable('Redis is unavailable');
@@ -201,8 +195,7 @@ export class RedisPublisher {
 
   /**
    * Counts the bytes that a message holds until its answer arrives.
-   * @param {Message<any>} message
-   * @param {number} bytes
+   * @param {Message<any>} message @param {number} bytes
    */
   hold(message, bytes) {
     message.heldBytes += bytes + OVERHEAD_BYTES;
@@ -291,10 +284,7 @@ export class RedisPublisher {
 
 /** The messages of one write. */
 class Batch {
-  /**
-   * @param {Message<any>[]} messages
-   * @param {number} nowMs
-   */
+  /** @param {Message<any>[]} messages @param {number} nowMs */
   constructor(messages, nowMs) {
     this.messages = messages;
     this.unanswered = messages.length;
@@ -372,10 +362,7 @@ export class Message extends OwnCommand {
     return at;
   }
 
-  /**
-   * @param {Buffer} buffer
-   * @param {number} start
-   */
+  /** @param {Buffer} buffer @param {number} start */
   writeBody(buffer, start) {
     if (this.body !== null) return start + this.body.copy(buffer, start);
     let at = start;
@@ -472,11 +459,7 @@ class OnceMessage extends Message {
     return publisher.onceHead.length + texts + bodyBytes + stored.length + 256;
   }
 
-  /**
-   * @override
-   * @param {Buffer} buffer
-   * @param {number} start
-   */
+  /** @override @param {Buffer} buffer @param {number} start */
   write(buffer, start) {
     const { channel, key, blobKey, fingerprint, stored } = this;
     const isLarge = blobKey !== '';
@@ -531,10 +514,7 @@ function storeHead(isSharded) {
   return `*8\r\n$4\r\nEVAL\r\n$${script.length}\r\n${script}\r\n$1\r\n1\r\n`;
 }
 
-/**
- * @param {string} reason
- * @returns {Promise<never>}
- */
+/** @param {string} reason @returns {Promise<never>} */
 export function unavailable(reason) {
   return Promise.reject(new BrokerError('UNAVAILABLE', reason));
 }

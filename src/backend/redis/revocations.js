@@ -49,10 +49,7 @@ export class RedisRevocations {
     this.script = readFileSync(new URL('lua/revoke.lua', import.meta.url), 'utf8');
   }
 
-  /**
-   * @param {Revocation} revocation
-   * @returns {Promise<boolean>}
-   */
+  /** @param {Revocation} revocation @returns {Promise<boolean>} */
   async add({ user, tokenId, issuedBeforeMs, keepUntilMs }) {
     this.#check();
     const field = JSON.stringify([user, tokenId]);

@@ -13,20 +13,14 @@ const TABLE = Uint16Array.from({ length: 256 }, (_, byte) => {
   return crc;
 });
 
-/**
- * @param {string} name
- * @returns {number}
- */
+/** @param {string} name @returns {number} */
 export function slotOf(name) {
   const open = name.indexOf('{');
   const close = open === -1 ? -1 : name.indexOf('}', open + 1);
   return close > open + 1 ? slotOfTag(name.slice(open + 1, close)) : slotOfTag(name);
 }
 
-/**
- * @param {string} tag
- * @returns {number}
- */
+/** @param {string} tag @returns {number} */
 export function slotOfTag(tag) {
   let crc = 0;
   for (let i = 0; i < tag.length; i++) {

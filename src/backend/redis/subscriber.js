@@ -78,10 +78,7 @@ export class Subscriber {
     this.flush = this.flush.bind(this);
   }
 
-  /**
-   * @param {string} channel
-   * @returns {Promise<void>}
-   */
+  /** @param {string} channel @returns {Promise<void>} */
   subscribe(channel) {
     this.delayedUnsubscribe.delete(channel);
     let subscription = this.channels.get(channel) ?? this.leaving.get(channel);
@@ -207,21 +204,14 @@ export class Subscriber {
     }
   }
 
-  /**
-   * @param {Subscription} subscription
-   * @param {string} message
-   * @param {unknown} [cause]
-   */
+  /** @param {Subscription} subscription @param {string} message @param {unknown} [cause] */
   #fail(subscription, message, cause) {
     const { confirming } = subscription;
     subscription.confirming = null;
     confirming?.reject(new BrokerError('UNAVAILABLE', message, { cause }));
   }
 
-  /**
-   * @param {Subscription[]} chunk
-   * @returns {Promise<unknown>}
-   */
+  /** @param {Subscription[]} chunk @returns {Promise<unknown>} */
   #unsubscribe(chunk) {
     const { redis } = this.connection;
     if (!this.isSharded) return redis.unsubscribe(...chunk.map(({ channel }) => channel));

@@ -124,10 +124,7 @@ export class Leader {
     for (const room of this.#rooms.values()) room.leave(tab);
   }
 
-  /**
-   * @param {string} tab
-   * @param {Command & Record<string, any>} command
-   */
+  /** @param {string} tab @param {Command & Record<string, any>} command */
   #command(tab, command) {
     const { type, id, room: name } = command;
     const room = this.#rooms.get(name);
@@ -214,18 +211,12 @@ export class Leader {
     this.#post('news', { state: 'closed', detail: this.#detail, error });
   }
 
-  /**
-   * @param {readonly string[]} to
-   * @param {readonly Message[]} pushes
-   */
+  /** @param {readonly string[]} to @param {readonly Message[]} pushes */
   #push(to, pushes) {
     if (to.length > 0 && pushes.length > 0) this.#post('news', { to, pushes });
   }
 
-  /**
-   * @param {FromLeader['type']} type
-   * @param {Partial<FromLeader>} [about]
-   */
+  /** @param {FromLeader['type']} type @param {Partial<FromLeader>} [about] */
   #post(type, about = {}) {
     /** @type {FromLeader} */
     const message = { term: this.#term, type, ...about };

@@ -71,19 +71,13 @@ export class SharedRoom {
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   #timer;
 
-  /**
-   * @param {string} name
-   * @param {Port} port
-   */
+  /** @param {string} name @param {Port} port */
   constructor(name, port) {
     this.#name = name;
     this.#port = port;
   }
 
-  /**
-   * @param {string} tab
-   * @param {Record<string, any>} command
-   */
+  /** @param {string} tab @param {Record<string, any>} command */
   join(tab, command) {
     const { presence } = command;
     const member = { presence, isLive: false, held: [], unechoed: new Map() };
@@ -115,10 +109,7 @@ export class SharedRoom {
     this.#waiting = [];
   }
 
-  /**
-   * @param {string} tab
-   * @param {Record<string, any>} command
-   */
+  /** @param {string} tab @param {Record<string, any>} command */
   publishWithoutEcho(tab, { echo, id, ...command }) {
     const member = this.#members.get(tab);
     member?.unechoed.set(id, JSON.stringify(command.payload ?? command.text));
@@ -212,8 +203,7 @@ export class SharedRoom {
 
   /**
    * The connection has joined for the first tab.
-   * @param {Message} reply
-   * @param {{since?: Position, last?: number}} wish
+   * @param {Message} reply @param {{since?: Position, last?: number}} wish
    */
   #entered(reply, { since, last }) {
     const { epoch, offset, recovered } = reply;
@@ -356,10 +346,7 @@ export class SharedRoom {
     return false;
   }
 
-  /**
-   * @param {string} tab
-   * @param {Member} member
-   */
+  /** @param {string} tab @param {Member} member */
   #release(tab, member) {
     if (this.#members.get(tab) === member) this.#port.push([tab], member.held);
     member.held = [];

@@ -255,10 +255,7 @@ export class Tab {
     this.#listener.onState(state, detail ?? {});
   }
 
-  /**
-   * @param {FromTab['type']} type
-   * @param {string} [text]
-   */
+  /** @param {FromTab['type']} type @param {string} [text] */
   #post(type, text) {
     /** @type {FromTab} */
     const message = { tab: this.#id, for: this.#term, type, text };

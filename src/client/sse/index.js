@@ -211,11 +211,7 @@ export class Fanfare extends Emitter {
     this.#timer = setTimeout(() => this.#lost(), heartbeatMs + SILENCE_MS);
   }
 
-  /**
-   * Ends the present stream.
-   * @param {State} state
-   * @param {StateDetail} [detail]
-   */
+  /** Ends the present stream. @param {State} state @param {StateDetail} [detail] */
   #enter(state, detail = {}) {
     clearTimeout(this.#timer);
     this.#controller?.abort();
@@ -225,10 +221,7 @@ export class Fanfare extends Emitter {
     return this.#controller;
   }
 
-  /**
-   * @param {FanfareError} error
-   * @param {Room} [room]
-   */
+  /** @param {FanfareError} error @param {Room} [room] */
   #report(error, room) {
     if (!room?.emit('error', error) && !this.emit('error', error)) console.error(error);
   }

@@ -97,10 +97,7 @@ export class Room extends Emitter {
     }
   }
 
-  /**
-   * Messages are missing.
-   * @param {number} afterMs
-   */
+  /** Messages are missing. @param {number} afterMs */
   async #load(afterMs) {
     const { since } = this;
     /** @type {Wire[]} */

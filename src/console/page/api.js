@@ -52,10 +52,7 @@ async function request(path, options) {
   throw new ApiError(response.status, await response.json().catch(() => ({})));
 }
 
-/**
- * @param {string} path
- * @returns {Promise<Body>}
- */
+/** @param {string} path @returns {Promise<Body>} */
 export async function get(path) {
   return read(await request(path, { headers: headers(), signal: AbortSignal.timeout(TIMEOUT_MS) }));
 }

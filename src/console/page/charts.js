@@ -37,10 +37,7 @@ export class Chart {
   #names = '';
   #isTable = false;
 
-  /**
-   * @param {ChartInfo} info
-   * @param {Store} store
-   */
+  /** @param {ChartInfo} info @param {Store} store */
   constructor(info, store) {
     this.info = info;
     this.store = store;
@@ -161,10 +158,7 @@ export class Chart {
     });
   }
 
-  /**
-   * @param {import('./store.js').Line[]} lines
-   * @returns {import('uplot').Options}
-   */
+  /** @param {import('./store.js').Line[]} lines @returns {import('uplot').Options} */
   #options(lines) {
     const { info } = this;
     const font = `11px ${getComputedStyle(document.body).fontFamily}`;
@@ -239,10 +233,7 @@ export class Chart {
     };
   }
 
-  /**
-   * The times without the broker as areas behind the lines.
-   * @param {import('uplot')} plot
-   */
+  /** The times without the broker as areas behind the lines. @param {import('uplot')} plot */
   #drawOutages(plot) {
     const { ctx, bbox } = plot;
     const { marks } = this.store;
@@ -262,10 +253,7 @@ export class Chart {
     ctx.restore();
   }
 
-  /**
-   * Restarts, reloads, drains and outages as vertical lines.
-   * @param {import('uplot')} plot
-   */
+  /** Restarts, reloads, drains and outages as vertical lines. @param {import('uplot')} plot */
   #drawMarks(plot) {
     const { ctx, bbox } = plot;
     ctx.save();
@@ -412,8 +400,7 @@ function headOf({ id, unit }, lines, minutes) {
 
 /**
  * The top of the scale. A chart whose values are tiny would show their noise as mountains.
- * @param {number|null} max
- * @param {Unit} unit
+ * @param {number|null} max @param {Unit} unit
  */
 function top(max, unit) {
   const least = { count: 4, perSecond: 2, events: 4, ms: 2, bytes: 1e6 }[unit];

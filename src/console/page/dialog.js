@@ -9,10 +9,7 @@ const notices = h('div', { class: 'notices', role: 'status', 'aria-live': 'polit
 /** The place of the notices. */
 export const noticeArea = notices;
 
-/**
- * @param {'good'|'bad'} tone
- * @param {string} text
- */
+/** @param {'good'|'bad'} tone @param {string} text */
 export function notify(tone, text) {
   const notice = h(
     'div',

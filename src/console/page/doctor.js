@@ -48,10 +48,7 @@ export function doctorView() {
   };
 }
 
-/**
- * @param {Report} report
- * @returns {HTMLElement[]}
- */
+/** @param {Report} report @returns {HTMLElement[]} */
 function report({ wanted, first, permits, verdict, limits }) {
   const isOk = verdict === 'ok';
   const bound = limits.find(({ name }) => name === first);

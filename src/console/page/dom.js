@@ -27,18 +27,14 @@ export function h(tag, attributes, ...children) {
 
 /**
  * Replaces the children of an element.
- * @param {Element} element
- * @param {...(Child|Child[])} children
+ * @param {Element} element @param {...(Child|Child[])} children
  */
 export function fill(element, ...children) {
   element.replaceChildren();
   append(element, children.flat());
 }
 
-/**
- * @param {Element} element
- * @param {Child[]} children
- */
+/** @param {Element} element @param {Child[]} children */
 function append(element, children) {
   for (const child of children)
     if (child !== null && child !== undefined && child !== false)
@@ -83,21 +79,12 @@ export function icon(name) {
   return svg;
 }
 
-/**
- * A state as a coloured word.
- * @param {'good'|'warn'|'bad'|'plain'} tone
- * @param {string} text
- */
+/** A state as a coloured word. @param {'good'|'warn'|'bad'|'plain'} tone @param {string} text */
 export function pill(tone, text) {
   return h('span', { class: `pill ${tone}` }, text);
 }
 
-/**
- * A place without data.
- * @param {IconName} name
- * @param {string} title
- * @param {string} text
- */
+/** A place without data. @param {IconName} name @param {string} title @param {string} text */
 export function empty(name, title, text) {
   return h(
     'div',
@@ -124,9 +111,7 @@ export function pageHead(title, aside, text) {
 
 /**
  * A label with its field.
- * @param {string} label
- * @param {HTMLElement} input
- * @param {Child} [hint]
+ * @param {string} label @param {HTMLElement} input @param {Child} [hint]
  */
 export function field(label, input, hint) {
   return h('label', { class: 'field' }, h('span', null, label), input, hint);
@@ -211,9 +196,7 @@ export function dataTable(caption, columns, rows) {
 
 /**
  * A number with a bar. The bars of a column begin at the same place, whatever their numbers.
- * @param {number} value
- * @param {number} most
- * @param {string} text
+ * @param {number} value @param {number} most @param {string} text
  */
 export function barred(value, most, text) {
   return h('span', { class: 'barred' }, bar(value, most), h('span', null, text));
@@ -221,8 +204,7 @@ export function barred(value, most, text) {
 
 /**
  * A number as a bar beside it. SVG, because the policy of the page forbids style attributes.
- * @param {number} value
- * @param {number} most
+ * @param {number} value @param {number} most
  */
 function bar(value, most) {
   const svg = document.createElementNS(SVG, 'svg');

@@ -54,11 +54,7 @@ export class Fleet {
     this.add(Date.now(), workers, partial);
   }
 
-  /**
-   * @param {number} atMs
-   * @param {readonly WorkerInfo[]} workers
-   * @param {boolean} isPartial
-   */
+  /** @param {number} atMs @param {readonly WorkerInfo[]} workers @param {boolean} isPartial */
   add(atMs, workers, isPartial) {
     this.isPartial = isPartial;
     this.#surveys.push({ atMs, workers: new Map(workers.map((one) => [keyOf(one), one])) });

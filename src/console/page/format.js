@@ -55,8 +55,7 @@ export function quantity(unit, value) {
 
 /**
  * The same at an axis: short, and without a unit that the head of the chart has.
- * @param {Unit} unit
- * @param {number} value
+ * @param {Unit} unit @param {number} value
  */
 export function axisText(unit, value) {
   return unit === 'bytes' ? bytes(value) : COMPACT.format(value);
@@ -88,10 +87,7 @@ export function duration(seconds) {
   return `${Math.max(0, Math.floor(seconds))} s`;
 }
 
-/**
- * @param {number} count
- * @param {string} noun
- */
+/** @param {number} count @param {string} noun */
 export function plural(count, noun) {
   return `${WHOLE.format(count)} ${noun}${count === 1 ? '' : 's'}`;
 }

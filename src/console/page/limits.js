@@ -13,9 +13,7 @@ const TONES = /** @type {const} */ ({ enforce: 'good', observe: 'warn', off: 'pl
  *   Limit
  */
 
-/**
- * @returns {import('./view.js').View}
- */
+/** @returns {import('./view.js').View} */
 export function limitsView() {
   const result = h('div', { class: 'result' });
   const load = async () => {

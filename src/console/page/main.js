@@ -80,10 +80,7 @@ async function begin() {
   }
 }
 
-/**
- * @param {number} status
- * @param {string} message
- */
+/** @param {number} status @param {string} message */
 function askForKey(status, message) {
   const wasRefused = sessionStorage.length > 0 || status === 403;
   setKey('');

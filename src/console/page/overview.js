@@ -29,10 +29,7 @@ const USER_LINKS = [
   ['#/connections', 'By connection'],
 ];
 
-/**
- * @param {App} app
- * @returns {View}
- */
+/** @param {App} app @returns {View} */
 export function overview(app) {
   const { session, store } = app;
   const charts = session.charts.map((info) => new Chart(info, store));

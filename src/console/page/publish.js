@@ -94,10 +94,7 @@ function jsonFault(text) {
   }
 }
 
-/**
- * @param {App} app
- * @returns {import('./view.js').View}
- */
+/** @param {App} app @returns {import('./view.js').View} */
 export function publishView(app) {
   const isAllowed = app.can('broadcast');
   const payload = h('textarea', { name: 'broadcast', rows: 3, spellcheck: 'false' });

@@ -16,11 +16,7 @@ const REFRESH_MS = 3000;
 /** @typedef {import('./view.js').App} App */
 /** @typedef {Record<string, any>} Message */
 
-/**
- * @param {App} app
- * @param {string} name
- * @returns {import('./view.js').View}
- */
+/** @param {App} app @param {string} name @returns {import('./view.js').View} */
 export function roomView(app, name) {
   const leaving = new AbortController();
   const counts = h('dl', { class: 'counts' });
@@ -96,11 +92,7 @@ function countsOf({ connections, users, epoch, offset, partial }) {
   ];
 }
 
-/**
- * @param {string} name
- * @param {string} value
- * @param {string} [detail]
- */
+/** @param {string} name @param {string} value @param {string} [detail] */
 function count(name, value, detail) {
   return h('div', null, h('dt', null, name), h('dd', { title: detail ?? '' }, value));
 }
@@ -155,11 +147,7 @@ class MessagePanel {
   /** The live tail. @type {AbortController|null} */
   #live = null;
 
-  /**
-   * @param {App} app
-   * @param {string} room
-   * @param {AbortSignal} leaving
-   */
+  /** @param {App} app @param {string} room @param {AbortSignal} leaving */
   constructor(app, room, leaving) {
     this.app = app;
     this.room = room;
@@ -204,11 +192,7 @@ class MessagePanel {
     if (this.#live === null && this.mayRead) this.#showHistory();
   }
 
-  /**
-   * @param {import('./dom.js').IconName} name
-   * @param {string} title
-   * @param {string} text
-   */
+  /** @param {import('./dom.js').IconName} name @param {string} title @param {string} text */
   #say(name, title, text) {
     fill(this.#list, empty(name, title, text));
   }

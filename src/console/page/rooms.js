@@ -19,9 +19,7 @@ const ORDERS = [
 
 /**
  * The rooms with the most connections, or the most messages.
- * @param {App} app
- * @param {'connections'|'messages'} by
- * @returns {View}
+ * @param {App} app @param {'connections'|'messages'} by @returns {View}
  */
 export function topRoomsView(app, by) {
   const list = h('div', { class: 'result' });
@@ -58,10 +56,7 @@ export function topRoomsView(app, by) {
   };
 }
 
-/**
- * @param {readonly TopRoom[]} rooms
- * @param {'connections'|'messages'} by
- */
+/** @param {readonly TopRoom[]} rooms @param {'connections'|'messages'} by */
 function topTable(rooms, by) {
   if (rooms.length === 0)
     return empty('rooms', 'No rooms', 'A room is here while at least one connection is in it.');
@@ -95,10 +90,7 @@ function lacking() {
   return h('p', { class: 'warning' }, 'A worker has not answered: the list may lack its part.');
 }
 
-/**
- * @param {App} app
- * @returns {View}
- */
+/** @param {App} app @returns {View} */
 export function roomsView(app) {
   const prefix = h('input', {
     type: 'search',

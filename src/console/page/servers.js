@@ -19,10 +19,7 @@ const COLUMNS = [
   { title: 'Up', isNumber: true },
 ];
 
-/**
- * @param {import('./view.js').App} app
- * @returns {import('./view.js').View}
- */
+/** @param {import('./view.js').App} app @returns {import('./view.js').View} */
 export function serversView(app) {
   const result = h('div', { class: 'result servers' });
   const load = async () => {

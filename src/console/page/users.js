@@ -130,11 +130,7 @@ async function refusedLists() {
   ];
 }
 
-/**
- * @param {string} path
- * @param {string} title
- * @param {[string, number, number][]} rows
- */
+/** @param {string} path @param {string} title @param {[string, number, number][]} rows */
 function refusedCard(path, title, rows) {
   const shown = rows.slice(0, MAX_SHOWN);
   return h(
@@ -188,11 +184,7 @@ async function connectionsOf(app, path, name, reload) {
   ];
 }
 
-/**
- * @param {App} app
- * @param {string} user
- * @param {() => Promise<void>} reload
- */
+/** @param {App} app @param {string} user @param {() => Promise<void>} reload */
 async function resultOf(app, user, reload) {
   const { count, connections, partial } = await act('user', { params: { user } });
   const disconnect = h(
@@ -299,11 +291,7 @@ function connectionTable(app, connections, count, reload) {
   );
 }
 
-/**
- * @param {App} app
- * @param {UserConnection} connection
- * @param {() => Promise<void>} reload
- */
+/** @param {App} app @param {UserConnection} connection @param {() => Promise<void>} reload */
 function connectionRow(app, connection, reload) {
   const {
     id,

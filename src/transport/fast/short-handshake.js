@@ -148,8 +148,7 @@ export function readShortHandshake(bytes, socket) {
 /**
  * Reads the whole lines of a head that may be cut: the connection is refused, and the lines decide
  * only how.
- * @param {Buffer} bytes
- * @param {Socket} socket
+ * @param {Buffer} bytes @param {Socket} socket
  */
 export function peekShortHandshake(bytes, socket) {
   const lines = bytes.subarray(0, MAX_HEAD_BYTES - 2);

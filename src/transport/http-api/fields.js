@@ -118,11 +118,7 @@ export const upload = reader('the upload of an answer of POST /api/uploads', (bo
   only((text) => UPLOAD.test(text), textAt(body, start, end)),
 );
 
-/**
- * @param {string} rule
- * @param {Read} read
- * @returns {Reader}
- */
+/** @param {string} rule @param {Read} read @returns {Reader} */
 function reader(rule, read) {
   return { rule, read };
 }
@@ -244,22 +240,14 @@ class Reading {
     return i + 1;
   }
 
-  /**
-   * Passes a faulty value.
-   * @param {number} at
-   * @param {string} field
-   * @param {string} rule
-   */
+  /** Passes a faulty value. @param {number} at @param {string} field @param {string} rule */
   #skip(at, field, rule) {
     this.fault ??= { field, rule };
     return skipValue(this.body, at);
   }
 }
 
-/**
- * @param {NonNullable<Reading['fault']>} fault
- * @param {Reading['unknown']} unknown
- */
+/** @param {NonNullable<Reading['fault']>} fault @param {Reading['unknown']} unknown */
 function faultOf({ field, rule }, unknown) {
   if (rule !== '' || unknown === null) return invalid(field, rule);
   const names = Object.keys(unknown.shape).map((name) => unknown.path + name);

@@ -31,9 +31,7 @@ export class HttpApi {
   /** Called when no request is under way. @type {(() => void)|null} */
   #onIdle = null;
 
-  /**
-   * @param {import('./call.js').Services & import('./call.js').Meters} parts
-   */
+  /** @param {import('./call.js').Services & import('./call.js').Meters} parts */
   constructor({ take, observe, ...services }) {
     const { config, counters, blobs, phase, log } = services;
     this.phase = phase;
@@ -182,8 +180,7 @@ export class HttpApi {
 
   /**
    * Waits for the requests under way. The phase refuses further ones.
-   * @param {number} timeoutMs
-   * @returns {Promise<void>}
+   * @param {number} timeoutMs @returns {Promise<void>}
    */
   async drain(timeoutMs) {
     if (this.counters.api.inFlight === 0) return;
@@ -196,11 +193,7 @@ export class HttpApi {
     });
   }
 
-  /**
-   * @param {Reason} reason
-   * @param {ApiFault} fault
-   * @returns {Answer}
-   */
+  /** @param {Reason} reason @param {ApiFault} fault @returns {Answer} */
   #refuse(reason, fault) {
     const { api } = this.counters;
     const answer = toHttp(fault);

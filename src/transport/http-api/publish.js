@@ -100,8 +100,7 @@ export class PublishRoutes {
 
   /**
    * `POST publish?room=…`: the body is the payload, and goes into the bucket.
-   * @param {Call} call
-   * @param {AsyncIterable<Buffer>} body
+   * @param {Call} call @param {AsyncIterable<Buffer>} body
    */
   publishRaw = async (call, body) => {
     const { room: name = '', except } = call.readQuery(['room', 'except']);
@@ -273,10 +272,7 @@ export class PublishRoutes {
     return outcomes;
   }
 
-  /**
-   * @param {Message} message
-   * @returns {Promise<Outcome>}
-   */
+  /** @param {Message} message @returns {Promise<Outcome>} */
   async #publishOne({ room: name, publication, options }) {
     this.counters.api.messages++;
     try {
@@ -292,11 +288,7 @@ function unitsOf({ start, end }) {
   return Math.ceil((end - start) / BYTES_PER_UNIT);
 }
 
-/**
- * @param {Claim} claim
- * @param {string|undefined} except
- * @param {string|undefined} key
- */
+/** @param {Claim} claim @param {string|undefined} except @param {string|undefined} key */
 function encodedClaim(claim, except, key) {
   const publication = encodeClaim(Date.now(), SENDER, claim, except);
   return { publication, options: onceOnly(API, key, publication) };
@@ -304,8 +296,7 @@ function encodedClaim(claim, except, key) {
 
 /**
  * Takes the cost of a body from the rate of its key, while the body is read.
- * @param {Call} call
- * @param {AsyncIterable<Buffer>} body
+ * @param {Call} call @param {AsyncIterable<Buffer>} body
  */
 async function* charged(call, body) {
   let paid = BYTES_PER_UNIT;

@@ -158,11 +158,7 @@ export class RoomRoutes {
   }
 }
 
-/**
- * The room of the path.
- * @param {Call} call
- * @returns {string}
- */
+/** The room of the path. @param {Call} call @returns {string} */
 function roomOf({ params, key }) {
   const { room: name } = params;
   if (!isRoom(name)) throw badValue('room', A_ROOM);
@@ -170,10 +166,7 @@ function roomOf({ params, key }) {
   return name;
 }
 
-/**
- * @param {string|undefined} text
- * @returns {number|undefined}
- */
+/** @param {string|undefined} text @returns {number|undefined} */
 function readLimit(text) {
   if (text === undefined) return undefined;
   const limit = NUMBER.test(text) ? Number(text) : 0;

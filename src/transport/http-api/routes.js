@@ -22,11 +22,7 @@ import { UploadRoutes } from './uploads.js';
  *   as an object or as JSON text; rejects with an ApiFault, or an error of the backend
  */
 
-/**
- * @param {Services} services
- * @param {PublishRoutes} [publish]
- * @returns {readonly Route[]}
- */
+/** @param {Services} services @param {PublishRoutes} [publish] @returns {readonly Route[]} */
 export function routesOf(services, publish = new PublishRoutes(services)) {
   const rooms = new RoomRoutes(services);
   const control = new ControlRoutes(services);
@@ -116,9 +112,7 @@ export function createApp(routes, callOf, log) {
 }
 
 /**
- * @param {Call} call
- * @param {import('node:http').ServerResponse} response
- * @param {ApiFault} fault
+ * @param {Call} call @param {import('node:http').ServerResponse} response @param {ApiFault} fault
  */
 function refuse(call, response, fault) {
   const { status, headers, body } = toHttp(fault);

@@ -49,10 +49,7 @@ const clients = [];
 /** @type {NodeJS.Timeout[]} */
 const timers = [];
 
-/**
- * @param {Record<string, number>} counts
- * @param {string|number} key
- */
+/** @param {Record<string, number>} counts @param {string|number} key */
 function count(counts, key) {
   counts[key] = (counts[key] ?? 0) + 1;
 }
@@ -60,10 +57,7 @@ function count(counts, key) {
 class Client {
   isIn = false;
 
-  /**
-   * @param {number} number
-   * @param {() => void} onJoined
-   */
+  /** @param {number} number @param {() => void} onJoined */
   constructor(number, onJoined) {
     this.socket = new WebSocket(`ws://127.0.0.1:${port}/ws`, {
       localAddress: `127.0.1.${number + 1}`,

@@ -76,11 +76,7 @@ function joinsAndLeaves(block) {
   );
 }
 
-/**
- * @param {string} before
- * @param {string} after
- * @param {number} length
- */
+/** @param {string} before @param {string} after @param {number} length */
 function padded(before, after, length) {
   return before + 'x'.repeat(length - before.length - after.length) + after;
 }

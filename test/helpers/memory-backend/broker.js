@@ -54,10 +54,7 @@ export class MemoryStore {
   }
 
   /**
-   * @param {string} room
-   * @param {Buffer} publication
-   * @param {number} offset
-   * @param {string} epoch
+   * @param {string} room @param {Buffer} publication @param {number} offset @param {string} epoch
    */
   announce(room, publication, offset, epoch) {
     if (this.waiting.length === 0) setImmediate(this.deliver);
@@ -122,10 +119,7 @@ export class MemoryBroker {
     return this.store.accept(room, publication, options ?? {});
   }
 
-  /**
-   * @param {string} room
-   * @param {import('../../../src/backend/broker.js').ReadRequest} from
-   */
+  /** @param {string} room @param {import('../../../src/backend/broker.js').ReadRequest} from */
   async history(room, from) {
     this.#check();
     const { epoch, offset, first, runs } = this.store.streams.page(room, from, performance.now());

@@ -13,19 +13,12 @@ export class MemoryPresence {
     this.members.remove(this);
   }
 
-  /**
-   * @param {string} room
-   * @param {string} user
-   * @param {Buffer} member
-   */
+  /** @param {string} room @param {string} user @param {Buffer} member */
   join(room, user, member) {
     this.members.join(this, room, user, member);
   }
 
-  /**
-   * @param {string} room
-   * @param {string} user
-   */
+  /** @param {string} room @param {string} user */
   leave(room, user) {
     this.members.leave(this, room, user);
   }

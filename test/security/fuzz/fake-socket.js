@@ -19,12 +19,7 @@ export class FakeSocket extends Duplex {
   /** @override */
   _read() {}
 
-  /**
-   * @override
-   * @param {Buffer} chunk
-   * @param {string} _encoding
-   * @param {() => void} done
-   */
+  /** @override @param {Buffer} chunk @param {string} _encoding @param {() => void} done */
   _write(chunk, _encoding, done) {
     this.#written.push(Buffer.from(chunk));
     this.bytesWritten += chunk.length;

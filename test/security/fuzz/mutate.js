@@ -113,10 +113,7 @@ export function numbersFrom(seed) {
   };
 }
 
-/**
- * @param {() => number} next
- * @returns {Plan}
- */
+/** @param {() => number} next @returns {Plan} */
 export function planFrom(next) {
   const entry = next();
   /** @type {Step[]} */

@@ -126,10 +126,7 @@ class Reading {
     this.heldBytes = b.length - at;
   }
 
-  /**
-   * @param {Buffer} b
-   * @param {number} at
-   */
+  /** @param {Buffer} b @param {number} at */
   #isMessage(b, at) {
     const { head } = this;
     if (at + head.length > b.length) return false;
@@ -183,11 +180,7 @@ class Reading {
     return at + 2;
   }
 
-  /**
-   * Finds the end of the frame that starts at `start`.
-   * @param {Buffer} b
-   * @param {number} start
-   */
+  /** Finds the end of the frame that starts at `start`. @param {Buffer} b @param {number} start */
   #endOf(b, start) {
     let at = start;
     for (let left = 1; left > 0; left--) {
@@ -219,11 +212,7 @@ class Reading {
     return INCOMPLETE;
   }
 
-  /**
-   * @param {Buffer} b
-   * @param {number} start
-   * @param {number} end
-   */
+  /** @param {Buffer} b @param {number} start @param {number} end */
   #handOver(b, start, end) {
     this.theirs.call(this.stream, start === 0 && end === b.length ? b : b.subarray(start, end));
   }

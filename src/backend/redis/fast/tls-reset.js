@@ -29,10 +29,7 @@ export function resetTls(socket) {
   socket.destroy();
 }
 
-/**
- * @param {TLSSocket} socket
- * @returns {Handle|undefined}
- */
+/** @param {TLSSocket} socket @returns {Handle|undefined} */
 function handleBelow(socket) {
   return /** @type {{_handle?: {_parent?: Handle}}} */ (/** @type {unknown} */ (socket))._handle
     ?._parent;
