@@ -83,9 +83,10 @@ async function token(args) {
 async function primary() {
   const { settings, faults, warnings } = await readSettings();
   if (!settings) return refuse(faults);
+  // Before the log opens a pipe: hooks/load.js has the reason.
+  const { runPrimary } = await import('./primary/primary.js');
   const log = logFor(settings.config);
   for (const warning of warnings) log.warn(warning);
-  const { runPrimary } = await import('./primary/primary.js');
   await runPrimary({
     settings,
     loadSettings: (previous) => reloadSettings(previous, settings, log),
