@@ -81,6 +81,7 @@ test('WebSocket, server-sent events, the HTTP API and health checks over TLS', L
   assert.equal(stream.statusCode, 200);
   let events = '';
   stream.on('data', (text) => (events += text));
+  await until(() => events.includes('event: joined'), 5000, 'the join of the stream');
   const body = JSON.stringify({ room: 'chat.a', payload: 'over TLS' });
   const published = await request(port, ca, '/api/publish', {
     method: 'POST',
