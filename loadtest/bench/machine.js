@@ -59,18 +59,6 @@ function threadsOf(pid) {
 }
 
 /**
- * The processor time of a process to the nanosecond, for parts of a tick.
- * @param {number} pid
- * @returns {number} seconds, of the threads that it has now
- */
-export function exactCpuSecondsOf(pid) {
-  let ns = 0;
-  for (const task of readdirSync(`/proc/${pid}/task`))
-    ns += Number(read(`/proc/${pid}/task/${task}/schedstat`).split(' ')[0]);
-  return ns / 1e9;
-}
-
-/**
  * Proportional set size: memory that only these processes hold, plus their part of what is shared.
  * @param {readonly number[]} pids
  * @returns {number} kilobytes

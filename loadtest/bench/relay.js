@@ -15,7 +15,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { experiment } from '../lib/experiment.js';
 import { markdownTable, show } from '../lib/figures.js';
-import { exactCpuSecondsOf } from './machine.js';
+import { cpuSecondsOf } from './machine.js';
 
 const WORKERS = 2;
 const PAYLOAD_BYTES = 120;
@@ -82,7 +82,7 @@ class Bench {
     const { perTurn, publications } = LOADS[/** @type {keyof LOADS} */ (title)];
     const rooms = ROOMS[title];
     const pids = [/** @type {number} */ (this.child?.pid), process.pid];
-    const before = pids.map(exactCpuSecondsOf);
+    const before = pids.map((pid) => cpuSecondsOf([pid]));
     this.arrived = 0;
     let sent = 0;
     while (sent < publications) {
@@ -94,9 +94,7 @@ class Bench {
       await Promise.all(turn);
     }
     while (this.arrived < sent * WORKERS) await sleep(1);
-    const [relay, workers] = pids.map(
-      (pid, i) => (1e6 * (exactCpuSecondsOf(pid) - before[i])) / sent,
-    );
+    const [relay, workers] = pids.map((pid, i) => (1e6 * (cpuSecondsOf([pid]) - before[i])) / sent);
     return { relay, workers };
   }
 
