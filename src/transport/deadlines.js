@@ -1,7 +1,7 @@
 // deadlines.js: sockets whose time runs, oldest first. One timer looks at the oldest.
 
-/** What one sweep ends. The next one ends the others. */
-const MAX_ENDS_PER_SWEEP = 100;
+/** Overdue items that one sweep handles. The next sweep follows soon if there are more. */
+const MAX_PER_SWEEP = 100;
 /** Shortest and longest time between two sweeps. */
 const MIN_SWEEP_MS = 20;
 const MAX_SWEEP_MS = 1000;
@@ -68,20 +68,16 @@ export class Deadlines {
     }
   }
 
-  /** Examines at most one item more than it ends. */
   #sweep() {
     this.#timer = undefined;
     const nowMs = performance.now();
-    let ends = 0;
+    let handled = 0;
     for (const [item, sinceMs] of this.#since) {
       const deadlineMs = sinceMs + this.limitMs;
-      if (deadlineMs > nowMs || ends === MAX_ENDS_PER_SWEEP) break;
-      if (this.onOverdue(item, deadlineMs)) {
-        ends++;
-      } else {
-        this.#since.delete(item);
-        this.#since.set(item, nowMs);
-      }
+      if (deadlineMs > nowMs || handled++ === MAX_PER_SWEEP) break;
+      if (this.onOverdue(item, deadlineMs)) continue;
+      this.#since.delete(item);
+      this.#since.set(item, nowMs);
     }
     this.#arm();
   }

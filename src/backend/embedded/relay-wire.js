@@ -356,7 +356,7 @@ export function readAnswer(buffer, at, end) {
  * @returns {string}
  * @throws {MalformedMessage} if the room is longer than its message
  */
-export function readRoom(buffer, at, end) {
+function readRoom(buffer, at, end) {
   const roomEnd = at + 1 + buffer[at];
   if (!(roomEnd <= end)) throw new MalformedMessage('room longer than its message');
   return buffer.toString('latin1', at + 1, roomEnd);
