@@ -1,17 +1,16 @@
 // lane.js: the commands of a connection take effect in the order of sending.
 //
-// Nearly all take effect at once. A token, a hook and a join are awaited: until they have taken
-// effect, the commands after them wait here. What is awaited may overlap with its like: while a
-// message waits for its hook, the hook of the next message may run, and joins run beside joins.
-// Answers of hooks take effect in the order of sending, too. `ping` and `echo` pass, but not before
-// the connection has authenticated.
+// Nearly all take effect at once. When a token, a hook or a join is awaited, the commands after it
+// wait here. Awaited commands of the same kind overlap: while one message waits for its hook, the
+// hook of the next may run, and joins run side by side. Hook answers still take effect in the order
+// of sending. `ping` and `echo` pass, once the connection has authenticated.
 //
 // Bounded: hooks of a connection that run at once, and the waiting bytes of a connection and of the
 // worker. Above a bound a command is refused with UNAVAILABLE, and counted.
 
 /** Waiting bytes of one connection; a larger message may wait alone. */
 const MAX_BYTES = 256 * 1024;
-/** The same of all connections of the worker. Those that have not authenticated may fill half. */
+/** All connections of the worker together. Unauthenticated ones may fill half. */
 const MAX_ALL_BYTES = 32 * 1024 * 1024;
 /** Memory of one waiting command, beside its bytes. */
 const COMMAND_BYTES = 512;
@@ -84,16 +83,16 @@ export class Lane {
     return this.#bytes;
   }
 
-  /** Do so many bytes wait that no further message may wait for its hook? */
+  /** True when the worker has no space left for waiting commands. */
   get isFull() {
     return this.#bytes >= MAX_ALL_BYTES;
   }
 
   /**
-   * Keeps a command back if it has to wait for those before it.
+   * Holds a command back when it has to wait for earlier ones.
    * @param {Connection} connection
    * @param {Command} command
-   * @returns {boolean} true: it waits, or has been refused because there is no space
+   * @returns {boolean} true: it waits, or there is no space and it is refused
    */
   holds(connection, { type, id, source }) {
     const line = this.#lines.get(connection);
@@ -112,14 +111,14 @@ export class Lane {
     return true;
   }
 
-  /** There is no space for a command. @param {Connection} connection @param {Id} id */
+  /** Refuses a command for lack of space. @param {Connection} connection @param {Id} id */
   refuse(connection, id) {
     this.counters.readsRefused++;
     this.replies.error(connection, 'UNAVAILABLE', id);
   }
 
   /**
-   * Acts when the answer to a command is there, and those before have acted.
+   * Acts when the answer has come and all earlier commands have acted.
    * @template T
    * @param {Connection} connection
    * @param {Kind} kind
@@ -161,7 +160,7 @@ export class Lane {
     answered.then(end, end);
   }
 
-  /** A connection is gone, and its waiting commands with it. @param {Connection} connection */
+  /** Drops the waiting commands of a closed connection. @param {Connection} connection */
   forget(connection) {
     const line = this.#lines.get(connection);
     if (line === undefined) return;
@@ -230,7 +229,7 @@ export class Lane {
   }
 }
 
-/** Is nothing of it awaited? @param {Line} line */
+/** Is nothing awaited? @param {Line} line */
 function isIdle({ steps, joins }) {
   return steps.length + joins === 0;
 }

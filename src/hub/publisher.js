@@ -4,7 +4,7 @@
 
 import { fingerprintOf } from '../protocol/fingerprint.js';
 
-/** What a listener hears when the worker settles. */
+/** The error that a listener gets while the worker settles. */
 const REFUSING = Object.freeze({ code: 'UNAVAILABLE' });
 
 /** @typedef {import('./connection.js').Connection} Connection */
@@ -37,7 +37,7 @@ export class Publisher {
   }
 
   /**
-   * Publishes for a command. The listener, and not a promise of its own, hears of the answer.
+   * Publishes for a command. The answer goes to the listener, which saves a promise.
    * @param {PublishListener} listener
    * @param {Connection} connection
    * @param {Id} id
