@@ -19,6 +19,7 @@ import { readSecretFiles } from './secret-files.js';
 import { SETTINGS } from './settings.js';
 import { describeTokens, readTokenSettings } from './tokens.js';
 import { compileTrustProxy } from './trust-proxy.js';
+import { readWebhookSettings } from './webhooks.js';
 
 /** @typedef {import('./settings.js').Config} Config */
 /** @typedef {import('./settings.js').Mode} Mode */
@@ -61,6 +62,8 @@ export function loadConfig(environment) {
   values.apiKeys = apiKeys;
   const { hooks, faults: hookFaults } = readHookSettings(values);
   values.hooks = hooks;
+  const { webhooks, faults: webhookFaults } = readWebhookSettings(values);
+  values.webhooks = webhooks;
   const { blobs, faults: blobFaults } = readBlobSettings(values);
   values.blobs = blobs;
   faults.push(
@@ -70,6 +73,7 @@ export function loadConfig(environment) {
     ...tokenFaults,
     ...keyFaults,
     ...hookFaults,
+    ...webhookFaults,
     ...blobFaults,
     ...trustFaults(values),
     ...originFaults(values),

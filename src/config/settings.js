@@ -29,7 +29,7 @@ export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
  * @property {string} meaning one line for the documentation
  */
 
-/** @typedef {'redis'|'tls'|'tokens'|'apiKeys'|'blobs'|'hooks'|'limits'} Part */
+/** @typedef {'redis'|'tls'|'tokens'|'apiKeys'|'blobs'|'hooks'|'webhooks'|'limits'} Part */
 
 /** @typedef {{default?: unknown, secret?: true, fixed?: true, isMultiline?: true, part?: Part}} Options */
 
@@ -198,6 +198,14 @@ const SECTIONS = {
       'Calls of hooks that run at once in a worker. Further calls wait in line.'),
     integer('FANFARE_HOOK_CALLS_PER_CONNECTION', 'hookCallsPerConnection', 16, [1, 1000],
       'Calls of hooks that run at once for one connection. They take effect in the order of sending. 1: one by one.'),
+  ],
+  Webhooks: [
+    text('FANFARE_WEBHOOKS', 'webhooksFile',
+      'JSON file with the endpoints of webhooks: which rooms are occupied, who joined and left, what clients published. SIGHUP reads it again. Without it nothing is recorded.',
+      { part: 'webhooks' }),
+    choice('FANFARE_WEBHOOKS_PUBLIC_ONLY', 'webhooksPublicOnly', ['off', 'on'],
+      'Refuse endpoints with private addresses, such as 10.0.0.0/8 and the loopback. Link-local and multicast addresses are always refused.',
+      { part: 'webhooks' }),
   ],
   Rooms: [
     list('FANFARE_HISTORY', 'history',
@@ -384,6 +392,7 @@ export const LIMIT_MODES = /** @type {const} */ ([
  * @property {import('./tokens.js').TokenSettings|null} tokens null if every connection is anonymous
  * @property {readonly import('./api-keys.js').ApiKey[]} apiKeys empty: there is no HTTP API
  * @property {import('./hooks.js').HookSettings|null} hooks null if there are none
+ * @property {import('./webhooks.js').WebhookSettings|null} webhooks null if there are no endpoints
  * @property {import('./blobs.js').BlobSettings|null} blobs null if there is no bucket for large messages
  * @property {import('./tokens.js').AuthMode} auth resolved from `auto`; `off` if `tokens` is null
  * @property {'everyone'|'granted'|'none'} clientBroadcast resolved from `auto`; `granted`: by tokens

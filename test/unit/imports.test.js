@@ -35,6 +35,7 @@ const BACKEND_PARTS = [
   'backend/presence.js',
   'backend/revocations.js',
   'protocol/position.js',
+  'webhooks/queue.js',
 ];
 
 /**
@@ -96,7 +97,11 @@ const TABLE = Object.freeze({
   // The bucket is an HTTP server.
   blobs: { may: ['config/', 'protocol/'], packages: ['aws4fetch'], node: 'any' },
   // The folder's own files are the contracts, and small parts that both backends use.
-  backend: { may: ['config/', 'protocol/position.js'], packages: [], node: 'any' },
+  backend: {
+    may: ['config/', 'protocol/position.js', 'webhooks/queue.js'],
+    packages: [],
+    node: 'any',
+  },
   'backend/index.js': {
     may: ['backend/embedded/', 'backend/redis/index.js'],
     packages: [],
@@ -175,6 +180,12 @@ const TABLE = Object.freeze({
   },
   // It runs in browsers, unbuilt.
   'console/page': { may: [], packages: [], node: [] },
+  // A process of its own. Nothing else loads it, but for the contract of the queue.
+  webhooks: {
+    may: ['backend/index.js', 'config/', 'observability/'],
+    packages: [],
+    node: 'any',
+  },
   doctor: { may: ['blobs/', 'config/', 'observability/'], packages: ['ioredis'], node: 'any' },
 });
 

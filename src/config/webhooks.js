@@ -1,0 +1,262 @@
+// webhooks.js: reads the endpoints of FANFARE_WEBHOOKS, a JSON file.
+//
+//   [{ "url": "https://example.com/fanfare", "secret": "whsec_…", "rooms": ["chat.*"] }]
+//
+// Endpoints come from the operator's file alone, and no request can change them. No fault quotes a
+// secret, or a URL, whose path or query may be one.
+
+import { readFileSync } from 'node:fs';
+import { isRoomPattern, RoomRules } from './room-patterns.js';
+
+/** Events that the backend records. */
+export const EVENT_TYPES = /** @type {const} */ ([
+  'room.occupied',
+  'room.vacated',
+  'member.joined',
+  'member.left',
+  'user.connected',
+  'user.disconnected',
+  'message.published',
+]);
+/** `user.*` and `message.published` have to be asked for: they are many. */
+const DEFAULT_TYPES = EVENT_TYPES.slice(0, 4);
+const MAX_ENDPOINTS = 20;
+const MAX_PATTERNS = 100;
+const MAX_FILE_BYTES = 1_048_576;
+const NAME = /^[A-Za-z0-9_.:-]{1,64}$/;
+/** Standard Webhooks 1.0: 24 to 64 random bytes, in Base64. */
+const SECRET = /^whsec_([A-Za-z0-9+/]+={0,2})$/;
+const SECRET_BYTES = Object.freeze({ min: 24, max: 64 });
+
+/** The fields that are integers, with their defaults and bounds. */
+const NUMBERS = Object.freeze({
+  graceMs: { value: 3000, min: 0, max: 60_000 },
+  maxAgeS: { value: 86_400, min: 60, max: 604_800 },
+  maxPending: { value: 10_000, min: 1, max: 100_000 },
+  timeoutMs: { value: 15_000, min: 100, max: 30_000 },
+  concurrency: { value: 4, min: 1, max: 64 },
+});
+const FIELDS = Object.freeze([
+  'name',
+  'url',
+  'secret',
+  'types',
+  'rooms',
+  .../** @type {(keyof typeof NUMBERS)[]} */ (Object.keys(NUMBERS)),
+]);
+
+/** @typedef {typeof EVENT_TYPES[number]} EventType */
+
+/**
+ * @typedef {object} Endpoint frozen
+ * @property {string} name in metrics, logs and the console; the URL's host, unless the file has one
+ * @property {string} url `http:` or `https:`, without credentials and fragment
+ * @property {readonly string[]} secrets one, or two while they rotate
+ * @property {readonly EventType[]} types
+ * @property {readonly string[]} rooms patterns; they do not apply to `user.*`
+ * @property {number} graceMs how long an edge waits for its opposite
+ * @property {number} maxAgeS age at which an event that was not delivered is dropped
+ * @property {number} maxPending published messages that wait for the endpoint
+ * @property {number} timeoutMs of a request
+ * @property {number} concurrency requests at once, from one server
+ */
+
+/** The endpoints, and which events they want. Its own fields alone count in comparisons. */
+export class WebhookSettings {
+  /** The first rule that matches: does any endpoint want the type in the room? */
+  #rooms;
+
+  /** @param {readonly Endpoint[]} endpoints @param {boolean} publicOnly */
+  constructor(endpoints, publicOnly) {
+    this.endpoints = endpoints;
+    /** Are private addresses refused? */
+    this.publicOnly = publicOnly;
+    this.#rooms = new Map(
+      EVENT_TYPES.map((type) => [
+        type,
+        new RoomRules(
+          endpoints
+            .filter(({ types }) => types.includes(type))
+            .flatMap(({ rooms }) => rooms.map((pattern) => ({ pattern, value: true }))),
+        ),
+      ]),
+    );
+    Object.freeze(this);
+  }
+
+  /**
+   * Has an event to be recorded?
+   * @param {EventType} type
+   * @param {string} [room] absent for `user.*`
+   * @returns {boolean}
+   */
+  covers(type, room) {
+    const rules = /** @type {RoomRules<boolean>} */ (this.#rooms.get(type));
+    return room === undefined ? !rules.isEmpty : rules.of(room) !== null;
+  }
+}
+
+/**
+ * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
+ * @returns {{webhooks: WebhookSettings|null, faults: string[]}} null if there are no endpoints
+ */
+export function readWebhookSettings(values) {
+  const path = String(values.webhooksFile ?? '');
+  const publicOnly = values.webhooksPublicOnly === 'on';
+  if (path === '')
+    return {
+      webhooks: null,
+      faults: publicOnly
+        ? ['FANFARE_WEBHOOKS_PUBLIC_ONLY: has no effect without FANFARE_WEBHOOKS']
+        : [],
+    };
+  const file = readEndpoints(path);
+  if (typeof file === 'string')
+    return { webhooks: null, faults: [`FANFARE_WEBHOOKS: ${path}: ${file}`] };
+  /** @type {string[]} */
+  const faults = [];
+  const endpoints = file.map((entry, index) =>
+    readEndpoint(entry, (fault) =>
+      faults.push(`FANFARE_WEBHOOKS, endpoint ${index + 1}: ${fault}`),
+    ),
+  );
+  const names = new Set();
+  for (const { name } of endpoints) {
+    if (names.has(name) && name !== '')
+      faults.push(`FANFARE_WEBHOOKS: two endpoints are called ${name}: give each a "name"`);
+    names.add(name);
+  }
+  if (faults.length > 0) return { webhooks: null, faults };
+  return { webhooks: new WebhookSettings(Object.freeze(endpoints), publicOnly), faults };
+}
+
+/** @param {string} path @returns {unknown[]|string} a fault */
+function readEndpoints(path) {
+  let text;
+  try {
+    text = readFileSync(path, 'utf8');
+  } catch (error) {
+    return `cannot be read: ${/** @type {NodeJS.ErrnoException} */ (error).code}`;
+  }
+  if (text.length > MAX_FILE_BYTES) return `larger than ${MAX_FILE_BYTES} bytes`;
+  let list;
+  try {
+    list = JSON.parse(text);
+  } catch {
+    // The parser's own message quotes the text.
+    return 'not JSON';
+  }
+  if (!Array.isArray(list) || list.length === 0) return 'not a JSON array of endpoints';
+  if (list.length > MAX_ENDPOINTS) return `${list.length} endpoints, at most ${MAX_ENDPOINTS}`;
+  return list;
+}
+
+/**
+ * @param {unknown} entry
+ * @param {(fault: string) => void} refuse
+ * @returns {Endpoint} with defaults where the entry is at fault
+ */
+function readEndpoint(entry, refuse) {
+  const given = isRecord(entry) ? entry : {};
+  if (!isRecord(entry)) refuse('not an object');
+  for (const field of Object.keys(given))
+    if (!(/** @type {readonly string[]} */ (FIELDS).includes(field)))
+      refuse(`unknown field ${JSON.stringify(field)}; there are ${FIELDS.join(', ')}`);
+  const url = readUrl(given.url);
+  if (typeof url === 'string') refuse(`"url": ${url}`);
+  const types = readTypes(given.types, refuse);
+  const rooms = readRooms(given.rooms, refuse);
+  if (types.includes('message.published') && given.rooms === undefined)
+    refuse('"types": message.published needs "rooms", the patterns of the rooms that it is for');
+  const name = given.name ?? (typeof url === 'string' ? '' : url.host);
+  if (given.name !== undefined && (typeof name !== 'string' || !NAME.test(name)))
+    refuse('"name": not 1 to 64 characters of A-Z a-z 0-9 _ . : -');
+  return Object.freeze({
+    name: String(name),
+    url: typeof url === 'string' ? '' : url.href,
+    secrets: readSecrets(given.secret, refuse),
+    types,
+    rooms,
+    ...readNumbers(given, refuse),
+  });
+}
+
+/** @param {unknown} value @returns {URL|string} a fault */
+function readUrl(value) {
+  if (typeof value !== 'string') return 'missing';
+  let url;
+  try {
+    url = new URL(value);
+  } catch {
+    return 'not a URL';
+  }
+  if (url.protocol !== 'https:' && url.protocol !== 'http:') return 'neither https: nor http:';
+  if (url.username !== '' || url.password !== '') return 'has a user name or a password';
+  url.hash = '';
+  return url;
+}
+
+/** @param {unknown} value @param {(fault: string) => void} refuse @returns {readonly string[]} */
+function readSecrets(value, refuse) {
+  const secrets = Array.isArray(value) ? value : [value];
+  const { min, max } = SECRET_BYTES;
+  const areValid = secrets.every((secret) => {
+    const text = typeof secret === 'string' ? SECRET.exec(secret)?.[1] : undefined;
+    const bytes = text === undefined ? 0 : Buffer.from(text, 'base64').length;
+    return bytes >= min && bytes <= max;
+  });
+  if (!areValid || secrets.length < 1 || secrets.length > 2)
+    refuse(
+      `"secret": not "whsec_" and ${min} to ${max} random bytes in Base64, or an array of two while they rotate`,
+    );
+  return Object.freeze(secrets);
+}
+
+/** @param {unknown} value @param {(fault: string) => void} refuse @returns {readonly EventType[]} */
+function readTypes(value, refuse) {
+  if (value === undefined) return DEFAULT_TYPES;
+  const known = /** @type {readonly unknown[]} */ (EVENT_TYPES);
+  if (!Array.isArray(value) || value.length === 0 || !value.every((type) => known.includes(type))) {
+    refuse(`"types": not an array of ${EVENT_TYPES.join(', ')}`);
+    return DEFAULT_TYPES;
+  }
+  // In the table's order: the same types in another order are no change.
+  return Object.freeze(EVENT_TYPES.filter((type) => value.includes(type)));
+}
+
+/** @param {unknown} value @param {(fault: string) => void} refuse @returns {readonly string[]} */
+function readRooms(value, refuse) {
+  if (value === undefined) return Object.freeze(['*']);
+  if (
+    Array.isArray(value) &&
+    value.length > 0 &&
+    value.length <= MAX_PATTERNS &&
+    value.every(isRoomPattern)
+  )
+    return Object.freeze(value);
+  refuse(`"rooms": not an array of 1 to ${MAX_PATTERNS} patterns of room names, as chat.* is`);
+  return Object.freeze(['*']);
+}
+
+/**
+ * @param {Record<string, unknown>} given
+ * @param {(fault: string) => void} refuse
+ * @returns {Record<keyof typeof NUMBERS, number>}
+ */
+function readNumbers(given, refuse) {
+  const names = /** @type {(keyof typeof NUMBERS)[]} */ (Object.keys(NUMBERS));
+  const entries = names.map((name) => {
+    const { value, min, max } = NUMBERS[name];
+    const number = given[name] ?? value;
+    if (Number.isInteger(number) && Number(number) >= min && Number(number) <= max)
+      return [name, Number(number)];
+    refuse(`${JSON.stringify(name)}: not an integer from ${min} to ${max}`);
+    return [name, value];
+  });
+  return Object.fromEntries(entries);
+}
+
+/** @param {unknown} value @returns {value is Record<string, unknown>} */
+function isRecord(value) {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
