@@ -86,6 +86,7 @@ export class Fanfare extends Emitter {
         const id = ++this.#lastId;
         this.#transmit(id, JSON.stringify({ ...command, id }), onReply);
       },
+      ask: (command) => this.request(command),
       forget: (room) => void this.#rooms.delete(room),
       report: (error) => this.#report(error),
     };

@@ -36,6 +36,7 @@ import { errorOf, FanfareError } from './error.js';
  * @property {() => number} nextId
  * @property {(id: number, text: string, onReply: OnReply) => void} transmit
  * @property {(command: import('./wire.js').Command, onReply: OnReply) => void} request
+ * @property {(command: import('./wire.js').Command) => Promise<import('./wire.js').Message>} ask
  * @property {(room: string) => void} forget the room is left
  * @property {(error: FanfareError) => void} report
  */

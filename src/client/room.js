@@ -58,6 +58,25 @@ const MAX_WAITING = 1000;
  */
 
 /**
+ * @typedef {object} HistoryOptions
+ * @property {Partial<Position> & {payload?: unknown}} [before] a message or its position: the page
+ *   ends before it
+ * @property {number} [sinceTime] ms since 1970: the page begins with the first message that was
+ *   published then or later
+ * @property {number} [limit] of messages; 100 by default
+ */
+
+/**
+ * @template [Payload=any]
+ * @typedef {object} HistoryPage
+ * @property {RoomMessage<Payload>[]} messages oldest first
+ * @property {boolean} more are there older messages? With `sinceTime`: newer ones?
+ * @property {string} [epoch] of the room. If `before` has another one, its messages are gone.
+ *   Without history there is none
+ * @property {number} [offset] of the room's newest message
+ */
+
+/**
  * @template [Payload=any]
  * @extends {Emitter<RoomEvents<Payload>>}
  */
@@ -138,6 +157,20 @@ export class Room extends Emitter {
         () => {},
       );
     return accepted;
+  }
+
+  /**
+   * Reads what the room keeps: its newest messages, those before one, or those since a time.
+   * @param {HistoryOptions} [options]
+   * @returns {Promise<HistoryPage<Payload>>} rejects with a FanfareError
+   */
+  async history({ before, ...rest } = {}) {
+    if (before) before = { ...before, payload: undefined };
+    const page = /** @type {HistoryPage<Payload>} */ (
+      await this.#port.ask({ type: 'history', room: this.name, before, ...rest })
+    );
+    for (const message of page.messages) message.epoch = page.epoch;
+    return page;
   }
 
   /** Leaves the room for good. */

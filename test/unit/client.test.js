@@ -471,6 +471,48 @@ test('publish resolves with the position, or rejects with the code of the error'
   await assert.rejects(room.publish(undefined), TypeError);
 });
 
+test('history reads a page, whose messages can begin the next one', async (t) => {
+  const client = setUp(t);
+  const room = await client.joined();
+  const messages = [8, 9].map((offset) => ({
+    payload: { offset },
+    from: 'ann',
+    timestamp: 1,
+    offset,
+  }));
+  const pages = [
+    { sent: { limit: 2 }, options: { limit: 2 }, more: true },
+    { sent: { sinceTime: 7 }, options: { sinceTime: 7 }, more: false },
+  ];
+  /** @type {import('../../src/client/room.js').HistoryPage|undefined} */
+  let page;
+  for (const { sent, options, more } of pages) {
+    const reading = room.history(options);
+    await turn();
+    const { id, ...command } = client.socket.last('history');
+    assert.deepEqual(command, { type: 'history', room: 'chat.1', ...sent });
+    client.socket.answer('history', { type: 'history', room: 'chat.1', messages, more, ...at(10) });
+    page = await reading;
+    assert.deepEqual(
+      page.messages,
+      messages.map((one) => ({ ...one, epoch: 'e1' })),
+    );
+    assert.deepEqual([page.more, page.epoch, page.offset], [more, 'e1', 10]);
+  }
+  // The payload of the message is not sent back.
+  room.history({ before: page?.messages[0] }).catch(() => {});
+  await turn();
+  const { before } = client.socket.last('history');
+  assert.deepEqual([before.epoch, before.offset, before.payload], ['e1', 8, undefined]);
+  // Nothing is joined or delivered by a read, and its refusal is an error with a code.
+  const refused = assert.rejects(room.history(), { code: 'PERMISSION_DENIED' });
+  await turn();
+  client.socket.answer('history', { type: 'error', error: 'PERMISSION_DENIED', message: 'no' });
+  await refused;
+  client.socket.end(1006);
+  await assert.rejects(room.history(), { code: 'OFFLINE', retryable: true });
+});
+
 test('a message without an echo is not delivered by a replay, and is not asked for again', async (t) => {
   const client = setUp(t);
   const room = await client.joined();
