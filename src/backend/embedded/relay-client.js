@@ -109,6 +109,83 @@ const MAX_NUMBER = 0xffffffff;
  */
 
 export class RelayClient {
+  // Listeners: see RelayListeners.
+  /** @type {RelayListeners['onAnswering']} */
+  onAnswering = () => {};
+  /** @type {RelayListeners['onRoundTrip']} */
+  onRoundTrip = () => {};
+  /** @type {RelayListeners['onClose']} */
+  onClose = () => {};
+  /** @type {RelayListeners['onPublication']} */
+  onPublication = () => {};
+  /** @type {RelayListeners['onSessionLost']} */
+  onSessionLost = () => {};
+  /** @type {RelayListeners['onCarry']} */
+  onCarry = () => {};
+  /** @type {RelayListeners['onReport']} */
+  onReport = () => {};
+  /** @type {RelayListeners['onKeep']} */
+  onKeep = () => {};
+
+  // The link, and whether the relay answers.
+  /** @type {import('node:net').Socket|null} */
+  socket = null;
+  isOpen = false;
+  isClosing = false;
+  isAnswering = true;
+  isProbing = false;
+  hasResigned = false;
+  /** The version of the relay. @type {import('../deferred.js').Deferred<number>} */
+  hello = deferred();
+  /** @type {NodeJS.Timeout|null} */
+  watch = null;
+  /** The link's clock at the last check, without the time in which this process was stalled. */
+  nowMs = 0;
+  lookedMs = 0;
+  /** Time of the last message from the relay. */
+  heardMs = 0;
+  writer = new MessageWriter();
+  isScheduled = false;
+
+  // Requests.
+  nextRequest = 1;
+  /** In the order they were sent. @type {Map<number, Request>} */
+  requests = new Map();
+  /** The outcome of this tick's publications. @type {import('../deferred.js').Deferred<void>|null} */
+  sync = null;
+  /** The result of the counts requested in this tick. @type {Promise<number>|null} */
+  counting = null;
+  /**
+   * Subscriptions whose members are requested next: one at a time, because an answer may be large.
+   * @type {Map<string, import('../deferred.js').Deferred<PresenceSnapshot>>}
+   */
+  asks = new Map();
+  isAsking = false;
+
+  // Batches.
+  /** Batches of this tick that are not written yet. @type {Batch[]} */
+  gathered = [];
+  gatheredBytes = 0;
+  /** The one to which each room's next publication belongs. @type {Map<string, Batch>} */
+  latest = new Map();
+  /** Written, with outcomes that are not requested yet. @type {Batch[]} */
+  undecided = [];
+
+  // Places of client addresses.
+  /** Those that this worker has. @type {Map<string, number>} */
+  held = new Map();
+  heldPlaces = 0;
+  /**
+   * Requested places, by the number of a request that timed out: the relay may still grant them.
+   * @type {Map<number, string>}
+   */
+  late = new Map();
+  reconciledMs = 0;
+  /** @type {number|null} */
+  reported = null;
+  /** @type {NodeJS.Timeout|undefined} */
+  reportTimer = undefined;
+
   /**
    * @param {object} parts
    * @param {string} parts.path of the relay's socket
@@ -132,82 +209,6 @@ export class RelayClient {
     this.awayMs = awayMs;
     this.requestTimeoutMs = requestTimeoutMs;
     this.reconcileMs = reconcileMs;
-    /** @type {RelayListeners['onAnswering']} */
-    this.onAnswering = () => {};
-    this.isAnswering = true;
-    /** @type {RelayListeners['onRoundTrip']} */
-    this.onRoundTrip = () => {};
-    this.isProbing = false;
-    /** Time of the last message from the relay. */
-    this.heardMs = 0;
-    /** Places of client addresses that this worker has. @type {Map<string, number>} */
-    this.held = new Map();
-    this.heldPlaces = 0;
-    /**
-     * Requested places, by the number of a request that timed out: the relay may still grant them.
-     * @type {Map<number, string>}
-     */
-    this.late = new Map();
-    this.reconciledMs = 0;
-    /** @type {RelayListeners['onClose']} */
-    this.onClose = () => {};
-    /** @type {RelayListeners['onPublication']} */
-    this.onPublication = () => {};
-    /** @type {RelayListeners['onSessionLost']} */
-    this.onSessionLost = () => {};
-    this.hasResigned = false;
-    /** @type {RelayListeners['onCarry']} */
-    this.onCarry = () => {};
-    /** @type {RelayListeners['onReport']} */
-    this.onReport = () => {};
-    /** @type {RelayListeners['onKeep']} */
-    this.onKeep = () => {};
-    /** @type {import('node:net').Socket|null} */
-    this.socket = null;
-    this.isOpen = false;
-    this.isClosing = false;
-    /**
-     * The version of the relay.
-     * @type {import('../deferred.js').Deferred<number>}
-     */
-    this.hello = deferred();
-    this.writer = new MessageWriter();
-    this.isScheduled = false;
-    this.nextRequest = 1;
-    /** Requests in the order they were sent. @type {Map<number, Request>} */
-    this.requests = new Map();
-    /**
-     * The outcome of this tick's publications.
-     * @type {import('../deferred.js').Deferred<void>|null}
-     */
-    this.sync = null;
-    /** Batches of this tick that are not written yet. @type {Batch[]} */
-    this.gathered = [];
-    this.gatheredBytes = 0;
-    /** The one to which each room's next publication belongs. @type {Map<string, Batch>} */
-    this.latest = new Map();
-    /** Written, with outcomes that are not requested yet. @type {Batch[]} */
-    this.undecided = [];
-    /** The result of the counts requested in this tick. @type {Promise<number>|null} */
-    this.counting = null;
-    /**
-     * Subscriptions whose members are requested next: one at a time, because an answer may be
-     * large.
-     * @type {Map<string, import('../deferred.js').Deferred<PresenceSnapshot>>}
-     */
-    this.asks = new Map();
-    this.isAsking = false;
-    /** @type {number|null} */
-    this.reported = null;
-    /** @type {NodeJS.Timeout|undefined} */
-    this.reportTimer = undefined;
-    /** @type {NodeJS.Timeout|null} */
-    this.watch = null;
-    /**
-     * The link's clock at the last check, without the time in which this process was stalled.
-     */
-    this.nowMs = 0;
-    this.lookedMs = 0;
     this.flush = this.flush.bind(this);
   }
 

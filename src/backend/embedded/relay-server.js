@@ -86,6 +86,45 @@ const NOT_OURS = { uid: -1, mtimeMs: 0 };
 const MAX_GONE = 64;
 
 export class RelayServer {
+  /** Sessions of workers that died when no other worker was left. @type {string[]} */
+  gone = [];
+  /** @type {NodeJS.Timeout|undefined} */
+  sweeper = undefined;
+  /** The path of the socket; empty before start(). */
+  path = '';
+  /** @type {import('node:net').Server|null} */
+  server = null;
+  folder = '';
+  /** The removal of folders that killed primaries have left. @type {Promise<void>} */
+  swept = Promise.resolve();
+  /** @type {Set<Link>} */
+  links = new Set();
+  /** Links with something to write at the end of this tick. @type {Link[]} */
+  writing = [];
+  /** @type {Subscriptions<Link>} */
+  rooms = new Subscriptions();
+  /** Connections by client address, over all workers. @type {Map<string, number>} */
+  addresses = new Map();
+  /** The limits over all servers. */
+  fleet = new FleetPlaces(this.addresses);
+  /** Its clock, and the time of its last step. */
+  fleetMs = 0;
+  steppedMs = 0;
+  isAlone = false;
+  /** @type {NodeJS.Timeout|undefined} */
+  stepper = undefined;
+
+  connections = 0;
+  publications = 0;
+  deliveries = 0;
+  droppedLinks = 0;
+  refusedReads = 0;
+  /** Publications left out of the deliveries to slow workers. */
+  leftOut = { plain: 0, history: 0 };
+  leftOutToldMs = Number.NEGATIVE_INFINITY;
+  /** Places corrected: counted but not held, or held but not counted. */
+  reconciledPlaces = 0;
+
   /**
    * @param {object} parts
    * @param {import('pino').Logger} parts.log
@@ -121,47 +160,10 @@ export class RelayServer {
       ...presence,
       publish: (room, head, member) => this.#event(room, head, member),
     });
-    /** Sessions of workers that died when no other worker was left. @type {string[]} */
-    this.gone = [];
     this.maxBacklogBytes = maxBacklogBytes;
     this.maxPendingBytes = maxPendingBytes;
     this.onHung = onHung;
     this.maxWaitingReads = maxWaitingReads;
-    /** @type {NodeJS.Timeout|undefined} */
-    this.sweeper = undefined;
-    /** The path of the socket; empty before start(). */
-    this.path = '';
-    /** @type {import('node:net').Server|null} */
-    this.server = null;
-    this.folder = '';
-    /** @type {Set<Link>} */
-    this.links = new Set();
-    /** Links with something to write at the end of this tick. @type {Link[]} */
-    this.writing = [];
-    /** @type {Subscriptions<Link>} */
-    this.rooms = new Subscriptions();
-    /** Connections by client address, over all workers. @type {Map<string, number>} */
-    this.addresses = new Map();
-    /** The limits over all servers. */
-    this.fleet = new FleetPlaces(this.addresses);
-    /** Its clock, and the time of its last step. */
-    this.fleetMs = 0;
-    this.steppedMs = 0;
-    this.isAlone = false;
-    /** @type {NodeJS.Timeout|undefined} */
-    this.stepper = undefined;
-    this.connections = 0;
-    this.publications = 0;
-    this.deliveries = 0;
-    this.droppedLinks = 0;
-    this.refusedReads = 0;
-    /** Publications left out of the deliveries to slow workers. */
-    this.leftOut = { plain: 0, history: 0 };
-    this.leftOutToldMs = Number.NEGATIVE_INFINITY;
-    /** Places corrected: counted but not held, or held but not counted. */
-    this.reconciledPlaces = 0;
-    /** The removal of folders that killed primaries have left. @type {Promise<void>} */
-    this.swept = Promise.resolve();
     this.flush = this.flush.bind(this);
     this.removeFolder = this.removeFolder.bind(this);
   }

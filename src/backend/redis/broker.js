@@ -32,67 +32,86 @@ const SKIPPED_LOG_INTERVAL_MS = 10_000;
 const MALFORMED_LOG_INTERVAL_MS = 60_000;
 const UNKNOWN_LOG_INTERVAL_MS = 60_000;
 
+/**
+ * @typedef {object} BrokerParts
+ * @property
+ *   {Pick<import('../../config/settings.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'|'fastPaths'>}
+ *   config
+ * @property {import('pino').Logger} log
+ * @property
+ *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'skipped'|'malformed'|'unknownVersions'|'fastPaths'>}
+ *   counters
+ * @property {string} workerId
+ * @property {import('../broker.js').HistoryOf} [historyOf]
+ * @property {RoomRules<import('../../config/room-patterns.js').HistoryRule>} [historyRules] the rules
+ *   behind `historyOf`; the broker adds rules of other servers
+ * @property {(ms: number) => void} [onPublishLag] from writing publications to Redis' answer
+ * @property {(seconds: number) => void} [onRoundTrip] of a probe through the bus
+ * @property {(isUp: boolean) => void} [onUp] the state has changed; called before the events of
+ *   `start`
+ */
+
 /** @implements {Broker} */
 export class RedisBroker {
-  /**
-   * @param {object} parts
-   * @param
-   *   {Pick<import('../../config/settings.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'|'fastPaths'>}
-   *   parts.config
-   * @param {import('pino').Logger} parts.log
-   * @param
-   *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'skipped'|'malformed'|'unknownVersions'|'fastPaths'>}
-   *   parts.counters
-   * @param {string} parts.workerId
-   * @param {import('../broker.js').HistoryOf} [parts.historyOf]
-   * @param {RoomRules<import('../../config/room-patterns.js').HistoryRule>} [parts.historyRules]
-   *   the rules behind `historyOf`; the broker adds rules of other servers
-   * @param {(ms: number) => void} [parts.onPublishLag] from writing publications to Redis' answer
-   * @param {(seconds: number) => void} [parts.onRoundTrip] of a probe through the bus
-   * @param {(isUp: boolean) => void} [parts.onUp] the state has changed; called before the events
-   *   of `start`
-   */
-  constructor({
-    config,
-    log,
-    counters,
-    workerId,
-    historyOf = () => null,
-    historyRules = new RoomRules([]),
-    onPublishLag,
-    onRoundTrip,
-    onUp,
-  }) {
+  /** @type {BrokerState} */
+  state = 'degraded';
+  /** @type {BrokerEvents|null} */
+  events = null;
+  /** Reasons logged in this outage. @type {Set<string>} */
+  reasons = new Set();
+  awaySince = 0;
+  /** Whether the connection count's Redis is available. */
+  isCounting = false;
+  /** Takes the reports of servers; null: this worker does not carry them. @type {((report: Buffer) => void)|null} */
+  onReport = null;
+  skippedLogMs = Number.NEGATIVE_INFINITY;
+  malformedLogMs = Number.NEGATIVE_INFINITY;
+  unknownLogMs = Number.NEGATIVE_INFINITY;
+  /** Ends the wait of start(). */
+  onSettled = () => {};
+  /** @type {Promise<void>|null} */
+  closing = null;
+  /** Made when it is asked for. @type {RedisClusterClient|null} */
+  client = null;
+
+  /** @param {BrokerParts} parts */
+  constructor(parts) {
+    const { config, log, counters, workerId, historyOf = () => null, onUp } = parts;
     const settings = /** @type {import('../../config/redis.js').RedisSettings} */ (config.redis);
     this.log = log;
     this.counters = counters;
     this.historyOf = historyOf;
     this.onUp = onUp;
-    /** @type {BrokerState} */
-    this.state = 'degraded';
-    /** @type {BrokerEvents|null} */
-    this.events = null;
-    /** Reasons logged in this outage. @type {Set<string>} */
-    this.reasons = new Set();
-    this.awaySince = 0;
-    /** Whether the connection count's Redis is available. */
-    this.isCounting = false;
-    /** Takes the reports of servers; null: this worker does not carry them. @type {((report: Buffer) => void)|null} */
-    this.onReport = null;
-    this.skippedLogMs = Number.NEGATIVE_INFINITY;
-    this.malformedLogMs = Number.NEGATIVE_INFINITY;
-    this.unknownLogMs = Number.NEGATIVE_INFINITY;
-    /** Ends the wait of start(). */
-    this.onSettled = () => {};
-    /** @type {Promise<void>|null} */
-    this.closing = null;
-
     // Worker ids repeat: a restart may reuse a process id, and in every container the process id is
     // 1.
     const id = `${workerId}:${randomBytes(4).toString('hex')}`;
-    const keys = (this.keys = new Keys(config.redisPrefix));
-    this.inbox = new Inbox({
-      keys,
+    this.keys = new Keys(config.redisPrefix);
+    this.inbox = this.#makeInbox();
+    this.clock = new StallAwareClock(TICK_MS, (nowMs) => this.#tick(nowMs));
+    this.access = { settings, timeoutMs: config.redisTimeoutMs };
+    this.probeChannel = this.keys.probeChannelOf(id, '');
+    /** @param {import('../../config/redis.js').Address} [address] */
+    const makeNode = (address) => this.#makeNode(parts, settings, address);
+    /** The only one; null in a cluster. @type {RedisNode|null} */
+    this.node = settings.kind === 'cluster' ? null : makeNode();
+    /** @type {RedisCluster|null} */
+    this.cluster =
+      this.node !== null
+        ? null
+        : new RedisCluster({
+            ...this.access,
+            makeNode,
+            probeChannelOf: (tag) => this.keys.probeChannelOf(id, tag),
+            onUpdate: () => this.#update(),
+            onAway: (reason) => this.#onAway(reason, ''),
+          });
+    this.rules = this.#makeRules(parts.historyRules);
+    this.connectionCount = this.#makeConnectionCount(id);
+  }
+
+  #makeInbox() {
+    return new Inbox({
+      keys: this.keys,
       onNumbered: (room, offset, epoch) => {
         // Not in a cluster: if a node is demoted, Redis ends the subscriptions, and the broker
         // reads the positions of all rooms anew.
@@ -104,74 +123,70 @@ export class RedisBroker {
       onMalformed: (channel) => this.#onMalformed(channel),
       onUnknown: (room, version) => this.#onUnknown(room, version),
     });
-    this.clock = new StallAwareClock(TICK_MS, (nowMs) => this.#tick(nowMs));
-    /** @param {import('../../config/redis.js').Address} [address] of a node, in a cluster */
-    const makeNode = (address) => {
-      const place = address === undefined ? '' : addressText(address);
-      const node = new RedisNode({
-        settings,
-        address,
-        config,
-        keys,
-        clock: this.clock,
-        counters,
-        events: {
-          onUpdate: () => this.#update(),
-          onAway: (reason) => this.#onAway(reason, place),
-          onMessage: this.inbox.receive,
-          onMoved: (channels) => this.#nodeOnMoved(channels),
-          onStale: () => this.cluster?.stale(node),
-          onPublishLag,
-          onRoundTrip,
-        },
-      });
-      return node;
-    };
-    this.access = { settings, timeoutMs: config.redisTimeoutMs };
-    /** Made when it is asked for. @type {RedisClusterClient|null} */
-    this.client = null;
-    this.probeChannel = keys.probeChannelOf(id, '');
-    /** The only one; null in a cluster. @type {RedisNode|null} */
-    this.node = settings.kind === 'cluster' ? null : makeNode();
-    /** @type {RedisCluster|null} */
-    this.cluster =
-      this.node !== null
-        ? null
-        : new RedisCluster({
-            ...this.access,
-            makeNode,
-            probeChannelOf: (tag) => keys.probeChannelOf(id, tag),
-            onUpdate: () => this.#update(),
-            onAway: (reason) => this.#onAway(reason, ''),
-          });
-    /** @param {Buffer} message best effort, because the next one replaces it */
-    const sendToAll = (message) => {
-      this.#fleetNode()
-        ?.publisher.send(keys.fleetChannel, message)
-        .catch(() => {});
-    };
-    this.rules = new SharedRules({
-      rules: historyRules,
-      send: sendToAll,
+  }
+
+  /**
+   * @param {BrokerParts} parts
+   * @param {import('../../config/redis.js').RedisSettings} settings
+   * @param {import('../../config/redis.js').Address} [address] in a cluster
+   */
+  #makeNode({ config, counters, onPublishLag, onRoundTrip }, settings, address) {
+    const place = address === undefined ? '' : addressText(address);
+    const node = new RedisNode({
+      settings,
+      address,
+      config,
+      keys: this.keys,
+      clock: this.clock,
+      counters,
+      events: {
+        onUpdate: () => this.#update(),
+        onAway: (reason) => this.#onAway(reason, place),
+        onMessage: this.inbox.receive,
+        onMoved: (channels) => this.#nodeOnMoved(channels),
+        onStale: () => this.cluster?.stale(node),
+        onPublishLag,
+        onRoundTrip,
+      },
+    });
+    return node;
+  }
+
+  /** The rules that all servers share. @param {BrokerParts['historyRules']} rules of this one */
+  #makeRules(rules = new RoomRules([])) {
+    return new SharedRules({
+      rules,
+      send: (message) => this.#sendToAll(message),
       onAdopted: (patterns) =>
-        log.warn(
+        this.log.warn(
           { patterns },
           'other servers have FANFARE_HISTORY rules that this one lacks: using them until the next restart',
         ),
     });
-    this.connectionCount = new ConnectionCount({
+  }
+
+  /** @param {string} id of this worker, among all servers */
+  #makeConnectionCount(id) {
+    return new ConnectionCount({
       id,
       clock: this.clock,
       onMalformed: () => this.#onMalformed('census'),
-      send: sendToAll,
-      tag: () => keys.tagOf(this.#fleetNode()?.probeChannel ?? ''),
+      send: (message) => this.#sendToAll(message),
+      tag: () => this.keys.tagOf(this.#fleetNode()?.probeChannel ?? ''),
       answer: (message, worker, tag) => {
-        const channel = keys.probeChannelOf(worker, tag);
+        const channel = this.keys.probeChannelOf(worker, tag);
         this.#nodeFor(channel)
           ?.publisher.send(channel, message)
           .catch(() => {});
       },
     });
+  }
+
+  /** @param {Buffer} message best effort, because the next one replaces it */
+  #sendToAll(message) {
+    this.#fleetNode()
+      ?.publisher.send(this.keys.fleetChannel, message)
+      .catch(() => {});
   }
 
   /** @param {BrokerEvents} events */

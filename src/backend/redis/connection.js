@@ -25,6 +25,31 @@ const KEEP_ALIVE_MS = 10_000;
 /** Interval of the checks of a Redis that is loading its data. */
 const LOADING_RETRY_MS = 500;
 
+/** The same for all connections. @type {import('ioredis').RedisOptions} */
+const CLIENT_OPTIONS = {
+  lazyConnect: true,
+  disableClientInfo: true,
+  connectTimeout: CONNECT_TIMEOUT_MS,
+  disconnectTimeout: DISCONNECT_TIMEOUT_MS,
+  keepAlive: KEEP_ALIVE_MS,
+  maxLoadingRetryTime: LOADING_RETRY_MS,
+  // ioredis would deliver a publish from its queue long after the caller gave it up. It would
+  // report success, because Redis answers with the receivers at that moment.
+  enableOfflineQueue: false,
+  maxRetriesPerRequest: 0,
+  autoResendUnfulfilledCommands: false,
+  // The broker resubscribes in chunks, and is `up` only afterwards.
+  autoResubscribe: false,
+  // RESP3 keeps pushes apart from replies. With a Redis before 6, ioredis falls back to RESP2.
+  protocol: 3,
+  failoverDetector: true,
+  // #redisOnEnd starts each round over the Sentinels and reports an outage. ioredis would repeat
+  // its rounds without a report.
+  sentinelRetryStrategy: () => null,
+  // For the connections that listen for `+switch-master`.
+  sentinelReconnectStrategy: backoffMs,
+};
+
 export class RedisConnection {
   /**
    * @param {object} parts
@@ -52,37 +77,17 @@ export class RedisConnection {
     /** @type {Redis} */
     this.redis = new Redis({
       ...redisOptions(settings, address),
-      lazyConnect: true,
+      ...CLIENT_OPTIONS,
       connectionName: name.replace(/[^\x21-\x7e]/g, '_'),
-      disableClientInfo: true,
-      connectTimeout: CONNECT_TIMEOUT_MS,
-      disconnectTimeout: DISCONNECT_TIMEOUT_MS,
-      keepAlive: KEEP_ALIVE_MS,
       // Covers the handshake too: the kernel of a frozen Redis accepts connections, but Redis never
       // answers.
       commandTimeout: timeoutMs,
       sentinelCommandTimeout: timeoutMs,
-      maxLoadingRetryTime: LOADING_RETRY_MS,
-      // ioredis would deliver a publish from its queue long after the caller gave it up. It would
-      // report success, because Redis answers with the receivers at that moment.
-      enableOfflineQueue: false,
-      maxRetriesPerRequest: 0,
-      autoResendUnfulfilledCommands: false,
-      // The broker resubscribes in chunks, and is `up` only afterwards.
-      autoResubscribe: false,
-      // RESP3 keeps pushes apart from replies. With a Redis before 6, ioredis falls back to RESP2.
-      protocol: 3,
       retryStrategy: () => backoffMs(++this.attempts),
       // A script error contains READONLY inside its own text. One read may bring many such errors,
       // and the first has ended the connection. Each further one would end it again, with a timer
       // and a listener of its own.
       reconnectOnError: ({ message }) => message.includes('READONLY') && this.redis.stream.writable,
-      failoverDetector: true,
-      // #redisOnEnd starts each round over the Sentinels and reports an outage. ioredis would
-      // repeat its rounds without a report.
-      sentinelRetryStrategy: () => null,
-      // For the connections that listen for `+switch-master`.
-      sentinelReconnectStrategy: backoffMs,
     });
     this.redis.on('connect', () => {
       this.canResetTls = checkReset(this.redis.stream);

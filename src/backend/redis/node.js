@@ -50,86 +50,50 @@ const PATIENCE_MS = 20_000;
  *   NodeConfig
  */
 
+/**
+ * @typedef {object} NodeParts
+ * @property {import('../../config/redis.js').RedisSettings} settings
+ * @property {import('../../config/redis.js').Address} [address] of a node, in a cluster
+ * @property {NodeConfig} config
+ * @property {import('./keys.js').Keys} keys
+ * @property {import('./stall-aware-clock.js').StallAwareClock} clock
+ * @property
+ *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'fastPaths'>}
+ *   counters
+ * @property {NodeEvents} events
+ */
+
 export class RedisNode {
-  /**
-   * @param {object} parts
-   * @param {import('../../config/redis.js').RedisSettings} parts.settings
-   * @param {import('../../config/redis.js').Address} [parts.address] of a node, in a cluster
-   * @param {NodeConfig} parts.config
-   * @param {import('./keys.js').Keys} parts.keys
-   * @param {import('./stall-aware-clock.js').StallAwareClock} parts.clock
-   * @param
-   *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'fastPaths'>}
-   *   parts.counters
-   * @param {NodeEvents} parts.events
-   */
-  constructor({ settings, address, config, keys, clock, counters, events }) {
-    const { redisPrefix: prefix, redisTimeoutMs: timeoutMs } = config;
-    const isSharded = address !== undefined;
+  probeChannel = '';
+  /** Whether a probe has come back over these connections. */
+  isProven = false;
+  /** When the latest probe came back, or the commands connection was made; on the live clock. */
+  provenMs = 0;
+  isReconnect = { commands: false, subscriber: false };
+  isClosed = false;
+
+  /** @param {NodeParts} parts */
+  constructor(parts) {
+    const { config, keys, clock, counters, events } = parts;
+    this.isSharded = parts.address !== undefined;
     this.clock = clock;
     this.counters = counters;
     this.events = events;
     this.keys = keys;
-    this.probeChannel = '';
-    /** Whether a probe has come back over these connections. */
-    this.isProven = false;
-    /**
-     * The time when the latest probe came back, or the commands connection was made; on the live
-     * clock.
-     */
-    this.provenMs = 0;
-    this.isReconnect = { commands: false, subscriber: false };
-    this.isClosed = false;
-    const checkReset = (/** @type {import('node:net').Socket} */ stream) =>
-      stream instanceof TLSSocket &&
-      useFastPath('redis_reset', config, counters, () => tlsResetFault(stream));
-    this.commands = new RedisConnection({
-      settings,
-      address,
-      name: `${prefix}commands`,
-      timeoutMs,
-      checkReset,
+    this.commands = this.#makeConnection(parts, 'commands', {
       onReady: () => this.#commandsOnReady(),
       onAway: (reason) => this.#onAway(reason),
     });
-    this.subscriber = new RedisConnection({
-      settings,
-      address,
-      name: `${prefix}subscriber`,
-      timeoutMs,
-      checkReset,
+    this.subscriber = this.#makeConnection(parts, 'subscriber', {
       onReady: () => this.#subscriberOnReady(),
       onAway: (reason) => this.#subscriberOnAway(reason),
     });
-    const { onMessage } = events;
-    const { redis } = this.subscriber;
-    const pushes = new RedisPushes({ kind: isSharded ? 'smessage' : 'message', onMessage });
-    redis.on('connect', () => {
-      useFastPath('redis_pushes', config, counters, () => pushes.attach(redis.stream));
-    });
-    const { redis: commands } = this.commands;
-    commands.on('connect', () => watchEmptying(commands.stream, () => this.#redisOnEmptied()));
-    // Needed with a Redis that does not push.
-    redis.on(isSharded ? 'smessageBuffer' : 'messageBuffer', onMessage);
-    // Redis has ended subscriptions, because their slot has moved.
-    if (isSharded) redis.on('moved', events.onStale);
-    this.publisher = new RedisPublisher({
-      connection: this.commands,
-      clock,
-      keys,
-      isSharded,
-      maxPubsubBytes: config.maxPubsubBytes,
-      timeoutMs,
-      usesOwnCommands: useFastPath('redis_commands', config, counters, ownCommandsFault),
-      onPublishLag: events.onPublishLag,
-      onRefused: ({ message }) => {
-        if (isSharded && STALE.test(message)) events.onStale();
-      },
-    });
+    this.#listen(config);
+    this.publisher = this.#makePublisher(config);
     this.history = new RedisHistory({
       publisher: this.publisher,
       keys,
-      isSharded,
+      isSharded: this.isSharded,
       maxPubsubBytes: config.maxPubsubBytes,
       fence: config.historyFence,
       // In a cluster this channel is in a slot of the node.
@@ -137,11 +101,11 @@ export class RedisNode {
     });
     this.subscriptions = new Subscriber({
       connection: this.subscriber,
-      isSharded,
+      isSharded: this.isSharded,
       roomLingerMs: config.roomLingerMs,
       onLive: () => this.#subscriptionsOnLive(),
       onRefused: (reason) => {
-        if (isSharded) events.onStale();
+        if (this.isSharded) events.onStale();
         if (!this.subscriptions.isLive) this.#onAway(reason);
       },
       onMoved: events.onMoved,
@@ -158,13 +122,70 @@ export class RedisNode {
         events.onMoved([...this.subscriptions.channels.keys()]);
       },
     });
-    this.probe = new LoopbackProbe({
+    this.probe = this.#makeProbe();
+  }
+
+  /**
+   * @param {NodeParts} parts
+   * @param {'commands'|'subscriber'} role
+   * @param {{onReady: () => void, onAway: (reason: string) => void}} listeners
+   */
+  #makeConnection({ settings, address, config, counters }, role, listeners) {
+    return new RedisConnection({
+      settings,
+      address,
+      name: `${config.redisPrefix}${role}`,
+      timeoutMs: config.redisTimeoutMs,
+      checkReset: (stream) =>
+        stream instanceof TLSSocket &&
+        useFastPath('redis_reset', config, counters, () => tlsResetFault(stream)),
+      ...listeners,
+    });
+  }
+
+  /** Receives what Redis pushes over both connections. @param {NodeConfig} config */
+  #listen(config) {
+    const { counters, isSharded } = this;
+    const { onMessage, onStale } = this.events;
+    const { redis } = this.subscriber;
+    const pushes = new RedisPushes({ kind: isSharded ? 'smessage' : 'message', onMessage });
+    redis.on('connect', () => {
+      useFastPath('redis_pushes', config, counters, () => pushes.attach(redis.stream));
+    });
+    // Needed with a Redis that does not push.
+    redis.on(isSharded ? 'smessageBuffer' : 'messageBuffer', onMessage);
+    // Redis has ended subscriptions, because their slot has moved.
+    if (isSharded) redis.on('moved', onStale);
+    const { redis: commands } = this.commands;
+    commands.on('connect', () => watchEmptying(commands.stream, () => this.#redisOnEmptied()));
+  }
+
+  /** @param {NodeConfig} config */
+  #makePublisher(config) {
+    const { isSharded, clock, keys, counters, events } = this;
+    return new RedisPublisher({
+      connection: this.commands,
+      clock,
+      keys,
+      isSharded,
+      maxPubsubBytes: config.maxPubsubBytes,
+      timeoutMs: config.redisTimeoutMs,
+      usesOwnCommands: useFastPath('redis_commands', config, counters, ownCommandsFault),
+      onPublishLag: events.onPublishLag,
+      onRefused: ({ message }) => {
+        if (isSharded && STALE.test(message)) events.onStale();
+      },
+    });
+  }
+
+  #makeProbe() {
+    return new LoopbackProbe({
       publish: (token) => this.publisher.send(this.probeChannel, token),
       ping: () => this.subscriber.redis.ping(),
-      onRoundTrip: (seconds) => events.onRoundTrip?.(seconds),
+      onRoundTrip: (seconds) => this.events.onRoundTrip?.(seconds),
       onAnswer: (isWholeBus) => this.#probeOnAnswer(isWholeBus),
       onMiss: () => {
-        counters.probeMisses++;
+        this.counters.probeMisses++;
       },
       onDead: (hasAnswered) => this.#probeOnDead(hasAnswered),
       onRefused: (error) => this.#probeOnRefused(error),
