@@ -32,171 +32,211 @@ const PARENT_CHECK_MS = 500;
 /** @typedef {import('./supervisor.js').Settings} Settings */
 
 /**
- * Runs until a signal or a fault ends the process.
- * @param {object} parts
- * @param {Settings} parts.settings
- * @param
+ * @typedef {object} PrimaryParts
+ * @property {Settings} settings
+ * @property
  *   {(previous: import('../config/settings.js').Config) => Promise<{settings: Settings, faults: string[]}>}
- *   parts.loadSettings
- * @param {string} parts.exec the workers' entry point
- * @param {boolean} parts.onTerminal whether a terminal started it
- * @param {boolean} parts.hasHello whether somebody at a terminal can run `npm run hello`
- * @param {boolean} parts.isProduction
- * @param {boolean} parts.byNpm whether npm or npx started it
- * @param {import('pino').Logger} parts.log
+ *   loadSettings
+ * @property {string} exec the workers' entry point
+ * @property {boolean} onTerminal whether a terminal started it
+ * @property {boolean} hasHello whether somebody at a terminal can run `npm run hello`
+ * @property {boolean} isProduction
+ * @property {boolean} byNpm whether npm or npx started it
+ * @property {import('pino').Logger} log
  */
+
+/** Runs until a signal or a fault ends the process. @param {PrimaryParts} parts */
 export async function runPrimary(parts) {
-  const { settings, loadSettings, exec, onTerminal, byNpm, hasHello, isProduction, log } = parts;
-  const { config } = settings;
-  let signals = 0;
+  const primary = new Primary(parts);
+  process.on('SIGTERM', (signal) => primary.processOnSignal(signal));
+  process.on('SIGINT', (signal) => primary.processOnSignal(signal));
+  process.on('SIGHUP', () => primary.processOnHangup());
+  process.on('uncaughtException', (error) => primary.processOnFault(error));
+  process.on('unhandledRejection', (error) => primary.processOnFault(error));
+  if (parts.byNpm) primary.watchNpm();
+  await primary.start();
+}
+
+class Primary {
+  #signals = 0;
   /** @type {Supervisor|undefined} */
-  let supervisor;
-  let metricsPort = 0;
+  #supervisor;
+  #aggregate = new Aggregate();
+  #sampled = { aggregate: new Aggregate(), names: CONSOLE_METRICS };
 
-  const history = new RoomRules(config.history);
-  const relay = new RelayServer({
-    log,
-    historyOf: (room) => history.of(room),
-    presence: { maxMembers: config.presenceMaxMembers, announcements: ANNOUNCEMENTS },
-    onHung: (pid) => supervisor?.killHung(pid, 'not reading its relay link'),
-  });
-  const aggregate = new Aggregate();
-  const sampled = { aggregate: new Aggregate(), names: CONSOLE_METRICS };
-  const own = createPrimaryMetrics({
-    workersUp: () => supervisor?.workersUp() ?? {},
-    restarts: () => supervisor?.restarts ?? 0,
-    deaths: () => supervisor?.deaths.byCause ?? {},
-    isCrashLoop: () => supervisor?.deaths.isCrashLoop() ?? false,
-    reloads: () => supervisor?.reloads ?? 0,
-    skew: () => supervisor?.skew() ?? 1,
-    rebalances: () => supervisor?.balancer.results ?? {},
-    leftOut: () => relay.leftOut,
-    reconciledPlaces: () => relay.reconciledPlaces,
-    fleetLimits: () => relay.fleet.figures(),
-    presenceEvents: () => relay.members.events,
-    history: () => relay.history(),
-    opsSocketsClosed: () => ops.closed,
-  });
-  const readiness = () =>
-    supervisor?.readiness() ?? { ready: 0, workers: config.workers, draining: signals > 0 };
-  const page = new Console({
-    config: () => supervisor?.settings.config ?? config,
-    readiness,
-    slots: () => supervisor?.slotStates() ?? [],
-    workers: () => [...(supervisor?.processes.values() ?? [])],
-    nextReady: () => supervisor?.nextReady(),
-    collect: async () => supervisor?.samples.collect(),
-    aggregate: sampled.aggregate,
-    log,
-  });
-  const ops = new OpsServer({
-    port: config.metricsPort,
-    host: config.metricsHost,
-    metrics: async () => {
-      await supervisor?.snapshots.collect();
-      return aggregate.text(await own.snapshot());
-    },
-    readiness,
-    pages: page.routes,
-    log,
-  });
+  /** @param {PrimaryParts} parts */
+  constructor(parts) {
+    const { config } = parts.settings;
+    const { log } = parts;
+    this.parts = parts;
+    this.config = config;
+    this.log = log;
+    const history = new RoomRules(config.history);
+    this.relay = new RelayServer({
+      log,
+      historyOf: (room) => history.of(room),
+      presence: { maxMembers: config.presenceMaxMembers, announcements: ANNOUNCEMENTS },
+      onHung: (pid) => this.#supervisor?.killHung(pid, 'not reading its relay link'),
+    });
+    this.page = new Console({
+      config: () => this.#supervisor?.settings.config ?? config,
+      readiness: () => this.#readiness(),
+      slots: () => this.#supervisor?.slotStates() ?? [],
+      workers: () => [...(this.#supervisor?.processes.values() ?? [])],
+      nextReady: () => this.#supervisor?.nextReady(),
+      collect: async () => this.#supervisor?.samples.collect(),
+      aggregate: this.#sampled.aggregate,
+      log,
+    });
+    const own = this.#createMetrics();
+    /** @type {OpsServer} */
+    this.ops = new OpsServer({
+      port: config.metricsPort,
+      host: config.metricsHost,
+      metrics: async () => {
+        await this.#supervisor?.snapshots.collect();
+        return this.#aggregate.text(await own.snapshot());
+      },
+      readiness: () => this.#readiness(),
+      pages: this.page.routes,
+      log,
+    });
+  }
 
-  /** @param {number} code */
-  const exit = async (code) => {
-    page.close();
-    const closing = Promise.allSettled([relay.close(), ops.close()]);
-    await Promise.race([closing, new Promise((resolve) => setTimeout(resolve, CLOSE_TIMEOUT_MS))]);
-    log[code === 0 ? 'info' : 'error']({ code }, 'fanfare stopped');
-    await flushLog();
-    process.exit(code);
-  };
+  #createMetrics() {
+    const { relay } = this;
+    return createPrimaryMetrics({
+      workersUp: () => this.#supervisor?.workersUp() ?? {},
+      restarts: () => this.#supervisor?.restarts ?? 0,
+      deaths: () => this.#supervisor?.deaths.byCause ?? {},
+      isCrashLoop: () => this.#supervisor?.deaths.isCrashLoop() ?? false,
+      reloads: () => this.#supervisor?.reloads ?? 0,
+      skew: () => this.#supervisor?.skew() ?? 1,
+      rebalances: () => this.#supervisor?.balancer.results ?? {},
+      leftOut: () => relay.leftOut,
+      reconciledPlaces: () => relay.reconciledPlaces,
+      fleetLimits: () => relay.fleet.figures(),
+      presenceEvents: () => relay.members.events,
+      history: () => relay.history(),
+      opsSocketsClosed: () => this.ops.closed,
+    });
+  }
+
+  #readiness() {
+    const { workers } = this.config;
+    return this.#supervisor?.readiness() ?? { ready: 0, workers, draining: this.#signals > 0 };
+  }
+
+  async start() {
+    const { config, log } = this;
+    await this.#prepare();
+    let metricsPort = 0;
+    try {
+      await this.relay.start();
+      metricsPort = await this.ops.start();
+    } catch (error) {
+      const { code, message } = /** @type {NodeJS.ErrnoException} */ (error);
+      if (code === 'EADDRINUSE') log.fatal(`cannot start: ${opsPortInUse(config)}`);
+      else log.fatal({ err: error }, `cannot start: ${message}`);
+      return this.#exit(1);
+    }
+    // A signal may have arrived meanwhile.
+    if (this.#signals > 0) return;
+    this.#supervise(metricsPort);
+    this.page.start();
+  }
+
+  /** Cleans the state folder, and warns of settings without the effect they seem to have. */
+  async #prepare() {
+    const { config, log } = this;
+    if (config.stateDir !== '')
+      await compact(config.stateDir).catch((error) =>
+        log.error({ err: error }, 'cannot use FANFARE_STATE_DIR: revocations will be refused'),
+      );
+    if (config.tokens !== null && config.redis === null && config.stateDir === '')
+      log.warn('revocations end with this server: set FANFARE_STATE_DIR, or use Redis');
+    if (config.redisSubscriptions === 'server')
+      log.warn('REDIS_SUBSCRIPTIONS=server has no effect any more: remove it');
+    const { access, why } = consoleAccess(config);
+    if (access === 'off' && config.console !== 'off') log.info(`the console is off: ${why}`);
+  }
+
+  /** @param {number} metricsPort where the operations port listens */
+  #supervise(metricsPort) {
+    const { config, log, page } = this;
+    const { settings, exec, loadSettings, hasHello, isProduction } = this.parts;
+    this.#supervisor = new Supervisor({
+      settings,
+      log,
+      relayPath: this.relay.path,
+      aggregate: this.#aggregate,
+      console: this.#sampled,
+      exec,
+      loadSettings,
+      observer: {
+        onMark: (kind, text) => page.mark(kind, text),
+        onAnswer: (_one, message) => page.actions.receive(message),
+        onGone: (one) => page.actions.gone(one),
+      },
+      onReady: ({ port }, isBrokerUp) =>
+        announce(log, { config, port, metricsPort, isBrokerUp, hasHello }, isProduction),
+      onStopped: (code) => this.#exit(code),
+    });
+    this.#supervisor.start();
+  }
 
   /** @param {NodeJS.Signals} signal */
-  const processOnSignal = (signal) => {
-    signals++;
-    if (signals > 1) {
-      log.warn({ signal }, 'second signal: exiting immediately');
+  processOnSignal(signal) {
+    const supervisor = this.#supervisor;
+    this.#signals++;
+    if (this.#signals > 1) {
+      this.log.warn({ signal }, 'second signal: exiting immediately');
       supervisor?.kill();
       process.exit(1);
     }
-    log.info({ signal }, 'draining');
+    this.log.info({ signal }, 'draining');
     // Ctrl-C, or a closed terminal: somebody waits, and no load balancer has sent the clients here.
-    const isByHand = onTerminal && signal !== 'SIGTERM';
+    const isByHand = this.parts.onTerminal && signal !== 'SIGTERM';
     if (supervisor) supervisor.stop(0, { isByHand });
-    else exit(0);
-  };
-  process.on('SIGTERM', processOnSignal);
-  process.on('SIGINT', processOnSignal);
-  const processOnHangup = () => {
-    if (!onTerminal) supervisor?.reload();
+    else this.#exit(0);
+  }
+
+  processOnHangup() {
+    if (!this.parts.onTerminal) this.#supervisor?.reload();
     // The shell and the kernel may both send SIGHUP. The second one is not a second request of the
     // user.
-    else if (signals === 0) processOnSignal('SIGHUP');
-  };
-  process.on('SIGHUP', processOnHangup);
+    else if (this.#signals === 0) this.processOnSignal('SIGHUP');
+  }
 
-  if (byNpm) {
+  /** Drains when npm has exited. */
+  watchNpm() {
     const parent = process.ppid;
     const check = setInterval(() => {
       if (process.ppid === parent) return;
       clearInterval(check);
-      if (signals > 0) return;
-      log.info('npm, which started this server, has exited');
-      processOnSignal('SIGTERM');
+      if (this.#signals > 0) return;
+      this.log.info('npm, which started this server, has exited');
+      this.processOnSignal('SIGTERM');
     }, PARENT_CHECK_MS);
     check.unref();
   }
 
   /** @param {unknown} error */
-  const processOnFault = (error) => {
-    log.fatal({ err: error }, 'uncaught exception: draining');
-    if (supervisor) supervisor.stop(1);
-    else exit(1);
-  };
-  process.on('uncaughtException', processOnFault);
-  process.on('unhandledRejection', processOnFault);
-
-  if (config.stateDir !== '')
-    await compact(config.stateDir).catch((error) =>
-      log.error({ err: error }, 'cannot use FANFARE_STATE_DIR: revocations will be refused'),
-    );
-  if (config.tokens !== null && config.redis === null && config.stateDir === '')
-    log.warn('revocations end with this server: set FANFARE_STATE_DIR, or use Redis');
-  if (config.redisSubscriptions === 'server')
-    log.warn('REDIS_SUBSCRIPTIONS=server has no effect any more: remove it');
-  const { access, why } = consoleAccess(config);
-  if (access === 'off' && config.console !== 'off') log.info(`the console is off: ${why}`);
-  try {
-    await relay.start();
-    metricsPort = await ops.start();
-  } catch (error) {
-    const { code, message } = /** @type {NodeJS.ErrnoException} */ (error);
-    if (code === 'EADDRINUSE') log.fatal(`cannot start: ${opsPortInUse(config)}`);
-    else log.fatal({ err: error }, `cannot start: ${message}`);
-    return exit(1);
+  processOnFault(error) {
+    this.log.fatal({ err: error }, 'uncaught exception: draining');
+    if (this.#supervisor) this.#supervisor.stop(1);
+    else this.#exit(1);
   }
-  // A signal may have arrived meanwhile.
-  if (signals > 0) return;
 
-  supervisor = new Supervisor({
-    settings,
-    log,
-    relayPath: relay.path,
-    aggregate,
-    console: sampled,
-    exec,
-    loadSettings,
-    observer: {
-      onMark: (kind, text) => page.mark(kind, text),
-      onAnswer: (_one, message) => page.actions.receive(message),
-      onGone: (one) => page.actions.gone(one),
-    },
-    onReady: ({ port }, isBrokerUp) =>
-      announce(log, { config, port, metricsPort, isBrokerUp, hasHello }, isProduction),
-    onStopped: exit,
-  });
-  supervisor.start();
-  page.start();
+  /** @param {number} code */
+  async #exit(code) {
+    this.page.close();
+    const closing = Promise.allSettled([this.relay.close(), this.ops.close()]);
+    await Promise.race([closing, new Promise((resolve) => setTimeout(resolve, CLOSE_TIMEOUT_MS))]);
+    this.log[code === 0 ? 'info' : 'error']({ code }, 'fanfare stopped');
+    await flushLog();
+    process.exit(code);
+  }
 }
 
 /** @param {import('../config/settings.js').Config} config @returns {string} */

@@ -14,74 +14,64 @@ const ORPHAN_DRAIN_MS = 10_000;
 
 /** @typedef {import('../config/settings.js').Config} Config */
 /** @typedef {import('pino').Logger} Logger */
-/** @typedef {import('./worker.js').Worker} Worker */
 
 /**
  * Runs until the primary orders a drain, then exits the process with 0.
  * @param {Config} config @param {Logger} log
  */
 export function runWorker(config, log) {
+  const one = new WorkerProcess(config, log);
   // The terminal's Ctrl-C reaches the whole process group. The primary decides the next step.
   process.on('SIGINT', () => {});
   process.on('SIGTERM', () => {});
   process.on('SIGHUP', () => {});
-  /** @type {Worker|undefined} */
-  let worker;
-  const phase = new Phase();
-  let relayPath = '';
+  process.on('message', (message) =>
+    one.receive(/** @type {import('./control-messages.js').ToWorker} */ (message)),
+  );
+  process.on('disconnect', () => one.processOnDisconnect());
+  // A message to a primary that has just been killed fails with EPIPE. `disconnect` follows.
+  cluster.worker?.on('error', (error) => log.debug({ err: error }, 'IPC channel error'));
+  // Without this listener Node ends a worker at once when it loses its primary, and its clients see
+  // 1006.
+  if (cluster.worker) cluster.worker.exitedAfterDisconnect = true;
+  process.on('uncaughtException', (error) => one.crash(error));
+  process.on('unhandledRejection', (error) => one.crash(error));
+}
+
+class WorkerProcess {
+  /** @type {import('./worker.js').Worker|undefined} */
+  #worker;
+  #phase = new Phase();
+  #relayPath = '';
   /** @type {import('./control-messages.js').Certificate|null} */
-  let certificate = null;
-  /** @param {{slot: number, relayPath: string}} message */
-  const begin = async ({ slot, ...start }) => {
-    relayPath = start.relayPath;
-    worker = await createWorker({
-      config,
-      log: log.child({ worker: slot }),
-      phase,
-      slot,
-      relayPath,
-      certificate: () => certificate,
-      onBeat: (beat) => send({ type: 'beat', ...beat }),
-      onOrphaned: () => leave(worker, phase, ORPHAN_DRAIN_MS, 1, log),
-    });
-    return worker.start();
-  };
+  #certificate = null;
+
+  /** @param {Config} config @param {Logger} log */
+  constructor(config, log) {
+    this.config = config;
+    this.log = log;
+  }
+
   /** @param {import('./control-messages.js').ToWorker} message */
-  const processOnMessage = (message) => {
+  receive(message) {
+    const worker = this.#worker;
     switch (message.type) {
       case 'certificate':
-        certificate = message.certificate;
-        worker?.replaceCertificate(certificate);
+        this.#certificate = message.certificate;
+        worker?.replaceCertificate(message.certificate);
         break;
       case 'start':
-        certificate = message.certificate;
-        begin(message).then(
+        this.#certificate = message.certificate;
+        this.#start(message).then(
           ({ isBrokerUp, ...address }) => send({ type: 'ready', address, isBrokerUp }),
-          (error) => {
-            const isInUse = error.code === 'EADDRINUSE';
-            // The primary says so, once for all workers. A stack has nothing to add.
-            if (!isInUse) log.error({ err: error }, 'worker cannot start');
-            send({ type: 'failed', message: isInUse ? portInUse(config) : error.message });
-            process.exitCode = 1;
-            // The message above needs a moment to reach the primary.
-            setTimeout(() => process.exit(1), 100);
-          },
+          (error) => this.#fail(error),
         );
         break;
       case 'metrics':
-        worker?.snapshot(message.names).then(
-          (metrics) =>
-            send({
-              type: 'metrics',
-              request: message.request,
-              isPart: message.names !== null,
-              metrics,
-            }),
-          (error) => log.error({ err: error }, 'cannot collect metrics'),
-        );
+        this.#sendMetrics(message);
         break;
       case 'unready':
-        phase.enter('leaving');
+        this.#phase.enter('leaving');
         break;
       case 'rebalance':
         worker?.relocations.rebalance(message.connections);
@@ -92,68 +82,92 @@ export function runWorker(config, log) {
         worker?.operate(message, send);
         break;
       case 'drain':
-        leave(worker, phase, message.deadlineMs, 0, log);
+        this.leave(message.deadlineMs, 0);
         break;
     }
-  };
-  process.on('message', processOnMessage);
-  process.on('disconnect', () => {
-    log.warn('primary exited: draining');
+  }
+
+  /** @param {{slot: number, relayPath: string}} message */
+  async #start({ slot, relayPath }) {
+    this.#relayPath = relayPath;
+    this.#worker = await createWorker({
+      config: this.config,
+      log: this.log.child({ worker: slot }),
+      phase: this.#phase,
+      slot,
+      relayPath,
+      certificate: () => this.#certificate,
+      onBeat: (beat) => send({ type: 'beat', ...beat }),
+      onOrphaned: () => this.leave(ORPHAN_DRAIN_MS, 1),
+    });
+    return this.#worker.start();
+  }
+
+  /** The worker cannot start. @param {NodeJS.ErrnoException} error */
+  #fail(error) {
+    const isInUse = error.code === 'EADDRINUSE';
+    // The primary says so, once for all workers. A stack has nothing to add.
+    if (!isInUse) this.log.error({ err: error }, 'worker cannot start');
+    send({ type: 'failed', message: isInUse ? portInUse(this.config) : error.message });
+    process.exitCode = 1;
+    // The message above needs a moment to reach the primary.
+    setTimeout(() => process.exit(1), 100);
+  }
+
+  /** @param {{request: number, names: readonly string[]|null}} message */
+  #sendMetrics({ request, names }) {
+    this.#worker?.snapshot(names).then(
+      (metrics) => send({ type: 'metrics', request, isPart: names !== null, metrics }),
+      (error) => this.log.error({ err: error }, 'cannot collect metrics'),
+    );
+  }
+
+  processOnDisconnect() {
+    this.log.warn('primary exited: draining');
     // A primary that was killed could not remove the folder of its relay.
-    if (relayPath) rm(dirname(relayPath), { recursive: true, force: true }).catch(() => {});
-    leave(worker, phase, ORPHAN_DRAIN_MS, 0, log);
-  });
-  // A message to a primary that has just been killed fails with EPIPE. `disconnect` follows.
-  cluster.worker?.on('error', (error) => log.debug({ err: error }, 'IPC channel error'));
-  // Without this listener Node ends a worker at once when it loses its primary, and its clients see
-  // 1006.
-  if (cluster.worker) cluster.worker.exitedAfterDisconnect = true;
-  process.on('uncaughtException', (error) => crash(error, worker, phase, log));
-  process.on('unhandledRejection', (error) => crash(error, worker, phase, log));
+    if (this.#relayPath !== '')
+      rm(dirname(this.#relayPath), { recursive: true, force: true }).catch(() => {});
+    this.leave(ORPHAN_DRAIN_MS, 0);
+  }
+
+  /** @param {number} deadlineMs from now @param {number} code of the exit */
+  leave(deadlineMs, code) {
+    if (this.#phase.isDraining) return;
+    this.#phase.enter('draining');
+    const guard = setTimeout(() => {
+      this.log.error('drain did not finish in time');
+      process.exit(1);
+    }, deadlineMs + 1000);
+    guard.unref();
+    const worker = this.#worker;
+    Promise.resolve(worker?.drain(deadlineMs))
+      .then(async () => {
+        if (worker && process.connected)
+          await send({ type: 'final', metrics: await worker.snapshot() });
+        process.exit(code);
+      })
+      .catch((error) => {
+        this.log.error({ err: error }, 'drain failed');
+        process.exit(1);
+      });
+  }
+
+  /**
+   * After an uncaught exception the worker's state can't be trusted. The worker drains and exits,
+   * and the supervisor starts another.
+   * @param {unknown} error
+   */
+  crash(error) {
+    this.log.fatal({ err: error }, 'uncaught exception: worker exits');
+    if (this.#phase.isDraining) process.exit(1);
+    this.leave(2000, 1);
+  }
 }
 
 /** @param {import('../config/settings.js').Config} config @returns {string} */
 function portInUse({ host, port }) {
   const address = host === '' ? `port ${port}` : `${host}:${port}`;
   return `${address} (PORT) is in use (EADDRINUSE): set another port`;
-}
-
-/**
- * @param {Worker|undefined} worker
- * @param {Phase} phase
- * @param {number} deadlineMs from now
- * @param {number} code
- * @param {Logger} log
- */
-function leave(worker, phase, deadlineMs, code, log) {
-  if (phase.isDraining) return;
-  phase.enter('draining');
-  const guard = setTimeout(() => {
-    log.error('drain did not finish in time');
-    process.exit(1);
-  }, deadlineMs + 1000);
-  guard.unref();
-  Promise.resolve(worker?.drain(deadlineMs))
-    .then(async () => {
-      if (worker && process.connected)
-        await send({ type: 'final', metrics: await worker.snapshot() });
-      process.exit(code);
-    })
-    .catch((error) => {
-      log.error({ err: error }, 'drain failed');
-      process.exit(1);
-    });
-}
-
-/**
- * After an uncaught exception the worker's state can't be trusted. The worker drains and exits, and
- * the supervisor starts another.
- * @param {unknown} error @param {Worker|undefined} worker @param {Phase} phase @param {Logger} log
- */
-function crash(error, worker, phase, log) {
-  log.fatal({ err: error }, 'uncaught exception: worker exits');
-  if (phase.isDraining) process.exit(1);
-  leave(worker, phase, 2000, 1, log);
 }
 
 /**
