@@ -86,17 +86,21 @@ export function loadConfig(environment) {
   }
   if (faults.length > 0) return { config: null, faults, warnings };
 
+  return { config: completed(values, tokens === null), faults: [], warnings };
+}
+
+/**
+ * @param {Record<string, unknown>} values valid
+ * @param {boolean} isOpen no tokens are configured
+ * @returns {Config}
+ */
+function completed(values, isOpen) {
   for (const { key, part } of SETTINGS) if (part !== undefined) delete values[key];
-  const open = tokens === null ? 'everyone' : 'granted';
-  values.clientBroadcast = { auto: open, on: 'everyone', off: 'none' }[
+  values.clientBroadcast = { auto: isOpen ? 'everyone' : 'granted', on: 'everyone', off: 'none' }[
     /** @type {'auto'|'on'|'off'} */ (values.clientBroadcast)
   ];
   Object.freeze(values.allowedOrigins);
-  return {
-    config: /** @type {Config} */ (/** @type {unknown} */ (Object.freeze(values))),
-    faults: [],
-    warnings,
-  };
+  return /** @type {Config} */ (/** @type {unknown} */ (Object.freeze(values)));
 }
 
 /**

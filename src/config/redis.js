@@ -32,8 +32,26 @@ const SENTINEL_PORT = 26_379;
  */
 
 /**
- * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
- * @param {(name: string) => boolean} isSet in the environment
+ * What the readers below fill in.
+ * @typedef {object} Draft
+ * @property {{-readonly [K in Exclude<keyof RedisSettings, 'tls'>]: RedisSettings[K]}} settings
+ * @property {boolean} isTls
+ * @property {string[]} faults
+ */
+/** @typedef {Record<string, unknown>} Values by key, as the rows of the settings' table read them */
+/** @typedef {(name: string) => boolean} IsSet in the environment */
+
+/** By the setting that names the servers. @type {Readonly<Record<string, (draft: Draft, values: Values, isSet: IsSet) => void>>} */
+const WAYS = {
+  REDIS_URL: readFromUrl,
+  REDIS_HOST: readFromHost,
+  REDIS_SENTINELS: readSentinels,
+  REDIS_CLUSTER: readCluster,
+};
+
+/**
+ * @param {Values} values
+ * @param {IsSet} isSet
  * @returns {{settings: RedisSettings|null, faults: string[]}} null if no Redis is configured or a
  *   setting is at fault
  */
@@ -41,7 +59,7 @@ export function readRedisSettings(values, isSet) {
   const text = (/** @type {string} */ key) => String(values[key]);
   /** @type {string[]} */
   const faults = [];
-  const ways = ['REDIS_URL', 'REDIS_HOST', 'REDIS_SENTINELS', 'REDIS_CLUSTER'].filter(isSet);
+  const ways = Object.keys(WAYS).filter(isSet);
   for (const way of ways.slice(1))
     faults.push(`${way}: conflicts with ${ways[0]}; set only one of them`);
   const way = ways[0] ?? '';
@@ -49,78 +67,30 @@ export function readRedisSettings(values, isSet) {
   // (backend/redis/keys.js).
   if (/[{}]/.test(String(values.redisPrefix ?? '')))
     faults.push('FANFARE_REDIS_PREFIX: braces are not allowed');
-  const settings = {
-    kind: /** @type {RedisSettings['kind']} */ ('server'),
-    /** @type {readonly Address[]} */
-    addresses: [],
-    name: text('redisSentinelName'),
-    database: 0,
-    username: text('redisUsername'),
-    password: text('redisPassword'),
-    sentinelUsername: text('redisSentinelUsername'),
-    sentinelPassword: text('redisSentinelPassword'),
+  /** @type {Draft} */
+  const draft = {
+    settings: {
+      kind: 'server',
+      addresses: [],
+      name: text('redisSentinelName'),
+      database: 0,
+      username: text('redisUsername'),
+      password: text('redisPassword'),
+      sentinelUsername: text('redisSentinelUsername'),
+      sentinelPassword: text('redisSentinelPassword'),
+    },
+    isTls: values.redisTls === 'on',
+    faults,
   };
-  let isTls = values.redisTls === 'on';
-  switch (way) {
-    case 'REDIS_URL': {
-      const url = readUrl(text('redisUrl'));
-      if (url === null) {
-        faults.push(
-          'REDIS_URL: its value is not redis://[user:password@]host[:port][/database], or rediss:// for TLS',
-        );
-        break;
-      }
-      settings.addresses = [url.address];
-      settings.database = url.database;
-      for (const key of /** @type {const} */ (['username', 'password'])) {
-        if (url[key] === '') continue;
-        if (settings[key] !== '')
-          faults.push(
-            `REDIS_${key.toUpperCase()}: conflicts with REDIS_URL, which already has one`,
-          );
-        settings[key] = url[key];
-      }
-      if (isSet('REDIS_TLS') && isTls !== url.isTls) {
-        faults.push(
-          'REDIS_TLS: conflicts with REDIS_URL; rediss:// means TLS, redis:// means none',
-        );
-      }
-      isTls = url.isTls;
-      break;
-    }
-    case 'REDIS_HOST': {
-      const address = readAddress(bracketed(text('redisHost')), Number(values.redisPort), false);
-      // The value is not shown. If an operator confuses it with REDIS_URL, it contains the
-      // password.
-      if (address === null) {
-        faults.push(
-          'REDIS_HOST: its value is not a host name or an address; for a user or a database use REDIS_URL',
-        );
-      } else settings.addresses = [address];
-      break;
-    }
-    case 'REDIS_SENTINELS':
-      settings.kind = 'sentinel';
-      settings.addresses = addresses(
-        'REDIS_SENTINELS',
-        values.redisSentinels,
-        SENTINEL_PORT,
-        faults,
-      );
-      if (settings.name === '') faults.push('REDIS_SENTINEL_NAME: required with REDIS_SENTINELS');
-      break;
-    case 'REDIS_CLUSTER':
-      settings.kind = 'cluster';
-      settings.addresses = addresses('REDIS_CLUSTER', values.redisCluster, REDIS_PORT, faults);
-      break;
-  }
+  const { settings } = draft;
+  if (way !== '') WAYS[way](draft, values, isSet);
   if (settings.username !== '' && settings.password === '') {
     faults.push('REDIS_USERNAME: has no effect without REDIS_PASSWORD');
   }
   if (settings.sentinelUsername !== '' && settings.sentinelPassword === '') {
     faults.push('REDIS_SENTINEL_USERNAME: has no effect without REDIS_SENTINEL_PASSWORD');
   }
-  faults.push(...idle(way, isTls, isSet));
+  faults.push(...idle(way, draft.isTls, isSet));
   const tls = {
     caFile: text('redisTlsCaFile'),
     certFile: text('redisTlsCertFile'),
@@ -130,10 +100,58 @@ export function readRedisSettings(values, isSet) {
   faults.push(...tlsFaults(tls));
   if (way === '' || faults.length > 0) return { settings: null, faults };
   Object.freeze(settings.addresses);
-  return {
-    settings: Object.freeze({ ...settings, tls: isTls ? Object.freeze(tls) : null }),
-    faults,
-  };
+  const frozen = Object.freeze({ ...settings, tls: draft.isTls ? Object.freeze(tls) : null });
+  return { settings: frozen, faults };
+}
+
+/** @param {Draft} draft @param {Values} values @param {IsSet} isSet */
+function readFromUrl(draft, values, isSet) {
+  const { settings, faults } = draft;
+  const url = readUrl(String(values.redisUrl));
+  if (url === null) {
+    faults.push(
+      'REDIS_URL: its value is not redis://[user:password@]host[:port][/database], or rediss:// for TLS',
+    );
+    return;
+  }
+  settings.addresses = [url.address];
+  settings.database = url.database;
+  for (const key of /** @type {const} */ (['username', 'password'])) {
+    if (url[key] === '') continue;
+    if (settings[key] !== '')
+      faults.push(`REDIS_${key.toUpperCase()}: conflicts with REDIS_URL, which already has one`);
+    settings[key] = url[key];
+  }
+  if (isSet('REDIS_TLS') && draft.isTls !== url.isTls) {
+    faults.push('REDIS_TLS: conflicts with REDIS_URL; rediss:// means TLS, redis:// means none');
+  }
+  draft.isTls = url.isTls;
+}
+
+/** @param {Draft} draft @param {Values} values */
+function readFromHost({ settings, faults }, { redisHost, redisPort }) {
+  const address = readAddress(bracketed(String(redisHost)), Number(redisPort), false);
+  if (address !== null) {
+    settings.addresses = [address];
+    return;
+  }
+  // The value is not shown. If an operator confuses it with REDIS_URL, it contains the password.
+  faults.push(
+    'REDIS_HOST: its value is not a host name or an address; for a user or a database use REDIS_URL',
+  );
+}
+
+/** @param {Draft} draft @param {Values} values */
+function readSentinels({ settings, faults }, { redisSentinels: list }) {
+  settings.kind = 'sentinel';
+  settings.addresses = addresses('REDIS_SENTINELS', list, SENTINEL_PORT, faults);
+  if (settings.name === '') faults.push('REDIS_SENTINEL_NAME: required with REDIS_SENTINELS');
+}
+
+/** @param {Draft} draft @param {Values} values */
+function readCluster({ settings, faults }, { redisCluster: list }) {
+  settings.kind = 'cluster';
+  settings.addresses = addresses('REDIS_CLUSTER', list, REDIS_PORT, faults);
 }
 
 /**
