@@ -161,35 +161,6 @@ export class Chart {
   /** @param {import('./store.js').Line[]} lines @returns {import('uplot').Options} */
   #options(lines) {
     const { info } = this;
-    const font = `11px ${getComputedStyle(document.body).fontFamily}`;
-    const axis = {
-      stroke: color('--faint'),
-      font,
-      grid: { stroke: color('--grid'), width: 1 },
-      ticks: { show: false },
-    };
-    /** @param {import('./store.js').Line} line */
-    const paint = ({ name }) => {
-      const index = lines.findIndex((line) => line.name === name);
-      return color(`--line-${(index % MAX_COLORS) + 1}`);
-    };
-    /** @param {import('./store.js').Line} line @returns {import('uplot').Series} */
-    const curve = (line) => ({
-      label: line.name,
-      stroke: paint(line),
-      fill: lines.length === 1 ? color('--line-fill') : undefined,
-      width: 1.6,
-      points: { show: false },
-      spanGaps: false,
-    });
-    /** @param {import('./store.js').Line} line @returns {import('uplot').Series} */
-    const bars = (line) => ({
-      label: line.name,
-      fill: paint(line),
-      width: 0,
-      points: { show: false },
-      paths: UPlot.paths.bars?.({ size: [0.8, 14, 2], align: 1 }),
-    });
     return {
       width: Math.max(200, this.canvas.clientWidth),
       height: HEIGHT,
@@ -205,32 +176,66 @@ export class Chart {
         x: { time: true },
         y: { range: (_plot, _min, max) => [0, top(max, info.unit)] },
       },
-      axes: [
-        {
-          ...axis,
-          grid: { show: false },
-          space: 56,
-          incrs: TIME_STEPS_S,
-          // Low enough that the first label does not touch the 0 of the other axis.
-          size: 32,
-          gap: 9,
-          values: (_plot, splits) => splits.map((second) => clock(second * 1000).slice(0, 5)),
-        },
-        {
-          ...axis,
-          size: 48,
-          gap: 6,
-          space: 36,
-          values: (_plot, splits) => splits.map((value) => axisText(info.unit, value)),
-        },
-      ],
-      series: [{}, ...(info.unit === 'events' ? lines.toReversed().map(bars) : lines.map(curve))],
+      axes: this.#axes(),
+      series: [{}, ...this.#series(lines)],
       hooks: {
         drawClear: [(plot) => this.#drawOutages(plot)],
         draw: [(plot) => this.#drawMarks(plot)],
         setCursor: [({ cursor }) => this.#drawLegend(cursor.idx ?? null)],
       },
     };
+  }
+
+  /** @returns {import('uplot').Axis[]} */
+  #axes() {
+    const { unit } = this.info;
+    const axis = {
+      stroke: color('--faint'),
+      font: `11px ${getComputedStyle(document.body).fontFamily}`,
+      grid: { stroke: color('--grid'), width: 1 },
+      ticks: { show: false },
+    };
+    return [
+      {
+        ...axis,
+        grid: { show: false },
+        space: 56,
+        incrs: TIME_STEPS_S,
+        // Low enough that the first label does not touch the 0 of the other axis.
+        size: 32,
+        gap: 9,
+        values: (_plot, splits) => splits.map((second) => clock(second * 1000).slice(0, 5)),
+      },
+      {
+        ...axis,
+        size: 48,
+        gap: 6,
+        space: 36,
+        values: (_plot, splits) => splits.map((value) => axisText(unit, value)),
+      },
+    ];
+  }
+
+  /** Curves, or stacked bars of events. @param {import('./store.js').Line[]} lines @returns {import('uplot').Series[]} */
+  #series(lines) {
+    const paint = (/** @type {import('./store.js').Line} */ line) =>
+      color(`--line-${(lines.indexOf(line) % MAX_COLORS) + 1}`);
+    if (this.info.unit === 'events')
+      return lines.toReversed().map((line) => ({
+        label: line.name,
+        fill: paint(line),
+        width: 0,
+        points: { show: false },
+        paths: UPlot.paths.bars?.({ size: [0.8, 14, 2], align: 1 }),
+      }));
+    return lines.map((line) => ({
+      label: line.name,
+      stroke: paint(line),
+      fill: lines.length === 1 ? color('--line-fill') : undefined,
+      width: 1.6,
+      points: { show: false },
+      spanGaps: false,
+    }));
   }
 
   /** The times without the broker as areas behind the lines. @param {import('uplot')} plot */

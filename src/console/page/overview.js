@@ -44,18 +44,7 @@ export function overview(app) {
     pageHead('Overview', null),
     lead,
     fleet?.element,
-    h(
-      'div',
-      { class: 'quick' },
-      finder('rooms', 'Look into a room', 'Members, history, live messages', 'chat.42', 'Open'),
-      finder('users', 'Find a user', 'Connections, disconnect, revoke', 'alice', 'Find'),
-      h(
-        'section',
-        { class: 'card quick-card' },
-        h('h2', null, icon('publish'), 'Publish a test message'),
-        publishForm(app, { room: '', isCompact: true }),
-      ),
-    ),
+    quickCards(app),
     h(
       'h2',
       { class: 'section-title' },
@@ -92,6 +81,22 @@ export function overview(app) {
       for (const chart of charts) chart.close();
     },
   };
+}
+
+/** What an operator does most often. @param {App} app */
+function quickCards(app) {
+  return h(
+    'div',
+    { class: 'quick' },
+    finder('rooms', 'Look into a room', 'Members, history, live messages', 'chat.42', 'Open'),
+    finder('users', 'Find a user', 'Connections, disconnect, revoke', 'alice', 'Find'),
+    h(
+      'section',
+      { class: 'card quick-card' },
+      h('h2', null, icon('publish'), 'Publish a test message'),
+      publishForm(app, { room: '', isCompact: true }),
+    ),
+  );
 }
 
 /**

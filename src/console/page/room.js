@@ -60,12 +60,7 @@ export function roomView(app, name) {
       h(
         'div',
         { class: 'column' },
-        h(
-          'section',
-          { class: 'card pad' },
-          h('h2', null, 'Publish'),
-          publishForm(app, { room: name, isFixed: true, onPublished: () => messages.refresh() }),
-        ),
+        publishCard(app, name, () => messages.refresh()),
         h('section', { class: 'card pad' }, h('h2', null, 'Members ', memberCount), members),
       ),
     ),
@@ -78,6 +73,12 @@ export function roomView(app, name) {
       leaving.abort();
     },
   };
+}
+
+/** @param {App} app @param {string} room @param {() => void} onPublished */
+function publishCard(app, room, onPublished) {
+  const form = publishForm(app, { room, isFixed: true, onPublished });
+  return h('section', { class: 'card pad' }, h('h2', null, 'Publish'), form);
 }
 
 /** @param {Message} info */

@@ -129,37 +129,13 @@ export function roomsView(app) {
 
   /** @param {boolean} hasMore */
   const show = (hasMore) => {
-    if (rooms.length === 0)
-      return fill(
-        list,
-        empty(
-          'rooms',
-          prefix.value === '' ? 'No rooms' : 'No room begins like that',
-          'A room is here while at least one connection is in it. A room that only has history can be opened by its name.',
-        ),
-      );
-    const most = Math.max(...rooms.map(({ connections }) => connections));
+    if (rooms.length === 0) return fill(list, noRooms(prefix.value === ''));
+    const more = () => read(rooms[rooms.length - 1].room).catch(fail);
     fill(
       list,
       isPartial && lacking(),
-      h(
-        'div',
-        { class: 'card table-card' },
-        dataTable(
-          'Rooms',
-          [{ title: 'Room' }, { title: 'Connections', isNumber: true }],
-          rooms.map((room) => row(room, most)),
-        ),
-      ),
-      hasMore &&
-        h(
-          'button',
-          {
-            class: 'button',
-            onclick: () => read(rooms[rooms.length - 1].room).catch(fail),
-          },
-          'More rooms',
-        ),
+      roomTable(rooms),
+      hasMore && h('button', { class: 'button', onclick: more }, 'More rooms'),
     );
   };
   load();
@@ -180,6 +156,29 @@ export function roomsView(app) {
     ),
     title: 'Rooms',
   };
+}
+
+/** @param {boolean} isAll false: there are none with the prefix */
+function noRooms(isAll) {
+  return empty(
+    'rooms',
+    isAll ? 'No rooms' : 'No room begins like that',
+    'A room is here while at least one connection is in it. A room that only has history can be opened by its name.',
+  );
+}
+
+/** @param {{room: string, connections: number}[]} rooms at least one */
+function roomTable(rooms) {
+  const most = Math.max(...rooms.map(({ connections }) => connections));
+  return h(
+    'div',
+    { class: 'card table-card' },
+    dataTable(
+      'Rooms',
+      [{ title: 'Room' }, { title: 'Connections', isNumber: true }],
+      rooms.map((room) => row(room, most)),
+    ),
+  );
 }
 
 /**

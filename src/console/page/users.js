@@ -84,20 +84,7 @@ export function usersView(app, name, path) {
       null,
       pageHead(
         'Users',
-        h(
-          'form',
-          {
-            class: 'row',
-            onsubmit: (/** @type {Event} */ event) => {
-              event.preventDefault();
-              const hash = `#/${path}/${encodeURIComponent(input.value.trim())}`;
-              if (hash === location.hash) load();
-              else location.hash = hash;
-            },
-          },
-          h('div', { class: 'search' }, icon('search'), field(kind.title, input)),
-          h('button', { class: 'button primary' }, 'Find'),
-        ),
+        searchForm(kind.title, path, input, load),
         `Enter ${kind.hint}.${path === 'users' ? ` ${about}` : ''}`,
       ),
       choice(
@@ -112,6 +99,29 @@ export function usersView(app, name, path) {
       isClosed = true;
     },
   };
+}
+
+/**
+ * @param {string} title
+ * @param {string} path
+ * @param {HTMLInputElement} input
+ * @param {() => void} reload called if the same name is looked up again
+ */
+function searchForm(title, path, input, reload) {
+  return h(
+    'form',
+    {
+      class: 'row',
+      onsubmit: (/** @type {Event} */ event) => {
+        event.preventDefault();
+        const hash = `#/${path}/${encodeURIComponent(input.value.trim())}`;
+        if (hash === location.hash) reload();
+        else location.hash = hash;
+      },
+    },
+    h('div', { class: 'search' }, icon('search'), field(title, input)),
+    h('button', { class: 'button primary' }, 'Find'),
+  );
 }
 
 /** Who is refused most often. */
@@ -187,47 +197,8 @@ async function connectionsOf(app, path, name, reload) {
 /** @param {App} app @param {string} user @param {() => Promise<void>} reload */
 async function resultOf(app, user, reload) {
   const { count, connections, partial } = await act('user', { params: { user } });
-  const disconnect = h(
-    'button',
-    {
-      class: 'button danger',
-      disabled: !app.can('disconnect') || count === 0,
-      onclick: async () => {
-        const isSure = await confirmed({
-          title: `Disconnect ${user}?`,
-          text: `${plural(count, 'connection')} will be closed. The user may connect again; revoke the tokens to prevent that.`,
-          action: 'Disconnect',
-        });
-        if (isSure)
-          await run(disconnect, async () => {
-            const body = JSON.stringify({ user });
-            const closed = await act('disconnect', { body }).finally(reload);
-            return `${plural(closed.connections, 'connection')} of ${user} closed.`;
-          });
-      },
-    },
-    'Disconnect',
-  );
-  const revoke = h(
-    'button',
-    {
-      class: 'button danger',
-      disabled: !app.can('revoke') || !app.session.hasTokens,
-      onclick: async () => {
-        const isSure = await confirmed({
-          title: `Revoke the tokens of ${user}?`,
-          text: 'All tokens issued until now stop working on every server, and their connections are closed. A new token lets the user in again.',
-          action: 'Revoke tokens',
-        });
-        if (isSure)
-          await run(revoke, async () => {
-            await act('revoke', { body: JSON.stringify({ user }) }).finally(reload);
-            return `The tokens of ${user} are revoked.`;
-          });
-      },
-    },
-    'Revoke tokens',
-  );
+  const disconnect = disconnectButton(app, user, count, reload);
+  const revoke = revokeButton(app, user, reload);
   const why = [
     !app.can('disconnect') && 'Your key lacks the right disconnect.',
     !app.can('revoke') && 'Your key lacks the right revoke.',
@@ -256,6 +227,57 @@ async function resultOf(app, user, reload) {
       h('p', { class: 'warning' }, 'A worker has not answered: connections may be missing.'),
     connections.length > 0 && connectionTable(app, connections, count, reload),
   ];
+}
+
+/** @param {App} app @param {string} user @param {number} count @param {() => Promise<void>} reload */
+function disconnectButton(app, user, count, reload) {
+  const button = h(
+    'button',
+    {
+      class: 'button danger',
+      disabled: !app.can('disconnect') || count === 0,
+      onclick: async () => {
+        const isSure = await confirmed({
+          title: `Disconnect ${user}?`,
+          text: `${plural(count, 'connection')} will be closed. The user may connect again; revoke the tokens to prevent that.`,
+          action: 'Disconnect',
+        });
+        if (isSure)
+          await run(button, async () => {
+            const body = JSON.stringify({ user });
+            const closed = await act('disconnect', { body }).finally(reload);
+            return `${plural(closed.connections, 'connection')} of ${user} closed.`;
+          });
+      },
+    },
+    'Disconnect',
+  );
+  return button;
+}
+
+/** @param {App} app @param {string} user @param {() => Promise<void>} reload */
+function revokeButton(app, user, reload) {
+  const button = h(
+    'button',
+    {
+      class: 'button danger',
+      disabled: !app.can('revoke') || !app.session.hasTokens,
+      onclick: async () => {
+        const isSure = await confirmed({
+          title: `Revoke the tokens of ${user}?`,
+          text: 'All tokens issued until now stop working on every server, and their connections are closed. A new token lets the user in again.',
+          action: 'Revoke tokens',
+        });
+        if (isSure)
+          await run(button, async () => {
+            await act('revoke', { body: JSON.stringify({ user }) }).finally(reload);
+            return `The tokens of ${user} are revoked.`;
+          });
+      },
+    },
+    'Revoke tokens',
+  );
+  return button;
 }
 
 /**
