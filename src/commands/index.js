@@ -59,83 +59,25 @@ import { SessionCommands } from './session.js';
 
 /** @param {CommandParts} parts @returns {Commands} */
 export function createCommands(parts) {
-  const {
-    config,
-    hub,
-    broker,
-    idempotencyMs,
-    scheduler,
-    outageNotice,
-    tracker,
-    charge,
-    counters,
-    log,
-  } = parts;
-  const { maxRoomsPerConnection, maxUnsentBytes, maxInlineBytes, clientBroadcast } = config;
-  const replies = new Replies({ maxRoomsPerConnection, counters, log });
-  const pendingReads = new PendingReads({ replies, charge, counters });
+  const { config, hub, counters } = parts;
+  const { maxRoomsPerConnection } = config;
+  const replies = new Replies({ maxRoomsPerConnection, counters, log: parts.log });
   const lane = new Lane({ maxSteps: config.hookCallsPerConnection, replies, counters });
   // Without hooks there is nothing in between.
-  const { hooks = null } = parts;
+  const { hooks = null, authenticator = null } = parts;
   const hookGate = hooks && new HookGate({ hooks, hub, lane, publisher: parts.publisher, replies });
-  const publisher = hookGate ?? parts.publisher;
-
-  const session = new SessionCommands({ config, idempotencyMs, outageNotice, replies });
-  const joins = new JoinCommands({
-    config,
-    hub,
-    scheduler,
-    tracker,
-    replies,
-    lane,
-    gate: hookGate,
-    // A guest must not appear under the name of a user.
-    isNameFree: config.tokens === null && !hooks?.has('onConnect'),
-    charge,
-    counters,
-  });
-  const messages = new MessageCommand({ publisher, replies, maxInlineBytes });
-  const { admitBroadcast } = parts;
-  const broadcasts = new BroadcastCommand({
-    clientBroadcast,
-    hub,
-    broker,
-    publisher,
-    replies,
-    maxInlineBytes,
-    admitBroadcast,
-  });
-  const { historyReader } = parts;
-  const histories = new HistoryCommand({ historyReader, gate: hookGate, replies, pendingReads });
-  const presences = new PresenceCommand({ hub, maxUnsentBytes, tracker, replies, pendingReads });
-
-  /** All commands, by type. @type {Map<string, Handler>} */
-  const handlers = new Map([
-    ['hello', (connection, command) => session.hello(connection, command)],
-    ['join', (connection, command) => joins.join(connection, command)],
-    ['leave', (connection, command) => joins.leave(connection, command)],
-    ['message', (connection, command) => messages.message(connection, command)],
-    ['history', (connection, command) => histories.history(connection, command)],
-    ['broadcast', (connection, command) => broadcasts.broadcast(connection, command)],
-    ['echo', (connection, command) => session.echo(connection, command)],
-    ['presence', (connection, command) => presences.presence(connection, command)],
-    ['ping', (connection, command) => session.ping(connection, command)],
-  ]);
-  const { authenticator = null } = parts;
+  const all = createHandlers(parts, { replies, lane, hookGate });
+  const { handlers, session, joins, broadcasts } = all;
   const gate =
     authenticator && new AuthCommands({ authenticator, hub, joins, session, lane, replies });
   if (gate !== null) {
-    handlers.set('hello', (connection, command) => gate.hello(connection, command));
-    handlers.set('auth', (connection, command) => gate.auth(connection, command));
+    handlers.set('hello', gate.hello.bind(gate));
+    handlers.set('auth', gate.auth.bind(gate));
   }
-  const isLimited =
-    config.messagesPerMinuteMode !== 'off' ||
-    config.messagesPerMinutePerIpMode !== 'off' ||
-    ((config.tokens !== null || hooks !== null) && config.messagesPerMinutePerUserMode !== 'off');
   const dispatcher = new Dispatcher({
     handlers,
     replies,
-    admitMessage: isLimited ? parts.admitMessage : null,
+    admitMessage: limitsMessages(parts) ? parts.admitMessage : null,
     gate,
     lane,
     counters,
@@ -143,7 +85,7 @@ export function createCommands(parts) {
   });
   lane.resumeWith((connection, data) => dispatcher.handle(connection, data, true));
   return {
-    receive: (connection, data) => dispatcher.receive(connection, data),
+    receive: dispatcher.receive.bind(dispatcher),
     join: (connection, room, join) => joins.joinFor(connection, room, join),
     refuse: (connection, refusal) => replies.refuse(connection, refusal),
     sweep: () => broadcasts.sweep(),
@@ -153,4 +95,71 @@ export function createCommands(parts) {
     joins,
     broadcasts,
   };
+}
+
+/**
+ * The handlers of a server without tokens.
+ * @param {CommandParts} parts
+ * @param {{replies: Replies, lane: Lane, hookGate: HookGate|null}} shared
+ */
+function createHandlers(parts, { replies, lane, hookGate }) {
+  const { config, hub, tracker, charge, counters, historyReader } = parts;
+  const { maxInlineBytes, maxUnsentBytes } = config;
+  const publisher = hookGate ?? parts.publisher;
+  const pendingReads = new PendingReads({ replies, charge, counters });
+  const session = new SessionCommands({
+    config,
+    idempotencyMs: parts.idempotencyMs,
+    outageNotice: parts.outageNotice,
+    replies,
+  });
+  const joins = new JoinCommands({
+    config,
+    hub,
+    scheduler: parts.scheduler,
+    tracker,
+    replies,
+    lane,
+    gate: hookGate,
+    // A guest must not appear under the name of a user.
+    isNameFree: config.tokens === null && !parts.hooks?.has('onConnect'),
+    charge,
+    counters,
+  });
+  const messages = new MessageCommand({ publisher, replies, maxInlineBytes });
+  const broadcasts = new BroadcastCommand({
+    clientBroadcast: config.clientBroadcast,
+    hub,
+    broker: parts.broker,
+    publisher,
+    replies,
+    maxInlineBytes,
+    admitBroadcast: parts.admitBroadcast,
+  });
+  const histories = new HistoryCommand({ historyReader, gate: hookGate, replies, pendingReads });
+  const presences = new PresenceCommand({ hub, maxUnsentBytes, tracker, replies, pendingReads });
+  // Bound methods: an arrow function would add a frame without a name to each command's stack.
+  /** By type. @type {Map<string, Handler>} */
+  const handlers = new Map([
+    ['hello', session.hello.bind(session)],
+    ['join', joins.join.bind(joins)],
+    ['leave', joins.leave.bind(joins)],
+    ['message', messages.message.bind(messages)],
+    ['history', histories.history.bind(histories)],
+    ['broadcast', broadcasts.broadcast.bind(broadcasts)],
+    ['echo', session.echo.bind(session)],
+    ['presence', presences.presence.bind(presences)],
+    ['ping', session.ping.bind(session)],
+  ]);
+  return { handlers, session, joins, broadcasts };
+}
+
+/** Does any rate of messages apply? @param {CommandParts} parts */
+function limitsMessages({ config, hooks = null }) {
+  const hasUsers = config.tokens !== null || hooks !== null;
+  return (
+    config.messagesPerMinuteMode !== 'off' ||
+    config.messagesPerMinutePerIpMode !== 'off' ||
+    (hasUsers && config.messagesPerMinutePerUserMode !== 'off')
+  );
 }

@@ -17,6 +17,7 @@
 
 import { WebSocket } from 'ws';
 import { Connection } from '../hub/connection.js';
+import { CLOSES } from '../protocol/codes.js';
 import { encodeShutdown } from '../protocol/encode.js';
 import { FORMAT } from '../protocol/format.js';
 import {
@@ -58,8 +59,8 @@ const TRANSPORT = Symbol('transport');
  * @property {object} wsOptions for WebSockets of ws
  * @property {(socket: Socket) => boolean} openWs calls `openWs` of the socket's WebSocket, and lets
  *   ws read; false: it is too late for that
- * @property {(this: WebSocket, data: Buffer, isBinary: boolean) => void} websocketOnMessage
- * @property {(this: WebSocket) => void} websocketOnError
+ * @property {(websocket: ServerWebSocket, text: Buffer) => void} onText
+ * @property {(socket: Socket) => void} discard drops the bytes that wait for the reader
  * @property {(websocket: ServerWebSocket) => void} closed
  */
 
@@ -130,15 +131,14 @@ export class ServerWebSocket {
    * @param {number} [format] of the frames
    */
   setWs(ws, format = this.format) {
-    const { owner } = this;
     this.format = format;
     this.mayLag ||= this.socket.writableLength > 0; // ws may have answered the handshake
     this.ws = ws;
     ws.setTransport(this);
-    ws.on('message', owner.websocketOnMessage);
+    ws.on('message', websocketOnMessage);
     ws.on('ping', websocketOnPing);
     ws.on('pong', websocketOnPong);
-    ws.on('error', owner.websocketOnError);
+    ws.on('error', websocketOnError);
     ws.on('close', websocketOnClose);
   }
 
@@ -311,6 +311,24 @@ function socketOnClose() {
   const transport = /** @type {ServerWebSocket} */ (this[TRANSPORT]);
   transport.isEnded = true;
   transport.owner.closed(transport);
+}
+
+/**
+ * Gets the messages that the reader left to ws.
+ * @this {WebSocket} @param {Buffer} data @param {boolean} isBinary
+ */
+function websocketOnMessage(data, isBinary) {
+  const { transport } = /** @type {WsPart} */ (this);
+  if (transport === null) return;
+  if (!isBinary) return transport.owner.onText(transport, data);
+  transport.connection.markAlive();
+  transport.connection.close(CLOSES.UNSUPPORTED_DATA);
+}
+
+/** The peer broke the protocol. ws sends the right close code, and `close` follows. @this {WebSocket} */
+function websocketOnError() {
+  const { transport } = /** @type {WsPart} */ (this);
+  if (transport !== null) transport.owner.discard(transport.socket);
 }
 
 /** @this {WebSocket} @param {Buffer} body */

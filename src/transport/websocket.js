@@ -55,98 +55,59 @@ const DEFLATE = {
  * @typedef {Pick<import('../auth/authentication.js').Authentication, 'enter'|'leave'>} Entrance
  */
 
+/**
+ * @typedef {object} WebSocketParts
+ * @property {import('../config/settings.js').Config} config
+ * @property {import('../hub/hub.js').Hub} hub
+ * @property {import('../commands/index.js').Commands} commands
+ * @property {import('../hub/heartbeat.js').Heartbeat} heartbeat
+ * @property {((allowance: {fullAt: number}) => boolean)|null} [admitFrame] takes a token for a frame
+ *   that is not a whole message; null if frames are not limited
+ * @property {Entrance|null} [entrance] null if no tokens are configured; every connection then
+ *   belongs to the hub from its handshake on
+ * @property {import('../observability/counters.js').Counters} counters
+ */
+
 export class WebSockets {
-  /**
-   * @param {object} parts
-   * @param {import('../config/settings.js').Config} parts.config
-   * @param {import('../hub/hub.js').Hub} parts.hub
-   * @param {import('../commands/index.js').Commands} parts.commands
-   * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
-   * @param {((allowance: {fullAt: number}) => boolean)|null} [parts.admitFrame] takes a token for a
-   *   frame that is not a whole message; null if frames are not limited
-   * @param {Entrance|null} [parts.entrance] null if no tokens are configured; every connection then
-   *   belongs to the hub from its handshake on
-   * @param {import('../observability/counters.js').Counters} parts.counters
-   */
+  // Of the handshake that ws completes now.
+  address = '';
+  /** @type {Credentials|null} */
+  credentials = null;
+  /** @type {Socket|null} */
+  socket = null;
+  /** @type {FeedStream|null} */
+  stream = null;
+
+  /** @param {WebSocketParts} parts */
   constructor({ config, hub, commands, heartbeat, admitFrame = null, entrance = null, counters }) {
     this.hub = hub;
     this.commands = commands;
     this.heartbeat = heartbeat;
     this.entrance = entrance;
-    this.address = '';
-    /** @type {Credentials|null} */
-    this.credentials = null;
-    /** @type {Socket|null} */
-    this.socket = null;
-    /** @type {FeedStream|null} */
-    this.stream = null;
     this.counters = counters;
-    this.writesDirectly = useFastPath(
-      'direct_write',
-      config,
-      counters,
-      plainOnly(config, directWriteFault),
-    );
-    const isShared = useFastPath(
-      'shared_reads',
-      config,
-      counters,
-      plainOnly(config, sharedReadsFault),
-    );
+    const use = (
+      /** @type {import('../observability/counters.js').FastPath} */ name,
+      /** @type {() => string} */ guard,
+    ) => useFastPath(name, config, counters, plainOnly(config, guard));
+    this.writesDirectly = use('direct_write', directWriteFault);
+    const isShared = use('shared_reads', sharedReadsFault);
     // If reads are not shared, Node may continue to read a paused socket, and its end would
     // overtake the bytes that wait for their turn.
-    this.takesListener = useFastPath(
-      'ws_listener',
-      config,
-      counters,
-      plainOnly(config, () => (isShared ? wsListenerFault() : 'it needs shared_reads')),
+    this.takesListener = use('ws_listener', () =>
+      isShared ? wsListenerFault() : 'it needs shared_reads',
     );
-    const options = {
-      noServer: true,
-      clientTracking: false,
-      perMessageDeflate: config.compression === 'on' && DEFLATE,
-      maxPayload: config.maxMessageBytes,
-      // RFC 6455 4.2.2: if there is no common subprotocol, the answer names none.
-      handleProtocols: (/** @type {Set<string>} */ offered) =>
-        offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false,
-      maxFragments: Math.max(
-        MIN_MAX_FRAGMENTS,
-        Math.ceil(config.maxMessageBytes / BYTES_PER_FRAGMENT),
-      ),
-      autoPong: false, // it costs a closure per connection, and our `pong` is bounded
-      closeTimeout: CLOSE_TIMEOUT_MS,
-      WebSocket: WsPart,
-    };
-    this.server = new WebSocketServer(options);
+    this.isLazy = use('lazy_ws', () =>
+      this.takesListener ? lazyWsFault() : 'it needs ws_listener',
+    );
+    this.server = new WebSocketServer(serverOptions(config));
     /** For a WebSocket of ws that comes after its handshake. @type {object} */
     this.wsOptions = this.server.options;
     this.negotiates = config.compression === 'on';
-    this.isLazy = useFastPath(
-      'lazy_ws',
-      config,
-      counters,
-      plainOnly(config, () => (this.takesListener ? lazyWsFault() : 'it needs ws_listener')),
-    );
     this.websocketOnUpgrade = this.websocketOnUpgrade.bind(this);
-
-    // Listeners that need more than their WebSocket. Created once per server, shared by all
-    // connections.
-    /**
-     * @param {ServerWebSocket} websocket
-     * @param {Buffer} text a part of the read: to be used before it returns
-     */
-    const onText = ({ connection }, text) => {
-      connection.markAlive();
-      if (!connection.isOpen) return;
-      try {
-        commands.receive(connection, text);
-      } catch (error) {
-        connection.fail(error);
-      }
-    };
-    const reader = (this.reader = new FrameReader({
+    this.onText = this.onText.bind(this);
+    this.reader = new FrameReader({
       maxMessageBytes: config.maxMessageBytes,
-      onText,
+      onText: this.onText,
       onFault(websocket, fault) {
         counters.readerCloses[fault]++;
         websocket.connection.close(fault === 'overload' ? CLOSES.OVERLOAD : CLOSES.POLICY);
@@ -158,28 +119,26 @@ export class WebSockets {
       admitFrame,
       counters,
       isShared,
-    }));
-    /**
-     * Gets the messages that the reader left to ws.
-     * @this {WebSocket}
-     * @param {Buffer} data
-     * @param {boolean} isBinary
-     */
-    this.websocketOnMessage = function websocketOnMessage(data, isBinary) {
-      const { transport } = /** @type {WsPart} */ (this);
-      if (transport === null) return;
-      if (!isBinary) return onText(transport, data);
-      transport.connection.markAlive();
-      transport.connection.close(CLOSES.UNSUPPORTED_DATA);
-    };
-    /**
-     * The peer broke the protocol. ws sends the right close code, and `close` follows.
-     * @this {WebSocket}
-     */
-    this.websocketOnError = function websocketOnError() {
-      const { transport } = /** @type {WsPart} */ (this);
-      if (transport !== null) reader.discard(transport.socket);
-    };
+    });
+  }
+
+  /**
+   * @param {ServerWebSocket} websocket
+   * @param {Buffer} text a part of the read: to be used before it returns
+   */
+  onText({ connection }, text) {
+    connection.markAlive();
+    if (!connection.isOpen) return;
+    try {
+      this.commands.receive(connection, text);
+    } catch (error) {
+      connection.fail(error);
+    }
+  }
+
+  /** @param {Socket} socket whose waiting bytes are not to be read */
+  discard(socket) {
+    this.reader.discard(socket);
   }
 
   get slowConsumers() {
@@ -285,4 +244,21 @@ export class WebSockets {
     if (this.entrance === null) this.hub.add(connection);
     else this.entrance.enter(connection, credentials);
   }
+}
+
+/** @param {import('../config/settings.js').Config} config */
+function serverOptions({ compression, maxMessageBytes }) {
+  return {
+    noServer: true,
+    clientTracking: false,
+    perMessageDeflate: compression === 'on' && DEFLATE,
+    maxPayload: maxMessageBytes,
+    // RFC 6455 4.2.2: if there is no common subprotocol, the answer names none.
+    handleProtocols: (/** @type {Set<string>} */ offered) =>
+      offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false,
+    maxFragments: Math.max(MIN_MAX_FRAGMENTS, Math.ceil(maxMessageBytes / BYTES_PER_FRAGMENT)),
+    autoPong: false, // it costs a closure per connection, and our `pong` is bounded
+    closeTimeout: CLOSE_TIMEOUT_MS,
+    WebSocket: WsPart,
+  };
 }
