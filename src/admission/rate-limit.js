@@ -300,14 +300,28 @@ export class RateLimiter {
     this.#users.sweep((bucket) => this.userRate.isFull(bucket, nowMs));
   }
 
+  /**
+   * @param {Limited} connection
+   * @param {number} nowMs
+   * @returns {number} its messages refused in the minute that leads to a close with 4005
+   */
+  refusedOf({ rate }, nowMs) {
+    return rate === null || isOver(rate, nowMs) ? 0 : rate.refused;
+  }
+
   /** @param {TokenBucket} own @param {number} nowMs */
   #refusedTooOften(own, nowMs) {
-    if (own.refused === 0 || nowMs - own.refusedSinceMs >= REFUSED_WINDOW_MS) {
+    if (own.refused === 0 || isOver(own, nowMs)) {
       own.refusedSinceMs = nowMs;
       own.refused = 0;
     }
     return ++own.refused > this.maxRefused;
   }
+}
+
+/** Has the minute of its refused messages ended? @param {TokenBucket} own @param {number} nowMs */
+function isOver(own, nowMs) {
+  return nowMs - own.refusedSinceMs >= REFUSED_WINDOW_MS;
 }
 
 /**

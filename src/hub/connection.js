@@ -65,6 +65,8 @@ export class Connection {
     this.address = address;
     /** Counts up over the process, from 1. */
     this.number = ++count;
+    /** The second of performance.now() at which it was opened. */
+    this.openedS = Math.floor(performance.now() / 1000);
     this.isOpen = true;
     /** Has the peer sent anything since the last ping? */
     this.isAlive = true;

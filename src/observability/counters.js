@@ -52,6 +52,8 @@ export const API_ROUTES = /** @type {const} */ ([
   'delete_history',
   'presence',
   'query_presence',
+  'connections',
+  'connection',
   'create_upload',
   'disconnect',
   'join',

@@ -294,6 +294,11 @@ export const API_ERRORS = Object.freeze({
     message: 'The upload is not in the bucket as announced.',
     client: 'send the PUT first, with the announced bytes and headers',
   },
+  NO_CONNECTION: {
+    status: 404,
+    message: 'No connection has this id.',
+    client: 'none: it is closed',
+  },
   METHOD_NOT_ALLOWED: {
     status: 405,
     message: 'The path does not have this method.',
@@ -336,7 +341,7 @@ export const API_ERRORS = Object.freeze({
 
 /**
  * @typedef
- *   {'INVALID_REQUEST'|'INVALID_JSON'|'UNAUTHORIZED'|'PERMISSION_DENIED'|'NOT_FOUND'|'NO_HISTORY'|'NO_PRESENCE'|'NO_TOKENS'|'NO_BUCKET'|'NO_UPLOAD'|'METHOD_NOT_ALLOWED'|'REQUEST_TIMEOUT'|'IDEMPOTENCY_CONFLICT'|'BODY_TOO_LARGE'|'PAYLOAD_TOO_LARGE'|'UNSUPPORTED_MEDIA_TYPE'|'INVALID_FIELD'|'RATE_LIMIT_EXCEEDED'|'INTERNAL_ERROR'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'}
+ *   {'INVALID_REQUEST'|'INVALID_JSON'|'UNAUTHORIZED'|'PERMISSION_DENIED'|'NOT_FOUND'|'NO_HISTORY'|'NO_PRESENCE'|'NO_TOKENS'|'NO_BUCKET'|'NO_UPLOAD'|'NO_CONNECTION'|'METHOD_NOT_ALLOWED'|'REQUEST_TIMEOUT'|'IDEMPOTENCY_CONFLICT'|'BODY_TOO_LARGE'|'PAYLOAD_TOO_LARGE'|'UNSUPPORTED_MEDIA_TYPE'|'INVALID_FIELD'|'RATE_LIMIT_EXCEEDED'|'INTERNAL_ERROR'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'}
  *   ApiErrorCode
  */
 

@@ -1,8 +1,8 @@
 // fleet-member.js: carries out the surveys of the fleet on this worker's connections and rooms.
 //
 // A user is the `sub` of a token. If no tokens are configured, a user is a name in rooms with
-// presence. A walk over all rooms takes slices of a turn, and walks follow each other, so that a
-// worker with 100,000 rooms stays responsive. Walks that wait are bounded.
+// presence. A walk over all rooms or connections takes slices of a turn, and walks follow each
+// other, so that a worker with 100,000 rooms stays responsive. Walks that wait are bounded.
 
 import { setImmediate } from 'node:timers/promises';
 
@@ -13,15 +13,18 @@ import { CLOSES } from '../protocol/codes.js';
 import { FORMAT } from '../protocol/format.js';
 import { MAX_CONNECTIONS, MAX_NAMED_ROOMS } from './fleet-wire.js';
 
-/** Rooms and users looked at in one turn of the event loop: about a millisecond. */
+/** Rooms, users or connections looked at in one turn of the event loop: about a millisecond. */
 const SLICE = 5000;
 /** The most walks that wait for their turn. */
 const MAX_WALKS = 1000;
+/** When performance.now() began to count, in whole seconds, so that a connection keeps its time. */
+const STARTED_MS = 1000 * Math.floor(performance.timeOrigin / 1000);
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('../hub/room.js').Room} Room */
 /** @typedef {import('./fleet-wire.js').Verbs} Verbs */
 /** @typedef {import('./fleet-wire.js').Request} Request */
+/** The number of connections, and the first MAX_CONNECTIONS. @typedef {{count: number, first: Connection[]}} Found */
 
 export class FleetMember {
   /** The end of the last walk. @type {Promise<unknown>} */
@@ -36,14 +39,16 @@ export class FleetMember {
    *   if no tokens are configured
    * @param {Pick<import('../recovery/scheduler.js').SyncScheduler, 'onDeleted'>} parts.scheduler
    * @param {Pick<import('../admission/refused.js').Refused, 'list'|'forgotten'>} parts.refused
+   * @param {Pick<import('../admission/rate-limit.js').RateLimiter, 'refusedOf'>} parts.limiter
    * @param {() => import('./fleet-wire.js').WorkerInfo} parts.describe
    */
-  constructor({ hub, joins, sessions, scheduler, refused, describe }) {
+  constructor({ hub, joins, sessions, scheduler, refused, limiter, describe }) {
     this.hub = hub;
     this.joins = joins;
     this.sessions = sessions;
     this.scheduler = scheduler;
     this.refused = refused;
+    this.limiter = limiter;
     this.describe = describe;
   }
 
@@ -69,13 +74,9 @@ export class FleetMember {
       case 'leave':
         return this.#leave(args.user, args.rooms);
       case 'connections':
-        return this.#list(args.user);
+        return this.#listOf(openOf(await this.#connectionsOf(args.user)));
       case 'find':
-        return this.#listOf(
-          args.address === null
-            ? this.#connectionOf(args.connectionId ?? '')
-            : await this.#connectionsFrom(args.address),
-        );
+        return this.#listOf(await this.#find(args));
       case 'top':
         return this.#top(args);
       case 'refused':
@@ -88,7 +89,7 @@ export class FleetMember {
   /** @param {Verbs['rooms']['args']} args @returns {Promise<Verbs['rooms']['result']|null>} */
   async #rooms({ prefix, after, limit }) {
     const first = new FirstRooms(limit);
-    const isWhole = await this.#walk(({ name, connectionCount }) => {
+    const isWhole = await this.#walkRooms(({ name, connectionCount }) => {
       if (name > after && connectionCount > 0 && name.startsWith(prefix))
         first.add(name, connectionCount);
       return 1;
@@ -109,7 +110,7 @@ export class FleetMember {
     const wanted = new Set(users.map((user) => JSON.stringify(user)));
     /** @type {Set<string>} */
     const found = new Set();
-    const isWhole = await this.#walk((room) => {
+    const isWhole = await this.#walkRooms((room) => {
       if (room.users === null) return 1;
       room.users.find(wanted, found);
       return 1 + Math.min(wanted.size, room.users.connections.size);
@@ -154,34 +155,53 @@ export class FleetMember {
     ).length;
   }
 
-  /** @param {string} user @returns {Promise<Verbs['connections']['result']|null>} */
-  async #list(user) {
-    const found = await this.#connectionsOf(user);
-    return found === null ? null : this.#listOf(found);
+  /** @param {Found|null} found @returns {Verbs['find']['result']|null} */
+  #listOf(found) {
+    if (found === null) return null;
+    const { server, slot } = this.describe();
+    return { count: found.count, listed: found.first.map((one) => this.#row(one, server, slot)) };
   }
 
-  /** @param {readonly Connection[]} found @returns {Verbs['connections']['result']} */
-  #listOf(found) {
-    const { server } = this.describe();
-    const open = found.filter(({ isOpen }) => isOpen);
-    const listed = open.slice(0, MAX_CONNECTIONS).map((connection) => {
-      const { id, address, transport, roomCount, session } = connection;
-      const rooms = connection.listRooms().slice(0, MAX_NAMED_ROOMS);
-      const names = rooms.map(({ name }) => name);
-      return {
-        id,
-        address,
-        transport: /** @type {'websocket'|'sse'} */ (
-          transport.format < FORMAT.EVENTS ? 'websocket' : 'sse'
-        ),
-        roomCount,
-        rooms: names,
-        server,
-        user: session.user,
-        unsentBytes: transport.pendingBytes,
-      };
-    });
-    return { count: open.length, listed };
+  /** @param {Connection} connection @param {string} server @param {number} worker */
+  #row(connection, server, worker) {
+    const { id, address, transport, roomCount, session, lags, openedS } = connection;
+    const names = connection.listRooms().map(({ name }) => name);
+    return {
+      id,
+      address,
+      transport: /** @type {'websocket'|'sse'} */ (
+        transport.format < FORMAT.EVENTS ? 'websocket' : 'sse'
+      ),
+      roomCount,
+      rooms: names.slice(0, MAX_NAMED_ROOMS),
+      server,
+      user: session.user,
+      unsentBytes: transport.pendingBytes,
+      worker,
+      connectedAt: STARTED_MS + 1000 * openedS,
+      laggingRooms: lags,
+      refusedMessages: this.limiter.refusedOf(connection, performance.now()),
+    };
+  }
+
+  /** @param {Verbs['find']['args']} place @returns {Promise<Found|null>} null: too many walks wait */
+  async #find({ address, connectionId, room = null }) {
+    if (room !== null) return this.#membersOf(room);
+    if (address !== null) return this.#connectionsFrom(address);
+    return openOf(this.#connectionOf(connectionId ?? ''));
+  }
+
+  /** @param {string} name @returns {Found} */
+  #membersOf(name) {
+    const room = this.hub.rooms.get(name);
+    /** @type {Connection[]} */
+    const first = [];
+    for (const member of room?.members ?? []) {
+      if (first.length === MAX_CONNECTIONS) break;
+      // An operator who watches the room is a member, and not in the hub's list.
+      if (member.isOpen && member.index >= 0) first.push(member);
+    }
+    return { count: room?.connectionCount ?? 0, first };
   }
 
   /**
@@ -196,27 +216,31 @@ export class FleetMember {
   }
 
   /**
-   * Looks at all connections, in slices. One that opens or closes meanwhile may be missing.
+   * One that opens or closes meanwhile may be missing.
    * @param {string} address as limits count it
-   * @returns {Promise<Connection[]>}
+   * @returns {Promise<Found|null>} null: too many walks wait
    */
   async #connectionsFrom(address) {
-    const all = [...this.hub.connections];
-    /** @type {Connection[]} */
-    const found = [];
-    for (let i = 0; i < all.length; i += SLICE) {
-      if (i > 0) await setImmediate();
-      for (const connection of all.slice(i, i + SLICE))
-        if (connection.address === address) found.push(connection);
-    }
-    return found;
+    /** @type {Found} */
+    const found = { count: 0, first: [] };
+    const isWhole = await this.#walk(
+      // A copy, because a close moves the last connection to another position.
+      () => [...this.hub.connections],
+      (connection) => {
+        if (connection.address !== address || !connection.isOpen) return 1;
+        found.count++;
+        if (found.first.length < MAX_CONNECTIONS) found.first.push(connection);
+        return 1;
+      },
+    );
+    return isWhole ? found : null;
   }
 
   /** @param {Verbs['top']['args']} args @returns {Promise<Verbs['top']['result']|null>} */
   async #top({ by, limit }) {
     const { window } = this.hub;
     const top = new TopRooms(by, limit);
-    const isWhole = await this.#walk((room) => {
+    const isWhole = await this.#walkRooms((room) => {
       if (room.connectionCount > 0) top.add(room.name, room.connectionCount, room.heardIn(window));
       return 1;
     });
@@ -231,7 +255,7 @@ export class FleetMember {
     if (this.sessions !== null) return [...this.sessions.connectionsOf(user)];
     /** @type {Set<Connection>} */
     const found = new Set();
-    const isWhole = await this.#walk(({ users }) => {
+    const isWhole = await this.#walkRooms(({ users }) => {
       const connections = users?.connectionsOf(user) ?? [];
       for (const connection of connections) found.add(connection);
       return 1 + connections.length;
@@ -240,15 +264,28 @@ export class FleetMember {
   }
 
   /**
-   * Visits all rooms, in slices, when the walks before have ended.
    * @param {(room: Room) => number} visit returns the cost of the visit
    * @returns {Promise<boolean>} false: too many walks wait
    */
-  async #walk(visit) {
+  #walkRooms(visit) {
+    return this.#walk(
+      () => this.hub.rooms.values(),
+      (room) => (room.name === EVERYONE ? 0 : visit(room)),
+    );
+  }
+
+  /**
+   * Visits all of them, in slices, when the walks before have ended.
+   * @template T
+   * @param {() => Iterable<T>} all called when the walk begins
+   * @param {(one: T) => number} visit returns the cost of the visit
+   * @returns {Promise<boolean>} false: too many walks wait
+   */
+  async #walk(all, visit) {
     if (this.#walks >= MAX_WALKS) return false;
     this.#walks++;
     const walk = this.#lastWalk
-      .then(() => this.#visitAll(visit))
+      .then(() => visitAll(all(), visit))
       .finally(() => {
         this.#walks--;
       });
@@ -257,17 +294,20 @@ export class FleetMember {
     await walk;
     return true;
   }
+}
 
-  /** @param {(room: Room) => number} visit */
-  async #visitAll(visit) {
-    let cost = 0;
-    for (const room of this.hub.rooms.values()) {
-      if (room.name === EVERYONE) continue;
-      cost += visit(room);
-      if (cost < SLICE) continue;
-      cost = 0;
-      await setImmediate();
-    }
+/**
+ * @template T
+ * @param {Iterable<T>} all
+ * @param {(one: T) => number} visit
+ */
+async function visitAll(all, visit) {
+  let cost = 0;
+  for (const one of all) {
+    cost += visit(one);
+    if (cost < SLICE) continue;
+    cost = 0;
+    await setImmediate();
   }
 }
 
@@ -348,6 +388,13 @@ export class TopRooms {
     if (sorted.length > limit) this.bound = Number(sorted[limit - 1][column]);
     this.rooms = new Map(sorted.slice(0, limit).map((room) => [room[0], room]));
   }
+}
+
+/** @param {readonly Connection[]|null} connections @returns {Found|null} null: there is no list */
+function openOf(connections) {
+  if (connections === null) return null;
+  const open = connections.filter(({ isOpen }) => isOpen);
+  return { count: open.length, first: open.slice(0, MAX_CONNECTIONS) };
 }
 
 /** @param {readonly string[]} users @param {(user: string) => boolean} isOnline */

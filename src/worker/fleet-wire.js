@@ -17,7 +17,7 @@ import { isConnectionId } from '../protocol/publication.js';
 export const MAX_ROOMS = 1000;
 /** The most users of one `online`. */
 export const MAX_USERS = 1000;
-/** The most connections of a user in one answer, and the most rooms of each. */
+/** The most connections in one answer, and the most rooms of each. */
 export const MAX_CONNECTIONS = 100;
 export const MAX_NAMED_ROOMS = 20;
 /** The most rooms in one answer of `top`, and addresses or users in one of `refused`. */
@@ -29,6 +29,13 @@ const MAX_ANSWER_LENGTH = 1024 * 1024;
 const MAX_TEXT_LENGTH = 256;
 const NAME = /^[\w-]{16}$/;
 const WORKER_NUMBERS = ['slot', 'pid', 'connections', 'rooms', 'lagMs', 'memoryBytes', 'uptimeS'];
+const CONNECTION_NUMBERS = [
+  'unsentBytes',
+  'worker',
+  'connectedAt',
+  'laggingRooms',
+  'refusedMessages',
+];
 const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
 
 /**
@@ -44,8 +51,8 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
  * @property {{args: {user: string, rooms: string[]}, result: number}} leave the same
  * @property {{args: {user: string}, result: {count: number, listed: UserConnection[]}}} connections
  *   of a user; `listed` has the first MAX_CONNECTIONS of them
- * @property {{args: {address: string|null, connectionId: string|null}, result: {count: number, listed: UserConnection[]}}}
- *   find the connections of an address as limits count it, or one connection
+ * @property {{args: Place, result: {count: number, listed: UserConnection[]}}} find the connections of
+ *   a room, those of an address as limits count it, or one connection
  * @property {{args: {by: 'connections'|'messages', limit: number}, result: TopRoom[]}} top the rooms
  *   with the most connections or messages of this worker
  * @property {{args: Record<string, never>, result: RefusedNames}} refused
@@ -72,6 +79,11 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
  * @property {string} [server] this and the following are absent if the worker is older
  * @property {string} [user] of its token; '': it has none
  * @property {number} [unsentBytes] that wait because the client reads too slowly
+ * @property {number} [worker] the slot of its worker
+ * @property {number} [connectedAt] ms since 1970, in whole seconds
+ * @property {number} [laggingRooms] rooms with history in which it is behind, because it reads too
+ *   slowly
+ * @property {number} [refusedMessages] in the minute that leads to a close with 4005
  */
 
 /**
@@ -94,6 +106,10 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
  */
 
 /** @typedef {{user: string, connectionId: null}|{user: null, connectionId: string}} Target */
+/**
+ * One of them is not null. An older asker does not send `room`.
+ * @typedef {{address: string|null, connectionId: string|null, room?: string|null}} Place
+ */
 /** @typedef {keyof Verbs} Verb */
 /** @typedef {Record<string, any>} Fields */
 
@@ -133,8 +149,11 @@ const CHECKS = Object.freeze({
     isResult: isConnections,
   },
   find: {
-    isArgs: ({ address, connectionId }) =>
-      address === null ? isConnectionId(connectionId) : isShort(address) && connectionId === null,
+    isArgs: ({ address, connectionId, room = null }) =>
+      [address, connectionId, room].filter((one) => one !== null).length === 1 &&
+      (address === null || isShort(address)) &&
+      (connectionId === null || isConnectionId(connectionId)) &&
+      (room === null || isRoom(room)),
     isResult: isConnections,
   },
   top: {
@@ -263,11 +282,11 @@ function isConnections(value) {
 
 /** @param {unknown} value */
 function isUserConnection(value) {
-  const { id, address, transport, roomCount, rooms, server, user, unsentBytes } = fieldsOf(value);
+  const { id, address, transport, roomCount, rooms, server, user, ...numbers } = fieldsOf(value);
   return (
     (server === undefined || isShort(server)) &&
     (user === undefined || user === '' || isUser(user)) &&
-    (unsentBytes === undefined || isCount(unsentBytes)) &&
+    CONNECTION_NUMBERS.every((name) => numbers[name] === undefined || isCount(numbers[name])) &&
     isConnectionId(id) &&
     isShort(address) &&
     (transport === 'websocket' || transport === 'sse') &&

@@ -9,6 +9,7 @@
 // bounded.
 
 import { randomBytes } from 'node:crypto';
+import { addressKey } from '../admission/address.js';
 import { topRefused } from '../admission/refused.js';
 import { BrokerError } from '../backend/errors.js';
 import { EVERYONE, WINDOW_MS } from '../hub/hub.js';
@@ -29,11 +30,14 @@ import {
 /** The time that a survey waits for its answers. A worker answers within milliseconds. */
 const DEADLINE_MS = 1000;
 const MAX_SURVEYS = 1000;
-const DEFAULT_ROOMS = 100;
+/** Rooms or connections. */
+const DEFAULT_LISTED = 100;
 
 /** @typedef {import('./fleet-wire.js').Verbs} Verbs */
 /** @typedef {import('./fleet-wire.js').Verb} Verb */
 /** @typedef {import('./fleet-wire.js').Request} Request */
+/** @typedef {import('./fleet-wire.js').UserConnection} UserConnection */
+/** @typedef {{user: string}|{room: string}|{address: string}|{connectionId: string}} ConnectionTarget */
 
 /**
  * A survey under way.
@@ -106,7 +110,7 @@ export class Fleet {
    * @param {number} [page.limit] 1 to 1000; 100 if it is absent
    * @returns {Promise<RoomPage>}
    */
-  async rooms({ prefix = '', after = '', limit = DEFAULT_ROOMS } = {}) {
+  async rooms({ prefix = '', after = '', limit = DEFAULT_LISTED } = {}) {
     const first = new FirstRooms(limit);
     const { isPartial } = await this.#read('rooms', { prefix, after, limit }, (rows) => {
       for (const [room, connections] of rows) first.add(room, connections);
@@ -173,37 +177,41 @@ export class Fleet {
   }
 
   /**
-   * The connections of a user, on every server.
-   * @param {string} user
-   * @returns {Promise<{count: number, listed: import('./fleet-wire.js').UserConnection[], isPartial: boolean}>}
-   *   `listed`: the first MAX_CONNECTIONS of each worker
+   * Looks at connections, on every server.
+   * @param {ConnectionTarget} target the address with or without its second half, if it is IPv6;
+   *   without configured tokens, a user is a name in rooms with presence
+   * @param {number} [limit] of the list; 100 if it is absent
+   * @returns {Promise<{count: number, listed: UserConnection[], isPartial: boolean}>} `count`: all of
+   *   them; `listed`: at most MAX_CONNECTIONS of each worker
    */
-  connections(user) {
-    return this.#connections('connections', { user });
-  }
-
-  /**
-   * The connections from an address, or one connection, on every server.
-   * @param {{address: string}|{connectionId: string}} target the address as limits count it
-   */
-  find(target) {
-    return this.#connections('find', { address: null, connectionId: null, ...target });
+  connections(target, limit = DEFAULT_LISTED) {
+    if ('user' in target) return this.#list('connections', { user: target.user }, limit);
+    const place = { address: null, connectionId: null, room: null };
+    if ('address' in target)
+      return this.#list('find', { ...place, address: addressKey(target.address) }, limit);
+    return this.#list('find', { ...place, ...target }, limit);
   }
 
   /**
    * @template {'connections'|'find'} V
    * @param {V} verb
    * @param {Verbs[V]['args']} args
-   * @returns {Promise<{count: number, listed: import('./fleet-wire.js').UserConnection[], isPartial: boolean}>}
+   * @param {number} limit
    */
-  async #connections(verb, args) {
+  async #list(verb, args, limit) {
     let count = 0;
-    /** @type {import('./fleet-wire.js').UserConnection[]} */
+    /** @type {UserConnection[]} */
     const listed = [];
-    const { isPartial } = await this.#read(verb, args, (result) => {
-      count += result.count;
-      listed.push(...result.listed);
-    });
+    const { isPartial } = await this.#read(
+      verb,
+      args,
+      (result) => {
+        count += result.count;
+        listed.push(...result.listed.slice(0, limit - listed.length));
+      },
+      // An id belongs to one connection.
+      () => count > 0 && 'connectionId' in args && args.connectionId !== null,
+    );
     return { count, listed, isPartial };
   }
 
@@ -307,10 +315,11 @@ export class Fleet {
    * @param {V} verb
    * @param {Verbs[V]['args']} args
    * @param {(result: Verbs[V]['result']) => void} merge
+   * @param {() => boolean} [isFound] no other answer can change the result
    */
-  async #read(verb, args, merge) {
+  async #read(verb, args, merge, isFound) {
     try {
-      return await this.#survey(verb, args, merge);
+      return await this.#survey(verb, args, merge, isFound);
     } catch (error) {
       // A read has no effect, so the caller may repeat it.
       if (!(error instanceof BrokerError)) throw error;

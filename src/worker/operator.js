@@ -7,9 +7,7 @@
 // and with Redis on the whole fleet. The console may do whatever an API key with its rights may do.
 // Without a key, on loopback, it has all rights.
 
-import { addressKey } from '../admission/address.js';
-import { isRoom, isUser } from '../protocol/decode.js';
-import { isConnectionId } from '../protocol/publication.js';
+import { isRoom } from '../protocol/decode.js';
 import { toHttp } from '../protocol/refusal.js';
 import { Call } from '../transport/http-api/call.js';
 import { ApiFault, faultOf } from '../transport/http-api/fault.js';
@@ -20,8 +18,6 @@ import { Tail } from './tail.js';
 
 /** Tails at once. The primary has the same bound. */
 const MAX_TAILS = 8;
-/** An IPv6 address with a zone is shorter. */
-const MAX_ADDRESS_LENGTH = 100;
 const NO_HASH = '0'.repeat(64);
 
 /** @typedef {import('./control-messages.js').OperatorRequest} OperatorRequest */
@@ -55,28 +51,6 @@ export class Operator {
     const { fleet } = services;
     for (const { name, right, handle } of routesOf(services))
       this.#routes.set(name, { right, handle });
-    this.#routes.set('user', {
-      right: 'presence',
-      handle: async ({ key, params: { user } }) => {
-        if (!isUser(user)) throw new ApiFault('INVALID_REQUEST');
-        key.requireAllRooms();
-        const { count, listed, isPartial } = await fleet.connections(user);
-        return { user, count, connections: listed, partial: isPartial };
-      },
-    });
-    this.#routes.set('find', {
-      right: 'presence',
-      handle: async ({ key, params: { address = '', connectionId = '' } }) => {
-        key.requireAllRooms();
-        const isAddress = connectionId === '' && address !== '';
-        if (isAddress ? address.length > MAX_ADDRESS_LENGTH : !isConnectionId(connectionId))
-          throw new ApiFault('INVALID_REQUEST');
-        // Limits count the first half of an IPv6 address; whoever searches has the whole.
-        const target = isAddress ? { address: addressKey(address) } : { connectionId };
-        const { count, listed, isPartial } = await fleet.find(target);
-        return { ...target, count, connections: listed, partial: isPartial };
-      },
-    });
     this.#routes.set('top_rooms', {
       right: 'rooms',
       handle: async (call) => {

@@ -107,6 +107,7 @@ export class Worker {
         sessions: entry.sessions,
         scheduler,
         refused: entry.refused,
+        limiter: entry.limiter,
         describe: () => this.describe(),
       }),
       counters,

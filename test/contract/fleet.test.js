@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
+import { RateLimiter } from '../../src/admission/rate-limit.js';
 import { Refused } from '../../src/admission/refused.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
 import { Connection } from '../../src/hub/connection.js';
@@ -11,6 +12,7 @@ import { EVERYONE } from '../../src/hub/hub.js';
 import { encodeNotice, encodePublication, KIND } from '../../src/protocol/publication.js';
 import { Fleet } from '../../src/worker/fleet.js';
 import { FleetMember } from '../../src/worker/fleet-member.js';
+import { decodeRequest } from '../../src/worker/fleet-wire.js';
 import { Tail } from '../../src/worker/tail.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 import { buildHub, describeWorker, QUIET, receive } from '../helpers/hub.js';
@@ -30,7 +32,7 @@ class Member {
   constructor({ broker, presence }, { deadlineMs }) {
     const history = new RoomRules(HISTORY);
     const presenceRules = new RoomRules(PRESENCE);
-    const config = configOf({ maxRoomsPerConnection: 3 });
+    const config = configOf({ maxRoomsPerConnection: 30, messagesBurst: 1 });
     const covers = (/** @type {string} */ room) => presenceRules.of(room) !== null;
     const historyOf = (/** @type {string} */ room) => history.of(room);
     const parts = buildHub({ config, broker, historyOf, presence: presence ?? undefined, covers });
@@ -40,6 +42,7 @@ class Member {
     this.commands = parts.commands;
     this.counters = parts.counters;
     this.scheduler = parts.scheduler;
+    this.limiter = new RateLimiter(config, parts.counters);
     this.fleet = new Fleet({
       hub: this.hub,
       broker,
@@ -51,6 +54,7 @@ class Member {
         sessions: null,
         scheduler: this.scheduler,
         refused: new Refused(),
+        limiter: this.limiter,
         describe: describeWorker,
       }),
       counters: parts.counters,
@@ -172,36 +176,78 @@ for (const backend of BACKENDS) {
     const { connection } = await a.client(['p.1', 'm'], 'alice');
     await b.client(['p.2'], 'alice');
     await b.client(['p.2'], 'bob');
-    const { count, listed, isPartial } = await b.fleet.connections('alice');
+    const { count, listed, isPartial } = await b.fleet.connections({ user: 'alice' });
     assert.deepEqual([count, isPartial], [2, false]);
-    assert.deepEqual(
-      listed.find(({ id }) => id === connection.id),
-      {
-        id: connection.id,
-        address: '127.0.0.1',
-        transport: 'websocket',
-        roomCount: 2,
-        rooms: ['p.1', 'm'],
-        server: 'test',
-        user: '',
-        unsentBytes: 0,
-      },
-    );
+    const { connectedAt, ...row } = rowOf(listed, connection);
+    assert.deepEqual(row, {
+      id: connection.id,
+      address: '127.0.0.1',
+      transport: 'websocket',
+      roomCount: 2,
+      rooms: ['p.1', 'm'],
+      server: 'test',
+      user: '',
+      unsentBytes: 0,
+      worker: 0,
+      laggingRooms: 0,
+      refusedMessages: 0,
+    });
+    const age = Date.now() - (connectedAt ?? 0);
+    assert.ok(age > -2000 && age < 20_000, `${age} ms`);
     assert.deepEqual(await a.fleet.workers(), {
       workers: [describeWorker(), describeWorker()],
       isPartial: false,
     });
   });
 
-  it('connections are found by address and by id, on every worker', async (t) => {
+  it('connections are found by address, by room and by id, on every worker', async (t) => {
     const [a, b] = await fleetOf(t, backend, 2);
-    const { connection } = await a.client(['m']);
+    const { connection } = await a.client(['m', 'n']);
     await b.client(['m']);
-    const from = await b.fleet.find({ address: '127.0.0.1' });
+    const from = await b.fleet.connections({ address: '127.0.0.1' });
     assert.deepEqual([from.count, from.listed.length, from.isPartial], [2, 2, false]);
-    assert.equal((await b.fleet.find({ address: '127.0.0.2' })).count, 0);
-    const one = await b.fleet.find({ connectionId: connection.id });
+    assert.equal((await b.fleet.connections({ address: '127.0.0.2' })).count, 0);
+    const members = await b.fleet.connections({ room: 'm' });
+    assert.deepEqual([members.count, members.listed.length, members.isPartial], [2, 2, false]);
+    const [member] = (await b.fleet.connections({ room: 'n' })).listed;
+    assert.equal(member.id, connection.id);
+    assert.equal((await b.fleet.connections({ room: 'nowhere' })).count, 0);
+    const one = await b.fleet.connections({ connectionId: connection.id });
     assert.deepEqual([one.count, one.listed[0]?.id], [1, connection.id]);
+  });
+
+  it('a connection shows its unsent bytes, its lag, its refusals and its first rooms', async (t) => {
+    const [a, b] = await fleetOf(t, backend, 2);
+    const rooms = Array.from({ length: 25 }, (_, i) => `m.${i}`);
+    const { connection, transport } = await a.client(rooms);
+    transport.pendingBytes = 700;
+    connection.beginLag();
+    const nowMs = performance.now();
+    for (let i = 0; i < 3; i++) a.limiter.admitMessage(connection, '127.0.0.1', nowMs);
+    const [row] = (await b.fleet.connections({ connectionId: connection.id })).listed;
+    assert.deepEqual(
+      [row.unsentBytes, row.laggingRooms, row.refusedMessages, row.roomCount, row.rooms],
+      [700, 1, 2, 25, rooms.slice(0, 20)],
+    );
+    // The refusals of a minute that has ended do not count.
+    assert.equal(a.limiter.refusedOf(connection, nowMs + 60_001), 0);
+  });
+
+  it('a list of connections is bounded on each worker, and in sum', async (t) => {
+    const [a, b] = await fleetOf(t, backend, 2);
+    for (const { hub } of [a, b])
+      for (let i = 0; i < 110; i++) {
+        const connection = new Connection(new FakeTransport(), '192.0.2.1');
+        hub.add(connection);
+        hub.join(connection, 'm', QUIET);
+      }
+    for (const target of [{ room: 'm' }, { address: '192.0.2.1' }]) {
+      const some = await a.fleet.connections(target);
+      assert.deepEqual([some.count, some.listed.length], [220, 100]);
+      const more = await a.fleet.connections(target, 1000);
+      assert.deepEqual([more.count, more.listed.length], [220, 200]);
+      assert.equal(new Set(more.listed.map(({ id }) => id)).size, 200);
+    }
   });
 
   it('the largest and the busiest rooms come first, over all workers', async (t) => {
@@ -277,6 +323,11 @@ for (const backend of BACKENDS) {
     await eventually(() => isOpen);
     assert.equal((await b.fleet.room('m')).connections, 0);
     assert.deepEqual((await b.fleet.rooms()).rooms, []);
+    assert.deepEqual(await b.fleet.connections({ room: 'm' }), {
+      count: 0,
+      listed: [],
+      isPartial: false,
+    });
     const { transport } = await b.client(['m']);
     const count = 200;
     for (let i = 0; i < count; i++) {
@@ -321,7 +372,10 @@ for (const backend of BACKENDS) {
   it('a user is joined to rooms and removed from them, on all workers', async (t) => {
     const [a, b] = await fleetOf(t, backend, 2);
     const mine = [await a.client(['p.1'], 'alice'), await b.client(['p.1'], 'alice')];
-    const full = await b.client(['p.1', 'x', 'y'], 'alice');
+    const full = await b.client(
+      ['p.1', ...Array.from({ length: 29 }, (_, i) => `x.${i}`)],
+      'alice',
+    );
     assert.equal(await a.fleet.join('alice', ['p.1', 'h.1']), 2);
     for (const { transport } of mine) {
       await eventually(() => transport.messages().some(({ room }) => room === 'h.1'));
@@ -389,10 +443,13 @@ for (const backend of BACKENDS) {
       isPartial: true,
     });
     assert.equal((await a.fleet.online(['alice'])).isPartial, true);
+    const members = await a.fleet.connections({ room: 'p.1' });
+    assert.deepEqual([members.count, members.isPartial], [1, true]);
     await assert.rejects(a.fleet.disconnect({ user: 'alice' }), { code: 'OUTCOME_UNKNOWN' });
-    assert.equal(a.counters.surveys.partial, 3);
-    // A connection is on one worker. If that worker closes it, the others do not matter.
+    assert.equal(a.counters.surveys.partial, 4);
+    // A connection is on one worker. If that worker answers, the others do not matter.
     const { connection } = await a.client(['r']);
+    assert.equal((await a.fleet.connections({ connectionId: connection.id })).isPartial, false);
     assert.equal(await a.fleet.disconnect({ connectionId: connection.id }), 1);
     assert.equal(connection.isOpen, false);
     const disconnect = a.fleet.disconnect({ connectionId: connection.id });
@@ -457,6 +514,14 @@ for (const [name, text] of /** @type {[string, string][]} */ ([
   [
     'a user and a connection',
     JSON.stringify([SURVEY, OTHER, 'disconnect', { user: 'a', connectionId: 'b', code: 4503 }]),
+  ],
+  [
+    'a room and an address',
+    JSON.stringify([SURVEY, OTHER, 'find', { address: 'a', connectionId: null, room: 'r' }]),
+  ],
+  [
+    'neither room, address nor connection',
+    JSON.stringify([SURVEY, OTHER, 'find', { address: null, connectionId: null, room: null }]),
   ],
   ['an invalid room', JSON.stringify([SURVEY, OTHER, 'join', { user: 'a', rooms: ['no spaces'] }])],
   ['a long text', `["${'x'.repeat(2 ** 20)}"]`],
@@ -538,6 +603,37 @@ test('a survey of 100,000 rooms takes slices of a turn', async (t) => {
   );
   assert.ok(turns >= 15, `${turns} turns`);
 });
+
+test('a search of 100,000 connections takes slices of a turn', async (t) => {
+  const { fleet, hub } = await alone(t);
+  for (let i = 0; i < 100_000; i++)
+    hub.add(new Connection(new FakeTransport(), i % 2 === 0 ? '192.0.2.1' : '192.0.2.2'));
+  let turns = 0;
+  let isDone = false;
+  const count = () => {
+    turns++;
+    if (!isDone) setImmediate(count);
+  };
+  const search = fleet.connections({ address: '192.0.2.2' });
+  setImmediate(count);
+  const found = await search;
+  isDone = true;
+  assert.deepEqual([found.count, found.listed.length], [50_000, 100]);
+  assert.ok(turns >= 15, `${turns} turns`);
+});
+
+test('the request of an older worker, which searches no rooms, is understood', () => {
+  const args = { address: '192.0.2.1', connectionId: null };
+  const request = decodeRequest(JSON.stringify([SURVEY, OTHER, 'find', args]));
+  assert.deepEqual(request?.args, args);
+});
+
+/** @param {import('../../src/worker/fleet-wire.js').UserConnection[]} listed @param {Connection} connection */
+function rowOf(listed, { id }) {
+  const row = listed.find((one) => one.id === id);
+  assert.ok(row, id);
+  return row;
+}
 
 /** @param {{code?: string}} error */
 function unlessUnavailable(error) {

@@ -27,6 +27,7 @@ const VIEWS = {
   largest: 'Rooms',
   busiest: 'Rooms',
   users: 'Users',
+  'members/chat.lobby': 'Users',
   'addresses/127.0.0.1': 'Users',
   connections: 'Users',
   'users/alice': 'Users',
@@ -204,16 +205,24 @@ test('find who is refused most, the address, and one connection by its id', OPTI
   await page.getByRole('link', { name: 'flooder' }).click();
   await page.getByText('1 connection on all servers').waitFor();
   const row = page.locator('tbody tr', { hasText: 'flooded' });
-  assert.match(String(await row.textContent()), /flooder.*127\.0\.0\.1.*web-1.*WebSocket/);
+  // Server, time since it was opened, unsent bytes, refused messages.
+  const columns = /flooder.*127\.0\.0\.1.*web-1, worker \d+.*WebSocket\d+ s0 B[1-9]\d*flooded/;
+  assert.match(String(await row.textContent()), columns);
   const id = String(await row.locator('th').textContent());
   await row.getByRole('link', { name: '127.0.0.1' }).click();
-  await page.locator('tbody tr', { hasText: 'flooder' }).waitFor();
-  assert.ok((await page.locator('tbody tr').count()) > 10);
+  await page.locator('tbody tr').nth(10).waitFor();
+  await page.getByRole('link', { name: 'Room', exact: true }).click();
+  await page.getByLabel('Room', { exact: true }).fill('flooded');
+  await button(page, 'Find').click();
+  await row.waitFor();
+  assert.equal(await page.locator('tbody tr').count(), 1);
   await page.getByRole('link', { name: 'Connection', exact: true }).click();
   await page.getByLabel('Connection', { exact: true }).fill(id);
   await button(page, 'Find').click();
   await row.waitFor();
   assert.equal(await page.locator('tbody tr').count(), 1);
+  await page.goto(`${scene.url}/#/connections/none`);
+  await page.getByText('No such connection').waitFor();
   await page.goto(`${scene.url}/#/addresses`);
   await page.locator('tr', { hasText: '127.0.0.1' }).first().waitFor();
 });

@@ -151,7 +151,7 @@ test('actions reach rooms and users on every worker', OPTIONS, async (t) => {
     [{ n: 1 }],
   );
 
-  const user = await act(url, 'user', { params: { user: 'alice' } });
+  const user = await act(url, 'connections', { query: { user: 'alice' } });
   assert.equal(user.body.count, 1);
   assert.deepEqual(user.body.connections[0].rooms, ['h.1', 'p.1']);
   const closed = once(alice.socket, 'close');

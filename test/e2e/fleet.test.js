@@ -10,6 +10,7 @@ import pino from 'pino';
 
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { NO_LIMITS, samples, startServer, until } from '../../loadtest/lib/server.js';
+import { RateLimiter } from '../../src/admission/rate-limit.js';
 import { Refused } from '../../src/admission/refused.js';
 import { createBackend } from '../../src/backend/index.js';
 import { loadConfig } from '../../src/config/config.js';
@@ -100,6 +101,7 @@ async function asker(t, env, folder, deadlineMs) {
     sessions: null,
     scheduler,
     refused: new Refused(),
+    limiter: new RateLimiter(config, counters),
     describe: describeWorker,
   });
   const { tracker } = hub;

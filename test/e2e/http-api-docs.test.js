@@ -11,6 +11,7 @@ import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
 import { newSecret } from '../helpers/api.js';
 import { connect } from '../helpers/clients.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
+import { SECRET, token } from '../helpers/tokens.js';
 
 const page = readFileSync(new URL('../../docs/http-api.md', import.meta.url), 'utf8');
 
@@ -41,6 +42,24 @@ const EXAMPLES = [
     "\nawait publish('chat.42', { text: 'from a publish that is repeated' });\n",
   ],
 ];
+
+test('the example of curl finds the connections of a user', {
+  skip: spawnSync('curl', ['--version']).error !== undefined && 'curl is not here',
+}, async (t) => {
+  const secret = newSecret();
+  const server = await startServer(t, {
+    ...NO_LIMITS,
+    WORKERS: '1',
+    JWT_SECRET: SECRET,
+    API_KEYS: `web ${secret} all`,
+  });
+  await connect(t, `ws://127.0.0.1:${server.port}/?token=${token({ sub: 'ann' })}`);
+  const { stdout } = spawnSync('bash', ['-c', codeWith('sh', '/connections', server.port)], {
+    env: { PATH: process.env.PATH, API_KEY: secret },
+  });
+  const { count, connections } = JSON.parse(String(stdout));
+  assert.deepEqual([count, connections[0].user], [1, 'ann']);
+});
 
 for (const [name, language, text, file, command, more = ''] of EXAMPLES) {
   const isMissing = spawnSync(command, ['--version']).error !== undefined;

@@ -9,6 +9,7 @@ import { startRedis } from '../../loadtest/lib/redis.js';
 import { NO_LIMITS, scrape, startServer, until } from '../../loadtest/lib/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { connect } from '../helpers/clients.js';
+import { EventClient } from '../helpers/event-stream.js';
 import { RawClient } from '../helpers/raw-http.js';
 import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
@@ -191,6 +192,48 @@ for (const redis of [false, true]) {
       assert.equal(other.close?.code, 4503);
     });
 
+    test('connections are found by user, room, address and id', async (t) => {
+      const { server, api } = await startBackend();
+      const beganMs = Date.now();
+      const client = await connect(t, server.port);
+      await client.ask({ type: 'join', room: 'p.found', presence: { user: 'fay' } }, 'joined');
+      await client.join('found');
+      const { connectionId } = await client.ask({ type: 'hello' }, 'welcome');
+      const stream = await EventClient.open(t, server.port, '?room=found');
+      await stream.collect('joined');
+      const { body: mine } = await api('/connections?user=fay');
+      assert.deepEqual([mine.count, mine.partial], [1, false]);
+      const { connectedAt, server: name, worker, ...row } = mine.connections[0];
+      assert.deepEqual(row, {
+        id: connectionId,
+        transport: 'websocket',
+        roomCount: 2,
+        rooms: ['p.found', 'found'],
+        unsentBytes: 0,
+        laggingRooms: 0,
+        refusedMessages: 0,
+      });
+      const ageMs = connectedAt - beganMs;
+      assert.ok(ageMs > -2000 && ageMs < 10_000, `${ageMs} ms`);
+      assert.ok(name.length > 0 && Number.isInteger(worker));
+      const { body: members } = await api('/connections?room=found');
+      assert.deepEqual(members.connections.map((/** @type {any} */ one) => one.transport).sort(), [
+        'sse',
+        'websocket',
+      ]);
+      const { body: first } = await api('/connections?room=found&limit=1');
+      assert.deepEqual([first.count, first.connections.length], [2, 1]);
+      const { body: one } = await api(`/connections/${connectionId}`);
+      assert.deepEqual(one, mine.connections[0]);
+      assert.equal((await api('/connections?address=192.0.2.1')).body.count, 0);
+      client.socket.close();
+      const gone = await until(async () => {
+        const answer = await api(`/connections/${connectionId}`);
+        return answer.status === 404 && answer.body;
+      });
+      assert.equal(gone.error, 'NO_CONNECTION');
+    });
+
     test('presence shows the users of a room, and counts for many rooms', async (t) => {
       const { server, api } = await startBackend();
       const client = await connect(t, server.port);
@@ -226,6 +269,7 @@ test('a key may do what its rights say, in the rooms of its patterns', async (t)
   assert.equal(await statusOf('/rooms/h.other/history', undefined), 403);
   assert.equal(await statusOf('/rooms/absent/history', undefined), 403);
   assert.equal(await statusOf('/broadcast', { payload: 1 }), 403);
+  assert.equal(await statusOf('/connections?room=h.web.1', undefined), 403);
   // The request that was refused for one of its rooms has published to none of them.
   assert.equal((await api('/rooms/h.web.1/history')).body.offset, 1);
 });
@@ -399,6 +443,14 @@ const REFUSED = [
   ['an unknown parameter', '/rooms/h.1/history?limt=1', {}, 400, 'INVALID_REQUEST', 'limt'],
   ['half a position', '/rooms/h.1/history?since=1', {}, 400, 'INVALID_REQUEST', 'since'],
   ['an empty parameter', '/rooms?prefix=', {}, 400, 'INVALID_REQUEST', 'prefix'],
+  ['connections of nobody', '/connections', {}, 400, 'INVALID_REQUEST', 'user'],
+  ['a user and a room', '/connections?user=a&room=b', {}, 400, 'INVALID_REQUEST', 'user'],
+  ['connections of no user', '/connections?user=', {}, 400, 'INVALID_REQUEST', 'user'],
+  ['connections of no room', '/connections?room=a%20b', {}, 400, 'INVALID_REQUEST', 'room'],
+  ['connections of no address', '/connections?address=', {}, 400, 'INVALID_REQUEST', 'address'],
+  ['an invalid limit', '/connections?room=a&limit=1001', {}, 400, 'INVALID_REQUEST', 'limit'],
+  ['no id', '/connections/a%20b', {}, 400, 'INVALID_REQUEST', 'connectionId'],
+  ['an unknown id', '/connections/nobody', {}, 404, 'NO_CONNECTION'],
   ['history of a room without', '/rooms/a/history', {}, 404, 'NO_HISTORY'],
   ['a revocation without tokens', '/revoke', { body: { user: 'ann' } }, 404, 'NO_TOKENS'],
 ];

@@ -124,6 +124,7 @@ test('each route answers as its schemas say', async (t) => {
   const rooms = { join: ['*'], publish: ['*'], presence: ['*'], history: ['*'] };
   const client = await connect(t, `ws://127.0.0.1:${server.port}/ws?token=${token({ rooms })}`);
   for (const room of ['p.1', 'h.1']) await client.join(room);
+  const { connectionId } = await client.ask({ type: 'hello' }, 'welcome');
   /** Requests that succeed, and their paths in the document. */
   const calls = /** @type {[string, string, string, object?][]} */ ([
     ['/api/publish', 'post', '/publish', { room: 'a', payload: null }],
@@ -141,6 +142,8 @@ test('each route answers as its schemas say', async (t) => {
     ['/api/presence', 'post', '/presence', { users: ['alice', 'bob'] }],
     ['/api/users/{user}/join', 'post', '/users/alice/join', { rooms: ['b'] }],
     ['/api/users/{user}/leave', 'post', '/users/alice/leave', { rooms: ['b'] }],
+    ['/api/connections', 'get', '/connections?room=p.1'],
+    ['/api/connections/{connectionId}', 'get', `/connections/${connectionId}`],
     ['/api/rooms/{room}/history', 'delete', '/rooms/h.1/history'],
     ['/api/disconnect', 'post', '/disconnect', { user: 'bob' }],
     ['/api/revoke', 'post', '/revoke', { user: 'alice' }],

@@ -51,7 +51,7 @@ const PLACES = [
     path: 'users',
     title: 'Users',
     icon: 'users',
-    others: ['addresses', 'connections'],
+    others: ['members', 'addresses', 'connections'],
     view: usersView,
   },
   { path: 'publish', title: 'Publish', icon: 'publish', view: publishView },

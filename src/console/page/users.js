@@ -1,14 +1,16 @@
-// users.js: finds users, addresses and connections on every server, and those whom limits refuse
-// most often; disconnects a user, revokes the tokens.
+// users.js: finds connections on every server, by user, room, address or id, and those whom limits
+// refuse most often; disconnects a user, revokes the tokens.
 
-import { act } from './api.js';
+import { ApiError, act } from './api.js';
 import { confirmed, run, textOf } from './dialog.js';
 import { choice, dataTable, empty, field, fill, h, icon, pageHead, pill } from './dom.js';
-import { bytes, plural, whole } from './format.js';
+import { bytes, duration, plural, whole } from './format.js';
 
 const REFRESH_MS = 5000;
 /** Names in a list of those who are refused. */
 const MAX_SHOWN = 20;
+/** Connections of an answer; each worker lists fewer. */
+const LIMIT = '1000';
 
 /**
  * What can be searched for.
@@ -16,27 +18,48 @@ const MAX_SHOWN = 20;
  * @property {string} title
  * @property {string} example
  * @property {string} hint
+ * @property {string} [query] the parameter of the search; absent: the id of one connection
+ * @property {readonly [string, string]} none title and text if there is no connection
  */
 
 /** By path. @type {Readonly<Record<string, Kind>>} */
 const KINDS = Object.freeze({
-  users: { title: 'User', example: 'alice', hint: 'the exact name' },
+  users: {
+    title: 'User',
+    example: 'alice',
+    hint: 'the exact name',
+    query: 'user',
+    none: ['', ''],
+  },
+  members: {
+    title: 'Room',
+    example: 'chat.lobby',
+    hint: 'the exact name',
+    query: 'room',
+    none: ['No connection in this room', 'Nobody is in it now.'],
+  },
   addresses: {
     title: 'Address',
     example: '192.0.2.17',
     hint: 'an address as the limits count it: IPv4, or an IPv6 address for its /64',
+    query: 'address',
+    none: [
+      'No connection from this address',
+      'If all limits that count addresses are off, a connection has no address.',
+    ],
   },
   connections: {
     title: 'Connection',
     example: 'c4nG0dKx1f',
     hint: 'the id that `welcome`, a hook or the log has',
+    none: ['No such connection', 'It is closed, or has never been open here.'],
   },
 });
 
 /** @typedef {import('./view.js').App} App */
 /**
- * The last three are absent if the worker is older.
- * @typedef {{id: string, address: string, transport: string, roomCount: number, rooms: string[], server?: string, user?: string, unsentBytes?: number}}
+ * A connection of `GET /api/connections`. An older worker leaves out some fields.
+ * @typedef {{id: string, address?: string, transport: string, roomCount: number, rooms: string[], server?: string, worker?: number, connectedAt?: number, user?: string, unsentBytes?: number, laggingRooms?: number, refusedMessages?: number}}
  *   UserConnection
  */
 
@@ -171,32 +194,45 @@ function refusedCard(path, title, rows) {
 }
 
 /**
+ * @param {string} path
+ * @param {string} name
+ * @returns {Promise<{count: number, connections: UserConnection[], partial: boolean}>}
+ */
+async function search(path, name) {
+  const { query } = KINDS[path];
+  if (query !== undefined)
+    return /** @type {any} */ (
+      await act('connections', { query: { [query]: name, limit: LIMIT } })
+    );
+  try {
+    const one = await act('connection', { params: { connectionId: name } });
+    return { count: 1, connections: [/** @type {any} */ (one)], partial: false };
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.code !== 'NO_CONNECTION') throw error;
+    return { count: 0, connections: [], partial: false };
+  }
+}
+
+/**
  * @param {App} app
  * @param {string} path
- * @param {string} name an address, or the id of a connection
+ * @param {string} name a room, an address, or the id of a connection
  * @param {() => Promise<void>} reload
  */
 async function connectionsOf(app, path, name, reload) {
-  const key = path === 'addresses' ? 'address' : 'connectionId';
-  const { count, connections, partial } = await act('find', { params: { [key]: name } });
+  const { count, connections, partial } = await search(path, name);
   return [
     partial &&
       h('p', { class: 'warning' }, 'A worker has not answered: connections may be missing.'),
     connections.length === 0
-      ? empty(
-          'users',
-          path === 'addresses' ? 'No connection from this address' : 'No such connection',
-          path === 'addresses'
-            ? 'If all limits that count addresses are off, a connection has no address.'
-            : 'It is closed, or has never been open here.',
-        )
+      ? empty('users', ...KINDS[path].none)
       : connectionTable(app, connections, count, reload),
   ];
 }
 
 /** @param {App} app @param {string} user @param {() => Promise<void>} reload */
 async function resultOf(app, user, reload) {
-  const { count, connections, partial } = await act('user', { params: { user } });
+  const { count, connections, partial } = await search('users', user);
   const disconnect = disconnectButton(app, user, count, reload);
   const revoke = revokeButton(app, user, reload);
   const why = [
@@ -304,7 +340,9 @@ function connectionTable(app, connections, count, reload) {
         { title: 'Address' },
         { title: 'Server' },
         { title: 'Transport' },
+        { title: 'Open for' },
         { title: 'Unsent', isNumber: true },
+        { title: 'Refused', isNumber: true },
         { title: 'Rooms' },
         { title: '' },
       ],
@@ -317,13 +355,17 @@ function connectionTable(app, connections, count, reload) {
 function connectionRow(app, connection, reload) {
   const {
     id,
-    address,
+    address = '',
     transport,
     rooms,
     roomCount,
     server = '',
+    worker,
+    connectedAt,
     user = '',
     unsentBytes,
+    laggingRooms = 0,
+    refusedMessages,
   } = connection;
   const button = h(
     'button',
@@ -346,10 +388,17 @@ function connectionRow(app, connection, reload) {
   return [
     h('span', { class: 'mono' }, id),
     user === '' ? '–' : h('a', { href: `#/users/${encodeURIComponent(user)}` }, user),
-    h('a', { class: 'mono', href: `#/addresses/${encodeURIComponent(address)}` }, address),
-    server || '–',
+    address === ''
+      ? '–'
+      : h('a', { class: 'mono', href: `#/addresses/${encodeURIComponent(address)}` }, address),
+    server === '' ? '–' : `${server}${worker === undefined ? '' : `, worker ${worker}`}`,
     transport === 'sse' ? 'SSE' : 'WebSocket',
-    unsentBytes === undefined ? '–' : bytes(unsentBytes),
+    connectedAt === undefined ? '–' : duration((Date.now() - connectedAt) / 1000),
+    [
+      unsentBytes === undefined ? '–' : bytes(unsentBytes),
+      laggingRooms > 0 && h('p', { class: 'muted' }, `behind in ${plural(laggingRooms, 'room')}`),
+    ],
+    refusedMessages === undefined ? '–' : whole(refusedMessages),
     h(
       'div',
       { class: 'chips' },

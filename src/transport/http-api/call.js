@@ -47,6 +47,9 @@ import { ApiFault, badValue, unknownText } from './fault.js';
 
 /** @typedef {{user: string, issuedBeforeMs?: number}|{tokenId: string}} RevocationTarget */
 
+/** @typedef {{user: string}|{room: string}|{address: string}|{connectionId: string}} ConnectionTarget */
+/** A row of a list, as a worker writes it. @typedef {{user?: string, address: string}} SeenConnection */
+
 /**
  * The API's part of the contract of worker/fleet.js. All of them reject with a BrokerError.
  * @typedef {object} FleetControl
@@ -57,6 +60,9 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  *   {(room: string) => Promise<{connections: number, users: number|null, position: import('../../protocol/position.js').Position|null, isPartial: boolean}>}
  *   room
  * @property {(users: readonly string[]) => Promise<{users: string[], isPartial: boolean}>} online
+ * @property
+ *   {(target: ConnectionTarget, limit?: number) => Promise<{count: number, listed: SeenConnection[], isPartial: boolean}>}
+ *   connections
  * @property {(target: {user: string}|{connectionId: string}, code?: number) => Promise<number>}
  *   disconnect
  * @property {(user: string, rooms: readonly string[]) => Promise<number>} join

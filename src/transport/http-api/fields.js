@@ -10,10 +10,13 @@ import { ERRORS } from '../../protocol/codes.js';
 import { isRoom, isUser } from '../../protocol/decode.js';
 import { scanMembers, skipSpace, skipValue } from '../../protocol/json-scan.js';
 import { isConnectionId } from '../../protocol/publication.js';
-import { ApiFault, ruleText, unknownText } from './fault.js';
+import { ApiFault, badValue, ruleText, unknownText } from './fault.js';
 import { isMediaType } from './raw-body.js';
 
 const MAX_LISTED = 1000;
+/** The most entries of an answer. */
+export const MAX_LIMIT = 1000;
+const NUMBER = /^\d{1,16}$/;
 const MAX_FIELD_NAME = 64;
 /** As in tokens. */
 const MAX_TOKEN_ID_LENGTH = 256;
@@ -142,6 +145,19 @@ export function readFields(body, shape) {
   if (end < 0 || skipSpace(body, end) !== body.length) throw new ApiFault('INVALID_JSON');
   if (reading.fault !== null) throw faultOf(reading.fault, reading.unknown);
   return reading.fields;
+}
+
+/**
+ * @param {string|undefined} text the parameter `limit`
+ * @returns {number|undefined} undefined: it is absent
+ * @throws {ApiFault} INVALID_REQUEST
+ */
+export function readLimit(text) {
+  if (text === undefined) return undefined;
+  const limit = NUMBER.test(text) ? Number(text) : 0;
+  if (limit < 1 || limit > MAX_LIMIT)
+    throw badValue('limit', `a whole number from 1 to ${MAX_LIMIT.toLocaleString('en')}`);
+  return limit;
 }
 
 /**

@@ -3,16 +3,23 @@
 import { isRoom, isUser, readSince } from '../../protocol/decode.js';
 import { encodeMembers } from '../../protocol/encode.js';
 import { ApiFault, badValue } from './fault.js';
-import { A_ROOM, notOneOf, readFields, rooms, user, users } from './fields.js';
+import {
+  A_ROOM,
+  MAX_LIMIT,
+  notOneOf,
+  readFields,
+  readLimit,
+  rooms,
+  user,
+  users,
+} from './fields.js';
 
-const MAX_LIMIT = 1000;
 /** Pages of rooms that a request reads, if its key is limited to some of them. */
 const MAX_PAGES = 10;
 /** The largest answer with members. If a room has more, the client asks for the next page. */
 const MAX_MEMBER_BYTES = 1_048_576;
 /** Reads of presence under way for one request. */
 const MAX_READS = 8;
-const NUMBER = /^\d{1,16}$/;
 /** An epoch and an offset. */
 const POSITION = /^[0-9a-f]{16}:\d{1,15}$/;
 
@@ -164,13 +171,4 @@ function roomOf({ params, key }) {
   if (!isRoom(name)) throw badValue('room', A_ROOM);
   key.requireRooms([name]);
   return name;
-}
-
-/** @param {string|undefined} text @returns {number|undefined} */
-function readLimit(text) {
-  if (text === undefined) return undefined;
-  const limit = NUMBER.test(text) ? Number(text) : 0;
-  if (limit < 1 || limit > MAX_LIMIT)
-    throw badValue('limit', `a whole number from 1 to ${MAX_LIMIT.toLocaleString('en')}`);
-  return limit;
 }

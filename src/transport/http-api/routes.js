@@ -3,6 +3,7 @@
 import express from 'express';
 
 import { toHttp } from '../../protocol/refusal.js';
+import { ConnectionRoutes } from './connections.js';
 import { ControlRoutes } from './control.js';
 import { ApiFault, faultOf } from './fault.js';
 import { PublishRoutes } from './publish.js';
@@ -25,6 +26,7 @@ import { UploadRoutes } from './uploads.js';
 /** @param {Services} services @param {PublishRoutes} [publish] @returns {readonly Route[]} */
 export function routesOf(services, publish = new PublishRoutes(services)) {
   const rooms = new RoomRoutes(services);
+  const connections = new ConnectionRoutes(services);
   const control = new ControlRoutes(services);
   const uploads = new UploadRoutes(services);
   const get = routesBy('get');
@@ -41,6 +43,8 @@ export function routesOf(services, publish = new PublishRoutes(services)) {
     remove('/api/rooms/:room/history', 'delete', 'delete_history', rooms.deleteHistory),
     get('/api/rooms/:room/presence', 'presence', 'presence', rooms.presence),
     post('/api/presence', 'presence', 'query_presence', rooms.queryPresence),
+    get('/api/connections', 'presence', 'connections', connections.list),
+    get('/api/connections/:connectionId', 'presence', 'connection', connections.one),
     post('/api/disconnect', 'disconnect', 'disconnect', control.disconnect),
     post('/api/users/:user/join', 'join', 'join', control.join),
     post('/api/users/:user/leave', 'join', 'leave', control.leave),

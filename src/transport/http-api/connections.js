@@ -1,0 +1,74 @@
+// connections.js: the routes that look at connections: those of a user, a room or an address, or
+// one of them by its id.
+//
+// An answer names all rooms of a connection, so a key needs the right for all rooms.
+
+import { isRoom, isUser } from '../../protocol/decode.js';
+import { isConnectionId } from '../../protocol/publication.js';
+import { ApiFault, badValue } from './fault.js';
+import { A_CONNECTION, A_ROOM, readLimit, user } from './fields.js';
+
+/** An IPv6 address with a zone is shorter. */
+const MAX_ADDRESS_LENGTH = 100;
+
+/** @typedef {import('./call.js').Call} Call */
+
+/**
+ * What can be asked for: is the value valid, and what must it be?
+ * @type {Readonly<Record<string, {isValid: (value: string) => boolean, rule: string}>>}
+ */
+const TARGETS = Object.freeze({
+  user: { isValid: isUser, rule: user.rule },
+  room: { isValid: isRoom, rule: A_ROOM },
+  address: {
+    isValid: (value) => value !== '' && value.length <= MAX_ADDRESS_LENGTH,
+    rule: `1 to ${MAX_ADDRESS_LENGTH} characters`,
+  },
+});
+
+export class ConnectionRoutes {
+  /** @param {Pick<import('./call.js').Services, 'fleet'>} services */
+  constructor({ fleet }) {
+    this.fleet = fleet;
+  }
+
+  /** `GET connections` @param {Call} call */
+  list = async (call) => {
+    const { limit: most, ...given } = call.readQuery([...Object.keys(TARGETS), 'limit']);
+    const limit = readLimit(most);
+    const [[name, value] = ['', ''], ...others] = Object.entries(given);
+    if (name === '' || others.length > 0)
+      throw badValue('user', 'exactly one of user, room and address is required');
+    const { isValid, rule } = TARGETS[name];
+    if (!isValid(value ?? '')) throw badValue(name, rule);
+    call.key.requireAllRooms();
+    const target = /** @type {import('./call.js').ConnectionTarget} */ ({ [name]: value });
+    const { count, listed, isPartial } = await this.fleet.connections(target, limit);
+    return { count, connections: listed.map(shown), partial: isPartial };
+  };
+
+  /** `GET connections/:connectionId` @param {Call} call */
+  one = async (call) => {
+    call.readQuery([]);
+    const { connectionId } = call.params;
+    if (!isConnectionId(connectionId)) throw badValue('connectionId', A_CONNECTION);
+    call.key.requireAllRooms();
+    const { listed, isPartial } = await this.fleet.connections({ connectionId });
+    if (listed.length > 0) return shown(listed[0]);
+    if (isPartial)
+      throw new ApiFault('UNAVAILABLE', {
+        message: 'Not known: a worker has not answered. Try again.',
+      });
+    throw new ApiFault('NO_CONNECTION');
+  };
+}
+
+/**
+ * A connection without a user, or without an address because no limit counts them, has no such
+ * field.
+ * @param {import('./call.js').SeenConnection} connection
+ */
+function shown(connection) {
+  const { user: name, address } = connection;
+  return { ...connection, user: name || undefined, address: address || undefined };
+}
