@@ -105,6 +105,26 @@ export const FAST_PATHS = /** @type {const} */ ([
 ]);
 /** @typedef {typeof FAST_PATHS[number]} FastPath */
 
+/**
+ * The slots of a worker's turn, apart from the reads: the labels of `fanfare_turn_seconds`, beside
+ * `loop` and `total`.
+ */
+export const TURN_SLOTS = /** @type {const} */ ([
+  'flushes',
+  'short_reads',
+  'joins',
+  'lagging_members',
+  'hooks',
+  'long_reads',
+  'handshakes',
+  'admitted',
+  'refused_peers',
+  'closes',
+  'notices',
+  'surveys',
+  'tls',
+]);
+
 /** Reasons for refusing a token: labels of `fanfare_tokens_total`, beside `accepted`. */
 export const TOKEN_REFUSALS = /** @type {const} */ ([
   'oversized',

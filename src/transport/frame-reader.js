@@ -17,10 +17,11 @@
 //
 // **Turns.** The kernel hands over up to 64 KB a read, and many reads a turn of the event loop. A
 // read of 64 KB can hold 10,900 empty frames. So one walk over a read ends after MAX_UNITS of work
-// or WALK_MS, and all reads of a turn after TURN_MS. The reader copies the rest, pauses the socket,
-// and puts its connection into one of two lines. Short reads that only came too late in their turn
-// go first, then connections that have more to read than a turn gives. A connection that fills a
-// whole read waits in line for the next one. These rules apply with any limits.
+// or WALK_MS, and all walks of a turn share its time for reads (worker/turn.js). The reader copies
+// the rest, pauses the socket, and puts its connection into one of two lines. Short reads that only
+// came too late in their turn go first, then connections that have more to read than a turn gives.
+// A connection that fills a whole read waits in line for the next one. These rules apply with any
+// limits.
 //
 // **Counts.** Control frames, empty frames and small fragments take a token each
 // (admission/rate-limit.js). Large fragments pay as bytes of their message. A connection without a
@@ -35,7 +36,6 @@ import { isUtf8 } from 'node:buffer';
 import { READ_BYTES, shareReads } from './fast/shared-reads.js';
 import { takeWsListener } from './fast/ws-listener.js';
 import { FeedStream } from './feed-stream.js';
-import { TimeSlicedQueue } from './time-sliced-queue.js';
 
 // RFC 6455 5.2: FIN, no reserved bit, and the opcode.
 const TEXT = 0x81;
@@ -78,16 +78,8 @@ const WS_FRAME_UNITS = 4;
 const MAX_UNITS = 2048;
 /** Limit of one walk if its frames are expensive. */
 const WALK_MS = 1;
-/**
- * Limit of all walks in one turn of the event loop. Short reads in line get the same again, and the
- * other line gets half of it.
- */
-const TURN_MS = 8;
-const HEAVY_LINE_MS = 4;
-/** Connections of the heavy line that continue in one turn. Each adds up to a whole read. */
-const MAX_HEAVY_PER_TURN = 32;
 /** A read up to this size waits in the line of short reads. */
-const MAX_LIGHT_BYTES = 16_384;
+const MAX_SHORT_BYTES = 16_384;
 /**
  * Bytes that wait in the lines, all connections together. If a read exceeds it, its connection is
  * closed.
@@ -97,7 +89,7 @@ const MAX_WAITING_BYTES = 67_108_864;
  * Long reads fill at most this share of it, so that a short read, as most clients send, still has
  * room.
  */
-const HEAVY_SHARE = 0.75;
+const LONG_SHARE = 0.75;
 /** ws gets at most this many frames or bytes at once; from 16 KB on it would pause the socket. */
 const MAX_RUN_FRAMES = 32;
 const MAX_RUN_BYTES = 16_383;
@@ -182,10 +174,7 @@ export class FrameReader {
   #unitsOfWalk = 0;
   /** 0 if the walk has not read the clock yet. */
   #walkEndMs = 0;
-  #isTurn = false;
-  #turnEndMs = 0;
-  /** True if this turn has used up its time. */
-  #isOverdue = false;
+  /** Is the walk over bytes that waited in line? */
   #isLine = false;
   /** Bytes that wait in the lines. */
   #waitingBytes = 0;
@@ -202,8 +191,8 @@ export class FrameReader {
    * @param {((allowance: {fullAt: number}) => boolean)|null} parts.admitFrame takes a token for a
    *   frame that is not a whole message; null if frames are not limited
    * @param {{readsDeferred: number}} parts.counters
+   * @param {import('../worker/turn.js').Turn} parts.turn
    * @param {boolean} [parts.isShared] sockets are read into one buffer
-   * @param {() => number} [parts.clock]
    */
   constructor({
     maxMessageBytes,
@@ -212,8 +201,8 @@ export class FrameReader {
     onWaiting,
     admitFrame,
     counters,
+    turn,
     isShared = true,
-    clock = () => performance.now(),
   }) {
     this.maxMessageBytes = maxMessageBytes;
     this.onText = onText;
@@ -222,20 +211,16 @@ export class FrameReader {
     this.admitFrame = admitFrame;
     this.counters = counters;
     this.isShared = isShared;
-    this.clock = clock;
+    this.turn = turn;
+    /** The time of all reads of a turn, apart from those in line. */
+    this.reads = turn.slot('reads');
     // Tests use smaller values.
     this.unitsPerClock = UNITS_PER_CLOCK;
     this.maxWaitingBytes = MAX_WAITING_BYTES;
     /** @param {Socket} socket */
     const act = (socket) => this.#goOn(socket);
-    /** @type {TimeSlicedQueue<Socket>} */
-    this.lightLine = new TimeSlicedQueue(act, TURN_MS);
-    /** @type {TimeSlicedQueue<Socket>} */
-    this.heavyLine = new TimeSlicedQueue(act, HEAVY_LINE_MS, MAX_HEAVY_PER_TURN);
-    this.endTurn = () => {
-      this.#isTurn = false;
-      this.#isOverdue = false;
-    };
+    this.shortLine = turn.line('short_reads', act);
+    this.longLine = turn.line('long_reads', act);
     const reader = this;
     // Created once per server, shared by all sockets.
     /**
@@ -261,7 +246,7 @@ export class FrameReader {
     this.streamOnResume = function streamOnResume() {
       const socket = socketOf(this);
       const reading = /** @type {Reading} */ (socket[READING]);
-      if (reading.progress?.rest) reader.#wait(socket, reading, reader.heavyLine);
+      if (reading.progress?.rest) reader.#wait(socket, reading, reader.longLine);
     };
     /**
      * ws takes bytes again, and no bytes read earlier wait for it.
@@ -368,21 +353,21 @@ export class FrameReader {
       return;
     }
     const { length } = bytes;
-    const done = this.#isOverdue ? 0 : this.#walk(socket, reading, bytes, false);
+    const done = this.reads.isOver ? 0 : this.#walk(socket, reading, bytes, false);
     if (done < length) {
       const left = length - done;
       const room =
-        left > MAX_LIGHT_BYTES ? HEAVY_SHARE * this.maxWaitingBytes : this.maxWaitingBytes;
+        left > MAX_SHORT_BYTES ? LONG_SHARE * this.maxWaitingBytes : this.maxWaitingBytes;
       if (this.#waitingBytes + left > room) return this.#fail(reading, 'overload');
-      const isShort = this.#isOverdue && length <= MAX_LIGHT_BYTES;
+      const isShort = this.reads.isOver && length <= MAX_SHORT_BYTES;
       this.#keep(
         socket,
         reading,
         Buffer.from(bytes.subarray(done)),
-        isShort ? this.lightLine : this.heavyLine,
+        isShort ? this.shortLine : this.longLine,
       );
     } else if (length >= READ_BYTES && !reading.isDone) {
-      this.#wait(socket, reading, this.heavyLine);
+      this.#wait(socket, reading, this.longLine);
     }
   }
 
@@ -411,7 +396,7 @@ export class FrameReader {
     this.#waitingBytes -= done;
     if (done < rest.length) {
       this.#waitingBytes -= rest.length - done;
-      this.#keep(socket, reading, done === 0 ? rest : rest.subarray(done), this.heavyLine);
+      this.#keep(socket, reading, done === 0 ? rest : rest.subarray(done), this.longLine);
     } else this.#resume(reading);
   }
 
@@ -420,7 +405,7 @@ export class FrameReader {
    * @param {Socket} socket
    * @param {Reading} reading
    * @param {Buffer} rest in memory of its own
-   * @param {TimeSlicedQueue<Socket>} line
+   * @param {import('../worker/turn.js').Line<Socket>} line
    */
   #keep(socket, reading, rest, line) {
     this.#waitingBytes += rest.length;
@@ -432,7 +417,7 @@ export class FrameReader {
     } else this.#wait(socket, reading, line);
   }
 
-  /** @param {Socket} socket @param {Reading} reading @param {TimeSlicedQueue<Socket>} line */
+  /** @param {Socket} socket @param {Reading} reading @param {import('../worker/turn.js').Line<Socket>} line */
   #wait(socket, reading, line) {
     const progress = progressOf(reading);
     pause(reading);
@@ -507,19 +492,11 @@ export class FrameReader {
 
   /** Reads the clock. @returns {boolean} true if this walk is over */
   #isTimeUp() {
-    const nowMs = this.clock();
+    const nowMs = this.turn.clock();
     this.#unitsOfWalk += this.#units;
     this.#units = 0;
     if (this.#walkEndMs === 0) this.#walkEndMs = nowMs + WALK_MS;
-    if (!this.#isLine) {
-      if (!this.#isTurn) {
-        this.#isTurn = true;
-        this.#turnEndMs = nowMs + TURN_MS;
-        setImmediate(this.endTurn);
-      }
-      this.#isOverdue = nowMs >= this.#turnEndMs;
-    }
-    const isTurnOver = this.#isOverdue && !this.#isLine; // the line has a slice of its own
+    const isTurnOver = !this.#isLine && this.reads.isSpentAt(nowMs); // a line has a share of its own
     return isTurnOver || nowMs >= this.#walkEndMs || this.#unitsOfWalk >= MAX_UNITS;
   }
 

@@ -11,10 +11,6 @@ import {
   Upgraded,
 } from './accepted-socket.js';
 import { handshakeFault } from './handshake.js';
-import { TimeSlicedQueue } from './time-sliced-queue.js';
-
-/** Time per turn of the event loop for handshakes whose admission took longer than a turn. */
-const SLICE_MS = 4;
 
 /** @typedef {import('node:http').IncomingMessage} IncomingMessage */
 /** @typedef {import('./accepted-socket.js').TrackedSocket} TrackedSocket */
@@ -27,8 +23,8 @@ const SLICE_MS = 4;
  */
 
 export class Handshakes {
-  /** Those whose admission took longer than a turn. @type {TimeSlicedQueue<Decided>} */
-  #decided = new TimeSlicedQueue((decided) => this.#conclude(decided), SLICE_MS);
+  /** Those whose admission took longer than a turn. @type {import('../worker/turn.js').Line<Decided>} */
+  #decided;
 
   /**
    * @param {object} parts
@@ -43,6 +39,7 @@ export class Handshakes {
    * @param {import('./http-reader.js').HttpReader} parts.reader
    * @param {import('./last-answers.js').LastAnswers} parts.answers
    * @param {Pick<import('../observability/counters.js').Counters, 'refused'>} parts.counters
+   * @param {import('../worker/turn.js').Turn} parts.turn
    */
   constructor({
     admission,
@@ -54,7 +51,9 @@ export class Handshakes {
     reader,
     answers,
     counters,
+    turn,
   }) {
+    this.#decided = turn.line('admitted', (decided) => this.#conclude(decided));
     this.admission = admission;
     this.onUpgrade = onUpgrade;
     this.streams = streams;

@@ -17,7 +17,7 @@
 //
 // After an outage all clients reconnect at once. The kernel hands over a thousand sockets in one
 // turn of the event loop, a quarter of a millisecond each. So a socket with bytes to read waits in
-// a line, and each turn spends SLICE_MS on the line. Sockets that a cap per address admits later
+// a line, and each turn spends a share on the line. Sockets that a cap per address admits later
 // wait in a second line (handshakes.js). The lines have no length limit, because a socket is
 // refused when its time is over. Addresses take turns (fair-queue.js), so a flood from one of them
 // does not delay the others. A request that comes in several reads waits in line for each of them.
@@ -50,7 +50,6 @@ import { IdleSockets } from './idle-sockets.js';
 import { LastAnswers } from './last-answers.js';
 import { PlainHttp } from './plain-http.js';
 import { SecureSockets } from './secure-sockets.js';
-import { TimeSlicedQueue } from './time-sliced-queue.js';
 
 /** A lack of descriptors is logged at most this often. */
 const LOG_INTERVAL_MS = 60_000;
@@ -59,8 +58,6 @@ const FINISH_MS = 1000;
 /** Longest time that `close` then waits until the last answers are written. */
 const LAST_WRITE_MS = 100;
 const POLL_MS = 20;
-/** Time per turn of the event loop for sockets in line. */
-const SLICE_MS = 4;
 
 /** @typedef {import('node:http').IncomingMessage} IncomingMessage */
 /** @typedef {import('node:http').ServerResponse} ServerResponse */
@@ -80,11 +77,11 @@ export class HttpServer {
   #stoppedMs = Number.POSITIVE_INFINITY;
   /** Sockets with bytes to read that are not parsed. @type {FairQueue<TrackedSocket>} */
   #line = new FairQueue();
-  /** Takes one socket out of `#line` for each `undefined`. @type {TimeSlicedQueue<undefined>} */
-  #turns = new TimeSlicedQueue(
-    () => this.#begin(/** @type {TrackedSocket} */ (this.#line.shift())),
-    SLICE_MS,
-  );
+  /**
+   * Takes one socket out of `#line` for each `undefined`.
+   * @type {import('../worker/turn.js').Line<undefined>}
+   */
+  #turns;
   #logRarely;
   #answers;
   #idle;
@@ -108,6 +105,7 @@ export class HttpServer {
    * @param {() => string|null} parts.readiness null if ready; otherwise the reason
    * @param {Log} parts.log
    * @param {import('../observability/counters.js').Counters} parts.counters
+   * @param {import('../worker/turn.js').Turn} parts.turn
    */
   constructor({
     config,
@@ -119,23 +117,27 @@ export class HttpServer {
     readiness,
     log,
     counters,
+    turn,
   }) {
     this.config = config;
     this.admission = admission;
     this.counters = counters;
     this.#logRarely = rarely(log);
+    this.#turns = turn.line('handshakes', () =>
+      this.#begin(/** @type {TrackedSocket} */ (this.#line.shift())),
+    );
     const isStopped = () => this.#isStopped;
     const waiting = (this.#waiting = new Deadlines(
       config.handshakeTimeoutMs,
       (socket, deadlineMs) => this.#overdue(socket, deadlineMs),
     ));
     const onAnswer = (/** @type {TrackedSocket} */ socket) => this.#settled(socket);
-    const answers = (this.#answers = new LastAnswers({ streams, onAnswer, log, counters }));
+    const answers = (this.#answers = new LastAnswers({ streams, onAnswer, log, counters, turn }));
     const { descriptorLimit } = admission.health;
     const idle = (this.#idle = new IdleSockets({ config, descriptorLimit, counters, answers }));
     this.#plain = new PlainHttp({ admission, api, streams, readiness, isStopped, idle, answers });
     /** Null if the port speaks plain HTTP. */
-    this.secure = certificate && this.#createSecure(certificate);
+    this.secure = certificate && this.#createSecure(certificate, turn);
     const reader = (this.reader = new HttpReader({
       config,
       onShort: (request, socket) => this.#short(request, socket),
@@ -149,7 +151,7 @@ export class HttpServer {
       counters,
     }));
     this.#handshakes = new Handshakes({
-      ...{ admission, onUpgrade, streams, isStopped, waiting, reader, answers, counters },
+      ...{ admission, onUpgrade, streams, isStopped, waiting, reader, answers, counters, turn },
       isSecure: certificate !== null,
     });
     reader.acceptor.on('connection', (socket) =>
@@ -340,8 +342,11 @@ export class HttpServer {
     this.#idle.addSilent(socket);
   }
 
-  /** @param {import('../config/certificate.js').Certificate} certificate */
-  #createSecure(certificate) {
+  /**
+   * @param {import('../config/certificate.js').Certificate} certificate
+   * @param {import('../worker/turn.js').Turn} turn
+   */
+  #createSecure(certificate, turn) {
     return new SecureSockets({
       certificate,
       onStart: (socket) => this.#startTls(/** @type {TrackedSocket} */ (socket)),
@@ -351,6 +356,7 @@ export class HttpServer {
           /** @type {TrackedSocket} */ (/** @type {Socket} */ (stream)),
         ),
       counters: this.counters,
+      turn,
     });
   }
 

@@ -16,7 +16,6 @@ import { Deadlines } from './deadlines.js';
 import { peekShortHandshake } from './fast/short-handshake.js';
 import { routeOf } from './handshake.js';
 import { responseText } from './http-answers.js';
-import { TimeSlicedQueue } from './time-sliced-queue.js';
 
 /** A refused peer has this long to read the answer and close. */
 const LINGER_MS = 1000;
@@ -34,13 +33,6 @@ const MAX_LINGERING_OVER_RATE = 100;
  * once.
  */
 const MAX_LINGERING_BYTES = 8_388_608;
-/**
- * Lingering sockets that continue to be read in a turn, up to 128 KB each. If they flowed, one turn
- * could read 2 MB of each, half a second for a thousand.
- */
-const MAX_LINGERING_READS = 64;
-/** Time per turn of the event loop for these reads. */
-const SLICE_MS = 4;
 
 /** @typedef {import('./accepted-socket.js').TrackedSocket} TrackedSocket */
 /** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
@@ -48,8 +40,12 @@ const SLICE_MS = 4;
 export class LastAnswers {
   /** Sockets that have their last answer. @type {Deadlines<TrackedSocket>} */
   #lingering = new Deadlines(LINGER_MS, (socket) => this.#overdue(socket));
-  /** Those that go on sending. @type {TimeSlicedQueue<TrackedSocket>} */
-  #readers = new TimeSlicedQueue((socket) => void socket.resume(), SLICE_MS, MAX_LINGERING_READS);
+  /**
+   * Those that go on sending. If they flowed, one turn could read 2 MB of each, half a second for a
+   * thousand. So some of them continue in each turn, up to 128 KB each.
+   * @type {import('../worker/turn.js').Line<TrackedSocket>}
+   */
+  #readers;
 
   /**
    * @param {object} parts
@@ -57,8 +53,10 @@ export class LastAnswers {
    * @param {(socket: TrackedSocket) => void} parts.onAnswer the socket no longer waits, nor is idle
    * @param {{debug(fields: object, text: string): void}} parts.log
    * @param {Pick<import('../observability/counters.js').Counters, 'refused'>} parts.counters
+   * @param {import('../worker/turn.js').Turn} parts.turn
    */
-  constructor({ streams, onAnswer, log, counters }) {
+  constructor({ streams, onAnswer, log, counters, turn }) {
+    this.#readers = turn.line('refused_peers', (socket) => void socket.resume());
     this.streams = streams;
     this.onAnswer = onAnswer;
     this.log = log;

@@ -2,9 +2,10 @@
 // decrypted stream.
 //
 // A handshake costs 1 ms of CPU or more, and after an outage all clients come at once. So each turn
-// of the event loop spends SLICE_MS on handshakes, and addresses take turns (fair-queue.js). Node
+// of the event loop spends a share on handshakes, and addresses take turns (fair-queue.js). Node
 // computes the server's answer in the tick after the TLS socket is made, so the next handshake
-// begins one tick later, when the time is known. The rest of a handshake is cheap. Its limit: a
+// begins one tick later, when the time is known. The slot is the last of a turn, because these
+// ticks follow it. The rest of a handshake is cheap. Its limit: a
 // client that first offers a wrong key share gets a second attempt, which does not wait in line.
 //
 // The sockets are given to a `tls.Server` that does not listen. Node documents that: its event
@@ -28,8 +29,6 @@ const CIPHERS = [
   'ECDHE-ECDSA-CHACHA20-POLY1305',
   'ECDHE-RSA-CHACHA20-POLY1305',
 ].join(':');
-/** Time per turn of the event loop for handshakes. */
-const SLICE_MS = 4;
 
 /** @typedef {import('node:net').Socket} Socket */
 /** @typedef {import('node:tls').TLSSocket} TLSSocket */
@@ -38,7 +37,7 @@ const SLICE_MS = 4;
 export class SecureSockets {
   /** Sockets whose ClientHello waits for its turn. @type {FairQueue<Socket>} */
   #line = new FairQueue();
-  #isRunning = false;
+  #slot;
   /** Sockets whose handshake is under way, by their two ends. @type {Map<string, Socket>} */
   #securing = new Map();
 
@@ -49,8 +48,10 @@ export class SecureSockets {
    *   of its ClientHello back into it; false if the socket is closed
    * @param {(socket: Socket, stream: TLSSocket) => void} parts.onSecure TLS is established
    * @param {Pick<import('../observability/counters.js').Counters, 'refused'|'tls'>} parts.counters
+   * @param {import('../worker/turn.js').Turn} parts.turn
    */
-  constructor({ certificate, onStart, onSecure, counters }) {
+  constructor({ certificate, onStart, onSecure, counters, turn }) {
+    this.#slot = turn.slot('tls', () => this.#next());
     this.onStart = onStart;
     this.onSecure = onSecure;
     this.counters = counters;
@@ -74,26 +75,20 @@ export class SecureSockets {
    */
   push(socket, address) {
     this.#line.push(socket, address);
-    if (this.#isRunning) return;
-    this.#isRunning = true;
-    setImmediate(this.#run);
+    this.#slot.wake();
   }
 
-  #run = () => {
-    const endMs = performance.now() + SLICE_MS;
-    const next = () => {
-      const socket = this.#line.shift();
-      if (socket === undefined) {
-        this.#isRunning = false;
-        return;
-      }
-      if (this.onStart(socket)) this.#start(socket);
-      process.nextTick(() => {
-        if (performance.now() < endMs) next();
-        else setImmediate(this.#run);
-      });
-    };
-    next();
+  /** @returns {boolean} true if the slot keeps its share for the next tick */
+  #next() {
+    const socket = this.#line.shift();
+    if (socket === undefined) return false;
+    if (this.onStart(socket)) this.#start(socket);
+    process.nextTick(this.#goOn);
+    return true;
+  }
+
+  #goOn = () => {
+    if (!this.#slot.isSpent()) this.#next();
   };
 
   /** @param {Socket} socket */

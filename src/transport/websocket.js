@@ -66,6 +66,7 @@ const DEFLATE = {
  * @property {Entrance|null} [entrance] null if no tokens are configured; every connection then
  *   belongs to the hub from its handshake on
  * @property {import('../observability/counters.js').Counters} counters
+ * @property {import('../worker/turn.js').Turn} turn
  */
 
 export class WebSockets {
@@ -79,7 +80,16 @@ export class WebSockets {
   stream = null;
 
   /** @param {WebSocketParts} parts */
-  constructor({ config, hub, commands, heartbeat, admitFrame = null, entrance = null, counters }) {
+  constructor({
+    config,
+    hub,
+    commands,
+    heartbeat,
+    admitFrame = null,
+    entrance = null,
+    counters,
+    turn,
+  }) {
     this.hub = hub;
     this.commands = commands;
     this.heartbeat = heartbeat;
@@ -118,6 +128,7 @@ export class WebSockets {
       },
       admitFrame,
       counters,
+      turn,
       isShared,
     });
   }

@@ -3,6 +3,7 @@
 import { readPart } from '../config/system-memory.js';
 import { createCounters } from '../observability/counters.js';
 import { createMetrics } from '../observability/registry.js';
+import { Turn } from './turn.js';
 
 /**
  * @param {object} parts
@@ -16,7 +17,8 @@ export function createBasics({ config, log, phase, slot }) {
   /** This worker's part of the machine's memory. */
   const memoryBytes = readPart(config.workers);
   const metrics = createMetrics(counters, { worker: slot, memoryBytes });
-  return { config, log, phase, counters, metrics, memoryBytes };
+  const turn = new Turn();
+  return { config, log, phase, counters, metrics, memoryBytes, turn };
 }
 
 /** @typedef {ReturnType<typeof createBasics>} Basics */

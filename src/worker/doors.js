@@ -24,7 +24,7 @@ export class Doors {
    * @param {() => string|null} parts.readiness null if ready; otherwise the reason
    */
   constructor(basics, { hub, entry, commands, relocations, api, certificate, readiness }) {
-    const { config, log, counters } = basics;
+    const { config, log, counters, turn } = basics;
     const { limiter, entrance } = entry;
     const heartbeat = (this.heartbeat = new Heartbeat({
       intervalMs: config.pingIntervalMs,
@@ -38,6 +38,7 @@ export class Doors {
       limiter.admitFrame(allowance, performance.now());
     const websockets = (this.websockets = new WebSockets({
       ...common,
+      turn,
       admitFrame: config.framesPerMinuteMode === 'off' ? null : admitFrame,
     }));
     const streams =
@@ -61,6 +62,7 @@ export class Doors {
       readiness,
       log,
       counters,
+      turn,
     });
   }
 

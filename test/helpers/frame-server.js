@@ -9,6 +9,7 @@ import { RateLimiter } from '../../src/admission/rate-limit.js';
 import { loadConfig } from '../../src/config/config.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { WebSockets } from '../../src/transport/websocket.js';
+import { Turn } from '../../src/worker/turn.js';
 import { handshake, RawClient } from './raw-http.js';
 
 export const MAX_MESSAGE_BYTES = 40_000;
@@ -64,6 +65,7 @@ export class FrameServer {
           ? null
           : (allowance) => limiter.admitFrame(allowance, this.nowMs),
       counters: this.counters,
+      turn: new Turn(),
     }));
     if (!hasReader) {
       websockets.takesListener = true; // ws reads the socket itself
@@ -93,7 +95,7 @@ export class FrameServer {
   endTurnsEarly() {
     const { reader } = this.websockets;
     let nowMs = 0;
-    reader.clock = () => {
+    reader.turn.clock = () => {
       nowMs += 10;
       return nowMs;
     };

@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { AdmissionLease } from '../../src/admission/admission.js';
 import { loadConfig } from '../../src/config/config.js';
 import { HttpServer } from '../../src/transport/http-server.js';
+import { Turn } from '../../src/worker/turn.js';
 import { FrameServer, frameBytes } from '../helpers/frame-server.js';
 import { FIELDS, isOff } from '../helpers/hidden/fields.js';
 import { passWithout } from '../helpers/hidden/without.js';
@@ -130,6 +131,7 @@ async function serve(t, env) {
     readiness: () => null,
     log: { debug() {}, error() {} },
     counters: server.counters,
+    turn: new Turn(),
   });
   server.server = /** @type {import('node:http').Server} */ (http.reader.acceptor);
   await server.start();

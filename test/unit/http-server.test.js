@@ -14,6 +14,7 @@ import { NO_PRESENCE } from '../../src/hub/room-users.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { HttpApi } from '../../src/transport/http-api/http-api.js';
 import { HttpServer } from '../../src/transport/http-server.js';
+import { Turn } from '../../src/worker/turn.js';
 import { serverConfigOf } from '../helpers/config.js';
 import { handshake, RawClient } from '../helpers/raw-http.js';
 
@@ -89,6 +90,7 @@ async function start(
     readiness: () => ready.reason,
     log,
     counters,
+    turn: new Turn(),
   });
   const { port } = await server.listen();
   t.after(async () => {

@@ -19,6 +19,7 @@ import { TokenVerifier } from '../../src/auth/verifier.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { HttpServer } from '../../src/transport/http-server.js';
 import { WebSockets } from '../../src/transport/websocket.js';
+import { Turn } from '../../src/worker/turn.js';
 import { Random } from '../checker/random.js';
 import { serverConfigOf } from '../helpers/config.js';
 import { randomExchange } from '../helpers/handshake-heads.js';
@@ -104,6 +105,7 @@ class Server {
       heartbeat: /** @type {any} */ ({ add() {}, remove() {} }),
       entrance: authentication,
       counters,
+      turn: new Turn(),
     });
     this.shortWays = 0;
     /** @type {Outcome['admitted']} */
@@ -126,6 +128,7 @@ class Server {
       readiness: () => null,
       log,
       counters,
+      turn: new Turn(),
     }));
     /** The server's end of the connection of this case. @type {Socket|null} */
     this.socket = null;

@@ -14,6 +14,7 @@ import { createCounters } from '../../src/observability/counters.js';
 import { readShortHandshake } from '../../src/transport/fast/short-handshake.js';
 import { handshakeFault, routeOf } from '../../src/transport/handshake.js';
 import { WebSockets } from '../../src/transport/websocket.js';
+import { Turn } from '../../src/worker/turn.js';
 import { Random } from '../checker/random.js';
 import { handshakeHeads, randomHead } from '../helpers/handshake-heads.js';
 import { isOff } from '../helpers/hidden/fields.js';
@@ -118,6 +119,7 @@ function websocketsOf(compression) {
     commands: /** @type {any} */ ({ receive() {}, forget() {} }),
     heartbeat: /** @type {any} */ ({ add() {}, remove() {} }),
     counters: createCounters(),
+    turn: new Turn(),
   });
 }
 

@@ -11,6 +11,7 @@ import { refusal } from '../../src/protocol/refusal.js';
 import { HttpServer } from '../../src/transport/http-server.js';
 import { EventStreams } from '../../src/transport/sse.js';
 import { Relocations } from '../../src/worker/relocation.js';
+import { Turn } from '../../src/worker/turn.js';
 import { serverConfigOf } from '../helpers/config.js';
 import { EventClient, EventReader } from '../helpers/event-stream.js';
 import { buildHub } from '../helpers/hub.js';
@@ -67,6 +68,7 @@ async function serve(t, env = {}) {
     readiness: () => null,
     log: silent,
     counters,
+    turn: new Turn(),
   });
   const { port } = await server.listen();
   t.after(async () => {

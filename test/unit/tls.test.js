@@ -11,6 +11,7 @@ import { OWN_DESCRIPTORS } from '../../src/config/system-limits.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { readClientHello } from '../../src/transport/client-hello.js';
 import { HttpServer } from '../../src/transport/http-server.js';
+import { Turn } from '../../src/worker/turn.js';
 import { makeCertificate, makeServerCertificate } from '../helpers/certificates.js';
 import { serverConfigOf } from '../helpers/config.js';
 import { isOff } from '../helpers/hidden/fields.js';
@@ -59,6 +60,7 @@ async function start(t, env = {}) {
     readiness: () => null,
     log: { debug() {}, error() {} },
     counters,
+    turn: new Turn(),
   });
   const { port } = await server.listen();
   t.after(() => server.close());

@@ -8,6 +8,7 @@ import { loadConfig } from '../../src/config/config.js';
 import { Heartbeat } from '../../src/hub/heartbeat.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { WebSockets } from '../../src/transport/websocket.js';
+import { Turn } from '../../src/worker/turn.js';
 import { buildHub, noHistory } from '../helpers/hub.js';
 import { handshake, RawClient } from '../helpers/raw-http.js';
 
@@ -38,7 +39,14 @@ async function serve(t, env = {}) {
     counters,
   });
   heartbeat.start();
-  const websockets = new WebSockets({ config, hub, commands, heartbeat, counters });
+  const websockets = new WebSockets({
+    config,
+    hub,
+    commands,
+    heartbeat,
+    counters,
+    turn: new Turn(),
+  });
   const server = http.createServer();
   server.on('upgrade', (request, socket, head) =>
     websockets.upgrade(request, /** @type {any} */ (socket), head, '127.0.0.1'),

@@ -28,6 +28,7 @@ import { readPosition } from '../../../src/protocol/position.js';
 import { ANNOUNCEMENTS } from '../../../src/protocol/publication.js';
 import { HttpServer } from '../../../src/transport/http-server.js';
 import { WebSockets } from '../../../src/transport/websocket.js';
+import { Turn } from '../../../src/worker/turn.js';
 import { FakeTransport, messagesOf } from '../../helpers/fake-transport.js';
 import { buildHub } from '../../helpers/hub.js';
 import { createBackend } from '../../helpers/memory-backend/index.js';
@@ -146,7 +147,14 @@ const frames = {
   async start() {
     const { hub, commands, counters, isClean, close } = await worker();
     const heartbeat = /** @type {any} */ ({ add() {}, remove() {} });
-    const websockets = new WebSockets({ config: config(), hub, commands, heartbeat, counters });
+    const websockets = new WebSockets({
+      config: config(),
+      hub,
+      commands,
+      heartbeat,
+      counters,
+      turn: new Turn(),
+    });
     return {
       async run(inputs, numbers) {
         const sockets = inputs.map((input, i) => {
@@ -309,6 +317,7 @@ const http = {
       readiness: () => null,
       log: { debug() {}, error: (fields) => assert.fail(JSON.stringify(fields)) },
       counters,
+      turn: new Turn(),
     });
     return {
       async run(inputs, numbers) {

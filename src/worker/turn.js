@@ -1,0 +1,249 @@
+// turn.js: who gets the time of a worker's event loop.
+//
+// Reads, timers and the broker's messages run in turns of the event loop. Work that may come in
+// bursts waits in a slot instead, and one callback a turn runs the slots in the order of SHARES.
+// Each slot has a share of the turn; what is left continues in the next turn. If the slots with
+// work want more than TOTAL_MS together, all their shares shrink alike, so none of them starves.
+//
+//   reads, timers, broker -> push, wake -> (turn) flushes, short reads, joins, … -> the next reads
+//
+// A part may also do work at once, when it arrives, and ask `isSpent` how long it may go on. So
+// joins are decided at once while their share lasts, and wait in line after that.
+//
+// docs/architecture/fan-out.md has the table of slots; a test holds both equal.
+
+/** @typedef {'reads'|typeof import('../observability/counters.js').TURN_SLOTS[number]} SlotName */
+/**
+ * The share of a slot.
+ * @typedef {object} Share
+ * @property {number} ms for the slot in each turn; at least one item is done
+ * @property {number} [maxMs] if other work takes longer than `ms` between two turns of the slot, it
+ *   gets as long, up to this bound
+ * @property {number} [maxItems] in each turn
+ */
+
+/** The shares of the slots, in the order in which a turn runs them. */
+export const SHARES = Object.freeze(
+  /** @satisfies {Record<SlotName, Share>} */ ({
+    reads: { ms: 8 },
+    flushes: { ms: 2, maxMs: 16 },
+    short_reads: { ms: 8 },
+    joins: { ms: 8 },
+    lagging_members: { ms: 4 },
+    hooks: { ms: 4 },
+    long_reads: { ms: 4, maxItems: 32 },
+    handshakes: { ms: 4 },
+    admitted: { ms: 4 },
+    refused_peers: { ms: 4, maxItems: 64 },
+    closes: { ms: 4 },
+    notices: { ms: 4 },
+    surveys: { ms: 1 },
+    tls: { ms: 4 },
+  }),
+);
+
+/** The time of all slots in one turn. */
+export const TOTAL_MS = 32;
+
+/** Largest number of finished items that are still in a line. */
+const COMPACT_FROM = 1000;
+
+export class Turn {
+  #isScheduled = false;
+  /** When the last turn ended with work left; Infinity: with none. */
+  #yieldedMs = Number.POSITIVE_INFINITY;
+  /** Those in use, in the order of SHARES. @type {Slot[]} */
+  #slots = [];
+
+  /**
+   * @param {object} [parts]
+   * @param {Readonly<Record<string, {observe(seconds: number): void}>>} [parts.seconds] by slot, what
+   *   it takes; by `total`, all slots; by `loop`, other work between two turns
+   * @param {() => number} [parts.clock] ms, monotonic
+   */
+  constructor({ seconds = {}, clock = () => performance.now() } = {}) {
+    this.seconds = seconds;
+    this.clock = clock;
+  }
+
+  /**
+   * Takes a slot for work with an order of its own.
+   * @param {SlotName} name
+   * @param {() => boolean} [work] does some of the work, until `isSpent`; true: more is left. A slot
+   *   without it only measures work that is done at once.
+   */
+  slot(name, work = nothing) {
+    return this.#add(new Slot(this, name, work));
+  }
+
+  /**
+   * Takes a slot for items that are done one after the other.
+   * @template T
+   * @param {SlotName} name
+   * @param {(item: T) => void} act
+   * @returns {Line<T>}
+   */
+  line(name, act) {
+    return this.#add(new Line(this, name, act));
+  }
+
+  /** @template {Slot} S @param {S} slot @returns {S} */
+  #add(slot) {
+    if (this.#slots.some(({ name }) => name === slot.name))
+      throw new Error(`the slot ${slot.name} has an owner`);
+    const order = Object.keys(SHARES);
+    this.#slots.push(slot);
+    this.#slots.sort((a, b) => order.indexOf(a.name) - order.indexOf(b.name));
+    return slot;
+  }
+
+  /** The turn of the event loop ends with a turn of the slots. */
+  schedule() {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    setImmediate(this.#run);
+  }
+
+  #run = () => {
+    this.#isScheduled = false;
+    const startedMs = this.clock();
+    const { seconds } = this;
+    if (this.#yieldedMs !== Number.POSITIVE_INFINITY)
+      seconds.loop?.observe((startedMs - this.#yieldedMs) / 1000);
+    const scale = this.#scale(startedMs);
+    let now = startedMs;
+    for (const slot of this.#slots) {
+      if (!slot.isAwake) {
+        slot.rest();
+        continue;
+      }
+      slot.begin(now, scale);
+      const hasMore = slot.work();
+      const endedMs = this.clock();
+      slot.seconds?.observe((endedMs - now) / 1000);
+      now = endedMs;
+      if (hasMore) slot.yield(now);
+      else if (!slot.isAwake) slot.rest();
+    }
+    if (now > startedMs) seconds.total?.observe((now - startedMs) / 1000);
+    this.#yieldedMs = this.#isScheduled ? now : Number.POSITIVE_INFINITY;
+  };
+
+  /** @param {number} now @returns {number} the part of its share that each slot gets */
+  #scale(now) {
+    let wantedMs = 0;
+    for (const slot of this.#slots) if (slot.isAwake) wantedMs += slot.shareMs(now);
+    return Math.min(1, TOTAL_MS / wantedMs);
+  }
+}
+
+/** The place of one kind of work in each turn. */
+export class Slot {
+  /** When the share of this turn ends; 0: it has not begun. */
+  endMs = 0;
+  /** Has the last look found the share spent? The hot path asks this, and not the clock. */
+  isOver = false;
+  /** Does work wait? */
+  isAwake = false;
+  /** When the slot ended with work left; Infinity: it had none. */
+  #yieldedMs = Number.POSITIVE_INFINITY;
+
+  /** @param {Turn} turn @param {SlotName} name @param {() => boolean} work */
+  constructor(turn, name, work) {
+    /** @type {Share} */
+    const { ms, maxMs = ms, maxItems = Number.POSITIVE_INFINITY } = SHARES[name];
+    this.turn = turn;
+    this.name = name;
+    this.seconds = turn.seconds[name] ?? null;
+    this.work = work;
+    this.ms = ms;
+    this.maxMs = maxMs;
+    this.maxItems = maxItems;
+  }
+
+  /** There is work: the slot runs in this turn, or in the next one. */
+  wake() {
+    if (this.isAwake) return;
+    this.isAwake = true;
+    this.turn.schedule();
+  }
+
+  /** Has the share of this turn been spent? It begins with the first work of a turn. */
+  isSpent() {
+    return this.isSpentAt(this.turn.clock());
+  }
+
+  /** @param {number} now on the clock of the turn */
+  isSpentAt(now) {
+    if (this.endMs === 0) {
+      this.endMs = now + this.ms;
+      this.turn.schedule();
+    }
+    this.isOver = now >= this.endMs;
+    return this.isOver;
+  }
+
+  /** @param {number} now */
+  shareMs(now) {
+    return Math.min(this.maxMs, Math.max(this.ms, now - this.#yieldedMs));
+  }
+
+  /** Its place in the turn has come. @param {number} now @param {number} scale */
+  begin(now, scale) {
+    this.isAwake = false;
+    this.endMs = now + scale * this.shareMs(now);
+    this.isOver = false;
+    this.#yieldedMs = Number.POSITIVE_INFINITY;
+  }
+
+  /** Work is left. The share stays spent until the next turn. @param {number} now */
+  yield(now) {
+    this.#yieldedMs = now;
+    this.wake();
+  }
+
+  /** No work is left: the next work begins a new share. */
+  rest() {
+    this.endMs = 0;
+    this.isOver = false;
+  }
+}
+
+/**
+ * A slot whose items are done one after the other.
+ * @template T
+ */
+export class Line extends Slot {
+  /** @param {Turn} turn @param {SlotName} name @param {(item: T) => void} act */
+  constructor(turn, name, act) {
+    super(turn, name, () => this.#doSome());
+    this.act = act;
+    /** @type {T[]} */
+    this.items = [];
+    this.next = 0;
+  }
+
+  /** @param {T} item to be done in this or a later turn */
+  push(item) {
+    this.items.push(item);
+    this.wake();
+  }
+
+  #doSome() {
+    // If `act` pushes an item, that item waits for the next turn.
+    let left = Math.min(this.maxItems, this.items.length - this.next);
+    do {
+      this.act(this.items[this.next++]);
+    } while (--left > 0 && !this.isSpent());
+    const isDone = this.next === this.items.length;
+    if (isDone || this.next >= COMPACT_FROM) {
+      this.items.splice(0, this.next);
+      this.next = 0;
+    }
+    return !isDone;
+  }
+}
+
+function nothing() {
+  return false;
+}
