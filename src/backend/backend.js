@@ -11,7 +11,7 @@
  * @property {import('../observability/counters.js').Counters} counters
  * @property {string} workerId names this worker in the fleet; after a restart another worker may
  *   have the same name
- * @property {import('../config/room-patterns.js').RoomRules<HistoryRule>} historyRules the rooms
+ * @property {RoomRules<HistoryRule>} historyRules the rooms
  *   with history. The worker reads them too, so a backend may add the rules of other servers
  * @property {import('./presence.js').Announcements} announcements
  * @property {RelayClient} machine this worker's link to the primary of its machine. The owner of
@@ -36,7 +36,7 @@
  */
 
 /** @typedef {(parts: BackendParts) => Backend} CreateBackend */
-/** @typedef {import('../config/room-patterns.js').HistoryRule} HistoryRule */
-/** @typedef {import('./embedded/relay-client.js').RelayClient} RelayClient */
+/** @import { HistoryRule, RoomRules } from '../config/room-patterns.js' */
+/** @import { RelayClient } from './embedded/relay-client.js' */
 
 export {};

@@ -38,9 +38,7 @@ export const POSITION_ITEM_BYTES = HEAD_BYTES + POSITION_BYTES;
 const MAX_ID_BYTES = 64;
 
 /**
- * @param {Buffer} buffer
- * @param {number} at
- * @param {Buffer} publication
+ * @param {Buffer} buffer @param {number} at @param {Buffer} publication
  * @returns {number} the end of the written bytes
  */
 export function writePublication(buffer, at, publication) {
@@ -49,8 +47,7 @@ export function writePublication(buffer, at, publication) {
 }
 
 /**
- * @param {Buffer} buffer
- * @param {number} at
+ * @param {Buffer} buffer @param {number} at
  * @returns {number} the end of a position item, whose position is still to be written
  */
 export function writePositionHead(buffer, at) {
@@ -72,10 +69,7 @@ export function countPublications(buffer, at, end) {
   return next === end ? count : 0;
 }
 
-/**
- * @param {string} id
- * @returns {Buffer} a message with one reference
- */
+/** @param {string} id @returns {Buffer} a message with one reference */
 export function encodeReference(id) {
   const message = Buffer.allocUnsafe(HEAD_BYTES + id.length);
   message.writeUInt32BE(REFERENCE + id.length, 0);

@@ -24,10 +24,7 @@ export class DelayedUnsubscribe {
     this.timer ??= setTimeout(this.sweep, this.ms).unref();
   }
 
-  /**
-   * @param {string} room
-   * @returns {boolean} whether it was lingering
-   */
+  /** @param {string} room @returns {boolean} whether it was lingering */
   delete(room) {
     return this.due.delete(room);
   }

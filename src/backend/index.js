@@ -5,15 +5,14 @@
 
 import { RelayClient } from './embedded/relay-client.js';
 
-/** @typedef {import('../config/settings.js').Config} Config */
-/** @typedef {import('./backend.js').Backend} Backend */
-/** @typedef {import('./backend.js').BackendParts} BackendParts */
+/** @import { Config } from '../config/settings.js' */
+/** @import { Backend, BackendParts, CreateBackend } from './backend.js' */
 
 /**
  * The backends by priority: the first with a true condition is used. Each is loaded only if it is
  * used, because ioredis takes a fifth of a worker's start.
  * @type
- *   {readonly {isChosen: (config: Config) => boolean, load: () => Promise<{createBackend: import('./backend.js').CreateBackend}>}[]}
+ *   {readonly {isChosen: (config: Config) => boolean, load: () => Promise<{createBackend: CreateBackend}>}[]}
  */
 const BACKENDS = Object.freeze([
   { isChosen: ({ redis }) => redis !== null, load: () => import('./redis/index.js') },

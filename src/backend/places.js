@@ -16,7 +16,7 @@ import { MODES } from '../config/settings.js';
  * @property {(key: string) => void} release gives back one admitted connection
  */
 
-/** @typedef {import('../config/settings.js').Mode} Mode */
+/** @import { Config, Mode } from '../config/settings.js' */
 
 /**
  * A limit over all servers.
@@ -38,7 +38,7 @@ export function kindOfKey(key) {
 
 /**
  * @param
- *   {Pick<import('../config/settings.js').Config, 'tokens'|'hooks'|'fleetLimitsMode'|'maxConnectionsPerIp'|'maxConnectionsPerIpMode'|'maxConnectionsPerUser'|'maxConnectionsPerUserMode'>}
+ *   {Pick<Config, 'tokens'|'hooks'|'fleetLimitsMode'|'maxConnectionsPerIp'|'maxConnectionsPerIpMode'|'maxConnectionsPerUser'|'maxConnectionsPerUserMode'>}
  *   config
  * @returns {FleetRules} the weaker of two modes counts: a limit that servers do not enforce by
  *   themselves is not enforced together either

@@ -34,7 +34,7 @@ export class EmbeddedBroker {
    * @param {object} parts
    * @param {RelayLink} parts.link opened and closed by its owner
    * @param {number} parts.roomLingerMs
-   * @param {import('../broker.js').HistoryOf} [parts.historyOf] the same as the relay's
+   * @param {HistoryOf} [parts.historyOf] the same as the relay's
    * @param {{probeMisses: number}} [parts.counters]
    */
   constructor({ link, roomLingerMs, historyOf = () => null, counters = { probeMisses: 0 } }) {
@@ -58,7 +58,7 @@ export class EmbeddedBroker {
     this.lastOutcome = Promise.resolve();
   }
 
-  /** @returns {import('../broker.js').BrokerState} */
+  /** @returns {BrokerState} */
   get state() {
     if (this.isClosed) return 'down';
     return this.link.isOpen && this.link.isAnswering && this.events !== null ? 'up' : 'degraded';
@@ -126,9 +126,7 @@ export class EmbeddedBroker {
   }
 
   /**
-   * @param {string} room
-   * @param {Buffer} publication
-   * @param {import('../broker.js').PublishOptions} [options]
+   * @param {string} room @param {Buffer} publication @param {PublishOptions} [options]
    * @returns {Promise<Position|void>}
    */
   publish(room, publication, options) {
@@ -149,7 +147,7 @@ export class EmbeddedBroker {
     this.link.sendNow();
   }
 
-  /** @param {string} room @param {import('../broker.js').ReadRequest} from */
+  /** @param {string} room @param {ReadRequest} from */
   async history(room, from) {
     if (this.isClosed || this.events === null) throw closed();
     try {
@@ -189,6 +187,4 @@ function closed() {
   return new BrokerError('UNAVAILABLE', 'the broker is closed');
 }
 
-/** @typedef {import('../broker.js').Broker} Broker */
-/** @typedef {import('../broker.js').BrokerEvents} BrokerEvents */
-/** @typedef {import('../broker.js').Position} Position */
+/** @import { Broker, BrokerEvents, BrokerState, HistoryOf, Position, PublishOptions, ReadRequest } from '../broker.js' */

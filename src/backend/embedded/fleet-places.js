@@ -50,7 +50,7 @@ const RANKS = 16;
 /** @type {ReadonlyMap<string, number>} */
 const NO_PLACES = new Map();
 
-/** @typedef {import('../places.js').FleetRules} FleetRules */
+/** @import { FleetRule, FleetRules } from '../places.js' */
 
 /**
  * A worker that can carry reports; the relay's end of its link.
@@ -296,9 +296,7 @@ export class FleetPlaces {
   /**
    * The part of the cap that this server keeps.
    * @param {string} key of which all servers together have more than the cap
-   * @param {number} held
-   * @param {number} elsewhere
-   * @param {number} cap
+   * @param {number} held @param {number} elsewhere @param {number} cap
    */
   #shareOf(key, held, elsewhere, cap) {
     // The others do not know of these connections, so they leave no part of the cap.
@@ -371,8 +369,7 @@ export class FleetPlaces {
   }
 
   /**
-   * @param {string} key
-   * @param {number} held
+   * @param {string} key @param {number} held
    * @returns {number} from 0 to RANKS: the part of its cap that the key holds
    */
   #rankOf(key, held) {
@@ -381,7 +378,7 @@ export class FleetPlaces {
   }
 }
 
-/** @param {import('../places.js').FleetRule} [rule] */
+/** @param {FleetRule} [rule] */
 function thresholdOf(rule) {
   if (rule === undefined || rule.mode === 'off') return Number.POSITIVE_INFINITY;
   return Math.max(MIN_REPORTED, Math.ceil(rule.cap * REPORTED_SHARE));
@@ -391,8 +388,7 @@ function thresholdOf(rule) {
  * Splits a cap among holders: the largest are cut to a common level. The order of the holders
  * decides who gets the rest of that division. So a holder that has already been cut changes nothing
  * for the others.
- * @param {readonly number[]} held
- * @param {number} cap
+ * @param {readonly number[]} held @param {number} cap
  * @returns {number[]} at most what each holds; together the cap, or all that they hold
  */
 export function split(held, cap) {

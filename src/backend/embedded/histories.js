@@ -50,8 +50,8 @@ const SLOTS = 65_536;
  */
 const MAX_SWEPT = 10_000;
 
-/** @typedef {import('../../config/room-patterns.js').HistoryRule} HistoryRule */
-/** @typedef {import('../broker.js').Position} Position */
+/** @import { HistoryRule } from '../../config/room-patterns.js' */
+/** @import { Position, ReadRequest } from '../broker.js' */
 
 /**
  * The result of a read.
@@ -92,8 +92,7 @@ export class Histories {
   }
 
   /**
-   * @param {string} room
-   * @param {HistoryRule} rule
+   * @param {string} room @param {HistoryRule} rule
    * @param {Buffer} run publications, each behind its length; copied
    * @param {number} count of publications in it
    * @param {number} nowMs
@@ -122,9 +121,7 @@ export class Histories {
   }
 
   /**
-   * @param {string} room
-   * @param {import('../broker.js').ReadRequest} from
-   * @param {number} nowMs
+   * @param {string} room @param {ReadRequest} from @param {number} nowMs
    * @returns {Read} at most `limit` publications and about `maxBytes`, but at least one if there is
    *   one
    */
@@ -262,11 +259,7 @@ class Stream {
     this.newer = null;
   }
 
-  /**
-   * @param {Buffer} run
-   * @param {number} count
-   * @returns {number} bytes added
-   */
+  /** @param {Buffer} run @param {number} count @returns {number} bytes added */
   push(run, count) {
     const before = this.bytes;
     const { length } = run;
@@ -319,8 +312,7 @@ class Stream {
    * Reads the newest publications without a copy: back over whole segments, then forward in the
    * first segment needed.
    * @param {number} count above 0
-   * @param {number} maxBytes
-   * @returns {{first: number, runs: Buffer[]}}
+   * @param {number} maxBytes @returns {{first: number, runs: Buffer[]}}
    */
   newest(count, maxBytes) {
     const { segments } = this;
@@ -351,8 +343,7 @@ class Stream {
    * Reads the oldest publications above an offset, without a copy.
    * @param {number} after below `offset`
    * @param {number} limit above 0
-   * @param {number} maxBytes
-   * @returns {{first: number, runs: Buffer[]}}
+   * @param {number} maxBytes @returns {{first: number, runs: Buffer[]}}
    */
   oldest(after, limit, maxBytes) {
     /** Offset of the publication at `at` in the current segment. */

@@ -10,7 +10,7 @@ import { IDEMPOTENCY_MS } from '../broker.js';
 /** If more than 800 keys a second arrive for IDEMPOTENCY_MS, the oldest are forgotten early. */
 const MAX_KEYS = 500_000;
 
-/** @typedef {import('../broker.js').Position} Position */
+/** @import { Position } from '../broker.js' */
 
 /**
  * The first publication of a key.
@@ -35,9 +35,7 @@ export class IdempotencyKeys {
   }
 
   /**
-   * @param {string} room
-   * @param {string} key
-   * @param {number} nowMs
+   * @param {string} room @param {string} key @param {number} nowMs
    * @returns {First|null} null: the key is new
    */
   find(room, key, nowMs) {

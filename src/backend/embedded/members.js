@@ -3,7 +3,7 @@
 // An owner is any object, for example a worker's link in the relay. The index keeps no room without
 // users and no owner without rooms.
 
-/** @typedef {import('../presence.js').Announcements} Announcements */
+/** @import { Announcements, EventCounts, PresenceSnapshot } from '../presence.js' */
 
 /** @template O @typedef {{member: Buffer, owners: Set<O>}} Present */
 
@@ -20,7 +20,7 @@ export class Members {
     this.maxMembers = maxMembers;
     this.announcements = announcements;
     this.publish = publish;
-    /** @type {import('../presence.js').EventCounts} */
+    /** @type {EventCounts} */
     this.events = { join: 0, leave: 0, suppressed: 0 };
     /** Users by room. @type {Map<string, Map<string, Present<O>>>} */
     this.rooms = new Map();
@@ -28,12 +28,7 @@ export class Members {
     this.owned = new Map();
   }
 
-  /**
-   * @param {O} owner
-   * @param {string} room
-   * @param {string} user
-   * @param {Buffer} member kept
-   */
+  /** @param {O} owner @param {string} room @param {string} user @param {Buffer} member kept */
   join(owner, room, user, member) {
     let rooms = this.owned.get(owner);
     if (rooms === undefined) this.owned.set(owner, (rooms = new Map()));
@@ -71,7 +66,7 @@ export class Members {
     for (const [room, users] of rooms) for (const user of users) this.#disown(owner, room, user);
   }
 
-  /** @param {string} room @returns {import('../presence.js').PresenceSnapshot} */
+  /** @param {string} room @returns {PresenceSnapshot} */
   read(room) {
     const users = this.rooms.get(room);
     if (users === undefined) return { count: 0, members: [] };
@@ -94,9 +89,7 @@ export class Members {
   }
 
   /**
-   * @param {string} room
-   * @param {'join'|'leave'} event
-   * @param {Buffer} member
+   * @param {string} room @param {'join'|'leave'} event @param {Buffer} member
    * @param {number} size of the room, including this user
    */
   #tell(room, event, member, size) {

@@ -9,7 +9,7 @@
  * @property {(room: string, user: string, member: Buffer) => void} enter
  * @property {(room: string, user: string) => void} exit
  * @property {() => void} exitAll
- * @property {(room: string) => Promise<import('../presence.js').PresenceSnapshot>} members
+ * @property {(room: string) => Promise<PresenceSnapshot>} members
  */
 
 /** @implements {Presence} */
@@ -41,4 +41,4 @@ export class EmbeddedPresence {
   }
 }
 
-/** @typedef {import('../presence.js').Presence} Presence */
+/** @import { Presence, PresenceSnapshot } from '../presence.js' */

@@ -58,8 +58,10 @@ const MAX_PENDING_BYTES = 16 * 1024 * 1024;
 const OVERHEAD_BYTES = 64;
 const MAX_NUMBER = 0xffffffff;
 
-/** @typedef {import('../broker.js').Position} Position */
-/** @typedef {import('../presence.js').PresenceSnapshot} PresenceSnapshot */
+/** @import { HistoryPage, Position, ReadRequest } from '../broker.js' */
+/** @import { Deferred } from '../deferred.js' */
+/** @import { PresenceSnapshot } from '../presence.js' */
+/** @import { Socket } from 'node:net' */
 
 /**
  * Publications of one room and tick.
@@ -69,16 +71,12 @@ const MAX_NUMBER = 0xffffffff;
  * @property {string} key with its fingerprint, of the only publication; or empty
  * @property {Buffer[]} publications
  * @property {number} bytes of their items
- * @property {import('../deferred.js').Deferred<any>[]|null} outcomes one for each publication, or
- *   null
+ * @property {Deferred<any>[]|null} outcomes one for each publication, or null
  */
 
 /**
  * The values of a REPLY, or the body of another answer.
- * @typedef {object} Answer
- * @property {boolean} ok
- * @property {number} value
- * @property {Buffer} body
+ * @typedef {{ok: boolean, value: number, body: Buffer}} Answer
  */
 
 /**
@@ -128,14 +126,14 @@ export class RelayClient {
   onKeep = () => {};
 
   // The link, and whether the relay answers.
-  /** @type {import('node:net').Socket|null} */
+  /** @type {Socket|null} */
   socket = null;
   isOpen = false;
   isClosing = false;
   isAnswering = true;
   isProbing = false;
   hasResigned = false;
-  /** The version of the relay. @type {import('../deferred.js').Deferred<number>} */
+  /** The version of the relay. @type {Deferred<number>} */
   hello = deferred();
   /** @type {NodeJS.Timeout|null} */
   watch = null;
@@ -151,13 +149,13 @@ export class RelayClient {
   nextRequest = 1;
   /** In the order they were sent. @type {Map<number, Request>} */
   requests = new Map();
-  /** The outcome of this tick's publications. @type {import('../deferred.js').Deferred<void>|null} */
+  /** The outcome of this tick's publications. @type {Deferred<void>|null} */
   sync = null;
   /** The result of the counts requested in this tick. @type {Promise<number>|null} */
   counting = null;
   /**
    * Subscriptions whose members are requested next: one at a time, because an answer may be large.
-   * @type {Map<string, import('../deferred.js').Deferred<PresenceSnapshot>>}
+   * @type {Map<string, Deferred<PresenceSnapshot>>}
    */
   asks = new Map();
   isAsking = false;
@@ -192,8 +190,7 @@ export class RelayClient {
    * @param {import('pino').Logger} parts.log
    * @param {number} [parts.watchMs] interval of the checks
    * @param {number} [parts.awayMs] time without an answer after which the relay counts as away
-   * @param {number} [parts.requestTimeoutMs]
-   * @param {number} [parts.reconcileMs]
+   * @param {number} [parts.requestTimeoutMs] @param {number} [parts.reconcileMs]
    */
   constructor({
     path,
@@ -244,10 +241,7 @@ export class RelayClient {
     this.watch = setInterval(() => this.#look(), this.watchMs).unref();
   }
 
-  /**
-   * @param {import('node:net').Socket} socket
-   * @returns {Promise<void>} rejects if the relay has another version
-   */
+  /** @param {Socket} socket @returns {Promise<void>} rejects if the relay has another version */
   async #compareVersions(socket) {
     const { promise, reject } = this.hello;
     const refuse = () => reject(new Error('the primary does not answer to HELLO'));
@@ -287,8 +281,7 @@ export class RelayClient {
 
   /**
    * Counts a connection of a client address, over all workers of this server.
-   * @param {string} address
-   * @param {number} cap
+   * @param {string} address @param {number} cap
    * @param {boolean} force counts the connection even above the cap
    * @returns {Promise<{admitted: boolean, connections: number}>} `connections` of the address now
    */
@@ -407,10 +400,7 @@ export class RelayClient {
   }
 
   /**
-   * @param {number} op
-   * @param {string} room
-   * @param {string} key
-   * @param {Buffer} publication
+   * @param {number} op @param {string} room @param {string} key @param {Buffer} publication
    * @returns {Promise<any>} its own outcome
    */
   #decided(op, room, key, publication) {
@@ -425,10 +415,7 @@ export class RelayClient {
 
   /**
    * Adds a publication to its room's batch. One with a key is a batch of its own.
-   * @param {number} op
-   * @param {string} room
-   * @param {string} key
-   * @param {Buffer} publication
+   * @param {number} op @param {string} room @param {string} key @param {Buffer} publication
    * @returns {Batch}
    */
   #gather(op, room, key, publication) {
@@ -464,11 +451,7 @@ export class RelayClient {
     }
   }
 
-  /**
-   * @param {string} room
-   * @param {import('../broker.js').ReadRequest} from
-   * @returns {Promise<import('../broker.js').HistoryPage>}
-   */
+  /** @param {string} room @param {ReadRequest} from @returns {Promise<HistoryPage>} */
   async history(room, from) {
     this.#check();
     const request = this.#request();
@@ -480,11 +463,7 @@ export class RelayClient {
 
   // Presence. If the link has ended, the relay has removed all users of this worker.
 
-  /**
-   * @param {string} room
-   * @param {string} user
-   * @param {Buffer} member copied at once
-   */
+  /** @param {string} room @param {string} user @param {Buffer} member copied at once */
   enter(room, user, member) {
     if (this.isOpen) this.#out().enter(room, user, member);
   }
@@ -580,7 +559,7 @@ export class RelayClient {
   #refusal() {
     if (!this.isOpen || this.isClosing) return gone();
     if (!this.isAnswering) return away();
-    const { writableLength } = /** @type {import('node:net').Socket} */ (this.socket);
+    const { writableLength } = /** @type {Socket} */ (this.socket);
     if (writableLength + this.writer.length + this.gatheredBytes <= MAX_PENDING_BYTES) return null;
     return new BrokerError('UNAVAILABLE', 'the relay is not reading');
   }

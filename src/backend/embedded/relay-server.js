@@ -128,9 +128,8 @@ export class RelayServer {
   /**
    * @param {object} parts
    * @param {import('pino').Logger} parts.log
-   * @param {import('../broker.js').HistoryOf} [parts.historyOf] the same as the workers'
-   * @param {Histories} [parts.streams]
-   * @param {IdempotencyKeys} [parts.keys]
+   * @param {HistoryOf} [parts.historyOf] the same as the workers'
+   * @param {Histories} [parts.streams] @param {IdempotencyKeys} [parts.keys]
    * @param {number} [parts.maxBacklogBytes] the most publications queued for a slow worker, in
    *   bytes
    * @param {number} [parts.maxPendingBytes] the most bytes queued for a worker that does not read
@@ -277,11 +276,8 @@ export class RelayServer {
 
   /**
    * Passes a PUBLISH or a stored APPEND on to every worker that has subscribed to the room.
-   * @param {string} room
-   * @param {'plain'|'history'} kind
-   * @param {Buffer} buffer
-   * @param {number} start
-   * @param {number} end
+   * @param {string} room @param {'plain'|'history'} kind @param {Buffer} buffer
+   * @param {number} start @param {number} end
    */
   publish(room, kind, buffer, start, end) {
     const count = readNumber(buffer, start + HEAD_BYTES);
@@ -299,10 +295,7 @@ export class RelayServer {
    * Passes a PUBLISH on, unless its key has been used in the room.
    * @param {string} room
    * @param {string} text the key and the fingerprint
-   * @param {Buffer} buffer
-   * @param {number} start
-   * @param {number} end
-   * @returns {import('../broker.js').Position}
+   * @param {Buffer} buffer @param {number} start @param {number} end @returns {Position}
    */
   publishOnce(room, text, buffer, start, end) {
     const { key, fingerprint } = readKey(text);
@@ -316,8 +309,7 @@ export class RelayServer {
 
   /**
    * @param {Link} link of a worker that reads too slowly
-   * @param {'plain'|'history'} kind
-   * @param {number} count
+   * @param {'plain'|'history'} kind @param {number} count
    */
   #leaveOut(link, kind, count) {
     this.leftOut[kind] += count;
@@ -357,10 +349,8 @@ export class RelayServer {
    * Stores an APPEND, and passes it on.
    * @param {string} room
    * @param {string} keyText the key and the fingerprint, or empty
-   * @param {Buffer} buffer
-   * @param {number} start
-   * @param {number} end
-   * @returns {import('../broker.js').Position} of its first publication
+   * @param {Buffer} buffer @param {number} start @param {number} end
+   * @returns {Position} of its first publication
    */
   append(room, keyText, buffer, start, end) {
     const rule = this.historyOf(room);
@@ -391,9 +381,7 @@ export class RelayServer {
   }
 
   /**
-   * @param {Link} link
-   * @param {string} address
-   * @param {number} cap
+   * @param {Link} link @param {string} address @param {number} cap
    * @param {boolean} force counts the place even above the cap
    * @param {number} request
    */
@@ -416,10 +404,7 @@ export class RelayServer {
     link.places++;
   }
 
-  /**
-   * @param {Link} link
-   * @param {string} address of which the link has a place
-   */
+  /** @param {Link} link @param {string} address of which the link has a place */
   giveBack(link, address) {
     const held = /** @type {number} */ (link.addresses.get(address));
     if (held > 1) link.addresses.set(address, held - 1);
@@ -492,10 +477,7 @@ async function sweepFolders(parent) {
   }
 }
 
-/**
- * @param {string} path
- * @returns {Promise<boolean>} whether it is a socket without a listener
- */
+/** @param {string} path @returns {Promise<boolean>} whether it is a socket without a listener */
 function isDeserted(path) {
   return new Promise((resolve) => {
     const socket = connect(path, () => {
@@ -520,14 +502,12 @@ function readKey(text) {
 
 const NO_PLACES = Object.freeze({ held: 0, asked: 0 });
 
-/** @typedef {import('./fleet-places.js').Volunteer} Volunteer */
+/** @import { HistoryOf, Position, ReadRequest } from '../broker.js' */
+/** @import { Volunteer } from './fleet-places.js' */
 
-/** @typedef {import('../broker.js').ReadRequest & {request: number, room: string}} HistoryRead */
+/** @typedef {ReadRequest & {request: number, room: string}} HistoryRead */
 
-/**
- * The primary's end of one worker's link.
- * @implements {Volunteer}
- */
+/** The primary's end of one worker's link. @implements {Volunteer} */
 class Link {
   /** @param {RelayServer} relay @param {import('node:net').Socket} socket */
   constructor(relay, socket) {
@@ -545,7 +525,7 @@ class Link {
     this.isScheduled = false;
     /** Bytes that the writer may collect in this tick before publications are left out. */
     this.allowance = 0;
-    /** Outcomes since it last asked for them. @type {import('../broker.js').Position[]} */
+    /** Outcomes since it last asked for them. @type {Position[]} */
     this.outcomes = [];
     /** The KEY of the PUBLISH or APPEND that follows; empty if it has none. */
     this.key = '';
@@ -577,9 +557,7 @@ class Link {
 
   /**
    * Passes a publication on.
-   * @param {Buffer} buffer
-   * @param {number} start
-   * @param {number} end
+   * @param {Buffer} buffer @param {number} start @param {number} end
    * @returns {boolean} false if it was left out, because too many bytes wait
    */
   pass(buffer, start, end) {
@@ -608,9 +586,7 @@ class Link {
 
   /**
    * @param {number} op PUBLISH or APPEND
-   * @param {Buffer} buffer
-   * @param {number} start
-   * @param {number} end
+   * @param {Buffer} buffer @param {number} start @param {number} end
    */
   #publish(op, buffer, start, end) {
     const { relay, key, outcomes } = this;

@@ -163,9 +163,9 @@ const NOTHING = Buffer.alloc(0);
 const FORWARD = 1;
 const ENDS_EPOCH = 2;
 
-/** @typedef {import('../../protocol/position.js').Position} Position */
-/** @typedef {import('../places.js').FleetRules} FleetRules */
-/** @typedef {import('../broker.js').HistoryPage} HistoryPage */
+/** @import { Position } from '../../protocol/position.js' */
+/** @import { HistoryPage, ReadRequest } from '../broker.js' */
+/** @import { FleetRules } from '../places.js' */
 
 /** A message whose fields contradict its length or the protocol. */
 export class MalformedMessage extends Error {}
@@ -245,9 +245,7 @@ export function readNumber(buffer, at) {
 
 /**
  * CONTROL.
- * @param {Buffer} buffer
- * @param {number} at
- * @param {number} end
+ * @param {Buffer} buffer @param {number} at @param {number} end
  * @returns {any} ToRelay or FromRelay
  * @throws {MalformedMessage}
  */
@@ -303,9 +301,7 @@ export function readText(buffer, at, end) {
 
 /**
  * SUBSCRIBE, SYNC, OUTCOMES, WHO.
- * @param {Buffer} buffer
- * @param {number} at
- * @param {number} end
+ * @param {Buffer} buffer @param {number} at @param {number} end
  * @returns {{request: number, text: string}}
  */
 export function readRequest(buffer, at, end) {
@@ -314,9 +310,7 @@ export function readRequest(buffer, at, end) {
 
 /**
  * ACQUIRE.
- * @param {Buffer} buffer
- * @param {number} at
- * @param {number} end
+ * @param {Buffer} buffer @param {number} at @param {number} end
  * @returns {{request: number, cap: number, force: boolean, address: string}}
  */
 export function readAcquire(buffer, at, end) {
@@ -335,9 +329,7 @@ export function readAcquire(buffer, at, end) {
 
 /**
  * REPLY, POSITIONS, PAGE, MEMBERS.
- * @param {Buffer} buffer
- * @param {number} at
- * @param {number} end
+ * @param {Buffer} buffer @param {number} at @param {number} end
  * @returns {{request: number, ok: boolean, value: number, body: Buffer}} `ok` and `value` for a
  *   REPLY; for the other messages `body`, which one of the readers below takes
  */
@@ -350,10 +342,7 @@ export function readAnswer(buffer, at, end) {
 
 /**
  * EXIT; of a batch with `at` behind the number of publications.
- * @param {Buffer} buffer
- * @param {number} at
- * @param {number} end
- * @returns {string}
+ * @param {Buffer} buffer @param {number} at @param {number} end @returns {string}
  * @throws {MalformedMessage} if the room is longer than its message
  */
 function readRoom(buffer, at, end) {
@@ -364,21 +353,14 @@ function readRoom(buffer, at, end) {
 
 /**
  * PUBLISH, APPEND, PUBLICATION.
- * @param {Buffer} buffer
- * @param {number} at
- * @param {number} end
- * @returns {string}
+ * @param {Buffer} buffer @param {number} at @param {number} end @returns {string}
  * @throws {MalformedMessage} if the room is longer than its message
  */
 export function readBatchRoom(buffer, at, end) {
   return readRoom(buffer, at + COUNT_BYTES, end);
 }
 
-/**
- * @param {Buffer} buffer
- * @param {number} at
- * @returns {number} the start of the batch
- */
+/** @param {Buffer} buffer @param {number} at @returns {number} the start of the batch */
 export function batchAt(buffer, at) {
   return at + COUNT_BYTES + 1 + buffer[at + COUNT_BYTES];
 }
@@ -403,9 +385,7 @@ export function setPosition(buffer, itemsAt, { epoch, offset }) {
 
 /**
  * ENTER.
- * @param {Buffer} buffer
- * @param {number} at
- * @param {number} end
+ * @param {Buffer} buffer @param {number} at @param {number} end
  * @returns {{room: string, user: string, member: Buffer}} `member` is a slice
  * @throws {MalformedMessage} if the user is longer than the message
  */
@@ -424,9 +404,7 @@ export function readEnter(buffer, at, end) {
 
 /**
  * EXIT.
- * @param {Buffer} buffer
- * @param {number} at
- * @param {number} end
+ * @param {Buffer} buffer @param {number} at @param {number} end
  * @returns {{room: string, user: string}}
  * @throws {MalformedMessage} if the room is longer than the message
  */
@@ -446,8 +424,7 @@ export function readMembers(body) {
 
 /**
  * @param {Buffer} body of a POSITIONS
- * @param {number} index
- * @returns {Position}
+ * @param {number} index @returns {Position}
  */
 export function readPositionOf(body, index) {
   return readPosition(body, index * POSITION_BYTES);
@@ -610,8 +587,7 @@ export class MessageWriter {
 
   /**
    * A user enters a room.
-   * @param {string} room
-   * @param {string} user
+   * @param {string} room @param {string} user
    * @param {Buffer} member copied
    */
   enter(room, user, member) {
@@ -635,8 +611,7 @@ export class MessageWriter {
   }
 
   /**
-   * @param {number} request
-   * @param {number} count
+   * @param {number} request @param {number} count
    * @param {Buffer[]|null} members copied; null if there are too many to list
    */
   members(request, count, members) {
@@ -668,9 +643,7 @@ export class MessageWriter {
     }
   }
 
-  /**
-   * @param {number} request @param {string} room @param {import('../broker.js').ReadRequest} from
-   */
+  /** @param {number} request @param {string} room @param {ReadRequest} from */
   history(request, room, { after, limit, maxBytes = 0xffffffff, isForward, endedEpoch = '' }) {
     const at = this.#open(OP.HISTORY, 21 + endedEpoch.length + room.length);
     const { slab } = this;
@@ -706,8 +679,7 @@ export class MessageWriter {
    * publications of one worker in a tick mostly go to the same workers. Then each receiving worker
    * costs one copy, not one for each message.
    * @param {Buffer} buffer not modified until the next take()
-   * @param {number} start
-   * @param {number} end
+   * @param {number} start @param {number} end
    */
   pass(buffer, start, end) {
     if (this.run === buffer && this.runEnd === start) {

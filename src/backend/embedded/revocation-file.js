@@ -29,8 +29,7 @@ const NAME = 'revocations.jsonl';
 const MAX_FILE_BYTES = 64 * 1024 * 1024;
 const LINE_BREAK = 0x0a;
 
-/** @typedef {import('../revocations.js').Revocation} Revocation */
-/** @typedef {import('../revocations.js').RevocationStore} RevocationStore */
+/** @import { Revocation, RevocationStore } from '../revocations.js' */
 
 /** @implements {RevocationStore} */
 export class RevocationFile {

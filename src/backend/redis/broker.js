@@ -42,7 +42,7 @@ const UNKNOWN_LOG_INTERVAL_MS = 60_000;
  *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'skipped'|'malformed'|'unknownVersions'|'fastPaths'>}
  *   counters
  * @property {string} workerId
- * @property {import('../broker.js').HistoryOf} [historyOf]
+ * @property {HistoryOf} [historyOf]
  * @property {RoomRules<import('../../config/room-patterns.js').HistoryRule>} [historyRules] the rules
  *   behind `historyOf`; the broker adds rules of other servers
  * @property {(ms: number) => void} [onPublishLag] from writing publications to Redis' answer
@@ -77,7 +77,7 @@ export class RedisBroker {
   /** @param {BrokerParts} parts */
   constructor(parts) {
     const { config, log, counters, workerId, historyOf = () => null, onUp } = parts;
-    const settings = /** @type {import('../../config/redis.js').RedisSettings} */ (config.redis);
+    const settings = /** @type {RedisSettings} */ (config.redis);
     this.log = log;
     this.counters = counters;
     this.historyOf = historyOf;
@@ -90,7 +90,7 @@ export class RedisBroker {
     this.clock = new StallAwareClock(TICK_MS, (nowMs) => this.#tick(nowMs));
     this.access = { settings, timeoutMs: config.redisTimeoutMs };
     this.probeChannel = this.keys.probeChannelOf(id, '');
-    /** @param {import('../../config/redis.js').Address} [address] */
+    /** @param {Address} [address] */
     const makeNode = (address) => this.#makeNode(parts, settings, address);
     /** The only one; null in a cluster. @type {RedisNode|null} */
     this.node = settings.kind === 'cluster' ? null : makeNode();
@@ -126,9 +126,8 @@ export class RedisBroker {
   }
 
   /**
-   * @param {BrokerParts} parts
-   * @param {import('../../config/redis.js').RedisSettings} settings
-   * @param {import('../../config/redis.js').Address} [address] in a cluster
+   * @param {BrokerParts} parts @param {RedisSettings} settings
+   * @param {Address} [address] in a cluster
    */
   #makeNode({ config, counters, onPublishLag, onRoundTrip }, settings, address) {
     const place = address === undefined ? '' : addressText(address);
@@ -243,10 +242,8 @@ export class RedisBroker {
   }
 
   /**
-   * @param {string} room
-   * @param {Buffer} publication
-   * @param {import('../broker.js').PublishOptions} [options]
-   * @returns {Promise<import('../broker.js').Position|void>}
+   * @param {string} room @param {Buffer} publication @param {PublishOptions} [options]
+   * @returns {Promise<Position|void>}
    */
   publish(room, publication, options) {
     if (this.closing !== null) return closed();
@@ -265,11 +262,7 @@ export class RedisBroker {
     else for (const { publisher } of this.#nodes()) publisher.flush();
   }
 
-  /**
-   * @param {string} room
-   * @param {import('../broker.js').ReadRequest} from
-   * @returns {Promise<import('../broker.js').HistoryPage>}
-   */
+  /** @param {string} room @param {ReadRequest} from @returns {Promise<HistoryPage>} */
   history(room, from) {
     if (this.closing !== null) return closed();
     const node = this.#nodeOf(room);
@@ -380,10 +373,7 @@ export class RedisBroker {
   }
 
   /**
-   * @param {string} room
-   * @param {string} id
-   * @param {number} offset
-   * @param {string} epoch
+   * @param {string} room @param {string} id @param {number} offset @param {string} epoch
    * @returns {Promise<Buffer|null>}
    */
   #fetch(room, id, offset, epoch) {
@@ -418,10 +408,7 @@ export class RedisBroker {
     if (rooms.length > 0) this.events?.onLost?.(rooms.map((channel) => this.keys.roomOf(channel)));
   }
 
-  /**
-   * @param {string} reason
-   * @param {string} address of the node in a cluster; else empty
-   */
+  /** @param {string} reason @param {string} address of the node in a cluster; else empty */
   #onAway(reason, address) {
     if (this.closing !== null) return;
     this.#update();
@@ -537,7 +524,6 @@ function closed() {
   return Promise.reject(new BrokerError('UNAVAILABLE', 'the broker is closed'));
 }
 
-/** @typedef {import('../broker.js').Broker} Broker */
-/** @typedef {import('../broker.js').BrokerEvents} BrokerEvents */
-/** @typedef {import('../broker.js').BrokerState} BrokerState */
-/** @typedef {import('./connection.js').RedisConnection} RedisConnection */
+/** @import { Address, RedisSettings } from '../../config/redis.js' */
+/** @import { Broker, BrokerEvents, BrokerState, HistoryOf, HistoryPage, Position, PublishOptions, ReadRequest } from '../broker.js' */
+/** @import { RedisConnection } from './connection.js' */

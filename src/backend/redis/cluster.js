@@ -24,13 +24,13 @@ const INTERVAL_MS = 10_000;
 /** The time that a node without slots has to answer the commands under way. */
 const RETIRE_TIMEOUT_MS = 2000;
 
-/** @typedef {import('./node.js').RedisNode} RedisNode */
-/** @typedef {import('../../config/redis.js').Address} Address */
+/** @import { Address, RedisSettings } from '../../config/redis.js' */
+/** @import { RedisNode } from './node.js' */
 
 export class RedisCluster {
   /**
    * @param {object} parts
-   * @param {import('../../config/redis.js').RedisSettings} parts.settings
+   * @param {RedisSettings} parts.settings
    * @param {number} parts.timeoutMs for each answer
    * @param {(address: Address) => RedisNode} parts.makeNode
    * @param {(tag: string) => string} parts.probeChannelOf returns a channel with this hash tag
@@ -46,10 +46,7 @@ export class RedisCluster {
     this.onAway = onAway;
     /** By address. @type {Map<string, RedisNode>} */
     this.nodes = new Map();
-    /**
-     * Known nodes, primaries and replicas, by address.
-     * @type {Map<string, Address>}
-     */
+    /** Known nodes, primaries and replicas, by address. @type {Map<string, Address>} */
     this.addresses = new Map();
     /** @type {(RedisNode|null)[]} */
     this.owners = Array(SLOTS).fill(null);
@@ -194,10 +191,7 @@ export class RedisCluster {
     }
   }
 
-  /**
-   * @param {Range[]} ranges
-   * @param {string} host of the node that returned them
-   */
+  /** @param {Range[]} ranges @param {string} host of the node that returned them */
   #apply(ranges, host) {
     /** @type {Map<string, number>} a slot of each node */
     const primaries = new Map();

@@ -15,6 +15,8 @@ import { redisOptions, redisSecrets, withoutSecrets } from '../../config/redis.j
 import { backoffMs } from './backoff.js';
 import { resetTls } from './fast/tls-reset.js';
 
+/** @import { Socket } from 'node:net' */
+
 const CONNECT_TIMEOUT_MS = 2000;
 /**
  * Time from our end of a connection to the destruction of its socket, if the other side does not
@@ -57,7 +59,7 @@ export class RedisConnection {
    * @param {import('../../config/redis.js').Address} [parts.address] of a node, in a cluster
    * @param {string} parts.name for `CLIENT LIST`
    * @param {number} parts.timeoutMs for each answer
-   * @param {(stream: import('node:net').Socket) => boolean} [parts.checkReset] whether a connected
+   * @param {(stream: Socket) => boolean} [parts.checkReset] whether a connected
    *   TLS socket can be reset
    * @param {() => void} parts.onReady the connection can be written to
    * @param {(reason: string) => void} parts.onAway the connection is lost, or could not be made
@@ -169,7 +171,7 @@ export class RedisConnection {
  * Closes a socket and discards the bytes that have not reached Redis. After a plain destroy() the
  * kernel continues to send them for some two minutes. Then a publish of unknown outcome could take
  * effect after later ones of the same client.
- * @param {import('node:net').Socket|undefined} stream @param {boolean} canResetTls
+ * @param {Socket|undefined} stream @param {boolean} canResetTls
  */
 function reset(stream, canResetTls) {
   if (stream === undefined) return;

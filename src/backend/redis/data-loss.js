@@ -16,7 +16,7 @@ const PUSH = Buffer.from('>2\r\n$10\r\ninvalidate\r\n_\r\n', 'latin1');
 const FIRST = PUSH[0];
 const NOTHING = Buffer.alloc(0);
 
-/** @typedef {import('node:stream').Duplex} Stream */
+/** @import { Duplex as Stream } from 'node:stream' */
 
 /** @param {import('ioredis').Redis} redis whose connection is ready */
 export function trackEmptying(redis) {

@@ -45,9 +45,7 @@ const SHARDED = scriptOf('SPUBLISH');
  */
 const META_TTL_FACTOR = 10;
 const MIN_META_TTL_MS = 86_400_000;
-/**
- * How far a stream may exceed its size and its time before a call trims it, as a share.
- */
+/** How far a stream may exceed its size and its time before a call trims it, as a share. */
 const MAINTENANCE_SHARE = 0.125;
 /** Greater than 1 + MAINTENANCE_SHARE, because calls may be late. */
 const TTL_FACTOR = 1.25;
@@ -74,15 +72,14 @@ const MAX_WAITING = 100_000;
 const pool = Buffer.allocUnsafe((EPOCH_BYTES / 2) * 512);
 let poolAt = pool.length;
 
-/** @typedef {import('../broker.js').Position} Position */
-/** @typedef {import('../broker.js').HistoryPage} HistoryPage */
-/** @typedef {import('../../config/room-patterns.js').HistoryRule} HistoryRule */
+/** @import { HistoryRule } from '../../config/room-patterns.js' */
+/** @import { HistoryPage, Position, ReadRequest } from '../broker.js' */
+/** @import { Keys } from './keys.js' */
 
 export class RedisHistory {
   /**
    * @param {object} parts
-   * @param {import('./publisher.js').RedisPublisher} parts.publisher
-   * @param {import('./keys.js').Keys} parts.keys
+   * @param {import('./publisher.js').RedisPublisher} parts.publisher @param {Keys} parts.keys
    * @param {boolean} parts.isSharded in a cluster, messages stay on the room's node
    * @param {number} parts.maxPubsubBytes of one message
    * @param {'strict'|'trust'} parts.fence with trust, a restart or a failover ends no epoch
@@ -141,9 +138,7 @@ export class RedisHistory {
   }
 
   /**
-   * @param {string} room
-   * @param {HistoryRule} rule
-   * @param {Buffer} publication
+   * @param {string} room @param {HistoryRule} rule @param {Buffer} publication
    * @param {string} idempotencyKey empty if there is none
    * @param {string} fingerprint of the payload; may be empty
    * @returns {Promise<Position>}
@@ -171,9 +166,7 @@ export class RedisHistory {
   }
 
   /**
-   * @param {string} room
-   * @param {HistoryRule} rule
-   * @param {import('../broker.js').ReadRequest} from
+   * @param {string} room @param {HistoryRule} rule @param {ReadRequest} from
    * @returns {Promise<HistoryPage>}
    */
   read(room, rule, from) {
@@ -222,9 +215,7 @@ export class RedisHistory {
 
   /**
    * Reads the body of a publication that was announced by reference.
-   * @param {string} room
-   * @param {number} offset
-   * @param {string} epoch
+   * @param {string} room @param {number} offset @param {string} epoch
    * @returns {Promise<Buffer|null>} null if it is no longer stored
    */
   async body(room, offset, epoch) {
@@ -249,10 +240,7 @@ export class RedisHistory {
     return cache;
   }
 
-  /**
-   * @param {string} room
-   * @param {string} incarnation as the script returned it
-   */
+  /** @param {string} room @param {string} incarnation as the script returned it */
   learn(room, incarnation) {
     const cache = this.cache(room);
     const before = cache.incarnation;
@@ -284,8 +272,7 @@ export class RedisHistory {
    * Called when Redis has answered a call. If the stream is shorter than when the call was written,
    * Redis has lost publications and gives their offsets to others. Then the worker ends the epoch
    * and resets the connection, so that all state is read anew.
-   * @param {string} room
-   * @param {string} epoch
+   * @param {string} room @param {string} epoch
    * @param {number} top the offset that the call found
    * @param {Floor} floor
    */
@@ -347,10 +334,7 @@ class RoomCache {
     this.maintainedMs = Number.NEGATIVE_INFINITY;
   }
 
-  /**
-   * @param {string} incarnation
-   * @param {boolean} isFenced whether its epoch ends the one before
-   */
+  /** @param {string} incarnation @param {boolean} isFenced whether its epoch ends the one before */
   learn(incarnation, isFenced) {
     const epoch = incarnation.slice(-EPOCH_BYTES);
     if (this.epoch !== epoch && this.epoch !== '' && isFenced) this.end(this.epoch);
@@ -408,15 +392,10 @@ class RoomCache {
   }
 }
 
-/**
- * Publications of one tick for one room with history.
- * @extends {Message<Position>}
- */
+/** Publications of one tick for one room with history. @extends {Message<Position>} */
 class HistoryPublish extends Message {
   /**
-   * @param {RedisHistory} history
-   * @param {string} room
-   * @param {HistoryRule} rule
+   * @param {RedisHistory} history @param {string} room @param {HistoryRule} rule
    * @param {HistoryPublish|null} previous call of the room, if it is not answered yet
    * @param {boolean} isLarge a single publication, announced by reference
    * @param {string} idempotencyKey in Redis; empty if there is none
@@ -554,10 +533,8 @@ class HistoryPublish extends Message {
  */
 class HistoryRead extends Message {
   /**
-   * @param {RedisHistory} history
-   * @param {string} room
-   * @param {HistoryRule} rule
-   * @param {import('../broker.js').ReadRequest} from
+   * @param {RedisHistory} history @param {string} room @param {HistoryRule} rule
+   * @param {ReadRequest} from
    */
   constructor(history, room, rule, from) {
     const { after, limit, maxBytes = MAX_PAGE_BYTES, isForward = false, isGlance = false } = from;
@@ -656,8 +633,7 @@ class HistoryRead extends Message {
   }
 
   /**
-   * @param {string} epoch
-   * @param {number} offset
+   * @param {string} epoch @param {number} offset
    * @param {Buffer[]} messages newest first, or oldest first if forward
    * @returns {HistoryPage}
    */
@@ -798,7 +774,7 @@ class Found {
   }
 }
 
-/** @param {import('./keys.js').Keys} keys @param {string} room */
+/** @param {Keys} keys @param {string} room */
 function keysOf(keys, room) {
   return bulk(keys.metaOf(room)) + bulk(keys.streamOf(room));
 }
@@ -808,9 +784,7 @@ function metaTtlMs(rule) {
   return Math.max(META_TTL_FACTOR * rule.ttlMs, MIN_META_TTL_MS);
 }
 
-/**
- * @returns {string} a unique epoch: two calls under way may each begin one
- */
+/** @returns {string} a unique epoch: two calls under way may each begin one */
 function newEpoch() {
   if (poolAt === pool.length) {
     randomFillSync(pool);

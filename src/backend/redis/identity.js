@@ -30,8 +30,7 @@ const NO_REPLICATION_ID = /^0+$/;
 export class RedisIdentity {
   /**
    * @param {object} parts
-   * @param {Connection} parts.commands
-   * @param {Connection} parts.subscriber
+   * @param {Connection} parts.commands @param {Connection} parts.subscriber
    * @param {boolean} parts.isFenced whether a change of the replication ID ends histories
    * @param {() => void} parts.onUpdate `isSplit` may have changed
    * @param {(server: string, former: string, replicationId: string) => void} parts.onMoved the
@@ -119,8 +118,7 @@ export class RedisIdentity {
 }
 
 /**
- * @param {Connection} connection
- * @param {'server'|'replication'} section
+ * @param {Connection} connection @param {'server'|'replication'} section
  * @returns {Promise<Map<string, string>|null>} null if another connection has replaced this one
  *   meanwhile
  */

@@ -119,10 +119,7 @@ export class Inbox {
     });
   }
 
-  /**
-   * @param {number} bytes
-   * @returns {boolean} whether there is room for them
-   */
+  /** @param {number} bytes @returns {boolean} whether there is room for them */
   #hold(bytes) {
     if (this.heldBytes + bytes > MAX_HELD_BYTES) {
       this.onSkipped('too many bytes are waiting for the bodies of large publications');
@@ -149,10 +146,7 @@ export class Inbox {
   }
 
   /**
-   * @param {string} room
-   * @param {string} id
-   * @param {number} offset
-   * @param {string} epoch
+   * @param {string} room @param {string} id @param {number} offset @param {string} epoch
    * @returns {Promise<Buffer|null>} null if it was not found in time; never rejects
    */
   async #body(room, id, offset, epoch) {
@@ -187,4 +181,4 @@ export class Inbox {
   }
 }
 
-/** @typedef {import('../broker.js').BrokerEvents} BrokerEvents */
+/** @import { BrokerEvents } from '../broker.js' */

@@ -5,13 +5,10 @@ import { RedisBroker } from './broker.js';
 import { RedisPresence } from './presence.js';
 import { RedisRevocations } from './revocations.js';
 
-/** @typedef {import('../backend.js').BackendParts} BackendParts */
+/** @import { BackendParts } from '../backend.js' */
 /** @typedef {{heartbeatMs?: number, ttlMs?: number, settleMs?: number}} PresenceTimes */
 
-/**
- * @param {BackendParts} parts
- * @param {{presenceTimes?: PresenceTimes}} [options] for tests
- */
+/** @param {BackendParts} parts @param {{presenceTimes?: PresenceTimes}} [options] for tests */
 export function createBackend(parts, { presenceTimes } = {}) {
   const { config, log, counters, workerId, historyRules, announcements, machine, events } = parts;
   /** @type {RedisPresence|null} */

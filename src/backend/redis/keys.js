@@ -41,18 +41,12 @@ export class Keys {
     return channel.toString('latin1', this.roomAt, channel.length - 1);
   }
 
-  /**
-   * @param {Buffer} channel
-   * @returns {number} a CHANNEL_KIND
-   */
+  /** @param {Buffer} channel @returns {number} a CHANNEL_KIND */
   kindOf(channel) {
     return channel[this.kindAt];
   }
 
-  /**
-   * @param {string} worker
-   * @param {string} tag empty without a cluster
-   */
+  /** @param {string} worker @param {string} tag empty without a cluster */
   probeChannelOf(worker, tag) {
     return `${this.prefix}probe:${worker}${tag === '' ? '' : `:{${tag}}`}`;
   }

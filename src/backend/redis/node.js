@@ -126,8 +126,7 @@ export class RedisNode {
   }
 
   /**
-   * @param {NodeParts} parts
-   * @param {'commands'|'subscriber'} role
+   * @param {NodeParts} parts @param {'commands'|'subscriber'} role
    * @param {{onReady: () => void, onAway: (reason: string) => void}} listeners
    */
   #makeConnection({ settings, address, config, counters }, role, listeners) {

@@ -38,10 +38,7 @@ const MAX_DEAD = 256;
 
 /**
  * A connection for commands: the broker's own.
- * @typedef {object} Connection
- * @property {boolean} isWritable
- * @property {Redis} redis
- * @property {(error: unknown) => string} describe
+ * @typedef {{isWritable: boolean, redis: Redis, describe: (error: unknown) => string}} Connection
  */
 
 /**
@@ -74,8 +71,7 @@ export class PresenceSession {
    *   a session from a room
    * @param {{presenceReaped: number}} parts.counters
    * @param {{info(fields: object, text: string): void}} parts.log
-   * @param {number} [parts.heartbeatMs]
-   * @param {number} [parts.ttlMs]
+   * @param {number} [parts.heartbeatMs] @param {number} [parts.ttlMs]
    */
   constructor(parts) {
     const { connection, workerId } = parts;

@@ -90,18 +90,14 @@ export class RedisPresence {
    * @param {import('./presence-session.js').Connection} parts.connection
    * @param {string} parts.prefix of keys
    * @param {(room: string) => string} parts.channelOf returns a room's channel
-   * @param {'PUBLISH'|'SPUBLISH'} [parts.publishCommand]
-   * @param {number} parts.maxMembers
-   * @param {import('../presence.js').Announcements} parts.announcements
-   * @param {string} parts.workerId
+   * @param {'PUBLISH'|'SPUBLISH'} [parts.publishCommand] @param {number} parts.maxMembers
+   * @param {Announcements} parts.announcements @param {string} parts.workerId
    * @param {(session: string) => void} [parts.onName] the name to report when this worker dies;
    *   empty if its session has ended
-   * @param {{presenceEvents: import('../presence.js').EventCounts, presenceReaped: number}}
-   *   parts.counters
+   * @param {{presenceEvents: EventCounts, presenceReaped: number}} parts.counters
    * @param {{info(fields: object, text: string): void, warn(fields: object, text: string): void}}
    *   parts.log
-   * @param {number} [parts.heartbeatMs]
-   * @param {number} [parts.ttlMs]
+   * @param {number} [parts.heartbeatMs] @param {number} [parts.ttlMs]
    * @param {number} [parts.settleMs]
    */
   constructor(parts) {
@@ -141,11 +137,7 @@ export class RedisPresence {
     this.rooms = new Map();
     /** Rooms with changes. @type {Set<PresenceRoom>} */
     this.changed = new Set();
-    /**
-     * Reads since the last round began.
-     * @type
-     *   {Map<string, import('../deferred.js').Deferred<import('../presence.js').PresenceSnapshot>>}
-     */
+    /** Reads since the last round began. @type {Map<string, Deferred<PresenceSnapshot>>} */
     this.reads = new Map();
     /** The work under way; null if there is none. @type {Promise<void>|null} */
     this.working = null;
@@ -230,7 +222,7 @@ export class RedisPresence {
     }
   }
 
-  /** @param {string} room @returns {Promise<import('../presence.js').PresenceSnapshot>} */
+  /** @param {string} room @returns {Promise<PresenceSnapshot>} */
   read(room) {
     if (!this.isUp || this.isClosed || this.hasFailed) {
       return Promise.reject(new BrokerError('UNAVAILABLE', 'Redis is unavailable'));
@@ -480,11 +472,7 @@ export class RedisPresence {
     await this.session.unregister(names);
   }
 
-  /**
-   * @param
-   *   {[room: string, read: import('../deferred.js').Deferred<import('../presence.js').PresenceSnapshot>][]}
-   *   reads
-   */
+  /** @param {[room: string, read: Deferred<PresenceSnapshot>][]} reads */
   async #answer(reads) {
     for (let i = 0; i < reads.length; i += MAX_CALLS) {
       await Promise.all(
@@ -541,4 +529,5 @@ function callsOf(room) {
   return calls;
 }
 
-/** @typedef {import('../presence.js').Presence} Presence */
+/** @import { Deferred } from '../deferred.js' */
+/** @import { Announcements, EventCounts, Presence, PresenceSnapshot } from '../presence.js' */

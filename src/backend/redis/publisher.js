@@ -25,6 +25,8 @@ import { OwnCommand, queueOf } from './fast/own-commands.js';
 import { sendPlain } from './plain-commands.js';
 import { readScript } from './scripts.js';
 
+/** @import { Deferred } from '../deferred.js' */
+
 const MAX_MESSAGES = 10_000;
 /** Memory of a small publication, in addition to its bytes. */
 const OVERHEAD_BYTES = 64;
@@ -83,7 +85,7 @@ export class RedisPublisher {
     /** Written and unanswered, in order. @type {Batch[]} */
     this.batches = [];
     this.answeredMs = 0;
-    /** @type {import('../deferred.js').Deferred<void>|null} */
+    /** @type {Deferred<void>|null} */
     this.idle = null;
     /** null if ioredis writes each command. */
     this.queue = usesOwnCommands ? queueOf(connection.redis) : null;
@@ -128,9 +130,7 @@ export class RedisPublisher {
 
   /**
    * Publishes to a room, unless the key has been used there.
-   * @param {string} room
-   * @param {Buffer} publication
-   * @param {string} idempotencyKey
+   * @param {string} room @param {Buffer} publication @param {string} idempotencyKey
    * @param {string} fingerprint of the payload; may be empty
    * @returns {Promise<void>}
    */
@@ -301,8 +301,7 @@ class Batch {
  */
 export class Message extends OwnCommand {
   /**
-   * @param {RedisPublisher} publisher
-   * @param {string} channel
+   * @param {RedisPublisher} publisher @param {string} channel
    * @param {Buffer|null} body null if the message is made of publications
    * @param {string} key under which a large publication is stored; else empty
    * @param {Buffer} stored
@@ -321,7 +320,7 @@ export class Message extends OwnCommand {
     this.isExpired = false;
     /** @type {Batch|null} */
     this.batch = null;
-    /** @type {import('../deferred.js').Deferred<T>} */
+    /** @type {Deferred<T>} */
     this.done = deferred();
   }
 
@@ -336,8 +335,7 @@ export class Message extends OwnCommand {
 
   /**
    * Writes the command as RESP.
-   * @param {Buffer} buffer
-   * @param {number} start
+   * @param {Buffer} buffer @param {number} start
    * @returns {number} the end of the command
    */
   write(buffer, start) {
@@ -380,7 +378,7 @@ export class Message extends OwnCommand {
   /** @param {unknown} _reply */
   resolve(_reply) {
     this.answered();
-    /** @type {import('../deferred.js').Deferred<any>} */ (this.done).resolve(undefined);
+    /** @type {Deferred<any>} */ (this.done).resolve(undefined);
   }
 
   /** @param {Error} error */
@@ -428,11 +426,8 @@ export class Message extends OwnCommand {
 /** One publication with an idempotency key, in a room without history. */
 class OnceMessage extends Message {
   /**
-   * @param {RedisPublisher} publisher
-   * @param {string} room
-   * @param {Buffer} publication
-   * @param {string} idempotencyKey
-   * @param {string} fingerprint
+   * @param {RedisPublisher} publisher @param {string} room @param {Buffer} publication
+   * @param {string} idempotencyKey @param {string} fingerprint
    */
   constructor(publisher, room, publication, idempotencyKey, fingerprint) {
     const { keys, maxPubsubBytes } = publisher;
@@ -482,10 +477,7 @@ class OnceMessage extends Message {
   }
 }
 
-/**
- * @param {string} text
- * @returns {string} as RESP
- */
+/** @param {string} text @returns {string} as RESP */
 export function bulk(text) {
   return `$${Buffer.byteLength(text)}\r\n${text}\r\n`;
 }
@@ -499,10 +491,7 @@ function onceHead(isSharded) {
   return bulk('EVAL') + bulk(script);
 }
 
-/**
- * @param {boolean} isSharded
- * @returns {string} RESP of a script call, up to its key
- */
+/** @param {boolean} isSharded @returns {string} RESP of a script call, up to its key */
 function storeHead(isSharded) {
   const [publish, count] = isSharded ? ['SPUBLISH', 'SHARDNUMSUB'] : ['PUBLISH', 'NUMSUB'];
   // Without subscribers nothing is stored, because anybody may publish to empty rooms. SET comes

@@ -17,8 +17,7 @@ const PAGE_FIELDS = 1000;
 /** The largest step of the version: it stays below 2^63 for 4 billion additions. */
 const MAX_STEP = 2 ** 31;
 
-/** @typedef {import('../revocations.js').Revocation} Revocation */
-/** @typedef {import('../revocations.js').RevocationStore} RevocationStore */
+/** @import { Revocation, RevocationStore } from '../revocations.js' */
 
 /**
  * The part of ioredis' client that this file uses.
@@ -101,8 +100,7 @@ export class RedisRevocations {
 }
 
 /**
- * @param {string} field
- * @param {string} value
+ * @param {string} field @param {string} value
  * @returns {Revocation|null} null if another program wrote the entry
  */
 function decode(field, value) {

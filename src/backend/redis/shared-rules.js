@@ -31,13 +31,12 @@ const MAX_MESSAGE_BYTES = 32 * 1024;
 const MAX_ADOPTED = 100;
 const ASK = Buffer.from('#?');
 
-/** @typedef {import('../../config/room-patterns.js').HistoryRule} HistoryRule */
+/** @import { HistoryRule, RoomRules } from '../../config/room-patterns.js' */
 
 export class SharedRules {
   /**
    * @param {object} parts
-   * @param {import('../../config/room-patterns.js').RoomRules<HistoryRule>} parts.rules of this
-   *   worker; adopted rules are added
+   * @param {RoomRules<HistoryRule>} parts.rules of this worker; adopted rules are added
    * @param {(message: Buffer) => void} parts.send best effort
    * @param {(text: string) => void} parts.onAdopted called with the adopted rules
    */
@@ -91,10 +90,7 @@ export class SharedRules {
     if (this.isLive && performance.now() >= this.heartbeatMs) this.#say();
   }
 
-  /**
-   * @param {Buffer} message
-   * @returns {boolean} false if the message is malformed
-   */
+  /** @param {Buffer} message @returns {boolean} false if the message is malformed */
   receive(message) {
     if (message.equals(ASK)) {
       if (this.isLive) this.#answer();

@@ -23,10 +23,7 @@ const CHUNK_CHANNELS = 1000;
 
 /** A channel that this worker wants. */
 export class Subscription {
-  /**
-   * @param {string} channel
-   * @param {number} slot 0 outside of a cluster
-   */
+  /** @param {string} channel @param {number} slot 0 outside of a cluster */
   constructor(channel, slot) {
     this.channel = channel;
     this.slot = slot;
@@ -44,8 +41,7 @@ export class Subscriber {
   /**
    * @param {object} parts
    * @param {import('./connection.js').RedisConnection} parts.connection
-   * @param {boolean} parts.isSharded
-   * @param {number} parts.roomLingerMs
+   * @param {boolean} parts.isSharded @param {number} parts.roomLingerMs
    * @param {() => void} parts.onLive
    * @param {(reason: string) => void} parts.onRefused Redis refused a subscription, and the
    *   subscriber will retry

@@ -12,7 +12,7 @@
 
 import { Command } from 'ioredis';
 
-/** @typedef {import('ioredis').Redis} Redis */
+/** @import { Redis } from 'ioredis' */
 
 /** The methods of ioredis's Command that this file was written for. */
 const METHODS = Object.freeze([
@@ -29,9 +29,7 @@ const METHODS = Object.freeze([
   'transformReply',
 ]);
 
-/**
- * @returns {string} '' if ioredis's commands have the expected methods; otherwise the reason
- */
+/** @returns {string} '' if ioredis's commands have the expected methods; otherwise the reason */
 export function ownCommandsFault() {
   const methods = Object.getOwnPropertyNames(Command.prototype)
     .filter((name) => !name.startsWith('_'))
@@ -41,10 +39,7 @@ export function ownCommandsFault() {
     : 'commands of ioredis have other methods than those of version 6.0';
 }
 
-/**
- * The members that ioredis uses on a command.
- * @abstract
- */
+/** The members that ioredis uses on a command. @abstract */
 export class OwnCommand {
   constructor() {
     this.name = 'publish';

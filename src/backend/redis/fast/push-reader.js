@@ -36,7 +36,7 @@ const UNKNOWN = -1;
 const INCOMPLETE = 0;
 
 /** @typedef {(this: Stream, bytes: Buffer) => void} DataListener */
-/** @typedef {import('node:stream').Duplex} Stream */
+/** @import { Duplex as Stream } from 'node:stream' */
 
 export class RedisPushes {
   /**
@@ -69,8 +69,7 @@ class Reading {
   /**
    * @param {Stream} stream
    * @param {DataListener} theirs ioredis's own listener
-   * @param {Buffer} head
-   * @param {RedisPushes['onMessage']} onMessage
+   * @param {Buffer} head @param {RedisPushes['onMessage']} onMessage
    */
   constructor(stream, theirs, head, onMessage) {
     this.stream = stream;
@@ -135,8 +134,7 @@ class Reading {
   }
 
   /**
-   * @param {Buffer} b
-   * @param {number} start
+   * @param {Buffer} b @param {number} start
    * @returns {number} the end of the message, UNKNOWN or INCOMPLETE
    */
   #takeMessage(b, start) {

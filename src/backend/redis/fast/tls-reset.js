@@ -6,7 +6,7 @@
 //
 // Private: `socket._handle._parent`, which is the handle of the TCP connection, and its `reset`.
 
-/** @typedef {import('node:tls').TLSSocket} TLSSocket */
+/** @import { TLSSocket } from 'node:tls' */
 /** @typedef {{reset?: () => void, close: () => void}} Handle */
 
 /**
