@@ -101,8 +101,7 @@ export function certificateWarning({ validFromMs, expiresMs }, nowMs = Date.now(
 
 /**
  * @param {string} name of the setting
- * @param {string} path
- * @param {string[]} faults
+ * @param {string} path @param {string[]} faults
  */
 function readFile(name, path, faults) {
   try {

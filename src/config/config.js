@@ -137,8 +137,7 @@ export function parseConfigFile(text) {
 
 /**
  * Finds changed settings that a rolling reload can't apply, because the primary uses them.
- * @param {Config} old
- * @param {Config} next
+ * @param {Config} old @param {Config} next
  * @returns {string[]} environment names of fixed settings that differ
  */
 export function changedFixed(old, next) {
@@ -153,8 +152,7 @@ export function changedFixed(old, next) {
 }
 
 /**
- * @param {Config} old
- * @param {Config} next
+ * @param {Config} old @param {Config} next
  * @returns {boolean} whether all settings but TLS_* are the same. A setting that names a file has
  *   the file's contents in the configuration, so a changed file counts as well.
  */
@@ -205,8 +203,7 @@ function mark(mode) {
 }
 
 /**
- * @param {Readonly<Record<string, string|undefined>>} env
- * @param {string} name
+ * @param {Readonly<Record<string, string|undefined>>} env @param {string} name
  * @returns {string} trimmed; '' if the variable is absent
  */
 function textOf(env, name) {
@@ -222,9 +219,7 @@ function controlCharacters(text) {
 /**
  * Reads one setting into `values`. If the text is invalid, `values` gets the default, so that other
  * checks can go on.
- * @param {Setting} setting
- * @param {string} text
- * @param {Record<string, unknown>} values
+ * @param {Setting} setting @param {string} text @param {Record<string, unknown>} values
  * @returns {string} the fault, or ''
  */
 function read(setting, text, values) {

@@ -4,12 +4,11 @@
 // folder and has a guard that looks for the private fields it needs. If the guard fails, a slower
 // way beside it uses documented interfaces only. src/transport/fast/README.md lists them.
 
-/** @typedef {import('../observability/counters.js').FastPath} FastPath */
+/** @import { FastPath } from '../observability/counters.js' */
 
 /**
  * Decides once for this process, and records the decision for the metric and the start-up log.
- * @param {FastPath} name
- * @param {{fastPaths: 'on'|'off'}} config
+ * @param {FastPath} name @param {{fastPaths: 'on'|'off'}} config
  * @param {{fastPaths: Partial<Record<FastPath, string>>}} counters
  * @param {() => string} guard '' if the fast path works here; else the reason why it does not
  * @returns {boolean} whether to use it

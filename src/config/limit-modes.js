@@ -7,7 +7,7 @@
 
 import { LIMIT_MODES, MODES } from './settings.js';
 
-/** @typedef {import('./settings.js').Mode} Mode */
+/** @import { Mode } from './settings.js' */
 
 /**
  * @param {Record<string, unknown>} values gets the mode of each limit
@@ -56,7 +56,7 @@ function readEntry(entry, modes) {
   return '';
 }
 
-/** @param {string} text @returns {text is import('./settings.js').Mode} */
+/** @param {string} text @returns {text is Mode} */
 function isMode(text) {
   return /** @type {readonly string[]} */ (MODES).includes(text);
 }

@@ -57,8 +57,7 @@ export const isKnown = (name) =>
 
 /**
  * Checks one name of the environment.
- * @param {string} name
- * @param {(name: string) => string} textOf
+ * @param {string} name @param {(name: string) => string} textOf
  * @returns {string} the fault, or ''
  */
 export function nameFault(name, textOf) {
@@ -91,10 +90,7 @@ function misspelt(name) {
   });
 }
 
-/**
- * @param {string} name
- * @returns {string} a hint with the nearest name, if one is near, or ''
- */
+/** @param {string} name @returns {string} a hint with the nearest name, if one is near, or '' */
 export function suggestion(name) {
   const upper = name.toUpperCase();
   let nearest = '';

@@ -50,8 +50,7 @@ const WAYS = {
 };
 
 /**
- * @param {Values} values
- * @param {IsSet} isSet
+ * @param {Values} values @param {IsSet} isSet
  * @returns {{settings: RedisSettings|null, faults: string[]}} null if no Redis is configured or a
  *   setting is at fault
  */
@@ -157,8 +156,7 @@ function readCluster({ settings, faults }, { redisCluster: list }) {
 /**
  * Reports settings that have no effect.
  * @param {string} way the setting that names the servers
- * @param {boolean} isTls
- * @param {(name: string) => boolean} isSet
+ * @param {boolean} isTls @param {(name: string) => boolean} isSet
  */
 function idle(way, isTls, isSet) {
   const faults = [];
@@ -247,8 +245,7 @@ function readUrl(text) {
 }
 
 /**
- * @param {string} name
- * @param {unknown} list
+ * @param {string} name @param {unknown} list
  * @param {number} port used if an entry has none
  * @param {string[]} faults
  */
@@ -263,8 +260,7 @@ function addresses(name, list, port, faults) {
 /**
  * @param {string} text
  * @param {number} port if the text has none
- * @param {boolean} mayHavePort
- * @returns {Address|null}
+ * @param {boolean} mayHavePort @returns {Address|null}
  */
 function readAddress(text, port, mayHavePort) {
   const match = /^(\[[0-9a-f:.]+\]|[^\s:/?#@[\]\\]+)(?::(\d{1,5}))?$/i.exec(text);

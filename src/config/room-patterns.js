@@ -62,10 +62,7 @@ export class RoomRules {
     return this.patterns.has(pattern);
   }
 
-  /**
-   * @param {string} room
-   * @returns {T|null} null if no pattern matches
-   */
+  /** @param {string} room @returns {T|null} null if no pattern matches */
   of(room) {
     if (this.isEmpty) return null;
     const known = this.remembered.get(room);
@@ -80,10 +77,7 @@ export class RoomRules {
   }
 }
 
-/**
- * @param {unknown} value
- * @returns {value is string} a room name, or a pattern
- */
+/** @param {unknown} value @returns {value is string} a room name, or a pattern */
 export function isRoomPattern(value) {
   return typeof value === 'string' && PATTERN.test(value);
 }

@@ -6,6 +6,8 @@
 
 import { availableParallelism, hostname } from 'node:os';
 
+/** @import { HistoryRule, Rule } from './room-patterns.js' */
+
 /** A limit does nothing (`off`), counts (`observe`), or acts (`enforce`). */
 export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
 
@@ -396,9 +398,9 @@ export const LIMIT_MODES = /** @type {const} */ ([
  * @property {import('./blobs.js').BlobSettings|null} blobs null if there is no bucket for large messages
  * @property {import('./tokens.js').AuthMode} auth resolved from `auto`; `off` if `tokens` is null
  * @property {'everyone'|'granted'|'none'} clientBroadcast resolved from `auto`; `granted`: by tokens
- * @property {readonly import('./room-patterns.js').Rule<import('./room-patterns.js').HistoryRule>[]
+ * @property {readonly Rule<HistoryRule>[]
  *   } history the first rule that matches a room applies
- * @property {readonly import('./room-patterns.js').Rule<true>[]} presence
+ * @property {readonly Rule<true>[]} presence
  */
 
 /**
@@ -419,10 +421,7 @@ export const LIMIT_MODES = /** @type {const} */ ([
 /**
  * @template {string} K
  * @template {Options} [const O={}]
- * @param {string} env
- * @param {K} key
- * @param {string} meaning
- * @param {O} [options]
+ * @param {string} env @param {K} key @param {string} meaning @param {O} [options]
  * @returns {RowOf<K, 'string', O>}
  */
 function text(env, key, meaning, options) {
@@ -432,10 +431,7 @@ function text(env, key, meaning, options) {
 /**
  * @template {string} K
  * @template {Options} [const O={}]
- * @param {string} env
- * @param {K} key
- * @param {string} meaning
- * @param {O} [options]
+ * @param {string} env @param {K} key @param {string} meaning @param {O} [options]
  * @returns {RowOf<K, 'list', O>}
  */
 function list(env, key, meaning, options) {
@@ -448,9 +444,7 @@ function list(env, key, meaning, options) {
  * @param {string} env its end gives the unit
  * @param {K} key
  * @param {number|(() => number)} value the default
- * @param {readonly [min: number, max: number]} bounds
- * @param {string} meaning
- * @param {O} [options]
+ * @param {readonly [min: number, max: number]} bounds @param {string} meaning @param {O} [options]
  * @returns {RowOf<K, 'integer', O>}
  */
 function integer(env, key, value, [min, max], meaning, options) {
@@ -463,11 +457,9 @@ function integer(env, key, value, [min, max], meaning, options) {
  * @template {string} K
  * @template {string} V
  * @template {Options} [const O={}]
- * @param {string} env
- * @param {K} key
+ * @param {string} env @param {K} key
  * @param {readonly V[]} values the first is the default, unless the options name another
- * @param {string} meaning
- * @param {O} [options]
+ * @param {string} meaning @param {O} [options]
  * @returns {RowOf<K, 'enum', O & {values: readonly V[]}>}
  */
 function choice(env, key, values, meaning, options) {

@@ -16,9 +16,7 @@ export const MAX_BYTES_TO_REDIS = 32 * 1024 * 1024;
 
 /** Descriptors that a worker has open before its first connection, rounded up. */
 export const OWN_DESCRIPTORS = 64;
-/**
- * Descriptors reserved for Redis, the relay, logs, and sockets that are being refused.
- */
+/** Descriptors reserved for Redis, the relay, logs, and sockets that are being refused. */
 const RESERVED_DESCRIPTORS = 256;
 /** Upper bound of the reserve, as a share of the limit, for low limits. */
 const RESERVED_PART = 0.25;

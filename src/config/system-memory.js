@@ -55,8 +55,7 @@ export function heapOfWorker(part, limit) {
 
 /**
  * The share of each worker of this server, as far as the system reports it.
- * @param {number} workers
- * @param {ReadFile} [read]
+ * @param {number} workers @param {ReadFile} [read]
  * @returns {number} bytes
  */
 export function readPart(workers, read = fromSystem) {
@@ -106,10 +105,7 @@ export function privateBytes(read = fromSystem) {
 export function cgroupMemory(read, pid) {
   const mounts = read('/proc/self/mountinfo').trim().split('\n').map(mountOf);
   let least = { bytes: Number.POSITIVE_INFINITY, file: '' };
-  /**
-   * @param {string} file
-   * @param {number|null} bytes null for the root group, which has no limit
-   */
+  /** @param {string} file @param {number|null} bytes null for the root group, which has no limit */
   const consider = (file, bytes) => {
     if (bytes !== null && bytes < least.bytes && bytes < V1_UNLIMITED) least = { bytes, file };
   };
@@ -161,10 +157,7 @@ function plain(text) {
   );
 }
 
-/**
- * @param {string} path
- * @returns {(read: ReadFile) => number} `max` is Infinity
- */
+/** @param {string} path @returns {(read: ReadFile) => number} `max` is Infinity */
 export function integerOf(path) {
   return (read) => {
     const text = read(path).trim();
@@ -174,8 +167,7 @@ export function integerOf(path) {
 }
 
 /**
- * @param {ReadFile} read
- * @param {string} path
+ * @param {ReadFile} read @param {string} path
  * @param {string} name of a line `Name:   12 kB`
  * @returns {number} bytes
  */
@@ -184,11 +176,7 @@ export function kilobytes(read, path, name) {
   return match ? 1024 * Number(match[1]) : malformed(path);
 }
 
-/**
- * @template T
- * @param {() => T} read
- * @returns {T|null} null if the file does not exist
- */
+/** @template T @param {() => T} read @returns {T|null} null if the file does not exist */
 export function unlessAbsent(read) {
   try {
     return read();

@@ -6,6 +6,8 @@
 
 import { createPublicKey } from 'node:crypto';
 
+/** @import { JWK } from 'jose' */
+
 /** Algorithms that use a secret. */
 const HMAC = ['HS256', 'HS384', 'HS512'];
 const RSA = ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'];
@@ -38,7 +40,7 @@ const MAX_PEM_KEYS = 4;
 /**
  * A public key and the algorithms that fit it.
  * @typedef {object} PublicKey
- * @property {import('jose').JWK} jwk its public members only
+ * @property {JWK} jwk its public members only
  * @property {readonly string[]} algorithms
  */
 
@@ -55,7 +57,7 @@ export function readPublicKey(value) {
   if (jwk.key_ops !== undefined && !(Array.isArray(jwk.key_ops) && jwk.key_ops.includes('verify')))
     return null;
   const { kty, crv, n, e, x, y, alg } = jwk;
-  /** @type {import('jose').JWK} */
+  /** @type {JWK} */
   let key;
   /** @type {readonly string[]} */
   let algorithms;
@@ -76,9 +78,7 @@ export function readPublicKey(value) {
 }
 
 /**
- * @param {unknown} value
- * @param {number} min
- * @param {number} max
+ * @param {unknown} value @param {number} min @param {number} max
  * @returns {value is string} base64url of `min` to `max` bytes
  */
 function isBytes(value, min, max) {

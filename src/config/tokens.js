@@ -8,13 +8,15 @@ import { isIP } from 'node:net';
 
 import { ALGORITHMS, readPem, secretFault } from './token-keys.js';
 
+/** @import { PublicKey } from './token-keys.js' */
+
 /** Secrets of one setting: the current one, the previous and the next one, with room. */
 const MAX_SECRETS = 4;
 
 /**
  * @typedef {object} TokenSettings frozen
  * @property {readonly string[]} secrets each of at least 32 bytes; the first signs
- * @property {readonly import('./token-keys.js').PublicKey[]} publicKeys
+ * @property {readonly PublicKey[]} publicKeys
  * @property {string} jwksUrl '' if none is set
  * @property {readonly string[]} algorithms allowed ones; if empty, those that fit the keys
  * @property {readonly string[]} audience one of them must be in `aud`; not checked if empty
@@ -101,7 +103,7 @@ function readSecrets(name, value, faults) {
  * @param {string} name of the setting
  * @param {string} value PEM text, or the path of a PEM file
  * @param {string[]} faults one is added if the value is not a key
- * @returns {import('./token-keys.js').PublicKey[]}
+ * @returns {PublicKey[]}
  */
 function readKeys(name, value, faults) {
   if (value === '') return [];

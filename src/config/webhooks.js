@@ -152,8 +152,7 @@ function readEndpoints(path) {
 }
 
 /**
- * @param {unknown} entry
- * @param {(fault: string) => void} refuse
+ * @param {unknown} entry @param {(fault: string) => void} refuse
  * @returns {Endpoint} with defaults where the entry is at fault
  */
 function readEndpoint(entry, refuse) {
@@ -239,8 +238,7 @@ function readRooms(value, refuse) {
 }
 
 /**
- * @param {Record<string, unknown>} given
- * @param {(fault: string) => void} refuse
+ * @param {Record<string, unknown>} given @param {(fault: string) => void} refuse
  * @returns {Record<keyof typeof NUMBERS, number>}
  */
 function readNumbers(given, refuse) {
