@@ -83,9 +83,7 @@ export const API_REFUSALS = /** @type {const} */ ([
  * Resources for which idle sockets are closed: the labels of `fanfare_idle_sockets_closed_total`.
  */
 export const EVICTIONS = /** @type {const} */ (['handshakes', 'plain_http', 'descriptors']);
-/**
- * Reasons for closing a connection while reading: the labels of `fanfare_reader_closes_total`.
- */
+/** Reasons for closing a connection while reading: the labels of `fanfare_reader_closes_total`. */
 export const READER_CLOSES = /** @type {const} */ (['flood', 'unfinished', 'overload']);
 
 /**
@@ -193,11 +191,7 @@ export const PRESENCE_EVENTS = /** @type {const} */ (['join', 'leave', 'suppress
 /** Results of a join with `since`: the labels of `fanfare_recoveries_total`. */
 export const RECOVERIES = /** @type {const} */ (['recovered', 'insufficient', 'unavailable']);
 
-/**
- * @template {string} K
- * @param {readonly K[]} keys
- * @returns {Record<K, number>}
- */
+/** @template {string} K @param {readonly K[]} keys @returns {Record<K, number>} */
 function zeros(keys) {
   return /** @type {Record<K, number>} */ (Object.fromEntries(keys.map((key) => [key, 0])));
 }

@@ -82,10 +82,7 @@ function errorText({ level, err }) {
     .join('');
 }
 
-/**
- * @param {number} timeMs
- * @returns {string} local time of day
- */
+/** @param {number} timeMs @returns {string} local time of day */
 function clock(timeMs) {
   const time = new Date(timeMs);
   const two = (/** @type {number} */ number) => String(number).padStart(2, '0');

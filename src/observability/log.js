@@ -24,9 +24,7 @@ const RETRY_FULL_PIPE_MS = 20;
 const RETRY_AFTER_ERROR_MS = 1000;
 /** Time at exit for a slow reader of a full pipe. */
 const EXIT_WAIT_MS = 200;
-/**
- * Time at exit for a pending write. A busy machine may not have a thread for it at once.
- */
+/** Time at exit for a pending write. A busy machine may not have a thread for it at once. */
 const EXIT_WRITE_MS = 50;
 const EXIT_STEP_MS = 5;
 
@@ -35,8 +33,7 @@ const SECRET_KEY =
   /^(authorization|proxy-authorization|cookie|set-cookie|sec-websocket-protocol|token|password|secret|api-?key)$/i;
 const MAX_DEPTH = 6;
 
-/** @typedef {import('pino').Logger} Logger */
-/** @typedef {import('pino').DestinationStream} DestinationStream */
+/** @import { DestinationStream, Logger, LoggerOptions } from 'pino' */
 
 /** @type {Destination[]} */
 const destinations = [];
@@ -53,7 +50,7 @@ const destinations = [];
 export function createLog({ level, name, format = 'auto', colour = true, descriptor = 1 }) {
   const isTerminal = isatty(descriptor);
   const isText = format === 'text' || (format === 'auto' && isTerminal);
-  /** @type {import('pino').LoggerOptions} */
+  /** @type {LoggerOptions} */
   const options = {
     level,
     base: name === undefined ? { pid: process.pid } : { pid: process.pid, server: name },
@@ -135,15 +132,11 @@ function withoutSecrets(value, depth) {
   return copy;
 }
 
-/**
- * A bounded queue of lines before a file descriptor.
- * @implements {DestinationStream}
- */
+/** A bounded queue of lines before a file descriptor. @implements {DestinationStream} */
 export class Destination {
   /**
-   * @param {number} descriptor
-   * string} [format] of each line => @param {(line: string) => string} [format] of each line =>
-   * string} [format] of each line
+   * @param {number} descriptor string} [format] of each line => @param {(line: string) => string}
+   *   [format] of each line => string} [format] of each line
    */
   constructor(descriptor, format) {
     this.descriptor = withoutBlocking(descriptor);

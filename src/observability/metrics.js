@@ -13,7 +13,7 @@ import { privateBytes } from '../config/system-memory.js';
 import { HOOK_NAMES } from './counters.js';
 import { droppedLines } from './log.js';
 
-/** @typedef {import('./counters.js').Counters} Counters */
+/** @import { Counters } from './counters.js' */
 
 /**
  * The sources of a worker's rows.
@@ -372,9 +372,7 @@ function fastPaths({ counters }) {
 /**
  * @template S
  * @param {string} title the name, perhaps with a label: `errors_total{code}`
- * @param {(source: S) => number|Record<string, number>} read
- * @param {string} help
- * @returns {Row<S>}
+ * @param {(source: S) => number|Record<string, number>} read @param {string} help @returns {Row<S>}
  */
 function counter(title, read, help) {
   return { ...named(title), type: 'counter', help, read };
@@ -382,20 +380,15 @@ function counter(title, read, help) {
 
 /**
  * @template S
- * @param {string} title
- * @param {'sum'|'max'|'min'|'first'} aggregator
- * @param {(source: S) => number|Record<string, number>} read
- * @param {string} help
- * @returns {Row<S>}
+ * @param {string} title @param {'sum'|'max'|'min'|'first'} aggregator
+ * @param {(source: S) => number|Record<string, number>} read @param {string} help @returns {Row<S>}
  */
 function gauge(title, aggregator, read, help) {
   return { ...named(title), type: 'gauge', aggregator, help, read };
 }
 
 /**
- * @param {string} title
- * @param {readonly number[]} buckets
- * @param {string} help
+ * @param {string} title @param {readonly number[]} buckets @param {string} help
  * @param {readonly string[]} [values] of its label
  * @returns {Row}
  */

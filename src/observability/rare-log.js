@@ -8,24 +8,15 @@ const INTERVAL_MS = 60_000;
 /** @typedef {{warn(fields: object, text: string): void}} Log */
 
 export class RareLog {
-  /**
-   * @param {Log} log
-   * @param {() => number} [clock] ms, monotonic
-   */
+  /** @param {Log} log @param {() => number} [clock] ms, monotonic */
   constructor(log, clock = () => performance.now()) {
     this.log = log;
     this.clock = clock;
-    /**
-     * By text. The source has few texts.
-     * @type {Map<string, {nextMs: number, unsaid: number}>}
-     */
+    /** By text. The source has few texts. @type {Map<string, {nextMs: number, unsaid: number}>} */
     this.kinds = new Map();
   }
 
-  /**
-   * @param {object} fields
-   * @param {string} text a constant
-   */
+  /** @param {object} fields @param {string} text a constant */
   warn(fields, text) {
     const now = this.clock();
     const kind = this.kinds.get(text);

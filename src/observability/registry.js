@@ -11,12 +11,10 @@ import { collectDefaultMetrics, Registry } from 'prom-client';
 import { HOOK_NAMES } from './counters.js';
 import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from './metrics.js';
 
-/** @typedef {import('./counters.js').Counters} Counters */
-/** @typedef {import('./metrics.js').Row} Row */
-/** @typedef {import('./metrics.js').Source} Source */
-/** @typedef {import('./metrics.js').PrimarySource} PrimarySource */
-/** @typedef {import('./aggregate.js').Snapshot} Snapshot */
-/** @typedef {import('./aggregate.js').MetricValue} MetricValue */
+/** @import { MetricValue, Snapshot } from './aggregate.js' */
+/** @import { Counters } from './counters.js' */
+/** @import { PrimarySource, Row, Source } from './metrics.js' */
+/** @import { Metric } from 'prom-client' */
 
 /**
  * Default metrics of prom-client that walk over every socket of the process. They take 20 ms at
@@ -149,9 +147,7 @@ export class FastHistogram {
   static register(registry, row) {
     const histogram = new FastHistogram(row);
     // A registry only needs a name and get(). prom-client's aggregate() registers such objects too.
-    registry.registerMetric(
-      /** @type {import('prom-client').Metric} */ (/** @type {unknown} */ (histogram)),
-    );
+    registry.registerMetric(/** @type {Metric} */ (/** @type {unknown} */ (histogram)));
     return histogram;
   }
 
@@ -186,8 +182,7 @@ export class FastHistogram {
 
 /**
  * Registers a histogram for each value of a label, under one name.
- * @param {Registry} registry
- * @param {Row} row
+ * @param {Registry} registry @param {Row} row
  * @param {readonly string[]} labels the values
  * @returns {[string, FastHistogram][]}
  */
@@ -208,9 +203,7 @@ function registerFamily(registry, row, labels) {
       return { name, help, type: 'histogram', values, aggregator: 'sum' };
     },
   };
-  registry.registerMetric(
-    /** @type {import('prom-client').Metric} */ (/** @type {unknown} */ (family)),
-  );
+  registry.registerMetric(/** @type {Metric} */ (/** @type {unknown} */ (family)));
   return members;
 }
 
@@ -290,8 +283,7 @@ class LoopLag {
 /**
  * Registers a counter or gauge that reads its value at each collection. A Counter of prom-client
  * would be reset and set again, with a check and a hash of its labels for each value.
- * @param {Registry} registry
- * @param {Omit<Row, 'read'>} row
+ * @param {Registry} registry @param {Omit<Row, 'read'>} row
  * @param {() => number|Record<string, number>} read
  */
 function register(registry, row, read) {
@@ -304,9 +296,7 @@ function register(registry, row, read) {
       return { name, help, type, values: valuesOf(read(), names), aggregator };
     },
   };
-  registry.registerMetric(
-    /** @type {import('prom-client').Metric} */ (/** @type {unknown} */ (metric)),
-  );
+  registry.registerMetric(/** @type {Metric} */ (/** @type {unknown} */ (metric)));
 }
 
 /**
