@@ -124,9 +124,7 @@ export class Balancer {
   }
 
   /**
-   * @param {number} nowMs
-   * @param {readonly number[]} counts
-   * @param {Rules} rules
+   * @param {number} nowMs @param {readonly number[]} counts @param {Rules} rules
    * @returns {readonly number[]}
    */
   #move(nowMs, counts, rules) {
@@ -168,8 +166,7 @@ export class Balancer {
 }
 
 /**
- * @param {readonly number[]} counts
- * @param {number} skewPercent
+ * @param {readonly number[]} counts @param {number} skewPercent
  * @returns {number[]} by worker: connections above the aim
  */
 function excessOf(counts, skewPercent) {

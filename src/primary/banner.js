@@ -5,6 +5,8 @@ import { networkInterfaces } from 'node:os';
 import { describe } from '../config/config.js';
 import { consoleAccess } from '../config/console.js';
 
+/** @import { Config } from '../config/settings.js' */
+
 /**
  * @typedef {object} BannerLine
  * @property {string} text
@@ -13,7 +15,7 @@ import { consoleAccess } from '../config/console.js';
 
 /**
  * @param {object} parts
- * @param {import('../config/settings.js').Config} parts.config
+ * @param {Config} parts.config
  * @param {number} parts.port of the public port in use
  * @param {number} parts.metricsPort in use
  * @param {boolean} parts.isBrokerUp
@@ -51,14 +53,14 @@ export function banner({ config, port, metricsPort, isBrokerUp, hasHello }) {
 const DEFAULT_URL = 'ws://localhost:3000';
 
 /**
- * @param {import('../config/settings.js').Config} config
+ * @param {Config} config
  * @returns {boolean} whether everyone who reaches the public port may do everything
  */
 export function isOpen({ tokens, hooks }) {
   return tokens === null && hooks === null;
 }
 
-/** @param {import('../config/settings.js').Config} config @param {number} port */
+/** @param {Config} config @param {number} port */
 function consoleText(config, port) {
   const { access, why } = consoleAccess(config);
   if (access === 'off') return `off: ${why}`;

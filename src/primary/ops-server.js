@@ -22,9 +22,10 @@ const PROBES = { perSecond: 500, burst: 100 };
 const OTHERS = { perSecond: 50, burst: 200 };
 const PROBE_PATHS = new Set(['/livez', '/readyz']);
 
-/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
-/** @typedef {import('node:http').ServerResponse} ServerResponse */
-/** @typedef {import('node:net').Socket} Socket */
+/** @import { NextFunction, Router } from 'express' */
+/** @import { IncomingMessage, ServerResponse } from 'node:http' */
+/** @import { AddressInfo, Socket } from 'node:net' */
+/** @import { Logger } from 'pino' */
 
 export class OpsServer {
   /** @type {Crowd<Socket>} */
@@ -39,8 +40,8 @@ export class OpsServer {
    * @param {() => Promise<string>} parts.metrics in Prometheus' text format; the caller bounds its
    *   time
    * @param {() => {ready: number, workers: number, draining: boolean}} parts.readiness
-   * @param {import('express').Router|null} [parts.pages] the console's routes
-   * @param {import('pino').Logger} parts.log
+   * @param {Router|null} [parts.pages] the console's routes
+   * @param {Logger} parts.log
    */
   constructor({ port, host, metrics, readiness, pages = null, log }) {
     this.port = port;
@@ -71,7 +72,7 @@ export class OpsServer {
       server.listen(port, host, () => {
         server.off('error', reject);
         server.on('error', (error) => this.log.error({ err: error }, 'operations port'));
-        resolve(/** @type {import('node:net').AddressInfo} */ (server.address()).port);
+        resolve(/** @type {AddressInfo} */ (server.address()).port);
       });
     });
   }
@@ -130,8 +131,7 @@ export class OpsServer {
 /**
  * @param {Scrape} scrape
  * @param {() => {ready: number, workers: number, draining: boolean}} readiness
- * @param {import('express').Router|null} pages
- * @param {import('pino').Logger} log
+ * @param {Router|null} pages @param {Logger} log
  */
 function routes(scrape, readiness, pages, log) {
   const app = express();
@@ -155,10 +155,8 @@ function routes(scrape, readiness, pages, log) {
   });
   /**
    * Express recognizes an error handler by its four parameters.
-   * @param {Error & {status?: number}} error
-   * @param {import('express').Request} request
-   * @param {import('express').Response} response
-   * @param {import('express').NextFunction} _next
+   * @param {Error & {status?: number}} error @param {import('express').Request} request
+   * @param {import('express').Response} response @param {NextFunction} _next
    */
   const onError = (error, request, response, _next) => {
     // A path that can't be decoded is a fault of the client and arrives here with its status.

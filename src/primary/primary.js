@@ -29,20 +29,20 @@ const CLOSE_TIMEOUT_MS = 1000;
 /** The kernel does not tell a process that its parent has exited. */
 const PARENT_CHECK_MS = 500;
 
-/** @typedef {import('./supervisor.js').Settings} Settings */
+/** @import { Config } from '../config/settings.js' */
+/** @import { Settings } from './supervisor.js' */
+/** @import { Logger } from 'pino' */
 
 /**
  * @typedef {object} PrimaryParts
  * @property {Settings} settings
- * @property
- *   {(previous: import('../config/settings.js').Config) => Promise<{settings: Settings, faults: string[]}>}
- *   loadSettings
+ * @property {(previous: Config) => Promise<{settings: Settings, faults: string[]}>} loadSettings
  * @property {string} exec the workers' entry point
  * @property {boolean} onTerminal whether a terminal started it
  * @property {boolean} hasHello whether somebody at a terminal can run `npm run hello`
  * @property {boolean} isProduction
  * @property {boolean} byNpm whether npm or npx started it
- * @property {import('pino').Logger} log
+ * @property {Logger} log
  */
 
 /** Runs until a signal or a fault ends the process. @param {PrimaryParts} parts */
@@ -239,7 +239,7 @@ class Primary {
   }
 }
 
-/** @param {import('../config/settings.js').Config} config @returns {string} */
+/** @param {Config} config @returns {string} */
 function opsPortInUse({ metricsHost, metricsPort }) {
   const other = metricsPort === 9464 ? 9465 : 9464;
   const why = metricsPort === 9090 ? ', which is also the default port of Prometheus' : '';
@@ -248,9 +248,7 @@ function opsPortInUse({ metricsHost, metricsPort }) {
 
 /**
  * Prints a banner if the log is text, otherwise log lines.
- * @param {import('pino').Logger} log
- * @param {Parameters<typeof banner>[0]} parts
- * @param {boolean} isProduction
+ * @param {Logger} log @param {Parameters<typeof banner>[0]} parts @param {boolean} isProduction
  */
 function announce(log, parts, isProduction) {
   const { config, port, metricsPort } = parts;

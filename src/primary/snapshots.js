@@ -18,12 +18,12 @@ const SCRAPE_TIMEOUT_MS = 1000;
  */
 const FINAL_METRICS_MS = 1000;
 
-/** @typedef {import('./worker-process.js').WorkerProcess} WorkerProcess */
-/** @typedef {import('../observability/aggregate.js').Snapshot} Snapshot */
+/** @import { Aggregate, Snapshot } from '../observability/aggregate.js' */
+/** @import { WorkerProcess } from './worker-process.js' */
 
 export class Snapshots {
   /**
-   * @param {import('../observability/aggregate.js').Aggregate} aggregate
+   * @param {Aggregate} aggregate
    * @param {ReadonlyMap<number, WorkerProcess>} processes by cluster id; read at each collection
    * @param {ReadonlySet<string>|null} [names] of the metrics; null: all
    */

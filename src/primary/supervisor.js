@@ -26,15 +26,17 @@ import { KILL_AFTER_MS, WorkerProcess, workerArguments } from './worker-process.
 
 const START_TIMEOUT_MS = 15_000;
 
-/** @typedef {import('../config/settings.js').Config} Config */
-/** @typedef {import('../worker/control-messages.js').ToPrimary} ToPrimary */
-/** @typedef {import('../observability/aggregate.js').Snapshot} Snapshot */
+/** @import { Config } from '../config/settings.js' */
+/** @import { MarkKind } from '../console/history.js' */
+/** @import { Aggregate, Snapshot } from '../observability/aggregate.js' */
+/** @import { ToPrimary } from '../worker/control-messages.js' */
+/** @import { Load } from './balance.js' */
 /** @typedef {{port: number, address: string}} Address */
 
 /**
  * Follows the workers for the console. All of it is optional.
  * @typedef {object} Observer
- * @property {(kind: import('../console/history.js').MarkKind, text: string) => void} onMark an event
+ * @property {(kind: MarkKind, text: string) => void} onMark an event
  *   that explains a step in the figures
  * @property {(one: WorkerProcess, message: import('../console/actions.js').Answer) => void} onAnswer
  * @property {(one: WorkerProcess) => void} onGone
@@ -52,13 +54,11 @@ const START_TIMEOUT_MS = 15_000;
 export class Supervisor {
   /**
    * @param {object} parts
-   * @param {Settings} parts.settings
-   * @param {import('pino').Logger} parts.log
+   * @param {Settings} parts.settings @param {import('pino').Logger} parts.log
    * @param {string} parts.relayPath handed to the workers
-   * @param {import('../observability/aggregate.js').Aggregate} parts.aggregate gets the workers'
-   *   snapshots
-   * @param {{aggregate: import('../observability/aggregate.js').Aggregate, names: ReadonlySet<string>}}
-   *   parts.console gets the metrics of these names, when the console asks for them
+   * @param {Aggregate} parts.aggregate gets the workers' snapshots
+   * @param {{aggregate: Aggregate, names: ReadonlySet<string>}} parts.console gets the metrics of
+   *   these names, when the console asks for them
    * @param {string} parts.exec the workers' entry point
    * @param {(previous: Config) => Promise<{settings: Settings, faults: string[]}>}
    *   parts.loadSettings for a reload; with one line per invalid or unchangeable setting in
@@ -250,8 +250,7 @@ export class Supervisor {
   }
 
   /**
-   * @param {number} slot
-   * @param {Settings} settings
+   * @param {number} slot @param {Settings} settings
    * @returns {Promise<boolean>} whether the slot has its new worker
    */
   async #rollSlot(slot, settings) {
@@ -284,8 +283,7 @@ export class Supervisor {
 
   /**
    * Drains one worker; kills it if it does not exit in time.
-   * @param {WorkerProcess} one
-   * @param {number} timeoutMs
+   * @param {WorkerProcess} one @param {number} timeoutMs
    * @returns {Promise<boolean>} whether it exited by itself
    */
   async #drain(one, timeoutMs) {
@@ -337,8 +335,7 @@ export class Supervisor {
   }
 
   /**
-   * @param {number} slot
-   * @param {Settings} settings
+   * @param {number} slot @param {Settings} settings
    * @returns {WorkerProcess|undefined} undefined if the system cannot start another process
    */
   #fork(slot, { env, certificate }) {
@@ -497,13 +494,10 @@ export class Supervisor {
       if (connections > 0) this.slots[slot]?.send({ type: 'rebalance', connections });
   }
 
-  /**
-   * @param {number} nowMs
-   * @returns {import('./balance.js').Load[]|null} null if a worker is missing, starts or leaves
-   */
+  /** @param {number} nowMs @returns {Load[]|null} null if a worker is missing, starts or leaves */
   #loads(nowMs) {
     if (this.isStopping || this.isRolling) return null;
-    /** @type {import('./balance.js').Load[]} */
+    /** @type {Load[]} */
     const loads = [];
     for (const one of this.slots) {
       if (one?.state !== 'ready') return null;
@@ -526,7 +520,7 @@ export class Supervisor {
     return undefined;
   }
 
-  /** @param {import('../console/history.js').MarkKind} kind @param {string} text */
+  /** @param {MarkKind} kind @param {string} text */
   #mark(kind, text) {
     this.observer.onMark?.(kind, text);
   }
@@ -564,8 +558,7 @@ export class Supervisor {
 }
 
 /**
- * @param {Settings} old
- * @param {Settings} next
+ * @param {Settings} old @param {Settings} next
  * @returns {boolean} whether the certificate or its key is another one, and all else is the same
  */
 function isRenewal(old, next) {

@@ -17,10 +17,7 @@ export class Turnstile {
   #rate;
   #bucket = { fullAt: -0.5 };
 
-  /**
-   * @param {{perSecond: number, burst: number}} rate
-   * @param {() => number} [now] ms, monotonic
-   */
+  /** @param {{perSecond: number, burst: number}} rate @param {() => number} [now] ms, monotonic */
   constructor({ perSecond, burst }, now = () => performance.now()) {
     this.#rate = new Rate(60 * perSecond, burst);
     this.now = now;

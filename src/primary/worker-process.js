@@ -20,14 +20,14 @@ const MAX_BEAT_AGE_MS = 3000;
 /** Time between the end of a worker's drain and its SIGKILL. */
 export const KILL_AFTER_MS = 1000;
 
-/** @typedef {import('../worker/control-messages.js').ToWorker} ToWorker */
+/** @import { Certificate } from '../config/certificate.js' */
+/** @import { Beat, ToWorker } from '../worker/control-messages.js' */
 
 export class WorkerProcess {
   /**
-   * @param {import('node:cluster').Worker} worker
-   * @param {number} slot
+   * @param {import('node:cluster').Worker} worker @param {number} slot
    * @param {number} startTimeoutMs after which a worker that is not ready is killed
-   * @param {import('../config/certificate.js').Certificate|null} [certificate] of the public port
+   * @param {Certificate|null} [certificate] of the public port
    */
   constructor(worker, slot, startTimeoutMs, certificate = null) {
     this.certificate = certificate;
@@ -85,7 +85,7 @@ export class WorkerProcess {
     this.send({ type: 'start', slot: this.slot, relayPath, certificate: this.certificate });
   }
 
-  /** @param {import('../config/certificate.js').Certificate|null} certificate */
+  /** @param {Certificate|null} certificate */
   replaceCertificate(certificate) {
     this.certificate = certificate;
     if (certificate !== null) this.send({ type: 'certificate', certificate });
@@ -108,7 +108,7 @@ export class WorkerProcess {
     this.heardMs = now;
   }
 
-  /** @param {import('../worker/control-messages.js').Beat} beat */
+  /** @param {Beat} beat */
   beats({ connections, isSteady }) {
     this.beat = { atMs: performance.now(), connections, isSteady };
   }
@@ -180,8 +180,7 @@ export class WorkerProcess {
   /**
    * Is a ready worker alive? A worker without a message for `timeoutMs` is hung, unless the kernel
    * still counts system calls of it: then it is busy, for at most MAX_BUSY_TIMEOUTS time-outs.
-   * @param {number} now
-   * @param {number} timeoutMs
+   * @param {number} now @param {number} timeoutMs
    * @returns {'alive'|'recovered'|'silent'|'busy'|'hung'} `recovered` and `busy`: only when it
    *   begins
    */
@@ -223,8 +222,7 @@ function systemCalls(pid) {
 }
 
 /**
- * @param {Promise<unknown>} promise
- * @param {number} timeoutMs
+ * @param {Promise<unknown>} promise @param {number} timeoutMs
  * @returns {Promise<boolean>} whether it resolved in time
  */
 async function within(promise, timeoutMs) {
