@@ -5,8 +5,7 @@ import { HttpApi } from '../transport/http-api/http-api.js';
 
 /**
  * @param {import('../transport/http-api/call.js').Services} services
- * @param {{observe(seconds: number): void}} requestSeconds
- * @returns {HttpApi}
+ * @param {{observe(seconds: number): void}} requestSeconds @returns {HttpApi}
  */
 export function createHttpApi(services, requestSeconds) {
   const { config, counters } = services;

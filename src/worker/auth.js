@@ -23,8 +23,7 @@ export class WorkerAuth {
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {Awaited<ReturnType<typeof import('../backend/index.js').createBackend>>} parts.backend
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
-   * @param {(user: string) => void} [parts.onUserRefused]
-   * @param {import('pino').Logger} parts.log
+   * @param {(user: string) => void} [parts.onUserRefused] @param {import('pino').Logger} parts.log
    */
   constructor({ config, settings, hub, backend, counters, onUserRefused, log }) {
     const { maxLifetimeS } = settings;

@@ -16,12 +16,9 @@ import { HistoryReader } from '../recovery/history-reader.js';
 import { OutageNotice } from '../recovery/outage-notice.js';
 import { SyncScheduler } from '../recovery/scheduler.js';
 
-/** @typedef {import('./basics.js').Basics} Basics */
+/** @import { Basics } from './basics.js' */
 
-/**
- * @param {Basics} basics
- * @param {string} relayPath the socket of the primary's relay
- */
+/** @param {Basics} basics @param {string} relayPath the socket of the primary's relay */
 export async function createDelivery(basics, relayPath) {
   const { config, log, counters, metrics } = basics;
   const historyRules = new RoomRules(config.history);

@@ -8,15 +8,14 @@ import { HttpServer } from '../transport/http-server.js';
 import { EventStreams } from '../transport/sse.js';
 import { WebSockets } from '../transport/websocket.js';
 
-/** @typedef {import('./basics.js').Basics} Basics */
-/** @typedef {import('../transport/http-api/http-api.js').HttpApi} HttpApi */
+/** @import { HttpApi } from '../transport/http-api/http-api.js' */
+/** @import { Basics } from './basics.js' */
 
 export class Doors {
   /**
    * @param {Basics} basics
    * @param {object} parts
-   * @param {import('../hub/hub.js').Hub} parts.hub
-   * @param {import('./entry.js').Entry} parts.entry
+   * @param {import('../hub/hub.js').Hub} parts.hub @param {import('./entry.js').Entry} parts.entry
    * @param {import('../commands/index.js').Commands} parts.commands
    * @param {import('./relocation.js').Relocations} parts.relocations
    * @param {HttpApi|null} parts.api null if no API keys are configured

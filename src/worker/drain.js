@@ -69,12 +69,7 @@ async function until(condition, deadlineMs) {
   while (!condition() && performance.now() < deadlineMs) await delay(POLL_MS);
 }
 
-/**
- * Shuffles an array (Fisher-Yates).
- * @template T
- * @param {readonly T[]} list
- * @returns {T[]}
- */
+/** Shuffles an array (Fisher-Yates). @template T @param {readonly T[]} list @returns {T[]} */
 function shuffled(list) {
   const result = [...list];
   for (let i = result.length - 1; i > 0; i--) {

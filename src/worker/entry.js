@@ -7,10 +7,10 @@ import { RateLimiter } from '../admission/rate-limit.js';
 import { Refused } from '../admission/refused.js';
 import { Health } from './health.js';
 
-/** @typedef {import('./basics.js').Basics} Basics */
-/** @typedef {import('./delivery.js').Delivery} Delivery */
+/** @import { CommandParts } from '../commands/index.js' */
+/** @import { Basics } from './basics.js' */
+/** @import { Delivery } from './delivery.js' */
 /** @typedef {typeof import('./auth.js').WorkerAuth} WorkerAuth */
-/** @typedef {import('../hub/connection.js').Connection} Connection */
 
 /**
  * Loads what the configuration asks for: the libraries of tokens, and the file of the hooks. A
@@ -27,8 +27,7 @@ export async function createEntry(basics, delivery) {
 
 export class Entry {
   /**
-   * @param {Basics} basics
-   * @param {Delivery} delivery
+   * @param {Basics} basics @param {Delivery} delivery
    * @param {WorkerAuth|null} WorkerAuth null if no tokens are configured
    * @param {Awaited<ReturnType<typeof import('./hooks.js').prepareHooks>>|null} createHooks null if
    *   there are none
@@ -87,17 +86,17 @@ export class Entry {
     await this.auth?.start();
   }
 
-  /** @type {import('../commands/index.js').CommandParts['admitMessage']} */
+  /** @type {CommandParts['admitMessage']} */
   admitMessage = (connection, nowMs, bytes) => {
     const { address, session } = connection;
     return this.limiter.admitMessage(connection, address, nowMs, bytes, session.user);
   };
 
-  /** @type {import('../commands/index.js').CommandParts['admitBroadcast']} */
+  /** @type {CommandParts['admitBroadcast']} */
   admitBroadcast = (connection, nowMs, bytes) =>
     this.limiter.admitBroadcast(connection, connection.address, nowMs, bytes);
 
-  /** @type {import('../commands/index.js').CommandParts['charge']} */
+  /** @type {CommandParts['charge']} */
   charge = (connection, bytes) => {
     const { address, session } = connection;
     this.limiter.charge(connection, address, performance.now(), bytes, session.user);

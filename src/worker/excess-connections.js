@@ -12,7 +12,7 @@ import { CLOSES } from '../protocol/codes.js';
 
 const CLOSE_OF = Object.freeze({ address: CLOSES.ADDRESS_LIMIT, user: CLOSES.USER_LIMIT });
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
+/** @import { Connection } from '../hub/connection.js' */
 
 export class ExcessConnections {
   /** Connections that may stay, by key. @type {Map<string, number>} */
@@ -60,10 +60,7 @@ export class ExcessConnections {
   }
 }
 
-/**
- * @param {Connection} connection
- * @param {ReadonlyMap<string, Connection[]>} found by key
- */
+/** @param {Connection} connection @param {ReadonlyMap<string, Connection[]>} found by key */
 function sort(connection, found) {
   const { isOpen, address, session } = connection;
   if (!isOpen) return;

@@ -20,10 +20,9 @@ const MAX_WALKS = 1000;
 /** When performance.now() began to count, in whole seconds, so that a connection keeps its time. */
 const STARTED_MS = 1000 * Math.floor(performance.timeOrigin / 1000);
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('../hub/room.js').Room} Room */
-/** @typedef {import('./fleet-wire.js').Verbs} Verbs */
-/** @typedef {import('./fleet-wire.js').Request} Request */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Room } from '../hub/room.js' */
+/** @import { Request, TopRoom, Verbs, WorkerInfo } from './fleet-wire.js' */
 /** The number of connections, and the first MAX_CONNECTIONS. @typedef {{count: number, first: Connection[]}} Found */
 
 export class FleetMember {
@@ -40,7 +39,7 @@ export class FleetMember {
    * @param {Pick<import('../recovery/scheduler.js').SyncScheduler, 'onDeleted'>} parts.scheduler
    * @param {Pick<import('../admission/refused.js').Refused, 'list'|'forgotten'>} parts.refused
    * @param {Pick<import('../admission/rate-limit.js').RateLimiter, 'refusedOf'>} parts.limiter
-   * @param {() => import('./fleet-wire.js').WorkerInfo} parts.describe
+   * @param {() => WorkerInfo} parts.describe
    */
   constructor({ hub, joins, sessions, scheduler, refused, limiter, describe }) {
     this.hub = hub;
@@ -129,8 +128,7 @@ export class FleetMember {
   }
 
   /**
-   * @param {string} user
-   * @param {readonly string[]} rooms
+   * @param {string} user @param {readonly string[]} rooms
    * @returns {Promise<number|null>} connections that are in all of the rooms, or about to be
    */
   async #join(user, rooms) {
@@ -143,8 +141,7 @@ export class FleetMember {
   }
 
   /**
-   * @param {string} user
-   * @param {readonly string[]} rooms
+   * @param {string} user @param {readonly string[]} rooms
    * @returns {Promise<number|null>} connections that have left at least one of the rooms
    */
   async #leave(user, rooms) {
@@ -204,10 +201,7 @@ export class FleetMember {
     return { count: room?.connectionCount ?? 0, first };
   }
 
-  /**
-   * @param {string} id
-   * @returns {Connection[]} one or none
-   */
+  /** @param {string} id @returns {Connection[]} one or none */
   #connectionOf(id) {
     const number = numberOf(id);
     const found =
@@ -247,10 +241,7 @@ export class FleetMember {
     return isWhole ? top.list() : null;
   }
 
-  /**
-   * @param {string} user
-   * @returns {Promise<Connection[]|null>} null: too many walks wait
-   */
+  /** @param {string} user @returns {Promise<Connection[]|null>} null: too many walks wait */
   async #connectionsOf(user) {
     if (this.sessions !== null) return [...this.sessions.connectionsOf(user)];
     /** @type {Set<Connection>} */
@@ -296,11 +287,7 @@ export class FleetMember {
   }
 }
 
-/**
- * @template T
- * @param {Iterable<T>} all
- * @param {(one: T) => number} visit
- */
+/** @template T @param {Iterable<T>} all @param {(one: T) => number} visit */
 async function visitAll(all, visit) {
   let cost = 0;
   for (const one of all) {
@@ -344,14 +331,11 @@ export class FirstRooms {
 
 /** The rooms with the most connections, or the most messages, out of any number. */
 export class TopRooms {
-  /**
-   * @param {'connections'|'messages'} by
-   * @param {number} limit above 0
-   */
+  /** @param {'connections'|'messages'} by @param {number} limit above 0 */
   constructor(by, limit) {
     this.column = by === 'connections' ? 1 : 2;
     this.limit = limit;
-    /** At most twice the limit. @type {Map<string, import('./fleet-wire.js').TopRoom>} */
+    /** At most twice the limit. @type {Map<string, TopRoom>} */
     this.rooms = new Map();
     /** Rooms with less are not among the first; -1: no room was dropped. */
     this.bound = -1;
@@ -374,7 +358,7 @@ export class TopRooms {
     if (this.rooms.size >= 2 * this.limit) this.#cut();
   }
 
-  /** @returns {import('./fleet-wire.js').TopRoom[]} most first */
+  /** @returns {TopRoom[]} most first */
   list() {
     this.#cut();
     return [...this.rooms.values()];

@@ -175,21 +175,14 @@ const CHECKS = Object.freeze({
   describe: { isArgs: () => true, isResult: isWorkerInfo },
 });
 
-/**
- * @template {Verb} V
- * @param {V} verb
- * @param {Fields} args
- * @returns {args is Verbs[V]['args']}
- */
+/** @template {Verb} V @param {V} verb @param {Fields} args @returns {args is Verbs[V]['args']} */
 export function isArguments(verb, args) {
   return CHECKS[verb].isArgs(args);
 }
 
 /**
  * @template {Verb} V
- * @param {V} verb
- * @param {unknown} result
- * @param {Verbs[V]['args']} args
+ * @param {V} verb @param {unknown} result @param {Verbs[V]['args']} args
  * @returns {result is Verbs[V]['result']}
  */
 export function isResult(verb, result, args) {
@@ -198,10 +191,7 @@ export function isResult(verb, result, args) {
 
 /**
  * @template {Verb} V
- * @param {string} survey
- * @param {string} replyRoom
- * @param {V} verb
- * @param {Verbs[V]['args']} args
+ * @param {string} survey @param {string} replyRoom @param {V} verb @param {Verbs[V]['args']} args
  */
 export function encodeRequest(survey, replyRoom, verb, args) {
   return JSON.stringify([survey, replyRoom, verb, args]);
@@ -224,11 +214,7 @@ export function decodeRequest(text) {
   return /** @type {Request} */ ({ survey, replyRoom, verb, args });
 }
 
-/**
- * @param {string} survey
- * @param {string} worker
- * @param {unknown} result null: refused
- */
+/** @param {string} survey @param {string} worker @param {unknown} result null: refused */
 export function encodeAnswer(survey, worker, result) {
   return JSON.stringify([survey, worker, result]);
 }
@@ -305,10 +291,7 @@ function isWorkerInfo(value) {
   );
 }
 
-/**
- * @param {unknown} value
- * @returns {Fields} empty if the value is no object
- */
+/** @param {unknown} value @returns {Fields} empty if the value is no object */
 function fieldsOf(value) {
   return typeof value === 'object' && value !== null ? value : {};
 }
@@ -334,8 +317,7 @@ function isListOf(value, max, isItem) {
 }
 
 /**
- * @param {string} text
- * @param {number} maxLength
+ * @param {string} text @param {number} maxLength
  * @param {number} count the least number of fields
  * @returns {unknown[]|null}
  */

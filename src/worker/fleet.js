@@ -33,10 +33,7 @@ const MAX_SURVEYS = 1000;
 /** Rooms or connections. */
 const DEFAULT_LISTED = 100;
 
-/** @typedef {import('./fleet-wire.js').Verbs} Verbs */
-/** @typedef {import('./fleet-wire.js').Verb} Verb */
-/** @typedef {import('./fleet-wire.js').Request} Request */
-/** @typedef {import('./fleet-wire.js').UserConnection} UserConnection */
+/** @import { Request, UserConnection, Verb, Verbs, WorkerInfo } from './fleet-wire.js' */
 /** @typedef {{user: string}|{room: string}|{address: string}|{connectionId: string}} ConnectionTarget */
 
 /**
@@ -194,9 +191,7 @@ export class Fleet {
 
   /**
    * @template {'connections'|'find'} V
-   * @param {V} verb
-   * @param {Verbs[V]['args']} args
-   * @param {number} limit
+   * @param {V} verb @param {Verbs[V]['args']} args @param {number} limit
    */
   async #list(verb, args, limit) {
     let count = 0;
@@ -261,9 +256,9 @@ export class Fleet {
     };
   }
 
-  /** @returns {Promise<{workers: import('./fleet-wire.js').WorkerInfo[], isPartial: boolean}>} */
+  /** @returns {Promise<{workers: WorkerInfo[], isPartial: boolean}>} */
   async workers() {
-    /** @type {import('./fleet-wire.js').WorkerInfo[]} */
+    /** @type {WorkerInfo[]} */
     const workers = [];
     const { isPartial } = await this.#read('describe', {}, (result) => {
       workers.push(result);
@@ -312,8 +307,7 @@ export class Fleet {
 
   /**
    * @template {Verb} V
-   * @param {V} verb
-   * @param {Verbs[V]['args']} args
+   * @param {V} verb @param {Verbs[V]['args']} args
    * @param {(result: Verbs[V]['result']) => void} merge
    * @param {() => boolean} [isFound] no other answer can change the result
    */
@@ -329,8 +323,7 @@ export class Fleet {
 
   /**
    * @template {'forget'|'disconnect'|'join'|'leave'} V
-   * @param {V} verb
-   * @param {Verbs[V]['args']} args
+   * @param {V} verb @param {Verbs[V]['args']} args
    * @param {number} [most] the largest total that is possible
    * @returns {Promise<number>}
    */
@@ -346,8 +339,7 @@ export class Fleet {
 
   /**
    * @template {Verb} V
-   * @param {V} verb
-   * @param {Verbs[V]['args']} args
+   * @param {V} verb @param {Verbs[V]['args']} args
    * @param {(result: Verbs[V]['result']) => void} merge
    * @param {() => boolean} [isFound] no other answer can change the result
    * @returns {Promise<{isPartial: boolean}>}
@@ -396,8 +388,7 @@ export class Fleet {
 
   /**
    * Waits for the answers, or for the deadline.
-   * @param {Survey} survey
-   * @param {number} expected
+   * @param {Survey} survey @param {number} expected
    * @returns {Promise<boolean>} whether the result is whole: all workers have answered and none has
    *   refused, or no other answer can change it
    */
@@ -447,9 +438,7 @@ export class Fleet {
   }
 
   /**
-   * @param {string} id
-   * @param {string} worker
-   * @param {unknown} result
+   * @param {string} id @param {string} worker @param {unknown} result
    * @returns {boolean} false: malformed
    */
   #collect(id, worker, result) {

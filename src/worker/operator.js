@@ -20,9 +20,8 @@ import { Tail } from './tail.js';
 const MAX_TAILS = 8;
 const NO_HASH = '0'.repeat(64);
 
-/** @typedef {import('./control-messages.js').OperatorRequest} OperatorRequest */
-/** @typedef {import('./control-messages.js').ToPrimary} ToPrimary */
-/** @typedef {Extract<import('./control-messages.js').ToWorker, {type: 'operate'|'tail'|'untail'}>} Message */
+/** @import { OperatorRequest, ToPrimary, ToWorker } from './control-messages.js' */
+/** @typedef {Extract<ToWorker, {type: 'operate'|'tail'|'untail'}>} Message */
 
 /**
  * A route of the console, as in the table of the HTTP API.
@@ -41,8 +40,7 @@ export class Operator {
    * @param {object} parts
    * @param {import('../transport/http-api/call.js').Services & {fleet: import('./fleet.js').Fleet}}
    *   parts.services
-   * @param {import('../hub/hub.js').Hub} parts.hub
-   * @param {(message: ToPrimary) => void} parts.send
+   * @param {import('../hub/hub.js').Hub} parts.hub @param {(message: ToPrimary) => void} parts.send
    */
   constructor({ services, hub, send }) {
     this.services = services;

@@ -12,8 +12,9 @@ import { createWorker } from './worker.js';
 /** How long a worker may take to drain if no primary is left to set a deadline. */
 const ORPHAN_DRAIN_MS = 10_000;
 
-/** @typedef {import('../config/settings.js').Config} Config */
-/** @typedef {import('pino').Logger} Logger */
+/** @import { Config } from '../config/settings.js' */
+/** @import { Certificate, ToPrimary, ToWorker } from './control-messages.js' */
+/** @import { Logger } from 'pino' */
 
 /**
  * Runs until the primary orders a drain, then exits the process with 0.
@@ -25,9 +26,7 @@ export function runWorker(config, log) {
   process.on('SIGINT', () => {});
   process.on('SIGTERM', () => {});
   process.on('SIGHUP', () => {});
-  process.on('message', (message) =>
-    one.receive(/** @type {import('./control-messages.js').ToWorker} */ (message)),
-  );
+  process.on('message', (message) => one.receive(/** @type {ToWorker} */ (message)));
   process.on('disconnect', () => one.processOnDisconnect());
   // A message to a primary that has just been killed fails with EPIPE. `disconnect` follows.
   cluster.worker?.on('error', (error) => log.debug({ err: error }, 'IPC channel error'));
@@ -43,7 +42,7 @@ class WorkerProcess {
   #worker;
   #phase = new Phase();
   #relayPath = '';
-  /** @type {import('./control-messages.js').Certificate|null} */
+  /** @type {Certificate|null} */
   #certificate = null;
 
   /** @param {Config} config @param {Logger} log */
@@ -52,7 +51,7 @@ class WorkerProcess {
     this.log = log;
   }
 
-  /** @param {import('./control-messages.js').ToWorker} message */
+  /** @param {ToWorker} message */
   receive(message) {
     const worker = this.#worker;
     switch (message.type) {
@@ -164,14 +163,14 @@ class WorkerProcess {
   }
 }
 
-/** @param {import('../config/settings.js').Config} config @returns {string} */
+/** @param {Config} config @returns {string} */
 function portInUse({ host, port }) {
   const address = host === '' ? `port ${port}` : `${host}:${port}`;
   return `${address} (PORT) is in use (EADDRINUSE): set another port`;
 }
 
 /**
- * @param {import('./control-messages.js').ToPrimary} message
+ * @param {ToPrimary} message
  * @returns {Promise<void>} resolves when the message has been written
  */
 function send(message) {

@@ -2,8 +2,7 @@
 
 export class Readiness {
   /**
-   * @param {import('./basics.js').Basics} basics
-   * @param {import('./delivery.js').Delivery} delivery
+   * @param {import('./basics.js').Basics} basics @param {import('./delivery.js').Delivery} delivery
    * @param {import('./entry.js').Entry} entry
    */
   constructor({ config, phase }, delivery, { health, admission }) {

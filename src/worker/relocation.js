@@ -24,7 +24,7 @@ const RECONNECT_MS = { min: 100, max: 1000 };
 const CAUSES = Object.freeze({ age: CLOSES.AGE, rebalance: CLOSES.REBALANCE });
 
 /** @typedef {keyof typeof CAUSES} Cause */
-/** @typedef {import('../hub/connection.js').Connection} Connection */
+/** @import { Connection } from '../hub/connection.js' */
 
 export class Relocations {
   /**

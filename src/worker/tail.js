@@ -15,8 +15,8 @@ const MAX_BYTES = 32_768;
 /** The part of a long publication that an operator sees. */
 const MAX_TEXT_BYTES = 4096;
 
-/** @typedef {import('./control-messages.js').TailLine} TailLine */
-/** @typedef {import('../hub/connection.js').Transport} Transport */
+/** @import { Transport } from '../hub/connection.js' */
+/** @import { TailLine } from './control-messages.js' */
 
 /** @implements {Transport} */
 export class Tail {
@@ -32,10 +32,9 @@ export class Tail {
 
   /**
    * @param {object} parts
-   * @param {import('../hub/hub.js').Hub} parts.hub
-   * @param {string} parts.room
-   * @param {(lines: TailLine[], left: number) => void} parts.onLines gets the lines of FLUSH_MS, and
-   *   the number of publications left out; once without any when the tail begins
+   * @param {import('../hub/hub.js').Hub} parts.hub @param {string} parts.room
+   * @param {(lines: TailLine[], left: number) => void} parts.onLines gets the lines of FLUSH_MS,
+   *   and the number of publications left out; once without any when the tail begins
    * @param {() => void} parts.onEnd the broker has refused the subscription
    */
   constructor({ hub, room, onLines, onEnd }) {

@@ -23,14 +23,15 @@ const SWEEP_INTERVAL_MS = 1000;
 /** Part of a drain's time that requests of the HTTP API leave for the steps after them. */
 const API_RESERVE_MS = 1000;
 
-/** @typedef {import('./basics.js').Basics} Basics */
+/** @import { Certificate } from '../config/certificate.js' */
+/** @import { Basics } from './basics.js' */
 
 /**
  * @typedef {object} Place
  * @property {number} slot this worker's number among those of its server, from 0
  * @property {(beat: import('./control-messages.js').Beat) => void} onBeat sends the primary a
  *   heartbeat
- * @property {() => import('../config/certificate.js').Certificate|null} [certificate] of the public
+ * @property {() => Certificate|null} [certificate] of the public
  *   port at this time; null if it speaks plain HTTP
  * @property {() => void} onOrphaned the link to the primary's relay has ended
  */
@@ -59,8 +60,7 @@ export class Worker {
   #operator = null;
 
   /**
-   * @param {Place} place
-   * @param {Basics} basics
+   * @param {Place} place @param {Basics} basics
    * @param {object} built
    * @param {import('./delivery.js').Delivery} built.delivery
    * @param {import('./entry.js').Entry} built.entry
@@ -183,7 +183,7 @@ export class Worker {
     });
   }
 
-  /** For new handshakes. @param {import('../config/certificate.js').Certificate} certificate */
+  /** For new handshakes. @param {Certificate} certificate */
   replaceCertificate(certificate) {
     this.doors.http.replaceCertificate(certificate);
     this.basics.log.debug({ expires: new Date(certificate.expiresMs) }, 'new TLS certificate');
