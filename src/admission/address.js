@@ -97,10 +97,7 @@ function bareAddress(entry) {
   return entry;
 }
 
-/**
- * @param {string} address
- * @returns {number[]|null} eight numbers of 16 bits
- */
+/** @param {string} address @returns {number[]|null} eight numbers of 16 bits */
 function ipv6Groups(address) {
   const zone = address.indexOf('%');
   let text = zone === -1 ? address : address.slice(0, zone);

@@ -20,8 +20,10 @@ import { createOriginCheck } from './origin.js';
 import { Refused } from './refused.js';
 
 /** @typedef {typeof import('../observability/counters.js').REFUSALS[number]} Reason */
-/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
-/** @typedef {import('../backend/places.js').Places} Places */
+/** @import { Credentials } from '../auth/credentials.js' */
+/** @import { Places } from '../backend/places.js' */
+/** @import { Refusal } from '../protocol/refusal.js' */
+/** @import { IncomingMessage } from 'node:http' */
 
 /**
  * @typedef {object} HealthSource
@@ -31,12 +33,10 @@ import { Refused } from './refused.js';
  * @property {number} descriptorLimit
  */
 
-/** @typedef {import('../auth/credentials.js').Credentials} Credentials */
-
 /**
  * Checks the token of a request, and asks the hook.
  * @typedef {object} Authenticator
- * @property {(request: import('node:http').IncomingMessage, address: string) => Credentials|Promise<Credentials>|null}
+ * @property {(request: IncomingMessage, address: string) => Credentials|Promise<Credentials>|null}
  *   check null: there is no token; the promise never rejects
  */
 
@@ -70,8 +70,7 @@ export class Admission {
 
   /**
    * @param {object} parts
-   * @param {import('../config/settings.js').Config} parts.config
-   * @param {Places} parts.addresses
+   * @param {import('../config/settings.js').Config} parts.config @param {Places} parts.addresses
    * @param {HealthSource} parts.health
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {() => number} parts.now a clock in ms that never goes back
@@ -154,8 +153,7 @@ export class Admission {
   }
 
   /**
-   * @param {import('node:http').IncomingMessage} request well-formed, because the HTTP server has
-   *   checked it
+   * @param {IncomingMessage} request well-formed, because the HTTP server has checked it
    * @returns {Refusal | AdmissionLease | Promise<Refusal | AdmissionLease>} a promise, which never
    *   rejects, only if tokens or hooks are configured, or if the cap per address is not off
    */
@@ -213,8 +211,7 @@ export class Admission {
   }
 
   /**
-   * @param {import('node:http').IncomingMessage} request
-   * @param {Refusal|AdmissionLease} decision
+   * @param {IncomingMessage} request @param {Refusal|AdmissionLease} decision
    * @returns {Refusal|AdmissionLease|Promise<Refusal|AdmissionLease>}
    */
   #checkToken(request, decision) {
@@ -227,8 +224,7 @@ export class Admission {
 
   /**
    * A request with an invalid token is not refused here: the transport answers it in its own way.
-   * @param {AdmissionLease} admitted
-   * @param {Credentials|null} credentials
+   * @param {AdmissionLease} admitted @param {Credentials|null} credentials
    * @returns {Refusal|AdmissionLease}
    */
   #withCredentials(admitted, credentials) {

@@ -188,8 +188,7 @@ export class RateLimiter {
    * Counts a stream of server-sent events before it opens. Its client sends no commands, so each
    * room that it joins takes a token of the address and of the user.
    * @param {string} address as limits count it
-   * @param {number} nowMs
-   * @param {number} rooms
+   * @param {number} nowMs @param {number} rooms
    * @param {string} user as in `admitMessage`
    * @param {boolean} isReturning the client goes on from a position: all streams of an address come
    *   back at once after a drain, so they pass on credit
@@ -226,8 +225,7 @@ export class RateLimiter {
    * address, as many for its size as a message takes.
    * @param {Limited} connection
    * @param {string} address as limits count it
-   * @param {number} nowMs
-   * @param {number} bytes
+   * @param {number} nowMs @param {number} bytes
    * @returns {number} as `admitMessage`
    */
   admitBroadcast(connection, address, nowMs, bytes) {
@@ -254,8 +252,7 @@ export class RateLimiter {
    * bytes cost as much as bytes received, and later messages wait until they are paid.
    * @param {Limited} connection
    * @param {string} address as limits count it
-   * @param {number} nowMs
-   * @param {number} bytes
+   * @param {number} nowMs @param {number} bytes
    * @param {string} [user] as in `admitMessage`
    */
   charge(connection, address, nowMs, bytes, user = '') {
@@ -301,8 +298,7 @@ export class RateLimiter {
   }
 
   /**
-   * @param {Limited} connection
-   * @param {number} nowMs
+   * @param {Limited} connection @param {number} nowMs
    * @returns {number} its messages refused in the minute that leads to a close with 4005
    */
   refusedOf({ rate }, nowMs) {

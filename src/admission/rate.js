@@ -31,9 +31,7 @@ export class Rate {
   }
 
   /**
-   * @param {{fullAt: number}} allowance
-   * @param {number} nowMs
-   * @param {number} [cost]
+   * @param {{fullAt: number}} allowance @param {number} nowMs @param {number} [cost]
    * @returns {boolean} true if the bucket holds that many tokens
    */
   has(allowance, nowMs, cost = TOKEN) {
@@ -42,9 +40,7 @@ export class Rate {
   }
 
   /**
-   * @param {{fullAt: number}} allowance
-   * @param {number} nowMs
-   * @param {number} cost
+   * @param {{fullAt: number}} allowance @param {number} nowMs @param {number} cost
    * @param {boolean} onCredit may the bucket owe as much as it holds?
    * @returns {number} 0 if the tokens are there; otherwise whole seconds until they are
    */
@@ -71,9 +67,7 @@ export class Rate {
   }
 
   /**
-   * @param {{fullAt: number}} allowance
-   * @param {number} nowMs
-   * @param {number} [cost]
+   * @param {{fullAt: number}} allowance @param {number} nowMs @param {number} [cost]
    * @returns {number} whole seconds until the bucket holds that many tokens, at least 1
    */
   retryAfter(allowance, nowMs, cost = TOKEN) {
@@ -82,8 +76,7 @@ export class Rate {
   }
 
   /**
-   * @param {{fullAt: number}} allowance
-   * @param {number} nowMs
+   * @param {{fullAt: number}} allowance @param {number} nowMs
    * @returns {boolean} true if the bucket is full, so that a new one may replace it
    */
   isFull(allowance, nowMs) {

@@ -28,8 +28,7 @@ class TopNames {
   #before = new Map();
 
   /**
-   * @param {string} name
-   * @param {Kind} kind
+   * @param {string} name @param {Kind} kind
    * @returns {boolean} false: another name was forgotten for this one
    */
   add(name, kind) {
@@ -105,8 +104,7 @@ export class Refused {
 }
 
 /**
- * @param {Iterable<[string, number, number]>} rows
- * @param {number} limit
+ * @param {Iterable<[string, number, number]>} rows @param {number} limit
  * @returns {[string, number, number][]}
  */
 export function topRefused(rows, limit) {
