@@ -17,10 +17,10 @@ import { TokenError } from './token-error.js';
 import { tokenOf } from './token-place.js';
 import { UserPlaces } from './user-places.js';
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('./claims.js').Identity} Identity */
-/** @typedef {import('./credentials.js').Credentials} Credentials */
-/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Refusal } from '../protocol/refusal.js' */
+/** @import { Identity } from './claims.js' */
+/** @import { Credentials } from './credentials.js' */
 
 /**
  * @callback Confirm
@@ -133,8 +133,7 @@ export class Authentication {
   /**
    * A token has come in a command. If it is refused, a connection in the lobby is closed; any other
    * stays as it was, unless a hook refuses its user.
-   * @param {Connection} connection
-   * @param {string} token
+   * @param {Connection} connection @param {string} token
    * @returns {Promise<Refusal|null>} never rejects
    */
   async authenticate(connection, token) {
@@ -188,10 +187,7 @@ export class Authentication {
     connection.close(toClose(refused));
   }
 
-  /**
-   * @param {string} token
-   * @returns {Credentials|Promise<Credentials>} never throws
-   */
+  /** @param {string} token @returns {Credentials|Promise<Credentials>} never throws */
   #credentialsOf(token) {
     try {
       const identity = this.verifier.verify(token);
@@ -215,8 +211,7 @@ export class Authentication {
   }
 
   /**
-   * @param {import('./session.js').Session} session
-   * @param {string} token
+   * @param {import('./session.js').Session} session @param {string} token
    * @returns {Promise<Credentials>}
    */
   async #renewalOf(session, token) {
@@ -231,10 +226,7 @@ export class Authentication {
     }
   }
 
-  /**
-   * @param {Identity|Promise<Identity>} verified
-   * @returns {Promise<Credentials>} never rejects
-   */
+  /** @param {Identity|Promise<Identity>} verified @returns {Promise<Credentials>} never rejects */
   async #placeFor(verified) {
     try {
       return await this.userPlaces.take(await verified);

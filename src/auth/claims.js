@@ -53,8 +53,7 @@ const NO_ROOMS = Object.freeze([]);
  * @param {number} nowS
  * @param {Pick<import('../config/tokens.js').TokenSettings, 'audience'|'issuer'|'maxLifetimeS'>}
  *   settings
- * @returns {Identity}
- * @throws {TokenError}
+ * @returns {Identity} @throws {TokenError}
  */
 export function readIdentity(claims, nowS, settings) {
   const { sub, jti, exp, iat, broadcast = false, autojoin = NO_ROOMS, info } = claims;

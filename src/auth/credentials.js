@@ -1,7 +1,7 @@
 // credentials.js: the result of checking a token.
 
-/** @typedef {import('./claims.js').Identity} Identity */
-/** @typedef {import('./session.js').Lease} Lease */
+/** @import { Identity } from './claims.js' */
+/** @import { Lease } from './session.js' */
 
 /**
  * The result of checking a token: an identity, or a refusal.

@@ -8,7 +8,7 @@ import { CLOSES } from '../protocol/codes.js';
 /** From the handshake on. */
 const TIMEOUT_MS = 5000;
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
+/** @import { Connection } from '../hub/connection.js' */
 
 export class Lobby {
   /** Their deadlines, the earliest first. @type {Map<Connection, number>} */

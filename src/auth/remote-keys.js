@@ -29,8 +29,8 @@ const MAX_WAITING = 1000;
 /** Workers begin together and should not read together: an interval is longer by up to a tenth. */
 const JITTER = 0.1;
 
-/** @typedef {import('../config/token-keys.js').PublicKey} PublicKey */
-/** @typedef {import('jose').CryptoKey} CryptoKey */
+/** @import { PublicKey } from '../config/token-keys.js' */
+/** @import { CryptoKey } from 'jose' */
 
 /**
  * A key of the set. Its CryptoKeys are made when they are first used.
@@ -62,8 +62,7 @@ export class RemoteKeys {
    * @param {{info(fields: object, text: string): void, warn(fields: object, text: string): void}}
    *   parts.log
    * @param {() => number} [parts.now] a clock in ms that never goes back
-   * @param {typeof globalThis.fetch} [parts.fetch]
-   * @param {number} [parts.timeoutMs]
+   * @param {typeof globalThis.fetch} [parts.fetch] @param {number} [parts.timeoutMs]
    */
   constructor({
     url,
@@ -282,10 +281,7 @@ function isKeyId(value) {
   return typeof value === 'string' && value !== '' && value.length <= MAX_KEY_ID_LENGTH;
 }
 
-/**
- * @param {unknown} error
- * @returns {string} without the URL, which may hold a secret
- */
+/** @param {unknown} error @returns {string} without the URL, which may hold a secret */
 function faultOf(error) {
   if (error instanceof ReadError) return error.message;
   const { cause } = /** @type {{cause?: {code?: unknown}}} */ (error);

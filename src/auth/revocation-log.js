@@ -13,7 +13,7 @@ const READ_INTERVAL_MS = 30_000;
 /** After a failed read. */
 const RETRY_INTERVAL_MS = 1000;
 
-/** @typedef {import('../backend/revocations.js').Revocation} Revocation */
+/** @import { Revocation, RevocationStore } from '../backend/revocations.js' */
 
 export class RevocationLog {
   #isLoaded = false;
@@ -26,7 +26,7 @@ export class RevocationLog {
 
   /**
    * @param {object} parts
-   * @param {import('../backend/revocations.js').RevocationStore} parts.store
+   * @param {RevocationStore} parts.store
    * @param {(revocation: Revocation) => Promise<void>} parts.announce notifies all workers
    * @param {import('./revocations.js').Revocations} parts.revocations
    * @param {(revocation: Revocation) => void} parts.onRevoked one is new in this worker's list

@@ -13,7 +13,7 @@ const SWEEP_ENTRIES = 8192;
 /** Revocations are kept this much longer: clocks of two machines differ. */
 const KEEP_LEEWAY_MS = 60_000;
 
-/** @typedef {import('../backend/revocations.js').Revocation} Revocation */
+/** @import { Revocation } from '../backend/revocations.js' */
 
 export class Revocations {
   /** @type {Map<string, Revocation>} */

@@ -8,7 +8,7 @@ import { asciiJson } from './claims.js';
  * A place among the connections of a user; it is given back once. `key` is that of the user.
  * @typedef {{readonly key: string, release(): void}} Lease
  */
-/** @typedef {import('./claims.js').Identity} Identity */
+/** @import { Identity } from './claims.js' */
 
 /** One connection has it until its token is renewed. */
 export class Session {

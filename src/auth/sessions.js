@@ -12,10 +12,9 @@ import { Session } from './session.js';
 const MAX_CLOSES = 200;
 const MINUTE_S = 60;
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('./claims.js').Identity} Identity */
-
-/** @typedef {import('./session.js').Lease} Lease */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Identity } from './claims.js' */
+/** @import { Lease } from './session.js' */
 
 export class Sessions {
   /**
@@ -128,8 +127,7 @@ export class Sessions {
 
   /**
    * After a jump of the clock there are fewer minutes with connections than minutes.
-   * @param {number} from
-   * @param {number} to
+   * @param {number} from @param {number} to
    * @returns {number[]} minutes that may have connections
    */
   #minutes(from, to) {
@@ -175,8 +173,7 @@ const NO_CONNECTIONS = new Set();
 
 /**
  * Closes connections, MAX_CLOSES in each turn of the event loop.
- * @param {readonly Connection[]} connections
- * @param {{code: number, reason: string}} close
+ * @param {readonly Connection[]} connections @param {{code: number, reason: string}} close
  * @param {number} [from]
  */
 export function closeAll(connections, close, from = 0) {

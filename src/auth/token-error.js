@@ -6,7 +6,7 @@
 import { REFUSALS } from '../protocol/codes.js';
 
 /** @typedef {typeof import('../observability/counters.js').TOKEN_REFUSALS[number]} Reason */
-/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
+/** @import { Refusal } from '../protocol/refusal.js' */
 /** @typedef {'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'} Code */
 
 /** The error code of each reason, for the client. @type {Readonly<Record<Reason, Code>>} */

@@ -4,16 +4,14 @@ import { hash } from 'node:crypto';
 import { USER_PREFIX } from '../backend/places.js';
 import { refusal } from '../protocol/refusal.js';
 
-/** @typedef {import('./claims.js').Identity} Identity */
-/** @typedef {import('./credentials.js').Credentials} Credentials */
-
-/** @typedef {import('../backend/places.js').Places} Places */
+/** @import { Places } from '../backend/places.js' */
+/** @import { Identity } from './claims.js' */
+/** @import { Credentials } from './credentials.js' */
 
 export class UserPlaces {
   /**
    * @param {object} parts
-   * @param {import('../config/settings.js').Config} parts.config
-   * @param {Places} parts.places
+   * @param {import('../config/settings.js').Config} parts.config @param {Places} parts.places
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
    * @param {(user: string) => void} [parts.onRefused]
    */

@@ -38,8 +38,8 @@ const HMAC_HASHES = new Map([
   ['HS512', 'sha512'],
 ]);
 
-/** @typedef {import('./claims.js').Identity} Identity */
-/** @typedef {import('jose').CryptoKey} CryptoKey */
+/** @import { Identity } from './claims.js' */
+/** @import { CryptoKey } from 'jose' */
 
 /** @typedef {{alg: string, kid: unknown}} Header */
 
@@ -128,10 +128,7 @@ export class TokenVerifier {
     }
   }
 
-  /**
-   * The signature is valid.
-   * @param {string} body base64url
-   */
+  /** The signature is valid. @param {string} body base64url */
   #accept(body) {
     const identity = readIdentity(readPart(body), this.now() / 1000, this.settings);
     if (this.revocations.isRevoked(identity)) throw new TokenError('revoked');
@@ -139,10 +136,7 @@ export class TokenVerifier {
     return identity;
   }
 
-  /**
-   * @param {unknown} error
-   * @returns {TokenError} that has been counted
-   */
+  /** @param {unknown} error @returns {TokenError} that has been counted */
   #refused(error) {
     const refusal = refusalOf(error);
     this.counters.tokens[refusal.reason]++;
@@ -179,10 +173,7 @@ export class TokenVerifier {
     throw new TokenError('signature');
   }
 
-  /**
-   * @param {string} token
-   * @param {Header} header of a public key's algorithm
-   */
+  /** @param {string} token @param {Header} header of a public key's algorithm */
   async #checkSignature(token, { alg, kid }) {
     const keys = this.#keys.get(alg);
     for (const key of keys ?? []) if (await this.#isSignedBy(token, key, alg)) return;
@@ -195,9 +186,7 @@ export class TokenVerifier {
   }
 
   /**
-   * @param {string} token
-   * @param {CryptoKey} key
-   * @param {string} alg
+   * @param {string} token @param {CryptoKey} key @param {string} alg
    * @returns {Promise<boolean>} false: another key has signed it
    */
   async #isSignedBy(token, key, alg) {
@@ -242,8 +231,7 @@ function readPart(part) {
 }
 
 /**
- * @param {unknown} error
- * @returns {TokenError}
+ * @param {unknown} error @returns {TokenError}
  * @throws the error, if it is a fault of this program
  */
 function refusalOf(error) {
