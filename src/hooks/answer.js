@@ -10,7 +10,7 @@ import { isPayload, MAX_INFO_BYTES } from '../protocol/decode.js';
 /** Characters of a text for a client. */
 const MAX_TEXT_LENGTH = 200;
 
-/** @typedef {import('../observability/counters.js').HookName} HookName */
+/** @import { HookName } from '../observability/counters.js' */
 
 /**
  * An answer that has been read.
@@ -53,10 +53,7 @@ const FIELDS = {
 };
 
 /**
- * @param {HookName} hook
- * @param {unknown} answer
- * @param {number} maxPayloadBytes
- * @returns {Answer}
+ * @param {HookName} hook @param {unknown} answer @param {number} maxPayloadBytes @returns {Answer}
  * @throws {AnswerError}
  */
 export function readAnswer(hook, answer, maxPayloadBytes) {
@@ -105,11 +102,7 @@ function readChanged(fields, maxPayloadBytes) {
   return { ...ALLOWED, payload };
 }
 
-/**
- * @param {string} name
- * @param {unknown} value
- * @returns {Buffer} JSON
- */
+/** @param {string} name @param {unknown} value @returns {Buffer} JSON */
 function encode(name, value) {
   /** @type {string|undefined} */
   let text;

@@ -19,11 +19,11 @@ import { Visitor } from './visitor.js';
 /** @type {readonly string[]} */
 const NO_ROOMS = Object.freeze([]);
 
-/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
-/** @typedef {import('../auth/credentials.js').Credentials} Credentials */
-/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('./hooks.js').Verdict} Verdict */
+/** @import { Credentials } from '../auth/credentials.js' */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Refusal } from '../protocol/refusal.js' */
+/** @import { HookName, Hooks, Verdict } from './hooks.js' */
+/** @import { IncomingMessage } from 'node:http' */
 
 /**
  * The part of a request that onConnect gets.
@@ -49,7 +49,7 @@ export class HookEntrance {
 
   /**
    * @param {object} parts
-   * @param {import('./hooks.js').Hooks} parts.hooks
+   * @param {Hooks} parts.hooks
    * @param {Authentication|null} parts.authentication null if no tokens are configured
    * @param {Pick<import('../auth/sessions.js').Sessions, 'begin'|'end'>} parts.sessions those of the
    *   authentication, if there is one
@@ -87,8 +87,7 @@ export class HookEntrance {
 
   /**
    * Checks the token of a handshake, then asks onConnect.
-   * @param {IncomingMessage} request
-   * @param {string} address
+   * @param {IncomingMessage} request @param {string} address
    * @returns {Credentials|Promise<Credentials>} the promise never rejects
    */
   check(request, address) {
@@ -99,8 +98,7 @@ export class HookEntrance {
   }
 
   /**
-   * @param {IncomingMessage} request
-   * @param {string} address
+   * @param {IncomingMessage} request @param {string} address
    * @param {Credentials} credentials of the token
    * @returns {Credentials|Promise<Credentials>}
    */
@@ -123,8 +121,7 @@ export class HookEntrance {
   /**
    * @param {Visitor} visitor
    * @param {Credentials} credentials of the token
-   * @param {Verdict} verdict
-   * @returns {Credentials|Promise<Credentials>}
+   * @param {Verdict} verdict @returns {Credentials|Promise<Credentials>}
    */
   #conclude(visitor, credentials, verdict) {
     const refused = this.#refusalOf(credentials, verdict);
@@ -183,8 +180,7 @@ export class HookEntrance {
   }
 
   /**
-   * @param {Visitor} visitor
-   * @param {Identity} identity
+   * @param {Visitor} visitor @param {Identity} identity
    * @returns {Promise<Credentials>} never rejects
    */
   async #place(visitor, identity) {
@@ -230,15 +226,14 @@ export class HookEntrance {
     );
   }
 
-  /** @param {import('./hooks.js').HookName} hook */
+  /** @param {HookName} hook */
   has(hook) {
     return this.hooks.has(hook);
   }
 
   /**
    * Calls a hook for a connection that has entered.
-   * @param {'onJoin'|'onPublish'} hook
-   * @param {Connection} connection
+   * @param {'onJoin'|'onPublish'} hook @param {Connection} connection
    * @param {readonly unknown[]} args
    */
   callFor(hook, connection, args) {
@@ -292,8 +287,7 @@ export class HookEntrance {
 }
 
 /**
- * @param {Handshake} handshake
- * @param {string|null} token
+ * @param {Handshake} handshake @param {string|null} token
  * @param {string|null} user of the token
  * @returns {import('./types.js').ConnectRequest}
  */

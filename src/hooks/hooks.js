@@ -26,9 +26,8 @@ const MAX_STARTS = 1000;
 
 /** @typedef {import('../observability/counters.js').HookName} HookName */
 /** @typedef {'throw'|'timeout'|'answer'|'busy'} FailureReason */
-/** @typedef {import('./answer.js').Answer} Answer */
-
-/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
+/** @import { Refusal } from '../protocol/refusal.js' */
+/** @import { Answer } from './answer.js' */
 
 /**
  * The result of a call.
@@ -50,8 +49,7 @@ class Call {
   #abort = null;
 
   /**
-   * @param {HookName} hook
-   * @param {readonly unknown[]} args
+   * @param {HookName} hook @param {readonly unknown[]} args
    * @param {number} deadlineMs on the clock of performance.now()
    */
   constructor(hook, args, deadlineMs) {
@@ -324,11 +322,7 @@ export class Hooks {
   }
 }
 
-/**
- * @template T
- * @param {Set<T>} set
- * @returns {T|undefined}
- */
+/** @template T @param {Set<T>} set @returns {T|undefined} */
 function first(set) {
   for (const one of set) return one;
   return undefined;

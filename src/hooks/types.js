@@ -51,23 +51,16 @@
 /** @typedef {Plain|Deny} JoinAnswer */
 /** @typedef {Plain|Deny|Changed} PublishAnswer */
 
-/**
- * @template T
- * @typedef {T|Promise<T>} Awaitable
- */
+/** @template T @typedef {T|Promise<T>} Awaitable */
 
 /**
  * @callback OnConnect before a connection opens, and before a later token names its user
- * @param {ConnectRequest} request
- * @param {HookContext} context
- * @returns {Awaitable<ConnectAnswer>}
+ * @param {ConnectRequest} request @param {HookContext} context @returns {Awaitable<ConnectAnswer>}
  */
 
 /**
  * @callback OnJoin before a connection joins a room, or reads its history without being in it
- * @param {HookConnection} connection
- * @param {string} room
- * @param {HookContext} context
+ * @param {HookConnection} connection @param {string} room @param {HookContext} context
  * @returns {Awaitable<JoinAnswer>}
  */
 
@@ -76,15 +69,12 @@
  * @param {HookConnection} connection
  * @param {string} room `*` for a broadcast
  * @param {any} payload parsed
- * @param {HookContext} context
- * @returns {Awaitable<PublishAnswer>}
+ * @param {HookContext} context @returns {Awaitable<PublishAnswer>}
  */
 
 /**
  * @callback OnDisconnect after a connection has closed; the answer is ignored
- * @param {HookConnection} connection
- * @param {HookContext} context
- * @returns {Awaitable<unknown>}
+ * @param {HookConnection} connection @param {HookContext} context @returns {Awaitable<unknown>}
  */
 
 /**

@@ -2,8 +2,8 @@
 //
 // It outlives the hub's connection until onDisconnect has been called, so it remembers the user.
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('./types.js').HookConnection} HookConnection */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { HookConnection } from './types.js' */
 
 /** @implements {HookConnection} */
 export class Visitor {
@@ -16,8 +16,7 @@ export class Visitor {
 
   /**
    * @param {object} parts
-   * @param {string} parts.address
-   * @param {'websocket'|'sse'} parts.transport
+   * @param {string} parts.address @param {'websocket'|'sse'} parts.transport
    * @param {string|null} [parts.user]
    * @param {Buffer|null} [parts.info] JSON
    */
