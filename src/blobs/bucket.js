@@ -9,7 +9,7 @@ import { request as requestTls } from 'node:https';
 import { pipeline } from 'node:stream';
 import { BlobError } from './blob-error.js';
 
-/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
+/** @import { ClientRequest, IncomingMessage } from 'node:http' */
 /** A longer answer is not read. Answers are some lines of XML. */
 const MAX_ANSWER_BYTES = 65_536;
 
@@ -32,8 +32,7 @@ const MAX_ANSWER_BYTES = 65_536;
 export class Bucket {
   /**
    * @param {object} parts
-   * @param {string} parts.url
-   * @param {import('./signer.js').Signer} parts.signer
+   * @param {string} parts.url @param {import('./signer.js').Signer} parts.signer
    * @param {number} parts.timeoutMs
    * @param {(seconds: number) => void} parts.observe the time of each request
    * @param {(error: BlobError|null) => void} [parts.onOutcome] null: the bucket has answered as
@@ -50,8 +49,7 @@ export class Bucket {
 
   /**
    * Stores an object. It appears in the bucket only if the body is complete.
-   * @param {string} key
-   * @param {Body|Buffer} body
+   * @param {string} key @param {Body|Buffer} body
    * @param {{bytes: number, contentType: string, signal: AbortSignal}} options
    */
   async put(key, body, { bytes, contentType, signal }) {
@@ -60,8 +58,7 @@ export class Bucket {
   }
 
   /**
-   * @param {string} key
-   * @param {AbortSignal} signal
+   * @param {string} key @param {AbortSignal} signal
    * @returns {Promise<{bytes: number, sha256: string|null, contentType: string}|null>} null: there
    *   is no such object; `sha256`: in hexadecimal digits, null if the bucket does not know it
    */
@@ -81,10 +78,8 @@ export class Bucket {
 
   /**
    * @template T
-   * @param {string} key
-   * @param {AbortSignal} signal
-   * @param {(body: AsyncIterable<Buffer>) => Promise<T>} read
-   * @returns {Promise<T>}
+   * @param {string} key @param {AbortSignal} signal
+   * @param {(body: AsyncIterable<Buffer>) => Promise<T>} read @returns {Promise<T>}
    */
   get(key, signal, read) {
     return this.#do({ method: 'GET', key, signal }, read);
@@ -97,9 +92,7 @@ export class Bucket {
 
   /**
    * Begins an upload in parts. Parts are invisible until `complete`.
-   * @param {string} key
-   * @param {string} contentType
-   * @param {AbortSignal} signal
+   * @param {string} key @param {string} contentType @param {AbortSignal} signal
    * @returns {Promise<string>} its id
    */
   async beginParts(key, contentType, signal) {
@@ -117,8 +110,7 @@ export class Bucket {
    * @param {string} key
    * @param {string} id of the upload
    * @param {number} number of the part, from 1
-   * @param {Buffer} body
-   * @param {AbortSignal} signal
+   * @param {Buffer} body @param {AbortSignal} signal
    * @returns {Promise<string>} its ETag
    */
   putPart(key, id, number, body, signal) {
@@ -130,8 +122,7 @@ export class Bucket {
   }
 
   /**
-   * @param {string} key
-   * @param {string} id
+   * @param {string} key @param {string} id
    * @param {readonly string[]} etags of the parts, in order
    * @param {AbortSignal} signal
    */
@@ -244,7 +235,7 @@ async function* untilFault(body, onFault) {
 /**
  * Ends a request by a reset. Some servers take the end of a connection for the end of the body, and
  * store what they have. TLS makes that end visible to them.
- * @param {import('node:http').ClientRequest} outgoing
+ * @param {ClientRequest} outgoing
  */
 function cut(outgoing) {
   const { socket } = outgoing;

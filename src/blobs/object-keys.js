@@ -18,8 +18,7 @@ export function newKey(nowMs) {
 }
 
 /**
- * @param {number} nowMs
- * @param {number} bytes
+ * @param {number} nowMs @param {number} bytes
  * @param {string} sha256 64 hexadecimal digits in lower case
  * @returns {string}
  */

@@ -17,7 +17,7 @@ const DAY_MS = 86_400_000;
  */
 const AS_DOWNLOAD = '?response-content-disposition=attachment';
 
-/** @typedef {import('../protocol/claim.js').References} References */
+/** @import { References } from '../protocol/claim.js' */
 
 /** @implements {References} */
 export class SignedReferences {

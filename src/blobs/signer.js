@@ -50,8 +50,7 @@ export class Signer {
   }
 
   /**
-   * @param {Unsigned} request
-   * @param {number} ttlS
+   * @param {Unsigned} request @param {number} ttlS
    * @returns {string} the URL, valid without credentials from `nowMs` for that time
    */
   url(request, ttlS) {
@@ -91,10 +90,7 @@ export class Signer {
     });
   }
 
-  /**
-   * @param {AwsV4Signer} signer
-   * @param {string} [path] another one, escaped
-   */
+  /** @param {AwsV4Signer} signer @param {string} [path] another one, escaped */
   #signatureOf(signer, path = signer.encodedPath) {
     const { method, encodedSearch, canonicalHeaders, signedHeaders } = signer;
     const { credentialString, datetime } = signer;

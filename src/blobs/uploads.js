@@ -22,7 +22,7 @@ const MAX_PARTS = 10_000;
 const ANNOUNCED_S = 3600;
 const DAY_MS = 86_400_000;
 
-/** @typedef {import('../protocol/claim.js').Claim} Claim */
+/** @import { Claim } from '../protocol/claim.js' */
 
 /**
  * An upload that a backend may put into the bucket itself.
@@ -97,9 +97,7 @@ export class Uploads {
   /**
    * Stores a body of unknown length. S3 wants the length of each request, so the body is cut into
    * parts, each collected in memory.
-   * @param {string} key
-   * @param {MeteredBody} body
-   * @param {string} contentType
+   * @param {string} key @param {MeteredBody} body @param {string} contentType
    * @param {AbortSignal} signal
    */
   async #storeParts(key, body, contentType, signal) {
@@ -202,8 +200,7 @@ export class Uploads {
   /**
    * Runs one upload or check, within the bounds of number and time.
    * @template T
-   * @param {'stored'|'verified'} result
-   * @param {(signal: AbortSignal) => Promise<T>} work
+   * @param {'stored'|'verified'} result @param {(signal: AbortSignal) => Promise<T>} work
    * @returns {Promise<T>}
    */
   async #inPlace(result, work) {
