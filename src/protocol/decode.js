@@ -146,10 +146,7 @@ export function readLast(value) {
   return Number.isSafeInteger(value) && last > 0 && last <= MAX_LAST ? last : null;
 }
 
-/**
- * @param {unknown} value
- * @returns {value is string} 1 to 128 characters
- */
+/** @param {unknown} value @returns {value is string} 1 to 128 characters */
 export function isIdempotencyKey(value) {
   return typeof value === 'string' && value !== '' && value.length <= MAX_KEY_LENGTH;
 }
@@ -212,8 +209,7 @@ export function readPresence({ source: b, presenceStart: start }) {
 /**
  * Reads a field that few commands have. `decode` does not look for it, because that would cost
  * every message.
- * @param {Command} command
- * @param {string} name
+ * @param {Command} command @param {string} name
  * @returns {string|null|undefined} null if the field is not a string; undefined if it is absent
  */
 export function readText({ source }, name) {
@@ -233,9 +229,7 @@ function isId(id) {
 }
 
 /**
- * @param {Buffer} message
- * @param {number} start
- * @param {number} end
+ * @param {Buffer} message @param {number} start @param {number} end
  * @returns {unknown} the value; the part has been checked before
  */
 function readValue(message, start, end) {
@@ -254,10 +248,7 @@ function readValue(message, start, end) {
  * Returns the string of an earlier message if the table still holds it. Types and rooms repeat.
  * A new string costs a call into C++, and its hash on the first look-up (0.2 us of 0.75 a message).
  * @param {Buffer} message ASCII between start and end
- * @param {number} start
- * @param {number} end
- * @param {number} hash
- * @returns {string}
+ * @param {number} start @param {number} end @param {number} hash @returns {string}
  */
 function intern(message, start, end, hash) {
   const length = end - start;

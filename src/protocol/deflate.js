@@ -39,10 +39,7 @@ export function deflateFrames(frames) {
   return isChanged ? Buffer.concat(parts) : frames;
 }
 
-/**
- * @param {Buffer} text
- * @returns {Buffer} its frame
- */
+/** @param {Buffer} text @returns {Buffer} its frame */
 function deflated(text) {
   const body = deflateRawSync(text, OPTIONS);
   const length = body.length - TAIL_BYTES;

@@ -26,8 +26,7 @@ export function echoSuffix(id) {
 
 /**
  * @param {string} type joined or left
- * @param {string} room
- * @param {string|number|undefined} id
+ * @param {string} room @param {string|number|undefined} id
  */
 export function encodeRoomReply(type, room, id) {
   return `{"type":"${type}","room":"${room}"${idMember(id)}}`;
@@ -52,9 +51,7 @@ export function encodeAuthenticated(userId, expiresAt, id) {
 
 /**
  * The reply to a join with `since` or `last` if the room has no history.
- * @param {string} room
- * @param {boolean} hasSince
- * @param {boolean} hasLast
+ * @param {string} room @param {boolean} hasSince @param {boolean} hasLast
  * @param {string|number|undefined} id
  */
 export function encodeNotReplayed(room, hasSince, hasLast, id) {
@@ -254,8 +251,7 @@ export function presenceSuffix(count, page, id) {
 
 /**
  * @param {string} payload JSON text
- * @param {number} listenerCount
- * @param {string|number|undefined} id
+ * @param {number} listenerCount @param {string|number|undefined} id
  */
 export function encodeBroadcastResult(payload, listenerCount, id) {
   return `{"type":"broadcastResult","payload":${payload},"listenerCount":${listenerCount}${idMember(id)}}`;

@@ -77,10 +77,7 @@ function eventBytes(prefix, publication, hasIds) {
 }
 
 /**
- * @param {Buffer} events
- * @param {number} at
- * @param {Buffer} prefix
- * @param {Buffer} publication
+ * @param {Buffer} events @param {number} at @param {Buffer} prefix @param {Buffer} publication
  * @param {boolean} hasIds
  * @returns {number} the end of the event
  */
@@ -111,8 +108,7 @@ export function eventEnd(events, at) {
 
 /**
  * @param {Buffer} text JSON
- * @param {number} start
- * @param {number} end
+ * @param {number} start @param {number} end
  */
 function joinLines(text, start, end) {
   for (let i = start; i < end; i++) if (text[i] === LF || text[i] === CR) text[i] = SPACE;

@@ -9,10 +9,7 @@ import { isClaim, payloadEnd, payloadStart } from './publication.js';
 /** Characters of the hash that are kept: 132 bits. */
 const LENGTH = 22;
 
-/**
- * @param {Buffer} publication
- * @returns {string} 22 ASCII characters
- */
+/** @param {Buffer} publication @returns {string} 22 ASCII characters */
 export function fingerprintOf(publication) {
   const payload = isClaim(publication)
     ? contentOf(publication)

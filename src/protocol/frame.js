@@ -33,10 +33,7 @@ export function roomPrefix(room) {
   return Buffer.from(`{"type":"message","room":"${room}","payload":`, 'latin1');
 }
 
-/**
- * @param {string} text
- * @returns {Buffer} one text frame
- */
+/** @param {string} text @returns {Buffer} one text frame */
 export function textFrame(text) {
   const length = Buffer.byteLength(text);
   const frame = Buffer.allocUnsafe(headerBytes(length) + length);
@@ -49,12 +46,8 @@ export function textFrame(text) {
 
 /**
  * Builds one text frame around bytes that are already JSON.
- * @param {Buffer} before
- * @param {Buffer} source
- * @param {number} start
- * @param {number} end
- * @param {string} after
- * @returns {Buffer}
+ * @param {Buffer} before @param {Buffer} source @param {number} start @param {number} end
+ * @param {string} after @returns {Buffer}
  */
 export function frameAround(before, source, start, end, after) {
   const frame = Buffer.allocUnsafe(
@@ -65,12 +58,8 @@ export function frameAround(before, source, start, end, after) {
 
 /**
  * The same, but writes into an existing buffer.
- * @param {Buffer} target
- * @param {Buffer} before
- * @param {Buffer} source
- * @param {number} start
- * @param {number} end
- * @param {string} after
+ * @param {Buffer} target @param {Buffer} before @param {Buffer} source @param {number} start
+ * @param {number} end @param {string} after
  * @returns {number} the size of the frame; 0 if it might not fit
  */
 export function writeFrameAround(target, before, source, start, end, after) {
@@ -89,12 +78,8 @@ export function writeFrameAround(target, before, source, start, end, after) {
 const SHORT_BYTES = 192;
 
 /**
- * @param {Buffer} source
- * @param {number} start
- * @param {number} end
- * @param {Buffer} target
- * @param {number} at
- * @returns {number}
+ * @param {Buffer} source @param {number} start @param {number} end @param {Buffer} target
+ * @param {number} at @returns {number}
  */
 function copyShort(source, start, end, target, at) {
   for (let i = start; i < end; i++) target[at++] = source[i];
@@ -136,8 +121,7 @@ const EVENT_PREFIX = Object.freeze({
 });
 
 /**
- * @param {Buffer} prefix
- * @param {Buffer} publication
+ * @param {Buffer} prefix @param {Buffer} publication
  * @param {number} payload size of the payload
  */
 function presenceBytes(prefix, publication, payload) {
@@ -192,10 +176,7 @@ export function textBytes(prefix, publication) {
     : bytes;
 }
 
-/**
- * @param {Buffer} publication
- * @returns {number} digits of its time
- */
+/** @param {Buffer} publication @returns {number} digits of its time */
 function timestampDigits(publication) {
   // From 2001 until 2286 there are 13 digits, and the first two bytes show it: 10^12 is
   // 0x00e8d4a51000, 10^13 is 0x09184e72a000. But a clock may be wrong, on this machine or on
@@ -272,8 +253,7 @@ export function headerBytes(length) {
 }
 
 /**
- * @param {Buffer} frame
- * @param {number} at
+ * @param {Buffer} frame @param {number} at
  * @param {number} length of the body
  * @param {number} [first] its first byte: flags and opcode
  * @returns {number} the start of the body

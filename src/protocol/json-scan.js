@@ -269,8 +269,7 @@ function keyName(b, at) {
 
 /**
  * Reads a key and its colon.
- * @param {Buffer} b
- * @param {number} at
+ * @param {Buffer} b @param {number} at
  * @returns {number} the start of the value
  */
 function skipKey(b, at) {
@@ -418,8 +417,7 @@ function skipNumber(b, i) {
 }
 
 /**
- * @param {Buffer} b
- * @param {number} i
+ * @param {Buffer} b @param {number} i
  * @returns {number} the index of the first byte that is not a digit
  */
 function skipDigits(b, i) {
@@ -428,8 +426,7 @@ function skipDigits(b, i) {
 }
 
 /**
- * @param {Buffer} b
- * @param {number} i
+ * @param {Buffer} b @param {number} i
  * @param {number} c the literal's first byte
  * @returns {number}
  */

@@ -26,8 +26,7 @@ export function isEpoch(epoch) {
 }
 
 /**
- * @param {Buffer} target
- * @param {number} at
+ * @param {Buffer} target @param {number} at
  * @param {string} epoch 16 characters
  * @param {number} offset a safe integer
  */
@@ -54,11 +53,7 @@ export function readOffset(source, at) {
   return source.readUInt32BE(at) * 2 ** 32 + source.readUInt32BE(at + 4);
 }
 
-/**
- * @param {Buffer} target
- * @param {number} at
- * @param {number} offset a safe integer
- */
+/** @param {Buffer} target @param {number} at @param {number} offset a safe integer */
 export function writeOffset(target, at, offset) {
   target.writeUInt32BE(Math.floor(offset / 2 ** 32), at);
   target.writeUInt32BE(offset % 2 ** 32, at + 4);

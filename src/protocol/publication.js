@@ -85,8 +85,7 @@ export function eventOf(publication) {
  * @param {number} tag 0 to 2³²-1
  * @param {string} from the sender: at most 255 ASCII characters, escaped as in JSON
  * @param {Buffer} source contains the payload, as JSON
- * @param {number} start
- * @param {number} end
+ * @param {number} start @param {number} end
  * @param {string} [except] only for a MESSAGE, with the tag 0: the id of a connection that does not
  *   get it (isConnectionId); '': all members get it
  * @returns {Buffer}
@@ -108,10 +107,7 @@ export function encodePublication(kind, timestampMs, tag, from, source, start, e
   return publication;
 }
 
-/**
- * @param {Buffer} publication
- * @returns {string} its payload: JSON
- */
+/** @param {Buffer} publication @returns {string} its payload: JSON */
 export function payloadText(publication) {
   return publication.toString('utf8', payloadStart(publication), payloadEnd(publication));
 }
@@ -193,10 +189,7 @@ export function exceptOf(publication) {
   return publication.toString('latin1', senderEnd(publication), payloadStart(publication));
 }
 
-/**
- * @param {Buffer} publication
- * @returns {number} ms since 1970
- */
+/** @param {Buffer} publication @returns {number} ms since 1970 */
 export function timestampOf(publication) {
   return publication.readUIntBE(1, 6);
 }
@@ -216,19 +209,13 @@ function senderEnd(publication) {
   return HEADER_BYTES + publication[11];
 }
 
-/**
- * @param {Buffer} publication
- * @returns {number} the start of its payload
- */
+/** @param {Buffer} publication @returns {number} the start of its payload */
 export function payloadStart(publication) {
   const end = senderEnd(publication);
   return hasExcept(publication) ? end + tagOf(publication) : end;
 }
 
-/**
- * @param {Buffer} publication
- * @returns {number} the end of its payload
- */
+/** @param {Buffer} publication @returns {number} the end of its payload */
 export function payloadEnd(publication) {
   return kindOf(publication) === KIND.POSITIONED
     ? publication.length - POSITION_BYTES

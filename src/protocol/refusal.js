@@ -4,7 +4,7 @@
 
 import { CLOSES, REFUSALS } from './codes.js';
 
-/** @typedef {import('./codes.js').RefusalCode} RefusalCode */
+/** @import { RefusalCode } from './codes.js' */
 /** @typedef {{status: number, headers: Readonly<Record<string, string>>, body: string}} Answer */
 
 /**
