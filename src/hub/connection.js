@@ -9,6 +9,8 @@ import { randomBytes } from 'node:crypto';
 import { CLOSES } from '../protocol/codes.js';
 import { ANONYMOUS } from './anonymous.js';
 
+/** @import { Session } from '../auth/session.js' */
+
 /**
  * The hub's contract with a wire. The hub does not know which wire it has. Before bytes wait
  * because the kernel does not take them, a transport asks SlowConsumers.queue. If the bytes may not
@@ -87,10 +89,7 @@ export class Connection {
     this.lags = 0;
     /** @type {string} */
     this._id = '';
-    /**
-     * The user of the connection and its rights.
-     * @type {import('../auth/session.js').Session|typeof ANONYMOUS}
-     */
+    /** The user of the connection and its rights. @type {Session|typeof ANONYMOUS} */
     this.session = ANONYMOUS;
     /** Does the connection have to authenticate first? Then the hub does not have it yet. */
     this.isHeld = false;
@@ -182,7 +181,7 @@ export class Connection {
     return this.session.sender || this.id;
   }
 
-  /** @param {import('../auth/session.js').Session} session the first, or a renewed one */
+  /** @param {Session} session the first, or a renewed one */
   beginSession(session) {
     this.session = session;
   }
@@ -244,10 +243,7 @@ export class Connection {
   /**
    * Does the same as `send(before + source.toString('utf8', start, end) + after)`, without the
    * strings.
-   * @param {Buffer} before
-   * @param {Buffer} source
-   * @param {number} start
-   * @param {number} end
+   * @param {Buffer} before @param {Buffer} source @param {number} start @param {number} end
    * @param {string} after
    */
   sendAround(before, source, start, end, after) {

@@ -15,7 +15,7 @@ const MAX_PLACES = 240;
 /** Connections end between this part of the maximum age and all of it. */
 const MIN_AGE_PART = 0.75;
 
-/** @typedef {import('./connection.js').Connection} Connection */
+/** @import { Connection } from './connection.js' */
 
 export class Heartbeat {
   /**

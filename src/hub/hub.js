@@ -24,8 +24,8 @@ export const WINDOW_MS = 10_000;
 /** Kinds of publications for workers, not for members. @type {ReadonlySet<number>} */
 const NOTICES = new Set([KIND.REVOCATION, KIND.SURVEY, KIND.ANSWER]);
 
-/** @typedef {import('./connection.js').Connection} Connection */
-/** @typedef {import('../recovery/room-joins.js').JoinRequest} JoinRequest */
+/** @import { JoinRequest, Joined } from '../recovery/room-joins.js' */
+/** @import { Connection } from './connection.js' */
 
 /**
  * Called for a publication to this worker. Returns false if it is malformed: another program may
@@ -48,7 +48,7 @@ const NOTICES = new Set([KIND.REVOCATION, KIND.SURVEY, KIND.ANSWER]);
  * @property {number} [last] the number of latest publications that the client asks for, unless
  *   `since` brings the missed ones
  * @property {number} [oldestMs] as in JoinRequest
- * @property {(joined: import('../recovery/room-joins.js').Joined|null) => void} onJoined the
+ * @property {(joined: Joined|null) => void} onJoined the
  *   connection is a member now: write the reply. Null: the room has no history.
  * @property {(error: Error) => void} onRefused the connection is not in the room; a BrokerError
  */
@@ -56,8 +56,7 @@ const NOTICES = new Set([KIND.REVOCATION, KIND.SURVEY, KIND.ANSWER]);
 export class Hub {
   /**
    * @param {object} parts
-   * @param {Subscriptions} parts.broker
-   * @param {import('./outbox.js').Outbox} parts.outbox
+   * @param {Subscriptions} parts.broker @param {import('./outbox.js').Outbox} parts.outbox
    * @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
    * @param {import('../recovery/scheduler.js').SyncScheduler} parts.scheduler
    * @param {import('./room-users.js').Tracker} [parts.tracker]
@@ -137,8 +136,7 @@ export class Hub {
   /**
    * Makes a connection a member of a room, at once or when the broker has answered.
    * @param {Connection} connection not in that room yet
-   * @param {string} name
-   * @param {RoomRequest} request
+   * @param {string} name @param {RoomRequest} request
    */
   join(connection, name, { since, last = 0, oldestMs = 0, onJoined, onRefused }) {
     const room = this.openRoom(name);
@@ -172,10 +170,7 @@ export class Hub {
     this.join(connection, room.name, request);
   }
 
-  /**
-   * @param {Connection} connection
-   * @param {Room} room one it is in
-   */
+  /** @param {Connection} connection @param {Room} room one it is in */
   leave(connection, room) {
     room.delete(connection);
     room.users?.leave(connection);
@@ -193,8 +188,7 @@ export class Hub {
 
   /**
    * A publication has arrived from the broker.
-   * @param {string} name
-   * @param {Buffer} publication
+   * @param {string} name @param {Buffer} publication
    * @param {number} [offset] 0: the room has no history
    * @param {string} [epoch]
    */
@@ -226,19 +220,13 @@ export class Hub {
     sync.unnumbered();
   }
 
-  /**
-   * @param {Room} room
-   * @param {Buffer} publication that goes to none of its members
-   */
+  /** @param {Room} room @param {Buffer} publication that goes to none of its members */
   #unsent({ name, members }, publication) {
     if (name === EVERYONE && NOTICES.has(kindOf(publication))) this.#notify(name, publication);
     else if (members.length > 0) this.#malformed(name);
   }
 
-  /**
-   * @param {string} room
-   * @param {Buffer} publication for this worker
-   */
+  /** @param {string} room @param {Buffer} publication for this worker */
   #notify(room, publication) {
     const onNotice = this.listeners.get(kindOf(publication));
     if (onNotice !== undefined && !onNotice(publication)) this.#malformed(room);

@@ -7,8 +7,8 @@ import { fingerprintOf } from '../protocol/fingerprint.js';
 /** The error that a listener gets while the worker settles. */
 const REFUSING = Object.freeze({ code: 'UNAVAILABLE' });
 
-/** @typedef {import('./connection.js').Connection} Connection */
-/** @typedef {import('../protocol/position.js').Position} Position */
+/** @import { Position } from '../protocol/position.js' */
+/** @import { Connection } from './connection.js' */
 /** @typedef {string|number|undefined} Id */
 
 /** @typedef {import('../backend/broker.js').PublishOptions} PublishOptions */
@@ -38,12 +38,8 @@ export class Publisher {
 
   /**
    * Publishes for a command. The answer goes to the listener, which saves a promise.
-   * @param {PublishListener} listener
-   * @param {Connection} connection
-   * @param {Id} id
-   * @param {string} room
-   * @param {Buffer} publication
-   * @param {PublishOptions} [options]
+   * @param {PublishListener} listener @param {Connection} connection @param {Id} id
+   * @param {string} room @param {Buffer} publication @param {PublishOptions} [options]
    */
   publishFor(listener, connection, id, room, publication, options) {
     if (this.phase.isSettling) return listener.onRefused(connection, id, REFUSING);
@@ -80,8 +76,7 @@ export class Publisher {
 
 /**
  * @param {string} owner of the key; '': the HTTP API. No owner can use up the keys of another.
- * @param {string|undefined} key
- * @param {Buffer} publication
+ * @param {string|undefined} key @param {Buffer} publication
  * @returns {PublishOptions|undefined} undefined if there is no key
  */
 export function onceOnly(owner, key, publication) {

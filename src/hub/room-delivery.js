@@ -3,17 +3,16 @@
 import { isClaim, KIND, kindOf, offsetOf } from '../protocol/publication.js';
 import { reloadSpreadMs, resyncFrame, withOwnId } from './flight.js';
 
-/** @typedef {import('./connection.js').Connection} Connection */
-/** @typedef {import('./room.js').Room} Room */
-
-/** @typedef {import('../recovery/delivery.js').Delivery} Delivery */
+/** @import { Position } from '../protocol/position.js' */
+/** @import { Delivery } from '../recovery/delivery.js' */
+/** @import { Connection } from './connection.js' */
+/** @import { Room } from './room.js' */
 
 /** @implements {Delivery} */
 export class RoomDelivery {
   /**
    * @param {object} parts
-   * @param {Room} parts.room
-   * @param {import('./outbox.js').Outbox} parts.outbox
+   * @param {Room} parts.room @param {import('./outbox.js').Outbox} parts.outbox
    * @param {import('../protocol/claim.js').References} parts.references
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
@@ -57,10 +56,8 @@ export class RoomDelivery {
   }
 
   /**
-   * @param {Connection} connection
-   * @param {() => void} reply
-   * @param {Buffer} shared
-   * @param {import('../protocol/position.js').Position} end
+   * @param {Connection} connection @param {() => void} reply @param {Buffer} shared
+   * @param {Position} end
    */
   admit(connection, reply, shared, { epoch, offset }) {
     this.room.add(connection);
@@ -81,22 +78,14 @@ export class RoomDelivery {
     return this.room.flight?.isMark ?? false;
   }
 
-  /**
-   * @param {Connection} connection
-   * @param {Buffer} shared
-   * @param {import('../protocol/position.js').Position} end
-   */
+  /** @param {Connection} connection @param {Buffer} shared @param {Position} end */
   write({ transport }, shared, { epoch, offset }) {
     const frames = withOwnId(transport, this.room.name, shared, epoch, offset);
     transport.write(frames);
     this.counters.bytesOut += frames.length;
   }
 
-  /**
-   * @param {Connection} connection
-   * @param {import('../protocol/position.js').Position} position
-   * @param {number} members
-   */
+  /** @param {Connection} connection @param {Position} position @param {number} members */
   resync({ transport }, position, members) {
     const { reloadWindowMs } = this.outbox.limits;
     const afterMs = Math.floor(Math.random() * reloadSpreadMs(members, reloadWindowMs));

@@ -5,7 +5,7 @@
 
 import { encodeMember } from '../protocol/encode.js';
 
-/** @typedef {import('./connection.js').Connection} Connection */
+/** @import { Connection } from './connection.js' */
 
 /**
  * The hub's part of the contract of presence.
@@ -28,10 +28,7 @@ export class PresenceTracker {
     this.counters = counters;
   }
 
-  /**
-   * @param {string} room
-   * @returns {RoomUsers|null} null: the room has no presence
-   */
+  /** @param {string} room @returns {RoomUsers|null} null: the room has no presence */
   usersOf(room) {
     return this.covers(room) ? new RoomUsers(this, room) : null;
   }
@@ -87,10 +84,7 @@ export class RoomUsers {
     presence.join(this.room, key, encodeMember(user, info));
   }
 
-  /**
-   * @param {string} user
-   * @returns {Connection[]} the user's connections
-   */
+  /** @param {string} user @returns {Connection[]} the user's connections */
   connectionsOf(user) {
     const key = JSON.stringify(user);
     if (!this.connections.has(key)) return [];

@@ -8,19 +8,16 @@ import { roomPrefix } from '../protocol/frame.js';
 import { KIND, kindOf } from '../protocol/publication.js';
 import { publicationFlight, resyncFlight } from './flight.js';
 
-/** @typedef {import('./connection.js').Connection} Connection */
-/** @typedef {import('./flight.js').Flight} Flight */
-/** @typedef {import('./room-users.js').RoomUsers} RoomUsers */
-/** @typedef {import('../recovery/room-sync.js').RoomSync} RoomSync */
+/** @import { RoomSync } from '../recovery/room-sync.js' */
+/** @import { Connection } from './connection.js' */
+/** @import { Flight } from './flight.js' */
+/** @import { RoomUsers } from './room-users.js' */
 
 /** A position in `members`: the connection is joining, and no member yet. */
 const JOINING = -1;
 
 export class Room {
-  /**
-   * @param {string} name
-   * @param {RoomUsers|null} [users] null: the room has no presence
-   */
+  /** @param {string} name @param {RoomUsers|null} [users] null: the room has no presence */
   constructor(name, users = null) {
     this.name = name;
     this.users = users;

@@ -47,7 +47,7 @@ const LITTLE_BYTES = 64 * 1024;
  * @property {number} takenMs the time of that change
  */
 
-/** @typedef {import('./connection.js').Connection} Connection */
+/** @import { Connection } from './connection.js' */
 
 export class SlowConsumers {
   /**
