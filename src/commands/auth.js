@@ -6,10 +6,9 @@ import { encodeAuthenticated } from '../protocol/encode.js';
 /** The commands that a connection may send before it has authenticated. */
 const BEFORE_TOKEN = new Set(['hello', 'auth', 'ping']);
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('../protocol/decode.js').Command} Command */
-/** @typedef {import('./dispatch.js').Gate} Gate */
-/** @typedef {import('./dispatch.js').Handler} Handler */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Command } from '../protocol/decode.js' */
+/** @import { Gate, Handler } from './dispatch.js' */
 
 /**
  * @typedef {Pick<import('../auth/authentication.js').Authentication,
@@ -29,8 +28,7 @@ const BEFORE_TOKEN = new Set(['hello', 'auth', 'ping']);
 export class AuthCommands {
   /**
    * @param {object} parts
-   * @param {Authenticator} parts.authenticator
-   * @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {Authenticator} parts.authenticator @param {import('../hub/hub.js').Hub} parts.hub
    * @param {import('./join.js').JoinCommands} parts.joins
    * @param {import('./session.js').SessionCommands} parts.session
    * @param {import('./lane.js').Lane} parts.lane
@@ -132,8 +130,7 @@ export class AuthCommands {
 }
 
 /**
- * @param {unknown} sinces
- * @param {string} room
+ * @param {unknown} sinces @param {string} room
  * @returns {unknown} undefined if the client has sent none
  */
 function positionIn(sinces, room) {

@@ -10,9 +10,8 @@ import { encodePublication, KIND, senderOf, tagOf } from '../protocol/publicatio
 /** After this time a result no longer waits for delivery on this worker. */
 const BROADCAST_RESULT_MS = 2000;
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('./handler.js').Handler} Handler */
-/** @typedef {import('./handler.js').Id} Id */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Handler, Id } from './handler.js' */
 
 /**
  * @typedef {{connection: Connection, id: Id, payload: string, sinceMs: number}} PendingBroadcast

@@ -14,8 +14,8 @@ const TIMED_EVERY = 8;
 /** If a message is refused for its rate, it is decoded for its id only up to this size. */
 const MAX_REFUSED_BYTES = 4096;
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('../protocol/decode.js').Command} Command */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Command } from '../protocol/decode.js' */
 
 /** @typedef {import('./handler.js').Handler} Handler */
 
@@ -67,8 +67,7 @@ export class Dispatcher {
   /**
    * Handles a message that has paid its rate. If the server fails at a command, it closes that
    * connection and no other.
-   * @param {Connection} connection
-   * @param {Buffer} data
+   * @param {Connection} connection @param {Buffer} data
    * @param {boolean} hasWaited has it waited for the commands before it?
    */
   handle(connection, data, hasWaited) {

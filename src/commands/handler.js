@@ -1,7 +1,7 @@
 // handler.js: the contract of a command's handler.
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('../protocol/decode.js').Command} Command */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Command } from '../protocol/decode.js' */
 
 /** The `id` of a command, which its reply repeats. @typedef {string|number|undefined} Id */
 

@@ -4,7 +4,7 @@ import { isRoom, readSince } from '../protocol/decode.js';
 import { historyPrefix, historySuffix } from '../protocol/encode.js';
 import { isLimit } from './pending-reads.js';
 
-/** @typedef {import('./handler.js').Handler} Handler */
+/** @import { Handler } from './handler.js' */
 
 export class HistoryCommand {
   /**

@@ -5,10 +5,10 @@
 
 import { payloadText, withPayload } from '../protocol/publication.js';
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('./handler.js').Id} Id */
-/** @typedef {import('./publish.js').CommandPublisher} CommandPublisher */
-/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Refusal } from '../protocol/refusal.js' */
+/** @import { Id } from './handler.js' */
+/** @import { CommandPublisher } from './publish.js' */
 
 /**
  * The answer of a hook.
@@ -29,10 +29,8 @@ import { payloadText, withPayload } from '../protocol/publication.js';
 export class HookGate {
   /**
    * @param {object} parts
-   * @param {HookCalls} parts.hooks
-   * @param {Pick<import('../hub/hub.js').Hub, 'rooms'>} parts.hub
-   * @param {import('./lane.js').Lane} parts.lane
-   * @param {CommandPublisher} parts.publisher
+   * @param {HookCalls} parts.hooks @param {Pick<import('../hub/hub.js').Hub, 'rooms'>} parts.hub
+   * @param {import('./lane.js').Lane} parts.lane @param {CommandPublisher} parts.publisher
    * @param {import('./replies.js').Replies} parts.replies
    */
   constructor({ hooks, hub, lane, publisher, replies }) {

@@ -13,8 +13,8 @@ import { MessageCommand } from './publish.js';
 import { Replies } from './replies.js';
 import { SessionCommands } from './session.js';
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('./handler.js').Handler} Handler */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Handler } from './handler.js' */
 
 /**
  * @typedef {object} CommandParts

@@ -15,16 +15,17 @@ import {
  */
 const RESUME_WINDOW_MS = 120_000;
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('../protocol/decode.js').Command} Command */
-/** @typedef {import('../protocol/decode.js').JoiningUser} JoiningUser */
-/** @typedef {import('./handler.js').Handler} Handler */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Room } from '../hub/room.js' */
+/** @import { Command, JoiningUser, Since } from '../protocol/decode.js' */
+/** @import { Joined } from '../recovery/room-joins.js' */
+/** @import { Handler } from './handler.js' */
 
 /**
  * @typedef {object} Joining
  * @property {import('./replies.js').Id} id
  * @property {JoiningUser|null} who null if the connection only watches presence
- * @property {import('../protocol/decode.js').Since|null} since
+ * @property {Since|null} since
  * @property {number} [last] the number of latest messages asked for
  * @property {TransportJoin['onJoined']|null} [onJoined] in place of the reply
  * @property {() => void} [onRefused] called behind the error reply
@@ -33,10 +34,10 @@ const RESUME_WINDOW_MS = 120_000;
 /**
  * A join by a transport.
  * @typedef {object} TransportJoin
- * @property {import('../protocol/decode.js').Since|null} since
+ * @property {Since|null} since
  * @property {number} last the number of latest messages asked for; 0: none
  * @property {boolean} isPresent is the user listed, if the room has presence?
- * @property {(joined: import('../recovery/room-joins.js').Joined|null) => void} onJoined writes the
+ * @property {(joined: Joined|null) => void} onJoined writes the
  *   reply; null: the room has no history
  * @property {() => void} onRefused an error reply has been sent
  */
@@ -111,8 +112,7 @@ export class JoinCommands {
    * Joins a room that the connection's token names.
    * @param {Connection} connection with a session
    * @param {string} name
-   * @param {import('../protocol/decode.js').Since|null} since null: the connection is not in the
-   *   room
+   * @param {Since|null} since null: the connection is not in the room
    */
   autojoin(connection, name, since) {
     const who = this.tracker.covers(name) ? { user: undefined, info: null } : null;
@@ -136,9 +136,7 @@ export class JoinCommands {
   /**
    * Joins a room at the backend's request, whatever the connection's token and the hooks
    * permit. The room limit holds.
-   * @param {Connection} connection
-   * @param {string} name
-   * @param {string} user
+   * @param {Connection} connection @param {string} name @param {string} user
    * @returns {boolean} false: the connection is in as many rooms as allowed
    */
   joinAs(connection, name, user) {
@@ -156,8 +154,7 @@ export class JoinCommands {
 
   /**
    * Takes a connection out of a room at the backend's request.
-   * @param {Connection} connection
-   * @param {string} name
+   * @param {Connection} connection @param {string} name
    * @returns {boolean} false: it is not in the room
    */
   remove(connection, name) {
@@ -170,9 +167,7 @@ export class JoinCommands {
 
   /**
    * Takes a connection out of a room, and says why. If it is joining, its join is answered first.
-   * @param {Connection} connection
-   * @param {import('../hub/room.js').Room} room
-   * @param {'removed'|'permission'} reason
+   * @param {Connection} connection @param {Room} room @param {'removed'|'permission'} reason
    */
   expel(connection, room, reason) {
     const { name } = room;
@@ -189,9 +184,7 @@ export class JoinCommands {
 
   /**
    * Asks the hook, then joins.
-   * @param {Connection} connection
-   * @param {string} name
-   * @param {Joining} join
+   * @param {Connection} connection @param {string} name @param {Joining} join
    * @param {(refusal: import('../protocol/refusal.js').Refusal) => void} onRefused
    */
   #ask(connection, name, join, onRefused) {
@@ -218,8 +211,7 @@ export class JoinCommands {
 
   /**
    * @param {Connection} connection not in the room, and below its limit of rooms
-   * @param {string} name
-   * @param {Joining} join
+   * @param {string} name @param {Joining} join
    */
   #admit(connection, name, join) {
     const { hub, replies } = this;
@@ -243,9 +235,7 @@ export class JoinCommands {
   }
 
   /**
-   * @param {Connection} connection
-   * @param {string} name
-   * @param {Joining} join
+   * @param {Connection} connection @param {string} name @param {Joining} join
    * @returns {import('../hub/hub.js').RoomRequest}
    */
   #requestOf(connection, name, { id, who, since, last = 0, onJoined = null, onRefused }) {
@@ -273,7 +263,7 @@ export class JoinCommands {
   /**
    * Is a replay what the client would have received in the resume window? Then it costs nothing, or
    * a drain would use up the rates of an address to which many clients return.
-   * @param {import('../recovery/room-joins.js').Joined} joined
+   * @param {Joined} joined
    */
   #isResumed({ recovered, acceptedMs }) {
     return recovered && acceptedMs >= Date.now() - this.resumeWindowMs;
@@ -282,8 +272,7 @@ export class JoinCommands {
   /**
    * How old may the messages be that a position brings? The position is the client's word, and the
    * right to join alone must not open the whole history.
-   * @param {Connection} connection
-   * @param {string} name
+   * @param {Connection} connection @param {string} name
    * @returns {number} ms since 1970, by the clock of the worker that accepted the message
    */
   #oldestFor({ session }, name) {
@@ -311,8 +300,7 @@ export class JoinCommands {
 
   /**
    * Adds the user of a joined connection to the room's users.
-   * @param {Connection} connection
-   * @param {string} name
+   * @param {Connection} connection @param {string} name
    * @param {JoiningUser|null} who null if the connection only watches, or if the room has no
    *   presence
    */
@@ -341,7 +329,7 @@ export class JoinCommands {
 /**
  * Does a join of a room that the connection is in bring what the client has missed? The server has
  * joined the room for the connection, before the client could send its position.
- * @param {Connection} connection @param {import('../hub/room.js').Room} room @param {Joining} join
+ * @param {Connection} connection @param {Room} room @param {Joining} join
  */
 function isRecovery({ session }, { name, sync }, { since, last = 0 }) {
   if (sync === null || (since === null && last === 0)) return false;

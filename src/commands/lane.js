@@ -15,16 +15,13 @@ const MAX_ALL_BYTES = 32 * 1024 * 1024;
 /** Memory of one waiting command, beside its bytes. */
 const COMMAND_BYTES = 512;
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('../protocol/decode.js').Command} Command */
-/** @typedef {import('./handler.js').Id} Id */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Command } from '../protocol/decode.js' */
+/** @import { Id } from './handler.js' */
 
 /** What is awaited. Nothing overlaps with a token. @typedef {'token'|'join'|'message'} Kind */
 
-/**
- * The commands that may overlap.
- * @type {ReadonlyMap<string, Kind>}
- */
+/** The commands that may overlap. @type {ReadonlyMap<string, Kind>} */
 const KINDS = new Map([
   ['join', 'join'],
   ['message', 'message'],
@@ -90,8 +87,7 @@ export class Lane {
 
   /**
    * Holds a command back when it has to wait for earlier ones.
-   * @param {Connection} connection
-   * @param {Command} command
+   * @param {Connection} connection @param {Command} command
    * @returns {boolean} true: it waits, or there is no space and it is refused
    */
   holds(connection, { type, id, source }) {
@@ -120,11 +116,9 @@ export class Lane {
   /**
    * Acts when the answer has come and all earlier commands have acted.
    * @template T
-   * @param {Connection} connection
-   * @param {Kind} kind
+   * @param {Connection} connection @param {Kind} kind
    * @param {number} bytes that the command holds meanwhile
-   * @param {T|Promise<T>} answer
-   * @param {(answer: T) => void} act
+   * @param {T|Promise<T>} answer @param {(answer: T) => void} act
    */
   after(connection, kind, bytes, answer, act) {
     const isThere = !(answer instanceof Promise);
@@ -188,8 +182,7 @@ export class Lane {
   }
 
   /**
-   * @param {Connection} connection
-   * @param {Line} line
+   * @param {Connection} connection @param {Line} line
    * @returns {boolean} false: there is nothing to do now
    */
   #moveOne(connection, line) {
@@ -213,10 +206,7 @@ export class Lane {
     return true;
   }
 
-  /**
-   * @param {Line} line
-   * @param {Kind|undefined} kind of a command
-   */
+  /** @param {Line} line @param {Kind|undefined} kind of a command */
   #mayStart(line, kind) {
     if (isIdle(line)) return true;
     return kind === line.kind && line.steps.length < this.maxSteps && line.bytes < MAX_BYTES;

@@ -3,8 +3,8 @@
 
 const MAX_WAITING_READS = 10_000;
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('./handler.js').Id} Id */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Id } from './handler.js' */
 
 /** Answers commands that read. */
 export class PendingReads {
@@ -24,9 +24,7 @@ export class PendingReads {
 
   /**
    * @template T
-   * @param {Connection} connection
-   * @param {Id} id
-   * @param {() => Promise<T>} read
+   * @param {Connection} connection @param {Id} id @param {() => Promise<T>} read
    * @param {(read: T) => {before: Buffer, text: Buffer, after: string}} reply
    */
   answer(connection, id, read, reply) {

@@ -8,7 +8,7 @@ import { isLimit } from './pending-reads.js';
 const MAX_REPLY_BYTES = 256 * 1024;
 const NOTHING = Buffer.alloc(0);
 
-/** @typedef {import('./handler.js').Handler} Handler */
+/** @import { Handler } from './handler.js' */
 /** @typedef {{count: number, members: readonly Buffer[]|null}} Attended */
 
 /** @type {Attended} */

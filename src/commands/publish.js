@@ -5,23 +5,20 @@ import { isIdempotencyKey, isRoom } from '../protocol/decode.js';
 import { encodeAck } from '../protocol/encode.js';
 import { encodePublication, KIND } from '../protocol/publication.js';
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('./handler.js').Handler} Handler */
-/** @typedef {import('./handler.js').Id} Id */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { PublishListener, Publisher } from '../hub/publisher.js' */
+/** @import { Handler } from './handler.js' */
 
 /**
  * Where the commands publish: the worker's publisher, or it behind hooks.
- * @typedef {Pick<import('../hub/publisher.js').Publisher, 'publishFor'>} CommandPublisher
+ * @typedef {Pick<Publisher, 'publishFor'>} CommandPublisher
  */
-
-/** @typedef {import('../hub/publisher.js').PublishListener} PublishListener */
 
 /** @implements {PublishListener} */
 export class MessageCommand {
   /**
    * @param {object} parts
-   * @param {CommandPublisher} parts.publisher
-   * @param {import('./replies.js').Replies} parts.replies
+   * @param {CommandPublisher} parts.publisher @param {import('./replies.js').Replies} parts.replies
    * @param {number} parts.maxInlineBytes of a payload
    */
   constructor({ publisher, replies, maxInlineBytes }) {

@@ -9,8 +9,8 @@ const FAULT_PERIOD_MS = 10_000;
 /** When a connection has sent this many malformed messages, it is closed with 4501. */
 const MAX_MALFORMED = 3;
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('../protocol/codes.js').ErrorCode} ErrorCode */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { ErrorCode, RefusalCode } from '../protocol/codes.js' */
 /** @typedef {import('./handler.js').Id} Id */
 
 export class Replies {
@@ -29,8 +29,7 @@ export class Replies {
 
   /**
    * Answers a connection that is about to be closed, or a command that needs time.
-   * @param {Connection} connection
-   * @param {import('../protocol/refusal.js').Refusal} refused
+   * @param {Connection} connection @param {import('../protocol/refusal.js').Refusal} refused
    * @param {Id} [id]
    */
   refuse(connection, refused, id) {
@@ -40,9 +39,7 @@ export class Replies {
 
   /**
    * Answers a command of a connection that stays. Its client chooses when to try again.
-   * @param {Connection} connection
-   * @param {import('../protocol/codes.js').RefusalCode} code
-   * @param {Id} id
+   * @param {Connection} connection @param {RefusalCode} code @param {Id} id
    * @param {string} [message] in place of the usual one of this code
    */
   error(connection, code, id, message) {
@@ -71,8 +68,7 @@ export class Replies {
 
   /**
    * Answers a message that exceeds its rate.
-   * @param {Connection} connection
-   * @param {Id} id
+   * @param {Connection} connection @param {Id} id
    * @param {number} waitSeconds below 0 if the connection was refused too often
    */
   overRate(connection, id, waitSeconds) {

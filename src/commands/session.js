@@ -2,7 +2,7 @@
 
 import { ECHO_PREFIX, echoSuffix, encodePong, encodeWelcome } from '../protocol/encode.js';
 
-/** @typedef {import('./handler.js').Handler} Handler */
+/** @import { Handler } from './handler.js' */
 
 export class SessionCommands {
   /**
