@@ -12,6 +12,8 @@ import { mayReconnect, reconnectDelay } from './delay.js';
 import { errorOf, FanfareError } from './error.js';
 import { TokenSource } from './token.js';
 
+/** @import { Welcome } from './wire.js' */
+
 /** From the start of an attempt to `welcome`; with the token callback. */
 const CONNECT_TIMEOUT_MS = 15_000;
 /** From an application ping to any message. */
@@ -63,7 +65,7 @@ const HEARTBEAT_MS = 30_000;
 /**
  * @typedef {object} ConnectionListener
  * @property {(state: State, detail: StateDetail) => void} onState
- * @property {(welcome: import('./wire.js').Welcome) => void} onWelcome the connection is usable; called before
+ * @property {(welcome: Welcome) => void} onWelcome the connection is usable; called before
  *   `onState`
  * @property {(message: Message) => void} onMessage
  * @property {() => void} onLost the connection has ended; called before `onState`
@@ -196,10 +198,7 @@ export class Connection {
     };
   }
 
-  /**
-   * @param {unknown} cause
-   * @param {boolean} isLost does the connection need the token now?
-   */
+  /** @param {unknown} cause @param {boolean} isLost does the connection need the token now? */
   #tokenFailed(cause, isLost) {
     this.#listener.onError(new FanfareError('TOKEN_UNAVAILABLE', { cause }));
     if (isLost) this.#lost(1006);
@@ -225,7 +224,7 @@ export class Connection {
       (cause) => this.#tokenFailed(cause, false),
     );
     this.state = 'connected';
-    this.#listener.onWelcome(/** @type {import('./wire.js').Welcome} */ (reply));
+    this.#listener.onWelcome(/** @type {Welcome} */ (reply));
     this.#enter('connected');
   }
 

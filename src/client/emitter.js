@@ -1,8 +1,7 @@
 // emitter.js: events for browsers and Node.
 
 /**
- * @template {Record<keyof Events, any[]>} Events names of events, and the arguments of their
- *   listeners
+ * @template {Record<keyof Events, any[]>} Events names of events, and the arguments of their listeners
  */
 export class Emitter {
   /** @type {Map<keyof Events, Set<Function>>} */
@@ -10,8 +9,7 @@ export class Emitter {
 
   /**
    * @template {keyof Events} Name
-   * @param {Name} event
-   * @param {(...args: Events[Name]) => void} listener
+   * @param {Name} event @param {(...args: Events[Name]) => void} listener
    * @returns {() => void} removes the listener
    */
   on(event, listener) {
@@ -22,8 +20,7 @@ export class Emitter {
 
   /**
    * @template {keyof Events} Name
-   * @param {Name} event
-   * @param {(...args: Events[Name]) => void} listener
+   * @param {Name} event @param {(...args: Events[Name]) => void} listener
    */
   off(event, listener) {
     this.#listeners.get(event)?.delete(listener);
@@ -33,8 +30,7 @@ export class Emitter {
    * Calls the listeners. If one throws, its error is reported as uncaught, and the others are
    * called all the same.
    * @template {keyof Events} Name
-   * @param {Name} event
-   * @param {Events[Name]} args
+   * @param {Name} event @param {Events[Name]} args
    * @returns {boolean} false if there is no listener
    */
   emit(event, ...args) {

@@ -32,9 +32,7 @@ export class FanfareError extends Error {
   /**
    * @param {Code} code
    * @param {object} [about]
-   * @param {string} [about.message]
-   * @param {string} [about.room]
-   * @param {unknown} [about.cause]
+   * @param {string} [about.message] @param {string} [about.room] @param {unknown} [about.cause]
    * @param {number} [about.retryAfterMs] the server's advice
    * @param {number} [about.closeCode]
    */

@@ -7,6 +7,8 @@ import { Publisher } from './outgoing.js';
 import { followPage } from './page.js';
 import { Room } from './room.js';
 
+/** @import { Command, Position, Welcome } from './wire.js' */
+
 /** @typedef {import('./connection.js').State} State */
 /** @typedef {import('./connection.js').StateDetail} StateDetail */
 /** @typedef {import('./outgoing.js').OnReply} OnReply */
@@ -31,7 +33,7 @@ import { Room } from './room.js';
  * other place; without a listener it goes to the console.
  * @typedef {{
  *   state: [state: State, detail: StateDetail],
- *   welcome: [welcome: import('./wire.js').Welcome],
+ *   welcome: [welcome: Welcome],
  *   broadcast: [payload: any],
  *   degraded: [degraded: boolean],
  *   error: [error: FanfareError],
@@ -121,8 +123,7 @@ export class Fanfare extends Emitter {
 
   /**
    * @template [Payload=any]
-   * @param {string} name
-   * @param {import('./room.js').JoinOptions} [options]
+   * @param {string} name @param {import('./room.js').JoinOptions} [options]
    * @returns {Room<Payload>} the same one if the room is joined already; `options` then do not
    *   count
    */
@@ -139,10 +140,8 @@ export class Fanfare extends Emitter {
 
   /**
    * Publishes to a room without joining it.
-   * @param {string} room
-   * @param {unknown} payload
-   * @param {import('./outgoing.js').PublishOptions} [options]
-   * @returns {Promise<Partial<import('./wire.js').Position>>}
+   * @param {string} room @param {unknown} payload
+   * @param {import('./outgoing.js').PublishOptions} [options] @returns {Promise<Partial<Position>>}
    */
   publish(room, payload, options) {
     this.#wakeUp();
@@ -151,7 +150,7 @@ export class Fanfare extends Emitter {
 
   /**
    * Sends any command of the protocol.
-   * @param {import('./wire.js').Command} command
+   * @param {Command} command
    * @returns {Promise<Message>} the reply; rejects with a FanfareError
    */
   async request(command) {
@@ -193,7 +192,7 @@ export class Fanfare extends Emitter {
     if (this.state === 'idle') this.connect();
   }
 
-  /** @param {import('./wire.js').Welcome} welcome */
+  /** @param {Welcome} welcome */
   #welcomed(welcome) {
     for (const room of this.#rooms.values()) room.enter();
     this.#publisher.connected(welcome.limits?.idempotencyMs);

@@ -9,6 +9,8 @@
 import { reconnectDelay } from './delay.js';
 import { errorOf, FanfareError } from './error.js';
 
+/** @import { Command, Message } from './wire.js' */
+
 /** @typedef {import('./wire.js').Position} Position */
 
 /**
@@ -35,15 +37,15 @@ import { errorOf, FanfareError } from './error.js';
  * @property {() => import('./connection.js').State} state
  * @property {() => number} nextId
  * @property {(id: number, text: string, onReply: OnReply) => void} transmit
- * @property {(command: import('./wire.js').Command, onReply: OnReply) => void} request
- * @property {(command: import('./wire.js').Command) => Promise<import('./wire.js').Message>} ask
+ * @property {(command: Command, onReply: OnReply) => void} request
+ * @property {(command: Command) => Promise<Message>} ask
  * @property {(room: string) => void} forget the room is left
  * @property {(error: FanfareError) => void} report
  */
 
 /**
  * Called once, with the reply or the error; null: the connection broke first.
- * @typedef {(reply: import('./wire.js').Message|null) => void} OnReply
+ * @typedef {(reply: Message|null) => void} OnReply
  */
 
 export class Publisher {
@@ -67,9 +69,7 @@ export class Publisher {
   }
 
   /**
-   * @param {string} room
-   * @param {unknown} payload
-   * @param {PublishOptions} [options]
+   * @param {string} room @param {unknown} payload @param {PublishOptions} [options]
    * @returns {Promise<Partial<Position>>} rejects with a FanfareError
    */
   async publish(room, payload, { echo, idempotencyKey } = {}) {

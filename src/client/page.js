@@ -20,9 +20,7 @@ const OF_DOCUMENT = ['resume', 'visibilitychange'];
 
 /**
  * @param {object} listener
- * @param {() => void} listener.wake
- * @param {() => void} listener.sleep
- * @param {Page} [page]
+ * @param {() => void} listener.wake @param {() => void} listener.sleep @param {Page} [page]
  * @returns {() => void} stops listening
  */
 export function followPage(

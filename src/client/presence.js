@@ -8,10 +8,7 @@ import { errorOf } from './error.js';
 
 const RETRY_MS = 5000;
 
-/**
- * A user of a room.
- * @typedef {{user: string, info?: any}} Member
- */
+/** A user of a room. @typedef {{user: string, info?: any}} Member */
 
 /** @extends {Emitter<{change: [members: Member[], count: number]}>} */
 export class Presence extends Emitter {
@@ -48,8 +45,7 @@ export class Presence extends Emitter {
 
   /**
    * The first listener starts the view.
-   * @override
-   * @type {Emitter<{change: [members: Member[], count: number]}>['on']}
+   * @override @type {Emitter<{change: [members: Member[], count: number]}>['on']}
    */
   on(event, listener) {
     const stop = super.on(event, listener);

@@ -111,9 +111,7 @@ export class Room extends Emitter {
   #resumeAt;
 
   /**
-   * @param {string} name
-   * @param {JoinOptions} options
-   * @param {import('./outgoing.js').Port} port
+   * @param {string} name @param {JoinOptions} options @param {import('./outgoing.js').Port} port
    * @param {import('./outgoing.js').Publisher} publisher
    */
   constructor(name, options, port, publisher) {
@@ -141,8 +139,7 @@ export class Room extends Emitter {
   }
 
   /**
-   * @param {Payload} payload
-   * @param {import('./outgoing.js').PublishOptions} [options]
+   * @param {Payload} payload @param {import('./outgoing.js').PublishOptions} [options]
    * @returns {Promise<Partial<Position>>} the message is accepted; its position if the room has
    *   history
    */

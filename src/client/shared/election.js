@@ -62,8 +62,7 @@ export class Election {
   }
 
   /**
-   * @param {{signal?: AbortSignal, steal?: boolean}} options
-   * @param {() => void} abort
+   * @param {{signal?: AbortSignal, steal?: boolean}} options @param {() => void} abort
    * @param {(value?: unknown) => void} [onGranted]
    */
   #request(options, abort, onGranted = () => {}) {

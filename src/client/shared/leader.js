@@ -10,6 +10,9 @@
 import { ignoreAbort } from './browser.js';
 import { SharedRoom } from './shared-room.js';
 
+/** @import { Connection, ConnectionListener, State, StateDetail } from '../connection.js' */
+/** @import { Welcome } from '../wire.js' */
+
 /** @typedef {import('../wire.js').Message} Message */
 /** @typedef {import('../wire.js').Command} Command */
 
@@ -27,9 +30,9 @@ import { SharedRoom } from './shared-room.js';
  * @property {number} term
  * @property {'lead'|'pong'|'attached'|'news'|'resigned'} type
  * @property {readonly string[]} [to] tabs; all of them if absent
- * @property {import('../connection.js').State} [state]
- * @property {import('../connection.js').StateDetail} [detail]
- * @property {import('../wire.js').Welcome} [welcome]
+ * @property {State} [state]
+ * @property {StateDetail} [detail]
+ * @property {Welcome} [welcome]
  * @property {{code: import('../error.js').Code, message: string, closeCode?: number}} [error]
  * @property {readonly Message[]} [pushes] of the server, and replies
  */
@@ -56,20 +59,18 @@ export class Leader {
   /** By id of a command. @type {Map<number, (reply: Message) => void>} */
   #replies = new Map();
   #lastId = 0;
-  /** @type {import('../connection.js').StateDetail} */
+  /** @type {StateDetail} */
   #detail = {};
-  /** @type {import('../wire.js').Welcome|undefined} */
+  /** @type {Welcome|undefined} */
   #welcome;
 
   /**
    * Connects.
    * @param {object} parts
    * @param {string} parts.name of the channel
-   * @param {number} parts.term
-   * @param {import('./browser.js').Locks} parts.locks
+   * @param {number} parts.term @param {import('./browser.js').Locks} parts.locks
    * @param {new (name: string) => import('./browser.js').Channel} parts.Channel
-   * @param {(listener: import('../connection.js').ConnectionListener) =>
-   *   import('../connection.js').Connection} parts.connect
+   * @param {(listener: ConnectionListener) => Connection} parts.connect
    */
   constructor({ name, term, locks, Channel, connect }) {
     this.#name = name;
@@ -186,10 +187,7 @@ export class Leader {
     }
   }
 
-  /**
-   * @param {import('../connection.js').State} state
-   * @param {import('../connection.js').StateDetail} detail
-   */
+  /** @param {State} state @param {StateDetail} detail */
   #entered(state, detail) {
     this.#detail = detail;
     // The reason follows.

@@ -14,6 +14,8 @@
 import { errorOf } from '../error.js';
 import { startOf } from '../wire.js';
 
+/** @import { Command } from '../wire.js' */
+
 /** Messages kept for tabs that join. */
 const MAX_RECENT = 100;
 /** Messages in one `history`, and such reads for one join. The server may send fewer. */
@@ -33,7 +35,7 @@ const REJOIN_MS = 1000;
  * @typedef {object} Port
  * @property {() => string|undefined} self `from` of the connection's messages
  * @property {(
- *   command: import('../wire.js').Command,
+ *   command: Command,
  *   onReply?: (reply: Message) => void,
  * ) => void} request
  * @property {(tabs: readonly string[], pushes: readonly Message[]) => void} push
@@ -113,7 +115,7 @@ export class SharedRoom {
   publishWithoutEcho(tab, { echo, id, ...command }) {
     const member = this.#members.get(tab);
     member?.unechoed.set(id, JSON.stringify(command.payload ?? command.text));
-    const toSend = /** @type {import('../wire.js').Command} */ (command);
+    const toSend = /** @type {Command} */ (command);
     this.#port.request(toSend, (reply) => {
       this.#port.push([tab], [{ ...reply, id }]);
       if (member === undefined) return;
@@ -239,8 +241,7 @@ export class SharedRoom {
 
   /**
    * A tab continues behind an offset.
-   * @param {Join} join
-   * @param {number} offset
+   * @param {Join} join @param {number} offset
    * @param {readonly Message[]} missed up to the offset
    * @param {number} pages read so far
    */
@@ -278,8 +279,7 @@ export class SharedRoom {
   }
 
   /**
-   * @param {Join} join
-   * @param {{since?: Position, limit: number}} wish
+   * @param {Join} join @param {{since?: Position, limit: number}} wish
    * @param {(page: Message[]) => void} onPage messages as they are pushed, oldest first
    */
   #read({ tab, member, command }, wish, onPage) {
@@ -308,8 +308,7 @@ export class SharedRoom {
 
   /**
    * The tab is in the room.
-   * @param {Join} join
-   * @param {Message} about
+   * @param {Join} join @param {Message} about
    * @param {readonly Message[]} messages that follow
    */
   #admit({ tab, member, command }, about, messages) {

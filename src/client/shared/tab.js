@@ -17,6 +17,8 @@ import { ignoreAbort, thisBrowser } from './browser.js';
 import { Election } from './election.js';
 import { Leader, lockOfTab } from './leader.js';
 
+/** @import { Browser, Channel, Locks } from './browser.js' */
+
 /** Between two looks at the leader. In hidden pages it becomes a second, and later a minute. */
 const LOOK_MS = 500;
 /** A look that comes later shows that this page has stood still. */
@@ -42,7 +44,7 @@ export class Tab {
   #election;
   /** @type {Leader|null} */
   #leader = null;
-  /** @type {import('./browser.js').Channel|null} */
+  /** @type {Channel|null} */
   #channel = null;
   /** A new one after each sleep. '': the tab takes no part. */
   #id = '';
@@ -62,7 +64,7 @@ export class Tab {
   /**
    * @param {import('../connection.js').ConnectionParts & {name?: string}} parts tabs with the same
    *   `url` and `name` share a connection
-   * @param {import('./browser.js').Browser} [browser]
+   * @param {Browser} [browser]
    */
   constructor(parts, browser = thisBrowser()) {
     this.#parts = parts;
@@ -110,13 +112,11 @@ export class Tab {
   }
 
   get #locks() {
-    return /** @type {import('./browser.js').Locks} */ (this.#browser.navigator?.locks);
+    return /** @type {Locks} */ (this.#browser.navigator?.locks);
   }
 
   get #Channel() {
-    return /** @type {new (name: string) => import('./browser.js').Channel} */ (
-      this.#browser.BroadcastChannel
-    );
+    return /** @type {new (name: string) => Channel} */ (this.#browser.BroadcastChannel);
   }
 
   #begin() {

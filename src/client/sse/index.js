@@ -78,8 +78,7 @@ export class Fanfare extends Emitter {
 
   /**
    * @template [Payload=any]
-   * @param {string} name
-   * @param {import('./room.js').JoinOptions} [options]
+   * @param {string} name @param {import('./room.js').JoinOptions} [options]
    * @returns {Room<Payload>}
    */
   join(name, options = {}) {

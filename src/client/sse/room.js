@@ -6,6 +6,8 @@
 import { Emitter } from '../emitter.js';
 import { FanfareError } from './error.js';
 
+/** @import { Meta } from '../room.js' */
+
 /** Messages that wait for the state. */
 const MAX_WAITING = 1000;
 /** Longest time until a state that could not be loaded is loaded again. */
@@ -19,7 +21,7 @@ const RELOAD_MS = 10_000;
  * As in `fanfare/client` (../room.js).
  * @template Payload
  * @typedef {{
- *   message: [payload: Payload, meta: import('../room.js').Meta],
+ *   message: [payload: Payload, meta: Meta],
  *   joined: [about: {recovered: boolean, position: Position|undefined}],
  *   resync: [position: Position],
  *   reset: [state: any, position: Position|undefined],
@@ -42,8 +44,7 @@ export class Room extends Emitter {
   #waiting;
 
   /**
-   * @param {string} name
-   * @param {JoinOptions} options
+   * @param {string} name @param {JoinOptions} options
    * @param {(error?: FanfareError) => void} onEnd without an error: the room has been left
    */
   constructor(name, { since, recoverFailed }, onEnd) {
@@ -123,7 +124,7 @@ export class Room extends Emitter {
     if (this.#hasLeft) return;
     const { type, room, payload, ...meta } = push;
     this.position = positionOf(push);
-    this.emit('message', payload, /** @type {import('../room.js').Meta} */ (meta));
+    this.emit('message', payload, /** @type {Meta} */ (meta));
   }
 }
 
