@@ -9,10 +9,8 @@ const MAX_REQUESTS = 64;
 /** Tails at once; a worker has the same bound. */
 export const MAX_TAILS = 8;
 
-/** @typedef {import('../worker/control-messages.js').OperatorRequest} OperatorRequest */
-/** @typedef {import('../worker/control-messages.js').TailLine} TailLine */
-/** @typedef {import('../worker/control-messages.js').ToWorker} ToWorker */
-/** @typedef {Extract<import('../worker/control-messages.js').ToPrimary, {type: 'operated'|'tailed'|'tail-ended'}>} Answer */
+/** @import { OperatorRequest, TailLine, ToPrimary, ToWorker } from '../worker/control-messages.js' */
+/** @typedef {Extract<ToPrimary, {type: 'operated'|'tailed'|'tail-ended'}>} Answer */
 
 /** A worker, as the supervisor knows it. @typedef {{id: number, send: (message: ToWorker) => void}} Worker */
 
@@ -56,8 +54,7 @@ export class Actions {
 
   /**
    * Begins to watch a room.
-   * @param {string} room
-   * @param {TailListener} listener
+   * @param {string} room @param {TailListener} listener
    * @returns {(() => void)|null} ends the tail; null: too many, or no worker is ready
    */
   tail(room, listener) {

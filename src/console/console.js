@@ -18,7 +18,7 @@ import { Door } from './visitor.js';
 /** The metrics of the workers that the console reads. @type {ReadonlySet<string>} */
 export const CONSOLE_METRICS = new Set([...CHART_METRICS, ...LIMIT_METRICS, BROKER_METRIC]);
 
-/** @typedef {import('./routes.js').Server} Server */
+/** @import { Server } from './routes.js' */
 
 export class Console {
   /** @param {Server} server */

@@ -15,7 +15,7 @@ const MAX_WORKERS = 64;
 const MAX_MARKS = 200;
 const QUANTILES = /** @type {const} */ ([0.5, 0.99]);
 
-/** @typedef {import('./charts.js').Source} Source */
+/** @import { Source } from './charts.js' */
 /** @typedef {'start'|'restart'|'reload'|'drain'|'outage'|'back'} MarkKind */
 
 /**
@@ -145,8 +145,7 @@ function pointsOf({ kind, metric, name = metric, scale = 1 }, reading) {
 
 /**
  * @param {string} metric a histogram
- * @param {ReadonlyMap<string, number>} totals
- * @param {ReadonlyMap<string, number>} before
+ * @param {ReadonlyMap<string, number>} totals @param {ReadonlyMap<string, number>} before
  * @param {number} scale
  * @returns {[string, number][]} NaN if the sample has no observation
  */
@@ -179,8 +178,7 @@ export function quantile(buckets, q) {
 }
 
 /**
- * @param {string} key
- * @param {ReadonlyMap<string, number>} totals
+ * @param {string} key @param {ReadonlyMap<string, number>} totals
  * @param {ReadonlyMap<string, number>} before
  */
 function growth(key, totals, before) {
@@ -189,8 +187,7 @@ function growth(key, totals, before) {
 }
 
 /**
- * @param {string} metric
- * @param {ReadonlyMap<string, number>} totals
+ * @param {string} metric @param {ReadonlyMap<string, number>} totals
  * @returns {[string, string][]} labels, and their keys
  */
 function labelsOf(metric, totals) {

@@ -114,8 +114,7 @@ export const LIMIT_METRICS = new Set(
 
 /**
  * @param {import('../config/settings.js').Config} config
- * @param {ReadonlyMap<string, number>} totals
- * @returns {LimitRow[]}
+ * @param {ReadonlyMap<string, number>} totals @returns {LimitRow[]}
  */
 export function limitsOf(config, totals) {
   const values = /** @type {Record<string, any>} */ (/** @type {unknown} */ (config));

@@ -27,18 +27,12 @@ const REPORT_MS = 10_000;
 const MAX_TAIL_BYTES = 262_144;
 const TAIL_BEAT_MS = 10_000;
 
-/** @typedef {import('../config/settings.js').Config} Config */
-/** @typedef {import('./visitor.js').Visitor} Visitor */
-/** @typedef {import('express').Request} Request */
-/** @typedef {import('express').Response} Response */
+/** @import { Config } from '../config/settings.js' */
+/** @import { Actions, Outcome, Worker } from './actions.js' */
+/** @import { Door, Refusal, Visitor } from './visitor.js' */
+/** @import { Request, Response } from 'express' */
 
-/**
- * One slot of the server.
- * @typedef {object} Slot
- * @property {number} slot
- * @property {string} state
- * @property {number|null} pid
- */
+/** One slot of the server. @typedef {{slot: number, state: string, pid: number|null}} Slot */
 
 /**
  * The console's view of the server.
@@ -46,8 +40,8 @@ const TAIL_BEAT_MS = 10_000;
  * @property {() => Config} config the one in force
  * @property {() => {ready: number, workers: number, draining: boolean}} readiness
  * @property {() => Slot[]} slots
- * @property {() => (import('./actions.js').Worker & {slot: number, state: string})[]} workers
- * @property {() => import('./actions.js').Worker|undefined} nextReady
+ * @property {() => (Worker & {slot: number, state: string})[]} workers
+ * @property {() => Worker|undefined} nextReady
  * @property {() => Promise<void>} collect asks the workers for the metrics of the console
  * @property {import('../observability/aggregate.js').Aggregate} aggregate of these metrics
  * @property {import('pino').Logger} log
@@ -58,8 +52,8 @@ const TAIL_BEAT_MS = 10_000;
  * @typedef {object} Parts
  * @property {Server} server
  * @property {import('./history.js').History} history
- * @property {import('./actions.js').Actions} actions
- * @property {import('./visitor.js').Door} door
+ * @property {Actions} actions
+ * @property {Door} door
  * @property {() => ReadonlyMap<string, number>} totals of the last sample
  * @property {() => import('./outages.js').BrokerState} broker
  */
@@ -284,12 +278,12 @@ const INVALID = fault(400, 'INVALID_REQUEST', 'The request is malformed.');
 const BUSY = fault(503, 'UNAVAILABLE', 'Too many tails are open, or no worker is ready.');
 const DENIED = fault(403, 'PERMISSION_DENIED', 'This key may not read messages of this room.');
 
-/** @param {Response} response @param {import('./actions.js').Outcome} outcome */
+/** @param {Response} response @param {Outcome} outcome */
 function answer(response, { status, body }) {
   response.status(status).set('Content-Type', 'application/json').end(body);
 }
 
-/** @param {Response} response @param {import('./visitor.js').Refusal} refusal */
+/** @param {Response} response @param {Refusal} refusal */
 function refuse(response, { status, error, message }) {
   answer(response, fault(status, error, message));
 }

@@ -20,9 +20,9 @@ const LOOPBACK_HOST = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?$/
 /** The header that every request of the interface has. */
 const HEADER = 'x-fanfare-console';
 
-/** @typedef {import('../config/settings.js').Config} Config */
-/** @typedef {import('../config/api-keys.js').ApiRight} ApiRight */
-/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
+/** @import { ApiRight } from '../config/api-keys.js' */
+/** @import { Config } from '../config/settings.js' */
+/** @import { IncomingMessage } from 'node:http' */
 
 /**
  * @typedef {object} Visitor

@@ -35,8 +35,7 @@ function headers() {
 }
 
 /**
- * @param {string} path
- * @param {RequestInit} options
+ * @param {string} path @param {RequestInit} options
  * @returns {Promise<Response>} rejects with an ApiError unless the status is 200
  */
 async function request(path, options) {
@@ -89,8 +88,7 @@ function silence() {
 
 /**
  * Follows a room until the signal ends it, or the server does.
- * @param {string} room
- * @param {AbortSignal} signal
+ * @param {string} room @param {AbortSignal} signal
  * @param {(part: {lines: {text: string, bytes: number}[], left: number}) => void} onPart
  */
 export async function tail(room, signal, onPart) {

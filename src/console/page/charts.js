@@ -7,6 +7,8 @@ import { fill, h, icon } from './dom.js';
 import { axisText, clock, quantity } from './format.js';
 import { inSpans } from './store.js';
 
+/** @import { Figures, Line } from './store.js' */
+
 const WINDOW_S = 15 * 60;
 /** The window of a server that has just started. */
 const LEAST_WINDOW_S = 2 * 60;
@@ -116,7 +118,7 @@ export class Chart {
     this.#plot = null;
   }
 
-  /** @returns {import('./store.js').Figures} the samples, or the events counted in spans */
+  /** @returns {Figures} the samples, or the events counted in spans */
   #figures() {
     const { info, store } = this;
     const lines = store.linesOf(info.id);
@@ -158,7 +160,7 @@ export class Chart {
     });
   }
 
-  /** @param {import('./store.js').Line[]} lines @returns {import('uplot').Options} */
+  /** @param {Line[]} lines @returns {import('uplot').Options} */
   #options(lines) {
     const { info } = this;
     return {
@@ -216,9 +218,9 @@ export class Chart {
     ];
   }
 
-  /** Curves, or stacked bars of events. @param {import('./store.js').Line[]} lines @returns {import('uplot').Series[]} */
+  /** Curves, or stacked bars of events. @param {Line[]} lines @returns {import('uplot').Series[]} */
   #series(lines) {
-    const paint = (/** @type {import('./store.js').Line} */ line) =>
+    const paint = (/** @type {Line} */ line) =>
       color(`--line-${(lines.indexOf(line) % MAX_COLORS) + 1}`);
     if (this.info.unit === 'events')
       return lines.toReversed().map((line) => ({
@@ -385,8 +387,7 @@ const probe = h('span', { hidden: true });
 
 /**
  * The figure in the head of a chart.
- * @param {ChartInfo} info
- * @param {import('./store.js').Line[]} lines
+ * @param {ChartInfo} info @param {Line[]} lines
  * @param {number} minutes that the lines cover
  * @returns {(Node|string)[]}
  */

@@ -10,8 +10,7 @@ const SVG = 'http://www.w3.org/2000/svg';
  * @param {T} tag
  * @param {Attributes|null} [attributes] a function is a listener: `onclick`; true is an attribute
  *   without a value; false, null and undefined are none
- * @param {...(Child|Child[])} children
- * @returns {HTMLElementTagNameMap[T]}
+ * @param {...(Child|Child[])} children @returns {HTMLElementTagNameMap[T]}
  */
 export function h(tag, attributes, ...children) {
   const element = document.createElement(tag);
@@ -119,8 +118,7 @@ export function field(label, input, hint) {
 
 /**
  * Views of the same kind, of which one is open.
- * @param {string} label
- * @param {readonly {href: string, title: string}[]} links
+ * @param {string} label @param {readonly {href: string, title: string}[]} links
  * @param {string} current its `href`
  */
 export function choice(label, links, current) {

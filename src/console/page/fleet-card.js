@@ -126,8 +126,7 @@ function presentOf(servers) {
 }
 
 /**
- * @param {string} name
- * @param {string} text
+ * @param {string} name @param {string} text
  * @param {number|null} [events] that should not happen
  */
 function figure(name, text, events) {

@@ -39,11 +39,7 @@ export function bytes(value) {
   return `${Number((value / 1000 ** power).toPrecision(3))} ${BYTE_UNITS[power]}`;
 }
 
-/**
- * @param {Unit} unit
- * @param {number|null|undefined} value
- * @returns {string} with its unit
- */
+/** @param {Unit} unit @param {number|null|undefined} value @returns {string} with its unit */
 export function quantity(unit, value) {
   if (value === null || value === undefined) return DASH;
   if (unit === 'bytes') return bytes(value);

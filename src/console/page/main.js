@@ -18,6 +18,8 @@ import { serversView } from './servers.js';
 import { Store } from './store.js';
 import { usersView } from './users.js';
 
+/** @import { ApiError } from './api.js' */
+
 const RESIZE_MS = 150;
 
 /** @typedef {import('./view.js').App} App */
@@ -65,7 +67,7 @@ async function begin() {
     const session = /** @type {Session} */ (await get('/session'));
     new Frame(session).open();
   } catch (error) {
-    const { status, message } = /** @type {import('./api.js').ApiError} */ (error);
+    const { status, message } = /** @type {ApiError} */ (error);
     if (status === 401 || status === 403) askForKey(status, message);
     else
       fill(
@@ -234,7 +236,7 @@ class Frame {
       this.#warn(outageOf(app));
       this.#view?.update?.();
     } catch (error) {
-      const { status } = /** @type {import('./api.js').ApiError} */ (error);
+      const { status } = /** @type {ApiError} */ (error);
       if (status === 401 || status === 403) return location.reload();
       const lastSeen = `last seen ${clock(this.#seenMs)}`;
       this.#page.classList.add('is-stale');

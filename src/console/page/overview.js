@@ -101,10 +101,7 @@ function quickCards(app) {
 
 /**
  * A form that leads to a room or a user.
- * @param {'rooms'|'users'} place
- * @param {string} title
- * @param {string} text
- * @param {string} example
+ * @param {'rooms'|'users'} place @param {string} title @param {string} text @param {string} example
  * @param {string} action
  */
 function finder(place, title, text, example, action) {

@@ -81,10 +81,7 @@ async function publish(room, payload, onPublished) {
     : `Published to ${room} at offset ${whole(offset)}.`;
 }
 
-/**
- * @param {string} text
- * @returns {string} '' if it is JSON
- */
+/** @param {string} text @returns {string} '' if it is JSON */
 function jsonFault(text) {
   try {
     JSON.parse(text);

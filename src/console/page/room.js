@@ -6,6 +6,8 @@ import { empty, fill, h, icon, pageHead, pill } from './dom.js';
 import { clock, whole } from './format.js';
 import { publishForm } from './publish.js';
 
+/** @import { ApiError } from './api.js' */
+
 const HISTORY = 50;
 const MEMBERS = 100;
 /** Messages that the page keeps of a live tail. */
@@ -130,7 +132,7 @@ async function membersOf(room) {
       list: total > members.length ? [list, h('p', { class: 'muted' }, rest)] : [list],
     };
   } catch (error) {
-    const { code } = /** @type {import('./api.js').ApiError} */ (error);
+    const { code } = /** @type {ApiError} */ (error);
     const text =
       code === 'NO_PRESENCE'
         ? 'This room has no presence. FANFARE_PRESENCE names the rooms that have it.'
@@ -221,7 +223,7 @@ class MessagePanel {
         await tail(this.room, signal, (part) => this.#receive(part, received));
       } catch (error) {
         if (signal.aborted) return;
-        const { status } = /** @type {import('./api.js').ApiError} */ (error);
+        const { status } = /** @type {ApiError} */ (error);
         if (status === 403) {
           this.#stop();
           return this.#say('key', 'Not permitted', textOf(error));
@@ -261,7 +263,7 @@ class MessagePanel {
       else this.#say('rooms', 'The history is empty', 'Nothing was published, or it has expired.');
       this.#deleteButton.hidden = !this.app.can('delete');
     } catch (error) {
-      const { code } = /** @type {import('./api.js').ApiError} */ (error);
+      const { code } = /** @type {ApiError} */ (error);
       this.#deleteButton.hidden = true;
       if (code === 'NO_HISTORY')
         this.#say(

@@ -4,6 +4,8 @@ import { textOf } from './dialog.js';
 import { barred, dataTable, empty, fill, h, pageHead, pill } from './dom.js';
 import { bytes, clock, duration, plural, whole } from './format.js';
 
+/** @import { App, View } from './view.js' */
+
 const REFRESH_MS = 3000;
 
 /** @typedef {import('./fleet.js').Member} Member */
@@ -19,7 +21,7 @@ const COLUMNS = [
   { title: 'Up', isNumber: true },
 ];
 
-/** @param {import('./view.js').App} app @returns {import('./view.js').View} */
+/** @param {App} app @returns {View} */
 export function serversView(app) {
   const result = h('div', { class: 'result servers' });
   const load = async () => {
@@ -63,8 +65,7 @@ export function serversView(app) {
 }
 
 /**
- * @param {import('./view.js').App} app
- * @param {Member} server
+ * @param {App} app @param {Member} server
  * @param {number} most connections of a worker of any server
  */
 function serverCard(app, { name, workers, seenMs, isGone }, most) {
@@ -93,10 +94,7 @@ function serverCard(app, { name, workers, seenMs, isGone }, most) {
   );
 }
 
-/**
- * @param {WorkerInfo} worker
- * @param {number} most connections of a worker
- */
+/** @param {WorkerInfo} worker @param {number} most connections of a worker */
 function workerRow({ slot, pid, state, connections, rooms, lagMs, memoryBytes, uptimeS }, most) {
   return [
     [`Worker ${slot}`, h('span', { class: 'muted pid' }, `pid ${pid}`)],

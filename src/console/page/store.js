@@ -7,12 +7,7 @@
  * @property {(number|null)[]} values with one for each time
  */
 
-/**
- * @typedef {object} Mark
- * @property {number} timeMs
- * @property {string} kind
- * @property {string} text
- */
+/** @typedef {{timeMs: number, kind: string, text: string}} Mark */
 
 /** @typedef {{times: number[], lines: Line[]}} Figures */
 
@@ -71,10 +66,7 @@ export class Store {
     this.last = part;
   }
 
-  /**
-   * @param {string} chart
-   * @returns {Line[]} with at least one value, those of workers by number
-   */
+  /** @param {string} chart @returns {Line[]} with at least one value, those of workers by number */
   linesOf(chart) {
     return [...this.lines.values()]
       .filter((line) => line.chart === chart && line.values.some((value) => value !== null))
@@ -89,9 +81,7 @@ export class Store {
 
 /**
  * Adds up the events of the samples in each span.
- * @param {readonly number[]} times
- * @param {readonly Line[]} lines
- * @param {number} spanMs
+ * @param {readonly number[]} times @param {readonly Line[]} lines @param {number} spanMs
  * @returns {Figures} `times`: the starts of the spans
  */
 export function inSpans(times, lines, spanMs) {

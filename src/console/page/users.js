@@ -125,9 +125,7 @@ export function usersView(app, name, path) {
 }
 
 /**
- * @param {string} title
- * @param {string} path
- * @param {HTMLInputElement} input
+ * @param {string} title @param {string} path @param {HTMLInputElement} input
  * @param {() => void} reload called if the same name is looked up again
  */
 function searchForm(title, path, input, reload) {
@@ -194,8 +192,7 @@ function refusedCard(path, title, rows) {
 }
 
 /**
- * @param {string} path
- * @param {string} name
+ * @param {string} path @param {string} name
  * @returns {Promise<{count: number, connections: UserConnection[], partial: boolean}>}
  */
 async function search(path, name) {
@@ -214,8 +211,7 @@ async function search(path, name) {
 }
 
 /**
- * @param {App} app
- * @param {string} path
+ * @param {App} app @param {string} path
  * @param {string} name a room, an address, or the id of a connection
  * @param {() => Promise<void>} reload
  */
@@ -317,8 +313,7 @@ function revokeButton(app, user, reload) {
 }
 
 /**
- * @param {App} app
- * @param {UserConnection[]} connections
+ * @param {App} app @param {UserConnection[]} connections
  * @param {number} count of all
  * @param {() => Promise<void>} reload
  */
