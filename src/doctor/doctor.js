@@ -29,7 +29,7 @@ The doctor reads WORKERS, REDIS_URL and the other settings like the server does.
 Exit codes: 0 no limit is too low, 1 a limit is too low, 2 invalid options or settings.
 `;
 
-/** @typedef {import('../config/settings.js').Config} Config */
+/** @import { Config } from '../config/settings.js' */
 
 /**
  * @typedef {object} Options
@@ -124,8 +124,7 @@ export async function examineServer(config) {
 
 /**
  * Checks the limits that are cheap to read, at the start of a server.
- * @param {Config} config
- * @param {import('./read.js').ReadFile} [read]
+ * @param {Config} config @param {import('./read.js').ReadFile} [read]
  * @returns {string} the first limit that is too low; '' if all are high enough
  */
 export function glance(config, read) {
@@ -143,11 +142,7 @@ export function glance(config, read) {
   return `low system limit: ${summary(report)}: run "npm run doctor" (or "fanfare doctor") for the fix`;
 }
 
-/**
- * @param {string[]} args
- * @returns {Options}
- * @throws {Error} with the fault
- */
+/** @param {string[]} args @returns {Options} @throws {Error} with the fault */
 export function parseOptions(args) {
   const { values } = parseArgs({
     args,

@@ -25,6 +25,8 @@ import { heapOfWorker, partOfWorker } from '../config/system-memory.js';
 import { Unread } from './read.js';
 import { LUA_FIXES, luaNote, NODE_LINES, nodeNote } from './versions.js';
 
+/** @import { Config } from '../config/settings.js' */
+
 /** Default of --connections. */
 export const DEFAULT_WANTED = 10_000;
 
@@ -65,7 +67,7 @@ const DEFAULT_STREAM_NODE = 4096;
 
 /**
  * @typedef {object} Situation
- * @property {import('../config/settings.js').Config} config
+ * @property {Config} config
  * @property {number} wanted connections
  * @property {number|null} idleTimeoutMs of the load balancer in front; null if unknown
  * @property {'here'|'elsewhere'|null} clients whether this machine opens the connections (a load
@@ -75,8 +77,7 @@ const DEFAULT_STREAM_NODE = 4096;
 /**
  * @typedef {object} Judgement
  * @property {string} value the current value
- * @property {number|null} permits connections; null if the limit does not depend on their
- *   number
+ * @property {number|null} permits connections; null if the limit does not depend on their number
  * @property {boolean} [isAside] `permits` is informative only and does not bind in this situation
  * @property {string} [fault] the fault, if the number does not show it
  * @property {string} [note] what the operator should know, although nothing is too low
@@ -563,9 +564,7 @@ export const LIMITS = Object.freeze([
  */
 
 /**
- * @param {PartialReadings} readings
- * @param {Situation} situation
- * @param {readonly Limit[]} [limits]
+ * @param {PartialReadings} readings @param {Situation} situation @param {readonly Limit[]} [limits]
  * @returns {Report}
  */
 export function examine(readings, situation, limits = LIMITS) {
@@ -594,9 +593,7 @@ export function examine(readings, situation, limits = LIMITS) {
 }
 
 /**
- * @param {Limit} limit
- * @param {PartialReadings} readings
- * @param {Situation} situation
+ * @param {Limit} limit @param {PartialReadings} readings @param {Situation} situation
  * @returns {Finding|null} null if the limit does not apply
  */
 function find({ name, needs, meaning, judge }, readings, situation) {
@@ -628,7 +625,7 @@ const UNREAD = Object.freeze({ value: '', permits: null });
 
 /**
  * @param {number} files of a process
- * @param {import('../config/settings.js').Config} config
+ * @param {Config} config
  */
 function connectionsOf(files, { overloadMode }) {
   // Without `enforce` the reserve is used too, and then accepting fails.
@@ -640,7 +637,7 @@ function connectionsOf(files, { overloadMode }) {
 
 /**
  * @param {number} memory bytes
- * @param {import('../config/settings.js').Config} config
+ * @param {Config} config
  */
 function connectionsIn(memory, { workers }) {
   return Math.max(
@@ -651,18 +648,14 @@ function connectionsIn(memory, { workers }) {
 
 /**
  * The inverse of connectionsIn.
- * @param {number} connections
- * @param {import('../config/settings.js').Config} config
+ * @param {number} connections @param {Config} config
  * @returns {number} bytes
  */
 function memoryFor(connections, { workers }) {
   return Math.ceil((connections * CONNECTION_BYTES + (workers + 1) * PROCESS_BYTES) / MEMORY_SHARE);
 }
 
-/**
- * The time over which the clients of a drained server reconnect.
- * @param {import('../config/settings.js').Config} config
- */
+/** The time over which the clients of a drained server reconnect. @param {Config} config */
 function windowSeconds({ reconnectWindowMs }) {
   return Math.max(1, Math.floor(reconnectWindowMs / 1000));
 }
@@ -672,9 +665,7 @@ function windowSeconds({ reconnectWindowMs }) {
  * @param {string} name
  * @param {readonly number[]} sizes least, first, most
  * @param {number} at index of the size that is filled
- * @param {readonly number[]} tcpMem
- * @param {number} pageBytes
- * @param {number} wanted
+ * @param {readonly number[]} tcpMem @param {number} pageBytes @param {number} wanted
  * @returns {Judgement}
  */
 function buffers(name, sizes, at, [, pressure], pageBytes, wanted) {
@@ -706,9 +697,7 @@ function sysctl(name, value) {
 
 /**
  * A redis-cli command without credentials, which redis-cli takes from REDISCLI_AUTH.
- * @param {import('../config/settings.js').Config} config
- * @param {string} setting
- * @param {string} [command]
+ * @param {Config} config @param {string} setting @param {string} [command]
  */
 function redisCli({ redis }, setting, command = `config set ${setting}`) {
   const { kind, addresses, tls } = /** @type {import('../config/redis.js').RedisSettings} */ (
@@ -718,10 +707,7 @@ function redisCli({ redis }, setting, command = `config set ${setting}`) {
   return `redis-cli -u ${tls === null ? 'redis' : 'rediss'}://${server} ${command}`;
 }
 
-/**
- * @param {number} number
- * @returns {number} the next power of two
- */
+/** @param {number} number @returns {number} the next power of two */
 function powerOfTwo(number) {
   return 2 ** Math.ceil(Math.log2(number));
 }

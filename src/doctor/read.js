@@ -17,6 +17,9 @@ import {
 } from '../config/system-memory.js';
 import { redactUrl } from '../observability/log.js';
 
+/** @import { Address, RedisSettings } from '../config/redis.js' */
+/** @import { RedisVersion } from './versions.js' */
+
 const REDIS_TIMEOUT_MS = 3000;
 const DISCONNECT_TIMEOUT_MS = 100;
 
@@ -63,9 +66,7 @@ export const READERS = {
     }
     return Number.isNaN(seen + dropped) ? malformed('/proc/net/softnet_stat') : { seen, dropped };
   },
-  /**
-   * Ports for outgoing connections. `reserved` of them are excluded (ip_local_reserved_ports).
-   */
+  /** Ports for outgoing connections. `reserved` of them are excluded (ip_local_reserved_ports). */
   ports: (/** @type {ReadFile} */ read) => {
     const [first, last] = integers(read, '/proc/sys/net/ipv4/ip_local_port_range', 2);
     let reserved = 0;
@@ -122,8 +123,7 @@ export const READERS = {
  * @template {keyof Machine} K
  * @param {readonly K[]} keys
  * @param {string} [pid] process whose limits and cgroup are read; `self` by default
- * @param {ReadFile} [read]
- * @returns {{[P in K]: Machine[P]|Unread}}
+ * @param {ReadFile} [read] @returns {{[P in K]: Machine[P]|Unread}}
  */
 export function readMachine(keys, pid = 'self', read = (path) => readFileSync(path, 'utf8')) {
   const found = /** @type {{[P in K]: Machine[P]|Unread}} */ ({});
@@ -167,7 +167,7 @@ export function environmentOf(pid) {
 /**
  * The readings of Redis. Each is null if no Redis is configured.
  * @typedef {object} RedisState
- * @property {import('./versions.js').RedisVersion|null} redisVersion
+ * @property {RedisVersion|null} redisVersion
  * @property {{hard: number, soft: number, seconds: number}|null} redisPubsub output buffer of a
  *   subscriber, in bytes; 0: no limit
  * @property {{max: number, used: number, policy: string}|null} redisMemory bytes; max 0: no limit
@@ -182,7 +182,7 @@ export function environmentOf(pid) {
 /**
  * Reads one server: the primary that Sentinel names, or the first configured node of a cluster that
  * answers, because all nodes should be alike.
- * @param {import('../config/redis.js').RedisSettings|null} settings null: no Redis is configured
+ * @param {RedisSettings|null} settings null: no Redis is configured
  * @returns {Promise<RedisReadings>}
  */
 export async function readRedis(settings) {
@@ -197,11 +197,7 @@ export async function readRedis(settings) {
   return readings;
 }
 
-/**
- * @param {import('../config/redis.js').RedisSettings} settings
- * @param {import('../config/redis.js').Address} node
- * @returns {Promise<RedisReadings>}
- */
+/** @param {RedisSettings} settings @param {Address} node @returns {Promise<RedisReadings>} */
 async function readServer(settings, node) {
   const { Redis } = await import('ioredis');
   const redis = new Redis({
@@ -253,7 +249,7 @@ async function readServer(settings, node) {
 
 /**
  * Valkey gives its own version beside that of the Redis with which it is compatible.
- * @param {Map<string, string>} info @returns {import('./versions.js').RedisVersion|Unread}
+ * @param {Map<string, string>} info @returns {RedisVersion|Unread}
  */
 export function versionOf(info) {
   const valkey = info.get('valkey_version');
@@ -264,11 +260,7 @@ export function versionOf(info) {
     : { product: 'Redis', version };
 }
 
-/**
- * @template {null|Unread} T
- * @param {T} reading
- * @returns {{[K in keyof RedisState]: T}}
- */
+/** @template {null|Unread} T @param {T} reading @returns {{[K in keyof RedisState]: T}} */
 function allRedis(reading) {
   return {
     redisVersion: reading,
@@ -315,11 +307,7 @@ export function parsePubsubBuffer(text) {
   return { hard, soft, seconds };
 }
 
-/**
- * @param {ReadFile} read
- * @param {string} path
- * @param {number} count of numbers it must have
- */
+/** @param {ReadFile} read @param {string} path @param {number} count of numbers it must have */
 function integers(read, path, count) {
   const words = read(path).trim().split(/\s+/);
   return words.length === count && words.every((word) => /^\d+$/.test(word))
@@ -327,12 +315,7 @@ function integers(read, path, count) {
     : malformed(path);
 }
 
-/**
- * @template T
- * @param {() => T} read
- * @param {T} otherwise
- * @returns {T}
- */
+/** @template T @param {() => T} read @param {T} otherwise @returns {T} */
 function orElse(read, otherwise) {
   try {
     return read();

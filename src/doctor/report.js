@@ -8,12 +8,10 @@ import { count } from './limits.js';
 export const FORMAT = 1;
 const MAX_VALUE_WIDTH = 60;
 
-/** @typedef {import('./limits.js').Report} Report */
-/** @typedef {import('./limits.js').Finding} Finding */
+/** @import { Finding, Report } from './limits.js' */
 
 /**
- * @param {Report} report
- * @param {readonly string[]} notes
+ * @param {Report} report @param {readonly string[]} notes
  * @returns {string} one JSON object; its shape is in docs/operations.md
  */
 export function toJson({ wanted, workers, first, permits, verdict, limits }, notes) {
@@ -55,10 +53,7 @@ export function toText(report, notes) {
   return lines.join('\n');
 }
 
-/**
- * @param {Report} report
- * @returns {string} the first limit to bind, in one line
- */
+/** @param {Report} report @returns {string} the first limit to bind, in one line */
 export function summary({ first, permits, verdict, limits }) {
   const one = limits.find(({ name }) => name === first);
   if (one === undefined) return 'unknown, because no limit could be read';
@@ -94,10 +89,7 @@ function table(rows) {
   );
 }
 
-/**
- * @param {string} text
- * @returns {string[]} lines of about 100 columns, indented
- */
+/** @param {string} text @returns {string[]} lines of about 100 columns, indented */
 function wrapped(text) {
   return text.match(/\S.{0,97}(?=\s|$)/g)?.map((line) => `  ${line}`) ?? [];
 }

@@ -44,10 +44,7 @@ export function nodeNote(version, nowMs) {
     : `Node ${line} has had no security fixes since its support ended on ${end}`;
 }
 
-/**
- * @param {RedisVersion} version
- * @returns {string} '' if it has the fixes
- */
+/** @param {RedisVersion} version @returns {string} '' if it has the fixes */
 export function luaNote({ product, version }) {
   const [major, minor, patch] = numbersOf(version);
   const rank = 1000 * major + minor;
