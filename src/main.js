@@ -45,8 +45,8 @@ const COMMANDS = {
   '-v': version,
 };
 
-/** @typedef {import('./config/settings.js').Config} Config */
-/** @typedef {import('./primary/supervisor.js').Settings} Settings */
+/** @import { Config } from './config/settings.js' */
+/** @import { Settings } from './primary/supervisor.js' */
 
 // Each kind of process loads only its own modules: a primary needs no hub, a worker no supervisor.
 if (cluster.isWorker) await worker();
