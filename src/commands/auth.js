@@ -7,7 +7,6 @@ import { encodeAuthenticated } from '../protocol/encode.js';
 const BEFORE_TOKEN = new Set(['hello', 'auth', 'ping']);
 
 /** @import { Connection } from '../hub/connection.js' */
-/** @import { Command } from '../protocol/decode.js' */
 /** @import { Gate, Handler } from './dispatch.js' */
 
 /**

@@ -17,7 +17,7 @@ const RESUME_WINDOW_MS = 120_000;
 
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Room } from '../hub/room.js' */
-/** @import { Command, JoiningUser, Since } from '../protocol/decode.js' */
+/** @import { JoiningUser, Since } from '../protocol/decode.js' */
 /** @import { Joined } from '../recovery/room-joins.js' */
 /** @import { Handler } from './handler.js' */
 
