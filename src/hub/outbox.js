@@ -5,12 +5,12 @@
 // one system call and not one per publication. The busier the worker, the more a flush carries: the
 // cost of a delivery falls as the load rises.
 //
-// A flush over many members yields. After SLICE_MS the event loop turns (reads, pings, joins, other
-// rooms), and then the flush continues. A message of a small room must not wait for a big one. So
-// each slice first sends this turn's publications to the broker, then begins the flushes that have
-// come since the last slice, and only then continues those under way. Rooms take turns of TURN_MS.
-// While a room's flush is under way, new publications wait for the next flush, so each member sees
-// one order.
+// A flush over many members yields. When its slot of the turn has spent its share (worker/turn.js),
+// the event loop turns (reads, pings, joins), and then the flush continues. A message of a small
+// room must not wait for a big one. So each slot first sends this turn's publications to the
+// broker, then flushes the rooms of at most SHORT_MEMBERS, and only then the long ones, in pieces
+// of PIECE_MS in turn. While a room's flush is under way, new publications wait for the next flush,
+// so each member sees one order.
 //
 //   push -> room.waiting --(end of tick, or of the flush before it)--> room.flight {frames, members, next} -> sockets
 //
@@ -23,13 +23,9 @@
 
 import { FORMAT } from '../protocol/format.js';
 
-const SLICE_MS = 2;
-/**
- * If a busy worker reads for longer than SLICE_MS between two slices, the next slice is as long, up
- * to this bound. Otherwise its writes would lag more and more.
- */
-const MAX_SLICE_MS = 16;
-const TURN_MS = 1;
+/** A flush to this many members takes less than PIECE_MS. */
+const SHORT_MEMBERS = 64;
+const PIECE_MS = 1;
 const WRITES_PER_CLOCK = 32;
 const MAX_WAITING_BYTES = 8 * 1024 * 1024;
 /**
@@ -55,9 +51,9 @@ export class Outbox {
    * @param {number} parts.reloadWindowMs the longest time over which members reload their state
    *   after a resync
    * @param {{observe(n: number): void}} parts.fanout observes the receivers of each flush
-   * @param {{observe(seconds: number): void}} parts.flushSeconds
+   * @param {import('../worker/turn.js').Turn} parts.turn
    * @param {() => void} [parts.sendPublications] sends publications of this turn to the broker now,
-   *   not at the turn's end, which would be after the slice
+   *   not at the turn's end, which would be after the flushes
    */
   constructor({
     slowConsumers,
@@ -65,7 +61,7 @@ export class Outbox {
     maxUnsentBytes,
     reloadWindowMs,
     fanout,
-    flushSeconds,
+    turn,
     sendPublications = () => {},
   }) {
     this.slowConsumers = slowConsumers;
@@ -75,20 +71,17 @@ export class Outbox {
       reloadWindowMs,
     };
     this.fanout = fanout;
-    this.flushSeconds = flushSeconds;
     this.sendPublications = sendPublications;
     /** @type {(room: Room, publications: readonly Buffer[]) => void} */
     this.onFlushed = () => {};
-    /** Rooms with publications whose flush has not begun. @type {Room[]} */
-    this.fresh = [];
-    /** Rooms whose flush has yielded. @type {Room[]} */
-    this.underWay = [];
-    this.isScheduled = false;
+    this.turn = turn;
+    this.slot = turn.slot('flushes', this.run.bind(this));
+    /** Rooms with few members whose publications wait. @type {Room[]} */
+    this.short = [];
+    /** The others, in turn, flushes under way included. @type {Room[]} */
+    this.long = [];
     /** Bytes of all publications that are not written to all members yet. */
     this.bytes = 0;
-    /** When the last slice ended with work left. */
-    this.yieldedMs = Number.POSITIVE_INFINITY;
-    this.run = this.run.bind(this);
   }
 
   /**
@@ -135,67 +128,55 @@ export class Outbox {
     this.bytes += publication.length;
     this.counters.queueDepth++;
     if (room.isQueued) return;
-    this.fresh.push(room);
-    this.#runLater();
+    this.#queue(room);
+    this.slot.wake();
   }
 
-  #runLater() {
-    if (this.isScheduled) return;
-    this.isScheduled = true;
-    setImmediate(this.run);
+  /** @param {Room} room whose publications wait, or whose flush has yielded */
+  #queue(room) {
+    (room.flight === null && room.members.length <= SHORT_MEMBERS ? this.short : this.long).push(
+      room,
+    );
   }
 
-  /** One slice of work. */
+  /** The flushes of one turn. @returns {boolean} true if some are left */
   run() {
-    this.isScheduled = false;
     this.sendPublications();
-    const { fresh, underWay } = this;
-    const started = performance.now();
-    const sliceEnd = started + Math.min(MAX_SLICE_MS, Math.max(SLICE_MS, started - this.yieldedMs));
-    let now = started;
-    // First the rooms whose flush has not begun, most of them small. The rest of the slice goes to
-    // the flushes under way, and at least one turn. So neither kind starves the other.
-    let waited = underWay.length > 0;
-    let begun = 0;
-    while (begun < fresh.length && now < sliceEnd) now = this.#continue(fresh[begun++], now);
-    this.fresh = begun === fresh.length ? [] : fresh.slice(begun);
-    while (underWay.length > 0 && (waited || now < sliceEnd)) {
-      waited = false;
-      now = this.#continue(/** @type {Room} */ (underWay.shift()), now);
+    const { short, long } = this;
+    const { endMs } = this.slot;
+    let now = this.turn.clock();
+    // The rest of the share goes to the long flushes, and at least one piece. So neither kind
+    // starves the other.
+    let waited = long.length > 0;
+    let flushed = 0;
+    while (flushed < short.length && now < endMs) {
+      now = this.#write(short[flushed++], now, now + PIECE_MS);
     }
-    this.flushSeconds.observe((now - started) / 1000);
-    const hasMore = this.fresh.length > 0 || underWay.length > 0;
-    this.yieldedMs = hasMore ? now : Number.POSITIVE_INFINITY;
-    if (hasMore) this.#runLater();
+    this.short = flushed === short.length ? [] : short.slice(flushed);
+    while (long.length > 0 && (waited || now < endMs)) {
+      waited = false;
+      now = this.#write(/** @type {Room} */ (long.shift()), now, now + PIECE_MS);
+    }
+    return this.short.length > 0 || long.length > 0;
   }
 
   /** Writes everything that waits, without yielding. The drain calls it. */
   flush() {
-    for (const room of [...this.underWay.splice(0), ...this.fresh.splice(0)]) {
-      while (room.isQueued) this.#turn(room, 0, Number.POSITIVE_INFINITY);
+    for (;;) {
+      const room = this.long.shift() ?? this.short.shift();
+      if (room === undefined) return;
+      this.#write(room, 0, Number.POSITIVE_INFINITY);
     }
   }
 
   /**
+   * Writes to a room's members until the piece ends. If more is left, the room waits again.
    * @param {Room} room
    * @param {number} now
+   * @param {number} pieceEnd
    * @returns {number} the time afterwards
    */
-  #continue(room, now) {
-    const after = this.#turn(room, now, now + TURN_MS);
-    if (room.flight) this.underWay.push(room);
-    else if (room.waiting.length > 0) this.fresh.push(room);
-    return after;
-  }
-
-  /**
-   * Writes to a room's members until the turn ends.
-   * @param {Room} room
-   * @param {number} now
-   * @param {number} turnEnd
-   * @returns {number} the time afterwards
-   */
-  #turn(room, now, turnEnd) {
+  #write(room, now, pieceEnd) {
     const flight = room.flight ?? room.depart(this.limits);
     const { frameOf, omissions } = flight;
     const isOwed = room.sync !== null;
@@ -238,8 +219,8 @@ export class Outbox {
           }
           if (--untilClock === 0) {
             untilClock = WRITES_PER_CLOCK;
-            now = performance.now();
-            if (now >= turnEnd) break;
+            now = this.turn.clock();
+            if (now >= pieceEnd) break;
           }
         }
         break;
@@ -265,7 +246,8 @@ export class Outbox {
       room.arrive();
       room.sync?.lagging?.resume();
     }
-    return turnEnd === Number.POSITIVE_INFINITY ? now : performance.now();
+    if (room.isQueued) this.#queue(room);
+    return pieceEnd === Number.POSITIVE_INFINITY ? now : this.turn.clock();
   }
 
   /**

@@ -10,7 +10,7 @@
 
 import { getHeapStatistics } from 'node:v8';
 import { privateBytes } from '../config/system-memory.js';
-import { HOOK_NAMES } from './counters.js';
+import { HOOK_NAMES, TURN_SLOTS } from './counters.js';
 import { droppedLines } from './log.js';
 
 /** @import { Counters } from './counters.js' */
@@ -71,6 +71,8 @@ const MS_BUCKETS = [0.1, 1, 5, 15, 50, 100, 500];
 const LAG_MS_BUCKETS = [1, 5, 10, 25, 50, 100, 250, 500, 1000];
 const MEMBER_BUCKETS = [1, 2, 5, 10, 50, 100, 500, 1000, 5000, 10_000, 50_000];
 const FLUSH_BUCKETS = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
+/** The shares of a turn are 1, 2, 4, 8 and 16 ms, and 32 together. */
+const TURN_BUCKETS = [0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.25, 1];
 const API_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 const BUS_BUCKETS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
 
@@ -146,8 +148,9 @@ export const METRICS = Object.freeze([
   counter('fanfare_flushes_total', ({ counters }) => counters.flushes,
     'Flushes. A flush writes the queued publications of one room to its members.'),
   histogram('fanfare_fanout_members', MEMBER_BUCKETS, 'Members that one flush wrote to.'),
-  histogram('fanfare_flush_seconds', FLUSH_BUCKETS,
-    'Seconds from the start of a flush to its last write.'),
+  histogram('fanfare_turn_seconds{slot}', TURN_BUCKETS,
+    'Seconds that each slot took of a turn of the event loop. `total`: all slots; `loop`: reads, timers and the broker between two turns, if the first one left work.',
+    [...TURN_SLOTS, 'loop', 'total']),
   counter('fanfare_slow_consumers_total{consequence}', ({ counters }) => counters.slow,
     'Slow consumers, by consequence.'),
   gauge('fanfare_lagging_members', 'sum', ({ counters }) => counters.laggingMembers,
@@ -203,6 +206,8 @@ export const METRICS = Object.freeze([
     'Old name of `fanfare_replay_buffer_bytes`. The next version removes it.'),
   counter('fanfare_windows_evicted_total', ({ counters }) => counters.replayBuffersEvicted,
     'Old name of `fanfare_replay_buffers_evicted_total`. The next version removes it.'),
+  histogram('fanfare_flush_seconds', FLUSH_BUCKETS,
+    'Old name of `fanfare_turn_seconds{slot="flushes"}`. The next version removes it.'),
   histogram('fanfare_bus_round_trip_seconds', BUS_BUCKETS,
     'Seconds that a loopback probe took through the broker: the delivery canary.'),
 

@@ -8,7 +8,7 @@ import { readdir } from 'node:fs/promises';
 import { totalmem } from 'node:os';
 import { createHistogram } from 'node:perf_hooks';
 import { collectDefaultMetrics, Registry } from 'prom-client';
-import { HOOK_NAMES } from './counters.js';
+import { HOOK_NAMES, TURN_SLOTS } from './counters.js';
 import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from './metrics.js';
 
 /** @import { MetricValue, Snapshot } from './aggregate.js' */
@@ -79,7 +79,7 @@ export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
     messageDuration: histogram('websocket_message_duration_ms'),
     publishLag: histogram('redis_publish_lag_ms'),
     fanout: histogram('fanfare_fanout_members'),
-    flushSeconds: histogram('fanfare_flush_seconds'),
+    turnSeconds: turnSeconds(histogram),
     busRoundTrip: histogram('fanfare_bus_round_trip_seconds'),
     apiSeconds: histogram('fanfare_api_request_seconds'),
     /** By hook. */
@@ -102,6 +102,27 @@ export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
       rate.close();
     },
   };
+}
+
+/**
+ * @param {(name: string) => FastHistogram} histogram
+ * @returns {Record<string, {observe(seconds: number): void}>} by slot of the turn
+ */
+function turnSeconds(histogram) {
+  const bySlot = Object.fromEntries(
+    [...TURN_SLOTS, 'loop', 'total'].map((slot) => [
+      slot,
+      histogram(`fanfare_turn_seconds ${slot}`),
+    ]),
+  );
+  const { flushes } = bySlot;
+  const old = histogram('fanfare_flush_seconds');
+  /** @param {number} seconds */
+  const observe = (seconds) => {
+    flushes.observe(seconds);
+    old.observe(seconds);
+  };
+  return { ...bySlot, flushes: { observe } };
 }
 
 /**

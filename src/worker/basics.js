@@ -16,7 +16,7 @@ export function createBasics({ config, log, phase, slot }) {
   /** This worker's part of the machine's memory. */
   const memoryBytes = readPart(config.workers);
   const metrics = createMetrics(counters, { worker: slot, memoryBytes });
-  const turn = new Turn();
+  const turn = new Turn({ seconds: metrics.turnSeconds });
   return { config, log, phase, counters, metrics, memoryBytes, turn };
 }
 

@@ -58,7 +58,7 @@ export class Delivery {
    * @param {RoomRules<import('../config/room-patterns.js').HistoryRule>} parts.historyRules
    */
   constructor(basics, { backend, blobs, historyRules }) {
-    const { config, phase, counters, metrics, log } = basics;
+    const { config, phase, counters, metrics, log, turn } = basics;
     const { broker, presence } = backend;
     const { maxUnsentBytes } = config;
     const references = blobs?.references;
@@ -82,7 +82,7 @@ export class Delivery {
       maxUnsentBytes,
       reloadWindowMs: config.reconnectWindowMs,
       fanout: metrics.fanout,
-      flushSeconds: metrics.flushSeconds,
+      turn,
       sendPublications: () => broker.flush?.(),
     }));
     const { historyOf } = this;

@@ -11,6 +11,7 @@ import { HistoryReader } from '../../src/recovery/history-reader.js';
 import { OutageNotice } from '../../src/recovery/outage-notice.js';
 import { SyncScheduler } from '../../src/recovery/scheduler.js';
 import { Phase } from '../../src/worker/phase.js';
+import { Turn } from '../../src/worker/turn.js';
 import { FakeTransport } from './fake-transport.js';
 
 const ignore = { observe() {} };
@@ -54,6 +55,7 @@ export function buildHub({
 }) {
   const counters = createCounters();
   const slowConsumers = new SlowConsumers({ config, counters, budgetBytes, clock });
+  const turn = new Turn();
   const { maxUnsentBytes } = config;
   const reloadWindowMs = config.reconnectWindowMs;
   const outbox = new Outbox({
@@ -62,7 +64,7 @@ export function buildHub({
     maxUnsentBytes,
     reloadWindowMs,
     fanout: ignore,
-    flushSeconds: ignore,
+    turn,
     sendPublications: () => broker.flush?.(),
   });
   const scheduler = new SyncScheduler({
@@ -102,7 +104,7 @@ export function buildHub({
     messageDuration: ignore,
     log,
   });
-  return { counters, slowConsumers, outbox, scheduler, hub, outageNotice, phase, commands };
+  return { counters, turn, slowConsumers, outbox, scheduler, hub, outageNotice, phase, commands };
 }
 
 /** A request to join a plain room whose answer no test reads. */

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { TURN_SLOTS } from '../../src/observability/counters.js';
 import { SHARES, TOTAL_MS, Turn } from '../../src/worker/turn.js';
 
 /** A turn whose time passes only when `spend` is called. */
@@ -166,4 +168,26 @@ test('work done at once counts, until the turn of the slots; work left keeps the
   assert.equal(joins.isSpent(), true); // one waits
   await nextTurn();
   assert.equal(joins.isSpent(), false);
+});
+
+test('the table in the documentation equals the shares', () => {
+  const url = new URL('../../docs/architecture/fan-out.md', import.meta.url);
+  const text = readFileSync(url, 'utf8');
+  const section = text.split('## A turn of the event loop')[1].split('\n## ')[0];
+  const rows = [...section.matchAll(/^\| `(\w+)` \| ([^|]+) \|/gm)].map(([, name, share]) => [
+    name,
+    share,
+  ]);
+  /** @type {Readonly<Record<string, import('../../src/worker/turn.js').Share>>} */
+  const shares = SHARES;
+  const expected = Object.entries(shares).map(([name, { ms, maxMs, maxItems }]) => [
+    name,
+    `${ms}${maxMs ? ` to ${maxMs}` : ''} ms${maxItems ? `, ${maxItems} items` : ''}`,
+  ]);
+  assert.deepEqual(rows, expected);
+  assert.ok(section.includes(`more than\n  ${TOTAL_MS} ms together`));
+});
+
+test('each slot that a turn runs has a label in the metrics, in the same order', () => {
+  assert.deepEqual(Object.keys(SHARES), ['reads', ...TURN_SLOTS]);
 });
