@@ -3,10 +3,7 @@
 // the order in which they came, and one timer serves all.
 
 export class DelayedUnsubscribe {
-  /**
-   * @param {number} ms how long a room lingers
-   * @param {(rooms: string[]) => void} onOver
-   */
+  /** @param {number} ms how long a room lingers @param {(rooms: string[]) => void} onOver */
   constructor(ms, onOver) {
     this.ms = ms;
     this.onOver = onOver;

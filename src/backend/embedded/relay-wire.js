@@ -422,10 +422,7 @@ export function readMembers(body) {
   return { count, members: body[4] === 0 ? null : publicationsIn(body.subarray(5)) };
 }
 
-/**
- * @param {Buffer} body of a POSITIONS
- * @param {number} index @returns {Position}
- */
+/** @param {Buffer} body of a POSITIONS @param {number} index @returns {Position} */
 export function readPositionOf(body, index) {
   return readPosition(body, index * POSITION_BYTES);
 }
@@ -445,10 +442,7 @@ export function readHistory(buffer, at, end) {
   };
 }
 
-/**
- * @param {Buffer} body of a PAGE
- * @returns {HistoryPage} publications are slices
- */
+/** @param {Buffer} body of a PAGE @returns {HistoryPage} publications are slices */
 export function readPage(body) {
   const { epoch, offset } = readPosition(body, 0);
   const first = readOffset(body, POSITION_BYTES);

@@ -51,10 +51,7 @@ export class Keys {
     return `${this.prefix}probe:${worker}${tag === '' ? '' : `:{${tag}}`}`;
   }
 
-  /**
-   * @param {string} channel of probes
-   * @returns {string} its hash tag; empty without a cluster
-   */
+  /** @param {string} channel of probes @returns {string} its hash tag; empty without a cluster */
   tagOf(channel) {
     return /:\{(\d+)\}$/.exec(channel)?.[1] ?? '';
   }
@@ -82,10 +79,7 @@ export class Keys {
     return `${this.prefix}history:{${room}}:key:${hashOf(idempotencyKey)}`;
   }
 
-  /**
-   * @param {string} room without history
-   * @param {string} idempotencyKey of any length
-   */
+  /** @param {string} room without history @param {string} idempotencyKey of any length */
   onceOf(room, idempotencyKey) {
     return `${this.prefix}once:{${room}}:${hashOf(idempotencyKey)}`;
   }

@@ -9,10 +9,7 @@
 const MAX_STEP_MS = 500;
 
 export class StallAwareClock {
-  /**
-   * @param {number} tickMs its resolution
-   * @param {(nowMs: number) => void} onTick
-   */
+  /** @param {number} tickMs its resolution @param {(nowMs: number) => void} onTick */
   constructor(tickMs, onTick) {
     this.tickMs = tickMs;
     this.onTick = onTick;
