@@ -99,10 +99,7 @@ export function certificateWarning({ validFromMs, expiresMs }, nowMs = Date.now(
   return days < SOON_DAYS ? `the TLS certificate expires in ${days.toFixed(1)} days` : '';
 }
 
-/**
- * @param {string} name of the setting
- * @param {string} path @param {string[]} faults
- */
+/** @param {string} name of the setting @param {string} path @param {string[]} faults */
 function readFile(name, path, faults) {
   try {
     return readFileSync(path, 'utf8');
