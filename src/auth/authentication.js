@@ -107,18 +107,12 @@ export class Authentication {
     onSession(connection);
   }
 
-  /**
-   * @param {Identity} identity of a verified token
-   * @param {string} room
-   */
+  /** @param {Identity} identity of a verified token @param {string} room */
   mayJoin(identity, room) {
     return mayJoin(identity, room);
   }
 
-  /**
-   * @param {Identity} identity of a verified token
-   * @param {string} room
-   */
+  /** @param {Identity} identity of a verified token @param {string} room */
   mayReadHistory({ rights }, room) {
     return rights.history.has(room);
   }

@@ -34,10 +34,7 @@ export class RoomList {
     }
   }
 
-  /**
-   * @param {string} room a valid name
-   * @returns {boolean}
-   */
+  /** @param {string} room a valid name @returns {boolean} */
   has(room) {
     if (this.#isAll || this.#names.has(room)) return true;
     for (const parts of this.#patterns) if (fits(parts, room)) return true;
@@ -68,10 +65,7 @@ export const ALL_ROOMS = new Rights({
 /** By the claim as JSON. @type {Map<string, Rights>} */
 const remembered = new Map();
 
-/**
- * @param {unknown} rooms the claim
- * @returns {Rights|null} null: it has another shape
- */
+/** @param {unknown} rooms the claim @returns {Rights|null} null: it has another shape */
 export function readRights(rooms = {}) {
   if (typeof rooms !== 'object' || rooms === null || Array.isArray(rooms)) return null;
   const text = JSON.stringify(rooms);
