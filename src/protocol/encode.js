@@ -24,10 +24,7 @@ export function echoSuffix(id) {
   return id === undefined ? '}' : `${idMember(id)}}`;
 }
 
-/**
- * @param {string} type joined or left
- * @param {string} room @param {string|number|undefined} id
- */
+/** @param {string} type joined or left @param {string} room @param {string|number|undefined} id */
 export function encodeRoomReply(type, room, id) {
   return `{"type":"${type}","room":"${room}"${idMember(id)}}`;
 }

@@ -97,19 +97,12 @@ function writeEvent(events, at, prefix, publication, hasIds) {
   return end + 2;
 }
 
-/**
- * @param {Buffer} events
- * @param {number} at start of an event
- * @returns {number} its end
- */
+/** @param {Buffer} events @param {number} at start of an event @returns {number} its end */
 export function eventEnd(events, at) {
   return events.indexOf(EMPTY_LINE, at) + EMPTY_LINE.length;
 }
 
-/**
- * @param {Buffer} text JSON
- * @param {number} start @param {number} end
- */
+/** @param {Buffer} text JSON @param {number} start @param {number} end */
 function joinLines(text, start, end) {
   for (let i = start; i < end; i++) if (text[i] === LF || text[i] === CR) text[i] = SPACE;
 }

@@ -185,10 +185,7 @@ function timestampDigits(publication) {
   return first > 0xe8 && first < 0x918 ? 13 : digits(timestampOf(publication));
 }
 
-/**
- * @param {number} n a whole number from 0
- * @returns {number} digits of the number
- */
+/** @param {number} n a whole number from 0 @returns {number} digits of the number */
 export function digits(n) {
   let count = 1;
   for (let power = 10; n >= power; power *= 10) count++;
@@ -237,11 +234,7 @@ function keptSuffix(publication) {
   return `,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)},"offset":${offsetOf(publication)},"epoch":"${epochOf(publication)}"}`;
 }
 
-/**
- * @param {Buffer} frames unmasked
- * @param {number} at start of a frame
- * @returns {number} its end
- */
+/** @param {Buffer} frames unmasked @param {number} at start of a frame @returns {number} its end */
 export function frameEnd(frames, at) {
   const { start, length } = readHeader(frames, at);
   return start + length;

@@ -35,11 +35,7 @@ export function writePosition(target, at, epoch, offset) {
   writeOffset(target, at + EPOCH_BYTES, offset);
 }
 
-/**
- * @param {Buffer} source
- * @param {number} at of the position
- * @returns {string}
- */
+/** @param {Buffer} source @param {number} at of the position @returns {string} */
 export function readEpoch(source, at) {
   return source.toString('latin1', at, at + EPOCH_BYTES);
 }

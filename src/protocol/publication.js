@@ -71,10 +71,7 @@ function announcement(tag) {
   return encodePublication(KIND.PRESENCE, 0, tag, '', Buffer.alloc(0), 0, 0);
 }
 
-/**
- * @param {Buffer} publication of kind PRESENCE
- * @returns {'join'|'leave'}
- */
+/** @param {Buffer} publication of kind PRESENCE @returns {'join'|'leave'} */
 export function eventOf(publication) {
   return tagOf(publication) === 1 ? 'join' : 'leave';
 }
@@ -238,11 +235,7 @@ export function withPosition(publication, offset, epoch) {
   return kept;
 }
 
-/**
- * @param {number} offset
- * @param {string} epoch 16 characters
- * @returns {Buffer} of kind RESYNC
- */
+/** @param {number} offset @param {string} epoch 16 characters @returns {Buffer} of kind RESYNC */
 export function encodeResyncMark(offset, epoch) {
   const mark = Buffer.alloc(HEADER_BYTES + POSITION_BYTES);
   mark[0] = KIND.RESYNC;
