@@ -141,10 +141,7 @@ export class SlowConsumers {
     this.lagging.delete(connection);
   }
 
-  /**
-   * @param {number} pending above 0
-   * @param {number} bytes to be added
-   */
+  /** @param {number} pending above 0 @param {number} bytes to be added */
   #isSmall(pending, bytes) {
     return pending + bytes <= this.maxBytes;
   }
