@@ -49,10 +49,7 @@ export class FanfareError extends Error {
   }
 }
 
-/**
- * @param {import('./wire.js').Message} reply of type `error`
- * @param {string} [room]
- */
+/** @param {import('./wire.js').Message} reply of type `error` @param {string} [room] */
 export function errorOf({ error, message, retryAfter }, room) {
   return new FanfareError(error, { message, room, retryAfterMs: retryAfter && retryAfter * 1000 });
 }

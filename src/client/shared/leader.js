@@ -37,10 +37,7 @@ import { SharedRoom } from './shared-room.js';
  * @property {readonly Message[]} [pushes] of the server, and replies
  */
 
-/**
- * @param {string} name of the channel
- * @param {string} tab
- */
+/** @param {string} name of the channel @param {string} tab */
 export function lockOfTab(name, tab) {
   return `${name} ${tab}`;
 }
