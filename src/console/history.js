@@ -52,10 +52,7 @@ export class History {
   /** @type {Mark[]} */
   #marks = [];
 
-  /**
-   * @param {number} timeMs since 1970
-   * @param {Reading} reading
-   */
+  /** @param {number} timeMs since 1970 @param {Reading} reading */
   add(timeMs, { totals, workers }) {
     const lastMs = this.#count === 0 ? 0 : this.#times[(this.#count - 1) % POINTS];
     const at = this.#count % POINTS;

@@ -60,10 +60,7 @@ export class Door {
     return null;
   }
 
-  /**
-   * @param {IncomingMessage} request of the interface
-   * @returns {Visitor|Refusal}
-   */
+  /** @param {IncomingMessage} request of the interface @returns {Visitor|Refusal} */
   admit(request) {
     const refused = this.refusePage(request) ?? refuseForeign(request);
     if (refused !== null) return refused;

@@ -94,11 +94,7 @@ export function empty(name, title, text) {
   );
 }
 
-/**
- * @param {string} title
- * @param {Child|Child[]} aside buttons at the right
- * @param {Child} [text]
- */
+/** @param {string} title @param {Child|Child[]} aside buttons at the right @param {Child} [text] */
 export function pageHead(title, aside, text) {
   return h(
     'header',

@@ -313,10 +313,7 @@ function brokerName({ broker }) {
   return broker === 'redis' ? 'Redis' : 'Embedded broker';
 }
 
-/**
- * @param {string} text of the hash
- * @returns {string}
- */
+/** @param {string} text of the hash @returns {string} */
 function decoded(text) {
   try {
     return decodeURIComponent(text);

@@ -291,11 +291,7 @@ class MessagePanel {
   }
 }
 
-/**
- * @param {string} text
- * @param {number} bytes of the whole text
- * @returns {Message}
- */
+/** @param {string} text @param {number} bytes of the whole text @returns {Message} */
 function parsed(text, bytes) {
   try {
     return JSON.parse(text);
