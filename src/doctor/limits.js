@@ -623,10 +623,7 @@ function find({ name, needs, meaning, judge }, readings, situation) {
 /** @type {Judgement} */
 const UNREAD = Object.freeze({ value: '', permits: null });
 
-/**
- * @param {number} files of a process
- * @param {Config} config
- */
+/** @param {number} files of a process @param {Config} config */
 function connectionsOf(files, { overloadMode }) {
   // Without `enforce` the reserve is used too, and then accepting fails.
   return Math.max(
@@ -635,10 +632,7 @@ function connectionsOf(files, { overloadMode }) {
   );
 }
 
-/**
- * @param {number} memory bytes
- * @param {Config} config
- */
+/** @param {number} memory bytes @param {Config} config */
 function connectionsIn(memory, { workers }) {
   return Math.max(
     0,

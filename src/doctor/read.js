@@ -285,10 +285,7 @@ async function persistence(info, setting) {
   };
 }
 
-/**
- * @param {string} text the reply of INFO
- * @returns {Map<string, string>}
- */
+/** @param {string} text the reply of INFO @returns {Map<string, string>} */
 export function parseInfo(text) {
   return new Map(
     text
