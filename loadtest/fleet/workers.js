@@ -11,6 +11,7 @@ import { RoomRules } from '../../src/config/room-patterns.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { SyncScheduler } from '../../src/recovery/scheduler.js';
+import { Turn } from '../../src/worker/turn.js';
 import { until } from '../lib/server.js';
 
 /** Workers that connect at the same time. */
@@ -95,6 +96,7 @@ class SimulatedWorker {
       historyOf: (room) => historyRules.of(room),
       counters,
       maxUnsentBytes: config.maxUnsentBytes,
+      turn: new Turn(),
     });
     const { inbox, keys } = /** @type {import('../../src/backend/redis/broker.js').RedisBroker} */ (
       broker

@@ -14,12 +14,19 @@
 import { encodeDegraded } from '../protocol/encode.js';
 
 const GRACE_MS = 1000;
-/** Connections that get the notice in one turn of the event loop: some 4 ms. */
-const BATCH = 500;
 
 /** @typedef {import('../backend/broker.js').BrokerState} BrokerState */
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('../hub/connection.js').JoinedRoom} JoinedRoom */
+/**
+ * A notice to many connections.
+ * @typedef {object} Round
+ * @property {readonly Connection[]} connections
+ * @property {(connection: Connection) => boolean} isFor
+ * @property {string} text
+ * @property {number} number of the round
+ * @property {number} next the connection that comes next
+ */
 
 export class OutageNotice {
   /**
@@ -27,9 +34,10 @@ export class OutageNotice {
    * @param {{readonly connections: readonly Connection[], readonly rooms: ReadonlyMap<string, import('../hub/room.js').Room>}}
    *   parts.hub
    * @param {import('./scheduler.js').SyncScheduler} parts.scheduler
+   * @param {import('../worker/turn.js').Turn} parts.turn
    * @param {number} [parts.graceMs]
    */
-  constructor({ hub, scheduler, graceMs = GRACE_MS }) {
+  constructor({ hub, scheduler, turn, graceMs = GRACE_MS }) {
     this.hub = hub;
     this.scheduler = scheduler;
     this.graceMs = graceMs;
@@ -46,6 +54,10 @@ export class OutageNotice {
     this.lostTimer = undefined;
     /** Notices to all. A later one ends what is left of those before. */
     this.rounds = 0;
+    /** Notices under way. @type {Round[]} */
+    this.sending = [];
+    // Publications that have just been recovered wait in the outbox: their slot comes first.
+    this.slot = turn.slot('notices', this.#send.bind(this));
     scheduler.catchUp.listen(() => this.#withdraw());
   }
 
@@ -114,24 +126,25 @@ export class OutageNotice {
    * @param {boolean} isOn
    */
   #tell(connections, isFor, isOn) {
-    const { rounds } = this;
-    // Publications that have just been recovered wait in the outbox: they go first.
-    setImmediate(() => this.#send([...connections], isFor, encodeDegraded(isOn), 0, rounds));
+    const text = encodeDegraded(isOn);
+    this.sending.push({ connections: [...connections], isFor, text, number: this.rounds, next: 0 });
+    this.slot.wake();
   }
 
-  /**
-   * @param {readonly Connection[]} connections
-   * @param {(connection: Connection) => boolean} isFor
-   * @param {string} text
-   * @param {number} from
-   * @param {number} round
-   */
-  #send(connections, isFor, text, from, round) {
-    if (round !== this.rounds) return;
-    const end = Math.min(connections.length, from + BATCH);
-    for (let i = from; i < end; i++) if (isFor(connections[i])) connections[i].send(text);
-    if (end < connections.length)
-      setImmediate(() => this.#send(connections, isFor, text, end, round));
+  /** @returns {boolean} true if more is left for a later turn */
+  #send() {
+    for (;;) {
+      const [round] = this.sending;
+      if (round === undefined) return false;
+      const { connections, isFor, text, number } = round;
+      while (number === this.rounds && round.next < connections.length) {
+        const connection = connections[round.next++];
+        if (!isFor(connection)) continue;
+        connection.send(text);
+        if (this.slot.isSpent()) return true;
+      }
+      this.sending.shift();
+    }
   }
 }
 

@@ -83,7 +83,8 @@ import { replayFor } from './replay-frames.js';
  * @property {import('./read-queue.js').ReadQueue} reads
  * @property {import('./check-wheel.js').CheckWheel} wheel
  * @property {import('./catch-up.js').CatchUp} catchUp
- * @property {import('./join-budget.js').JoinBudget} joinBudget
+ * @property {import('../worker/turn.js').Line<RoomJoins>} joinLine rooms whose joins came after the
+ *   share of this turn was spent
  * @property {import('./replay-buffer.js').ReplayBudget} replayBudget
  * @property {import('./step-queue.js').StepQueue} steps
  * @property {number} maxReplayBytes of one replay
@@ -104,13 +105,13 @@ export class RoomJoins {
     this.stream = stream;
     this.frames = frames;
     this.delivery = delivery;
-    this.joinBudget = shared.joinBudget;
+    this.line = shared.joinLine;
     this.maxReplayBytes = shared.maxReplayBytes;
     this.references = shared.references;
     this.counters = shared.counters;
     /** @type {Map<Connection, Join>} */
     this.pending = new Map();
-    this.isSettling = false;
+    this.isInLine = false;
     this.isClosed = false;
   }
 
@@ -132,8 +133,7 @@ export class RoomJoins {
     const { readsBegun: born } = this.stream;
     const join = { connection, request, born, answered: null, onAnswered: nothing };
     this.pending.set(connection, join);
-    this.joinBudget.add();
-    if (this.isSettling || this.joinBudget.isSpent()) this.#settleLater();
+    if (this.isInLine || this.line.isSpent()) this.#settleLater();
     else this.#decide(join, null);
   }
 
@@ -156,7 +156,6 @@ export class RoomJoins {
     const join = this.pending.get(connection);
     if (join === undefined) return;
     this.pending.delete(connection);
-    this.joinBudget.remove();
     join.onAnswered();
   }
 
@@ -166,7 +165,8 @@ export class RoomJoins {
   }
 
   /**
-   * Decides the joins that can be decided, some in each turn of the event loop.
+   * Decides the joins that can be decided. When the share of this turn is spent, the room waits in
+   * line with the others.
    * @param {Error|null} error of the read that joins wait for: these are refused
    */
   settle(error = null) {
@@ -180,17 +180,20 @@ export class RoomJoins {
       // A look at a join that has to wait costs next to nothing, and must not cost later joins
       // their turn.
       const isDecided = this.pending.size < size;
-      if (isDecided && error === null && this.joinBudget.isSpent()) return this.#settleLater();
+      if (isDecided && error === null && this.line.isSpent()) return this.#settleLater();
     }
   }
 
   #settleLater() {
-    if (this.isSettling) return;
-    this.isSettling = true;
-    setImmediate(() => {
-      this.isSettling = false;
-      if (!this.isClosed) this.settle();
-    });
+    if (this.isInLine) return;
+    this.isInLine = true;
+    this.line.push(this);
+  }
+
+  /** Its place in line has come. */
+  goOn() {
+    this.isInLine = false;
+    if (!this.isClosed) this.settle();
   }
 
   /**
@@ -325,7 +328,6 @@ export class RoomJoins {
     const { counters } = this;
     const { epoch } = this.stream;
     this.pending.delete(connection);
-    this.joinBudget.remove();
     const { since, onJoined } = request;
     if (since !== null) counters.recoveries[recovered ? 'recovered' : 'insufficient']++;
     const bytes = frames.length;
@@ -346,7 +348,6 @@ export class RoomJoins {
   /** @param {Join} join @param {Error} error @returns {undefined} */
   #refuse({ connection, request, onAnswered }, error) {
     this.pending.delete(connection);
-    this.joinBudget.remove();
     if (request.since !== null) this.counters.recoveries.unavailable++;
     request.onRefused(error);
     onAnswered();

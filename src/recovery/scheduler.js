@@ -4,7 +4,6 @@
 import { NO_BUCKET } from '../protocol/claim.js';
 import { CatchUp } from './catch-up.js';
 import { CheckWheel } from './check-wheel.js';
-import { JoinBudget } from './join-budget.js';
 import { ReadQueue } from './read-queue.js';
 import { ReplayBudget } from './replay-buffer.js';
 import { RoomSync } from './room-sync.js';
@@ -27,6 +26,7 @@ export class SyncScheduler {
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {import('../protocol/claim.js').References} [parts.references]
    * @param {number} parts.maxUnsentBytes of a connection
+   * @param {import('../worker/turn.js').Turn} parts.turn
    * @param {number} [parts.maxBufferBytes] of all replay buffers
    * @param {() => number} [parts.clock] ms, monotonic
    */
@@ -36,6 +36,7 @@ export class SyncScheduler {
     counters,
     references = NO_BUCKET,
     maxUnsentBytes,
+    turn,
     maxBufferBytes = MAX_REPLAY_BYTES,
     clock = () => performance.now(),
   }) {
@@ -47,16 +48,16 @@ export class SyncScheduler {
     this.reads = new ReadQueue({ broker, counters });
     this.wheel = new CheckWheel();
     this.catchUp = new CatchUp();
-    this.joinBudget = new JoinBudget(clock);
+    const joinLine = turn.line('joins', goOn);
     this.replayBudget = new ReplayBudget({ maxBytes: maxBufferBytes, counters });
-    this.steps = new StepQueue(clock);
-    const { reads, wheel, catchUp, joinBudget, replayBudget, steps, maxReplayBytes } = this;
+    this.steps = new StepQueue(turn);
+    const { reads, wheel, catchUp, replayBudget, steps, maxReplayBytes } = this;
     /** @type {import('./room-joins.js').Shared} */
     this.shared = {
       reads,
       wheel,
       catchUp,
-      joinBudget,
+      joinLine,
       replayBudget,
       steps,
       maxReplayBytes,
@@ -77,9 +78,16 @@ export class SyncScheduler {
     return this.historyOf(room) !== null;
   }
 
+  /** Joins that are not decided yet, all rooms together. */
+  get waitingJoins() {
+    let waiting = 0;
+    for (const { joins } of this.syncs.values()) waiting += joins.size;
+    return waiting;
+  }
+
   /** Has every join been decided? */
   get isSettled() {
-    return this.joinBudget.waiting === 0;
+    return this.waitingJoins === 0;
   }
 
   /**
@@ -134,4 +142,9 @@ export class SyncScheduler {
   onLost(rooms) {
     for (const room of rooms) this.syncs.get(room)?.checkSoon();
   }
+}
+
+/** @param {import('./room-joins.js').RoomJoins} joins */
+function goOn(joins) {
+  joins.goOn();
 }

@@ -92,6 +92,7 @@ export class Delivery {
       counters,
       references,
       maxUnsentBytes,
+      turn,
     }));
     const hub = (this.hub = new Hub({
       broker,
@@ -103,7 +104,7 @@ export class Delivery {
       counters,
       log,
     }));
-    this.outageNotice = new OutageNotice({ hub, scheduler });
+    this.outageNotice = new OutageNotice({ hub, scheduler, turn });
     this.historyReader = new HistoryReader({ scheduler, counters });
     this.publisher = new Publisher({ broker, phase, counters });
   }

@@ -72,6 +72,7 @@ export function buildHub({
     historyOf,
     counters,
     maxUnsentBytes,
+    turn,
     maxBufferBytes,
     clock,
   });
@@ -84,7 +85,7 @@ export function buildHub({
       Object.assign(connection.transport, { connection, slowConsumers, hub });
     add(connection);
   };
-  const outageNotice = new OutageNotice({ hub, scheduler });
+  const outageNotice = new OutageNotice({ hub, scheduler, turn });
   const phase = new Phase();
   const commands = createCommands({
     config,
