@@ -29,6 +29,7 @@ const BACKEND_PARTS = [
   'backend/batch.js',
   'backend/broker.js',
   'backend/deferred.js',
+  'backend/edges.js',
   'backend/errors.js',
   'backend/delayed-unsubscribe.js',
   'backend/places.js',
@@ -103,7 +104,13 @@ const TABLE = Object.freeze({
     node: 'any',
   },
   'backend/index.js': {
-    may: ['backend/embedded/', 'backend/redis/index.js'],
+    may: [
+      'backend/edges.js',
+      'backend/embedded/',
+      'backend/redis/edges.js',
+      'backend/redis/event-queue.js',
+      'backend/redis/index.js',
+    ],
     packages: [],
     node: 'any',
   },

@@ -36,6 +36,19 @@ export class RedisClusterClient {
     this.redis.connect().catch(() => {}); // ioredis retries without end
   }
 
+  /**
+   * Connects to each primary now, and to new ones when the client has connected again. Otherwise
+   * the first command to a primary opens its connection, and those that follow meanwhile fail.
+   */
+  connectAll() {
+    const connect = () => {
+      for (const node of this.redis.nodes('master'))
+        if (node.status === 'wait') node.connect().catch(() => {}); // the next command reports it
+    };
+    this.redis.on('ready', connect);
+    connect();
+  }
+
   get isWritable() {
     return this.redis.status === 'ready';
   }

@@ -1,0 +1,246 @@
+// event-queue.js: the lanes of recorded events in the memory of the primary, and their file.
+//
+// At the end of the server the queue is written to FANFARE_STATE_DIR, and the next server reads it.
+// While a server runs, the file says so. So a server that finds such a file knows that the one
+// before it was killed, and that events are missing: the courier announces a gap.
+
+import { mkdir, open, readFile, rename, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { LANES, LEASE_MS, laneOf } from '../../webhooks/queue.js';
+
+const NAME = 'webhooks.json';
+/** Events of one lane that no courier has read. Above either the oldest are dropped and counted. */
+const MAX_ENTRIES = 10_000;
+const MAX_LENGTH = 8 * 1024 * 1024;
+const MAX_FILE_BYTES = 512 * 1024 * 1024;
+
+/** @typedef {import('../../webhooks/queue.js').Entry} Entry */
+/** @typedef {import('../../webhooks/queue.js').EventQueue} EventQueue */
+
+class Lane {
+  constructor() {
+    /** @type {Entry[]} */
+    this.entries = [];
+    /** The first of them; those before it are dropped. */
+    this.first = 0;
+    /** Characters of the entries. */
+    this.length = 0;
+    /** @type {Map<string, string>} */
+    this.pending = new Map();
+    this.pendingLength = 0;
+    /** The latest one; 0: the lane has no owner. */
+    this.owner = 0;
+    this.leaseEndMs = 0;
+    this.lost = 0;
+  }
+
+  get size() {
+    return this.entries.length - this.first;
+  }
+
+  /** Drops the oldest entry. */
+  shift() {
+    this.length -= this.entries[this.first++].body.length;
+    // An array without its head is a copy, so not at each entry.
+    if (this.first < 1024 || this.first < this.size) return;
+    this.entries = this.entries.slice(this.first);
+    this.first = 0;
+  }
+}
+
+/** @implements {EventQueue} */
+export class EmbeddedEventQueue {
+  #lanes = Array.from({ length: LANES }, () => new Lane());
+  /** The number of the latest entry, over all lanes. */
+  #entries = 0;
+  #fences = 0;
+
+  /**
+   * @param {object} [options] for tests
+   * @param {number} [options.maxEntries] of a lane
+   * @param {number} [options.maxLength] characters of a lane's entries
+   * @param {() => number} [options.nowMs] of a clock that never goes back
+   */
+  constructor({ maxEntries = MAX_ENTRIES, maxLength = MAX_LENGTH, nowMs } = {}) {
+    this.maxEntries = maxEntries;
+    this.maxLength = maxLength;
+    this.nowMs = nowMs ?? (() => performance.now());
+  }
+
+  /** @param {string} key of the event's sequence @param {string} body JSON */
+  append(key, body) {
+    const lane = this.#lanes[laneOf(key)];
+    lane.entries.push({ id: String(++this.#entries), body });
+    lane.length += body.length;
+    while (lane.size > this.maxEntries || (lane.length > this.maxLength && lane.size > 1)) {
+      lane.shift();
+      lane.lost++;
+    }
+  }
+
+  /** @param {number} lane @returns {Promise<number|null>} */
+  async acquire(lane) {
+    const one = this.#lanes[lane];
+    const nowMs = this.nowMs();
+    if (one.owner !== 0 && one.leaseEndMs > nowMs) return null;
+    one.owner = ++this.#fences;
+    one.leaseEndMs = nowMs + LEASE_MS;
+    return one.owner;
+  }
+
+  /** @param {number} lane @param {number} fence */
+  async renew(lane, fence) {
+    const one = this.#lanes[lane];
+    if (!this.#owns(one, fence)) return false;
+    one.leaseEndMs = this.nowMs() + LEASE_MS;
+    return true;
+  }
+
+  /** @param {number} lane @param {number} fence */
+  async release(lane, fence) {
+    const one = this.#lanes[lane];
+    if (one.owner === fence) one.owner = 0;
+  }
+
+  /** @param {Lane} lane @param {number} fence */
+  #owns(lane, fence) {
+    return lane.owner === fence && lane.leaseEndMs > this.nowMs();
+  }
+
+  /** @param {number} lane */
+  async load(lane) {
+    return new Map(this.#lanes[lane].pending);
+  }
+
+  /** @param {number} lane @param {string|null} afterId @param {number} limit */
+  async read(lane, afterId, limit) {
+    const { entries, first } = this.#lanes[lane];
+    let at = first;
+    if (afterId !== null) {
+      const after = Number(afterId);
+      let end = entries.length;
+      while (at < end) {
+        const middle = (at + end) >>> 1;
+        if (Number(entries[middle].id) <= after) at = middle + 1;
+        else end = middle;
+      }
+    }
+    return entries.slice(at, at + limit);
+  }
+
+  /**
+   * @param {number} lane @param {number} fence
+   * @param {import('../../webhooks/queue.js').Change} change
+   */
+  async commit(lane, fence, { set, remove, upTo }) {
+    const one = this.#lanes[lane];
+    if (!this.#owns(one, fence)) return false;
+    const { pending } = one;
+    for (const [field, json] of set) {
+      one.pendingLength += json.length - (pending.get(field)?.length ?? 0);
+      pending.set(field, json);
+    }
+    for (const field of remove) {
+      one.pendingLength -= pending.get(field)?.length ?? 0;
+      pending.delete(field);
+    }
+    if (upTo !== null)
+      while (one.size > 0 && Number(one.entries[one.first].id) <= Number(upTo)) one.shift();
+    return true;
+  }
+
+  /** @param {number} lane */
+  async lost(lane) {
+    const one = this.#lanes[lane];
+    const { lost } = one;
+    one.lost = 0;
+    return lost;
+  }
+
+  async size() {
+    const size = { entries: 0, pending: 0, bytes: 0 };
+    for (const lane of this.#lanes) {
+      size.entries += lane.size;
+      size.pending += lane.pending.size;
+      size.bytes += lane.length + lane.pendingLength;
+    }
+    return size;
+  }
+
+  /**
+   * Reads what the server before this one has left, and marks the file as in use. Call it before
+   * the first event.
+   * @param {string} folder created if it does not exist
+   * @throws if the folder or its file cannot be used. The queue works all the same
+   */
+  async open(folder) {
+    const path = join(folder, NAME);
+    await mkdir(folder, { recursive: true, mode: 0o700 });
+    const saved = await read(path);
+    await write(path, { isClosed: false, lanes: [] });
+    if (saved === null) return;
+    // The number of missing events is not known.
+    if (!saved.isClosed) for (const lane of this.#lanes) lane.lost++;
+    for (const [number, { bodies, pending, lost }] of saved.lanes.entries()) {
+      const lane = this.#lanes[number];
+      for (const body of bodies) {
+        lane.entries.push({ id: String(++this.#entries), body });
+        lane.length += body.length;
+      }
+      for (const [field, json] of pending) {
+        lane.pending.set(field, json);
+        lane.pendingLength += json.length;
+      }
+      lane.lost += lost;
+    }
+  }
+
+  /** Writes the queue. Call it after the last event and the last commit. @param {string} folder */
+  async save(folder) {
+    await write(join(folder, NAME), {
+      isClosed: true,
+      lanes: this.#lanes.map(({ entries, first, pending, lost }) => ({
+        bodies: entries.slice(first).map(({ body }) => body),
+        pending: [...pending],
+        lost,
+      })),
+    });
+  }
+}
+
+/**
+ * @typedef {object} Saved
+ * @property {boolean} isClosed false while a server runs
+ * @property {{bodies: string[], pending: [string, string][], lost: number}[]} lanes
+ */
+
+/** @param {string} path @returns {Promise<Saved|null>} null if there is no file */
+async function read(path) {
+  /** @type {string} */
+  let text;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    if (/** @type {NodeJS.ErrnoException} */ (error).code === 'ENOENT') return null;
+    throw error;
+  }
+  try {
+    const saved = JSON.parse(text);
+    if (Array.isArray(saved.lanes) && saved.lanes.length <= LANES) return saved;
+  } catch {
+    // Cut off, or edited: as if the server had been killed.
+  }
+  return { isClosed: false, lanes: [] };
+}
+
+/** @param {string} path @param {Saved} saved */
+async function write(path, saved) {
+  const text = JSON.stringify(saved);
+  if (text.length > MAX_FILE_BYTES) throw new Error(`${path} would have ${text.length} bytes`);
+  const draft = `${path}.${process.pid}`;
+  await writeFile(draft, text, { mode: 0o600 });
+  const file = await open(draft, 'r');
+  await file.sync();
+  await file.close();
+  await rename(draft, path);
+}

@@ -1,0 +1,84 @@
+// event-recorder.js: records events for webhooks in the primary, as record.lua does in Redis.
+//
+// The relay calls it at each edge, so an event is recorded if and only if the edge happened. Users
+// and members are JSON, as hub/room-users.js writes them.
+
+import { edgesOf, keyOfTag } from '../edges.js';
+
+/**
+ * Rooms whose sequence is remembered. A forgotten one begins another life, above the one before, so
+ * nothing is lost.
+ */
+const MAX_SEQUENCES = 100_000;
+
+/** @typedef {import('../../config/webhooks.js').EventType} EventType */
+
+export class EventRecorder {
+  /** The latest number of each room or user. @type {Map<string, {epoch: number, seq: number}>} */
+  #sequences = new Map();
+  #latestEpoch = 0;
+
+  /**
+   * @param {object} parts
+   * @param {import('../edges.js').Covers} parts.covers may change at a reload
+   * @param {Pick<import('./event-queue.js').EmbeddedEventQueue, 'append'>} parts.queue
+   * @param {() => number} [parts.now] ms since 1970
+   * @param {number} [parts.maxSequences]
+   */
+  constructor({ covers, queue, now = Date.now, maxSequences = MAX_SEQUENCES }) {
+    this.covers = covers;
+    this.queue = queue;
+    this.now = now;
+    this.maxSequences = maxSequences;
+  }
+
+  /**
+   * A user's first join or last leave.
+   * @param {string} room
+   * @param {'join'|'leave'} event
+   * @param {string} user JSON
+   * @param {Buffer} member a JSON object that begins with the user
+   * @param {number} count of users after it
+   */
+  member(room, event, user, member, count) {
+    if (!this.covers('member.joined', room) && !this.covers('member.left', room)) return;
+    const who = event === 'join' ? String(member).slice(1, -1) : `"user":${user}`;
+    const type = event === 'join' ? 'member.joined' : 'member.left';
+    this.#record(room, type, `"room":"${room}",${who},"count":${count}`);
+  }
+
+  /** The first or last connection of a room or user. @param {'join'|'leave'} event @param {string} tag */
+  edge(event, tag) {
+    const [first, last, fields] = edgesOf(tag);
+    this.#record(tag, event === 'join' ? first : last, fields);
+  }
+
+  /** A client's message. @param {string} room @param {string} fields JSON without braces */
+  message(room, fields) {
+    this.#record(room, 'message.published', fields);
+  }
+
+  /** @param {string} tag @param {EventType} type @param {string} fields */
+  #record(tag, type, fields) {
+    const at = this.now();
+    const one = this.#sequenceOf(tag, at);
+    one.seq++;
+    const body = `{"type":"${type}",${fields},"seq":${one.seq},"epoch":"${one.epoch}","at":${at}}`;
+    this.queue.append(keyOfTag(tag), body);
+  }
+
+  /** @param {string} tag @param {number} at */
+  #sequenceOf(tag, at) {
+    const known = this.#sequences.get(tag);
+    if (known !== undefined) return known;
+    if (this.#sequences.size >= this.maxSequences) {
+      const [oldest] = this.#sequences.keys();
+      this.#sequences.delete(oldest);
+    }
+    // Above all earlier ones, also if the clock goes back.
+    this.#latestEpoch = Math.max(this.#latestEpoch + 1, at);
+    const fresh = { epoch: this.#latestEpoch, seq: 0 };
+    this.#sequences.set(tag, fresh);
+    return fresh;
+  }
+}

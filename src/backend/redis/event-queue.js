@@ -1,0 +1,222 @@
+// event-queue.js: the lanes of recorded events in Redis, as a courier sees them.
+//
+// The courier has a connection of its own. A lane's owner holds a lease with a fence
+// (lua/lease.lua), and each change of the lane's state is one script that checks the fence
+// (lua/commit.lua). So a courier that was suspended for longer than its lease changes nothing when
+// it wakes up.
+
+import { LANES, LEASE_MS } from '../../webhooks/queue.js';
+import { BrokerError } from '../errors.js';
+import { RedisClusterClient } from './cluster-client.js';
+import { RedisConnection } from './connection.js';
+import { LaneKeys } from './lane-keys.js';
+import { readScript } from './scripts.js';
+
+/** Fields of pending effects in one answer of Redis. */
+const PAGE_FIELDS = 1000;
+
+/** @typedef {import('../../webhooks/queue.js').EventQueue} EventQueue */
+/** @typedef {import('../../webhooks/queue.js').Change} Change */
+/** @typedef {import('../../webhooks/queue.js').Entry} Entry */
+
+/**
+ * The part of ioredis' client that the queue uses, with its scripts.
+ * @typedef {object} Client
+ * @property {(name: string, script: {numberOfKeys: number, lua: string}) => void} defineCommand
+ * @property {(...args: (string|number)[]) => Promise<[fence: number, mark: string]>} webhooksLease
+ * @property {(...args: (string|number)[]) => Promise<number>} webhooksCommit
+ * @property {(key: string) => Promise<number>} webhooksLost
+ * @property
+ *   {(key: string, cursor: string, count: 'COUNT', n: number) => Promise<[string, string[]]>} hscan
+ * @property
+ *   {(key: string, start: string, end: '+', count: 'COUNT', n: number) => Promise<[string, string[]][]>}
+ *   xrange
+ * @property {(key: string) => Promise<number>} xlen
+ * @property {(key: string) => Promise<number>} hlen
+ * @property {(key: string, field: string) => Promise<string|null>} hget
+ * @property {(usage: 'USAGE', key: string) => Promise<number|null>} memory
+ */
+
+const SCRIPTS = {
+  webhooksLease: { numberOfKeys: 2, lua: readScript('lease') },
+  webhooksCommit: { numberOfKeys: 4, lua: readScript('commit') },
+  webhooksLost: {
+    numberOfKeys: 1,
+    lua: `local lost = tonumber(redis.call('HGET', KEYS[1], 'lost') or 0)
+if lost > 0 then redis.call('HDEL', KEYS[1], 'lost') end
+return lost`,
+  },
+};
+
+/** @implements {EventQueue} */
+export class RedisEventQueue {
+  /**
+   * @param {object} parts
+   * @param {{readonly isWritable: boolean, redis: unknown, describe(error: unknown): string, prove?: () => void}}
+   *   parts.connection
+   * @param {string} parts.prefix of keys
+   * @param {number} [parts.leaseMs]
+   */
+  constructor({ connection, prefix, leaseMs = LEASE_MS }) {
+    this.connection = connection;
+    this.redis = /** @type {Client} */ (connection.redis);
+    this.keys = new LaneKeys(prefix);
+    this.leaseMs = leaseMs;
+    /** The mark of each lane: names the Redis that has it. @type {Map<number, string>} */
+    this.marks = new Map();
+    for (const [name, script] of Object.entries(SCRIPTS)) this.redis.defineCommand(name, script);
+  }
+
+  /** @param {number} lane @returns {Promise<number|null>} */
+  async acquire(lane) {
+    return (await this.#lease(lane, 'acquire', '')) || null;
+  }
+
+  /** @param {number} lane @param {number} fence @returns {Promise<boolean>} */
+  async renew(lane, fence) {
+    return (await this.#lease(lane, 'renew', fence)) === fence;
+  }
+
+  /** @param {number} lane @param {number} fence */
+  async release(lane, fence) {
+    await this.#lease(lane, 'release', fence);
+  }
+
+  /**
+   * @param {number} lane
+   * @param {'acquire'|'renew'|'release'} step
+   * @param {number|string} fence
+   */
+  async #lease(lane, step, fence) {
+    const known = this.marks.get(lane) ?? '';
+    const [now, mark] = await this.#ask(() =>
+      this.redis.webhooksLease(
+        this.keys.ofLane(lane, 'lease'),
+        this.keys.ofLane(lane, 'state'),
+        step,
+        this.leaseMs,
+        fence,
+        known,
+      ),
+    );
+    this.marks.set(lane, mark);
+    return now;
+  }
+
+  /** @param {number} lane @returns {Promise<Map<string, string>>} */
+  async load(lane) {
+    /** @type {Map<string, string>} */
+    const pending = new Map();
+    const key = this.keys.ofLane(lane, 'pending');
+    let cursor = '0';
+    do {
+      const [next, pairs] = await this.#ask(() =>
+        this.redis.hscan(key, cursor, 'COUNT', PAGE_FIELDS),
+      );
+      for (let i = 0; i < pairs.length; i += 2) pending.set(pairs[i], pairs[i + 1]);
+      cursor = next;
+    } while (cursor !== '0');
+    return pending;
+  }
+
+  /**
+   * @param {number} lane @param {string|null} afterId @param {number} limit
+   * @returns {Promise<Entry[]>}
+   */
+  async read(lane, afterId, limit) {
+    const start = afterId === null ? '-' : `(${afterId}`;
+    const entries = await this.#ask(() =>
+      this.redis.xrange(this.keys.ofLane(lane, 'stream'), start, '+', 'COUNT', limit),
+    );
+    return entries.map(([id, [, body]]) => ({ id, body }));
+  }
+
+  /**
+   * @param {number} lane @param {number} fence @param {Change} change
+   * @returns {Promise<boolean>}
+   */
+  async commit(lane, fence, { set, remove, upTo }) {
+    const { keys } = this;
+    const done = await this.#ask(() =>
+      this.redis.webhooksCommit(
+        keys.ofLane(lane, 'lease'),
+        keys.ofLane(lane, 'pending'),
+        keys.ofLane(lane, 'stream'),
+        keys.ofLane(lane, 'state'),
+        fence,
+        upTo ?? '',
+        set.size,
+        ...[...set].flat(),
+        ...remove,
+      ),
+    );
+    return done === 1;
+  }
+
+  /** @param {number} lane @returns {Promise<number>} */
+  lost(lane) {
+    return this.#ask(() => this.redis.webhooksLost(this.keys.ofLane(lane, 'state')));
+  }
+
+  /** @returns {Promise<import('../../webhooks/queue.js').QueueSize>} */
+  async size() {
+    const { redis, keys } = this;
+    const lanes = Array.from({ length: LANES }, async (_, lane) => {
+      const stream = keys.ofLane(lane, 'stream');
+      const [entries, pending, pendingBytes, streamBytes] = await Promise.all([
+        redis.xlen(stream),
+        redis.hlen(keys.ofLane(lane, 'pending')),
+        redis.hget(keys.ofLane(lane, 'state'), 'bytes'),
+        // An ACL user may not be permitted to ask.
+        redis.memory('USAGE', stream).catch(() => 0),
+      ]);
+      return { entries, pending, bytes: Number(pendingBytes) + Number(streamBytes) };
+    });
+    const sizes = await this.#ask(() => Promise.all(lanes));
+    return sizes.reduce((sum, { entries, pending, bytes }) => ({
+      entries: sum.entries + entries,
+      pending: sum.pending + pending,
+      bytes: sum.bytes + bytes,
+    }));
+  }
+
+  /** @template T @param {() => Promise<T>} command @returns {Promise<T>} */
+  async #ask(command) {
+    if (!this.connection.isWritable) throw new BrokerError('UNAVAILABLE', 'Redis is unavailable');
+    try {
+      const answer = await command();
+      this.connection.prove?.();
+      return answer;
+    } catch (error) {
+      // Each step may be repeated: a commit sets what is to be set, and removes what is gone.
+      throw new BrokerError('UNAVAILABLE', this.connection.describe(error));
+    }
+  }
+}
+
+/**
+ * The queue of a courier, over a connection of its own, which connects by itself until `close`.
+ * @param {object} parts
+ * @param {Pick<import('../../config/settings.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'>}
+ *   parts.config with a Redis
+ * @param {(isUp: boolean, reason: string) => void} [parts.onChange] Redis has become available, or
+ *   is not; in a cluster it is not called
+ * @returns {{queue: RedisEventQueue, close: () => void}}
+ */
+export function openEventQueue({ config, onChange = () => {} }) {
+  const { redisPrefix: prefix, redisTimeoutMs: timeoutMs } = config;
+  const settings = /** @type {import('../../config/redis.js').RedisSettings} */ (config.redis);
+  const connection =
+    settings.kind === 'cluster'
+      ? new RedisClusterClient({ settings, timeoutMs })
+      : new RedisConnection({
+          settings,
+          name: `${prefix}courier`,
+          timeoutMs,
+          onReady: () => onChange(true, ''),
+          onAway: (reason) => onChange(false, reason),
+        });
+  connection.open();
+  if (connection instanceof RedisClusterClient) connection.connectAll();
+  return { queue: new RedisEventQueue({ connection, prefix }), close: () => connection.close() };
+}

@@ -1,0 +1,37 @@
+// lane-keys.js: the names of the keys for webhooks, behind the configured prefix.
+//
+//   webhooks:{lane-<n>}:stream     events of the lane, in order
+//   webhooks:{lane-<n>}:pending    what the courier has yet to send: field -> JSON
+//   webhooks:{lane-<n>}:lease      the fence of the owner
+//   webhooks:{lane-<n>}:state      the latest fence, entries lost, bytes, the mark of the Redis
+//   webhooks:{<room>}:sequence     epoch and number of the room's latest event
+//   webhooks:{<room>}:sessions     sessions of workers with a connection in the room
+//   webhooks:{<room>}:outbox       in a cluster: events that wait to be moved into their lane
+//   webhooks:{lane-<n>}:moved:<room>   in a cluster: the latest one that was
+//
+// A user's tag stands in the place of a room (edges.js).
+
+export class LaneKeys {
+  /** @param {string} prefix */
+  constructor(prefix) {
+    this.head = `${prefix}webhooks:{`;
+  }
+
+  /** @param {number} lane @param {'stream'|'pending'|'lease'|'state'} name */
+  ofLane(lane, name) {
+    return `${this.head}lane-${lane}}:${name}`;
+  }
+
+  /**
+   * @param {string} tag a room, or `u:` and a user as JSON
+   * @param {'sequence'|'sessions'|'outbox'} name
+   */
+  of(tag, name) {
+    return `${this.head}${tag}}:${name}`;
+  }
+
+  /** @param {number} lane @param {string} tag */
+  movedOf(lane, tag) {
+    return `${this.head}lane-${lane}}:moved:${tag}`;
+  }
+}

@@ -1,0 +1,62 @@
+-- record.lua: records an event for webhooks in the script that decides it, so that an event is
+-- recorded if and only if it happened. The text of that script follows this file's. Two lines come
+-- first: IS_SHARDED, and MAX_ENTRIES of a lane or outbox.
+--
+-- An event gets the next number of its room's sequence. The sequence is a hash:
+--   epoch   names the life of the sequence: the time of its beginning, above that of earlier ones
+--   fence   of the Redis that began it. A replica that was promoted, or a Redis that has restored a
+--           snapshot, may have forgotten numbers that were used: it begins another life
+--   seq     the latest number
+--
+-- A single Redis has the lanes beside the rooms, and the event goes into its lane at once. In a
+-- cluster it waits in an outbox in the slot of its room: outbox.lua and append.lua move it.
+local SEQUENCE_MS = 172800000 -- longer than an event may wait for an endpoint by default
+local life
+
+local function liveOf(sequence)
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local replication = redis.pcall('INFO', 'replication')
+  local fence = type(replication) == 'string' and string.match(replication, 'master_replid:(%x+)') or ''
+  local was = redis.call('HMGET', sequence, 'epoch', 'fence')
+  local epoch = was[1]
+  if not epoch or was[2] ~= fence then
+    epoch = string.format('%.0f', math.max(now, (tonumber(epoch) or 0) + 1))
+    redis.call('HSET', sequence, 'epoch', epoch, 'fence', fence, 'seq', 0)
+  end
+  redis.call('PEXPIRE', sequence, SEQUENCE_MS)
+  return { epoch = epoch, now = string.format('%.0f', now) }
+end
+
+-- Adds an entry to a lane. Above the bound the oldest ones go, and are counted.
+local function append(lane, state, body)
+  -- A script cannot take back what it has changed before. So if Redis refuses, the event counts as
+  -- lost.
+  local refused = redis.pcall('XADD', lane, '*', 'e', body)
+  if type(refused) == 'table' then
+    redis.pcall('HINCRBY', state, 'lost', 1)
+  elseif redis.call('XLEN', lane) > MAX_ENTRIES then
+    local dropped = redis.call('XTRIM', lane, 'MAXLEN', '~', MAX_ENTRIES)
+    if dropped > 0 then redis.call('HINCRBY', state, 'lost', dropped) end
+  end
+end
+
+-- sequence, out (a lane, or in a cluster an outbox), state of the lane; fields: JSON without braces
+local function record(sequence, out, state, kind, fields)
+  life = life or liveOf(sequence)
+  local seq = redis.call('HINCRBY', sequence, 'seq', 1)
+  local body = string.format('{"type":"%s",', kind) .. fields ..
+    string.format(',"seq":%.0f,"epoch":"%s","at":%s}', seq, life.epoch, life.now)
+  if IS_SHARDED then
+    -- append.lua finds the hole in the numbers, and counts it.
+    local length = redis.call('RPUSH', out, string.format('%s:%.0f:', life.epoch, seq) .. body)
+    if length > MAX_ENTRIES then redis.call('LPOP', out) end
+  else
+    append(out, state, body)
+  end
+end
+
+-- The number of events that wait in the room's outbox.
+local function waiting(out)
+  return IS_SHARDED and redis.call('LLEN', out) or 0
+end

@@ -1,0 +1,133 @@
+// recording.js: records events for webhooks in Redis. Loaded only if there are endpoints.
+//
+//   edge in members.lua or occupancy.lua --same step--> lane
+//   in a cluster: --same step--> outbox of the room --this file--> lane
+//
+// A room's keys and its lane are in different slots of a cluster, and no script reaches both. So
+// the event waits in an outbox beside the room. The worker whose step has recorded it moves it
+// before it counts the step as done. If that worker dies, the room is still on the list of its
+// session, and the worker that clears the session moves the rest.
+
+import { laneOf } from '../../webhooks/queue.js';
+import { keyOfTag } from '../edges.js';
+import { LaneKeys } from './lane-keys.js';
+import { readScript } from './scripts.js';
+
+/** Events of one lane that no courier has read. Above it the oldest are dropped and counted. */
+const MAX_ENTRIES = 10_000;
+/** Above so many entries of a lane, messages are recorded without their payload. */
+const MAX_PAYLOADS = 1000;
+/** Events moved in one step. */
+const MOVED = 100;
+
+/**
+ * The scripts and commands of ioredis' client that are used here.
+ * @typedef {object} Client
+ * @property {(name: string, script: {numberOfKeys: number, lua: string}) => void} defineCommand
+ * @property {(...args: (string|Buffer)[]) => Promise<number>} webhooksOccupancy
+ * @property {(...args: (string|Buffer)[]) => Promise<number>} webhooksEvents
+ * @property {(...args: (string|Buffer)[]) => Promise<number>} webhooksAppend
+ * @property {(...args: (string|Buffer)[]) => Promise<number>} webhooksOutbox
+ * @property {(key: string, start: number, end: number) => Promise<Buffer[]>} lrangeBuffer
+ * @property {(key: string, field: string, by: number) => Promise<number>} hincrby
+ */
+
+export class RedisRecording {
+  /**
+   * @param {object} parts
+   * @param {{readonly isWritable: boolean, redis: unknown, connectAll?: () => void}}
+   *   parts.connection
+   * @param {string} parts.prefix of keys
+   * @param {boolean} parts.isSharded a cluster
+   * @param {import('../edges.js').Covers} parts.covers
+   * @param {number} [parts.maxEntries] of a lane
+   */
+  constructor({ connection, prefix, isSharded, covers, maxEntries = MAX_ENTRIES }) {
+    this.connection = connection;
+    this.isSharded = isSharded;
+    this.covers = covers;
+    this.keys = new LaneKeys(prefix);
+    /** What scripts that record begin with. */
+    this.lua = [
+      `local IS_SHARDED, MAX_ENTRIES, MAX_PAYLOADS = ${isSharded}, ${maxEntries}, ${MAX_PAYLOADS}\n`,
+      readScript('record'),
+    ].join('');
+    this.redis = /** @type {Client} */ (connection.redis);
+    for (const [name, numberOfKeys, file] of /** @type {const} */ ([
+      ['webhooksOccupancy', 4, 'occupancy'],
+      ['webhooksEvents', 3, 'events'],
+      ['webhooksAppend', 3, 'append'],
+    ]))
+      this.redis.defineCommand(name, { numberOfKeys, lua: this.lua + readScript(file) });
+    connection.connectAll?.();
+    this.redis.defineCommand('webhooksOutbox', { numberOfKeys: 1, lua: readScript('outbox') });
+  }
+
+  /** @param {string} tag */
+  laneOf(tag) {
+    return laneOf(keyOfTag(tag));
+  }
+
+  /**
+   * @param {string} room
+   * @param {import('../edges.js').RecordedMessage[]} messages
+   */
+  async recordMessages(room, messages) {
+    if (!this.connection.isWritable) throw new Error('Redis is unavailable');
+    const events = messages.flatMap(({ whole, brief }) => ['message.published', whole, brief]);
+    const waiting = await this.redis.webhooksEvents(...this.keysOf(room), ...events);
+    if (waiting > 0) await this.move(room, waiting);
+  }
+
+  /** @param {number} lane @param {number} count of events that were lost before they were recorded */
+  async countLost(lane, count) {
+    await this.redis.hincrby(this.keys.ofLane(lane, 'state'), 'lost', count);
+  }
+
+  /**
+   * The keys that a script passes to `record`.
+   * @param {string} tag a room, or a user's tag
+   * @returns {[sequence: string, out: string, state: string]}
+   */
+  keysOf(tag) {
+    const sequence = this.keys.of(tag, 'sequence');
+    if (this.isSharded) return [sequence, this.keys.of(tag, 'outbox'), sequence];
+    const lane = this.laneOf(tag);
+    return [sequence, this.keys.ofLane(lane, 'stream'), this.keys.ofLane(lane, 'state')];
+  }
+
+  /** Are the users of the room recorded? @param {string} room */
+  coversMembers(room) {
+    return this.covers('member.joined', room) || this.covers('member.left', room);
+  }
+
+  /**
+   * Moves what a room's outbox has into its lane. Rejects if it cannot be done now.
+   * @param {string} tag
+   * @param {number} waiting the answer of the script that recorded
+   */
+  async move(tag, waiting) {
+    const outbox = this.keys.of(tag, 'outbox');
+    const lane = this.laneOf(tag);
+    for (let left = waiting; left > 0; ) {
+      const entries = (await this.redis.lrangeBuffer(outbox, 0, MOVED - 1)).map(entryOf);
+      const last = entries.at(-1);
+      if (last === undefined) return;
+      await this.redis.webhooksAppend(
+        this.keys.ofLane(lane, 'stream'),
+        this.keys.ofLane(lane, 'state'),
+        this.keys.movedOf(lane, tag),
+        ...entries.flatMap(({ epoch, seq, body }) => [epoch, seq, body]),
+      );
+      left = await this.redis.webhooksOutbox(outbox, last.epoch, last.seq);
+    }
+  }
+}
+
+/** @param {Buffer} entry of an outbox: `epoch:seq:body` */
+function entryOf(entry) {
+  const [head, epoch, seq] = /** @type {RegExpExecArray} */ (
+    /^(\d+):(\d+):/.exec(entry.toString('latin1', 0, 48))
+  );
+  return { epoch, seq, body: entry.subarray(head.length) };
+}

@@ -1,0 +1,377 @@
+// webhook-queue.test.js: the contract of the queue between the backend, which records events, and
+// the courier (src/webhooks/queue.js), for both backends.
+
+import assert from 'node:assert/strict';
+import { mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { startRedis } from '../../loadtest/lib/redis.js';
+import { EmbeddedEventQueue } from '../../src/backend/embedded/event-queue.js';
+import { EventRecorder } from '../../src/backend/embedded/event-recorder.js';
+import { RedisClusterClient } from '../../src/backend/redis/cluster-client.js';
+import { RedisConnection } from '../../src/backend/redis/connection.js';
+import { openEventQueue } from '../../src/backend/redis/event-queue.js';
+import { RedisRecording } from '../../src/backend/redis/recording.js';
+import { LANES, laneOf } from '../../src/webhooks/queue.js';
+import { TOPOLOGIES } from '../helpers/redis-topologies.js';
+import { configOf, eventually } from './suite.js';
+
+/** @typedef {import('../../src/webhooks/queue.js').EventQueue} EventQueue */
+/** @typedef {import('../../src/config/redis.js').RedisSettings} RedisSettings */
+/** @typedef {import('node:test').TestContext} TestContext */
+
+/**
+ * @typedef {object} Lanes
+ * @property {EventQueue} queue of a courier
+ * @property {EventQueue} other of a second courier; the same object if the backend has one server
+ * @property {(room: string, count: number) => Promise<void>} record messages
+ * @property {(lane: number) => Promise<void>} expire ends the lease of a lane
+ */
+
+const TIMEOUT_MS = 20_000;
+const MAX_ENTRIES = 200;
+const covers = () => true;
+
+/** @type {(() => unknown)[]} */
+const ends = [];
+after(() => Promise.all(ends.map((end) => end())));
+
+let prefixes = 0;
+
+/**
+ * @param {TestContext} t @param {RedisSettings} redis
+ * @returns {Promise<Lanes>}
+ */
+async function lanesOn(t, redis) {
+  const prefix = `contract-queue-${++prefixes}:`;
+  const config = configOf({ redis, redisPrefix: prefix });
+  const [one, two] = [openEventQueue({ config }), openEventQueue({ config })];
+  const timeoutMs = config.redisTimeoutMs;
+  const connection =
+    redis.kind === 'cluster'
+      ? new RedisClusterClient({ settings: redis, timeoutMs })
+      : new RedisConnection({
+          settings: redis,
+          name: 'test',
+          timeoutMs,
+          onReady() {},
+          onAway() {},
+        });
+  connection.open();
+  t.after(() => {
+    for (const opened of [one, two, connection]) opened.close();
+  });
+  await eventually(() =>
+    [one.queue.connection, two.queue.connection, connection].every(({ isWritable }) => isWritable),
+  );
+  const isSharded = redis.kind === 'cluster';
+  // Only then are the connections to all nodes open.
+  await eventually(() => one.queue.size().then(Boolean, () => false));
+  await eventually(() => two.queue.size().then(Boolean, () => false));
+  const recording = new RedisRecording({
+    connection,
+    prefix,
+    isSharded,
+    covers,
+    maxEntries: MAX_ENTRIES,
+  });
+  for (let lane = 0; lane < LANES; lane++)
+    await eventually(() =>
+      /** @type {any} */ (connection.redis).get(recording.keys.ofLane(lane, 'lease')).then(
+        () => true,
+        () => false,
+      ),
+    );
+  return {
+    queue: one.queue,
+    other: two.queue,
+    record: async (room, count) => {
+      for (let i = 0; i < count; i += 100)
+        await recording.recordMessages(
+          room,
+          Array.from({ length: Math.min(100, count - i) }, (_, n) => {
+            const fields = `"room":"${room}","from":"ann","payload":${i + n}`;
+            return { whole: fields, brief: fields };
+          }),
+        );
+    },
+    expire: async (lane) => {
+      const { redis: client } = /** @type {any} */ (connection);
+      await client.del(recording.keys.ofLane(lane, /** @type {any} */ ('lease')));
+    },
+  };
+}
+
+/** @returns {Promise<Lanes>} */
+async function lanesInMemory() {
+  let skippedMs = 0;
+  const nowMs = () => performance.now() + skippedMs;
+  const queue = new EmbeddedEventQueue({ maxEntries: MAX_ENTRIES, nowMs });
+  const recorder = new EventRecorder({ covers, queue });
+  return {
+    queue,
+    other: queue,
+    record: async (room, count) => {
+      for (let i = 0; i < count; i++)
+        recorder.message(room, `"room":"${room}","from":"ann","payload":${i}`);
+    },
+    expire: async () => {
+      skippedMs += 60_000;
+    },
+  };
+}
+
+const KINDS = ['redis', 'redis by Sentinel', 'redis cluster', 'redis with an ACL user'];
+/** @type {Record<string, (t: TestContext) => Promise<Lanes>>} */
+const CANDIDATES = {
+  embedded: lanesInMemory,
+  ...Object.fromEntries(
+    KINDS.map((kind) => {
+      /** @type {Promise<RedisSettings>|null} */
+      let shared = null;
+      const lifetime = { after: (/** @type {() => unknown} */ end) => ends.push(end) };
+      return [
+        kind,
+        async (/** @type {TestContext} */ t) =>
+          lanesOn(t, await (shared ??= TOPOLOGIES[kind](lifetime))),
+      ];
+    }),
+  ),
+};
+
+/**
+ * @param {string} behaviour
+ * @param {(lanes: Lanes, t: TestContext) => Promise<void>} body
+ */
+function it(behaviour, body) {
+  for (const [name, start] of Object.entries(CANDIDATES))
+    test(`${name}: ${behaviour}`, { timeout: TIMEOUT_MS }, async (t) => body(await start(t), t));
+}
+
+/** @param {import('../../src/webhooks/queue.js').Entry} entry */
+const eventOf = ({ body }) => JSON.parse(body);
+
+/** Takes a lane. @param {EventQueue} queue @param {number} lane @returns {Promise<number>} */
+async function take(queue, lane) {
+  const fence = await queue.acquire(lane);
+  assert.ok(fence !== null);
+  return fence;
+}
+
+const LANE = laneOf('room');
+
+/** @type {import('../../src/webhooks/queue.js').Change} */
+const NOTHING = { set: new Map(), remove: [], upTo: null };
+
+it('a lane has one owner, until it is released or its lease ends; fences ascend', async (lanes) => {
+  const { queue, other, expire } = lanes;
+  const first = await take(queue, LANE);
+  assert.equal(await other.acquire(LANE), null);
+  assert.equal(await queue.renew(LANE, first), true);
+  const elsewhere = await take(other, (LANE + 1) % LANES);
+  await queue.release(LANE, first);
+  const second = await take(other, LANE);
+  assert.ok(second > first);
+  // A release by an earlier owner changes nothing.
+  await queue.release(LANE, first);
+  assert.equal(await queue.acquire(LANE), null);
+  await expire(LANE);
+  const third = await take(queue, LANE);
+  assert.ok(third > second);
+  assert.equal(await other.renew(LANE, second), false);
+  await other.release((LANE + 1) % LANES, elsewhere);
+});
+
+it('events of a room are read in order, page by page, with numbers without holes', async (lanes) => {
+  const { queue, record } = lanes;
+  await record('room', 150);
+  const first = await queue.read(LANE, null, 100);
+  const rest = await queue.read(LANE, first[99].id, 100);
+  assert.equal(first.length, 100);
+  assert.equal(rest.length, 50);
+  const events = [...first, ...rest].map(eventOf);
+  assert.deepEqual(
+    events.map(({ seq }) => seq),
+    Array.from({ length: 150 }, (_, i) => i + 1),
+  );
+  assert.deepEqual(
+    events.map(({ payload }) => payload),
+    Array.from({ length: 150 }, (_, i) => i),
+  );
+  assert.equal(new Set(events.map(({ epoch }) => epoch)).size, 1);
+  const [{ type, room, from, at }] = events;
+  assert.deepEqual({ type, room, from }, { type: 'message.published', room: 'room', from: 'ann' });
+  assert.ok(Math.abs(Date.now() - at) < 60_000);
+  assert.deepEqual(await queue.read(LANE, rest[49].id, 100), []);
+  assert.deepEqual(await queue.read((LANE + 1) % LANES, null, 100), []);
+});
+
+it('a commit stores and removes effects and trims what was folded, in one step', async (lanes) => {
+  const { queue, record } = lanes;
+  await record('room', 3);
+  const fence = await take(queue, LANE);
+  const entries = await queue.read(LANE, null, 10);
+  const set = new Map([
+    ['a', '{"n":1}'],
+    ['b', '"é\\u0000"'],
+  ]);
+  assert.equal(await queue.commit(LANE, fence, { set, remove: [], upTo: entries[1].id }), true);
+  assert.deepEqual(await queue.load(LANE, fence), set);
+  assert.deepEqual(await queue.read(LANE, null, 10), [entries[2]]);
+  const { entries: waiting, pending, bytes } = await queue.size();
+  assert.deepEqual({ waiting, pending }, { waiting: 1, pending: 2 });
+  assert.ok(bytes > 20);
+  const change = { set: new Map([['a', '{"n":2}']]), remove: ['b', 'unknown'], upTo: null };
+  assert.equal(await queue.commit(LANE, fence, change), true);
+  assert.deepEqual(await queue.load(LANE, fence), new Map([['a', '{"n":2}']]));
+  assert.deepEqual(await queue.read(LANE, null, 10), [entries[2]]);
+});
+
+it('a commit with a fence that is out of date changes nothing', async (lanes) => {
+  const { queue, other, record, expire } = lanes;
+  await record('room', 2);
+  const stale = await take(queue, LANE);
+  const [first, second] = await queue.read(LANE, null, 10);
+  assert.equal(await queue.commit(LANE, stale, { ...NOTHING, set: new Map([['a', '1']]) }), true);
+  await expire(LANE);
+  const change = { set: new Map([['b', '2']]), remove: ['a'], upTo: second.id };
+  // Even before another process has taken the lane.
+  assert.equal(await queue.commit(LANE, stale, change), false);
+  const fence = await take(other, LANE);
+  assert.equal(await queue.commit(LANE, stale, change), false);
+  assert.deepEqual(await other.load(LANE, fence), new Map([['a', '1']]));
+  assert.deepEqual(await other.read(LANE, null, 10), [first, second]);
+  assert.equal(await other.commit(LANE, fence, change), true);
+  assert.deepEqual(await other.load(LANE, fence), new Map([['b', '2']]));
+});
+
+it('a lane without a courier is bounded: the oldest events go, and are counted', async (lanes) => {
+  const { queue, record } = lanes;
+  await record('room', 1000);
+  const kept = await queue.read(LANE, null, 1000);
+  const lost = await queue.lost(LANE);
+  assert.equal(kept.length + lost, 1000);
+  // Redis trims whole nodes of a stream.
+  assert.ok(kept.length >= MAX_ENTRIES && kept.length < MAX_ENTRIES + 200, `${kept.length}`);
+  assert.equal(eventOf(kept[kept.length - 1]).seq, 1000);
+  assert.equal(eventOf(kept[0]).seq, lost + 1);
+  assert.equal(await queue.lost(LANE), 0);
+});
+
+it('5,000 effects of one commit are all loaded', async (lanes) => {
+  const fence = await take(lanes.queue, LANE);
+  const set = new Map(Array.from({ length: 5000 }, (_, i) => [`field-${i}`, `${i}`]));
+  assert.equal(await lanes.queue.commit(LANE, fence, { ...NOTHING, set }), true);
+  assert.deepEqual([...(await lanes.queue.load(LANE, fence))].sort(), [...set].sort());
+});
+
+// What only one of the backends has.
+
+test('redis: after Redis has lost its data, fences ascend, the epoch is another, and a loss is reported', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
+  const redis = await startRedis(t);
+  const { queue, record } = await lanesOn(t, redis.settings);
+  await record('room', 1);
+  const fence = await take(queue, LANE);
+  const [before] = (await queue.read(LANE, null, 1)).map(eventOf);
+  assert.equal(await queue.lost(LANE), 0);
+  await redis.cli('FLUSHALL');
+  await eventually(() =>
+    queue.renew(LANE, fence).then(
+      (isOurs) => !isOurs,
+      () => false,
+    ),
+  );
+  assert.equal(await queue.commit(LANE, fence, NOTHING), false);
+  assert.ok((await take(queue, LANE)) > fence);
+  assert.equal(await queue.lost(LANE), 1);
+  await eventually(() =>
+    record('room', 1).then(
+      () => true,
+      () => false,
+    ),
+  );
+  const [again] = (await queue.read(LANE, null, 1)).map(eventOf);
+  assert.equal(again.seq, 1);
+  assert.ok(Number(again.epoch) > Number(before.epoch));
+});
+
+test('redis: after another primary has taken over, the epoch is another, and a loss is reported', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
+  const redis = await startRedis(t, { args: ['--appendonly', 'yes', '--appendfsync', 'always'] });
+  const { queue, record, expire } = await lanesOn(t, redis.settings);
+  await record('room', 3);
+  await take(queue, LANE);
+  const [before] = (await queue.read(LANE, null, 1)).map(eventOf);
+  await redis.stop();
+  // It has its data, but nobody can know that.
+  await redis.restart();
+  await eventually(() =>
+    record('room', 1).then(
+      () => true,
+      () => false,
+    ),
+  );
+  await eventually(() => queue.size().then(Boolean, () => false));
+  const after = (await queue.read(LANE, null, 10)).map(eventOf).at(-1);
+  assert.equal(after.seq, 1);
+  assert.ok(Number(after.epoch) > Number(before.epoch));
+  await expire(LANE);
+  await take(queue, LANE);
+  assert.equal(await queue.lost(LANE), 1);
+});
+
+test('redis cluster: events that were moved twice, or late, are in their lane once', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
+  const lanes = await CANDIDATES['redis cluster'](t);
+  await Promise.all(Array.from({ length: 10 }, () => lanes.record('room', 15)));
+  const events = (await lanes.queue.read(LANE, null, 1000)).map(eventOf);
+  assert.deepEqual(
+    events.map(({ seq }) => seq),
+    Array.from({ length: 150 }, (_, i) => i + 1),
+  );
+});
+
+test('embedded: a queue that was saved is continued, with another epoch', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'fanfare-queue-'));
+  const before = new EmbeddedEventQueue();
+  await before.open(folder);
+  new EventRecorder({ covers, queue: before }).message('room', '"room":"room"');
+  const fence = await take(before, LANE);
+  await before.commit(LANE, fence, { ...NOTHING, set: new Map([['a', '1']]) });
+  await before.save(folder);
+  const after = new EmbeddedEventQueue();
+  await after.open(folder);
+  new EventRecorder({ covers, queue: after, now: () => Date.now() + 1 }).message(
+    'room',
+    '"room":"room"',
+  );
+  const events = (await after.read(LANE, null, 10)).map(eventOf);
+  assert.deepEqual(
+    events.map(({ seq }) => seq),
+    [1, 1],
+  );
+  assert.ok(events[1].epoch > events[0].epoch);
+  assert.deepEqual(await after.load(LANE), new Map([['a', '1']]));
+  assert.equal(await after.lost(LANE), 0);
+  assert.deepEqual(await readdir(folder), ['webhooks.json']);
+});
+
+test('embedded: after a server was killed, a loss is reported in each lane', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'fanfare-queue-'));
+  const killed = new EmbeddedEventQueue();
+  await killed.open(folder);
+  const next = new EmbeddedEventQueue();
+  await next.open(folder);
+  for (let lane = 0; lane < LANES; lane++) assert.equal(await next.lost(lane), 1);
+  await next.save(folder);
+  const text = await readFile(join(folder, 'webhooks.json'), 'utf8');
+  await writeFile(join(folder, 'webhooks.json'), text.slice(0, -20));
+  const last = new EmbeddedEventQueue();
+  await last.open(folder);
+  assert.equal(await last.lost(0), 1);
+});
