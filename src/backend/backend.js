@@ -32,10 +32,17 @@
  * @property {import('./presence.js').Presence|null} presence null if no room has presence
  * @property {import('./revocations.js').RevocationStore} revocations usable once the broker has
  *   started
- * @property {() => Promise<void>} close closes presence, then the broker; may be called twice
+ * @property {import('./edges.js').EdgeStore|null} [edges] null or absent: nothing is recorded for
+ *   webhooks
+ * @property {() => Promise<void>} close closes presence and edges, then the broker; may be called
+ *   twice
  */
 
-/** @typedef {(parts: BackendParts) => Backend} CreateBackend */
+/**
+ * The option `recorder` of createBackend is the module that records for webhooks, loaded if
+ * `config.webhooks` has endpoints.
+ * @typedef {(parts: BackendParts) => Backend} CreateBackend
+ */
 /** @import { HistoryRule, RoomRules } from '../config/room-patterns.js' */
 /** @import { RelayClient } from './embedded/relay-client.js' */
 

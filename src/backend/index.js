@@ -10,26 +10,46 @@ import { RelayClient } from './embedded/relay-client.js';
 
 /**
  * The backends by priority: the first with a true condition is used. Each is loaded only if it is
- * used, because ioredis takes a fifth of a worker's start.
+ * used, because ioredis takes a fifth of a worker's start. What records for webhooks is loaded only
+ * if there are endpoints.
  * @type
- *   {readonly {isChosen: (config: Config) => boolean, load: () => Promise<{createBackend: CreateBackend}>}[]}
+ *   {readonly {isChosen: (config: Config) => boolean, load: (isRecorded: boolean) => Promise<CreateBackend>}[]}
  */
 const BACKENDS = Object.freeze([
-  { isChosen: ({ redis }) => redis !== null, load: () => import('./redis/index.js') },
-  { isChosen: () => true, load: () => import('./embedded/index.js') },
+  { isChosen: ({ redis }) => redis !== null, load: loadRedis },
+  { isChosen: () => true, load: loadEmbedded },
 ]);
+
+/** @param {boolean} isRecorded @returns {Promise<CreateBackend>} */
+async function loadRedis(isRecorded) {
+  const { createBackend: create } = await import('./redis/index.js');
+  const recorder = isRecorded ? await import('./redis/edges.js') : null;
+  return (parts) => create(parts, { recorder });
+}
+
+/** @param {boolean} isRecorded @returns {Promise<CreateBackend>} */
+async function loadEmbedded(isRecorded) {
+  const { createBackend: create } = await import('./embedded/index.js');
+  const recorder = isRecorded ? await import('./embedded/edges.js') : null;
+  return (parts) => create(parts, { recorder });
+}
 
 /**
  * A worker's backend together with its link to the primary. With every backend, the primary counts
  * the connections of each client address.
  */
 class WorkerBackend {
-  /** @param {RelayClient} relay @param {Backend} backend */
-  constructor(relay, { broker, presence, revocations, close }) {
+  /**
+   * @param {RelayClient} relay
+   * @param {Backend} backend
+   * @param {import('./edges.js').Edges|null} edges null if nothing is recorded for webhooks
+   */
+  constructor(relay, { broker, presence, revocations, close }, edges) {
     this.addresses = relay;
     this.broker = broker;
     this.presence = presence;
     this.revocations = revocations;
+    this.edges = edges;
     this.closeBackend = close;
   }
 
@@ -47,6 +67,7 @@ class WorkerBackend {
 
   /** Closes presence, the broker and the link, in this order. May be called twice. */
   async close() {
+    await this.edges?.close();
     await this.closeBackend();
     await this.addresses.close();
   }
@@ -61,7 +82,21 @@ export async function createBackend({ relayPath, ...parts }) {
   const choice = /** @type {typeof BACKENDS[number]} */ (
     BACKENDS.find(({ isChosen }) => isChosen(parts.config))
   );
-  const backend = await choice.load();
+  const { webhooks, roomLingerMs: lingerMs } = parts.config;
+  const create = await choice.load(webhooks !== null);
   const machine = new RelayClient({ path: relayPath, log: parts.log });
-  return new WorkerBackend(machine, backend.createBackend({ ...parts, machine }));
+  const backend = create({ ...parts, machine });
+  if (webhooks === null || !backend.edges) return new WorkerBackend(machine, backend, null);
+  const { Edges } = await import('./edges.js');
+  const covers = webhooks.covers.bind(webhooks);
+  const edges = new Edges({ store: backend.edges, covers, lingerMs });
+  return new WorkerBackend(machine, backend, edges);
+}
+
+/**
+ * The queue of recorded events, for a courier of a server with Redis.
+ * @param {Parameters<typeof import('./redis/event-queue.js').openEventQueue>[0]} parts
+ */
+export async function openEventQueue(parts) {
+  return (await import('./redis/event-queue.js')).openEventQueue(parts);
 }

@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
+import { MemberStore } from '../../src/backend/redis/member-store.js';
 import { RedisPresence } from '../../src/backend/redis/presence.js';
 import { createCounters } from '../../src/observability/counters.js';
 
@@ -27,17 +28,27 @@ function build() {
       const changes = args.slice(9);
       for (let i = 0; i < changes.length; i += 3)
         said.push(`${args[0]} ${changes[i]} ${changes[i + 1]}`);
-      return later([0, 0, 0, 0, []]);
+      return later([0, 0, 0, 0, [], 0]);
     },
   };
-  const presence = new RedisPresence({
-    connection: { isWritable: true, redis: /** @type {any} */ (redis), describe: String },
+  const connection = { isWritable: true, redis: /** @type {any} */ (redis), describe: String };
+  const counters = createCounters();
+  const store = new MemberStore({
+    connection,
     prefix: '',
     channelOf: (room) => room,
+    publishCommand: 'PUBLISH',
     maxMembers: 10,
     announcements: { join: Buffer.from('+'), leave: Buffer.from('-') },
+    counters,
+    recording: null,
+  });
+  const presence = new RedisPresence({
+    connection,
+    prefix: '',
+    store,
     workerId: 'worker',
-    counters: createCounters(),
+    counters,
     log: { info() {}, warn() {} },
   });
   const answer = async () => {

@@ -5,8 +5,13 @@ import { EmbeddedBroker } from './broker.js';
 import { EmbeddedPresence } from './presence.js';
 import { RevocationFile } from './revocation-file.js';
 
-/** @type {import('../backend.js').CreateBackend} */
-export function createBackend({ config, counters, historyRules, machine, events, log }) {
+/**
+ * @param {import('../backend.js').BackendParts} parts
+ * @param {{recorder?: typeof import('./edges.js')|null}} [options] `recorder`: null: nothing is
+ *   recorded for webhooks
+ */
+export function createBackend(parts, { recorder = null } = {}) {
+  const { config, counters, historyRules, machine, events, log } = parts;
   const broker = new EmbeddedBroker({
     link: machine,
     roomLingerMs: config.roomLingerMs,
@@ -18,6 +23,7 @@ export function createBackend({ config, counters, historyRules, machine, events,
   return {
     broker,
     presence,
+    edges: recorder === null ? null : new recorder.EmbeddedEdges(machine),
     // Beside the relay's socket, the file is removed when the server ends.
     revocations: new RevocationFile(config.stateDir || dirname(machine.path), {
       onUnreadable: (lines, path) => {

@@ -477,6 +477,14 @@ export class RelayClient {
     if (this.isOpen) this.#out().control({ type: 'exit-all' });
   }
 
+  /**
+   * A client's message for webhooks. If the link has ended, this worker ends too.
+   * @param {string} room @param {string} fields JSON without braces
+   */
+  recordMessage(room, fields) {
+    if (this.isOpen) this.#out().control({ type: 'record', room, fields });
+  }
+
   /** @param {string} room @returns {Promise<PresenceSnapshot>} */
   members(room) {
     if (!this.isOpen || this.isClosing) return Promise.reject(gone());

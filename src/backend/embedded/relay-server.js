@@ -36,6 +36,7 @@ import {
   ACCEPTED,
   batchAt,
   CONFLICT,
+  EDGES_ROOM,
   HEAD_BYTES,
   KEY_LENGTH,
   MAX_OUTCOMES,
@@ -138,6 +139,8 @@ export class RelayServer {
    * @param {number} [parts.maxWaitingReads] of one worker
    * @param {{maxMembers: number, announcements: import('../presence.js').Announcements}}
    *   [parts.presence]
+   * @param {import('./event-recorder.js').EventRecorder|null} [parts.recorder] null: nothing is
+   *   recorded for webhooks
    */
   constructor({
     log,
@@ -149,6 +152,7 @@ export class RelayServer {
     onHung = () => {},
     maxWaitingReads = MAX_WAITING_READS,
     presence = NO_PRESENCE,
+    recorder = null,
   }) {
     this.log = log;
     this.historyOf = historyOf;
@@ -158,6 +162,14 @@ export class RelayServer {
     this.members = new Members({
       ...presence,
       publish: (room, head, member) => this.#event(room, head, member),
+      onEdge: (...edge) => this.recorder?.member(...edge),
+    });
+    this.recorder = recorder;
+    /** The rooms and users with connections on each worker. @type {Members<Link>} */
+    this.edges = new Members({
+      ...NO_PRESENCE,
+      publish: () => {},
+      onEdge: (_room, event, tag) => this.recorder?.edge(event, tag),
     });
     this.maxBacklogBytes = maxBacklogBytes;
     this.maxPendingBytes = maxPendingBytes;
@@ -445,6 +457,11 @@ export class RelayServer {
     );
   }
 
+  /** @param {string} room of an ENTER or EXIT @returns {Members<Link>} */
+  membersOf(room) {
+    return room === EDGES_ROOM ? this.edges : this.members;
+  }
+
   /** Releases everything a worker held. @param {Link} link */
   remove(link) {
     if (!this.links.delete(link)) return;
@@ -453,6 +470,7 @@ export class RelayServer {
     for (const [address, count] of link.addresses) this.#release(address, count);
     this.connections -= link.connections;
     this.members.remove(link);
+    this.edges.remove(link);
     if (link.name !== '') this.#died(link.name);
     this.log.debug({ pid: link.pid }, 'relay: worker disconnected');
   }
@@ -708,12 +726,12 @@ class Link {
       case OP.ENTER: {
         const { room, user, member } = readEnter(buffer, at, end);
         // Copied, because it is kept, and a slice would keep the whole chunk alive.
-        relay.members.join(this, room, user, Buffer.from(member));
+        relay.membersOf(room).join(this, room, user, Buffer.from(member));
         return;
       }
       case OP.EXIT: {
         const { room, user } = readExit(buffer, at, end);
-        relay.members.leave(this, room, user);
+        relay.membersOf(room).leave(this, room, user);
         return;
       }
       case OP.WHO: {
@@ -761,6 +779,9 @@ class Link {
         return;
       case 'exit-all':
         relay.members.remove(this);
+        return;
+      case 'record':
+        relay.recorder?.message(message.room, message.fields);
         return;
       case 'name':
         this.name = message.name;

@@ -117,6 +117,7 @@ const CONTROLS = Object.freeze({
   resign: {},
   'exit-all': {},
   name: { name: isText },
+  record: { room: isText, fields: isText },
   // in both directions
   report: { report: isText },
   // relay -> worker
@@ -131,7 +132,8 @@ const CONTROLS = Object.freeze({
  *   | {type: 'workers', request: number} | {type: 'held', held: number, asked: number}
  *   | {type: 'places', places: [address: string, places: Places][]}
  *   | {type: 'volunteer', rules: FleetRules} | {type: 'resign'} | {type: 'exit-all'}
- *   | {type: 'name', name: string} | Report} ToRelay
+ *   | {type: 'name', name: string} | {type: 'record', room: string, fields: string}
+ *   | Report} ToRelay
  * @typedef {Report | {type: 'tell-places'} | {type: 'carry', isCarrier: boolean}
  *   | {type: 'keep', key: string, connections: number} | {type: 'gone', name: string}} FromRelay
  * @typedef {{type: 'report', report: string}} Report in base64
@@ -143,6 +145,11 @@ export const HEAD_BYTES = 5;
  * The largest message that either end takes: the largest `FANFARE_MAX_MESSAGE_BYTES` and some room.
  */
 export const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
+/**
+ * The room whose users are the rooms and users of a worker's connections, for webhooks (edges.js).
+ * No client can name it.
+ */
+export const EDGES_ROOM = '*edges';
 /** Length of an idempotency key, before its fingerprint. */
 export const KEY_LENGTH = 22;
 /** The outcome if the key has another publication. @type {Position} */

@@ -2,17 +2,27 @@
 
 import { fleetRulesOf } from '../places.js';
 import { RedisBroker } from './broker.js';
+import { MemberStore } from './member-store.js';
 import { RedisPresence } from './presence.js';
 import { RedisRevocations } from './revocations.js';
 
 /** @import { BackendParts } from '../backend.js' */
 /** @typedef {{heartbeatMs?: number, ttlMs?: number, settleMs?: number}} PresenceTimes */
 
-/** @param {BackendParts} parts @param {{presenceTimes?: PresenceTimes}} [options] for tests */
-export function createBackend(parts, { presenceTimes } = {}) {
+/**
+ * @typedef {object} RedisOptions
+ * @property {typeof import('./edges.js')|null} [recorder] null: nothing is recorded for webhooks
+ * @property {PresenceTimes} [presenceTimes] for tests
+ * @property {number} [maxEntries] of a lane, for tests
+ */
+
+/** @param {BackendParts} parts @param {RedisOptions} [options] */
+export function createBackend(parts, { recorder = null, presenceTimes, maxEntries } = {}) {
   const { config, log, counters, workerId, historyRules, announcements, machine, events } = parts;
   /** @type {RedisPresence|null} */
   let presence = null;
+  /** @type {import('./edges.js').RedisEdges|null} */
+  let edges = null;
   const broker = new RedisBroker({
     config,
     log,
@@ -24,6 +34,7 @@ export function createBackend(parts, { presenceTimes } = {}) {
     onRoundTrip: events.onRoundTrip,
     onUp: (isUp) => {
       presence?.setUp(isUp);
+      edges?.setUp(isUp);
       if (isUp) volunteer();
     },
   });
@@ -38,33 +49,66 @@ export function createBackend(parts, { presenceTimes } = {}) {
     onCarry: (isCarrier) => broker.receiveReports(isCarrier ? passReport : null),
     onReport: (report) => broker.sendReport(report),
   });
+  const { webhooks, redisPrefix: prefix } = config;
+  const { connection } = broker;
+  const covers = webhooks?.covers.bind(webhooks) ?? (() => false);
+  const recording = recorder?.createRecording({ config, connection, covers, maxEntries }) ?? null;
+  const names = sessionNames((name) => machine.nameSession(name));
+  const common = { connection, prefix, workerId, log, ...presenceTimes };
   if (config.presence.length > 0) {
-    presence = new RedisPresence({
-      connection: broker.connection,
-      publishCommand: config.redis?.kind === 'cluster' ? 'SPUBLISH' : 'PUBLISH',
-      prefix: config.redisPrefix,
+    const publishCommand = config.redis?.kind === 'cluster' ? 'SPUBLISH' : 'PUBLISH';
+    const store = new MemberStore({
+      connection,
+      prefix,
       channelOf: (room) => broker.keys.channelOf(room),
+      publishCommand,
       maxMembers: config.presenceMaxMembers,
       announcements,
-      workerId,
-      onName: (name) => machine.nameSession(name),
       counters,
-      log,
-      ...presenceTimes,
+      recording,
     });
-    // The relay notices a death at once; a heartbeat that is missed takes up to 30 s.
-    machine.listen({ onSessionLost: (name) => presence?.died(name) });
+    presence = new RedisPresence({ ...common, store, onName: names.presence, counters });
   }
+  if (recorder !== null && recording !== null)
+    edges = new recorder.RedisEdges({ ...common, recording, onName: names.edges });
+  // The relay notices a death at once; a heartbeat that is missed takes up to 30 s.
+  if (presence !== null || edges !== null)
+    machine.listen({
+      onSessionLost: (gone) => {
+        for (const name of gone.split(' ')) {
+          presence?.died(name);
+          edges?.died(name);
+        }
+      },
+    });
   return {
     broker,
     presence,
-    revocations: new RedisRevocations({
-      connection: broker.connection,
-      prefix: config.redisPrefix,
-    }),
+    edges,
+    revocations: new RedisRevocations({ connection, prefix }),
     close: async () => {
       await presence?.close();
+      await edges?.close();
       await broker.close();
+    },
+  };
+}
+
+/**
+ * The relay knows one name of each worker. Here it has those of its sessions: no name has a space.
+ * @param {(name: string) => void} onName
+ */
+function sessionNames(onName) {
+  const names = { presence: '', edges: '' };
+  const tell = () => onName(`${names.presence} ${names.edges}`.trim());
+  return {
+    presence: (/** @type {string} */ name) => {
+      names.presence = name;
+      tell();
+    },
+    edges: (/** @type {string} */ name) => {
+      names.edges = name;
+      tell();
     },
   };
 }

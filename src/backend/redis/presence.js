@@ -1,12 +1,8 @@
 // presence.js: presence over Redis: each worker writes its users, and the workers clear up after
 // each other.
 //
-//   presence:{<room>}:members           user -> member
-//   presence:{<room>}:owners            user -> number of sessions that have it
-//   presence:{<room>}:users:<session>   the users of a session
-//
-// lua/members.lua changes these three in one step and publishes the events on the room's channel.
-// presence-session.js has the keys of the sessions.
+// A store writes the changes of one room in one step: member-store.js, or occupancy-store.js, whose
+// rooms have only one user. presence-session.js has the keys of the sessions.
 //
 // - The truth about a worker's users is in its own memory. Changes that Redis does not have yet
 //   wait, one for each user and room. They leave in rounds of many changes a call: 5,000 clients
@@ -16,7 +12,6 @@
 import { deferred } from '../deferred.js';
 import { BrokerError } from '../errors.js';
 import { PresenceSession } from './presence-session.js';
-import { LUA_FRAMING, readScript } from './scripts.js';
 
 const RETRY_MS = 1000;
 /**
@@ -29,21 +24,6 @@ const CLOSE_TIMEOUT_MS = 2000;
 const MAX_CHANGES = 256;
 /** Calls under way at once. */
 const MAX_CALLS = 16;
-
-const SCRIPTS = {
-  presenceMembers: { numberOfKeys: 3, lua: LUA_FRAMING + readScript('members') },
-  presenceRead: { numberOfKeys: 1, lua: readScript('read-members') },
-};
-
-/**
- * The scripts, which ioredis offers as methods.
- * @typedef {object} Scripts
- * @property
- *   {(...args: (string|number|Buffer)[]) => Promise<[joins: number, leaves: number, suppressed: number, left: number, refused: Refused]>}
- *   presenceMembersBuffer
- * @property {(...args: (string|number)[]) => Promise<[count: number, members?: Buffer[]]>}
- *   presenceReadBuffer
- */
 
 /**
  * A change that Redis has not confirmed. lua/members.lua explains its kinds. A join is new if Redis
@@ -58,6 +38,16 @@ const SCRIPTS = {
  * Events that Redis refused to publish: 1 (join) or 2 (leave), user and member of each, one after
  * another.
  * @typedef {(number|Buffer)[]} Refused
+ */
+
+/**
+ * Where the changes of rooms are written. All calls may be repeated.
+ * @typedef {object} Store
+ * @property
+ *   {(room: string, session: string, take: number, changes: (string|Buffer)[]) => Promise<{left: number, refused: Refused}>}
+ *   change `take`: how many users to take from the session; `changes`: kind, user and member of
+ *   each; `left`: users that the session still has in that room
+ * @property {(room: string) => Promise<import('../presence.js').PresenceSnapshot>} read
  */
 
 /**
@@ -88,35 +78,20 @@ export class RedisPresence {
   /**
    * @param {object} parts
    * @param {import('./presence-session.js').Connection} parts.connection
-   * @param {string} parts.prefix of keys
-   * @param {(room: string) => string} parts.channelOf returns a room's channel
-   * @param {'PUBLISH'|'SPUBLISH'} [parts.publishCommand] @param {number} parts.maxMembers
-   * @param {Announcements} parts.announcements @param {string} parts.workerId
+   * @param {string} parts.prefix of the keys of sessions @param {Store} parts.store
+   * @param {string} parts.workerId
    * @param {(session: string) => void} [parts.onName] the name to report when this worker dies;
    *   empty if its session has ended
-   * @param {{presenceEvents: EventCounts, presenceReaped: number}} parts.counters
+   * @param {{presenceReaped: number}} parts.counters
    * @param {{info(fields: object, text: string): void, warn(fields: object, text: string): void}}
    *   parts.log
    * @param {number} [parts.heartbeatMs] @param {number} [parts.ttlMs]
    * @param {number} [parts.settleMs]
    */
   constructor(parts) {
-    const {
-      connection,
-      prefix,
-      channelOf,
-      publishCommand = 'PUBLISH',
-      maxMembers,
-      announcements,
-      workerId,
-    } = parts;
+    const { connection, prefix, workerId } = parts;
     this.connection = connection;
-    this.prefix = prefix;
-    this.channelOf = channelOf;
-    /** The arguments that all calls of lua/members.lua share. */
-    this.common = [publishCommand, announcements.join, announcements.leave, maxMembers];
-    this.maxMembers = maxMembers;
-    this.counters = parts.counters;
+    this.store = parts.store;
     this.log = parts.log;
     this.settleMs = parts.settleMs ?? SETTLE_MS;
     this.session = new PresenceSession({
@@ -147,9 +122,6 @@ export class RedisPresence {
     this.hasRefused = false;
     /** @type {Set<NodeJS.Timeout>} */
     this.timers = new Set();
-    for (const [name, script] of Object.entries(SCRIPTS))
-      connection.redis.defineCommand(name, script);
-    this.scripts = /** @type {Scripts} */ (/** @type {unknown} */ (connection.redis));
   }
 
   async start() {
@@ -399,7 +371,7 @@ export class RedisPresence {
   /** @param {PresenceRoom} room @param {[user: string, change: Change][]} changes */
   async #send(room, changes) {
     const args = changes.flatMap(([user, { what, member }]) => [what, user, member]);
-    const { refused } = await this.#call(room.name, this.session.name, 0, args);
+    const { refused } = await this.store.change(room.name, this.session.name, 0, args);
     for (const [user, change] of changes) {
       // Another change of that user may have been queued meanwhile.
       if (room.changes.get(user) === change) room.changes.delete(user);
@@ -435,32 +407,6 @@ export class RedisPresence {
     if (refused.length > 0) this.hasRefused = true;
   }
 
-  /**
-   * @param {string} room
-   * @param {string} session that the users belong to
-   * @param {number} take how many users to take from the session
-   * @param {(string|Buffer)[]} changes
-   * @returns {Promise<{left: number, refused: Refused}>} left: users that the session still has in
-   *   that room
-   */
-  async #call(room, session, take, changes) {
-    const head = this.#roomKey(room, '');
-    const [joins, leaves, suppressed, left, refused] = await this.scripts.presenceMembersBuffer(
-      `${head}members`,
-      `${head}owners`,
-      `${head}users:${session}`,
-      this.channelOf(room),
-      ...this.common,
-      take,
-      ...changes,
-    );
-    const { presenceEvents } = this.counters;
-    presenceEvents.join += joins;
-    presenceEvents.leave += leaves;
-    presenceEvents.suppressed += suppressed;
-    return { left, refused };
-  }
-
   /** @param {PresenceRoom[]} rooms to remove if they have no users and no changes */
   async #forget(rooms) {
     const empty = rooms.filter(({ users, changes }) => users.size === 0 && changes.size === 0);
@@ -476,14 +422,9 @@ export class RedisPresence {
   async #answer(reads) {
     for (let i = 0; i < reads.length; i += MAX_CALLS) {
       await Promise.all(
-        reads.slice(i, i + MAX_CALLS).map(async ([room, read]) => {
-          const key = this.#roomKey(room, 'members');
-          const [count, members = null] = await this.scripts.presenceReadBuffer(
-            key,
-            this.maxMembers,
-          );
-          read.resolve({ count, members });
-        }),
+        reads
+          .slice(i, i + MAX_CALLS)
+          .map(async ([room, read]) => read.resolve(await this.store.read(room))),
       );
     }
   }
@@ -491,7 +432,7 @@ export class RedisPresence {
   /** Removes the users of a session from a room. @param {string} room @param {string} session */
   async #clearRoom(room, session) {
     for (;;) {
-      const { left, refused } = await this.#call(room, session, MAX_CHANGES, []);
+      const { left, refused } = await this.store.change(room, session, MAX_CHANGES, []);
       if (refused.length > 0) this.#announceLater(this.#room(room), refused);
       if (left === 0) return;
     }
@@ -500,11 +441,6 @@ export class RedisPresence {
   async #retire() {
     await this.working;
     await this.session.retire();
-  }
-
-  /** @param {string} room @param {string} key */
-  #roomKey(room, key) {
-    return `${this.prefix}presence:{${room}}:${key}`;
   }
 
   /** @param {BrokerError} error */

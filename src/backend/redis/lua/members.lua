@@ -3,6 +3,8 @@
 --
 -- KEYS     1 members: user -> member   2 owners: user -> number of sessions that have the user
 --          3 the users of the session
+--          if webhooks cover the room, those of `record` (record.lua, whose text comes first then):
+--          4 sequence   5 lane, or in a cluster outbox   6 state of the lane
 -- ARGV     1 channel   2 PUBLISH or SPUBLISH   3, 4 head of a join's and of a leave's publication
 --          5 the size above which a room is large
 --          6 number of users to remove from the session, in any order
@@ -13,7 +15,8 @@
 --          leave            the session no longer has the user
 --          announceLeave    publishes a leave if no session has the user
 -- returns  joins, leaves, events left out, users that the session still has, then the events that
---          Redis refused to publish: 1 or 2 (join or leave), user, member of each
+--          Redis refused to publish: 1 or 2 (join or leave), user, member of each; the number of
+--          events in the room's outbox
 --
 -- Every change may be made again, because only a change of the session's set has an effect. If
 -- Redis refuses PUBLISH (an ACL user without the right), the changes stand, and the caller
@@ -51,9 +54,21 @@ local function announce(event, user, member, size)
   if bytes > 32768 then publish() end
 end
 
+-- A change of the room is recorded, even if the room is large or Redis refuses to publish. After an
+-- outage, what Redis has forgotten is a change, too. fields: JSON of the user
+local function note(kind, fields)
+  if not KEYS[4] then return end
+  local room = string.match(KEYS[4], '{(.-)}')
+  local count = redis.call('HLEN', members)
+  fields = string.format('"room":"%s",', room) .. fields .. string.format(',"count":%.0f', count)
+  record(KEYS[4], KEYS[5], KEYS[6], kind, fields)
+end
+
 local function enter(what, user, member)
   local first = redis.call('SADD', own, user) == 1 and redis.call('HINCRBY', owners, user, 1) == 1
   if first or what == 'join' or what == 'announceJoin' then redis.call('HSET', members, user, member) end
+  -- The member is an object that begins with the user.
+  if first then note('member.joined', string.sub(member, 2, -2)) end
   if first or what == 'announceJoin' then
     announce(1, user, member, redis.call('HLEN', members))
   end
@@ -66,6 +81,7 @@ local function exit(user)
   local size = redis.call('HLEN', members)
   redis.call('HDEL', owners, user)
   redis.call('HDEL', members, user)
+  note('member.left', '"user":' .. user)
   if member then announce(2, user, member, size) end
 end
 
@@ -85,4 +101,4 @@ if ARGV[6] ~= '0' then
   for _, user in ipairs(redis.call('SPOP', own, ARGV[6])) do exit(user) end
 end
 publish()
-return { counts[1], counts[2], counts[3], redis.call('SCARD', own), refused }
+return { counts[1], counts[2], counts[3], redis.call('SCARD', own), refused, KEYS[4] and waiting(KEYS[5]) or 0 }

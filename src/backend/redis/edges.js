@@ -1,0 +1,164 @@
+// edges.js: the rooms, users and messages of a worker that webhooks cover, over Redis.
+//
+// Rooms and users are written by a second instance of RedisPresence, with a session of its own:
+// servers without webhooks, or of earlier versions, take no part in it and clear nothing of it.
+// Messages of a tick and room leave in one call, after Redis has accepted them. A message is no
+// state, so nothing repeats it: if it cannot be recorded, it is counted as lost in its lane.
+
+import { OccupancyStore } from './occupancy-store.js';
+import { RedisPresence } from './presence.js';
+import { RedisRecording } from './recording.js';
+
+/** Messages that wait, and their characters. Above either, messages are lost. */
+const MAX_WAITING = 10_000;
+const MAX_WAITING_LENGTH = 16 * 1024 * 1024;
+/** Messages of a room in one call. */
+const MAX_MESSAGES = 100;
+const NO_MEMBER = Buffer.alloc(0);
+const ONLY_USER = '';
+
+/** @typedef {import('../edges.js').EdgeStore} EdgeStore */
+/** @typedef {import('../edges.js').RecordedMessage} RecordedMessage */
+
+/**
+ * @param {object} parts
+ * @param {import('../../config/settings.js').Config} parts.config with endpoints
+ * @param {import('./presence-session.js').Connection} parts.connection
+ * @param {import('../edges.js').Covers} parts.covers
+ * @param {number} [parts.maxEntries] of a lane, for tests
+ */
+export function createRecording({ config, connection, covers, maxEntries }) {
+  return new RedisRecording({
+    connection,
+    prefix: config.redisPrefix,
+    isSharded: config.redis?.kind === 'cluster',
+    covers,
+    maxEntries,
+  });
+}
+
+/** @implements {EdgeStore} */
+export class RedisEdges {
+  /**
+   * @param {Omit<ConstructorParameters<typeof RedisPresence>[0], 'store'|'counters'> & {recording: RedisRecording}}
+   *   parts
+   */
+  constructor({ recording, ...parts }) {
+    this.recording = recording;
+    this.log = parts.log;
+    /** Dead workers whose rooms and users were cleared. */
+    this.counters = { presenceReaped: 0 };
+    this.occupancy = new RedisPresence({
+      ...parts,
+      prefix: `${parts.prefix}webhooks:`,
+      store: new OccupancyStore(recording),
+      counters: this.counters,
+    });
+    /** By room. @type {Map<string, RecordedMessage[]>} */
+    this.waiting = new Map();
+    this.waitingCount = 0;
+    this.waitingLength = 0;
+    /** Messages lost and not yet counted in Redis, by lane. @type {Map<number, number>} */
+    this.lost = new Map();
+    this.isScheduled = false;
+    this.isFlushing = false;
+  }
+
+  start() {
+    return this.occupancy.start();
+  }
+
+  /** @param {boolean} isUp */
+  setUp(isUp) {
+    this.occupancy.setUp(isUp);
+    if (isUp) this.#schedule();
+  }
+
+  /** @param {string} session */
+  died(session) {
+    this.occupancy.died(session);
+  }
+
+  async close() {
+    await this.#flush();
+    await this.occupancy.close();
+  }
+
+  /** @param {string} tag */
+  enter(tag) {
+    this.occupancy.join(tag, ONLY_USER, NO_MEMBER);
+  }
+
+  /** @param {string} tag */
+  exit(tag) {
+    this.occupancy.leave(tag, ONLY_USER);
+  }
+
+  /** @param {string} room @param {RecordedMessage} message */
+  publish(room, message) {
+    const length = message.whole.length + message.brief.length;
+    if (this.waitingCount >= MAX_WAITING || this.waitingLength + length > MAX_WAITING_LENGTH) {
+      this.#lose(room, 1);
+      return;
+    }
+    this.waitingCount++;
+    this.waitingLength += length;
+    const messages = this.waiting.get(room);
+    if (messages === undefined) this.waiting.set(room, [message]);
+    else messages.push(message);
+    this.#schedule();
+  }
+
+  #schedule() {
+    if (this.isScheduled || this.isFlushing) return;
+    this.isScheduled = true;
+    setImmediate(() => {
+      this.isScheduled = false;
+      this.#flush();
+    });
+  }
+
+  /** Records the messages that wait, room by room; those that come meanwhile follow. */
+  async #flush() {
+    if (this.isFlushing) return;
+    this.isFlushing = true;
+    while (this.waiting.size > 0) {
+      const { waiting } = this;
+      this.waiting = new Map();
+      this.waitingCount = this.waitingLength = 0;
+      await Promise.all([...waiting].map(([room, messages]) => this.#record(room, messages)));
+    }
+    if (this.lost.size > 0) await this.#countLost();
+    this.isFlushing = false;
+  }
+
+  /** @param {string} room @param {RecordedMessage[]} messages */
+  async #record(room, messages) {
+    for (let i = 0; i < messages.length; i += MAX_MESSAGES) {
+      try {
+        await this.recording.recordMessages(room, messages.slice(i, i + MAX_MESSAGES));
+      } catch (error) {
+        this.log.warn({ reason: String(error) }, 'cannot record messages for webhooks');
+        this.#lose(room, messages.length - i);
+        return;
+      }
+    }
+  }
+
+  /** @param {string} room @param {number} count */
+  #lose(room, count) {
+    const lane = this.recording.laneOf(room);
+    this.lost.set(lane, (this.lost.get(lane) ?? 0) + count);
+  }
+
+  /** The courier of the lane announces a gap. */
+  async #countLost() {
+    const { lost } = this;
+    this.lost = new Map();
+    for (const [lane, count] of lost) {
+      await this.recording.countLost(lane, count).catch(() => {
+        this.lost.set(lane, (this.lost.get(lane) ?? 0) + count);
+      });
+    }
+  }
+}

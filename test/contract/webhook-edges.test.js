@@ -1,0 +1,454 @@
+// webhook-edges.test.js: each backend records an event for webhooks if and only if it happened, and
+// once, whoever dies.
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { Edges } from '../../src/backend/edges.js';
+import * as embeddedRecorder from '../../src/backend/embedded/edges.js';
+import { EmbeddedEventQueue } from '../../src/backend/embedded/event-queue.js';
+import { EventRecorder } from '../../src/backend/embedded/event-recorder.js';
+import { createBackend as createEmbedded } from '../../src/backend/embedded/index.js';
+import { RelayClient } from '../../src/backend/embedded/relay-client.js';
+import { RelayServer } from '../../src/backend/embedded/relay-server.js';
+import * as redisRecorder from '../../src/backend/redis/edges.js';
+import { openEventQueue } from '../../src/backend/redis/event-queue.js';
+import { createBackend as createRedis } from '../../src/backend/redis/index.js';
+import { RoomRules } from '../../src/config/room-patterns.js';
+import { EVENT_TYPES, WebhookSettings } from '../../src/config/webhooks.js';
+import { createCounters } from '../../src/observability/counters.js';
+import { encodeMember } from '../../src/protocol/encode.js';
+import { LANES } from '../../src/webhooks/queue.js';
+import { TOPOLOGIES } from '../helpers/redis-topologies.js';
+import { announcements, configOf, eventually, LINGER_MS, log } from './suite.js';
+
+/** @typedef {import('../../src/webhooks/queue.js').WebhookEvent} WebhookEvent */
+/** @typedef {import('../../src/webhooks/queue.js').EventQueue} EventQueue */
+/** @typedef {import('../../src/config/redis.js').RedisSettings} RedisSettings */
+/** @typedef {import('../../src/backend/redis/broker.js').RedisBroker} RedisBroker */
+/** @typedef {import('node:test').TestContext} TestContext */
+
+const TIMEOUT_MS = 30_000;
+const TIMES = { heartbeatMs: 200, ttlMs: 3000, settleMs: 300 };
+
+/** @type {(() => unknown)[]} */
+const ends = [];
+after(() => Promise.all(ends.map((end) => end())));
+
+/** @param {Partial<import('../../src/config/webhooks.js').Endpoint>} wanted */
+function settingsOf({ types = EVENT_TYPES, rooms = ['*'] }) {
+  const endpoint = /** @type {import('../../src/config/webhooks.js').Endpoint} */ ({
+    types,
+    rooms,
+  });
+  return new WebhookSettings([endpoint], false);
+}
+
+/** A fleet: its servers share what they record. */
+class Fleet {
+  /**
+   * @param {TestContext} t
+   * @param {RedisSettings|null} redis
+   * @param {string} prefix
+   * @param {WebhookSettings} webhooks
+   */
+  constructor(t, redis, prefix, webhooks) {
+    this.t = t;
+    this.redis = redis;
+    this.config = configOf({
+      redis,
+      redisPrefix: prefix,
+      redisTimeoutMs: 1000,
+      webhooks,
+      presence: [{ pattern: '*', value: true }],
+      history: [{ pattern: 'h.*', value: { size: 10, ttlMs: 60_000 } }],
+    });
+    this.memory = new EmbeddedEventQueue();
+    const opened = redis === null ? null : openEventQueue({ config: this.config });
+    if (opened !== null) t.after(opened.close);
+    /** @type {EventQueue} */
+    this.queue = opened?.queue ?? this.memory;
+    this.workers = 0;
+  }
+
+  /** @returns {Promise<() => Promise<Worker>>} starts the workers of one server */
+  async server() {
+    const { t, config } = this;
+    const rules = new RoomRules(config.history);
+    const covers = /** @type {WebhookSettings} */ (config.webhooks).covers.bind(config.webhooks);
+    const recorder = this.redis === null ? new EventRecorder({ covers, queue: this.memory }) : null;
+    const presence = { maxMembers: config.presenceMaxMembers, announcements };
+    const relay = new RelayServer({
+      log,
+      historyOf: (room) => rules.of(room),
+      presence,
+      recorder,
+    });
+    await relay.start();
+    t.after(() => relay.close());
+    return async () => {
+      const machine = new RelayClient({ path: relay.path, log });
+      await machine.open();
+      const parts = {
+        config,
+        log,
+        counters: createCounters(),
+        workerId: `worker-${++this.workers}`,
+        historyRules: new RoomRules(config.history),
+        announcements,
+        machine,
+        events: { onPublishLag() {}, onRoundTrip() {} },
+      };
+      const backend =
+        this.redis === null
+          ? createEmbedded(parts, { recorder: embeddedRecorder })
+          : createRedis(parts, { recorder: redisRecorder, presenceTimes: TIMES });
+      const store = backend.edges;
+      assert.ok(backend.presence && store);
+      const edges = new Edges({ store, covers, lingerMs: LINGER_MS });
+      const worker = new Worker({ ...backend, presence: backend.presence, edges, machine });
+      t.after(() => worker.close());
+      await backend.broker.start(worker);
+      await backend.presence.start();
+      await edges.start();
+      return worker;
+    };
+  }
+
+  /** Everything recorded so far, by room in order. @returns {Promise<WebhookEvent[]>} */
+  async events() {
+    /** @type {WebhookEvent[]} */
+    const all = [];
+    for (let lane = 0; lane < LANES; lane++)
+      for (const { body } of await this.queue.read(lane, null, 100_000)) all.push(JSON.parse(body));
+    return all;
+  }
+
+  /**
+   * Waits for so many events, and for the time in which one more would come.
+   * @param {number} count
+   * @returns {Promise<string[]>} each as `type room user`
+   */
+  async recorded(count) {
+    await eventually(() =>
+      this.events().then(
+        (events) => events.length >= count,
+        () => false,
+      ),
+    );
+    await new Promise((resolve) => setTimeout(resolve, 3 * LINGER_MS));
+    return (await this.events()).map(textOf);
+  }
+}
+
+class Worker {
+  /**
+   * @param
+   *   {Omit<import('../../src/backend/backend.js').Backend, 'edges'> & {presence: import('../../src/backend/presence.js').Presence, edges: Edges, machine: RelayClient}}
+   *   parts
+   */
+  constructor(parts) {
+    this.broker = parts.broker;
+    this.presence = parts.presence;
+    this.edges = parts.edges;
+    this.machine = parts.machine;
+    this.closeBackend = parts.close;
+  }
+
+  onPublication() {}
+
+  onState() {}
+
+  /** @param {string} room @param {string} user @param {unknown} [info] */
+  join(room, user, info) {
+    const bytes = info === undefined ? null : Buffer.from(JSON.stringify(info));
+    this.presence.join(room, JSON.stringify(user), encodeMember(user, bytes));
+  }
+
+  /** @param {string} room @param {string} user */
+  leave(room, user) {
+    this.presence.leave(room, JSON.stringify(user));
+  }
+
+  /** The process is gone, without a word. */
+  kill() {
+    const { node, cluster, client } = /** @type {RedisBroker} */ (this.broker);
+    node?.close();
+    cluster?.close();
+    client?.close();
+    this.edges.lingering.clear();
+    this.machine.socket?.destroy();
+  }
+
+  async close() {
+    await this.edges.close();
+    await this.closeBackend();
+    await this.machine.close();
+  }
+}
+
+/** @param {WebhookEvent} event */
+function textOf({ type, room = '', user = '' }) {
+  return `${type} ${room} ${user}`.replace(/ +/g, ' ').trim();
+}
+
+/** Numbers of one sequence ascend by 1. @param {WebhookEvent[]} events */
+function assertSequences(events) {
+  /** @type {Map<string, number>} */
+  const latest = new Map();
+  for (const { room, user, type, epoch, seq } of events) {
+    const key = type.startsWith('user.') ? `u ${user} ${epoch}` : `${room} ${epoch}`;
+    assert.equal(seq, (latest.get(key) ?? 0) + 1, key);
+    latest.set(key, seq);
+  }
+}
+
+const KINDS = ['redis', 'redis cluster'];
+/** @type {Map<string, Promise<RedisSettings>>} */
+const started = new Map();
+const lifetime = { after: (/** @type {() => unknown} */ end) => ends.push(end) };
+let prefixes = 0;
+
+/**
+ * @param {TestContext} t @param {string} kind @param {Parameters<typeof settingsOf>[0]} [wanted]
+ */
+async function fleetOf(t, kind, wanted = {}) {
+  let redis = null;
+  if (kind !== 'embedded') {
+    if (!started.has(kind)) started.set(kind, TOPOLOGIES[kind](lifetime));
+    redis = /** @type {RedisSettings} */ (await started.get(kind));
+  }
+  return new Fleet(t, redis, `contract-edges-${++prefixes}:`, settingsOf(wanted));
+}
+
+/**
+ * @param {string} behaviour
+ * @param {(fleet: Fleet, t: TestContext) => Promise<void>} body
+ * @param {Parameters<typeof settingsOf>[0]} [wanted]
+ */
+function it(behaviour, body, wanted) {
+  for (const kind of ['embedded', ...KINDS])
+    test(`${kind}: ${behaviour}`, { timeout: TIMEOUT_MS }, async (t) =>
+      body(await fleetOf(t, kind, wanted), t),
+    );
+}
+
+it('the first join and the last leave of a user are recorded once, over two workers', async (fleet) => {
+  const worker = await fleet.server();
+  const [a, b] = [await worker(), await worker()];
+  a.join('room', 'ann', { colour: 'red' });
+  await fleet.recorded(1);
+  b.join('room', 'ann');
+  b.join('room', 'bob "b"');
+  await fleet.recorded(2);
+  a.leave('room', 'ann');
+  await fleet.recorded(2);
+  b.leave('room', 'ann');
+  b.leave('room', 'bob "b"');
+  assert.deepEqual(await fleet.recorded(4), [
+    'member.joined room ann',
+    'member.joined room bob "b"',
+    'member.left room ann',
+    'member.left room bob "b"',
+  ]);
+  const events = await fleet.events();
+  assertSequences(events);
+  assert.deepEqual(
+    events.map(({ count }) => count),
+    [1, 2, 1, 0],
+  );
+  assert.deepEqual(events[0].info, { colour: 'red' });
+  assert.equal('info' in events[1], false);
+  assert.ok(events.every(({ at }) => Math.abs(Date.now() - at) < 60_000));
+});
+
+it('a room is occupied once and vacated once, over two workers', async (fleet) => {
+  const worker = await fleet.server();
+  const [a, b] = [await worker(), await worker()];
+  a.edges.count('room', 1);
+  a.edges.count('room', 2);
+  await fleet.recorded(1);
+  b.edges.count('room', 1);
+  b.edges.count('other', 1);
+  await fleet.recorded(2);
+  a.edges.count('room', 0);
+  await fleet.recorded(2);
+  b.edges.count('room', 0);
+  const texts = await fleet.recorded(3);
+  assert.deepEqual(texts.sort(), [
+    'room.occupied other',
+    'room.occupied room',
+    'room.vacated room',
+  ]);
+  assertSequences(await fleet.events());
+});
+
+it('a room that empties and fills again on a worker causes no event', async (fleet) => {
+  const a = await (await fleet.server())();
+  a.edges.count('room', 1);
+  a.edges.connect('ann');
+  await fleet.recorded(2);
+  for (let i = 0; i < 20; i++) {
+    a.edges.count('room', 0);
+    a.edges.disconnect('ann');
+    await new Promise((resolve) => setTimeout(resolve, LINGER_MS / 5));
+    a.edges.count('room', 1);
+    a.edges.connect('ann');
+  }
+  assert.deepEqual((await fleet.recorded(2)).sort(), ['room.occupied room', 'user.connected ann']);
+});
+
+it('the first and the last connection of a user are recorded, whatever the name', async (fleet) => {
+  const worker = await fleet.server();
+  const [a, b] = [await worker(), await worker()];
+  const users = ['ann', 'a}b{c', '"\\é\u0000', '\u{1F600}', 'lane-3'];
+  for (const user of users) a.edges.connect(user);
+  await fleet.recorded(users.length);
+  for (const user of users) b.edges.connect(user);
+  await fleet.recorded(users.length);
+  for (const user of users) a.edges.disconnect(user);
+  await fleet.recorded(users.length);
+  for (const user of users) b.edges.disconnect(user);
+  await fleet.recorded(2 * users.length);
+  const events = await fleet.events();
+  assertSequences(events);
+  for (const name of users)
+    assert.deepEqual(
+      events.filter(({ user }) => user === name).map(({ type }) => type),
+      ['user.connected', 'user.disconnected'],
+    );
+});
+
+it('events of a room have one sequence, whatever their kind', async (fleet) => {
+  const a = await (await fleet.server())();
+  a.edges.count('room', 1);
+  await fleet.recorded(1);
+  a.join('room', 'ann');
+  await fleet.recorded(2);
+  a.edges.publish('room', { sender: 'ann', payload: '{"text":"hé"}', offset: undefined });
+  await fleet.recorded(3);
+  a.leave('room', 'ann');
+  await fleet.recorded(4);
+  a.edges.count('room', 0);
+  assert.deepEqual(await fleet.recorded(5), [
+    'room.occupied room',
+    'member.joined room ann',
+    'message.published room',
+    'member.left room ann',
+    'room.vacated room',
+  ]);
+  const events = await fleet.events();
+  assertSequences(events);
+  const { from, payload, offset } = events[2];
+  assert.deepEqual(
+    { from, payload, offset },
+    { from: 'ann', payload: { text: 'hé' }, offset: undefined },
+  );
+});
+
+it('a worker with 500 members is killed: 500 leave, once, and the room is vacated once', async (fleet) => {
+  const worker = await fleet.server();
+  const [a, b] = [await worker(), await worker()];
+  a.edges.count('room', 500);
+  for (let i = 0; i < 500; i++) {
+    a.join('room', `user-${i}`);
+    a.edges.connect(`user-${i}`);
+  }
+  // This one stays.
+  b.join('room', 'user-0');
+  b.edges.connect('user-0');
+  await fleet.recorded(1001);
+  a.kill();
+  const texts = (await fleet.recorded(2000)).sort();
+  const count = (/** @type {string} */ type) =>
+    texts.filter((text) => text.startsWith(type)).length;
+  assert.deepEqual(
+    ['member.joined', 'member.left', 'room.occupied', 'room.vacated', 'user.c', 'user.d'].map(
+      count,
+    ),
+    [500, 499, 1, 1, 500, 499],
+  );
+  assert.equal(new Set(texts).size, texts.length);
+  assertSequences(await fleet.events());
+});
+
+it('a worker that drains leaves everything, once', async (fleet) => {
+  const worker = await fleet.server();
+  const [a, b] = [await worker(), await worker()];
+  for (const one of [a, b]) one.edges.count('room', 1);
+  a.edges.count('other', 1);
+  a.join('room', 'ann');
+  a.edges.connect('ann');
+  await fleet.recorded(4);
+  await a.close();
+  assert.deepEqual((await fleet.recorded(7)).slice().sort(), [
+    'member.joined room ann',
+    'member.left room ann',
+    'room.occupied other',
+    'room.occupied room',
+    'room.vacated other',
+    'user.connected ann',
+    'user.disconnected ann',
+  ]);
+});
+
+it('the offset of a message is recorded, and of a large payload only the size', async (fleet) => {
+  const a = await (await fleet.server())();
+  const large = JSON.stringify('é'.repeat(10_000));
+  a.edges.publish('h.room', { sender: 'ann', payload: '1', offset: 7 });
+  a.edges.publish('h.room', { sender: 'ann', payload: large, offset: 8 });
+  await fleet.recorded(2);
+  const [small, big] = await fleet.events();
+  assert.deepEqual([small.payload, small.offset, small.bytes], [1, 7, undefined]);
+  assert.deepEqual([big.payload, big.offset, big.bytes], [undefined, 8, 20_002]);
+});
+
+it(
+  'only the rooms and kinds that an endpoint asks for are recorded',
+  async (fleet) => {
+    const a = await (await fleet.server())();
+    assert.equal(a.edges.hasMessages, false);
+    a.edges.count('chat.1', 1);
+    a.edges.count('other', 1);
+    a.join('chat.1', 'ann');
+    a.edges.connect('ann');
+    assert.deepEqual(await fleet.recorded(1), ['room.occupied chat.1']);
+    await fleet.recorded(1);
+  },
+  { types: ['room.occupied', 'room.vacated'], rooms: ['chat.*'] },
+);
+
+it('random joins and leaves of three workers, one of which dies, end in the truth', async (fleet) => {
+  const worker = await fleet.server();
+  const workers = [await worker(), await worker(), await worker()];
+  /** Users by worker and room. @type {Set<string>[]} */
+  const here = workers.map(() => new Set());
+  for (let step = 0; step < 600; step++) {
+    const who = step > 400 ? 1 + (step % 2) : step % 3;
+    const [room, user] = [`room-${step % 7}`, `user-${(step * 7) % 11}`];
+    const key = `${room} ${user}`;
+    if (here[who].delete(key)) workers[who].leave(room, user);
+    else {
+      here[who].add(key);
+      workers[who].join(room, user);
+    }
+    if (step % 50 === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+    if (step === 400) workers[0].kill();
+  }
+  const truth = [...new Set([...here[1], ...here[2]])].sort();
+  /** The state that a receiver of all events has. */
+  const state = async () => {
+    /** @type {Set<string>} */
+    const present = new Set();
+    for (const { type, room, user } of await fleet.events()) {
+      const key = `${room} ${user}`;
+      // Each user comes and goes in turn.
+      assert.equal(present.has(key), type === 'member.left', `${type} ${key}`);
+      if (!present.delete(key)) present.add(key);
+    }
+    return [...present].sort();
+  };
+  await eventually(async () => `${await state().catch(() => [])}` === `${truth}`);
+  await new Promise((resolve) => setTimeout(resolve, 3 * LINGER_MS));
+  assert.deepEqual(await state(), truth);
+  assertSequences(await fleet.events());
+});
