@@ -16,6 +16,13 @@ const MINUTE_S = 60;
 /** @import { Identity } from './claims.js' */
 /** @import { Lease } from './session.js' */
 
+/**
+ * Is told which users have connections here, for webhooks.
+ * @typedef {object} UserEdges
+ * @property {(user: string) => void} connect the first one
+ * @property {(user: string) => void} disconnect the last one
+ */
+
 export class Sessions {
   /**
    * Most users have one connection, and a Set for each would cost 2 % of a handshake.
@@ -30,10 +37,12 @@ export class Sessions {
    * @param {object} parts
    * @param {Pick<import('./revocations.js').Revocations, 'isRevoked'>} parts.revocations
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
+   * @param {UserEdges|null} [parts.edges] null: nobody asks for it
    * @param {() => number} [parts.now] ms since 1970
    */
-  constructor({ revocations, counters, now = Date.now }) {
+  constructor({ revocations, counters, edges = null, now = Date.now }) {
     this.revocations = revocations;
+    this.edges = edges;
     this.counters = counters;
     this.now = now;
     this.#sweptS = Math.floor(now() / 1000);
@@ -139,8 +148,10 @@ export class Sessions {
   /** @param {string} user @param {Connection} connection */
   #addToUser(user, connection) {
     const present = this.#users.get(user);
-    if (present === undefined) this.#users.set(user, connection);
-    else if (present instanceof Set) present.add(connection);
+    if (present === undefined) {
+      this.#users.set(user, connection);
+      this.edges?.connect(user);
+    } else if (present instanceof Set) present.add(connection);
     else this.#users.set(user, new Set([present, connection]));
   }
 
@@ -149,8 +160,10 @@ export class Sessions {
     const present = this.#users.get(user);
     if (present instanceof Set) {
       present.delete(connection);
-      if (present.size === 0) this.#users.delete(user);
-    } else if (present === connection) this.#users.delete(user);
+      if (present.size > 0) return;
+    } else if (present !== connection) return;
+    this.#users.delete(user);
+    this.edges?.disconnect(user);
   }
 
   /** @param {Connection} connection @param {Identity} identity @param {Lease|null} lease */

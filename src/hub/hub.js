@@ -42,6 +42,12 @@ const NOTICES = new Set([KIND.REVOCATION, KIND.SURVEY, KIND.ANSWER]);
  */
 
 /**
+ * Is told which rooms have clients here, for webhooks.
+ * @typedef {object} Occupancy
+ * @property {(room: string, connections: number) => void} count may repeat a number
+ */
+
+/**
  * A request to join a room, with or without history.
  * @typedef {object} RoomRequest
  * @property {JoinRequest['since']} since the last publication the client has; null: not given
@@ -61,6 +67,7 @@ export class Hub {
    * @param {import('../recovery/scheduler.js').SyncScheduler} parts.scheduler
    * @param {import('./room-users.js').Tracker} [parts.tracker]
    * @param {import('../protocol/claim.js').References} [parts.references]
+   * @param {Occupancy|null} [parts.edges] null: nobody asks for it
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {import('../observability/rare-log.js').Log} parts.log
    */
@@ -71,6 +78,7 @@ export class Hub {
     scheduler,
     tracker = NO_PRESENCE,
     references = NO_BUCKET,
+    edges = null,
     counters,
     log,
   }) {
@@ -80,6 +88,7 @@ export class Hub {
     this.scheduler = scheduler;
     this.tracker = tracker;
     this.references = references;
+    this.edges = edges;
     this.counters = counters;
     this.rareLog = new RareLog(log);
     /** Listeners of notices, by kind. @type {Map<number, NoticeListener>} */
@@ -142,6 +151,7 @@ export class Hub {
     const room = this.openRoom(name);
     if (room.sync !== null) {
       room.expect(connection);
+      this.edges?.count(name, room.clientCount);
       room.sync.joins.add(connection, {
         since,
         last,
@@ -155,6 +165,7 @@ export class Hub {
       return;
     }
     room.add(connection);
+    this.edges?.count(name, room.clientCount);
     if (room.confirming === null) return onJoined(null);
     room.confirming.then(() => onJoined(null), onRefused).catch((error) => connection.fail(error));
   }
@@ -174,6 +185,7 @@ export class Hub {
   leave(connection, room) {
     room.delete(connection);
     room.users?.leave(connection);
+    this.edges?.count(room.name, room.clientCount);
     if (room.isEmpty) this.#close(room);
   }
 

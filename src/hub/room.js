@@ -73,6 +73,11 @@ export class Room {
     return this.members.length - this.watchers;
   }
 
+  /** Clients that are in the room or joining it. */
+  get clientCount() {
+    return this.connectionCount + (this.sync?.joins.size ?? 0);
+  }
+
   /** @param {1|-1} change an operator begins to watch, or stops */
   watch(change) {
     this.watchers += change;

@@ -28,7 +28,7 @@ export class WorkerAuth {
   constructor({ config, settings, hub, backend, counters, onUserRefused, log }) {
     const { maxLifetimeS } = settings;
     const revocations = (this.revocations = new Revocations({ maxLifetimeS, counters }));
-    const sessions = new Sessions({ revocations, counters });
+    const sessions = new Sessions({ revocations, counters, edges: backend.edges });
     this.log = new RevocationLog({
       store: backend.revocations,
       announce: async (revocation) => {

@@ -45,7 +45,8 @@ export async function createDelivery(basics, relayPath) {
           requestSeconds: metrics.blobSeconds,
           log,
         });
-  return new Delivery(basics, { backend, blobs, historyRules });
+  const createPublisher = await loadPublisher(backend.edges);
+  return new Delivery(basics, { backend, blobs, historyRules, createPublisher });
 }
 
 export class Delivery {
@@ -56,8 +57,9 @@ export class Delivery {
    * @param {ReturnType<typeof import('../blobs/index.js').createBlobs>|null} parts.blobs null if
    *   there is no bucket
    * @param {RoomRules<import('../config/room-patterns.js').HistoryRule>} parts.historyRules
+   * @param {(parts: ConstructorParameters<typeof Publisher>[0]) => Publisher} parts.createPublisher
    */
-  constructor(basics, { backend, blobs, historyRules }) {
+  constructor(basics, { backend, blobs, historyRules, createPublisher }) {
     const { config, phase, counters, metrics, log, turn } = basics;
     const { broker, presence } = backend;
     const { maxUnsentBytes } = config;
@@ -101,12 +103,13 @@ export class Delivery {
       scheduler,
       tracker,
       references,
+      edges: backend.edges,
       counters,
       log,
     }));
     this.outageNotice = new OutageNotice({ hub, scheduler, turn });
     this.historyReader = new HistoryReader({ scheduler, counters });
-    this.publisher = new Publisher({ broker, phase, counters });
+    this.publisher = createPublisher({ broker, phase, counters });
   }
 
   /**
@@ -133,6 +136,7 @@ export class Delivery {
     });
     counters.brokerUp = this.isBrokerUp ? 1 : 0;
     await backend.presence?.start();
+    await backend.edges?.start();
   }
 
   /** Subscribes to the broadcasts. If the broker is unavailable, the worker starts degraded. */
@@ -164,6 +168,16 @@ export class Delivery {
     this.scheduler.close();
     this.outageNotice.close();
   }
+}
+
+/**
+ * @param {import('../backend/edges.js').Edges|null} edges null: nothing is recorded for webhooks
+ * @returns {Promise<(parts: ConstructorParameters<typeof Publisher>[0]) => Publisher>}
+ */
+async function loadPublisher(edges) {
+  if (!edges?.hasMessages) return (parts) => new Publisher(parts);
+  const { RecordedPublisher } = await import('../hub/recorded-publisher.js');
+  return (parts) => new RecordedPublisher({ ...parts, recorder: edges });
 }
 
 /** Unsent bytes of all connections together. @param {Basics} basics */

@@ -58,6 +58,7 @@ export class Entry {
         config,
         hub,
         places: addresses,
+        edges: backend.edges,
         authentication,
         counters,
         seconds: metrics.hookSeconds,

@@ -25,6 +25,7 @@ export async function prepareHooks({ path }) {
  * @property {import('../config/settings.js').Config} config
  * @property {import('../hub/hub.js').Hub} hub
  * @property {import('../backend/places.js').Places} places of the users
+ * @property {import('../auth/sessions.js').UserEdges|null} edges null: nothing is recorded for webhooks
  * @property {import('../auth/authentication.js').Authentication|null} authentication null if no
  *   tokens are configured
  * @property {import('../observability/counters.js').Counters} counters
@@ -36,7 +37,8 @@ export async function prepareHooks({ path }) {
 export class WorkerHooks {
   /** @param {import('../hooks/types.js').Hooks} functions @param {WorkerHooksParts} parts */
   constructor(functions, parts) {
-    const { config, hub, places, authentication, counters, seconds, onUserRefused, log } = parts;
+    const { config, hub, places, edges, authentication, counters, seconds } = parts;
+    const { onUserRefused, log } = parts;
     this.hooks = new Hooks({
       functions,
       timeoutMs: config.hookTimeoutMs,
@@ -49,7 +51,7 @@ export class WorkerHooks {
     // Without tokens there are no revocations. The hook decides at each connection.
     const revocations = { isRevoked: () => false };
     const sessions =
-      authentication?.sessions ?? new Sessions({ revocations, counters: counters.auth });
+      authentication?.sessions ?? new Sessions({ revocations, counters: counters.auth, edges });
     /**
      * Connections with a user; null if neither a token nor a hook names users.
      * @type {Sessions|null}

@@ -48,6 +48,9 @@ export class Tail {
   }
 
   start() {
+    // First, so that the watcher never counts as a client.
+    this.#watched = this.hub.openRoom(this.room);
+    this.#watched.watch(1);
     this.hub.join(this.connection, this.room, {
       since: null,
       onJoined: () => {
@@ -58,8 +61,6 @@ export class Tail {
         this.onEnd();
       },
     });
-    this.#watched = this.hub.rooms.get(this.room);
-    this.#watched?.watch(1);
     this.timer = setInterval(() => this.#flush(), FLUSH_MS);
     this.timer.unref();
   }

@@ -466,4 +466,4 @@ function callsOf(room) {
 }
 
 /** @import { Deferred } from '../deferred.js' */
-/** @import { Announcements, EventCounts, Presence, PresenceSnapshot } from '../presence.js' */
+/** @import { Presence, PresenceSnapshot } from '../presence.js' */

@@ -1,0 +1,77 @@
+// recorded-publisher.js: a publisher that reports clients' messages for webhooks, in the rooms that
+// endpoints ask for. Used only if one does.
+//
+// A message is reported when the broker has accepted it. Those of the HTTP API are not: its callers
+// are the back-ends that would receive them.
+
+import { payloadText, senderOf } from '../protocol/publication.js';
+import { Publisher } from './publisher.js';
+
+/** @typedef {import('./publisher.js').PublishListener} PublishListener */
+
+/**
+ * @typedef {object} Recorder
+ * @property {(room: string) => boolean} coversMessages
+ * @property
+ *   {(room: string, message: {sender: string, payload: string, offset: number|undefined}) => void}
+ *   publish
+ */
+
+export class RecordedPublisher extends Publisher {
+  /**
+   * @param {ConstructorParameters<typeof Publisher>[0] & {recorder: Recorder}} parts
+   */
+  constructor({ recorder, ...parts }) {
+    super(parts);
+    this.recorder = recorder;
+  }
+
+  /** @override @type {Publisher['publishFor']} */
+  publishFor(listener, connection, id, room, publication, options) {
+    const { recorder } = this;
+    const told = recorder.coversMessages(room)
+      ? new Reporting(listener, recorder, room, publication)
+      : listener;
+    super.publishFor(told, connection, id, room, publication, options);
+  }
+}
+
+/**
+ * A listener that reports its only publication.
+ * @implements {PublishListener}
+ */
+class Reporting {
+  /**
+   * @param {PublishListener} listener
+   * @param {Recorder} recorder
+   * @param {string} room
+   * @param {Buffer} publication
+   */
+  constructor(listener, recorder, room, publication) {
+    this.listener = listener;
+    this.recorder = recorder;
+    this.room = room;
+    this.publication = publication;
+  }
+
+  /** @type {PublishListener['onPublish']} */
+  onPublish(connection, id) {
+    this.listener.onPublish(connection, id);
+  }
+
+  /** @type {PublishListener['onPublished']} */
+  onPublished(connection, id, position) {
+    const { publication } = this;
+    this.recorder.publish(this.room, {
+      sender: senderOf(publication),
+      payload: payloadText(publication),
+      offset: position?.offset,
+    });
+    this.listener.onPublished(connection, id, position);
+  }
+
+  /** @type {PublishListener['onRefused']} */
+  onRefused(connection, id, error) {
+    this.listener.onRefused(connection, id, error);
+  }
+}
