@@ -13,8 +13,8 @@
 //
 // Scripts of Redis frame their publications with the functions of redis/lua/batch.lua.
 //
-// The publications of one tick for one room share a message, because Redis, the relay and each
-// subscriber pay for every message. A publication stays a slice of the bytes that were read.
+// Redis, the relay and each subscriber pay for every message, so a tick's publications share one. A
+// publication stays a slice of the bytes that were read.
 //
 // On Redis, another program may publish on these channels too. A BatchReader never throws and never
 // reads past the end.
@@ -32,7 +32,6 @@ const REFERENCE = 0x80000000;
 const POSITION = 0x40000000;
 const VERSION = 0xc0000000;
 const MAX_VERSION = 0xffff;
-/** Length of a position item. */
 export const POSITION_ITEM_BYTES = HEAD_BYTES + POSITION_BYTES;
 /** The longest id; a UUID has 36 bytes. */
 const MAX_ID_BYTES = 64;
@@ -97,7 +96,6 @@ export class BatchReader {
     /** Position of the item; 0 without one. */
     this.offset = 0;
     this.epoch = '';
-    /** The message is malformed from here on. */
     this.isMalformed = false;
     /** The version of the message from here on, if this server does not know it; else 0. */
     this.unknownVersion = 0;

@@ -1,8 +1,7 @@
 // broker.js: the contract of a broker. test/contract/ tests every implementation against it.
 //
-// A broker carries publications between workers and machines. Rooms are names to it, and
-// publications are opaque bytes. docs/architecture/backends.md explains the choices behind this
-// contract.
+// Rooms are names to a broker, and publications are opaque bytes. docs/architecture/backends.md
+// explains the choices.
 
 /** The time that a broker remembers an idempotency key. */
 export const IDEMPOTENCY_MS = 300_000;

@@ -1,5 +1,3 @@
-// index.js: chooses the backend by configuration, and joins it to the machine's relay.
-//
 // A further backend needs a folder with an index.js (backend.js is the contract), a line in
 // BACKENDS, and its settings.
 

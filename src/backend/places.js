@@ -1,9 +1,7 @@
-// places.js: the contract of places: connections counted by the address of their client and by the
-// user of their token, or of a hook.
+// places.js: the contract of places: connections counted by client address and by user.
 //
-// The relay counts the places of a server for every backend. A key is short ASCII: an address as
-// limits count it (admission/address.js), or the hash of a user's name. With Redis, the relays of
-// all servers exchange their counts (embedded/fleet-places.js).
+// The relay counts a server's places for every backend. A key is short ASCII: an address as limits
+// count it (admission/address.js), or the hash of a user's name.
 
 import { MODES } from '../config/settings.js';
 

@@ -1,8 +1,7 @@
 // presence.js: the contract of presence. test/contract/ tests every implementation against it.
 //
-// Presence knows which users are in a room, over all workers of all servers. A user is present
-// while at least one worker has it. Users are opaque names here, and members are opaque bytes that
-// describe them. docs/architecture/backends.md explains the choices behind this contract.
+// A user is present while at least one worker has it. Users are opaque names here, and members are
+// opaque bytes. docs/architecture/backends.md explains the choices.
 
 /**
  * @typedef {object} Presence
@@ -24,7 +23,6 @@
  */
 
 /**
- * The users of a room.
  * @typedef {object} PresenceSnapshot
  * @property {number} count of users
  * @property {Buffer[]|null} members one for each user, in no particular order; null if the room is
@@ -33,10 +31,9 @@
 
 /**
  * Heads of the publications that announce a join and a leave; the member's bytes follow. An event
- * is a publication of its room, in order with the others, but without an offset. Large rooms get
- * none. After an outage a user is announced if its presence is news to the store: if the store has
- * lost its data, so are all users. So a list that was read at any time, with the events since then,
- * is right.
+ * is in order with the room's publications, without an offset. Large rooms get none. After an
+ * outage a user is announced if its presence is news to the store. So a list read at any time, with
+ * the events since then, is right.
  * @typedef {{join: Buffer, leave: Buffer}} Announcements
  */
 

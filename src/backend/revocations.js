@@ -1,8 +1,8 @@
 // revocations.js: the contract of a backend's list of revoked tokens, and its text form.
 //
-// The list outlives a worker and a server. Workers hold a copy in memory (auth/revocations.js) and
-// announce additions to each other with a publication of kind REVOCATION. So a backend only keeps
-// the list. If a worker misses an announcement, it finds the addition at its next read.
+// The list outlives a worker and a server. Workers hold a copy (auth/revocations.js) and announce
+// additions with a publication of kind REVOCATION. A worker that misses one finds the addition at
+// its next read.
 
 /**
  * Exactly one of `user` and `tokenId` is a string.

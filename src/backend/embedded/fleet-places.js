@@ -16,9 +16,8 @@
 // - The relay receives its own reports too. If they stop coming back, another worker becomes the
 //   carrier. After LEASE_MS the server is alone: it applies the cap to its own connections only.
 //
-// A server that holds less than a fifth of the cap is not seen by the others. It counts theirs and
-// yields to them. But two such servers do not see each other, so the total may exceed the cap by
-// that part for each of them.
+// Servers do not see a server that holds less than a fifth of the cap. It counts theirs and yields.
+// Two such servers do not see each other, so each may exceed the cap by that part.
 
 import { randomBytes } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
@@ -91,7 +90,6 @@ export class FleetPlaces {
   #threshold = { address: Number.POSITIVE_INFINITY, user: Number.POSITIVE_INFINITY };
   /** Connections here by key, of keys at or above their threshold. @type {Map<string, number>} */
   #heavy = new Map();
-  /** Whether the counts of heavy keys have changed since the last report. */
   #isChanged = false;
   /** The last report. @type {ReadonlyMap<string, number>} */
   #reported = new Map();
@@ -127,13 +125,11 @@ export class FleetPlaces {
     return this.#rules !== null && this.#nowMs - this.#echoMs > LEASE_MS;
   }
 
-  /** For the metrics of the primary. */
   figures() {
     return { servers: this.servers, ...this.counters };
   }
 
   /**
-   * A worker offers to carry reports.
    * @param {Volunteer} volunteer
    * @param {FleetRules} rules of its configuration; those of the latest worker count
    */
@@ -294,7 +290,6 @@ export class FleetPlaces {
   }
 
   /**
-   * The part of the cap that this server keeps.
    * @param {string} key of which all servers together have more than the cap
    * @param {number} held @param {number} elsewhere @param {number} cap
    */

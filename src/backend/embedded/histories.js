@@ -3,26 +3,23 @@
 //   append(room, rule, publication, nowMs)  -> the position of the publication
 //   page(room, {after, limit}, nowMs)       -> the room's position, and the newest publications above `after`
 //
-// A stream keeps its publications in segments, each publication behind its length, as on the
-// relay's wire. Segments are filled from the front and never overwritten, so a read lends them
-// without a copy. A room's thousand small publications are a few objects for the garbage collector,
-// not thousands.
+// A stream keeps its publications in segments, each behind its length, as on the relay's wire.
+// Segments are never overwritten, so a read lends them without a copy, and a thousand small
+// publications are a few objects for the garbage collector.
 //
 // Everything is bounded, and every loss is counted. Above `maxBytes`, the rooms least recently
-// published to lose their publications. Above `maxStreams`, the oldest positions are forgotten,
-// first those of rooms without publications. A loss is never hidden. If only the publications are
-// lost, the position continues, so a client that missed nothing still recovers. If the position is
-// lost, the room begins a new epoch.
+// published to lose their publications; their positions continue, so a client that missed nothing
+// still recovers. Above `maxStreams`, the oldest positions are forgotten, and these rooms begin a
+// new epoch.
 //
-// No two rooms share an epoch, so a position in one room proves nothing in another. A room without
-// publications costs nothing, however often clients ask for it: its epoch is computed from its name
-// and a random seed. When a position is forgotten, its bucket (a hash of its name) gets a new seed.
-// So the answer stays the same until the first publication. A rare exception is a room in the same
-// bucket as a forgotten one: its clients reload although they need not.
+// No two rooms share an epoch. A room without publications costs nothing: its epoch is computed
+// from its name and a random seed. When a position is forgotten, its bucket (a hash of its name)
+// gets a new seed. So other rooms of the bucket without publications change their epoch too, and
+// their clients reload although they need not.
 //
 // The caller provides the clock, which must not go back. All streams with the same time to live are
-// in one list, in the order of their latest publication. So expiry costs only as much as it frees,
-// and no stream has a timer.
+// in one list, in the order of their latest publication, so expiry needs no timers and costs only
+// as much as it frees.
 
 import { hash, randomBytes } from 'node:crypto';
 import { EPOCH_BYTES } from '../../protocol/position.js';
@@ -54,7 +51,6 @@ const MAX_SWEPT = 10_000;
 /** @import { Position, ReadRequest } from '../broker.js' */
 
 /**
- * The result of a read.
  * @typedef {object} Read
  * @property {string} epoch
  * @property {number} offset of the room's newest publication
@@ -232,7 +228,6 @@ export class Histories {
   }
 }
 
-/** The stream of one room. */
 class Stream {
   /** @param {string} room @param {string} epoch */
   constructor(room, epoch) {
@@ -241,7 +236,6 @@ class Stream {
     this.offset = 0;
     this.publishedMs = 0;
     this.expiresMs = Number.POSITIVE_INFINITY;
-    /** Publications still stored. */
     this.count = 0;
     /** @type {Segment[]} */
     this.segments = [];
@@ -265,9 +259,8 @@ class Stream {
     const { length } = run;
     let last = this.segments[this.segments.length - 1];
     if (last === undefined || last.buffer.length - last.end < length) {
-      // A new segment is as large as the stored bytes: a room of few publications is small, a room
-      // of many has few segments. A large publication has a segment of its own, because the unused
-      // rests would otherwise waste much memory.
+      // A new segment is as large as the stored bytes, so both small and large rooms have few. A
+      // large publication has its own segment, because unused rests would waste much memory.
       const spare = Math.min(Math.max(this.used, MIN_SEGMENT_BYTES), MAX_SEGMENT_BYTES);
       const isLarge = length > MAX_SEGMENT_BYTES / 8;
       last = {

@@ -13,7 +13,6 @@ const MAX_KEYS = 500_000;
 /** @import { Position } from '../broker.js' */
 
 /**
- * The first publication of a key.
  * @typedef {object} First
  * @property {Position|null} position null in a room without history
  * @property {string} fingerprint empty if it is not known
@@ -24,7 +23,6 @@ export class IdempotencyKeys {
   #young = new Map();
   /** @type {Map<string, First & {untilMs: number}>} */
   #old = new Map();
-  /** The time when the young generation was begun. */
   #begunMs = Number.NEGATIVE_INFINITY;
 
   /** @param {number} [max] 2 or more */
@@ -48,8 +46,7 @@ export class IdempotencyKeys {
   set(room, key, { position, fingerprint }, nowMs) {
     this.sweep(nowMs);
     if (this.#young.size >= this.max / 2) {
-      // Some of these keys may have expired already. An exact count is not worth a walk over all of
-      // them.
+      // Some may have expired already: an exact count is not worth a walk over all of them.
       this.lost += this.#old.size;
       this.#turn(nowMs);
     }

@@ -1,7 +1,6 @@
 // members.js: the users in each room, with their owners: the core of the embedded presence.
 //
-// An owner is any object, for example a worker's link in the relay. The index keeps no room without
-// users and no owner without rooms.
+// An owner is any object, for example a worker's link in the relay.
 
 /** @import { Announcements, EventCounts, PresenceSnapshot } from '../presence.js' */
 

@@ -3,8 +3,8 @@
 //
 //   u8 version, 8 bytes server, then for each key: u8 length, key, u32 connections
 //
-// A report is complete and replaces the one before. Reports travel through Redis pub/sub, so a
-// server may get those of another version, which it drops (docs/architecture/versions.md).
+// A report is complete and replaces the one before. A server drops reports of another version
+// (docs/architecture/versions.md).
 
 const VERSION = 1;
 export const SERVER_BYTES = 8;

@@ -1,16 +1,14 @@
 // relay-client.js: a worker's end of the relay, which the primary hosts for the workers of its
 // machine.
 //
-// The messages of one tick leave in one write: one batch for each room, then one SYNC. The answer
-// confirms all of them, so a thousand publications cost one promise and one answer. Publications
-// with an outcome of their own (a position, a used key) share one answer too. Other messages keep
-// their place: the batches before them are written first. The worker can't repair a lost relay:
-// requests under way fail, `onClose` is called, and the worker exits.
+// The messages of one tick leave in one write: a batch for each room, then one SYNC, whose answer
+// confirms all of them. Publications with an outcome of their own (a position, a used key) share
+// one answer too. A lost relay cannot be repaired: requests under way fail, `onClose` is called,
+// and the worker exits.
 //
 // A stalled primary keeps the socket open and accepts bytes, so only silence shows the stall. Every
-// WATCH_MS the client asks for an answer. If no answer has come for AWAY_MS, the relay counts as
-// away. Until it answers again, publications are refused without being written. Time in which this
-// process was stalled itself does not count.
+// WATCH_MS the client asks for an answer. Without one for AWAY_MS, publications are refused until
+// the relay answers again. Time in which this process itself was stalled does not count.
 
 import { connect } from 'node:net';
 import { BatchReader, HEAD_BYTES as ITEM_HEAD_BYTES } from '../batch.js';
@@ -64,7 +62,6 @@ const MAX_NUMBER = 0xffffffff;
 /** @import { Socket } from 'node:net' */
 
 /**
- * Publications of one room and tick.
  * @typedef {object} Batch
  * @property {number} op PUBLISH or APPEND
  * @property {string} room
@@ -80,7 +77,6 @@ const MAX_NUMBER = 0xffffffff;
  */
 
 /**
- * A request under way.
  * @typedef {object} Request
  * @property {number} sentMs time on the link's clock
  * @property {(answer: Answer) => void} resolve
@@ -107,7 +103,6 @@ const MAX_NUMBER = 0xffffffff;
  */
 
 export class RelayClient {
-  // Listeners: see RelayListeners.
   /** @type {RelayListeners['onAnswering']} */
   onAnswering = () => {};
   /** @type {RelayListeners['onRoundTrip']} */
@@ -125,7 +120,6 @@ export class RelayClient {
   /** @type {RelayListeners['onKeep']} */
   onKeep = () => {};
 
-  // The link, and whether the relay answers.
   /** @type {Socket|null} */
   socket = null;
   isOpen = false;
@@ -145,7 +139,6 @@ export class RelayClient {
   writer = new MessageWriter();
   isScheduled = false;
 
-  // Requests.
   nextRequest = 1;
   /** In the order they were sent. @type {Map<number, Request>} */
   requests = new Map();
@@ -160,7 +153,6 @@ export class RelayClient {
   asks = new Map();
   isAsking = false;
 
-  // Batches.
   /** Batches of this tick that are not written yet. @type {Batch[]} */
   gathered = [];
   gatheredBytes = 0;
@@ -169,7 +161,6 @@ export class RelayClient {
   /** Written, with outcomes that are not requested yet. @type {Batch[]} */
   undecided = [];
 
-  // Places of client addresses.
   /** Those that this worker has. @type {Map<string, number>} */
   held = new Map();
   heldPlaces = 0;
@@ -187,8 +178,7 @@ export class RelayClient {
   /**
    * @param {object} parts
    * @param {string} parts.path of the relay's socket
-   * @param {import('pino').Logger} parts.log
-   * @param {number} [parts.watchMs] interval of the checks
+   * @param {import('pino').Logger} parts.log @param {number} [parts.watchMs]
    * @param {number} [parts.awayMs] time without an answer after which the relay counts as away
    * @param {number} [parts.requestTimeoutMs] @param {number} [parts.reconcileMs]
    */
@@ -329,7 +319,6 @@ export class RelayClient {
     if (this.isOpen) this.#out().control({ type: 'report', report: report.toString('base64') });
   }
 
-  /** Reports the number of places to the relay, so that it notices a difference. */
   #comparePlaces() {
     let asked = this.late.size;
     for (const { address } of this.requests.values()) if (address !== null) asked++;
@@ -389,7 +378,6 @@ export class RelayClient {
   }
 
   /**
-   * Publishes to a room with history.
    * @param {string} room
    * @param {string} key with its fingerprint; may be empty
    * @param {Buffer} publication kept until the end of this tick
@@ -436,7 +424,6 @@ export class RelayClient {
     return batch;
   }
 
-  /** Writes the batches gathered so far. */
   #writeBatches() {
     const { gathered, writer } = this;
     this.gathered = [];
@@ -531,8 +518,7 @@ export class RelayClient {
   reportConnections(connections) {
     if (!this.isOpen) return;
     this.reported = connections;
-    // Handshakes in 100 ticks are one report, not 100 wake-ups of the primary. A message that
-    // leaves earlier takes the report along.
+    // Handshakes in 100 ticks are one report, not 100 wake-ups of the primary.
     this.reportTimer ??= setTimeout(this.#reportLater, REPORT_DELAY_MS).unref();
   }
 
@@ -609,7 +595,6 @@ export class RelayClient {
     this.reported = null;
   }
 
-  /** Asks for the outcomes since the last request. */
   #askOutcomes() {
     const { undecided } = this;
     this.undecided = [];
@@ -628,7 +613,6 @@ export class RelayClient {
     if (this.isScheduled) this.flush();
   }
 
-  /** Writes the messages of this tick. */
   flush() {
     this.isScheduled = false;
     this.counting = null;
@@ -724,13 +708,12 @@ export class RelayClient {
     request.resolve(answer);
   }
 
-  /** Runs every `watchMs`. */
   #look() {
     const now = performance.now();
     const step = now - this.lookedMs;
     this.lookedMs = now;
     this.nowMs += Math.min(step, this.watchMs);
-    // If this process was stalled, the event loop first reads the answers that have arrived.
+    // After a stall of this process, the event loop first reads the answers that have arrived.
     if (step > 1.5 * this.watchMs) return;
     this.#expireRequests();
     if (!this.isProbing) this.#probe();

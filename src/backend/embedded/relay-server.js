@@ -1,6 +1,5 @@
-// relay-server.js: the state that the workers of one machine share, hosted by the primary: the
-// embedded broker and the connection counts of client addresses. The cluster's IPC channel is for
-// control only; publications go through this Unix socket.
+// relay-server.js: the embedded broker and the connection counts of client addresses, hosted by the
+// primary. Publications go through this Unix socket, not through the cluster's IPC channel.
 //
 //   worker --PUBLISH--> relay --PUBLICATION--> every worker subscribed to the room
 //                                            (the publisher too)
@@ -68,8 +67,8 @@ const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 const MAX_BACKLOG_BYTES = 16 * 1024 * 1024;
 const LEFT_OUT_LOG_MS = 60_000;
 /**
- * A worker with so many pending bytes gets no further history. This is well above a socket's
- * high-water mark, so a `drain` follows.
+ * A worker with this many pending bytes gets no further history. Well above a socket's high-water
+ * mark, so a `drain` follows.
  */
 const READ_AHEAD_BYTES = 1024 * 1024;
 /** The most reads of one worker that wait for `drain`. */
@@ -106,9 +105,8 @@ export class RelayServer {
   rooms = new Subscriptions();
   /** Connections by client address, over all workers. @type {Map<string, number>} */
   addresses = new Map();
-  /** The limits over all servers. */
   fleet = new FleetPlaces(this.addresses);
-  /** Its clock, and the time of its last step. */
+  /** The clock of `fleet`, and the time of its last step. */
   fleetMs = 0;
   steppedMs = 0;
   isAlone = false;
@@ -183,8 +181,7 @@ export class RelayServer {
   async start() {
     const prefix = join(tmpdir(), 'fanfare-');
     const isShort = Buffer.byteLength(join(`${prefix}XXXXXX`, 'relay')) <= MAX_PATH_BYTES;
-    // mkdtemp creates the folder with mode 0700 under a new name. So the remains of a killed
-    // primary do no harm.
+    // mkdtemp creates a new folder with mode 0700, so the remains of a killed primary do no harm.
     this.folder = await mkdtemp(isShort ? prefix : join(SHORT_TMPDIR, 'fanfare-'));
     // Runs at every exit of this process, unless it is killed.
     process.once('exit', this.removeFolder);
@@ -279,7 +276,6 @@ export class RelayServer {
     this.writing.push(link);
   }
 
-  /** Writes the messages of this tick. */
   flush() {
     const { writing } = this;
     this.writing = [];
@@ -334,10 +330,7 @@ export class RelayServer {
     );
   }
 
-  /**
-   * Publishes a presence event.
-   * @param {string} room @param {Buffer} head @param {Buffer} member
-   */
+  /** @param {string} room @param {Buffer} head @param {Buffer} member */
   #event(room, head, member) {
     const links = this.rooms.of(room);
     if (links === undefined) return;
@@ -358,7 +351,6 @@ export class RelayServer {
   }
 
   /**
-   * Stores an APPEND, and passes it on.
    * @param {string} room
    * @param {string} keyText the key and the fingerprint, or empty
    * @param {Buffer} buffer @param {number} start @param {number} end
@@ -537,7 +529,6 @@ class Link {
     this.connections = 0;
     /** Connections this worker holds, by client address. @type {Map<string, number>} */
     this.addresses = new Map();
-    /** Total over all addresses. */
     this.places = 0;
     this.writer = new MessageWriter();
     this.isScheduled = false;
@@ -574,7 +565,6 @@ class Link {
   }
 
   /**
-   * Passes a publication on.
    * @param {Buffer} buffer @param {number} start @param {number} end
    * @returns {boolean} false if it was left out, because too many bytes wait
    */

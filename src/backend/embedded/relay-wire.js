@@ -1,13 +1,11 @@
 // relay-wire.js: the messages between a worker and the relay in the primary, over a Unix socket.
 //
-// Both ends share this file, but perhaps not the same version of it: if Fanfare's files are
-// replaced, a reload starts new workers under the old primary. So each side begins with HELLO, and
-// a worker of another version does not start. The form of a message and the first field of HELLO
-// never change.
+// When Fanfare's files are replaced, a reload starts new workers under the old primary. So each
+// side begins with HELLO, and a worker of another version does not start. The form of a message and
+// the first field of HELLO never change.
 //
-// A message is its length (u32, big-endian, without these four bytes),
-// one byte for its type, and its fields. Rooms and addresses are ASCII. A request carries a number,
-// and its reply repeats the number.
+// A message is its length (u32, big-endian, without these four bytes), one byte for its type, and
+// its fields. Rooms and addresses are ASCII. A reply repeats its request's number.
 //
 //   worker -> relay                                   relay -> worker
 //   HELLO       u32 RELAY_VERSION, u32 pid            HELLO        u32 RELAY_VERSION
@@ -20,8 +18,8 @@
 //   RELEASE     address
 //   CONTROL     JSON: one of CONTROLS                 CONTROL      JSON
 //
-// A batch has a worker's publications of one room and tick, in the form of ../batch.js. The relay
-// passes it on unopened: of a PUBLISH it changes only the type byte.
+// A batch is in the form of ../batch.js. The relay passes it on unopened: of a PUBLISH it changes
+// only the type byte.
 //
 // In rooms with history a batch begins with a position item, in which the relay writes the position
 // of the first publication. A KEY makes the PUBLISH or APPEND that follows, of one publication,
@@ -163,10 +161,8 @@ export const MAX_BATCH_BYTES = 32 * 1024;
 
 const LENGTH_BYTES = 4;
 const SLAB_BYTES = 32 * 1024;
-/** Bytes before the room of a batch. */
 const COUNT_BYTES = 4;
 const NOTHING = Buffer.alloc(0);
-/** Flags of a HISTORY. */
 const FORWARD = 1;
 const ENDS_EPOCH = 2;
 
@@ -201,8 +197,7 @@ export class MessageReader {
     if (this.partsBytes > 0) {
       this.parts.push(chunk);
       this.partsBytes += chunk.length;
-      // The parts are joined once, when all have arrived. Joining at every chunk would copy a large
-      // message again and again.
+      // Joined once, when all have arrived, so that a large message is not copied at every chunk.
       if (this.partsBytes < this.neededBytes) return;
       buffer = Buffer.concat(this.parts, this.partsBytes);
       this.parts = [];
@@ -233,11 +228,7 @@ export class MessageReader {
 // Readers, in the order of the writers below. `at` is the start of a message's fields, and `end`
 // the end of the message.
 
-/**
- * @param {Buffer} buffer
- * @param {number} start of the message
- * @returns {number} its type, a value of OP
- */
+/** @param {Buffer} buffer @param {number} start @returns {number} */
 export function readOp(buffer, start) {
   return buffer[start + LENGTH_BYTES];
 }
@@ -458,15 +449,14 @@ export function readPage(body) {
 }
 
 /**
- * Collects messages until the owner takes and writes them. Slabs are filled one after another and
- * never overwritten. So taken bytes may wait in a socket while the rest of their slab is filled.
+ * Collects messages until the owner takes and writes them. Slabs are never overwritten, so taken
+ * bytes may wait in a socket while the rest of their slab is filled.
  */
 export class MessageWriter {
   constructor() {
     this.slab = Buffer.allocUnsafeSlow(SLAB_BYTES);
     /** The start of the bytes in the slab that are not written yet. */
     this.from = 0;
-    /** The position of the next byte. */
     this.at = 0;
     /** Slabs that are full. @type {Buffer[]} */
     this.full = [];
@@ -477,7 +467,6 @@ export class MessageWriter {
     this.runEnd = 0;
   }
 
-  /** Bytes collected. */
   get length() {
     return this.fullBytes + this.at - this.from + (this.runEnd - this.runStart);
   }
@@ -586,11 +575,7 @@ export class MessageWriter {
     for (const publication of publications) at = writePublication(slab, at, publication);
   }
 
-  /**
-   * A user enters a room.
-   * @param {string} room @param {string} user
-   * @param {Buffer} member copied
-   */
+  /** @param {string} room @param {string} user @param {Buffer} member copied */
   enter(room, user, member) {
     const userBytes = Buffer.byteLength(user);
     const at = this.#open(OP.ENTER, 3 + room.length + userBytes + member.length) + 1 + room.length;
@@ -676,9 +661,8 @@ export class MessageWriter {
   }
 
   /**
-   * Passes on a message as it lies in a buffer. Neighbouring messages are copied together. The
-   * publications of one worker in a tick mostly go to the same workers. Then each receiving worker
-   * costs one copy, not one for each message.
+   * Passes on a message as it lies in a buffer. Neighbouring messages, which mostly go to the same
+   * workers, are copied together.
    * @param {Buffer} buffer not modified until the next take()
    * @param {number} start @param {number} end
    */
@@ -702,11 +686,7 @@ export class MessageWriter {
     this.runStart = this.runEnd = 0;
   }
 
-  /**
-   * Writes all collected messages.
-   * @param {import('node:net').Socket} socket
-   * @returns {boolean} the result of the last write()
-   */
+  /** @param {import('node:net').Socket} socket @returns {boolean} the result of the last write() */
   writeTo(socket) {
     this.#endRun();
     const last = this.slab.subarray(this.from, this.at);

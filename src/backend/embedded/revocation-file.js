@@ -1,13 +1,12 @@
 // revocation-file.js: the revocations of one machine, in a file that its workers share.
 //
-// The file is append-only. Each revocation is one line, written and synchronised before `add`
-// resolves. A worker reads what was appended since its last read. The file is in
-// FANFARE_STATE_DIR, or beside the relay's socket, which is removed when the server ends. Each
-// record begins with a line break, so a line that a crash or a full disk cut off does not damage
-// the next one. The file grows until the server is started again (`compact`).
+// Append-only: one line for each revocation, synchronised before `add` resolves. A worker reads
+// what was appended since its last read. Each record begins with a line break, so a line cut off by
+// a crash or a full disk does not damage the next one. The file grows until the server is started
+// again (`compact`).
 //
-// A line that cannot be read may be a revocation that no longer holds. It is reported, and stays in
-// the file until the operator repairs or deletes it.
+// A line that cannot be read is reported, and stays in the file until the operator repairs or
+// deletes it.
 
 import { createReadStream } from 'node:fs';
 import {
@@ -67,8 +66,7 @@ export class RevocationFile {
         if ((await file.stat()).size >= MAX_FILE_BYTES) return false;
         isWriting = true;
         const record = Buffer.from(`\n${encodeRevocation(revocation)}\n`);
-        // Each record is one write with O_APPEND, so lines of several workers do not mix. A disk
-        // that fills up takes the first part of it.
+        // Each record is one write with O_APPEND, so lines of several workers do not mix.
         const { bytesWritten } = await file.write(record);
         if (bytesWritten < record.length)
           throw new Error(`${bytesWritten} of ${record.length} bytes were written`);
@@ -97,7 +95,6 @@ export class RevocationFile {
     return this.#known.size < this.max;
   }
 
-  /** Reads what was appended. */
   #update() {
     const reading = this.#reading.then(() => this.#readAppended());
     this.#reading = reading.catch(() => {});

@@ -1,7 +1,6 @@
 // subscriptions.js: the subscribers of each room: the core of the embedded broker.
 //
-// A subscriber is any object, for example a worker's link in the relay. The index keeps no room
-// without subscribers and no subscriber without rooms.
+// A subscriber is any object, for example a worker's link in the relay.
 
 /** @template S */
 export class Subscriptions {
@@ -12,20 +11,15 @@ export class Subscriptions {
     this.rooms = new Map();
   }
 
-  /** Number of rooms with subscribers. */
   get size() {
     return this.subscribers.size;
   }
 
-  /** Number of subscribers with a room. */
   get subscriberCount() {
     return this.rooms.size;
   }
 
-  /**
-   * Adds a subscriber to a room. Has no effect if it is subscribed already.
-   * @param {string} room @param {S} subscriber
-   */
+  /** No effect if it is subscribed already. @param {string} room @param {S} subscriber */
   subscribe(room, subscriber) {
     const subscribers = this.subscribers.get(room);
     if (subscribers === undefined) this.subscribers.set(room, new Set([subscriber]));
@@ -59,7 +53,7 @@ export class Subscriptions {
   }
 
   /**
-   * Returns the subscribers of a room. The caller must not modify the set.
+   * The caller must not modify the set.
    * @param {string} room @returns {ReadonlySet<S>|undefined}
    */
   of(room) {

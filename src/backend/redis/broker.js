@@ -2,10 +2,9 @@
 //
 //   publish, history --> node of the room --> inbox --> onPublication
 //
-// A node (node.js) is a Redis primary with two connections. A single Redis and a group with
-// Sentinels have one node. A cluster (cluster.js) has several, and the room's name decides which
-// one serves it. The broker is `up` while all nodes are up. While a node is away, the broker
-// refuses publishes to its rooms at once instead of queueing them.
+// A node (node.js) is a Redis primary with two connections. A cluster (cluster.js) has several, and
+// the room's name decides which one serves it. The broker is `up` while all nodes are up. While a
+// node is unavailable, publishes to its rooms are refused at once instead of queued.
 
 import { randomBytes } from 'node:crypto';
 import { addressText } from '../../config/redis.js';
@@ -273,11 +272,7 @@ export class RedisBroker {
     return node.history.read(room, rule, from);
   }
 
-  /**
-   * Returns a client for repeatable commands other than publishing: of the single server, or of the
-   * whole cluster.
-   * @returns {RedisConnection|RedisClusterClient}
-   */
+  /** @returns {RedisConnection|RedisClusterClient} */
   get connection() {
     if (this.node !== null) return this.node.commands;
     if (this.client === null) {
@@ -297,14 +292,10 @@ export class RedisBroker {
     if (this.closing !== null || !isChanged) return;
     const channel = this.keys.limitsChannel;
     if (onReport === null) this.#unsubscribe(channel);
-    // If this fails, the channel stays wanted and is subscribed later.
     else this.#subscribe(channel).catch(() => {});
   }
 
-  /**
-   * Sends a report to all servers.
-   * @param {Buffer} report best effort, because the next one replaces it
-   */
+  /** @param {Buffer} report best effort, because the next one replaces it */
   sendReport(report) {
     const { limitsChannel } = this.keys;
     if (this.closing !== null) return;

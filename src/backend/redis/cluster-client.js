@@ -1,6 +1,6 @@
 // cluster-client.js: ioredis' own client of a cluster, for commands that may be repeated.
 //
-// The client finds each key's node by itself. Publishes do not go through it: see cluster.js.
+// It finds each key's node by itself. Publishes do not go through it: see cluster.js.
 
 import { Cluster } from 'ioredis';
 import { redisAccess, redisSecrets, withoutSecrets } from '../../config/redis.js';

@@ -1,13 +1,12 @@
 // cluster.js: the primaries of a Redis Cluster, and the slots of each.
 //
-// Each primary is a node (node.js) with connections of its own, like a single Redis. So the loss of
-// a connection affects the slots of one node only, answers arrive in order, and no publication is
-// sent twice. ioredis' own cluster client resends commands of a lost connection and does not report
+// Each primary is a node (node.js) with its own connections, like a single Redis. So a lost
+// connection affects one node's slots only, answers arrive in order, and no publication is sent
+// twice. ioredis' own cluster client resends commands of a lost connection and does not report
 // refused subscriptions.
 //
-// The map of slots comes from `CLUSTER SLOTS`. The worker asks for it again when a node refuses a
-// slot (MOVED, the end of a sharded subscription) and every INTERVAL_MS. While a node is away, the
-// worker asks at growing intervals. When a slot has moved, its channels move to the new node.
+// The map of slots comes from `CLUSTER SLOTS`: every INTERVAL_MS, when a node refuses a slot
+// (MOVED, the end of a sharded subscription), and at growing intervals while a node is unavailable.
 
 import { Redis } from 'ioredis';
 import { addressText, redisOptions, redisSecrets, withoutSecrets } from '../../config/redis.js';
@@ -19,7 +18,6 @@ const CONNECT_TIMEOUT_MS = 2000;
 const DISCONNECT_TIMEOUT_MS = 200;
 /** The shortest interval between two requests for the map. */
 const MIN_INTERVAL_MS = 20;
-/** The interval while all is well. */
 const INTERVAL_MS = 10_000;
 /** The time that a node without slots has to answer the commands under way. */
 const RETIRE_TIMEOUT_MS = 2000;
@@ -50,7 +48,6 @@ export class RedisCluster {
     this.addresses = new Map();
     /** @type {(RedisNode|null)[]} */
     this.owners = Array(SLOTS).fill(null);
-    /** Whether every slot has a node. */
     this.isWhole = false;
     /** Wanted channels whose slot has no node. @type {Set<string>} */
     this.waiting = new Set();

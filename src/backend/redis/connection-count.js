@@ -6,9 +6,9 @@
 //   -<worker>;<seconds>                 a worker leaves
 //
 // A worker without reports for three heartbeats is left out. Each report reaches all workers, so
-// its cost grows with the square of their number. Therefore the intervals grow with the fleet, and
-// an answer goes to the channel of the worker that asked. loadtest/fleet/ measures it: 640 workers
-// at rest cause a tenth of the deliveries of a fixed interval of two seconds.
+// the intervals grow with the fleet, and an answer goes to the channel of the worker that asked.
+// loadtest/fleet/ measures it: 640 workers at rest cause a tenth of the deliveries of a fixed
+// interval of two seconds.
 //
 // Workers of v0.2.0 send no seconds, and wait for six. While one of them is here, all report every
 // two seconds, and answer it on the channel of the fleet.
@@ -36,7 +36,6 @@ const MAX_MESSAGE_BYTES = 512;
 const MESSAGE = /^(?:([?-])|=(\d{1,9}) )(.+?)(?:;(\d{1,3})(?:;(\d*))?)?$/;
 
 /**
- * Another worker.
  * @typedef {object} Peer
  * @property {number} connections
  * @property {number} heardMs on the live clock
@@ -94,8 +93,8 @@ export class ConnectionCount {
   }
 
   /**
-   * Resolves with the total, at once if no other worker has just reported a change. After a change
-   * a worker may hold back the next one until its next report, so the count waits for that report.
+   * Resolves with the total, at once if no other worker has just reported a change. A worker may
+   * hold back its next change until its next report, so after one the count waits for that report.
    * Otherwise a client that opens a thousand connections and then asks would miss some.
    * @returns {Promise<number>}
    */
@@ -165,7 +164,6 @@ export class ConnectionCount {
     this.#forgetAskers();
   }
 
-  /** Reports that this worker leaves. */
   leave() {
     if (this.isLive) this.send(Buffer.from(`-${this.#signature}`));
     this.pause();
@@ -240,7 +238,6 @@ export class ConnectionCount {
     this.askers.clear();
   }
 
-  /** Returns this worker's report. */
   #own() {
     return Buffer.from(`=${this.connections} ${this.#signature}`);
   }

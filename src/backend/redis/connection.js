@@ -1,9 +1,8 @@
 // connection.js: one connection to Redis, which reconnects by itself.
 //
 // ioredis handles the protocol, TLS, authentication, Sentinels and reconnecting. This file decides
-// how the connection behaves when Redis fails. No command waits in a queue while Redis is away, and
-// no command is sent twice. Every step of a handshake has a deadline. Delays grow until the
-// connection has proved itself.
+// what happens when Redis fails: no command is queued or sent twice, every step of a handshake has
+// a deadline, and delays grow until the connection has proved itself.
 //
 // With Sentinels, every attempt asks for the current primary. The connection leaves a replaced
 // primary when a Sentinel reports it (`+switch-master`), and a demoted one when it answers
@@ -87,8 +86,7 @@ export class RedisConnection {
       sentinelCommandTimeout: timeoutMs,
       retryStrategy: () => backoffMs(++this.attempts),
       // A script error contains READONLY inside its own text. One read may bring many such errors,
-      // and the first has ended the connection. Each further one would end it again, with a timer
-      // and a listener of its own.
+      // and the first has ended the connection already.
       reconnectOnError: ({ message }) => message.includes('READONLY') && this.redis.stream.writable,
     });
     this.redis.on('connect', () => {
@@ -107,7 +105,6 @@ export class RedisConnection {
     this.redis.on('end', () => this.#redisOnEnd());
   }
 
-  /** Connects, and retries without end; onReady and onAway report the results. */
   open() {
     // ioredis reports failures as `error` and `close`.
     this.redis.connect().catch(() => {});
@@ -120,7 +117,6 @@ export class RedisConnection {
     return this.isReady && this.redis.status === 'ready' && this.redis.stream.writable;
   }
 
-  /** Resets the delays. Call it only when the connection has proved that it answers. */
   prove() {
     this.attempts = 0;
   }
@@ -168,9 +164,8 @@ export class RedisConnection {
 }
 
 /**
- * Closes a socket and discards the bytes that have not reached Redis. After a plain destroy() the
- * kernel continues to send them for some two minutes. Then a publish of unknown outcome could take
- * effect after later ones of the same client.
+ * Discards the bytes that have not reached Redis. After a plain destroy() the kernel sends them for
+ * some two minutes, so a publish of unknown outcome could take effect after later ones.
  * @param {Socket|undefined} stream @param {boolean} canResetTls
  */
 function reset(stream, canResetTls) {

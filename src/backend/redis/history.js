@@ -115,7 +115,6 @@ export class RedisHistory {
     this.reset();
   }
 
-  /** Called when the connection is a new one. */
   reset() {
     this.fence = this.isTrusting ? 'trust' : '';
     this.isLoaded = false;
@@ -192,7 +191,6 @@ export class RedisHistory {
     this.publisher.gather(read);
   }
 
-  /** Returns the guard that precedes the position reads of this tick. */
   #guard() {
     if (this.guard === null) {
       this.guard = new Guard(this, this.guardKey());
@@ -270,8 +268,8 @@ export class RedisHistory {
 
   /**
    * Called when Redis has answered a call. If the stream is shorter than when the call was written,
-   * Redis has lost publications and gives their offsets to others. Then the worker ends the epoch
-   * and resets the connection, so that all state is read anew.
+   * Redis has lost publications and gives their offsets to others. The worker then ends the epoch
+   * and resets the connection.
    * @param {string} room @param {string} epoch
    * @param {number} top the offset that the call found
    * @param {Floor} floor
@@ -283,10 +281,7 @@ export class RedisHistory {
     return true;
   }
 
-  /**
-   * Builds the start of a script call.
-   * @param {number} keys @param {number} args @returns {string}
-   */
+  /** @param {number} keys @param {number} args @returns {string} */
   callHead(keys, args) {
     // The first call of a connection carries the script; later calls refer to it.
     const call = this.isLoaded ? this.script.evalsha : this.script.eval;
@@ -328,7 +323,6 @@ class RoomCache {
     this.renewalMs = Number.NEGATIVE_INFINITY;
   }
 
-  /** Called when the connection is a new one. */
   forget() {
     this.incarnation = '';
     this.maintainedMs = Number.NEGATIVE_INFINITY;
@@ -689,7 +683,7 @@ class HistoryRead extends Message {
 }
 
 /**
- * A write without effect that precedes the position reads of a tick. Redis writes nothing to its
+ * A write without effect that precedes the position reads of a tick. Nothing reaches the
  * append-only file, because the key does not exist.
  * @extends {Message<void>}
  */
@@ -737,9 +731,9 @@ function unreadableKey() {
 }
 
 /**
- * The publications found in a stream's messages, without a gap between them. A message that this
- * server can't read is a gap: it is malformed, or a newer version wrote it. A stream has no
- * references, because publications announced by reference are stored whole.
+ * The publications in a stream's messages, without a gap between them. A message that this server
+ * can't read is a gap. A stream has no references: publications announced by reference are stored
+ * whole.
  */
 class Found {
   /**

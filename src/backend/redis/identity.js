@@ -54,7 +54,6 @@ export class RedisIdentity {
     this.isAsking = false;
   }
 
-  /** Whether the connections lead to different servers. */
   get isSplit() {
     const { commands, subscriber } = this.runIds;
     return commands !== '' && subscriber !== '' && commands !== subscriber;

@@ -1,9 +1,8 @@
 // inbox.js: turns Redis messages into publications, in the room's order.
 //
-// Most publications are delivered at once. If a publication is a reference, the inbox fetches its
-// body once, and later publications of its room wait behind it. The wait is bounded in time and in
-// bytes. If a fetch fails, the publication is skipped. In rooms with history the offsets show
-// skipped publications.
+// Most publications are delivered at once. After a reference, later publications of its room wait
+// until its body is fetched, bounded in time and in bytes. If the fetch fails, the publication is
+// skipped; in rooms with history the offsets show that.
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { BatchReader } from '../batch.js';
@@ -17,7 +16,6 @@ const MAX_HELD_BYTES = 64 * 1024 * 1024;
 const OVERHEAD_BYTES = 128;
 
 /**
- * A publication in a room's queue.
  * @typedef {{body: Buffer|null, isHere: boolean, bytes: number, offset: number, epoch: string}}
  *   Held
  */
@@ -133,8 +131,7 @@ export class Inbox {
   #release(room, queue) {
     let here = 0;
     while (here < queue.length && queue[here].isHere) here++;
-    // Removed before they are delivered. If the room still has waiting publications, a publication
-    // that arrives meanwhile waits behind them.
+    // Removed first: a publication that arrives meanwhile then waits behind those that still wait.
     const ready = queue.splice(0, here);
     if (queue.length === 0) this.held.delete(room);
     for (const { body, bytes, offset, epoch } of ready) {

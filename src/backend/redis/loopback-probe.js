@@ -1,16 +1,14 @@
 // loopback-probe.js: checks that publications still come back.
 //
 // A subscriber's connection can be dead while it looks alive: a frozen Redis, a firewall that
-// forgot the connection, a failover. No event reports this. Only a message that travels the whole
-// way shows it. Every PROBE_INTERVAL_MS the probe publishes a message on this worker's own channel.
-// If the message is not back within PROBE_TIMEOUT_MS, it is a miss. After MAX_MISSES the socket is
-// destroyed. If Redis refuses the publish, the probe sends PING over the subscriber's connection
-// instead.
+// forgot the connection, a failover. So every PROBE_INTERVAL_MS a message is published on this
+// worker's own channel. If it is not back within PROBE_TIMEOUT_MS, it is a miss. After MAX_MISSES
+// the socket is destroyed. If Redis refuses the publish, PING over the subscriber's connection
+// takes its place.
 
 const PROBE_INTERVAL_MS = 1500;
 const PROBE_TIMEOUT_MS = 1500;
 const MAX_MISSES = 2;
-/** Length of a probe. */
 export const PROBE_BYTES = 4;
 
 export class LoopbackProbe {

@@ -4,11 +4,11 @@
 //   publish to a room with history, history --> history --> publisher
 //   subscribe, unsubscribe --> subscriptions ==subscriber==> Redis
 //
-// A node has two connections: commands, and a subscriber. It is up if both are ready, every wanted
-// channel is subscribed, and a probe (loopback-probe.js) has come back over these connections. The
-// probe is needed because a Redis that answers handshakes may still refuse writes.
+// A node is up if both connections are ready, every wanted channel is subscribed, and a probe
+// (loopback-probe.js) has come back over them: a Redis that answers handshakes may still refuse
+// writes.
 //
-// Both connections must lead to the same server, and that server must keep its data (identity.js,
+// Both connections must lead to the same server, and it must keep its data (identity.js,
 // data-loss.js). While they lead to different servers and no probe comes back, publishes and reads
 // are refused. New subscribers follow the address. If none of them gets a probe for PATIENCE_MS,
 // the commands follow it too.

@@ -1,8 +1,7 @@
 // plain-commands.js: sends a command through ioredis's documented interface, from its RESP bytes.
 //
-// The publisher and the history write their commands as RESP. With fast paths the bytes go to Redis
-// as they are (fast/own-commands.js). Without them, this takes the arguments out of the bytes
-// again.
+// Without fast paths, this takes the arguments out of the RESP bytes that the publisher and the
+// history write.
 
 import { Command } from 'ioredis';
 

@@ -22,11 +22,9 @@ const HEARTBEAT_INTERVAL_MS = 10_000;
 const TTL_MS = 30_000;
 /** After this time a second worker clears a dead session too. */
 const CLEARING_MS = 15_000;
-/** Rooms cleared in one step. */
 const CLEARED_ROOMS = 64;
 /** Rooms in one SADD or SREM. */
 const CHUNK_ROOMS = 1000;
-/** Calls under way at once. */
 const MAX_CALLS = 16;
 /**
  * Old sessions that this worker clears itself. Further ones are cleared after their heartbeat times
@@ -37,7 +35,6 @@ const MAX_PAST = 16;
 const MAX_DEAD = 256;
 
 /**
- * A connection for commands: the broker's own.
  * @typedef {{isWritable: boolean, redis: Redis, describe: (error: unknown) => string}} Connection
  */
 
@@ -50,7 +47,6 @@ const MAX_DEAD = 256;
  */
 
 /**
- * The scripts, which ioredis offers as methods.
  * @typedef {object} Scripts
  * @property
  *   {(...args: (string|number)[]) => Promise<[storeId: string, isNew: number, taken: string[]]>}
@@ -92,9 +88,7 @@ export class PresenceSession {
     this.generation = 0;
     /** The current session; empty before the first. */
     this.name = '';
-    /** Whether anything has been written under the session. */
     this.isUsed = false;
-    /** The start of the session. */
     this.beganMs = 0;
     /**
      * The number of reasons so far to doubt that Redis has all confirmed writes, and how many of
@@ -286,8 +280,7 @@ export class PresenceSession {
   }
 
   /**
-   * Ends this worker's sessions and clears them. If Redis is away, others find them later: the
-   * relay reports the name, or the heartbeat times out.
+   * Ends this worker's sessions and clears them. If Redis is unavailable, others find them later.
    */
   async retire() {
     try {

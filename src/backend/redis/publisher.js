@@ -79,7 +79,6 @@ export class RedisPublisher {
      * The reason to refuse publications although Redis is connected; empty if there is no reason.
      */
     this.obstacle = '';
-    /** Messages gathered or unanswered. */
     this.messages = 0;
     this.bytes = 0;
     /** Written and unanswered, in order. @type {Batch[]} */
@@ -202,7 +201,6 @@ export class RedisPublisher {
     this.bytes += bytes + OVERHEAD_BYTES;
   }
 
-  /** Writes the messages of this tick, all at once. */
   flush() {
     const { gathered, connection } = this;
     this.isScheduled = false;
@@ -232,17 +230,13 @@ export class RedisPublisher {
     if (this.queue !== null) redis.stream.write(at === bytes ? buffer : buffer.subarray(0, at));
   }
 
-  /**
-   * Ends the wait for messages without an answer in time.
-   * @param {number} nowMs on the live clock
-   */
+  /** @param {number} nowMs on the live clock */
   expire(nowMs) {
     const { batches, timeoutMs } = this;
     while (batches.length > 0 && batches[0].unanswered === 0) batches.shift();
     if (batches.length === 0 || nowMs - batches[0].writtenMs < timeoutMs) return;
     if (nowMs - Math.max(this.answeredMs, batches[0].writtenMs) >= timeoutMs) {
-      // The connection is unresponsive, not slow. Messages under way are rejected with the
-      // connection, and new ones are refused at once.
+      // The connection is unresponsive, not slow: messages under way are rejected with it.
       this.connection.destroy(`no answer within ${timeoutMs} ms`);
       return;
     }
@@ -282,7 +276,6 @@ export class RedisPublisher {
   }
 }
 
-/** The messages of one write. */
 class Batch {
   /** @param {Message<any>[]} messages @param {number} nowMs */
   constructor(messages, nowMs) {
@@ -333,11 +326,7 @@ export class Message extends OwnCommand {
     return head + this.channel.length * 3 + this.bodyBytes;
   }
 
-  /**
-   * Writes the command as RESP.
-   * @param {Buffer} buffer @param {number} start
-   * @returns {number} the end of the command
-   */
+  /** @param {Buffer} buffer @param {number} start @returns {number} the end of the command */
   write(buffer, start) {
     const { channel, key } = this;
     const channelHead = `$${Buffer.byteLength(channel)}\r\n${channel}\r\n$${this.bodyBytes}\r\n`;
@@ -495,8 +484,7 @@ function onceHead(isSharded) {
 function storeHead(isSharded) {
   const [publish, count] = isSharded ? ['SPUBLISH', 'SHARDNUMSUB'] : ['PUBLISH', 'NUMSUB'];
   // Without subscribers nothing is stored, because anybody may publish to empty rooms. SET comes
-  // before PUBLISH because Redis may refuse SET. If the script fails there, it has published
-  // nothing.
+  // before PUBLISH because Redis may refuse SET, and then nothing is published.
   const script =
     `if redis.pcall('PUBSUB','${count}',ARGV[1])[2]==0 then return 0 end ` +
     `redis.call('SET',KEYS[1],ARGV[3],'PX',ARGV[4]) return redis.call('${publish}',ARGV[1],ARGV[2])`;

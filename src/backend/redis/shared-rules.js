@@ -3,13 +3,12 @@
 //   #?          a worker has started or is back: a worker with rules answers
 //   #<rules>    a worker's own rules, as in FANFARE_HISTORY; as an answer, and as a heartbeat
 //
-// Each message reaches all workers, and workers with the same rules send the same message. So a
-// worker waits for a random time, and sends nothing if it hears its own rules meanwhile.
+// Each message reaches all workers. So a worker waits for a random time, and sends nothing if it
+// hears its own rules meanwhile.
 //
-// A room must have history on every server or on none. If one server published there without
-// offsets, it would break the guarantee of the others, and no reader could notice. So a worker
-// adopts missing rules until it is restarted. Workers send their own rules only, so a rule ends
-// with the servers that were started with it.
+// A room must have history on every server or on none: a publication without offset would break the
+// guarantee, and no reader could notice. So a worker adopts missing rules until it is restarted.
+// Workers send their own rules only, so a rule ends with the servers that were started with it.
 
 import { parseHistoryRules } from '../../config/room-patterns.js';
 
@@ -38,7 +37,7 @@ export class SharedRules {
    * @param {object} parts
    * @param {RoomRules<HistoryRule>} parts.rules of this worker; adopted rules are added
    * @param {(message: Buffer) => void} parts.send best effort
-   * @param {(text: string) => void} parts.onAdopted called with the adopted rules
+   * @param {(text: string) => void} parts.onAdopted
    */
   constructor({ rules, send, onAdopted }) {
     this.rules = rules;
@@ -68,7 +67,6 @@ export class SharedRules {
     return message[0] === ASK[0];
   }
 
-  /** Redis is available, for the first time or again. */
   join() {
     this.isLive = true;
     this.send(ASK);
@@ -81,7 +79,6 @@ export class SharedRules {
     this.#clearTimer();
   }
 
-  /** Resolves when the other workers have had time to send their rules. */
   async settled() {
     await this.settling;
   }
@@ -127,7 +124,6 @@ export class SharedRules {
     this.send(this.own);
   }
 
-  /** This worker or another one has sent these rules. */
   #said() {
     this.#clearTimer();
     const nowMs = performance.now();

@@ -1,8 +1,7 @@
 // slots.js: the slot of a channel or key in a cluster, one of 16,384: CRC16 of its hash tag, or of
 // the whole name.
 //
-// Redis Cluster Specification, "Hash tags": the tag is the text between the first `{` and the first
-// `}` behind it, if there is any.
+// "Hash tags": the tag is the text between the first `{` and the first `}` after it.
 
 export const SLOTS = 16_384;
 

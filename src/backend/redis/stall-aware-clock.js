@@ -1,10 +1,9 @@
 // stall-aware-clock.js: a monotonic clock that skips time in which the process was stalled.
 //
-// It measures the deadlines of others. A long garbage collection, SIGSTOP or an overloaded machine
-// may stall this process. Then answers wait unread in its sockets, and a wall clock would count the
-// wait against the sender. So a gap between two ticks counts for MAX_STEP_MS at most. After
-// such a gap the listener is skipped once, so that the event loop first reads the answers that have
-// arrived.
+// It measures the deadlines of others. While this process is stalled (garbage collection, SIGSTOP,
+// an overloaded machine), answers wait unread in its sockets. So a gap between two ticks counts for
+// MAX_STEP_MS at most, and the listener is skipped once after it, so that the event loop first
+// reads the answers.
 
 const MAX_STEP_MS = 500;
 

@@ -4,13 +4,12 @@
 //   wanted --SUBSCRIBE--> confirmed --last member gone--> delayed --UNSUBSCRIBE--> gone
 //
 // The (un)subscriptions of a tick leave together. When the connection is lost, all confirmations
-// are void and those under way fail. The channels stay wanted, and the subscriber subscribes them
-// in chunks when the connection returns. Only then is it live.
+// are void. The channels stay wanted, and are subscribed in chunks when the connection returns.
+// Only then is the subscriber live.
 //
-// In a cluster the channels are sharded. SSUBSCRIBE takes channels of one slot only, so each
-// channel is a command of its own. When a slot moves, Redis ends its subscriptions. cluster.js then
-// moves the channels to the subscriber of the new node, and reports that publications may have been
-// lost in between.
+// SSUBSCRIBE takes channels of one slot only, so in a cluster each channel is a command of its own.
+// When a slot moves, Redis ends its subscriptions, and cluster.js moves the channels to the new
+// node's subscriber.
 
 import { ReplyError } from 'ioredis';
 import { deferred } from '../deferred.js';
@@ -21,7 +20,6 @@ import { slotOf } from './slots.js';
 
 const CHUNK_CHANNELS = 1000;
 
-/** A channel that this worker wants. */
 export class Subscription {
   /** @param {string} channel @param {number} slot 0 outside of a cluster */
   constructor(channel, slot) {
@@ -159,7 +157,6 @@ export class Subscriber {
     setImmediate(this.flush);
   }
 
-  /** Sends the subscriptions of this tick. */
   flush() {
     this.isScheduled = false;
     const joining = [...this.joining.values()];
@@ -180,8 +177,8 @@ export class Subscriber {
         if (!(error instanceof ReplyError))
           this.connection.destroy('a subscription was not confirmed');
         else if (this.isSharded) {
-          // The slot has moved, and the waiting callers need no error: the channels move to its
-          // node, or are tried again here.
+          // The slot has moved: the channels move to its node, or are tried again here, and the
+          // callers need no error.
           this.onRefused(this.connection.describe(error));
           this.#retry(backoffMs(1));
         } else

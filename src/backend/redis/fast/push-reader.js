@@ -7,11 +7,10 @@
 //   >3 | $7 | message | $<length> | <channel> | $<length> | <body> |        (| is CR LF; in a cluster $8 | smessage)
 //
 // The reader passes messages to the listener as slices of the read. All other frames go to ioredis
-// unchanged and in order. They go as whole frames (RESP3:
-// https://redis.io/docs/latest/develop/reference/protocol-spec/), so the reader always knows the
-// start of the next frame. If the reader meets a frame that it cannot follow, ioredis reads the
-// connection from then on. If Redis knows only RESP2, ioredis reads everything, because RESP2
-// messages are not pushes.
+// whole, unchanged and in order (RESP3:
+// https://redis.io/docs/latest/develop/reference/protocol-spec/). After a frame that the reader
+// cannot follow, ioredis reads the connection. With RESP2, ioredis reads everything, because
+// messages are not pushes there.
 
 const CR = 0x0d;
 const DOLLAR = 0x24;
@@ -41,7 +40,7 @@ const INCOMPLETE = 0;
 export class RedisPushes {
   /**
    * @param {object} parts
-   * @param {keyof typeof HEADS} parts.kind smessage: of a cluster's channels
+   * @param {keyof typeof HEADS} parts.kind
    * @param {(channel: Buffer, body: Buffer) => void} parts.onMessage gets slices of the read
    */
   constructor({ kind, onMessage }) {
@@ -64,7 +63,6 @@ export class RedisPushes {
   }
 }
 
-/** The state of one connection. */
 class Reading {
   /**
    * @param {Stream} stream
@@ -201,8 +199,7 @@ class Reading {
   }
 
   /**
-   * @param {Buffer} b
-   * @param {number} start of the frame
+   * @param {Buffer} b @param {number} start
    * @param {number} end the smallest possible end of the frame
    */
   #wait(b, start, end) {

@@ -1,8 +1,8 @@
 // tls-reset.js: resets the TCP connection below a TLS socket.
 //
-// Node's resetAndDestroy() refuses TLS sockets. After a plain destroy() the kernel goes on sending
-// the bytes that have not reached Redis for some two minutes. So a publish of unknown outcome could
-// take effect behind later ones of the same client. Without this path a TLS socket is only closed.
+// Node's resetAndDestroy() refuses TLS sockets. After a plain destroy() the kernel sends the rest
+// for some two minutes, so a publish of unknown outcome could take effect after later ones. Without
+// this path a TLS socket is only closed.
 //
 // Private: `socket._handle._parent`, which is the handle of the TCP connection, and its `reset`.
 
