@@ -13,7 +13,6 @@ import { Turn } from './turn.js';
  */
 export function createBasics({ config, log, phase, slot }) {
   const counters = createCounters();
-  /** This worker's part of the machine's memory. */
   const memoryBytes = readPart(config.workers);
   const metrics = createMetrics(counters, { worker: slot, memoryBytes });
   const turn = new Turn({ seconds: metrics.turnSeconds });

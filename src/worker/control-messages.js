@@ -1,9 +1,9 @@
 // control-messages.js: the messages between the primary and a worker over the cluster's IPC
 // channel. The channel is for control only.
 //
-// A reload may start workers of another version under this primary. RELAY_VERSION in
-// backend/embedded/relay-wire.js is the version of these messages too: a worker compares it before
-// it is ready. So `loaded`, `start` with its `relayPath`, and `failed` never change.
+// A reload may start workers of another version under this primary. A worker compares RELAY_VERSION
+// (backend/embedded/relay-wire.js) before it is ready, so `loaded`, `start` with its `relayPath`,
+// and `failed` never change.
 //
 //   primary -> worker                                    worker -> primary
 //                                                        {type:'loaded'}              the worker accepts messages from now

@@ -37,7 +37,6 @@ export class Entry {
     const { addresses } = backend;
     const refused = (this.refused = new Refused());
     const onUserRefused = (/** @type {string} */ user) => refused.add('connections', '', user);
-    /** Null if no tokens are configured. */
     this.auth =
       WorkerAuth &&
       config.tokens &&
@@ -52,7 +51,6 @@ export class Entry {
       });
     const authentication = (this.authentication = this.auth?.authentication ?? null);
     this.lobby = authentication?.lobby ?? null;
-    /** Null if there are none. */
     this.hooks =
       createHooks?.({
         config,

@@ -1,10 +1,9 @@
 // excess-connections.js: closes connections of an address or a user, the newest first, when all
 // servers together have too many of them (backend/embedded/fleet-places.js).
 //
-// An order names the number of connections that may stay. If it comes again while connections are
-// closing, it changes nothing. The orders of one turn of the event loop share a walk over all
-// connections. A list of connections by address would make the walk needless, but it would cost
-// memory for each connection, and orders are rare.
+// An order names how many connections may stay, so repeating it changes nothing. The orders of one
+// turn of the event loop share a walk over all connections: orders are rare, and a list by address
+// would cost memory for each connection.
 
 import { closeAll } from '../auth/sessions.js';
 import { kindOfKey } from '../backend/places.js';

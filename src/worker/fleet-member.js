@@ -1,8 +1,8 @@
 // fleet-member.js: carries out the surveys of the fleet on this worker's connections and rooms.
 //
-// A user is the `sub` of a token. If no tokens are configured, a user is a name in rooms with
-// presence. A walk over all rooms or connections takes slices of a turn, and walks follow each
-// other, so that a worker with 100,000 rooms stays responsive. Walks that wait are bounded.
+// A user is the `sub` of a token; if no tokens are configured, a name in rooms with presence. Walks
+// over rooms or connections take slices of a turn, one walk after another, so that a worker with
+// 100,000 rooms stays responsive. Waiting walks are bounded.
 
 import { setImmediate } from 'node:timers/promises';
 

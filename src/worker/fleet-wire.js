@@ -6,8 +6,8 @@
 //
 // A newer version may append fields to either. A worker that does not know a verb does not answer.
 //
-// Other programs may publish on the same Redis. So each side checks every field and its bounds, and
-// returns null for a text that no worker has written.
+// Other programs may publish on the same Redis, so each side checks every field and its bounds.
+// Malformed texts read as null.
 
 import { isRoom, isUser } from '../protocol/decode.js';
 import { isEpoch } from '../protocol/position.js';

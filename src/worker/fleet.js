@@ -2,11 +2,10 @@
 //
 //   survey --EVERYONE--> all workers, this one included --the asker's own room--> answers, merged
 //
-// A survey ends when all workers have answered, or at its deadline. A search for one connection
-// ends when a worker has found it. If a worker has not answered, a read is partial, and the outcome
-// of an action is unknown. An action may be repeated. The asker merges each answer when it comes,
-// so the memory of a survey does not grow with the number of workers. Surveys under way are
-// bounded.
+// A survey ends when all workers have answered, at its deadline, or when a search for one
+// connection has found it. If a worker has not answered, a read is partial, and the outcome of an
+// action is unknown: it may be repeated. The asker merges each answer when it comes, so a survey's
+// memory does not grow with the number of workers. Surveys under way are bounded.
 
 import { randomBytes } from 'node:crypto';
 import { addressKey } from '../admission/address.js';
@@ -37,7 +36,6 @@ const DEFAULT_LISTED = 100;
 /** @typedef {{user: string}|{room: string}|{address: string}|{connectionId: string}} ConnectionTarget */
 
 /**
- * A survey under way.
  * @typedef {object} Survey
  * @property {(result: unknown) => boolean} merge returns false for a malformed result
  * @property {Set<string>} workers that have answered
@@ -86,7 +84,6 @@ export class Fleet {
     this.member = member;
     this.counters = counters;
     this.deadlineMs = deadlineMs;
-    /** Of this worker. */
     this.name = randomBytes(12).toString('base64url');
     this.replyRoom = replyRoomOf(this.name);
     hub.listen(KIND.SURVEY, (publication) => this.#receiveRequest(publication));
@@ -138,9 +135,9 @@ export class Fleet {
   }
 
   /**
-   * Deletes a room's history: a new epoch begins. Members get `resync`, and clients that come back
-   * with an earlier position are not recovered. When the promise resolves, no worker replays a
-   * deleted message. Idempotency keys stay.
+   * Deletes a room's history: a new epoch begins, members get `resync`, and earlier positions are
+   * not recovered. When the promise resolves, no worker replays a deleted message. Idempotency keys
+   * stay.
    * @param {string} room with history
    * @returns {Promise<void>} Rejects with OUTCOME_UNKNOWN if Redis or a worker has not answered: call
    *   it again.
@@ -174,7 +171,6 @@ export class Fleet {
   }
 
   /**
-   * Looks at connections, on every server.
    * @param {ConnectionTarget} target the address with or without its second half, if it is IPv6;
    *   without configured tokens, a user is a name in rooms with presence
    * @param {number} [limit] of the list; 100 if it is absent
@@ -212,8 +208,7 @@ export class Fleet {
 
   /**
    * The rooms with the most connections or messages. Each worker names its own first MAX_TOP, so a
-   * room whose connections are spread over many workers, and which is among the first of none, may
-   * be missing.
+   * room spread over many workers may be missing.
    * @param {'connections'|'messages'} by
    * @param {number} limit 1 to MAX_TOP
    */
@@ -387,7 +382,6 @@ export class Fleet {
   }
 
   /**
-   * Waits for the answers, or for the deadline.
    * @param {Survey} survey @param {number} expected
    * @returns {Promise<boolean>} whether the result is whole: all workers have answered and none has
    *   refused, or no other answer can change it

@@ -62,10 +62,6 @@ export class Health {
     return worst;
   }
 
-  /**
-   * The larger of two shares: heap and memory in use. Buffers lie outside of the heap, and the heap
-   * may be full long before the memory is.
-   */
   #memoryPercent() {
     const heap = getHeapStatistics().used_heap_size / this.heapLimit;
     return 100 * Math.max(heap, privateBytes() / this.memoryBytes);

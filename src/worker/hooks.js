@@ -10,7 +10,6 @@ import { loadHooks } from '../hooks/load.js';
 const POLL_MS = 20;
 
 /**
- * Loads the file, then makes the hooks.
  * @param {import('../config/hooks.js').HookSettings} settings `config.hooks`
  * @returns {Promise<(parts: WorkerHooksParts) => WorkerHooks>}
  * @throws {Error} with a text for the operator

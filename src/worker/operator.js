@@ -3,9 +3,9 @@
 //   primary --operate--> route of the HTTP API, or of this file --operated--> primary
 //   primary --tail--> Tail --tailed--> primary, until `untail` or the worker drains
 //
-// The primary has no connection to the backend, so a worker acts in its place: on the whole server,
-// and with Redis on the whole fleet. The console may do whatever an API key with its rights may do.
-// Without a key, on loopback, it has all rights.
+// The primary has no connection to the backend, so a worker acts for it: on the whole fleet if
+// there is Redis. The console may do what its API key permits; without a key, on loopback,
+// anything.
 
 import { isRoom } from '../protocol/decode.js';
 import { toHttp } from '../protocol/refusal.js';

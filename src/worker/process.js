@@ -152,8 +152,7 @@ class WorkerProcess {
   }
 
   /**
-   * After an uncaught exception the worker's state can't be trusted. The worker drains and exits,
-   * and the supervisor starts another.
+   * After an uncaught exception the worker's state can't be trusted: it drains and exits.
    * @param {unknown} error
    */
   crash(error) {

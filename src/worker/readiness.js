@@ -16,8 +16,7 @@ export class Readiness {
   /** @returns {string|null} why this worker is not ready, or null */
   fault() {
     if (this.phase.isLeaving) return 'draining';
-    // Only if the configuration asks for it. Otherwise an outage of a shared broker would make all
-    // servers unready at once.
+    // Only if configured: otherwise an outage of a shared broker would make all servers unready.
     if (this.config.readiness !== 'alone' && this.delivery.isAway) return 'degraded';
     if (this.health.lagMs() > this.config.maxLoopLagMs) return 'event loop lag';
     return null;

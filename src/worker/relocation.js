@@ -1,15 +1,15 @@
 // relocation.js: closes single connections so that their clients connect anew.
 //
-// It has two causes: the maximum age of a connection, and the rebalance of the primary
-// (primary/balance.js). Both take the same way on every transport:
+// Causes: the maximum age of a connection, and the primary's rebalance (primary/balance.js). Both
+// take the same way on every transport:
 //
 // 1. The connection gets SERVER_SHUTDOWN with its own reconnectAfterMs.
 // 2. GRACE_MS later the worker closes it. Until then the connection is served as usual, so that
 //    commands under way get their answers.
 //
-// At most MAX_PENDING connections are on their way. Connections over that limit stay, and the next
-// ping or the next order looks at them again. A worker that drains, lags or has no broker relocates
-// no connection, because its clients might not be able to join their rooms again.
+// At most MAX_PENDING connections are on their way; the next ping or order looks at the others
+// again. A worker that drains, lags or has no broker relocates none, because its clients might not
+// be able to join their rooms again.
 
 import { CLOSES } from '../protocol/codes.js';
 

@@ -1,8 +1,8 @@
 // tail.js: watches one room for an operator.
 //
-// The watcher is a member of the room, without a client behind it: it gets what members get, in
-// their order, and is left out of all counts of connections. Its lines are bounded in number and
-// bytes for each second. Publications beyond the bounds are counted, not kept.
+// The watcher is a member of the room without a client: it gets what members get, in their order,
+// and no count of connections includes it. Its lines are bounded in number and bytes for each
+// second. Publications beyond the bounds are counted, not kept.
 
 import { Connection } from '../hub/connection.js';
 import { FORMAT } from '../protocol/format.js';
@@ -95,8 +95,8 @@ export class Tail {
     this.hub.onFailed(this.connection, error);
   }
 
-  // The hub calls these for its list of connections, for replies to commands, and for unsent bytes.
-  // A tail is not in that list, sends no commands, and keeps no unsent bytes.
+  // The hub calls these for connections in its list, for replies and for unsent bytes. A tail has
+  // none of them.
   whenDrained() {}
   sendText() {}
   sendAround() {}

@@ -95,7 +95,6 @@ export class Worker {
       log,
     }));
     entry.hooks?.entrance.listen(commands.refuse);
-    /** Looks at all workers of all servers, and acts on their connections. */
     this.fleet = new Fleet({
       hub,
       broker,
