@@ -2,13 +2,13 @@
 // this one.
 //
 // The address is that of the socket's peer. If TRUST_PROXY names the peer as a proxy, it is the
-// right-most address in X-Forwarded-For that no trusted proxy has. The client itself may have
-// written everything to the left of it, so those entries are ignored.
+// right-most address in X-Forwarded-For that no trusted proxy has: the client may have written all
+// entries to the left of it.
 //
-// Limits count an IPv6 client by its /64, because a subscriber has a whole /64: 2^64 addresses. A
-// limit by single addresses would have no effect. An IPv4 address written as IPv6 counts as IPv4
-// (::ffff:192.0.2.1, which a dual-stack listener sees). So does an address that a NAT64 made
-// (64:ff9b::/96, RFC 6052), because their /64 is the whole IPv4 Internet.
+// Limits count an IPv6 client by its /64, because a subscriber has 2^64 addresses there. An IPv4
+// address written as IPv6 counts as IPv4 (::ffff:192.0.2.1, which a dual-stack listener sees). So
+// does one that a NAT64 made (64:ff9b::/96, RFC 6052), because their /64 is the whole IPv4
+// Internet.
 
 import { isIP } from 'node:net';
 
@@ -41,9 +41,9 @@ export function createAddressResolver(trustProxy) {
     // The peer, then the header's entries from the right, up to and including the first that is not
     // trusted.
     const hops = proxyAddr.all(request, trustEntry);
-    // The last entry may not be an address ("unknown", a host name, or nonsense that a proxy let
-    // pass). Its sender must not get a new bucket for each spelling. The request then counts for
-    // the last hop that is an address, at the latest the peer.
+    // The last entry may not be an address ("unknown", a host name, nonsense that a proxy let
+    // pass). Its sender must not get a bucket for each spelling, so the last hop that is an address
+    // counts, at the latest the peer.
     for (let i = hops.length - 1; i > 0; i--) {
       const address = bareAddress(hops[i]);
       if (isIP(address) !== 0) return addressKey(address);

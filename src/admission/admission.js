@@ -8,9 +8,8 @@
 // If the peer is a trusted proxy, only the request contains the client's address. Step 0 then comes
 // between steps 2 and 3.
 //
-// The cheapest checks come first, and checks within this worker come before those that ask another
-// process. A refused request leaves no state. A limit that is off costs nothing: without the cap
-// per address there is no request to the primary and no promise.
+// The cheapest checks come first, those that ask another process last. A refused request leaves no
+// state, and a limit that is off costs nothing.
 
 import { usableDescriptors } from '../config/system-limits.js';
 import { errorOf, refusal, spread } from '../protocol/refusal.js';
@@ -201,8 +200,7 @@ export class Admission {
       if (admitted) return new AdmissionLease(address, this.addresses);
     } catch {
       // The primary is gone, so connections cannot be counted, and this worker is about to leave.
-      // The mode `observe` must not refuse the request. The mode `enforce` must not admit a
-      // connection that it cannot count.
+      // `observe` must not refuse the request; `enforce` must not admit what it cannot count.
       if (isObserved) return new AdmissionLease(address, null);
       return this.#refuse('uncounted');
     }

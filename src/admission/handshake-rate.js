@@ -1,8 +1,7 @@
 // handshake-rate.js: limits the new connections and plain requests of one address, per worker.
 //
-// A handshake costs a worker as much as a hundred messages, so a client that connects and hangs up
-// needs a separate limit. The check comes before any byte is read. An address has a token bucket
-// until the bucket is full again.
+// A handshake costs a worker as much as a hundred messages, so it needs a limit of its own, checked
+// before any byte is read. An address has a token bucket until the bucket is full again.
 
 import { Rate } from './rate.js';
 import { BucketTable } from './rate-limit.js';
@@ -23,7 +22,6 @@ export class HandshakeRate {
     this.#addresses = new BucketTable(() => counters.addressesForgotten++);
   }
 
-  /** Number of addresses that have a bucket. */
   get addresses() {
     return this.#addresses.size;
   }

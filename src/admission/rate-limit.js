@@ -121,20 +121,17 @@ export class RateLimiter {
     this.maxRefused = config.maxRefusedMessages;
   }
 
-  /** Number of addresses that have a bucket. */
   get addresses() {
     return this.#addresses.size;
   }
 
-  /** Number of users that have a bucket. */
   get users() {
     return this.#users.size;
   }
 
   /**
-   * Counts a message. It takes tokens of its connection, its address and its user. If one refuses
-   * it, it takes none. A limit in the mode `observe` counts messages that it would have refused,
-   * and lets them pass.
+   * Counts a message: it takes tokens of its connection, its address and its user, or none if one
+   * refuses it. A limit in the mode `observe` only counts what it would have refused.
    * @param {Limited} connection its `rate` is created with its first message
    * @param {string} address as limits count it (addressKey)
    * @param {number} nowMs of a clock that never goes back
@@ -169,8 +166,8 @@ export class RateLimiter {
       );
     }
 
-    // The message passes. Limits in the mode `enforce` take their tokens. Those in the mode
-    // `observe` take theirs only if every limit had enough.
+    // Limits in the mode `enforce` take their tokens. Those in the mode `observe` take theirs only
+    // if every limit had enough.
     const observedHave = ownHas && sharedHas && personalHas;
     if (connectionMode === 'enforce' || (connectionMode === 'observe' && observedHave))
       connectionRate.take(own, nowMs, ownCost);
@@ -185,8 +182,8 @@ export class RateLimiter {
   }
 
   /**
-   * Counts a stream of server-sent events before it opens. Its client sends no commands, so each
-   * room that it joins takes a token of the address and of the user.
+   * Counts a stream of server-sent events before it opens: each of its rooms takes a token of the
+   * address and of the user.
    * @param {string} address as limits count it
    * @param {number} nowMs @param {number} rooms
    * @param {string} user as in `admitMessage`
@@ -221,8 +218,8 @@ export class RateLimiter {
   }
 
   /**
-   * Counts a broadcast that has passed as a message. It takes tokens from a separate bucket of its
-   * address, as many for its size as a message takes.
+   * Counts a broadcast that has passed as a message. It takes as many tokens from a separate bucket
+   * of its address.
    * @param {Limited} connection
    * @param {string} address as limits count it
    * @param {number} nowMs @param {number} bytes
@@ -248,8 +245,8 @@ export class RateLimiter {
   }
 
   /**
-   * Charges for a reply. Its first 4 KB are free, because the message has paid a token. Further
-   * bytes cost as much as bytes received, and later messages wait until they are paid.
+   * Charges for a reply. Its first 4 KB are free, because the message has paid a token. Later
+   * messages wait until further bytes are paid.
    * @param {Limited} connection
    * @param {string} address as limits count it
    * @param {number} nowMs @param {number} bytes

@@ -1,10 +1,9 @@
 // rate.js: a token bucket.
 //
-// A token bucket that holds `burst` tokens and refills evenly needs only one number: the time at
-// which it will be full. Each token taken moves that time later by the time that one token takes to
-// refill. If the time lies `burst` tokens ahead, the bucket is empty. (This is GCRA, ATM Forum TM
-// 4.0, 4.4.3.) So a bucket needs no timer and no second field, and a bucket that is full again can
-// be deleted.
+// A bucket that holds `burst` tokens and refills evenly needs one number: when it will be full
+// (GCRA, ATM Forum TM 4.0, 4.4.3). Each token taken moves that time by the time a token takes to
+// refill. If it lies `burst` tokens ahead, the bucket is empty. So no timer and no second field,
+// and a full bucket can be deleted.
 //
 // Times are counted in units of 1/perMinute ms. One token is then always 60,000 units: whole
 // numbers, without drift.

@@ -1,10 +1,10 @@
 // refused.js: the addresses and users that limits refuse most often.
 //
-// A metric must not have a label for each address, so their names are kept here: MAX_NAMES of them,
-// however many are refused. A further name takes the place of the one with the lowest rank and
-// inherits its rank, but not its counts (Metwally and others 2005, "Efficient Computation of
-// Frequent and Top-k Elements in Data Streams": Space-Saving). So a name with more than 1/MAX_NAMES
-// of all refusals is always here, and no count is too high.
+// A metric must not have a label for each address, so MAX_NAMES names are kept here. A further name
+// takes the place of the one with the lowest rank and inherits its rank, but not its counts
+// (Metwally and others 2005, "Efficient Computation of Frequent and Top-k Elements in Data
+// Streams": Space-Saving). So a name with more than 1/MAX_NAMES of all refusals is always here, and
+// no count is too high.
 //
 // Counts are kept for the present window and the one before. Nothing is counted for a request that
 // passes. A refusal costs 0.04 us, or 1.5 us if a name has to make room.
