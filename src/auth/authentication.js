@@ -7,8 +7,8 @@
 // If there is a hook onConnect, it is asked about a session's user before the session begins: by
 // hooks/entrance.js for a handshake, by `confirm` for a command.
 //
-// If the token of a handshake is refused, the answer is 101 all the same. The connection is then
-// closed, because a page in a browser sees the close code, but no HTTP status.
+// If the token of a handshake is refused, the answer is 101 all the same, and the connection is
+// then closed: a page in a browser sees the close code, but no HTTP status.
 
 import { REFUSALS } from '../protocol/codes.js';
 import { refusal, toClose } from '../protocol/refusal.js';
@@ -89,7 +89,6 @@ export class Authentication {
   }
 
   /**
-   * A handshake has been answered.
    * @param {Connection} connection
    * @param {Credentials|null} credentials null: the handshake had no token
    * @param {(connection: Connection) => void} [onSession] in place of the usual listener

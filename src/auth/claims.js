@@ -1,8 +1,8 @@
 // claims.js: the claims of a verified token as an identity.
 //
-// The registered claims (RFC 7519 4.1) are checked first, then Fanfare's own. If a claim has
-// another shape, the token is invalid: a right that is misread in part is worse than a refusal.
-// Unknown claims are ignored.
+// The registered claims (RFC 7519 4.1) are checked first, then Fanfare's own. A claim of another
+// shape makes the token invalid: a right misread in part is worse than a refusal. Unknown claims
+// are ignored.
 
 import { isRoomPattern } from '../config/room-patterns.js';
 import { readRights } from './rights.js';
@@ -20,7 +20,6 @@ const MAX_AUTOJOIN = 100;
 /** Control characters and lone halves of surrogate pairs: not in a name that others see. */
 const UNPRINTABLE = /[\p{Cc}\p{Cs}]/u;
 
-/** The user of a connection, and its rights. */
 export class Identity {
   /**
    * @param {object} parts

@@ -1,7 +1,7 @@
 // lobby.js: connections that have to authenticate and have not done so yet.
 //
-// They are in no room and in no list of the hub: nothing is sent to them but replies. Each has 5 s
-// from its handshake; then the worker closes it with 4502.
+// They are in no room and in no list of the hub, and get nothing but replies. After 5 s the worker
+// closes them with 4502.
 
 import { CLOSES } from '../protocol/codes.js';
 

@@ -1,14 +1,14 @@
 // remote-keys.js: the public keys of a JWKS URL (RFC 7517 5), cached.
 //
 // The set is read at the start and every 10 minutes. A token with an unknown `kid` has it read at
-// once, but no two reads begin within 30 s: made-up key ids do not become requests. If a read
-// fails, the keys of the last good answer stay in use. An answer counts as failed if it is not
-// 200, too large, too slow, not a JWKS, or without a usable key.
+// once, but no two reads begin within 30 s, so made-up key ids do not become requests. After a
+// failed read (not 200, too large, too slow, not a JWKS, without a usable key), the keys of the
+// last good answer stay in use.
 //
 // A token whose key cannot be looked up now is not invalid: its client is asked to come back.
 //
-// jose's createRemoteJWKSet was considered. It bounds neither the size of an answer nor the reads
-// after a failed one, and forgets the keys if the URL is down for longer than their age.
+// jose's createRemoteJWKSet bounds neither the size of an answer nor the reads after a failed one,
+// and forgets the keys if the URL is down for longer than their age.
 
 import { importJWK } from 'jose';
 import { readPublicKey } from '../config/token-keys.js';

@@ -2,10 +2,10 @@
 //
 //   revoke -> the backend keeps it -> a notice to all workers -> each closes the connections
 //
-// The list is read at the start, whenever the broker comes back, and every 30 s, because a
-// notice may be lost. Until the first read has succeeded no token is accepted: a worker that starts
-// while Redis is away could otherwise accept a revoked one. After that an outage changes nothing.
-// Revocations that the backend has lost are added again from memory.
+// The list is read at the start, whenever the broker comes back, and every 30 s, because a notice
+// may be lost. Until the first read has succeeded no token is accepted, because it could be
+// revoked. Later an outage changes nothing: revocations that the backend has lost are added again
+// from memory.
 
 import { TokenError } from './token-error.js';
 
@@ -52,7 +52,6 @@ export class RevocationLog {
   }
 
   /**
-   * Is the token of this identity revoked?
    * @param {import('./claims.js').Identity} identity
    * @throws {TokenError} the list is not known yet
    */

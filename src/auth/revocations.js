@@ -1,9 +1,9 @@
 // revocations.js: the tokens that are refused although they are valid.
 //
 // A revocation names a user, with the time before which the tokens were issued, or one token by its
-// `jti`. It is kept until the longest possible token has expired; after that the token is refused
-// by its `exp`. The list is in memory, so a check costs two look-ups and works while the backend is
-// away. The backend keeps the list and sends it to every server; this file does neither.
+// `jti`. It is kept until the longest possible token has expired. The list is in memory, so a check
+// costs two look-ups and works while the backend is unavailable. revocation-log.js keeps it equal
+// to the backend's.
 
 import { keyOf, MAX_REVOCATIONS } from '../backend/revocations.js';
 import { LEEWAY_S } from './claims.js';
@@ -68,8 +68,8 @@ export class Revocations {
   }
 
   /**
-   * Of two for the same user or token, the later times hold: adding one twice changes nothing.
-   * Above MAX_REVOCATIONS it is refused: forgetting another would let a token in again.
+   * If the user or token is already revoked, keeps the later of the two times. Above
+   * MAX_REVOCATIONS it is refused: forgetting another would let a token in again.
    * @param {Revocation} revocation
    * @returns {boolean} true: it is new, or revokes more than before
    */

@@ -2,9 +2,8 @@
 //
 //   "rooms": { "join": ["chat.*"], "publish": ["chat.42"], "presence": [], "history": ["chat.*"] }
 //
-// A list that is absent permits nothing. The patterns are those of FANFARE_HISTORY. All users of a
-// role have the same rights, so a hundred thousand connections hold one copy. A copy each would
-// take 1.4 kB, half as much as a connection.
+// A list that is absent permits nothing. The patterns are those of FANFARE_HISTORY. Users with the
+// same rights share one copy: each would take 1.4 kB, half as much as a connection.
 
 import { fits, isRoomPattern } from '../config/room-patterns.js';
 
@@ -17,7 +16,6 @@ const MAX_REMEMBERED = 1000;
 /** @typedef {'join'|'publish'|'presence'|'history'} RoomRight */
 const ROOM_RIGHTS = /** @type {const} */ (['join', 'publish', 'presence', 'history']);
 
-/** A list of room patterns. */
 export class RoomList {
   /** Names without a star. @type {Set<string>} */
   #names = new Set();

@@ -1,9 +1,9 @@
 // sessions.js: a worker's authenticated connections, by user and by the minute in which their token
 // expires.
 //
-// A connection is closed in the second in which its token expires. Sets of a second would have one
-// connection each, because most tokens are issued at different times. So the connections of a
-// minute are one set, and each sweep looks at those of the current minute.
+// A connection is closed in the second in which its token expires. Most sets of one second would
+// have one connection, so the connections of a minute are a set, and each sweep looks at those of
+// the current minute.
 
 import { CLOSES } from '../protocol/codes.js';
 import { Session } from './session.js';
@@ -48,7 +48,6 @@ export class Sessions {
     this.#sweptS = Math.floor(now() / 1000);
   }
 
-  /** Users with a connection here. */
   get users() {
     return this.#users.size;
   }
@@ -68,21 +67,14 @@ export class Sessions {
     return this.revocations.isRevoked(identity);
   }
 
-  /**
-   * A connection has authenticated.
-   * @param {Connection} connection @param {Identity} identity @param {Lease|null} lease
-   */
+  /** @param {Connection} connection @param {Identity} identity @param {Lease|null} lease */
   begin(connection, identity, lease) {
     this.#enter(connection, identity, lease);
     this.#addToUser(identity.user, connection);
     this.counters.sessions++;
   }
 
-  /**
-   * A connection has a newer token of the same user.
-   * @param {Connection} connection with a session
-   * @param {Identity} identity
-   */
+  /** @param {Connection} connection with a session @param {Identity} identity */
   renew(connection, identity) {
     const session = /** @type {Session} */ (connection.session);
     deleteFrom(this.#expiring, minuteOf(session.endS), connection);

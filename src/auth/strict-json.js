@@ -1,8 +1,7 @@
 // strict-json.js: a JSON object in which no name comes twice.
 //
 // RFC 7519 4 and RFC 7515 4 leave it to the parser whether the first or the last of two equal names
-// counts. Two programs that decide differently see two different users in one token, so such a
-// token is refused.
+// counts. Two programs could see two users in one token, so it is refused.
 
 /** Claims nest two levels deep; `info` may add some. */
 const MAX_DEPTH = 16;

@@ -1,7 +1,6 @@
 // token-command.js: prints a token for development, signed with the configured secret.
 //
-// For use on a developer's machine and in tests. In production the backend that knows the users
-// signs the tokens.
+// For development and tests. In production the backend that knows the users signs the tokens.
 
 import { parseArgs } from 'node:util';
 import { SignJWT } from 'jose';

@@ -1,7 +1,7 @@
 // token-error.js: the reasons for which a token is refused.
 //
-// A reason is one of a closed set, so it can label a metric. Neither the message nor a `cause`
-// holds any text of the token or of a key: an error may reach a log.
+// The closed set of reasons labels a metric. Neither the message nor a `cause` holds any text of
+// the token or of a key: an error may reach a log.
 
 import { REFUSALS } from '../protocol/codes.js';
 

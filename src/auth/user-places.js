@@ -23,13 +23,11 @@ export class UserPlaces {
     this.onRefused = onRefused;
   }
 
-  /** True if no limit counts by user. */
   get isOff() {
     return this.mode === 'off';
   }
 
   /**
-   * Takes a place for a connection of the user.
    * @param {Identity} identity
    * @returns {Promise<Credentials>} rejects if places cannot be counted now
    */

@@ -3,12 +3,12 @@
 //   size, form -> algorithm allowed -> keys that fit -> signature -> claims (claims.js)
 //   -> not revoked
 //
-// node:crypto checks signatures made with a secret in the same turn, and jose those of public keys.
-// jose has only WebCrypto, whose jobs go through a thread pool: for an HMAC of 200 bytes that would
-// be most of the cost (40 against 7 us of CPU), and the handshake would wait.
+// node:crypto checks signatures made with a secret in the same turn. jose checks those of public
+// keys, by WebCrypto in a thread pool: for an HMAC of 200 bytes that would be most of the cost (40
+// against 7 us of CPU), and the handshake would wait.
 //
-// Keys are imported once. Two secrets or keys may be valid at once, so that they can be rotated
-// without an outage. The token selects a key only among those that the configuration allows.
+// Keys are imported once. Several may be valid at once, so that they can be rotated without an
+// outage. The token selects among them only.
 
 import { createHmac, createSecretKey, timingSafeEqual } from 'node:crypto';
 import { compactVerify, errors, importJWK } from 'jose';
@@ -21,9 +21,9 @@ import { TokenError } from './token-error.js';
 /** A handshake has room for 16 KB of headers. */
 export const MAX_TOKEN_BYTES = 8192;
 /**
- * Tokens of public keys being verified at once. Above it a token is answered UNAVAILABLE. Tokens
+ * Tokens of public keys being verified at once; above it a token is answered UNAVAILABLE. Tokens
  * that wait for the JWKS have a bound of their own, so that invented key ids do not shut out tokens
- * of known keys while the URL hangs.
+ * of known keys.
  */
 const MAX_PENDING = 1000;
 /** Types a token may name (RFC 8725 3.11): a plain one, or an access token (RFC 9068 2.1). */
