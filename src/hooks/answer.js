@@ -1,8 +1,8 @@
 // answer.js: reads the answers of hooks.
 //
-// An answer of another form than those of types.js is a fault of the hook, and refuses. Otherwise a
-// typing error would let clients in. `null` is a fault too, because a look-up without a result
-// often returns it.
+// An answer of another form than those of types.js is a fault of the hook, and refuses: a typing
+// error must not let clients in. `null` is a fault too, because a look-up without a result often
+// returns it.
 
 import { isUser } from '../auth/claims.js';
 import { isPayload, MAX_INFO_BYTES } from '../protocol/decode.js';
@@ -13,7 +13,6 @@ const MAX_TEXT_LENGTH = 200;
 /** @import { HookName } from '../observability/counters.js' */
 
 /**
- * An answer that has been read.
  * @typedef {object} Answer
  * @property {string|null} deny a text for the client, perhaps empty; null: allowed
  * @property {string|null} user of a Welcome

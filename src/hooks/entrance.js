@@ -4,10 +4,9 @@
 //                 a token in a command -> verified -> onConnect -> session
 //
 // If a token is refused, no hook is called. A token names the user. Without one, onConnect may name
-// a user, and the connection then counts as authenticated. If nothing has named the user at the
-// handshake, and a token does so in a command, onConnect is asked again: it has not decided about
-// this user. One onDisconnect follows for a connection that onConnect has let in, also if the
-// client is gone before its connection opens.
+// a user, and the connection then counts as authenticated. If a later token of a command names the
+// first user, onConnect is asked again. One onDisconnect follows for each connection that onConnect
+// has let in, also if it never opens.
 
 import { Identity } from '../auth/claims.js';
 import { ALL_ROOMS } from '../auth/rights.js';
@@ -232,7 +231,6 @@ export class HookEntrance {
   }
 
   /**
-   * Calls a hook for a connection that has entered.
    * @param {'onJoin'|'onPublish'} hook @param {Connection} connection
    * @param {readonly unknown[]} args
    */
@@ -241,7 +239,6 @@ export class HookEntrance {
   }
 
   /**
-   * A handshake has been answered.
    * @param {Connection} connection
    * @param {Credentials|null} credentials of `check`
    * @param {(connection: Connection) => void} [onSession] in place of the usual listener

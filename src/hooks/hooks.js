@@ -4,9 +4,9 @@
 //        -> answer            allowed, denied, changed
 //        -> deadline, throw   refused, because a check has failed
 //
-// Waiting in line counts against the deadline. A call that is past its deadline has failed, and its
-// place is free. But JavaScript cannot stop it: `running` counts it until it ends. A hook that does
-// not return (an endless loop) blocks the worker, and only the supervisor can end that.
+// Waiting in line counts against the deadline. A call past its deadline has failed and its place is
+// free, but JavaScript cannot stop it: `running` counts it until it ends. Only the supervisor can
+// end a hook that blocks the worker in an endless loop.
 //
 // A hook that answers without a promise costs neither a timer nor a promise here.
 
@@ -30,7 +30,6 @@ const MAX_STARTS = 1000;
 /** @import { Answer } from './answer.js' */
 
 /**
- * The result of a call.
  * @typedef {object} Verdict
  * @property {Refusal|null} refusal null: allowed
  * @property {Answer} answer
@@ -43,7 +42,6 @@ const FAILED = Object.freeze({ refusal: refusal('HOOK_FAILED'), answer: ALLOWED 
 /** @type {Verdict} */
 const TOO_LARGE = Object.freeze({ refusal: refusal('MESSAGE_TOO_LARGE'), answer: ALLOWED });
 
-/** A call that has not answered yet. */
 class Call {
   /** @type {AbortController|null} */
   #abort = null;
@@ -140,7 +138,6 @@ export class Hooks {
   }
 
   /**
-   * Calls a hook.
    * @param {HookName} hook one that there is
    * @param {readonly unknown[]} args without the context
    * @returns {Verdict|Promise<Verdict>} a promise, which never rejects, only if the hook returns one
@@ -176,11 +173,7 @@ export class Hooks {
     } else this.#next();
   }
 
-  /**
-   * Starts a call.
-   * @param {Call} call
-   * @returns {Verdict|null} null: the hook has returned a promise
-   */
+  /** @param {Call} call @returns {Verdict|null} null: the hook has returned a promise */
   #start(call) {
     call.startedMs = performance.now();
     const hook = /** @type {(...args: unknown[]) => unknown} */ (this.functions[call.hook]);
@@ -267,10 +260,7 @@ export class Hooks {
     return { refusal: refusal('DENIED', answer.deny || undefined), answer };
   }
 
-  /**
-   * A call has failed.
-   * @param {Call} call @param {FailureReason} reason @param {unknown} error @returns {Verdict}
-   */
+  /** @param {Call} call @param {FailureReason} reason @param {unknown} error @returns {Verdict} */
   #fail(call, reason, error) {
     const { hook, startedMs } = call;
     if (startedMs > 0) this.observe(hook, (performance.now() - startedMs) / 1000);
@@ -306,7 +296,6 @@ export class Hooks {
     }, delayMs).unref();
   }
 
-  /** Ends the calls that are past their deadline. */
   #sweep() {
     const nowMs = performance.now();
     for (const call of this.#open) {

@@ -1,8 +1,7 @@
 // load.js: loads the file of FANFARE_HOOKS.
 //
-// A file that throws, or that exports no hook, or one under a name with a typing error, stops the
-// start of the worker. So a server does not start without its checks, and a reload keeps the old
-// workers.
+// A file that throws, exports no hook, or exports one under a mistyped name stops the start of the
+// worker. So no server starts without its checks, and a reload keeps the old workers.
 
 import { lstatSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
@@ -19,10 +18,10 @@ const LIKE_A_HOOK = /^on(?:[A-Z_]|(?:connect|join|publish|disconnect)$)/;
 export async function loadHooks(path) {
   let module;
   try {
-    // Node's loader resolves symbolic links with `fs.realpathSync`. That function stops at the
-    // first folder that it knows if the last `stat` of the process was of a pipe or a socket. The
-    // output of most servers is one (Node 20.20). A package behind a link, as pnpm installs it,
-    // then loads as an empty object. Reading the status of the file itself avoids this.
+    // `fs.realpathSync`, with which Node's loader resolves symbolic links, stops at the first
+    // folder that it knows if the last `stat` of the process was of a pipe or a socket, as stdout
+    // often is (Node 20.20). A package behind a link (pnpm) then loads as an empty object. Reading
+    // the file's status avoids this.
     lstatSync(path);
     module = await import(pathToFileURL(path).href);
   } catch (error) {
