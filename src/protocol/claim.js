@@ -4,8 +4,8 @@
 //   to clients        a reference: {"ref":{"url":"https://…","bytes":5242880, … ,"expires":1760003600000}}
 //
 // The broker and histories hold claims, because a signed URL expires. Each worker replaces a claim
-// by a reference when it delivers or replays the message: once for all members, not once for each.
-// `References` makes the URL; blobs/references.js implements it.
+// by a reference when it delivers or replays the message, once for all members. `References` makes
+// the URL.
 
 import {
   asClaim,
@@ -18,7 +18,6 @@ import {
 } from './publication.js';
 
 /**
- * An object in the bucket.
  * @typedef {object} Claim
  * @property {string} key its name in the bucket, behind the configured URL
  * @property {number} bytes
@@ -89,7 +88,6 @@ export function asReference(publication, url, expires) {
 }
 
 /**
- * Replaces the claims among these publications.
  * @param {readonly Buffer[]} publications of kind MESSAGE or POSITIONED
  * @param {References} references
  * @returns {readonly Buffer[]} the same list if it has no claim

@@ -1,9 +1,8 @@
 // deflate.js: permessage-deflate (RFC 7692) for frames that many receivers share.
 //
-// No context is kept between messages, so a compressed frame is the same for all receivers that
-// negotiated the extension. A publication is then compressed once and not once per receiver. Frames
-// below THRESHOLD_BYTES stay uncompressed, because the gain is less than a packet's header. An
-// uncompressed frame is always allowed (RFC 7692 6).
+// No context is kept between messages, so a publication is compressed once for all receivers that
+// negotiated the extension. Frames below THRESHOLD_BYTES stay uncompressed, which is always allowed
+// (RFC 7692 6): they gain less than a packet's header.
 
 import { constants, deflateRawSync } from 'node:zlib';
 import { FIN_TEXT, headerBytes, readHeader, writeHeader } from './frame.js';

@@ -1,7 +1,7 @@
 // encode.js: the text of replies.
 //
-// Replies are concatenated and not stringified, because room names need no escape and payloads are
-// already JSON text. Pure: no I/O, no clock.
+// Replies are concatenated: room names need no escape, and payloads are JSON text already. Pure: no
+// I/O, no clock.
 
 import { payloadEnd, payloadStart, senderOf, timestampOf } from './publication.js';
 

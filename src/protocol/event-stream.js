@@ -6,12 +6,12 @@
 //   data: {"type":"message", …}         the text of a WebSocket message
 //   (an empty line)
 //
-// Events are lines, and CR and LF end a line. In JSON these two bytes can only stand between
-// tokens, so a space replaces them. U+2028 and U+2029 do not end a line.
+// CR and LF end a line of an event. In JSON they can only stand between tokens, so a space replaces
+// them. U+2028 and U+2029 do not end a line.
 //
-// A client sends the id of its last event as Last-Event-ID when it returns. If a stream has several
-// rooms with history, its id lists a position for each of them, so the id differs from stream to
-// stream. It then follows the shared events (`endWithId`).
+// A client that returns sends the id of its last event as Last-Event-ID. If a stream has several
+// rooms with history, its id has a position for each of them. So it differs from stream to stream,
+// and follows the shared events (`endWithId`).
 
 import { digits, textBytes, writePublicationText } from './frame.js';
 import { epochOf, KIND, kindOf, offsetOf } from './publication.js';

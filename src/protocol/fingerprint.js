@@ -1,6 +1,6 @@
 // fingerprint.js: the fingerprint of a payload, by which two publications with the same idempotency
-// key are compared. The header differs between them, because it has a time and a sender. So does
-// the key of an object in the bucket, so a claim is compared by the content of the object.
+// key are compared. Headers differ in time and sender. A claim is compared by the content of its
+// object, because keys in the bucket differ too.
 
 import { createHash } from 'node:crypto';
 import { claimOf } from './claim.js';

@@ -1,9 +1,9 @@
 // frame.js: WebSocket frames of the native protocol. They are built once, shared by all receivers
 // and never modified.
 //
-// A server's frames are unmasked (RFC 6455 5.1), and this server never fragments them. So a frame
-// is a header of 2, 4 or 10 bytes and the text. The frames of one flush follow each other in one
-// buffer, and a receiver gets them in one write.
+// A server's frames are unmasked (RFC 6455 5.1), and this server never fragments them: a header of
+// 2, 4 or 10 bytes, then the text. The frames of one flush share a buffer, and a receiver gets them
+// in one write.
 
 import {
   epochOf,
@@ -141,10 +141,7 @@ function writePresence(frames, start, prefix, publication) {
   return at + 1;
 }
 
-/**
- * Returns the size of those frames.
- * @param {Buffer} prefix @param {readonly Buffer[]} publications
- */
+/** @param {Buffer} prefix @param {readonly Buffer[]} publications */
 export function framesBytes(prefix, publications) {
   let total = 0;
   for (let i = 0; i < publications.length; i++) {
@@ -159,11 +156,7 @@ const SUFFIX_BYTES = 9 + 14 + 1;
 // `,"offset":` + digits + `,"epoch":"` + 16 characters + `"`
 const POSITION_TEXT_BYTES = 10 + 10 + 16 + 1;
 
-/**
- * The size of a publication's JSON text, as receivers get it.
- * @param {Buffer} prefix roomPrefix(room)
- * @param {Buffer} publication
- */
+/** @param {Buffer} prefix roomPrefix(room) @param {Buffer} publication */
 export function textBytes(prefix, publication) {
   const kind = kindOf(publication);
   const payload = payloadEnd(publication) - payloadStart(publication);
@@ -178,9 +171,8 @@ export function textBytes(prefix, publication) {
 
 /** @param {Buffer} publication @returns {number} digits of its time */
 function timestampDigits(publication) {
-  // From 2001 until 2286 there are 13 digits, and the first two bytes show it: 10^12 is
-  // 0x00e8d4a51000, 10^13 is 0x09184e72a000. But a clock may be wrong, on this machine or on
-  // another server.
+  // From 2001 until 2286 there are 13 digits, as the first two bytes show: 10^12 is 0x00e8d4a51000,
+  // 10^13 is 0x09184e72a000. But a clock may be wrong.
   const first = (publication[1] << 8) | publication[2];
   return first > 0xe8 && first < 0x918 ? 13 : digits(timestampOf(publication));
 }
@@ -193,7 +185,6 @@ export function digits(n) {
 }
 
 /**
- * Writes a publication's JSON text.
  * @param {Buffer} frames has room for textBytes()
  * @param {number} at
  * @param {Buffer} prefix roomPrefix(room)

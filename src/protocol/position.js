@@ -1,7 +1,7 @@
 // position.js: a position in a room's stream, and its only encoding.
 //
-// The relay's messages and the messages of Redis contain these 24 bytes. So does a publication that
-// a worker keeps, behind its payload:
+// The relay's and Redis' messages contain these 24 bytes, and so does a kept publication, behind
+// its payload:
 //
 //   epoch    16 ASCII bytes
 //   offset   u64, big-endian
@@ -13,8 +13,7 @@ export const POSITION_BYTES = EPOCH_BYTES + OFFSET_BYTES;
 const EPOCH = /^[0-9a-f]{16}$/;
 
 /**
- * A position in a room's stream. Within an epoch no two publications have the same offset, and each
- * offset is one above the previous offset.
+ * Within an epoch each offset is one above the previous one.
  * @typedef {object} Position
  * @property {string} epoch names the stream: 16 random hexadecimal digits
  * @property {number} offset of a publication, from 1; 0 is the position before the first

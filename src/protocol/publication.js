@@ -11,20 +11,19 @@
 //                that does not get the message; then the payload (UTF-8 JSON, exactly as the client
 //                wrote it)
 //
-// The payload stays text from the first worker to the last. Only the receiving clients parse it.
-// The payload of a CLAIM names an object in a bucket (claim.js). Each worker replaces it by a
-// reference with a signed URL before it delivers the message.
+// The payload stays text up to the receiving clients. The payload of a CLAIM names an object in a
+// bucket; each worker replaces it by a reference with a signed URL (claim.js).
 //
-// Other programs may publish on the same Redis, so a worker checks each publication that it
-// receives (`isPublication`). It checks the header, the sender's characters, and that the payload
-// is UTF-8 and begins and ends as JSON does. So no publication can break a frame, a receiver's
-// connection or a worker. The worker does not check the grammar in between. That check would cost
-// every worker as much as the publisher's own check (190 us for a string of 100 KB). A program that
-// may publish on Redis could forge any sender anyway, so access to Redis is trusted that far.
+// Other programs may publish on the same Redis, so a worker checks each publication
+// (`isPublication`): the header, the sender's characters, and that the payload is UTF-8 and begins
+// and ends as JSON does. So no publication can break a frame, a receiver's connection or a worker.
+// The grammar in between is not checked, because that would cost every worker as much as the
+// publisher's own check (190 us for a string of 100 KB), and a program that may publish on Redis
+// could forge any sender anyway.
 //
 // If a room has history, a worker keeps a copy with the position behind the payload
-// (`withPosition`). So publications with and without a position wait in one line, and live frames
-// and replays come from the same bytes. Rooms without history pay nothing.
+// (`withPosition`). So live frames and replays come from the same bytes, and rooms without history
+// pay nothing.
 //
 //   last 24 bytes    the position (position.js)
 
@@ -61,8 +60,8 @@ export const KIND = Object.freeze({
 });
 
 /**
- * Headers of the publications by which presence announces a join or a leave. The member follows as
- * JSON. They have no sender and no time, and the tag distinguishes join and leave.
+ * Heads of the publications by which presence announces a join or a leave, told apart by the tag.
+ * The member follows as JSON.
  */
 export const ANNOUNCEMENTS = Object.freeze({ join: announcement(1), leave: announcement(2) });
 
@@ -142,7 +141,6 @@ export function kindOf(publication) {
 }
 
 /**
- * Marks a publication as a claim.
  * @param {Buffer} publication a MESSAGE whose payload is a claim; it is changed
  * @returns {Buffer} the same
  */
@@ -220,8 +218,7 @@ export function payloadEnd(publication) {
 }
 
 /**
- * Copies the publication and adds its position. The copy has memory of its own, because the
- * original may be a slice of a large buffer.
+ * A copy with its position. The original may be a slice of a large buffer.
  * @param {Buffer} publication a MESSAGE
  * @param {number} offset
  * @param {string} epoch 16 characters

@@ -1,6 +1,6 @@
 // refusal.js: a refusal, and its three forms: an HTTP answer, an error reply, a close.
 //
-// Its row in codes.js decides what each form says. Whoever refuses names the code.
+// Its row in codes.js decides what each form says.
 
 import { CLOSES, REFUSALS } from './codes.js';
 
