@@ -1,9 +1,8 @@
 // connection.js: one client's open transport, as the hub knows it.
 //
-// A server holds a hundred thousand of these, most of them idle. So the fields are few, and a
-// connection gets an id only when it sends something. Most connections are in one room, so a Map of
-// rooms comes with the second: it takes 170 bytes. Other files read the fields; they change them
-// through the methods only.
+// A server holds a hundred thousand of these, most of them idle. So the fields are few, an id comes
+// with the first message sent, and a Map of rooms (170 bytes) with the second room. Other files
+// change the fields through the methods only.
 
 import { randomBytes } from 'node:crypto';
 import { CLOSES } from '../protocol/codes.js';
@@ -12,9 +11,9 @@ import { ANONYMOUS } from './anonymous.js';
 /** @import { Session } from '../auth/session.js' */
 
 /**
- * The hub's contract with a wire. The hub does not know which wire it has. Before bytes wait
- * because the kernel does not take them, a transport asks SlowConsumers.queue. If the bytes may not
- * wait, the transport leaves them out, and the connection is closed already.
+ * The hub's contract with a wire. When the kernel does not take bytes, a transport asks
+ * SlowConsumers.queue whether they may wait. If not, it leaves them out, and the connection is
+ * closed already.
  * @typedef {object} Transport
  * @property {number} pendingBytes bytes handed over that the kernel has not taken yet
  * @property {number} format the format of the frames it takes, of protocol/format.js
@@ -142,7 +141,6 @@ export class Connection {
     else this.otherRooms?.delete(room);
   }
 
-  /** Number of rooms that it is in. */
   get roomCount() {
     return (this.room === null ? 0 : 1) + (this.otherRooms?.size ?? 0);
   }
@@ -153,12 +151,10 @@ export class Connection {
     return this.otherRooms === null ? first : [...first, ...this.otherRooms.keys()];
   }
 
-  /** It lags in one more room. */
   beginLag() {
     this.lags++;
   }
 
-  /** It lags in one room less. */
   endLag() {
     this.lags--;
   }
@@ -205,17 +201,14 @@ export class Connection {
     this.endsS = endsS;
   }
 
-  /** The client has sent `hello`. */
   greet() {
     this.isGreeted = true;
   }
 
-  /** The peer has sent something. */
   markAlive() {
     this.isAlive = true;
   }
 
-  /** Asks the peer for a sign of life. */
   ping() {
     this.isAlive = false;
     try {
@@ -278,9 +271,9 @@ export class Connection {
   }
 
   /**
-   * Building or sending this connection's bytes has thrown. That costs this connection, and not the
-   * worker with all others. Whoever walks many connections, or continues one later, catches what it
-   * does for one and calls this. Errors that concern more than one connection still end the worker.
+   * Building or sending this connection's bytes has thrown. That costs this connection, not the
+   * worker: whoever walks many connections, or continues one later, catches and calls this. Errors
+   * that concern more than one connection end the worker.
    * @param {unknown} error
    */
   fail(error) {

@@ -1,14 +1,13 @@
 // heartbeat.js: pings, spread evenly over their period, and the end of connections that give no
 // sign of life.
 //
-// The period is a wheel of places, and connections take the places in turn. Each step of the wheel
-// pings the connections of one place, so that the pings of 50,000 connections are a trickle and no
-// burst. PONG_TIMEOUT later the wheel checks the place: anything the peer has sent counts as life,
-// not only a pong. If the event loop itself stood still, the peers are not to blame, because their
-// bytes wait unread. Then the check is put off by one turn of the wheel.
+// The period is a wheel of places, which connections take in turn. Each step pings the connections
+// of one place, so the pings of 50,000 connections are a trickle. PONG_TIMEOUT later the place is
+// checked: anything the peer has sent counts as life. If the event loop itself stood still, the
+// peers' bytes wait unread, and the check is put off by one turn of the wheel.
 //
-// The wheel also finds the connections that have reached their maximum age. It visits each of them
-// once in a period, so a connection lives up to one period longer.
+// The wheel also finds connections at their maximum age. It visits each once in a period, so a
+// connection lives up to one period longer.
 
 const PLACE_MS = 250;
 const MAX_PLACES = 240;

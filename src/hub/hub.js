@@ -1,9 +1,9 @@
 // hub.js: a worker's rooms and connections.
 //
-// A room exists here while a connection of this worker is in it. When the first connection joins,
-// the worker subscribes to the room at the broker, and answers the join when the broker has
-// confirmed. When the last connection leaves, the worker unsubscribes. All connections together are
-// a room too, `*`, which no client can name. So a broadcast takes the same path as a message.
+// A room exists here while a connection of this worker is in it. The worker subscribes at the
+// broker when the first one joins, answers the join when the broker has confirmed, and unsubscribes
+// when the last one leaves. All connections together are a room too, `*`, so a broadcast takes the
+// same path as a message.
 
 import { RareLog } from '../observability/rare-log.js';
 import { NO_BUCKET } from '../protocol/claim.js';
@@ -13,8 +13,8 @@ import { RoomDelivery } from './room-delivery.js';
 import { NO_PRESENCE } from './room-users.js';
 
 /**
- * The room of all connections. isRoom() allows no name with a star, so no client can name it. The
- * other names that begin with a star belong to single workers.
+ * The room of all connections. No client can name it, because isRoom() allows no star. The other
+ * names that begin with a star belong to single workers.
  */
 export const EVERYONE = '*';
 const STAR = 0x2a;
@@ -171,9 +171,8 @@ export class Hub {
   }
 
   /**
-   * Joins a room with history again, with a position, for a connection that is in it or is joining
-   * it. The connection does not leave meanwhile, so there is no presence event, and the room stays
-   * open.
+   * Joins a room with history again, with a position. The connection does not leave meanwhile, so
+   * there is no presence event, and the room stays open.
    * @param {Connection} connection @param {Room} room @param {RoomRequest} request
    */
   rejoin(connection, room, request) {
@@ -199,7 +198,6 @@ export class Hub {
   }
 
   /**
-   * A publication has arrived from the broker.
    * @param {string} name @param {Buffer} publication
    * @param {number} [offset] 0: the room has no history
    * @param {string} [epoch]

@@ -1,6 +1,6 @@
 // publisher.js: hands publications to the broker, for the commands and the HTTP API.
 //
-// It counts those that the broker has not answered, so that a drain can wait for them.
+// The unanswered ones are counted, so that a drain can wait for them.
 
 import { fingerprintOf } from '../protocol/fingerprint.js';
 

@@ -30,7 +30,7 @@ export class RoomDelivery {
   /** @param {Buffer} publication */
   deliver(publication) {
     const { room } = this;
-    // If something still waits although everyone has left, a connection that joins now gets it. So
+    // Something may still wait for members that have left. A connection that joins now gets it, so
     // this publication has to follow it.
     if (room.members.length === 0 && room.waiting.length === 0) return;
     this.outbox.push(

@@ -1,7 +1,7 @@
 // room-users.js: the users behind this worker's connections, in rooms with presence.
 //
-// A user may have several connections here and counts once: presence gets the user's first join and
-// last leave. Rooms without presence have no RoomUsers (`room.users === null`).
+// A user may have several connections here and counts once: presence gets the first join and the
+// last leave. Rooms without presence have none (`room.users === null`).
 
 import { encodeMember } from '../protocol/encode.js';
 
@@ -51,7 +51,6 @@ export const NO_PRESENCE = Object.freeze({
 
 /** @typedef {typeof NO_PRESENCE} Tracker */
 
-/** The users of one room. */
 export class RoomUsers {
   /** @param {PresenceTracker} tracker @param {string} room */
   constructor(tracker, room) {
@@ -91,11 +90,7 @@ export class RoomUsers {
     return [...this.users.keys()].filter((connection) => this.users.get(connection) === key);
   }
 
-  /**
-   * Adds those of some users that are in the room.
-   * @param {ReadonlySet<string>} wanted users as JSON
-   * @param {Set<string>} found
-   */
+  /** @param {ReadonlySet<string>} wanted users as JSON @param {Set<string>} found */
   find(wanted, found) {
     const { connections } = this;
     const [fewer, more] =

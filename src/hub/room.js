@@ -1,8 +1,7 @@
 // room.js: a room's members on this worker, and the publications that wait for them.
 //
-// Members stand in an array, because a flush walks all of them and an array is the cheapest to
-// walk. Each connection knows its position in the array, so that leaving is O(1): the last member
-// moves to the position of the one that leaves.
+// Members stand in an array, the cheapest to walk in a flush. Each connection knows its position,
+// so leaving is O(1): the last member moves to the free position.
 
 import { roomPrefix } from '../protocol/frame.js';
 import { KIND, kindOf } from '../protocol/publication.js';
@@ -98,10 +97,7 @@ export class Room {
     this.sync = sync;
   }
 
-  /**
-   * The subscription waits for the broker.
-   * @param {Promise<void>} subscribed @param {() => void} onFailed
-   */
+  /** @param {Promise<void>} subscribed @param {() => void} onFailed */
   confirmBy(subscribed, onFailed) {
     this.confirming = subscribed.then(
       () => {
@@ -213,7 +209,6 @@ export class Room {
     return this.flight;
   }
 
-  /** The flush has written to all members. */
   arrive() {
     this.flight = null;
   }

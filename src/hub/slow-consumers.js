@@ -1,26 +1,22 @@
 // slow-consumers.js: limits for connections that read slower than the worker writes to them.
 //
-// Only connections with unsent bytes come here, so that the others pay nothing. A connection is a
-// slow consumer if more than maxUnsentBytes wait for it, or if the oldest byte waits longer than
-// maxUnsentAgeMs. The policy is `close` (4003) or `drop`: the worker leaves publications out until
-// the connection has caught up. `sweep` runs once a second and checks all connections with unsent
-// bytes: their age, and the sum of their bytes. If the sum is above the worker's budget, the
-// largest are closed first. (The kernel takes some 4 MB per reader before the first byte waits
-// here.)
+// Only connections with unsent bytes come here, so the others pay nothing. A slow consumer has more
+// than maxUnsentBytes waiting, or a byte older than maxUnsentAgeMs. The policy is `close` (4003) or
+// `drop`: publications are left out until the connection has caught up. `sweep` checks the age once
+// a second, and the sum: above the worker's budget, the largest are closed first. (The kernel takes
+// some 4 MB per reader before the first byte waits here.)
 //
-// Messages of rooms with history are an exception: few of them wait (`isLittle`). Beyond
-// LITTLE_BYTES the member lags, which costs no memory, and gets them later
-// (recovery/lagging-members.js). So a connection in such a room is not closed for the age of its
-// bytes, except by a message of a plain room. Replies, presence events and other pushes to it may
-// wait up to maxUnsentBytes.
+// Few messages of rooms with history wait (`isLittle`). Beyond LITTLE_BYTES the member lags, which
+// costs no memory, and gets them later (recovery/lagging-members.js). Such a connection is not
+// closed for the age of its bytes, except by a message of a plain room. Replies, presence events
+// and other pushes to it may wait up to maxUnsentBytes.
 //
-// The transport calls `queue` for all bytes that the kernel does not take at once. So the limits
-// hold for every reply and every push. The outbox calls `admit` before it writes a publication of a
-// plain room, because only publications may be left out.
+// The transport calls `queue` for all bytes that the kernel does not take at once, so the limits
+// hold for every reply and push. The outbox calls `admit` before it writes a publication of a plain
+// room, because only those may be left out.
 //
-// With the policy `drop`, or in a room with history, no connection ends for its age alone. If such
-// a connection takes no byte at all for `maxStallMs`, it is closed too, because the heartbeat does
-// not ping a socket with unsent bytes.
+// With `drop`, or in a room with history, age alone ends no connection. One that takes no byte at
+// all for `maxStallMs` is closed, because the heartbeat does not ping a socket with unsent bytes.
 
 import { CLOSES } from '../protocol/codes.js';
 
@@ -30,8 +26,8 @@ import { CLOSES } from '../protocol/codes.js';
  */
 const TERMINATE_AFTER_MS = 2000;
 /**
- * Unsent bytes with which a member of a room with history does not lag. A burst that the kernel
- * takes a moment later then costs no second copy, and TLS reports bytes as sent one step late.
+ * Unsent bytes with which a member of a room with history does not lag: a burst that the kernel
+ * takes a moment later costs no second copy, and TLS reports bytes as sent one step late.
  */
 const LITTLE_BYTES = 64 * 1024;
 
