@@ -15,7 +15,6 @@ const BEFORE_TOKEN = new Set(['hello', 'auth', 'ping']);
  */
 
 /**
- * A command with a token.
  * @typedef {object} TokenCommand
  * @property {Connection} connection
  * @property {string} token

@@ -1,7 +1,7 @@
 // broadcast.js: the command broadcast, and its result.
 //
-// A broadcast is a publication to the room of all connections. When this worker has written it to
-// its own connections, or after BROADCAST_RESULT_MS, the sender gets a result.
+// When this worker has written a broadcast to its own connections, or after BROADCAST_RESULT_MS,
+// the sender gets a result.
 
 import { EVERYONE } from '../hub/hub.js';
 import { encodeBroadcastResult } from '../protocol/encode.js';

@@ -1,8 +1,8 @@
 // dispatch.js: passes each message of a client to the handler of its type.
 //
-// A message is first counted against the rate, then decoded, then handled, if no command before it
-// is awaited (lane.js). A handler answers by `connection.send`, at once or when the broker has
-// answered. If the peer is at fault, it gets an answer too (replies.js).
+// A message is counted against the rate, decoded, and handled, if no command before it is awaited
+// (lane.js). A handler answers by `connection.send`, at once or when the broker has answered. A
+// peer at fault gets an answer too (replies.js).
 
 import { decode } from '../protocol/decode.js';
 
@@ -49,11 +49,7 @@ export class Dispatcher {
     this.messageDuration = messageDuration;
   }
 
-  /**
-   * Handles a text message.
-   * @param {Connection} connection
-   * @param {Buffer} data valid UTF-8; not used after the call
-   */
+  /** @param {Connection} connection @param {Buffer} data valid UTF-8; not used after the call */
   receive(connection, data) {
     const { admitMessage } = this;
     const isTimed = (this.counters.messages++ & (TIMED_EVERY - 1)) === 0;

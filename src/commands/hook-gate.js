@@ -1,7 +1,7 @@
 // hook-gate.js: asks the hooks before a connection enters or reads a room, and before a publish.
 //
 // All other checks come first, because they cost less. Publishes and joins by the HTTP API do not
-// pass here, because the backend has decided them.
+// pass here: the backend has decided them.
 
 import { payloadText, withPayload } from '../protocol/publication.js';
 
@@ -11,14 +11,12 @@ import { payloadText, withPayload } from '../protocol/publication.js';
 /** @import { CommandPublisher } from './publish.js' */
 
 /**
- * The answer of a hook.
  * @typedef {object} Verdict
  * @property {Refusal|null} refusal null: allowed
  * @property {{payload: Buffer|null}} answer the changed payload, JSON; null: as it was
  */
 
 /**
- * The hooks of a worker.
  * @typedef {object} HookCalls
  * @property {(hook: 'onConnect'|'onJoin'|'onPublish') => boolean} has
  * @property {(hook: 'onJoin'|'onPublish', connection: Connection, args: readonly unknown[]) => Verdict|Promise<Verdict>}
@@ -57,9 +55,8 @@ export class HookGate {
   }
 
   /**
-   * Publishes if onPublish allows it. When the hook has been called, the connection may close: the
-   * message is published nevertheless, as without hooks. A repetition counts as one after the hook
-   * has changed it, because `options` have the fingerprint of the client's payload.
+   * Publishes if onPublish allows it, even if the connection closes meanwhile. `options` have the
+   * fingerprint of the client's payload, so a repetition counts as one whatever the hook changes.
    * @type {CommandPublisher['publishFor']}
    */
   publishFor(listener, connection, id, room, publication, options) {

@@ -9,9 +9,9 @@ import {
 } from '../protocol/encode.js';
 
 /**
- * Resume window: how old the messages may be that a position brings to a client without the right
- * to read history, and to any client without a charge. The time over which a drain spreads the
- * clients' return is added. Tunnels and changes of networks are shorter.
+ * How old the messages may be that a position brings to a client without the right to read history,
+ * and to any client without a charge. The drain's window is added. Tunnels and changes of networks
+ * are shorter.
  */
 const RESUME_WINDOW_MS = 120_000;
 
@@ -153,7 +153,6 @@ export class JoinCommands {
   }
 
   /**
-   * Takes a connection out of a room at the backend's request.
    * @param {Connection} connection @param {string} name
    * @returns {boolean} false: it is not in the room
    */
@@ -183,7 +182,6 @@ export class JoinCommands {
   }
 
   /**
-   * Asks the hook, then joins.
    * @param {Connection} connection @param {string} name @param {Joining} join
    * @param {(refusal: import('../protocol/refusal.js').Refusal) => void} onRefused
    */
@@ -261,8 +259,8 @@ export class JoinCommands {
   }
 
   /**
-   * Is a replay what the client would have received in the resume window? Then it costs nothing, or
-   * a drain would use up the rates of an address to which many clients return.
+   * Is a replay what the client would have received in the resume window? Then it is free, or the
+   * clients that return after a drain would use up the rates of their address.
    * @param {Joined} joined
    */
   #isResumed({ recovered, acceptedMs }) {
@@ -316,8 +314,8 @@ export class JoinCommands {
   }
 
   /**
-   * Checks the name that a connection uses in presence. If it has a user, by a token or a hook, the
-   * name is that user. Otherwise the name is free only if nothing names users.
+   * The name of a connection in presence: that of its user, by a token or a hook. Otherwise a name
+   * is free only if nothing names users.
    * @param {Connection} connection @param {JoiningUser} who
    */
   #mayAppearAs({ session }, { user }) {
@@ -327,8 +325,8 @@ export class JoinCommands {
 }
 
 /**
- * Does a join of a room that the connection is in bring what the client has missed? The server has
- * joined the room for the connection, before the client could send its position.
+ * Does a join of a room that the server has joined for the connection bring what the client has
+ * missed?
  * @param {Connection} connection @param {Room} room @param {Joining} join
  */
 function isRecovery({ session }, { name, sync }, { since, last = 0 }) {

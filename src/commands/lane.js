@@ -1,9 +1,9 @@
 // lane.js: the commands of a connection take effect in the order of sending.
 //
 // Nearly all take effect at once. When a token, a hook or a join is awaited, the commands after it
-// wait here. Awaited commands of the same kind overlap: while one message waits for its hook, the
-// hook of the next may run, and joins run side by side. Hook answers still take effect in the order
-// of sending. `ping` and `echo` pass, once the connection has authenticated.
+// wait here. Awaited commands of the same kind overlap: hooks of several messages run at once, and
+// joins side by side; their answers take effect in the order of sending. `ping` and `echo` pass,
+// once the connection has authenticated.
 //
 // Bounded: hooks of a connection that run at once, and the waiting bytes of a connection and of the
 // worker. Above a bound a command is refused with UNAVAILABLE, and counted.
@@ -30,7 +30,6 @@ const KINDS = new Map([
 const PASSING = new Set(['ping', 'echo']);
 
 /**
- * A command that acts on an answer.
  * @typedef {object} Step
  * @property {(() => void)|null} act null: the answer is awaited
  * @property {number} bytes
@@ -70,17 +69,14 @@ export class Lane {
     this.handle = handle;
   }
 
-  /** Is nothing awaited? */
   get isEmpty() {
     return this.#lines.size === 0;
   }
 
-  /** Waiting bytes of all connections. */
   get bytes() {
     return this.#bytes;
   }
 
-  /** True when the worker has no space left for waiting commands. */
   get isFull() {
     return this.#bytes >= MAX_ALL_BYTES;
   }

@@ -6,7 +6,6 @@ const MAX_WAITING_READS = 10_000;
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Id } from './handler.js' */
 
-/** Answers commands that read. */
 export class PendingReads {
   /**
    * @param {object} parts
@@ -51,10 +50,7 @@ export class PendingReads {
   }
 }
 
-/**
- * Checks the `limit` of a command that reads.
- * @param {unknown} limit @returns {limit is number|undefined}
- */
+/** @param {unknown} limit @returns {limit is number|undefined} */
 export function isLimit(limit) {
   return limit === undefined || (Number.isSafeInteger(limit) && /** @type {number} */ (limit) > 0);
 }

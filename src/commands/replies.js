@@ -56,10 +56,7 @@ export class Replies {
       connection.close(toClose({ code: 'INVALID_MESSAGE_FORMAT' }));
   }
 
-  /**
-   * Answers a join if the connection is in as many rooms as allowed.
-   * @param {Connection} connection @param {Id} id
-   */
+  /** @param {Connection} connection @param {Id} id */
   roomLimit(connection, id) {
     this.error(connection, 'ROOM_LIMIT', id);
     if (this.refusedJoinFaults.isTooMany(connection))
@@ -67,7 +64,6 @@ export class Replies {
   }
 
   /**
-   * Answers a message that exceeds its rate.
    * @param {Connection} connection @param {Id} id
    * @param {number} waitSeconds below 0 if the connection was refused too often
    */
@@ -106,7 +102,6 @@ class FaultCounts {
   }
 
   /**
-   * Counts a fault.
    * @returns {boolean} true if the connection has had too many
    * @param {Connection} connection
    */

@@ -33,7 +33,6 @@ export class SessionCommands {
   }
 
   /**
-   * Answers `hello`.
    * @param {import('../hub/connection.js').Connection} connection
    * @param {import('./replies.js').Id} id
    */
