@@ -222,6 +222,8 @@ for (const backend of BACKENDS) {
     const { connection, transport } = await a.client(rooms);
     transport.pendingBytes = 700;
     connection.beginLag();
+    const hourMs = 3_600_000;
+    Object.assign(connection, { openedS: connection.openedS - hourMs / 1000 });
     const nowMs = performance.now();
     for (let i = 0; i < 3; i++) a.limiter.admitMessage(connection, '127.0.0.1', nowMs);
     const [row] = (await b.fleet.connections({ connectionId: connection.id })).listed;
@@ -229,6 +231,8 @@ for (const backend of BACKENDS) {
       [row.unsentBytes, row.laggingRooms, row.refusedMessages, row.roomCount, row.rooms],
       [700, 1, 2, 25, rooms.slice(0, 20)],
     );
+    const age = Date.now() - (row.connectedAt ?? 0);
+    assert.ok(age > hourMs - 2000 && age < hourMs + 20_000, `${age} ms`);
     // The refusals of a minute that has ended do not count.
     assert.equal(a.limiter.refusedOf(connection, nowMs + 60_001), 0);
   });

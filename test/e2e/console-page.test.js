@@ -206,7 +206,7 @@ test('find who is refused most, the address, and one connection by its id', OPTI
   await page.getByText('1 connection on all servers').waitFor();
   const row = page.locator('tbody tr', { hasText: 'flooded' });
   // Server, time since it was opened, unsent bytes, refused messages.
-  const columns = /flooder.*127\.0\.0\.1.*web-1, worker \d+.*WebSocket\d+ s0 B[1-9]\d*flooded/;
+  const columns = /flooder.*127\.0\.0\.1.*web-1 · \d+.*WebSocket\d+ s0 B[1-9]\d*flooded/;
   assert.match(String(await row.textContent()), columns);
   const id = String(await row.locator('th').textContent());
   await row.getByRole('link', { name: '127.0.0.1' }).click();

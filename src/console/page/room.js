@@ -84,9 +84,12 @@ function publishCard(app, room, onPublished) {
 }
 
 /** @param {Message} info */
-function countsOf({ connections, users, epoch, offset, partial }) {
+function countsOf({ room, connections, users, epoch, offset, partial }) {
   return [
-    count('Connections', whole(connections)),
+    count(
+      'Connections',
+      h('a', { href: `#/members/${encodeURIComponent(room)}` }, whole(connections)),
+    ),
     users === undefined ? count('Users', 'no presence') : count('Users', whole(users)),
     offset === undefined
       ? count('History', 'none kept')
@@ -95,7 +98,7 @@ function countsOf({ connections, users, epoch, offset, partial }) {
   ];
 }
 
-/** @param {string} name @param {string} value @param {string} [detail] */
+/** @param {string} name @param {string|HTMLElement} value @param {string} [detail] */
 function count(name, value, detail) {
   return h('div', null, h('dt', null, name), h('dd', { title: detail ?? '' }, value));
 }

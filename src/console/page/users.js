@@ -34,7 +34,7 @@ const KINDS = Object.freeze({
   members: {
     title: 'Room',
     example: 'chat.lobby',
-    hint: 'the exact name',
+    hint: 'the exact name of a room',
     query: 'room',
     none: ['No connection in this room', 'Nobody is in it now.'],
   },
@@ -333,7 +333,7 @@ function connectionTable(app, connections, count, reload) {
         { title: 'Connection' },
         { title: 'User' },
         { title: 'Address' },
-        { title: 'Server' },
+        { title: 'Server · worker' },
         { title: 'Transport' },
         { title: 'Open for' },
         { title: 'Unsent', isNumber: true },
@@ -386,7 +386,7 @@ function connectionRow(app, connection, reload) {
     address === ''
       ? '–'
       : h('a', { class: 'mono', href: `#/addresses/${encodeURIComponent(address)}` }, address),
-    server === '' ? '–' : `${server}${worker === undefined ? '' : `, worker ${worker}`}`,
+    server === '' ? '–' : `${server}${worker === undefined ? '' : ` · ${worker}`}`,
     transport === 'sse' ? 'SSE' : 'WebSocket',
     connectedAt === undefined ? '–' : duration((Date.now() - connectedAt) / 1000),
     [
