@@ -24,6 +24,11 @@ const USAGE = `Usage: fanfare [command]
 Without a command, fanfare starts the server. The settings come from the environment
 and from FANFARE_CONFIG_FILE: see docs/configuration.md.
 
+  fanfare publish ROOM PAYLOAD  publish a message to a room of a running server
+  fanfare tail ROOM             print the messages of a room as they arrive
+  fanfare rooms                 list the rooms that have connections
+  fanfare who ROOM              list the users or connections of a room
+
   fanfare doctor [options]  report how many connections this machine can hold (doctor --help)
   fanfare token [options]   print a token for development, signed with JWT_SECRET (token --help)
   fanfare --help            print this help
@@ -36,6 +41,10 @@ Exit codes: 0 stopped, 1 failed, ${EXIT_USAGE} unknown argument, ${EXIT_CONFIG} 
 
 /** The commands, by the first argument. @type {Record<string, (args: string[]) => unknown>} */
 const COMMANDS = {
+  publish: (args) => cli('publish', args),
+  tail: (args) => cli('tail', args),
+  rooms: (args) => cli('rooms', args),
+  who: (args) => cli('who', args),
   doctor,
   token,
   help,
@@ -78,6 +87,16 @@ async function token(args) {
   process.stdout.write(out);
   process.stderr.write(err);
   process.exitCode = code;
+}
+
+/**
+ * A command that talks to a running server. It reads no settings of a server.
+ * @param {import('./cli/cli.js').CommandName} name @param {string[]} args
+ */
+async function cli(name, args) {
+  const { runCli } = await import('./cli/cli.js');
+  const { env, stdin, stdout, stderr } = process;
+  process.exitCode = await runCli(name, args, { env, stdin, stdout, stderr });
 }
 
 async function primary() {

@@ -24,6 +24,12 @@ export const SECRET_FILES = new Map(
 
 const NAMES = [...SETTINGS.map(({ env }) => env), ...SECRET_FILES.keys()];
 
+/**
+ * Names that only the commands for a running server read (cli/). A developer's shell may have them
+ * when it starts a server.
+ */
+const COMMAND_NAMES = new Set(['FANFARE_URL', 'FANFARE_API_KEY', 'FANFARE_TOKEN']);
+
 /** Names of older versions that are still read. */
 const OLD_NAMES = /** @type {readonly string[]} */ (LIMIT_MODES.map(({ old }) => old));
 
@@ -63,7 +69,7 @@ export const isKnown = (name) =>
 export function nameFault(name, textOf) {
   if (Object.hasOwn(FOREIGN_NAMES, name))
     return textOf(name) === '' ? '' : `${name}: ${FOREIGN_NAMES[name]}`;
-  if (isKnown(name) || SERVICE_LINK.test(name)) return '';
+  if (isKnown(name) || COMMAND_NAMES.has(name) || SERVICE_LINK.test(name)) return '';
   if (name.endsWith('_PORT') && isServiceLinkUrl(textOf(name))) return '';
   if (/^FANFARE_/i.test(name)) return `${name}: unknown setting${suggestion(name)}`;
   if (textOf(name) === '') return '';

@@ -171,6 +171,13 @@ test('an unknown FANFARE_ name is refused with the nearest known name, whatever 
   assert.equal(fault({ FANFARE_QQQQQQQQQ: '1' }), 'FANFARE_QQQQQQQQQ: unknown setting');
 });
 
+test('the variables of the commands for a running server are no settings, and no typing errors', () => {
+  valid({ FANFARE_URL: 'http://localhost:3000', FANFARE_API_KEY: 'x', FANFARE_TOKEN: 'y' });
+  assert.match(fault({ FANFARE_TOKENS: 'y' }), /^FANFARE_TOKENS: unknown setting/);
+  const { faults } = parseConfigFile('FANFARE_TOKEN=y');
+  assert.match(faults[0], /^FANFARE_CONFIG_FILE, line 1: unknown setting FANFARE_TOKEN/);
+});
+
 test('a misspelt name of a setting that protects the server is refused', () => {
   const cases = {
     JWT_SECERT: 'JWT_SECRET',

@@ -47,6 +47,7 @@ const BACKEND_PARTS = [
 const TABLE = Object.freeze({
   'main.js': {
     may: [
+      'cli/cli.js',
       'auth/token-command.js',
       'config/',
       'observability/log.js',
@@ -57,6 +58,8 @@ const TABLE = Object.freeze({
     packages: [],
     node: 'any',
   },
+  // The commands for a running server. It knows the server by its API and the client library only.
+  cli: { may: ['client/'], packages: [], node: 'any' },
   config: { may: [], packages: ['proxy-addr'], node: 'any' },
   observability: {
     may: ['config/system-memory.js', 'protocol/codes.js'],

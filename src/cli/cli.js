@@ -1,0 +1,153 @@
+// cli.js: the commands that talk to a running server: publish, tail, rooms, who.
+//
+//   main.js -> cli.js (options, credentials, exit code) -> one file a command -> api.js, client.js
+//
+// On a terminal a command prints columns, in a pipe a JSON object on each line. Notes and errors go
+// to stderr, so a pipe has data only.
+
+import { constants } from 'node:os';
+import { parseArgs } from 'node:util';
+import { EXIT, Failure } from './failure.js';
+import { Output } from './output.js';
+
+const DEFAULT_URL = 'http://localhost:3000';
+const PROTOCOLS = ['http:', 'https:', 'ws:', 'wss:'];
+
+const COMMON_USAGE = `
+  --url URL          the server, ${DEFAULT_URL} if absent (FANFARE_URL)
+  --api-key SECRET   the secret of an API key (FANFARE_API_KEY)
+  --token TOKEN      the token of a user (FANFARE_TOKEN)
+  --json             a JSON object on each line, as in a pipe
+  --help             print this help
+
+A key or token on the command line is visible to other users of this machine: prefer the variables.
+`;
+
+const COMMON_OPTIONS = /** @type {const} */ ({
+  url: { type: 'string' },
+  'api-key': { type: 'string' },
+  token: { type: 'string' },
+  json: { type: 'boolean' },
+  help: { type: 'boolean' },
+});
+
+/** By name. Only one is loaded. */
+const COMMANDS = {
+  publish: () => import('./publish.js'),
+  tail: () => import('./tail.js'),
+  rooms: () => import('./rooms.js'),
+  who: () => import('./who.js'),
+};
+
+/** @typedef {keyof typeof COMMANDS} CommandName */
+
+/** @typedef {import('./command.js').Command} Command */
+/** @typedef {import('./command.js').Context} Context */
+/** @typedef {import('./command.js').Target} Target */
+
+/**
+ * @typedef {object} Surroundings
+ * @property {Readonly<Record<string, string|undefined>>} env
+ * @property {NodeJS.ReadStream} stdin
+ * @property {NodeJS.WriteStream} stdout
+ * @property {NodeJS.WriteStream} stderr
+ */
+
+/**
+ * @param {CommandName} name
+ * @param {string[]} args
+ * @param {Surroundings} surroundings
+ * @returns {Promise<number>} the exit code
+ */
+export async function runCli(name, args, { env, stdin, stdout, stderr }) {
+  const { command } = await COMMANDS[name]();
+  const fail = (/** @type {string} */ text) => stderr.write(`fanfare ${name}: ${text}\n`);
+  const stop = new AbortController();
+  const release = stopOn(stop, stdout);
+  try {
+    const { values, positionals } = parse(args, command);
+    if (values.help) {
+      stdout.write(`Usage: fanfare ${command.usage}${COMMON_USAGE}`);
+      return 0;
+    }
+    if (positionals.length !== command.names.length)
+      throw new Failure(
+        EXIT.usage,
+        command.names.length === 0
+          ? 'this command has no arguments, only options'
+          : `expected ${command.names.join(' ')}`,
+      );
+    // https://no-color.org: any value that is not empty.
+    const isPlain = (env.NO_COLOR ?? '') !== '' || env.TERM === 'dumb';
+    const output = new Output({ stdout, stderr, isJson: values.json === true, isPlain });
+    const target = targetOf(values, env);
+    const { signal } = stop;
+    await command.run({ args: positionals, values, target, output, stdin, signal });
+    return exitCodeOf(stop.signal) ?? 0;
+  } catch (error) {
+    const interrupted = exitCodeOf(stop.signal);
+    if (interrupted !== null) return interrupted;
+    const { exitCode, message } = Failure.of(error);
+    fail(message);
+    if (exitCode === EXIT.usage) stderr.write(`See fanfare ${name} --help\n`);
+    return exitCode;
+  } finally {
+    release();
+  }
+}
+
+/** @param {string[]} args @param {Command} command */
+function parse(args, { options }) {
+  try {
+    const { values, positionals } = parseArgs({
+      args,
+      options: { ...COMMON_OPTIONS, ...options },
+      allowPositionals: true,
+    });
+    return { values: /** @type {Context['values']} */ (values), positionals };
+  } catch (error) {
+    throw new Failure(EXIT.usage, /** @type {Error} */ (error).message);
+  }
+}
+
+/**
+ * Options win over variables: with `--token` a key of the environment does not count.
+ * @param {Context['values']} values
+ * @param {Surroundings['env']} env
+ * @returns {Target}
+ */
+function targetOf({ url: given, 'api-key': apiKey, token }, env) {
+  const url = String(given ?? (env.FANFARE_URL || DEFAULT_URL));
+  if (!URL.canParse(url) || !PROTOCOLS.includes(new URL(url).protocol))
+    throw new Failure(EXIT.usage, `the URL is not like ${DEFAULT_URL} or wss://chat.example`);
+  if (apiKey === undefined && token === undefined)
+    return { url, apiKey: env.FANFARE_API_KEY ?? '', token: env.FANFARE_TOKEN ?? '' };
+  return { url, apiKey: String(apiKey ?? ''), token: String(token ?? '') };
+}
+
+/**
+ * Stops the command at Ctrl-C, and when the reader of a pipe has ended (`| head`).
+ * @param {AbortController} stop
+ * @param {NodeJS.WriteStream} stdout
+ * @returns {() => void} undoes it
+ */
+function stopOn(stop, stdout) {
+  /** @param {NodeJS.Signals} signal */
+  const onSignal = (signal) => stop.abort(128 + constants.signals[signal]);
+  /** @param {NodeJS.ErrnoException} error */
+  const onError = (error) => {
+    if (error.code !== 'EPIPE') throw error;
+    stop.abort(0);
+  };
+  const signals = /** @type {const} */ (['SIGINT', 'SIGTERM']);
+  for (const signal of signals) process.once(signal, onSignal);
+  stdout.on('error', onError);
+  return () => {
+    for (const signal of signals) process.off(signal, onSignal);
+  };
+}
+
+/** @param {AbortSignal} signal @returns {number|null} null: nothing has stopped the command */
+function exitCodeOf({ aborted, reason }) {
+  return aborted ? reason : null;
+}

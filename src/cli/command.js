@@ -1,0 +1,31 @@
+// command.js: the contract of a command for a running server.
+
+/**
+ * What a command exports as `command`.
+ * @typedef {object} Command
+ * @property {string} usage
+ * @property {readonly string[]} names of its arguments
+ * @property {import('node:util').ParseArgsConfig['options']} options besides the common ones
+ * @property {(context: Context) => Promise<void>} run rejects with a Failure or a FanfareError
+ */
+
+/**
+ * @typedef {object} Context
+ * @property {readonly string[]} args as many as the command has names
+ * @property {Readonly<Record<string, string|boolean|undefined>>} values of its options
+ * @property {Target} target
+ * @property {import('./output.js').Output} output
+ * @property {NodeJS.ReadStream} stdin
+ * @property {AbortSignal} signal a signal, or the end of the reader, stops the command
+ */
+
+/**
+ * The server, and how to speak to it. Without a key and a token, a command connects as a client of
+ * an open server.
+ * @typedef {object} Target
+ * @property {string} url as given
+ * @property {string} apiKey '' if there is none
+ * @property {string} token '' if there is none
+ */
+
+export {};

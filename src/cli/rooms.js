@@ -1,0 +1,45 @@
+// rooms.js: `fanfare rooms`: the rooms that have connections, on all servers.
+
+import { callApi, path } from './api.js';
+import { numberIn } from './numbers.js';
+
+const MOST = 1000;
+
+/** @typedef {{room: string, connections: number}} Row */
+
+/** @type {import('./command.js').Command} */
+export const command = {
+  usage: `rooms [options]
+
+Lists the rooms that have connections, in the order of their names. Needs an API key with the right
+rooms.
+
+  --prefix TEXT      only rooms whose names begin so
+  --after ROOM       only rooms after this one: the next page
+  --limit N          the most rooms, 1 to 1,000; 1,000 if absent
+`,
+  names: [],
+  options: {
+    prefix: { type: 'string' },
+    after: { type: 'string' },
+    limit: { type: 'string' },
+  },
+  async run(context) {
+    const { values, output } = context;
+    const limit = numberIn(values, 'limit', 1, MOST) ?? MOST;
+    const prefix = values.prefix === undefined ? '' : path`&prefix=${String(values.prefix)}`;
+    const after = values.after === undefined ? '' : path`&after=${String(values.after)}`;
+    const { rooms, partial } = await callApi(context, `/rooms?limit=${limit}${prefix}${after}`);
+    output.list(
+      /** @type {import('./output.js').Column<Row>[]} */ ([
+        { title: 'room', of: ({ room }) => room },
+        { title: 'connections', of: ({ connections }) => connections },
+      ]),
+      rooms,
+    );
+    if (partial) output.note('A worker has not answered: rooms or connections may be missing.');
+    if (rooms.length === 0) output.note('No room has connections.');
+    else if (rooms.length === limit)
+      output.note(`There may be more: --after ${rooms[rooms.length - 1].room}`);
+  },
+};

@@ -1,0 +1,94 @@
+// tail.js: `fanfare tail`: the messages of a room as they arrive, until Ctrl-C.
+//
+// It is a client that only listens. The library reconnects and recovers, so in a room with history
+// no message is missing, or a note says so.
+
+import { watch, withClient } from './client.js';
+import { numberIn } from './numbers.js';
+import { printable } from './output.js';
+
+const MAX_LAST = 100_000;
+const MAX_COUNT = 999_999_999;
+const FROM_WIDTH = 12;
+
+/** @typedef {import('./command.js').Context} Context */
+/** @typedef {import('../client/room.js').Meta} Meta */
+
+/** @type {import('./command.js').Command} */
+export const command = {
+  usage: `tail ROOM [options]
+
+Prints the messages of a room as they arrive, until Ctrl-C. It connects as a client: with the token,
+or without one to an open server. It reconnects; in a room with history it recovers what it missed.
+
+  --last N, -n N     begin with the last N messages, in a room with history
+  --count N          end after N messages
+`,
+  names: ['ROOM'],
+  options: { last: { type: 'string', short: 'n' }, count: { type: 'string' } },
+  async run(context) {
+    const { args, values, output } = context;
+    const last = numberIn(values, 'last', 0, MAX_LAST);
+    let rest = numberIn(values, 'count', 1, MAX_COUNT) ?? Number.POSITIVE_INFINITY;
+    const [name] = args;
+    await withClient(context, async (client, ended) => {
+      const { room, refused } = watch(client, name, { last });
+      const counted = new Promise((resolve) => {
+        room.on('message', (payload, meta) => {
+          if (rest > 0) show(output, name, payload, meta);
+          if (--rest === 0) resolve(undefined);
+        });
+      });
+      follow(output, room, last);
+      client.on('degraded', (isDegraded) =>
+        output.note(isDegraded ? 'the server has lost its Redis' : 'Redis is back'),
+      );
+      await Promise.race([counted, refused, ended]);
+    });
+  },
+};
+
+/**
+ * Notes joins and gaps.
+ * @param {Context['output']} output
+ * @param {import('../client/room.js').Room} room
+ * @param {number} [last]
+ */
+function follow(output, room, last = 0) {
+  let isFirst = true;
+  room.on('joined', ({ recovered, position }) => {
+    if (!isFirst) {
+      output.note(
+        recovered
+          ? 'connected again, nothing was missed'
+          : 'connected again, messages may be missing here',
+      );
+      return;
+    }
+    isFirst = false;
+    output.note(`listening to ${room.name}`);
+    if (position === undefined && last > 0)
+      output.note('the room has no history: there are no earlier messages');
+  });
+  room.on('resync', () => output.note('messages may be missing here'));
+}
+
+/** @param {Context['output']} output @param {string} room @param {unknown} payload @param {Meta} meta */
+function show(output, room, payload, { from, timestamp, epoch, offset }) {
+  output.record({ room, from, timestamp, epoch, offset, payload }, () =>
+    [
+      output.paint('dim', timeOf(timestamp)),
+      output.paint('cyan', (printable(from) || '(backend)').padEnd(FROM_WIDTH)),
+      printable(JSON.stringify(payload)),
+    ].join('  '),
+  );
+}
+
+/** @param {number} timestamp */
+function timeOf(timestamp) {
+  const date = new Date(timestamp);
+  const two = (/** @type {number} */ number) => String(number).padStart(2, '0');
+  const time = [date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(':');
+  if (date.toDateString() === new Date().toDateString()) return time;
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${time}`;
+}

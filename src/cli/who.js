@@ -1,0 +1,154 @@
+// who.js: `fanfare who`: the users of a room; its connections if the room has no presence.
+
+import { callApi, path } from './api.js';
+import { watch, withClient } from './client.js';
+import { EXIT, Failure } from './failure.js';
+
+const MOST = 1000;
+
+/** @typedef {import('./command.js').Context} Context */
+/** @typedef {{user: string, info?: unknown}} Member */
+/**
+ * A row of `GET /api/connections`, as far as it is shown.
+ * @typedef {object} Seen
+ * @property {string} id
+ * @property {string} [user]
+ * @property {string} [address]
+ * @property {string} [server]
+ * @property {number} [worker]
+ * @property {string} transport
+ * @property {number} [connectedAt]
+ * @property {number} [unsentBytes]
+ * @property {number} [refusedMessages]
+ */
+
+/** @type {import('./command.js').Command} */
+export const command = {
+  usage: `who ROOM [options]
+
+Lists the users of a room. If the room has no presence, it lists the connections instead, up to
+1,000. Needs an API key with the right presence, or a token that may join the room and read its
+presence. Exits with 1 if nobody is in the room.
+
+  --connections      list connections, also if the room has presence (needs an API key)
+`,
+  names: ['ROOM'],
+  options: { connections: { type: 'boolean' } },
+  async run(context) {
+    const { args, values, target } = context;
+    const [room] = args;
+    let found = 0;
+    if (target.apiKey === '' && !values.connections)
+      await withClient(context, async (client, ended) => {
+        found = await membersByClient(context, client, ended);
+      });
+    else {
+      const members = values.connections ? null : await membersOf(context);
+      found = members ?? (await connectionsOf(context));
+    }
+    if (found === 0) throw new Failure(EXIT.failed, `nobody is in ${room}`);
+  },
+};
+
+/**
+ * @param {Context} context
+ * @returns {Promise<number|null>} users; null: the room has no presence
+ */
+async function membersOf(context) {
+  const { args, output } = context;
+  let after = '';
+  let total = 0;
+  for (;;) {
+    /** @type {{count: number, members?: Member[], more?: boolean}} */
+    let page;
+    try {
+      page = await callApi(
+        context,
+        `${path`/rooms/${args[0]}/presence?limit=${String(MOST)}`}${after}`,
+      );
+    } catch (error) {
+      if (error instanceof Failure && error.code === 'NO_PRESENCE') return null;
+      throw error;
+    }
+    const { count, members, more } = page;
+    if (members === undefined) {
+      output.note(`${count} users: too many to list`);
+      return count;
+    }
+    show(output, members);
+    total += members.length;
+    const last = members.at(-1);
+    if (!more || last === undefined) return total;
+    after = path`&after=${last.user}`;
+  }
+}
+
+/**
+ * @param {Context} context
+ * @param {import('../client/node.js').Fanfare} client
+ * @param {Promise<never>} ended
+ */
+async function membersByClient({ args, output }, client, ended) {
+  const [name] = args;
+  const { room, refused } = watch(client, name);
+  const joined = new Promise((resolve) => room.on('joined', resolve));
+  await Promise.race([joined, refused, ended]);
+  /** @type {string|undefined} */
+  let after;
+  for (let total = 0; ; ) {
+    const page = await client.request({ type: 'presence', room: name, limit: MOST, after });
+    const { count, members, more } = page;
+    if (members === undefined) {
+      output.note(`${count} users: too many to list`);
+      return count;
+    }
+    show(output, members);
+    total += members.length;
+    if (!more || members.length === 0) return total;
+    after = members.at(-1).user;
+  }
+}
+
+/** @param {import('./output.js').Output} output @param {readonly Member[]} members */
+function show(output, members) {
+  const columns = /** @type {import('./output.js').Column<Member>[]} */ ([
+    { title: 'user', of: ({ user }) => user },
+    { title: 'info', of: ({ info }) => (info === undefined ? undefined : JSON.stringify(info)) },
+  ]);
+  const hasInfo = members.some(({ info }) => info !== undefined);
+  output.list(hasInfo ? columns : columns.slice(0, 1), members);
+}
+
+/** @param {Context} context */
+async function connectionsOf(context) {
+  const { args, output } = context;
+  const query = path`/connections?room=${args[0]}&limit=${String(MOST)}`;
+  const { count, connections, partial } = await callApi(context, query);
+  const nowMs = Date.now();
+  output.list(
+    /** @type {import('./output.js').Column<Seen>[]} */ ([
+      { title: 'connection', of: ({ id }) => id },
+      { title: 'user', of: ({ user }) => user },
+      { title: 'address', of: ({ address }) => address },
+      { title: 'server', of: ({ server }) => server },
+      { title: 'worker', of: ({ worker }) => worker },
+      { title: 'transport', of: ({ transport }) => transport },
+      { title: 'open for', of: ({ connectedAt = nowMs }) => ageOf(nowMs - connectedAt) },
+      { title: 'unsent', of: ({ unsentBytes }) => unsentBytes },
+      { title: 'refused', of: ({ refusedMessages }) => refusedMessages },
+    ]),
+    connections,
+  );
+  if (partial) output.note('A worker has not answered: connections may be missing.');
+  if (count > connections.length)
+    output.note(`These are ${connections.length} of ${count} connections.`);
+  return count;
+}
+
+/** @param {number} ms */
+function ageOf(ms) {
+  const seconds = Math.max(0, Math.floor(ms / 1000));
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  return seconds < 86_400 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86_400)} d`;
+}

@@ -1,0 +1,404 @@
+// cli.test.js: the commands for a running server (src/cli/), as processes, on real servers.
+
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { NO_LIMITS, startServer, until } from '../../loadtest/lib/server.js';
+import { apiOf, newSecret } from '../helpers/api.js';
+import { connect } from '../helpers/clients.js';
+import { codeWith } from '../helpers/doc-code.js';
+import { shared } from '../helpers/shared.js';
+import { SECRET, token } from '../helpers/tokens.js';
+
+const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));
+const OPTIONS = { timeout: 60_000 };
+const ALL = ['*'];
+const RIGHTS = { rooms: { join: ALL, publish: ALL, presence: ALL, history: ALL } };
+
+/** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
+
+/** @param {Owner} owner @param {Record<string, string>} [env] */
+async function startWithKey(owner, env = {}) {
+  const secret = newSecret();
+  const server = await startServer(owner, {
+    ...NO_LIMITS,
+    FANFARE_HISTORY: 'h.*=100/60s',
+    FANFARE_PRESENCE: 'p.*',
+    API_KEYS: `main ${secret} all`,
+    ...env,
+  });
+  const url = `http://127.0.0.1:${server.port}`;
+  return { server, url, secret, api: apiOf(server, secret) };
+}
+
+/** Without tokens, and with tokens. */
+const open = shared((owner) => startWithKey(owner));
+const guarded = shared((owner) => startWithKey(owner, { JWT_SECRET: SECRET }));
+
+/**
+ * Starts a command.
+ * @param {Owner} t
+ * @param {readonly string[]} args
+ * @param {Record<string, string>} [env]
+ */
+function start(t, args, env = {}) {
+  const child = spawn(process.execPath, [MAIN, ...args], {
+    env: { PATH: process.env.PATH, ...env },
+  });
+  const exited = once(child, 'close').then(([code, signal]) => signal ?? code);
+  t.after(() => child.kill('SIGKILL'));
+  const said = { out: '', err: '' };
+  child.stdout.setEncoding('utf8').on('data', (text) => (said.out += text));
+  child.stderr.setEncoding('utf8').on('data', (text) => (said.err += text));
+  const lines = () =>
+    said.out
+      .split('\n')
+      .slice(0, -1)
+      .map((line) => JSON.parse(line));
+  return { child, said, lines, exited };
+}
+
+/**
+ * Runs a command to its end.
+ * @param {Owner} t
+ * @param {readonly string[]} args
+ * @param {Record<string, string>} [env]
+ * @param {string} [input]
+ */
+async function run(t, args, env, input = '') {
+  const { child, said, lines, exited } = start(t, args, env);
+  child.stdin.end(input);
+  const code = await exited;
+  return { code, ...said, lines: said.out.startsWith('{') ? lines() : [] };
+}
+
+test(
+  'publish reaches the members with the bytes of the payload, by an API key',
+  OPTIONS,
+  async (t) => {
+    const { server, url, secret, api } = await open();
+    const env = { FANFARE_URL: url, FANFARE_API_KEY: secret };
+    const member = await connect(t, server.port);
+    await member.join('h.bytes');
+    const payload = '{"n":9007199254740993,"e":1e400}';
+    const first = await run(t, ['publish', 'h.bytes', payload], env);
+    assert.deepEqual([first.code, first.err], [0, '']);
+    const { epoch, ...rest } = first.lines[0];
+    assert.deepEqual(rest, { room: 'h.bytes', offset: 1 });
+    assert.match(epoch, /^[0-9a-f]{16}$/);
+    assert.equal((await run(t, ['publish', 'h.bytes', '-'], env, '"from stdin"\n')).code, 0);
+    assert.equal((await run(t, ['publish', 'h.bytes', '42', '--text'], env)).code, 0);
+    const { text } = await api('/rooms/h.bytes/history');
+    assert.ok(text.includes(`"payload":${payload}`), text);
+    const messages = await member.collect('message', 3);
+    assert.deepEqual(
+      messages.slice(1).map((one) => [one.payload, one.from]),
+      [
+        ['from stdin', ''],
+        ['42', ''],
+      ],
+    );
+  },
+);
+
+test('publish without an API key comes from the user of the token', OPTIONS, async (t) => {
+  const { url, secret, api } = await guarded();
+  const env = { FANFARE_URL: url, FANFARE_TOKEN: token({ sub: 'ann', ...RIGHTS }) };
+  const { code, lines } = await run(t, ['publish', 'h.token', '{"a":1}'], env);
+  assert.deepEqual([code, lines[0].offset], [0, 1]);
+  // An option wins over the variables.
+  const more = ['--token', token({ sub: 'bob', ...RIGHTS })];
+  const both = { ...env, FANFARE_API_KEY: secret };
+  assert.equal((await run(t, ['publish', 'h.token', '2', ...more], both)).code, 0);
+  // The command is not listed itself.
+  assert.equal((await run(t, ['who', 'p.token'], env)).err, 'fanfare who: nobody is in p.token\n');
+  const { body } = await api('/rooms/h.token/history');
+  assert.deepEqual(
+    body.messages.map((/** @type {any} */ one) => [one.from, one.payload]),
+    [
+      ['ann', { a: 1 }],
+      ['bob', 2],
+    ],
+  );
+});
+
+test(
+  'tail begins with the last messages, goes on live, and leaves at Ctrl-C',
+  OPTIONS,
+  async (t) => {
+    const { url, api } = await open();
+    for (let i = 1; i <= 3; i++) await api('/publish', { body: { room: 'h.tail', payload: i } });
+    const tail = start(t, ['tail', 'h.tail', '-n', '2'], { FANFARE_URL: url });
+    await until(() => tail.lines().length === 2, 10_000, 'the last messages');
+    await api('/publish', { body: { room: 'h.tail', payload: { live: true } } });
+    await until(() => tail.lines().length === 3, 10_000, 'the live message');
+    const { epoch, timestamp, ...line } = tail.lines()[2];
+    assert.deepEqual(line, { room: 'h.tail', from: '', offset: 4, payload: { live: true } });
+    assert.ok(Math.abs(timestamp - Date.now()) < 60_000 && epoch.length === 16);
+    tail.child.kill('SIGINT');
+    assert.equal(await tail.exited, 130);
+    assert.equal(tail.said.err, 'listening to h.tail\n');
+    const { body } = await api('/connections?room=h.tail');
+    assert.equal(body.count, 0, 'the connection is closed, not broken');
+  },
+);
+
+test('tail reconnects when its worker dies, and misses nothing', OPTIONS, async (t) => {
+  const { server, url, api } = await startWithKey(t, { WORKERS: '2' });
+  const tail = start(t, ['tail', 'h.killed'], { FANFARE_URL: url });
+  await until(() => tail.said.err.includes('listening'), 10_000, 'the join');
+  const publish = async (/** @type {number} */ payload) => {
+    const send = () => api('/publish', { body: { room: 'h.killed', payload } });
+    await until(async () => (await send().catch(() => null))?.status === 200);
+  };
+  await publish(1);
+  await until(() => tail.lines().length === 1, 10_000, 'a message');
+  const { body } = await api('/connections?room=h.killed');
+  const { worker } = body.connections[0];
+  const isIts = (/** @type {any} */ { msg, slot }) => msg === 'worker ready' && slot === worker;
+  const { workerPid } = await server.line(isIts, 1000);
+  process.kill(workerPid, 'SIGKILL');
+  for (let i = 2; i <= 20; i++) await publish(i);
+  await until(() => tail.lines().length >= 20, 30_000, 'all messages');
+  assert.deepEqual(
+    tail.lines().map(({ payload, offset }) => [payload, offset]),
+    Array.from({ length: 20 }, (_, i) => [i + 1, i + 1]),
+  );
+  assert.match(tail.said.err, /connection lost \(1006\), trying again in \d+\.\d s\n/);
+  assert.match(tail.said.err, /connected again, nothing was missed\n/);
+});
+
+test('rooms are listed page by page', OPTIONS, async (t) => {
+  const { server, url, secret } = await open();
+  const env = { FANFARE_URL: `${url.replace('http', 'ws')}/ws`, FANFARE_API_KEY: secret };
+  const member = await connect(t, server.port);
+  for (const room of ['page.1', 'page.2', 'page.3']) await member.join(room);
+  const args = ['rooms', '--prefix', 'page.', '--limit', '2'];
+  const first = await run(t, args, env);
+  assert.deepEqual(first.lines, [
+    { room: 'page.1', connections: 1 },
+    { room: 'page.2', connections: 1 },
+  ]);
+  assert.equal(first.err, 'There may be more: --after page.2\n');
+  const second = await run(t, [...args, '--after', 'page.2'], env);
+  assert.deepEqual(second.lines, [{ room: 'page.3', connections: 1 }]);
+  assert.equal(second.err, '');
+});
+
+test(
+  'who lists users, connections if there is no presence, and fails if nobody is there',
+  OPTIONS,
+  async (t) => {
+    const { server, url, secret } = await open();
+    const env = { FANFARE_URL: url, FANFARE_API_KEY: secret };
+    const member = await connect(t, server.port);
+    const presence = { user: 'ann', info: { colour: 'red' } };
+    await member.ask({ type: 'join', room: 'p.who', presence }, 'joined');
+    await member.join('who');
+    const { connectionId } = await member.ask({ type: 'hello' }, 'welcome');
+    const users = [{ user: 'ann', info: { colour: 'red' } }];
+    const ofRoom = async () => (await run(t, ['who', 'p.who'], env)).lines;
+    assert.deepEqual(await until(async () => (await ofRoom()).length > 0 && ofRoom()), users);
+    // As a client, which is not listed itself.
+    assert.deepEqual((await run(t, ['who', 'p.who'], { FANFARE_URL: url })).lines, users);
+    for (const args of [
+      ['who', 'who'],
+      ['who', 'p.who', '--connections'],
+    ]) {
+      const { lines } = await run(t, args, env);
+      assert.deepEqual(
+        [lines.length, lines[0].id, lines[0].transport],
+        [1, connectionId, 'websocket'],
+      );
+    }
+    const nobody = await run(t, ['who', 'nobody.here'], env);
+    assert.deepEqual([nobody.code, nobody.out], [1, '']);
+    assert.equal(nobody.err, 'fanfare who: nobody is in nobody.here\n');
+  },
+);
+
+/** @type {[what: string, args: string[], env: Record<string, string>, code: number, says: RegExp][]} */
+const FAILURES = [
+  ['no ROOM', ['tail'], {}, 64, /expected ROOM\nSee fanfare tail --help\n$/],
+  ['an unknown option', ['rooms', '--lmit', '1'], {}, 64, /Unknown option '--lmit'/],
+  ['a limit of 0', ['rooms', '--limit', '0'], {}, 64, /--limit is a whole number from 1 to 1,000/],
+  ['no URL', ['tail', 'a', '--url', 'chat'], {}, 64, /the URL is not like/],
+  ['no JSON', ['publish', 'a', 'hello'], {}, 65, /PAYLOAD is not JSON. To send a text, add --text/],
+  ['no room name', ['publish', 'a b', '1'], {}, 65, /A room is 1 to 200 characters/],
+  ['no key', ['rooms'], { FANFARE_API_KEY: '' }, 77, /set FANFARE_API_KEY/],
+  ['a wrong key', ['rooms'], { FANFARE_API_KEY: 'wrong' }, 77, /a valid API key is required.*401/],
+  [
+    'no server for the API',
+    ['rooms'],
+    { FANFARE_URL: 'http://127.0.0.1:CLOSED' },
+    69,
+    /cannot reach .*ECONNREFUSED/,
+  ],
+  [
+    'no server for a client',
+    ['tail', 'a'],
+    { FANFARE_URL: 'ws://127.0.0.1:CLOSED' },
+    69,
+    /cannot reach ws:/,
+  ],
+];
+
+/** A port on which nobody listens. */
+async function closedPort() {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+for (const [what, args, env, code, says] of FAILURES) {
+  test(`${what} ends with exit code ${code} and a reason`, OPTIONS, async (t) => {
+    const { url, secret } = await open();
+    /** @type {Record<string, string>} */
+    const all = {
+      FANFARE_URL: url,
+      ...(args[0] === 'rooms' && { FANFARE_API_KEY: secret }),
+      ...env,
+    };
+    all.FANFARE_URL = all.FANFARE_URL.replace('CLOSED', String(await closedPort()));
+    const failed = await run(t, args, all);
+    assert.deepEqual([failed.code, failed.out], [code, ''], failed.err);
+    assert.match(failed.err, says);
+    assert.ok(failed.err.startsWith(`fanfare ${args[0]}: `) && !failed.err.includes('    at '));
+    assert.ok(!failed.err.includes('wrong'), 'a key is not printed');
+  });
+}
+
+test('a server without API keys, and without its rights, is told apart', OPTIONS, async (t) => {
+  const poor = newSecret();
+  const [none, some] = [
+    await startWithKey(t, { API_KEYS: '' }),
+    await startWithKey(t, { API_KEYS: `poor ${poor} publish` }),
+  ];
+  const off = await run(t, ['rooms'], { FANFARE_URL: none.url, FANFARE_API_KEY: poor });
+  assert.deepEqual([off.code, off.out], [1, '']);
+  assert.match(off.err, /has no HTTP API \(status 404\): the server needs API_KEYS/);
+  const denied = await run(t, ['rooms'], { FANFARE_URL: some.url, FANFARE_API_KEY: poor });
+  assert.deepEqual([denied.code, denied.out], [77, '']);
+  assert.match(denied.err, /The API key does not permit this/);
+});
+
+test(
+  'a client without a token, or with one that has expired, is refused with a hint',
+  OPTIONS,
+  async (t) => {
+    const { url } = await guarded();
+    const nobody = await run(t, ['tail', 'h.1'], { FANFARE_URL: url });
+    assert.equal(nobody.code, 77, nobody.err);
+    assert.match(nobody.err, /if the server requires tokens, set FANFARE_TOKEN/);
+    const nowS = Math.floor(Date.now() / 1000);
+    const old = token({ ...RIGHTS, iat: nowS - 120, exp: nowS - 60 });
+    const late = await run(t, ['tail', 'h.1'], { FANFARE_URL: url, FANFARE_TOKEN: old });
+    assert.equal(late.code, 77, late.err);
+    assert.doesNotMatch(late.err, /set FANFARE_TOKEN/);
+  },
+);
+
+test('a reader that ends, as head does, ends tail without an error', OPTIONS, async (t) => {
+  const { url, api } = await open();
+  for (let i = 1; i <= 50; i++) await api('/publish', { body: { room: 'h.head', payload: i } });
+  const tail = start(t, ['tail', 'h.head', '--last', '1'], { FANFARE_URL: url });
+  await until(() => tail.lines().length === 1, 10_000, 'a line');
+  tail.child.stdout.destroy();
+  await api('/publish', { body: { room: 'h.head', payload: 'one more' } });
+  assert.equal(await tail.exited, 0);
+  assert.equal(tail.said.err, 'listening to h.head\n');
+});
+
+const noScript =
+  spawnSync('script', ['--version']).error !== undefined && 'no script (util-linux) here';
+
+/** @param {string} command of fanfare @param {Record<string, string>} env */
+function onTerminal(command, env) {
+  const { stdout } = spawnSync(
+    'script',
+    ['-qec', `${process.execPath} ${MAIN} ${command}`, '/dev/null'],
+    { env: { PATH: process.env.PATH, TERM: 'xterm', SHELL: '/bin/sh', ...env }, timeout: 20_000 },
+  );
+  return String(stdout).replaceAll('\r', '');
+}
+
+test('on a terminal people get columns in colour, and control characters are escaped', {
+  ...OPTIONS,
+  skip: noScript,
+}, async (t) => {
+  const { server, url, secret, api } = await open();
+  const env = { FANFARE_URL: url, FANFARE_API_KEY: secret };
+  const member = await connect(t, server.port);
+  for (const room of ['t.a', 't.long-name']) await member.join(room);
+  const rooms = onTerminal('rooms --prefix t.', env);
+  assert.equal(
+    rooms,
+    '\x1b[2mROOM         CONNECTIONS\x1b[22m\nt.a                    1\nt.long-name            1\n',
+  );
+  assert.ok(!onTerminal('rooms --prefix t.', { ...env, NO_COLOR: '1' }).includes('\x1b'));
+  assert.deepEqual(JSON.parse(onTerminal('rooms --prefix t.a --json', env)), {
+    room: 't.a',
+    connections: 1,
+  });
+  await api('/publish', { body: '{"room":"h.evil","payload":"\\u009b2J\\u202ehi"}' });
+  const tail = onTerminal('tail h.evil --last 1 & sleep 2; kill -INT $!; wait', {
+    ...env,
+    NO_COLOR: '1',
+  });
+  assert.match(tail, /^\d\d:\d\d:\d\d {2}\(backend\) {5}"\\u009b2J\\u202ehi"$/m);
+});
+
+test(
+  'the help of each command names its options, and that of fanfare all commands',
+  OPTIONS,
+  async (t) => {
+    const { out } = await run(t, ['--help']);
+    for (const name of ['publish', 'tail', 'rooms', 'who', 'doctor', 'token'])
+      assert.match(out, new RegExp(`^ {2}fanfare ${name}\\b`, 'm'));
+    for (const name of ['publish', 'tail', 'rooms', 'who']) {
+      const help = await run(t, [name, '--help']);
+      assert.equal(help.code, 0);
+      assert.match(help.out, new RegExp(`^Usage: fanfare ${name}[^]*--api-key[^]*FANFARE_TOKEN`));
+    }
+  },
+);
+
+test('the example of docs/cli.md runs', OPTIONS, async (t) => {
+  const { server, url, secret } = await startWithKey(t, { FANFARE_HISTORY: 'news=10/60s' });
+  const member = await connect(t, server.port);
+  await member.join('news');
+  const code = codeWith('docs/cli.md', 'npx fanfare publish')
+    .replaceAll('npx fanfare', `"${process.execPath}" "${MAIN}"`)
+    .replaceAll('http://localhost:3000', url);
+  const { status, stdout, stderr } = spawnSync('bash', ['-ec', code], {
+    env: { PATH: process.env.PATH, API_KEY: secret },
+    encoding: 'utf8',
+    timeout: 50_000,
+  });
+  assert.equal(status, 0, stderr);
+  const lines = stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+  assert.deepEqual(
+    lines.map(({ offset = 0, connections = 0, transport = '' }) => [
+      offset,
+      connections,
+      transport,
+    ]),
+    [
+      [1, 0, ''],
+      [2, 0, ''],
+      [0, 1, ''],
+      [0, 0, 'websocket'],
+      [1, 0, ''],
+    ],
+  );
+  assert.deepEqual(lines[4].payload, { text: 'hello' });
+});
