@@ -8,8 +8,6 @@
 import { CLOSES } from '../protocol/codes.js';
 import { Session } from './session.js';
 
-/** Connections closed in one turn of the event loop; the others follow in the next. */
-const MAX_CLOSES = 200;
 const MINUTE_S = 60;
 
 /** @import { Connection } from '../hub/connection.js' */
@@ -38,12 +36,14 @@ export class Sessions {
    * @param {Pick<import('./revocations.js').Revocations, 'isRevoked'>} parts.revocations
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
    * @param {UserEdges|null} [parts.edges] null: nobody asks for it
+   * @param {import('../worker/close-all.js').CloseAll} parts.closeAll
    * @param {() => number} [parts.now] ms since 1970
    */
-  constructor({ revocations, counters, edges = null, now = Date.now }) {
+  constructor({ revocations, counters, edges = null, closeAll, now = Date.now }) {
     this.revocations = revocations;
     this.edges = edges;
     this.counters = counters;
+    this.closeAll = closeAll;
     this.now = now;
     this.#sweptS = Math.floor(now() / 1000);
   }
@@ -106,7 +106,7 @@ export class Sessions {
       }
     }
     this.counters.closes.expired += expired.length;
-    closeAll(expired, CLOSES.TOKEN_EXPIRED);
+    this.closeAll(expired, CLOSES.TOKEN_EXPIRED);
   }
 
   /**
@@ -123,7 +123,7 @@ export class Sessions {
         isOpen && !session.isAnonymous && this.revocations.isRevoked(session.identity),
     );
     this.counters.closes.revoked += revoked.length;
-    closeAll(revoked, CLOSES.KICKED);
+    this.closeAll(revoked, CLOSES.KICKED);
   }
 
   /**
@@ -175,17 +175,6 @@ function minuteOf(second) {
 
 /** @type {ReadonlySet<Connection>} */
 const NO_CONNECTIONS = new Set();
-
-/**
- * Closes connections, MAX_CLOSES in each turn of the event loop.
- * @param {readonly Connection[]} connections @param {{code: number, reason: string}} close
- * @param {number} [from]
- */
-export function closeAll(connections, close, from = 0) {
-  const end = Math.min(connections.length, from + MAX_CLOSES);
-  for (let i = from; i < end; i++) connections[i].close(close);
-  if (end < connections.length) setImmediate(closeAll, connections, close, end);
-}
 
 /** @param {Map<number, Set<Connection>>} map @param {number} key @param {Connection} connection */
 function addTo(map, key, connection) {

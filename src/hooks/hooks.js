@@ -18,11 +18,6 @@ import { ALLOWED, AnswerError, readAnswer } from './answer.js';
 const MAX_WAITING = 10_000;
 /** Calls of onDisconnect that wait: a drain closes all connections within seconds. */
 const MAX_WAITING_DISCONNECTS = 100_000;
-/**
- * Calls in line that one turn of the event loop starts. A hook that answers without a promise takes
- * no place, so `concurrency` does not bound it.
- */
-const MAX_STARTS = 1000;
 
 /** @typedef {import('../observability/counters.js').HookName} HookName */
 /** @typedef {'throw'|'timeout'|'answer'|'busy'} FailureReason */
@@ -104,8 +99,11 @@ export class Hooks {
   #places = 0;
   /** @type {NodeJS.Timeout|undefined} */
   #timer;
-  /** The next turn of the event loop starts further calls in line. */
-  #isScheduled = false;
+  /**
+   * The time in which a turn of the event loop starts calls in line. A hook that answers without a
+   * promise takes no place, so `concurrency` does not bound it.
+   */
+  #slot;
 
   /**
    * @param {object} parts
@@ -115,15 +113,26 @@ export class Hooks {
    * @param {number} parts.maxPayloadBytes of a changed payload
    * @param {import('../observability/counters.js').HookCounters} parts.counters
    * @param {(hook: HookName, seconds: number) => void} parts.observe
+   * @param {import('../worker/turn.js').Turn} parts.turn
    * @param {import('../observability/rare-log.js').Log} parts.log
    */
-  constructor({ functions, timeoutMs, concurrency, maxPayloadBytes, counters, observe, log }) {
+  constructor({
+    functions,
+    timeoutMs,
+    concurrency,
+    maxPayloadBytes,
+    counters,
+    observe,
+    turn,
+    log,
+  }) {
     this.functions = functions;
     this.timeoutMs = timeoutMs;
     this.concurrency = concurrency;
     this.maxPayloadBytes = maxPayloadBytes;
     this.counters = counters;
     this.observe = observe;
+    this.#slot = turn.slot('hooks', this.#startSome.bind(this));
     this.rareLog = new RareLog(log);
   }
 
@@ -213,13 +222,20 @@ export class Hooks {
     this.#next();
   }
 
-  /** Starts calls in line while there are places: checks before disconnects. */
+  /** Starts calls in line, some in a later turn. */
   #next() {
-    if (this.#isScheduled) return;
-    for (let started = 0; this.#places < this.concurrency; started++) {
+    if (!this.#slot.isAwake && this.#startSome()) this.#slot.wake();
+  }
+
+  /**
+   * Starts calls in line while there are places: checks before disconnects.
+   * @returns {boolean} true if more of them could start
+   */
+  #startSome() {
+    while (this.#places < this.concurrency) {
       const call = first(this.#line) ?? first(this.#disconnects);
-      if (call === undefined) return;
-      if (started === MAX_STARTS) return this.#nextLater();
+      if (call === undefined) return false;
+      if (this.#slot.isSpent()) return true;
       this.#line.delete(call);
       this.#disconnects.delete(call);
       const verdict = this.#start(call);
@@ -231,14 +247,7 @@ export class Hooks {
         this.#keep(call);
       }
     }
-  }
-
-  #nextLater() {
-    this.#isScheduled = true;
-    setImmediate(() => {
-      this.#isScheduled = false;
-      this.#next();
-    });
+    return false;
   }
 
   /** @param {Call} call @param {unknown} returned @returns {Verdict} */

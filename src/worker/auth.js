@@ -23,12 +23,13 @@ export class WorkerAuth {
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {Awaited<ReturnType<typeof import('../backend/index.js').createBackend>>} parts.backend
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
+   * @param {import('../worker/close-all.js').CloseAll} parts.closeAll
    * @param {(user: string) => void} [parts.onUserRefused] @param {import('pino').Logger} parts.log
    */
-  constructor({ config, settings, hub, backend, counters, onUserRefused, log }) {
+  constructor({ config, settings, hub, backend, counters, closeAll, onUserRefused, log }) {
     const { maxLifetimeS } = settings;
     const revocations = (this.revocations = new Revocations({ maxLifetimeS, counters }));
-    const sessions = new Sessions({ revocations, counters, edges: backend.edges });
+    const sessions = new Sessions({ revocations, counters, edges: backend.edges, closeAll });
     this.log = new RevocationLog({
       store: backend.revocations,
       announce: async (revocation) => {

@@ -3,6 +3,7 @@
 import { readPart } from '../config/system-memory.js';
 import { createCounters } from '../observability/counters.js';
 import { createMetrics } from '../observability/registry.js';
+import { createCloseAll } from './close-all.js';
 import { Turn } from './turn.js';
 
 /**
@@ -16,7 +17,8 @@ export function createBasics({ config, log, phase, slot }) {
   const memoryBytes = readPart(config.workers);
   const metrics = createMetrics(counters, { worker: slot, memoryBytes });
   const turn = new Turn({ seconds: metrics.turnSeconds });
-  return { config, log, phase, counters, metrics, memoryBytes, turn };
+  const closeAll = createCloseAll(turn);
+  return { config, log, phase, counters, metrics, memoryBytes, turn, closeAll };
 }
 
 /** @typedef {ReturnType<typeof createBasics>} Basics */

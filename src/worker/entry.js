@@ -33,7 +33,7 @@ export class Entry {
    *   there are none
    */
   constructor(basics, { hub, backend }, WorkerAuth, createHooks) {
-    const { config, counters, memoryBytes, metrics, log } = basics;
+    const { config, counters, memoryBytes, metrics, log, turn, closeAll } = basics;
     const { addresses } = backend;
     const refused = (this.refused = new Refused());
     const onUserRefused = (/** @type {string} */ user) => refused.add('connections', '', user);
@@ -46,6 +46,7 @@ export class Entry {
         hub,
         backend,
         counters: counters.auth,
+        closeAll,
         onUserRefused,
         log,
       });
@@ -60,6 +61,8 @@ export class Entry {
         authentication,
         counters,
         seconds: metrics.hookSeconds,
+        turn,
+        closeAll,
         onUserRefused,
         log,
       }) ?? null;

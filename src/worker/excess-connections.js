@@ -5,7 +5,6 @@
 // turn of the event loop share a walk over all connections: orders are rare, and a list by address
 // would cost memory for each connection.
 
-import { closeAll } from '../auth/sessions.js';
 import { kindOfKey } from '../backend/places.js';
 import { CLOSES } from '../protocol/codes.js';
 
@@ -22,12 +21,16 @@ export class ExcessConnections {
    * @param {Pick<import('../hub/hub.js').Hub, 'connections'>} parts.hub
    * @param {Pick<import('../auth/lobby.js').Lobby, 'connections'>|null} parts.lobby null: no tokens
    *   are configured
+   * @param {import('./turn.js').Line<() => void>} parts.surveys walks over rooms and connections
+   * @param {import('./close-all.js').CloseAll} parts.closeAll
    * @param {Pick<import('../observability/counters.js').Counters, 'fleetLimitCloses'>}
    *   parts.counters
    */
-  constructor({ hub, lobby, counters }) {
+  constructor({ hub, lobby, surveys, closeAll, counters }) {
     this.hub = hub;
     this.lobby = lobby;
+    this.surveys = surveys;
+    this.closeAll = closeAll;
     this.counters = counters;
   }
 
@@ -36,7 +39,7 @@ export class ExcessConnections {
    * @param {number} connections how many of them may stay
    */
   keep(key, connections) {
-    if (this.#orders.size === 0) setImmediate(() => this.#close());
+    if (this.#orders.size === 0) this.surveys.push(() => this.#close());
     this.#orders.set(key, connections);
   }
 
@@ -54,7 +57,7 @@ export class ExcessConnections {
       const kind = kindOfKey(key);
       const newest = open.sort((a, b) => a.number - b.number).slice(keep);
       this.counters.fleetLimitCloses[kind] += newest.length;
-      closeAll(newest, CLOSE_OF[kind]);
+      this.closeAll(newest, CLOSE_OF[kind]);
     }
   }
 }

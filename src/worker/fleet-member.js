@@ -1,20 +1,17 @@
 // fleet-member.js: carries out the surveys of the fleet on this worker's connections and rooms.
 //
 // A user is the `sub` of a token; if no tokens are configured, a name in rooms with presence. Walks
-// over rooms or connections take slices of a turn, one walk after another, so that a worker with
-// 100,000 rooms stays responsive. Waiting walks are bounded.
+// over rooms or connections have a share of each turn, one walk after another, so that a worker
+// with 100,000 rooms stays responsive. Waiting walks are bounded.
 
-import { setImmediate } from 'node:timers/promises';
-
-import { closeAll } from '../auth/sessions.js';
 import { numberOf } from '../hub/connection.js';
 import { EVERYONE } from '../hub/hub.js';
 import { CLOSES } from '../protocol/codes.js';
 import { FORMAT } from '../protocol/format.js';
 import { MAX_CONNECTIONS, MAX_NAMED_ROOMS } from './fleet-wire.js';
 
-/** Rooms, users or connections looked at in one turn of the event loop: about a millisecond. */
-const SLICE = 5000;
+/** Rooms, users or connections between two looks at the clock. */
+const VISITS_PER_CLOCK = 500;
 /** The most walks that wait for their turn. */
 const MAX_WALKS = 1000;
 /** When performance.now() began to count, in whole seconds, so that a connection keeps its time. */
@@ -39,15 +36,19 @@ export class FleetMember {
    * @param {Pick<import('../recovery/scheduler.js').SyncScheduler, 'onDeleted'>} parts.scheduler
    * @param {Pick<import('../admission/refused.js').Refused, 'list'|'forgotten'>} parts.refused
    * @param {Pick<import('../admission/rate-limit.js').RateLimiter, 'refusedOf'>} parts.limiter
+   * @param {import('./turn.js').Line<() => void>} parts.surveys walks over rooms and connections
+   * @param {import('./close-all.js').CloseAll} parts.closeAll
    * @param {() => WorkerInfo} parts.describe
    */
-  constructor({ hub, joins, sessions, scheduler, refused, limiter, describe }) {
+  constructor({ hub, joins, sessions, scheduler, refused, limiter, surveys, closeAll, describe }) {
     this.hub = hub;
     this.joins = joins;
     this.sessions = sessions;
     this.scheduler = scheduler;
     this.refused = refused;
     this.limiter = limiter;
+    this.surveys = surveys;
+    this.closeAll = closeAll;
     this.describe = describe;
   }
 
@@ -123,7 +124,7 @@ export class FleetMember {
       user === null ? this.#connectionOf(connectionId) : await this.#connectionsOf(user);
     if (found === null) return null;
     const open = found.filter(({ isOpen }) => isOpen);
-    closeAll(open, { code, reason: reasonOf(code) });
+    this.closeAll(open, { code, reason: reasonOf(code) });
     return open.length;
   }
 
@@ -276,7 +277,7 @@ export class FleetMember {
     if (this.#walks >= MAX_WALKS) return false;
     this.#walks++;
     const walk = this.#lastWalk
-      .then(() => visitAll(all(), visit))
+      .then(() => this.#visitAll(all(), visit))
       .finally(() => {
         this.#walks--;
       });
@@ -285,16 +286,17 @@ export class FleetMember {
     await walk;
     return true;
   }
-}
 
-/** @template T @param {Iterable<T>} all @param {(one: T) => number} visit */
-async function visitAll(all, visit) {
-  let cost = 0;
-  for (const one of all) {
-    cost += visit(one);
-    if (cost < SLICE) continue;
-    cost = 0;
-    await setImmediate();
+  /** @template T @param {Iterable<T>} all @param {(one: T) => number} visit */
+  async #visitAll(all, visit) {
+    const { surveys } = this;
+    let cost = 0;
+    for (const one of all) {
+      cost += visit(one);
+      if (cost < VISITS_PER_CLOCK) continue;
+      cost = 0;
+      if (surveys.isSpent()) await new Promise((resolve) => surveys.push(() => resolve(null)));
+    }
   }
 }
 

@@ -29,6 +29,8 @@ export async function prepareHooks({ path }) {
  *   tokens are configured
  * @property {import('../observability/counters.js').Counters} counters
  * @property {Readonly<Record<string, {observe(seconds: number): void}>>} seconds by hook
+ * @property {import('./turn.js').Turn} turn
+ * @property {import('./close-all.js').CloseAll} closeAll
  * @property {(user: string) => void} onUserRefused
  * @property {import('pino').Logger} log
  */
@@ -37,7 +39,7 @@ export class WorkerHooks {
   /** @param {import('../hooks/types.js').Hooks} functions @param {WorkerHooksParts} parts */
   constructor(functions, parts) {
     const { config, hub, places, edges, authentication, counters, seconds } = parts;
-    const { onUserRefused, log } = parts;
+    const { turn, closeAll, onUserRefused, log } = parts;
     this.hooks = new Hooks({
       functions,
       timeoutMs: config.hookTimeoutMs,
@@ -45,12 +47,14 @@ export class WorkerHooks {
       maxPayloadBytes: config.maxMessageBytes,
       counters: counters.hooks,
       observe: (hook, value) => seconds[hook].observe(value),
+      turn,
       log,
     });
     // Without tokens there are no revocations. The hook decides at each connection.
     const revocations = { isRevoked: () => false };
     const sessions =
-      authentication?.sessions ?? new Sessions({ revocations, counters: counters.auth, edges });
+      authentication?.sessions ??
+      new Sessions({ revocations, counters: counters.auth, edges, closeAll });
     /**
      * Connections with a user; null if neither a token nor a hook names users.
      * @type {Sessions|null}

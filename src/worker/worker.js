@@ -68,7 +68,7 @@ export class Worker {
    *   are configured
    */
   constructor(place, basics, { delivery, entry, createHttpApi }) {
-    const { config, log, phase, counters, metrics } = basics;
+    const { config, log, phase, counters, metrics, turn, closeAll } = basics;
     const { backend, hub, scheduler, tracker, historyOf, historyReader, publisher } = delivery;
     const { broker } = backend;
     this.basics = basics;
@@ -95,6 +95,7 @@ export class Worker {
       log,
     }));
     entry.hooks?.entrance.listen(commands.refuse);
+    const surveys = turn.line('surveys', call);
     this.fleet = new Fleet({
       hub,
       broker,
@@ -107,6 +108,8 @@ export class Worker {
         scheduler,
         refused: entry.refused,
         limiter: entry.limiter,
+        surveys,
+        closeAll,
         describe: () => this.describe(),
       }),
       counters,
@@ -114,7 +117,13 @@ export class Worker {
     const readiness = (this.readiness = new Readiness(basics, delivery, entry));
     const isSteady = () => readiness.isSteady;
     this.relocations = new Relocations({ hub, isSteady, counters });
-    this.excess = new ExcessConnections({ hub, lobby: entry.lobby, counters });
+    this.excess = new ExcessConnections({
+      hub,
+      lobby: entry.lobby,
+      surveys,
+      closeAll,
+      counters,
+    });
     /** What the HTTP API and the console act with. */
     this.services = {
       config,
@@ -264,4 +273,9 @@ export class Worker {
 /** @param {Readonly<Record<string, number>>} counters by label */
 function sumOf(counters) {
   return Object.values(counters).reduce((sum, count) => sum + count, 0);
+}
+
+/** @param {() => void} act */
+function call(act) {
+  act();
 }

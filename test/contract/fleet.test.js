@@ -10,6 +10,7 @@ import { RoomRules } from '../../src/config/room-patterns.js';
 import { Connection } from '../../src/hub/connection.js';
 import { EVERYONE } from '../../src/hub/hub.js';
 import { encodeNotice, encodePublication, KIND } from '../../src/protocol/publication.js';
+import { createCloseAll } from '../../src/worker/close-all.js';
 import { Fleet } from '../../src/worker/fleet.js';
 import { FleetMember } from '../../src/worker/fleet-member.js';
 import { decodeRequest } from '../../src/worker/fleet-wire.js';
@@ -39,6 +40,7 @@ class Member {
     this.broker = broker;
     this.presence = presence;
     this.hub = parts.hub;
+    this.turn = parts.turn;
     this.commands = parts.commands;
     this.counters = parts.counters;
     this.scheduler = parts.scheduler;
@@ -55,6 +57,8 @@ class Member {
         scheduler: this.scheduler,
         refused: new Refused(),
         limiter: this.limiter,
+        surveys: parts.turn.line('surveys', (act) => act()),
+        closeAll: createCloseAll(parts.turn),
         describe: describeWorker,
       }),
       counters: parts.counters,
@@ -586,8 +590,18 @@ test('the arguments of a survey are checked before it is sent', async (t) => {
   await assert.rejects(fleet.join('a', ['no spaces']), RangeError);
 });
 
+/** @param {import('../../src/worker/turn.js').Turn} turn */
+function spendAtEachLook(turn) {
+  let nowMs = 0;
+  turn.clock = () => {
+    nowMs += 0.2;
+    return nowMs;
+  };
+}
+
 test('a survey of 100,000 rooms takes slices of a turn', async (t) => {
-  const { fleet, hub } = await alone(t);
+  const { fleet, hub, turn } = await alone(t);
+  spendAtEachLook(turn);
   const connection = new Connection(new FakeTransport(), '127.0.0.1');
   hub.add(connection);
   for (let i = 0; i < 100_000; i++) hub.join(connection, `r.${i}`, QUIET);
@@ -609,7 +623,8 @@ test('a survey of 100,000 rooms takes slices of a turn', async (t) => {
 });
 
 test('a search of 100,000 connections takes slices of a turn', async (t) => {
-  const { fleet, hub } = await alone(t);
+  const { fleet, hub, turn } = await alone(t);
+  spendAtEachLook(turn);
   for (let i = 0; i < 100_000; i++)
     hub.add(new Connection(new FakeTransport(), i % 2 === 0 ? '192.0.2.1' : '192.0.2.2'));
   let turns = 0;

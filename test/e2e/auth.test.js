@@ -476,6 +476,7 @@ async function redisRevoker(t, env) {
     hub: /** @type {any} */ ({ listen() {} }),
     backend: /** @type {any} */ (backend),
     counters: counters.auth,
+    closeAll() {},
     log,
   });
 }

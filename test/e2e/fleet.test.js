@@ -18,6 +18,7 @@ import { RoomRules } from '../../src/config/room-patterns.js';
 import { EVERYONE } from '../../src/hub/hub.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { ANNOUNCEMENTS, encodeNotice, KIND } from '../../src/protocol/publication.js';
+import { createCloseAll } from '../../src/worker/close-all.js';
 import { Fleet } from '../../src/worker/fleet.js';
 import { FleetMember } from '../../src/worker/fleet-member.js';
 import { connect } from '../helpers/clients.js';
@@ -88,7 +89,7 @@ async function asker(t, env, folder, deadlineMs) {
     events: { onPublishLag() {}, onRoundTrip() {} },
   });
   const { broker, presence } = backend;
-  const { hub, commands, scheduler, counters } = buildHub({
+  const { hub, turn, commands, scheduler, counters } = buildHub({
     config,
     broker,
     historyOf,
@@ -102,6 +103,8 @@ async function asker(t, env, folder, deadlineMs) {
     scheduler,
     refused: new Refused(),
     limiter: new RateLimiter(config, counters),
+    surveys: turn.line('surveys', (act) => act()),
+    closeAll: createCloseAll(turn),
     describe: describeWorker,
   });
   const { tracker } = hub;

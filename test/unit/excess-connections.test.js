@@ -3,7 +3,9 @@ import { test } from 'node:test';
 import { USER_PREFIX } from '../../src/backend/places.js';
 import { Connection } from '../../src/hub/connection.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { createCloseAll } from '../../src/worker/close-all.js';
 import { ExcessConnections } from '../../src/worker/excess-connections.js';
+import { Turn } from '../../src/worker/turn.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 
 const ADDRESS = '192.0.2.1';
@@ -34,10 +36,13 @@ function build(clients, guests = []) {
   const counters = createCounters();
   const connectionsOf = (/** @type {readonly Client[]} */ those) =>
     those.map(({ connection }) => connection);
+  const eventLoop = new Turn();
   const excess = new ExcessConnections({
     // The hub's list has no order.
     hub: { connections: connectionsOf(clients).reverse() },
     lobby: { connections: connectionsOf(guests).values() },
+    surveys: eventLoop.line('surveys', (act) => act()),
+    closeAll: createCloseAll(eventLoop),
     counters,
   });
   return { excess, closes: counters.fleetLimitCloses };

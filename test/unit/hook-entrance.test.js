@@ -10,6 +10,8 @@ import { HookEntrance } from '../../src/hooks/entrance.js';
 import { Hooks } from '../../src/hooks/hooks.js';
 import { Connection } from '../../src/hub/connection.js';
 import { createAuthCounters, createHookCounters } from '../../src/observability/counters.js';
+import { createCloseAll } from '../../src/worker/close-all.js';
+import { Turn } from '../../src/worker/turn.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 
 /** @typedef {import('../../src/auth/credentials.js').Credentials} Credentials */
@@ -35,9 +37,14 @@ function build(functions, { places, authentication = null } = {}) {
     maxPayloadBytes: 100,
     counters: hookCounters,
     observe() {},
+    turn: new Turn(),
     log: { warn() {} },
   });
-  const sessions = new Sessions({ revocations: { isRevoked: () => false }, counters });
+  const sessions = new Sessions({
+    revocations: { isRevoked: () => false },
+    counters,
+    closeAll: createCloseAll(new Turn()),
+  });
   const entrance = new HookEntrance({
     hooks,
     authentication,

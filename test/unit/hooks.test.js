@@ -8,6 +8,7 @@ import { deferred } from '../../src/backend/deferred.js';
 import { Hooks } from '../../src/hooks/hooks.js';
 import { loadHooks } from '../../src/hooks/load.js';
 import { createHookCounters } from '../../src/observability/counters.js';
+import { SHARES, Turn } from '../../src/worker/turn.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 /** @typedef {import('../../src/hooks/hooks.js').HookName} HookName */
@@ -22,6 +23,7 @@ function build(functions, { timeoutMs = 60_000, concurrency = 10 } = {}) {
   const lines = [];
   /** @type {HookName[]} */
   const observed = [];
+  const turn = new Turn();
   const hooks = new Hooks({
     functions,
     timeoutMs,
@@ -29,11 +31,12 @@ function build(functions, { timeoutMs = 60_000, concurrency = 10 } = {}) {
     maxPayloadBytes: 100,
     counters,
     observe: (hook) => observed.push(hook),
+    turn,
     log: { warn: (fields) => void lines.push(fields) },
   });
   /** @param {unknown[]} args */
   const publish = (...args) => hooks.call('onPublish', args);
-  return { hooks, publish, counters, lines, observed };
+  return { hooks, turn, publish, counters, lines, observed };
 }
 
 /** Deadlines alone do not keep a process alive. @param {import('node:test').TestContext} t */
@@ -284,21 +287,29 @@ for (const [name, file, text] of [
     assert.deepEqual(Object.keys(await loadHooks(path)), ['onJoin']);
   });
 
-test('one turn of the event loop starts a bounded number of calls in line', async () => {
+test('a turn of the event loop starts calls in line while their share lasts', async () => {
   const first = deferred();
+  const clock = { now: 0 };
   let calls = 0;
-  const { hooks, publish } = build(
-    { onPublish: () => first.promise, onDisconnect: () => void calls++ },
+  const { hooks, turn, publish } = build(
+    {
+      onPublish: () => first.promise,
+      onDisconnect() {
+        calls++;
+        clock.now += 1;
+      },
+    },
     { concurrency: 1 },
   );
+  turn.clock = () => clock.now;
+  const { ms } = SHARES.hooks;
   const published = publish();
-  for (let i = 0; i < 2500; i++) hooks.disconnected([]);
+  for (let i = 0; i < 2.5 * ms; i++) hooks.disconnected([]);
   first.resolve(true);
   await published;
-  assert.equal(calls, 1000);
-  await new Promise((resolve) => setImmediate(resolve));
-  assert.equal(calls, 2000);
-  await new Promise((resolve) => setImmediate(resolve));
-  assert.equal(calls, 2500);
+  for (const started of [1, 2, 2.5]) {
+    assert.equal(calls, started * ms);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
   assert.ok(hooks.isIdle);
 });

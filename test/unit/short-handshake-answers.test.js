@@ -72,7 +72,7 @@ class Server {
     const authentication = new Authentication({
       config,
       verifier: new TokenVerifier({ settings, revocations, counters: counters.auth, log }),
-      sessions: new Sessions({ revocations, counters: counters.auth }),
+      sessions: new Sessions({ revocations, counters: counters.auth, closeAll() {} }),
       lobby: new Lobby({ max: 1000, counters: counters.auth }),
       hub,
       places: /** @type {any} */ (null),

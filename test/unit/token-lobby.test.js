@@ -58,13 +58,23 @@ test('a connection has 5 s to authenticate', () => {
   assert.deepEqual(late.codes, []);
 });
 
+/** @type {import('../../src/worker/close-all.js').CloseAll} */
+const closeAll = (connections, close) => {
+  for (const connection of connections) connection.close(close);
+};
+
 /** @param {number} startMs */
 function buildSessions(startMs) {
   const clock = { nowMs: startMs };
   const counters = createAuthCounters();
   const now = () => clock.nowMs;
   const revocations = new Revocations({ maxLifetimeS: 3600, counters, now });
-  return { sessions: new Sessions({ revocations, counters, now }), revocations, clock, counters };
+  return {
+    sessions: new Sessions({ revocations, counters, closeAll, now }),
+    revocations,
+    clock,
+    counters,
+  };
 }
 
 /** @param {object} [parts] @returns {import('../../src/auth/claims.js').Identity} */

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { TURN_SLOTS } from '../../src/observability/counters.js';
+import { createCloseAll } from '../../src/worker/close-all.js';
 import { SHARES, TOTAL_MS, Turn } from '../../src/worker/turn.js';
 
 /** A turn whose time passes only when `spend` is called. */
@@ -168,6 +169,26 @@ test('work done at once counts, until the turn of the slots; work left keeps the
   assert.equal(joins.isSpent(), true); // one waits
   await nextTurn();
   assert.equal(joins.isSpent(), false);
+});
+
+test('connections that are closed together are closed in order, at once while the share lasts', async () => {
+  const { turn, spend } = build();
+  const closeAll = createCloseAll(turn);
+  const { ms } = SHARES.closes;
+  /** @type {number[]} */
+  const closed = [];
+  const all = Array.from({ length: 2.5 * ms }, (_, i) => ({
+    close() {
+      spend(1);
+      closed.push(i);
+    },
+  }));
+  closeAll(/** @type {any[]} */ (all), { code: 4000, reason: '' });
+  for (const turns of [1, 2, 2.5]) {
+    assert.equal(closed.length, turns * ms);
+    await nextTurn();
+  }
+  assert.deepEqual(closed, [...all.keys()]);
 });
 
 test('the table in the documentation equals the shares', () => {

@@ -1,0 +1,25 @@
+// close-all.js: closes connections together: those with an expired or revoked token, those above a
+// limit over all servers, and those that the HTTP API disconnects.
+//
+// It closes them at once while the share of the turn lasts, and the others in later turns.
+
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Turn } from './turn.js' */
+/** @typedef {{code: number, reason: string}} Close */
+/** @typedef {(connections: readonly Connection[], close: Close) => void} CloseAll */
+
+/** @param {Turn} turn @returns {CloseAll} */
+export function createCloseAll(turn) {
+  const line = turn.line('closes', closeOne);
+  return (connections, close) => {
+    for (const connection of connections) {
+      if (line.isAwake || line.isSpent()) line.push({ connection, close });
+      else connection.close(close);
+    }
+  };
+}
+
+/** @param {{connection: Connection, close: Close}} item */
+function closeOne({ connection, close }) {
+  connection.close(close);
+}
