@@ -38,8 +38,7 @@ async function loadEmbedded(isRecorded) {
  */
 class WorkerBackend {
   /**
-   * @param {RelayClient} relay
-   * @param {Backend} backend
+   * @param {RelayClient} relay @param {Backend} backend
    * @param {import('./edges.js').Edges|null} edges null if nothing is recorded for webhooks
    */
   constructor(relay, { broker, presence, revocations, close }, edges) {

@@ -22,7 +22,7 @@ const MEMBERS = LUA_FRAMING + readScript('members');
 
 /**
  * @typedef
- *   {(...args: (string|number|Buffer)[]) => Promise<[joins: number, leaves: number, suppressed: number, left: number, refused: import('./presence.js').Refused, waiting: number]>}
+ *   {(...args: (string|number|Buffer)[]) => Promise<[joins: number, leaves: number, suppressed: number, left: number, refused: Refused, waiting: number]>}
  *   ChangeScript
  */
 
@@ -33,8 +33,7 @@ export class MemberStore {
    * @param {import('./presence-session.js').Connection} parts.connection
    * @param {string} parts.prefix of keys
    * @param {(room: string) => string} parts.channelOf returns a room's channel
-   * @param {'PUBLISH'|'SPUBLISH'} parts.publishCommand
-   * @param {number} parts.maxMembers
+   * @param {'PUBLISH'|'SPUBLISH'} parts.publishCommand @param {number} parts.maxMembers
    * @param {import('../presence.js').Announcements} parts.announcements
    * @param {{presenceEvents: import('../presence.js').EventCounts}} parts.counters
    * @param {import('./recording.js').RedisRecording|null} parts.recording
@@ -92,4 +91,4 @@ export class MemberStore {
   }
 }
 
-/** @typedef {import('./presence.js').Store} Store */
+/** @import { Refused, Store } from './presence.js' */

@@ -36,7 +36,7 @@ export class OccupancyStore {
   }
 }
 
-/** @type {{left: number, refused: import('./presence.js').Refused}} */
+/** @type {{left: number, refused: Refused}} */
 const DONE = { left: 0, refused: [] };
 
-/** @typedef {import('./presence.js').Store} Store */
+/** @import { Refused, Store } from './presence.js' */

@@ -68,10 +68,7 @@ export class RedisRecording {
     return laneOf(keyOfTag(tag));
   }
 
-  /**
-   * @param {string} room
-   * @param {import('../edges.js').RecordedMessage[]} messages
-   */
+  /** @param {string} room @param {import('../edges.js').RecordedMessage[]} messages */
   async recordMessages(room, messages) {
     if (!this.connection.isWritable) throw new Error('Redis is unavailable');
     const events = messages.flatMap(({ whole, brief }) => ['message.published', whole, brief]);
