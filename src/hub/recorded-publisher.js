@@ -7,7 +7,7 @@
 import { payloadText, senderOf } from '../protocol/publication.js';
 import { Publisher } from './publisher.js';
 
-/** @typedef {import('./publisher.js').PublishListener} PublishListener */
+/** @import { PublishListener } from './publisher.js' */
 
 /**
  * @typedef {object} Recorder
@@ -18,9 +18,7 @@ import { Publisher } from './publisher.js';
  */
 
 export class RecordedPublisher extends Publisher {
-  /**
-   * @param {ConstructorParameters<typeof Publisher>[0] & {recorder: Recorder}} parts
-   */
+  /** @param {ConstructorParameters<typeof Publisher>[0] & {recorder: Recorder}} parts */
   constructor({ recorder, ...parts }) {
     super(parts);
     this.recorder = recorder;
@@ -36,15 +34,10 @@ export class RecordedPublisher extends Publisher {
   }
 }
 
-/**
- * A listener that reports its only publication.
- * @implements {PublishListener}
- */
+/** A listener that reports its only publication. @implements {PublishListener} */
 class Reporting {
   /**
-   * @param {PublishListener} listener
-   * @param {Recorder} recorder
-   * @param {string} room
+   * @param {PublishListener} listener @param {Recorder} recorder @param {string} room
    * @param {Buffer} publication
    */
   constructor(listener, recorder, room, publication) {
