@@ -19,8 +19,7 @@ const OF_DOCUMENT = ['resume', 'visibilitychange'];
  */
 
 /**
- * @param {object} listener
- * @param {() => void} listener.wake @param {() => void} listener.sleep @param {Page} [page]
+ * @param {{wake: () => void, sleep: () => void}} listener @param {Page} [page]
  * @returns {() => void} stops listening
  */
 export function followPage(
