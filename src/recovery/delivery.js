@@ -1,7 +1,7 @@
 // delivery.js: the contract between recovery and the hub, for one room with history.
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('../protocol/position.js').Position} Position */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Position } from '../protocol/position.js' */
 
 /**
  * @typedef {object} Delivery

@@ -12,8 +12,8 @@ const DEFAULT_LIMIT = 100;
 /** Reads that wait, from which on `history` commands are refused. */
 const MAX_WAITING_READS = 1000;
 
-/** @typedef {import('../backend/broker.js').HistoryPage} HistoryPage */
-/** @typedef {import('../protocol/decode.js').Since} Since */
+/** @import { HistoryPage } from '../backend/broker.js' */
+/** @import { Since } from '../protocol/decode.js' */
 
 export class HistoryReader {
   /**
@@ -53,9 +53,7 @@ export class HistoryReader {
   }
 
   /**
-   * @param {string} room
-   * @param {number} count
-   * @param {Since|null} since
+   * @param {string} room @param {number} count @param {Since|null} since
    * @param {number} size of the room's rule
    * @returns {Promise<HistoryPage>}
    */
@@ -84,9 +82,7 @@ export class HistoryReader {
   }
 
   /**
-   * @param {string} room
-   * @param {number} count
-   * @param {Since|null} since
+   * @param {string} room @param {number} count @param {Since|null} since
    * @returns {Promise<HistoryPage|null>} null: this worker does not have it
    */
   async #bufferedPage(room, count, since) {
@@ -128,8 +124,7 @@ export class HistoryReader {
 
 /**
  * The part of a page that fits into an answer. Messages that the client did not ask for go first.
- * @param {readonly Buffer[]} publications
- * @param {number} maxBytes
+ * @param {readonly Buffer[]} publications @param {number} maxBytes
  * @param {boolean} isForward the client asked for the first ones
  * @returns {{start: number, end: number}} at least one message, if there is any
  */

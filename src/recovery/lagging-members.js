@@ -28,15 +28,14 @@ const MAX_STEP_COUNT = 1024;
 /** The bytes of a page of the broker's history. */
 const PAGE_BYTES = 256 * 1024;
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('../protocol/position.js').Position} Position */
-/** @typedef {import('./replay-frames.js').Publications} Publications */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Position } from '../protocol/position.js' */
+/** @import { Publications, Replay, ReplayFrames } from './replay-frames.js' */
 
 /** One lagging member. */
 class LaggingMember {
   /**
-   * @param {LaggingMembers} owner
-   * @param {Connection} connection
+   * @param {LaggingMembers} owner @param {Connection} connection
    * @param {Position} position of the last publication that was written to it
    */
   constructor(owner, connection, { epoch, offset }) {
@@ -89,10 +88,7 @@ class Page {
     return this.first > this.after + 1 && offset < this.first;
   }
 
-  /**
-   * @param {number} from
-   * @param {number} to the last; both are here
-   */
+  /** @param {number} from @param {number} to the last; both are here */
   slice(from, to) {
     return this.publications.slice(from - this.first, to - this.first + 1);
   }
@@ -101,10 +97,9 @@ class Page {
 export class LaggingMembers {
   /**
    * @param {object} parts
-   * @param {import('./room-joins.js').RoomStream} parts.stream
-   * @param {string} parts.room
+   * @param {import('./room-joins.js').RoomStream} parts.stream @param {string} parts.room
    * @param {number} parts.size publications that the room keeps
-   * @param {import('./replay-frames.js').ReplayFrames} parts.frames of the room
+   * @param {ReplayFrames} parts.frames of the room
    * @param {import('./delivery.js').Delivery} parts.delivery
    * @param {import('./room-joins.js').Shared} parts.shared
    */
@@ -243,10 +238,7 @@ export class LaggingMembers {
     while (n < most.length && bytes + most[n].length <= STEP_BYTES) bytes += most[n++].length;
     const to = from + n;
     const replay = this.frames.of(transport.format, { epoch, from, to }, publications);
-    const { frames, count } = replayFor(
-      /** @type {import('./replay-frames.js').Replay} */ (replay),
-      connection.id,
-    );
+    const { frames, count } = replayFor(/** @type {Replay} */ (replay), connection.id);
     member.offset = to;
     if (count > 0) {
       this.delivery.write(connection, frames, { epoch, offset: to });

@@ -15,9 +15,8 @@ import { encodeDegraded } from '../protocol/encode.js';
 
 const GRACE_MS = 1000;
 
-/** @typedef {import('../backend/broker.js').BrokerState} BrokerState */
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('../hub/connection.js').JoinedRoom} JoinedRoom */
+/** @import { BrokerState } from '../backend/broker.js' */
+/** @import { Connection } from '../hub/connection.js' */
 /**
  * A notice to many connections.
  * @typedef {object} Round
@@ -121,8 +120,7 @@ export class OutageNotice {
   }
 
   /**
-   * @param {readonly Connection[]} connections
-   * @param {(connection: Connection) => boolean} isFor
+   * @param {readonly Connection[]} connections @param {(connection: Connection) => boolean} isFor
    * @param {boolean} isOn
    */
   #tell(connections, isFor, isOn) {

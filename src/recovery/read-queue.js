@@ -7,8 +7,7 @@ import { isEpoch } from '../protocol/position.js';
 
 const MAX_READS = 64;
 
-/** @typedef {import('../backend/broker.js').HistoryPage} HistoryPage */
-/** @typedef {import('../backend/broker.js').ReadRequest} ReadRequest */
+/** @import { HistoryPage, ReadRequest } from '../backend/broker.js' */
 
 /**
  * Recovery's part of the broker's contract.
@@ -21,9 +20,7 @@ const MAX_READS = 64;
 
 export class ReadQueue {
   /**
-   * @param {object} parts
-   * @param {Histories} parts.broker
-   * @param {import('../observability/counters.js').Counters} parts.counters
+   * @param {{broker: Histories, counters: import('../observability/counters.js').Counters}} parts
    */
   constructor({ broker, counters }) {
     this.broker = broker;
@@ -38,8 +35,7 @@ export class ReadQueue {
 
   /**
    * Reads a page of a room's history, in turn.
-   * @param {string} room
-   * @param {ReadRequest} from
+   * @param {string} room @param {ReadRequest} from
    * @param {object|null} [owner] `cancel(owner)` leaves the read out
    * @returns {Promise<HistoryPage>}
    */

@@ -18,9 +18,7 @@ const MAX_EMPTY = 64;
 /** The memory that the replay buffers of a worker share. */
 export class ReplayBudget {
   /**
-   * @param {object} parts
-   * @param {number} parts.maxBytes
-   * @param {import('../observability/counters.js').Counters} parts.counters
+   * @param {{maxBytes: number, counters: import('../observability/counters.js').Counters}} parts
    */
   constructor({ maxBytes, counters }) {
     this.maxBytes = maxBytes;
@@ -49,12 +47,7 @@ export class ReplayBudget {
 }
 
 export class ReplayBuffer {
-  /**
-   * @param {object} parts
-   * @param {number} parts.maxCount
-   * @param {number} parts.maxBytes
-   * @param {ReplayBudget} parts.budget
-   */
+  /** @param {{maxCount: number, maxBytes: number, budget: ReplayBudget}} parts */
   constructor({ maxCount, maxBytes, budget }) {
     this.maxCount = maxCount;
     this.maxBytes = maxBytes;
@@ -107,10 +100,7 @@ export class ReplayBuffer {
     this.budget.resized(this, -bytes);
   }
 
-  /**
-   * @param {Buffer} publication the one at `next`
-   * @param {number} nowMs
-   */
+  /** @param {Buffer} publication the one at `next` @param {number} nowMs */
   append(publication, nowMs) {
     const before = this.bytes;
     this.entries.push(publication);

@@ -19,8 +19,9 @@ import { framesBytes } from '../protocol/frame.js';
 import { timestampOf } from '../protocol/publication.js';
 import { replayFor } from './replay-frames.js';
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('../protocol/decode.js').Since} Since */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Since } from '../protocol/decode.js' */
+/** @import { ReplayFrames, Replayed } from './replay-frames.js' */
 
 /**
  * The content of the reply to a join.
@@ -46,8 +47,6 @@ import { replayFor } from './replay-frames.js';
  * @property {(joined: Joined) => void} onJoined the connection is a member now: write the reply
  * @property {(error: Error) => void} onRefused the connection is no member; a BrokerError
  */
-
-/** @typedef {import('./replay-frames.js').Replayed} Replayed */
 
 /**
  * A join that is not decided yet.
@@ -97,9 +96,8 @@ export class RoomJoins {
   /**
    * @param {object} parts
    * @param {RoomStream} parts.stream
-   * @param {import('./replay-frames.js').ReplayFrames} parts.frames of the room
-   * @param {import('./delivery.js').Delivery} parts.delivery
-   * @param {Shared} parts.shared
+   * @param {ReplayFrames} parts.frames of the room
+   * @param {import('./delivery.js').Delivery} parts.delivery @param {Shared} parts.shared
    */
   constructor({ stream, frames, delivery, shared }) {
     this.stream = stream;
@@ -196,10 +194,7 @@ export class RoomJoins {
     if (!this.isClosed) this.settle();
   }
 
-  /**
-   * @param {Join} join
-   * @param {Error|null} error of the read that the join waits for
-   */
+  /** @param {Join} join @param {Error|null} error of the read that the join waits for */
   #decide(join, error) {
     const { stream } = this;
     const { since, last } = join.request;
@@ -215,8 +210,7 @@ export class RoomJoins {
 
   /**
    * The publications behind a client's position.
-   * @param {Join} join
-   * @param {Since} since
+   * @param {Join} join @param {Since} since
    * @param {number} offset of the last publication
    * @param {Error|null} error of the read that the join waits for
    * @returns {Replayed|null|undefined} null: not recovered; undefined: not known yet, or refused

@@ -35,7 +35,7 @@ const MAX_HELD_BYTES = 8 * 1024 * 1024;
 /** In ticks of the wheel: the longest pause between two tries of a read. */
 const MAX_PAUSE_TICKS = 8;
 
-/** @typedef {import('../backend/broker.js').HistoryPage} HistoryPage */
+/** @import { HistoryPage } from '../backend/broker.js' */
 
 /** @typedef {{publication: Buffer, offset: number, epoch: string}} Arrival */
 
@@ -66,10 +66,7 @@ export class RoomSync {
       maxBytes: shared.maxReplayBytes,
       budget: shared.replayBudget,
     });
-    /**
-     * Arrivals while the next offset is not known; null: it is known.
-     * @type {Arrival[]|null}
-     */
+    /** Arrivals while the next offset is not known; null: it is known. @type {Arrival[]|null} */
     this.held = [];
     this.heldBytes = 0;
     /** Was an arrival dropped because too many were held? */
@@ -287,10 +284,7 @@ export class RoomSync {
     this.lagging?.resume();
   }
 
-  /**
-   * @param {HistoryPage} page
-   * @param {boolean} isComplete would a read bring nothing older?
-   */
+  /** @param {HistoryPage} page @param {boolean} isComplete would a read bring nothing older? */
   #fillFrom({ offset, publications }, isComplete) {
     const { replayBuffer, epoch, counters } = this;
     const first = offset - publications.length + 1;
@@ -400,10 +394,7 @@ export class RoomSync {
     this.delivery.markResync(encodeResyncMark(offset, epoch));
   }
 
-  /**
-   * @param {Buffer} publication the next one
-   * @returns {boolean} false: the outbox is full
-   */
+  /** @param {Buffer} publication the next one @returns {boolean} false: the outbox is full */
   #deliver(publication) {
     const { delivery } = this;
     if (delivery.isFull()) {

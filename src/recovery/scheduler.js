@@ -16,13 +16,12 @@ const MAX_WAITING_READS = 20_000;
 /** Memory for the replay buffers of all rooms of the worker. */
 const MAX_REPLAY_BYTES = 64 * 1024 * 1024;
 
-/** @typedef {import('../backend/broker.js').BrokerState} BrokerState */
+/** @import { BrokerState, HistoryOf } from '../backend/broker.js' */
 
 export class SyncScheduler {
   /**
    * @param {object} parts
-   * @param {import('./read-queue.js').Histories} parts.broker
-   * @param {import('../backend/broker.js').HistoryOf} parts.historyOf
+   * @param {import('./read-queue.js').Histories} parts.broker @param {HistoryOf} parts.historyOf
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {import('../protocol/claim.js').References} [parts.references]
    * @param {number} parts.maxUnsentBytes of a connection
@@ -102,8 +101,7 @@ export class SyncScheduler {
    * A room with history has been opened.
    * @param {string} room
    * @param {Buffer} prefix of its frames
-   * @param {import('./delivery.js').Delivery} delivery
-   * @returns {RoomSync}
+   * @param {import('./delivery.js').Delivery} delivery @returns {RoomSync}
    */
   follow(room, prefix, delivery) {
     const rule = /** @type {import('../config/room-patterns.js').HistoryRule} */ (
