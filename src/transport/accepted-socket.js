@@ -16,11 +16,14 @@ export const NOTHING = Buffer.alloc(0);
 /** @type {unique symbol} */
 export const HANDSHAKE = Symbol('handshake');
 
-/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
-/** @typedef {import('node:net').Socket} Socket */
+/** @import { AdmissionLease } from '../admission/admission.js' */
+/** @import { Refusal } from '../protocol/refusal.js' */
+/** @import { Crowd, Group } from './crowd.js' */
+/** @import { FeedStream } from './feed-stream.js' */
+/** @import { StreamRequest } from './sse-request.js' */
+/** @import { IncomingMessage } from 'node:http' */
+/** @import { Socket } from 'node:net' */
 /** @typedef {Socket & {[HANDSHAKE]: Handshake}} TrackedSocket */
-/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
-/** @typedef {import('../admission/admission.js').AdmissionLease} AdmissionLease */
 
 /**
  * What the listeners of a socket call.
@@ -55,16 +58,13 @@ export class Handshake {
     this.address = null;
     /** @type {AdmissionLease|null} */
     this.admitted = null;
-    /**
-     * The request for a stream, until it is answered.
-     * @type {import('./sse-request.js').StreamRequest|null}
-     */
+    /** The request for a stream, until it is answered. @type {StreamRequest|null} */
     this.wanted = null;
     /** A refusal that waits for the client's first bytes. @type {Refusal|null} */
     this.refusal = null;
-    /** If the socket is idle: its crowd. @type {import('./crowd.js').Crowd<TrackedSocket>|null} */
+    /** If the socket is idle: its crowd. @type {Crowd<TrackedSocket>|null} */
     this.crowd = null;
-    /** Its group there. @type {import('./crowd.js').Group<TrackedSocket>|null} */
+    /** Its group there. @type {Group<TrackedSocket>|null} */
     this.group = null;
   }
 
@@ -128,7 +128,7 @@ export class Handshake {
     this.refusal = refusal;
   }
 
-  /** @param {import('./sse-request.js').StreamRequest|null} stream */
+  /** @param {StreamRequest|null} stream */
   want(stream) {
     this.wanted = stream;
   }
@@ -138,7 +138,7 @@ export class Handshake {
     return this.http;
   }
 
-  /** @param {TrackedSocket} socket its own @param {import('./crowd.js').Crowd<TrackedSocket>} crowd */
+  /** @param {TrackedSocket} socket its own @param {Crowd<TrackedSocket>} crowd */
   enter(socket, crowd) {
     this.crowd = crowd;
     this.group = crowd.add(socket, this.address);
@@ -158,7 +158,7 @@ export class Exchange {
   sinceMs = performance.now();
   /** Passes bytes to Node's parser; null: the socket has left it. @type {((bytes: Buffer) => void)|null} */
   parse = null;
-  /** The stream that the HTTP server reads instead of the socket. @type {import('./feed-stream.js').FeedStream|null} */
+  /** The stream that the HTTP server reads instead of the socket. @type {FeedStream|null} */
   stream = null;
   /** Number of requests answered in plain HTTP. */
   requests = 0;
@@ -169,10 +169,7 @@ export class Exchange {
   /** If true, the requests under way are the last of the socket. */
   isEnding = false;
 
-  /**
-   * @param {((bytes: Buffer) => void)|null} parse
-   * @param {import('./feed-stream.js').FeedStream|null} [stream]
-   */
+  /** @param {((bytes: Buffer) => void)|null} parse @param {FeedStream|null} [stream] */
   readBy(parse, stream = null) {
     this.parse = parse;
     this.stream = stream;

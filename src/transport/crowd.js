@@ -61,10 +61,7 @@ export class Crowd {
     return group;
   }
 
-  /**
-   * @param {T} item that is in the crowd
-   * @param {Group<T>|null} group its own
-   */
+  /** @param {T} item that is in the crowd @param {Group<T>|null} group its own */
   delete(item, group) {
     this.#size--;
     if (group === null) {
@@ -88,11 +85,7 @@ export class Crowd {
     return undefined;
   }
 
-  /**
-   * @param {Group<T>} group
-   * @param {number} from size
-   * @param {number} to size
-   */
+  /** @param {Group<T>} group @param {number} from size @param {number} to size */
   #move(group, from, to) {
     if (from > 0) this.#bySize[from].delete(group);
     if (to > 0) {

@@ -47,10 +47,7 @@ export class FairQueue {
    */
   #turns = new Fifo();
 
-  /**
-   * @param {T} item
-   * @param {string|null} address null: the item is on its own
-   */
+  /** @param {T} item @param {string|null} address null: the item is on its own */
   push(item, address) {
     if (address === null) return this.#turns.push(item);
     let queue = this.#byAddress.get(address);

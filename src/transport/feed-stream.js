@@ -6,7 +6,7 @@
 
 import { Duplex } from 'node:stream';
 
-/** @typedef {import('node:net').Socket} Socket */
+/** @import { Socket } from 'node:net' */
 
 export class FeedStream extends Duplex {
   /** @param {Socket} socket */
@@ -103,9 +103,7 @@ export class FeedStream extends Duplex {
   _read() {}
 
   /**
-   * @override
-   * @param {Buffer} bytes
-   * @param {BufferEncoding} encoding
+   * @override @param {Buffer} bytes @param {BufferEncoding} encoding
    * @param {(error?: Error|null) => void} done
    */
   _write(bytes, encoding, done) {

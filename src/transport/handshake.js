@@ -14,8 +14,8 @@ export const MAX_HEADERS = 100;
 /** RFC 6455 4.1: 16 bytes in base64. */
 const KEY = /^[+/0-9A-Za-z]{22}==$/;
 
-/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
-/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
+/** @import { Refusal } from '../protocol/refusal.js' */
+/** @import { IncomingMessage } from 'node:http' */
 /** @typedef {'websocket'|'stream'|'livez'|'readyz'|'api'|'none'} Route */
 
 /** @type {ReadonlyMap<string, Route>} */

@@ -12,10 +12,11 @@ import {
 } from './accepted-socket.js';
 import { handshakeFault } from './handshake.js';
 
-/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
-/** @typedef {import('./accepted-socket.js').TrackedSocket} TrackedSocket */
-/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
-/** @typedef {import('../admission/admission.js').AdmissionLease} AdmissionLease */
+/** @import { Admission, AdmissionLease } from '../admission/admission.js' */
+/** @import { Refusal } from '../protocol/refusal.js' */
+/** @import { Handshake, TrackedSocket } from './accepted-socket.js' */
+/** @import { Route } from './handshake.js' */
+/** @import { IncomingMessage } from 'node:http' */
 /**
  * @typedef
  *   {{decision: Refusal|AdmissionLease, request: IncomingMessage, socket: TrackedSocket, head: Buffer}}
@@ -28,12 +29,11 @@ export class Handshakes {
 
   /**
    * @param {object} parts
-   * @param {Pick<import('../admission/admission.js').Admission, 'admit'|'admitPeer'>} parts.admission
+   * @param {Pick<Admission, 'admit'|'admitPeer'>} parts.admission
    * @param
    *   {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, admitted: AdmissionLease) => void}
    *   parts.onUpgrade
-   * @param {import('./sse.js').EventStreams|null} parts.streams
-   * @param {boolean} parts.isSecure
+   * @param {import('./sse.js').EventStreams|null} parts.streams @param {boolean} parts.isSecure
    * @param {() => boolean} parts.isStopped if true, no handshake is admitted
    * @param {import('./deadlines.js').Deadlines<TrackedSocket>} parts.waiting
    * @param {import('./http-reader.js').HttpReader} parts.reader
@@ -65,14 +65,14 @@ export class Handshakes {
     this.counters = counters;
   }
 
-  /** @param {IncomingMessage} request @param {import('./handshake.js').Route} route */
+  /** @param {IncomingMessage} request @param {Route} route */
   isForStream({ method }, route) {
     return this.streams !== null && method === 'GET' && route === 'stream';
   }
 
   /**
    * @param {IncomingMessage} request for a WebSocket, or another upgrade
-   * @param {import('./handshake.js').Route} route
+   * @param {Route} route
    * @param {TrackedSocket} socket that is not idle
    * @param {Buffer} head
    */
@@ -100,8 +100,7 @@ export class Handshakes {
 
   /**
    * @param {IncomingMessage} request well-formed
-   * @param {TrackedSocket} socket
-   * @param {Buffer} head
+   * @param {TrackedSocket} socket @param {Buffer} head
    */
   #admit(request, socket, head) {
     const handshake = socket[HANDSHAKE];
@@ -120,10 +119,8 @@ export class Handshakes {
   }
 
   /**
-   * @param {Promise<Refusal|AdmissionLease>} decision
-   * @param {IncomingMessage} request
-   * @param {TrackedSocket} socket
-   * @param {Buffer} head
+   * @param {Promise<Refusal|AdmissionLease>} decision @param {IncomingMessage} request
+   * @param {TrackedSocket} socket @param {Buffer} head
    */
   async #decideLater(decision, request, socket, head) {
     this.#decided.push({ decision: await decision, request, socket, head });
@@ -149,7 +146,7 @@ export class Handshakes {
     if (handshake.wanted !== null) return this.#openStream(handshake.wanted, socket, decision);
     // With TLS, a socket and its stream share one Handshake.
     if (!this.isSecure)
-      socket[HANDSHAKE] = /** @type {import('./accepted-socket.js').Handshake} */ (
+      socket[HANDSHAKE] = /** @type {Handshake} */ (
         /** @type {unknown} */ (new Upgraded(handshake.port, decision))
       );
     this.onUpgrade(request, socket, head, decision);
@@ -159,8 +156,7 @@ export class Handshakes {
   }
 
   /**
-   * @param {import('./sse-request.js').StreamRequest} wanted
-   * @param {TrackedSocket} socket
+   * @param {import('./sse-request.js').StreamRequest} wanted @param {TrackedSocket} socket
    * @param {AdmissionLease} admitted
    */
   #openStream(wanted, socket, admitted) {
@@ -171,10 +167,8 @@ export class Handshakes {
   }
 
   /**
-   * @param {TrackedSocket} socket
-   * @param {AdmissionLease} admitted
-   * @param {Refusal|null} refusal null if the stream is open, or if its
-   *   client is gone
+   * @param {TrackedSocket} socket @param {AdmissionLease} admitted
+   * @param {Refusal|null} refusal null if the stream is open, or if its client is gone
    */
   #streamOpened(socket, admitted, refusal) {
     if (refusal === null) {

@@ -4,8 +4,7 @@ import { STATUS_CODES } from 'node:http';
 import { refusal, toHttp } from '../protocol/refusal.js';
 import { headFault } from './handshake.js';
 
-/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
-/** @typedef {import('node:http').ServerResponse} ServerResponse */
+/** @import { IncomingMessage, ServerResponse } from 'node:http' */
 /** @typedef {Record<string, string>} Headers */
 /** @typedef {import('../protocol/refusal.js').Answer} Answer */
 /** @typedef {{preflight(request: IncomingMessage): Answer}} Streams */
@@ -15,8 +14,7 @@ export const NOSNIFF = Object.freeze(/** @type {const} */ (['X-Content-Type-Opti
 
 /**
  * @param {IncomingMessage} request that is neither a handshake nor a request for a stream
- * @param {import('./handshake.js').Route} route
- * @param {(route: 'livez'|'readyz') => Answer} health
+ * @param {import('./handshake.js').Route} route @param {(route: 'livez'|'readyz') => Answer} health
  * @param {Streams|null} streams null: server-sent events are off
  * @returns {Answer}
  */
@@ -65,8 +63,7 @@ export function answer(status, headers, body) {
 }
 
 /**
- * @param {number} status
- * @param {Readonly<Headers>} headers
+ * @param {number} status @param {Readonly<Headers>} headers
  * @param {string} body ASCII
  * @returns {string} a whole response, the last of its connection
  */
@@ -79,9 +76,7 @@ export function responseText(status, headers, body) {
 }
 
 /**
- * @param {ServerResponse} response
- * @param {number} status
- * @param {Headers} headers
+ * @param {ServerResponse} response @param {number} status @param {Headers} headers
  * @param {string} body ASCII; empty if the status is 204
  */
 export function respond(response, status, headers, body) {

@@ -41,10 +41,10 @@ const END_OF_HEAD = Buffer.from('\r\n\r\n');
  */
 const MAX_HEADS = 4;
 
-/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
-/** @typedef {import('node:http').ServerResponse} ServerResponse */
-/** @typedef {import('node:stream').Duplex} Duplex */
-/** @typedef {import('./accepted-socket.js').TrackedSocket} TrackedSocket */
+/** @import { Config } from '../config/settings.js' */
+/** @import { TrackedSocket } from './accepted-socket.js' */
+/** @import { IncomingMessage, ServerResponse } from 'node:http' */
+/** @import { Duplex } from 'node:stream' */
 
 export class HttpReader {
   /**
@@ -57,7 +57,7 @@ export class HttpReader {
 
   /**
    * @param {object} parts
-   * @param {import('../config/settings.js').Config} parts.config
+   * @param {Config} parts.config
    * @param {(request: IncomingMessage, socket: TrackedSocket) => boolean} parts.onShort a request
    *   that is read without Node's parser; false: the parser is to read it
    * @param {(request: IncomingMessage, response: ServerResponse, socket: TrackedSocket) => void}
@@ -176,8 +176,7 @@ export class HttpReader {
 
   /**
    * The socket no longer speaks HTTP.
-   * @param {TrackedSocket} socket
-   * @param {Buffer} head
+   * @param {TrackedSocket} socket @param {Buffer} head
    * @returns {Buffer} all bytes read behind the request
    */
   end(socket, head) {
@@ -240,7 +239,7 @@ export class HttpReader {
   }
 }
 
-/** @param {import('../config/settings.js').Config} config */
+/** @param {Config} config */
 function createHttpServer(config) {
   const http = createServer({
     maxHeaderSize: MAX_HEADER_BYTES,

@@ -59,11 +59,12 @@ const FINISH_MS = 1000;
 const LAST_WRITE_MS = 100;
 const POLL_MS = 20;
 
-/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
-/** @typedef {import('node:http').ServerResponse} ServerResponse */
-/** @typedef {import('node:net').Socket} Socket */
-/** @typedef {import('./accepted-socket.js').TrackedSocket} TrackedSocket */
-/** @typedef {import('./handshake.js').Route} Route */
+/** @import { Certificate } from '../config/certificate.js' */
+/** @import { Line, Turn } from '../worker/turn.js' */
+/** @import { TrackedSocket } from './accepted-socket.js' */
+/** @import { Route } from './handshake.js' */
+/** @import { IncomingMessage, ServerResponse } from 'node:http' */
+/** @import { Socket } from 'node:net' */
 /** @typedef {{debug(fields: object, text: string): void, error(fields: object, text: string): void}} Log */
 
 /**
@@ -77,10 +78,7 @@ export class HttpServer {
   #stoppedMs = Number.POSITIVE_INFINITY;
   /** Sockets with bytes to read that are not parsed. @type {FairQueue<TrackedSocket>} */
   #line = new FairQueue();
-  /**
-   * Takes one socket out of `#line` for each `undefined`.
-   * @type {import('../worker/turn.js').Line<undefined>}
-   */
+  /** Takes one socket out of `#line` for each `undefined`. @type {Line<undefined>} */
   #turns;
   #logRarely;
   #answers;
@@ -91,21 +89,19 @@ export class HttpServer {
   /**
    * @param {object} parts
    * @param {import('../config/settings.js').Config} parts.config
-   * @param {import('../config/certificate.js').Certificate|null} [parts.certificate] null: the port
-   *   speaks plain HTTP
+   * @param {Certificate|null} [parts.certificate] null: the port speaks plain HTTP
    * @param
    *   {Pick<import('../admission/admission.js').Admission, 'admit'|'admitPeer'|'peerOf'|'isShortOfDescriptors'|'health'>}
    *   parts.admission
    * @param
    *   {(request: IncomingMessage, socket: Socket, head: Buffer, admitted: import('../admission/admission.js').AdmissionLease) => void}
    *   parts.onUpgrade takes over a well-formed, admitted handshake that is not answered yet
-   * @param {import('./sse.js').EventStreams|null} [parts.streams] takes over an admitted request for
-   *   server-sent events; null if they are off
+   * @param {import('./sse.js').EventStreams|null} [parts.streams] takes over an admitted request
+   *   for server-sent events; null if they are off
    * @param {import('./plain-http.js').Api|null} [parts.api] null if no API keys are configured
    * @param {() => string|null} parts.readiness null if ready; otherwise the reason
-   * @param {Log} parts.log
-   * @param {import('../observability/counters.js').Counters} parts.counters
-   * @param {import('../worker/turn.js').Turn} parts.turn
+   * @param {Log} parts.log @param {import('../observability/counters.js').Counters} parts.counters
+   * @param {Turn} parts.turn
    */
   constructor({
     config,
@@ -206,7 +202,7 @@ export class HttpServer {
 
   /**
    * TLS handshakes that begin from now on use this certificate. Open connections stay as they are.
-   * @param {import('../config/certificate.js').Certificate} certificate
+   * @param {Certificate} certificate
    */
   replaceCertificate(certificate) {
     this.secure?.replaceCertificate(certificate);
@@ -342,10 +338,7 @@ export class HttpServer {
     this.#idle.addSilent(socket);
   }
 
-  /**
-   * @param {import('../config/certificate.js').Certificate} certificate
-   * @param {import('../worker/turn.js').Turn} turn
-   */
+  /** @param {Certificate} certificate @param {Turn} turn */
   #createSecure(certificate, turn) {
     return new SecureSockets({
       certificate,
@@ -454,8 +447,7 @@ export class HttpServer {
   }
 
   /**
-   * @param {IncomingMessage} request
-   * @param {Route} route
+   * @param {IncomingMessage} request @param {Route} route
    * @param {TrackedSocket} socket that no longer speaks HTTP
    * @param {Buffer} head
    */

@@ -13,7 +13,7 @@ const MAX_PLAIN = 64;
 /** Idle sockets whose last request had a valid API key. */
 const MAX_BACKENDS = 256;
 
-/** @typedef {import('./accepted-socket.js').TrackedSocket} TrackedSocket */
+/** @import { TrackedSocket } from './accepted-socket.js' */
 /** @typedef {typeof import('../observability/counters.js').EVICTIONS[number]} Eviction */
 
 export class IdleSockets {

@@ -34,8 +34,8 @@ const MAX_LINGERING_OVER_RATE = 100;
  */
 const MAX_LINGERING_BYTES = 8_388_608;
 
-/** @typedef {import('./accepted-socket.js').TrackedSocket} TrackedSocket */
-/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
+/** @import { Refusal } from '../protocol/refusal.js' */
+/** @import { TrackedSocket } from './accepted-socket.js' */
 
 export class LastAnswers {
   /** Sockets that have their last answer. @type {Deadlines<TrackedSocket>} */
@@ -179,8 +179,7 @@ export class LastAnswers {
   }
 
   /**
-   * @param {TrackedSocket} socket
-   * @param {Refusal} refused
+   * @param {TrackedSocket} socket @param {Refusal} refused
    * @param {Buffer} bytes the first ones, which are not worth a parser; empty: none came in time
    */
   #refuseUnparsed(socket, refused, bytes) {

@@ -15,11 +15,10 @@ const MAX_AGE_MS = 60_000;
 /** A socket with a valid API key is closed at the first answer after this time. */
 const MAX_API_AGE_MS = 600_000;
 
-/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
-/** @typedef {import('node:http').ServerResponse} ServerResponse */
-/** @typedef {import('./accepted-socket.js').TrackedSocket} TrackedSocket */
-/** @typedef {import('./http-answers.js').Answer} Answer */
-/** @typedef {import('./accepted-socket.js').Exchange} Exchange */
+/** @import { Exchange, TrackedSocket } from './accepted-socket.js' */
+/** @import { Route } from './handshake.js' */
+/** @import { Answer, Streams } from './http-answers.js' */
+/** @import { IncomingMessage, ServerResponse } from 'node:http' */
 /** @typedef {Pick<import('./http-api/http-api.js').HttpApi, 'begin'|'handle'>} Api */
 
 export class PlainHttp {
@@ -27,7 +26,7 @@ export class PlainHttp {
    * @param {object} parts
    * @param {Pick<import('../admission/admission.js').Admission, 'admitPeer'>} parts.admission
    * @param {Api|null} parts.api null if no API keys are configured
-   * @param {import('./http-answers.js').Streams|null} parts.streams
+   * @param {Streams|null} parts.streams
    * @param {() => string|null} parts.readiness null if ready; otherwise the reason
    * @param {() => boolean} parts.isStopped if true, each answer is the last of its socket
    * @param {import('./idle-sockets.js').IdleSockets} parts.idle
@@ -44,9 +43,7 @@ export class PlainHttp {
   }
 
   /**
-   * @param {IncomingMessage} request
-   * @param {import('./handshake.js').Route} route
-   * @param {ServerResponse} response
+   * @param {IncomingMessage} request @param {Route} route @param {ServerResponse} response
    * @param {TrackedSocket} socket that neither waits nor is idle
    * @param {Exchange} http the socket's
    */
@@ -92,8 +89,7 @@ export class PlainHttp {
 
   /**
    * Answers a health check whose upgrade is ignored.
-   * @param {IncomingMessage} request
-   * @param {import('./handshake.js').Route} route
+   * @param {IncomingMessage} request @param {Route} route
    * @param {TrackedSocket} socket that no longer speaks HTTP
    */
   answerUpgrade(request, route, socket) {
@@ -111,11 +107,8 @@ export class PlainHttp {
 
   /**
    * Passes a request to the HTTP API. Its limits are those of its key.
-   * @param {import('./http-api/call.js').Call} call
-   * @param {Api} api
-   * @param {IncomingMessage} request
-   * @param {ServerResponse} response
-   * @param {TrackedSocket} socket
+   * @param {import('./http-api/call.js').Call} call @param {Api} api
+   * @param {IncomingMessage} request @param {ServerResponse} response @param {TrackedSocket} socket
    * @param {Exchange} http
    */
   #call(call, api, request, response, socket, http) {

@@ -30,9 +30,9 @@ const CIPHERS = [
   'ECDHE-RSA-CHACHA20-POLY1305',
 ].join(':');
 
-/** @typedef {import('node:net').Socket} Socket */
-/** @typedef {import('node:tls').TLSSocket} TLSSocket */
-/** @typedef {import('../config/certificate.js').Certificate} Certificate */
+/** @import { Certificate } from '../config/certificate.js' */
+/** @import { Socket } from 'node:net' */
+/** @import { TLSSocket } from 'node:tls' */
 
 export class SecureSockets {
   /** Sockets whose ClientHello waits for its turn. @type {FairQueue<Socket>} */
@@ -132,10 +132,7 @@ function contextOptions({ cert, key, passphrase }) {
   };
 }
 
-/**
- * @param {Socket} socket
- * @returns {string} which no other open socket has
- */
+/** @param {Socket} socket @returns {string} which no other open socket has */
 function endsOf({ remoteAddress, remotePort, localAddress }) {
   return `${remoteAddress} ${remotePort} ${localAddress}`;
 }

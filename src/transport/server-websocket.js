@@ -48,7 +48,7 @@ const scratch = Buffer.allocUnsafeSlow(16_384);
 /** @type {unique symbol} */
 const TRANSPORT = Symbol('transport');
 
-/** @typedef {import('../hub/connection.js').Transport} Transport */
+/** @import { Transport } from '../hub/connection.js' */
 /** @typedef {import('node:net').Socket & {[TRANSPORT]?: ServerWebSocket}} Socket */
 /**
  * The parts that all WebSockets share.
@@ -126,10 +126,7 @@ export class ServerWebSocket {
     socket.on('close', socketOnClose);
   }
 
-  /**
-   * @param {WsPart} ws that listens to the socket
-   * @param {number} [format] of the frames
-   */
+  /** @param {WsPart} ws that listens to the socket @param {number} [format] of the frames */
   setWs(ws, format = this.format) {
     this.format = format;
     this.mayLag ||= this.socket.writableLength > 0; // ws may have answered the handshake
@@ -197,10 +194,7 @@ export class ServerWebSocket {
   }
 
   /**
-   * @param {Buffer} before
-   * @param {Buffer} source
-   * @param {number} start
-   * @param {number} end
+   * @param {Buffer} before @param {Buffer} source @param {number} start @param {number} end
    * @param {string} after
    */
   sendAround(before, source, start, end, after) {

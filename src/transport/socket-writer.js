@@ -16,10 +16,7 @@ import { writeDirectly } from './fast/direct-write.js';
  * @property {import('../hub/connection.js').Connection} connection
  */
 
-/**
- * @param {SocketWriter} writer
- * @returns {number} bytes that the kernel has not taken yet
- */
+/** @param {SocketWriter} writer @returns {number} bytes that the kernel has not taken yet */
 export function pendingBytesOf(writer) {
   // Most sockets never lag. Their streams are then not read, which saves two cache lines per
   // member of a flush.

@@ -21,9 +21,9 @@ const MAX_ID_LENGTH = 512;
 /** How long a browser keeps the answer to a preflight. */
 const PREFLIGHT_S = 86_400;
 
-/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
-/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
-/** @typedef {import('../protocol/decode.js').Since} Since */
+/** @import { Since } from '../protocol/decode.js' */
+/** @import { Refusal } from '../protocol/refusal.js' */
+/** @import { IncomingMessage } from 'node:http' */
 /** @typedef {Readonly<Record<string, string>>} Headers */
 
 /** A request for a stream. */
@@ -93,8 +93,7 @@ export function readLastEventId(lastEventId, count) {
 }
 
 /**
- * @param {StreamRequest} stream
- * @param {Refusal} refused
+ * @param {StreamRequest} stream @param {Refusal} refused
  * @returns {string} a whole response, the last of its connection
  */
 export function streamRefusal({ headers: common, isEventSource }, refused) {

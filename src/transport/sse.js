@@ -56,21 +56,17 @@ const OVERLOAD_RETRY_MS = { min: 10_000, max: 20_000 };
 /** @type {unique symbol} */
 const STREAM = Symbol('stream');
 
-/** @typedef {import('node:net').Socket & {[STREAM]: EventStream}} StreamSocket */
-/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
-/** @typedef {import('../hub/connection.js').Transport} Transport */
-/** @typedef {import('../auth/credentials.js').Credentials} Credentials */
-/** @typedef {import('../protocol/refusal.js').Refusal} Refusal */
+/** @typedef {Socket & {[STREAM]: EventStream}} StreamSocket */
+/** @import { Credentials } from '../auth/credentials.js' */
+/** @import { Transport } from '../hub/connection.js' */
+/** @import { Refusal } from '../protocol/refusal.js' */
+/** @import { IncomingMessage } from 'node:http' */
+/** @import { Socket } from 'node:net' */
 
-/**
- * One stream.
- * @implements {Transport}
- */
+/** One stream. @implements {Transport} */
 class EventStream {
   /**
-   * @param {EventStreams} owner
-   * @param {StreamSocket} socket
-   * @param {string} address
+   * @param {EventStreams} owner @param {StreamSocket} socket @param {string} address
    * @param {number} descriptor
    */
   constructor(owner, socket, address, descriptor) {
@@ -108,10 +104,7 @@ class EventStream {
     whenDrained(this, act);
   }
 
-  /**
-   * @param {string} text of encode.js
-   * @param {string} [id]
-   */
+  /** @param {string} text of encode.js @param {string} [id] */
   sendEvent(text, id) {
     this.write(Buffer.from(textEvent(text, id)));
   }
@@ -125,10 +118,7 @@ class EventStream {
   }
 
   /**
-   * @param {Buffer} before
-   * @param {Buffer} source
-   * @param {number} start
-   * @param {number} end
+   * @param {Buffer} before @param {Buffer} source @param {number} start @param {number} end
    * @param {string} after
    */
   sendAround(before, source, start, end, after) {
@@ -141,10 +131,7 @@ class EventStream {
     this.write(Buffer.from(`retry: ${retryMs}\n${textEvent(encodeShutdown(reconnectAfterMs))}`));
   }
 
-  /**
-   * From now on the stream has an id of its own.
-   * @param {readonly string[]} rooms with history
-   */
+  /** From now on the stream has an id of its own. @param {readonly string[]} rooms with history */
   track(rooms) {
     if (this.format === FORMAT.BARE_EVENTS) return;
     this.format = FORMAT.BARE_EVENTS;
@@ -209,8 +196,7 @@ const NO_POSITIONS = [];
 /**
  * Asks onJoin about the rooms of a stream.
  * @callback AskJoins
- * @param {Connection} connection
- * @param {Credentials|null} credentials
+ * @param {Connection} connection @param {Credentials|null} credentials
  * @param {readonly string[]} rooms
  * @returns {Promise<(Refusal|null)[]>} by room; null: it may join. The promise never rejects.
  */
@@ -295,8 +281,7 @@ export class EventStreams {
 
   /**
    * Answers an admitted request with a stream. The socket has no other reader and writer.
-   * @param {StreamRequest} request
-   * @param {import('node:net').Socket} socket
+   * @param {StreamRequest} request @param {Socket} socket
    * @param {{address: string, credentials: Credentials|null}} admitted
    * @returns {Refusal|null|Promise<Refusal|null>} null if the stream is open; a refusal has written
    *   nothing. A promise, which never rejects, only if there is a hook onJoin.
@@ -319,11 +304,8 @@ export class EventStreams {
 
   /**
    * Asks onJoin before anything is written, because an EventSource stops for ever only at a status.
-   * @param {AskJoins} askJoins
-   * @param {EventStream} stream
-   * @param {StreamRequest} request
-   * @param {readonly string[]} names
-   * @param {Credentials|null} credentials
+   * @param {AskJoins} askJoins @param {EventStream} stream @param {StreamRequest} request
+   * @param {readonly string[]} names @param {Credentials|null} credentials
    * @returns {Promise<Refusal|null>}
    */
   async #ask(askJoins, stream, request, names, credentials) {
@@ -343,9 +325,7 @@ export class EventStreams {
   }
 
   /**
-   * @param {EventStream} stream
-   * @param {StreamRequest} request
-   * @param {readonly string[]} names
+   * @param {EventStream} stream @param {StreamRequest} request @param {readonly string[]} names
    * @param {Credentials|null} credentials
    */
   #begin(stream, request, names, credentials) {
@@ -374,8 +354,7 @@ export class EventStreams {
   /**
    * @param {StreamRequest} request
    * @param {readonly string[]} names of its rooms and of those that the token joins
-   * @param {Credentials|null} credentials
-   * @returns {Refusal|null}
+   * @param {Credentials|null} credentials @returns {Refusal|null}
    */
   #refusalOf({ rooms, last }, names, credentials) {
     const { entrance } = this;
@@ -397,9 +376,7 @@ export class EventStreams {
   /**
    * @param {StreamRequest} request
    * @param {readonly string[]} names of its rooms and of those that the token joins
-   * @param {string} address
-   * @param {Credentials|null} credentials
-   * @returns {Refusal|null}
+   * @param {string} address @param {Credentials|null} credentials @returns {Refusal|null}
    */
   #rateRefusalOf({ isReturning }, names, address, credentials) {
     const user = credentials?.identity?.user ?? '';
@@ -469,7 +446,7 @@ function randomMs({ min, max }) {
   return min + Math.floor(Math.random() * (max - min));
 }
 
-/** @param {import('node:net').Socket} socket */
+/** @param {Socket} socket */
 function destroy(socket) {
   socket.destroy();
 }

@@ -47,9 +47,11 @@ const DEFLATE = {
   threshold: THRESHOLD_BYTES,
 };
 
-/** @typedef {import('ws').WebSocket} WebSocket */
-/** @typedef {import('node:net').Socket} Socket */
-/** @typedef {import('../auth/credentials.js').Credentials} Credentials */
+/** @import { Credentials } from '../auth/credentials.js' */
+/** @import { Config } from '../config/settings.js' */
+/** @import { IncomingMessage } from 'node:http' */
+/** @import { Socket } from 'node:net' */
+/** @import { WebSocket } from 'ws' */
 /**
  * Decides on a connection by its token.
  * @typedef {Pick<import('../auth/authentication.js').Authentication, 'enter'|'leave'>} Entrance
@@ -57,7 +59,7 @@ const DEFLATE = {
 
 /**
  * @typedef {object} WebSocketParts
- * @property {import('../config/settings.js').Config} config
+ * @property {Config} config
  * @property {import('../hub/hub.js').Hub} hub
  * @property {import('../commands/index.js').Commands} commands
  * @property {import('../hub/heartbeat.js').Heartbeat} heartbeat
@@ -177,9 +179,7 @@ export class WebSockets {
 
   /**
    * Takes over a socket whose handshake has been admitted.
-   * @param {import('node:http').IncomingMessage} request
-   * @param {Socket} socket
-   * @param {Buffer} head
+   * @param {IncomingMessage} request @param {Socket} socket @param {Buffer} head
    * @param {string} address the client's
    * @param {Credentials|null} [credentials] of the handshake's token
    */
@@ -199,7 +199,7 @@ export class WebSockets {
 
   /**
    * The answer that ws gives as well.
-   * @param {import('node:http').IncomingMessage} request well-formed
+   * @param {IncomingMessage} request well-formed
    * @returns {string|null} null: ws decides on extensions, or on unusual subprotocols
    */
   #answerTo({ headers }) {
@@ -218,10 +218,7 @@ export class WebSockets {
 
   /**
    * Opens a WebSocket without ws.
-   * @param {string} answer
-   * @param {Socket} socket
-   * @param {Buffer} head
-   * @param {string} address
+   * @param {string} answer @param {Socket} socket @param {Buffer} head @param {string} address
    * @param {Credentials|null} credentials
    */
   #open(answer, socket, head, address, credentials) {
@@ -235,7 +232,7 @@ export class WebSockets {
     this.#enter(websocket, credentials);
   }
 
-  /** @param {WebSocket} ws @param {import('node:http').IncomingMessage} request */
+  /** @param {WebSocket} ws @param {IncomingMessage} request */
   websocketOnUpgrade(ws, request) {
     const socket = /** @type {Socket} */ (this.socket);
     const websocket = new ServerWebSocket(this, socket, this.address);
@@ -257,7 +254,7 @@ export class WebSockets {
   }
 }
 
-/** @param {import('../config/settings.js').Config} config */
+/** @param {Config} config */
 function serverOptions({ compression, maxMessageBytes }) {
   return {
     noServer: true,

@@ -9,7 +9,7 @@
 import { writeSync } from 'node:fs';
 import { probe } from './probe.js';
 
-/** @typedef {import('node:net').Socket} Socket */
+/** @import { Socket } from 'node:net' */
 /**
  * @typedef {{_handle?: {fd?: unknown}|null}} Handled Node's own field; null once the socket is
  *   destroyed

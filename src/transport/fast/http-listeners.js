@@ -10,8 +10,8 @@
 import { createServer } from 'node:http';
 import { Duplex } from 'node:stream';
 
-/** @typedef {import('node:http').Server} Server */
-/** @typedef {import('node:stream').Duplex} Stream */
+/** @import { Server } from 'node:http' */
+/** @import { Duplex as Stream } from 'node:stream' */
 /** @typedef {(this: Server, socket: Stream) => void} ConnectionListener */
 /** @typedef {(bytes: Buffer) => void} Parse */
 

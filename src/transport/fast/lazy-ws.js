@@ -12,7 +12,7 @@ import { takeWsListener } from './ws-listener.js';
 
 const NOTHING = Buffer.alloc(0);
 
-/** @typedef {import('node:net').Socket} Socket */
+/** @import { Socket } from 'node:net' */
 /**
  * @typedef {new (address: null, protocols: undefined, options: object) => WebSocket & {
  *   setSocket?: (socket: Socket, head: Buffer, options: object) => void,

@@ -66,9 +66,7 @@ export function copyReads(socket) {
 }
 
 /**
- * @this {Socket}
- * @param {number} size
- * @param {Buffer} buffer
+ * @this {Socket} @param {number} size @param {Buffer} buffer
  * @returns {boolean} false: Node stops reading until the stream has room
  */
 function socketOnRead(size, buffer) {

@@ -77,18 +77,15 @@ const NAMES = new Map(
   ]),
 );
 
-/** @typedef {import('node:net').Socket} Socket */
+/** @import { IncomingMessage } from 'node:http' */
+/** @import { Socket } from 'node:net' */
 
 /** The part of an IncomingMessage that the checks of a handshake and admission read. */
 class ShortRequest {
   method = 'GET';
   httpVersionMajor = 1;
 
-  /**
-   * @param {Socket} socket
-   * @param {string} url
-   * @param {0|1} minor version of HTTP
-   */
+  /** @param {Socket} socket @param {string} url @param {0|1} minor version of HTTP */
   constructor(socket, url, minor) {
     this.socket = socket;
     this.url = url;
@@ -104,7 +101,7 @@ class ShortRequest {
 /**
  * @param {Buffer} bytes the first read of a socket
  * @param {Socket} socket
- * @returns {import('node:http').IncomingMessage|null} a GET to upgrade to WebSocket, or without an
+ * @returns {IncomingMessage|null} a GET to upgrade to WebSocket, or without an
  *   upgrade, as far as its decisions need it; null: Node's parser is to read the bytes
  */
 export function readShortHandshake(bytes, socket) {
@@ -142,7 +139,7 @@ export function readShortHandshake(bytes, socket) {
       ? PLAIN_CONNECTION.test(connection)
       : minor === 1 && upgrade.toLowerCase() === 'websocket' && CONNECTION.test(connection);
   if (!isUsual || (headers.host === undefined && minor === 1)) return null;
-  return /** @type {import('node:http').IncomingMessage} */ (/** @type {unknown} */ (request));
+  return /** @type {IncomingMessage} */ (/** @type {unknown} */ (request));
 }
 
 /**

@@ -9,7 +9,7 @@
 import { Duplex } from 'node:stream';
 import { WebSocketServer } from 'ws';
 
-/** @typedef {(this: import('node:stream').Duplex, bytes: Buffer) => void} DataListener */
+/** @typedef {(this: Duplex, bytes: Buffer) => void} DataListener */
 
 /**
  * Tests the path with a handshake and a frame on a stream in memory.
@@ -45,7 +45,7 @@ export function wsListenerFault() {
 
 /**
  * Removes ws's listener from the socket, and returns it.
- * @param {import('node:stream').Duplex} socket that ws reads
+ * @param {Duplex} socket that ws reads
  * @returns {DataListener|null} null: nothing has changed, because ws reads in another way
  */
 export function takeWsListener(socket) {

@@ -5,12 +5,11 @@ const BODY_TIMEOUT_MS = 10_000;
 /** RFC 9110 8.3: a media type, perhaps with a charset. JSON is always UTF-8 (RFC 8259 8.1). */
 const JSON_TYPE = /^application\/json *(?:; *charset *= *"?utf-8"? *)?$/i;
 
-/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
+/** @import { IncomingMessage } from 'node:http' */
 
 /**
  * Reads a body. The listeners are set before the call returns.
- * @param {IncomingMessage} request
- * @param {number} maxBytes
+ * @param {IncomingMessage} request @param {number} maxBytes
  * @param {(body: Buffer) => void} onBody called once, when the body is complete
  * @param {(reason: 'body_size'|'body_time'|'gone') => void} onFault called instead of `onBody`;
  *   `gone`: the client has left

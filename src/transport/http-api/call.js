@@ -3,10 +3,11 @@
 import { NOSNIFF } from '../http-answers.js';
 import { ApiFault, badValue, unknownText } from './fault.js';
 
-/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
-/** @typedef {import('node:http').ServerResponse} ServerResponse */
+/** @import { Broker, HistoryOf } from '../../backend/broker.js' */
+/** @import { Counters } from '../../observability/counters.js' */
+/** @import { Claim } from '../../protocol/claim.js' */
+/** @import { IncomingMessage, ServerResponse } from 'node:http' */
 /** @typedef {{error(fields: object, text: string): void}} Log */
-/** @typedef {import('../../backend/broker.js').Broker} Broker */
 /** @typedef {typeof import('../../observability/counters.js').API_ROUTES[number]} RouteName */
 
 /**
@@ -15,7 +16,7 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  * @property {import('../../config/settings.js').Config} config
  * @property {Pick<Broker, 'countConnections'>} broker
  * @property {Pick<import('../../hub/publisher.js').Publisher, 'publish'>} publisher
- * @property {import('../../backend/broker.js').HistoryOf} historyOf
+ * @property {HistoryOf} historyOf
  * @property {Pick<import('../../recovery/history-reader.js').HistoryReader, 'read'>} historyReader
  * @property {Pick<import('../../hub/room-users.js').Tracker, 'covers'|'read'>} tracker
  * @property {FleetControl} fleet
@@ -24,11 +25,9 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  *   {((target: RevocationTarget) => Promise<import('../../backend/revocations.js').Revocation|null>)|null}
  *   revoke null if no tokens are configured
  * @property {BlobStore|null} blobs null if there is no bucket
- * @property {import('../../observability/counters.js').Counters} counters
+ * @property {Counters} counters
  * @property {Log} log
  */
-
-/** @typedef {import('../../protocol/claim.js').Claim} Claim */
 
 /**
  * The API's part of the contract of blobs/uploads.js. Rejects with an error whose `code` the API
@@ -79,7 +78,7 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  * @typedef {object} Meters
  * @property {TakeUnits} take
  * @property {(seconds: number) => void} observe the time of a request
- * @property {import('../../observability/counters.js').Counters} counters
+ * @property {Counters} counters
  */
 
 const NOTHING = Buffer.alloc(0);
@@ -101,8 +100,7 @@ export class Call {
   #onUnsent = () => {};
 
   /**
-   * @param {Meters} meters
-   * @param {Pick<IncomingMessage, 'headers'|'url'>} request
+   * @param {Meters} meters @param {Pick<IncomingMessage, 'headers'|'url'>} request
    * @param {import('./keys.js').Key} key
    */
   constructor(meters, request, key) {
@@ -157,10 +155,7 @@ export class Call {
     this.body = body;
   }
 
-  /**
-   * @param {RouteName} name
-   * @param {Readonly<Record<string, string>>} params of the path
-   */
+  /** @param {RouteName} name @param {Readonly<Record<string, string>>} params of the path */
   routed(name, params) {
     this.route = name;
     this.params = params;
@@ -189,8 +184,7 @@ export class Call {
   }
 
   /**
-   * @param {ServerResponse} response
-   * @param {number} status
+   * @param {ServerResponse} response @param {number} status
    * @param {Readonly<Record<string, string>>} headers
    * @param {string|Buffer} body JSON text
    */

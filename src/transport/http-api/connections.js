@@ -11,7 +11,7 @@ import { A_CONNECTION, A_ROOM, readLimit, user } from './fields.js';
 /** An IPv6 address with a zone is shorter. */
 const MAX_ADDRESS_LENGTH = 100;
 
-/** @typedef {import('./call.js').Call} Call */
+/** @import { Call, ConnectionTarget, SeenConnection, Services } from './call.js' */
 
 /**
  * What can be asked for: is the value valid, and what must it be?
@@ -27,7 +27,7 @@ const TARGETS = Object.freeze({
 });
 
 export class ConnectionRoutes {
-  /** @param {Pick<import('./call.js').Services, 'fleet'>} services */
+  /** @param {Pick<Services, 'fleet'>} services */
   constructor({ fleet }) {
     this.fleet = fleet;
   }
@@ -42,7 +42,7 @@ export class ConnectionRoutes {
     const { isValid, rule } = TARGETS[name];
     if (!isValid(value ?? '')) throw badValue(name, rule);
     call.key.requireAllRooms();
-    const target = /** @type {import('./call.js').ConnectionTarget} */ ({ [name]: value });
+    const target = /** @type {ConnectionTarget} */ ({ [name]: value });
     const { count, listed, isPartial } = await this.fleet.connections(target, limit);
     return { count, connections: listed.map(shown), partial: isPartial };
   };
@@ -66,7 +66,7 @@ export class ConnectionRoutes {
 /**
  * A connection without a user, or without an address because no limit counts them, has no such
  * field.
- * @param {import('./call.js').SeenConnection} connection
+ * @param {SeenConnection} connection
  */
 function shown(connection) {
   const { user: name, address } = connection;

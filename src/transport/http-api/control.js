@@ -14,8 +14,7 @@ import {
   user,
 } from './fields.js';
 
-/** @typedef {import('./call.js').Call} Call */
-/** @typedef {import('./call.js').Services} Services */
+/** @import { Call, Services } from './call.js' */
 
 const DISCONNECT = { user, connectionId, code: closeCode };
 const ROOMS = { rooms };

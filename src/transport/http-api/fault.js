@@ -6,8 +6,8 @@ import { API_ERRORS } from '../../protocol/codes.js';
 /** A name is taken for a misspelt one up to this distance. */
 const MAX_STEPS = 2;
 
-/** @typedef {import('../../protocol/codes.js').ApiErrorCode} ApiErrorCode */
-/** @typedef {import('../../protocol/refusal.js').Refusal} Refusal */
+/** @import { ApiErrorCode } from '../../protocol/codes.js' */
+/** @import { Refusal } from '../../protocol/refusal.js' */
 
 /** A handler throws it to refuse a request. @implements {Refusal} */
 export class ApiFault extends Error {
@@ -35,8 +35,7 @@ export function ruleText(what, rule) {
 
 /**
  * @param {string} name of a parameter of the path or query, or of a header
- * @param {string} rule
- * @returns {ApiFault}
+ * @param {string} rule @returns {ApiFault}
  */
 export function badValue(name, rule) {
   return new ApiFault('INVALID_REQUEST', { field: name, message: ruleText(name, rule) });

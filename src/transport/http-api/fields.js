@@ -32,10 +32,7 @@ const CLOSE_BRACKET = 0x5d;
 const OPEN_BRACE = 0x7b;
 const COMMA = 0x2c;
 
-/**
- * A slice of the body.
- * @typedef {{start: number, end: number}} Slice
- */
+/** A slice of the body. @typedef {{start: number, end: number}} Slice */
 
 /**
  * Reads one value, which is valid JSON; undefined if it is not valid for the field.
@@ -133,9 +130,7 @@ export function isIdempotencyKey(text) {
 
 /**
  * Reads a body by its shape. It holds the fields that are present.
- * @param {Buffer} body
- * @param {Shape} shape
- * @returns {Fields}
+ * @param {Buffer} body @param {Shape} shape @returns {Fields}
  * @throws {ApiFault} INVALID_JSON or INVALID_FIELD
  */
 export function readFields(body, shape) {
@@ -162,8 +157,7 @@ export function readLimit(text) {
 
 /**
  * @param {string} field that is missing, or that must not be there
- * @param {string} rule
- * @returns {ApiFault}
+ * @param {string} rule @returns {ApiFault}
  */
 export function invalid(field, rule) {
   return new ApiFault('INVALID_FIELD', { field, message: ruleText(field, rule) });
@@ -270,19 +264,13 @@ function faultOf({ field, rule }, unknown) {
   return new ApiFault('INVALID_FIELD', { field, message: unknownText('field', field, names) });
 }
 
-/**
- * @template T
- * @param {(value: T) => boolean} fits
- * @param {T|undefined} value
- */
+/** @template T @param {(value: T) => boolean} fits @param {T|undefined} value */
 function only(fits, value) {
   return value !== undefined && fits(value) ? value : undefined;
 }
 
 /**
- * @param {Buffer} body
- * @param {number} start
- * @param {number} end
+ * @param {Buffer} body @param {number} start @param {number} end
  * @returns {string|undefined} undefined: it is no string
  */
 function textAt(body, start, end) {
@@ -290,9 +278,7 @@ function textAt(body, start, end) {
 }
 
 /**
- * @param {Buffer} body
- * @param {number} start
- * @param {number} end
+ * @param {Buffer} body @param {number} start @param {number} end
  * @returns {number|undefined} undefined: it is no number
  */
 function numberAt(body, start, end) {
@@ -302,11 +288,8 @@ function numberAt(body, start, end) {
 
 /**
  * Reads a list of 1 to MAX_LISTED different strings.
- * @param {(text: unknown) => boolean} fits
- * @param {Buffer} body
- * @param {number} start
- * @param {number} end
- * @returns {string[]|undefined}
+ * @param {(text: unknown) => boolean} fits @param {Buffer} body @param {number} start
+ * @param {number} end @returns {string[]|undefined}
  */
 function listOf(fits, body, start, end) {
   if (body[start] !== OPEN_BRACKET) return undefined;

@@ -19,9 +19,8 @@ import { PublishRoutes } from './publish.js';
 import { ClientGone, hasRawBody, isMediaType, rawBody } from './raw-body.js';
 import { createApp, routesOf } from './routes.js';
 
-/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
-/** @typedef {import('node:http').ServerResponse} ServerResponse */
-/** @typedef {import('../http-answers.js').Answer} Answer */
+/** @import { Answer } from '../http-answers.js' */
+/** @import { IncomingMessage, ServerResponse } from 'node:http' */
 /** @typedef {typeof import('../../observability/counters.js').API_REFUSALS[number]} Reason */
 
 export class HttpApi {
@@ -56,8 +55,7 @@ export class HttpApi {
 
   /**
    * Decides from the head of a request.
-   * @param {IncomingMessage} request
-   * @param {boolean} hasBody
+   * @param {IncomingMessage} request @param {boolean} hasBody
    * @returns {Call|Answer} an answer refuses the request
    */
   begin(request, hasBody) {
@@ -92,9 +90,7 @@ export class HttpApi {
 
   /**
    * Reads the body, and has the request answered.
-   * @param {Call} call
-   * @param {IncomingMessage} request
-   * @param {ServerResponse} response
+   * @param {Call} call @param {IncomingMessage} request @param {ServerResponse} response
    * @param {(answer: Answer) => void} onCut called instead of an answer if the body is refused
    *   before its end
    * @param {import('./raw-body.js').BodyFlow} flow of the request's socket
@@ -156,10 +152,8 @@ export class HttpApi {
 
   /**
    * Publishes a body as the payload.
-   * @param {Call} call
-   * @param {import('node:stream').Readable} body
-   * @param {IncomingMessage} request
-   * @param {ServerResponse} response
+   * @param {Call} call @param {import('node:stream').Readable} body
+   * @param {IncomingMessage} request @param {ServerResponse} response
    * @returns {Promise<Answer|null>} a refusal, if the body has not been read to its end
    */
   async #publishRaw(call, body, request, response) {

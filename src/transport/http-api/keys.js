@@ -11,7 +11,7 @@ import { ApiFault } from './fault.js';
 /** RFC 6750 2.1. A longer header is not hashed. */
 const BEARER = /^Bearer +([\x21-\x7e]{1,256}) *$/i;
 
-/** @typedef {import('../../config/api-keys.js').ApiRight} ApiRight */
+/** @import { ApiKey, ApiRight } from '../../config/api-keys.js' */
 
 /** What the holder of one key may do. */
 export class Key {
@@ -19,7 +19,7 @@ export class Key {
   /** Patterns, split at their stars; null for all rooms. @type {string[][]|null} */
   #rooms;
 
-  /** @param {import('../../config/api-keys.js').ApiKey} settings */
+  /** @param {ApiKey} settings */
   constructor({ hash, rights, rooms }) {
     this.#hash = Buffer.from(hash, 'hex');
     this.#rooms = rooms?.map((pattern) => pattern.split('*')) ?? null;
@@ -71,7 +71,7 @@ export class Key {
 }
 
 export class KeyRing {
-  /** @param {readonly import('../../config/api-keys.js').ApiKey[]} settings */
+  /** @param {readonly ApiKey[]} settings */
   constructor(settings) {
     this.keys = settings.map((one) => new Key(one));
   }

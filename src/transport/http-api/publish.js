@@ -41,11 +41,10 @@ const API = '';
 /** RFC 9110 8.3: a body without a type may be anything. */
 const DEFAULT_TYPE = 'application/octet-stream';
 
-/** @typedef {import('./call.js').Call} Call */
-/** @typedef {import('./call.js').Services} Services */
-/** @typedef {import('./fields.js').Fields} Fields */
-/** @typedef {import('./fields.js').Slice} Slice */
-/** @typedef {import('../../protocol/position.js').Position} Position */
+/** @import { Claim } from '../../protocol/claim.js' */
+/** @import { Position } from '../../protocol/position.js' */
+/** @import { Call, Services } from './call.js' */
+/** @import { Fields, Slice } from './fields.js' */
 
 /**
  * One message to one room.
@@ -56,7 +55,6 @@ const DEFAULT_TYPE = 'application/octet-stream';
  */
 
 /** @typedef {{position: Position|void}|{fault: ApiFault}} Outcome */
-/** @typedef {import('../../protocol/claim.js').Claim} Claim */
 
 const MESSAGE = { room, rooms, payload, upload, except: connectionId };
 const BATCH = { messages: { items: { room, payload, except: connectionId, idempotencyKey } } };
@@ -184,9 +182,7 @@ export class PublishRoutes {
 
   /**
    * Puts a large payload into the bucket, or looks for one that the backend has put there.
-   * @param {Call} call
-   * @param {Fields} fields
-   * @param {number} copies
+   * @param {Call} call @param {Fields} fields @param {number} copies
    * @returns {Promise<Claim|null>} null: the payload goes through the broker
    */
   async #claim(call, { payload: slice, upload: name }, copies) {
@@ -201,19 +197,12 @@ export class PublishRoutes {
     return this.#store(call, slice);
   }
 
-  /**
-   * @param {Slice} payload
-   * @returns {boolean} whether it belongs into the bucket
-   */
+  /** @param {Slice} payload @returns {boolean} whether it belongs into the bucket */
   #isLarge({ start, end }) {
     return this.blobs !== null && end - start > this.maxPayloadBytes;
   }
 
-  /**
-   * @param {Call} call
-   * @param {Slice} payload a large one
-   * @returns {Promise<Claim>}
-   */
+  /** @param {Call} call @param {Slice} payload a large one @returns {Promise<Claim>} */
   #store({ body }, { start, end }) {
     const blobs = /** @type {NonNullable<Services['blobs']>} */ (this.blobs);
     return blobs.store(body.subarray(start, end), { contentType: 'application/json' });
@@ -222,8 +211,7 @@ export class PublishRoutes {
   /**
    * Checks the sizes of the payloads, and takes their cost from the rate of the key. Large ones
    * need a bucket.
-   * @param {Call} call
-   * @param {readonly Slice[]} payloads
+   * @param {Call} call @param {readonly Slice[]} payloads
    * @param {number} copies of each
    */
   #charge(call, payloads, copies) {
@@ -312,20 +300,13 @@ async function* charged(call, body) {
   }
 }
 
-/**
- * @param {Outcome} outcome
- * @returns {object}
- * @throws {ApiFault}
- */
+/** @param {Outcome} outcome @returns {object} @throws {ApiFault} */
 function positionOf(outcome) {
   if ('fault' in outcome) throw outcome.fault;
   return outcome.position ?? {};
 }
 
-/**
- * @param {Call} call
- * @returns {string|undefined} undefined if the header is absent
- */
+/** @param {Call} call @returns {string|undefined} undefined if the header is absent */
 function idempotencyHeader({ headers }) {
   const key = headers['idempotency-key'];
   if (key === undefined) return undefined;
@@ -334,9 +315,7 @@ function idempotencyHeader({ headers }) {
 }
 
 /**
- * @param {readonly string[]} names
- * @param {readonly Outcome[]} outcomes
- * @returns {object}
+ * @param {readonly string[]} names @param {readonly Outcome[]} outcomes @returns {object}
  * @throws {ApiFault} if all messages have failed with the same code
  */
 function resultsOf(names, outcomes) {

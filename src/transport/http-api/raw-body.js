@@ -11,7 +11,7 @@ const MEDIA_TYPE =
   /^[\w!#$&^.+-]{1,64}\/[\w!#$&^.+-]{1,64}(?: *; *[\w.-]+=(?:[\w.+-]+|"[\w .+-]*"))*$/;
 const MAX_TYPE_LENGTH = 128;
 
-/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
+/** @import { IncomingMessage } from 'node:http' */
 
 /**
  * Stops and continues the reads of a request's socket.
@@ -38,8 +38,7 @@ export function isMediaType(type) {
  * Node's own back-pressure would pause the socket in the middle of a read, which the public port
  * takes for a client that does not read its answers. So the request always flows, and the socket is
  * paused behind a read.
- * @param {IncomingMessage} request
- * @param {BodyFlow} flow
+ * @param {IncomingMessage} request @param {BodyFlow} flow
  * @returns {Readable} ends with an error if the client leaves; destroy it in any case
  */
 export function rawBody(request, flow) {

@@ -23,8 +23,7 @@ const MAX_READS = 8;
 /** An epoch and an offset. */
 const POSITION = /^[0-9a-f]{16}:\d{1,15}$/;
 
-/** @typedef {import('./call.js').Call} Call */
-/** @typedef {import('./call.js').Services} Services */
+/** @import { Call, Services } from './call.js' */
 
 const QUERY = { rooms, users };
 

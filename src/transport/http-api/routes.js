@@ -10,15 +10,14 @@ import { PublishRoutes } from './publish.js';
 import { RoomRoutes } from './rooms.js';
 import { UploadRoutes } from './uploads.js';
 
-/** @typedef {import('./call.js').Call} Call */
-/** @typedef {import('./call.js').Services} Services */
+/** @import { Call, Log, RouteName, Services } from './call.js' */
 
 /**
  * @typedef {object} Route
  * @property {'get'|'post'|'delete'} method
  * @property {string} path in the notation of express
  * @property {import('../../config/api-keys.js').ApiRight} right that a key needs
- * @property {import('./call.js').RouteName} name for metrics
+ * @property {RouteName} name for metrics
  * @property {(call: Call) => Promise<object|Buffer>} handle resolves with the body of the answer,
  *   as an object or as JSON text; rejects with an ApiFault, or an error of the backend
  */
@@ -63,8 +62,7 @@ function routesBy(method) {
 /**
  * Builds the application. The body of a request has been read before.
  * @param {readonly Route[]} routes
- * @param {(request: import('node:http').IncomingMessage) => Call} callOf
- * @param {import('./call.js').Log} log
+ * @param {(request: import('node:http').IncomingMessage) => Call} callOf @param {Log} log
  */
 export function createApp(routes, callOf, log) {
   const app = express();
@@ -101,10 +99,8 @@ export function createApp(routes, callOf, log) {
   app.use((request, response) => refuse(callOf(request), response, new ApiFault('NOT_FOUND')));
   /**
    * A path that cannot be decoded. Express recognizes an error handler by its four parameters.
-   * @param {Error & {status?: number}} error
-   * @param {import('express').Request} request
-   * @param {import('express').Response} response
-   * @param {import('express').NextFunction} _next
+   * @param {Error & {status?: number}} error @param {import('express').Request} request
+   * @param {import('express').Response} response @param {import('express').NextFunction} _next
    */
   const onError = (error, request, response, _next) => {
     const isClients = error.status === 400;

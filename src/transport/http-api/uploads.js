@@ -9,10 +9,10 @@ import { byteCount, invalid, mediaType, readFields, sha256 } from './fields.js';
 const ANNOUNCEMENT = { bytes: byteCount, sha256, contentType: mediaType };
 const DEFAULT_TYPE = 'application/octet-stream';
 
-/** @typedef {import('./call.js').Call} Call */
+/** @import { Call, Services } from './call.js' */
 
 export class UploadRoutes {
-  /** @param {import('./call.js').Services} services */
+  /** @param {Services} services */
   constructor({ blobs }) {
     this.blobs = blobs;
   }
