@@ -73,7 +73,8 @@ export class Output {
 
   /** @param {Style} style @param {string} text */
   paint(style, text) {
-    return this.#hasColour ? styleText(style, text) : text;
+    // Newer versions of Node would look at stdout and NO_COLOR again.
+    return this.#hasColour ? styleText(style, text, { validateStream: false }) : text;
   }
 
   /** @param {string} line */

@@ -6,6 +6,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { WebSocketServer } from 'ws';
 import { NO_LIMITS, startServer, until } from '../../loadtest/lib/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { connect } from '../helpers/clients.js';
@@ -141,10 +142,30 @@ test(
     tail.child.kill('SIGINT');
     assert.equal(await tail.exited, 130);
     assert.equal(tail.said.err, 'listening to h.tail\n');
-    const { body } = await api('/connections?room=h.tail');
-    assert.equal(body.count, 0, 'the connection is closed, not broken');
   },
 );
+
+test('at Ctrl-C tail closes its connection, and does not break it', OPTIONS, async (t) => {
+  const server = new WebSocketServer({ port: 0, host: '127.0.0.1' });
+  t.after(() => server.close());
+  const closed = new Promise((resolve) => {
+    server.on('connection', (socket) => {
+      socket.on('close', resolve);
+      socket.on('message', (data) => {
+        const { type, id, room } = JSON.parse(String(data));
+        const reply = type === 'hello' ? { type: 'welcome', limits: {} } : { type: 'joined', room };
+        socket.send(JSON.stringify({ ...reply, id }));
+      });
+    });
+  });
+  await once(server, 'listening');
+  const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
+  const tail = start(t, ['tail', 'a'], { FANFARE_URL: `ws://127.0.0.1:${port}` });
+  await until(() => tail.said.err.includes('listening'), 10_000, 'the join');
+  tail.child.kill('SIGINT');
+  assert.equal(await closed, 1000);
+  assert.equal(await tail.exited, 130);
+});
 
 test('tail reconnects when its worker dies, and misses nothing', OPTIONS, async (t) => {
   const { server, url, api } = await startWithKey(t, { WORKERS: '2' });
@@ -175,7 +196,7 @@ test('rooms are listed page by page', OPTIONS, async (t) => {
   const { server, url, secret } = await open();
   const env = { FANFARE_URL: `${url.replace('http', 'ws')}/ws`, FANFARE_API_KEY: secret };
   const member = await connect(t, server.port);
-  for (const room of ['page.1', 'page.2', 'page.3']) await member.join(room);
+  for (const room of ['before', 'page.1', 'page.2', 'page.3', 'within']) await member.join(room);
   const args = ['rooms', '--prefix', 'page.', '--limit', '2'];
   const first = await run(t, args, env);
   assert.deepEqual(first.lines, [
