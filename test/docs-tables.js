@@ -70,7 +70,7 @@ function settings() {
   const sections = [...new Set(SETTINGS.map(({ section }) => section))];
   return sections
     .map((name) => {
-      const rows = SETTINGS.filter(({ section }) => section === name);
+      const rows = SETTINGS.filter(({ section, old }) => section === name && old === undefined);
       return `### ${name}\n\n${settingsTable(rows)}\n`;
     })
     .join('\n');
@@ -87,6 +87,7 @@ function settingsTable(settings) {
 
 /** @param {import('../src/config/settings.js').Setting} setting */
 function boundsOf({ type, min, max, unit = '', values = [] }) {
+  if (type === 'rate') return '`N/min burst N`';
   if (type !== 'integer') return values.join(', ');
   return `${min} to ${max} ${unit}`.trim();
 }

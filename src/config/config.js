@@ -13,6 +13,7 @@ import { consoleAccess } from './console.js';
 import { readHookSettings } from './hooks.js';
 import { readLimitModes } from './limit-modes.js';
 import { isKnown, isServiceLinkUrl, nameFault, suggestion } from './names.js';
+import { readOldRates, readRate } from './rates.js';
 import { describeRedis, readRedisSettings } from './redis.js';
 import { parseHistoryRules, parsePresenceRules } from './room-patterns.js';
 import { readSecretFiles } from './secret-files.js';
@@ -45,7 +46,10 @@ export function loadConfig(environment) {
     if (!isClean) faults.push(`${setting.env}: control characters are not allowed`);
     else if (fault !== '') faults.push(fault);
   }
-  const { faults: modeFaults, warnings } = readLimitModes(values, (name) => textOf(env, name));
+  const fromEnv = (/** @type {string} */ name) => textOf(env, name);
+  const modes = readLimitModes(values, fromEnv);
+  const rates = readOldRates(values, fromEnv);
+  const warnings = [...oldSettings(fromEnv), ...modes.warnings, ...rates.warnings];
   const redis = readRedisSettings(values, (name) => {
     const text = textOf(env, name);
     return (
@@ -67,7 +71,8 @@ export function loadConfig(environment) {
   const { blobs, faults: blobFaults } = readBlobSettings(values);
   values.blobs = blobs;
   faults.push(
-    ...modeFaults,
+    ...modes.faults,
+    ...rates.faults,
     ...redis.faults,
     ...tlsFaults,
     ...tokenFaults,
@@ -81,7 +86,7 @@ export function loadConfig(environment) {
     ...contradictions(values),
   );
   for (const name of Object.keys(env)) {
-    const fault = nameFault(name, (one) => textOf(env, one));
+    const fault = nameFault(name, fromEnv);
     if (fault !== '') faults.push(fault);
   }
   if (faults.length > 0) return { config: null, faults, warnings };
@@ -216,6 +221,13 @@ function controlCharacters(text) {
   return /[\x00-\x1F\x7F]/.test(text);
 }
 
+/** A warning for each setting that is only read. @param {(name: string) => string} textOf */
+function oldSettings(textOf) {
+  return SETTINGS.flatMap(({ env, old }) =>
+    old === undefined || textOf(env) === '' ? [] : [`${env} is an old name: ${old}`],
+  );
+}
+
 /**
  * Reads one setting into `values`. If the text is invalid, `values` gets the default, so that other
  * checks can go on.
@@ -224,6 +236,7 @@ function controlCharacters(text) {
  */
 function read(setting, text, values) {
   const { env, key, type, min = 0, max = Number.MAX_SAFE_INTEGER } = setting;
+  if (type === 'rate') return readRate(setting, text, values);
   values[key] = typeof setting.default === 'function' ? setting.default() : setting.default;
   if (text === '') return '';
   const given = setting.secret ? 'its value' : JSON.stringify(text);

@@ -4,6 +4,7 @@
 // is a fault. But the environment also has names of the platform and of other programs, and none
 // of them may keep the server from starting.
 
+import { oldNamesOf, RATES } from './rates.js';
 import { LIMIT_MODES, SETTINGS } from './settings.js';
 
 /** Settings of other versions. */
@@ -31,7 +32,10 @@ const NAMES = [...SETTINGS.map(({ env }) => env), ...SECRET_FILES.keys()];
 const COMMAND_NAMES = new Set(['FANFARE_URL', 'FANFARE_API_KEY', 'FANFARE_TOKEN']);
 
 /** Names of older versions that are still read. */
-const OLD_NAMES = /** @type {readonly string[]} */ (LIMIT_MODES.map(({ old }) => old));
+const OLD_NAMES = /** @type {readonly string[]} */ ([
+  ...LIMIT_MODES.map(({ old }) => old),
+  ...RATES.flatMap(({ env }) => oldNamesOf(env)),
+]);
 
 /** Without these settings a server is open, speaks plain text or is alone. */
 const GUARDED = NAMES.filter((name) =>

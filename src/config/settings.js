@@ -17,12 +17,14 @@ export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
  * @typedef {object} Setting
  * @property {string} env the environment variable
  * @property {string} key the name in the frozen configuration
- * @property {'integer'|'string'|'enum'|'list'} type a `list` is separated by commas
+ * @property {'integer'|'string'|'enum'|'list'|'rate'} type a `list` is separated by commas
  * @property {unknown} default used if the variable is absent or empty; a function is called
  * @property {number} [min] smallest integer allowed
  * @property {number} [max] largest integer allowed
  * @property {string} [unit] of an integer, if it is not a plain count
  * @property {readonly string[]} [values] of an enum
+ * @property {string} [burst] of a rate: the key of its second number
+ * @property {string} [old] what to set instead: the row is only read, with a warning
  * @property {string} section of the documentation
  * @property {boolean} [secret] never logged or shown; `NAME_FILE` may give the path of a file with it
  * @property {boolean} [fixed] a rolling reload can't change it, because the primary uses it
@@ -33,7 +35,7 @@ export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
 
 /** @typedef {'redis'|'tls'|'tokens'|'apiKeys'|'blobs'|'hooks'|'webhooks'|'limits'} Part */
 
-/** @typedef {{default?: unknown, secret?: true, fixed?: true, isMultiline?: true, part?: Part}} Options */
+/** @typedef {{default?: unknown, secret?: true, fixed?: true, isMultiline?: true, part?: Part, old?: string}} Options */
 
 const REDIS = /** @type {const} */ ({ fixed: true, part: 'redis' });
 
@@ -44,7 +46,6 @@ const UNITS = /** @type {const} */ ([
   [/_DAYS$/, 'days'],
   [/_BYTES$/, 'bytes'],
   [/_PERCENT$/, '%'],
-  [/_PER_MINUTE/, 'a minute'],
 ]);
 
 /** The rows by their section of the documentation. */
@@ -143,17 +144,17 @@ const SECTIONS = {
     choice('FANFARE_AUTH', 'auth', ['auto', 'required', 'optional', 'off'],
       'Whether a connection needs a token. `optional`: a connection without one is anonymous and unrestricted. `auto`: `required` if a key is configured, else `off`.'),
     text('JWT_SECRET', 'jwtSecret',
-      'Secret of at least 32 bytes that signs tokens (HS256, HS384, HS512). Further lines are further secrets that are accepted, too.',
+      'Secrets of at least 32 bytes, up to four, one on each line: the first signs tokens, all are accepted (HS256, HS384, HS512).',
       { secret: true, isMultiline: true, part: 'tokens' }),
     text('JWT_SECRET_PREVIOUS', 'jwtSecretPrevious',
-      'A second secret that is accepted too, while `JWT_SECRET` is rotated.',
-      { secret: true, part: 'tokens' }),
+      'A second secret.',
+      { secret: true, part: 'tokens', old: 'add it to JWT_SECRET, on a line of its own' }),
     text('JWT_PUBLIC_KEY', 'jwtPublicKey',
-      'Public key of the signer of tokens (RSA, EC, Ed25519): PEM text, or the path of a PEM file.',
+      'Public keys of the signer of tokens (RSA, EC, Ed25519), up to four: PEM text, or the path of a PEM file.',
       { isMultiline: true, part: 'tokens' }),
     text('JWT_PUBLIC_KEY_PREVIOUS', 'jwtPublicKeyPrevious',
-      'A second public key that is accepted too, while `JWT_PUBLIC_KEY` is rotated.',
-      { isMultiline: true, part: 'tokens' }),
+      'A second public key.',
+      { isMultiline: true, part: 'tokens', old: 'add the key to those of JWT_PUBLIC_KEY' }),
     text('JWT_JWKS_URL', 'jwtJwksUrl',
       'URL of a JSON Web Key Set with public keys (`https://`, or `http://` to this machine).',
       { secret: true, part: 'tokens' }),
@@ -181,10 +182,8 @@ const SECTIONS = {
     text('API_KEYS_FILE', 'apiKeysFile',
       'File of further keys, one on each line. It is read again at each SIGHUP.',
       { part: 'apiKeys' }),
-    integer('FANFARE_API_MESSAGES_PER_MINUTE', 'apiMessagesPerMinute', 60_000, [1, 1e9],
+    rate('FANFARE_API_MESSAGES_RATE', 'apiMessagesPerMinute', 'apiMessagesBurst', '60000/min burst 10000',
       'Requests of one API key, in each worker. A request with several messages or rooms counts once for each, and a message once for each started 4 KB.'),
-    integer('FANFARE_API_MESSAGES_BURST', 'apiMessagesBurst', 10_000, [1, 1e9],
-      'Such requests that one API key may send at once, in each worker.'),
     integer('FANFARE_API_MAX_REQUESTS', 'apiMaxRequests', 100, [1, 100_000],
       'Requests of the HTTP API that a worker handles at once; one of several keys has half of them at most. Others get 503.'),
     integer('FANFARE_API_MAX_BODY_BYTES', 'apiMaxBodyBytes', 1_048_576, [1024, 67_108_864],
@@ -233,26 +232,16 @@ const SECTIONS = {
       'Connections from one client address (IPv6: one /64), over all workers of this server; with Redis over all servers, see `fleet` of `FANFARE_LIMITS`.'),
     integer('FANFARE_MAX_CONNECTIONS_PER_USER', 'maxConnectionsPerUser', 100, [1, 1e7],
       'Connections of one user (the `sub` of their tokens), over all workers of this server; with Redis over all servers.'),
-    integer('FANFARE_MESSAGES_PER_MINUTE', 'messagesPerMinute', 100, [1, 1e9],
-      'Messages per minute of one connection: the refill of its token bucket. A message takes one token per started 4 KB.'),
-    integer('FANFARE_MESSAGES_BURST', 'messagesBurst', 100, [1, 1e9],
-      'Messages that a connection may send at once: the size of its token bucket.'),
-    integer('FANFARE_MESSAGES_PER_MINUTE_PER_IP', 'messagesPerMinutePerIp', 100, [1, 1e9],
-      'Messages per minute of all connections of one client address, in each worker.'),
-    integer('FANFARE_MESSAGES_BURST_PER_IP', 'messagesBurstPerIp', 100, [1, 1e9],
-      'Messages that all connections of one client address may send at once, in each worker.'),
-    integer('FANFARE_MESSAGES_PER_MINUTE_PER_USER', 'messagesPerMinutePerUser', 100, [1, 1e9],
-      'Messages per minute of all connections of one user (the `sub` of their tokens), in each worker.'),
-    integer('FANFARE_MESSAGES_BURST_PER_USER', 'messagesBurstPerUser', 100, [1, 1e9],
-      'Messages that all connections of one user may send at once, in each worker.'),
-    integer('FANFARE_BROADCASTS_PER_MINUTE_PER_IP', 'broadcastsPerMinutePerIp', 60, [1, 1e9],
-      'Broadcasts per minute of all connections of one client address, in each worker. A broadcast takes one token per started 4 KB.'),
-    integer('FANFARE_BROADCASTS_BURST_PER_IP', 'broadcastsBurstPerIp', 20, [1, 1e9],
-      'Broadcasts that all connections of one client address may send at once, in each worker.'),
-    integer('FANFARE_FRAMES_PER_MINUTE', 'framesPerMinute', 600, [1, 1e9],
-      'Pings, pongs, empty frames and fragments under 1 KB per minute of one connection. If it sends more, it is closed with 1008.'),
-    integer('FANFARE_FRAMES_BURST', 'framesBurst', 100, [1, 1e9],
-      'Such frames that a connection may send at once.'),
+    rate('FANFARE_MESSAGES_RATE', 'messagesPerMinute', 'messagesBurst', '100/min burst 100',
+      'Messages of one connection: what a minute refills of its token bucket, and the size of the bucket. A message takes one token per started 4 KB.'),
+    rate('FANFARE_MESSAGES_RATE_PER_IP', 'messagesPerMinutePerIp', 'messagesBurstPerIp', '100/min burst 100',
+      'Messages of all connections of one client address, in each worker.'),
+    rate('FANFARE_MESSAGES_RATE_PER_USER', 'messagesPerMinutePerUser', 'messagesBurstPerUser', '100/min burst 100',
+      'Messages of all connections of one user (the `sub` of their tokens), in each worker.'),
+    rate('FANFARE_BROADCASTS_RATE_PER_IP', 'broadcastsPerMinutePerIp', 'broadcastsBurstPerIp', '60/min burst 20',
+      'Broadcasts of all connections of one client address, in each worker. A broadcast takes one token per started 4 KB.'),
+    rate('FANFARE_FRAMES_RATE', 'framesPerMinute', 'framesBurst', '600/min burst 100',
+      'Pings, pongs, empty frames and fragments under 1 KB of one connection. If it sends more, it is closed with 1008.'),
     integer('FANFARE_MAX_REFUSED_MESSAGES', 'maxRefusedMessages', 1000, [1, 1e9],
       'Messages refused for their rate within a minute, after which the connection is closed with 4005.'),
     integer('FANFARE_MAX_MESSAGE_BYTES', 'maxMessageBytes', 102_400, [128, 16_777_216],
@@ -263,10 +252,8 @@ const SECTIONS = {
       'Unfinished handshakes of a worker. Above the limit, the oldest one of the address with the most is closed.'),
     integer('FANFARE_HANDSHAKE_TIMEOUT_MS', 'handshakeTimeoutMs', 8000, [100, 120_000],
       'Time limit of a handshake, from the connection to the response.'),
-    integer('FANFARE_HANDSHAKES_PER_MINUTE_PER_IP', 'handshakesPerMinutePerIp', 600, [1, 1e9],
-      'Handshakes and plain HTTP requests per minute of one client address, in each worker: the refill of its token bucket.'),
-    integer('FANFARE_HANDSHAKES_BURST_PER_IP', 'handshakesBurstPerIp', 600, [1, 1e9],
-      'Handshakes and plain HTTP requests that one client address may send at once, in each worker.'),
+    rate('FANFARE_HANDSHAKES_RATE_PER_IP', 'handshakesPerMinutePerIp', 'handshakesBurstPerIp', '600/min burst 600',
+      'Handshakes and plain HTTP requests of one client address, in each worker.'),
     integer('FANFARE_MAX_ROOMS_PER_CONNECTION', 'maxRoomsPerConnection', 128, [1, 1e6],
       'Rooms that one connection may join.'),
     integer('FANFARE_MAX_LOOP_LAG_MS', 'maxLoopLagMs', 500, [10, 60_000],
@@ -363,16 +350,16 @@ export const LIMIT_MODES = /** @type {const} */ ([
   { limit: 'connections_per_ip', key: 'maxConnectionsPerIpMode', old: 'FANFARE_MAX_CONNECTIONS_PER_IP_MODE', bounds: '`FANFARE_MAX_CONNECTIONS_PER_IP`' },
   { limit: 'connections_per_user', key: 'maxConnectionsPerUserMode', old: 'FANFARE_MAX_CONNECTIONS_PER_USER_MODE', bounds: '`FANFARE_MAX_CONNECTIONS_PER_USER`' },
   { limit: 'fleet', key: 'fleetLimitsMode', old: 'FANFARE_FLEET_LIMITS_MODE', bounds: 'The two above [over all servers](limits.md#over-all-servers) together, with Redis. `off`: each server has them for itself.' },
-  { limit: 'messages', key: 'messagesPerMinuteMode', old: 'FANFARE_MESSAGES_PER_MINUTE_MODE', bounds: '`FANFARE_MESSAGES_PER_MINUTE`' },
-  { limit: 'messages_per_ip', key: 'messagesPerMinutePerIpMode', old: 'FANFARE_MESSAGES_PER_MINUTE_PER_IP_MODE', bounds: '`FANFARE_MESSAGES_PER_MINUTE_PER_IP`' },
-  { limit: 'messages_per_user', key: 'messagesPerMinutePerUserMode', old: 'FANFARE_MESSAGES_PER_MINUTE_PER_USER_MODE', bounds: '`FANFARE_MESSAGES_PER_MINUTE_PER_USER`' },
-  { limit: 'broadcasts_per_ip', key: 'broadcastsPerMinutePerIpMode', old: 'FANFARE_BROADCASTS_PER_MINUTE_PER_IP_MODE', bounds: '`FANFARE_BROADCASTS_PER_MINUTE_PER_IP`' },
-  { limit: 'frames', key: 'framesPerMinuteMode', old: 'FANFARE_FRAMES_PER_MINUTE_MODE', bounds: '`FANFARE_FRAMES_PER_MINUTE`' },
+  { limit: 'messages', key: 'messagesPerMinuteMode', old: 'FANFARE_MESSAGES_PER_MINUTE_MODE', bounds: '`FANFARE_MESSAGES_RATE`' },
+  { limit: 'messages_per_ip', key: 'messagesPerMinutePerIpMode', old: 'FANFARE_MESSAGES_PER_MINUTE_PER_IP_MODE', bounds: '`FANFARE_MESSAGES_RATE_PER_IP`' },
+  { limit: 'messages_per_user', key: 'messagesPerMinutePerUserMode', old: 'FANFARE_MESSAGES_PER_MINUTE_PER_USER_MODE', bounds: '`FANFARE_MESSAGES_RATE_PER_USER`' },
+  { limit: 'broadcasts_per_ip', key: 'broadcastsPerMinutePerIpMode', old: 'FANFARE_BROADCASTS_PER_MINUTE_PER_IP_MODE', bounds: '`FANFARE_BROADCASTS_RATE_PER_IP`' },
+  { limit: 'frames', key: 'framesPerMinuteMode', old: 'FANFARE_FRAMES_PER_MINUTE_MODE', bounds: '`FANFARE_FRAMES_RATE`' },
   { limit: 'handshakes', key: 'maxHandshakesMode', old: 'FANFARE_MAX_HANDSHAKES_MODE', bounds: '`FANFARE_MAX_HANDSHAKES`. `off` also removes the time limit on waiting for the worker.' },
-  { limit: 'handshakes_per_ip', key: 'handshakesPerMinutePerIpMode', old: 'FANFARE_HANDSHAKES_PER_MINUTE_PER_IP_MODE', bounds: '`FANFARE_HANDSHAKES_PER_MINUTE_PER_IP`' },
+  { limit: 'handshakes_per_ip', key: 'handshakesPerMinutePerIpMode', old: 'FANFARE_HANDSHAKES_PER_MINUTE_PER_IP_MODE', bounds: '`FANFARE_HANDSHAKES_RATE_PER_IP`' },
   { limit: 'rooms', key: 'maxRoomsPerConnectionMode', old: 'FANFARE_MAX_ROOMS_PER_CONNECTION_MODE', bounds: '`FANFARE_MAX_ROOMS_PER_CONNECTION`' },
   { limit: 'overload', key: 'overloadMode', old: 'FANFARE_OVERLOAD_MODE', bounds: '`FANFARE_MAX_LOOP_LAG_MS`, `FANFARE_MAX_HEAP_PERCENT` and the reserve of file descriptors' },
-  { limit: 'api_messages', key: 'apiMessagesPerMinuteMode', old: 'FANFARE_API_MESSAGES_PER_MINUTE_MODE', bounds: '`FANFARE_API_MESSAGES_PER_MINUTE`' },
+  { limit: 'api_messages', key: 'apiMessagesPerMinuteMode', old: 'FANFARE_API_MESSAGES_PER_MINUTE_MODE', bounds: '`FANFARE_API_MESSAGES_RATE`' },
 ]);
 
 /** @typedef {typeof SECTIONS[keyof typeof SECTIONS][number]} Row */
@@ -380,7 +367,7 @@ export const LIMIT_MODES = /** @type {const} */ ([
 /**
  * The type of a row's value.
  * @template {Row} R
- * @typedef {R extends {type: 'integer'} ? number
+ * @typedef {R extends {type: 'integer'|'rate'} ? number
  *   : R extends {type: 'list'} ? readonly string[]
  *   : R extends {type: 'enum', values: readonly (infer V)[]} ? V
  *   : string} Value
@@ -407,6 +394,7 @@ export const LIMIT_MODES = /** @type {const} */ ([
  * The configuration: a frozen record with one entry per row, except for the rows of `part`.
  * @typedef {{readonly [R in Row as R extends {part: string} ? never
  *   : Exclude<R['key'], keyof Parsed>]: Value<R>} & Readonly<Parsed>
+ *   & {readonly [R in Row as R extends {burst: infer B extends string} ? B : never]: number}
  *   & {readonly [L in typeof LIMIT_MODES[number] as L['key']]: Mode}} Config
  */
 
@@ -451,6 +439,20 @@ function integer(env, key, value, [min, max], meaning, options) {
   const unit = UNITS.find(([part]) => part.test(env))?.[1];
   const row = { env, key, type: 'integer', default: value, min, max, unit, meaning };
   return /** @type {any} */ ({ ...row, ...options });
+}
+
+/**
+ * A rate, as rates.js reads it.
+ * @template {string} K
+ * @template {string} B
+ * @param {string} env
+ * @param {K} key of what a minute refills
+ * @param {B} burst the key of what may come at once
+ * @param {string} value the default @param {string} meaning
+ * @returns {RowOf<K, 'rate', {burst: B}>}
+ */
+function rate(env, key, burst, value, meaning) {
+  return { env, key, burst, type: 'rate', default: value, meaning };
 }
 
 /**

@@ -29,25 +29,25 @@ export const LIMITS = Object.freeze([
     observed: 'fanfare_user_limit_observed_total',
   },
   {
-    setting: 'FANFARE_MESSAGES_PER_MINUTE',
+    setting: 'FANFARE_MESSAGES_RATE',
     limit: 'messages',
     acted: ['websocket_errors_total{RATE_LIMIT_EXCEEDED}'],
     observed: `${OBSERVED}{messages}`,
   },
   {
-    setting: 'FANFARE_MESSAGES_PER_MINUTE_PER_IP',
+    setting: 'FANFARE_MESSAGES_RATE_PER_IP',
     limit: 'messages_per_ip',
     acted: [],
     observed: `${OBSERVED}{messages_per_ip}`,
   },
   {
-    setting: 'FANFARE_MESSAGES_PER_MINUTE_PER_USER',
+    setting: 'FANFARE_MESSAGES_RATE_PER_USER',
     limit: 'messages_per_user',
     acted: [],
     observed: `${OBSERVED}{messages_per_user}`,
   },
   {
-    setting: 'FANFARE_BROADCASTS_PER_MINUTE_PER_IP',
+    setting: 'FANFARE_BROADCASTS_RATE_PER_IP',
     limit: 'broadcasts_per_ip',
     acted: [],
     observed: `${OBSERVED}{broadcasts_per_ip}`,
@@ -59,13 +59,13 @@ export const LIMITS = Object.freeze([
     observed: `${OBSERVED}{rooms}`,
   },
   {
-    setting: 'FANFARE_FRAMES_PER_MINUTE',
+    setting: 'FANFARE_FRAMES_RATE',
     limit: 'frames',
     acted: ['fanfare_reader_closes_total{flood}'],
     observed: `${OBSERVED}{frames}`,
   },
   {
-    setting: 'FANFARE_HANDSHAKES_PER_MINUTE_PER_IP',
+    setting: 'FANFARE_HANDSHAKES_RATE_PER_IP',
     limit: 'handshakes_per_ip',
     acted: [`${REFUSED}{handshakes_per_ip}`],
     observed: `${OBSERVED}{handshakes_per_ip}`,
@@ -89,7 +89,7 @@ export const LIMITS = Object.freeze([
     observed: `${OBSERVED}{memory}`,
   },
   {
-    setting: 'FANFARE_API_MESSAGES_PER_MINUTE',
+    setting: 'FANFARE_API_MESSAGES_RATE',
     limit: 'api_messages',
     acted: ['fanfare_api_refused_total{rate}'],
     observed: `${OBSERVED}{api_messages}`,
@@ -121,7 +121,7 @@ export function limitsOf(config, totals) {
   const count = (/** @type {string} */ key) => totals.get(key) ?? 0;
   return LIMITS.map(({ setting, limit, acted, observed }) => {
     const mode = LIMIT_MODES.find((one) => one.limit === limit)?.key ?? '';
-    const { key, meaning, unit = '' } = rowOf(setting);
+    const { key, meaning, type, unit = type === 'rate' ? 'a minute' : '' } = rowOf(setting);
     return {
       setting,
       meaning,

@@ -7,6 +7,7 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { API_RIGHTS } from '../../src/config/api-keys.js';
 import { changedFixed, describe, loadConfig, parseConfigFile } from '../../src/config/config.js';
+import { oldNamesOf, RATES } from '../../src/config/rates.js';
 import { LIMIT_MODES, SETTINGS } from '../../src/config/settings.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
@@ -36,6 +37,11 @@ test('an empty environment gives every default', () => {
   const config = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (valid()));
   for (const setting of SETTINGS) {
     if (setting.part !== undefined || RESOLVED.has(setting.env)) continue;
+    if (setting.type === 'rate') {
+      const rate = `${config[setting.key]}/min burst ${config[setting.burst ?? '']}`;
+      assert.equal(rate, setting.default, setting.env);
+      continue;
+    }
     const expected = typeof setting.default === 'function' ? setting.default() : setting.default;
     assert.deepEqual(config[setting.key], expected, setting.env);
   }
@@ -115,6 +121,47 @@ test('FANFARE_LIMITS has a mode for all limits, and modes for single ones', () =
     /"observe" is a second mode of all limits$/,
   );
   assert.match(fault({ FANFARE_LIMITS: 'rooms=off,rooms=off' }), /"rooms=off" is set twice$/);
+});
+
+test('a rate is one value: what a minute refills, and the burst', () => {
+  const rate = (/** @type {string} */ text) => {
+    const { apiMessagesPerMinute, apiMessagesBurst } = valid({ FANFARE_API_MESSAGES_RATE: text });
+    return [apiMessagesPerMinute, apiMessagesBurst];
+  };
+  assert.deepEqual(rate('300/min burst 20'), [300, 20]);
+  assert.deepEqual(rate(' 300 / min  burst 20 '), [300, 20]);
+  assert.deepEqual(rate('300/min'), [300, 10_000], 'the default burst');
+  assert.deepEqual(rate(''), [60_000, 10_000]);
+  for (const text of ['300', '300/s', '0/min', '300/min burst 0', '300/min 20', '2000000000/min'])
+    assert.match(
+      fault({ FANFARE_MESSAGES_RATE: text }),
+      /^FANFARE_MESSAGES_RATE: "[^"]+" is not a rate/,
+    );
+});
+
+test('the old names of rate and burst are read, with a warning that names the new one', () => {
+  for (const { env, key, burst = '' } of RATES) {
+    const [perMinute, atOnce] = oldNamesOf(env);
+    const { config, warnings } = loadConfig({ [perMinute]: '7', [atOnce]: '9' });
+    const values = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (config));
+    assert.deepEqual([values[key], values[burst]], [7, 9], env);
+    assert.deepEqual(warnings, [
+      `${perMinute} and ${atOnce} are old names: set ${env}=7/min burst 9`,
+    ]);
+  }
+  const { warnings } = loadConfig({ FANFARE_FRAMES_BURST: '5' });
+  assert.deepEqual(warnings, [
+    'FANFARE_FRAMES_BURST is an old name: set FANFARE_FRAMES_RATE=600/min burst 5',
+  ]);
+  assert.deepEqual(loadConfig({ FANFARE_FRAMES_RATE: '1/min' }).warnings, []);
+  assert.equal(
+    fault({ FANFARE_FRAMES_BURST: '5', FANFARE_FRAMES_RATE: '1/min' }),
+    'FANFARE_FRAMES_BURST: FANFARE_FRAMES_RATE is set, too; set one of them',
+  );
+  assert.match(
+    fault({ FANFARE_FRAMES_PER_MINUTE: '0' }),
+    /^FANFARE_FRAMES_PER_MINUTE: "0" is not an/,
+  );
 });
 
 test('each old name of a mode is read, with a warning that names the new one', () => {
@@ -393,16 +440,29 @@ test('two secrets, two public keys and a JWKS may be configured at once', () => 
   const pem = () =>
     generateKeyPairSync('ed25519').publicKey.export({ type: 'spki', format: 'pem' }).toString();
   const { tokens } = valid({
-    JWT_SECRET,
-    JWT_SECRET_PREVIOUS: `${JWT_SECRET}2`,
-    JWT_PUBLIC_KEY: pem(),
-    JWT_PUBLIC_KEY_PREVIOUS: pem().replaceAll('\n', '\\n'),
+    JWT_SECRET: `${JWT_SECRET}\n${JWT_SECRET}2`,
+    JWT_PUBLIC_KEY: `${pem()}${pem()}`.replaceAll('\n', '\\n'),
     JWT_JWKS_URL: 'http://localhost:1/jwks.json',
     JWT_AUDIENCE: 'a, b',
   });
   assert.ok(tokens);
   assert.deepEqual([tokens.secrets.length, tokens.publicKeys.length], [2, 2]);
   assert.deepEqual(tokens.audience, ['a', 'b']);
+});
+
+test('the old names of second keys are read, with a warning that names the new one', () => {
+  const key = generateKeyPairSync('ed25519').publicKey.export({ type: 'spki', format: 'pem' });
+  const { config, warnings } = loadConfig({
+    JWT_SECRET,
+    JWT_SECRET_PREVIOUS: `${JWT_SECRET}2`,
+    JWT_PUBLIC_KEY_PREVIOUS: String(key),
+  });
+  assert.deepEqual(config?.tokens?.secrets, [JWT_SECRET, `${JWT_SECRET}2`]);
+  assert.equal(config?.tokens?.publicKeys.length, 1);
+  assert.deepEqual(warnings, [
+    'JWT_SECRET_PREVIOUS is an old name: add it to JWT_SECRET, on a line of its own',
+    'JWT_PUBLIC_KEY_PREVIOUS is an old name: add the key to those of JWT_PUBLIC_KEY',
+  ]);
 });
 
 test('a public key may be in a file', () => {
@@ -595,7 +655,9 @@ test('each secret can be read from a file, whose end of line does not count', (t
   assert.deepEqual(config.tokens?.secrets, ['n'.repeat(32), 'o'.repeat(32)]);
   assert.equal(config.redis?.password, 'hush');
   const docs = readFileSync(new URL('../../docs/configuration.md', import.meta.url), 'utf8');
-  const secrets = SETTINGS.filter(({ env, secret }) => secret && env !== 'API_KEYS');
+  const secrets = SETTINGS.filter(
+    ({ env, secret, old }) => secret && env !== 'API_KEYS' && old === undefined,
+  );
   for (const { env } of secrets) assert.ok(docs.includes(`\`${env}_FILE\``), `${env} in the docs`);
   for (const { env } of secrets)
     assert.match(

@@ -328,7 +328,7 @@ const CLASSES = [
     new HandshakeError(429),
     'server',
     /connections per address/,
-    /MAX_CONNECTIONS_PER_IP.*HANDSHAKES_PER_MINUTE/,
+    /MAX_CONNECTIONS_PER_IP.*HANDSHAKES_RATE/,
   ],
   [
     '503',
