@@ -20,6 +20,7 @@ const STARTED_MS = 1000 * Math.floor(performance.timeOrigin / 1000);
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Room } from '../hub/room.js' */
 /** @import { Request, TopRoom, Verbs, WorkerInfo } from './fleet-wire.js' */
+
 /** The number of connections, and the first MAX_CONNECTIONS. @typedef {{count: number, first: Connection[]}} Found */
 
 export class FleetMember {
