@@ -10,6 +10,7 @@ import { pipeline } from 'node:stream';
 import { BlobError } from './blob-error.js';
 
 /** @import { ClientRequest, IncomingMessage } from 'node:http' */
+
 /** A longer answer is not read. Answers are some lines of XML. */
 const MAX_ANSWER_BYTES = 65_536;
 
