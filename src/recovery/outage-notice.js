@@ -17,6 +17,7 @@ const GRACE_MS = 1000;
 
 /** @import { BrokerState } from '../backend/broker.js' */
 /** @import { Connection } from '../hub/connection.js' */
+
 /**
  * A notice to many connections.
  * @typedef {object} Round
