@@ -17,6 +17,7 @@ import { handshakeFault } from './handshake.js';
 /** @import { Handshake, TrackedSocket } from './accepted-socket.js' */
 /** @import { Route } from './handshake.js' */
 /** @import { IncomingMessage } from 'node:http' */
+
 /**
  * @typedef
  *   {{decision: Refusal|AdmissionLease, request: IncomingMessage, socket: TrackedSocket, head: Buffer}}

@@ -52,6 +52,7 @@ const DEFLATE = {
 /** @import { IncomingMessage } from 'node:http' */
 /** @import { Socket } from 'node:net' */
 /** @import { WebSocket } from 'ws' */
+
 /**
  * Decides on a connection by its token.
  * @typedef {Pick<import('../auth/authentication.js').Authentication, 'enter'|'leave'>} Entrance

@@ -10,6 +10,7 @@ import { writeSync } from 'node:fs';
 import { probe } from './probe.js';
 
 /** @import { Socket } from 'node:net' */
+
 /**
  * @typedef {{_handle?: {fd?: unknown}|null}} Handled Node's own field; null once the socket is
  *   destroyed

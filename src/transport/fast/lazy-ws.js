@@ -13,6 +13,7 @@ import { takeWsListener } from './ws-listener.js';
 const NOTHING = Buffer.alloc(0);
 
 /** @import { Socket } from 'node:net' */
+
 /**
  * @typedef {new (address: null, protocols: undefined, options: object) => WebSocket & {
  *   setSocket?: (socket: Socket, head: Buffer, options: object) => void,
