@@ -1,0 +1,106 @@
+// addresses.js: which addresses an endpoint may have.
+//
+// A name is resolved once for each connection, every address that it has is checked, and the socket
+// connects to one of these: a name that changes between the check and the connection gains nothing.
+// Some addresses are never right, such as that of a cloud's metadata service. Private ones are
+// allowed by default, because back ends have them (FANFARE_WEBHOOKS_PUBLIC_ONLY).
+
+import { lookup as dnsLookup } from 'node:dns';
+import { BlockList, isIP } from 'node:net';
+
+/** Never: this network, link-local, multicast, reserved and broadcast. */
+const NEVER_V4 = ['0.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '240.0.0.0/4'];
+/** The same; fd00:ec2::254 is the metadata service of AWS. */
+const NEVER_V6 = ['::/128', 'fe80::/10', 'fec0::/10', 'ff00::/8', 'fd00:ec2::254/128'];
+const PRIVATE_V4 = [
+  '127.0.0.0/8',
+  '10.0.0.0/8',
+  '172.16.0.0/12',
+  '192.168.0.0/16',
+  '100.64.0.0/10',
+  '192.0.0.0/24',
+  '198.18.0.0/15',
+];
+const PRIVATE_V6 = ['::1/128', 'fc00::/7'];
+/**
+ * IPv6 addresses with an IPv4 address inside, by the bits in front of it: IPv4-compatible, NAT64
+ * (RFC 6052), 6to4. BlockList itself reads the IPv4-mapped ones, ::ffff:0:0/96.
+ */
+const EMBEDDINGS = Object.freeze([
+  { bits: 96, embed: (/** @type {string} */ hex) => `::${hex}` },
+  { bits: 96, embed: (/** @type {string} */ hex) => `64:ff9b::${hex}` },
+  { bits: 16, embed: (/** @type {string} */ hex) => `2002:${hex}::` },
+]);
+
+/** @typedef {(host: string, options: {all: true}, callback: (error: Error|null, found: {address: string, family: number}[]) => void) => void} Resolve */
+
+/** A name, or an address, that an endpoint may not have. */
+export class RefusedAddress extends Error {}
+
+export class AddressGuard {
+  /**
+   * @param {object} options
+   * @param {boolean} options.publicOnly
+   * @param {Resolve} [options.resolve]
+   */
+  constructor({ publicOnly, resolve = dnsLookup }) {
+    this.resolve = resolve;
+    this.refused = new BlockList();
+    for (const range of [...NEVER_V4, ...(publicOnly ? PRIVATE_V4 : [])])
+      addV4(this.refused, range);
+    for (const range of [...NEVER_V6, ...(publicOnly ? PRIVATE_V6 : [])]) {
+      const [net, bits] = range.split('/');
+      this.refused.addSubnet(net, Number(bits), 'ipv6');
+    }
+    /** For http.request: passes on addresses that have been checked, and no others. */
+    this.lookup = this.#lookup.bind(this);
+  }
+
+  /** @param {string} address */
+  allows(address) {
+    const family = isIP(address);
+    return family !== 0 && !this.refused.check(address, family === 4 ? 'ipv4' : 'ipv6');
+  }
+
+  /**
+   * An address in a URL is not looked up, so it is checked before the request.
+   * @param {string} hostname of a URL: numeric forms (`0x7f.1`) are in the usual notation by now
+   * @returns {boolean} true for a name
+   */
+  allowsHost(hostname) {
+    const address = hostname.replace(/^\[(.*)\]$/, '$1');
+    return isIP(address) === 0 || this.allows(address);
+  }
+
+  /**
+   * @param {string} host
+   * @param {{all?: boolean}} options
+   * @param {(...args: any[]) => void} callback as that of dns.lookup
+   */
+  #lookup(host, { all }, callback) {
+    this.resolve(host, { all: true }, (error, found) => {
+      if (error) return callback(error);
+      const refused = found.find(({ address }) => !this.allows(address));
+      if (refused !== undefined || found.length === 0)
+        return callback(
+          new RefusedAddress(`${host} has the address ${refused?.address}, which is not allowed`),
+        );
+      if (all) callback(null, found);
+      else callback(null, found[0].address, found[0].family);
+    });
+  }
+}
+
+/** @param {BlockList} list @param {string} range */
+function addV4(list, range) {
+  const [net, text] = range.split('/');
+  const bits = Number(text);
+  list.addSubnet(net, bits, 'ipv4');
+  const bytes = net.split('.').map((byte) => Number(byte).toString(16).padStart(2, '0'));
+  const hex = `${bytes[0]}${bytes[1]}:${bytes[2]}${bytes[3]}`;
+  for (const { bits: front, embed } of EMBEDDINGS) {
+    // ::/104 would hold ::1, which the setting decides about.
+    if (net === '0.0.0.0' && front === 96 && embed('') === '::') continue;
+    list.addSubnet(embed(hex), front + bits, 'ipv6');
+  }
+}

@@ -1,0 +1,108 @@
+// delivery.js: the lanes and the endpoints of one courier.
+
+import { fits } from '../config/room-patterns.js';
+import { EndpointQueue } from './endpoint.js';
+import { Lane } from './lane.js';
+import { MAX_BODY_BYTES, messageOf } from './message.js';
+import { LANES } from './queue.js';
+
+/** Time between two readings of the queue's size. */
+const SIZE_MS = 15_000;
+/** Time until the next try, if a lane's lease has run out. */
+const UNAPPROVED_MS = 500;
+
+/** @typedef {import('./message.js').Sendable} Sendable */
+/** @typedef {import('./effect.js').Effect} Effect */
+
+export class Delivery {
+  /** @type {NodeJS.Timeout|undefined} */
+  #timer;
+
+  /**
+   * @param {object} parts
+   * @param {import('./queue.js').EventQueue} parts.queue
+   * @param {readonly import('../config/webhooks.js').Endpoint[]} parts.endpoints
+   * @param {Pick<import('./request.js').Requester, 'post'>} parts.requester
+   * @param {(endpoint: string, seconds: number) => void} [parts.observe] the time of each attempt
+   * @param {() => number} [parts.now]
+   * @param {() => number} [parts.random]
+   * @param {import('pino').Logger} parts.log
+   */
+  constructor(parts) {
+    const { queue, endpoints, requester, observe = () => {}, random, log } = parts;
+    const { now = () => performance.now() } = parts;
+    this.queue = queue;
+    this.requester = requester;
+    this.observe = observe;
+    this.now = now;
+    this.log = log;
+    /** @type {ReadonlyMap<string, EndpointQueue>} */
+    this.endpoints = new Map(
+      endpoints.map((settings) => [
+        settings.name,
+        new EndpointQueue({ settings, send: (effect) => this.#send(effect), now, random, log }),
+      ]),
+    );
+    const wantedBy = this.#wantedBy.bind(this);
+    this.lanes = Array.from(
+      { length: LANES },
+      (_, index) => new Lane({ index, queue, endpoints: this.endpoints, wantedBy, now, log }),
+    );
+    /** The last reading. @type {import('./queue.js').QueueSize} */
+    this.size = { entries: 0, pending: 0, bytes: 0 };
+    this.underWay = 0;
+  }
+
+  start() {
+    for (const lane of this.lanes) lane.start();
+    this.#timer = setInterval(() => this.#measure(), SIZE_MS);
+    this.#timer.unref();
+    this.#measure();
+  }
+
+  /** Gives the lanes up. What is under way is repeated by their next owner. */
+  async close() {
+    clearInterval(this.#timer);
+    await Promise.all(this.lanes.map((lane) => lane.close()));
+    for (const endpoint of this.endpoints.values()) endpoint.close();
+  }
+
+  /** @param {Sendable} event @returns {readonly EndpointQueue[]} */
+  #wantedBy({ type, room }) {
+    return [...this.endpoints.values()].filter(
+      ({ isGone, settings: { types, rooms } }) =>
+        !isGone &&
+        types.includes(/** @type {never} */ (type)) &&
+        (room === undefined || rooms.some((pattern) => fits(pattern.split('*'), room))),
+    );
+  }
+
+  /** @param {Effect} effect */
+  async #send(effect) {
+    const { endpoint, lane } = effect;
+    this.underWay++;
+    /** @type {import('./request.js').Result|null} */
+    let result = null;
+    if (!(await lane.approve(effect))) effect.dueMs = this.now() + UNAPPROVED_MS;
+    else {
+      const message = messageOf(effect.event);
+      if (Buffer.byteLength(message.body) > MAX_BODY_BYTES) endpoint.drop(effect, 'malformed');
+      else {
+        const beganMs = this.now();
+        result = await this.requester.post(endpoint.settings, message);
+        this.observe(endpoint.name, (this.now() - beganMs) / 1000);
+      }
+    }
+    this.underWay--;
+    endpoint.finish(effect, result);
+  }
+
+  #measure() {
+    this.queue.size().then(
+      (size) => {
+        this.size = size;
+      },
+      () => {}, // the lanes log that the queue is unreachable
+    );
+  }
+}

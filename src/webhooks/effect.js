@@ -1,0 +1,110 @@
+// effect.js: one pending effect: what an endpoint has still to hear about one thing.
+//
+// State events are states. As long as an endpoint has not heard of an edge, the opposite edge
+// cancels it, and a later one replaces an earlier one: what waits is bounded by the rooms and users
+// in motion, not by traffic. A published message is an effect of its own.
+
+import { keyOf } from './queue.js';
+
+/** @typedef {import('./message.js').Sendable} Sendable */
+/** @typedef {'room'|'member'|'user'|'message'|'gap'} Kind */
+
+/** @type {Readonly<Record<string, Kind>>} */
+const KINDS = Object.freeze({
+  'room.occupied': 'room',
+  'room.vacated': 'room',
+  'member.joined': 'member',
+  'member.left': 'member',
+  'user.connected': 'user',
+  'user.disconnected': 'user',
+  'message.published': 'message',
+  'webhook.gap': 'gap',
+});
+
+export class Effect {
+  /**
+   * @param {object} parts
+   * @param {import('./lane.js').Lane} parts.lane
+   * @param {import('./endpoint.js').EndpointQueue} parts.endpoint
+   * @param {Sendable} parts.event
+   * @param {number} parts.dueMs when it may be sent, in the courier's time
+   */
+  constructor({ lane, endpoint, event, dueMs }) {
+    this.lane = lane;
+    this.endpoint = endpoint;
+    this.event = event;
+    this.dueMs = dueMs;
+    this.kind = KINDS[event.type];
+    this.field = fieldOf(endpoint.name, event);
+    /**
+     * The endpoint has certainly not heard of it, and knows the opposite state: the opposite event
+     * cancels it. False from its first attempt on.
+     */
+    this.certain = true;
+    /** Attempts that failed, for the schedule. */
+    this.attempts = 0;
+    /** It has failed too often to hold up its room. */
+    this.isAside = false;
+  }
+
+  /** Effects with the same order are sent one after the other. */
+  get order() {
+    if (this.isAside) return `aside ${this.field}`;
+    if (this.kind === 'gap') return `gap ${this.lane.index}`;
+    return `${this.kind === 'message' ? 'messages' : 'states'} ${keyOf(this.event)}`;
+  }
+
+  /**
+   * A later event of the same field.
+   * @param {Sendable} event
+   * @returns {boolean}
+   */
+  isOpposite(event) {
+    return this.kind !== 'gap' && this.event.type !== event.type;
+  }
+
+  /** @param {Effect} other of the same field */
+  isSame({ event: { epoch, seq } }) {
+    return this.event.epoch === epoch && this.event.seq === seq;
+  }
+
+  /**
+   * Recorded twice, or before this one?
+   * @param {Sendable} event
+   */
+  isNewerThan(event) {
+    return this.event.epoch === event.epoch && this.event.seq >= event.seq;
+  }
+
+  /** @param {number} delayMs from now to its next attempt @returns {string} for the queue */
+  toText(delayMs) {
+    const { event, certain, attempts, isAside } = this;
+    const retryAt = attempts === 0 ? undefined : Date.now() + Math.round(delayMs);
+    return JSON.stringify({ event, certain, attempts, isAside, retryAt });
+  }
+}
+
+/**
+ * @param {string} endpoint
+ * @param {Sendable} event
+ * @returns {string} names the pending effect in its lane
+ */
+export function fieldOf(endpoint, event) {
+  const { type, room, user, epoch, seq } = event;
+  const kind = KINDS[type];
+  const parts = kind === 'message' ? [room, epoch, seq] : kind === 'gap' ? [] : [room, user];
+  return JSON.stringify([endpoint, kind, ...parts.map((part) => part ?? '')]);
+}
+
+/**
+ * @param {string} field
+ * @returns {string} the endpoint's name; '' if the field is none of ours
+ */
+export function endpointOf(field) {
+  try {
+    const parts = JSON.parse(field);
+    return Array.isArray(parts) ? String(parts[0]) : '';
+  } catch {
+    return '';
+  }
+}

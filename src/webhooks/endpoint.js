@@ -1,0 +1,319 @@
+// endpoint.js: what waits for one endpoint, and when the next request goes out.
+//
+//   add --> queue of its room --due--> ready --next--> in flight --finish--> removed, or due again
+//
+// A room's states are sent one after the other, and so are its messages. Rooms do not wait for each
+// other. An answer that asks for a pause, or an unreachable endpoint, pauses all of it. Any other
+// failure delays its room, and after STEPS_ASIDE failures only the event: one that can never be
+// delivered does not stop its room. After CIRCUIT_FAILURES in a row there is one request in
+// PROBE_MS.
+
+import { Effect } from './effect.js';
+
+/** The pauses after the first failures of an event. The last one repeats, to the event's age. */
+const SCHEDULE_MS = [1000, 5000, 30_000, 120_000, 600_000, 1_800_000, 3_600_000];
+const STEPS_ASIDE = 3;
+const CIRCUIT_FAILURES = 20;
+const PROBE_MS = 30_000;
+/** The pauses of an endpoint that is unavailable double from here to PROBE_MS. */
+const FIRST_PAUSE_MS = 1000;
+const JITTER = 0.2;
+/** States that wait for one endpoint: a bound on users in motion, about 50 MB. */
+const MAX_STATES = 100_000;
+/** Expired events dropped in one turn. */
+const MAX_EXPIRED = 1000;
+
+/** @typedef {import('./request.js').Outcome} Outcome */
+/** @typedef {'overflow'|'expired'|'lost'|'gone'|'malformed'} DropReason */
+
+/** Effects that are sent in order: the first one is next. */
+class Order {
+  /** @param {string} key */
+  constructor(key) {
+    this.key = key;
+    /** @type {Map<string, Effect>} */
+    this.effects = new Map();
+    /** @type {Effect|null} */
+    this.inFlight = null;
+    /** @type {NodeJS.Timeout|undefined} */
+    this.timer = undefined;
+  }
+}
+
+export class EndpointQueue {
+  /** @type {Map<string, Order>} */
+  #orders = new Map();
+  /** Those whose first effect is due, in the order of becoming so. @type {Set<Order>} */
+  #ready = new Set();
+  /** By field, oldest first. */
+  #states = /** @type {Map<string, Effect>} */ (new Map());
+  #messages = /** @type {Map<string, Effect>} */ (new Map());
+  /** They come first. */
+  #gaps = /** @type {Map<string, Effect>} */ (new Map());
+  #inFlight = 0;
+  #isPumping = false;
+  /** @type {NodeJS.Timeout|undefined} */
+  #resume;
+
+  /**
+   * @param {object} parts
+   * @param {import('../config/webhooks.js').Endpoint} parts.settings
+   * @param {(effect: Effect) => void} parts.send starts an attempt, which `finish` ends
+   * @param {() => number} parts.now ascending, in ms
+   * @param {() => number} [parts.random]
+   * @param {import('pino').Logger} parts.log
+   */
+  constructor({ settings, send, now, random = Math.random, log }) {
+    this.settings = settings;
+    this.name = settings.name;
+    this.send = send;
+    this.now = now;
+    this.random = random;
+    this.log = log;
+    /** No request before this time. */
+    this.pausedUntilMs = Number.NEGATIVE_INFINITY;
+    /** Failures in a row, and those of them that paused the endpoint. */
+    this.failures = 0;
+    this.pauses = 0;
+    /** It answered 410: nothing is sent until the configuration changes. */
+    this.isGone = false;
+    this.lastError = '';
+    /** Unix times in ms; 0: never. */
+    this.lastErrorAt = 0;
+    this.lastDeliveryAt = 0;
+    /** @type {Record<Outcome, number>} */
+    this.attempts = { delivered: 0, failed: 0, unavailable: 0, refused: 0, gone: 0 };
+    /** @type {Record<DropReason, number>} */
+    this.dropped = { overflow: 0, expired: 0, lost: 0, gone: 0, malformed: 0 };
+    /** Edges that their opposites cancelled before they were sent. */
+    this.cancelled = 0;
+  }
+
+  get pending() {
+    return this.#states.size + this.#messages.size + this.#gaps.size;
+  }
+
+  /** @returns {'ok'|'paused'|'failing'|'gone'} */
+  get state() {
+    if (this.isGone) return 'gone';
+    if (this.failures >= CIRCUIT_FAILURES) return 'failing';
+    return this.pausedUntilMs > this.now() ? 'paused' : 'ok';
+  }
+
+  /** @param {number} unixMs @returns {number} age of the oldest event that waits, in seconds */
+  oldestSeconds(unixMs) {
+    let at = unixMs;
+    for (const map of [this.#states, this.#messages]) {
+      const first = map.values().next().value;
+      if (first !== undefined) at = Math.min(at, first.event.at);
+    }
+    return (unixMs - at) / 1000;
+  }
+
+  /** @param {Effect} effect with a new field */
+  add(effect) {
+    const all = this.#allOf(effect);
+    all.set(effect.field, effect);
+    this.#enqueue(effect);
+    const bound = effect.kind === 'message' ? this.settings.maxPending : MAX_STATES;
+    if (all.size <= bound) return;
+    for (const oldest of all.values()) {
+      if (this.#orders.get(oldest.order)?.inFlight === oldest) continue;
+      this.drop(oldest, 'overflow');
+      return;
+    }
+  }
+
+  /** It is delivered, cancelled, replaced or dropped. @param {Effect} effect */
+  remove(effect) {
+    const all = this.#allOf(effect);
+    if (all.get(effect.field) === effect) all.delete(effect.field);
+    const order = this.#orders.get(effect.order);
+    if (order?.effects.get(effect.field) !== effect) return;
+    order.effects.delete(effect.field);
+    this.#schedule(order);
+  }
+
+  /** Removes it everywhere, and announces that. @param {Effect} effect @param {DropReason} reason */
+  drop(effect, reason) {
+    this.remove(effect);
+    effect.lane.forget(effect);
+    this.lost(effect.lane, 1, reason, effect.kind === 'gap');
+  }
+
+  /**
+   * @param {import('./lane.js').Lane} lane
+   * @param {number} count events that the endpoint will not hear of
+   * @param {DropReason} reason
+   * @param {boolean} [isQuiet] without a gap event
+   */
+  lost(lane, count, reason, isQuiet = false) {
+    this.dropped[reason] += count;
+    if (!isQuiet && !this.isGone) lane.announceGap(this, count);
+  }
+
+  /**
+   * An attempt has ended.
+   * @param {Effect} effect
+   * @param {import('./request.js').Result|null} result null: none was made
+   */
+  finish(effect, result) {
+    const order = this.#orders.get(effect.order);
+    this.#inFlight--;
+    if (order?.inFlight === effect) order.inFlight = null;
+    if (result !== null) this.#judge(effect, result);
+    if (order !== undefined) this.#schedule(order);
+    this.pump();
+  }
+
+  /** Sends what may be sent now. */
+  pump() {
+    // A send may end at once, and come back here.
+    if (this.#isPumping) return;
+    this.#isPumping = true;
+    let expired = 0;
+    for (let order = this.#next(); order !== undefined; order = this.#next()) {
+      const [effect] = order.effects.values();
+      if (this.#hasExpired(effect)) {
+        if (expired++ === MAX_EXPIRED) {
+          setImmediate(() => this.pump());
+          break;
+        }
+        this.drop(effect, 'expired');
+        continue;
+      }
+      this.#ready.delete(order);
+      order.inFlight = effect;
+      this.#inFlight++;
+      this.send(effect);
+    }
+    this.#isPumping = false;
+  }
+
+  close() {
+    clearTimeout(this.#resume);
+    for (const { timer } of this.#orders.values()) clearTimeout(timer);
+    this.#orders.clear();
+    this.#ready.clear();
+  }
+
+  /** @param {Effect} effect */
+  #allOf({ kind }) {
+    return kind === 'message' ? this.#messages : kind === 'gap' ? this.#gaps : this.#states;
+  }
+
+  /** @returns {Order|undefined} whose first effect goes next */
+  #next() {
+    if (this.isGone || this.now() < this.pausedUntilMs) return undefined;
+    const isTrial = this.pauses > 0 || this.failures >= CIRCUIT_FAILURES;
+    if (this.#inFlight >= (isTrial ? 1 : this.settings.concurrency)) return undefined;
+    for (const gap of this.#gaps.values()) {
+      if (gap.isAside) continue;
+      const order = this.#orders.get(gap.order);
+      return order !== undefined && this.#ready.has(order) ? order : undefined;
+    }
+    return this.#ready.values().next().value;
+  }
+
+  /** @param {Effect} effect */
+  #hasExpired({ event, kind }) {
+    return kind !== 'gap' && Date.now() - event.at > this.settings.maxAgeS * 1000;
+  }
+
+  /** @param {Effect} effect @param {import('./request.js').Result} result */
+  #judge(effect, { outcome, error, retryAfterMs }) {
+    this.attempts[outcome]++;
+    if (outcome === 'delivered') {
+      this.failures = 0;
+      this.pauses = 0;
+      this.lastDeliveryAt = Date.now();
+      effect.lane.delivered(effect);
+      return;
+    }
+    this.lastError = error;
+    this.lastErrorAt = Date.now();
+    if (outcome === 'gone') return this.#end();
+    this.failures++;
+    if (outcome === 'failed') this.#delay(effect);
+    else {
+      this.pauses++;
+      const ownMs = Math.min(FIRST_PAUSE_MS * 2 ** Math.min(this.pauses - 1, 10), PROBE_MS);
+      this.#pause(retryAfterMs ?? this.#jittered(ownMs));
+    }
+    if (this.failures === CIRCUIT_FAILURES)
+      this.log.error(
+        { endpoint: this.name, why: error },
+        `webhooks: ${CIRCUIT_FAILURES} failures in a row, trying once in ${PROBE_MS / 1000} s`,
+      );
+    if (this.failures >= CIRCUIT_FAILURES) this.#pause(this.#jittered(PROBE_MS));
+  }
+
+  /** The event failed, and not the endpoint. @param {Effect} effect */
+  #delay(effect) {
+    const { lane } = effect;
+    if (!lane.has(effect)) return; // a later event has replaced it
+    const index = Math.min(effect.attempts, SCHEDULE_MS.length - 1);
+    effect.attempts++;
+    effect.dueMs = this.now() + this.#jittered(SCHEDULE_MS[index]);
+    if (effect.attempts >= STEPS_ASIDE && !effect.isAside) {
+      const order = this.#orders.get(effect.order);
+      order?.effects.delete(effect.field);
+      effect.isAside = true;
+      this.#enqueue(effect);
+    }
+    lane.store(effect);
+  }
+
+  /** It does not exist any more, for good. */
+  #end() {
+    this.isGone = true;
+    this.log.error(
+      { endpoint: this.name },
+      'webhooks: the endpoint answered 410 Gone: nothing is sent to it until the configuration is reloaded',
+    );
+    for (const map of [this.#states, this.#messages, this.#gaps])
+      for (const effect of [...map.values()]) this.drop(effect, 'gone');
+  }
+
+  /** @param {number} ms */
+  #pause(ms) {
+    this.pausedUntilMs = Math.max(this.pausedUntilMs, this.now() + ms);
+    clearTimeout(this.#resume);
+    this.#resume = setTimeout(() => this.pump(), this.pausedUntilMs - this.now());
+  }
+
+  /** @param {Effect} effect */
+  #enqueue(effect) {
+    const key = effect.order;
+    let order = this.#orders.get(key);
+    if (order === undefined) this.#orders.set(key, (order = new Order(key)));
+    order.effects.set(effect.field, effect);
+    if (order.effects.size === 1) this.#schedule(order);
+  }
+
+  /** Waits until its first effect is due. @param {Order} order */
+  #schedule(order) {
+    clearTimeout(order.timer);
+    if (order.inFlight !== null) return;
+    const first = order.effects.values().next().value;
+    if (first === undefined) {
+      this.#ready.delete(order);
+      this.#orders.delete(order.key);
+      return;
+    }
+    const waitMs = first.dueMs - this.now();
+    if (waitMs <= 0) this.#ready.add(order);
+    else {
+      this.#ready.delete(order);
+      order.timer = setTimeout(() => {
+        this.#ready.add(order);
+        this.pump();
+      }, waitMs);
+    }
+  }
+
+  /** @param {number} ms */
+  #jittered(ms) {
+    return ms * (1 - JITTER + 2 * JITTER * this.random());
+  }
+}

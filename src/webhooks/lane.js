@@ -1,0 +1,399 @@
+// lane.js: one lane, as the courier that owns it sees it.
+//
+//   take: acquire, load         read -> fold -> commit -> read …         lose: all of it is forgotten
+//
+// Every change is collected, and written by one commit at a time: folded entries leave the lane in
+// the same step in which their effects are stored. No request goes out before the commit that marks
+// its effect as uncertain, and none that the lease does not cover. So after a crash the next owner
+// knows of every event, and repeats at most those that were under way.
+
+import { Effect, endpointOf } from './effect.js';
+import { LEASE_MS } from './queue.js';
+
+const READ_LIMIT = 256;
+/** Time between two reads of a quiet lane; it doubles to the longest. */
+const POLL_MS = { shortest: 50, longest: 1000 };
+const RENEW_MS = LEASE_MS / 4;
+const RETRY_MS = 500;
+/** Time between two tries to get a lane that another courier owns. */
+const ACQUIRE_MS = 2000;
+/** Stored effects of an endpoint that is not configured are removed at this age. */
+const STRANGER_AGE_MS = 86_400_000;
+const MAX_DELAY_MS = 3_600_000;
+
+/** @typedef {import('./endpoint.js').EndpointQueue} EndpointQueue */
+/** @typedef {import('./message.js').Sendable} Sendable */
+
+export class Lane {
+  /** @type {Map<string, Effect>} */
+  #pending = new Map();
+  /** Effects to be stored or removed by the next commit. @type {Map<string, Effect|null>} */
+  #changes = new Map();
+  /** @type {string|null} */
+  #upTo = null;
+  /** The last entry that was folded. @type {string|null} */
+  #readTo = null;
+  /** @type {Promise<boolean>|null} */
+  #committing = null;
+  /** @type {number|null} */
+  #fence = null;
+  #leaseEndMs = Number.NEGATIVE_INFINITY;
+  #pollMs = POLL_MS.shortest;
+  /** @type {NodeJS.Timeout|undefined} */
+  #timer;
+  /** @type {NodeJS.Timeout|undefined} */
+  #renewal;
+  #isClosed = false;
+
+  /**
+   * @param {object} parts
+   * @param {number} parts.index
+   * @param {import('./queue.js').EventQueue} parts.queue
+   * @param {ReadonlyMap<string, EndpointQueue>} parts.endpoints by name
+   * @param {(event: Sendable) => readonly EndpointQueue[]} parts.wantedBy
+   * @param {() => number} parts.now
+   * @param {import('pino').Logger} parts.log
+   */
+  constructor({ index, queue, endpoints, wantedBy, now, log }) {
+    this.index = index;
+    this.queue = queue;
+    this.endpoints = endpoints;
+    this.wantedBy = wantedBy;
+    this.now = now;
+    this.log = log;
+    /** Recorded events that could not be read. */
+    this.malformed = 0;
+    this.isUnreachable = false;
+  }
+
+  get isOwned() {
+    return this.#fence !== null;
+  }
+
+  /** Takes the lane when it is free, and folds its entries from then on. */
+  start() {
+    this.#turn();
+  }
+
+  /** Commits what has been delivered, and gives the lane up. */
+  async close() {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+    clearInterval(this.#renewal);
+    const fence = this.#fence;
+    if (fence === null) return;
+    await this.settle();
+    this.#lose('');
+    await this.queue.release(this.index, fence).catch(() => {});
+  }
+
+  /** @param {Effect} effect @returns {boolean} whether it still waits */
+  has(effect) {
+    return this.#pending.get(effect.field) === effect;
+  }
+
+  /** Its state has changed. @param {Effect} effect */
+  store(effect) {
+    if (this.has(effect)) this.#changes.set(effect.field, effect);
+  }
+
+  /** @param {Effect} effect */
+  forget(effect) {
+    if (!this.has(effect)) return;
+    this.#pending.delete(effect.field);
+    this.#changes.set(effect.field, null);
+  }
+
+  /** The endpoint has it. @param {Effect} effect @returns {void} */
+  delivered(effect) {
+    if (this.has(effect)) {
+      effect.endpoint.remove(effect);
+      this.forget(effect);
+      return;
+    }
+    // Replaced while it was under way. Now it is certain again what the endpoint knows.
+    const later = this.#pending.get(effect.field);
+    if (later === undefined) return;
+    if (later.isSame(effect)) return this.delivered(later); // the lane was lost, and taken again
+    later.certain = later.isOpposite(effect.event);
+    this.store(later);
+  }
+
+  /**
+   * May the effect be sent? Marks it as uncertain, and resolves when that is stored.
+   * @param {Effect} effect
+   * @returns {Promise<boolean>} false if the lane has another owner, or the effect has gone
+   */
+  async approve(effect) {
+    if (effect.certain) {
+      effect.certain = false;
+      this.store(effect);
+    }
+    const isOurs = await this.settle();
+    return isOurs && this.now() < this.#leaseEndMs && this.has(effect);
+  }
+
+  /**
+   * Tells the endpoint that events are missing.
+   * @param {EndpointQueue} endpoint
+   * @param {number} count
+   */
+  announceGap(endpoint, count) {
+    const at = Date.now();
+    const field = JSON.stringify([endpoint.name, 'gap']);
+    const before = this.#pending.get(field);
+    const said = /** @type {{dropped?: number, since?: number}} */ (before?.event ?? {});
+    const dropped = (said.dropped ?? 0) + count;
+    const since = said.since ?? at;
+    /** @type {Sendable} */
+    const event = {
+      type: 'webhook.gap',
+      endpoint: endpoint.name,
+      dropped,
+      since,
+      seq: dropped,
+      epoch: `${this.index}-${since}`,
+      at,
+    };
+    this.#replace(before, new Effect({ lane: this, endpoint, event, dueMs: this.now() }));
+  }
+
+  /**
+   * Writes what has changed.
+   * @returns {Promise<boolean>} false if the lane has another owner
+   */
+  async settle() {
+    // The commit under way may have begun before the caller's change.
+    while (this.#committing !== null) await this.#committing;
+    if (this.#fence === null) return false;
+    if (this.#changes.size === 0 && this.#upTo === null) return true;
+    this.#committing = this.#commit(this.#fence).finally(() => {
+      this.#committing = null;
+    });
+    return this.#committing;
+  }
+
+  /** @param {number} fence @returns {Promise<boolean>} */
+  async #commit(fence) {
+    const changes = this.#changes;
+    const upTo = this.#upTo;
+    this.#changes = new Map();
+    this.#upTo = null;
+    const set = new Map();
+    const remove = [];
+    for (const [field, effect] of changes)
+      if (effect === null) remove.push(field);
+      else set.set(field, effect.toText(effect.dueMs - this.now()));
+    while (this.#fence === fence) {
+      try {
+        const isOurs = await this.queue.commit(this.index, fence, { set, remove, upTo });
+        this.#reached();
+        if (!isOurs) this.#lose('another courier has taken it over');
+        return isOurs;
+      } catch (error) {
+        // It may have been carried out: doing it again changes nothing.
+        this.#unreached(error);
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      }
+    }
+    return false;
+  }
+
+  #turn() {
+    if (this.#isClosed) return;
+    (this.#fence === null ? this.#take() : this.#read()).then(
+      (waitMs) => {
+        this.#reached();
+        this.#wait(waitMs);
+      },
+      (error) => {
+        this.#unreached(error);
+        this.#wait(RETRY_MS);
+      },
+    );
+  }
+
+  /** @param {number} ms */
+  #wait(ms) {
+    if (!this.#isClosed) this.#timer = setTimeout(() => this.#turn(), ms);
+  }
+
+  /** @returns {Promise<number>} ms until the next turn */
+  async #take() {
+    const beganMs = this.now();
+    const fence = await this.queue.acquire(this.index);
+    if (fence === null) return ACQUIRE_MS;
+    const stored = await this.queue.load(this.index, fence);
+    if (this.#isClosed) {
+      await this.queue.release(this.index, fence);
+      return ACQUIRE_MS;
+    }
+    this.#fence = fence;
+    this.#leaseEndMs = beganMs + LEASE_MS;
+    this.#readTo = null;
+    this.#pollMs = POLL_MS.shortest;
+    this.#renewal = setInterval(() => this.#renew(fence), RENEW_MS);
+    this.#restore(stored);
+    return 0;
+  }
+
+  /** @param {number} fence */
+  async #renew(fence) {
+    const beganMs = this.now();
+    try {
+      const isOurs = await this.queue.renew(this.index, fence);
+      if (this.#fence !== fence) return;
+      if (isOurs) this.#leaseEndMs = beganMs + LEASE_MS;
+      else this.#lose('another courier has taken it over');
+    } catch (error) {
+      this.#unreached(error);
+    }
+  }
+
+  /** @param {string} why '' if it was given up */
+  #lose(why) {
+    if (this.#fence === null) return;
+    if (why !== '') this.log.warn({ lane: this.index }, `webhooks: lost a lane: ${why}`);
+    this.#fence = null;
+    this.#leaseEndMs = Number.NEGATIVE_INFINITY;
+    clearInterval(this.#renewal);
+    const effects = [...this.#pending.values()];
+    this.#pending.clear();
+    this.#changes.clear();
+    this.#upTo = null;
+    for (const effect of effects) effect.endpoint.remove(effect);
+  }
+
+  /** The pending effects of earlier owners. @param {ReadonlyMap<string, string>} stored */
+  #restore(stored) {
+    /** @type {Effect[]} */
+    const effects = [];
+    for (const [field, text] of stored) {
+      const endpoint = this.endpoints.get(endpointOf(field));
+      const effect = parseEffect(text, (event, waitMs) =>
+        endpoint === undefined
+          ? null
+          : new Effect({ lane: this, endpoint, event, dueMs: this.now() + waitMs }),
+      );
+      if (effect === undefined) this.#changes.set(field, null);
+      else if (effect !== null) effects.push(effect);
+    }
+    effects.sort((a, b) => a.event.at - b.event.at || a.event.seq - b.event.seq);
+    for (const effect of effects) {
+      this.#pending.set(effect.field, effect);
+      effect.endpoint.add(effect);
+    }
+    for (const endpoint of new Set(effects.map((effect) => effect.endpoint))) endpoint.pump();
+  }
+
+  /** Folds the next entries. @returns {Promise<number>} ms until the next turn */
+  async #read() {
+    const fence = this.#fence;
+    const entries = await this.queue.read(this.index, this.#readTo, READ_LIMIT);
+    // The bound of a lane acts on a lane with entries only.
+    const lost = entries.length === 0 ? 0 : await this.queue.lost(this.index);
+    // The lane may have been lost meanwhile.
+    if (this.#fence !== fence) return ACQUIRE_MS;
+    if (lost > 0) for (const endpoint of this.endpoints.values()) endpoint.lost(this, lost, 'lost');
+    for (const { body } of entries) this.#fold(body);
+    const last = entries.at(-1);
+    if (last !== undefined) {
+      this.#readTo = last.id;
+      this.#upTo = last.id;
+    }
+    await this.settle();
+    for (const endpoint of this.endpoints.values()) endpoint.pump();
+    if (entries.length === READ_LIMIT) return 0;
+    this.#pollMs =
+      entries.length > 0 ? POLL_MS.shortest : Math.min(2 * this.#pollMs, POLL_MS.longest);
+    return this.#pollMs;
+  }
+
+  /** @param {string} body */
+  #fold(body) {
+    const event = parseEvent(body);
+    if (event === null) {
+      this.malformed++;
+      for (const endpoint of this.endpoints.values()) endpoint.lost(this, 1, 'malformed');
+      return;
+    }
+    for (const endpoint of this.wantedBy(event)) {
+      const isMessage = event.type === 'message.published';
+      const dueMs = this.now() + (isMessage ? 0 : endpoint.settings.graceMs);
+      const effect = new Effect({ lane: this, endpoint, event, dueMs });
+      const before = this.#pending.get(effect.field);
+      if (before?.isNewerThan(event)) continue;
+      if (before?.certain && before.isOpposite(event)) {
+        endpoint.remove(before);
+        this.forget(before);
+        endpoint.cancelled++;
+      } else this.#replace(before, effect);
+    }
+  }
+
+  /** @param {Effect|undefined} before @param {Effect} effect */
+  #replace(before, effect) {
+    if (before !== undefined) {
+      effect.certain = before.certain;
+      before.endpoint.remove(before);
+      // Behind the effects that came before the new one.
+      this.#pending.delete(before.field);
+    }
+    this.#pending.set(effect.field, effect);
+    this.#changes.set(effect.field, effect);
+    effect.endpoint.add(effect);
+  }
+
+  #reached() {
+    if (this.isUnreachable) this.log.info({ lane: this.index }, 'webhooks: the queue is back');
+    this.isUnreachable = false;
+  }
+
+  /** @param {unknown} error */
+  #unreached(error) {
+    if (!this.isUnreachable)
+      this.log.warn({ lane: this.index, err: error }, 'webhooks: the queue is unreachable');
+    this.isUnreachable = true;
+  }
+}
+
+/** @param {string} body @returns {import('./queue.js').WebhookEvent|null} */
+function parseEvent(body) {
+  try {
+    const event = JSON.parse(body);
+    return isEvent(event) ? event : null;
+  } catch {
+    return null;
+  }
+}
+
+/** @param {any} event */
+function isEvent(event) {
+  return (
+    typeof event?.type === 'string' &&
+    Number.isFinite(event.seq) &&
+    Number.isFinite(event.at) &&
+    typeof event.epoch === 'string'
+  );
+}
+
+/**
+ * @param {string} text
+ * @param {(event: Sendable, waitMs: number) => Effect|null} create null: its endpoint is unknown here
+ * @returns {Effect|null|undefined} undefined: to be removed. An effect of an endpoint that only
+ *   another server knows, as one with a newer configuration, stays for a day
+ */
+function parseEffect(text, create) {
+  let stored;
+  try {
+    stored = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  const { event, certain, attempts = 0, isAside = false, retryAt = 0 } = stored ?? {};
+  if (!isEvent(event)) return undefined;
+  const waitMs = Math.min(Math.max(retryAt - Date.now(), 0), MAX_DELAY_MS);
+  const effect = create(event, waitMs);
+  if (effect === null) return Date.now() - event.at > STRANGER_AGE_MS ? undefined : null;
+  return Object.assign(effect, { certain: certain === true, attempts, isAside });
+}

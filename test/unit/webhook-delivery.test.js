@@ -1,0 +1,433 @@
+// Folding, order, retries, pauses, gaps and lanes, with a queue in memory and a fake clock.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import pino from 'pino';
+import { Delivery } from '../../src/webhooks/delivery.js';
+import { LEASE_MS } from '../../src/webhooks/queue.js';
+import { MemoryQueue } from '../helpers/memory-queue.js';
+
+const OK = Object.freeze({ outcome: 'delivered', error: '', retryAfterMs: null });
+const FAILED = Object.freeze({ outcome: 'failed', error: 'status 500', retryAfterMs: null });
+const BUSY = Object.freeze({ outcome: 'unavailable', error: 'status 503', retryAfterMs: null });
+
+/** @typedef {import('../../src/webhooks/request.js').Result} Result */
+/** @typedef {{id: string, type: string, data: Record<string, any>, atMs: number}} Received */
+
+/** Lets promises settle while the clock stands still. */
+async function settle() {
+  for (let i = 0; i < 100; i++) await Promise.resolve();
+}
+
+/**
+ * A courier with a clock that the test turns.
+ * @param {import('node:test').TestContext} t
+ * @param {object} [options]
+ * @param {Partial<import('../../src/config/webhooks.js').Endpoint>} [options.endpoint]
+ * @param {(message: Received, attempt: number) => unknown} [options.answer] a Result, or a promise
+ * @param {MemoryQueue} [options.queue]
+ */
+function courier(t, { endpoint = {}, answer = () => OK, queue = new MemoryQueue() } = {}) {
+  if (options.clock !== t) {
+    t.mock.timers.enable({ apis: ['setTimeout', 'setInterval', 'Date'], now: 1_700_000_000_000 });
+    options.clock = t;
+  }
+  /** @type {Received[]} */
+  const requests = [];
+  const settings = {
+    name: 'one',
+    url: 'http://localhost/',
+    secrets: ['whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw'],
+    types: /** @type {any} */ ([
+      'room.occupied',
+      'room.vacated',
+      'member.joined',
+      'member.left',
+      'user.connected',
+      'message.published',
+    ]),
+    rooms: ['*'],
+    graceMs: 3000,
+    maxAgeS: 86_400,
+    maxPending: 10_000,
+    timeoutMs: 15_000,
+    concurrency: 4,
+    ...endpoint,
+  };
+  const delivery = new Delivery({
+    queue: queue.connect(),
+    endpoints: [settings],
+    requester: {
+      post: async (_settings, { id, body }) => {
+        const { type, data } = JSON.parse(body);
+        const message = { id, type, data, atMs: Date.now() - 1_700_000_000_000 };
+        requests.push(message);
+        return /** @type {Result} */ (await answer(message, requests.length));
+      },
+    },
+    now: () => Date.now(),
+    random: () => 0.5,
+    log: pino({ level: 'silent' }),
+  });
+  delivery.start();
+  const one = /** @type {NonNullable<ReturnType<typeof delivery.endpoints.get>>} */ (
+    delivery.endpoints.get('one')
+  );
+  const advance = async (/** @type {number} */ ms, stepMs = 50) => {
+    await settle();
+    for (let passed = 0; passed < ms; passed += stepMs) {
+      t.mock.timers.tick(Math.min(stepMs, ms - passed));
+      await settle();
+    }
+  };
+  /** `joined u1` */
+  const seen = () =>
+    requests.map(({ type, data }) => `${type.split('.')[1]} ${data.user ?? data.room}`);
+  return { delivery, endpoint: one, queue, requests, advance, seen };
+}
+const options = { clock: /** @type {unknown} */ (null) };
+
+/** @param {string} user @param {string} [room] */
+const joined = (user, room = 'r') => ({ type: /** @type {const} */ ('member.joined'), room, user });
+/** @param {string} user @param {string} [room] */
+const left = (user, room = 'r') => ({ type: /** @type {const} */ ('member.left'), room, user });
+/** @param {unknown} payload @param {string} [room] */
+const message = (payload, room = 'r') => ({
+  type: /** @type {const} */ ('message.published'),
+  room,
+  payload,
+});
+
+test('an edge is sent after the grace, with its sequence and the time of its event', async (t) => {
+  const { queue, requests, advance } = courier(t);
+  await advance(1000);
+  queue.record({ ...joined('u1'), info: { name: 'Ann' }, count: 1 });
+  await advance(2900);
+  assert.equal(requests.length, 0);
+  await advance(1300); // a quiet lane is read once a second
+  assert.equal(requests.length, 1);
+  const [{ id, type, data }] = requests;
+  assert.match(id, /^evt_[\w-]{22}$/);
+  assert.equal(type, 'member.joined');
+  assert.deepEqual(data, {
+    room: 'r',
+    user: 'u1',
+    info: { name: 'Ann' },
+    count: 1,
+    sequence: 1,
+    epoch: 'e1',
+  });
+  await advance(2000);
+  assert.equal(requests.length, 1, 'a 2xx is the end');
+  assert.equal(queue.pending, 0);
+});
+
+test('an edge and its opposite within the grace cancel each other', async (t) => {
+  const { queue, advance, seen, endpoint } = courier(t);
+  for (let i = 0; i < 3; i++) {
+    queue.record(left('u1'));
+    await advance(1000);
+    queue.record(joined('u1'));
+    await advance(1000);
+  }
+  queue.record(left('u2'));
+  await advance(6000);
+  assert.deepEqual(seen(), ['left u2']);
+  assert.equal(endpoint.cancelled, 3);
+});
+
+test('of the edges while an endpoint is down, the net effect of each user arrives', async (t) => {
+  let isDown = true;
+  const { queue, advance, seen, endpoint } = courier(t, { answer: () => (isDown ? BUSY : OK) });
+  queue.record(joined('u0'));
+  await advance(10_000); // it is tried, so the endpoint may have heard of it
+  for (let i = 0; i < 50; i++)
+    for (let user = 0; user < 10; user++) {
+      queue.record(i % 2 === 0 ? left(`u${user}`) : joined(`u${user}`));
+      if (user === 9) queue.record(left('u9')); // a duplicate of what went before
+    }
+  await advance(10_000);
+  assert.ok(endpoint.pending <= 10, `${endpoint.pending} effects for 10 users`);
+  isDown = false;
+  await advance(60_000);
+  assert.equal(endpoint.pending, 0);
+  const last = new Map(
+    seen().map((line) => /** @type {[string, string]} */ (line.split(' ').reverse())),
+  );
+  assert.equal(last.get('u0'), 'joined', 'the last one wins, though it is the first again');
+  assert.equal(last.get('u9'), 'left');
+});
+
+test('what an endpoint may have heard is not cancelled', async (t) => {
+  // The answer to the first request is lost.
+  const { queue, advance, seen } = courier(t, {
+    answer: (_message, attempt) => (attempt === 1 ? FAILED : OK),
+  });
+  queue.record(joined('u1'));
+  await advance(3500);
+  assert.deepEqual(seen(), ['joined u1']);
+  queue.record(left('u1'));
+  await advance(10_000);
+  assert.deepEqual(seen(), ['joined u1', 'left u1']);
+});
+
+test('an edge during the request of its opposite is cancelled by the next one only if the request arrives', async (t) => {
+  /** @type {(result: Result) => void} */
+  let end = () => {};
+  const first = new Promise((resolve) => {
+    end = resolve;
+  });
+  const { queue, advance, seen } = courier(t, {
+    answer: (_message, attempt) => (attempt === 1 ? first : OK),
+  });
+  queue.record(joined('u1'));
+  await advance(3500);
+  queue.record(left('u1'));
+  await advance(1000);
+  end(OK);
+  await advance(500);
+  queue.record(joined('u1'));
+  await advance(10_000);
+  assert.deepEqual(seen(), ['joined u1'], 'left and joined cancel each other');
+});
+
+test('a room has one request at a time, in the order of its sequence, and other rooms do not wait', async (t) => {
+  let slow = 0;
+  let most = 0;
+  const { queue, requests, advance } = courier(t, {
+    answer: async ({ data }) => {
+      if (data.room !== 'slow') return OK;
+      most = Math.max(most, ++slow);
+      await new Promise((resolve) => setTimeout(resolve, 1000));
+      slow--;
+      return OK;
+    },
+  });
+  for (let i = 1; i <= 5; i++) queue.record(joined(`u${i}`, 'slow'));
+  for (let i = 1; i <= 5; i++) queue.record(joined(`u${i}`, 'quick'));
+  await advance(4000);
+  assert.equal(requests.filter(({ data }) => data.room === 'quick').length, 5);
+  await advance(8000);
+  const slowOnes = requests.filter(({ data }) => data.room === 'slow');
+  assert.deepEqual(
+    slowOnes.map(({ data }) => data.sequence),
+    [1, 2, 3, 4, 5],
+  );
+  assert.equal(most, 1);
+});
+
+test('no more requests than the concurrency are under way', async (t) => {
+  let now = 0;
+  let most = 0;
+  const { queue, requests, advance } = courier(t, {
+    endpoint: { concurrency: 3 },
+    answer: async () => {
+      most = Math.max(most, ++now);
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      now--;
+      return OK;
+    },
+  });
+  for (let i = 0; i < 40; i++) queue.record(joined('u', `r${i}`));
+  await advance(10_000);
+  assert.equal(requests.length, 40);
+  assert.equal(most, 3);
+});
+
+test('retries keep the id, on the schedule, and a poison event steps aside', async (t) => {
+  const { queue, requests, advance } = courier(t, {
+    answer: ({ data }) => (data.user === 'poison' ? FAILED : OK),
+  });
+  queue.record(joined('poison'));
+  queue.record(joined('u2'));
+  await advance(45_000);
+  const poison = requests.filter(({ data }) => data.user === 'poison');
+  assert.equal(new Set(poison.map(({ id }) => id)).size, 1);
+  const pauses = poison.slice(1).map(({ atMs }, i) => Math.round((atMs - poison[i].atMs) / 1000));
+  assert.deepEqual(pauses, [1, 5, 30]);
+  const other = requests.find(({ data }) => data.user === 'u2');
+  assert.ok(other && other.atMs >= poison[2].atMs, 'the room waits for three attempts');
+  assert.ok(other.atMs < poison[3].atMs, 'and not longer');
+});
+
+test('429, 502 to 504 and an unreachable endpoint pause the endpoint, and then one request tries', async (t) => {
+  let isDown = true;
+  const { queue, requests, advance, endpoint } = courier(t, {
+    answer: (_message, attempt) =>
+      attempt === 1 ? { ...BUSY, retryAfterMs: 20_000 } : isDown ? BUSY : OK,
+    endpoint: { concurrency: 1 },
+  });
+  for (let i = 0; i < 8; i++) queue.record(joined('u', `r${i}`));
+  await advance(4000);
+  assert.equal(requests.length, 1);
+  assert.equal(endpoint.state, 'paused');
+  await advance(19_000);
+  assert.equal(requests.length, 1, 'as Retry-After says');
+  await advance(12_000);
+  const times = requests.map(({ atMs }) => atMs);
+  assert.ok(times.length >= 3 && times.length <= 5, `${times}`);
+  isDown = false;
+  await advance(30_000);
+  assert.equal(endpoint.pending, 0);
+  assert.equal(endpoint.state, 'ok');
+  assert.equal(endpoint.attempts.delivered, 8);
+});
+
+test('after 20 failures in a row there is one request in 30 s', async (t) => {
+  const { queue, requests, advance, endpoint } = courier(t, { answer: () => FAILED });
+  for (let i = 0; i < 30; i++) queue.record(joined('u', `r${i}`));
+  await advance(5000);
+  assert.equal(endpoint.state, 'failing');
+  const before = requests.length;
+  assert.ok(before >= 20 && before < 24, `${before}`);
+  await advance(90_000, 500);
+  assert.ok(requests.length - before <= 3, `${requests.length - before}`);
+});
+
+test('410 ends an endpoint: nothing more is sent, and what waits is counted', async (t) => {
+  const { queue, requests, advance, endpoint } = courier(t, {
+    answer: () => ({ outcome: 'gone', error: 'status 410', retryAfterMs: null }),
+    endpoint: { concurrency: 1 },
+  });
+  for (let i = 0; i < 5; i++) queue.record(joined('u', `r${i}`));
+  await advance(5000);
+  queue.record(joined('u', 'later'));
+  await advance(10_000);
+  assert.equal(requests.length, 1);
+  assert.equal(endpoint.state, 'gone');
+  assert.equal(endpoint.dropped.gone, 5);
+  assert.equal(queue.pending, 0);
+});
+
+test('published messages are bounded: the oldest ones are dropped, and a gap is announced first', async (t) => {
+  let isDown = true;
+  const { queue, requests, advance, endpoint, seen } = courier(t, {
+    answer: () => (isDown ? BUSY : OK),
+    endpoint: { maxPending: 5, concurrency: 1 },
+  });
+  for (let i = 1; i <= 20; i++) queue.record(message(i));
+  await advance(500);
+  assert.equal(endpoint.dropped.overflow, 15);
+  assert.ok(queue.pending <= 6);
+  isDown = false;
+  const before = requests.length;
+  await advance(60_000);
+  const [gap, ...rest] = requests.slice(before);
+  assert.equal(gap.type, 'webhook.gap');
+  assert.equal(gap.data.dropped, 15);
+  assert.match(gap.data.since, /^2023-11-14T/);
+  assert.deepEqual(rest.map(({ data }) => data.payload).slice(-4), [17, 18, 19, 20]);
+  assert.equal(seen().length, requests.length);
+});
+
+test('an event that is too old is dropped, counted and announced', async (t) => {
+  let isDown = true;
+  const { queue, requests, advance, endpoint } = courier(t, {
+    answer: () => (isDown ? BUSY : OK),
+    endpoint: { maxAgeS: 60 },
+  });
+  queue.record(joined('u1'));
+  await advance(70_000, 200);
+  isDown = false;
+  await advance(60_000, 200);
+  assert.equal(endpoint.dropped.expired, 1);
+  assert.equal(requests.at(-1)?.type, 'webhook.gap');
+  assert.equal(endpoint.pending, 0);
+});
+
+test('entries that the bound of a lane has dropped are announced to every endpoint', async (t) => {
+  const { queue, requests, advance, endpoint } = courier(t);
+  for (const lane of queue.lanes) lane.lost = 7;
+  queue.record(joined('u1'));
+  await advance(10_000);
+  assert.equal(endpoint.dropped.lost, 7);
+  assert.deepEqual(
+    requests.map(({ type }) => type),
+    ['webhook.gap', 'member.joined'],
+  );
+});
+
+test('a courier that stops hands over what waits, with its attempts', async (t) => {
+  const first = courier(t, { answer: () => FAILED });
+  const { queue } = first;
+  queue.record(joined('u1'));
+  queue.record(message('hello'));
+  await first.advance(3500);
+  assert.equal(first.requests.length, 3, 'the message twice');
+  const closed = first.delivery.close();
+  await settle();
+  await closed;
+  const second = courier(t, { queue });
+  await second.advance(10_000);
+  assert.deepEqual(second.seen().sort(), ['joined u1', 'published r']);
+  assert.deepEqual(
+    new Set(second.requests.map(({ id }) => id)),
+    new Set(first.requests.map(({ id }) => id)),
+  );
+});
+
+test('a courier that was suspended sends nothing from lanes that another one has taken', async (t) => {
+  const first = courier(t);
+  const { queue } = first;
+  await first.advance(500);
+  queue.record(joined('u1'));
+  await first.advance(1000); // folded, and not due yet
+  for (const lane of queue.lanes) {
+    lane.fence++; // as if another one had taken it
+    lane.leaseEnd = Date.now() + LEASE_MS;
+  }
+  await first.advance(8000);
+  assert.deepEqual(first.seen(), []);
+  for (const lane of queue.lanes) lane.leaseEnd = 0;
+  await first.advance(10_000);
+  assert.deepEqual(first.seen(), ['joined u1'], 'once it has the lane again');
+});
+
+test('while the queue is unreachable nothing is lost or sent twice', async (t) => {
+  const { queue, advance, seen } = courier(t);
+  queue.record(joined('u1'));
+  await advance(2000);
+  queue.isDown = true;
+  await advance(5000);
+  assert.deepEqual(seen(), []);
+  queue.isDown = false;
+  queue.record(joined('u2'));
+  await advance(10_000);
+  assert.deepEqual(seen(), ['joined u1', 'joined u2']);
+  assert.equal(queue.pending, 0);
+});
+
+test('an event that was recorded twice is sent once', async (t) => {
+  const { queue, advance, seen } = courier(t);
+  const event = queue.record(joined('u1'));
+  queue.record({ ...event });
+  await advance(10_000);
+  assert.deepEqual(seen(), ['joined u1']);
+});
+
+test('rooms and types that an endpoint does not want are not sent to it', async (t) => {
+  const { queue, advance, seen } = courier(t, {
+    endpoint: { rooms: ['chat.*'], types: ['member.joined', 'user.connected'] },
+  });
+  queue.record(joined('u1', 'chat.1'));
+  queue.record(left('u2', 'chat.1'));
+  queue.record(joined('u3', 'other'));
+  queue.record({ type: 'user.connected', user: 'u4' });
+  await advance(6000);
+  assert.deepEqual(seen().sort(), ['connected u4', 'joined u1']);
+});
+
+test('stored effects of an endpoint that this server does not know stay for a day', async (t) => {
+  const queue = new MemoryQueue();
+  const body = (/** @type {number} */ at) =>
+    JSON.stringify({ event: { ...joined('u'), seq: 1, epoch: 'e', at }, certain: true });
+  const nowMs = 1_700_000_000_000;
+  queue.lanes[0].pending.set('["new","member","r","u"]', body(nowMs - 1000));
+  queue.lanes[0].pending.set('["old","member","r","u"]', body(nowMs - 90_000_000));
+  queue.lanes[0].pending.set('not JSON', 'neither');
+  const { advance, queue: same } = courier(t, { queue });
+  same.record(joined('x'));
+  for (let i = 0; i < 40; i++) same.record(joined('x', `r${i}`)); // each lane has a commit
+  await advance(10_000);
+  assert.deepEqual([...queue.lanes[0].pending.keys()], ['["new","member","r","u"]']);
+});
