@@ -1,5 +1,6 @@
 #!/usr/bin/env node
-// main.js: the entry point. It reads the configuration and runs the primary, a worker or a command.
+// main.js: the entry point. It reads the configuration and runs the primary, a worker, the courier
+// or a command.
 //
 // Only this file reads the environment. A primary adds the values of FANFARE_CONFIG_FILE to the
 // environment of the workers it forks, so a worker never reads the file and all workers of one
@@ -59,6 +60,7 @@ const COMMANDS = {
 
 // Each kind of process loads only its own modules: a primary needs no hub, a worker no supervisor.
 if (cluster.isWorker) await worker();
+else if (process.argv[2] === 'courier' && process.send !== undefined) await courier();
 else await command(process.argv.slice(2));
 
 /** @param {string[]} args */
@@ -130,6 +132,14 @@ async function worker() {
   runWorker(config, logFor(config));
   // Messages that arrive while the modules load are lost, so the primary waits for this one.
   process.send?.({ type: 'loaded' });
+}
+
+/** A child of the primary, with the environment of the workers. */
+async function courier() {
+  const { config, faults } = loadConfig(process.env);
+  if (!config) return refuse(faults);
+  const { runCourier } = await import('./webhooks/courier.js');
+  await runCourier(config, logFor(config));
 }
 
 /** How many connections can this machine hold? @param {string[]} args */

@@ -9,7 +9,12 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { ESSENTIALS, LIMIT_MODES, SETTINGS } from '../src/config/settings.js';
 import { LIMITS } from '../src/doctor/limits.js';
-import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../src/observability/metrics.js';
+import {
+  COURIER_METRICS,
+  METRICS,
+  PRIMARY_METRICS,
+  WORKER_METRICS,
+} from '../src/observability/metrics.js';
 import { API_ERRORS, CLOSES, ERRORS, WS_CLOSES } from '../src/protocol/codes.js';
 
 const ROOT = fileURLToPath(new URL('../', import.meta.url));
@@ -108,7 +113,7 @@ function modes() {
 }
 
 function metrics() {
-  const rows = [...METRICS, ...WORKER_METRICS, ...PRIMARY_METRICS].map(
+  const rows = [...METRICS, ...WORKER_METRICS, ...PRIMARY_METRICS, ...COURIER_METRICS].map(
     ({ name, type, label, help }) => [`\`${name}${label ? `{${label}}` : ''}\``, type, help],
   );
   // The primary counts some things as its workers do, under the same name.

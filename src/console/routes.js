@@ -5,6 +5,8 @@
 //   GET  /console/api/history?since=   samples behind a time, and the state of the server
 //   GET  /console/api/limits           limits, and how often each acted
 //   GET  /console/api/doctor           the doctor's findings
+//   GET  /console/api/webhooks         the endpoints of webhooks, as the courier reports them
+//   POST /console/api/webhooks/:endpoint/test   sends webhook.test
 //   POST /console/api/actions/:route   a route of the HTTP API, or of worker/operator.js
 //   GET  /console/api/tail?room=       lines of JSON: the publications of a room, as they arrive
 
@@ -44,7 +46,15 @@ const TAIL_BEAT_MS = 10_000;
  * @property {() => Worker|undefined} nextReady
  * @property {() => Promise<void>} collect asks the workers for the metrics of the console
  * @property {import('../observability/aggregate.js').Aggregate} aggregate of these metrics
+ * @property {() => Courier|undefined} courier undefined until there were endpoints
  * @property {import('pino').Logger} log
+ */
+
+/**
+ * The process that sends webhooks.
+ * @typedef {object} Courier
+ * @property {{endpoints: object[], lanes: number}|null} status null while it starts
+ * @property {(endpoint: string) => Promise<{outcome: string, error: string}>} test
  */
 
 /**
@@ -82,6 +92,8 @@ export function createRoutes(parts) {
   api.get('/history', routes.history);
   api.get('/limits', routes.limits);
   api.get('/doctor', routes.doctor);
+  api.get('/webhooks', routes.webhooks);
+  api.post('/webhooks/:endpoint/test', routes.testWebhook);
   api.post('/actions/:route', express.json({ limit: MAX_BODY }), routes.act);
   api.get('/tail', routes.tail);
   api.use((_request, response) => answer(response, NOT_FOUND));
@@ -161,6 +173,29 @@ class Routes {
     if (this.#lastReport === null || nowMs - this.#lastReport.atMs > REPORT_MS)
       this.#lastReport = { atMs: nowMs, report: examineServer(this.parts.server.config()) };
     response.json(await this.#lastReport.report);
+  };
+
+  /** @param {Request} _request @param {Response} response */
+  webhooks = (_request, response) => {
+    const { config, courier } = this.parts.server;
+    const { endpoints = null, lanes = 0 } = courier()?.status ?? {};
+    response.json({ isConfigured: config().webhooks !== null, endpoints, lanes });
+  };
+
+  /** @param {Request} request @param {Response} response */
+  testWebhook = async (request, response) => {
+    const { name, rights } = this.#visitorOf(request);
+    const { courier, log } = this.parts.server;
+    if (!rights.includes('publish')) return answer(response, NO_TEST);
+    const endpoint = String(request.params.endpoint);
+    const result = await courier()?.test(endpoint);
+    if (result === undefined) return answer(response, NOT_FOUND);
+    const { outcome, error } = result;
+    log.info(
+      { action: 'test_webhook', key: name || undefined, endpoint: cut(endpoint), outcome },
+      'console: action',
+    );
+    response.json({ outcome, error });
   };
 
   /** @param {Request} request @param {Response} response */
@@ -276,6 +311,7 @@ function subjectsIn(body) {
 const NOT_FOUND = fault(404, 'NOT_FOUND', 'Not found.');
 const INVALID = fault(400, 'INVALID_REQUEST', 'The request is malformed.');
 const BUSY = fault(503, 'UNAVAILABLE', 'Too many tails are open, or no worker is ready.');
+const NO_TEST = fault(403, 'PERMISSION_DENIED', 'This key may not publish.');
 const DENIED = fault(403, 'PERMISSION_DENIED', 'This key may not read messages of this room.');
 
 /** @param {Response} response @param {Outcome} outcome */

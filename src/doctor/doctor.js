@@ -22,11 +22,13 @@ const USAGE = `Usage: fanfare doctor [options]   (in a checkout: npm run doctor 
   --clients here           this machine also opens the connections: it runs the load balancer or load generator
   --clients elsewhere      other machines open the connections
   --lb-idle-timeout TIME   idle time-out of the load balancer, with its unit: 60s, 2m
+  --webhooks               send webhook.test to each endpoint of FANFARE_WEBHOOKS, and print the answers
   --json                   print JSON (in a checkout: npm --silent run doctor -- --json)
   --help                   print this help
 
 The doctor reads WORKERS, REDIS_URL and the other settings like the server does.
-Exit codes: 0 no limit is too low, 1 a limit is too low, 2 invalid options or settings.
+Exit codes: 0 no limit is too low, 1 a limit is too low, 2 invalid options or settings. With
+--webhooks: 0 every endpoint has the test, 1 one has not.
 `;
 
 /** @import { Config } from '../config/settings.js' */
@@ -37,6 +39,7 @@ Exit codes: 0 no limit is too low, 1 a limit is too low, 2 invalid options or se
  * @property {string|null} pid
  * @property {'here'|'elsewhere'|null} clients
  * @property {number|null} idleTimeoutMs
+ * @property {boolean} webhooks
  * @property {boolean} json
  * @property {boolean} help
  */
@@ -58,7 +61,7 @@ export async function runDoctor({ args, loadSettings }) {
     process.stderr.write(`${/** @type {Error} */ (error).message}\n\n${USAGE}`);
     return EXIT.usage;
   }
-  const { pid, wanted, clients, idleTimeoutMs, json, help } = options;
+  const { pid, wanted, clients, idleTimeoutMs, webhooks, json, help } = options;
   if (help) {
     process.stdout.write(USAGE);
     return EXIT.ok;
@@ -89,6 +92,12 @@ export async function runDoctor({ args, loadSettings }) {
     return EXIT.usage;
   }
   const { config } = settings;
+  if (webhooks) {
+    const { testEndpoints } = await import('./webhooks.js');
+    const { text, isOk } = await testEndpoints(config, json);
+    process.stdout.write(text);
+    return isOk ? EXIT.ok : EXIT.low;
+  }
   const machine = readMachine(
     /** @type {(keyof typeof READERS)[]} */ (Object.keys(READERS)),
     pid ?? undefined,
@@ -151,6 +160,7 @@ export function parseOptions(args) {
       pid: { type: 'string' },
       clients: { type: 'string' },
       'lb-idle-timeout': { type: 'string' },
+      webhooks: { type: 'boolean', default: false },
       json: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },
     },
@@ -168,6 +178,7 @@ export function parseOptions(args) {
     pid: pid ?? null,
     clients: clients ?? null,
     idleTimeoutMs: durationMs(values['lb-idle-timeout']),
+    webhooks: values.webhooks,
     json: values.json,
     help: values.help,
   };

@@ -41,6 +41,7 @@ import { droppedLines } from './log.js';
  * @property {() => {bytes: number, publications: number, lost: Record<string, number>}} history of
  *   the embedded broker
  * @property {() => Record<string, number>} opsSocketsClosed by the operations port
+ * @property {() => number} courierRestarts
  */
 
 /**
@@ -50,6 +51,20 @@ import { droppedLines } from './log.js';
  * @property {Record<string, number>} reports
  * @property {Record<string, number>} keys
  * @property {Record<string, number>} excess
+ */
+
+/**
+ * The source of the courier's rows. Counts by endpoint; those with two labels have keys such as
+ * `example.com,failed`.
+ * @typedef {object} CourierSource
+ * @property {() => Record<string, number>} pending
+ * @property {() => Record<string, number>} oldestSeconds
+ * @property {() => Record<string, number>} up
+ * @property {() => Record<string, number>} attempts by endpoint and outcome
+ * @property {() => Record<string, number>} dropped by endpoint and reason
+ * @property {() => Record<string, number>} cancelled
+ * @property {() => number} lanes
+ * @property {() => import('../webhooks/queue.js').QueueSize} size
  */
 
 /**
@@ -344,12 +359,42 @@ export const PRIMARY_METRICS = Object.freeze([
     'Publications, positions and idempotency keys evicted early, and reads refused, because the embedded broker had no room.'),
   counter('fanfare_ops_sockets_closed_total{reason}', (source) => source.opsSocketsClosed(),
     'Sockets that the operations port closed: `full`, it had 256 and this one was the oldest of the address with most; `pipelined`, a second request came before the first was answered.'),
+  counter('fanfare_webhooks_courier_restarts_total', (source) => source.courierRestarts(),
+    'Couriers, the processes that send webhooks, replaced after an unexpected exit.'),
   counter('fanfare_primary_cpu_seconds_total', primaryCpuSeconds,
     'CPU time of the primary, in seconds.'),
   gauge('fanfare_primary_resident_memory_bytes', 'sum', () => process.memoryUsage.rss(),
     'Resident memory of the primary, in bytes.'),
   counter('fanfare_log_lines_dropped_total', () => droppedLines(),
     'Log lines that could not be written.'),
+]);
+
+/**
+ * The courier's, which sends webhooks. There are none without endpoints.
+ * @type {readonly Row<CourierSource>[]}
+ */
+// biome-ignore format: as above
+export const COURIER_METRICS = Object.freeze([
+  gauge('fanfare_webhooks_pending{endpoint}', 'sum', (source) => source.pending(),
+    'Events that wait for an endpoint, in the lanes that this server owns. Edges that cancel each other are not among them.'),
+  gauge('fanfare_webhooks_oldest_seconds{endpoint}', 'max', (source) => source.oldestSeconds(),
+    'Age of the oldest event that waits for an endpoint, in seconds. Up to its grace, 3 s, is normal.'),
+  gauge('fanfare_webhooks_endpoint_up{endpoint}', 'min', (source) => source.up(),
+    '1, or 0 for an endpoint that failed 20 times in a row, or answered 410.'),
+  counter('fanfare_webhooks_attempts_total{endpoint,outcome}', (source) => source.attempts(),
+    'Requests to endpoints, by outcome: `delivered`, `failed` (refused, or no answer in time), `unavailable` (unreachable, 429, 502 to 504, or `Retry-After`), `refused` (its address is not allowed), `gone` (410).'),
+  counter('fanfare_webhooks_dropped_total{endpoint,reason}', (source) => source.dropped(),
+    'Events that an endpoint will not get, by reason: `overflow` (too many wait), `expired` (older than `maxAgeS`), `lost` (the queue was full), `gone` (410), `malformed`. A `webhook.gap` announces them.'),
+  counter('fanfare_webhooks_cancelled_total{endpoint}', (source) => source.cancelled(),
+    'Edges that their opposites cancelled before they were sent, as reconnects within the grace do.'),
+  histogram('fanfare_webhooks_seconds{endpoint}', API_BUCKETS,
+    'Seconds of requests to endpoints, to the head of the answer.'),
+  gauge('fanfare_webhooks_lanes', 'sum', (source) => source.lanes(),
+    'Lanes, of 16, whose events this server sends.'),
+  gauge('fanfare_webhooks_queue_entries', 'max', (source) => source.size().entries,
+    'Recorded events that no courier has read, over all servers.'),
+  gauge('fanfare_webhooks_queue_bytes', 'max', (source) => source.size().bytes,
+    'Memory of the queue of events, in Redis or the primary: an estimate, in bytes.'),
 ]);
 
 /** @param {Source} _source */
@@ -395,7 +440,7 @@ function gauge(title, aggregator, read, help) {
 /**
  * @param {string} title @param {readonly number[]} buckets @param {string} help
  * @param {readonly string[]} [values] of its label
- * @returns {Row}
+ * @returns {Row<any>} it reads no source
  */
 function histogram(title, buckets, help, values) {
   return { ...named(title), type: 'histogram', buckets, help, values };

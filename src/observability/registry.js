@@ -9,7 +9,7 @@ import { totalmem } from 'node:os';
 import { createHistogram } from 'node:perf_hooks';
 import { collectDefaultMetrics, Registry } from 'prom-client';
 import { HOOK_NAMES, TURN_SLOTS } from './counters.js';
-import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from './metrics.js';
+import { COURIER_METRICS, METRICS, PRIMARY_METRICS, WORKER_METRICS } from './metrics.js';
 
 /** @import { MetricValue, Snapshot } from './aggregate.js' */
 /** @import { Counters } from './counters.js' */
@@ -148,6 +148,27 @@ export function createPrimaryMetrics(source) {
   };
 }
 
+/**
+ * The metrics of the courier.
+ * @param {import('./metrics.js').CourierSource} source
+ * @param {readonly string[]} endpoints their names
+ */
+export function createCourierMetrics(source, endpoints) {
+  const registry = new Registry();
+  /** @type {Map<string, FastHistogram>} */
+  let seconds = new Map();
+  for (const row of COURIER_METRICS) {
+    const { read } = row;
+    if (read) register(registry, row, () => read(source));
+    else seconds = new Map(registerFamily(registry, row, endpoints));
+  }
+  return {
+    /** Of requests, by endpoint. */
+    seconds,
+    snapshot: () => /** @type {Promise<Snapshot[]>} */ (registry.getMetricsAsJSON()),
+  };
+}
+
 export const CONTENT_TYPE = Registry.PROMETHEUS_CONTENT_TYPE;
 
 /**
@@ -155,7 +176,7 @@ export const CONTENT_TYPE = Registry.PROMETHEUS_CONTENT_TYPE;
  * 240 ns, because that hashes labels and makes a closure.
  */
 export class FastHistogram {
-  /** @param {Row} row */
+  /** @param {Omit<Row, 'read'>} row */
   constructor(row) {
     this.name = row.name;
     this.help = row.help;
@@ -203,7 +224,7 @@ export class FastHistogram {
 
 /**
  * Registers a histogram for each value of a label, under one name.
- * @param {Registry} registry @param {Row} row
+ * @param {Registry} registry @param {Omit<Row, 'read'>} row
  * @param {readonly string[]} labels the values
  * @returns {[string, FastHistogram][]}
  */

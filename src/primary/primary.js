@@ -30,6 +30,7 @@ const CLOSE_TIMEOUT_MS = 1000;
 const PARENT_CHECK_MS = 500;
 
 /** @import { Config } from '../config/settings.js' */
+/** @import { CourierProcess } from './courier-process.js' */
 /** @import { Settings } from './supervisor.js' */
 /** @import { Logger } from 'pino' */
 
@@ -61,6 +62,8 @@ class Primary {
   #signals = 0;
   /** @type {Supervisor|undefined} */
   #supervisor;
+  /** @type {CourierProcess|undefined} */
+  #courier;
   #aggregate = new Aggregate();
   #sampled = { aggregate: new Aggregate(), names: CONSOLE_METRICS };
 
@@ -86,6 +89,7 @@ class Primary {
       nextReady: () => this.#supervisor?.nextReady(),
       collect: async () => this.#supervisor?.samples.collect(),
       aggregate: this.#sampled.aggregate,
+      courier: () => this.#courier,
       log,
     });
     const own = this.#createMetrics();
@@ -119,6 +123,7 @@ class Primary {
       presenceEvents: () => relay.members.events,
       history: () => relay.history(),
       opsSocketsClosed: () => this.ops.closed,
+      courierRestarts: () => this.#courier?.restarts ?? 0,
     });
   }
 
@@ -143,6 +148,7 @@ class Primary {
     // A signal may have arrived meanwhile.
     if (this.#signals > 0) return;
     this.#supervise(metricsPort);
+    await this.#replaceCourier(this.parts.settings);
     this.page.start();
   }
 
@@ -177,12 +183,28 @@ class Primary {
         onMark: (kind, text) => page.mark(kind, text),
         onAnswer: (_one, message) => page.actions.receive(message),
         onGone: (one) => page.actions.gone(one),
+        onReloaded: (next) => {
+          this.#replaceCourier(next).catch((error) => log.error({ err: error }, 'courier'));
+        },
       },
       onReady: ({ port }, isBrokerUp) =>
         announce(log, { config, port, metricsPort, isBrokerUp, hasHello }, isProduction),
       onStopped: (code) => this.#exit(code),
     });
     this.#supervisor.start();
+  }
+
+  /** Its code is loaded with the first endpoints. @param {Settings} settings */
+  async #replaceCourier(settings) {
+    if (this.#courier === undefined && settings.config.webhooks === null) return;
+    const { CourierProcess } = await import('./courier-process.js');
+    this.#courier ??= new CourierProcess({
+      exec: this.parts.exec,
+      aggregate: this.#aggregate,
+      queue: () => null,
+      log: this.log,
+    });
+    await this.#courier.reload(settings);
   }
 
   /** @param {NodeJS.Signals} signal */
@@ -231,6 +253,8 @@ class Primary {
   /** @param {number} code */
   async #exit(code) {
     this.page.close();
+    // All workers have exited, so nothing is recorded any more.
+    await this.#courier?.stop();
     const closing = Promise.allSettled([this.relay.close(), this.ops.close()]);
     await Promise.race([closing, new Promise((resolve) => setTimeout(resolve, CLOSE_TIMEOUT_MS))]);
     this.log[code === 0 ? 'info' : 'error']({ code }, 'fanfare stopped');

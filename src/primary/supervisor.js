@@ -34,12 +34,13 @@ const START_TIMEOUT_MS = 15_000;
 /** @typedef {{port: number, address: string}} Address */
 
 /**
- * Follows the workers for the console. All of it is optional.
+ * Follows the workers, for the console and the courier. All of it is optional.
  * @typedef {object} Observer
  * @property {(kind: MarkKind, text: string) => void} onMark an event
  *   that explains a step in the figures
  * @property {(one: WorkerProcess, message: import('../console/actions.js').Answer) => void} onAnswer
  * @property {(one: WorkerProcess) => void} onGone
+ * @property {(settings: Settings) => void} onReloaded all workers have the new settings
  */
 
 /**
@@ -226,6 +227,7 @@ export class Supervisor {
     log.level = settings.config.logLevel;
     this.reloads++;
     log.info('reload complete');
+    this.observer.onReloaded?.(settings);
     this.#mark('reload', 'Reload complete');
   }
 

@@ -38,10 +38,16 @@ export class Delivery {
     this.log = log;
     /** @type {ReadonlyMap<string, EndpointQueue>} */
     this.endpoints = new Map(
-      endpoints.map((settings) => [
-        settings.name,
-        new EndpointQueue({ settings, send: (effect) => this.#send(effect), now, random, log }),
-      ]),
+      endpoints.map((settings) => {
+        const one = new EndpointQueue({
+          settings,
+          send: (effect) => this.#send(one, effect),
+          now,
+          random,
+          log,
+        });
+        return [settings.name, one];
+      }),
     );
     const wantedBy = this.#wantedBy.bind(this);
     this.lanes = Array.from(
@@ -77,9 +83,9 @@ export class Delivery {
     );
   }
 
-  /** @param {Effect} effect */
-  async #send(effect) {
-    const { endpoint, lane } = effect;
+  /** @param {EndpointQueue} endpoint @param {Effect} effect */
+  async #send(endpoint, effect) {
+    const { lane } = effect;
     this.underWay++;
     /** @type {import('./request.js').Result|null} */
     let result = null;

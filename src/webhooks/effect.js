@@ -9,6 +9,30 @@ import { keyOf } from './queue.js';
 /** @typedef {import('./message.js').Sendable} Sendable */
 /** @typedef {'room'|'member'|'user'|'message'|'gap'} Kind */
 
+/**
+ * The lane of an effect: lane.js.
+ * @typedef {object} EffectLane
+ * @property {number} index
+ * @property {(effect: Effect) => boolean} has does it still wait?
+ * @property {(effect: Effect) => void} store its state has changed
+ * @property {(effect: Effect) => void} forget it is dropped or cancelled
+ * @property {(effect: Effect) => void} delivered the endpoint has it
+ * @property {(effect: Effect) => Promise<boolean>} approve may it be sent? Marks it as uncertain, and
+ *   resolves when that is stored; with false if the lane has another owner, or the effect is gone
+ * @property {(endpoint: EffectEndpoint, count: number) => void} announceGap tells the endpoint that
+ *   events are missing
+ */
+
+/**
+ * The endpoint of an effect: endpoint.js.
+ * @typedef {object} EffectEndpoint
+ * @property {string} name
+ * @property {number} cancelled edges that their opposites cancelled before they were sent
+ * @property {(effect: Effect) => void} add
+ * @property {(effect: Effect) => void} remove it is delivered, cancelled, replaced or dropped
+ * @property {() => void} pump sends what may be sent now
+ */
+
 /** @type {Readonly<Record<string, Kind>>} */
 const KINDS = Object.freeze({
   'room.occupied': 'room',
@@ -24,8 +48,8 @@ const KINDS = Object.freeze({
 export class Effect {
   /**
    * @param {object} parts
-   * @param {import('./lane.js').Lane} parts.lane
-   * @param {import('./endpoint.js').EndpointQueue} parts.endpoint
+   * @param {EffectLane} parts.lane
+   * @param {EffectEndpoint} parts.endpoint
    * @param {Sendable} parts.event
    * @param {number} parts.dueMs when it may be sent, in the courier's time
    */

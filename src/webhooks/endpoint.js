@@ -8,8 +8,6 @@
 // delivered does not stop its room. After CIRCUIT_FAILURES in a row there is one request in
 // PROBE_MS.
 
-import { Effect } from './effect.js';
-
 /** The pauses after the first failures of an event. The last one repeats, to the event's age. */
 const SCHEDULE_MS = [1000, 5000, 30_000, 120_000, 600_000, 1_800_000, 3_600_000];
 const STEPS_ASIDE = 3;
@@ -23,6 +21,8 @@ const MAX_STATES = 100_000;
 /** Expired events dropped in one turn. */
 const MAX_EXPIRED = 1000;
 
+/** @typedef {import('./effect.js').Effect} Effect */
+/** @typedef {import('./effect.js').EffectEndpoint} EffectEndpoint */
 /** @typedef {import('./request.js').Outcome} Outcome */
 /** @typedef {'overflow'|'expired'|'lost'|'gone'|'malformed'} DropReason */
 
@@ -40,6 +40,7 @@ class Order {
   }
 }
 
+/** @implements {EffectEndpoint} */
 export class EndpointQueue {
   /** @type {Map<string, Order>} */
   #orders = new Map();
@@ -142,7 +143,7 @@ export class EndpointQueue {
   }
 
   /**
-   * @param {import('./lane.js').Lane} lane
+   * @param {import('./effect.js').EffectLane} lane
    * @param {number} count events that the endpoint will not hear of
    * @param {DropReason} reason
    * @param {boolean} [isQuiet] without a gap event

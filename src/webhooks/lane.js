@@ -21,9 +21,12 @@ const ACQUIRE_MS = 2000;
 const STRANGER_AGE_MS = 86_400_000;
 const MAX_DELAY_MS = 3_600_000;
 
+/** @typedef {import('./effect.js').EffectEndpoint} EffectEndpoint */
+/** @typedef {import('./effect.js').EffectLane} EffectLane */
 /** @typedef {import('./endpoint.js').EndpointQueue} EndpointQueue */
 /** @typedef {import('./message.js').Sendable} Sendable */
 
+/** @implements {EffectLane} */
 export class Lane {
   /** @type {Map<string, Effect>} */
   #pending = new Map();
@@ -135,7 +138,7 @@ export class Lane {
 
   /**
    * Tells the endpoint that events are missing.
-   * @param {EndpointQueue} endpoint
+   * @param {EffectEndpoint} endpoint
    * @param {number} count
    */
   announceGap(endpoint, count) {

@@ -33,6 +33,7 @@ const VIEWS = {
   'users/alice': 'Users',
   publish: 'Publish',
   servers: 'Servers',
+  webhooks: 'Webhooks',
   limits: 'Limits',
   doctor: 'Doctor',
 };

@@ -4,7 +4,12 @@ import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../../src/observability/metrics.js';
+import {
+  COURIER_METRICS,
+  METRICS,
+  PRIMARY_METRICS,
+  WORKER_METRICS,
+} from '../../src/observability/metrics.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const document = readFileSync(`${root}docs/security.md`, 'utf8');
@@ -32,7 +37,7 @@ test('each row of the input tables is complete and names an existing test', () =
 
 test('each counter that docs/security.md names is a metric', () => {
   const names = new Set(
-    [...METRICS, ...WORKER_METRICS, ...PRIMARY_METRICS].map(({ name }) => name),
+    [...METRICS, ...WORKER_METRICS, ...PRIMARY_METRICS, ...COURIER_METRICS].map(({ name }) => name),
   );
   const named = [...document.matchAll(/`((?:fanfare|websocket)_[a-z_]+)`/g)].map(
     ([, name]) => name,

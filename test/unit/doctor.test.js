@@ -792,6 +792,7 @@ test('the command line is parsed, and its faults are reported', () => {
     pid: null,
     clients: null,
     idleTimeoutMs: null,
+    webhooks: false,
     json: false,
     help: false,
   });
@@ -811,6 +812,7 @@ test('the command line is parsed, and its faults are reported', () => {
     pid: '42',
     clients: 'here',
     idleTimeoutMs: 120_000,
+    webhooks: false,
     json: true,
     help: false,
   });

@@ -54,6 +54,7 @@ const TABLE = Object.freeze({
       'primary/primary.js',
       'worker/process.js',
       'doctor/doctor.js',
+      'webhooks/courier.js',
     ],
     packages: [],
     node: 'any',
@@ -173,6 +174,7 @@ const TABLE = Object.freeze({
       'observability/',
       'protocol/publication.js',
       'transport/crowd.js',
+      'webhooks/queue-channel.js',
     ],
     packages: ['express'],
     node: 'any',
@@ -196,7 +198,11 @@ const TABLE = Object.freeze({
     packages: [],
     node: 'any',
   },
-  doctor: { may: ['blobs/', 'config/', 'observability/'], packages: ['ioredis'], node: 'any' },
+  doctor: {
+    may: ['blobs/', 'config/', 'observability/', 'webhooks/'],
+    packages: ['ioredis'],
+    node: 'any',
+  },
 });
 
 /** It imports a file of the operator, whose path only the configuration has. */

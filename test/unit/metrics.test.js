@@ -5,8 +5,17 @@ import { fileURLToPath } from 'node:url';
 import { samples } from '../../loadtest/lib/server.js';
 import { Aggregate } from '../../src/observability/aggregate.js';
 import { createCounters } from '../../src/observability/counters.js';
-import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../../src/observability/metrics.js';
-import { createMetrics, createPrimaryMetrics } from '../../src/observability/registry.js';
+import {
+  COURIER_METRICS,
+  METRICS,
+  PRIMARY_METRICS,
+  WORKER_METRICS,
+} from '../../src/observability/metrics.js';
+import {
+  createCourierMetrics,
+  createMetrics,
+  createPrimaryMetrics,
+} from '../../src/observability/registry.js';
 import { fallen } from '../helpers/counters.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
@@ -45,7 +54,22 @@ const primary = createPrimaryMetrics({
     lost: { publications: 0, positions: 0, keys: 0, reads: 0 },
   }),
   opsSocketsClosed: () => ({ full: 0, pipelined: 0 }),
+  courierRestarts: () => 0,
 });
+
+const courier = createCourierMetrics(
+  {
+    pending: () => ({ 'example.com': 3 }),
+    oldestSeconds: () => ({ 'example.com': 0 }),
+    up: () => ({ 'example.com': 1 }),
+    attempts: () => ({ 'example.com,delivered': 2 }),
+    dropped: () => ({ 'example.com,overflow': 0 }),
+    cancelled: () => ({ 'example.com': 0 }),
+    lanes: () => 16,
+    size: () => ({ entries: 0, pending: 0, bytes: 0 }),
+  },
+  ['example.com'],
+);
 
 test('counters, gauges and histograms of two workers are added up', async (t) => {
   const [a, b] = [worker(t, 0), worker(t, 1)];
@@ -183,7 +207,12 @@ test('the connection rate counts new connections, not existing ones', async (t) 
 test("the fixed names and prom-client's defaults are present", async (t) => {
   const aggregate = new Aggregate();
   aggregate.update(1, 1, await worker(t, 0).snapshot());
+  aggregate.update(-1, 1, overIpc(await courier.snapshot()));
   const text = await aggregate.text(await primary.snapshot());
+  assert.match(
+    text,
+    /^fanfare_webhooks_attempts_total\{endpoint="example.com",outcome="delivered"\} 2$/m,
+  );
   const types = new Map(
     [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name, type]) => [name, type]),
   );
@@ -202,7 +231,12 @@ test("the fixed names and prom-client's defaults are present", async (t) => {
   ]) {
     assert.equal(types.get(name), 'gauge', name);
   }
-  for (const { name, type } of [...METRICS, ...WORKER_METRICS, ...PRIMARY_METRICS])
+  for (const { name, type } of [
+    ...METRICS,
+    ...WORKER_METRICS,
+    ...PRIMARY_METRICS,
+    ...COURIER_METRICS,
+  ])
     assert.equal(types.get(name), type, name);
 });
 
@@ -212,6 +246,7 @@ test('promtool reports faults of the fixed names only', {
   const aggregate = new Aggregate();
   aggregate.update(1, 1, await worker(t, 0).snapshot());
   aggregate.update(2, 1, await worker(t, 1).snapshot());
+  aggregate.update(-1, 1, overIpc(await courier.snapshot()));
   const { stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], {
     input: await aggregate.text(await primary.snapshot()),
     encoding: 'utf8',

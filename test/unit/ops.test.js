@@ -10,7 +10,12 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { SETTINGS } from '../../src/config/settings.js';
 import { createCounters } from '../../src/observability/counters.js';
-import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../../src/observability/metrics.js';
+import {
+  COURIER_METRICS,
+  METRICS,
+  PRIMARY_METRICS,
+  WORKER_METRICS,
+} from '../../src/observability/metrics.js';
 import { createMetrics } from '../../src/observability/registry.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
@@ -88,7 +93,7 @@ test('promtool accepts the rules, and their test cases pass', (t) => {
 test('rules and dashboard use existing metrics only, and the dashboard uses all of Fanfare’s', async (t) => {
   const worker = createMetrics(createCounters(), { worker: 0 });
   t.after(() => worker.close());
-  const rows = [...METRICS, ...WORKER_METRICS, ...PRIMARY_METRICS];
+  const rows = [...METRICS, ...WORKER_METRICS, ...PRIMARY_METRICS, ...COURIER_METRICS];
   /** Names as they are exported, with prom-client's own. @type {Set<string>} */
   const known = new Set();
   for (const { name, type } of [...(await worker.snapshot()), ...rows]) {

@@ -4,6 +4,8 @@ const KEY = 'fanfare-key';
 const BASE = '/console/api';
 /** A server that does not answer in this time counts as gone. It ends each action after 5 s. */
 const TIMEOUT_MS = 8000;
+/** A request of the server to another one may take half a minute. */
+const LONG_TIMEOUT_MS = 40_000;
 
 /** @typedef {Record<string, any>} Body */
 
@@ -54,6 +56,12 @@ async function request(path, options) {
 /** @param {string} path @returns {Promise<Body>} */
 export async function get(path) {
   return read(await request(path, { headers: headers(), signal: AbortSignal.timeout(TIMEOUT_MS) }));
+}
+
+/** @param {string} path @returns {Promise<Body>} */
+export async function post(path) {
+  const signal = AbortSignal.timeout(LONG_TIMEOUT_MS);
+  return read(await request(path, { method: 'POST', headers: headers(), signal }));
 }
 
 /**

@@ -17,6 +17,7 @@ import { roomsView, topRoomsView } from './rooms.js';
 import { serversView } from './servers.js';
 import { Store } from './store.js';
 import { usersView } from './users.js';
+import { webhooksView } from './webhooks.js';
 
 /** @import { ApiError } from './api.js' */
 
@@ -58,6 +59,7 @@ const PLACES = [
   },
   { path: 'publish', title: 'Publish', icon: 'publish', view: publishView },
   { path: 'servers', title: 'Servers', icon: 'servers', view: serversView },
+  { path: 'webhooks', title: 'Webhooks', icon: 'plug', view: webhooksView },
   { path: 'limits', title: 'Limits', icon: 'limits', view: limitsView },
   { path: 'doctor', title: 'Doctor', icon: 'doctor', view: doctorView },
 ];

@@ -1,0 +1,110 @@
+// webhooks.js: the endpoints of webhooks: what waits for them, their last error, a test.
+
+import { get, post } from './api.js';
+import { run, textOf } from './dialog.js';
+import { dataTable, empty, fill, h, pageHead, pill } from './dom.js';
+import { clock, duration, whole } from './format.js';
+
+const REFRESH_MS = 3000;
+const TONES = /** @type {const} */ ({ ok: 'good', paused: 'warn', failing: 'bad', gone: 'bad' });
+
+/**
+ * @typedef {{name: string, origin: string, types: string[], rooms: string[], state: keyof typeof TONES, pending: number, oldestSeconds: number, delivered: number, dropped: number, lastError: string, lastErrorAt: number, lastDeliveryAt: number}}
+ *   Endpoint
+ */
+
+/** @param {import('./view.js').App} app @returns {import('./view.js').View} */
+export function webhooksView(app) {
+  const result = h('div', { class: 'result' });
+  const load = async () => {
+    try {
+      const { isConfigured, endpoints, lanes } = await get('/webhooks');
+      if (!isConfigured)
+        fill(
+          result,
+          empty(
+            'plug',
+            'No webhooks are configured',
+            'FANFARE_WEBHOOKS names a file of endpoints.',
+          ),
+        );
+      else if (endpoints === null)
+        fill(result, empty('alert', 'The courier is starting', 'It sends the webhooks.'));
+      else fill(result, table(app, endpoints), h('p', { class: 'muted' }, lanesOf(lanes)));
+    } catch (error) {
+      fill(result, empty('alert', 'The endpoints cannot be read', textOf(error)));
+    }
+  };
+  load();
+  const timer = setInterval(load, REFRESH_MS);
+  return {
+    element: h(
+      'div',
+      null,
+      pageHead('Webhooks', null, 'What this server sends to back ends.'),
+      result,
+    ),
+    title: 'Webhooks',
+    close: () => clearInterval(timer),
+  };
+}
+
+/** @param {number} lanes */
+function lanesOf(lanes) {
+  return `This server sends the events of ${lanes} of 16 lanes; other servers on the same Redis send the rest. Counts began with the start or the last reload.`;
+}
+
+/** @param {import('./view.js').App} app @param {Endpoint[]} endpoints */
+function table(app, endpoints) {
+  return h(
+    'div',
+    { class: 'card table-card' },
+    dataTable(
+      'Endpoints',
+      [
+        { title: 'Endpoint' },
+        { title: 'State' },
+        { title: 'Waiting', isNumber: true },
+        { title: 'Oldest', isNumber: true },
+        { title: 'Delivered', isNumber: true },
+        { title: 'Dropped', isNumber: true },
+        { title: 'Last error' },
+        { title: 'Test' },
+      ],
+      endpoints.map((one) => row(app, one)),
+    ),
+  );
+}
+
+/** @param {import('./view.js').App} app @param {Endpoint} endpoint */
+function row(app, endpoint) {
+  const { name, origin, types, rooms, state, pending, delivered, dropped } = endpoint;
+  const { lastError, lastErrorAt, lastDeliveryAt, oldestSeconds } = endpoint;
+  const test = async () => {
+    const { outcome, error } = await post(`/webhooks/${encodeURIComponent(name)}/test`);
+    if (outcome !== 'delivered') throw new Error(`${name}: ${error}`);
+    return `${name} has the test`;
+  };
+  return [
+    [
+      h('code', null, name),
+      h('p', { class: 'muted meaning' }, `${origin} · ${types.join(', ')} · ${rooms.join(', ')}`),
+    ],
+    pill(TONES[state], state),
+    whole(pending),
+    pending === 0 ? '–' : duration(oldestSeconds),
+    [whole(delivered), lastDeliveryAt > 0 && h('p', { class: 'muted' }, clock(lastDeliveryAt))],
+    h('span', { class: dropped > 0 ? 'acted' : null }, whole(dropped)),
+    lastErrorAt === 0 ? '–' : [lastError, h('p', { class: 'muted' }, clock(lastErrorAt))],
+    h(
+      'button',
+      {
+        class: 'button',
+        disabled: !app.can('publish'),
+        onclick: (/** @type {Event} */ event) =>
+          run(/** @type {HTMLButtonElement} */ (event.currentTarget), test),
+      },
+      'Send test',
+    ),
+  ];
+}

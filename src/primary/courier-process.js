@@ -1,0 +1,188 @@
+// courier-process.js: the process that sends webhooks, as the primary sees it.
+//
+// It is started if endpoints are configured, and replaced by a reload. If it dies, or sends no
+// status for half a minute, another one follows after a pause: the queue has all that was not
+// delivered.
+
+import { fork } from 'node:child_process';
+import { answerCall } from '../webhooks/queue-channel.js';
+
+const FIRST_PAUSE_MS = 500;
+const LONGEST_PAUSE_MS = 30_000;
+/** A courier that lived this long ends a series of deaths. */
+const STEADY_MS = 60_000;
+const CHECK_MS = 5000;
+/** Checks without a status in between. If this process was suspended itself, that is one check. */
+const SILENT_CHECKS = 6;
+const STOP_TIMEOUT_MS = 4000;
+const TEST_TIMEOUT_MS = 35_000;
+const MAX_TESTS = 8;
+
+/** @typedef {import('./supervisor.js').Settings} Settings */
+/** @typedef {import('../webhooks/courier.js').FromCourier} FromCourier */
+/** @typedef {import('../webhooks/courier.js').Status} Status */
+/** @typedef {import('../webhooks/request.js').Result} Result */
+
+export class CourierProcess {
+  /** @type {import('node:child_process').ChildProcess|null} */
+  #child = null;
+  /** @type {Settings|null} */
+  #settings = null;
+  /** For the aggregate: below those of the workers, and never reused. */
+  #id = 0;
+  #bornMs = 0;
+  #deaths = 0;
+  #silence = 0;
+  #isStopping = false;
+  /** @type {NodeJS.Timeout|undefined} */
+  #timer;
+  /** @type {NodeJS.Timeout|undefined} */
+  #check;
+  #tests = 0;
+  /** @type {Map<number, (result: Result) => void>} */
+  #waiting = new Map();
+
+  /**
+   * @param {object} parts
+   * @param {string} parts.exec its entry point: main.js
+   * @param {import('../observability/aggregate.js').Aggregate} parts.aggregate gets its metrics
+   * @param {() => import('../webhooks/queue.js').EventQueue|null} parts.queue of the embedded backend
+   * @param {import('pino').Logger} parts.log
+   */
+  constructor({ exec, aggregate, queue, log }) {
+    this.exec = exec;
+    this.aggregate = aggregate;
+    this.queue = queue;
+    this.log = log;
+    this.restarts = 0;
+    /** Its last report; null without one. @type {Status|null} */
+    this.status = null;
+  }
+
+  /** @param {Settings} settings */
+  start(settings) {
+    this.#settings = settings;
+    if (settings.config.webhooks === null || this.#isStopping) return;
+    this.#check ??= setInterval(() => this.#checkSilence(), CHECK_MS);
+    this.#fork();
+  }
+
+  /** Replaces it by one with the new settings. @param {Settings} settings */
+  async reload(settings) {
+    this.#settings = null; // its exit is expected
+    await this.#end();
+    this.#deaths = 0;
+    this.start(settings);
+  }
+
+  /** Resolves when it has given up its lanes, or after STOP_TIMEOUT_MS. */
+  async stop() {
+    this.#isStopping = true;
+    clearInterval(this.#check);
+    await this.#end();
+  }
+
+  /**
+   * Sends webhook.test.
+   * @param {string} endpoint its name
+   * @returns {Promise<Result>}
+   */
+  test(endpoint) {
+    const child = this.#child;
+    if (child === null || this.#waiting.size >= MAX_TESTS)
+      return Promise.resolve(unsent('the courier is not running, or busy with other tests'));
+    return new Promise((resolve) => {
+      const id = ++this.#tests;
+      const timer = setTimeout(() => end(unsent('no answer of the courier')), TEST_TIMEOUT_MS);
+      /** @param {Result} result */
+      const end = (result) => {
+        clearTimeout(timer);
+        this.#waiting.delete(id);
+        resolve(result);
+      };
+      this.#waiting.set(id, end);
+      child.send({ type: 'test', id, endpoint }, () => {});
+    });
+  }
+
+  #fork() {
+    clearTimeout(this.#timer);
+    const { env } = /** @type {Settings} */ (this.#settings);
+    const id = --this.#id;
+    this.#bornMs = performance.now();
+    this.#silence = 0;
+    // `advanced`: calls of the queue have maps.
+    const child = fork(this.exec, ['courier'], { env, serialization: 'advanced' });
+    this.#child = child;
+    let sequence = 0;
+    child.on('message', (/** @type {FromCourier} */ message) => {
+      if (message.type === 'tested') this.#waiting.get(message.id)?.(message.result);
+      else if (message.type === 'call') this.#answer(child, message);
+      else {
+        this.#silence = 0;
+        this.status = message;
+        this.aggregate.update(id, ++sequence, message.metrics);
+      }
+    });
+    child.on('error', (error) => this.log.warn({ err: error }, 'courier'));
+    child.on('close', (code, signal) => {
+      this.aggregate.depart(id);
+      this.#closed(child, code, signal);
+    });
+  }
+
+  /**
+   * @param {import('node:child_process').ChildProcess} child
+   * @param {import('../webhooks/queue-channel.js').Call} call
+   */
+  async #answer(child, call) {
+    const queue = this.queue();
+    if (queue === null) return;
+    const answer = await answerCall(queue, call);
+    if (child.connected) child.send(answer, () => {});
+  }
+
+  /**
+   * @param {import('node:child_process').ChildProcess} child
+   * @param {number|null} code
+   * @param {string|null} signal
+   */
+  #closed(child, code, signal) {
+    if (this.#child !== child) return;
+    this.#child = null;
+    this.status = null;
+    for (const end of this.#waiting.values()) end(unsent('the courier has exited'));
+    if (this.#settings === null || this.#isStopping) return;
+    this.#deaths = performance.now() - this.#bornMs > STEADY_MS ? 1 : this.#deaths + 1;
+    const pauseMs = Math.min(FIRST_PAUSE_MS * 2 ** (this.#deaths - 1), LONGEST_PAUSE_MS);
+    this.restarts++;
+    this.log.error({ code, signal, pauseMs }, 'the courier, which sends webhooks, has exited');
+    this.#timer = setTimeout(() => this.#fork(), pauseMs);
+  }
+
+  #checkSilence() {
+    if (this.#child === null || ++this.#silence < SILENT_CHECKS) return;
+    this.log.error({ courierPid: this.#child.pid }, 'the courier is hung: killed');
+    this.#child.kill('SIGKILL');
+  }
+
+  /** @returns {Promise<void>} */
+  #end() {
+    clearTimeout(this.#timer);
+    const child = this.#child;
+    if (child === null) return Promise.resolve();
+    return new Promise((resolve) => {
+      const timer = setTimeout(() => child.kill('SIGKILL'), STOP_TIMEOUT_MS);
+      child.once('close', () => {
+        clearTimeout(timer);
+        resolve();
+      });
+      if (child.connected) child.send({ type: 'stop' }, () => {});
+    });
+  }
+}
+
+/** @param {string} error @returns {Result} */
+function unsent(error) {
+  return { outcome: 'failed', error, retryAfterMs: null };
+}

@@ -1,0 +1,177 @@
+// courier.js: the process that sends webhooks, a child of the primary.
+//
+// It is neither the primary nor a worker, because DNS, TLS and slow endpoints must not cost a
+// client or a probe its time. With Redis it has a connection of its own, and the couriers of all
+// servers share the lanes. With the embedded backend the queue is in the primary, at the other end
+// of the IPC channel.
+//
+//   primary -> courier   answer   to a call of the queue
+//                        test     send webhook.test to an endpoint
+//                        stop     give up the lanes and exit
+//   courier -> primary   call     of the queue
+//                        status   once a second: endpoints for the console, metrics
+//                        tested   how a test ended
+
+import { openEventQueue } from '../backend/index.js';
+import { createCourierMetrics } from '../observability/registry.js';
+import { AddressGuard } from './addresses.js';
+import { Delivery } from './delivery.js';
+import { RemoteQueue } from './queue-channel.js';
+import { Requester } from './request.js';
+import { sendTest } from './test-event.js';
+
+const STATUS_MS = 1000;
+/** Time for requests under way and the last commits, when it stops. */
+const CLOSE_TIMEOUT_MS = 3000;
+
+/** @typedef {import('../config/settings.js').Config} Config */
+/** @typedef {import('../config/webhooks.js').WebhookSettings} WebhookSettings */
+/** @typedef {import('./request.js').Result} Result */
+
+/**
+ * An endpoint for the console.
+ * @typedef {object} EndpointStatus
+ * @property {string} name
+ * @property {string} origin of its URL: the path may be a secret
+ * @property {readonly string[]} types
+ * @property {readonly string[]} rooms
+ * @property {'ok'|'paused'|'failing'|'gone'} state
+ * @property {number} pending
+ * @property {number} oldestSeconds
+ * @property {number} delivered requests
+ * @property {number} dropped events
+ * @property {string} lastError '' if there was none
+ * @property {number} lastErrorAt Unix time in ms; 0: never
+ * @property {number} lastDeliveryAt as lastErrorAt
+ */
+
+/**
+ * @typedef {object} Status
+ * @property {'status'} type
+ * @property {EndpointStatus[]} endpoints
+ * @property {number} lanes that this server owns
+ * @property {import('../observability/aggregate.js').Snapshot[]} metrics
+ */
+
+/** @typedef {{type: 'tested', id: number, result: Result}} Tested */
+/** @typedef {import('./queue-channel.js').Answer | {type: 'test', id: number, endpoint: string} | {type: 'stop'}} ToCourier */
+/** @typedef {import('./queue-channel.js').Call | Status | Tested} FromCourier */
+
+/**
+ * Runs until the primary ends it, or is gone itself.
+ * @param {Config} config with webhooks
+ * @param {import('pino').Logger} log
+ */
+export async function runCourier(config, log) {
+  // The terminal's Ctrl-C reaches the whole process group. The primary decides the next step.
+  for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP']))
+    process.on(signal, () => {});
+  const webhooks = /** @type {WebhookSettings} */ (config.webhooks);
+  const remote = new RemoteQueue(send);
+  const { queue, close } =
+    config.redis === null
+      ? { queue: remote.queue, close() {} }
+      : await openEventQueue({
+          config,
+          onChange: (isUp, why) =>
+            isUp ? log.info('webhooks: Redis is up') : log.warn(`webhooks: Redis is away: ${why}`),
+        });
+  const requester = new Requester(new AddressGuard(webhooks));
+  const names = webhooks.endpoints.map(({ name }) => name);
+  const delivery = new Delivery({
+    queue,
+    endpoints: webhooks.endpoints,
+    requester,
+    observe: (endpoint, seconds) => metrics.seconds.get(endpoint)?.observe(seconds),
+    log,
+  });
+  const metrics = createCourierMetrics(sourceOf(delivery), names);
+  const report = setInterval(async () => send(await statusOf(delivery, metrics)), STATUS_MS);
+
+  let isStopping = false;
+  const stop = async () => {
+    if (isStopping) return;
+    isStopping = true;
+    clearInterval(report);
+    setTimeout(() => process.exit(1), CLOSE_TIMEOUT_MS);
+    await delivery.close();
+    if (process.connected) await send(await statusOf(delivery, metrics));
+    requester.close();
+    close();
+    process.exit(0);
+  };
+  process.on('message', (/** @type {ToCourier} */ message) => {
+    if (message.type === 'answer') remote.receive(message);
+    else if (message.type === 'stop') stop();
+    else
+      sendTest(webhooks, message.endpoint, requester).then((result) =>
+        send({ type: 'tested', id: message.id, result }),
+      );
+  });
+  process.on('disconnect', stop);
+  delivery.start();
+}
+
+/** @param {Delivery} delivery @returns {import('../observability/metrics.js').CourierSource} */
+function sourceOf({ endpoints, lanes, ...delivery }) {
+  const all = [...endpoints.values()];
+  /** @param {(one: typeof all[number]) => number} read */
+  const byName = (read) => Object.fromEntries(all.map((one) => [one.name, read(one)]));
+  /** @param {(one: typeof all[number]) => Record<string, number>} read */
+  const byTwo = (read) =>
+    Object.fromEntries(
+      all.flatMap((one) =>
+        Object.entries(read(one)).map(([key, value]) => [`${one.name},${key}`, value]),
+      ),
+    );
+  return {
+    pending: () => byName((one) => one.pending),
+    oldestSeconds: () => byName((one) => one.oldestSeconds(Date.now())),
+    up: () => byName(({ state }) => (state === 'gone' || state === 'failing' ? 0 : 1)),
+    attempts: () => byTwo((one) => one.attempts),
+    dropped: () => byTwo((one) => one.dropped),
+    cancelled: () => byName((one) => one.cancelled),
+    lanes: () => lanes.filter(({ isOwned }) => isOwned).length,
+    size: () => delivery.size,
+  };
+}
+
+/**
+ * @param {Delivery} delivery
+ * @param {ReturnType<typeof createCourierMetrics>} metrics
+ * @returns {Promise<Status>}
+ */
+async function statusOf({ endpoints, lanes }, metrics) {
+  const now = Date.now();
+  return {
+    type: 'status',
+    lanes: lanes.filter(({ isOwned }) => isOwned).length,
+    endpoints: [...endpoints.values()].map((one) => ({
+      name: one.name,
+      origin: new URL(one.settings.url).origin,
+      types: one.settings.types,
+      rooms: one.settings.rooms,
+      state: one.state,
+      pending: one.pending,
+      oldestSeconds: one.oldestSeconds(now),
+      delivered: one.attempts.delivered,
+      dropped: Object.values(one.dropped).reduce((sum, count) => sum + count, 0),
+      lastError: one.lastError,
+      lastErrorAt: one.lastErrorAt,
+      lastDeliveryAt: one.lastDeliveryAt,
+    })),
+    metrics: await metrics.snapshot(),
+  };
+}
+
+/**
+ * @param {FromCourier} message
+ * @returns {Promise<void>} resolves when it is written
+ */
+function send(message) {
+  return new Promise((resolve) => {
+    // An error means that the primary has just exited: `disconnect` follows.
+    if (process.connected) process.send?.(message, undefined, undefined, () => resolve());
+    else resolve();
+  });
+}

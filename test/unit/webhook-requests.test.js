@@ -1,0 +1,301 @@
+// Requests to real receivers: signatures, addresses, answers that are slow, large or redirects.
+
+import assert from 'node:assert/strict';
+import { createServer } from 'node:http';
+import { createServer as createSocketServer } from 'node:net';
+import { test } from 'node:test';
+import { Webhook } from 'standardwebhooks';
+import { AddressGuard } from '../../src/webhooks/addresses.js';
+import { messageOf, signedHeaders } from '../../src/webhooks/message.js';
+import { Requester } from '../../src/webhooks/request.js';
+
+const SECRET = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
+const OTHER = 'whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=';
+const MESSAGE = messageOf({
+  type: 'member.joined',
+  room: 'chat.1',
+  user: 'ann',
+  count: 1,
+  seq: 7,
+  epoch: 'e',
+  at: 1_700_000_000_000,
+});
+
+/**
+ * @param {import('node:test').TestContext} t
+ * @param {import('node:http').RequestListener} answer
+ * @returns {Promise<number>} its port
+ */
+async function receiver(t, answer) {
+  const server = createServer(answer);
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(undefined)));
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return /** @type {import('node:net').AddressInfo} */ (server.address()).port;
+}
+
+/** @param {import('node:http').IncomingMessage} request */
+async function bodyOf(request) {
+  let body = '';
+  for await (const part of request.setEncoding('utf8')) body += part;
+  return body;
+}
+
+/**
+ * @param {import('node:test').TestContext} t
+ * @param {string} url
+ * @param {object} [options]
+ * @param {boolean} [options.publicOnly]
+ * @param {string[]} [options.resolvesTo] the addresses of each look-up, separated by commas
+ * @param {string[]} [options.secrets]
+ * @param {number} [options.timeoutMs]
+ */
+function poster(
+  t,
+  url,
+  { publicOnly = false, resolvesTo, secrets = [SECRET], timeoutMs = 2000 } = {},
+) {
+  let lookups = 0;
+  const resolve = resolvesTo && {
+    /** @type {import('../../src/webhooks/addresses.js').Resolve} */
+    resolve: (_host, _options, callback) => {
+      const found = resolvesTo[Math.min(lookups++, resolvesTo.length - 1)].split(',');
+      callback(
+        null,
+        found.map((address) => ({ address, family: address.includes(':') ? 6 : 4 })),
+      );
+    },
+  };
+  const requester = new Requester(new AddressGuard({ publicOnly, ...resolve }));
+  t.after(() => requester.close());
+  const endpoint = /** @type {any} */ ({ name: 'one', url, secrets, timeoutMs });
+  return () => requester.post(endpoint, MESSAGE);
+}
+
+test('the signature is that of the vector of Standard Webhooks', () => {
+  const headers = signedHeaders(
+    [SECRET],
+    'msg_p5jXN8AQM9LWM0D4loKWxJek',
+    '{"test": 2432232314}',
+    1614265330,
+  );
+  assert.deepEqual(headers, {
+    'webhook-id': 'msg_p5jXN8AQM9LWM0D4loKWxJek',
+    'webhook-timestamp': '1614265330',
+    'webhook-signature': 'v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=',
+  });
+});
+
+test('standardwebhooks verifies a request with either secret while they rotate', async (t) => {
+  /** @type {{body: string, headers: Record<string, string>}[]} */
+  const seen = [];
+  const port = await receiver(t, async (request, response) => {
+    seen.push({ body: await bodyOf(request), headers: /** @type {any} */ (request.headers) });
+    response.writeHead(204).end();
+  });
+  const post = poster(t, `http://127.0.0.1:${port}/hook`, { secrets: [SECRET, OTHER] });
+  assert.equal((await post()).outcome, 'delivered');
+  const [{ body, headers }] = seen;
+  for (const secret of [SECRET, OTHER]) {
+    const event = /** @type {any} */ (new Webhook(secret).verify(body, headers));
+    assert.deepEqual(event, {
+      type: 'member.joined',
+      timestamp: '2023-11-14T22:13:20.000Z',
+      data: { room: 'chat.1', user: 'ann', count: 1, sequence: 7, epoch: 'e' },
+    });
+  }
+  assert.throws(() => new Webhook(SECRET).verify(body.replace('ann', 'bob'), headers));
+  assert.equal(headers['content-type'], 'application/json');
+  assert.equal(headers['accept-encoding'], undefined, 'so no answer is compressed');
+});
+
+test('an answer decides: delivered, failed, a pause, or the end', async (t) => {
+  const answers = /** @type {[number, Record<string, string>][]} */ ([
+    [204, {}],
+    [302, { location: 'http://169.254.169.254/' }],
+    [400, {}],
+    [500, {}],
+    [410, {}],
+    [429, { 'retry-after': '7' }],
+    [503, {}],
+    [500, { 'retry-after': '999999999' }],
+    [503, { 'retry-after': 'Tue, 14 Nov 2000 22:13:20 GMT' }],
+    [503, { 'retry-after': 'soon' }],
+  ]);
+  let requests = 0;
+  const port = await receiver(t, (_request, response) => {
+    const [status, headers] = answers[requests++];
+    response.writeHead(status, headers).end('{"secret":"of the answer"}');
+  });
+  const post = poster(t, `http://127.0.0.1:${port}/`);
+  const results = [];
+  for (const [status] of answers) {
+    const { outcome, error, retryAfterMs } = await post();
+    assert.doesNotMatch(error, /secret/);
+    results.push([status, outcome, retryAfterMs]);
+  }
+  assert.deepEqual(results, [
+    [204, 'delivered', null],
+    [302, 'failed', null],
+    [400, 'failed', null],
+    [500, 'failed', null],
+    [410, 'gone', null],
+    [429, 'unavailable', 7000],
+    [503, 'unavailable', null],
+    [500, 'unavailable', 3_600_000],
+    [503, 'unavailable', 0],
+    [503, 'unavailable', null],
+  ]);
+  assert.equal(requests, answers.length, 'no redirect was followed');
+});
+
+test('addresses that are never allowed are refused in every notation', async (t) => {
+  for (const host of [
+    '169.254.169.254',
+    '169.254.169.254.',
+    '2852039166',
+    '0xa9fea9fe',
+    '0251.0376.0251.0376',
+    '169.16689662',
+    '169。254。169。254',
+    '[::ffff:169.254.169.254]',
+    '[::ffff:a9fe:a9fe]',
+    '[64:ff9b::169.254.169.254]',
+    '[::169.254.169.254]',
+    '[2002:a9fe:a9fe::]',
+    '[fe80::1]',
+    '[fd00:ec2::254]',
+    '0.0.0.0',
+    '0',
+    '[::]',
+    '224.0.0.1',
+    '[ff02::1]',
+    '255.255.255.255',
+  ]) {
+    const result = await poster(t, `http://${host}/`, { timeoutMs: 200 })();
+    assert.equal(result.outcome, 'refused', host);
+  }
+});
+
+test('private addresses are refused if only public ones are allowed', () => {
+  const [all, only] = [false, true].map((publicOnly) => new AddressGuard({ publicOnly }));
+  for (const address of [
+    '127.0.0.1',
+    '::1',
+    '10.1.2.3',
+    '172.16.0.1',
+    '172.31.255.255',
+    '192.168.0.1',
+    '100.64.0.1',
+    'fc00::1',
+    'fd12::1',
+    '::ffff:10.1.2.3',
+    '64:ff9b::10.1.2.3',
+  ]) {
+    assert.equal(all.allows(address), true, address);
+    assert.equal(only.allows(address), false, address);
+  }
+  for (const address of ['1.1.1.1', '172.32.0.1', '100.128.0.1', '2606:4700::1111']) {
+    assert.equal(all.allows(address), true, address);
+    assert.equal(only.allows(address), true, address);
+  }
+});
+
+test('a name is refused if one of its addresses is, and a redirected name gains nothing', async (t) => {
+  let requests = 0;
+  const port = await receiver(t, (_request, response) => {
+    requests++;
+    // Keep-alive would use the checked connection again.
+    response.writeHead(204, { connection: 'close' }).end();
+  });
+  const url = `http://back-end.example:${port}/`;
+  const mixed = await poster(t, url, { resolvesTo: ['127.0.0.1,169.254.169.254'] })();
+  assert.equal(mixed.outcome, 'refused');
+  assert.match(mixed.error, /169\.254\.169\.254/);
+
+  // The first answer is harmless; each connection has one look-up only, which is checked.
+  const rebinding = poster(t, url, { resolvesTo: ['127.0.0.1', '169.254.169.254', '127.0.0.1'] });
+  assert.equal((await rebinding()).outcome, 'delivered');
+  assert.equal((await rebinding()).outcome, 'refused');
+  assert.equal((await rebinding()).outcome, 'delivered');
+  assert.equal(requests, 2);
+
+  const isPrivate = await poster(t, url, { publicOnly: true, resolvesTo: ['127.0.0.1'] })();
+  assert.equal(isPrivate.outcome, 'refused');
+});
+
+test('a receiver that never answers, or drips its head, fails at the deadline', async (t) => {
+  const silent = await receiver(t, () => {});
+  const post = poster(t, `http://127.0.0.1:${silent}/`, { timeoutMs: 200 });
+  assert.deepEqual(await post(), {
+    outcome: 'failed',
+    error: 'no answer within 200 ms',
+    retryAfterMs: null,
+  });
+  const dripping = createSocketServer((socket) => {
+    socket.on('error', () => {});
+    const timer = setInterval(() => socket.write('H'), 20);
+    socket.on('close', () => clearInterval(timer));
+    socket.write('HTTP/1.1 200 OK\r\nx-');
+  });
+  await new Promise((resolve) => dripping.listen(0, '127.0.0.1', () => resolve(undefined)));
+  t.after(() => dripping.close());
+  const { port } = /** @type {import('node:net').AddressInfo} */ (dripping.address());
+  const drip = await poster(t, `http://127.0.0.1:${port}/`, { timeoutMs: 300 })();
+  assert.equal(drip.outcome, 'failed');
+});
+
+test('the body of an answer is read to 64 KiB at most, and thrown away', async (t) => {
+  let written = 0;
+  /** @type {Promise<void>} */
+  const closed = new Promise((resolve) => {
+    receiver(t, (_request, response) => {
+      response.on('close', () => resolve());
+      response.writeHead(200);
+      const part = Buffer.alloc(65_536);
+      const write = () => {
+        // A gigabyte, as fast as it is read.
+        while (!response.destroyed && written < 2 ** 30) {
+          written += part.length;
+          if (!response.write(part)) return response.once('drain', write);
+        }
+        return response.end();
+      };
+      write();
+    }).then(async (port) => {
+      const { outcome } = await poster(t, `http://127.0.0.1:${port}/`)();
+      assert.equal(outcome, 'delivered');
+    });
+  });
+  await closed;
+  assert.ok(written < 64 * 2 ** 20, `${written} bytes`);
+});
+
+test('a head above 16 KiB, and what is no HTTP, are failures of the event', async (t) => {
+  const large = await receiver(t, (_request, response) => {
+    response.writeHead(200, { 'x-large': 'x'.repeat(20_000) }).end();
+  });
+  const { outcome, error } = await poster(t, `http://127.0.0.1:${large}/`)();
+  assert.deepEqual([outcome, error], ['failed', 'not an HTTP answer (HPE_HEADER_OVERFLOW)']);
+});
+
+test('an endpoint that nobody listens on is unavailable', async (t) => {
+  const { outcome, error } = await poster(t, 'http://127.0.0.1:1/')();
+  assert.deepEqual([outcome, error], ['unavailable', 'ECONNREFUSED']);
+});
+
+test('a connection that the receiver closed in the meantime costs no attempt', async (t) => {
+  let requests = 0;
+  const port = await receiver(t, (request, response) => {
+    requests++;
+    if (requests === 2) return request.socket.resetAndDestroy();
+    return response.writeHead(204).end();
+  });
+  const post = poster(t, `http://127.0.0.1:${port}/`);
+  assert.equal((await post()).outcome, 'delivered');
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.equal((await post()).outcome, 'delivered');
+  assert.equal(requests, 3);
+});
