@@ -69,13 +69,7 @@ export async function runCourier(config, log) {
   const webhooks = /** @type {WebhookSettings} */ (config.webhooks);
   const remote = new RemoteQueue(send);
   const { queue, close } =
-    config.redis === null
-      ? { queue: remote.queue, close() {} }
-      : await openEventQueue({
-          config,
-          onChange: (isUp, why) =>
-            isUp ? log.info('webhooks: Redis is up') : log.warn(`webhooks: Redis is away: ${why}`),
-        });
+    config.redis === null ? { queue: remote.queue, close() {} } : await openEventQueue({ config });
   const requester = new Requester(new AddressGuard(webhooks));
   const names = webhooks.endpoints.map(({ name }) => name);
   const delivery = new Delivery({

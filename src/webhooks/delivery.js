@@ -10,6 +10,8 @@ import { LANES } from './queue.js';
 const SIZE_MS = 15_000;
 /** Time until the next try, if a lane's lease has run out. */
 const UNAPPROVED_MS = 500;
+/** A connection takes a moment, at the start too. */
+const QUIET_MS = 2000;
 
 /** @typedef {import('./message.js').Sendable} Sendable */
 /** @typedef {import('./effect.js').Effect} Effect */
@@ -50,9 +52,11 @@ export class Delivery {
       }),
     );
     const wantedBy = this.#wantedBy.bind(this);
+    const reach = new Reach(now, log);
     this.lanes = Array.from(
       { length: LANES },
-      (_, index) => new Lane({ index, queue, endpoints: this.endpoints, wantedBy, now, log }),
+      (_, index) =>
+        new Lane({ index, queue, endpoints: this.endpoints, wantedBy, reach, now, log }),
     );
     /** The last reading. @type {import('./queue.js').QueueSize} */
     this.size = { entries: 0, pending: 0, bytes: 0 };
@@ -110,5 +114,33 @@ export class Delivery {
       },
       () => {}, // the lanes log that the queue is unreachable
     );
+  }
+}
+
+/** Logs once when the queue is unreachable, and once when it is back. */
+class Reach {
+  /** @type {number|null} */
+  #failingSinceMs = null;
+  #isLogged = false;
+
+  /** @param {() => number} now @param {import('pino').Logger} log */
+  constructor(now, log) {
+    this.now = now;
+    this.log = log;
+  }
+
+  ok() {
+    this.#failingSinceMs = null;
+    if (this.#isLogged) this.log.info('webhooks: the queue is back');
+    this.#isLogged = false;
+  }
+
+  /** @param {unknown} error */
+  failed(error) {
+    this.#failingSinceMs ??= this.now();
+    if (this.#isLogged || this.now() - this.#failingSinceMs < QUIET_MS) return;
+    this.#isLogged = true;
+    const why = error instanceof Error ? error.message : String(error);
+    this.log.warn({ why }, 'webhooks: the queue is unreachable, events wait');
   }
 }

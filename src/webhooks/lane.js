@@ -54,19 +54,21 @@ export class Lane {
    * @param {import('./queue.js').EventQueue} parts.queue
    * @param {ReadonlyMap<string, EndpointQueue>} parts.endpoints by name
    * @param {(event: Sendable) => readonly EndpointQueue[]} parts.wantedBy
+   * @param {{ok: () => void, failed: (error: unknown) => void}} parts.reach hears how calls of the
+   *   queue end
    * @param {() => number} parts.now
    * @param {import('pino').Logger} parts.log
    */
-  constructor({ index, queue, endpoints, wantedBy, now, log }) {
+  constructor({ index, queue, endpoints, wantedBy, reach, now, log }) {
     this.index = index;
     this.queue = queue;
     this.endpoints = endpoints;
     this.wantedBy = wantedBy;
+    this.reach = reach;
     this.now = now;
     this.log = log;
     /** Recorded events that could not be read. */
     this.malformed = 0;
-    this.isUnreachable = false;
   }
 
   get isOwned() {
@@ -190,12 +192,12 @@ export class Lane {
     while (this.#fence === fence) {
       try {
         const isOurs = await this.queue.commit(this.index, fence, { set, remove, upTo });
-        this.#reached();
+        this.reach.ok();
         if (!isOurs) this.#lose('another courier has taken it over');
         return isOurs;
       } catch (error) {
         // It may have been carried out: doing it again changes nothing.
-        this.#unreached(error);
+        this.reach.failed(error);
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
     }
@@ -206,11 +208,11 @@ export class Lane {
     if (this.#isClosed) return;
     (this.#fence === null ? this.#take() : this.#read()).then(
       (waitMs) => {
-        this.#reached();
+        this.reach.ok();
         this.#wait(waitMs);
       },
       (error) => {
-        this.#unreached(error);
+        this.reach.failed(error);
         this.#wait(RETRY_MS);
       },
     );
@@ -249,7 +251,7 @@ export class Lane {
       if (isOurs) this.#leaseEndMs = beganMs + LEASE_MS;
       else this.#lose('another courier has taken it over');
     } catch (error) {
-      this.#unreached(error);
+      this.reach.failed(error);
     }
   }
 
@@ -345,18 +347,6 @@ export class Lane {
     this.#pending.set(effect.field, effect);
     this.#changes.set(effect.field, effect);
     effect.endpoint.add(effect);
-  }
-
-  #reached() {
-    if (this.isUnreachable) this.log.info({ lane: this.index }, 'webhooks: the queue is back');
-    this.isUnreachable = false;
-  }
-
-  /** @param {unknown} error */
-  #unreached(error) {
-    if (!this.isUnreachable)
-      this.log.warn({ lane: this.index, err: error }, 'webhooks: the queue is unreachable');
-    this.isUnreachable = true;
   }
 }
 

@@ -161,7 +161,7 @@ export class RedisEventQueue {
   /** @returns {Promise<import('../../webhooks/queue.js').QueueSize>} */
   async size() {
     const { redis, keys } = this;
-    const lanes = Array.from({ length: LANES }, async (_, lane) => {
+    const sizeOf = async (/** @type {number} */ lane) => {
       const stream = keys.ofLane(lane, 'stream');
       const [entries, pending, pendingBytes, streamBytes] = await Promise.all([
         redis.xlen(stream),
@@ -171,8 +171,9 @@ export class RedisEventQueue {
         redis.memory('USAGE', stream).catch(() => 0),
       ]);
       return { entries, pending, bytes: Number(pendingBytes) + Number(streamBytes) };
-    });
-    const sizes = await this.#ask(() => Promise.all(lanes));
+    };
+    const lanes = Array.from({ length: LANES }, (_, lane) => lane);
+    const sizes = await this.#ask(() => Promise.all(lanes.map(sizeOf)));
     return sizes.reduce((sum, { entries, pending, bytes }) => ({
       entries: sum.entries + entries,
       pending: sum.pending + pending,

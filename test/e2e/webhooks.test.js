@@ -1,0 +1,280 @@
+// webhooks.test.js: real servers send webhooks to a real receiver, which verifies each of them with
+// the library of Standard Webhooks.
+
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { Webhook } from 'standardwebhooks';
+import { startRedis } from '../../loadtest/lib/redis.js';
+import { samples, startServer, until } from '../../loadtest/lib/server.js';
+import { connect } from '../helpers/clients.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
+import { SECRET, token } from '../helpers/tokens.js';
+
+const OPTIONS = { timeout: 60_000 };
+const KEY = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
+const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));
+const ALL = { join: ['*'], publish: ['*'], presence: ['*'] };
+const TYPES = [
+  'room.occupied',
+  'room.vacated',
+  'member.joined',
+  'member.left',
+  'user.connected',
+  'user.disconnected',
+  'message.published',
+];
+
+/** @typedef {import('node:test').TestContext} TestContext */
+/** @typedef {{id: string, type: string, data: Record<string, any>}} Received */
+
+/**
+ * @param {TestContext} t
+ * @param {(event: Received, count: number) => number} [status] of the answer
+ */
+async function startReceiver(t, status = () => 204) {
+  /** @type {Received[]} */
+  const events = [];
+  const webhook = new Webhook(KEY);
+  const server = createServer(async (request, response) => {
+    let body = '';
+    for await (const part of request.setEncoding('utf8')) body += part;
+    const headers = /** @type {Record<string, string>} */ (request.headers);
+    const { type, data } = /** @type {any} */ (webhook.verify(body, headers));
+    const event = { id: headers['webhook-id'], type, data };
+    events.push(event);
+    response.writeHead(status(event, events.length)).end();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
+  /** `joined ann` @returns {string[]} */
+  const lines = () => events.map(({ type, data }) => `${type} ${data.user ?? data.room ?? ''}`);
+  return { events, lines, url: `http://127.0.0.1:${port}/hook?key=secret` };
+}
+
+/** @param {TestContext} t @param {object[]} endpoints */
+function endpointFile(t, ...endpoints) {
+  const path = join(temporaryFolder(t), 'webhooks.json');
+  const all = endpoints.map((one) => ({ name: 'back-end', secret: KEY, ...one }));
+  writeFileSync(path, JSON.stringify(all));
+  return path;
+}
+
+/** @param {TestContext} t @param {'redis'|'embedded'} backend @param {Record<string, string>} env */
+async function start(t, backend, env) {
+  /** @type {Record<string, string>} */
+  const redis = backend === 'redis' ? { REDIS_URL: (await startRedis(t)).url } : {};
+  return startServer(t, {
+    WORKERS: '2',
+    JWT_SECRET: SECRET,
+    FANFARE_PRESENCE: 'chat.*',
+    FANFARE_ROOM_LINGER_MS: '100',
+    FANFARE_RECONNECT_WINDOW_MS: '500',
+    ...redis,
+    ...env,
+  });
+}
+
+/** @param {TestContext} t @param {number} port @param {string} user */
+const enter = (t, port, user) =>
+  connect(t, `ws://127.0.0.1:${port}/ws?token=${token({ sub: user, rooms: ALL })}`);
+
+/** @param {number} metricsPort */
+async function metricsOf(metricsPort) {
+  return samples(await (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text());
+}
+
+for (const backend of /** @type {const} */ (['redis'])) {
+  test(
+    `${backend}: a receiver hears who comes, goes and publishes, in order`,
+    OPTIONS,
+    async (t) => {
+      const receiver = await startReceiver(t);
+      const { port, metricsPort } = await start(t, backend, {
+        FANFARE_WEBHOOKS: endpointFile(t, {
+          url: receiver.url,
+          types: TYPES,
+          rooms: ['chat.*'],
+          graceMs: 300,
+        }),
+      });
+      const ann = await enter(t, port, 'ann');
+      await ann.join('chat.1');
+      await ann.join('other');
+      const bob = await enter(t, port, 'bob');
+      await bob.join('chat.1');
+      await bob.ask({ type: 'message', room: 'chat.1', payload: { text: 'hi' }, id: 1 }, 'ack');
+      await until(() => receiver.events.length === 6, 15_000, receiver.lines().join());
+      bob.socket.close();
+      await until(() => receiver.events.length === 8, 15_000, receiver.lines().join());
+      ann.socket.close();
+      await until(() => receiver.events.length === 11, 15_000, receiver.lines().join());
+      assert.deepEqual(receiver.lines().sort(), [
+        'member.joined ann',
+        'member.joined bob',
+        'member.left ann',
+        'member.left bob',
+        'message.published chat.1',
+        'room.occupied chat.1',
+        'room.vacated chat.1',
+        'user.connected ann',
+        'user.connected bob',
+        'user.disconnected ann',
+        'user.disconnected bob',
+      ]);
+      const states = receiver.events.filter(
+        ({ type, data }) => data.room === 'chat.1' && type !== 'message.published',
+      );
+      const sequences = states.map(({ data }) => data.sequence);
+      assert.deepEqual(sequences, sequences.toSorted?.((a, b) => a - b) ?? sequences);
+      const [message] = receiver.events.filter(({ type }) => type === 'message.published');
+      assert.deepEqual([message.data.from, message.data.payload], ['bob', { text: 'hi' }]);
+      const [last] = receiver.events.filter(({ data }) => data.count === 0);
+      assert.deepEqual([last.type, last.data.user], ['member.left', 'ann']);
+      assert.equal(new Set(receiver.events.map(({ id }) => id)).size, 11);
+
+      await until(async () => {
+        const values = await metricsOf(metricsPort);
+        const name = 'fanfare_webhooks_attempts_total{endpoint="back-end",outcome="delivered"}';
+        return values.get(name) === 11 && values.get('fanfare_webhooks_lanes') === 16;
+      });
+    },
+  );
+
+  test(
+    `${backend}: a reconnect and a rolling reload within the grace send nothing`,
+    OPTIONS,
+    async (t) => {
+      const receiver = await startReceiver(t);
+      const file = endpointFile(t, { url: receiver.url });
+      const server = await start(t, backend, { FANFARE_WEBHOOKS: file });
+      let client = await enter(t, server.port, 'ann');
+      await client.join('chat.1');
+      await until(() => receiver.events.length === 2, 15_000, receiver.lines().join());
+      for (let round = 0; round < 2; round++) {
+        client.socket.close();
+        client = await enter(t, server.port, 'ann');
+        await client.join('chat.1');
+      }
+      server.kill('SIGHUP');
+      // Comes back when its worker drains, as a client does.
+      while (!server.lines.some(({ msg }) => msg === 'reload complete')) {
+        await new Promise((resolve) => setTimeout(resolve, 20));
+        if (client.close === null) continue;
+        client = await enter(t, server.port, 'ann');
+        await client.join('chat.1');
+      }
+      // The next event comes after all that had been recorded before it.
+      const bob = await enter(t, server.port, 'bob');
+      await bob.join('chat.1');
+      await until(() => receiver.events.length > 2, 30_000, receiver.lines().join());
+      assert.deepEqual(receiver.lines(), [
+        'room.occupied chat.1',
+        'member.joined ann',
+        'member.joined bob',
+      ]);
+    },
+  );
+
+  test(
+    `${backend}: a courier that is killed is replaced, and what waits is sent`,
+    OPTIONS,
+    async (t) => {
+      let isDown = true;
+      const receiver = await startReceiver(t, () => (isDown ? 500 : 204));
+      const file = endpointFile(t, { url: receiver.url, graceMs: 0 });
+      const server = await start(t, backend, { FANFARE_WEBHOOKS: file });
+      const client = await enter(t, server.port, 'ann');
+      await client.join('chat.1');
+      await until(() => receiver.events.length >= 1);
+      const courier = server.workerPids().find((pid) => commandOf(pid).endsWith('\0courier\0'));
+      process.kill(Number(courier), 'SIGKILL');
+      isDown = false;
+      const before = receiver.events.length;
+      await until(
+        () => new Set(receiver.events.slice(before).map(({ type }) => type)).size === 2,
+        40_000,
+      );
+      const ids = (/** @type {string} */ type) =>
+        new Set(receiver.events.filter((one) => one.type === type).map(({ id }) => id));
+      assert.equal(ids('room.occupied').size, 1, 'the same id in each attempt');
+      const values = await metricsOf(server.metricsPort);
+      assert.equal(values.get('fanfare_webhooks_courier_restarts_total'), 1);
+    },
+  );
+}
+
+/** @param {number} pid */
+function commandOf(pid) {
+  return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
+}
+
+test(
+  'the console shows the endpoints and sends a test, and so does the doctor',
+  OPTIONS,
+  async (t) => {
+    const receiver = await startReceiver(t);
+    const file = endpointFile(t, { url: receiver.url });
+    const { metricsPort } = await start(t, 'embedded', { FANFARE_WEBHOOKS: file });
+    const url = `http://127.0.0.1:${metricsPort}/console/api/webhooks`;
+    const headers = { 'X-Fanfare-Console': '1' };
+    /** @returns {Promise<any>} */
+    const read = async () => (await fetch(url, { headers })).json();
+    await until(async () => (await read()).endpoints !== null);
+    const { isConfigured, endpoints } = await read();
+    assert.equal(isConfigured, true);
+    assert.doesNotMatch(JSON.stringify(endpoints), /secret|whsec/);
+    assert.deepEqual(
+      [endpoints[0].name, endpoints[0].origin, endpoints[0].state],
+      ['back-end', new URL(receiver.url).origin, 'ok'],
+    );
+    const send = async (/** @type {string} */ name) =>
+      (await fetch(`${url}/${name}/test`, { method: 'POST', headers })).json();
+    assert.deepEqual(await send('back-end'), { outcome: 'delivered', error: '' });
+    assert.deepEqual(await send('other'), { outcome: 'failed', error: 'no such endpoint' });
+    assert.deepEqual(receiver.lines(), ['webhook.test ']);
+    assert.deepEqual(receiver.events[0].data, { endpoint: 'back-end' });
+
+    const doctor = async (/** @type {string} */ path) => {
+      const child = spawn(process.execPath, [MAIN, 'doctor', '--webhooks'], {
+        env: { PATH: process.env.PATH, FANFARE_WEBHOOKS: path },
+        stdio: ['ignore', 'pipe', 'inherit'],
+      });
+      let text = '';
+      child.stdout.setEncoding('utf8').on('data', (part) => {
+        text += part;
+      });
+      const [code] = await once(child, 'close');
+      return { code, text };
+    };
+    const good = await doctor(file);
+    assert.equal(good.code, 0);
+    assert.match(
+      good.text,
+      /^ok {6}back-end \(http:\/\/127\.0\.0\.1:\d+\): has the test, \d+ ms\n$/,
+    );
+    const bad = await doctor(
+      endpointFile(t, { url: receiver.url }, { name: 'gone', url: 'http://127.0.0.1:1/' }),
+    );
+    assert.equal(bad.code, 1);
+    assert.match(bad.text, /^failed {2}gone \(http:\/\/127\.0\.0\.1:1\): ECONNREFUSED, \d+ ms$/m);
+  },
+);
+
+test('without endpoints there is no courier, and the console says so', OPTIONS, async (t) => {
+  const server = await startServer(t, { WORKERS: '1' });
+  assert.equal(server.workerPids().length, 1);
+  const url = `http://127.0.0.1:${server.metricsPort}/console/api/webhooks`;
+  const answer = await (await fetch(url, { headers: { 'X-Fanfare-Console': '1' } })).json();
+  assert.deepEqual(answer, { isConfigured: false, endpoints: null, lanes: 0 });
+});
