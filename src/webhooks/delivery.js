@@ -93,7 +93,7 @@ export class Delivery {
     this.underWay++;
     /** @type {import('./request.js').Result|null} */
     let result = null;
-    if (!(await lane.approve(effect))) effect.dueMs = this.now() + UNAPPROVED_MS;
+    if (!(await lane.approve(effect))) effect.postpone(this.now() + UNAPPROVED_MS);
     else {
       const message = messageOf(effect.event);
       if (Buffer.byteLength(message.body) > MAX_BODY_BYTES) endpoint.drop(effect, 'malformed');

@@ -27,7 +27,7 @@ import { keyOf } from './queue.js';
  * The endpoint of an effect: endpoint.js.
  * @typedef {object} EffectEndpoint
  * @property {string} name
- * @property {number} cancelled edges that their opposites cancelled before they were sent
+ * @property {(effect: Effect) => void} cancel the opposite event came before it was sent
  * @property {(effect: Effect) => void} add
  * @property {(effect: Effect) => void} remove it is delivered, cancelled, replaced or dropped
  * @property {() => void} pump sends what may be sent now
@@ -69,6 +69,47 @@ export class Effect {
     this.attempts = 0;
     /** It has failed too often to hold up its room. */
     this.isAside = false;
+  }
+
+  /** @param {number} dueMs of the next attempt */
+  postpone(dueMs) {
+    this.dueMs = dueMs;
+  }
+
+  /** An attempt begins. */
+  attempt() {
+    this.certain = false;
+  }
+
+  /** An attempt has failed, and not for the endpoint as a whole. @param {number} dueMs */
+  fail(dueMs) {
+    this.attempts++;
+    this.dueMs = dueMs;
+  }
+
+  stepAside() {
+    this.isAside = true;
+  }
+
+  /**
+   * It replaces another effect of its field.
+   * @param {Effect} before
+   */
+  succeed(before) {
+    this.certain = before.certain;
+  }
+
+  /** The endpoint has heard of an earlier event of the field. @param {Sendable} event */
+  knows(event) {
+    this.certain = this.isOpposite(event);
+  }
+
+  /** @param {{certain: boolean, attempts: number, isAside: boolean}} stored */
+  restore({ certain, attempts, isAside }) {
+    this.certain = certain;
+    this.attempts = attempts;
+    this.isAside = isAside;
+    return this;
   }
 
   /** Effects with the same order are sent one after the other. */

@@ -135,6 +135,12 @@ export class EndpointQueue {
     this.#schedule(order);
   }
 
+  /** Its opposite came before it was sent. @param {Effect} effect */
+  cancel(effect) {
+    this.cancelled++;
+    this.remove(effect);
+  }
+
   /** Removes it everywhere, and announces that. @param {Effect} effect @param {DropReason} reason */
   drop(effect, reason) {
     this.remove(effect);
@@ -254,12 +260,11 @@ export class EndpointQueue {
     const { lane } = effect;
     if (!lane.has(effect)) return; // a later event has replaced it
     const index = Math.min(effect.attempts, SCHEDULE_MS.length - 1);
-    effect.attempts++;
-    effect.dueMs = this.now() + this.#jittered(SCHEDULE_MS[index]);
+    effect.fail(this.now() + this.#jittered(SCHEDULE_MS[index]));
     if (effect.attempts >= STEPS_ASIDE && !effect.isAside) {
       const order = this.#orders.get(effect.order);
       order?.effects.delete(effect.field);
-      effect.isAside = true;
+      effect.stepAside();
       this.#enqueue(effect);
     }
     lane.store(effect);

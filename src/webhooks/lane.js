@@ -120,7 +120,7 @@ export class Lane {
     const later = this.#pending.get(effect.field);
     if (later === undefined) return;
     if (later.isSame(effect)) return this.delivered(later); // the lane was lost, and taken again
-    later.certain = later.isOpposite(effect.event);
+    later.knows(effect.event);
     this.store(later);
   }
 
@@ -131,7 +131,7 @@ export class Lane {
    */
   async approve(effect) {
     if (effect.certain) {
-      effect.certain = false;
+      effect.attempt();
       this.store(effect);
     }
     const isOurs = await this.settle();
@@ -329,9 +329,8 @@ export class Lane {
       const before = this.#pending.get(effect.field);
       if (before?.isNewerThan(event)) continue;
       if (before?.certain && before.isOpposite(event)) {
-        endpoint.remove(before);
+        endpoint.cancel(before);
         this.forget(before);
-        endpoint.cancelled++;
       } else this.#replace(before, effect);
     }
   }
@@ -339,7 +338,7 @@ export class Lane {
   /** @param {Effect|undefined} before @param {Effect} effect */
   #replace(before, effect) {
     if (before !== undefined) {
-      effect.certain = before.certain;
+      effect.succeed(before);
       before.endpoint.remove(before);
       // Behind the effects that came before the new one.
       this.#pending.delete(before.field);
@@ -388,5 +387,5 @@ function parseEffect(text, create) {
   const waitMs = Math.min(Math.max(retryAt - Date.now(), 0), MAX_DELAY_MS);
   const effect = create(event, waitMs);
   if (effect === null) return Date.now() - event.at > STRANGER_AGE_MS ? undefined : null;
-  return Object.assign(effect, { certain: certain === true, attempts, isAside });
+  return effect.restore({ certain: certain === true, attempts, isAside });
 }
