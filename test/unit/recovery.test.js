@@ -7,6 +7,7 @@ import { Rights } from '../../src/auth/rights.js';
 import { Session } from '../../src/auth/session.js';
 import { Connection } from '../../src/hub/connection.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
+import { SHARES } from '../../src/worker/turn.js';
 import { configOf } from '../helpers/config.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 import { buildHub, receive } from '../helpers/hub.js';
@@ -1491,6 +1492,32 @@ test('greeted clients get degraded when the broker is away, and again when it is
     .filter(({ type }) => type === 'message' || type === 'degraded');
   assert.equal(seen.at(-1).type, 'degraded', 'missed publications come before the notice');
   assert.equal(silent.transport.writes.length, 0);
+});
+
+test('a notice to many clients takes its share of each turn, and a later one ends it', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const { connect, outageNotice, clock } = build();
+  const { ms } = SHARES.notices;
+  const clients = range(1, 4 * ms).map(connect);
+  for (const { transport, say } of clients) {
+    say({ type: 'hello' });
+    const { sendText } = transport;
+    transport.sendText = (text) => {
+      clock.now += 1;
+      sendText.call(transport, text);
+    };
+  }
+  const noticed = (/** @type {boolean} */ isOn) =>
+    clients.filter(({ of }) => of('degraded').some(({ degraded }) => degraded === isOn)).length;
+  outageNotice.onState('degraded');
+  t.mock.timers.tick(1000);
+  for (const turns of [1, 2]) {
+    await turn();
+    assert.equal(noticed(true), turns * ms);
+  }
+  outageNotice.onState('up');
+  for (let i = 0; i < 10; i++) await turn();
+  assert.deepEqual([noticed(true), noticed(false)], [2 * ms, 4 * ms]);
 });
 
 test('after a loss of the subscription, however short, members of rooms with presence are told to ask for the list', async (t) => {
