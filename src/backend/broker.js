@@ -99,6 +99,8 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  * @property {number} limit the most publications to return; 0 asks for the position alone
  * @property {number} [maxBytes] roughly the most bytes to return, but at least one publication;
  *   MAX_PAGE_BYTES if omitted
+ * @property {Position} [before] of a read that is not forward: it returns publications below this
+ *   position, and none if the epoch is not the current one
  * @property {boolean} [isForward] returns the oldest publications above `after` instead of the
  *   newest. They may be more than the rule's size
  * @property {boolean} [isGlance] the caller does not follow the room, so the store need not
@@ -115,6 +117,8 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  * @property {string} epoch of the room's current stream
  * @property {number} offset of the room's newest publication; 0 if it has none yet
  * @property {number} first offset of the first of `publications`; meaningless if there are none
- * @property {Buffer[]} publications consecutive; the last is the one at `offset`, unless the read
- *   was forward
+ * @property {Buffer[]} publications consecutive; the last is the one at `offset`, or the one below
+ *   `before`, unless the read was forward
+ * @property {boolean} hasOlder of a read that is not forward: does the room keep older ones above
+ *   `after`? False if there are no publications
  */

@@ -224,6 +224,118 @@ function behaviours(it) {
     assert.deepEqual(publications.map(String), [`${first}`, `${first + 1}`]);
   });
 
+  it('a read below a position returns the newest publications there, and whether older ones are kept', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    // Pieces of different kinds: a tick of many, single ones, a large one, and a tick again.
+    await Promise.all(Array.from({ length: 30 }, (_, i) => publish(a, 'kept', `${i + 1}`)));
+    for (let i = 31; i <= 40; i++) await publish(a, 'kept', `${i}`);
+    const { epoch } = await publish(a, 'kept', `41:${'x'.repeat(100_000)}`);
+    await Promise.all(Array.from({ length: 19 }, (_, i) => publish(a, 'kept', `${i + 42}`)));
+    for (const { broker } of [a, b]) {
+      for (let offset = 0; offset <= 63; offset++) {
+        for (const [limit, after] of [
+          [1, 0],
+          [7, 0],
+          [7, 20],
+          [100, 0],
+        ]) {
+          const page = await broker.history('kept', { after, limit, before: { epoch, offset } });
+          const last = Math.min(60, offset - 1);
+          const count = Math.max(0, Math.min(limit, last - after));
+          assert.deepEqual(
+            [page.epoch, page.offset, numbers(page), page.hasOlder],
+            [epoch, 60, upTo(last, count), count > 0 && last - count > after],
+            `below ${offset}, limit ${limit}, after ${after}`,
+          );
+          if (count > 0) assert.equal(page.first, last - count + 1);
+        }
+      }
+    }
+    // Without a position the same holds for the newest.
+    for (const limit of [1, 59, 60, 61]) {
+      const { hasOlder, first } = await b.broker.history('kept', { after: 0, limit });
+      assert.deepEqual([hasOlder, first], [limit < 60, Math.max(1, 61 - limit)]);
+    }
+  });
+
+  it('a read below a position of another epoch, or in an empty room, returns nothing', async (_t, attach) => {
+    const a = await attach();
+    const { epoch } = await publish(a, 'kept', '1');
+    await publish(a, 'kept', '2');
+    const other = { epoch: '0123456789abcdef', offset: 2 };
+    for (const [room, before] of /** @type {const} */ ([
+      ['kept', other],
+      ['kept-new', other],
+      ['kept', { epoch, offset: 0 }],
+    ])) {
+      const page = await a.broker.history(room, { after: 0, limit: 10, before });
+      assert.deepEqual([page.publications, page.hasOlder], [[], false]);
+      assert.equal(page.offset, room === 'kept' ? 2 : 0);
+    }
+    // A history that was deleted is gone, and its position belongs to no other.
+    const before = { epoch, offset: 2 };
+    await a.broker.history('kept', { after: 0, limit: 0, endedEpoch: epoch });
+    await publish(a, 'kept', 'new');
+    const { publications } = await a.broker.history('kept', { after: 0, limit: 10, before });
+    assert.deepEqual(publications, []);
+  });
+
+  it('pages below each other have each kept publication once, while new ones arrive', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    let published = 0;
+    /** @param {number} count */
+    const burst = (count) =>
+      Promise.all(Array.from({ length: count }, () => publish(a, 'kept', `${++published}`)));
+    while (published < 1200) await burst(1 + (published % 37));
+    const { epoch, offset } = await b.broker.history('kept', { after: 0, limit: 0 });
+    /** @type {number[]} */
+    const seen = [];
+    let before = { epoch, offset: offset + 1 };
+    for (let hasOlder = true; hasOlder; ) {
+      const [page] = await Promise.all([
+        b.broker.history('kept', { after: 0, limit: 64, maxBytes: 400, before }),
+        burst(3),
+      ]);
+      hasOlder = page.hasOlder;
+      before = { epoch, offset: page.first };
+      seen.unshift(...numbers(page));
+    }
+    assert.deepEqual(seen, upTo(offset, offset));
+  });
+
+  it('pages end where the rule does, also if the store still has older publications', async (_t, attach) => {
+    const a = await attach();
+    for (let i = 1; i <= 24; i++) await publish(a, 'short', `${i}`);
+    const { epoch } = await a.broker.history('short', { after: 0, limit: 0 });
+    /** @param {number} offset */
+    const below = async (offset) => {
+      const page = await a.broker.history('short', {
+        after: 0,
+        limit: 2,
+        before: { epoch, offset },
+      });
+      return [numbers(page), page.hasOlder];
+    };
+    assert.deepEqual(await below(25), [[23, 24], true]);
+    assert.deepEqual(await below(23), [[21, 22], true]);
+    assert.deepEqual(await below(21), [[20], false]);
+    assert.deepEqual(await below(20), [[], false]);
+    assert.deepEqual(await below(10), [[], false]);
+  });
+
+  it('a read below a position costs the store what it returns', async (_t, attach) => {
+    const a = await attach();
+    for (let i = 1; i <= 40; i++) await publish(a, 'kept', `${i}:${'x'.repeat(9_990)}`);
+    const { epoch } = await a.broker.history('kept', { after: 0, limit: 0 });
+    const before = { epoch, offset: 31 };
+    const page = await a.broker.history('kept', { after: 0, limit: 100, maxBytes: 50_000, before });
+    const { length } = page.publications;
+    assert.ok(length >= 4 && length <= 6, `${length} publications`);
+    assert.deepEqual([page.first, page.hasOlder], [31 - length, true]);
+    const one = await a.broker.history('kept', { after: 0, limit: 9, maxBytes: 1, before });
+    assert.deepEqual([numbers(one), one.hasOlder], [[30], true]);
+  });
+
   it('a read is bounded in bytes, and starts at the requested end', async (_t, attach) => {
     const a = await attach();
     for (let i = 1; i <= 20; i++) await publish(a, 'kept', `${i}:${'x'.repeat(9_990)}`);
@@ -535,6 +647,16 @@ async function publish({ broker }, room, text, idempotencyKey) {
 /** @param {HistoryPage} page */
 function texts({ epoch, offset, publications }) {
   return { epoch, offset, texts: publications.map(String) };
+}
+
+/** The numbers with which publications begin. @param {HistoryPage} page */
+function numbers({ publications }) {
+  return publications.map((one) => Number.parseInt(one.toString('latin1', 0, 8), 10));
+}
+
+/** The `count` numbers up to `last`. @param {number} last @param {number} count */
+function upTo(last, count) {
+  return Array.from({ length: count }, (_, i) => last - count + 1 + i);
 }
 
 /** @param {Buffer[]} actual @param {Buffer[]} expected */

@@ -86,17 +86,21 @@ export class StreamBroker {
   /** @param {string} room @param {ReadRequest} from @returns {HistoryPage} */
   look(
     room,
-    { after, limit, maxBytes = Number.POSITIVE_INFINITY, isForward = false, endedEpoch = '' },
+    { after, limit, maxBytes = Number.POSITIVE_INFINITY, before, isForward, endedEpoch = '' },
   ) {
     if (this.stream(room).epoch === endedEpoch) this.forget(room);
     const { epoch, offset, publications } = this.stream(room);
-    const above = publications.filter((one) => one.offset > after);
+    const isBelow = (/** @type {{offset: number}} */ one) =>
+      before === undefined || (before.epoch === epoch && one.offset < before.offset);
+    const above = publications.filter((one) => one.offset > after && isBelow(one));
     const wanted = limit === 0 ? [] : isForward ? above.slice(0, limit) : above.slice(-limit);
     const bytes = () => wanted.reduce((sum, { publication }) => sum + publication.length, 0);
     while (wanted.length > 1 && bytes() > maxBytes) isForward ? wanted.pop() : wanted.shift();
     const read = wanted.map(({ publication }) => publication);
     this.readBytes += bytes();
-    return { epoch, offset, first: wanted[0]?.offset ?? offset + 1, publications: read };
+    const first = wanted[0]?.offset ?? offset + 1;
+    const hasOlder = !isForward && wanted.length > 0 && wanted[0] !== above[0];
+    return { epoch, offset, first, publications: read, hasOlder };
   }
 
   /** Answers the oldest read under way with the present state. */

@@ -57,6 +57,7 @@ const MAX_SWEPT = 10_000;
  * @property {number} first offset of the first of the publications
  * @property {Buffer[]} runs the publications, each behind its length: see publicationsIn. They are
  *   lent: the caller may keep them but not modify them
+ * @property {boolean} hasOlder as in a HistoryPage
  */
 
 /**
@@ -117,24 +118,26 @@ export class Histories {
   }
 
   /**
-   * @param {string} room @param {ReadRequest} from @param {number} nowMs
+   * @param {string} room @param {ReadRequest} request @param {number} nowMs
    * @returns {Read} at most `limit` publications and about `maxBytes`, but at least one if there is
    *   one
    */
-  page(room, { after, limit, maxBytes = MAX_PAGE_BYTES, isForward = false, endedEpoch }, nowMs) {
+  page(room, request, nowMs) {
+    const { after, limit, maxBytes = MAX_PAGE_BYTES, before, isForward, endedEpoch } = request;
     if (endedEpoch) this.#end(room, endedEpoch);
     const stream = this.streams.get(room);
-    if (stream === undefined) return { epoch: this.#epochOf(room), offset: 0, first: 1, runs: [] };
+    if (stream === undefined) return emptyPage(this.#epochOf(room), 0);
     if (stream.expiresMs <= nowMs) this.#empty(stream);
     const { epoch, offset } = stream;
-    const count = Math.min(offset - after, limit, stream.count);
-    if (count <= 0) return { epoch, offset, first: offset + 1, runs: [] };
+    if (before !== undefined && before.epoch !== epoch) return emptyPage(epoch, offset);
+    const last = before === undefined ? offset : Math.min(offset, before.offset - 1);
+    const above = Math.max(after, offset - stream.count);
+    const count = Math.min(last - above, limit);
+    if (count <= 0) return emptyPage(epoch, offset);
     const bytes = Math.min(maxBytes, MAX_PAGE_BYTES);
-    return {
-      epoch,
-      offset,
-      ...(isForward ? stream.oldest(after, limit, bytes) : stream.newest(count, bytes)),
-    };
+    if (isForward) return { epoch, offset, ...stream.oldest(after, limit, bytes), hasOlder: false };
+    const { first, runs } = stream.newest(last, count, bytes);
+    return { epoch, offset, first, runs, hasOlder: first - 1 > above };
   }
 
   /** Frees expired histories; the owner calls it regularly. @param {number} nowMs */
@@ -302,22 +305,30 @@ class Stream {
   }
 
   /**
-   * Reads the newest publications without a copy: back over whole segments, then forward in the
-   * first segment needed.
+   * Reads the newest publications up to one of them, without a copy: back over whole segments, then
+   * forward in the first segment needed.
+   * @param {number} last offset of a stored publication
    * @param {number} count above 0
    * @param {number} maxBytes @returns {{first: number, runs: Buffer[]}}
    */
-  newest(count, maxBytes) {
+  newest(last, count, maxBytes) {
     const { segments } = this;
     let index = segments.length;
-    let found = 0;
-    let bytes = 0;
+    /** Publications behind `last` in the segment before `index`. */
+    let later = this.offset - last;
+    while (later >= segments[index - 1].count) later -= segments[--index].count;
+    const stop = index;
+    const stopAt = this.#endOf(stop - 1, later);
+    let found = -later;
+    let bytes = stopAt - segments[stop - 1].end;
     while (index > 0 && found < count && bytes < maxBytes) {
       const { end, count: more } = segments[--index];
       found += more;
       bytes += index === 0 ? end - this.head : end;
     }
-    const runs = segments.slice(index).map(({ buffer, end }) => buffer.subarray(0, end));
+    const runs = segments
+      .slice(index, stop)
+      .map(({ buffer, end }, i) => buffer.subarray(0, index + i === stop - 1 ? stopAt : end));
     let at = index === 0 ? this.head : 0;
     while (found > count || (bytes > maxBytes && found > 1)) {
       const length = LENGTH_BYTES + runs[0].readUInt32BE(at);
@@ -329,7 +340,20 @@ class Stream {
       at = 0;
     }
     if (at > 0) runs[0] = runs[0].subarray(at);
-    return { first: this.offset - found + 1, runs };
+    return { first: last - found + 1, runs };
+  }
+
+  /**
+   * @param {number} index of a segment
+   * @param {number} later how many of its publications to leave out at its end
+   * @returns {number} where the others end
+   */
+  #endOf(index, later) {
+    const { buffer, end, count } = this.segments[index];
+    if (later === 0) return end;
+    let at = index === 0 ? this.head : 0;
+    for (let i = later; i < count; i++) at += LENGTH_BYTES + buffer.readUInt32BE(at);
+    return at;
   }
 
   /**
@@ -414,6 +438,11 @@ export function publicationsIn(run) {
     publications.push(run.subarray(start, at));
   }
   return publications;
+}
+
+/** @param {string} epoch @param {number} offset @returns {Read} */
+function emptyPage(epoch, offset) {
+  return { epoch, offset, first: offset + 1, runs: [], hasOlder: false };
 }
 
 function newSeed() {

@@ -30,9 +30,11 @@
 //               fingerprint of the payload, if it is known
 //   OUTCOMES    u32 request                           POSITIONS    u32 request, a position for each since the last
 //   HISTORY     u32 request, u64 after, u32 limit,    PAGE         u32 request, position, u64 offset of the first,
-//               u32 bytes, u8 flags, room                          publications: u32 length, bytes
+//               u32 bytes, u8 flags, room                          u8 are there older ones?, then
+//                                                                  publications: u32 length, bytes
 //                                                     (or a REPLY if the relay refuses the read)
-//   Flags: 1 the oldest publications, 2 the 16 bytes before the room are an epoch to end.
+//   Flags: 1 the oldest publications, 2 an epoch to end comes before the room, 4 a position comes
+//   before these: the publications below it.
 //   A position: protocol/position.js. If the key has another publication, the offset is 0.
 //
 // Presence: with the embedded broker, the users of each room.
@@ -165,6 +167,7 @@ const COUNT_BYTES = 4;
 const NOTHING = Buffer.alloc(0);
 const FORWARD = 1;
 const ENDS_EPOCH = 2;
+const BEFORE = 4;
 
 /** @import { Position } from '../../protocol/position.js' */
 /** @import { HistoryPage, ReadRequest } from '../broker.js' */
@@ -428,14 +431,17 @@ export function readPositionOf(body, index) {
 /** HISTORY. @param {Buffer} buffer @param {number} at @param {number} end */
 export function readHistory(buffer, at, end) {
   const flags = buffer[at + 20];
-  const roomAt = at + 21 + (flags & ENDS_EPOCH ? EPOCH_BYTES : 0);
+  const hasBefore = (flags & BEFORE) !== 0;
+  const epochAt = at + 21 + (hasBefore ? POSITION_BYTES : 0);
+  const roomAt = epochAt + (flags & ENDS_EPOCH ? EPOCH_BYTES : 0);
   return {
     request: buffer.readUInt32BE(at),
     after: readOffset(buffer, at + 4),
     limit: buffer.readUInt32BE(at + 12),
     maxBytes: buffer.readUInt32BE(at + 16),
     isForward: (flags & FORWARD) !== 0,
-    endedEpoch: buffer.toString('latin1', at + 21, roomAt),
+    before: hasBefore ? readPosition(buffer, at + 21) : undefined,
+    endedEpoch: buffer.toString('latin1', epochAt, roomAt),
     room: buffer.toString('latin1', roomAt, end),
   };
 }
@@ -444,8 +450,9 @@ export function readHistory(buffer, at, end) {
 export function readPage(body) {
   const { epoch, offset } = readPosition(body, 0);
   const first = readOffset(body, POSITION_BYTES);
-  const publications = publicationsIn(body.subarray(POSITION_BYTES + OFFSET_BYTES));
-  return { epoch, offset, first, publications };
+  const hasOlder = body[POSITION_BYTES + OFFSET_BYTES] !== 0;
+  const publications = publicationsIn(body.subarray(POSITION_BYTES + OFFSET_BYTES + 1));
+  return { epoch, offset, first, publications, hasOlder };
 }
 
 /**
@@ -630,30 +637,37 @@ export class MessageWriter {
   }
 
   /** @param {number} request @param {string} room @param {ReadRequest} from */
-  history(request, room, { after, limit, maxBytes = 0xffffffff, isForward, endedEpoch = '' }) {
-    const at = this.#open(OP.HISTORY, 21 + endedEpoch.length + room.length);
+  history(
+    request,
+    room,
+    { after, limit, maxBytes = 0xffffffff, before, isForward, endedEpoch = '' },
+  ) {
+    const beforeBytes = before === undefined ? 0 : POSITION_BYTES;
+    const at = this.#open(OP.HISTORY, 21 + beforeBytes + endedEpoch.length + room.length);
     const { slab } = this;
     slab.writeUInt32BE(request, at);
     writeOffset(slab, at + 4, after);
     slab.writeUInt32BE(Math.min(limit, 0xffffffff), at + 12);
     slab.writeUInt32BE(Math.min(maxBytes, 0xffffffff), at + 16);
-    slab[at + 20] = (isForward ? FORWARD : 0) | (endedEpoch === '' ? 0 : ENDS_EPOCH);
-    slab.write(endedEpoch + room, at + 21, 'latin1');
+    slab[at + 20] =
+      (isForward ? FORWARD : 0) | (endedEpoch === '' ? 0 : ENDS_EPOCH) | (before ? BEFORE : 0);
+    if (before !== undefined) writePosition(slab, at + 21, before.epoch, before.offset);
+    slab.write(endedEpoch + room, at + 21 + beforeBytes, 'latin1');
   }
 
   /**
    * @param {number} request
-   * @param {Position & {first: number, runs: readonly Buffer[]}} page its runs are not copied, and
-   *   must never be modified
+   * @param {import('./histories.js').Read} page its runs are not copied, and must never be modified
    */
   page(request, page) {
     const { runs } = page;
     let bytes = 0;
     for (const run of runs) bytes += run.length;
-    const at = this.#open(OP.PAGE, 4 + POSITION_BYTES + OFFSET_BYTES, bytes);
+    const at = this.#open(OP.PAGE, 4 + POSITION_BYTES + OFFSET_BYTES + 1, bytes);
     this.slab.writeUInt32BE(request, at);
     writePosition(this.slab, at + 4, page.epoch, page.offset);
     writeOffset(this.slab, at + 4 + POSITION_BYTES, page.first);
+    this.slab[at + 4 + POSITION_BYTES + OFFSET_BYTES] = page.hasOlder ? 1 : 0;
     if (bytes === 0) return;
     this.#cut();
     this.full.push(...runs);

@@ -221,8 +221,8 @@ export class RedisHistory {
     const entries = /** @type {[Buffer, [Buffer, Buffer]][]} */ (
       await redis.xrangeBuffer(this.keys.streamOf(room), offset, offset)
     );
-    const found = new Found(epoch, offset - 1, false);
-    for (const [, [, message]] of entries) found.add(message);
+    const found = new Found(epoch, offset - 1, offset, false);
+    found.addAll(entries.map(([, [, message]]) => message));
     return found.first === offset ? found.publications[0] : null;
   }
 
@@ -531,7 +531,8 @@ class HistoryRead extends Message {
    * @param {ReadRequest} from
    */
   constructor(history, room, rule, from) {
-    const { after, limit, maxBytes = MAX_PAGE_BYTES, isForward = false, isGlance = false } = from;
+    const { after, limit, maxBytes = MAX_PAGE_BYTES, before } = from;
+    const { isForward = false, isGlance = false } = from;
     super(history.publisher, '', null, '', NO_BODY);
     this.history = history;
     this.room = room;
@@ -539,6 +540,7 @@ class HistoryRead extends Message {
     this.after = after;
     this.limit = Math.min(limit, rule.size);
     this.maxBytes = Math.min(maxBytes, MAX_PAGE_BYTES);
+    this.before = before;
     this.isForward = isForward;
     this.isGlance = isGlance;
     /** Whether it asks for the position alone. */
@@ -567,7 +569,7 @@ class HistoryRead extends Message {
       return start + buffer.write(command + bulk(this.incarnation), start);
     }
     const text =
-      history.callHead(2, 10) +
+      history.callHead(2, 12) +
       keysOf(history.keys, room) +
       bulk(cache?.incarnation || history.fence) +
       bulk(newEpoch() + (cache?.ended ?? '')) +
@@ -578,23 +580,29 @@ class HistoryRead extends Message {
       bulk(String(metaTtlMs(this.rule))) +
       bulk(this.isForward ? '1' : '') +
       bulk(isGlance ? '1' : '') +
-      bulk(this.limit > 0 && !history.isTrusting ? '1' : '');
+      bulk(this.limit > 0 && !history.isTrusting ? '1' : '') +
+      bulk(this.before === undefined ? '' : `${this.before.epoch}${this.before.offset}`) +
+      bulk(String(this.rule.size));
     return start + buffer.write(text, start);
   }
 
-  /** @override @param {[incarnation: Buffer, offset: number, messages: Buffer[]]|Buffer|null} reply */
+  /**
+   * @override
+   * @param {[incarnation: Buffer, offset: number, messages: Buffer[], hasOlder?: number]|Buffer|null}
+   *   reply
+   */
   resolve(reply) {
     if (!Array.isArray(reply)) return this.#resolvePosition(reply);
     this.answered();
     const { history, room, isGlance } = this;
-    const [bytes, offset, messages] = reply;
+    const [bytes, offset, messages, hasOlder] = reply;
     const incarnation = bytes.toString('latin1');
     // Redis does not remember the epoch of a room without publications.
     if (!isGlance || offset > 0) {
       history.learn(room, incarnation);
       history.cache(room).renewed(offset, this.rule);
     }
-    this.#finish(incarnation.slice(-EPOCH_BYTES), offset, messages);
+    this.#finish(incarnation.slice(-EPOCH_BYTES), offset, messages, hasOlder === 1);
   }
 
   /** @param {Buffer|null} reply one more than the offset; null if the incarnation is unknown */
@@ -604,7 +612,7 @@ class HistoryRead extends Message {
     if (!isProven && !this.isExpired) return this.#callScript();
     this.answered();
     if (!isProven) this.history.readOnSettled(this);
-    else this.#finish(this.incarnation.slice(-EPOCH_BYTES), offset, []);
+    else this.#finish(this.incarnation.slice(-EPOCH_BYTES), offset, [], false);
   }
 
   /** Reads the position by the script, which has more answers and names the reason of a refusal. */
@@ -614,14 +622,17 @@ class HistoryRead extends Message {
     this.publisher.gatherAgain(this);
   }
 
-  /** @param {string} epoch @param {number} offset @param {Buffer[]} messages */
-  #finish(epoch, offset, messages) {
+  /**
+   * @param {string} epoch @param {number} offset @param {Buffer[]} messages
+   * @param {boolean} hasOlder are older ones kept?
+   */
+  #finish(epoch, offset, messages, hasOlder) {
     const { history, room } = this;
     if (history.isCutShort(room, epoch, offset, this.floor)) {
       this.#fail('Redis lost publications');
     } else {
       history.see(room, offset, epoch);
-      this.done.resolve(this.#page(epoch, offset, messages));
+      this.done.resolve(this.#page(epoch, offset, messages, hasOlder));
     }
     history.readOnSettled(this);
   }
@@ -629,17 +640,22 @@ class HistoryRead extends Message {
   /**
    * @param {string} epoch @param {number} offset
    * @param {Buffer[]} messages newest first, or oldest first if forward
+   * @param {boolean} hasOlder are older ones kept?
    * @returns {HistoryPage}
    */
-  #page(epoch, offset, messages) {
-    const { after, limit, isForward } = this;
-    const found = new Found(epoch, isForward ? after : Math.max(after, offset - limit), isForward);
-    if (!isForward) messages.reverse();
-    for (const message of messages) found.add(message);
+  #page(epoch, offset, messages, hasOlder) {
+    const { after, limit, isForward, before } = this;
+    if (isForward) {
+      const { first, publications } = new Found(epoch, after, offset, true).addAll(messages);
+      return { epoch, offset, first, publications: publications.slice(0, limit), hasOlder: false };
+    }
+    const last = before === undefined ? offset : Math.min(offset, before.offset - 1);
+    // The oldest message may begin with publications that are no longer kept.
+    const above = Math.max(after, offset - this.rule.size, last - limit);
+    const found = new Found(epoch, above, last, false).addAll(messages.reverse());
     const { first, next, publications } = found;
-    if (isForward) return { epoch, offset, first, publications: publications.slice(0, limit) };
-    const isToTheEnd = next === offset + 1;
-    return { epoch, offset, first, publications: isToTheEnd ? publications : [] };
+    if (next !== last + 1) return { epoch, offset, first, publications: [], hasOlder: false };
+    return { epoch, offset, first, publications, hasOlder };
   }
 
   /** @override @param {Error} error */
@@ -739,11 +755,13 @@ class Found {
   /**
    * @param {string} epoch
    * @param {number} above the publications wanted have higher offsets
+   * @param {number} last the highest offset wanted
    * @param {boolean} isForward keeps those before the first gap; else those behind the last gap
    */
-  constructor(epoch, above, isForward) {
+  constructor(epoch, above, last, isForward) {
     this.epoch = epoch;
     this.above = above;
+    this.last = last;
     this.isForward = isForward;
     this.first = 0;
     this.next = 0;
@@ -751,12 +769,19 @@ class Found {
     this.publications = [];
   }
 
+  /** @param {readonly Buffer[]} messages oldest first */
+  addAll(messages) {
+    for (const message of messages) this.add(message);
+    return this;
+  }
+
   /** @param {Buffer} message */
   add(message) {
     const batch = new BatchReader(message);
     while (batch.next()) {
       const { publication, offset } = batch;
-      if (publication === null || offset <= this.above || batch.epoch !== this.epoch) continue;
+      if (publication === null || batch.epoch !== this.epoch) continue;
+      if (offset <= this.above || offset > this.last) continue;
       if (offset !== this.next) {
         if (this.isForward && this.publications.length > 0) return;
         this.first = offset;

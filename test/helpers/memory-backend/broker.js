@@ -122,8 +122,8 @@ export class MemoryBroker {
   /** @param {string} room @param {import('../../../src/backend/broker.js').ReadRequest} from */
   async history(room, from) {
     this.#check();
-    const { epoch, offset, first, runs } = this.store.streams.page(room, from, performance.now());
-    return { epoch, offset, first, publications: runs.flatMap(publicationsIn) };
+    const { runs, ...page } = this.store.streams.page(room, from, performance.now());
+    return { ...page, publications: runs.flatMap(publicationsIn) };
   }
 
   /** @param {number} connections */

@@ -15,10 +15,13 @@
 --         8 '1': the oldest publications above `after`, not the newest
 --         9 '1': the caller does not follow the room; without meta the room gets none
 --         10 '1': check whether Redis was promoted meanwhile
+--         11 an epoch and an offset: the publications below it, none if the epoch is not current
+--         12 publications to keep: trimming leaves more
 --   reply  offset of the last publication, after the incarnation if it is not the caller's;
 --          epoch and offset of a repeated key; '' and 0 if it has another fingerprint, '' and 1 if
 --          another version of Fanfare wrote its value
---     or   incarnation, latest offset, messages, newest first; oldest first if 8 is '1'
+--     or   incarnation, latest offset, messages, newest first, 1 if older ones above `after` are
+--          kept; oldest first if 8 is '1'
 --
 -- An incarnation is a fence and an epoch. The fence names a server and its replication ID. If meta
 -- was written under another fence, Redis has restored an older snapshot, or a replica was promoted.
@@ -132,7 +135,17 @@ if isRead then
     end
     return { incarnation, top, messages }
   end
-  local lowest = math.max(count, top - ARGV[5])
+  local last, hasOlder = top, 0
+  count = math.max(count, top - ARGV[12])
+  if ARGV[11] ~= '' then
+    if string.sub(ARGV[11], 1, 16) ~= string.sub(incarnation, 33) then return { incarnation, top, messages, 0 } end
+    last = math.min(top, string.sub(ARGV[11], 17) - 1)
+    -- The entry that has the publication may go on behind it.
+    local entry = last > count and call('XRANGE', stream, last, '+', 'COUNT', 1)[1]
+    if not entry or firstOffset(entry[2][2]) > last then return { incarnation, top, messages, 0 } end
+    expected = tonumber(string.match(entry[1], '^%d+'))
+  end
+  local lowest = math.max(count, last - ARGV[5])
   while expected > lowest do
     chunk = math.min(chunk, expected - lowest)
     local entries = call('XREVRANGE', stream, expected, '-', 'COUNT', chunk)
@@ -142,8 +155,9 @@ if isRead then
       bytes = bytes - #message
       -- Returns at least one message, but none behind a gap: another program has changed the
       -- stream.
-      if (bytes < 0 and #messages > 0) or tonumber(string.match(entry[1], '^%d+')) ~= expected then
-        return { incarnation, top, messages }
+      local isBehindGap = tonumber(string.match(entry[1], '^%d+')) ~= expected
+      if (bytes < 0 and #messages > 0) or isBehindGap then
+        return { incarnation, top, messages, isBehindGap and 0 or 1 }
       end
       messages[#messages + 1] = message
       largest = math.max(largest, #message)
@@ -154,7 +168,10 @@ if isRead then
     -- More at a time if messages are small, but few more than the bytes that may be sent.
     chunk = math.max(1, math.min(64, math.floor(bytes / largest)))
   end
-  return { incarnation, top, messages }
+  if #messages > 0 and lowest > count and expected <= lowest then
+    hasOlder = expected < lowest and 1 or #call('XRANGE', stream, expected, expected)
+  end
+  return { incarnation, top, messages, hasOlder }
 end
 
 local last = top + count
