@@ -1,10 +1,13 @@
 // history.js: the command history.
 
-import { isRoom, readSince } from '../protocol/decode.js';
+import { isRoom, readBefore, readSince, readSinceTime } from '../protocol/decode.js';
 import { historyPrefix, historySuffix } from '../protocol/encode.js';
 import { isLimit } from './pending-reads.js';
 
 /** @import { Handler } from './handler.js' */
+
+/** For people. */
+const ONE_PLACE = 'A read has only one of since, before and sinceTime.';
 
 export class HistoryCommand {
   /**
@@ -29,17 +32,23 @@ export class HistoryCommand {
     const { session } = connection;
     if (!session.mayReadHistory(name))
       return this.replies.error(connection, 'PERMISSION_DENIED', id);
-    if (!isLimit(limit)) return this.replies.malformed(connection, id);
     const since = readSince(command.since);
+    const before = readBefore(command.before);
+    const sinceTimeMs = readSinceTime(command.sinceTime);
+    if (!isLimit(limit) || before === undefined || sinceTimeMs === undefined)
+      return this.replies.malformed(connection, id);
+    const places = [since, before, sinceTimeMs].filter((place) => place !== null);
+    if (places.length > 1) return this.replies.malformed(connection, id, ONE_PLACE);
     const read = () =>
       this.pendingReads.answer(
         connection,
         id,
-        () => this.historyReader.read(name, limit, since),
-        ({ messages, position }) => ({
+        () => this.historyReader.read(name, { limit, since, before, sinceTimeMs }),
+        ({ messages, position, hasMore, searchedBytes }) => ({
           before: historyPrefix(name),
           text: messages,
-          after: historySuffix(position, id),
+          after: historySuffix(position, hasMore, id),
+          readBytes: searchedBytes,
         }),
       );
     if (this.gate === null) return read();

@@ -1,6 +1,6 @@
 // join.js: the commands join and leave.
 
-import { isRoom, MAX_INFO_BYTES, readLast, readPresence, readSince } from '../protocol/decode.js';
+import { isRoom, MAX_INFO_BYTES, readLatest, readPresence, readSince } from '../protocol/decode.js';
 import {
   encodeJoined,
   encodeLeft,
@@ -27,6 +27,7 @@ const RESUME_WINDOW_MS = 120_000;
  * @property {JoiningUser|null} who null if the connection only watches presence
  * @property {Since|null} since
  * @property {number} [last] the number of latest messages asked for
+ * @property {number} [lastSeconds] only those of so many seconds; 0: of any age
  * @property {TransportJoin['onJoined']|null} [onJoined] in place of the reply
  * @property {() => void} [onRefused] called behind the error reply
  */
@@ -36,6 +37,7 @@ const RESUME_WINDOW_MS = 120_000;
  * @typedef {object} TransportJoin
  * @property {Since|null} since
  * @property {number} last the number of latest messages asked for; 0: none
+ * @property {number} lastSeconds only those of so many seconds; 0: of any age
  * @property {boolean} isPresent is the user listed, if the room has presence?
  * @property {(joined: Joined|null) => void} onJoined writes the
  *   reply; null: the room has no history
@@ -97,13 +99,14 @@ export class JoinCommands {
       return replies.error(connection, 'MESSAGE_TOO_LARGE', id);
     if (who !== null && !this.#mayAppearAs(connection, who))
       return replies.error(connection, 'PERMISSION_DENIED', id);
-    const last = readLast(command.last);
-    if (last === null) return replies.malformed(connection, id);
+    const latest = readLatest(command.last, command.lastSeconds);
+    if (latest === null) return replies.malformed(connection, id);
     // The right to join covers messages that the client may have missed (#oldestFor), but not those
     // of before.
-    if (last > 0 && !session.mayReadHistory(name))
+    if (latest.last > 0 && !session.mayReadHistory(name))
       return replies.error(connection, 'PERMISSION_DENIED', id);
-    this.#ask(connection, name, { id, who, since: readSince(command.since), last }, (refusal) =>
+    const joining = { id, who, since: readSince(command.since), ...latest };
+    this.#ask(connection, name, joining, (refusal) =>
       replies.error(connection, refusal.code, id, refusal.message),
     );
   }
@@ -128,9 +131,9 @@ export class JoinCommands {
    * @param {string} name of a room that it may join
    * @param {TransportJoin} join
    */
-  joinFor(connection, name, { since, last, isPresent, onJoined, onRefused }) {
+  joinFor(connection, name, { isPresent, ...join }) {
     const who = isPresent && this.tracker.covers(name) ? { user: undefined, info: null } : null;
-    this.#enter(connection, name, { id: undefined, who, since, last, onJoined, onRefused });
+    this.#enter(connection, name, { id: undefined, who, ...join });
   }
 
   /**
@@ -236,10 +239,12 @@ export class JoinCommands {
    * @param {Connection} connection @param {string} name @param {Joining} join
    * @returns {import('../hub/hub.js').RoomRequest}
    */
-  #requestOf(connection, name, { id, who, since, last = 0, onJoined = null, onRefused }) {
+  #requestOf(connection, name, join) {
+    const { id, who, since, last = 0, lastSeconds = 0, onJoined = null, onRefused } = join;
     return {
       since,
       last,
+      lastFromMs: lastSeconds === 0 ? 0 : Date.now() - lastSeconds * 1000,
       oldestMs: since === null ? 0 : this.#oldestFor(connection, name),
       onJoined: (joined) => {
         if (onJoined !== null) onJoined(joined);

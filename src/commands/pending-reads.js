@@ -24,7 +24,8 @@ export class PendingReads {
   /**
    * @template T
    * @param {Connection} connection @param {Id} id @param {() => Promise<T>} read
-   * @param {(read: T) => {before: Buffer, text: Buffer, after: string}} reply
+   * @param {(read: T) => {before: Buffer, text: Buffer, after: string, readBytes?: number}} reply
+   *   `readBytes`: read beside the text
    */
   answer(connection, id, read, reply) {
     if (this.waiting >= MAX_WAITING_READS) {
@@ -37,8 +38,8 @@ export class PendingReads {
         (result) => {
           this.waiting--;
           if (!connection.isOpen) return;
-          const { before, text, after } = reply(result);
-          this.charge(connection, text.length);
+          const { before, text, after, readBytes = 0 } = reply(result);
+          this.charge(connection, text.length + readBytes);
           connection.sendAround(before, text, 0, text.length, after);
         },
         (error) => {

@@ -48,10 +48,10 @@ export class Replies {
 
   /**
    * Answers a message that is not a command, or that lacks a field of its type.
-   * @param {Connection} connection @param {Id} [id]
+   * @param {Connection} connection @param {Id} [id] @param {string} [message] as for `error`
    */
-  malformed(connection, id) {
-    this.error(connection, 'INVALID_MESSAGE_FORMAT', id);
+  malformed(connection, id, message) {
+    this.error(connection, 'INVALID_MESSAGE_FORMAT', id, message);
     if (this.malformedFaults.isTooMany(connection))
       connection.close(toClose({ code: 'INVALID_MESSAGE_FORMAT' }));
   }

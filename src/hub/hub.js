@@ -53,6 +53,7 @@ const NOTICES = new Set([KIND.REVOCATION, KIND.SURVEY, KIND.ANSWER]);
  * @property {JoinRequest['since']} since the last publication the client has; null: not given
  * @property {number} [last] the number of latest publications that the client asks for, unless
  *   `since` brings the missed ones
+ * @property {number} [lastFromMs] as in JoinRequest
  * @property {number} [oldestMs] as in JoinRequest
  * @property {(joined: Joined|null) => void} onJoined the
  *   connection is a member now: write the reply. Null: the room has no history.
@@ -147,7 +148,8 @@ export class Hub {
    * @param {Connection} connection not in that room yet
    * @param {string} name @param {RoomRequest} request
    */
-  join(connection, name, { since, last = 0, oldestMs = 0, onJoined, onRefused }) {
+  join(connection, name, request) {
+    const { since, last = 0, lastFromMs = 0, oldestMs = 0, onJoined, onRefused } = request;
     const room = this.openRoom(name);
     if (room.sync !== null) {
       room.expect(connection);
@@ -155,6 +157,7 @@ export class Hub {
       room.sync.joins.add(connection, {
         since,
         last,
+        lastFromMs,
         oldestMs,
         onJoined,
         onRefused: (error) => {

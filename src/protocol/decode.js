@@ -11,6 +11,8 @@ import { isConnectionId } from './publication.js';
 export const MAX_INFO_BYTES = 1024;
 /** The most messages that a join asks for: as many as a room can keep. */
 export const MAX_LAST = 10_000;
+/** The longest time that a room keeps messages: 7 days. */
+export const MAX_LAST_SECONDS = 604_800;
 const MAX_ID_LENGTH = 64;
 const MAX_KEY_LENGTH = 128;
 const MAX_USER_LENGTH = 128;
@@ -36,6 +38,9 @@ const LOWER_N = 0x6e;
  * @property {unknown} after as `room`
  * @property {unknown} echo as `room`
  * @property {unknown} last as `room`
+ * @property {unknown} lastSeconds as `room`
+ * @property {unknown} before as `room`
+ * @property {unknown} sinceTime as `room`
  * @property {unknown} idempotencyKey as `room`
  * @property {Buffer} source the message
  * @property {number} payloadStart the field `payload`, JSON
@@ -82,6 +87,9 @@ export function decode(message) {
     afterStart,
     echoStart,
     lastStart,
+    lastSecondsStart,
+    beforeStart,
+    sinceTimeStart,
     keyStart,
   } = fields;
   if (typeStart < 0 || message[typeStart] !== QUOTE) return null;
@@ -100,6 +108,18 @@ export function decode(message) {
       afterStart < 0 ? undefined : (readValue(message, afterStart, fields.afterEnd) ?? undefined),
     echo: echoStart < 0 ? undefined : (readValue(message, echoStart, fields.echoEnd) ?? undefined),
     last: lastStart < 0 ? undefined : (readValue(message, lastStart, fields.lastEnd) ?? undefined),
+    lastSeconds:
+      lastSecondsStart < 0
+        ? undefined
+        : (readValue(message, lastSecondsStart, fields.lastSecondsEnd) ?? undefined),
+    before:
+      beforeStart < 0
+        ? undefined
+        : (readValue(message, beforeStart, fields.beforeEnd) ?? undefined),
+    sinceTime:
+      sinceTimeStart < 0
+        ? undefined
+        : (readValue(message, sinceTimeStart, fields.sinceTimeEnd) ?? undefined),
     idempotencyKey:
       keyStart < 0 ? undefined : (readValue(message, keyStart, fields.keyEnd) ?? undefined),
     source: message,
@@ -136,13 +156,50 @@ export function readSince(value) {
 }
 
 /**
+ * Reads the `before` of a read. Unlike `since`, it must be a position.
  * @param {unknown} value
- * @returns {number|null} 0 if the field is absent; null if it is not a whole number from 1 to 10,000
+ * @returns {Since|null|undefined} null if the field is absent; undefined if it is malformed
  */
-export function readLast(value) {
+export function readBefore(value) {
+  const position = readSince(value);
+  return position === NO_POSITION ? undefined : position;
+}
+
+/**
+ * Reads the `sinceTime` of a read.
+ * @param {unknown} value
+ * @returns {number|null|undefined} ms since 1970; null if the field is absent; undefined if it is
+ *   not a whole number from 0
+ */
+export function readSinceTime(value) {
+  if (value === undefined) return null;
+  const timeMs = /** @type {number} */ (value);
+  return Number.isSafeInteger(value) && timeMs >= 0 ? timeMs : undefined;
+}
+
+/**
+ * Reads which of the latest messages a join asks for.
+ * @param {unknown} last
+ * @param {unknown} lastSeconds
+ * @returns {{last: number, lastSeconds: number}|null} `last` 0: none; `lastSeconds` 0: of any age;
+ *   null: one of them is not a whole number from 1 to its maximum
+ */
+export function readLatest(last, lastSeconds) {
+  const count = readWhole(last, MAX_LAST);
+  const seconds = readWhole(lastSeconds, MAX_LAST_SECONDS);
+  if (count === null || seconds === null) return null;
+  return { last: count === 0 && seconds > 0 ? MAX_LAST : count, lastSeconds: seconds };
+}
+
+/**
+ * @param {unknown} value
+ * @param {number} max
+ * @returns {number|null} 0 if the field is absent; null if it is not a whole number from 1 to `max`
+ */
+function readWhole(value, max) {
   if (value === undefined) return 0;
-  const last = /** @type {number} */ (value);
-  return Number.isSafeInteger(value) && last > 0 && last <= MAX_LAST ? last : null;
+  const number = /** @type {number} */ (value);
+  return Number.isSafeInteger(value) && number > 0 && number <= max ? number : null;
 }
 
 /** @param {unknown} value @returns {value is string} 1 to 128 characters */

@@ -93,10 +93,12 @@ export function historyPrefix(room) {
 
 /**
  * @param {{epoch: string, offset: number}|null} position null if the room has no history
+ * @param {boolean} hasMore are there further messages on the page's side?
  * @param {string|number|undefined} id
  */
-export function historySuffix(position, id) {
-  return `]${position === null ? '' : positionMembers(position.epoch, position.offset)}${idMember(id)}}`;
+export function historySuffix(position, hasMore, id) {
+  const members = position === null ? '' : positionMembers(position.epoch, position.offset);
+  return `]${members},"more":${hasMore}${idMember(id)}}`;
 }
 
 /**

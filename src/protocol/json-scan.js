@@ -55,6 +55,12 @@ const found = {
   echoEnd: -1,
   lastStart: -1,
   lastEnd: -1,
+  beforeStart: -1,
+  beforeEnd: -1,
+  sinceTimeStart: -1,
+  sinceTimeEnd: -1,
+  lastSecondsStart: -1,
+  lastSecondsEnd: -1,
   keyStart: -1,
   keyEnd: -1,
 };
@@ -71,6 +77,7 @@ export function scan(b) {
   found.typeStart = found.idStart = found.roomStart = found.payloadStart = found.textStart = -1;
   found.sinceStart = found.limitStart = found.presenceStart = found.afterStart = -1;
   found.echoStart = found.lastStart = found.keyStart = -1;
+  found.beforeStart = found.sinceTimeStart = found.lastSecondsStart = -1;
   keys = 0;
   let i = skipSpace(b, 0);
   if (b[i] !== OPEN_BRACE) return null;
@@ -167,6 +174,18 @@ function record(b, keyStart, start, end) {
       found.lastStart = start;
       found.lastEnd = end;
       break;
+    case 'before':
+      found.beforeStart = start;
+      found.beforeEnd = end;
+      break;
+    case 'sinceTime':
+      found.sinceTimeStart = start;
+      found.sinceTimeEnd = end;
+      break;
+    case 'lastSeconds':
+      found.lastSecondsStart = start;
+      found.lastSecondsEnd = end;
+      break;
     case 'idempotencyKey':
       found.keyStart = start;
       found.keyEnd = end;
@@ -234,6 +253,11 @@ function keyName(b, at) {
       ) {
         return 'since';
       }
+      if (b[at + 10] === QUOTE && b.toString('latin1', at + 1, at + 10) === 'sinceTime')
+        return 'sinceTime';
+      break;
+    case 0x62: // b
+      if (b[at + 7] === QUOTE && b.toString('latin1', at + 1, at + 7) === 'before') return 'before';
       break;
     case 0x61: // a
       if (
@@ -258,6 +282,8 @@ function keyName(b, at) {
       }
       if (b[at + 5] === QUOTE && b[at + 2] === 0x61 && b[at + 3] === 0x73 && b[at + 4] === 0x74)
         return 'last';
+      if (b[at + 12] === QUOTE && b.toString('latin1', at + 1, at + 12) === 'lastSeconds')
+        return 'lastSeconds';
       break;
   }
   // An unknown key, or an escaped one. Escaped keys are rare, so they may take the slow path.

@@ -5,6 +5,7 @@
 
 import { resolveClaims } from '../protocol/claim.js';
 import { encodeHistoryMessages } from '../protocol/encode.js';
+import { timestampOf } from '../protocol/publication.js';
 import { asDeliverable } from './deliverable.js';
 import { unavailable } from './read-queue.js';
 
@@ -14,6 +15,27 @@ const MAX_WAITING_READS = 1000;
 
 /** @import { HistoryPage } from '../backend/broker.js' */
 /** @import { Since } from '../protocol/decode.js' */
+/** @import { Position } from '../protocol/position.js' */
+
+/**
+ * At most one of `since`, `before` and `sinceTimeMs` is given. Without them, the newest messages.
+ * @typedef {object} HistoryQuery
+ * @property {number} [limit] messages, within the room's rule
+ * @property {Since|null} [since] asks for the messages behind it, the oldest first. If its epoch is
+ *   another one: the newest
+ * @property {Position|null} [before] asks for the messages before it, the newest first. If its epoch
+ *   is another one: none
+ * @property {number|null} [sinceTimeMs] asks for the messages from a time on, the oldest first
+ */
+
+/**
+ * @typedef {object} HistoryAnswer
+ * @property {Buffer} messages JSON text without brackets, oldest first
+ * @property {Position|null} position null: the room has no history
+ * @property {boolean} hasMore are there further messages: newer ones behind `since` or
+ *   `sinceTimeMs`, otherwise older ones?
+ * @property {number} searchedBytes read to find the beginning, beside the messages
+ */
 
 export class HistoryReader {
   /**
@@ -28,17 +50,27 @@ export class HistoryReader {
 
   /**
    * @param {string} room
-   * @param {number|undefined} limit messages, within the room's rule
-   * @param {Since|null} since asks for the messages behind it, the oldest first; null: the newest
-   * @returns {Promise<{messages: Buffer, position: {epoch: string, offset: number}|null}>} JSON
-   *   text without brackets, oldest first; position null: the room has no history. Rejects with a
-   *   BrokerError, or with another error that has such a code.
+   * @param {HistoryQuery} query
+   * @returns {Promise<HistoryAnswer>} Rejects with a BrokerError, or with another error that has such
+   *   a code.
    */
-  async read(room, limit, since) {
+  async read(room, { limit, since = null, before = null, sinceTimeMs = null }) {
     const rule = this.scheduler.historyOf(room);
-    if (rule === null) return { messages: Buffer.alloc(0), position: null };
+    if (rule === null) return NO_HISTORY;
     const count = Math.min(limit ?? DEFAULT_LIMIT, rule.size);
-    const page = await this.#page(room, count, since, rule.size);
+    let searchedBytes = 0;
+    /** @type {HistoryPage|undefined} */
+    let page;
+    if (sinceTimeMs !== null) {
+      const found = await this.#positionAt(room, sinceTimeMs, rule.size);
+      ({ since, searchedBytes } = found);
+      // There is none. Those that have come meanwhile may be older than a time in the future.
+      if (since.offset === found.top) page = emptyPage(since.epoch, found.top);
+    }
+    page ??=
+      before === null
+        ? await this.#page(room, count, since, rule.size)
+        : await this.#pageBefore(room, count, before);
     const { epoch, offset, first } = page;
     const { references, maxReplayBytes } = this.scheduler;
     const isForward = since !== null && since.epoch === epoch;
@@ -46,9 +78,13 @@ export class HistoryReader {
     const claims = cut(page.publications, maxReplayBytes, isForward);
     const resolved = resolveClaims(page.publications.slice(claims.start, claims.end), references);
     const { start, end } = cut(resolved, maxReplayBytes, isForward);
+    const from = first + claims.start + start;
+    const next = first + claims.start + end;
     return {
-      messages: encodeHistoryMessages(resolved.slice(start, end), first + claims.start + start),
+      messages: encodeHistoryMessages(resolved.slice(start, end), from),
       position: { epoch, offset },
+      hasMore: isForward ? next > from && next <= offset : page.hasOlder || from > first,
+      searchedBytes,
     };
   }
 
@@ -60,11 +96,8 @@ export class HistoryReader {
   async #page(room, count, since, size) {
     const buffered = await this.#bufferedPage(room, count, since);
     if (buffered !== null) return buffered;
-    const { reads, maxReplayBytes: maxBytes } = this.scheduler;
-    if (reads.waiting.size >= MAX_WAITING_READS) {
-      this.counters.readsRefused++;
-      throw unavailable('too many reads are waiting');
-    }
+    const reads = this.#reads();
+    const { maxReplayBytes: maxBytes } = this.scheduler;
     if (since !== null && since.epoch !== '') {
       // The stream's epoch decides whether the client's position is in it.
       const position = await reads.read(room, { after: 0, limit: 0, isGlance: true });
@@ -79,6 +112,67 @@ export class HistoryReader {
     return this.#deliverable(
       await reads.read(room, { after: 0, limit: count, maxBytes, isGlance: true }),
     );
+  }
+
+  /**
+   * @param {string} room
+   * @param {number} count
+   * @param {Position} before
+   * @returns {Promise<HistoryPage>}
+   */
+  async #pageBefore(room, count, before) {
+    const sync = this.scheduler.syncs.get(room);
+    if (sync?.isLive && sync.epoch === before.epoch) {
+      sync.expire();
+      const { offset, replayBuffer } = sync;
+      const last = Math.min(offset, before.offset - 1);
+      // Nothing is read ahead: a page that is not here costs the broker no more than the page.
+      if (last - count + 1 >= replayBuffer.first || !replayBuffer.hasOlder)
+        return bufferedUpTo(sync, last, count);
+    }
+    const { maxReplayBytes: maxBytes } = this.scheduler;
+    const from = { after: 0, limit: count, maxBytes, before, isGlance: true };
+    return this.#deliverable(await this.#reads().read(room, from));
+  }
+
+  /**
+   * Turns a time into a position.
+   * @param {string} room
+   * @param {number} timeMs since 1970
+   * @param {number} size of the room's rule
+   * @returns {Promise<{since: Since, top: number, searchedBytes: number}>} `since`: of the message
+   *   before the first that was accepted then or later; `top`: offset of the newest
+   */
+  async #positionAt(room, timeMs, size) {
+    const sync = this.scheduler.syncs.get(room);
+    if (sync?.isLive) {
+      sync.expire();
+      const { epoch, offset, replayBuffer } = sync;
+      const first = replayBuffer.firstSince(timeMs);
+      if (first > replayBuffer.first || !replayBuffer.hasOlder)
+        return { since: positionBefore(epoch, first), top: offset, searchedBytes: 0 };
+    }
+    const reads = this.#reads();
+    const { epoch, offset } = await reads.read(room, { after: 0, limit: 0, isGlance: true });
+    let low = Math.max(0, offset - size) + 1;
+    let high = offset + 1;
+    let searchedBytes = 0;
+    // At most 14 reads of one message: a room keeps 10,000.
+    while (low < high) {
+      const middle = Math.floor((low + high) / 2);
+      const from = { after: middle - 1, limit: 1, maxBytes: 1, isForward: true, isGlance: true };
+      const page = await reads.read(room, from);
+      if (page.epoch !== epoch) throw unavailable('the history was deleted during the read');
+      const [found] = page.publications;
+      // The store may have fewer messages than the rule allows.
+      if (found === undefined) low = high;
+      else {
+        searchedBytes += found.length;
+        if (timestampOf(asDeliverable(found, this.counters)) < timeMs) low = page.first + 1;
+        else high = middle;
+      }
+    }
+    return { since: positionBefore(epoch, low), top: offset, searchedBytes };
   }
 
   /**
@@ -103,16 +197,22 @@ export class HistoryReader {
     if (!sync.isLive) return null;
     sync.expire();
     const { epoch, offset, replayBuffer } = sync;
-    if (since === null || !isOfStream(since)) {
-      const first = Math.max(replayBuffer.first, offset - count + 1);
-      return { epoch, offset, first, publications: replayBuffer.slice(first, offset) };
-    }
+    if (since === null || !isOfStream(since)) return bufferedUpTo(sync, offset, count);
     // If the publications are large, the replay buffer has fewer of them than the broker.
     const first = since.offset + 1;
     if (first < replayBuffer.first && offset - replayBuffer.length > 0) return null;
     const from = Math.max(first, replayBuffer.first);
     const to = Math.min(offset, from + count - 1);
-    return { epoch, offset, first: from, publications: replayBuffer.slice(from, to) };
+    const publications = replayBuffer.slice(from, to);
+    return { epoch, offset, first: from, publications, hasOlder: false };
+  }
+
+  /** The reads of the broker, unless too many wait. */
+  #reads() {
+    const { reads } = this.scheduler;
+    if (reads.waiting.size < MAX_WAITING_READS) return reads;
+    this.counters.readsRefused++;
+    throw unavailable('too many reads are waiting');
   }
 
   /** @param {HistoryPage} page */
@@ -120,6 +220,38 @@ export class HistoryReader {
     const { counters } = this;
     return { ...page, publications: page.publications.map((one) => asDeliverable(one, counters)) };
   }
+}
+
+/** @type {HistoryAnswer} */
+const NO_HISTORY = Object.freeze({
+  messages: Buffer.alloc(0),
+  position: null,
+  hasMore: false,
+  searchedBytes: 0,
+});
+
+/** @param {string} epoch @param {number} offset @returns {Since} */
+function positionBefore(epoch, offset) {
+  return { epoch, offset: offset - 1, connectionId: '' };
+}
+
+/** @param {string} epoch @param {number} offset @returns {HistoryPage} */
+function emptyPage(epoch, offset) {
+  return { epoch, offset, first: offset + 1, publications: [], hasOlder: false };
+}
+
+/**
+ * The newest publications up to an offset.
+ * @param {import('./room-sync.js').RoomSync} sync
+ * @param {number} last its publication is in the replay buffer, or no longer kept
+ * @param {number} count
+ * @returns {HistoryPage}
+ */
+function bufferedUpTo({ epoch, offset, replayBuffer }, last, count) {
+  const first = Math.max(replayBuffer.first, last - count + 1);
+  if (first > last) return emptyPage(epoch, offset);
+  const hasOlder = first > replayBuffer.first || replayBuffer.hasOlder;
+  return { epoch, offset, first, publications: replayBuffer.slice(first, last), hasOlder };
 }
 
 /**

@@ -10,6 +10,8 @@
 //
 // The replay buffers of all rooms share a budget. Above it, the least recently used are emptied.
 
+import { timestampOf } from '../protocol/publication.js';
+
 /** The memory of an entry beside its bytes. */
 const ENTRY_BYTES = 200;
 /** Trimming leaves empty places at the front; from this number on they are removed together. */
@@ -62,12 +64,19 @@ export class ReplayBuffer {
     this.next = 1;
     /** Is it known that a read would bring nothing older? */
     this.isFilled = false;
+    /** May the store have older ones? They may be too large for this buffer. */
+    this.mayHaveOlder = false;
     /** When the newest publication was added, in the room sync's ms. */
     this.latestMs = 0;
   }
 
   get length() {
     return this.next - this.first;
+  }
+
+  /** Could the room have publications older than the first one here? */
+  get hasOlder() {
+    return this.mayHaveOlder && this.length < this.maxCount;
   }
 
   /** Begins anew, empty. @param {number} next */
@@ -97,6 +106,7 @@ export class ReplayBuffer {
     this.first = next;
     this.next = next;
     this.isFilled = isFilled;
+    this.mayHaveOlder = !isFilled;
     this.budget.resized(this, -bytes);
   }
 
@@ -116,9 +126,11 @@ export class ReplayBuffer {
    * @param {readonly Buffer[]} publications of kind POSITIONED; the last one is at `first - 1`
    * @param {number} nowMs
    * @param {boolean} isComplete would a read bring nothing older?
+   * @param {boolean} hasOlder does the store have older ones?
    */
-  fill(publications, nowMs, isComplete) {
+  fill(publications, nowMs, isComplete, hasOlder) {
     const before = this.bytes;
+    this.mayHaveOlder = hasOlder;
     this.entries = [...publications, ...this.entries.slice(this.head)];
     this.head = 0;
     this.first -= publications.length;
@@ -139,9 +151,28 @@ export class ReplayBuffer {
     return this.entries.slice(start, start + to - from + 1);
   }
 
+  /**
+   * Finds where a time begins, as if times never decreased. They may, by the difference between the
+   * clocks of two servers.
+   * @param {number} timeMs since 1970
+   * @returns {number} offset of the first publication that was accepted then or later; `next` if
+   *   there is none
+   */
+  firstSince(timeMs) {
+    let low = this.first;
+    let high = this.next;
+    while (low < high) {
+      const middle = Math.floor((low + high) / 2);
+      if (timestampOf(this.entries[this.head + middle - this.first]) < timeMs) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
   #trim() {
     const { entries } = this;
     while (this.length > this.maxCount || (this.bytes > this.maxBytes && this.length > 1)) {
+      this.mayHaveOlder = true;
       this.bytes -= entries[this.head].length + ENTRY_BYTES;
       entries[this.head++] = EMPTY;
       this.first++;

@@ -42,6 +42,8 @@ import { replayFor } from './replay-frames.js';
  * @typedef {object} JoinRequest
  * @property {Since|null} since the last publication the client has; null: not given
  * @property {number} last the number of latest publications asked for; 0: none
+ * @property {number} lastFromMs only those of `last` that were accepted then or later, in ms since
+ *   1970; 0: of any age
  * @property {number} oldestMs `since` is not recovered if the replay begins with a publication that
  *   was accepted before this time, in ms since 1970; 0: it may be of any age
  * @property {(joined: Joined) => void} onJoined the connection is a member now: write the reply
@@ -263,9 +265,13 @@ export class RoomJoins {
     const { connection, request } = join;
     stream.expire();
     const { first, isFilled, maxCount } = stream.replayBuffer;
-    const wanted = Math.min(request.last, maxCount);
-    if (offset - first + 1 < wanted && !isFilled) return this.#fill(join, error);
-    const from = Math.max(first - 1, offset - wanted);
+    const { last, lastFromMs } = request;
+    const wanted = Math.min(last, maxCount);
+    const begin = lastFromMs === 0 ? first : stream.replayBuffer.firstSince(lastFromMs);
+    // If an older one is here, so are all since that time.
+    const isHere = offset - first + 1 >= wanted || begin > first;
+    if (!isHere && !isFilled) return this.#fill(join, error);
+    const from = Math.max(begin - 1, offset - wanted);
     if (from >= offset) return NOTHING;
     const all = this.#replay(connection, from, offset);
     if (all !== null) return all;

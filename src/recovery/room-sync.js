@@ -285,14 +285,16 @@ export class RoomSync {
   }
 
   /** @param {HistoryPage} page @param {boolean} isComplete would a read bring nothing older? */
-  #fillFrom({ offset, publications }, isComplete) {
+  #fillFrom({ offset, publications, hasOlder }, isComplete) {
     const { replayBuffer, epoch, counters } = this;
     const first = offset - publications.length + 1;
     if (offset < replayBuffer.first - 1) return; // emptied meanwhile, or older than the buffer
     const older = publications
       .slice(0, Math.max(0, replayBuffer.first - first))
       .map((one, i) => withPosition(asDeliverable(one, counters), first + i, epoch));
-    replayBuffer.fill(older, this.shared.clock(), isComplete);
+    // A page of few large publications may be shorter than the buffer.
+    const mayHaveOlder = first > replayBuffer.first ? replayBuffer.mayHaveOlder : hasOlder;
+    replayBuffer.fill(older, this.shared.clock(), isComplete, mayHaveOlder);
   }
 
   /** Reads the position and the missing publications, while arrivals are held. */

@@ -1,6 +1,6 @@
 // sse-request.js: requests for server-sent events, and their refusals.
 //
-//   GET /sse?room=a&room=b&last=50&presence=true&lastEventId=…&token=…
+//   GET /sse?room=a&room=b&last=50&lastSeconds=3600&presence=true&lastEventId=…&token=…
 //
 // A browser's EventSource gives up for ever on any status but 200; 204 is the standard's way to
 // stop it (WHATWG HTML 9.2). After the end of a stream it returns after the time of `retry:`. So a
@@ -8,7 +8,7 @@
 // it does not. Every other client gets the plain status.
 
 import { STATUS_CODES } from 'node:http';
-import { isRoom, MAX_LAST, readLast, readSince } from '../protocol/decode.js';
+import { isRoom, MAX_LAST, MAX_LAST_SECONDS, readLatest, readSince } from '../protocol/decode.js';
 import { errorOf, refusal, toHttp } from '../protocol/refusal.js';
 import { hasBody, headFault } from './handshake.js';
 import { NOSNIFF, responseText } from './http-answers.js';
@@ -39,9 +39,10 @@ export class StreamRequest {
     this.headers = headers;
     /** Names of rooms, perhaps invalid. @type {readonly string[]} */
     this.rooms = [...new Set(parameters.getAll('room'))];
-    const last = parameters.get('last');
-    /** The number of latest messages asked for; 0: none; null: invalid. */
-    this.last = readLast(last === null ? undefined : Number(last));
+    const number = (/** @type {string} */ name) =>
+      parameters.has(name) ? Number(parameters.get(name)) : undefined;
+    /** Which of the latest messages are asked for; null: invalid. */
+    this.latest = readLatest(number('last'), number('lastSeconds'));
     this.isPresent = parameters.get('presence') === 'true';
     const header = request.headers['last-event-id'];
     /**
@@ -60,7 +61,7 @@ export class StreamRequest {
  * Checks a request before admission.
  * @param {IncomingMessage} request @param {StreamRequest} stream @returns {Refusal|null}
  */
-export function streamFault(request, { rooms, last }) {
+export function streamFault(request, { rooms, latest }) {
   // HTTP/1.0 passes: the events need no chunks.
   const fault = headFault(request);
   if (fault !== null)
@@ -68,7 +69,9 @@ export function streamFault(request, { rooms, last }) {
   if (hasBody(request)) return refusal('bad_request', 'No body.');
   if (!rooms.every(isRoom)) return refusal('INVALID_ROOM');
   if (rooms.length > MAX_STREAM_ROOMS) return refusal('ROOM_LIMIT');
-  return last === null ? refusal('bad_request', `last must be from 1 to ${MAX_LAST}.`) : null;
+  if (latest !== null) return null;
+  const rule = `last must be from 1 to ${MAX_LAST}, and lastSeconds to ${MAX_LAST_SECONDS}.`;
+  return refusal('bad_request', rule);
 }
 
 /**

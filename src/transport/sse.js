@@ -184,6 +184,7 @@ class EventStream {
 const JOINED = '{"type":"joined"';
 /** @type {readonly string[]} */
 const NO_ROOMS = Object.freeze([]);
+const NOTHING = Object.freeze({ last: 0, lastSeconds: 0 });
 /** @type {string[]} */
 const NO_POSITIONS = [];
 
@@ -356,7 +357,7 @@ export class EventStreams {
    * @param {readonly string[]} names of its rooms and of those that the token joins
    * @param {Credentials|null} credentials @returns {Refusal|null}
    */
-  #refusalOf({ rooms, last }, names, credentials) {
+  #refusalOf({ rooms, latest }, names, credentials) {
     const { entrance } = this;
     if (entrance !== null) {
       if (credentials?.refusal) return credentials.refusal;
@@ -365,7 +366,7 @@ export class EventStreams {
       const isAllowed = (/** @type {string} */ room) =>
         identity === null ||
         (entrance.mayJoin(identity, room) &&
-          (last === 0 || entrance.mayReadHistory(identity, room)));
+          (latest?.last === 0 || entrance.mayReadHistory(identity, room)));
       if (!rooms.every(isAllowed)) return refusal('PERMISSION_DENIED');
     }
     if (names.length === 0) return refusal('ROOM_REQUIRED');
@@ -387,7 +388,7 @@ export class EventStreams {
   }
 
   /** @param {EventStream} stream @param {readonly string[]} names @param {StreamRequest} request */
-  #join(stream, names, { rooms, last, isPresent, lastEventId }) {
+  #join(stream, names, { rooms, latest, isPresent, lastEventId }) {
     const { connection } = stream;
     const tracked = names.filter((name) => this.hub.scheduler.hasHistory(name));
     const positions = readLastEventId(lastEventId, tracked.length);
@@ -399,16 +400,17 @@ export class EventStreams {
     for (const name of names) {
       const index = tracked.indexOf(name);
       const since = index < 0 ? null : positions[index];
-      const lastOfRoom = rooms.includes(name) ? Number(last) : 0;
+      const latestOfRoom = (rooms.includes(name) && latest) || NOTHING;
+      const hasLast = latestOfRoom.last > 0;
       this.commands.join(connection, name, {
         since,
-        last: lastOfRoom,
+        ...latestOfRoom,
         isPresent: isPresent || !rooms.includes(name),
         onJoined: (joined) => {
           if (joined === null)
-            return stream.sendEvent(encodeNotReplayed(name, false, lastOfRoom > 0, undefined));
+            return stream.sendEvent(encodeNotReplayed(name, false, hasLast, undefined));
           const { epoch, recovered, replayed, first } = joined;
-          const text = encodeJoined(name, joined, undefined, lastOfRoom > 0);
+          const text = encodeJoined(name, joined, undefined, hasLast);
           if (recovered) return stream.sendEvent(text);
           // The messages of `last` follow, and move the id.
           const before = first - 1;

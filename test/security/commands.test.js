@@ -13,6 +13,7 @@ const ENV = {
   FANFARE_PRESENCE: 'p.*',
 };
 
+const EPOCH = '0123456789abcdef';
 const F = 'INVALID_MESSAGE_FORMAT';
 const R = 'INVALID_ROOM';
 const nested = (/** @type {number} */ depth) => `${'['.repeat(depth)}${']'.repeat(depth)}`;
@@ -66,6 +67,26 @@ const REFUSED = [
   ['a broadcast of nothing', { type: 'broadcast' }, F],
   ...[0, -1, 1.5, 1e300, 'ten', [], {}, true].map((limit) =>
     row(`limit ${JSON.stringify(limit)}`, { type: 'history', room: 'h.a', limit }, F),
+  ),
+  ...[-1, 1.5, 2 ** 53, 'now', [], {}, true].map((sinceTime) =>
+    row(`sinceTime ${sinceTime}`, { type: 'history', room: 'h.a', sinceTime }, F),
+  ),
+  ...[7, 'x', {}, [], { epoch: EPOCH }, { epoch: EPOCH, offset: -1 }].map((before) =>
+    row(`before ${JSON.stringify(before)}`, { type: 'history', room: 'h.a', before }, F),
+  ),
+  ...[
+    { since: {}, before: { epoch: EPOCH, offset: 1 } },
+    { before: { epoch: EPOCH, offset: 1 }, sinceTime: 0 },
+    { since: { epoch: EPOCH, offset: 1 }, sinceTime: 0 },
+  ].map((places) =>
+    row(Object.keys(places).join(' and '), { type: 'history', room: 'h.a', ...places }, F),
+  ),
+  ...[0, -1, 1.5, 604_801, '60', [60], true].map((lastSeconds) =>
+    row(
+      `lastSeconds ${JSON.stringify(lastSeconds)}`,
+      { type: 'join', room: 'h.a', lastSeconds },
+      F,
+    ),
   ),
   ...['user', 1, [], { user: '' }, { user: 'x'.repeat(129) }, { user: 7 }].map((presence) =>
     row(

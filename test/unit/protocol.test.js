@@ -3,7 +3,14 @@ import { isUtf8 } from 'node:buffer';
 import { test } from 'node:test';
 import { constants, inflateRawSync } from 'node:zlib';
 import fc from 'fast-check';
-import { decode as decodeBytes, isRoom, readLast, readSince } from '../../src/protocol/decode.js';
+import {
+  decode as decodeBytes,
+  isRoom,
+  readBefore,
+  readLatest,
+  readSince,
+  readSinceTime,
+} from '../../src/protocol/decode.js';
 import { deflateFrames } from '../../src/protocol/deflate.js';
 import { fingerprintOf } from '../../src/protocol/fingerprint.js';
 import { encodePublications, FORMAT, leaveOut } from '../../src/protocol/format.js';
@@ -94,10 +101,57 @@ test('last is a whole number from 1 to 10,000, and names like it are not last', 
   assert.equal(decode('{"type":"join","last":50,"lasts":1,"las":2,"lost":3}')?.last, 50);
   assert.equal(decode('{"type":"join","l\\u0061st":7}')?.last, 7);
   assert.equal(decode('{"type":"join","last":null}')?.last, undefined);
-  assert.equal(readLast(undefined), 0);
-  for (const last of [1, 10_000]) assert.equal(readLast(last), last);
-  for (const last of [0, -1, 1.5, 10_001, Number.POSITIVE_INFINITY, '5', [5], true])
-    assert.equal(readLast(last), null);
+  assert.deepEqual(readLatest(undefined, undefined), { last: 0, lastSeconds: 0 });
+  for (const last of [1, 10_000])
+    assert.deepEqual(readLatest(last, undefined), { last, lastSeconds: 0 });
+  for (const last of [0, -1, 1.5, 10_001, Number.POSITIVE_INFINITY, '5', [5], true]) {
+    assert.equal(readLatest(last, undefined), null);
+    assert.equal(readLatest(last, 60), null);
+  }
+});
+
+test('lastSeconds is a whole number up to 7 days, and asks for all messages unless last is there', () => {
+  const command = decode(
+    '{"type":"join","lastSeconds":60,"lastSecond":1,"lastSecondss":2,"last":3}',
+  );
+  assert.deepEqual([command?.lastSeconds, command?.last], [60, 3]);
+  assert.equal(decode('{"type":"join","lastSec\\u006fnds":7}')?.lastSeconds, 7);
+  assert.equal(decode('{"type":"join","lastSeconds":null}')?.lastSeconds, undefined);
+  for (const lastSeconds of [1, 604_800]) {
+    assert.deepEqual(readLatest(undefined, lastSeconds), { last: 10_000, lastSeconds });
+    assert.deepEqual(readLatest(5, lastSeconds), { last: 5, lastSeconds });
+  }
+  for (const lastSeconds of [0, -1, 1.5, 604_801, Number.NaN, '5', [5], true])
+    assert.equal(readLatest(5, lastSeconds), null);
+});
+
+test('before is a position, sinceTime a time, and names like them are not', () => {
+  const epoch = '00000000000000ff';
+  const command = decode(
+    `{"type":"history","before":{"epoch":"${epoch}","offset":"17"},"sinceTime":5,"befor":1,"befores":2,"since":3,"sinceTim":4,"sinceTimes":5}`,
+  );
+  assert.deepEqual(
+    [command?.before, command?.sinceTime, command?.since],
+    [{ epoch, offset: '17' }, 5, 3],
+  );
+  assert.equal(decode('{"type":"history","bef\\u006fre":7}')?.before, 7);
+  assert.equal(decode('{"type":"history","since\\u0054ime":7}')?.sinceTime, 7);
+  const none = decode('{"type":"history","before":null,"sinceTime":null,"payload":{"before":1}}');
+  assert.deepEqual([none?.before, none?.sinceTime], [undefined, undefined]);
+
+  assert.deepEqual(readBefore({ epoch, offset: 17, payload: 'x' }), {
+    epoch,
+    offset: 17,
+    connectionId: '',
+  });
+  assert.equal(readBefore(undefined), null);
+  for (const bad of [7, 'x', {}, [], { epoch }, { epoch, offset: -1 }, { epoch, offset: 1.5 }])
+    assert.equal(readBefore(bad), undefined);
+  assert.equal(readSinceTime(undefined), null);
+  for (const timeMs of [0, 1_760_000_000_000, Number.MAX_SAFE_INTEGER])
+    assert.equal(readSinceTime(timeMs), timeMs);
+  for (const bad of [-1, 1.5, 2 ** 53, Number.NaN, '5', [5], true, {}])
+    assert.equal(readSinceTime(bad), undefined);
 });
 
 test('a message that one connection does not get names it, with its position too, and its frame is as without', () => {

@@ -452,16 +452,17 @@ test('a join with last in a plain room is answered with replayed: 0, and a malfo
       { last: 5, since: {} },
       { recovered: false, replayed: 0 },
     ],
-    [{ last: null }, {}],
+    [{ lastSeconds: 60 }, { replayed: 0 }],
+    [{ last: null, lastSeconds: null }, {}],
   ]) {
     const client = connect();
     client.say({ type: 'join', room: 'plain', ...request });
     await settle();
     assert.deepEqual(client.transport.messages(), [{ type: 'joined', room: 'plain', ...reply }]);
   }
-  for (const last of [0, 10_001, 'all']) {
+  for (const latest of [{ last: 0 }, { last: 10_001 }, { last: 'all' }, { lastSeconds: 0 }]) {
     const client = connect();
-    client.say({ type: 'join', room: 'h', last, id: 1 });
+    client.say({ type: 'join', room: 'h', ...latest, id: 1 });
     await settle();
     const [{ error, id }] = client.transport.messages();
     assert.deepEqual([error, id], ['INVALID_MESSAGE_FORMAT', 1]);
@@ -1193,6 +1194,7 @@ test('history is answered from the replay buffer, or by one read if the room is 
     messages: [entry(4), entry(5)],
     epoch,
     offset: 5,
+    more: true,
     id: 1,
   });
   const seen = async (/** @type {object} */ command) =>
@@ -1207,7 +1209,12 @@ test('history is answered from the replay buffer, or by one read if the room is 
   assert.deepEqual(await seen({ since: { epoch, offset: 1 }, limit: 2 }), [2, 3]);
   // Only `since` needs the stream's position.
   assert.equal(broker.allReads.length, length + 3);
-  assert.deepEqual(await ask({ room: 'plain' }), { type: 'history', room: 'plain', messages: [] });
+  assert.deepEqual(await ask({ room: 'plain' }), {
+    type: 'history',
+    room: 'plain',
+    messages: [],
+    more: false,
+  });
   assert.equal((await ask({ limit: 0 })).error, 'INVALID_MESSAGE_FORMAT');
   assert.equal((await ask({ room: 'no way' })).error, 'INVALID_ROOM');
   broker.isAway = true;

@@ -414,6 +414,9 @@ for (const [target, headers, status] of /** @type {const} */ ([
   ['?last=0&room=chat.1', {}, 400],
   ['?last=many&room=chat.1', {}, 400],
   ['?last=10001&room=chat.1', {}, 400],
+  ['?lastSeconds=0&room=chat.1', {}, 400],
+  ['?lastSeconds=1.5&room=chat.1', {}, 400],
+  ['?last=5&lastSeconds=604801&room=chat.1', {}, 400],
 ])) {
   test(
     `${JSON.stringify(headers)} ${target.slice(0, 20)} is refused for ever: ${status}, or 204 to an EventSource`,

@@ -172,6 +172,7 @@ const BEFORE = 4;
 /** @import { Position } from '../../protocol/position.js' */
 /** @import { HistoryPage, ReadRequest } from '../broker.js' */
 /** @import { FleetRules } from '../places.js' */
+/** @import { Read } from './histories.js' */
 
 /** A message whose fields contradict its length or the protocol. */
 export class MalformedMessage extends Error {}
@@ -657,7 +658,7 @@ export class MessageWriter {
 
   /**
    * @param {number} request
-   * @param {import('./histories.js').Read} page its runs are not copied, and must never be modified
+   * @param {Read} page its runs are not copied, and must never be modified
    */
   page(request, page) {
     const { runs } = page;

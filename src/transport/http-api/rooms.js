@@ -1,6 +1,6 @@
 // rooms.js: the routes that look at rooms: their connections, history and presence.
 
-import { isRoom, isUser, readSince } from '../../protocol/decode.js';
+import { isRoom, isUser, readSince, readSinceTime } from '../../protocol/decode.js';
 import { encodeMembers } from '../../protocol/encode.js';
 import { ApiFault, badValue } from './fault.js';
 import {
@@ -22,6 +22,8 @@ const MAX_MEMBER_BYTES = 1_048_576;
 const MAX_READS = 8;
 /** An epoch and an offset. */
 const POSITION = /^[0-9a-f]{16}:\d{1,15}$/;
+/** Milliseconds. */
+const TIME = /^\d{1,16}$/;
 
 /** @import { Call, Services } from './call.js' */
 
@@ -80,20 +82,24 @@ export class RoomRoutes {
 
   /** `GET rooms/:room/history` @param {Call} call */
   history = async (call) => {
-    const { limit, since: position } = call.readQuery(['limit', 'since']);
+    const query = call.readQuery(['limit', 'since', 'before', 'sinceTime']);
     const name = roomOf(call);
-    const [epoch, offset] = position?.split(':') ?? [];
-    const since = position === undefined ? null : readSince({ epoch, offset });
-    if (position !== undefined && !POSITION.test(position))
-      throw badValue('since', 'an epoch and an offset, as in 0123456789abcdef:42');
-    const count = readLimit(limit);
+    const since = readPosition('since', query.since);
+    const before = readPosition('before', query.before);
+    const sinceTimeMs = readTime('sinceTime', query.sinceTime);
+    const places = Object.entries({ since, before, sinceTime: sinceTimeMs });
+    const [, second] = places.filter(([, place]) => place !== null);
+    if (second !== undefined)
+      throw badValue(second[0], 'only one of since, before and sinceTime is allowed');
+    const limit = readLimit(query.limit);
     this.#requireHistory(name);
-    const page = await this.historyReader.read(name, count, since);
+    const page = await this.historyReader.read(name, { limit, since, before, sinceTimeMs });
     if (page.position === null) throw new ApiFault('NO_HISTORY');
+    const { epoch, offset } = page.position;
     return Buffer.concat([
       Buffer.from(`{"room":"${name}","messages":[`),
       page.messages,
-      Buffer.from(`],"epoch":"${page.position.epoch}","offset":${page.position.offset}}`),
+      Buffer.from(`],"epoch":"${epoch}","offset":${offset},"more":${page.hasMore}}`),
     ]);
   };
 
@@ -170,4 +176,21 @@ function roomOf({ params, key }) {
   if (!isRoom(name)) throw badValue('room', A_ROOM);
   key.requireRooms([name]);
   return name;
+}
+
+/** @param {string} name of the parameter @param {string|undefined} text */
+function readPosition(name, text) {
+  if (text === undefined) return null;
+  if (!POSITION.test(text))
+    throw badValue(name, 'an epoch and an offset, as in 0123456789abcdef:42');
+  const [epoch, offset] = text.split(':');
+  return readSince({ epoch, offset });
+}
+
+/** @param {string} name of the parameter @param {string|undefined} text */
+function readTime(name, text) {
+  if (text === undefined) return null;
+  const timeMs = readSinceTime(TIME.test(text) ? Number(text) : Number.NaN);
+  if (timeMs === undefined) throw badValue(name, 'whole milliseconds since 1970');
+  return timeMs;
 }

@@ -268,6 +268,10 @@ function compareWithJson(input) {
   assert.deepEqual(command.limit, value.limit ?? undefined);
   assert.deepEqual(command.echo, value.echo ?? undefined);
   assert.deepEqual(command.last, value.last ?? undefined);
+  assert.deepEqual(command.lastSeconds, value.lastSeconds ?? undefined);
+  assert.deepEqual(command.since, value.since ?? undefined);
+  assert.deepEqual(command.before, value.before ?? undefined);
+  assert.deepEqual(command.sinceTime, value.sinceTime ?? undefined);
   for (const [start, end, part] of /** @type {const} */ ([
     [command.payloadStart, command.payloadEnd, value.payload],
     [command.textStart, command.textEnd, value.text],
