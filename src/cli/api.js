@@ -2,10 +2,10 @@
 
 import { EXIT, Failure } from './failure.js';
 
+/** @import { Context } from './command.js' */
+
 /** A survey of all workers ends after a second. */
 const TIMEOUT_MS = 10_000;
-
-/** @typedef {import('./command.js').Context} Context */
 
 /**
  * @param {Pick<Context, 'target'|'signal'>} context

@@ -10,6 +10,8 @@ import { parseArgs } from 'node:util';
 import { EXIT, Failure } from './failure.js';
 import { Output } from './output.js';
 
+/** @import { Command, Context, Target } from './command.js' */
+
 const DEFAULT_URL = 'http://localhost:3000';
 const PROTOCOLS = ['http:', 'https:', 'ws:', 'wss:'];
 
@@ -40,10 +42,6 @@ const COMMANDS = {
 };
 
 /** @typedef {keyof typeof COMMANDS} CommandName */
-
-/** @typedef {import('./command.js').Command} Command */
-/** @typedef {import('./command.js').Context} Context */
-/** @typedef {import('./command.js').Target} Target */
 
 /**
  * @typedef {object} Surroundings

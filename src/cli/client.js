@@ -3,12 +3,13 @@
 import { Fanfare } from '../client/node.js';
 import { EXIT, Failure } from './failure.js';
 
+/** @import { Room } from '../client/room.js' */
+/** @import { Context } from './command.js' */
+
 /** No later attempt has another outcome: the token stays the same. */
 const FINAL = ['REFUSED', 'INVALID_TOKEN', 'TOKEN_EXPIRED'];
 /** What a client without a token may get for that reason. */
 const DENIALS = ['REFUSED', 'PERMISSION_DENIED'];
-
-/** @typedef {import('./command.js').Context} Context */
 
 /**
  * Connects, does something, and closes the connection. The first attempt has to succeed. Later the
@@ -55,8 +56,8 @@ export async function withClient({ target: { url, token }, signal, output }, act
  * @param {Fanfare} client
  * @param {string} name
  * @param {{last?: number}} [options]
- * @returns {{room: import('../client/room.js').Room, refused: Promise<never>}} `refused` rejects when
- *   the server does not permit the room, or takes the connection out of it
+ * @returns {{room: Room, refused: Promise<never>}} `refused` rejects when the server does not permit
+ *   the room, or takes the connection out of it
  */
 export function watch(client, name, options) {
   const room = client.join(name, { ...options, presence: false });

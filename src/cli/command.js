@@ -1,11 +1,14 @@
 // command.js: the contract of a command for a running server.
 
+/** @import { ParseArgsConfig } from 'node:util' */
+/** @import { Output } from './output.js' */
+
 /**
  * What a command exports as `command`.
  * @typedef {object} Command
  * @property {string} usage
  * @property {readonly string[]} names of its arguments
- * @property {import('node:util').ParseArgsConfig['options']} options besides the common ones
+ * @property {ParseArgsConfig['options']} options besides the common ones
  * @property {(context: Context) => Promise<void>} run rejects with a Failure or a FanfareError
  */
 
@@ -14,7 +17,7 @@
  * @property {readonly string[]} args as many as the command has names
  * @property {Readonly<Record<string, string|boolean|undefined>>} values of its options
  * @property {Target} target
- * @property {import('./output.js').Output} output
+ * @property {Output} output
  * @property {NodeJS.ReadStream} stdin
  * @property {AbortSignal} signal a signal, or the end of the reader, stops the command
  */

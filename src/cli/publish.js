@@ -4,12 +4,12 @@ import { callApi } from './api.js';
 import { withClient } from './client.js';
 import { EXIT, Failure } from './failure.js';
 
+/** @import { Command, Context } from './command.js' */
+
 /** More than any payload that a server takes inline. */
 const MAX_STDIN_BYTES = 16 * 1024 * 1024;
 
-/** @typedef {import('./command.js').Context} Context */
-
-/** @type {import('./command.js').Command} */
+/** @type {Command} */
 export const command = {
   usage: `publish ROOM PAYLOAD [options]
 

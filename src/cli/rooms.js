@@ -3,11 +3,14 @@
 import { callApi, path } from './api.js';
 import { numberIn } from './numbers.js';
 
+/** @import { Command } from './command.js' */
+/** @import { Column } from './output.js' */
+
 const MOST = 1000;
 
 /** @typedef {{room: string, connections: number}} Row */
 
-/** @type {import('./command.js').Command} */
+/** @type {Command} */
 export const command = {
   usage: `rooms [options]
 
@@ -31,7 +34,7 @@ rooms.
     const after = values.after === undefined ? '' : path`&after=${String(values.after)}`;
     const { rooms, partial } = await callApi(context, `/rooms?limit=${limit}${prefix}${after}`);
     output.list(
-      /** @type {import('./output.js').Column<Row>[]} */ ([
+      /** @type {Column<Row>[]} */ ([
         { title: 'room', of: ({ room }) => room },
         { title: 'connections', of: ({ connections }) => connections },
       ]),

@@ -7,14 +7,14 @@ import { watch, withClient } from './client.js';
 import { numberIn } from './numbers.js';
 import { printable } from './output.js';
 
+/** @import { Meta, Room } from '../client/room.js' */
+/** @import { Command, Context } from './command.js' */
+
 const MAX_LAST = 100_000;
 const MAX_COUNT = 999_999_999;
 const FROM_WIDTH = 12;
 
-/** @typedef {import('./command.js').Context} Context */
-/** @typedef {import('../client/room.js').Meta} Meta */
-
-/** @type {import('./command.js').Command} */
+/** @type {Command} */
 export const command = {
   usage: `tail ROOM [options]
 
@@ -51,7 +51,7 @@ or without one to an open server. It reconnects; in a room with history it recov
 /**
  * Notes joins and gaps.
  * @param {Context['output']} output
- * @param {import('../client/room.js').Room} room
+ * @param {Room} room
  * @param {number} [last]
  */
 function follow(output, room, last = 0) {

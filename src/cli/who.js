@@ -4,9 +4,12 @@ import { callApi, path } from './api.js';
 import { watch, withClient } from './client.js';
 import { EXIT, Failure } from './failure.js';
 
+/** @import { Fanfare } from '../client/node.js' */
+/** @import { Command, Context } from './command.js' */
+/** @import { Column, Output } from './output.js' */
+
 const MOST = 1000;
 
-/** @typedef {import('./command.js').Context} Context */
 /** @typedef {{user: string, info?: unknown}} Member */
 /**
  * A row of `GET /api/connections`, as far as it is shown.
@@ -22,7 +25,7 @@ const MOST = 1000;
  * @property {number} [refusedMessages]
  */
 
-/** @type {import('./command.js').Command} */
+/** @type {Command} */
 export const command = {
   usage: `who ROOM [options]
 
@@ -85,7 +88,7 @@ async function membersOf(context) {
 
 /**
  * @param {Context} context
- * @param {import('../client/node.js').Fanfare} client
+ * @param {Fanfare} client
  * @param {Promise<never>} ended
  */
 async function membersByClient({ args, output }, client, ended) {
@@ -109,9 +112,9 @@ async function membersByClient({ args, output }, client, ended) {
   }
 }
 
-/** @param {import('./output.js').Output} output @param {readonly Member[]} members */
+/** @param {Output} output @param {readonly Member[]} members */
 function show(output, members) {
-  const columns = /** @type {import('./output.js').Column<Member>[]} */ ([
+  const columns = /** @type {Column<Member>[]} */ ([
     { title: 'user', of: ({ user }) => user },
     { title: 'info', of: ({ info }) => (info === undefined ? undefined : JSON.stringify(info)) },
   ]);
@@ -126,7 +129,7 @@ async function connectionsOf(context) {
   const { count, connections, partial } = await callApi(context, query);
   const nowMs = Date.now();
   output.list(
-    /** @type {import('./output.js').Column<Seen>[]} */ ([
+    /** @type {Column<Seen>[]} */ ([
       { title: 'connection', of: ({ id }) => id },
       { title: 'user', of: ({ user }) => user },
       { title: 'address', of: ({ address }) => address },
