@@ -127,7 +127,7 @@ export function isUser(value) {
 }
 
 /** @param {unknown} value @returns {value is string} */
-export function isTokenId(value) {
+function isTokenId(value) {
   return typeof value === 'string' && value !== '' && value.length <= MAX_TOKEN_ID_LENGTH;
 }
 

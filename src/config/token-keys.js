@@ -26,7 +26,7 @@ export const ALGORITHMS = Object.freeze([...HMAC, ...RSA, ...Object.values(CURVE
  * RFC 7518 3.2 asks for as many bytes as the hash has. If a secret is shorter, an attacker with one
  * token can guess it offline.
  */
-export const MIN_SECRET_BYTES = 32;
+const MIN_SECRET_BYTES = 32;
 /** RFC 7518 3.3 asks for 2,048 bits. Above the upper bound one check costs milliseconds. */
 const MIN_RSA_BYTES = 256;
 const MAX_RSA_BYTES = 1024;

@@ -63,7 +63,7 @@ export const API_ROUTES = /** @type {const} */ ([
 ]);
 
 /** Statuses of the HTTP API: the labels of `fanfare_api_responses_total`. */
-export const API_STATUSES = Object.freeze([
+const API_STATUSES = Object.freeze([
   '200',
   ...new Set(Object.values(API_ERRORS).map(({ status }) => String(status))),
 ]);
@@ -84,7 +84,7 @@ export const API_REFUSALS = /** @type {const} */ ([
  */
 export const EVICTIONS = /** @type {const} */ (['handshakes', 'plain_http', 'descriptors']);
 /** Reasons for closing a connection while reading: the labels of `fanfare_reader_closes_total`. */
-export const READER_CLOSES = /** @type {const} */ (['flood', 'unfinished', 'overload']);
+const READER_CLOSES = /** @type {const} */ (['flood', 'unfinished', 'overload']);
 
 /**
  * Fast paths, by the places that use them (src/transport/fast/README.md): the labels of
@@ -143,7 +143,7 @@ export const TOKEN_REFUSALS = /** @type {const} */ ([
 ]);
 
 /** Causes of closes by authentication: the labels of `fanfare_auth_closes_total`. */
-export const AUTH_CLOSES = /** @type {const} */ (['timeout', 'expired', 'revoked', 'user_limit']);
+const AUTH_CLOSES = /** @type {const} */ (['timeout', 'expired', 'revoked', 'user_limit']);
 
 /** The hooks: the labels of `fanfare_hook_calls_total`. */
 export const HOOK_NAMES = /** @type {const} */ ([
@@ -156,13 +156,13 @@ export const HOOK_NAMES = /** @type {const} */ ([
 /** @typedef {typeof HOOK_NAMES[number]} HookName */
 
 /** Reasons of failed calls of hooks: labels of `fanfare_hook_failures_total`, with the hook. */
-export const HOOK_FAILURES = /** @type {const} */ (['throw', 'timeout', 'answer', 'busy']);
+const HOOK_FAILURES = /** @type {const} */ (['throw', 'timeout', 'answer', 'busy']);
 /**
  * Results of uploads to the bucket: the labels of `fanfare_blob_uploads_total`. `stored`: through
  * Fanfare; `announced` and `verified`: past it; `refused`: too many at once; `failed`: the bucket;
  * `aborted`: the sender, or its body.
  */
-export const BLOB_UPLOADS = /** @type {const} */ ([
+const BLOB_UPLOADS = /** @type {const} */ ([
   'stored',
   'announced',
   'verified',
@@ -172,24 +172,24 @@ export const BLOB_UPLOADS = /** @type {const} */ ([
 ]);
 
 /** References to objects in messages: the labels of `fanfare_blob_references_total`. */
-export const BLOB_REFERENCES = /** @type {const} */ (['signed', 'expired', 'malformed']);
+const BLOB_REFERENCES = /** @type {const} */ (['signed', 'expired', 'malformed']);
 
 /** TLS handshakes: the labels of `fanfare_tls_handshakes_total`. */
-export const TLS_HANDSHAKES = /** @type {const} */ (['full', 'resumed']);
+const TLS_HANDSHAKES = /** @type {const} */ (['full', 'resumed']);
 
 /** Causes of relocations: the labels of `fanfare_relocated_connections_total`. */
-export const RELOCATIONS = /** @type {const} */ (['age', 'rebalance']);
+const RELOCATIONS = /** @type {const} */ (['age', 'rebalance']);
 
 /** Limits over all servers: the labels of `fanfare_fleet_limit_closes_total`. */
-export const FLEET_LIMITS = /** @type {const} */ (['address', 'user']);
+const FLEET_LIMITS = /** @type {const} */ (['address', 'user']);
 
 /** Results of surveys of the fleet: the labels of `fanfare_surveys_total`. */
-export const SURVEYS = /** @type {const} */ (['complete', 'partial', 'failed', 'refused']);
+const SURVEYS = /** @type {const} */ (['complete', 'partial', 'failed', 'refused']);
 
 /** Kinds of presence events: the labels of `fanfare_presence_events_total`. */
-export const PRESENCE_EVENTS = /** @type {const} */ (['join', 'leave', 'suppressed']);
+const PRESENCE_EVENTS = /** @type {const} */ (['join', 'leave', 'suppressed']);
 /** Results of a join with `since`: the labels of `fanfare_recoveries_total`. */
-export const RECOVERIES = /** @type {const} */ (['recovered', 'insufficient', 'unavailable']);
+const RECOVERIES = /** @type {const} */ (['recovered', 'insufficient', 'unavailable']);
 
 /** @template {string} K @param {readonly K[]} keys @returns {Record<K, number>} */
 function zeros(keys) {
@@ -297,7 +297,7 @@ export function createAuthCounters() {
 }
 
 /** @returns the part of a worker's counters that is about the HTTP API */
-export function createApiCounters() {
+function createApiCounters() {
   return {
     requests: zeros(API_ROUTES),
     responses: zeros(API_STATUSES),

@@ -133,7 +133,7 @@ function withoutSecrets(value, depth) {
 }
 
 /** A bounded queue of lines before a file descriptor. @implements {DestinationStream} */
-export class Destination {
+class Destination {
   /**
    * @param {number} descriptor string} [format] of each line => @param {(line: string) => string}
    *   [format] of each line => string} [format] of each line

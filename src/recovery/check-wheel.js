@@ -73,7 +73,7 @@ export class CheckWheel {
 }
 
 /** One room's place on the wheel. */
-export class Timetable {
+class Timetable {
   /** @param {CheckWheel} wheel @param {Checked} checked */
   constructor(wheel, checked) {
     this.wheel = wheel;

@@ -22,7 +22,7 @@ import { ServerWebSocket, WsPart } from './server-websocket.js';
 /**
  * The subprotocol that a client may ask for by name. A client that names none speaks it as well.
  */
-export const SUBPROTOCOL = 'fanfare';
+const SUBPROTOCOL = 'fanfare';
 /** How long ws waits for the peer's close frame before it destroys the socket. */
 const CLOSE_TIMEOUT_MS = 5000;
 /**

@@ -14,9 +14,9 @@ import { isEpoch } from '../protocol/position.js';
 import { isConnectionId } from '../protocol/publication.js';
 
 /** The most rooms of one answer of `rooms`, and of one `join` or `leave`. */
-export const MAX_ROOMS = 1000;
+const MAX_ROOMS = 1000;
 /** The most users of one `online`. */
-export const MAX_USERS = 1000;
+const MAX_USERS = 1000;
 /** The most connections in one answer, and the most rooms of each. */
 export const MAX_CONNECTIONS = 100;
 export const MAX_NAMED_ROOMS = 20;

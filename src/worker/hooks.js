@@ -35,7 +35,7 @@ export async function prepareHooks({ path }) {
  * @property {import('pino').Logger} log
  */
 
-export class WorkerHooks {
+class WorkerHooks {
   /** @param {import('../hooks/types.js').Hooks} functions @param {WorkerHooksParts} parts */
   constructor(functions, parts) {
     const { config, hub, places, edges, authentication, counters, seconds } = parts;

@@ -10,7 +10,7 @@ const notices = h('div', { class: 'notices', role: 'status', 'aria-live': 'polit
 export const noticeArea = notices;
 
 /** @param {'good'|'bad'} tone @param {string} text */
-export function notify(tone, text) {
+function notify(tone, text) {
   const notice = h(
     'div',
     { class: `notice ${tone}` },

@@ -13,7 +13,7 @@ const DASH = '–';
 /** @typedef {'count'|'perSecond'|'events'|'ms'|'bytes'} Unit */
 
 /** Behind the figure, by unit. @type {Readonly<Record<Unit, string>>} */
-export const SUFFIX = Object.freeze({
+const SUFFIX = Object.freeze({
   count: '',
   perSecond: '/s',
   events: '',
