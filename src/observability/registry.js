@@ -175,7 +175,7 @@ export const CONTENT_TYPE = Registry.PROMETHEUS_CONTENT_TYPE;
  * A histogram. An observation takes about 30 ns. In prom-client's histogram it takes
  * 240 ns, because that hashes labels and makes a closure.
  */
-export class FastHistogram {
+class FastHistogram {
   /** @param {Omit<Row, 'read'>} row */
   constructor(row) {
     this.name = row.name;
