@@ -82,6 +82,11 @@ export class CourierProcess {
     await this.#end();
   }
 
+  /** A worker begins to drain. Its clients come back within the time. @param {number} ms */
+  hold(ms) {
+    if (this.#child?.connected) this.#child.send({ type: 'hold', ms }, () => {});
+  }
+
   /**
    * Sends webhook.test.
    * @param {string} endpoint its name

@@ -26,6 +26,8 @@ import { Supervisor } from './supervisor.js';
 
 /** Time for the relay and the operations port to close when all workers have exited. */
 const CLOSE_TIMEOUT_MS = 1000;
+/** What a drain and a reconnect take beside FANFARE_RECONNECT_WINDOW_MS. */
+const RETURN_MS = 5000;
 /** The kernel does not tell a process that its parent has exited. */
 const PARENT_CHECK_MS = 500;
 
@@ -183,6 +185,7 @@ class Primary {
         onMark: (kind, text) => page.mark(kind, text),
         onAnswer: (_one, message) => page.actions.receive(message),
         onGone: (one) => page.actions.gone(one),
+        onDrain: () => this.#courier?.hold(config.reconnectWindowMs + RETURN_MS),
         onReloaded: (next) => {
           this.#replaceCourier(next).catch((error) => log.error({ err: error }, 'courier'));
         },

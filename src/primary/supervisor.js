@@ -40,6 +40,7 @@ const START_TIMEOUT_MS = 15_000;
  *   that explains a step in the figures
  * @property {(one: WorkerProcess, message: import('../console/actions.js').Answer) => void} onAnswer
  * @property {(one: WorkerProcess) => void} onGone
+ * @property {() => void} onDrain a worker begins to drain
  * @property {(settings: Settings) => void} onReloaded all workers have the new settings
  */
 
@@ -289,6 +290,7 @@ export class Supervisor {
    * @returns {Promise<boolean>} whether it exited by itself
    */
   async #drain(one, timeoutMs) {
+    this.observer.onDrain?.();
     if (await one.drain(timeoutMs)) return true;
     this.log.error({ slot: one.slot, pid: one.pid }, 'worker did not exit in time: killed');
     await one.end();

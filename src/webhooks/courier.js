@@ -7,6 +7,7 @@
 //
 //   primary -> courier   answer   to a call of the queue
 //                        test     send webhook.test to an endpoint
+//                        hold     a worker drains: keep back who left
 //                        stop     give up the lanes and exit
 //   courier -> primary   call     of the queue
 //                        status   once a second: endpoints for the console, metrics
@@ -54,7 +55,7 @@ const CLOSE_TIMEOUT_MS = 3000;
  */
 
 /** @typedef {{type: 'tested', id: number, result: Result}} Tested */
-/** @typedef {import('./queue-channel.js').Answer | {type: 'test', id: number, endpoint: string} | {type: 'stop'}} ToCourier */
+/** @typedef {import('./queue-channel.js').Answer | {type: 'test', id: number, endpoint: string} | {type: 'hold', ms: number} | {type: 'stop'}} ToCourier */
 /** @typedef {import('./queue-channel.js').Call | Status | Tested} FromCourier */
 
 /**
@@ -97,6 +98,7 @@ export async function runCourier(config, log) {
   process.on('message', (/** @type {ToCourier} */ message) => {
     if (message.type === 'answer') remote.receive(message);
     else if (message.type === 'stop') stop();
+    else if (message.type === 'hold') delivery.hold(message.ms);
     else
       sendTest(webhooks, message.endpoint, requester).then((result) =>
         send({ type: 'tested', id: message.id, result }),

@@ -8,6 +8,8 @@ import { LANES } from './queue.js';
 
 /** Time between two readings of the queue's size. */
 const SIZE_MS = 15_000;
+/** Time between two looks whether a server drains a worker: less than the usual grace. */
+const HOLD_MS = 1000;
 /** Time until the next try, if a lane's lease has run out. */
 const UNAPPROVED_MS = 500;
 /** A connection takes a moment, at the start too. */
@@ -19,6 +21,9 @@ const QUIET_MS = 2000;
 export class Delivery {
   /** @type {NodeJS.Timeout|undefined} */
   #timer;
+  /** @type {NodeJS.Timeout|undefined} */
+  #holdTimer;
+  #heldUntilMs = Number.NEGATIVE_INFINITY;
 
   /**
    * @param {object} parts
@@ -44,6 +49,7 @@ export class Delivery {
         const one = new EndpointQueue({
           settings,
           send: (effect) => this.#send(one, effect),
+          heldUntilMs: () => this.#heldUntilMs,
           now,
           random,
           log,
@@ -68,13 +74,39 @@ export class Delivery {
     this.#timer = setInterval(() => this.#measure(), SIZE_MS);
     this.#timer.unref();
     this.#measure();
+    this.#holdTimer = setInterval(() => this.#readHold(), HOLD_MS);
+    this.#holdTimer.unref();
+    this.#readHold();
   }
 
   /** Gives the lanes up. What is under way is repeated by their next owner. */
   async close() {
     clearInterval(this.#timer);
+    clearInterval(this.#holdTimer);
     await Promise.all(this.lanes.map((lane) => lane.close()));
     for (const endpoint of this.endpoints.values()) endpoint.close();
+  }
+
+  /**
+   * A worker of this server begins to drain. Its clients come back within the time.
+   * @param {number} ms
+   */
+  hold(ms) {
+    this.#extendHold(ms);
+    // If the queue is unreachable, nobody records who left.
+    this.queue.hold(ms).catch(() => {});
+  }
+
+  #readHold() {
+    this.queue.held().then(
+      (ms) => this.#extendHold(ms),
+      () => {}, // the lanes log that the queue is unreachable
+    );
+  }
+
+  /** @param {number} ms */
+  #extendHold(ms) {
+    if (ms > 0) this.#heldUntilMs = Math.max(this.#heldUntilMs, this.now() + ms);
   }
 
   /** @param {Sendable} event @returns {readonly EndpointQueue[]} */

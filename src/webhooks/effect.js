@@ -45,6 +45,8 @@ const KINDS = Object.freeze({
   'webhook.gap': 'gap',
 });
 
+const LEAVES = new Set(['room.vacated', 'member.left', 'user.disconnected']);
+
 export class Effect {
   /**
    * @param {object} parts
@@ -69,6 +71,11 @@ export class Effect {
     this.attempts = 0;
     /** It has failed too often to hold up its room. */
     this.isAside = false;
+  }
+
+  /** Says that somebody left, and may still be cancelled by a return. */
+  get mayReturn() {
+    return this.certain && LEAVES.has(this.event.type);
   }
 
   /** @param {number} dueMs of the next attempt */

@@ -60,14 +60,16 @@ export class EndpointQueue {
    * @param {object} parts
    * @param {import('../config/webhooks.js').Endpoint} parts.settings
    * @param {(effect: Effect) => void} parts.send starts an attempt, which `finish` ends
+   * @param {() => number} parts.heldUntilMs clients of a worker that drains come back until then
    * @param {() => number} parts.now ascending, in ms
    * @param {() => number} [parts.random]
    * @param {import('pino').Logger} parts.log
    */
-  constructor({ settings, send, now, random = Math.random, log }) {
+  constructor({ settings, send, heldUntilMs, now, random = Math.random, log }) {
     this.settings = settings;
     this.name = settings.name;
     this.send = send;
+    this.heldUntilMs = heldUntilMs;
     this.now = now;
     this.random = random;
     this.log = log;
@@ -181,6 +183,10 @@ export class EndpointQueue {
     let expired = 0;
     for (let order = this.#next(); order !== undefined; order = this.#next()) {
       const [effect] = order.effects.values();
+      if (this.#dueMs(effect) > this.now()) {
+        this.#schedule(order); // a hold began since it was due
+        continue;
+      }
       if (this.#hasExpired(effect)) {
         if (expired++ === MAX_EXPIRED) {
           setImmediate(() => this.pump());
@@ -307,7 +313,7 @@ export class EndpointQueue {
       this.#orders.delete(order.key);
       return;
     }
-    const waitMs = first.dueMs - this.now();
+    const waitMs = this.#dueMs(first) - this.now();
     if (waitMs <= 0) this.#ready.add(order);
     else {
       this.#ready.delete(order);
@@ -316,6 +322,11 @@ export class EndpointQueue {
         this.pump();
       }, waitMs);
     }
+  }
+
+  /** @param {Effect} effect */
+  #dueMs({ dueMs, mayReturn }) {
+    return mayReturn ? Math.max(dueMs, this.heldUntilMs()) : dueMs;
   }
 
   /** @param {number} ms */

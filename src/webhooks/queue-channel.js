@@ -24,7 +24,18 @@
  */
 
 /** @type {readonly (keyof EventQueue)[]} */
-const METHODS = ['acquire', 'renew', 'release', 'load', 'read', 'commit', 'lost', 'size'];
+const METHODS = [
+  'acquire',
+  'renew',
+  'release',
+  'load',
+  'read',
+  'commit',
+  'lost',
+  'size',
+  'hold',
+  'held',
+];
 
 /** The courier's end. */
 export class RemoteQueue {

@@ -64,6 +64,9 @@ export const LEASE_MS = 10_000;
  * @property {(lane: number) => Promise<number>} lost entries that the bound of the lane has dropped
  *   since the last call
  * @property {() => Promise<QueueSize>} size
+ * @property {(ms: number) => Promise<void>} hold a worker begins to drain: for this time, all couriers
+ *   keep back events of those who left, because its clients come back
+ * @property {() => Promise<number>} held ms that are left of the longest hold; 0: none
  */
 
 /**

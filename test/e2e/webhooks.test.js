@@ -157,7 +157,10 @@ for (const backend of /** @type {const} */ (['redis'])) {
     async (t) => {
       const receiver = await startReceiver(t);
       const file = endpointFile(t, { url: receiver.url });
-      const server = await start(t, backend, { FANFARE_WEBHOOKS: file });
+      const server = await start(t, backend, {
+        FANFARE_WEBHOOKS: file,
+        FANFARE_RECONNECT_WINDOW_MS: '6000',
+      });
       let client = await enter(t, server.port, 'ann');
       await client.join('chat.1');
       await until(() => receiver.events.length === 2, 15_000, receiver.lines().join());
@@ -171,6 +174,8 @@ for (const backend of /** @type {const} */ (['redis'])) {
       while (!server.lines.some(({ msg }) => msg === 'reload complete')) {
         await new Promise((resolve) => setTimeout(resolve, 20));
         if (client.close === null) continue;
+        // Longer than the grace, and within the window.
+        await new Promise((resolve) => setTimeout(resolve, 5000));
         client = await enter(t, server.port, 'ann');
         await client.join('chat.1');
       }

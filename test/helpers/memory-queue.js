@@ -20,6 +20,7 @@ export class MemoryQueue {
     this.sequences = new Map();
     /** Commits that were carried out. */
     this.commits = 0;
+    this.heldUntil = 0;
     /** While it is set, every call rejects. */
     this.isDown = false;
   }
@@ -90,6 +91,14 @@ export class MemoryQueue {
         const { lost } = lanes[index];
         lanes[index].lost = 0;
         return lost;
+      },
+      hold: async (ms) => {
+        await call();
+        this.heldUntil = Math.max(this.heldUntil, Date.now() + ms);
+      },
+      held: async () => {
+        await call();
+        return Math.max(0, this.heldUntil - Date.now());
       },
       size: async () => {
         await call();

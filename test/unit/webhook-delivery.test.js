@@ -405,6 +405,32 @@ test('an event that was recorded twice is sent once', async (t) => {
   assert.deepEqual(seen(), ['joined u1']);
 });
 
+test('while a worker drains, those who left wait for their return, on every server', async (t) => {
+  const { queue, delivery, requests, advance, seen } = courier(t);
+  await advance(1000);
+  queue.record(left('gone'));
+  queue.record(left('back'));
+  await advance(2000);
+  await queue.connect().hold(20_000); // another server
+  await advance(15_000);
+  assert.deepEqual(seen(), []);
+  queue.record(joined('back'));
+  queue.record(joined('new', 'other'));
+  await advance(4500);
+  assert.deepEqual(seen(), ['joined new'], 'who came is not kept back');
+  await advance(2000);
+  assert.deepEqual(seen(), ['joined new', 'left gone']);
+  assert.ok(requests[1].atMs >= 23_000, `${requests[1].atMs}`);
+
+  delivery.hold(10_000); // this one
+  queue.record(left('later'));
+  await advance(9000);
+  assert.equal(requests.length, 2);
+  assert.ok((await queue.connect().held()) > 0, 'the others know');
+  await advance(3000);
+  assert.equal(seen().at(-1), 'left later');
+});
+
 test('rooms and types that an endpoint does not want are not sent to it', async (t) => {
   const { queue, advance, seen } = courier(t, {
     endpoint: { rooms: ['chat.*'], types: ['member.joined', 'user.connected'] },

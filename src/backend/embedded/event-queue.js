@@ -54,6 +54,7 @@ export class EmbeddedEventQueue {
   /** The number of the latest entry, over all lanes. */
   #entries = 0;
   #fences = 0;
+  #heldUntilMs = 0;
 
   /**
    * @param {object} [options] for tests
@@ -165,6 +166,15 @@ export class EmbeddedEventQueue {
       size.bytes += lane.length + lane.pendingLength;
     }
     return size;
+  }
+
+  /** @param {number} ms */
+  async hold(ms) {
+    this.#heldUntilMs = Math.max(this.#heldUntilMs, this.nowMs() + ms);
+  }
+
+  async held() {
+    return Math.max(0, this.#heldUntilMs - this.nowMs());
   }
 
   /**

@@ -34,6 +34,8 @@ const PAGE_FIELDS = 1000;
  * @property {(key: string) => Promise<number>} xlen
  * @property {(key: string) => Promise<number>} hlen
  * @property {(key: string, field: string) => Promise<string|null>} hget
+ * @property {(key: string) => Promise<number>} pttl
+ * @property {(key: string, value: string, px: 'PX', ms: number) => Promise<unknown>} set
  * @property {(usage: 'USAGE', key: string) => Promise<number|null>} memory
  */
 
@@ -179,6 +181,18 @@ export class RedisEventQueue {
       pending: sum.pending + pending,
       bytes: sum.bytes + bytes,
     }));
+  }
+
+  /** @param {number} ms */
+  async hold(ms) {
+    // Of two servers that drain, the later end counts.
+    if ((await this.held()) >= ms) return;
+    await this.#ask(() => this.redis.set(this.keys.ofLane(0, 'hold'), '1', 'PX', ms));
+  }
+
+  /** @returns {Promise<number>} */
+  async held() {
+    return Math.max(0, await this.#ask(() => this.redis.pttl(this.keys.ofLane(0, 'hold'))));
   }
 
   /** @template T @param {() => Promise<T>} command @returns {Promise<T>} */

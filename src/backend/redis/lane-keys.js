@@ -4,6 +4,7 @@
 //   webhooks:{lane-<n>}:pending    what the courier has yet to send: field -> JSON
 //   webhooks:{lane-<n>}:lease      the fence of the owner
 //   webhooks:{lane-<n>}:state      the latest fence, entries lost, bytes, the mark of the Redis
+//   webhooks:{lane-0}:hold        exists while a worker drains: couriers keep back who left
 //   webhooks:{<room>}:sequence     epoch and number of the room's latest event
 //   webhooks:{<room>}:sessions     sessions of workers with a connection in the room
 //   webhooks:{<room>}:outbox       in a cluster: events that wait to be moved into their lane
@@ -17,7 +18,7 @@ export class LaneKeys {
     this.head = `${prefix}webhooks:{`;
   }
 
-  /** @param {number} lane @param {'stream'|'pending'|'lease'|'state'} name */
+  /** @param {number} lane @param {'stream'|'pending'|'lease'|'state'|'hold'} name */
   ofLane(lane, name) {
     return `${this.head}lane-${lane}}:${name}`;
   }
