@@ -117,7 +117,16 @@ test('docs/architecture/tasks.md names files that exist', () => {
   const paths = [...text.matchAll(/`((?:src|test|docs|ops)\/[\w./-]+)`/g)].map(([, path]) => path);
   assert.ok(paths.length > 40, `${paths.length} paths`);
   for (const path of paths) assert.ok(existsSync(root + path), path);
-  assert.equal(text.match(/^## /gm)?.length, 11);
+  assert.equal(text.match(/^### /gm)?.length, 11);
+});
+
+test('docs/architecture/tasks.md answers ten questions, each by one file', () => {
+  const [, section] = read('docs/architecture/tasks.md').split('\n## Ten questions\n');
+  const rows = section.split('\n## ')[0].match(/^\| .*\? \| .*$/gm) ?? [];
+  assert.equal(rows.length, 10);
+  const files = rows.map((row) => /\? \| `([\w./-]+)` \| /.exec(row)?.[1] ?? '');
+  assert.equal(new Set(files).size, 10, files.join(', '));
+  for (const [i, file] of files.entries()) assert.ok(existsSync(root + file), rows[i]);
 });
 
 test('docs/protocol.md has a section for each command', () => {
