@@ -7,10 +7,9 @@
 //
 // A flush over many members yields. When its slot of the turn has spent its share (worker/turn.js),
 // the event loop turns (reads, pings, joins), and then the flush continues. A message of a small
-// room must not wait for a big one. So each slot first sends this turn's publications to the
-// broker, then flushes the rooms of at most SHORT_MEMBERS, and only then the long ones, in pieces
-// of PIECE_MS in turn. While a room's flush is under way, new publications wait for the next flush,
-// so each member sees one order.
+// room must not wait for a big one. So rooms of at most SHORT_MEMBERS go first, and only then the
+// long ones, in pieces of PIECE_MS in turn. While a room's flush is under way, new publications
+// wait for the next flush, so each member sees one order.
 //
 //   push -> room.waiting --(end of tick, or of the flush before it)--> room.flight {frames, members, next} -> sockets
 //
@@ -52,18 +51,8 @@ export class Outbox {
    *   after a resync
    * @param {{observe(n: number): void}} parts.fanout observes the receivers of each flush
    * @param {import('../worker/turn.js').Turn} parts.turn
-   * @param {() => void} [parts.sendPublications] sends publications of this turn to the broker now,
-   *   not at the turn's end, which would be after the flushes
    */
-  constructor({
-    slowConsumers,
-    counters,
-    maxUnsentBytes,
-    reloadWindowMs,
-    fanout,
-    turn,
-    sendPublications = () => {},
-  }) {
+  constructor({ slowConsumers, counters, maxUnsentBytes, reloadWindowMs, fanout, turn }) {
     this.slowConsumers = slowConsumers;
     this.counters = counters;
     this.limits = {
@@ -71,7 +60,6 @@ export class Outbox {
       reloadWindowMs,
     };
     this.fanout = fanout;
-    this.sendPublications = sendPublications;
     /** @type {(room: Room, publications: readonly Buffer[]) => void} */
     this.onFlushed = () => {};
     this.turn = turn;
@@ -141,10 +129,9 @@ export class Outbox {
 
   /** The flushes of one turn. @returns {boolean} true if some are left */
   run() {
-    this.sendPublications();
     const { short, long } = this;
-    const { endMs } = this.slot;
-    let now = this.turn.clock();
+    const { beganMs, endMs } = this.slot;
+    let now = beganMs;
     // The rest of the share goes to the long flushes, and at least one piece. So neither kind
     // starves the other.
     let waited = long.length > 0;

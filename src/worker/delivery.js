@@ -73,6 +73,7 @@ export class Delivery {
     const covers = (/** @type {string} */ room) => presenceRules.of(room) !== null;
     const tracker = (this.tracker =
       presence === null ? NO_PRESENCE : new PresenceTracker({ presence, covers, counters }));
+    turn.sendFirst(() => broker.flush?.());
     const slowConsumers = (this.slowConsumers = new SlowConsumers({
       config,
       counters,
@@ -85,7 +86,6 @@ export class Delivery {
       reloadWindowMs: config.reconnectWindowMs,
       fanout: metrics.fanout,
       turn,
-      sendPublications: () => broker.flush?.(),
     }));
     const { historyOf } = this;
     const scheduler = (this.scheduler = new SyncScheduler({

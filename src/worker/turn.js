@@ -4,8 +4,9 @@
 // bursts waits in a slot instead, and one callback a turn runs the slots in the order of SHARES.
 // Each slot has a share of the turn; what is left continues in the next turn. If the slots with
 // work want more than TOTAL_MS together, all their shares shrink alike, so none of them starves.
+// The publications of a turn leave before its slots, because their receivers may be idle.
 //
-//   reads, timers, broker -> push, wake -> (turn) flushes, short reads, joins, … -> the next reads
+//   reads, timers, broker -> push, wake -> (turn) publications, flushes, short reads, joins, …
 //
 // A part may also do work at once, when it arrives, and ask `isSpent` how long it may go on. So
 // joins are decided at once while their share lasts, and wait in line after that.
@@ -54,6 +55,8 @@ export class Turn {
   #yieldedMs = Number.POSITIVE_INFINITY;
   /** Those in use, in the order of SHARES. @type {Slot[]} */
   #slots = [];
+  /** @type {() => void} */
+  #sendPublications = () => {};
 
   /**
    * @param {object} [parts]
@@ -64,6 +67,11 @@ export class Turn {
   constructor({ seconds = {}, clock = () => performance.now() } = {}) {
     this.seconds = seconds;
     this.clock = clock;
+  }
+
+  /** @param {() => void} sendPublications sends those of this turn to the broker, if there are any */
+  sendFirst(sendPublications) {
+    this.#sendPublications = sendPublications;
   }
 
   /**
@@ -106,8 +114,9 @@ export class Turn {
 
   #run = () => {
     this.#isScheduled = false;
-    const startedMs = this.clock();
     const { seconds } = this;
+    if (this.#hasWork) this.#sendPublications();
+    const startedMs = this.clock();
     if (this.#yieldedMs !== Number.POSITIVE_INFINITY)
       seconds.loop?.observe((startedMs - this.#yieldedMs) / 1000);
     const scale = this.#scale(startedMs);
@@ -129,6 +138,11 @@ export class Turn {
     this.#yieldedMs = this.#isScheduled ? now : Number.POSITIVE_INFINITY;
   };
 
+  get #hasWork() {
+    for (const { isAwake } of this.#slots) if (isAwake) return true;
+    return false;
+  }
+
   /** @param {number} now @returns {number} the part of its share that each slot gets */
   #scale(now) {
     let wantedMs = 0;
@@ -139,6 +153,8 @@ export class Turn {
 
 /** The place of one kind of work in each turn. */
 export class Slot {
+  /** When it began in this turn. */
+  beganMs = 0;
   /** When the share of this turn ends; 0: it has not begun. */
   endMs = 0;
   /** Has the last look found the share spent? The hot path asks this, and not the clock. */
@@ -191,6 +207,7 @@ export class Slot {
   /** Its place in the turn has come. @param {number} now @param {number} scale */
   begin(now, scale) {
     this.isAwake = false;
+    this.beganMs = now;
     this.endMs = now + scale * this.shareMs(now);
     this.isOver = false;
     this.#yieldedMs = Number.POSITIVE_INFINITY;

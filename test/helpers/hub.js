@@ -56,6 +56,7 @@ export function buildHub({
   const counters = createCounters();
   const slowConsumers = new SlowConsumers({ config, counters, budgetBytes, clock });
   const turn = new Turn();
+  turn.sendFirst(() => broker.flush?.());
   const { maxUnsentBytes } = config;
   const reloadWindowMs = config.reconnectWindowMs;
   const outbox = new Outbox({
@@ -65,7 +66,6 @@ export function buildHub({
     reloadWindowMs,
     fanout: ignore,
     turn,
-    sendPublications: () => broker.flush?.(),
   });
   const scheduler = new SyncScheduler({
     broker,

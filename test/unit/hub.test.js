@@ -289,7 +289,7 @@ test('a flush that begins goes before one under way, which gets a turn of each s
   assert.ok(between.includes('big'), 'the big room is written to between slices of small ones');
 });
 
-test('a slice sends the publications of its turn before it writes', async () => {
+test('the publications of a turn leave before its flushes', async () => {
   const { hub, broker, connect } = build();
   /** @type {string[]} */
   const steps = [];

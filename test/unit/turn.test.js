@@ -103,6 +103,20 @@ test('slots run in the order of the table, whoever asks first', async () => {
   assert.deepEqual(done, names);
 });
 
+test('the publications of a turn are sent before its slots, if any has work', async () => {
+  const { turn } = build();
+  /** @type {string[]} */
+  const steps = [];
+  turn.sendFirst(() => void steps.push('sent'));
+  const line = turn.line('hooks', (/** @type {string} */ step) => void steps.push(step));
+  turn.slot('reads').isSpent();
+  await nextTurn();
+  assert.deepEqual(steps, [], 'the backend writes by itself');
+  line.push('done');
+  await nextTurn();
+  assert.deepEqual(steps, ['sent', 'done']);
+});
+
 test('a slot has one owner', () => {
   const { turn } = build();
   turn.slot('reads');
