@@ -3,16 +3,13 @@
 /** The command was certainly not accepted, so the application may send it again. */
 const RETRYABLE = ['UNAVAILABLE', 'RATE_LIMIT_EXCEEDED', 'OFFLINE', 'QUEUE_FULL'];
 
-/** The messages of errors that the client itself finds. Replies of the server have their own. */
-const MESSAGES = {
-  OFFLINE: "not connected: await connect(), or set offline: 'queue'",
-  QUEUE_FULL: 'too many publishes wait',
-  OUTCOME_UNKNOWN: 'the connection broke before the reply',
-  CLOSED: 'the client is closed: call connect()',
-  TOKEN_UNAVAILABLE: 'the token function failed',
-  STATE_UNAVAILABLE: 'recoverFailed failed',
-  BUFFER_FULL: 'the iterator was read too slowly',
-};
+/** Has an anchor for each code of the client. Replies of the server have messages of their own. */
+const DOCS = 'https://github.com/fanfare/fanfare/blob/main/docs/client.md';
+
+/**
+ * @typedef {'OFFLINE'|'QUEUE_FULL'|'OUTCOME_UNKNOWN'|'CLOSED'|'TOKEN_UNAVAILABLE'|
+ *   'STATE_UNAVAILABLE'|'BUFFER_FULL'|'REFUSED'} ClientCode
+ */
 
 /**
  * A code of the protocol, or one of the client:
@@ -20,12 +17,12 @@ const MESSAGES = {
  * - `OFFLINE`: there is no connection, and the message was not sent.
  * - `QUEUE_FULL`: `maxPending` messages wait for their replies, and this one was not sent.
  * - `OUTCOME_UNKNOWN`: also if the connection broke before the reply came.
- * - `CLOSED`: the client was closed, or the server will not have it back.
+ * - `CLOSED`: the client was closed, the server will not have it back, or this handle has left.
  * - `TOKEN_UNAVAILABLE`: the token callback failed; `cause` is its error.
  * - `STATE_UNAVAILABLE`: the `recoverFailed` callback failed; `cause` is its error.
  * - `BUFFER_FULL`: an async iterator was not read, and messages were dropped.
  * - `REFUSED`: the server refused the connection; `closeCode` and the message have the reason.
- * @typedef {import('../protocol/codes.js').ErrorCode|keyof typeof MESSAGES|'REFUSED'} Code
+ * @typedef {import('../protocol/codes.js').ErrorCode|ClientCode} Code
  */
 
 export class FanfareError extends Error {
@@ -37,7 +34,7 @@ export class FanfareError extends Error {
    * @param {number} [about.closeCode]
    */
   constructor(code, { message, room, cause, retryAfterMs, closeCode } = {}) {
-    message ||= /** @type {Partial<Record<Code, string>>} */ (MESSAGES)[code];
+    message ||= `see ${DOCS}#${code}`;
     super(room ? `${message} (room ${room})` : message, { cause });
     this.name = 'FanfareError';
     this.code = code;

@@ -3,6 +3,7 @@
 import { Connection } from './connection.js';
 import { Emitter } from './emitter.js';
 import { errorOf, FanfareError } from './error.js';
+import { Membership } from './membership.js';
 import { Publisher } from './outgoing.js';
 import { followPage } from './page.js';
 import { Room } from './room.js';
@@ -11,7 +12,7 @@ import { Room } from './room.js';
 
 /** @typedef {import('./connection.js').State} State */
 /** @typedef {import('./connection.js').StateDetail} StateDetail */
-/** @typedef {import('./outgoing.js').OnReply} OnReply */
+/** @typedef {import('./outgoing.js').Sendable} Sendable */
 /** @typedef {import('./wire.js').Message} Message */
 
 /**
@@ -46,9 +47,9 @@ export class Fanfare extends Emitter {
   #publisher;
   /** @type {import('./outgoing.js').Port} */
   #port;
-  /** @type {Map<string, Room>} */
+  /** @type {Map<string, Membership>} */
   #rooms = new Map();
-  /** Commands that wait for a reply, by id. @type {Map<number, OnReply>} */
+  /** Commands that wait for a reply, by id. @type {Map<number, Sendable>} */
   #replies = new Map();
   #lastId = 0;
   #stopFollowing = () => {};
@@ -80,16 +81,16 @@ export class Fanfare extends Emitter {
       },
     });
     this.#port = {
-      isConnected: () => this.state === 'connected',
-      state: () => this.state,
+      link: this.#connection,
       nextId: () => ++this.#lastId,
-      transmit: (id, text, onReply) => this.#transmit(id, text, onReply),
-      request: (command, onReply) => {
+      transmit: (command) => this.#transmit(command),
+      request: (command, onReply = () => {}, onError = () => {}) => {
         const id = ++this.#lastId;
-        this.#transmit(id, JSON.stringify({ ...command, id }), onReply);
+        const text = JSON.stringify({ ...command, id });
+        this.#transmit({ id, room: command.room, text, onReply, onError });
       },
       ask: (command) => this.request(command),
-      forget: (room) => void this.#rooms.delete(room),
+      forget: (room) => this.#rooms.get(room.name) === room && this.#rooms.delete(room.name),
       report: (error) => this.#report(error),
     };
     this.#publisher = new Publisher(this.#port, offline, maxPending);
@@ -112,7 +113,7 @@ export class Fanfare extends Emitter {
       sleep: () => this.#connection.sleep(),
     });
     this.#connection.open();
-    if (this.#port.isConnected()) return Promise.resolve();
+    if (this.state === 'connected') return Promise.resolve();
     this.#opening ??= new Promise((resolve, reject) => {
       this.#opened = (error) => (error ? reject(error) : resolve());
     });
@@ -124,17 +125,18 @@ export class Fanfare extends Emitter {
   /**
    * @template [Payload=any]
    * @param {string} name @param {import('./room.js').JoinOptions} [options]
-   * @returns {Room<Payload>} the same one if the room is joined already; `options` then do not
-   *   count
+   * @returns {Room<Payload>} a handle of its own: the connection leaves the room when its last handle
+   *   has left
    */
   join(name, options = {}) {
-    let room = this.#rooms.get(name);
-    if (room === undefined) {
-      room = new Room(name, options, this.#port, this.#publisher);
-      this.#rooms.set(name, room);
-      if (this.#port.isConnected()) room.enter();
-      else this.#wakeUp();
+    let membership = this.#rooms.get(name);
+    if (membership === undefined) {
+      membership = new Membership(name, this.#port);
+      this.#rooms.set(name, membership);
     }
+    const room = new Room(options, membership, this.#publisher);
+    membership.add(room);
+    this.#wakeUp();
     return room;
   }
 
@@ -154,14 +156,8 @@ export class Fanfare extends Emitter {
    * @returns {Promise<Message>} the reply; rejects with a FanfareError
    */
   async request(command) {
-    if (!this.#port.isConnected()) throw new FanfareError('OFFLINE');
-    return new Promise((resolve, reject) => {
-      this.#port.request(command, (reply) => {
-        if (reply === null) reject(new FanfareError('OUTCOME_UNKNOWN'));
-        else if (reply.type === 'error') reject(errorOf(reply));
-        else resolve(reply);
-      });
-    });
+    if (this.state !== 'connected') throw new FanfareError('OFFLINE');
+    return new Promise((resolve, reject) => this.#port.request(command, resolve, reject));
   }
 
   /** Leaves all rooms and closes the connection. @returns {Promise<void>} */
@@ -204,28 +200,30 @@ export class Fanfare extends Emitter {
     for (const room of this.#rooms.values()) room.lost();
     const waiting = [...this.#replies.values()];
     this.#replies.clear();
-    for (const onReply of waiting) onReply(null);
+    for (const { room, onError } of waiting) onError(new FanfareError('OUTCOME_UNKNOWN', { room }));
   }
 
-  /** @param {number} id @param {string} text @param {OnReply} onReply */
-  #transmit(id, text, onReply) {
-    this.#replies.set(id, onReply);
-    this.#connection.send(text);
+  /** @param {Sendable} command */
+  #transmit(command) {
+    this.#replies.set(command.id, command);
+    this.#connection.send(command.text);
   }
 
   /** @param {Message} message */
   #receive(message) {
-    const onReply = this.#replies.get(message.id);
-    if (onReply !== undefined) {
+    const command = this.#replies.get(message.id);
+    if (command !== undefined) {
       this.#replies.delete(message.id);
-      return onReply(message);
+      if (message.type === 'error') command.onError(errorOf(message, command.room));
+      else command.onReply(message);
+      return;
     }
     const room = this.#rooms.get(message.room);
     switch (message.type) {
       case 'message':
         return room?.receive(message);
       case 'presence':
-        return room?.presence.receive(message);
+        return room?.users.receive(message);
       case 'resync':
         return room?.resync(message);
       case 'left':
@@ -233,20 +231,15 @@ export class Fanfare extends Emitter {
       case 'broadcast':
         return void this.emit('broadcast', message.payload);
       case 'degraded':
-        return this.#degraded(message.degraded);
+        this.emit('degraded', message.degraded);
+        if (!message.degraded) for (const { users } of this.#rooms.values()) users.refresh();
+        return;
       case 'authenticated':
         for (const room of this.#rooms.values()) room.permitted();
         return;
       case 'error':
         return this.#report(errorOf(message));
     }
-  }
-
-  /** @param {boolean} degraded */
-  #degraded(degraded) {
-    this.emit('degraded', degraded);
-    if (degraded) return;
-    for (const { isJoined, presence } of this.#rooms.values()) if (isJoined) presence.refresh();
   }
 
   /** @param {FanfareError} error */

@@ -7,22 +7,32 @@
 // the publisher gets `OUTCOME_UNKNOWN`.
 
 import { reconnectDelay } from './delay.js';
-import { errorOf, FanfareError } from './error.js';
+import { FanfareError } from './error.js';
 
+/** @import { Membership } from './membership.js' */
 /** @import { Command, Message } from './wire.js' */
 
 /** @typedef {import('./wire.js').Position} Position */
 
 /**
- * @typedef {object} Outgoing
- * @property {string} room
+ * A command on its way.
+ * @typedef {object} Sendable
  * @property {number} id
- * @property {string} text the command
+ * @property {string} [room]
+ * @property {string} text the command, as JSON
+ * @property {(reply: Message) => void} onReply
+ * @property {(error: FanfareError) => void} onError also if the connection breaks before the reply:
+ *   OUTCOME_UNKNOWN
+ */
+
+/**
+ * @typedef {object} Waiting
  * @property {boolean} isSent
  * @property {number} firstSentMs on the clock of performance.now(); 0: never
- * @property {(position: Partial<Position>) => void} resolve
  * @property {(error: FanfareError) => void} reject
  */
+
+/** @typedef {Sendable & Waiting} Outgoing */
 
 /**
  * @typedef {object} PublishOptions
@@ -33,19 +43,18 @@ import { errorOf, FanfareError } from './error.js';
 /**
  * The client as its parts see it.
  * @typedef {object} Port
- * @property {() => boolean} isConnected
- * @property {() => import('./connection.js').State} state
+ * @property {import('./connection.js').Link} link
  * @property {() => number} nextId
- * @property {(id: number, text: string, onReply: OnReply) => void} transmit
- * @property {(command: Command, onReply: OnReply) => void} request
+ * @property {(command: Sendable) => void} transmit
+ * @property {(
+ *   command: Command & {room?: string},
+ *   onReply?: Sendable['onReply'],
+ *   onError?: Sendable['onError'],
+ * ) => void} request
  * @property {(command: Command) => Promise<Message>} ask
- * @property {(room: string) => void} forget the room is left
+ * @property {(room: Membership) => boolean} forget the room is left; false: the client was closed
+ *   before
  * @property {(error: FanfareError) => void} report
- */
-
-/**
- * Called once, with the reply or the error; null: the connection broke first.
- * @typedef {(reply: Message|null) => void} OnReply
  */
 
 export class Publisher {
@@ -75,7 +84,7 @@ export class Publisher {
   async publish(room, payload, { echo, idempotencyKey } = {}) {
     if (payload === undefined) throw new TypeError('A payload is any JSON value.');
     if (this.#pending.size >= this.#maxPending) throw new FanfareError('QUEUE_FULL', { room });
-    const state = this.#port.state();
+    const { state } = this.#port.link;
     if (state === 'closed') throw new FanfareError('CLOSED', { room });
     const mayWait = this.#isQueueing || (state === 'connecting' && !this.#wasConnected);
     if (!mayWait && state !== 'connected') throw new FanfareError('OFFLINE', { room });
@@ -84,7 +93,20 @@ export class Publisher {
     const command = { type: 'message', id, room, payload, echo, idempotencyKey: key };
     const text = JSON.stringify(command);
     return new Promise((resolve, reject) => {
-      const message = { room, id, text, isSent: false, firstSentMs: 0, resolve, reject };
+      /** @type {Outgoing} */
+      const message = {
+        room,
+        id,
+        text,
+        isSent: false,
+        firstSentMs: 0,
+        reject,
+        onReply: ({ epoch, offset }) => {
+          this.#pending.delete(message);
+          resolve({ epoch, offset });
+        },
+        onError: (error) => this.#refused(message, error),
+      };
       this.#pending.add(message);
       this.#send(message);
     });
@@ -107,7 +129,9 @@ export class Publisher {
       this.#pause = undefined;
       this.#wasConnected = false;
     } else if (this.#isQueueing) return;
-    for (const message of this.#pending) this.#reject(message, isClosed ? 'CLOSED' : 'OFFLINE');
+    for (const { room, reject } of this.#pending)
+      reject(new FanfareError(isClosed ? 'CLOSED' : 'OFFLINE', { room }));
+    this.#pending.clear();
   }
 
   #flush() {
@@ -118,31 +142,18 @@ export class Publisher {
 
   /** @param {Outgoing} message */
   #send(message) {
-    if (message.isSent || this.#pause !== undefined || !this.#port.isConnected()) return;
+    if (message.isSent || this.#pause !== undefined || this.#port.link.state !== 'connected')
+      return;
     message.isSent = true;
     message.firstSentMs ||= performance.now();
-    this.#port.transmit(message.id, message.text, (reply) => {
-      if (!this.#pending.has(message)) return;
-      if (reply === null) this.#unanswered(message);
-      else if (reply.type === 'error') this.#refused(message, errorOf(reply, message.room));
-      else {
-        this.#pending.delete(message);
-        message.resolve({ epoch: reply.epoch, offset: reply.offset });
-      }
-    });
-  }
-
-  /** @param {Outgoing} message */
-  #unanswered(message) {
-    message.isSent = false;
-    if (this.#isQueueing && this.#isRemembered(message)) return;
-    this.#reject(message, 'OUTCOME_UNKNOWN');
+    this.#port.transmit(message);
   }
 
   /** @param {Outgoing} message @param {FanfareError} error */
   #refused(message, error) {
-    const isSafe =
-      error.retryable || (error.code === 'OUTCOME_UNKNOWN' && this.#isRemembered(message));
+    // Does the server accept the message once, however often it is sent?
+    const isRemembered = performance.now() - message.firstSentMs < this.#rememberedMs;
+    const isSafe = error.retryable || (error.code === 'OUTCOME_UNKNOWN' && isRemembered);
     if (!this.#isQueueing || !isSafe) {
       this.#pending.delete(message);
       return message.reject(error);
@@ -150,20 +161,6 @@ export class Publisher {
     message.isSent = false;
     const delayMs = error.retryAfterMs ?? reconnectDelay({ code: 1011, attempt: 0 });
     this.#pause ??= setTimeout(() => this.#flush(), delayMs);
-  }
-
-  /**
-   * Does the server accept the message once, however often it is sent?
-   * @param {Outgoing} message
-   */
-  #isRemembered({ firstSentMs }) {
-    return performance.now() - firstSentMs < this.#rememberedMs;
-  }
-
-  /** @param {Outgoing} message @param {import('./error.js').Code} code */
-  #reject(message, code) {
-    this.#pending.delete(message);
-    message.reject(new FanfareError(code, { room: message.room }));
   }
 }
 

@@ -1,8 +1,9 @@
-// room.js: one room as the application sees it: each message once, in order.
+// room.js: a handle: one room as one user of the client sees it, each message once, in order.
 //
-// In a room with history the client rejoins with the position of its last message, and drops
-// messages that it has had. If the server cannot prove that nothing is missing, the application
-// loads its state anew (`recoverFailed`). Live messages wait meanwhile, and follow the new state.
+// The handles of a room share its membership (membership.js). Each has its own listeners, options and
+// position, and drops messages that it has had. If the server cannot prove that nothing is missing,
+// the application loads its state again (`recoverFailed`). Live messages wait meanwhile, and follow
+// the new state.
 //
 //   joined, recovered ────────────────────────────────> missed messages, live messages
 //   joined, not recovered ─┐
@@ -10,9 +11,8 @@
 
 import { reconnectDelay } from './delay.js';
 import { Emitter } from './emitter.js';
-import { errorOf, FanfareError } from './error.js';
+import { FanfareError } from './error.js';
 import { Presence } from './presence.js';
-import { startOf } from './wire.js';
 
 /** Messages that wait for the state, or for the reader of an iterator. */
 const MAX_WAITING = 1000;
@@ -36,7 +36,7 @@ const MAX_WAITING = 1000;
 
 /**
  * `joined`: the connection is a member; `recovered`: nothing was missed. `reset`: messages may have
- * been missed, and `state` is the result of `recoverFailed`. `left`: the room has ended.
+ * been missed, and `state` is the result of `recoverFailed`. `left`: the handle has ended.
  * @template Payload
  * @typedef {{
  *   message: [payload: Payload, meta: Meta],
@@ -51,7 +51,7 @@ const MAX_WAITING = 1000;
 /**
  * @typedef {object} JoinOptions
  * @property {Position} [since] of the last message that the application has processed
- * @property {number} [last] the first join replays so many of the newest messages
+ * @property {number} [last] begins with this many of the newest messages; ignored beside `since`
  * @property {{user: string, info?: unknown}|false} [presence] false: watch without being listed
  * @property {(position: Position|undefined) => unknown} [recoverFailed] loads the application's
  *   state. Messages behind `position` follow it. If it fails, it is called again
@@ -81,44 +81,33 @@ const MAX_WAITING = 1000;
  * @extends {Emitter<RoomEvents<Payload>>}
  */
 export class Room extends Emitter {
-  #port;
+  #membership;
   #publisher;
   #options;
-  /** Of the last message received. @type {Position|undefined} */
+  /** Of the last message received, or `since`. @type {Position|undefined} */
   #position;
   /** Of the last message handed to the application. @type {Position|undefined} */
   #processed;
   #isJoined = false;
   #hasLeft = false;
-  /** Did the token not permit the room? */
-  #isForbidden = false;
   /** Does the application have a state that a gap would make wrong? */
   #isContinuing;
-  #attempt = 0;
-  /** @type {ReturnType<typeof setTimeout>|undefined} */
-  #timer;
   /** Messages that wait for the state; null: it is not being loaded. @type {Wire[]|null} */
   #waiting = null;
   /** Numbers the gaps, so that a state that is older than one is noticed. */
   #gaps = 0;
-  /**
-   * Messages of this client that it does not receive, behind the position. The server replays them
-   * to the next connection.
-   * @type {Set<Position>}
-   */
-  #unechoed = new Set();
-  /** Where the messages behind the last gap begin. @type {Position|undefined} */
+  /** Where the messages after the last gap begin. @type {Position|undefined} */
   #resumeAt;
 
   /**
-   * @param {string} name @param {JoinOptions} options @param {import('./outgoing.js').Port} port
+   * @param {JoinOptions} options @param {import('./membership.js').Membership} membership
    * @param {import('./outgoing.js').Publisher} publisher
    */
-  constructor(name, options, port, publisher) {
+  constructor(options, membership, publisher) {
     super();
-    this.name = name;
-    this.presence = new Presence(name, port);
-    this.#port = port;
+    this.name = membership.name;
+    this.presence = new Presence(membership.users);
+    this.#membership = membership;
     this.#publisher = publisher;
     this.#options = options;
     this.#position = options.since;
@@ -138,22 +127,22 @@ export class Room extends Emitter {
     return this.#processed;
   }
 
+  /** What the next join has to bring for this handle. */
+  get wish() {
+    const { last = 0, presence } = this.#options;
+    return { since: this.#position, last: this.#isContinuing ? 0 : last, presence };
+  }
+
   /**
    * @param {Payload} payload @param {import('./outgoing.js').PublishOptions} [options]
    * @returns {Promise<Partial<Position>>} the message is accepted; its position if the room has
    *   history
    */
-  publish(payload, options) {
-    const accepted = this.#publisher.publish(this.name, payload, options);
-    if (options?.echo === false)
-      accepted.then(
-        (position) => {
-          if (position.epoch) this.#unechoed.add(/** @type {Position} */ (position));
-          this.#skipUnechoed();
-        },
-        () => {},
-      );
-    return accepted;
+  async publish(payload, options) {
+    this.#mustBeHere();
+    const position = await this.#publisher.publish(this.name, payload, options);
+    if (options?.echo === false && position.epoch) this.#membership.published(position);
+    return position;
   }
 
   /**
@@ -162,20 +151,19 @@ export class Room extends Emitter {
    * @returns {Promise<HistoryPage<Payload>>} rejects with a FanfareError
    */
   async history({ before, ...rest } = {}) {
+    this.#mustBeHere();
     if (before) before = { ...before, payload: undefined };
     const page = /** @type {HistoryPage<Payload>} */ (
-      await this.#port.ask({ type: 'history', room: this.name, before, ...rest })
+      await this.#membership.ask({ type: 'history', before, ...rest })
     );
     for (const message of page.messages) message.epoch = page.epoch;
     return page;
   }
 
-  /** Leaves the room for good. */
+  /** Ends this handle. With the last one the connection leaves the room. */
   leave() {
     if (this.#hasLeft) return;
-    const { name } = this;
-    if (this.#port.isConnected()) this.#port.request({ type: 'leave', room: name }, () => {});
-    this.#port.forget(name);
+    this.#membership.remove(this);
     this.end();
   }
 
@@ -210,160 +198,116 @@ export class Room extends Emitter {
     }
   }
 
-  /** There is a connection: joins. */
-  enter() {
-    const { last, presence } = this.#options;
-    const since = this.#position;
-    this.#isForbidden = false;
-    const command = {
-      type: 'join',
-      room: this.name,
-      since,
-      last: this.#isContinuing ? undefined : last,
-      presence,
-    };
-    this.#port.request(command, (reply) => {
-      if (reply === null || this.#hasLeft) return;
-      if (reply.type === 'error') this.#refused(errorOf(reply, this.name));
-      else this.#joined(reply, since);
-    });
+  #mustBeHere() {
+    if (this.#hasLeft) throw new FanfareError('CLOSED', { room: this.name });
   }
 
-  /** The connection has ended. */
+  /** The connection is not in the room. */
   lost() {
     this.#isJoined = false;
-    clearTimeout(this.#timer);
-    this.presence.stop();
   }
 
-  /** The room has ended: it was left, or the client was closed. */
+  /** This handle has ended. */
   end() {
     this.lost();
     this.#hasLeft = true;
     this.#waiting = null;
+    this.presence.end();
     this.emit('left');
+  }
+
+  /**
+   * The connection is in the room.
+   * @param {import('./membership.js').Joined} about
+   * @returns {boolean} false: another join has to bring messages before these
+   */
+  joined({ epoch, offset, recovered, start, since, last }) {
+    const own = this.#position;
+    const wasJoined = this.#isJoined;
+    const isContinuing = this.#isContinuing;
+    let isMissing = isContinuing;
+    if (epoch === undefined) this.#position = undefined;
+    else {
+      const wanted = this.wish.last;
+      let from = Math.max(0, offset - wanted);
+      if (own) from = own.epoch === epoch ? own.offset : -1;
+      const isAsked = own
+        ? since?.epoch === epoch && since?.offset <= from
+        : !recovered && wanted <= last;
+      if (from < start && from >= 0 && !isAsked) return false;
+      isMissing &&= from < start || !(recovered || wasJoined);
+      this.#moveTo(epoch, isMissing ? start : Math.max(start, from));
+    }
+    this.#isJoined = true;
+    this.#isContinuing = true;
+    if (!isMissing) this.#processed ??= this.#position;
+    if (!wasJoined) {
+      const position = epoch === undefined ? undefined : { epoch, offset };
+      this.emit('joined', { recovered: isContinuing && !isMissing, since: own, position });
+    }
+    if (isMissing && !this.#hasLeft) this.#gap();
+    return true;
   }
 
   /** @param {Wire} message */
   receive(message) {
-    // Before the reply to the join it is a message of the room's former membership.
+    // Before the reply to the join it is a message for earlier handles.
     if (!this.#isJoined) return;
     const { epoch, offset } = message;
     if (epoch !== undefined) {
       const position = this.#position;
-      if (position !== undefined && position.epoch === epoch && offset <= position.offset) return;
-      let isOwn = false;
-      for (const own of this.#unechoed) isOwn ||= own.epoch === epoch && own.offset === offset;
-      this.#moveTo({ epoch, offset });
-      if (isOwn) return;
+      if (position?.epoch === epoch && offset <= Number(position?.offset)) return;
+      this.#moveTo(epoch, offset);
+      if (this.#membership.own.has(`${epoch} ${offset}`)) return;
     }
     if (this.#waiting === null) this.#deliver(message);
     else if (this.#waiting.push(message) > MAX_WAITING) this.#gap();
   }
 
-  /** @param {Position} position */
-  #moveTo(position) {
-    // Messages of a former stream do not come any more.
-    if (this.#position?.epoch !== position.epoch)
-      for (const own of this.#unechoed)
-        if (own.epoch !== position.epoch) this.#unechoed.delete(own);
-    this.#position = position;
-    this.#skipUnechoed();
+  /** Own messages that come next are not received. @param {string} epoch @param {number} offset */
+  #moveTo(epoch, offset) {
+    while (this.#membership.own.has(`${epoch} ${offset + 1}`)) offset++;
+    this.#position = { epoch, offset };
   }
 
-  /** Moves the position behind messages that this client has published without an echo. */
-  #skipUnechoed() {
-    for (const own of this.#unechoed) {
-      const { epoch, offset = 0 } = this.#position ?? {};
-      if (own.epoch !== epoch || own.offset > offset + 1) continue;
-      if (own.offset > offset) this.#position = own;
-      this.#unechoed.delete(own);
-    }
+  skip() {
+    if (this.#position) this.#moveTo(this.#position.epoch, this.#position.offset);
   }
 
   /** Messages are missing here. @param {Wire} push */
   resync({ epoch, offset, reloadAfterMs }) {
     if (!this.#isJoined) return;
-    this.#moveTo({ epoch, offset });
+    this.#moveTo(epoch, offset);
     this.emit('resync', /** @type {Position} */ (this.#position));
-    this.#gap();
-    this.#reload(reloadAfterMs);
+    this.#gap(reloadAfterMs);
   }
 
-  /** The server has taken the connection out of the room. @param {Wire} push */
-  expelled({ reason }) {
-    this.lost();
-    this.#isForbidden = reason !== 'removed';
-    this.#report(
-      new FanfareError('PERMISSION_DENIED', { message: `taken out: ${reason}`, room: this.name }),
-    );
-  }
-
-  /** The connection has a new token: joins if the one before did not permit it. */
-  permitted() {
-    if (this.#isForbidden) this.enter();
-  }
-
-  /** @param {FanfareError} error */
-  #refused(error) {
-    const { name } = this;
-    if (error.code === 'ALREADY_JOINED') {
-      // The token's `autojoin` was first, and without `since`.
-      this.#port.request({ type: 'leave', room: name }, () => {});
-      return this.enter();
-    }
-    this.#isForbidden = error.code === 'PERMISSION_DENIED';
-    if (!error.retryable) return this.#report(error);
-    const delayMs = reconnectDelay({ code: 1006, attempt: this.#attempt++ });
-    this.#timer = setTimeout(() => this.enter(), Math.max(delayMs, error.retryAfterMs ?? 0));
-  }
-
-  /** @param {Wire} reply @param {Position|undefined} since */
-  #joined(reply, since) {
-    const { epoch, offset, recovered = false } = reply;
-    this.#isJoined = true;
-    this.#attempt = 0;
-    if (epoch === undefined) this.#position = undefined;
-    else if (!recovered) this.#moveTo({ epoch, offset: startOf(reply, this.#options.last) });
-    const position = epoch === undefined ? undefined : { epoch, offset };
-    const isMissing = this.#isContinuing && !recovered;
-    this.#isContinuing = true;
-    if (!isMissing && this.#processed === undefined) this.#processed = this.#position;
-    this.emit('joined', { recovered, since, position });
-    this.presence.refresh();
-    if (!isMissing || this.#hasLeft) return;
-    this.#gap();
-    this.#reload(0);
-  }
-
-  /** A state that is loaded from now on makes up for everything before. */
-  #gap() {
+  /**
+   * Messages are missing up to the position. The state that is loaded from now on makes up for them.
+   * @param {number} [afterMs]
+   */
+  async #gap(afterMs = 0) {
+    const { recoverFailed } = this.#options;
     this.#gaps++;
     this.#resumeAt = this.#position;
-    this.#waiting?.splice(0);
-  }
-
-  /** @param {number} afterMs */
-  async #reload(afterMs = 0) {
-    if (this.#waiting !== null) return;
-    const { recoverFailed } = this.#options;
+    if (this.#waiting !== null) return void this.#waiting.splice(0);
     /** @type {Wire[]} */
     const waiting = [];
     this.#waiting = waiting;
     let state;
-    if (recoverFailed !== undefined) {
-      let gaps;
-      await sleep(afterMs);
-      for (let attempt = 0; gaps !== this.#gaps; ) {
+    let gaps;
+    if (recoverFailed) await sleep(afterMs);
+    for (let attempt = 0; recoverFailed && gaps !== this.#gaps; ) {
+      if (this.#waiting !== waiting) return;
+      gaps = this.#gaps;
+      try {
+        state = await recoverFailed(this.#resumeAt);
+      } catch (cause) {
         if (this.#waiting !== waiting) return;
-        gaps = this.#gaps;
-        try {
-          state = await recoverFailed(this.#resumeAt);
-        } catch (cause) {
-          this.#report(new FanfareError('STATE_UNAVAILABLE', { cause, room: this.name }));
-          gaps = undefined;
-          await sleep(reconnectDelay({ code: 1006, attempt: attempt++ }));
-        }
+        const error = new FanfareError('STATE_UNAVAILABLE', { cause, room: this.name });
+        this.#membership.report(error, [this]);
+        gaps = undefined;
+        await sleep(reconnectDelay({ code: 1006, attempt: attempt++ }));
       }
     }
     if (this.#waiting !== waiting) return;
@@ -379,11 +323,6 @@ export class Room extends Emitter {
     const { epoch, offset } = meta;
     if (epoch !== undefined) this.#processed = { epoch, offset };
     this.emit('message', payload, /** @type {Meta} */ (meta));
-  }
-
-  /** @param {FanfareError} error */
-  #report(error) {
-    if (!this.emit('error', error)) this.#port.report(error);
   }
 }
 

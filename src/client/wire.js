@@ -22,13 +22,10 @@
 /** A place in a room's stream. @typedef {{epoch: string, offset: number}} Position */
 
 /**
- * Where the replay of a join begins. `first` says it. Servers before 0.3 do not send it: their
- * replay is within the `last` messages, some of which may be left out.
+ * Where the replay of a join begins that has not recovered.
  * @param {Message} joined a reply to a join
- * @param {number} [last] of the join
  * @returns {number} offset of the message before the first
  */
-export function startOf({ offset, replayed, first }, last = 0) {
-  if (first) return first - 1;
-  return replayed ? Math.max(0, offset - Math.max(last, replayed)) : offset;
+export function startOf({ offset, first }) {
+  return first ? first - 1 : offset;
 }

@@ -201,8 +201,7 @@ export class JoinCommands {
     const { hub, replies } = this;
     const room = hub.rooms.get(name);
     if (room?.has(connection)) {
-      if (!isRecovery(connection, room, join))
-        return replies.error(connection, 'ALREADY_JOINED', join.id);
+      if (!isReplay(room, join)) return replies.error(connection, 'ALREADY_JOINED', join.id);
       hub.rejoin(connection, room, this.#requestOf(connection, name, join));
       return this.#await(connection, name);
     }
@@ -330,11 +329,10 @@ export class JoinCommands {
 }
 
 /**
- * Does a join of a room that the server has joined for the connection bring what the client has
- * missed?
- * @param {Connection} connection @param {Room} room @param {Joining} join
+ * Does a join of a room that the connection is in bring messages? The token may have joined the room
+ * before the client could send its position, or a later user of the connection wants older messages.
+ * @param {Room} room @param {Joining} join
  */
-function isRecovery({ session }, { name, sync }, { since, last = 0 }) {
-  if (sync === null || (since === null && last === 0)) return false;
-  return session.autojoin.includes(name);
+function isReplay({ sync }, { since, last = 0 }) {
+  return sync !== null && (since !== null || last > 0);
 }

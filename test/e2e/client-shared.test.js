@@ -93,7 +93,8 @@ test('five tabs have one connection, and the leader is killed 20 times: no gap a
   const published = [];
   publisher.join(TABS_ROOM).on('message', (value) => published.push(value));
   const witness = follow(publisher, ROOM);
-  await until(() => publisher.join(TABS_ROOM).isJoined && publisher.join(ROOM).isJoined);
+  const handles = [TABS_ROOM, ROOM].map((name) => publisher.join(name));
+  await until(() => handles.every(({ isJoined }) => isJoined));
   const stream = new NumberedStream(publisher, ROOM, INTERVAL_MS);
   stream.start();
   t.after(() => void (stream.isEnding = true));

@@ -45,7 +45,8 @@ function open(t, url, options) {
 async function startStream(t, url) {
   const clients = Array.from({ length: 4 }, () => open(t, url));
   const views = clients.map((fanfare) => follow(fanfare, ROOM));
-  await until(() => clients.every((fanfare) => fanfare.join(ROOM).isJoined));
+  const rooms = clients.map((fanfare) => fanfare.join(ROOM));
+  await until(() => rooms.every(({ isJoined }) => isJoined));
   const stream = new NumberedStream(open(t, url), ROOM, INTERVAL_MS);
   stream.start();
   t.after(() => void (stream.isEnding = true));
@@ -171,7 +172,8 @@ test('a client renews its token, and returns with a new one after 4001', OPTIONS
   const closes = [];
   lasting.on('state', (_, { code }) => code !== undefined && closes.push(code));
   const [one, two] = [lasting, expiring].map((client) => follow(client, ROOM));
-  await until(() => lasting.join(ROOM).isJoined && expiring.join(ROOM).isJoined);
+  const handles = [lasting, expiring].map((client) => client.join(ROOM));
+  await until(() => handles.every(({ isJoined }) => isJoined));
   await until(() => renewed >= 4, 20_000, 'three renewals');
   await lasting.publish(ROOM, 1);
   await until(() => one.length === 1 && two.length === 1);

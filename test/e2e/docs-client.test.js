@@ -243,7 +243,7 @@ const handle = async (payload) => console.log(payload);
   assert.equal(await second.next(), 'two');
 });
 
-test('the recipes for React and Vue show one room, also when its name changes', {
+test('the recipes for React and Vue show a room in two components, also when its name changes', {
   timeout: 90_000,
   skip: withoutChromium,
 }, async (t) => {
@@ -261,13 +261,18 @@ test('the recipes for React and Vue show one room, also when its name changes', 
         import { createRoot } from 'react-dom/client';
         import { useRoom } from './useRoom.jsx';
         window.renders = [];
-        function App() {
-          const [name, setName] = useState('chat.a');
-          window.go = setName;
+        function List({ name }) {
           const load = useCallback(async () => [], []);
           const texts = useRoom(name, load).map(({ payload }) => payload);
           window.renders.push([name, ...texts]);
           return <ul title={name}>{texts.map((text) => <li key={text}>{text}</li>)}</ul>;
+        }
+        function App() {
+          const [name, setName] = useState('chat.a');
+          const [isTwice, setTwice] = useState(true);
+          window.go = setName;
+          window.twice = setTwice;
+          return <><List name={name} />{isTwice && <List name={name} />}</>;
         }
         const root = createRoot(document.body);
         window.end = () => root.unmount();
@@ -281,8 +286,10 @@ test('the recipes for React and Vue show one room, also when its name changes', 
         import { useRoom } from './useRoom.js';
         window.renders = [];
         const name = ref('chat.a');
+        const isTwice = ref(true);
         window.go = (next) => { name.value = next; };
-        const app = createApp({
+        window.twice = (next) => { isTwice.value = next; };
+        const List = {
           setup() {
             const messages = useRoom(name, async () => []);
             return () => {
@@ -291,18 +298,21 @@ test('the recipes for React and Vue show one room, also when its name changes', 
               return h('ul', { title: name.value }, texts.map((text) => h('li', text)));
             };
           },
-        });
+        };
+        const app = createApp(() => [h(List), isTwice.value ? h(List) : null]);
         window.end = () => app.unmount();
         app.mount(document.body);`,
     },
   });
-  for (const room of ['chat.a', 'chat.b'])
-    for (const number of [1, 2]) {
-      const body = { room, payload: `${room.at(-1)}${number}` };
-      assert.equal((await api('/publish', { body })).status, 200);
-    }
   for (const [name, { file, text, app }] of Object.entries(apps)) {
     await t.test(name, async (t) => {
+      for (const room of ['chat.a', 'chat.b']) {
+        await api(`/rooms/${room}/history`, { method: 'DELETE' });
+        for (const number of [1, 2]) {
+          const body = { room, payload: `${room.at(-1)}${number}` };
+          assert.equal((await api('/publish', { body })).status, 200);
+        }
+      }
       const folder = temporaryFolder(t);
       symlinkSync(join(root, 'node_modules'), join(folder, 'node_modules'));
       writeFileSync(join(folder, 'fanfare.js'), fanfareJs);
@@ -316,22 +326,48 @@ test('the recipes for React and Vue show one room, also when its name changes', 
         define: { 'process.env.NODE_ENV': '"development"' },
       });
       const page = await browser.newPage();
+      /** Joins and leaves that the page has sent. @type {[string, string][]} */
+      const sent = [];
+      page.on('websocket', (socket) =>
+        socket.on('framesent', ({ payload }) => {
+          const { type, room: name } = JSON.parse(String(payload));
+          if (type === 'join' || type === 'leave') sent.push([type, name]);
+        }),
+      );
       await page.goto(`http://127.0.0.1:${server.port}/livez`);
       await page.addScriptTag({ content: bundled.outputFiles[0].text });
-      const shows = (/** @type {string} */ room, /** @type {string[]} */ ...texts) =>
-        page.waitForFunction(
-          `document.querySelector('ul')?.title === '${room}' &&
-            [...document.querySelectorAll('li')].map((each) => each.textContent).join() ===
-              '${texts}'`,
+      /** The texts of each list on the page, below the name of its room. */
+      const show = async (/** @type {[string, ...string[]][]} */ ...lists) => {
+        const shown = () =>
+          page.evaluate(`[...document.querySelectorAll('ul')].map((list) =>
+            [list.title, ...[...list.children].map((each) => each.textContent)])`);
+        await until(async () => JSON.stringify(await shown()) === JSON.stringify(lists)).catch(
+          async () => assert.deepEqual(await shown(), lists),
         );
+      };
       const go = (/** @type {string} */ room) => page.evaluate(`window.go('${room}')`);
       const members = async (/** @type {string} */ room) =>
         (await api(`/rooms/${room}`)).body.connections;
-      await shows('chat.a', 'a1', 'a2');
+      await show(['chat.a', 'a1', 'a2'], ['chat.a', 'a1', 'a2']);
+      // React's StrictMode mounts, unmounts and mounts each component.
+      assert.deepEqual(sent, [['join', 'chat.a']]);
+      await page.evaluate('window.twice(false)');
+      await show(['chat.a', 'a1', 'a2']);
+      const body = { room: 'chat.a', payload: `a-${name}` };
+      assert.equal((await api('/publish', { body })).status, 200);
+      await show(['chat.a', 'a1', 'a2', `a-${name}`]);
+      await page.evaluate('window.twice(true)');
+      const both = /** @type {[string, ...string[]]} */ (['chat.a', 'a1', 'a2', `a-${name}`]);
+      await show(both, both);
+      assert.equal(await members('chat.a'), 1);
+      assert.deepEqual(
+        sent.filter(([type]) => type === 'leave'),
+        [],
+      );
       await go('chat.b');
-      await shows('chat.b', 'b1', 'b2');
+      await show(['chat.b', 'b1', 'b2'], ['chat.b', 'b1', 'b2']);
       for (let i = 0; i < 5; i++) for (const room of ['chat.a', 'chat.b']) await go(room);
-      await shows('chat.b', 'b1', 'b2');
+      await show(['chat.b', 'b1', 'b2'], ['chat.b', 'b1', 'b2']);
       await until(async () => (await members('chat.a')) === 0);
       assert.equal(await members('chat.b'), 1);
       /** @type {[string, ...string[]][]} */

@@ -297,6 +297,34 @@ test('with since and last, the missed publications come, or else the latest', as
   assert.deepEqual([counters.recoveries.recovered, counters.recoveries.insufficient], [2, 3]);
 });
 
+test('a member that joins again gets older publications once more, and misses none', async () => {
+  const built = build();
+  const member = await memberWith(built, 5);
+  const { epoch } = built.broker.stream('h');
+  member.say({ type: 'join', room: 'h' });
+  assert.equal(member.of('error').at(-1)?.error, 'ALREADY_JOINED', 'it asks for nothing');
+  let had = 5;
+  for (const [join, isRecovered, replay] of /** @type {[object, boolean, number[]][]} */ ([
+    [{ since: { epoch, offset: 3 } }, true, [4, 5]],
+    [{ since: { epoch, offset: 3 }, last: 1 }, true, range(4, 6)],
+    [{ last: 2 }, false, [6, 7]],
+    [{ since: { epoch: 'other', offset: 3 }, last: 1 }, false, [8]],
+    [{ since: { epoch: 'other', offset: 3 } }, false, []],
+  ])) {
+    const { length } = offsets(member.transport);
+    member.say({ type: 'join', room: 'h', ...join });
+    // It arrives before the join is decided, or waits for the flush.
+    built.publish(1);
+    built.broker.deliver();
+    had++;
+    await settle();
+    await settle();
+    assert.equal(member.of('joined').at(-1)?.recovered, isRecovered);
+    assert.deepEqual(offsets(member.transport).slice(length), [...replay, had]);
+  }
+  assert.deepEqual(member.of('left'), []);
+});
+
 /**
  * A session of a token.
  * @param {{join?: string[], history?: string[], autojoin?: string[]}} rights

@@ -12,6 +12,7 @@
 // `echo: false`, its messages wait for the `ack`. The tab then knows which of them is its own.
 
 import { errorOf } from '../error.js';
+import { presenceOf } from '../presence.js';
 import { startOf } from '../wire.js';
 
 /** @import { Command } from '../wire.js' */
@@ -82,7 +83,9 @@ export class SharedRoom {
   /** @param {string} tab @param {Record<string, any>} command */
   join(tab, command) {
     const { presence } = command;
-    const member = { presence, isLive: false, held: [], unechoed: new Map() };
+    // A tab that is in the room joins again if a later handle wants older messages.
+    const unechoed = this.#members.get(tab)?.unechoed ?? new Map();
+    const member = { presence, isLive: false, held: [], unechoed };
     this.#members.delete(tab);
     this.#members.set(tab, member);
     const join = { tab, member, command };
@@ -113,11 +116,11 @@ export class SharedRoom {
 
   /** @param {string} tab @param {Record<string, any>} command */
   publishWithoutEcho(tab, { echo, id, ...command }) {
-    const member = this.#members.get(tab);
-    member?.unechoed.set(id, JSON.stringify(command.payload ?? command.text));
+    this.#members.get(tab)?.unechoed.set(id, JSON.stringify(command.payload ?? command.text));
     const toSend = /** @type {Command} */ (command);
     this.#port.request(toSend, (reply) => {
       this.#port.push([tab], [{ ...reply, id }]);
+      const member = this.#members.get(tab);
       if (member === undefined) return;
       // In a plain room the `ack` does not show which message it is.
       if (reply.type === 'error' || reply.epoch !== undefined) member.unechoed.delete(id);
@@ -207,12 +210,12 @@ export class SharedRoom {
    * The connection has joined for the first tab.
    * @param {Message} reply @param {{since?: Position, last?: number}} wish
    */
-  #entered(reply, { since, last }) {
+  #entered(reply, { since }) {
     const { epoch, offset, recovered } = reply;
     this.#isJoined = true;
     if (epoch !== undefined) {
       this.#newest = offset;
-      const from = recovered ? Number(since?.offset) : startOf(reply, last);
+      const from = recovered ? Number(since?.offset) : startOf(reply);
       this.#position = { epoch, offset: from };
     }
     const [first, ...others] = this.#waiting;
@@ -355,14 +358,8 @@ export class SharedRoom {
     return [...this.#members].filter(([, { isLive }]) => isLive).map(([tab]) => tab);
   }
 
-  /**
-   * One connection is one user: the last tab that names a user counts. The connection is listed if
-   * a tab is.
-   */
   #wantedPresence() {
-    const wishes = [...this.#members.values()].map(({ presence }) => presence);
-    const named = wishes.findLast((presence) => typeof presence === 'object');
-    return named ?? (wishes.includes(undefined) ? undefined : false);
+    return presenceOf([...this.#members.values()].map(({ presence }) => presence));
   }
 
   /** Leaves and joins again if the connection is to be listed in another way. */
