@@ -4,9 +4,9 @@
 //     │       │                  │        │
 //     join, since ──> joined ──> …      leave
 //
-// The connection joins for the first handle and leaves after the last. A join begins at the earliest
-// position that a handle needs, and each handle drops what it has had. If a later handle wants older
-// messages, the connection joins again without leaving: the server replays them.
+// The connection joins for the first handle and leaves after the last. A join begins at the
+// earliest position that a handle needs, and each handle drops what it has had. If a later handle
+// wants older messages, the connection joins again without leaving: the server replays them.
 
 import { reconnectDelay } from './delay.js';
 import { FanfareError } from './error.js';
@@ -41,8 +41,8 @@ export class Membership {
   /** The room's newest message, or the reply that named its position. @type {Message} */
   #newest = {};
   /**
-   * Positions of messages that this client does not receive, as text. The server replays them to the
-   * next connection.
+   * Positions of messages that this client does not receive, as text. The server replays them to
+   * the next connection.
    * @type {Set<string|undefined>}
    */
   own = new Set();

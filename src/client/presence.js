@@ -154,7 +154,8 @@ export class Presence extends Emitter {
 }
 
 /**
- * A connection is one user: the last wish that names one counts. It is listed unless all say `false`.
+ * A connection is one user: the last wish that names one counts. It is listed unless all say
+ * `false`.
  * @param {unknown[]} wishes `presence` of joins
  */
 export function presenceOf(wishes) {

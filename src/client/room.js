@@ -1,9 +1,9 @@
 // room.js: a handle: one room as one user of the client sees it, each message once, in order.
 //
-// The handles of a room share its membership (membership.js). Each has its own listeners, options and
-// position, and drops messages that it has had. If the server cannot prove that nothing is missing,
-// the application loads its state again (`recoverFailed`). Live messages wait meanwhile, and follow
-// the new state.
+// The handles of a room share its membership (membership.js). Each has its own listeners, options
+// and position, and drops messages that it has had. If the server cannot prove that nothing is
+// missing, the application loads its state again (`recoverFailed`). Live messages wait meanwhile, and
+// follow the new state.
 //
 //   joined, recovered ────────────────────────────────> missed messages, live messages
 //   joined, not recovered ─┐
@@ -283,7 +283,7 @@ export class Room extends Emitter {
   }
 
   /**
-   * Messages are missing up to the position. The state that is loaded from now on makes up for them.
+   * Messages are missing up to the position. A state that is loaded from now on includes them.
    * @param {number} [afterMs]
    */
   async #gap(afterMs = 0) {

@@ -329,8 +329,8 @@ export class JoinCommands {
 }
 
 /**
- * Does a join of a room that the connection is in bring messages? The token may have joined the room
- * before the client could send its position, or a later user of the connection wants older messages.
+ * Does a join of a room that the connection is in bring messages? The token may have joined the
+ * room before the client could send its position, or a later handle wants older messages.
  * @param {Room} room @param {Joining} join
  */
 function isReplay({ sync }, { since, last = 0 }) {
