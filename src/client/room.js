@@ -2,8 +2,8 @@
 //
 // The handles of a room share its membership (membership.js). Each has its own listeners, options
 // and position, and drops messages that it has had. If the server cannot prove that nothing is
-// missing, the application loads its state again (`recoverFailed`). Live messages wait meanwhile, and
-// follow the new state.
+// missing, the application loads its state again (`recoverFailed`). Live messages wait meanwhile,
+// and follow the new state.
 //
 //   joined, recovered ────────────────────────────────> missed messages, live messages
 //   joined, not recovered ─┐
