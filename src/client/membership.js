@@ -16,7 +16,6 @@ import { startOf } from './wire.js';
 /** Own messages, published without an echo, that a replay may repeat; older ones are forgotten. */
 const MAX_OWN = 1000;
 
-/** @import { Room } from './room.js' */
 /** @import { Command, Message, Position } from './wire.js' */
 
 /**
@@ -25,9 +24,26 @@ const MAX_OWN = 1000;
  * @typedef {Message & {since: Message|undefined, last: number}} Joined
  */
 
+/**
+ * A handle as its membership sees it: a Room.
+ * @typedef {object} Handle
+ * @property {boolean} isJoined
+ * @property {{since?: Position, last: number, presence?: unknown}} wish what the next join has to
+ *   bring
+ * @property {(joined: Joined) => boolean} joined the connection is in the room; false: another join
+ *   has to bring messages before these
+ * @property {(message: Message) => void} receive
+ * @property {(push: Message) => void} resync
+ * @property {() => void} skip own messages that come next are not received
+ * @property {() => void} lost the connection is not in the room
+ * @property {() => void} leave
+ * @property {() => void} end the client is closed
+ * @property {(event: 'error', error: FanfareError) => boolean} emit
+ */
+
 export class Membership {
   #port;
-  /** @type {Set<Room>} */
+  /** @type {Set<Handle>} */
   #handles = new Set();
   #isJoined = false;
   #isJoining = false;
@@ -54,14 +70,14 @@ export class Membership {
     this.#port = port;
   }
 
-  /** @param {Room} handle */
+  /** @param {Handle} handle */
   add(handle) {
     this.#handles.add(handle);
     if (this.#isJoined) this.#settleSoon();
     else this.enter();
   }
 
-  /** @param {Room} handle */
+  /** @param {Handle} handle */
   remove(handle) {
     this.#handles.delete(handle);
     this.#settleSoon();
@@ -211,7 +227,7 @@ export class Membership {
     return this.#port.ask({ ...command, room: this.name });
   }
 
-  /** @param {FanfareError} error @param {Iterable<Room>} [handles] */
+  /** @param {FanfareError} error @param {Iterable<Pick<Handle, 'emit'>>} [handles] */
   report(error, handles = this.#handles) {
     let isHeard = false;
     for (const handle of handles) isHeard = handle.emit('error', error) || isHeard;

@@ -9,7 +9,6 @@
 import { reconnectDelay } from './delay.js';
 import { FanfareError } from './error.js';
 
-/** @import { Membership } from './membership.js' */
 /** @import { Command, Message } from './wire.js' */
 
 /** @typedef {import('./wire.js').Position} Position */
@@ -52,8 +51,8 @@ import { FanfareError } from './error.js';
  *   onError?: Sendable['onError'],
  * ) => void} request
  * @property {(command: Command) => Promise<Message>} ask
- * @property {(room: Membership) => boolean} forget the room is left; false: the client was closed
- *   before
+ * @property {(room: {name: string}) => boolean} forget its membership ends; false: the client was
+ *   closed before
  * @property {(error: FanfareError) => void} report
  */
 
