@@ -103,6 +103,27 @@ test('a script that only publishes ends', async (t) => {
   );
 });
 
+test('loadOlder puts each older message above those shown, until there are no more', async (t) => {
+  const { server, code, api } = await setUp(t);
+  const messages = Array.from({ length: 80 }, (_, i) => ({ room: 'chat.42', payload: i + 1 }));
+  await api('/publish/batch', { body: { messages } });
+  const { loadOlder } = await runCode(code('function loadOlder'), {}, ['loadOlder']);
+  const room = clientOf(t, server.port).join('chat.42', { last: 5 });
+  /** @type {{payload: number}[]} */
+  const shown = [];
+  room.on('message', (payload, meta) => shown.push({ payload, ...meta }));
+  await until(() => shown.length === 5);
+  assert.equal(await loadOlder(room, shown), true);
+  assert.equal(shown.length, 55);
+  await room.publish(81);
+  assert.equal(await loadOlder(room, shown), false);
+  await until(() => shown.length === 81);
+  assert.deepEqual(
+    shown.map(({ payload }) => payload),
+    Array.from({ length: 81 }, (_, i) => i + 1),
+  );
+});
+
 test('with your own database a row that the state has already is shown once', async (t) => {
   for (const name of ['chat.42', 'plain.42']) {
     const { server, code, api } = await setUp(t);

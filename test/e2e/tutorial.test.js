@@ -198,6 +198,26 @@ test('the steps of the tutorial build the chat of examples/chat', {
     await sees('Ben', 'to be kept');
   });
 
+  await t.test('4: the button brings the messages before those of a new tab, once', async () => {
+    assert.ok(await tabs.Ben.locator('#older').isHidden());
+    await tabs.Ann.evaluate(`(async () => {
+      const { Fanfare } = await import('/client/index.js');
+      const token = await (await fetch('/token?name=Ann')).text();
+      const fanfare = new Fanfare(await (await fetch('/server-url')).text(), { token });
+      for (let i = 1; i <= 60; i++) await fanfare.publish('chat.lobby', 'number ' + i + '.');
+      await fanfare.close();
+    })()`);
+    await visit('Ben');
+    await sees('Ben', 'number 60.');
+    assert.equal(await tabs.Ben.locator('#messages li').count(), 50);
+    await tabs.Ben.locator('#older').dblclick();
+    await sees('Ben', 'to be kept');
+    await tabs.Ben.locator('#older').waitFor({ state: 'hidden' });
+    const texts = await tabs.Ben.locator('#messages li span').allTextContents();
+    const numbers = Array.from({ length: 60 }, (_, i) => `number ${i + 1}.`);
+    assert.deepEqual(texts, ['to be kept', ...numbers]);
+  });
+
   const people = (/** @type {number} */ count) =>
     tabs.Ann.waitForFunction(`document.getElementById('people').children.length === ${count}`);
 

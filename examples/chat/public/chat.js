@@ -21,7 +21,7 @@ function enter(url) {
   // Messages: the last 50, then live ones. If some were lost, the page begins anew.
   const room = fanfare.join('chat.lobby', {
     last: 50,
-    recoverFailed: () => fanfare.request({ type: 'history', room: 'chat.lobby', limit: 50 }),
+    recoverFailed: () => room.history({ limit: 50 }),
   });
   room.on('message', show);
   room.on('reset', ({ messages }, position) => {
@@ -29,6 +29,24 @@ function enter(url) {
     for (const { payload, ...meta } of messages)
       if (meta.offset <= position.offset) show(payload, meta);
   });
+
+  // Older messages: a page that ends before the first message shown.
+  room.on('joined', ({ position }) => {
+    get('older').hidden = position.offset <= 50;
+  });
+  get('older').onclick = async () => {
+    const first = get('messages').firstChild;
+    try {
+      const { messages, more } = await room.history({ before: first?.meta, limit: 50 });
+      // After a second click, or a new beginning, the page does not belong here.
+      if (first !== get('messages').firstChild) return;
+      get('messages').prepend(...messages.map(({ payload, ...meta }) => lineOf(payload, meta)));
+      get('older').hidden = !more;
+    } catch {
+      get('typing').textContent = 'Not loaded. Please try again.';
+    }
+  };
+
   get('form').onsubmit = async (event) => {
     event.preventDefault();
     const text = get('text').value;
@@ -70,12 +88,17 @@ function enter(url) {
   }
 }
 
-function show(text, { from, timestamp }) {
-  const time = new Date(timestamp).toLocaleTimeString([], { timeStyle: 'short' });
-  const line = element('li', element('b', from), element('span', text), element('time', time));
-  line.classList.toggle('mine', from === name);
+function show(text, meta) {
+  const line = lineOf(text, meta);
   get('messages').append(line);
   line.scrollIntoView({ block: 'end' });
+}
+
+function lineOf(text, meta) {
+  const time = new Date(meta.timestamp).toLocaleTimeString([], { timeStyle: 'short' });
+  const line = element('li', element('b', meta.from), element('span', text), element('time', time));
+  line.classList.toggle('mine', meta.from === name);
+  return Object.assign(line, { meta });
 }
 
 function element(tag, ...content) {
