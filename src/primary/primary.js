@@ -31,6 +31,8 @@ const RETURN_MS = 5000;
 /** The kernel does not tell a process that its parent has exited. */
 const PARENT_CHECK_MS = 500;
 
+/** @import { openRecorder } from '../backend/embedded/event-recorder.js' */
+/** @import { Covers } from '../backend/edges.js' */
 /** @import { Config } from '../config/settings.js' */
 /** @import { CourierProcess } from './courier-process.js' */
 /** @import { Settings } from './supervisor.js' */
@@ -66,6 +68,8 @@ class Primary {
   #supervisor;
   /** @type {CourierProcess|undefined} */
   #courier;
+  /** @type {Awaited<ReturnType<typeof openRecorder>>|undefined} */
+  #recorder;
   #aggregate = new Aggregate();
   #sampled = { aggregate: new Aggregate(), names: CONSOLE_METRICS };
 
@@ -137,6 +141,7 @@ class Primary {
   async start() {
     const { config, log } = this;
     await this.#prepare();
+    await this.#record(config);
     let metricsPort = 0;
     try {
       await this.relay.start();
@@ -167,6 +172,23 @@ class Primary {
       log.warn('REDIS_SUBSCRIPTIONS=server has no effect any more: remove it');
     const { access, why } = consoleAccess(config);
     if (access === 'off' && config.console !== 'off') log.info(`the console is off: ${why}`);
+  }
+
+  /**
+   * Without a Redis, events for webhooks are recorded here. The code is loaded with the first
+   * endpoints.
+   * @param {Config} config
+   */
+  async #record({ webhooks, redis, stateDir }) {
+    if (webhooks === null || redis !== null || this.#recorder !== undefined) return;
+    const { openRecorder } = await import('../backend/embedded/event-recorder.js');
+    /** @type {Covers} */
+    const covers = (type, room) => {
+      const { webhooks } = this.#supervisor?.settings.config ?? this.config;
+      return webhooks?.covers(type, room) ?? false;
+    };
+    this.#recorder = await openRecorder({ covers, stateDir, log: this.log });
+    this.relay.recordBy(this.#recorder.recorder);
   }
 
   /** @param {number} metricsPort where the operations port listens */
@@ -200,11 +222,12 @@ class Primary {
   /** Its code is loaded with the first endpoints. @param {Settings} settings */
   async #replaceCourier(settings) {
     if (this.#courier === undefined && settings.config.webhooks === null) return;
+    await this.#record(settings.config);
     const { CourierProcess } = await import('./courier-process.js');
     this.#courier ??= new CourierProcess({
       exec: this.parts.exec,
       aggregate: this.#aggregate,
-      queue: () => null,
+      queue: () => this.#recorder?.queue ?? null,
       log: this.log,
     });
     await this.#courier.reload(settings);
@@ -260,6 +283,7 @@ class Primary {
     await this.#courier?.stop();
     const closing = Promise.allSettled([this.relay.close(), this.ops.close()]);
     await Promise.race([closing, new Promise((resolve) => setTimeout(resolve, CLOSE_TIMEOUT_MS))]);
+    await this.#recorder?.save();
     this.log[code === 0 ? 'info' : 'error']({ code }, 'fanfare stopped');
     await flushLog();
     process.exit(code);

@@ -3,6 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { startRedis } from '../../loadtest/lib/redis.js';
 import { Edges } from '../../src/backend/edges.js';
 import * as embeddedRecorder from '../../src/backend/embedded/edges.js';
 import { EmbeddedEventQueue } from '../../src/backend/embedded/event-queue.js';
@@ -68,6 +69,8 @@ class Fleet {
     /** @type {EventQueue} */
     this.queue = opened?.queue ?? this.memory;
     this.workers = 0;
+    /** What records; null: as without endpoints. @type {typeof redisRecorder|null} */
+    this.recorder = redisRecorder;
   }
 
   /** @returns {Promise<() => Promise<Worker>>} starts the workers of one server */
@@ -101,9 +104,9 @@ class Fleet {
       const backend =
         this.redis === null
           ? createEmbedded(parts, { recorder: embeddedRecorder })
-          : createRedis(parts, { recorder: redisRecorder, presenceTimes: TIMES });
-      const store = backend.edges;
-      assert.ok(backend.presence && store);
+          : createRedis(parts, { recorder: this.recorder, presenceTimes: TIMES });
+      const store = backend.edges ?? NOBODY;
+      assert.ok(backend.presence);
       const edges = new Edges({ store, covers, lingerMs: LINGER_MS });
       const worker = new Worker({ ...backend, presence: backend.presence, edges, machine });
       t.after(() => worker.close());
@@ -139,6 +142,15 @@ class Fleet {
     return (await this.events()).map(textOf);
   }
 }
+
+/** @type {import('../../src/backend/edges.js').EdgeStore} */
+const NOBODY = {
+  start: async () => {},
+  close: async () => {},
+  enter() {},
+  exit() {},
+  publish() {},
+};
 
 class Worker {
   /**
@@ -451,4 +463,158 @@ it('random joins and leaves of three workers, one of which dies, end in the trut
   await new Promise((resolve) => setTimeout(resolve, 3 * LINGER_MS));
   assert.deepEqual(await state(), truth);
   assertSequences(await fleet.events());
+});
+
+// What only Redis has: several servers, outages, and the cost of it.
+
+test('redis: two servers record a room once, and one clears up after the other has died as a whole', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
+  const fleet = await fleetOf(t, 'redis');
+  const [one, two] = [await fleet.server(), await fleet.server()];
+  const [a, b] = [await one(), await two()];
+  for (const worker of [a, b]) {
+    worker.edges.count('room', 1);
+    worker.edges.connect('ann');
+    worker.join('room', 'ann');
+  }
+  a.join('room', 'bob');
+  a.edges.count('alone', 1);
+  await fleet.recorded(5);
+  // Nobody is told: the machine is gone, too.
+  a.machine.nameSession('');
+  a.kill();
+  const texts = await fleet.recorded(7);
+  assert.deepEqual(texts.sort(), [
+    'member.joined room ann',
+    'member.joined room bob',
+    'member.left room bob',
+    'room.occupied alone',
+    'room.occupied room',
+    'room.vacated alone',
+    'user.connected ann',
+  ]);
+  assertSequences(await fleet.events());
+});
+
+test('redis: edges of an outage are recorded when Redis returns, and those it still has are not', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
+  const redis = await startRedis(t, { args: ['--appendonly', 'yes', '--appendfsync', 'always'] });
+  const fleet = new Fleet(t, redis.settings, 'contract-outage:', settingsOf({}));
+  const worker = await fleet.server();
+  const [a, b] = [await worker(), await worker()];
+  a.edges.count('stays', 1);
+  b.edges.count('left', 1);
+  a.join('stays', 'ann');
+  a.join('stays', 'leaver');
+  await fleet.recorded(4);
+  await redis.stop();
+  await eventually(() => a.broker.state === 'degraded' && b.broker.state === 'degraded');
+  a.leave('stays', 'leaver');
+  a.edges.count('new', 1);
+  a.join('stays', 'new');
+  b.edges.count('left', 0);
+  await redis.restart();
+  const texts = await fleet.recorded(8);
+  assert.deepEqual(texts.sort(), [
+    'member.joined stays ann',
+    'member.joined stays leaver',
+    'member.joined stays new',
+    'member.left stays leaver',
+    'room.occupied left',
+    'room.occupied new',
+    'room.occupied stays',
+    'room.vacated left',
+  ]);
+});
+
+test('redis: after Redis has lost everything, a receiver of all events has the truth, in new lives', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
+  const redis = await startRedis(t);
+  const fleet = new Fleet(t, redis.settings, 'contract-loss:', settingsOf({}));
+  const a = await (await fleet.server())();
+  a.edges.count('room', 1);
+  a.edges.connect('ann');
+  a.join('room', 'ann');
+  await fleet.recorded(3);
+  const before = await fleet.events();
+  await redis.cli('FLUSHALL');
+  await fleet.recorded(3);
+  const again = await fleet.events();
+  assert.deepEqual(again.map(textOf).sort(), before.map(textOf).sort());
+  assertSequences(again);
+  const latest = Math.max(...before.map(({ epoch }) => Number(epoch)));
+  assert.ok(again.every(({ epoch }) => Number(epoch) > latest));
+});
+
+test('redis cluster: a worker that dies between the recording and the lane loses nothing', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
+  const fleet = await fleetOf(t, 'redis cluster');
+  const worker = await fleet.server();
+  const [a, b] = [await worker(), await worker()];
+  b.edges.count('other', 1);
+  await fleet.recorded(1);
+  const { recording } = /** @type {redisRecorder.RedisEdges} */ (a.edges.store);
+  recording.move = async () => {
+    throw new Error('the process ends here');
+  };
+  a.edges.count('room', 1);
+  a.edges.connect('ann');
+  for (let i = 0; i < 300; i++) a.join('room', `user-${i}`);
+  const outbox = recording.keys.of('room', 'outbox');
+  const { redis } = /** @type {any} */ (recording);
+  await eventually(async () => (await redis.llen(outbox)) >= 301);
+  assert.equal((await fleet.events()).length, 1);
+  a.kill();
+  const texts = await fleet.recorded(605);
+  assert.equal(new Set(texts).size, 605);
+  assertSequences(await fleet.events());
+});
+
+test('redis: a message is recorded without its payload while the lane has a backlog', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
+  const fleet = await fleetOf(t, 'redis');
+  const a = await (await fleet.server())();
+  for (let i = 0; i < 1100; i++)
+    a.edges.publish('room', { sender: 'ann', payload: '12', offset: undefined });
+  await fleet.recorded(1100);
+  const events = await fleet.events();
+  assert.equal(events[0].payload, 12);
+  const last = events[1099];
+  assert.deepEqual([last.payload, last.bytes], [undefined, 2]);
+});
+
+test('redis: a join costs the same commands whether or not webhooks cover the members', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
+  /** @param {Parameters<typeof settingsOf>[0]|null} wanted */
+  const commandsOf = async (wanted) => {
+    const fleet = await fleetOf(t, 'redis', wanted ?? { types: [] });
+    if (wanted === null) fleet.recorder = null;
+    const a = await (await fleet.server())();
+    const { node } = /** @type {RedisBroker} */ (a.broker);
+    const { redis } = /** @type {NonNullable<typeof node>} */ (node).commands;
+    await a.presence.read('room');
+    /** @type {string[]} */
+    const sent = [];
+    const send = redis.sendCommand.bind(redis);
+    redis.sendCommand = (command, ...rest) => {
+      if (!['info', 'publish'].includes(command.name)) sent.push(command.name);
+      return send(command, ...rest);
+    };
+    for (const room of ['room', 'other']) {
+      a.join(room, 'ann');
+      a.edges.count(room, 1);
+      await a.presence.read(room);
+    }
+    return sent.map((name) => name.replace('evalsha', 'eval'));
+  };
+  const without = await commandsOf(null);
+  // Of each room: its registration, the change, the read.
+  assert.deepEqual(without, ['sadd', 'eval', 'eval', 'sadd', 'eval', 'eval']);
+  assert.deepEqual(await commandsOf({ types: ['member.joined', 'member.left'] }), without);
 });

@@ -2,6 +2,8 @@
 // the courier (src/webhooks/queue.js), for both backends.
 
 import assert from 'node:assert/strict';
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -322,6 +324,38 @@ test('redis: after another primary has taken over, the epoch is another, and a l
   await expire(LANE);
   await take(queue, LANE);
   assert.equal(await queue.lost(LANE), 1);
+});
+
+test('redis: an owner that is suspended loses its lane, and changes nothing when it wakes up', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
+  const redis = await startRedis(t);
+  const { queue, record } = await lanesOn(t, redis.settings);
+  const prefix = `contract-queue-${prefixes}:`;
+  await record('room', 2);
+  const [first, second] = await queue.read(LANE, null, 2);
+  const owner = fork(new URL('../helpers/lane-owner.js', import.meta.url), [
+    JSON.stringify(redis.settings),
+    prefix,
+    `${LANE}`,
+    '500',
+  ]);
+  t.after(() => owner.kill('SIGKILL'));
+  const [{ fence }] = await once(owner, 'message');
+  // It renews its lease for longer than one lasts.
+  const end = performance.now() + 1000;
+  while (performance.now() < end) assert.equal(await queue.acquire(LANE), null);
+  owner.kill('SIGSTOP');
+  /** @type {number|null} */
+  let mine = null;
+  await eventually(async () => (mine = await queue.acquire(LANE)) !== null);
+  assert.ok(Number(mine) > fence);
+  await queue.commit(LANE, Number(mine), { ...NOTHING, set: new Map([['kept', '1']]) });
+  owner.kill('SIGCONT');
+  owner.send('commit');
+  assert.deepEqual((await once(owner, 'message'))[0], { committed: false });
+  assert.deepEqual(await queue.load(LANE, Number(mine)), new Map([['kept', '1']]));
+  assert.deepEqual(await queue.read(LANE, null, 10), [first, second]);
 });
 
 test('redis cluster: events that were moved twice, or late, are in their lane once', {

@@ -35,6 +35,7 @@ export const noHistory = () => Promise.reject(new Error('no room here has histor
  * @param {() => number} [parts.clock]
  * @param {number} [parts.budgetBytes] unsent bytes of the worker
  * @param {number} [parts.maxBufferBytes]
+ * @param {import('../../src/hub/hub.js').Occupancy|null} [parts.edges]
  * @param
  *   {{debug(fields: object, text: string): void, warn(fields: object, text: string): void, error(fields: object, text: string): void}}
  *   [parts.log]
@@ -51,6 +52,7 @@ export function buildHub({
   clock,
   budgetBytes = 1e9,
   maxBufferBytes,
+  edges = null,
   log = silent,
 }) {
   const counters = createCounters();
@@ -78,7 +80,7 @@ export function buildHub({
   });
   const tracker =
     presence === undefined ? NO_PRESENCE : new PresenceTracker({ presence, covers, counters });
-  const hub = new Hub({ broker, outbox, slowConsumers, scheduler, tracker, counters, log });
+  const hub = new Hub({ broker, outbox, slowConsumers, scheduler, tracker, edges, counters, log });
   const add = hub.add.bind(hub);
   hub.add = (connection) => {
     if (connection.transport instanceof FakeTransport)

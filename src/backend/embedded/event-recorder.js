@@ -4,6 +4,7 @@
 // and members are JSON, as hub/room-users.js writes them.
 
 import { edgesOf, keyOfTag } from '../edges.js';
+import { EmbeddedEventQueue } from './event-queue.js';
 
 /**
  * Rooms whose sequence is remembered. A forgotten one begins another life, above the one before, so
@@ -81,4 +82,33 @@ export class EventRecorder {
     this.#sequences.set(tag, fresh);
     return fresh;
   }
+}
+
+/**
+ * The queue of a server, and what records into it. The queue continues where the server before this
+ * one has stopped.
+ * @param {object} parts
+ * @param {import('../edges.js').Covers} parts.covers
+ * @param {string} parts.stateDir FANFARE_STATE_DIR; empty: the queue ends with this server
+ * @param {{warn(text: string): void, error(fields: object, text: string): void}} parts.log
+ */
+export async function openRecorder({ covers, stateDir, log }) {
+  const queue = new EmbeddedEventQueue();
+  if (stateDir === '')
+    log.warn('events for webhooks end with this server: set FANFARE_STATE_DIR, or use Redis');
+  else
+    await queue.open(stateDir).catch((error) => {
+      log.error({ err: error }, 'cannot use FANFARE_STATE_DIR: events for webhooks are not kept');
+    });
+  return {
+    queue,
+    recorder: new EventRecorder({ covers, queue }),
+    /** Call it after the last event and the last commit. */
+    async save() {
+      if (stateDir === '') return;
+      await queue.save(stateDir).catch((error) => {
+        log.error({ err: error }, 'cannot keep the events for webhooks');
+      });
+    },
+  };
 }

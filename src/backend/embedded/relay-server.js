@@ -137,7 +137,7 @@ export class RelayServer {
    * @param {number} [parts.maxWaitingReads] of one worker
    * @param {{maxMembers: number, announcements: import('../presence.js').Announcements}}
    *   [parts.presence]
-   * @param {import('./event-recorder.js').EventRecorder|null} [parts.recorder] null: nothing is
+   * @param {EventRecorder|null} [parts.recorder] null: nothing is
    *   recorded for webhooks
    */
   constructor({
@@ -175,6 +175,11 @@ export class RelayServer {
     this.maxWaitingReads = maxWaitingReads;
     this.flush = this.flush.bind(this);
     this.removeFolder = this.removeFolder.bind(this);
+  }
+
+  /** Records for webhooks from now on. @param {EventRecorder} recorder */
+  recordBy(recorder) {
+    this.recorder = recorder;
   }
 
   /** Listens on a socket in a folder that only this user can enter. */
@@ -799,3 +804,4 @@ class Link {
     this.relay.giveBack(this, address);
   }
 }
+/** @import { EventRecorder } from './event-recorder.js' */

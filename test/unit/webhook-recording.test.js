@@ -1,0 +1,183 @@
+// webhook-recording.test.js: what a worker reports for webhooks, and that it costs nothing without
+// endpoints. contract/webhook-edges has what the backends make of it.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { posix } from 'node:path';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { Sessions } from '../../src/auth/sessions.js';
+import { Connection } from '../../src/hub/connection.js';
+import { RecordedPublisher } from '../../src/hub/recorded-publisher.js';
+import { createCounters } from '../../src/observability/counters.js';
+import { encodePublication, KIND } from '../../src/protocol/publication.js';
+import { Tail } from '../../src/worker/tail.js';
+import { configOf } from '../helpers/config.js';
+import { FakeTransport } from '../helpers/fake-transport.js';
+import { buildHub, noHistory, QUIET } from '../helpers/hub.js';
+
+const src = fileURLToPath(new URL('../../src/', import.meta.url));
+
+/** Every file that starts with these, by imports that are always carried out. @param {string[]} paths */
+function loadedWith(paths) {
+  const found = new Set(paths);
+  for (const path of found) {
+    const text = readFileSync(`${src}${path}`, 'utf8');
+    for (const [, specifier] of text.matchAll(/^(?:import|export)\b[^;]*?'(\.[^']+)';/gms))
+      found.add(posix.join(posix.dirname(path), specifier));
+  }
+  return found;
+}
+
+test('without endpoints, nothing that records is loaded', () => {
+  const loaded = loadedWith([
+    'main.js',
+    'primary/primary.js',
+    'worker/process.js',
+    'backend/redis/index.js',
+    'backend/embedded/index.js',
+  ]);
+  for (const path of ['backend/redis/presence.js', 'hub/publisher.js', 'worker/entry.js'])
+    assert.ok(loaded.has(path), path);
+  for (const path of [
+    'backend/edges.js',
+    'backend/redis/edges.js',
+    'backend/redis/recording.js',
+    'backend/redis/occupancy-store.js',
+    'backend/redis/event-queue.js',
+    'backend/embedded/edges.js',
+    'backend/embedded/event-recorder.js',
+    'backend/embedded/event-queue.js',
+    'hub/recorded-publisher.js',
+  ])
+    assert.equal(loaded.has(path), false, path);
+});
+
+/** A hub whose broker confirms at once, and what it tells about its rooms. */
+function build({ subscribe = () => Promise.resolve() } = {}) {
+  /** @type {string[]} */
+  const told = [];
+  let latest = 0;
+  const edges = {
+    /** @param {string} room @param {number} connections */
+    count(room, connections) {
+      if (connections > 0 !== latest > 0) told.push(`${room} ${connections}`);
+      latest = connections;
+    },
+  };
+  const broker = {
+    subscribe,
+    unsubscribe() {},
+    publish: async () => {},
+    reportConnections() {},
+    history: noHistory,
+  };
+  const { hub } = buildHub({ config: configOf({}), broker, edges });
+  const connect = () => {
+    const connection = new Connection(new FakeTransport(), '127.0.0.1');
+    hub.add(connection);
+    return connection;
+  };
+  return { hub, connect, told };
+}
+
+test('a room is occupied from its first client to its last one, whoever watches', (t) => {
+  const { hub, connect, told } = build();
+  const tail = new Tail({ hub, room: 'room', onLines() {}, onEnd() {} });
+  t.after(() => tail.close());
+  tail.start();
+  assert.deepEqual(told, []);
+  const [a, b] = [connect(), connect()];
+  hub.join(a, 'room', QUIET);
+  hub.join(b, 'room', QUIET);
+  hub.leave(a, /** @type {import('../../src/hub/room.js').Room} */ (hub.rooms.get('room')));
+  assert.deepEqual(told, ['room 1']);
+  hub.remove(b);
+  assert.deepEqual(told, ['room 1', 'room 0']);
+  // The watcher keeps the room open.
+  assert.ok(hub.rooms.has('room'));
+  tail.close();
+  assert.equal(hub.rooms.has('room'), false);
+  assert.deepEqual(told, ['room 1', 'room 0']);
+});
+
+test('a room whose subscription fails is left again', async () => {
+  const { hub, connect, told } = build({ subscribe: () => Promise.reject(new Error('away')) });
+  await new Promise((resolve) =>
+    hub.join(connect(), 'room', { ...QUIET, onRefused: () => resolve(undefined) }),
+  );
+  assert.deepEqual(told, ['room 1', 'room 0']);
+});
+
+test('a user is connected from the first session to the last one', () => {
+  /** @type {string[]} */
+  const told = [];
+  const sessions = new Sessions({
+    revocations: { isRevoked: () => false },
+    counters: createCounters().auth,
+    closeAll() {},
+    edges: {
+      connect: (user) => void told.push(`+${user}`),
+      disconnect: (user) => void told.push(`-${user}`),
+    },
+  });
+  const begin = () => {
+    const connection = new Connection(new FakeTransport(), '127.0.0.1');
+    const expiresAtMs = Date.now() + 60_000;
+    const identity = /** @type {import('../../src/auth/claims.js').Identity} */ ({
+      user: 'ann',
+      expiresAtMs,
+    });
+    sessions.begin(connection, identity, null);
+    return connection;
+  };
+  const [a, b] = [begin(), begin()];
+  sessions.end(a);
+  sessions.end(a);
+  assert.deepEqual(told, ['+ann']);
+  sessions.end(b);
+  sessions.end(b);
+  begin();
+  assert.deepEqual(told, ['+ann', '-ann', '+ann']);
+});
+
+test('a message is reported when the broker has accepted it, in the rooms that are asked for', async () => {
+  /** @type {object[]} */
+  const reported = [];
+  /** @type {string[]} */
+  const answered = [];
+  const publisher = new RecordedPublisher({
+    broker: {
+      publish: async (room) => {
+        if (room === 'chat.away') throw new Error('away');
+        return room === 'chat.h' ? { epoch: 'e', offset: 3 } : undefined;
+      },
+    },
+    phase: { isSettling: false },
+    counters: createCounters(),
+    recorder: {
+      coversMessages: (room) => room.startsWith('chat.'),
+      publish: (room, message) => void reported.push({ room, ...message }),
+    },
+  });
+  const connection = new Connection(new FakeTransport(), '127.0.0.1');
+  const listener = {
+    onPublish() {},
+    /** @type {import('../../src/hub/publisher.js').PublishListener['onPublished']} */
+    onPublished: (_connection, id) => void answered.push(`${id}`),
+    /** @type {import('../../src/hub/publisher.js').PublishListener['onRefused']} */
+    onRefused: (_connection, id) => void answered.push(`no ${id}`),
+  };
+  const payload = Buffer.from('{"text":"h\u00e9"}');
+  const publication = encodePublication(KIND.MESSAGE, 1, 0, 'ann', payload, 0, payload.length);
+  for (const [id, room] of ['chat.a', 'chat.h', 'other', 'chat.away'].entries())
+    publisher.publishFor(listener, connection, id, room, publication);
+  assert.deepEqual(reported, []);
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(answered.sort(), ['0', '1', '2', 'no 3']);
+  const message = { sender: 'ann', payload: '{"text":"h\u00e9"}' };
+  assert.deepEqual(reported, [
+    { room: 'chat.a', ...message, offset: undefined },
+    { room: 'chat.h', ...message, offset: 3 },
+  ]);
+});
