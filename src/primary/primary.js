@@ -70,6 +70,8 @@ class Primary {
   #courier;
   /** @type {Awaited<ReturnType<typeof openRecorder>>|undefined} */
   #recorder;
+  /** Those of the configuration loaded last: new workers have it before a reload ends. */
+  #webhooks = /** @type {Config['webhooks']} */ (null);
   #aggregate = new Aggregate();
   #sampled = { aggregate: new Aggregate(), names: CONSOLE_METRICS };
 
@@ -180,12 +182,13 @@ class Primary {
    * @param {Config} config
    */
   async #record({ webhooks, redis, stateDir }) {
+    this.#webhooks = webhooks;
     if (webhooks === null || redis !== null || this.#recorder !== undefined) return;
     const { openRecorder } = await import('../backend/embedded/event-recorder.js');
     /** @type {Covers} */
     const covers = (type, room) => {
-      const { webhooks } = this.#supervisor?.settings.config ?? this.config;
-      return webhooks?.covers(type, room) ?? false;
+      const current = this.#supervisor?.settings.config.webhooks;
+      return [current, this.#webhooks].some((one) => one?.covers(type, room));
     };
     this.#recorder = await openRecorder({ covers, stateDir, log: this.log });
     this.relay.recordBy(this.#recorder.recorder);
@@ -202,7 +205,11 @@ class Primary {
       aggregate: this.#aggregate,
       console: this.#sampled,
       exec,
-      loadSettings,
+      loadSettings: async (previous) => {
+        const loaded = await loadSettings(previous);
+        if (loaded.faults.length === 0) await this.#record(loaded.settings.config);
+        return loaded;
+      },
       observer: {
         onMark: (kind, text) => page.mark(kind, text),
         onAnswer: (_one, message) => page.actions.receive(message),
@@ -222,7 +229,6 @@ class Primary {
   /** Its code is loaded with the first endpoints. @param {Settings} settings */
   async #replaceCourier(settings) {
     if (this.#courier === undefined && settings.config.webhooks === null) return;
-    await this.#record(settings.config);
     const { CourierProcess } = await import('./courier-process.js');
     this.#courier ??= new CourierProcess({
       exec: this.parts.exec,

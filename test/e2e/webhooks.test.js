@@ -94,7 +94,7 @@ async function metricsOf(metricsPort) {
   return samples(await (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text());
 }
 
-for (const backend of /** @type {const} */ (['redis'])) {
+for (const backend of /** @type {const} */ (['redis', 'embedded'])) {
   test(
     `${backend}: a receiver hears who comes, goes and publishes, in order`,
     OPTIONS,
