@@ -32,11 +32,17 @@ for (const [name, floor] of Object.entries(FLOORS)) {
   });
 }
 
+/** It forks `main.js`, and runs no command. */
+const FORKS = 'primary/courier-process.js';
+
 test('no source file evaluates text as code', () => {
   for (const file of readdirSync(`${root}src`, { recursive: true, encoding: 'utf8' })) {
     if (!file.endsWith('.js')) continue;
     const source = readFileSync(`${root}src/${file}`, 'utf8');
-    assert.ok(!/(?<!\.)\beval\(|new Function\(|node:vm|child_process/.test(source), file);
+    assert.ok(!/(?<!\.)\beval\(|new Function\(|node:vm/.test(source), file);
+    const uses = source.match(/import .*child_process.*;|child_process'\)(?!\.ChildProcess)/g);
+    const allowed = file === FORKS ? ["import { fork } from 'node:child_process';"] : null;
+    assert.deepEqual(uses, allowed, file);
   }
 });
 
