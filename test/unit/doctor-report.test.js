@@ -1,0 +1,195 @@
+// doctor-report.test.js: versions with faults, the start of a server, the command line, JSON and the
+// table (doctor/versions.js, doctor/doctor.js, doctor/report.js).
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { glance, parseOptions } from '../../src/doctor/doctor.js';
+import { DEFAULT_WANTED, LIMITS } from '../../src/doctor/limits.js';
+import { parseInfo, READERS, versionOf } from '../../src/doctor/read.js';
+import { summary, toJson, toText } from '../../src/doctor/report.js';
+import { NODE_LINES } from '../../src/doctor/versions.js';
+import { configOf, FILES, look, plenty, reader, rowOf } from '../helpers/doctor.js';
+
+test('a version of Node without support is a note, which changes neither verdict nor exit code', () => {
+  /** @type {[version: string, day: string, note: RegExp|null][]} */
+  const cases = [
+    ['v20.20.2', '2026-04-30T23:00Z', null],
+    ['v20.20.2', '2026-05-01', /Node 20 has had no security fixes .* ended on 2026-04-30$/],
+    ['v22.23.3', '2027-04-30', null],
+    ['v22.23.3', '2027-05-01', /Node 22 .* ended on 2027-04-30$/],
+    ['v24.21.0', '2028-05-01', /Node 24 .* ended on 2028-04-30$/],
+    ['v26.10.0', '2029-04-30', null],
+    ['v26.10.0', '2029-05-01', /Node 26 .* ended on 2029-04-30$/],
+    ['v25.1.0', '2026-01-01', /Node 25 is not among the tested lines \(20, 22, 24, 26\)$/],
+    ['v28.0.0', '2028-05-01', /not among the tested lines/],
+  ];
+  for (const [version, day, note] of cases) {
+    const report = look({ ...plenty(), node: { version, nowMs: Date.parse(day) } });
+    const row = rowOf(report, 'node');
+    assert.deepEqual([report.verdict, row.value], ['ok', version]);
+    assert.equal(row.verdict, note === null ? 'ok' : 'note', `${version} on ${day}`);
+    if (note === null) assert.equal(row.fix, null);
+    else {
+      assert.match(row.why, note);
+      assert.equal(row.fix, 'install Node 26');
+      assert.match(toText(report, []), /\nnode: Node .*\n(?: {2}.*\n)+ {2}Fix: install Node 26$/m);
+    }
+  }
+});
+
+test('a version of Redis without the Lua fixes of 2025 is a note', () => {
+  /** @type {[info: string, hasFix: boolean, value: string][]} */
+  const cases = [
+    ['redis_version:6.0.16', false, 'Redis 6.0.16'],
+    ['redis_version:6.2.19', false, 'Redis 6.2.19'],
+    ['redis_version:6.2.20', true, 'Redis 6.2.20'],
+    ['redis_version:7.0.15', false, 'Redis 7.0.15'],
+    ['redis_version:7.2.10', false, 'Redis 7.2.10'],
+    ['redis_version:7.2.11', true, 'Redis 7.2.11'],
+    ['redis_version:7.4.6', true, 'Redis 7.4.6'],
+    ['redis_version:8.0.3', false, 'Redis 8.0.3'],
+    ['redis_version:8.2.1', false, 'Redis 8.2.1'],
+    ['redis_version:8.2.2', true, 'Redis 8.2.2'],
+    ['redis_version:8.4.0', true, 'Redis 8.4.0'],
+    ['redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:7.2.10', false, 'Valkey 7.2.10'],
+    ['redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.6', true, 'Valkey 8.0.6'],
+    ['redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1', false, 'Valkey 8.1.1'],
+    ['redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.0.0', true, 'Valkey 9.0.0'],
+  ];
+  for (const [info, hasFix, value] of cases) {
+    const report = look({ ...plenty(), redisVersion: versionOf(parseInfo(info)) });
+    const row = rowOf(report, 'redis-version');
+    assert.deepEqual([report.verdict, row.value], ['ok', value]);
+    assert.equal(row.verdict, hasFix ? 'ok' : 'note', value);
+    if (!hasFix) assert.match(row.why, /no fix for CVE-2025-49844/);
+  }
+});
+
+test('all files that list the lines of Node list the same ones', () => {
+  const lines = Object.keys(NODE_LINES);
+  const newest = lines.at(-1);
+  const [floor, ...others] = lines;
+  const read = (/** @type {string} */ file) =>
+    readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
+  assert.match(read('package.json'), new RegExp(`"node": ">=${floor}\\.`));
+  assert.match(read('package.json'), new RegExp(`"@types/node": "\\^${floor}\\.`));
+  assert.match(
+    read('README.md'),
+    new RegExp(`Node ${lines.slice(0, -1).join(', ')} and ${newest}`),
+  );
+  const list = `Node ${others.slice(0, -1).join(', ')} and ${newest}`;
+  for (const file of ['test/README.md', 'test/setup.sh', 'CONTRIBUTING.md'])
+    assert.ok(read(file).includes(list), file);
+  assert.ok(read('test/nodes.sh').includes(`VERSIONS="${others.join(' ')}"\nNEWEST=${newest}\n`));
+  const images = [...read('docker/Dockerfile').matchAll(/^FROM node:(\d+)-/gm)].map(([, n]) => n);
+  assert.ok(images.length > 1 && images.every((line) => line === newest));
+});
+
+test('the start of a server reports a limit that is too low, and nothing else', () => {
+  const read = reader(FILES);
+  const config = configOf();
+  assert.equal(
+    glance(
+      config,
+      reader({
+        ...FILES,
+        '/proc/self/limits': FILES['/proc/self/limits'].replace('1024 ', '4096 '),
+      }),
+    ),
+    '',
+  );
+  assert.equal(
+    glance(config, read),
+    'low system limit: nofile, at 2,816 connections: run "npm run doctor" (or "fanfare doctor") for the fix',
+  );
+  // Not Linux: nothing can be read, and nothing is wrong.
+  assert.equal(glance(config, reader({})), '');
+  const names = LIMITS.filter(({ atStart }) => atStart).flatMap(({ needs }) => needs);
+  assert.ok(
+    names.every((name) => name in READERS),
+    'no question to Redis at a start',
+  );
+});
+
+test('the command line is parsed, and its faults are reported', () => {
+  assert.deepEqual(parseOptions([]), {
+    wanted: DEFAULT_WANTED,
+    pid: null,
+    clients: null,
+    idleTimeoutMs: null,
+    json: false,
+    help: false,
+  });
+  const args = [
+    '--connections',
+    '50000',
+    '--pid',
+    '42',
+    '--clients',
+    'here',
+    '--lb-idle-timeout',
+    '2m',
+    '--json',
+  ];
+  assert.deepEqual(parseOptions(args), {
+    wanted: 50_000,
+    pid: '42',
+    clients: 'here',
+    idleTimeoutMs: 120_000,
+    json: true,
+    help: false,
+  });
+  /** @type {[string[], RegExp][]} */
+  const faults = [
+    [['--connections', '0'], /--connections: 0/],
+    [['--connections', '1e5'], /--connections: 1e5/],
+    [['--pid', 'self'], /--pid: self/],
+    [['--clients', 'there'], /--clients: there/],
+    [['--lb-idle-timeout', '60'], /with a unit/],
+    [['--wanted', '1'], /--wanted/],
+    [['1000'], /1000/],
+  ];
+  for (const [wrong, message] of faults) assert.throws(() => parseOptions(wrong), message);
+});
+
+test('the JSON has the fields that docs/operations.md names', () => {
+  const report = look({ ...plenty(), somaxconn: 128 });
+  const json = JSON.parse(toJson(report, ['a note']));
+  assert.deepEqual(Object.keys(json), [
+    'format',
+    'wanted',
+    'workers',
+    'verdict',
+    'first',
+    'permits',
+    'limits',
+    'notes',
+  ]);
+  assert.deepEqual(
+    [json.format, json.wanted, json.workers, json.verdict, json.first, json.permits, json.notes],
+    [1, 50_000, 4, 'low', 'net.core.somaxconn', 2560, ['a note']],
+  );
+  const fields = ['name', 'value', 'permits', 'binds', 'verdict', 'why', 'meaning', 'fix'];
+  for (const row of json.limits) assert.deepEqual(Object.keys(row), fields);
+});
+
+test('the table has a row for each limit, and a fix for each low one', () => {
+  const report = look({ ...plenty(), somaxconn: 128 }, { clients: 'elsewhere' });
+  const text = toText(report, ['a note']);
+  for (const { name } of report.limits)
+    assert.match(text, new RegExp(`^${name.replaceAll('.', '\\.')} `, 'm'));
+  assert.match(text, /^net\.core\.somaxconn +128, listen backlog 128 +2,560 {2}low$/m);
+  // Informative only; it does not bind here.
+  assert.match(text, /ip_local_port_range .* \(64,512\) {2}ok$/m);
+  assert.match(text, /^First to bind: net\.core\.somaxconn, at 2,560 connections$/m);
+  assert.match(
+    text,
+    /^net\.core\.somaxconn: 2,560 of the 50,000 wanted connections\n(?: {2}.*\n)+ {2}Fix: sudo sysctl -w/m,
+  );
+  assert.ok(text.endsWith('\n\na note'));
+  assert.equal(
+    summary(look({ ...plenty(), redisVersion: { product: 'Redis', version: '5.0.1' } })),
+    'redis-version: this version is older than 6.0 and no longer maintained',
+  );
+});
