@@ -18,7 +18,7 @@ cd "$(dirname "$0")/.."
 VERSIONS="22 24 26"
 NEWEST=26
 FAST_PATHS=(unit/fast-paths unit/frame-reader unit/websocket contract/fast-paths)
-HTTP=(unit/http-server security/handshake)
+HTTP=(unit/http-server unit/handshake unit/handshakes unit/plain-http unit/last-answers security/handshake)
 package=node-$(node -p 'process.platform + "-" + process.arch')
 logs=$(mktemp -d)
 jobs=()

@@ -118,6 +118,7 @@ test('the command line is parsed, and its faults are reported', () => {
     pid: null,
     clients: null,
     idleTimeoutMs: null,
+    webhooks: false,
     json: false,
     help: false,
   });
@@ -137,6 +138,7 @@ test('the command line is parsed, and its faults are reported', () => {
     pid: '42',
     clients: 'here',
     idleTimeoutMs: 120_000,
+    webhooks: false,
     json: true,
     help: false,
   });
