@@ -1,8 +1,8 @@
 // blobs.js: reads the settings of the bucket for large messages.
 //
-// The bucket's address comes from the configuration alone, and no request can change it. Its
-// credentials are in the usual AWS variables. They may be set for another program, so they are
-// ignored unless FANFARE_BLOB_URL is set.
+// The bucket's address comes from the configuration alone. Its credentials are in the usual AWS
+// variables, which are ignored unless FANFARE_BLOB_URL is set, because another program may need
+// them.
 
 /** In this alphabet a path needs no escapes, so its signature has one reading only. */
 const PATH = /^[A-Za-z0-9._~/-]*$/;

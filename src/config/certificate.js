@@ -1,8 +1,8 @@
 // certificate.js: reads the certificate and the key of the public port.
 //
-// Only the primary reads the files, when it starts and at each SIGHUP, and passes their text to the
-// workers. So all workers have the same certificate. A worker that replaces a dead one cannot fail
-// because of files that someone is about to replace. No fault quotes a key or a passphrase.
+// Only the primary reads the files, at its start and at each SIGHUP, and passes their text to the
+// workers. So all have the same certificate, and a worker that replaces a dead one cannot fail
+// because of files being replaced. No fault quotes a key or a passphrase.
 
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';

@@ -1,8 +1,7 @@
 // config.js: loads, validates and freezes the configuration.
 //
-// `loadConfig` reads every row of settings.js and reports all faults at once: five typing errors
-// need one more start, not five. The environment is a parameter, because only main.js reads it from
-// the process.
+// `loadConfig` reports all faults at once: five typing errors need one more start, not five. The
+// environment is a parameter, because only main.js reads it from the process.
 
 import { isDeepStrictEqual } from 'node:util';
 

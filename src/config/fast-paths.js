@@ -1,8 +1,8 @@
 // fast-paths.js: decides whether a fast path is used.
 //
-// A fast path uses something that Node, ws or ioredis does not document. Each one lies in a `fast/`
-// folder and has a guard that looks for the private fields it needs. If the guard fails, a slower
-// way beside it uses documented interfaces only. src/transport/fast/README.md lists them.
+// A fast path uses something that Node, ws or ioredis does not document. Each lies in a `fast/`
+// folder, with a guard that looks for the private fields it needs, and a slower way beside it that
+// does without. src/transport/fast/README.md lists them.
 
 /** @import { FastPath } from '../observability/counters.js' */
 

@@ -1,8 +1,8 @@
 // names.js: which names of the environment are settings, and which look like a misspelt one.
 //
 // A server that ignored JWT_SECERT would be open to everyone, so a name that is probably a mistake
-// is a fault. But the environment also has names of the platform and of other programs, and none
-// of them may keep the server from starting.
+// is a fault. But names of the platform and of other programs must not keep the server from
+// starting.
 
 import { oldNamesOf, RATES } from './rates.js';
 import { LIMIT_MODES, SETTINGS } from './settings.js';
@@ -50,9 +50,8 @@ const SHORT_HEAD = 6;
 const INNOCENT = new Set(['REDISHOST', 'REDISPORT', 'REDISPASSWORD', 'REDIS_TTL']);
 
 /**
- * Kubernetes puts the address of each service into the environment of the pods of its namespace. A
- * service named `fanfare` gives FANFARE_SERVICE_HOST, FANFARE_PORT=tcp://… and
- * FANFARE_PORT_3000_TCP_ADDR. These names are not typing errors.
+ * Kubernetes puts the address of each service into the environment of its pods. A service named
+ * `fanfare` gives FANFARE_SERVICE_HOST, FANFARE_PORT=tcp://… and FANFARE_PORT_3000_TCP_ADDR.
  */
 const SERVICE_LINK =
   /^[A-Z][A-Z0-9_]*_(?:SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$/;

@@ -15,7 +15,6 @@ export function oldNamesOf(env) {
   return [env.replace('_RATE', '_PER_MINUTE'), env.replace('_RATE', '_BURST')];
 }
 
-/** The rows of rates. */
 export const RATES = SETTINGS.filter(({ type }) => type === 'rate');
 
 /**

@@ -1,8 +1,8 @@
 // secret-files.js: secrets that are read from files: JWT_SECRET_FILE gives the path of JWT_SECRET.
 //
-// A reload reads the files again. It cannot see a change of the environment, which a process gets
-// once, at its start. Each worker reads them for itself, so no secret is in the environment of a
-// process. No fault quotes a path, which may be a secret in the wrong variable.
+// A reload reads the files again; the environment is read once, at the start of a process. Each
+// worker reads them for itself, so no secret is in its environment. No fault quotes a path, which
+// may be a secret in the wrong variable.
 
 import { readFileSync } from 'node:fs';
 

@@ -1,8 +1,8 @@
 // settings.js: the table of settings.
 //
 // A setting is one row: its environment variable, its key in the configuration, default, bounds and
-// meaning. The type Config is derived from the rows, so a new row needs no other declaration.
-// config.js reads the values; the tables of docs/configuration.md are generated from this one.
+// meaning. The type Config is derived from the rows, and the tables of docs/configuration.md are
+// generated from them.
 
 import { availableParallelism, hostname } from 'node:os';
 

@@ -97,9 +97,9 @@ export function privateBytes(read = fromSystem) {
 }
 
 /**
- * The lowest memory limit of a process's control group and its visible parents; Infinity if no
- * limit is set. It reads both hierarchies, because only one of v1 and v2 has the memory controller.
- * In a container the path of the group may be that of the host. Then the mount itself is the group.
+ * The lowest memory limit of a process's control group and its visible parents; Infinity if there
+ * is none. Only one of v1 and v2 has the memory controller. In a container the path of the group
+ * may be that of the host; the mount itself is then the group.
  * @param {ReadFile} read @param {string} pid @returns {{bytes: number, file: string}}
  */
 export function cgroupMemory(read, pid) {

@@ -1,14 +1,12 @@
 // token-keys.js: the signature algorithms, and the keys that fit each of them.
 //
-// A key decides which algorithms it may be used with, and the configuration may narrow the list.
-// The `alg` of a token only selects among those. So a public key is never used as an HMAC secret
-// (RFC 8725 3.1), and `none` is not an algorithm.
+// A key decides which algorithms it may be used with; `alg` of a token only selects among those. So
+// a public key is never used as an HMAC secret (RFC 8725 3.1), and `none` is not an algorithm.
 
 import { createPublicKey } from 'node:crypto';
 
 /** @import { JWK } from 'jose' */
 
-/** Algorithms that use a secret. */
 const HMAC = ['HS256', 'HS384', 'HS512'];
 const RSA = ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'];
 /** Key types other than RSA have one algorithm a curve (RFC 7518 3.4, RFC 8037 3.1, RFC 9864 2). */
@@ -19,7 +17,6 @@ const CURVES = /** @type {Readonly<Record<string, readonly string[]>>} */ ({
   'OKP Ed25519': ['EdDSA', 'Ed25519'],
 });
 
-/** Every algorithm that the configuration may name. */
 export const ALGORITHMS = Object.freeze([...HMAC, ...RSA, ...Object.values(CURVES).flat()]);
 
 /**
