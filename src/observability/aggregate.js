@@ -133,9 +133,9 @@ function addTo(totals, name, values) {
 }
 
 /**
- * Rounds to a multiple of 2^-20. When a worker exits, the seconds of GC or CPU are added in another
- * order, and the sum may differ in its last bit. To Prometheus, a counter that decreases by one bit
- * was reset. Multiples of a power of two add up exactly in any order, if the sum is below 2^33.
+ * Rounds to a multiple of 2^-20. Sums of floats depend on the order, which changes when a worker
+ * exits, and to Prometheus a counter that decreases by one bit was reset. Multiples of a power of
+ * two add up exactly in any order, below 2^33.
  * @param {number} value
  */
 function onGrid(value) {

@@ -1,11 +1,10 @@
 // log.js: the logger of a process. It writes JSON lines to stdout, or text on a terminal, without
 // secrets.
 //
-// The log must never stop or stall a server, so it has its own destination. Lines wait in a bounded
-// queue and are written off the event loop. Lines that can't be written (full disk, closed pipe)
-// are dropped and counted. pino's sonic-boom was tried: after a write error its `flushSync` at exit
-// retries for ever. If no process reads the pipe, a pool thread stuck in write(2) keeps the process
-// from exiting.
+// The log must never stop or stall a server: lines wait in a bounded queue and are written off the
+// event loop. Lines that can't be written (full disk, closed pipe) are dropped and counted. pino's
+// sonic-boom retries for ever at exit after a write error. If no process reads the pipe, a pool
+// thread stuck in write(2) keeps the process from exiting.
 
 import { closeSync, constants, fstatSync, openSync, write, writeSync } from 'node:fs';
 import { Socket } from 'node:net';
@@ -266,11 +265,10 @@ class Destination {
 const sockets = [];
 
 /**
- * Returns a descriptor that does not block, because a pool thread that waits in write(2) for a
- * reader keeps the process from exiting. For a pipe or a terminal (which Ctrl-S stops) it is
- * reopened: a flag on the given descriptor would apply to every process that shares it, including
- * the shell. If that fails (not Linux, another owner's pipe), and for files, the given descriptor
- * is returned.
+ * A descriptor that does not block: a pool thread that waits in write(2) for a reader keeps the
+ * process from exiting. A pipe or a terminal (which Ctrl-S stops) is reopened, because a flag on
+ * the given descriptor would apply to every process that shares it, including the shell. If that
+ * fails (not Linux, another owner's pipe), and for files, the given descriptor is returned.
  * @param {number} descriptor
  */
 function withoutBlocking(descriptor) {

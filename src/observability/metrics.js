@@ -2,8 +2,8 @@
 //
 // A row gives the name, type, help, label, buckets, how the workers' values add up (`aggregator`),
 // and the source of the value. Most values are plain numbers of counters.js, read at a scrape: the
-// hot path never calls prom-client. Durations and sizes are observed one by one, in the histograms
-// of registry.js. A test holds the table in the documentation equal to this one.
+// hot path never calls prom-client. Durations and sizes are observed in the histograms of
+// registry.js.
 //
 // Names without `fanfare_` are fixed because published dashboards use them, though some break the
 // naming rules of Prometheus.

@@ -1,8 +1,8 @@
 // registry.js: the registries of the metrics of a worker and of the primary.
 //
-// They are made from the rows of metrics.js. prom-client collects at a scrape. Some of its parts
-// are replaced here: a histogram for the hot path, counters and gauges that are read, the
-// event-loop lag, and default metrics that are too expensive in a process with 20,000 sockets.
+// They are made from the rows of metrics.js. Replaced parts of prom-client: a histogram for the hot
+// path, counters and gauges that are read, the event-loop lag, and default metrics that are too
+// expensive with 20,000 sockets.
 
 import { readdir } from 'node:fs/promises';
 import { totalmem } from 'node:os';
@@ -82,7 +82,6 @@ export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
     turnSeconds: turnSeconds(histogram),
     busRoundTrip: histogram('fanfare_bus_round_trip_seconds'),
     apiSeconds: histogram('fanfare_api_request_seconds'),
-    /** By hook. */
     hookSeconds: Object.fromEntries(
       HOOK_NAMES.map((hook) => [hook, histogram(`fanfare_hook_seconds ${hook}`)]),
     ),
@@ -97,7 +96,6 @@ export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
       /** @type {Promise<Snapshot[]>} */ (
         names === null ? registry.getMetricsAsJSON() : someOf(registry, names)
       ),
-    /** Stops the sampler. */
     close() {
       rate.close();
     },
@@ -163,7 +161,6 @@ export function createCourierMetrics(source, endpoints) {
     else seconds = new Map(registerFamily(registry, row, endpoints));
   }
   return {
-    /** Of requests, by endpoint. */
     seconds,
     snapshot: () => /** @type {Promise<Snapshot[]>} */ (registry.getMetricsAsJSON()),
   };
@@ -249,7 +246,6 @@ function registerFamily(registry, row, labels) {
   return members;
 }
 
-/** The growth of a counter per second, over the last seconds. */
 class ConnectionRate {
   /** @param {() => number} read */
   constructor(read) {
@@ -278,9 +274,8 @@ class ConnectionRate {
 }
 
 /**
- * The lag of the event loop, measured by a timer of the worker four times a second. prom-client's
- * monitor wakes an idle worker 40 times a second at a resolution of 25 ms. That was half of an idle
- * worker's CPU time, and the monitor counts the period as lag.
+ * The lag of the event loop, measured four times a second. prom-client's monitor wakes an idle
+ * worker 40 times a second, half of its CPU time, and counts the period of 25 ms as lag.
  */
 class LoopLag {
   constructor() {
