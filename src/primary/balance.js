@@ -1,11 +1,9 @@
 // balance.js: decides when connections move away from the fullest workers, and how many.
 //
-// Connections live long. When a worker dies, its clients connect to the other workers, and its
-// replacement stays nearly empty. The skew is the number of connections of the fullest worker,
-// divided by the mean of all workers. If it stays above the threshold, the workers with too many
-// connections close some each second (worker/relocation.js). The operating system, or the primary
-// with round-robin scheduling, gives the returning clients to any worker, so some come back to a
-// full one.
+// When a worker dies, its clients connect to the others, and its replacement stays nearly empty,
+// because connections live long. The skew is the number of connections of the fullest worker,
+// divided by the mean. If it stays above the threshold, the workers with too many connections close
+// some each second (worker/relocation.js). Some of these clients come back to a full worker.
 //
 //   IDLE --above the threshold for settleMs--> MOVING --no worker above the aim--> IDLE (done)
 //                                                |--a worker dies, a reload, a stop--> IDLE (interrupted)
@@ -14,7 +12,6 @@
 // The aim lies halfway between the threshold and an even load, so that a rebalance does not begin
 // again at once. While any worker is overloaded or away from the broker, no connection moves.
 
-/** The interval of the decisions. */
 export const BALANCE_INTERVAL_MS = 1000;
 /** With fewer connections per worker, chance alone makes a skew. */
 const MIN_MEAN = 100;

@@ -18,13 +18,13 @@ const STOP_TIMEOUT_MS = 4000;
 const TEST_TIMEOUT_MS = 35_000;
 const MAX_TESTS = 8;
 
-/** @typedef {import('./supervisor.js').Settings} Settings */
-/** @typedef {import('../webhooks/courier.js').FromCourier} FromCourier */
-/** @typedef {import('../webhooks/courier.js').Status} Status */
-/** @typedef {import('../webhooks/request.js').Result} Result */
+/** @import { FromCourier, Status } from '../webhooks/courier.js' */
+/** @import { Result } from '../webhooks/request.js' */
+/** @import { Settings } from './supervisor.js' */
+/** @import { ChildProcess } from 'node:child_process' */
 
 export class CourierProcess {
-  /** @type {import('node:child_process').ChildProcess|null} */
+  /** @type {ChildProcess|null} */
   #child = null;
   /** @type {Settings|null} */
   #settings = null;
@@ -87,11 +87,7 @@ export class CourierProcess {
     if (this.#child?.connected) this.#child.send({ type: 'hold', ms }, () => {});
   }
 
-  /**
-   * Sends webhook.test.
-   * @param {string} endpoint its name
-   * @returns {Promise<Result>}
-   */
+  /** Sends webhook.test. @param {string} endpoint its name @returns {Promise<Result>} */
   test(endpoint) {
     const child = this.#child;
     if (child === null || this.#waiting.size >= MAX_TESTS)
@@ -136,10 +132,7 @@ export class CourierProcess {
     });
   }
 
-  /**
-   * @param {import('node:child_process').ChildProcess} child
-   * @param {import('../webhooks/queue-channel.js').Call} call
-   */
+  /** @param {ChildProcess} child @param {import('../webhooks/queue-channel.js').Call} call */
   async #answer(child, call) {
     const queue = this.queue();
     if (queue === null) return;
@@ -147,11 +140,7 @@ export class CourierProcess {
     if (child.connected) child.send(answer, () => {});
   }
 
-  /**
-   * @param {import('node:child_process').ChildProcess} child
-   * @param {number|null} code
-   * @param {string|null} signal
-   */
+  /** @param {ChildProcess} child @param {number|null} code @param {string|null} signal */
   #closed(child, code, signal) {
     if (this.#child !== child) return;
     this.#child = null;

@@ -46,12 +46,10 @@ export class Deaths {
     );
   }
 
-  /** A new worker became ready. */
   workerStarted() {
     this.failedStarts = 0;
   }
 
-  /** Have CRASH_LOOP_DEATHS workers died within the last CRASH_LOOP_WINDOW_MS? */
   isCrashLoop() {
     const firstMs = this.recentMs.at(-CRASH_LOOP_DEATHS);
     return firstMs !== undefined && performance.now() - firstMs < CRASH_LOOP_WINDOW_MS;
@@ -69,7 +67,6 @@ export class Deaths {
     return this.failedStarts >= MAX_FAILED_STARTS;
   }
 
-  /** The pause before the next replacement. */
   get pauseMs() {
     return Math.min(FIRST_RESTART_MS * 2 ** (this.recentMs.length - 1), LONGEST_RESTART_MS);
   }

@@ -1,9 +1,8 @@
 // snapshots.js: collects the workers' metrics over IPC and passes them to the aggregate.
 //
-// A collection asks each worker and resolves when all have answered, or after SCRAPE_TIMEOUT_MS, so
-// that one silent worker does not fail a scrape. A late answer still counts as a snapshot. A killed
-// worker's counts since its last snapshot are lost, so one is taken at least every
-// SNAPSHOT_INTERVAL_MS.
+// A collection resolves when all workers have answered, or after SCRAPE_TIMEOUT_MS, so one silent
+// worker does not fail a scrape. A late answer still counts. A killed worker's counts since its
+// last snapshot are lost, so one is taken at least every SNAPSHOT_INTERVAL_MS.
 //
 // The console reads some of the metrics every few seconds. Its collections ask for these alone,
 // because all of them take a worker 3 ms.

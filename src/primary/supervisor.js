@@ -324,7 +324,6 @@ export class Supervisor {
     this.onStopped(this.exitCode);
   }
 
-  /** Kills every worker at once. */
   kill() {
     this.isStopping = true;
     for (const one of this.processes.values()) one.kill();

@@ -2,8 +2,8 @@
 // line, and addresses take turns.
 //
 // The primary also relays publications, so a flood of requests must not take its CPU time. A
-// refusal would cost as much as an answer; a request that waits costs nothing. The line is as long
-// as the port has sockets, because each socket has one request at most.
+// refusal would cost as much as an answer; a waiting request costs nothing. Each socket has one
+// request at most, which bounds the line.
 
 import { Rate } from '../admission/rate.js';
 
@@ -48,7 +48,6 @@ export class Turnstile {
     this.#line.clear();
   }
 
-  /** Takes a token, if there is one. */
   #take() {
     const nowMs = this.now();
     if (!this.#rate.has(this.#bucket, nowMs)) return false;

@@ -40,7 +40,6 @@ export class WorkerProcess {
      * Whether its exit is expected: it is drained, or it is a candidate that a reload may give up.
      */
     this.mayExit = false;
-    /** Killed because it hangs. */
     this.isHung = false;
     /** Why it failed or was killed, for the log. */
     this.failure = '';
