@@ -1,8 +1,8 @@
 // bucket.js: requests to an S3-compatible bucket: store, look at, read and delete one object.
 //
-// A request fails if the bucket does not answer, or takes no further bytes, for `timeoutMs`. Its
-// whole time is bounded by the caller's signal. Nothing is retried here: the body of an upload is
-// gone, and the backend that sent it tries again. Redirects are not followed.
+// A request fails if the bucket does not answer, or takes no further bytes, for `timeoutMs`; the
+// caller's signal bounds its whole time. Nothing is retried here: the body of an upload is gone.
+// Redirects are not followed.
 
 import { request as requestPlain } from 'node:http';
 import { request as requestTls } from 'node:https';

@@ -3,9 +3,9 @@
 //   2026-11-22/mMbpJ7qcYl9Yd2mYc0ab9w                     stored by Fanfare
 //   2026-11-22/mMbpJ7qcYl9Yd2mYc0ab9w-5242880-9f86d08…    announced by POST /api/uploads
 //
-// Workers sign no other names. So a forged claim on Redis cannot open other objects of the bucket,
-// and neither can a caller of the HTTP API. The name of an announced upload holds its size and
-// hash, so that any worker of any server can check it without memory of the announcement.
+// Workers sign no other names, so neither a forged claim on Redis nor a caller of the HTTP API can
+// open other objects of the bucket. The name of an announced upload holds its size and hash, so any
+// worker can check it.
 
 import { randomBytes } from 'node:crypto';
 

@@ -1,8 +1,7 @@
 // references.js: makes references for clients from the claims that workers exchange.
 //
-// A URL is signed for the start of the current period, not for this moment. So all workers of all
-// servers send the same URL for some minutes: a browser that sees a message again finds the object
-// in its cache, and replays share their frames.
+// A URL is signed for the start of the current period. So all workers send the same URL for some
+// minutes: a browser finds the object in its cache, and replays share their frames.
 
 import { asReference, claimOf } from '../protocol/claim.js';
 import { timestampOf } from '../protocol/publication.js';

@@ -62,7 +62,6 @@ export class Uploads {
     this.counters = counters;
   }
 
-  /** Would another upload be refused? */
   get isBusy() {
     return this.counters.inFlight >= this.maxUploads;
   }
