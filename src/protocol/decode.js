@@ -179,8 +179,7 @@ export function readSinceTime(value) {
 
 /**
  * Reads which of the latest messages a join asks for.
- * @param {unknown} last
- * @param {unknown} lastSeconds
+ * @param {unknown} last @param {unknown} lastSeconds
  * @returns {{last: number, lastSeconds: number}|null} `last` 0: none; `lastSeconds` 0: of any age;
  *   null: one of them is not a whole number from 1 to its maximum
  */
@@ -192,8 +191,7 @@ export function readLatest(last, lastSeconds) {
 }
 
 /**
- * @param {unknown} value
- * @param {number} max
+ * @param {unknown} value @param {number} max
  * @returns {number|null} 0 if the field is absent; null if it is not a whole number from 1 to `max`
  */
 function readWhole(value, max) {
