@@ -1,9 +1,8 @@
 // delay.js: whether and when a client reconnects, as pure functions.
 //
-// The delay that the server names wins: after a drain the server has spread its clients evenly over
-// a window, and any change would undo that. Otherwise it is full jitter, a random part of a time
-// that doubles with each attempt. If the delays had a common part, the clients of a dead server
-// would return at the same time.
+// The server's delay wins: after a drain it has spread its clients evenly over a window. Otherwise
+// it is full jitter, a random part of a time that doubles with each attempt: with a common part,
+// the clients of a dead server would return at the same time.
 
 /** setTimeout fires at once if a delay is longer than this. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;

@@ -38,7 +38,6 @@ export class FanfareError extends Error {
     super(room ? `${message} (room ${room})` : message, { cause });
     this.name = 'FanfareError';
     this.code = code;
-    /** Was the command certainly not accepted, so that a retry may succeed? */
     this.retryable = RETRYABLE.includes(code);
     this.room = room;
     this.retryAfterMs = retryAfterMs;

@@ -1,10 +1,10 @@
 // outgoing.js: messages that the application publishes, until each is accepted or refused.
 //
-// While there is no connection, a message is refused (`offline: 'reject'`) or waits (`'queue'`).
-// Before the first connection it waits in any case, until the attempt succeeds or fails. Waiting
-// messages are bounded by `maxPending`. If a connection breaks before the reply, the message may
-// have been accepted. It is sent again only if the server remembers its idempotency key; otherwise
-// the publisher gets `OUTCOME_UNKNOWN`.
+// Without a connection, a message is refused (`offline: 'reject'`) or waits (`'queue'`). Before the
+// first connection it always waits, until the attempt succeeds or fails. Waiting messages are
+// bounded by `maxPending`. If a connection breaks before the reply, the message may have been
+// accepted. It is sent again only if the server remembers its idempotency key; otherwise the
+// publisher gets `OUTCOME_UNKNOWN`.
 
 import { reconnectDelay } from './delay.js';
 import { FanfareError } from './error.js';

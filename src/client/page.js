@@ -1,8 +1,8 @@
 // page.js: events of a browser page that the client follows.
 //
-// A page with an open WebSocket may be kept out of the back-forward cache, so the client sleeps
-// while its page is hidden for good (`pagehide`). If the page comes back, or the network does, a
-// broken connection is noticed at once and not after the heartbeat.
+// An open WebSocket may keep a page out of the back-forward cache, so the client sleeps while its
+// page is hidden for good (`pagehide`). If the page or the network comes back, a broken connection
+// is noticed at once, not after the heartbeat.
 
 const OF_WINDOW = ['online', 'pageshow'];
 const OF_DOCUMENT = ['resume', 'visibilitychange'];

@@ -52,7 +52,6 @@ export class Users {
     this.#views.delete(view);
   }
 
-  /** The connection is a member of the room: asks for the list. */
   refresh() {
     this.stop();
     if (this.#views.size === 0 || this.#port.link.state !== 'connected') return;
@@ -60,7 +59,6 @@ export class Users {
     this.#ask(this.#run, new Map(), undefined);
   }
 
-  /** The connection has left the room. */
   stop() {
     this.#run++;
     this.#changes = null;

@@ -1,8 +1,8 @@
 // token.js: the application's token: cached while it is valid, renewed before it ends.
 //
-// A client that reconnects uses its cached token, so a restart of a server does not become a storm
-// at the application's backend. The time of renewal follows from `exp` and `iat`. If the clock of
-// this machine is wrong, the lifetime of the token counts and not the clock.
+// A client that reconnects uses its cached token, so a restart of a server is no storm at the
+// application's backend. The time of renewal follows from `exp` and `iat`: with a wrong clock, the
+// lifetime counts.
 
 /** Renewal happens after this part of a token's lifetime, and a random part of the next one. */
 const RENEW_FROM = 0.75;

@@ -1,9 +1,8 @@
 // election.js: elects the tab that leads: it holds a Web Lock.
 //
-// All tabs wait for the lock. The browser grants it to the next tab when the leader is closed or
-// crashes. A tab that stands still keeps its lock, so a tab that gets no answer steals it. The
-// former leader notices the theft when it runs again. Until then two tabs lead, and all others
-// follow the newer.
+// All tabs wait for the lock, which the browser grants to the next tab when the leader is closed or
+// crashes. A suspended tab keeps it, so a tab that gets no answer steals it. The former leader
+// notices that when it runs again; until then two tabs lead, and all others follow the newer.
 
 import { ignoreAbort } from './browser.js';
 
@@ -33,7 +32,6 @@ export class Election {
     this.#onDeposed = onDeposed;
   }
 
-  /** Waits for the lock. */
   stand() {
     const controller = new AbortController();
     this.#request({ signal: controller.signal }, () => controller.abort());

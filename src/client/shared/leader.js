@@ -1,8 +1,8 @@
 // leader.js: the leader's end of the shared connection: one Connection, and the tabs that use it.
 //
-// A command of a tab gets an id of the leader's, so that its reply finds the way back. Joins and
-// leaves are the exception: the connection is in a room as long as a tab is (shared-room.js). If
-// the connection is lost, the leader forgets all rooms, and the tabs join them again.
+// A command of a tab gets an id of the leader's, so that its reply finds the way back. But the
+// connection joins a room for all tabs in it (shared-room.js). If the connection is lost, the
+// leader forgets all rooms, and the tabs join them again.
 //
 // A tab holds a lock of its own while it takes part. The leader waits for it, and gets it when the
 // tab has ended in whatever way. Leaders share it: one of them may be frozen.

@@ -3,10 +3,9 @@
 //   tab ── attach, commands, ping ──> leader ──> one WebSocket
 //       <── attached, state, pushes, pong ──
 //
-// A BroadcastChannel carries the messages. The leader has one too, so a tab that leads is a tab as
-// any other. Each tab keeps its own rooms, positions and waiting publishes. To a tab, a new leader
-// is a new connection: the tab joins its rooms with `since`, and repeats its publishes with their
-// idempotency keys.
+// A BroadcastChannel carries the messages. A tab that leads has one too, as any other. Each tab
+// keeps its own rooms, positions and waiting publishes. A new leader is a new connection: the tab
+// joins its rooms with `since`, and repeats its publishes with their idempotency keys.
 //
 // Each leader has a term, a number that is higher than the one before it. A tab ignores messages of
 // lower terms, so a leader that has stood still does no harm.

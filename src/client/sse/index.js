@@ -1,9 +1,9 @@
 // index.js: `fanfare/client/sse`: a small client that only listens, over server-sent events.
 //
-// Its API is a part of that of `fanfare/client`, so it can stand in if WebSockets are blocked. It
-// reads the stream with `fetch`, because an EventSource puts tokens into URLs, hides the status of
-// a refusal and does not notice a dead connection. A request names all rooms, so the stream begins
-// anew when a room is joined or left. It goes on behind the last message of each room.
+// A part of the API of `fanfare/client`, to stand in if WebSockets are blocked. It reads the stream
+// with `fetch`, because an EventSource puts tokens into URLs, hides the status of a refusal and
+// does not notice a dead connection. A request names all rooms, so the stream begins anew when a
+// room is joined or left, after the last message of each room.
 
 import { reconnectDelay } from '../delay.js';
 import { Emitter } from '../emitter.js';

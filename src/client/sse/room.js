@@ -59,14 +59,12 @@ export class Room extends Emitter {
     this.#on = onEnd;
   }
 
-  /** Leaves the room for good. */
   leave() {
     if (this.#hasLeft) return;
     this.end();
     this.#on();
   }
 
-  /** The room has ended. */
   end() {
     this.#hasLeft = true;
     this.#waiting = undefined;
