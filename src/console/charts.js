@@ -111,7 +111,6 @@ export const CHARTS = Object.freeze([
   },
 ]);
 
-/** The metrics that the charts read. */
 export const CHART_METRICS = new Set(CHARTS.flatMap(({ sources }) => sources.map(metricOf)));
 
 /** @param {Source} source */

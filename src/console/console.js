@@ -38,7 +38,6 @@ export class Console {
     this.totals = new Map();
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
-    /** The routes of the page, for the operations port. */
     this.routes = createRoutes({
       server,
       history: this.history,

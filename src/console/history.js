@@ -1,8 +1,8 @@
 // history.js: the last 15 minutes of the charts, in the primary's memory.
 //
-// A sample every SAMPLE_MS reads the metrics of the workers and adds one point to each line. The
-// points of a line are a ring of numbers, so the memory is fixed: POINTS x 8 bytes a line, at most
-// MAX_LINES lines, 1.2 MB. A line begins when its label or worker is first seen.
+// A sample every SAMPLE_MS adds one point to each line, a ring of numbers. So the memory is fixed:
+// POINTS x 8 bytes a line, at most MAX_LINES lines, 1.2 MB. A line begins when its label or worker
+// is first seen.
 
 import { CHARTS } from './charts.js';
 

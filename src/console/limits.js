@@ -96,7 +96,6 @@ export const LIMITS = Object.freeze([
   },
 ]);
 
-/** The metrics that the table reads. */
 export const LIMIT_METRICS = new Set(
   LIMITS.flatMap(({ acted, observed }) => [...acted, observed]).map((key) => key.split('{')[0]),
 );

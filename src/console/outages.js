@@ -1,8 +1,8 @@
 // outages.js: when the broker was unavailable, as the samples of the workers show it.
 //
-// A worker counts only while it is ready: one that starts has no broker yet, and one that drains
-// has closed it. An outage begins with the first sample in which a worker lacks the broker, and
-// ends with the first in which none does. So its times are as exact as the samples are frequent.
+// Only ready workers count: one that starts has no broker yet, and one that drains has closed it.
+// An outage lasts from the first sample in which a worker lacks the broker to the first in which
+// none does.
 
 export const BROKER_METRIC = 'fanfare_broker_up';
 

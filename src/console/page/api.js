@@ -9,7 +9,6 @@ const LONG_TIMEOUT_MS = 40_000;
 
 /** @typedef {Record<string, any>} Body */
 
-/** An answer that refuses, or none at all. */
 export class ApiError extends Error {
   /**
    * @param {number} status 0: the server did not answer

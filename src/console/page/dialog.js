@@ -6,7 +6,6 @@ const NOTICE_MS = 6000;
 
 const notices = h('div', { class: 'notices', role: 'status', 'aria-live': 'polite' });
 
-/** The place of the notices. */
 export const noticeArea = notices;
 
 /** @param {'good'|'bad'} tone @param {string} text */

@@ -1,8 +1,8 @@
 // fleet.js: what all servers say of themselves, and how fast their figures grow.
 //
-// A survey of the workers has their counters. The page keeps the surveys of the last minute, so the
-// growth of a figure needs two of them and no server has to keep a history for others. A server
-// that no longer answers stays in the list for a while, with the time of its last answer.
+// A survey of the workers has their counters. The page keeps those of the last minute, so growth
+// needs two of them and no history on a server. A server that no longer answers stays in the list
+// for a while, with the time of its last answer.
 
 import { act } from './api.js';
 
@@ -45,10 +45,8 @@ export class Fleet {
   #surveys = [];
   /** @type {Map<string, {workers: WorkerInfo[], seenMs: number}>} */
   #servers = new Map();
-  /** Has a worker not answered the last survey? */
   isPartial = false;
 
-  /** Asks all workers. */
   async load() {
     const { workers, partial } = await act('workers');
     this.add(Date.now(), workers, partial);

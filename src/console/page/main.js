@@ -127,7 +127,6 @@ function askForKey(status, message) {
   input.focus();
 }
 
-/** The page around the views. */
 class Frame {
   /** @type {View|null} */
   #view = null;

@@ -145,7 +145,6 @@ function searchForm(title, path, input, reload) {
   );
 }
 
-/** Who is refused most often. */
 async function refusedLists() {
   const { addresses, users, forgotten, partial } = await act('refused');
   return [

@@ -5,6 +5,8 @@ import { run, textOf } from './dialog.js';
 import { dataTable, empty, fill, h, pageHead, pill } from './dom.js';
 import { clock, duration, whole } from './format.js';
 
+/** @import { App, View } from './view.js' */
+
 const REFRESH_MS = 3000;
 const TONES = /** @type {const} */ ({ ok: 'good', paused: 'warn', failing: 'bad', gone: 'bad' });
 
@@ -13,7 +15,7 @@ const TONES = /** @type {const} */ ({ ok: 'good', paused: 'warn', failing: 'bad'
  *   Endpoint
  */
 
-/** @param {import('./view.js').App} app @returns {import('./view.js').View} */
+/** @param {App} app @returns {View} */
 export function webhooksView(app) {
   const result = h('div', { class: 'result' });
   const load = async () => {
@@ -54,7 +56,7 @@ function lanesOf(lanes) {
   return `This server sends the events of ${lanes} of 16 lanes; other servers on the same Redis send the rest. Counts began with the start or the last reload.`;
 }
 
-/** @param {import('./view.js').App} app @param {Endpoint[]} endpoints */
+/** @param {App} app @param {Endpoint[]} endpoints */
 function table(app, endpoints) {
   return h(
     'div',
@@ -76,7 +78,7 @@ function table(app, endpoints) {
   );
 }
 
-/** @param {import('./view.js').App} app @param {Endpoint} endpoint */
+/** @param {App} app @param {Endpoint} endpoint */
 function row(app, endpoint) {
   const { name, origin, types, rooms, state, pending, delivered, dropped } = endpoint;
   const { lastError, lastErrorAt, lastDeliveryAt, oldestSeconds } = endpoint;
