@@ -1,9 +1,9 @@
 // limits.js: the table of system limits. Each row computes the connections that its limit permits
 // here, and a command that raises it.
 //
-// The rows are pure functions from readings to judgements. All limits are compared on one scale,
-// the connections to this server. So the doctor can name the limit that binds first. If a limit
-// bounds another quantity, its row states the rule that converts it to connections:
+// The rows are pure functions from readings to judgements, all on one scale: the connections to
+// this server. So the doctor can name the limit that binds first. If a limit bounds another
+// quantity, its row states the rule that converts it:
 //
 // - New connections at once: when a server drains, its clients reconnect over
 //   FANFARE_RECONNECT_WINDOW_MS. A queue must hold one second of them, because a busy worker may

@@ -23,7 +23,6 @@ import { redactUrl } from '../observability/log.js';
 const REDIS_TIMEOUT_MS = 3000;
 const DISCONNECT_TIMEOUT_MS = 100;
 
-/** A limit that could not be read. */
 export class Unread {
   /** @param {string} why */
   constructor(why) {

@@ -16,9 +16,9 @@ export const NODE_LINES = Object.freeze({
 });
 
 /**
- * The first version of each line in which a user with EVAL cannot leave Lua's sandbox by
- * CVE-2025-49844, and not by CVE-2025-46817, 46818 and 46819, which were fixed with it. Lines
- * between and before them never got the fix; later ones have it from the start.
+ * The first version of each line without CVE-2025-49844, by which a user with EVAL leaves Lua's
+ * sandbox, and without CVE-2025-46817, 46818 and 46819. Lines between and before them never got the
+ * fix; later ones have it from the start.
  * @type {Readonly<Record<RedisVersion['product'], readonly string[]>>}
  */
 export const LUA_FIXES = Object.freeze({

@@ -5,8 +5,7 @@ import { Requester } from '../webhooks/request.js';
 import { sendTest } from '../webhooks/test-event.js';
 
 /**
- * @param {Pick<import('../config/settings.js').Config, 'webhooks'>} config
- * @param {boolean} asJson
+ * @param {Pick<import('../config/settings.js').Config, 'webhooks'>} config @param {boolean} asJson
  * @returns {Promise<{text: string, isOk: boolean}>} without secrets: of a URL, its origin only
  */
 export async function testEndpoints({ webhooks }, asJson) {
