@@ -1,8 +1,8 @@
 // check-wheel.js: when each room with history compares its position with the broker.
 //
-// One timer for all rooms turns a wheel, one place every TICK_MS. If a room has had no publication
-// for some nine seconds, its turn on the wheel compares it, so that a loss that shows no gap is
-// found within ten seconds. The places are random, so that ten thousand rooms are no burst.
+// One timer for all rooms turns a wheel, one place every TICK_MS. A room without a publication for
+// some nine seconds is compared at its turn, so a loss without a gap is found within ten seconds.
+// The places are random, so ten thousand rooms are no burst.
 
 /** The same period as that of the heartbeat and the health: their timers fire together. */
 const TICK_MS = 250;

@@ -49,10 +49,9 @@ export class HistoryReader {
   }
 
   /**
-   * @param {string} room
-   * @param {HistoryQuery} query
-   * @returns {Promise<HistoryAnswer>} Rejects with a BrokerError, or with another error that has such
-   *   a code.
+   * @param {string} room @param {HistoryQuery} query
+   * @returns {Promise<HistoryAnswer>} Rejects with a BrokerError, or with another error that has
+   *   such a code.
    */
   async read(room, { limit, since = null, before = null, sinceTimeMs = null }) {
     const rule = this.scheduler.historyOf(room);
@@ -115,9 +114,7 @@ export class HistoryReader {
   }
 
   /**
-   * @param {string} room
-   * @param {number} count
-   * @param {Position} before
+   * @param {string} room @param {number} count @param {Position} before
    * @returns {Promise<HistoryPage>}
    */
   async #pageBefore(room, count, before) {
@@ -244,8 +241,7 @@ function emptyPage(epoch, offset) {
  * The newest publications up to an offset.
  * @param {import('./room-sync.js').RoomSync} sync
  * @param {number} last its publication is in the replay buffer, or no longer kept
- * @param {number} count
- * @returns {HistoryPage}
+ * @param {number} count @returns {HistoryPage}
  */
 function bufferedUpTo({ epoch, offset, replayBuffer }, last, count) {
   const first = Math.max(replayBuffer.first, last - count + 1);

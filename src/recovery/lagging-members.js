@@ -1,22 +1,20 @@
 // lagging-members.js: the members of one room with history that read more slowly than messages
 // come.
 //
-// The worker sends no message of the room to such a member, and keeps only its position. When the
-// kernel has taken all bytes of the connection, the member gets the messages that it missed, in
-// order:
+// The worker keeps only the position of such a member. When the kernel has taken all bytes of the
+// connection, the member gets the messages that it missed, in order:
 //
 //   position ── step, drain, step, drain … ──> the last publication handed out: an ordinary member
 //                  └── the history no longer has the next publication: `resync`, an ordinary member
 //
-// A step has at most STEP_BYTES, and comes after the kernel has taken the step before. It comes
-// from the room's replay buffer. If the buffer begins later, it comes from a page of the broker's
-// history. A room reads one page at a time, and all its members use it, so many members with
-// similar positions cost one read.
+// A step has at most STEP_BYTES. It comes from the room's replay buffer, or if that begins later,
+// from a page of the broker's history. A room reads one page at a time for all its members, so many
+// members with similar positions cost one read.
 //
-// A member becomes an ordinary one, or gets its `resync`, between two flushes only. During a flush
-// the flush would skip it or write the same publications again. A member that cannot take a step
-// waits for the end of the flush or of a read (`resume`). The check wheel calls `resume` too, so no
-// member waits longer than ten seconds for a reason that has gone.
+// A member becomes an ordinary one, or gets its `resync`, between two flushes only, or a flush
+// would skip it or write the same publications again. A member that cannot take a step waits for
+// the end of the flush or of a read (`resume`). The check wheel calls `resume` too, so no member
+// waits longer than ten seconds in vain.
 
 import { KIND, kindOf, withPosition } from '../protocol/publication.js';
 import { asDeliverable } from './deliverable.js';
@@ -32,7 +30,6 @@ const PAGE_BYTES = 256 * 1024;
 /** @import { Position } from '../protocol/position.js' */
 /** @import { Publications, Replay, ReplayFrames } from './replay-frames.js' */
 
-/** One lagging member. */
 class LaggingMember {
   /**
    * @param {LaggingMembers} owner @param {Connection} connection
@@ -59,7 +56,6 @@ class LaggingMember {
   }
 }
 
-/** A page of the broker's history. */
 class Page {
   /**
    * @param {number} after the offset that was read behind
@@ -172,7 +168,6 @@ export class LaggingMembers {
     }
   }
 
-  /** Frees the memory of the page. */
   dropPage() {
     this.page = null;
     this.shared.steps.freePage(this);

@@ -1,15 +1,14 @@
 // outage-notice.js: the notice to clients that the broker is away, and that it is back.
 //
 // After GRACE_MS of outage, the worker sends `degraded` to all connections that have said hello or
-// are in a room, and sets it in every `welcome`. A shorter outage costs clients no more than an
-// UNAVAILABLE. The worker withdraws the notice when the broker is up and every room with history
-// has been compared with it: from then on, everything that can be recovered has been recovered. The
-// notices to 50,000 connections are paced.
+// are in a room, and sets it in every `welcome`. It withdraws the notice when the broker is up and
+// every room with history has been compared with it: all that can be recovered is recovered then.
+// The notices to 50,000 connections are paced.
 //
 // Presence events have no position, so a subscription that was lost for a moment loses them without
-// a trace. Members of rooms with presence therefore get the withdrawal after each loss, announced
-// or not: it asks them to read the list again. The worker could compare lists itself, but then it
-// would have to keep those of all its rooms.
+// a trace. So members of rooms with presence get the withdrawal after each loss, announced or not:
+// it asks them to read the list again. To compare lists itself, the worker would have to keep those
+// of all its rooms.
 
 import { encodeDegraded } from '../protocol/encode.js';
 

@@ -1,10 +1,10 @@
 // replay-buffer.js: a room's recent publications in this worker: consecutive, up to the last one
 // that was handed to the outbox.
 //
-// Joins with `since` and `history` commands are answered from here, so that a thousand returning
-// clients cost the broker one read. A replay buffer begins empty at the room's position. Live
-// publications are appended, and one read puts the older ones in front (`fill`). It is a cache: it
-// may be emptied at any time, and filled again.
+// Joins with `since` and `history` commands are answered from here, so a thousand returning clients
+// cost the broker one read. A replay buffer begins empty at the room's position. Live publications
+// are appended, and one read puts the older ones in front (`fill`). It is a cache, and may be
+// emptied at any time.
 //
 //   … trimmed | first … next-1 | the next publication
 //

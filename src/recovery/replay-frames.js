@@ -47,7 +47,6 @@ export class ReplayFrames {
     this.replays = [];
   }
 
-  /** Frees the memory. */
   clear() {
     this.replays = [];
   }

@@ -1,15 +1,15 @@
 // room-joins.js: the joins of one room with history, until they are decided.
 //
-// A join is one step: decide, make the connection a member, write the reply and the replay. Nothing
-// runs in between. Publications that wait in the outbox go to the new member as to all others;
-// publications handed out before are in its replay.
+// A join is one step, with nothing in between: decide, make the connection a member, write the
+// reply and the replay. Publications that wait in the outbox go to the new member as to all others;
+// those handed out before are in its replay.
 //
 //   … handed out, in the replay buffer          | waiting in the outbox | arrives
 //   since … ──────────── replay ─────────── offset ──── the next flush ─────────────>
 //
-// A join without `since` needs the stream's position only. A join with `since` may need older
-// publications than this worker has, or a read that proves the position. It then waits. A join with
-// `last` may need older publications too. With both, `last` counts if `since` is not recovered.
+// A join without `since` needs the stream's position only. One with `since` or `last` may need
+// older publications, or a read that proves the position, and then waits. With both, `last` counts
+// if `since` is not recovered.
 //
 // A replay leaves out the messages that its connection does not get, as the outbox does. A client
 // that comes back has a new connection, so it names the former one in `since`.

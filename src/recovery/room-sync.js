@@ -13,10 +13,9 @@
 //                         and the stream continues from the broker's position.
 //
 // A stream is opened in the same way: arrivals are held until a read has brought the position. A
-// read that fails is repeated, after ever longer pauses, for as long as the room has members. A
-// loss from a cut subscription shows no gap until the next publication comes. So positions are
-// compared (`check`) when the broker is back, and every ten seconds in quiet rooms
-// (check-wheel.js).
+// failed read is repeated, after ever longer pauses, while the room has members. A cut subscription
+// shows no gap until the next publication, so positions are compared (`check`) when the broker is
+// back, and every ten seconds in quiet rooms (check-wheel.js).
 //
 // A full outbox is a gap too: arrivals are dropped until it has drained, and are then read.
 //
@@ -142,10 +141,9 @@ export class RoomSync {
   }
 
   /**
-   * A publication without an offset has come, because another server does not have the room's rule.
-   * It has no position in the stream, so no replay would bring it. So the epoch ends: members get
-   * `resync`, and a client that comes back with a position in the old epoch is not recovered. At
-   * most once a tick.
+   * A publication without an offset: another server does not have the room's rule. No replay would
+   * bring it, so the epoch ends: members get `resync`, and positions in the old epoch are not
+   * recovered. At most once a tick.
    */
   unnumbered() {
     if (this.isClosed || this.mustEnd) return;

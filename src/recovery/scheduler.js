@@ -84,7 +84,6 @@ export class SyncScheduler {
     return waiting;
   }
 
-  /** Has every join been decided? */
   get isSettled() {
     return this.waitingJoins === 0;
   }
