@@ -33,7 +33,6 @@ export const HANDSHAKE = Symbol('handshake');
  * @property {(socket: TrackedSocket) => void} closed
  */
 
-/** The state of one socket, for as long as the socket lives. */
 export class Handshake {
   /** @param {Port} port @param {boolean} needsTls */
   constructor(port, needsTls) {
@@ -154,7 +153,6 @@ export class Handshake {
 
 /** The HTTP of one socket. */
 export class Exchange {
-  /** When it began. */
   sinceMs = performance.now();
   /** Passes bytes to Node's parser; null: the socket has left it. @type {((bytes: Buffer) => void)|null} */
   parse = null;
@@ -162,7 +160,6 @@ export class Exchange {
   stream = null;
   /** Number of requests answered in plain HTTP. */
   requests = 0;
-  /** Requests to the HTTP API that are not answered yet. */
   calls = 0;
   /** The latest of them. @type {IncomingMessage|null} */
   call = null;
@@ -241,8 +238,7 @@ export function discard(socket) {
 
 /**
  * After an upgrade Node no longer listens to the socket, and an error without a listener ends the
- * process. ws listens as soon as it gets the socket. Before that, or if ws never gets it, this
- * listener handles errors.
+ * process. This listener handles errors until ws gets the socket, or if it never does.
  * @param {TrackedSocket} socket
  */
 export function takeOver(socket) {

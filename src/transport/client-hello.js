@@ -1,8 +1,8 @@
 // client-hello.js: decides whether the first message of a TLS client has arrived completely.
 //
-// A TLS server spends nearly all CPU time of a handshake when it has read the ClientHello. So the
-// public port reads the socket itself up to that point, and the handshake waits for its turn. Only
-// lengths are read here; OpenSSL checks the message.
+// Nearly all CPU time of a server's handshake follows the ClientHello. So the public port reads up
+// to that point itself, and the handshake waits for its turn. Only lengths are read here; OpenSSL
+// checks the message.
 
 // RFC 8446 5.1: type (1 byte), version (2), length (2).
 const RECORD_HEADER_BYTES = 5;

@@ -1,9 +1,9 @@
 // crowd.js: the idle sockets of one kind, by client address. It finds the oldest socket of the
 // address that has most.
 //
-// If a bound is reached, the server closes that socket. If a client opens sockets and stays silent,
-// it then loses its own sockets and not those of others. All operations take constant time:
-// addresses are kept in one set per number of sockets, and that number changes by one at a time.
+// If a bound is reached, the server closes that socket, so a client that opens sockets and stays
+// silent loses its own. All operations take constant time: addresses are kept in one set per number
+// of sockets.
 
 /** @template T */
 export class Group {
@@ -34,7 +34,6 @@ export class Crowd {
     return this.#size;
   }
 
-  /** Number of items of the address that has most. */
   get largest() {
     return this.#largest > 0 || this.#singles.size === 0 ? this.#largest : 1;
   }

@@ -1,8 +1,8 @@
 // feed-stream.js: a stream that ws or Node's HTTP server reads instead of a socket.
 //
-// The stream reads nothing itself: its owner pushes bytes into it. Writes to the stream go to the
-// socket. Both ws and Node's HTTP server accept any Duplex, so this is the documented way to
-// control their reads. It costs a second stream for each socket, so the fast paths avoid it.
+// Its owner pushes bytes into it, and writes go to the socket. Both ws and Node's HTTP server
+// accept any Duplex, so this is the documented way to control their reads. It costs a second stream
+// for each socket.
 
 import { Duplex } from 'node:stream';
 

@@ -220,9 +220,9 @@ export class HttpReader {
   }
 
   /**
-   * The socket behind a stream that a listener of Node's HTTP server is given. Node promises no
-   * more than a Duplex. In `upgrade` and `connect`, Node 26 gives a stream of its own if the
-   * request has a body; `request.socket` is ours in every version.
+   * The socket behind a stream that a listener of Node's HTTP server is given: Node promises a
+   * Duplex only. In `upgrade` and `connect`, Node 26 gives a stream of its own if the request has a
+   * body; `request.socket` is ours in every version.
    * @param {Duplex} stream that the HTTP server reads
    * @param {Duplex} [given] what the listener got in its place
    * @returns {TrackedSocket|null} null: this port has not accepted it. It is closed and counted.

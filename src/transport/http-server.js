@@ -12,15 +12,14 @@
 // the sockets that wait for their client.
 //
 // With TLS, a socket gets to WAITING three times: for its ClientHello, for the end of TLS, and for
-// its request. secure-sockets.js spends the CPU time of TLS handshakes, a few milliseconds in each
-// turn. Until TLS is established, no refusal can be sent, so the server closes the socket instead.
+// its request. Until TLS is established, no refusal can be sent, so the server closes the socket
+// instead.
 //
-// After an outage all clients reconnect at once. The kernel hands over a thousand sockets in one
-// turn of the event loop, a quarter of a millisecond each. So a socket with bytes to read waits in
-// a line, and each turn spends a share on the line. Sockets that a cap per address admits later
-// wait in a second line (handshakes.js). The lines have no length limit, because a socket is
-// refused when its time is over. Addresses take turns (fair-queue.js), so a flood from one of them
-// does not delay the others. A request that comes in several reads waits in line for each of them.
+// After an outage all clients reconnect at once, and the kernel hands over a thousand sockets in
+// one turn of the event loop, a quarter of a millisecond each. So sockets with bytes to read wait
+// in a line, once for each read, and each turn spends a share on it. Sockets that a cap per address
+// admits later wait in a second line (handshakes.js). A socket is refused when its time is over, so
+// the lines have no length limit. Addresses take turns (fair-queue.js).
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { LISTEN_BACKLOG } from '../config/system-limits.js';
@@ -170,7 +169,6 @@ export class HttpServer {
     return this.#stoppedMs !== Number.POSITIVE_INFINITY;
   }
 
-  /** Number of sockets that have not finished their handshake. */
   get handshakes() {
     return this.#waiting.size;
   }

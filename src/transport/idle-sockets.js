@@ -44,7 +44,6 @@ export class IdleSockets {
     this.answers = answers;
   }
 
-  /** Number of sockets that plain HTTP keeps alive. */
   get plainSockets() {
     return this.#plain.size;
   }

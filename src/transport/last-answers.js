@@ -83,9 +83,8 @@ export class LastAnswers {
   }
 
   /**
-   * Refuses a connection above the rate of its address, before its request. An EventSource would
-   * never come back after 429, and only its request shows that it is one, so the answer waits for
-   * the first bytes.
+   * Refuses a connection above the rate of its address. The answer waits for the first bytes,
+   * because an EventSource, which only its request shows, would never come back after 429.
    * @param {TrackedSocket} socket that is new
    * @param {Refusal} refused
    */

@@ -2,11 +2,10 @@
 // decrypted stream.
 //
 // A handshake costs 1 ms of CPU or more, and after an outage all clients come at once. So each turn
-// of the event loop spends a share on handshakes, and addresses take turns (fair-queue.js). Node
-// computes the server's answer in the tick after the TLS socket is made, so the next handshake
-// begins one tick later, when the time is known. The slot is the last of a turn, because these
-// ticks follow it. The rest of a handshake is cheap. Its limit: a
-// client that first offers a wrong key share gets a second attempt, which does not wait in line.
+// spends a share on handshakes, and addresses take turns (fair-queue.js). Node computes the
+// server's answer in the tick after the TLS socket is made, so the next handshake begins one tick
+// later, when the time is known, and the slot is the last of a turn. Limit: a client that first
+// offers a wrong key share gets a second attempt, which does not wait in line.
 //
 // The sockets are given to a `tls.Server` that does not listen. Node documents that: its event
 // `connection` may be emitted for any socket.

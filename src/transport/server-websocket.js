@@ -2,9 +2,8 @@
 // behind it.
 //
 // The hub's frames are written past ws's sender, which would build a header for each receiver
-// (socket-writer.js). ws itself writes only close frames, to the same socket, so the order holds. A
-// reply has one receiver. It is built in one buffer of the process that is free again when the
-// kernel has taken the bytes.
+// (socket-writer.js). ws writes only close frames, to the same socket, so the order holds. A reply
+// is built in one buffer of the process, free again when the kernel has taken the bytes.
 //
 // ws keeps the rules of the protocol. A connection needs it for its close, and for the frames that
 // frame-reader.js leaves to it. If fast/lazy-ws.js is in use, the WebSocket of ws is created then:
@@ -64,7 +63,6 @@ const TRANSPORT = Symbol('transport');
  * @property {(websocket: ServerWebSocket) => void} closed
  */
 
-/** ws's part of a connection. */
 export class WsPart extends WebSocket {
   /** Null until the handshake is answered. @type {ServerWebSocket|null} */
   transport = null;

@@ -1,8 +1,7 @@
 // socket-writer.js: writes a connection's bytes to its socket, for every transport.
 //
-// If nothing waits in the socket's stream, bytes go to its descriptor (fast/direct-write.js). The
-// bytes that the kernel does not take go through the stream, which is then not empty, so the order
-// holds.
+// If nothing waits in the socket's stream, bytes go to its descriptor (fast/direct-write.js). What
+// the kernel does not take goes through the stream, so the order holds.
 
 import { writeDirectly } from './fast/direct-write.js';
 

@@ -3,9 +3,8 @@
 //   GET /sse?room=a&room=b&last=50&lastSeconds=3600&presence=true&lastEventId=…&token=…
 //
 // A browser's EventSource gives up for ever on any status but 200; 204 is the standard's way to
-// stop it (WHATWG HTML 9.2). After the end of a stream it returns after the time of `retry:`. So a
-// client that accepts text/event-stream gets 200, `retry:` and the end if waiting helps, and 204 if
-// it does not. Every other client gets the plain status.
+// stop it (WHATWG HTML 9.2). So a client that accepts text/event-stream gets 200, `retry:` and the
+// end if waiting helps, and 204 if it does not. Every other client gets the plain status.
 
 import { STATUS_CODES } from 'node:http';
 import { isRoom, MAX_LAST, MAX_LAST_SECONDS, readLatest, readSince } from '../protocol/decode.js';
@@ -26,7 +25,6 @@ const PREFLIGHT_S = 86_400;
 /** @import { IncomingMessage } from 'node:http' */
 /** @typedef {Readonly<Record<string, string>>} Headers */
 
-/** A request for a stream. */
 export class StreamRequest {
   /**
    * @param {Pick<IncomingMessage, 'url'|'headers'>} request `GET /sse`
@@ -51,7 +49,6 @@ export class StreamRequest {
      */
     this.lastEventId =
       (typeof header === 'string' && header) || (parameters.get('lastEventId') ?? '');
-    /** Does the client go on from a position? */
     this.isReturning = this.lastEventId.includes(':');
     this.isEventSource = /\btext\/event-stream\b/i.test(request.headers.accept ?? '');
   }

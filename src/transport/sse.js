@@ -3,18 +3,17 @@
 //   GET /sse?room=a -> admitted (http-server.js) -> token and rights -> 200, the head
 //     -> a Connection in the hub, which joins its rooms -> events -> end
 //
-// The hub, the outbox, recovery and the bounds are those of WebSockets. A client cannot send
-// commands, so the request names its rooms, and Last-Event-ID its positions. The events of a flush
-// are built once per room and shared. With one room with history, each event has its position as
-// its id. With several, the id of a stream lists a position for each of them. It stands behind the
-// last event of each flush, because it differs from stream to stream.
+// The hub, the outbox, recovery and the bounds are those of WebSockets. A client sends no commands:
+// the request names its rooms, and Last-Event-ID its positions. Events are built once per room and
+// shared. With one room with history, each event has its position as its id. With several, a list
+// of their positions follows the last event of each flush, because it differs from stream to
+// stream.
 //
 // An EventSource returns by itself, after the time that `retry:` last said. So a drain, a
 // relocation and an overload send this client's own time before the end.
 //
-// A peer sends nothing, so its silence proves nothing. If it is gone, the kernel closes the socket
-// when it gives up sending; until then the bytes that it does not take are bounded as those of a
-// slow consumer.
+// A peer sends nothing, so its silence proves nothing. The kernel closes the socket of one that is
+// gone; until then its unsent bytes are bounded as those of a slow consumer.
 
 import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import { Connection } from '../hub/connection.js';

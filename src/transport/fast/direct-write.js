@@ -1,8 +1,8 @@
 // direct-write.js: writes frames to a socket's descriptor, past its stream.
 //
 // A stream write costs a request object, a callback and three times the JavaScript. The kernel may
-// take only a part of the bytes, or nothing. The caller writes the rest to the stream. It must not
-// write directly while bytes wait in the stream, so the order holds.
+// take a part of the bytes only, and the caller writes the rest to the stream. To keep the order,
+// it must not write directly while bytes wait there.
 //
 // Private: `socket._handle`, and the handle's `fd`.
 

@@ -1,8 +1,8 @@
 // lazy-ws.js: gives a socket whose handshake is answered to ws, as late as the connection needs ws.
 //
-// A WebSocket of ws has a receiver, a sender and ten listeners. Most connections need them only for
-// their close. Until then frame-reader.js reads the frames, and the transport writes them. Without
-// this path ws answers the handshake and creates its objects in it.
+// A WebSocket of ws has a receiver, a sender and ten listeners, which most connections need only
+// for their close. Until then frame-reader.js reads the frames, and the transport writes them.
+// Without this path ws answers the handshake.
 //
 // Private: the constructor of WebSocket without an address, and its method `setSocket`.
 

@@ -1,10 +1,10 @@
 // shared-reads.js: reads all sockets into one buffer.
 //
 // By default Node allocates 64 KB for each read, makes an ArrayBuffer and a Buffer of it, and
-// passes it through the socket's stream. That is 5 of the 21 us that an echoed message costs. If a
-// socket is created with the option `onread`, Node reads it into a buffer of the caller instead
-// (https://nodejs.org/api/net.html#new-netsocketoptions). An HTTP server cannot create its sockets
-// with this option, so this file sets the same fields.
+// passes it through the socket's stream: 5 of the 21 us that an echoed message costs. With the
+// option `onread` (https://nodejs.org/api/net.html#new-netsocketoptions) Node reads into a buffer
+// of the caller. An HTTP server cannot give its sockets that option, so this file sets the same
+// fields.
 //
 // Private: the symbols `kBuffer` and `kBufferCb` of a socket, and `_handle.useUserBuffer`.
 

@@ -1,10 +1,9 @@
 // short-handshake.js: reads usual requests for a WebSocket or a stream without Node's HTTP parser.
 //
-// Nearly all of them are one read of one shape: GET, headers of printable ASCII, none of them
-// twice, no body, and no byte behind the head. For that shape this file gives the checks of a
-// handshake the same strings that Node's parser would give them, without a parser, an
-// IncomingMessage and their listeners. All other bytes go to Node's parser. So this file refuses no
-// request, and each decision is made by the same functions (handshake.js, admission.js).
+// Nearly all of them are one read of one shape: GET, headers of printable ASCII, none twice, no
+// body, no byte behind the head. For that shape this file gives the checks of a handshake the
+// strings that Node's parser would, without a parser, an IncomingMessage and their listeners. All
+// other bytes go to Node's parser, and the same functions decide (handshake.js, admission.js).
 //
 // Private: the rules by which Node's parser takes a request for an upgrade, and reads its headers.
 

@@ -145,7 +145,6 @@ export class Call {
     this.#onUnsent = onUnsent;
   }
 
-  /** The connection ends with the answer. */
   endConnection() {
     this.isLast = true;
   }

@@ -1,9 +1,9 @@
 // fields.js: reads the fields of a body.
 //
-// A shape names the fields of a route, each with the function that reads its value. Payloads stay
-// bytes: the body is checked by the scanner of the socket protocol, with its limits of depth and
-// keys, and a payload leaves the server as it came. Names that the shape does not have, and names
-// that occur twice, are faults, so a misspelt option never has the effect of an absent one.
+// A shape names the fields of a route, each with the function that reads its value. The scanner of
+// the socket protocol checks the body, with its limits of depth and keys, and payloads stay bytes.
+// Unknown names and names that occur twice are faults, so a misspelt option is never taken for an
+// absent one.
 
 import { isUtf8 } from 'node:buffer';
 import { ERRORS } from '../../protocol/codes.js';

@@ -2,13 +2,12 @@
 //
 //   http-server.js -> begin: key, rate, room for one more, kind of body -> the body -> express -> route
 //
-// The public port hands over requests below /api, if keys are configured. `begin` decides from the
-// head alone, so a request without a valid key is refused unread. Requests under way are bounded in
-// number, and their bodies in size and time. One of several keys has half of the places at most.
+// `begin` decides from the head alone, so a request without a valid key is refused unread. Requests
+// under way are bounded in number, and their bodies in size and time. One of several keys has half
+// of the places at most.
 //
 // A request is under way until its client has taken the answer, so places bound the memory of
-// answers, too. A client has as long as a slow connection: maxUnsentAgeMs for each started
-// maxUnsentBytes. After that its socket is closed.
+// answers, too. After maxUnsentAgeMs for each started maxUnsentBytes its socket is closed.
 
 import { toHttp } from '../../protocol/refusal.js';
 import { isJson, readBody } from './body.js';

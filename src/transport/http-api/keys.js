@@ -31,17 +31,14 @@ export class Key {
     this.inFlight = 0;
   }
 
-  /** A request is under way. */
   enter() {
     this.inFlight++;
   }
 
-  /** It is over. */
   leave() {
     this.inFlight--;
   }
 
-  /** True if the rights hold in all rooms. */
   get isForAllRooms() {
     return this.#rooms === null;
   }

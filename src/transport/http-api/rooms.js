@@ -20,9 +20,7 @@ const MAX_PAGES = 10;
 const MAX_MEMBER_BYTES = 1_048_576;
 /** Reads of presence under way for one request. */
 const MAX_READS = 8;
-/** An epoch and an offset. */
 const POSITION = /^[0-9a-f]{16}:\d{1,15}$/;
-/** Milliseconds. */
 const TIME = /^\d{1,16}$/;
 
 /** @import { Call, Services } from './call.js' */
