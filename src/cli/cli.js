@@ -52,9 +52,7 @@ const COMMANDS = {
  */
 
 /**
- * @param {CommandName} name
- * @param {string[]} args
- * @param {Surroundings} surroundings
+ * @param {CommandName} name @param {string[]} args @param {Surroundings} surroundings
  * @returns {Promise<number>} the exit code
  */
 export async function runCli(name, args, { env, stdin, stdout, stderr }) {
@@ -110,9 +108,7 @@ function parse(args, { options }) {
 
 /**
  * Options win over variables: with `--token` a key of the environment does not count.
- * @param {Context['values']} values
- * @param {Surroundings['env']} env
- * @returns {Target}
+ * @param {Context['values']} values @param {Surroundings['env']} env @returns {Target}
  */
 function targetOf({ url: given, 'api-key': apiKey, token }, env) {
   const url = String(given ?? (env.FANFARE_URL || DEFAULT_URL));
@@ -125,8 +121,7 @@ function targetOf({ url: given, 'api-key': apiKey, token }, env) {
 
 /**
  * Stops the command at Ctrl-C, and when the reader of a pipe has ended (`| head`).
- * @param {AbortController} stop
- * @param {NodeJS.WriteStream} stdout
+ * @param {AbortController} stop @param {NodeJS.WriteStream} stdout
  * @returns {() => void} undoes it
  */
 function stopOn(stop, stdout) {

@@ -53,11 +53,9 @@ export async function withClient({ target: { url, token }, signal, output }, act
 
 /**
  * Joins a room without being listed in its presence.
- * @param {Fanfare} client
- * @param {string} name
- * @param {{last?: number}} [options]
- * @returns {{room: Room, refused: Promise<never>}} `refused` rejects when the server does not permit
- *   the room, or takes the connection out of it
+ * @param {Fanfare} client @param {string} name @param {{last?: number}} [options]
+ * @returns {{room: Room, refused: Promise<never>}} `refused` rejects when the server does not
+ *   permit the room, or takes the connection out of it
  */
 export function watch(client, name, options) {
   const room = client.join(name, { ...options, presence: false });

@@ -30,8 +30,7 @@ const CODES = /** @type {Readonly<Record<string, number>>} */ ({
 
 export class Failure extends Error {
   /**
-   * @param {number} exitCode
-   * @param {string} message
+   * @param {number} exitCode @param {string} message
    * @param {string} [code] of the HTTP API or the protocol, if the server has refused
    */
   constructor(exitCode, message, code = '') {

@@ -3,10 +3,8 @@
 import { EXIT, Failure } from './failure.js';
 
 /**
- * @param {Readonly<Record<string, string|boolean|undefined>>} values
- * @param {string} name
- * @param {number} min
- * @param {number} max
+ * @param {Readonly<Record<string, string|boolean|undefined>>} values @param {string} name
+ * @param {number} min @param {number} max
  * @returns {number|undefined} undefined: the option is absent
  * @throws {Failure}
  */

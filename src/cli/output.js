@@ -24,8 +24,7 @@ export class Output {
 
   /**
    * @param {object} parts
-   * @param {NodeJS.WriteStream} parts.stdout
-   * @param {NodeJS.WriteStream} parts.stderr
+   * @param {NodeJS.WriteStream} parts.stdout @param {NodeJS.WriteStream} parts.stderr
    * @param {boolean} parts.isJson also on a terminal
    * @param {boolean} parts.isPlain no colours
    */
@@ -37,11 +36,7 @@ export class Output {
     this.#hasColour = this.isText && !isPlain;
   }
 
-  /**
-   * @template {object} Row
-   * @param {readonly Column<Row>[]} columns
-   * @param {readonly Row[]} rows
-   */
+  /** @template {object} Row @param {readonly Column<Row>[]} columns @param {readonly Row[]} rows */
   list(columns, rows) {
     if (!this.isText) {
       for (const row of rows) this.#write(JSON.stringify(row));

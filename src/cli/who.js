@@ -86,11 +86,7 @@ async function membersOf(context) {
   }
 }
 
-/**
- * @param {Context} context
- * @param {Fanfare} client
- * @param {Promise<never>} ended
- */
+/** @param {Context} context @param {Fanfare} client @param {Promise<never>} ended */
 async function membersByClient({ args, output }, client, ended) {
   const [name] = args;
   const { room, refused } = watch(client, name);
