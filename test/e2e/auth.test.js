@@ -161,6 +161,8 @@ test('a room outside the rights is answered the same, whether it exists or not',
     { type: 'join' },
     { type: 'message', payload: 1 },
     { type: 'history' },
+    { type: 'history', sinceTime: 0 },
+    { type: 'history', before: { epoch: '0'.repeat(16), offset: 1 } },
     { type: 'presence' },
   ]) {
     const answers = [];
@@ -188,7 +190,8 @@ test('the latest messages of a room need the right to its history, missed ones d
   const rooms = { join: ['chat.*'] };
   const reader = await new Client(t, server, { token: token({ sub: 'bob', rooms }) }).open();
   const join = { type: 'join', room: 'chat.latest' };
-  assert.equal((await reader.ask({ ...join, last: 1, id: 1 })).error, 'PERMISSION_DENIED');
+  for (const latest of [{ last: 1 }, { lastSeconds: 60 }, { last: 1, lastSeconds: 60 }])
+    assert.equal((await reader.ask({ ...join, ...latest, id: 1 })).error, 'PERMISSION_DENIED');
   const since = { epoch, offset: 0 };
   assert.equal((await reader.ask({ ...join, since, id: 2 })).recovered, true);
   assert.equal((await writer.ask({ ...join, last: 1, id: 2 })).replayed, 1);

@@ -35,6 +35,41 @@ describe('reads of histories on Redis', { concurrency: 4 }, () => {
     assert.equal(a.node.history.latest.size, 0);
   });
 
+  test('a page below a position costs Redis and the network what it returns, at every depth', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const a = await start(t, redis, { history });
+    // One entry for each message, so that the stream is long.
+    for (let i = 1; i <= 3000; i++) await publish(a, 'deep', [String(i).padEnd(1000)]);
+    const { epoch } = await a.broker.history('deep', { after: 0, limit: 1 });
+    const sent = async () => {
+      const stats = await redis.cli('INFO', 'stats');
+      return Number(/total_net_output_bytes:(\d+)/.exec(stats)?.[1]);
+    };
+    // The first read of a connection sends the script.
+    const [idle, begin] = [await sent(), await sent()];
+    const noise = begin - idle;
+    /** @type {number[]} */
+    const costs = [];
+    for (const offset of [3001, 2000, 1000, 50, 21, 1]) {
+      const before = await sent();
+      const page = await a.broker.history('deep', {
+        after: 0,
+        limit: 20,
+        before: { epoch, offset },
+      });
+      assert.equal(page.publications.length, Math.min(20, offset - 1));
+      assert.equal(page.hasOlder, offset > 21);
+      costs.push((await sent()) - before - noise);
+    }
+    const [empty] = costs.slice(-1);
+    for (const cost of costs.slice(0, -1)) assert.ok(cost > 20_000 && cost < 25_000, `${costs}`);
+    assert.ok(empty < 3000, `${costs}`);
+    const stats = await redis.cli('INFO', 'commandstats');
+    t.diagnostic(`bytes sent: ${costs}; ${/cmdstat_evalsha:.*/.exec(stats)?.[0]}`);
+  });
+
   test('many reads take turns, and all are answered', { timeout: TIMEOUT_MS }, async (t) => {
     const redis = await startRedis(t);
     const a = await start(t, redis, { history });

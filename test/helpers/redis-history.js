@@ -6,7 +6,11 @@ import { parseHistoryRules } from '../../src/config/room-patterns.js';
 /** @typedef {import('../../src/backend/broker.js').Position} Position */
 
 export const TIMEOUT_MS = 30_000;
-export const { rules: history } = parseHistoryRules(['kept*=100/300s', 'short=10/2s']);
+export const { rules: history } = parseHistoryRules([
+  'kept*=100/300s',
+  'deep=5000/300s',
+  'short=10/2s',
+]);
 export const ALL = Object.freeze({ after: 0, limit: 1000 });
 
 /**

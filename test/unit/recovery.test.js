@@ -417,6 +417,7 @@ test('a replay is charged, unless it is what the client has just missed', async 
     [{ since: { epoch, offset: 2 }, last: 4 }, 2, false],
     [{ since: {}, last: 2 }, 2, true],
     [{ last: 1 }, 1, true],
+    [{ lastSeconds: 30 }, 1, true],
     [{}, 0, false],
   ])) {
     charged.length = 0;
