@@ -69,65 +69,24 @@ export class Worker {
    */
   constructor(place, basics, { delivery, entry, createHttpApi }) {
     const { config, log, phase, counters, metrics, turn, closeAll } = basics;
-    const { backend, hub, scheduler, tracker, historyOf, historyReader, publisher } = delivery;
-    const { broker } = backend;
+    const { hub, tracker, historyOf, historyReader, publisher } = delivery;
     this.basics = basics;
     this.place = place;
     this.delivery = delivery;
     this.entry = entry;
-    const commands = (this.commands = createCommands({
-      config,
-      hub,
-      broker,
-      publisher,
-      idempotencyMs: IDEMPOTENCY_MS,
-      tracker,
-      scheduler,
-      historyReader,
-      outageNotice: delivery.outageNotice,
-      authenticator: entry.authentication,
-      hooks: entry.hooks?.entrance ?? null,
-      admitMessage: entry.admitMessage,
-      admitBroadcast: entry.admitBroadcast,
-      charge: entry.charge,
-      counters,
-      messageDuration: metrics.messageDuration,
-      log,
-    }));
-    entry.hooks?.entrance.listen(commands.refuse);
+    this.commands = commandsOf(basics, delivery, entry);
+    entry.hooks?.entrance.listen(this.commands.refuse);
     const surveys = turn.line('surveys', call);
-    this.fleet = new Fleet({
-      hub,
-      broker,
-      historyOf,
-      tracker,
-      member: new FleetMember({
-        hub,
-        joins: commands.joins,
-        sessions: entry.sessions,
-        scheduler,
-        refused: entry.refused,
-        limiter: entry.limiter,
-        surveys,
-        closeAll,
-        describe: () => this.describe(),
-      }),
-      counters,
-    });
+    this.fleet = this.#createFleet(surveys);
     const readiness = (this.readiness = new Readiness(basics, delivery, entry));
     const isSteady = () => readiness.isSteady;
     this.relocations = new Relocations({ hub, isSteady, counters });
-    this.excess = new ExcessConnections({
-      hub,
-      lobby: entry.lobby,
-      surveys,
-      closeAll,
-      counters,
-    });
+    const { lobby } = entry;
+    this.excess = new ExcessConnections({ hub, lobby, surveys, closeAll, counters });
     /** What the HTTP API and the console act with. */
     this.services = {
       config,
-      broker,
+      broker: delivery.backend.broker,
       publisher,
       historyOf,
       historyReader,
@@ -142,11 +101,37 @@ export class Worker {
     this.doors = new Doors(basics, {
       hub,
       entry,
-      commands,
+      commands: this.commands,
       relocations: this.relocations,
       api: createHttpApi?.(this.services, metrics.apiSeconds) ?? null,
       certificate: place.certificate?.() ?? null,
       readiness: () => readiness.fault(),
+    });
+  }
+
+  /** @param {import('./turn.js').Line<() => void>} surveys */
+  #createFleet(surveys) {
+    const { basics, delivery, entry, commands } = this;
+    const { counters, closeAll } = basics;
+    const { hub, scheduler, tracker, historyOf } = delivery;
+    const member = new FleetMember({
+      hub,
+      joins: commands.joins,
+      sessions: entry.sessions,
+      scheduler,
+      refused: entry.refused,
+      limiter: entry.limiter,
+      surveys,
+      closeAll,
+      describe: () => this.describe(),
+    });
+    return new Fleet({
+      hub,
+      broker: delivery.backend.broker,
+      historyOf,
+      tracker,
+      member,
+      counters,
     });
   }
 
@@ -278,4 +263,30 @@ function sumOf(counters) {
 /** @param {() => void} act */
 function call(act) {
   act();
+}
+
+/**
+ * @param {Basics} basics @param {import('./delivery.js').Delivery} delivery
+ * @param {import('./entry.js').Entry} entry
+ */
+function commandsOf({ config, log, counters, metrics }, delivery, entry) {
+  return createCommands({
+    config,
+    hub: delivery.hub,
+    broker: delivery.backend.broker,
+    publisher: delivery.publisher,
+    idempotencyMs: IDEMPOTENCY_MS,
+    tracker: delivery.tracker,
+    scheduler: delivery.scheduler,
+    historyReader: delivery.historyReader,
+    outageNotice: delivery.outageNotice,
+    authenticator: entry.authentication,
+    hooks: entry.hooks?.entrance ?? null,
+    admitMessage: entry.admitMessage,
+    admitBroadcast: entry.admitBroadcast,
+    charge: entry.charge,
+    counters,
+    messageDuration: metrics.messageDuration,
+    log,
+  });
 }

@@ -35,20 +35,11 @@ export function createBackend(parts, { recorder = null, presenceTimes, maxEntrie
     onUp: (isUp) => {
       presence?.setUp(isUp);
       edges?.setUp(isUp);
-      if (isUp) volunteer();
+      // A worker that has never reached Redis cannot carry the reports of its server.
+      if (isUp) volunteer(parts);
     },
   });
-  const rules = fleetRulesOf(config);
-  const hasFleetLimits = rules.address.mode !== 'off' || rules.user.mode !== 'off';
-  // A worker that has never reached Redis cannot carry the reports of its server.
-  const volunteer = () => {
-    if (hasFleetLimits) machine.volunteer(rules);
-  };
-  const passReport = machine.passReport.bind(machine);
-  machine.listen({
-    onCarry: (isCarrier) => broker.receiveReports(isCarrier ? passReport : null),
-    onReport: (report) => broker.sendReport(report),
-  });
+  carryReports(parts, broker);
   const { webhooks, redisPrefix: prefix } = config;
   const { connection } = broker;
   const covers = webhooks?.covers.bind(webhooks) ?? (() => false);
@@ -56,12 +47,11 @@ export function createBackend(parts, { recorder = null, presenceTimes, maxEntrie
   const names = sessionNames((name) => machine.nameSession(name));
   const common = { connection, prefix, workerId, log, ...presenceTimes };
   if (config.presence.length > 0) {
-    const publishCommand = config.redis?.kind === 'cluster' ? 'SPUBLISH' : 'PUBLISH';
     const store = new MemberStore({
       connection,
       prefix,
       channelOf: (room) => broker.keys.channelOf(room),
-      publishCommand,
+      publishCommand: config.redis?.kind === 'cluster' ? 'SPUBLISH' : 'PUBLISH',
       maxMembers: config.presenceMaxMembers,
       announcements,
       counters,
@@ -92,6 +82,21 @@ export function createBackend(parts, { recorder = null, presenceTimes, maxEntrie
       await broker.close();
     },
   };
+}
+
+/** Offers to carry the reports of this server, if limits hold over all servers. @param {BackendParts} parts */
+function volunteer({ config, machine }) {
+  const rules = fleetRulesOf(config);
+  if (rules.address.mode !== 'off' || rules.user.mode !== 'off') machine.volunteer(rules);
+}
+
+/** @param {BackendParts} parts @param {RedisBroker} broker */
+function carryReports({ machine }, broker) {
+  const passReport = machine.passReport.bind(machine);
+  machine.listen({
+    onCarry: (isCarrier) => broker.receiveReports(isCarrier ? passReport : null),
+    onReport: (report) => broker.sendReport(report),
+  });
 }
 
 /**
