@@ -87,7 +87,7 @@ const SECTIONS = {
     choice('FANFARE_FAST_PATHS', 'fastPaths', ['on', 'off'],
       'Whether to use undocumented parts of Node, `ws` and `ioredis` if they work as expected. `off` uses documented interfaces only and costs CPU.'),
     text('FANFARE_STATE_DIR', 'stateDir',
-      'Directory in which the embedded backend keeps revocations over a restart; empty: in memory only. Redis keeps them if it is configured.',
+      'Directory in which the embedded backend keeps revocations and undelivered webhooks over a restart; empty: in memory only. Redis keeps them if it is configured.',
       { fixed: true }),
   ],
   TLS: [

@@ -46,6 +46,7 @@ export class RedisEdges {
   constructor({ recording, ...parts }) {
     this.recording = recording;
     this.log = parts.log;
+    this.describe = parts.connection.describe.bind(parts.connection);
     /** Dead workers whose rooms and users were cleared. */
     this.counters = { presenceReaped: 0 };
     this.occupancy = new RedisPresence({
@@ -53,6 +54,11 @@ export class RedisEdges {
       prefix: `${parts.prefix}webhooks:`,
       store: new OccupancyStore(recording),
       counters: this.counters,
+      log: {
+        // Presence has its own session, and reports the same death.
+        info() {},
+        warn: (fields) => parts.log.warn(fields, 'cannot record edges for webhooks'),
+      },
     });
     /** By room. @type {Map<string, RecordedMessage[]>} */
     this.waiting = new Map();
@@ -62,6 +68,7 @@ export class RedisEdges {
     this.lost = new Map();
     this.isScheduled = false;
     this.isFlushing = false;
+    this.hasFailed = false;
   }
 
   start() {
@@ -137,8 +144,11 @@ export class RedisEdges {
     for (let i = 0; i < messages.length; i += MAX_MESSAGES) {
       try {
         await this.recording.recordMessages(room, messages.slice(i, i + MAX_MESSAGES));
+        this.hasFailed = false;
       } catch (error) {
-        this.log.warn({ reason: String(error) }, 'cannot record messages for webhooks');
+        const reason = this.describe(error);
+        if (!this.hasFailed) this.log.warn({ reason }, 'cannot record messages for webhooks');
+        this.hasFailed = true;
         this.#lose(room, messages.length - i);
         return;
       }
