@@ -90,7 +90,10 @@ export class Fanfare extends Emitter {
         this.#transmit({ id, room: command.room, text, onReply, onError });
       },
       ask: (command) => this.request(command),
-      forget: (room) => this.#rooms.get(room.name) === room && this.#rooms.delete(room.name),
+      // After close() a new one may have its name.
+      forget: (room) => {
+        if (this.#rooms.get(room.name) === room) this.#rooms.delete(room.name);
+      },
       report: (error) => this.#report(error),
     };
     this.#publisher = new Publisher(this.#port, offline, maxPending);

@@ -91,7 +91,8 @@ export class Membership {
   /** Asks the server for what the handles do not have yet. */
   #settle() {
     if (this.#handles.size === 0) {
-      if (this.#port.forget(this)) this.#leave();
+      this.#port.forget(this);
+      this.#leave();
     } else if (this.#isJoined && !this.#isJoining) {
       if (JSON.stringify(this.#wantedPresence) !== this.#presence) return this.#rejoin();
       const since = this.#newest;

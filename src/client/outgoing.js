@@ -51,8 +51,7 @@ import { FanfareError } from './error.js';
  *   onError?: Sendable['onError'],
  * ) => void} request
  * @property {(command: Command) => Promise<Message>} ask
- * @property {(room: {name: string}) => boolean} forget its membership ends; false: the client was
- *   closed before
+ * @property {(room: {name: string}) => void} forget its membership has ended
  * @property {(error: FanfareError) => void} report
  */
 

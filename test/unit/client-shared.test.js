@@ -300,6 +300,60 @@ test('`last` of a later tab is read from the history', async (t) => {
   assert.deepEqual(list, [9, 10, 11, 12]);
 });
 
+test('handles of one tab share its place in the room, and a later one gets older messages', async (t) => {
+  const all = setUp(t);
+  const [one, two] = [await all.open(), await all.open()];
+  await all.greet();
+  const rooms = [await all.join(one.fanfare), await all.join(two.fanfare)];
+  const lists = rooms.map(seen);
+  for (const offset of [11, 12]) await all.push(message(offset));
+  const late = two.fanfare.join('chat.1', { last: 1 });
+  lists.push(seen(late));
+  await all.settle();
+  const older = two.fanfare.join('chat.1', { last: 5 });
+  lists.push(seen(older));
+  await all.settle();
+  // The leader has no messages from before its join.
+  const { since, limit } = all.socket.last('history');
+  assert.deepEqual([since.offset, limit], [7, 1000]);
+  const messages = [8, 9, 10, 11, 12].map((offset) => ({ payload: offset, offset }));
+  await all.answer('history', { type: 'history', room: 'chat.1', ...at(12), messages });
+  rooms[1].leave();
+  await all.push(message(13));
+  assert.deepEqual(lists, [
+    [11, 12, 13],
+    [11, 12],
+    [12, 13],
+    [8, 9, 10, 11, 12, 13],
+  ]);
+  for (const room of [late, older]) room.leave();
+  await all.settle();
+  assert.deepEqual(
+    ['join', 'leave'].map((type) => all.socket.all(type).length),
+    [1, 0],
+  );
+});
+
+test('a tab that joins again while it publishes with `echo: false` does not get its message', async (t) => {
+  const all = setUp(t);
+  const { fanfare } = await all.open();
+  await all.greet();
+  const room = await all.join(fanfare);
+  const lists = [seen(room)];
+  const accepted = room.publish('own', { echo: false });
+  await all.settle();
+  const late = fanfare.join('chat.1', { last: 2 });
+  lists.push(seen(late));
+  await all.settle();
+  const messages = [9, 10].map((offset) => ({ payload: offset, offset }));
+  await all.answer('history', { type: 'history', room: 'chat.1', ...at(10), messages });
+  await all.push({ ...message(11), payload: 'own' });
+  await all.push(message(12));
+  await all.answer('message', { type: 'ack', ...at(11) });
+  await accepted;
+  assert.deepEqual(lists, [[12], [9, 10, 12]]);
+});
+
 test('a replay that leaves messages out arrives at the first tab, and at later ones', async (t) => {
   const all = setUp(t);
   const [one, two] = [await all.open(), await all.open()];
