@@ -33,6 +33,7 @@ export const SETS = {
       'e2e/release',
       'e2e/swarm',
       'e2e/tutorial',
+      'e2e/webhooks',
     ],
   },
   versions: {

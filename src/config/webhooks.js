@@ -45,6 +45,7 @@ const FIELDS = Object.freeze([
   .../** @type {(keyof typeof NUMBERS)[]} */ (Object.keys(NUMBERS)),
 ]);
 
+/** @import { RedisSettings } from './redis.js' */
 /** @typedef {typeof EVENT_TYPES[number]} EventType */
 
 /**
@@ -115,8 +116,9 @@ export function readWebhookSettings(values) {
     return { webhooks: null, faults: [`FANFARE_WEBHOOKS: ${path}: ${file}`] };
   /** @type {string[]} */
   const faults = [];
+  const ownPorts = portsOf(values);
   const endpoints = file.map((entry, index) =>
-    readEndpoint(entry, (fault) =>
+    readEndpoint(entry, ownPorts, (fault) =>
       faults.push(`FANFARE_WEBHOOKS, endpoint ${index + 1}: ${fault}`),
     ),
   );
@@ -128,6 +130,19 @@ export function readWebhookSettings(values) {
   }
   if (faults.length > 0) return { webhooks: null, faults };
   return { webhooks: new WebhookSettings(Object.freeze(endpoints), publicOnly), faults };
+}
+
+/**
+ * Ports that no endpoint may have, on any host.
+ * @param {Record<string, unknown>} values
+ * @returns {Map<string, string>} what each of them is
+ */
+function portsOf({ redis, metricsPort }) {
+  const { addresses = [] } = /** @type {Partial<RedisSettings>} */ (redis ?? {});
+  return new Map([
+    ...addresses.map(({ port }) => /** @type {[string, string]} */ ([String(port), 'Redis'])),
+    [String(metricsPort), 'METRICS_PORT'],
+  ]);
 }
 
 /** @param {string} path @returns {unknown[]|string} a fault */
@@ -152,10 +167,11 @@ function readEndpoints(path) {
 }
 
 /**
- * @param {unknown} entry @param {(fault: string) => void} refuse
+ * @param {unknown} entry @param {ReadonlyMap<string, string>} ownPorts
+ * @param {(fault: string) => void} refuse
  * @returns {Endpoint} with defaults where the entry is at fault
  */
-function readEndpoint(entry, refuse) {
+function readEndpoint(entry, ownPorts, refuse) {
   const given = isRecord(entry) ? entry : {};
   if (!isRecord(entry)) refuse('not an object');
   for (const field of Object.keys(given))
@@ -163,6 +179,7 @@ function readEndpoint(entry, refuse) {
       refuse(`unknown field ${JSON.stringify(field)}; there are ${FIELDS.join(', ')}`);
   const url = readUrl(given.url);
   if (typeof url === 'string') refuse(`"url": ${url}`);
+  else if (ownPorts.has(url.port)) refuse(`"url": its port is that of ${ownPorts.get(url.port)}`);
   const types = readTypes(given.types, refuse);
   const rooms = readRooms(given.rooms, refuse);
   if (types.includes('message.published') && given.rooms === undefined)

@@ -105,6 +105,12 @@ test('each fault of the file has a clear message, without secrets', (t) => {
     assert.match(first({ secret }), /^"secret": not "whsec_" and 24 to 64 random bytes in Base64/);
     assert.doesNotMatch(first({ secret }), /hunter2|c2hvcnQ/);
   }
+  assert.match(
+    first({ url: 'http://10.0.0.1:9090/' }),
+    /^"url": its port is that of METRICS_PORT$/,
+  );
+  const redis = { REDIS_URL: 'redis://cache:6380' };
+  assert.match(fault(t, { url: 'http://cache:6380/' }, redis), /its port is that of Redis$/);
   assert.match(first({ types: ['webhook.gap'] }), /^"types": not an array of room\.occupied, /);
   assert.match(
     first({ types: ['message.published'] }),
