@@ -340,8 +340,6 @@ export class Lane {
     if (before !== undefined) {
       effect.succeed(before);
       before.endpoint.remove(before);
-      // Behind the effects that came before the new one.
-      this.#pending.delete(before.field);
     }
     this.#pending.set(effect.field, effect);
     this.#changes.set(effect.field, effect);

@@ -170,8 +170,10 @@ for (const backend of /** @type {const} */ (['redis', 'embedded'])) {
         await client.join('chat.1');
       }
       server.kill('SIGHUP');
-      // Comes back when its worker drains, as a client does.
-      while (!server.lines.some(({ msg }) => msg === 'reload complete')) {
+      const isOver = () => server.lines.some(({ msg }) => msg === 'reload complete');
+      // Comes back when its worker drains, as a client does. Its close may arrive a moment later
+      // than the end of the reload.
+      for (let quiet = 0; quiet < 25; quiet = isOver() ? quiet + 1 : 0) {
         await new Promise((resolve) => setTimeout(resolve, 20));
         if (client.close === null) continue;
         // Longer than the grace, and within the window.

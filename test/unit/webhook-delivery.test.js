@@ -158,6 +158,56 @@ test('of the edges while an endpoint is down, the net effect of each user arrive
   assert.equal(last.get('u9'), 'left');
 });
 
+test('after an attempt without an answer, no edge is cancelled or replaced by an older one', async (t) => {
+  let isDown = true;
+  /** @type {string[]} */
+  const heard = [];
+  const { queue, advance } = courier(t, {
+    answer: ({ type, data }) => {
+      if (!isDown) heard.push(`${type.split('.')[1]} ${data.user}`);
+      return isDown ? BUSY : OK;
+    },
+  });
+  queue.record(joined('u1'));
+  const first = queue.record(joined('u2', 'other'));
+  await advance(20_000); // both are tried, so the endpoint may have heard of them
+  queue.record(left('u1'));
+  queue.record(joined('u1'));
+  queue.record(left('u2', 'other'));
+  queue.record(first); // recorded twice
+  await advance(10_000);
+  isDown = false;
+  await advance(60_000);
+  assert.deepEqual(heard.sort(), ['joined u1', 'left u2']);
+});
+
+test('a gap that the endpoint refuses steps aside, and the rest follows', async (t) => {
+  const { queue, requests, advance } = courier(t, {
+    answer: ({ type }) => (type === 'webhook.gap' ? FAILED : OK),
+  });
+  for (const lane of queue.lanes) lane.lost = 7;
+  queue.record(message('hello'));
+  await advance(10_000);
+  assert.deepEqual(
+    requests.map(({ type }) => type),
+    ['webhook.gap', 'webhook.gap', 'webhook.gap', 'message.published'],
+  );
+});
+
+test('without a lease nothing is sent, also if the queue is unreachable', async (t) => {
+  const { queue, requests, advance } = courier(t, { answer: () => BUSY });
+  queue.record(joined('u1'));
+  await advance(4200);
+  const before = requests.length;
+  queue.isDown = true;
+  await advance(60_000);
+  const last = requests.at(-1);
+  assert.ok(last && last.atMs < 4200 + LEASE_MS, `a request at ${last?.atMs} ms`);
+  queue.isDown = false;
+  await advance(40_000);
+  assert.ok(requests.length > before);
+});
+
 test('what an endpoint may have heard is not cancelled', async (t) => {
   // The answer to the first request is lost.
   const { queue, advance, seen } = courier(t, {
@@ -189,6 +239,26 @@ test('an edge during the request of its opposite is cancelled by the next one on
   queue.record(joined('u1'));
   await advance(10_000);
   assert.deepEqual(seen(), ['joined u1'], 'left and joined cancel each other');
+});
+
+test('an edge that replaces the one under way waits for its answer', async (t) => {
+  /** @type {(result: Result) => void} */
+  let end = () => {};
+  const first = new Promise((resolve) => {
+    end = resolve;
+  });
+  const { queue, advance, seen } = courier(t, {
+    answer: (_message, attempt) => (attempt === 1 ? first : OK),
+  });
+  queue.record(joined('u1'));
+  await advance(4500);
+  queue.record(left('u1'));
+  queue.record(joined('u2'));
+  await advance(5000);
+  assert.deepEqual(seen(), ['joined u1']);
+  end(OK);
+  await advance(500);
+  assert.deepEqual(seen(), ['joined u1', 'left u1', 'joined u2']);
 });
 
 test('a room has one request at a time, in the order of its sequence, and other rooms do not wait', async (t) => {
