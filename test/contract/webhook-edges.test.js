@@ -19,6 +19,7 @@ import { EVENT_TYPES, WebhookSettings } from '../../src/config/webhooks.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { encodeMember } from '../../src/protocol/encode.js';
 import { LANES } from '../../src/webhooks/queue.js';
+import { startSentinels, until } from '../helpers/redis-sentinel.js';
 import { TOPOLOGIES } from '../helpers/redis-topologies.js';
 import { announcements, configOf, eventually, LINGER_MS, log } from './suite.js';
 
@@ -622,4 +623,57 @@ test('redis: a join costs the same commands whether or not webhooks cover the me
   // Of each room: its registration, the change, the read.
   assert.deepEqual(without, ['sadd', 'eval', 'eval', 'sadd', 'eval', 'eval']);
   assert.deepEqual(await commandsOf({ types: ['member.joined', 'member.left'] }), without);
+});
+
+test('redis by Sentinel: after a failover the state of a receiver is the truth, and a gap is known', {
+  timeout: 2 * TIMEOUT_MS,
+}, async (t) => {
+  const { primary, settings } = await startSentinels(t);
+  const fleet = new Fleet(t, settings, 'contract-failover:', settingsOf({}));
+  const worker = await fleet.server();
+  const workers = [await worker(), await worker()];
+  const here = workers.map(() => new Set());
+  let step = 0;
+  const change = () => {
+    const who = step % 2;
+    const [room, user] = [`room-${step % 5}`, `user-${(step * 7) % 23}`];
+    const key = `${room} ${user}`;
+    if (here[who].delete(key)) workers[who].leave(room, user);
+    else {
+      here[who].add(key);
+      workers[who].join(room, user);
+    }
+    step++;
+  };
+  workers[0].edges.count('room-0', 1);
+  for (let i = 0; i < 100; i++) change();
+  await fleet.recorded(50);
+  // A courier has seen the mark of this primary.
+  await fleet.queue.release(0, Number(await fleet.queue.acquire(0)));
+  for (let i = 0; i < 100; i++) change();
+  await primary.kill();
+  await eventually(() => workers.every(({ broker }) => broker.state === 'degraded'));
+  for (let i = 0; i < 51; i++) change();
+  workers[0].edges.count('room-0', 0);
+  workers[1].edges.count('room-1', 1);
+  await until(async () => workers.every(({ broker }) => broker.state === 'up'));
+  for (let i = 0; i < 20; i++) change();
+
+  // What a receiver has, for whom the latest event of a user or room counts.
+  const stateOf = async () => {
+    /** @type {Map<string, string>} */
+    const latest = new Map();
+    for (const { type, room, user = '' } of await fleet.events())
+      latest.set(`${room} ${user}`.trim(), type);
+    return [...latest].flatMap(([key, type]) => (/joined|occupied/.test(type) ? [key] : [])).sort();
+  };
+  const truth = [...new Set([...here[0], ...here[1], 'room-1'])].sort();
+  await until(async () => `${await stateOf().catch(() => [])}` === `${truth}`);
+  await until(() =>
+    fleet.queue.acquire(0).then(
+      (fence) => fence !== null,
+      () => false,
+    ),
+  );
+  assert.equal(await fleet.queue.lost(0), 1);
 });
