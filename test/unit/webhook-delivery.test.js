@@ -54,8 +54,15 @@ function courier(t, { endpoint = {}, answer = () => OK, queue = new MemoryQueue(
     concurrency: 4,
     ...endpoint,
   };
+  let isDead = false;
+  const connected = queue.connect();
+  for (const [name, method] of Object.entries(connected))
+    Object.assign(connected, {
+      [name]: (/** @type {never[]} */ ...args) =>
+        isDead ? new Promise(() => {}) : /** @type {Function} */ (method)(...args),
+    });
   const delivery = new Delivery({
-    queue: queue.connect(),
+    queue: connected,
     endpoints: [settings],
     requester: {
       post: async (_settings, { id, body }) => {
@@ -83,7 +90,11 @@ function courier(t, { endpoint = {}, answer = () => OK, queue = new MemoryQueue(
   /** `joined u1` */
   const seen = () =>
     requests.map(({ type, data }) => `${type.split('.')[1]} ${data.user ?? data.room}`);
-  return { delivery, endpoint: one, queue, requests, advance, seen };
+  /** As SIGKILL: it calls the queue no more. */
+  const kill = () => {
+    isDead = true;
+  };
+  return { delivery, endpoint: one, queue, requests, advance, seen, kill };
 }
 const options = { clock: /** @type {unknown} */ (null) };
 
@@ -499,6 +510,64 @@ test('while a worker drains, those who left wait for their return, on every serv
   assert.ok((await queue.connect().held()) > 0, 'the others know');
   await advance(3000);
   assert.equal(seen().at(-1), 'left later');
+});
+
+for (const seed of [1, 2, 3, 4])
+  test(`after random edges, lost answers and dead couriers, the receiver is right (seed ${seed})`, async (t) => {
+    let state = seed;
+    // Numerical Recipes: enough for a test, and the same in each run.
+    const random = () => {
+      state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+      return state / 2 ** 32;
+    };
+    const one = (/** @type {number} */ below) => Math.floor(random() * below);
+    /** Who is in which room: `r1 u2`. @type {Set<string>} */
+    const truth = new Set();
+    const model = new Map();
+    let isCalm = false;
+    const answer = (/** @type {Received} */ { type, data }) => {
+      const kind = random();
+      // One third is lost: before the receiver has it, or after.
+      if (!isCalm && kind < 0.2) return kind < 0.1 ? FAILED : BUSY;
+      const key = `${data.room} ${data.user}`;
+      if (data.sequence > (model.get(key)?.sequence ?? 0))
+        model.set(key, { sequence: data.sequence, isIn: type === 'member.joined' });
+      return !isCalm && kind < 0.33 ? FAILED : OK;
+    };
+    const queue = new MemoryQueue();
+    let current = courier(t, { queue, answer });
+    for (let step = 0; step < 400; step++) {
+      const [room, user] = [`r${one(4)}`, `u${one(8)}`];
+      const key = `${room} ${user}`;
+      queue.record(truth.has(key) ? left(user, room) : joined(user, room));
+      if (!truth.delete(key)) truth.add(key);
+      await current.advance(one(700), 100);
+      if (random() < 0.02) {
+        // It is killed: nothing is handed over, and its leases end by themselves.
+        current.kill();
+        current = courier(t, { queue, answer });
+      }
+    }
+    isCalm = true;
+    await current.advance(150_000, 250);
+    const heard = [...model].filter(([, { isIn }]) => isIn).map(([key]) => key);
+    assert.deepEqual(heard.sort(), [...truth].sort());
+    assert.equal(queue.pending, 0);
+  });
+
+test('an endpoint that is down while 10,000 users come and go costs one effect for each', async (t) => {
+  const { queue, advance, endpoint } = courier(t, { answer: () => BUSY });
+  const isIn = new Set();
+  for (let step = 0; step < 60_000; step++) {
+    const user = `u${(step * 7919) % 10_000}`;
+    queue.record(isIn.has(user) ? left(user, `r${step % 50}`) : joined(user, `r${step % 50}`));
+    if (!isIn.delete(user)) isIn.add(user);
+    if (step % 6000 === 5999) await advance(20_000, 1000);
+  }
+  await advance(60_000, 1000);
+  assert.ok(endpoint.pending <= 10_000, `${endpoint.pending} effects`);
+  assert.equal(queue.pending, endpoint.pending);
+  assert.equal(endpoint.dropped.overflow, 0);
 });
 
 test('rooms and types that an endpoint does not want are not sent to it', async (t) => {
