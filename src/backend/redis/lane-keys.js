@@ -10,6 +10,8 @@
 //   webhooks:{<room>}:outbox       in a cluster: events that wait to be moved into their lane
 //   webhooks:{lane-<n>}:moved:<room>   in a cluster: the latest one that was
 //
+//   webhooks:presence:{*}:…        sessions and their rooms: presence-session.js
+//
 // A user's tag stands in the place of a room (edges.js).
 
 export class LaneKeys {
