@@ -14,6 +14,7 @@
 //                        tested   how a test ended
 
 import { openEventQueue } from '../backend/index.js';
+import { flushLog } from '../observability/log.js';
 import { createCourierMetrics } from '../observability/registry.js';
 import { AddressGuard } from './addresses.js';
 import { Delivery } from './delivery.js';
@@ -67,6 +68,14 @@ export async function runCourier(config, log) {
   // The terminal's Ctrl-C reaches the whole process group. The primary decides the next step.
   for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP']))
     process.on(signal, () => {});
+  /** @param {unknown} error */
+  const processOnFault = async (error) => {
+    log.fatal({ err: error }, 'uncaught exception: courier exits');
+    await flushLog();
+    process.exit(1);
+  };
+  process.on('uncaughtException', processOnFault);
+  process.on('unhandledRejection', processOnFault);
   const webhooks = /** @type {WebhookSettings} */ (config.webhooks);
   const remote = new RemoteQueue(send);
   const { queue, close } =

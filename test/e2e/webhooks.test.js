@@ -12,7 +12,9 @@ import { fileURLToPath } from 'node:url';
 import { Webhook } from 'standardwebhooks';
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { samples, startServer, until } from '../../loadtest/lib/server.js';
+import { withoutChromium } from '../helpers/browser.js';
 import { connect } from '../helpers/clients.js';
+import { openConsole, seriousFaults } from '../helpers/console-page.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
@@ -277,6 +279,23 @@ test(
     assert.match(bad.text, /^failed {2}gone \(http:\/\/127\.0\.0\.1:1\): ECONNREFUSED, \d+ ms$/m);
   },
 );
+
+test('the page of the console shows an endpoint, and its button sends a test', {
+  ...OPTIONS,
+  skip: withoutChromium,
+}, async (t) => {
+  const receiver = await startReceiver(t);
+  const file = endpointFile(t, { url: receiver.url });
+  const { metricsPort } = await start(t, 'embedded', { FANFARE_WEBHOOKS: file });
+  const { page, faults } = await openConsole(t, `http://127.0.0.1:${metricsPort}`, {
+    hash: 'webhooks',
+  });
+  await page.getByRole('button', { name: 'Send test' }).click();
+  await page.locator('.notice', { hasText: 'back-end has the test' }).waitFor();
+  assert.deepEqual(receiver.lines(), ['webhook.test ']);
+  assert.deepEqual(await seriousFaults(page), []);
+  assert.deepEqual(faults, []);
+});
 
 test('without endpoints there is no courier, and the console says so', OPTIONS, async (t) => {
   const server = await startServer(t, { WORKERS: '1' });

@@ -1,13 +1,16 @@
 // Requests to real receivers: signatures, addresses, answers that are slow, large or redirects.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import { createServer as createSocketServer } from 'node:net';
 import { test } from 'node:test';
 import { Webhook } from 'standardwebhooks';
 import { AddressGuard } from '../../src/webhooks/addresses.js';
 import { messageOf, signedHeaders } from '../../src/webhooks/message.js';
 import { Requester } from '../../src/webhooks/request.js';
+import { makeServerCertificate } from '../helpers/certificates.js';
 
 const SECRET = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
 const OTHER = 'whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=';
@@ -279,6 +282,31 @@ test('a head above 16 KiB, and what is no HTTP, are failures of the event', asyn
   });
   const { outcome, error } = await poster(t, `http://127.0.0.1:${large}/`)();
   assert.deepEqual([outcome, error], ['failed', 'not an HTTP answer (HPE_HEADER_OVERFLOW)']);
+});
+
+test('the certificate of an endpoint is verified, for the name of its URL', async (t) => {
+  const { cert, key } = await makeServerCertificate(t);
+  /** @type {string[]} */
+  const names = [];
+  const server = createTlsServer(
+    {
+      cert: readFileSync(cert),
+      key: readFileSync(key),
+      SNICallback: (name, callback) => {
+        names.push(name);
+        callback(null);
+      },
+    },
+    (_request, response) => response.end(),
+  );
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(undefined)));
+  t.after(() => server.close());
+  const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
+  const post = poster(t, `https://back-end.example:${port}/`, { resolvesTo: ['127.0.0.1'] });
+  const { outcome, error } = await post();
+  assert.equal(outcome, 'unavailable');
+  assert.match(error, /CERT|ISSUER|LEAF|ALTNAME/);
+  assert.deepEqual(names, ['back-end.example']);
 });
 
 test('an endpoint that nobody listens on is unavailable', async (t) => {
