@@ -4,8 +4,10 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, readFileSync } from 'node:fs';
 import { cp, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -35,12 +37,19 @@ test('a real Prometheus evaluates every rule and every panel, and a healthy serv
   skip: missing.length > 0 && `not installed: ${missing.join(', ')}`,
 }, async (t) => {
   const redis = await startRedis(t);
-  const hooks = join(temporaryFolder(t), 'hooks.js');
+  const folder = temporaryFolder(t);
+  const hooks = join(folder, 'hooks.js');
   await writeFile(hooks, 'exports.onPublish = () => true;\n');
+  const webhooks = join(folder, 'webhooks.json');
+  const secret = `whsec_${Buffer.alloc(32, 'k').toString('base64')}`;
+  const url = await startReceiver(t);
+  const endpoint = { url, secret, types: ['message.published'], rooms: ['*'] };
+  await writeFile(webhooks, JSON.stringify([endpoint]));
   const server = await startServer(t, {
     REDIS_URL: redis.url,
     FANFARE_LIMITS: 'off',
     FANFARE_HOOKS: hooks,
+    FANFARE_WEBHOOKS: webhooks,
     API_KEYS: `backend ${API_KEY} publish`,
   });
   await talk(t, server.port);
@@ -130,6 +139,24 @@ function isMeasuredHere(expr) {
   return (
     !expr.includes('node_nf_conntrack') || existsSync('/proc/sys/net/netfilter/nf_conntrack_count')
   );
+}
+
+/**
+ * A receiver of webhooks.
+ * @param {import('node:test').TestContext} t
+ * @returns {Promise<string>} its URL
+ */
+async function startReceiver(t) {
+  const receiver = createServer((request, response) => {
+    request.resume();
+    response.writeHead(204).end();
+  }).listen(0, '127.0.0.1');
+  await once(receiver, 'listening');
+  t.after(() => {
+    receiver.closeAllConnections();
+    receiver.close();
+  });
+  return `http://127.0.0.1:${/** @type {import('node:net').AddressInfo} */ (receiver.address()).port}/`;
 }
 
 /**
