@@ -10,6 +10,10 @@ import { LANES } from './queue.js';
 const SIZE_MS = 15_000;
 /** Time between two looks whether a server drains a worker: less than the usual grace. */
 const HOLD_MS = 1000;
+/** Time until the next try to reach the queue, at the start. */
+const BEGIN_MS = 100;
+const CLOSE_MS = 2000;
+const CLOSE_POLL_MS = 20;
 /** Time until the next try, if a lane's lease has run out. */
 const UNAPPROVED_MS = 500;
 /** A connection takes a moment, at the start too. */
@@ -23,6 +27,7 @@ export class Delivery {
   #timer;
   /** @type {NodeJS.Timeout|undefined} */
   #holdTimer;
+  #isClosed = false;
   #heldUntilMs = Number.NEGATIVE_INFINITY;
 
   /**
@@ -59,6 +64,7 @@ export class Delivery {
     );
     const wantedBy = this.#wantedBy.bind(this);
     const reach = new Reach(now, log);
+    this.reach = reach;
     this.lanes = Array.from(
       { length: LANES },
       (_, index) =>
@@ -70,21 +76,41 @@ export class Delivery {
   }
 
   start() {
-    for (const lane of this.lanes) lane.start();
+    this.#begin();
     this.#timer = setInterval(() => this.#measure(), SIZE_MS);
     this.#timer.unref();
     this.#measure();
     this.#holdTimer = setInterval(() => this.#readHold(), HOLD_MS);
     this.#holdTimer.unref();
-    this.#readHold();
   }
 
-  /** Gives the lanes up. What is under way is repeated by their next owner. */
+  /** Takes lanes when it knows of drains: else it would send who left, and is about to return. */
+  async #begin() {
+    while (!this.#isClosed)
+      try {
+        this.#extendHold(await this.queue.held());
+        this.reach.ok();
+        for (const lane of this.lanes) lane.start();
+        return;
+      } catch (error) {
+        this.reach.failed(error);
+        await new Promise((resolve) => setTimeout(resolve, BEGIN_MS));
+      }
+  }
+
+  /**
+   * Waits for the answers under way, for CLOSE_MS at most, and gives the lanes up. Their next owner
+   * repeats what had no answer by then.
+   */
   async close() {
+    this.#isClosed = true;
     clearInterval(this.#timer);
     clearInterval(this.#holdTimer);
-    await Promise.all(this.lanes.map((lane) => lane.close()));
     for (const endpoint of this.endpoints.values()) endpoint.close();
+    const endMs = this.now() + CLOSE_MS;
+    while (this.underWay > 0 && this.now() < endMs)
+      await new Promise((resolve) => setTimeout(resolve, CLOSE_POLL_MS));
+    await Promise.all(this.lanes.map((lane) => lane.close()));
   }
 
   /**

@@ -73,6 +73,11 @@ export class Effect {
     this.isAside = false;
   }
 
+  /** An edge that nobody has tried to send. */
+  get isNew() {
+    return this.certain && this.kind !== 'message' && this.kind !== 'gap';
+  }
+
   /** Says that somebody left, and may still be cancelled by a return. */
   get mayReturn() {
     return this.certain && LEAVES.has(this.event.type);

@@ -53,6 +53,7 @@ export class EndpointQueue {
   #gaps = /** @type {Map<string, Effect>} */ (new Map());
   #inFlight = 0;
   #isPumping = false;
+  #isClosed = false;
   /** @type {NodeJS.Timeout|undefined} */
   #resume;
 
@@ -203,7 +204,9 @@ export class EndpointQueue {
     this.#isPumping = false;
   }
 
+  /** Starts no more attempts. `finish` ends those under way. */
   close() {
+    this.#isClosed = true;
     clearTimeout(this.#resume);
     for (const { timer } of this.#orders.values()) clearTimeout(timer);
     this.#orders.clear();
@@ -217,7 +220,7 @@ export class EndpointQueue {
 
   /** @returns {Order|undefined} whose first effect goes next */
   #next() {
-    if (this.isGone || this.now() < this.pausedUntilMs) return undefined;
+    if (this.isGone || this.#isClosed || this.now() < this.pausedUntilMs) return undefined;
     const isTrial = this.pauses > 0 || this.failures >= CIRCUIT_FAILURES;
     if (this.#inFlight >= (isTrial ? 1 : this.settings.concurrency)) return undefined;
     for (const gap of this.#gaps.values()) {

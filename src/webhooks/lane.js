@@ -281,7 +281,12 @@ export class Lane {
           : new Effect({ lane: this, endpoint, event, dueMs: this.now() + waitMs }),
       );
       if (effect === undefined) this.#changes.set(field, null);
-      else if (effect !== null) effects.push(effect);
+      else if (effect !== null) {
+        // Its opposite may be among the entries that have not been read.
+        const { graceMs } = /** @type {EndpointQueue} */ (endpoint).settings;
+        if (effect.isNew) effect.postpone(this.now() + graceMs);
+        effects.push(effect);
+      }
     }
     effects.sort((a, b) => a.event.at - b.event.at || a.event.seq - b.event.seq);
     for (const effect of effects) {

@@ -436,7 +436,7 @@ test('a courier that stops hands over what waits, with its attempts', async (t) 
   await first.advance(3500);
   assert.equal(first.requests.length, 3, 'the message twice');
   const closed = first.delivery.close();
-  await settle();
+  await first.advance(2500);
   await closed;
   const second = courier(t, { queue });
   await second.advance(10_000);
@@ -445,6 +445,23 @@ test('a courier that stops hands over what waits, with its attempts', async (t) 
     new Set(second.requests.map(({ id }) => id)),
     new Set(first.requests.map(({ id }) => id)),
   );
+});
+
+test('a courier that stops waits for the answers under way, and begins nothing', async (t) => {
+  const first = courier(t, {
+    answer: () => new Promise((resolve) => setTimeout(() => resolve(OK), 1000)),
+  });
+  const { queue } = first;
+  queue.record(joined('u1'));
+  queue.record(joined('u2'));
+  await first.advance(3600);
+  assert.deepEqual(first.seen(), ['joined u1']);
+  const closed = first.delivery.close();
+  await first.advance(2500);
+  await closed;
+  const second = courier(t, { queue });
+  await second.advance(10_000);
+  assert.deepEqual([first.seen(), second.seen()], [['joined u1'], ['joined u2']]);
 });
 
 test('a courier that was suspended sends nothing from lanes that another one has taken', async (t) => {
@@ -568,6 +585,25 @@ test('an endpoint that is down while 10,000 users come and go costs one effect f
   assert.ok(endpoint.pending <= 10_000, `${endpoint.pending} effects`);
   assert.equal(queue.pending, endpoint.pending);
   assert.equal(endpoint.dropped.overflow, 0);
+});
+
+test('a courier that starts during a drain knows of it, and gives stored edges their grace', async (t) => {
+  const first = courier(t);
+  const { queue } = first;
+  queue.record(left('u1'));
+  queue.record(joined('u2', 'other'));
+  await first.advance(1000);
+  await queue.connect().hold(20_000);
+  const closed = first.delivery.close();
+  await first.advance(100);
+  await closed;
+  const second = courier(t, { queue });
+  queue.record(left('u2', 'other'));
+  await second.advance(10_000);
+  assert.deepEqual(second.seen(), []);
+  queue.record(joined('u1'));
+  await second.advance(30_000);
+  assert.deepEqual(second.seen(), []);
 });
 
 test('rooms and types that an endpoint does not want are not sent to it', async (t) => {
