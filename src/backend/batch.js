@@ -1,4 +1,4 @@
-// batch.js: the publications of one room and tick that share a message, and their framing: on a
+// batch.js: publications of one room and tick that share a message, and their framing: on a
 // channel of Redis, in its streams, and between a worker and the relay of the embedded backend.
 //
 //   publication   u32 length (big-endian), the publication's bytes

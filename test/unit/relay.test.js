@@ -21,6 +21,7 @@ import {
   MessageWriter,
   OP,
   RELAY_VERSION,
+  SLAB_BYTES,
 } from '../../src/backend/embedded/relay-wire.js';
 
 const log = pino({ level: 'silent' });
@@ -455,23 +456,39 @@ test('a primary answers a worker of another version, and logs it', {
   );
 });
 
+test('publications of a room that follow each other share a batch, with nothing in between', () => {
+  const writer = new MessageWriter();
+  const one = Buffer.from('one');
+  const joined = [
+    writer.publication(OP.PUBLISH, 'a', one),
+    writer.publication(OP.PUBLISH, 'a', one),
+    writer.publication(OP.APPEND, 'a', one),
+    writer.publication(OP.APPEND, 'b', one),
+    writer.publication(OP.APPEND, 'b', one),
+  ];
+  assert.deepEqual(joined, [false, true, false, false, true]);
+  writer.request(OP.SYNC, 1, '');
+  assert.equal(writer.publication(OP.APPEND, 'b', one), false, 'after another message');
+  assert.equal(writer.publication(OP.APPEND, 'b', one, true), false, 'alone');
+  assert.equal(writer.publication(OP.APPEND, 'b', one), false, 'after one that is alone');
+  const large = Buffer.alloc(SLAB_BYTES - 100);
+  assert.equal(writer.publication(OP.APPEND, 'b', large), false, 'above the limit');
+  const passed = Buffer.from([0, 0, 0, 1, OP.HELLO]);
+  writer.pass(passed, 0, passed.length);
+  assert.equal(writer.publication(OP.APPEND, 'b', one), false, 'after a message that is passed on');
+  take(writer);
+  assert.equal(writer.publication(OP.APPEND, 'b', one), false, 'after it was taken');
+});
+
 test('messages are parsed wherever they are cut', () => {
   const writer = new MessageWriter();
   writer.hello(7);
-  writer.batch(OP.PUBLISH, 'room', [Buffer.alloc(100_000, 1)], 100_004);
+  writer.publication(OP.PUBLISH, 'room', Buffer.alloc(100_000, 1));
   writer.control({ type: 'count', request: 9 });
   writer.acquire(10, '2001:db8::/64', 100, true);
-  writer.batch(OP.PUBLISH, 'r', [Buffer.alloc(0), Buffer.alloc(1)], 9);
-  /** @type {Buffer[]} */
-  const written = [];
-  const sink = {
-    write: (/** @type {Buffer} */ buffer) => written.push(Buffer.from(buffer)) > 0,
-    cork: () => {},
-    uncork: () => {},
-  };
-  writer.writeTo(/** @type {import('node:net').Socket} */ (/** @type {unknown} */ (sink)));
-  assert.equal(writer.length, 0);
-  const bytes = Buffer.concat(written);
+  writer.publication(OP.PUBLISH, 'r', Buffer.alloc(0));
+  writer.publication(OP.PUBLISH, 'r', Buffer.alloc(1));
+  const bytes = take(writer);
   for (const size of [1, 2, 3, 7, 1000, 65_536, bytes.length]) {
     /** @type {string[]} */
     const seen = [];
@@ -517,3 +534,17 @@ test('one worker carries the reports of the relay, and another one when it resig
   b.resign();
   await eventually(() => relay.fleet.figures().servers === 0);
 });
+
+/** @param {MessageWriter} writer @returns {Buffer} its bytes, which it no longer has */
+function take(writer) {
+  /** @type {Buffer[]} */
+  const written = [];
+  const sink = {
+    write: (/** @type {Buffer} */ buffer) => written.push(Buffer.from(buffer)) > 0,
+    cork: () => {},
+    uncork: () => {},
+  };
+  writer.writeTo(/** @type {import('node:net').Socket} */ (/** @type {unknown} */ (sink)));
+  assert.equal(writer.length, 0);
+  return Buffer.concat(written);
+}

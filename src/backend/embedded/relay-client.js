@@ -1,23 +1,22 @@
 // relay-client.js: a worker's end of the relay, which the primary hosts for the workers of its
 // machine.
 //
-// The messages of one tick leave in one write: a batch for each room, then one SYNC, whose answer
-// confirms all of them. Publications with an outcome of their own (a position, a used key) share
-// one answer too. A lost relay cannot be repaired: requests under way fail, `onClose` is called,
-// and the worker exits.
+// The messages of one tick leave in one write: batches, each with publications of one room that
+// follow each other, then one SYNC, whose answer confirms all of them. Publications with an outcome
+// of their own (a position, a used key) share one answer too. A lost relay cannot be repaired:
+// requests under way fail, `onClose` is called, and the worker exits.
 //
 // A stalled primary keeps the socket open and accepts bytes, so only silence shows the stall. Every
 // WATCH_MS the client asks for an answer. Without one for AWAY_MS, publications are refused until
 // the relay answers again. Time in which this process itself was stalled does not count.
 
 import { connect } from 'node:net';
-import { BatchReader, HEAD_BYTES as ITEM_HEAD_BYTES } from '../batch.js';
+import { BatchReader } from '../batch.js';
 import { deferred } from '../deferred.js';
 import { BrokerError, conflict } from '../errors.js';
 import {
   batchAt,
   HEAD_BYTES,
-  MAX_BATCH_BYTES,
   MAX_OUTCOMES,
   MessageReader,
   MessageWriter,
@@ -52,8 +51,6 @@ const REPORT_DELAY_MS = 10;
 const CLOSE_TIMEOUT_MS = 1000;
 /** The most unsent bytes. Above it the primary is not reading, and new requests are refused. */
 const MAX_PENDING_BYTES = 16 * 1024 * 1024;
-/** Memory of a small publication until the end of the tick, in addition to its bytes. */
-const OVERHEAD_BYTES = 64;
 const MAX_NUMBER = 0xffffffff;
 
 /** @import { HistoryPage, Position, ReadRequest } from '../broker.js' */
@@ -62,13 +59,10 @@ const MAX_NUMBER = 0xffffffff;
 /** @import { Socket } from 'node:net' */
 
 /**
+ * A batch whose publications have outcomes.
  * @typedef {object} Batch
  * @property {number} op PUBLISH or APPEND
- * @property {string} room
- * @property {string} key with its fingerprint, of the only publication; or empty
- * @property {Buffer[]} publications
- * @property {number} bytes of their items
- * @property {Deferred<any>[]|null} outcomes one for each publication, or null
+ * @property {Deferred<any>[]} outcomes one for each publication
  */
 
 /**
@@ -153,12 +147,7 @@ export class RelayClient {
   asks = new Map();
   isAsking = false;
 
-  /** Batches of this tick that are not written yet. @type {Batch[]} */
-  gathered = [];
-  gatheredBytes = 0;
-  /** The one to which each room's next publication belongs. @type {Map<string, Batch>} */
-  latest = new Map();
-  /** Written, with outcomes that are not requested yet. @type {Batch[]} */
+  /** Those whose outcomes are not requested yet. @type {Batch[]} */
   undecided = [];
 
   /** Those that this worker has. @type {Map<string, number>} */
@@ -355,13 +344,13 @@ export class RelayClient {
 
   /**
    * @param {string} room
-   * @param {Buffer} publication kept until the end of this tick
+   * @param {Buffer} publication copied at once
    * @returns {Promise<void>} resolves when the relay has accepted it; shared by all of this tick
    */
   publish(room, publication) {
     const refusal = this.#refusal();
     if (refusal !== null) return Promise.reject(refusal);
-    this.#gather(OP.PUBLISH, room, '', publication);
+    this.#out().publication(OP.PUBLISH, room, publication);
     this.sync ??= deferred();
     return this.sync.promise;
   }
@@ -370,7 +359,7 @@ export class RelayClient {
    * Publishes to a room without history, unless the key has been used there.
    * @param {string} room
    * @param {string} key with its fingerprint
-   * @param {Buffer} publication kept until the end of this tick
+   * @param {Buffer} publication copied at once
    * @returns {Promise<void>}
    */
   publishOnce(room, key, publication) {
@@ -380,7 +369,7 @@ export class RelayClient {
   /**
    * @param {string} room
    * @param {string} key with its fingerprint; may be empty
-   * @param {Buffer} publication kept until the end of this tick
+   * @param {Buffer} publication copied at once
    * @returns {Promise<Position>}
    */
   append(room, key, publication) {
@@ -395,47 +384,15 @@ export class RelayClient {
     const refusal = this.#refusal();
     if (refusal !== null) return Promise.reject(refusal);
     const outcome = deferred();
-    const batch = this.#gather(op, room, key, publication);
-    if (batch.outcomes === null) batch.outcomes = [outcome];
-    else batch.outcomes.push(outcome);
-    return outcome.promise;
-  }
-
-  /**
-   * Adds a publication to its room's batch. One with a key is a batch of its own.
-   * @param {number} op @param {string} room @param {string} key @param {Buffer} publication
-   * @returns {Batch}
-   */
-  #gather(op, room, key, publication) {
-    const size = ITEM_HEAD_BYTES + publication.length;
-    this.gatheredBytes += size + OVERHEAD_BYTES;
-    this.#schedule();
-    const latest = this.latest.get(room);
-    if (latest !== undefined && key === '' && latest.bytes + size <= MAX_BATCH_BYTES) {
-      latest.publications.push(publication);
-      latest.bytes += size;
-      return latest;
-    }
-    /** @type {Batch} */
-    const batch = { op, room, key, publications: [publication], bytes: size, outcomes: null };
-    this.gathered.push(batch);
-    if (key === '') this.latest.set(room, batch);
-    else this.latest.delete(room);
-    return batch;
-  }
-
-  #writeBatches() {
-    const { gathered, writer } = this;
-    this.gathered = [];
-    this.gatheredBytes = 0;
-    this.latest.clear();
-    for (const batch of gathered) {
-      if (batch.key !== '') writer.text(OP.KEY, batch.key);
-      writer.batch(batch.op, batch.room, batch.publications, batch.bytes);
-      if (batch.outcomes === null) continue;
-      this.undecided.push(batch);
+    const out = this.#out();
+    if (key !== '') out.text(OP.KEY, key);
+    if (out.publication(op, room, publication, key !== '')) {
+      /** @type {Batch} */ (this.undecided.at(-1)).outcomes.push(outcome);
+    } else {
+      this.undecided.push({ op, outcomes: [outcome] });
       if (this.undecided.length === MAX_OUTCOMES) this.#askOutcomes();
     }
+    return outcome.promise;
   }
 
   /** @param {string} room @param {ReadRequest} from @returns {Promise<HistoryPage>} */
@@ -554,7 +511,7 @@ export class RelayClient {
     if (!this.isOpen || this.isClosing) return gone();
     if (!this.isAnswering) return away();
     const { writableLength } = /** @type {Socket} */ (this.socket);
-    if (writableLength + this.writer.length + this.gatheredBytes <= MAX_PENDING_BYTES) return null;
+    if (writableLength + this.writer.length <= MAX_PENDING_BYTES) return null;
     return new BrokerError('UNAVAILABLE', 'the relay is not reading');
   }
 
@@ -567,7 +524,6 @@ export class RelayClient {
   /** @returns {MessageWriter} the messages written to it leave at the end of this tick */
   #out() {
     this.#schedule();
-    if (this.gathered.length > 0) this.#writeBatches();
     return this.writer;
   }
 
@@ -621,15 +577,10 @@ export class RelayClient {
     if (!this.isOpen || !socket?.writable) {
       // Nothing of this tick was written, so nothing was accepted.
       sync?.reject(gone());
-      rejectAll(this.gathered, gone());
       rejectAll(this.undecided, gone());
-      this.gathered = [];
       this.undecided = [];
-      this.gatheredBytes = 0;
-      this.latest.clear();
       return;
     }
-    this.#writeBatches();
     this.#report();
     if (sync !== null) {
       const request = this.#request();
@@ -780,7 +731,7 @@ export class RelayClient {
  * @param {Position} position of its first publication; offset 0: the key has another publication
  */
 function decide({ op, outcomes }, { epoch, offset }) {
-  for (const [i, outcome] of (outcomes ?? []).entries()) {
+  for (const [i, outcome] of outcomes.entries()) {
     if (offset === 0) outcome.reject(conflict());
     else outcome.resolve(op === OP.APPEND ? { epoch, offset: offset + i } : undefined);
   }
@@ -788,7 +739,7 @@ function decide({ op, outcomes }, { epoch, offset }) {
 
 /** @param {readonly Batch[]} batches @param {Error} error */
 function rejectAll(batches, error) {
-  for (const { outcomes } of batches) for (const outcome of outcomes ?? []) outcome.reject(error);
+  for (const { outcomes } of batches) for (const outcome of outcomes) outcome.reject(error);
 }
 
 /** @param {number} version of the relay */

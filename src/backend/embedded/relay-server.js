@@ -5,7 +5,7 @@
 //                                            (the publisher too)
 //   worker --APPEND--> relay, which stores it --PUBLICATION--> the same workers, in rooms with history
 //
-// - A worker sends one batch for each room and tick. The relay passes it on unopened: it changes
+// - A worker joins a room's publications in batches. The relay passes them on unopened: it changes
 //   the type byte (and writes the position) in place, and copies the bytes once for each receiving
 //   worker, together with neighbouring batches.
 // - The relay writes once a tick to each worker.
@@ -26,7 +26,7 @@ import { mkdtemp, readdir, rm, stat } from 'node:fs/promises';
 import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { countPublications, HEAD_BYTES as ITEM_HEAD_BYTES, POSITION_ITEM_BYTES } from '../batch.js';
+import { countPublications, POSITION_ITEM_BYTES } from '../batch.js';
 import { FleetPlaces, TICK_MS } from './fleet-places.js';
 import { Histories } from './histories.js';
 import { IdempotencyKeys, isConflict } from './idempotency-keys.js';
@@ -339,9 +339,8 @@ export class RelayServer {
   #event(room, head, member) {
     const links = this.rooms.of(room);
     if (links === undefined) return;
-    const event = [Buffer.concat([head, member])];
-    const bytes = ITEM_HEAD_BYTES + event[0].length;
-    for (const link of links) link.out().batch(OP.PUBLICATION, room, event, bytes);
+    const event = Buffer.concat([head, member]);
+    for (const link of links) link.out().publication(OP.PUBLICATION, room, event);
   }
 
   /**

@@ -158,11 +158,15 @@ export const CONFLICT = Object.freeze({ epoch: '0'.repeat(16), offset: 0 });
 export const ACCEPTED = Object.freeze({ epoch: '0'.repeat(16), offset: 1 });
 /** The most outcomes in one answer, because the answer is a message too. */
 export const MAX_OUTCOMES = 10_000;
-/** The most bytes of a batch with several publications: those of a segment of histories.js. */
-export const MAX_BATCH_BYTES = 32 * 1024;
+/** The end of a batch that takes no more. */
+const NO_BATCH = -1;
 
 const LENGTH_BYTES = 4;
-const SLAB_BYTES = 32 * 1024;
+/**
+ * A batch with several publications ends with its slab, so this is its largest size: that of a
+ * segment of histories.js.
+ */
+export const SLAB_BYTES = 32 * 1024;
 const COUNT_BYTES = 4;
 const NOTHING = Buffer.alloc(0);
 const FORWARD = 1;
@@ -473,6 +477,11 @@ export class MessageWriter {
     this.run = null;
     this.runStart = 0;
     this.runEnd = 0;
+    /** The latest batch in the slab. */
+    this.batchAt = 0;
+    this.batchEnd = NO_BATCH;
+    this.batchOp = 0;
+    this.batchRoom = '';
   }
 
   get length() {
@@ -503,6 +512,7 @@ export class MessageWriter {
     this.#cut();
     this.slab = Buffer.allocUnsafeSlow(Math.max(SLAB_BYTES, bytes));
     this.from = this.at = 0;
+    this.batchEnd = NO_BATCH;
   }
 
   /** Ends the current part of the slab, because the bytes that follow are in another buffer. */
@@ -566,21 +576,52 @@ export class MessageWriter {
   }
 
   /**
-   * @param {number} op PUBLISH or APPEND
+   * Writes a publication into a batch: into the last message, if that is a batch of the same room.
+   * @param {number} op PUBLISH, APPEND or PUBLICATION
    * @param {string} room at most 255 ASCII characters
-   * @param {readonly Buffer[]} publications copied
-   * @param {number} bytes of their items
+   * @param {Buffer} publication copied
+   * @param {boolean} [isAlone] in a batch of its own
+   * @returns {boolean} has it joined a batch?
    */
-  batch(op, room, publications, bytes) {
+  publication(op, room, publication, isAlone = false) {
+    const bytes = ITEM_HEAD_BYTES + publication.length;
+    if (!isAlone && this.#isLastBatch(op, room, bytes)) {
+      const { slab, batchAt } = this;
+      slab.writeUInt32BE(slab.readUInt32BE(batchAt) + bytes, batchAt);
+      const countAt = batchAt + HEAD_BYTES;
+      slab.writeUInt32BE(slab.readUInt32BE(countAt) + 1, countAt);
+      this.at = this.batchEnd = writePublication(slab, this.at, publication);
+      return true;
+    }
     const headBytes = COUNT_BYTES + 1 + room.length;
     let at = this.#open(op, headBytes + (op === OP.APPEND ? POSITION_ITEM_BYTES : 0) + bytes);
     const { slab } = this;
-    slab.writeUInt32BE(publications.length, at);
+    this.batchAt = at - HEAD_BYTES;
+    this.batchEnd = isAlone ? NO_BATCH : this.at;
+    this.batchOp = op;
+    this.batchRoom = room;
+    slab.writeUInt32BE(1, at);
     slab[at + COUNT_BYTES] = room.length;
     slab.write(room, at + COUNT_BYTES + 1, 'latin1');
     at += headBytes;
     if (op === OP.APPEND) at = writePositionHead(slab, at);
-    for (const publication of publications) at = writePublication(slab, at, publication);
+    writePublication(slab, at, publication);
+    return false;
+  }
+
+  /**
+   * Is the last message a batch of the room, not yet taken, with space for so many bytes more?
+   * @param {number} op @param {string} room @param {number} bytes
+   */
+  #isLastBatch(op, room, bytes) {
+    return (
+      this.at === this.batchEnd &&
+      this.batchRoom === room &&
+      this.batchOp === op &&
+      this.from <= this.batchAt &&
+      this.runStart === this.runEnd &&
+      this.at + bytes <= this.slab.length
+    );
   }
 
   /** @param {string} room @param {string} user @param {Buffer} member copied */
