@@ -1,0 +1,163 @@
+// channels.js: the channels of an app: their kinds, their names, and the rooms behind them.
+//
+// A client names a channel, the hub a room. The room of channel `chat=1` in app 123 is
+// `~123:chat/e1`, and that of the signed-in user 7 is `~123:u:7`. Native clients cannot name
+// either, because `~` is not in the native alphabet (isRoom). The mapping is injective: `:` and `/`
+// are not in Pusher's alphabet, so escapes and separators never meet characters of a name. A shared
+// app leaves the prefix out, so that its channels are native rooms.
+
+/**
+ * The part of an app that names need.
+ * @typedef {{readonly id: string, readonly isShared: boolean}} NamedApp
+ */
+
+/**
+ * @typedef {object} Kind
+ * @property {string} prefix which names of this kind begin with
+ * @property {boolean} isPrivate needs a signature
+ * @property {boolean} isPresence has members
+ * @property {boolean} isEncrypted by clients, end to end
+ * @property {boolean} isCache keeps its last event
+ * @property {boolean} isUser the address of a signed-in user
+ */
+
+const SERVER_TO_USER = '#server-to-user-';
+
+/** @param {string} prefix @param {string} traits @returns {Readonly<Kind>} */
+function kind(prefix, traits) {
+  return Object.freeze({
+    prefix,
+    isPrivate: traits.includes('private'),
+    isPresence: traits.includes('presence'),
+    isEncrypted: traits.includes('encrypted'),
+    isCache: traits.includes('cache'),
+    isUser: traits.includes('user'),
+  });
+}
+
+/** The first row with a matching prefix is the kind of a channel. */
+export const KINDS = Object.freeze([
+  kind('private-encrypted-cache-', 'private encrypted cache'),
+  kind('private-encrypted-', 'private encrypted'),
+  kind('private-cache-', 'private cache'),
+  kind('private-', 'private'),
+  kind('presence-cache-', 'private presence cache'),
+  kind('presence-', 'private presence'),
+  kind('cache-', 'cache'),
+  kind(SERVER_TO_USER, 'user'),
+  kind('', ''),
+]);
+
+/** @param {string} channel @returns {Readonly<Kind>} */
+export function kindOf(channel) {
+  return /** @type {Kind} */ (KINDS.find(({ prefix }) => channel.startsWith(prefix)));
+}
+
+const CHANNEL = /^[-A-Za-z0-9_=@,.;]+$/;
+/** The official SDKs refuse longer ids of users in channel names. */
+const MAX_USER_CHANNEL_LENGTH = 200;
+
+/**
+ * Is this the name of a channel? Its length is the app's concern.
+ * @param {unknown} name @returns {name is string}
+ */
+export function isChannel(name) {
+  if (typeof name !== 'string') return false;
+  if (!name.startsWith(SERVER_TO_USER)) return CHANNEL.test(name);
+  return name.length <= MAX_USER_CHANNEL_LENGTH && CHANNEL.test(name.slice(SERVER_TO_USER.length));
+}
+
+/** @param {string} channel @returns {string|null} the user whose address it is; null: nobody's */
+export function userOfChannel(channel) {
+  return channel.startsWith(SERVER_TO_USER) ? channel.slice(SERVER_TO_USER.length) : null;
+}
+
+/** The user's own channel, as clients see it. @param {string} user */
+export function channelOfUser(user) {
+  return SERVER_TO_USER + user;
+}
+
+/**
+ * @param {NamedApp} app
+ * @returns {string} what the rooms of the app begin with; a shared app's channels have no prefix
+ */
+export function roomPrefixOf({ id, isShared }) {
+  return isShared ? '' : `~${id}:`;
+}
+
+/** @param {NamedApp} app @param {string} channel for which isChannel() is true */
+export function roomOf(app, channel) {
+  const user = userOfChannel(channel);
+  return user === null ? roomPrefixOf(app) + escapeName(channel) : roomOfUser(app, user);
+}
+
+/**
+ * @param {Pick<NamedApp, 'id'>} app @param {string} user any text
+ * @returns {string} the room of all connections that have signed in as that user
+ */
+export function roomOfUser({ id }, user) {
+  return `~${id}:u:${escapeName(user)}`;
+}
+
+/**
+ * The name that tokens, limits and the API use for a signed-in user.
+ * @param {Pick<NamedApp, 'id'>} app @param {string} user
+ */
+export function sessionUserOf({ id }, user) {
+  return `~${id}:${user}`;
+}
+
+const OWN_ROOM = /^~\d+:(u:)?(.+)$/s;
+
+/**
+ * @param {string} room
+ * @returns {string|null} the channel as clients of its app name it; null if no channel has this
+ *   room
+ */
+export function channelOf(room) {
+  const own = OWN_ROOM.exec(room);
+  const text = unescapeName(own === null ? room : own[2]);
+  if (text === null) return null;
+  if (own?.[1] !== undefined) return channelOfUser(text);
+  return CHANNEL.test(text) ? text : null;
+}
+
+/** @param {string} room @returns {string|null} the app's id; null: the room has no app's prefix */
+export function appIdOf(room) {
+  if (room.charCodeAt(0) !== 0x7e) return null;
+  const end = room.indexOf(':');
+  return end < 0 ? null : room.slice(1, end);
+}
+
+/** @type {Readonly<Record<string, string>>} */
+const ESCAPES = Object.freeze({ '=': '/e', ',': '/c', ';': '/s' });
+/** @type {Readonly<Record<string, string>>} */
+const UNESCAPES = Object.freeze({ e: '=', c: ',', s: ';' });
+/** Ids of users are any text: their other characters become `/x` and UTF-8 in hexadecimal. */
+const UNUSUAL = /[^-A-Za-z0-9_.@]+/g;
+
+/** @param {string} text */
+function escapeName(text) {
+  return text.replace(UNUSUAL, (characters) => {
+    let escaped = '';
+    for (const character of characters) escaped += ESCAPES[character] ?? escapeBytes(character);
+    return escaped;
+  });
+}
+
+/** @param {string} character */
+function escapeBytes(character) {
+  let escaped = '';
+  for (const byte of Buffer.from(character)) escaped += `/x${byte.toString(16).padStart(2, '0')}`;
+  return escaped;
+}
+
+/** @param {string} escaped @returns {string|null} null if nothing has this form */
+function unescapeName(escaped) {
+  if (!escaped.includes('/')) return escaped;
+  const text = escaped.replace(/(?:\/x[0-9a-f]{2})+|\/[ecs]/g, (code) => {
+    const plain = UNESCAPES[code[1]];
+    return plain ?? Buffer.from(code.replaceAll('/x', ''), 'hex').toString();
+  });
+  return escapeName(text) === escaped ? text : null;
+}
