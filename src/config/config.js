@@ -12,9 +12,11 @@ import { consoleAccess } from './console.js';
 import { readHookSettings } from './hooks.js';
 import { readLimitModes } from './limit-modes.js';
 import { isKnown, isServiceLinkUrl, nameFault, suggestion } from './names.js';
+import { normalOrigin } from './origins.js';
+import { readPusherSettings, roomRulesOf } from './pusher.js';
 import { readOldRates, readRate } from './rates.js';
 import { describeRedis, readRedisSettings } from './redis.js';
-import { parseHistoryRules, parsePresenceRules } from './room-patterns.js';
+import { MAX_RULES, parseHistoryRules, parsePresenceRules } from './room-patterns.js';
 import { readSecretFiles } from './secret-files.js';
 import { SETTINGS } from './settings.js';
 import { describeTokens, readTokenSettings } from './tokens.js';
@@ -48,7 +50,6 @@ export function loadConfig(environment) {
   const fromEnv = (/** @type {string} */ name) => textOf(env, name);
   const modes = readLimitModes(values, fromEnv);
   const rates = readOldRates(values, fromEnv);
-  const warnings = [...oldSettings(fromEnv), ...modes.warnings, ...rates.warnings];
   const redis = readRedisSettings(values, (name) => {
     const text = textOf(env, name);
     return (
@@ -67,8 +68,12 @@ export function loadConfig(environment) {
   values.hooks = hooks;
   const { webhooks, faults: webhookFaults } = readWebhookSettings(values);
   values.webhooks = webhooks;
+  const pusher = readPusherSettings(values);
+  values.pusher = pusher.pusher;
   const { blobs, faults: blobFaults } = readBlobSettings(values);
   values.blobs = blobs;
+  const warnings = [modes, rates, pusher].flatMap((part) => part.warnings);
+  warnings.unshift(...oldSettings(fromEnv));
   faults.push(
     ...modes.faults,
     ...rates.faults,
@@ -78,6 +83,7 @@ export function loadConfig(environment) {
     ...keyFaults,
     ...hookFaults,
     ...webhookFaults,
+    ...pusher.faults,
     ...blobFaults,
     ...trustFaults(values),
     ...originFaults(values),
@@ -150,9 +156,27 @@ export function changedFixed(old, next) {
   const names = SETTINGS.filter(
     ({ fixed, key, part = key }) => fixed && !isDeepStrictEqual(before[part], after[part]),
   ).map(({ env, part }) => (part === 'redis' ? 'REDIS_*' : env));
+  const [rules, nextRules] = [roomRulesOf(old.pusher), roomRulesOf(next.pusher)];
+  if (!isDeepStrictEqual(rules, nextRules)) {
+    const own = names.filter((name) => !isByDoors(name, old, next));
+    names.splice(0, names.length, ...own, 'The first app, "cacheTtl" or "shared" of apps');
+  }
   // Old and new workers share the port during a reload, and a client expects either TLS or not.
   if ((old.tls === null) !== (next.tls === null)) names.push('TLS_CERT_FILE');
   return [...new Set(names)];
+}
+
+/**
+ * @param {string} name of a changed setting @param {Config} old @param {Config} next
+ * @returns {boolean} whether only the rules that doors add to it have changed
+ */
+function isByDoors(name, old, next) {
+  const key = { FANFARE_HISTORY: 'history', FANFARE_PRESENCE: 'presence' }[name];
+  if (key !== 'history' && key !== 'presence') return false;
+  const [before, after] = [old, next].map((config) =>
+    config[key].slice(0, config[key].length - roomRulesOf(config.pusher)[key].length),
+  );
+  return isDeepStrictEqual(before, after);
 }
 
 /**
@@ -301,25 +325,21 @@ function originFaults(values) {
   return faults;
 }
 
-/**
- * @param {string} text
- * @returns {string} as a browser writes it in its Origin header; '' if the text is not an origin
- */
-function normalOrigin(text) {
-  if (!/^[a-z][a-z0-9+.-]*:\/\/[^/\\?#@*\s]+$/i.test(text)) return '';
-  const url = parseUrl(text);
-  if (url === null || url.host === '') return '';
-  // URL has no origin for non-web schemes (capacitor://localhost), but their web views send one.
-  return url.origin === 'null' ? `${url.protocol}//${url.host}` : url.origin;
-}
-
 /** Reads the patterns of rooms. @param {Record<string, unknown>} values */
 function roomFaults(values) {
   const history = parseHistoryRules(/** @type {string[]} */ (values.history));
   const presence = parsePresenceRules(/** @type {string[]} */ (values.presence));
-  values.history = Object.freeze(history.rules);
-  values.presence = Object.freeze(presence.rules);
+  const doors = roomRulesOf(/** @type {Config['pusher']} */ (values.pusher));
+  values.history = Object.freeze([...history.rules, ...doors.history]);
+  values.presence = Object.freeze([...presence.rules, ...doors.presence]);
+  const count = history.rules.length + doors.history.length;
   return [
+    // Servers tell each other their rules in one message.
+    ...(doors.history.length > 0 && count > MAX_RULES
+      ? [
+          `FANFARE_PUSHER_APPS: with FANFARE_HISTORY and each "cacheTtl" there are ${count} rules for histories, at most ${MAX_RULES}`,
+        ]
+      : []),
     ...history.faults.map((fault) => `FANFARE_HISTORY: ${fault}`),
     ...presence.faults.map((fault) => `FANFARE_PRESENCE: ${fault}`),
   ];
@@ -369,13 +389,4 @@ function contradictions(values) {
   }
   if (v.blobs !== null) faults.push(...blobContradictions(v));
   return faults;
-}
-
-/** @param {string} text @returns {URL|null} */
-function parseUrl(text) {
-  try {
-    return new URL(text);
-  } catch {
-    return null; // not a URL
-  }
 }

@@ -9,10 +9,12 @@
 // are cached.
 
 const PATTERN = /^[A-Za-z0-9_.:@/*-]{1,200}$/;
+/** Names that begin with it belong to doors of other protocols. No native client can give one. */
+const INTERNAL = '~';
 const MAX_REMEMBERED = 20_000;
 const MAX_HISTORY_SIZE = 10_000;
 const MAX_HISTORY_TTL_MS = 7 * 86_400_000;
-const MAX_RULES = 100;
+export const MAX_RULES = 100;
 const UNIT_MS = /** @type {Readonly<Record<string, number>>} */ (
   Object.freeze({ ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 })
 );
@@ -70,7 +72,7 @@ export class RoomRules {
     // `*` is the room of all connections, and `*<id>` that of one worker. Clients can't join them.
     const value = room.startsWith('*')
       ? null
-      : (this.rules.find(({ parts }) => fits(parts, room))?.value ?? null);
+      : (this.rules.find((rule) => isInSpace(rule, room) && fits(rule.parts, room))?.value ?? null);
     if (this.remembered.size >= MAX_REMEMBERED) this.remembered.clear();
     this.remembered.set(room, value);
     return value;
@@ -80,6 +82,22 @@ export class RoomRules {
 /** @param {unknown} value @returns {value is string} a room name, or a pattern */
 export function isRoomPattern(value) {
   return typeof value === 'string' && PATTERN.test(value);
+}
+
+/**
+ * As `isRoomPattern`, or a pattern of the rooms of doors.
+ * @param {string} value
+ */
+export function isAnyPattern(value) {
+  return isRoomPattern(value.startsWith(INTERNAL) ? value.slice(1) : value);
+}
+
+/**
+ * `*` stands for all native rooms, but not for those of doors.
+ * @param {{parts: readonly string[]}} rule @param {string} room
+ */
+function isInSpace({ parts }, room) {
+  return room.startsWith(INTERNAL) === parts[0].startsWith(INTERNAL);
 }
 
 /**
@@ -106,10 +124,11 @@ export function fits(parts, room) {
 
 /**
  * @param {readonly string[]} entries `pattern=size/ttl`
+ * @param {(pattern: string) => boolean} [isPattern]
  * @returns {{rules: Rule<HistoryRule>[], faults: string[]}} one line per fault
  */
-export function parseHistoryRules(entries) {
-  return parse(entries, (entry) => {
+export function parseHistoryRules(entries, isPattern = isRoomPattern) {
+  return parse(entries, isPattern, (entry) => {
     const match = /^([^=]*)=(\d{1,6})\/(\d{1,9})(ms|s|m|h|d)$/.exec(entry);
     if (match === null)
       return `${JSON.stringify(entry)} is not pattern=size/time, as in chat.*=100/300s`;
@@ -128,15 +147,18 @@ export function parseHistoryRules(entries) {
  * @returns {{rules: Rule<true>[], faults: string[]}}
  */
 export function parsePresenceRules(entries) {
-  return parse(entries, (pattern) => ({ pattern, value: /** @type {const} */ (true) }));
+  return parse(entries, isRoomPattern, (pattern) => ({
+    pattern,
+    value: /** @type {const} */ (true),
+  }));
 }
 
 /**
  * @template T
- * @param {readonly string[]} entries
+ * @param {readonly string[]} entries @param {(pattern: string) => boolean} isPattern
  * @param {(entry: string) => Rule<T>|string} read returns a string for a fault
  */
-function parse(entries, read) {
+function parse(entries, isPattern, read) {
   /** @type {Rule<T>[]} */
   const rules = [];
   const faults =
@@ -146,7 +168,7 @@ function parse(entries, read) {
   for (const entry of entries) {
     const rule = read(entry);
     if (typeof rule === 'string') faults.push(rule);
-    else if (!isRoomPattern(rule.pattern))
+    else if (!isPattern(rule.pattern))
       faults.push(`${JSON.stringify(rule.pattern)} is not a pattern of room names, as chat.* is`);
     else rules.push(rule);
   }

@@ -33,7 +33,7 @@ export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
  * @property {string} meaning one line for the documentation
  */
 
-/** @typedef {'redis'|'tls'|'tokens'|'apiKeys'|'blobs'|'hooks'|'webhooks'|'limits'} Part */
+/** @typedef {'redis'|'tls'|'tokens'|'apiKeys'|'blobs'|'hooks'|'webhooks'|'pusher'|'limits'} Part */
 
 /** @typedef {{default?: unknown, secret?: true, fixed?: true, isMultiline?: true, part?: Part, old?: string}} Options */
 
@@ -207,6 +207,21 @@ const SECTIONS = {
     choice('FANFARE_WEBHOOKS_PUBLIC_ONLY', 'webhooksPublicOnly', ['off', 'on'],
       'Refuse endpoints with private addresses, such as 10.0.0.0/8 and the loopback. Link-local and multicast addresses are always refused.',
       { part: 'webhooks' }),
+  ],
+  Pusher: [
+    text('FANFARE_PUSHER_APPS', 'pusherAppsFile',
+      'JSON file with the apps of Pusher clients, such as pusher-js and Laravel Echo. SIGHUP reads it again. Without apps the server does not speak this protocol.',
+      { part: 'pusher' }),
+    text('FANFARE_PUSHER_APP_ID', 'pusherAppId',
+      'Instead of the file: the id of one app, digits.', { part: 'pusher' }),
+    text('FANFARE_PUSHER_APP_KEY', 'pusherAppKey',
+      'Its key, which clients have in their URL.', { part: 'pusher' }),
+    text('FANFARE_PUSHER_APP_SECRET', 'pusherAppSecret',
+      'Its secret. Up to four, one on each line: the first signs webhooks, all are accepted.',
+      { secret: true, isMultiline: true, part: 'pusher' }),
+    text('FANFARE_PUSHER_PATH', 'pusherPath',
+      'Path in front of `/app/…` and `/apps/…`: the `wsPath` of clients. Both work without it, too.',
+      { part: 'pusher' }),
   ],
   Rooms: [
     list('FANFARE_HISTORY', 'history',
@@ -382,6 +397,7 @@ export const LIMIT_MODES = /** @type {const} */ ([
  * @property {readonly import('./api-keys.js').ApiKey[]} apiKeys empty: there is no HTTP API
  * @property {import('./hooks.js').HookSettings|null} hooks null if there are none
  * @property {import('./webhooks.js').WebhookSettings|null} webhooks null if there are no endpoints
+ * @property {import('./pusher.js').PusherSettings|null} pusher null if there are no apps
  * @property {import('./blobs.js').BlobSettings|null} blobs null if there is no bucket for large messages
  * @property {import('./tokens.js').AuthMode} auth resolved from `auto`; `off` if `tokens` is null
  * @property {'everyone'|'granted'|'none'} clientBroadcast resolved from `auto`; `granted`: by tokens

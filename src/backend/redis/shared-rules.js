@@ -10,7 +10,7 @@
 // guarantee, and no reader could notice. So a worker adopts missing rules until it is restarted.
 // Workers send their own rules only, so a rule ends with the servers that were started with it.
 
-import { parseHistoryRules } from '../../config/room-patterns.js';
+import { isAnyPattern, parseHistoryRules } from '../../config/room-patterns.js';
 
 /** A heartbeat follows the latest one of the same rules after a random time between these two. */
 const MIN_HEARTBEAT_MS = 2000;
@@ -98,7 +98,8 @@ export class SharedRules {
       return true;
     }
     if (message.length > MAX_MESSAGE_BYTES) return false;
-    const { rules, faults } = parseHistoryRules(message.toString('latin1', 1).split(','));
+    const entries = message.toString('latin1', 1).split(',');
+    const { rules, faults } = parseHistoryRules(entries, isAnyPattern);
     if (faults.length > 0) return false;
     const fresh = rules
       .filter(({ pattern }) => !this.rules.has(pattern))

@@ -1,0 +1,22 @@
+// origins.js: brings an origin into the form that browsers send.
+
+/**
+ * @param {string} text
+ * @returns {string} as a browser writes it in its Origin header; '' if the text is not an origin
+ */
+export function normalOrigin(text) {
+  if (!/^[a-z][a-z0-9+.-]*:\/\/[^/\\?#@*\s]+$/i.test(text)) return '';
+  const url = parseUrl(text);
+  if (url === null || url.host === '') return '';
+  // URL has no origin for non-web schemes (capacitor://localhost), but their web views send one.
+  return url.origin === 'null' ? `${url.protocol}//${url.host}` : url.origin;
+}
+
+/** @param {string} text @returns {URL|null} */
+function parseUrl(text) {
+  try {
+    return new URL(text);
+  } catch {
+    return null; // not a URL
+  }
+}

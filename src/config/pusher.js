@@ -1,0 +1,530 @@
+// pusher.js: reads the apps of Pusher clients: FANFARE_PUSHER_APPS, a JSON file, or one app in
+// three variables.
+//
+//   [{ "id": "123", "key": "app-key", "secret": "…", "clientEvents": true }]
+//
+// An app that comes from soketi keeps its field names. No fault quotes a secret, or a webhook's
+// URL, whose path or query may be one.
+
+import { readFileSync } from 'node:fs';
+import { normalOrigin } from './origins.js';
+
+/** Events that an app's webhooks may ask for. */
+export const APP_EVENTS = /** @type {const} */ ([
+  'channel_occupied',
+  'channel_vacated',
+  'member_added',
+  'member_removed',
+  'client_event',
+  'cache_miss',
+  'subscription_count',
+]);
+
+/** Each has a label in metrics. */
+const MAX_APPS = 100;
+const MAX_SECRETS = 4;
+const MAX_ORIGINS = 100;
+const MAX_WEBHOOKS = 10;
+const MAX_HEADERS = 20;
+const MAX_FILE_BYTES = 1_048_576;
+/** The SDK for Python, and `forURL` of the others, accept digits only. */
+const ID = /^\d{1,20}$/;
+const KEY = /^[A-Za-z0-9_-]{1,64}$/;
+const SECRET = /^[\x21-\x7e]{1,256}$/;
+/** Below it, a warning: somebody who has seen one signature can try out secrets. */
+const GOOD_SECRET_LENGTH = 16;
+/** A path without a slash at its end. */
+const PATH = /^(?:\/[A-Za-z0-9._~-]{1,64}){1,8}$/;
+const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$/;
+const HEADER_VALUE = /^[\x20-\x7e]{0,1024}$/;
+/** `enableUserAuthentication` of soketi closes connections that have not signed in by then. */
+const SOKETI_AUTHORIZE_WITHIN_MS = 30_000;
+const KIB = 1024;
+
+/**
+ * One app. Frozen.
+ * @typedef {object} App
+ * @property {string} id digits
+ * @property {string} key
+ * @property {readonly string[]} secrets the first signs, all verify
+ * @property {boolean} isEnabled
+ * @property {boolean} isShared its channels are native rooms
+ * @property {readonly string[]} origins as browsers send them; empty: all
+ * @property {number} maxConnections over all servers; 0: no limit
+ * @property {number} quotaCode close code of connections above it: 4004 or 4100
+ * @property {number} activityTimeoutS after which a silent client pings
+ * @property {boolean} tlsOnly
+ * @property {boolean} clientEvents
+ * @property {number} clientEventsPerSecond of one connection
+ * @property {boolean} subscriptionCount are subscribers told how many there are?
+ * @property {number} authorizeWithinMs time in which a connection has to sign in or to subscribe to a
+ *   private or presence channel; 0: no limit
+ * @property {number} maxEventBytes of an event's data
+ * @property {number} maxChannelsPerEvent
+ * @property {number} maxBatch events of one request
+ * @property {number} maxChannelLength
+ * @property {number} maxEventNameLength
+ * @property {number} maxPresenceMembers of a channel
+ * @property {number} maxMemberBytes of the user_info of a member
+ * @property {number} cacheTtlS how long a cache channel keeps its last event
+ * @property {boolean} extraChannelInfo the HTTP API tells subscription_count and more for all channels
+ * @property {'string'|'asSent'} clientEventData the form in which `data` of a client event is relayed
+ * @property {readonly AppWebhook[]} webhooks
+ */
+
+/**
+ * @typedef {object} AppWebhook frozen
+ * @property {string} url `http:` or `https:`, without credentials and fragment
+ * @property {readonly (typeof APP_EVENTS[number])[]} events
+ * @property {string} startsWith of the channel's name
+ * @property {string} endsWith of the channel's name
+ * @property {number} batchMs for which events are collected; 0: one event in each request
+ * @property {Readonly<Record<string, string>>} headers
+ */
+
+/**
+ * @typedef {object} PusherSettings frozen
+ * @property {readonly App[]} apps
+ * @property {ReadonlyMap<string, App>} byKey
+ * @property {ReadonlyMap<string, App>} byId
+ * @property {string} pathPrefix before `/app/…` and `/apps/…`, which work without it too; '' or `/…`
+ */
+
+/** The integers of an app: the field's name in the file, default, bounds. */
+const NUMBERS = /** @type {const} */ ({
+  maxConnections: { field: 'maxConnections', value: 0, min: -1, max: 1e9 },
+  quotaCode: { field: 'quotaCode', value: 4004, min: 4004, max: 4100 },
+  activityTimeoutS: { field: 'activityTimeout', value: 120, min: 1, max: 3600 },
+  clientEventsPerSecond: { field: 'clientEventsPerSecond', value: 10, min: 1, max: 100_000 },
+  authorizeWithinMs: { field: 'authorizeWithinMs', value: 0, min: 0, max: 3_600_000 },
+  maxEventBytes: { field: 'maxEventBytes', value: 10_240, min: 1, max: 16_777_216 },
+  maxChannelsPerEvent: { field: 'maxChannelsPerEvent', value: 100, min: 1, max: 1000 },
+  maxBatch: { field: 'maxBatch', value: 10, min: 1, max: 1000 },
+  maxChannelLength: { field: 'maxChannelLength', value: 200, min: 1, max: 200 },
+  maxEventNameLength: { field: 'maxEventNameLength', value: 200, min: 1, max: 200 },
+  maxPresenceMembers: { field: 'maxPresenceMembers', value: 100, min: 1, max: 10_000 },
+  maxMemberBytes: { field: 'maxMemberBytes', value: 1024, min: 2, max: 65_536 },
+  cacheTtlS: { field: 'cacheTtl', value: 1800, min: 1, max: 604_800 },
+});
+
+/** The switches of an app: the field's name in the file, default. */
+const SWITCHES = /** @type {const} */ ({
+  isEnabled: { field: 'enabled', value: true },
+  isShared: { field: 'shared', value: false },
+  tlsOnly: { field: 'tlsOnly', value: false },
+  clientEvents: { field: 'clientEvents', value: false },
+  subscriptionCount: { field: 'subscriptionCount', value: false },
+  extraChannelInfo: { field: 'extraChannelInfo', value: false },
+});
+
+/** Defaults of a preset, by the field's name. @type {Readonly<Record<string, Record<string, unknown>>>} */
+const PRESETS = Object.freeze({
+  strict: {},
+  soketi: {
+    maxEventBytes: 100 * KIB,
+    maxMemberBytes: 2 * KIB,
+    quotaCode: 4100,
+    extraChannelInfo: true,
+    clientEvents: true,
+    clientEventData: 'asSent',
+  },
+});
+
+/** soketi's names of fields: ours, and how many of ours one of theirs is. */
+const ALIASES = /** @type {Readonly<Record<string, {field: string, factor?: number}>>} */ (
+  Object.freeze({
+    enableClientMessages: { field: 'clientEvents' },
+    maxClientEventsPerSecond: { field: 'clientEventsPerSecond' },
+    maxPresenceMembersPerChannel: { field: 'maxPresenceMembers' },
+    maxPresenceMemberSizeInKb: { field: 'maxMemberBytes', factor: KIB },
+    maxChannelNameLength: { field: 'maxChannelLength' },
+    maxEventChannelsAtOnce: { field: 'maxChannelsPerEvent' },
+    maxEventPayloadInKb: { field: 'maxEventBytes', factor: KIB },
+    maxEventBatchSize: { field: 'maxBatch' },
+  })
+);
+/** soketi's limits for each app that a rate for all apps replaces here. */
+const REPLACED = Object.freeze(['maxBackendEventsPerSecond', 'maxReadRequestsPerSecond']);
+
+const FIELDS = Object.freeze([
+  ...['id', 'key', 'secret', 'secrets', 'preset', 'origins', 'clientEventData', 'webhooks'],
+  ...Object.values(NUMBERS).map(({ field }) => field),
+  ...Object.values(SWITCHES).map(({ field }) => field),
+]);
+
+/** @import { HistoryRule, Rule } from './room-patterns.js' */
+/** @typedef {(fault: string) => void} Refuse */
+
+/**
+ * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
+ * @returns {{pusher: PusherSettings|null, faults: string[], warnings: string[]}} null if there are no
+ *   apps
+ */
+export function readPusherSettings(values) {
+  /** @type {string[]} */
+  const faults = [];
+  /** @type {string[]} */
+  const warnings = [];
+  const pathPrefix = readPath(String(values.pusherPath ?? ''), faults);
+  const entries = entriesOf(values, faults);
+  const apps = entries.map(([where, entry]) =>
+    readApp(
+      entry,
+      (fault) => faults.push(`${where}: ${fault}`),
+      (warning) => warnings.push(`${where}: ${warning}`),
+    ),
+  );
+  for (const field of /** @type {const} */ (['id', 'key']))
+    if (new Set(apps.map((app) => app[field])).size < apps.length && faults.length === 0)
+      faults.push(`FANFARE_PUSHER_APPS: two apps have the same ${field}`);
+  faults.push(...boundFaults(apps, values));
+  if (apps.length === 0 || faults.length > 0) return { pusher: null, faults, warnings };
+  const settings = Object.freeze({
+    apps: Object.freeze(apps),
+    byKey: new Map(apps.map((app) => [app.key, app])),
+    byId: new Map(apps.map((app) => [app.id, app])),
+    pathPrefix,
+  });
+  return { pusher: settings, faults, warnings };
+}
+
+/**
+ * The rules that give cache channels their last event, and presence channels their members. Those
+ * of apps with the usual `cacheTtl` do not name the app, so that a reload can add apps: the
+ * primary reads rules once.
+ * @param {PusherSettings|null} pusher
+ * @returns {{history: Rule<HistoryRule>[], presence: Rule<true>[]}}
+ */
+export function roomRulesOf(pusher) {
+  /** @type {Rule<HistoryRule>[]} */
+  const history = [];
+  /** @type {Rule<true>[]} */
+  const presence = [];
+  if (pusher === null) return { history, presence };
+  const addCache = (/** @type {string} */ head, /** @type {number} */ ttlS) => {
+    for (const kind of ['cache-', 'private-cache-', 'private-encrypted-cache-', 'presence-cache-'])
+      history.push({
+        pattern: `${head}${kind}*`,
+        value: Object.freeze({ size: 1, ttlMs: ttlS * 1000 }),
+      });
+  };
+  const usual = NUMBERS.cacheTtlS.value;
+  for (const { id, isShared, cacheTtlS } of pusher.apps)
+    if (!isShared && cacheTtlS !== usual) addCache(`~${id}:`, cacheTtlS);
+  addCache('~*:', usual);
+  // Users who have signed in are in a room of their own: who is in it is online.
+  for (const pattern of ['~*:presence-*', '~*:u:*'])
+    presence.push({ pattern, value: /** @type {const} */ (true) });
+  const shared = pusher.apps.find(({ isShared }) => isShared);
+  if (shared !== undefined) {
+    addCache('', shared.cacheTtlS);
+    presence.push({ pattern: 'presence-*', value: /** @type {const} */ (true) });
+  }
+  return { history, presence };
+}
+
+/**
+ * @param {Record<string, unknown>} values @param {string[]} faults
+ * @returns {[where: string, entry: unknown][]}
+ */
+function entriesOf(values, faults) {
+  const path = String(values.pusherAppsFile ?? '');
+  const one = ['Id', 'Key', 'Secret'].map((part) => String(values[`pusherApp${part}`] ?? ''));
+  const given = one.filter((text) => text !== '').length;
+  if (given > 0 && path !== '')
+    faults.push('FANFARE_PUSHER_APPS: FANFARE_PUSHER_APP_* is set, too; set one of them');
+  else if (given > 0 && given < 3)
+    faults.push('FANFARE_PUSHER_APP_ID, _KEY and _SECRET: set all of them, or none');
+  if (path === '') {
+    const [id, key, secrets] = one;
+    const lines = secrets.split('\n').map((line) => line.trim());
+    const entry = { id, key, secrets: lines.filter((line) => line !== '') };
+    return given === 3 ? [['FANFARE_PUSHER_APP_*', entry]] : [];
+  }
+  const list = readFile(path);
+  if (typeof list === 'string') {
+    faults.push(`FANFARE_PUSHER_APPS: ${path}: ${list}`);
+    return [];
+  }
+  return list.map((entry, index) => [`FANFARE_PUSHER_APPS, app ${index + 1}`, entry]);
+}
+
+/** @param {string} path @returns {unknown[]|string} a fault */
+function readFile(path) {
+  let text;
+  try {
+    text = readFileSync(path, 'utf8');
+  } catch (error) {
+    return `cannot be read: ${/** @type {NodeJS.ErrnoException} */ (error).code}`;
+  }
+  if (text.length > MAX_FILE_BYTES) return `larger than ${MAX_FILE_BYTES} bytes`;
+  let list;
+  try {
+    list = JSON.parse(text);
+  } catch {
+    // The parser's own message quotes the text.
+    return 'not JSON';
+  }
+  if (!Array.isArray(list) || list.length === 0) return 'not a JSON array of apps';
+  if (list.length > MAX_APPS) return `${list.length} apps, at most ${MAX_APPS}`;
+  return list;
+}
+
+/** @param {string} path @param {string[]} faults */
+function readPath(path, faults) {
+  const trimmed = path.replace(/\/+$/, '');
+  if (trimmed === '' || PATH.test(trimmed)) return trimmed;
+  faults.push(`FANFARE_PUSHER_PATH: ${JSON.stringify(path)} is not a path, as /ws is`);
+  return '';
+}
+
+/**
+ * @param {unknown} entry @param {Refuse} refuse @param {(warning: string) => void} warn
+ * @returns {App} with defaults where the entry is at fault
+ */
+function readApp(entry, refuse, warn) {
+  const given = withoutAliases(isRecord(entry) ? entry : {}, refuse, warn);
+  if (!isRecord(entry)) refuse('not an object');
+  for (const field of Object.keys(given))
+    if (!FIELDS.includes(field))
+      refuse(`unknown field ${JSON.stringify(field)}; there are ${FIELDS.join(', ')}`);
+  const preset = given.preset ?? 'strict';
+  const usual = PRESETS[String(preset)];
+  if (usual === undefined) refuse(`"preset": not one of ${Object.keys(PRESETS).join(', ')}`);
+  const fields = { ...usual, ...given };
+  // soketi's file may have a number.
+  const id = String(fields.id ?? '');
+  if (!ID.test(id)) refuse('"id": not 1 to 20 digits');
+  const key = String(fields.key ?? '');
+  if (!KEY.test(key)) refuse('"key": not 1 to 64 characters of A-Z a-z 0-9 _ -');
+  const { clientEventData = 'string' } = fields;
+  if (clientEventData !== 'string' && clientEventData !== 'asSent')
+    refuse('"clientEventData": neither "string" nor "asSent"');
+  return Object.freeze({
+    id,
+    key,
+    secrets: readSecrets(fields, refuse, warn),
+    origins: readOrigins(fields.origins, refuse),
+    clientEventData: clientEventData === 'asSent' ? 'asSent' : 'string',
+    ...readNumbers(fields, refuse),
+    ...readSwitches(fields, refuse),
+    webhooks: readWebhooks(fields.webhooks, refuse),
+  });
+}
+
+/**
+ * Gives the fields of a soketi app our names.
+ * @param {Record<string, unknown>} entry @param {Refuse} refuse
+ * @param {(warning: string) => void} warn
+ */
+function withoutAliases(entry, refuse, warn) {
+  /** @type {Record<string, unknown>} */
+  const fields = {};
+  const set = (/** @type {string} */ field, /** @type {unknown} */ value) => {
+    if (Object.hasOwn(fields, field)) refuse(`${JSON.stringify(field)}: two names of it are set`);
+    fields[field] = value;
+  };
+  for (const [name, value] of Object.entries(entry)) {
+    const alias = Object.hasOwn(ALIASES, name) ? ALIASES[name] : null;
+    if (alias !== null) {
+      const { field, factor = 1 } = alias;
+      set(field, typeof value === 'number' ? Math.round(value * factor) : value);
+    } else if (name === 'enableUserAuthentication') {
+      if (value === true) set('authorizeWithinMs', SOKETI_AUTHORIZE_WITHIN_MS);
+    } else if (REPLACED.includes(name)) {
+      if (Number(value) >= 0)
+        warn(`${JSON.stringify(name)} has no effect: FANFARE_API_MESSAGES_RATE bounds each app`);
+    } else set(name, value);
+  }
+  return fields;
+}
+
+/**
+ * @param {Record<string, unknown>} fields @param {Refuse} refuse
+ * @param {(warning: string) => void} warn @returns {readonly string[]}
+ */
+function readSecrets({ secret, secrets }, refuse, warn) {
+  const list = secrets ?? (secret === undefined ? [] : [secret]);
+  if (secrets !== undefined && secret !== undefined)
+    refuse('"secret" and "secrets" are set; set one of them');
+  const isValid = (/** @type {unknown} */ one) => typeof one === 'string' && SECRET.test(one);
+  if (
+    !Array.isArray(list) ||
+    list.length < 1 ||
+    list.length > MAX_SECRETS ||
+    !list.every(isValid) ||
+    new Set(list).size < list.length
+  ) {
+    refuse(
+      `"secret": not 1 to 256 printable characters without a space; "secrets": not an array of 1 to ${MAX_SECRETS} different ones`,
+    );
+    return Object.freeze([]);
+  }
+  if (list.some((one) => one.length < GOOD_SECRET_LENGTH))
+    warn(`a secret has fewer than ${GOOD_SECRET_LENGTH} characters, and can be guessed`);
+  return Object.freeze([...list]);
+}
+
+/** @param {unknown} value @param {Refuse} refuse @returns {readonly string[]} */
+function readOrigins(value, refuse) {
+  if (value === undefined) return Object.freeze([]);
+  if (Array.isArray(value) && value.length <= MAX_ORIGINS) {
+    const origins = value.map((one) => (typeof one === 'string' ? normalOrigin(one) : ''));
+    if (!origins.includes('')) return Object.freeze(origins);
+  }
+  refuse(
+    `"origins": not an array of at most ${MAX_ORIGINS} origins: scheme://host[:port], no path`,
+  );
+  return Object.freeze([]);
+}
+
+/**
+ * @param {Record<string, unknown>} fields @param {Refuse} refuse
+ * @returns {Record<keyof typeof NUMBERS, number>}
+ */
+function readNumbers(fields, refuse) {
+  const names = /** @type {(keyof typeof NUMBERS)[]} */ (Object.keys(NUMBERS));
+  const entries = names.map((name) => {
+    const { field, value, min, max } = NUMBERS[name];
+    const given = fields[field] ?? value;
+    // soketi writes some numbers as text, as environment variables have them.
+    const number = typeof given === 'string' && /^-?\d{1,10}$/.test(given) ? Number(given) : given;
+    const isFault = !Number.isInteger(number) || Number(number) < min || Number(number) > max;
+    if (name === 'quotaCode' && number !== 4004 && number !== 4100)
+      refuse('"quotaCode": neither 4004 (clients give up) nor 4100 (they try again)');
+    else if (isFault) refuse(`${JSON.stringify(field)}: not an integer from ${min} to ${max}`);
+    // soketi writes -1 for «no limit».
+    return [name, isFault ? value : Math.max(0, Number(number))];
+  });
+  return Object.fromEntries(entries);
+}
+
+/**
+ * @param {Record<string, unknown>} fields @param {Refuse} refuse
+ * @returns {Record<keyof typeof SWITCHES, boolean>}
+ */
+function readSwitches(fields, refuse) {
+  const names = /** @type {(keyof typeof SWITCHES)[]} */ (Object.keys(SWITCHES));
+  const entries = names.map((name) => {
+    const { field, value } = SWITCHES[name];
+    const given = fields[field] ?? value;
+    if (typeof given !== 'boolean') refuse(`${JSON.stringify(field)}: neither true nor false`);
+    return [name, given === true];
+  });
+  return Object.fromEntries(entries);
+}
+
+/** @param {unknown} value @param {Refuse} refuse @returns {readonly AppWebhook[]} */
+function readWebhooks(value, refuse) {
+  if (value === undefined) return Object.freeze([]);
+  if (!Array.isArray(value) || value.length > MAX_WEBHOOKS) {
+    refuse(`"webhooks": not an array of at most ${MAX_WEBHOOKS} objects`);
+    return Object.freeze([]);
+  }
+  return Object.freeze(
+    value.map((entry, index) =>
+      readWebhook(entry, (fault) => refuse(`webhook ${index + 1}: ${fault}`)),
+    ),
+  );
+}
+
+const WEBHOOK_FIELDS = Object.freeze([
+  ...['url', 'events', 'startsWith', 'endsWith', 'batchMs', 'headers'],
+  ...['event_types', 'filter'],
+]);
+
+/** @param {unknown} entry @param {Refuse} refuse @returns {AppWebhook} */
+function readWebhook(entry, refuse) {
+  const given = isRecord(entry) ? entry : {};
+  if (!isRecord(entry)) refuse('not an object');
+  for (const field of Object.keys(given))
+    if (!WEBHOOK_FIELDS.includes(field)) refuse(`unknown field ${JSON.stringify(field)}`);
+  // soketi's names.
+  const filter = isRecord(given.filter) ? given.filter : {};
+  const events = given.events ?? given.event_types ?? [];
+  const known = /** @type {readonly unknown[]} */ (APP_EVENTS);
+  if (!Array.isArray(events) || events.length === 0 || !events.every((one) => known.includes(one)))
+    refuse(`"events": not an array of ${APP_EVENTS.join(', ')}`);
+  const { batchMs = 0 } = given;
+  if (!Number.isInteger(batchMs) || Number(batchMs) < 0 || Number(batchMs) > 10_000)
+    refuse('"batchMs": not an integer from 0 to 10000');
+  return Object.freeze({
+    url: readUrl(given.url, refuse),
+    // In the table's order: the same events in another order are no change.
+    events: Object.freeze(
+      APP_EVENTS.filter((one) => Array.isArray(events) && events.includes(one)),
+    ),
+    startsWith: affix(given.startsWith ?? filter.channel_name_starts_with, 'startsWith', refuse),
+    endsWith: affix(given.endsWith ?? filter.channel_name_ends_with, 'endsWith', refuse),
+    batchMs: Number(batchMs),
+    headers: readHeaders(given.headers, refuse),
+  });
+}
+
+/** @param {unknown} value @param {string} field @param {Refuse} refuse */
+function affix(value, field, refuse) {
+  if (value === undefined || (typeof value === 'string' && value.length <= 200)) return value ?? '';
+  refuse(`${JSON.stringify(field)}: not at most 200 characters`);
+  return '';
+}
+
+/** @param {unknown} value @param {Refuse} refuse @returns {string} */
+function readUrl(value, refuse) {
+  if (typeof value === 'string' && URL.canParse(value)) {
+    const url = new URL(value);
+    url.hash = '';
+    if (/^https?:$/.test(url.protocol) && url.username === '' && url.password === '')
+      return url.href;
+  }
+  refuse('"url": not an http: or https: URL without a user name');
+  return '';
+}
+
+/** @param {unknown} value @param {Refuse} refuse @returns {Readonly<Record<string, string>>} */
+function readHeaders(value, refuse) {
+  if (value === undefined) return Object.freeze({});
+  const entries = isRecord(value) ? Object.entries(value) : [];
+  const isValid =
+    isRecord(value) &&
+    entries.length <= MAX_HEADERS &&
+    entries.every(
+      ([name, text]) =>
+        HEADER_NAME.test(name) && typeof text === 'string' && HEADER_VALUE.test(text),
+    );
+  if (isValid) return Object.freeze(/** @type {Record<string, string>} */ ({ ...value }));
+  refuse(`"headers": not an object with at most ${MAX_HEADERS} names and values of header fields`);
+  return Object.freeze({});
+}
+
+/**
+ * Limits of apps that contradict those of the server.
+ * @param {readonly App[]} apps @param {Record<string, unknown>} values @returns {string[]}
+ */
+function boundFaults(apps, values) {
+  /** @type {string[]} */
+  const faults = [];
+  const check = (
+    /** @type {'maxEventBytes'|'maxPresenceMembers'} */ field,
+    /** @type {string} */ setting,
+    /** @type {number} */ most,
+  ) => {
+    const app = apps.find((one) => one[field] > most);
+    if (app !== undefined)
+      faults.push(
+        `FANFARE_PUSHER_APPS: ${field} of app ${app.id} is ${app[field]}, above ${setting} (${most})`,
+      );
+  };
+  check('maxEventBytes', 'FANFARE_MAX_MESSAGE_BYTES', Number(values.maxMessageBytes));
+  check('maxPresenceMembers', 'FANFARE_PRESENCE_MAX_MEMBERS', Number(values.presenceMaxMembers));
+  const shared = apps.filter(({ isShared }) => isShared);
+  if (shared.length > 1)
+    faults.push(
+      `FANFARE_PUSHER_APPS: apps ${shared.map(({ id }) => id).join(' and ')} are shared, so their channels would be the same rooms`,
+    );
+  return faults;
+}
+
+/** @param {unknown} value @returns {value is Record<string, unknown>} */
+function isRecord(value) {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,239 @@
+// pusher-settings.test.js: the apps of Pusher clients, from a file and from variables.
+
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { changedFixed, loadConfig } from '../../src/config/config.js';
+import { RoomRules } from '../../src/config/room-patterns.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
+
+const APP = { id: '123', key: 'app-key', secret: 'a-secret-of-twenty-c' };
+
+/**
+ * @param {import('node:test').TestContext} t
+ * @param {unknown} content an object is one app, with id, key and secret unless it has its own
+ * @param {Record<string, string>} [env]
+ */
+function load(t, content, env = {}) {
+  const path = join(temporaryFolder(t), 'apps.json');
+  const isApp = typeof content === 'object' && !Array.isArray(content);
+  const list = isApp ? [{ ...APP, ...content }] : content;
+  writeFileSync(path, typeof list === 'string' ? list : JSON.stringify(list));
+  return loadConfig({ FANFARE_PUSHER_APPS: path, ...env });
+}
+
+/** @param {Parameters<typeof load>} args */
+function valid(...args) {
+  const { config, faults, warnings } = load(...args);
+  assert.deepEqual(faults, []);
+  assert.ok(config?.pusher);
+  return { config, pusher: config.pusher, app: config.pusher.apps[0], warnings };
+}
+
+/** @param {Parameters<typeof load>} args @returns {string} its only fault */
+function fault(...args) {
+  const { config, faults } = load(...args);
+  assert.equal(config, null);
+  assert.equal(faults.length, 1, faults.join('\n'));
+  return faults[0];
+}
+
+test('an app has the limits of Pusher by default, and there are no apps by default', (t) => {
+  assert.equal(loadConfig({}).config?.pusher, null);
+  const { pusher, app, warnings } = valid(t, {});
+  assert.deepEqual(app, {
+    id: '123',
+    key: 'app-key',
+    secrets: ['a-secret-of-twenty-c'],
+    isEnabled: true,
+    isShared: false,
+    origins: [],
+    maxConnections: 0,
+    quotaCode: 4004,
+    activityTimeoutS: 120,
+    tlsOnly: false,
+    clientEvents: false,
+    clientEventsPerSecond: 10,
+    subscriptionCount: false,
+    authorizeWithinMs: 0,
+    maxEventBytes: 10_240,
+    maxChannelsPerEvent: 100,
+    maxBatch: 10,
+    maxChannelLength: 200,
+    maxEventNameLength: 200,
+    maxPresenceMembers: 100,
+    maxMemberBytes: 1024,
+    cacheTtlS: 1800,
+    extraChannelInfo: false,
+    clientEventData: 'string',
+    webhooks: [],
+  });
+  assert.ok(Object.isFrozen(app));
+  assert.equal(pusher.byKey.get('app-key'), app);
+  assert.equal(pusher.byId.get('123'), app);
+  assert.equal(pusher.pathPrefix, '');
+  assert.deepEqual(warnings, []);
+});
+
+test('three variables are one app, and its secrets may be lines', () => {
+  const env = {
+    FANFARE_PUSHER_APP_ID: '7',
+    FANFARE_PUSHER_APP_KEY: 'key',
+    FANFARE_PUSHER_APP_SECRET: 'one-secret-of-16-c\n another-one-of-16',
+    FANFARE_PUSHER_PATH: '/ws/',
+  };
+  const { config, faults } = loadConfig(env);
+  assert.deepEqual(faults, []);
+  assert.deepEqual(config?.pusher?.apps[0].secrets, ['one-secret-of-16-c', 'another-one-of-16']);
+  assert.equal(config?.pusher?.pathPrefix, '/ws');
+  for (const missing of Object.keys(env).slice(0, 3))
+    assert.deepEqual(loadConfig({ ...env, [missing]: '' }).faults, [
+      'FANFARE_PUSHER_APP_ID, _KEY and _SECRET: set all of them, or none',
+    ]);
+});
+
+test("an app of soketi's file is taken as it is", (t) => {
+  const { app, warnings } = valid(t, {
+    preset: 'soketi',
+    id: 5,
+    enabled: true,
+    maxConnections: '-1',
+    enableClientMessages: false,
+    enableUserAuthentication: true,
+    maxBackendEventsPerSecond: -1,
+    maxReadRequestsPerSecond: 50,
+    maxClientEventsPerSecond: 3,
+    maxPresenceMembersPerChannel: 50,
+    maxPresenceMemberSizeInKb: 4,
+    maxChannelNameLength: 150,
+    maxEventChannelsAtOnce: 20,
+    maxEventNameLength: 100,
+    maxEventPayloadInKb: 0.5,
+    maxEventBatchSize: 5,
+    webhooks: [
+      {
+        url: 'https://example.com/hook',
+        event_types: ['member_added', 'channel_occupied'],
+        filter: { channel_name_starts_with: 'a-', channel_name_ends_with: '-z' },
+        headers: { 'X-One': '1' },
+      },
+    ],
+  });
+  const { id, maxConnections, clientEvents, authorizeWithinMs, quotaCode, extraChannelInfo } = app;
+  assert.deepEqual(
+    { id, maxConnections, clientEvents, authorizeWithinMs, quotaCode, extraChannelInfo },
+    {
+      id: '5',
+      maxConnections: 0,
+      clientEvents: false,
+      authorizeWithinMs: 30_000,
+      quotaCode: 4100,
+      extraChannelInfo: true,
+    },
+  );
+  assert.deepEqual(
+    [app.clientEventsPerSecond, app.maxPresenceMembers, app.maxMemberBytes, app.maxChannelLength],
+    [3, 50, 4096, 150],
+  );
+  assert.deepEqual([app.maxChannelsPerEvent, app.maxEventBytes, app.maxBatch], [20, 512, 5]);
+  assert.deepEqual(app.webhooks, [
+    {
+      url: 'https://example.com/hook',
+      events: ['channel_occupied', 'member_added'],
+      startsWith: 'a-',
+      endsWith: '-z',
+      batchMs: 0,
+      headers: { 'X-One': '1' },
+    },
+  ]);
+  assert.equal(warnings.length, 1);
+  assert.match(warnings[0], /app 1: "maxReadRequestsPerSecond" has no effect/);
+});
+
+test('a fault names the app and the field, and quotes no secret', (t) => {
+  const faults = /** @type {[object, RegExp][]} */ ([
+    [{ id: 'x' }, /app 1: "id": not 1 to 20 digits/],
+    [{ key: 'a:b' }, /app 1: "key": not/],
+    [{ secret: 'two words' }, /"secret": not 1 to 256 printable/],
+    [{ secret: undefined }, /"secret": not 1 to 256 printable/],
+    [{ secrets: ['a', 'b'] }, /"secret" and "secrets" are set/],
+    [{ preset: 'reverb' }, /"preset": not one of strict, soketi/],
+    [{ quotaCode: 4005 }, /"quotaCode": neither 4004/],
+    [{ maxBatch: 0 }, /"maxBatch": not an integer from 1/],
+    [{ enabled: 'yes' }, /"enabled": neither true nor false/],
+    [{ origins: ['example.com'] }, /"origins": not an array/],
+    [{ clientEvents: true, enableClientMessages: true }, /"clientEvents": two names of it/],
+    [{ clientEventData: 'object' }, /"clientEventData": neither/],
+    [{ maxEventByte: 1 }, /unknown field "maxEventByte"/],
+    [{ __proto__: null, constructor: 1 }, /unknown field "constructor"/],
+    [{ webhooks: [{ url: 'ftp://x', events: ['cache_miss'] }] }, /webhook 1: "url": not an http/],
+    [{ webhooks: [{ url: 'http://x', events: ['x'] }] }, /webhook 1: "events": not an array/],
+    [{ maxEventBytes: 200_000 }, /maxEventBytes of app 123 is 200000, above FANFARE_MAX_MESSAGE_/],
+    [{ maxPresenceMembers: 2000 }, /above FANFARE_PRESENCE_MAX_MEMBERS \(1000\)/],
+  ]);
+  for (const [app, text] of faults) {
+    const found = fault(t, app);
+    assert.match(found, text);
+    assert.doesNotMatch(found, /two words|secret-of/);
+  }
+  assert.match(fault(t, 'no JSON'), /not JSON/);
+  assert.match(fault(t, []), /not a JSON array of apps/);
+  assert.match(
+    fault(t, {}, { FANFARE_PUSHER_APP_ID: '1' }),
+    /FANFARE_PUSHER_APPS: .* set one of them/,
+  );
+  assert.match(fault(t, {}, { FANFARE_PUSHER_PATH: 'ws' }), /FANFARE_PUSHER_PATH/);
+  assert.match(fault(t, [APP, { ...APP, id: '9' }]), /two apps have the same key/);
+  const shared = { ...APP, shared: true };
+  assert.match(fault(t, [shared, { ...shared, id: '9', key: 'k' }]), /apps 123 and 9 are shared/);
+});
+
+test('a short secret is a warning', (t) => {
+  assert.match(valid(t, { secret: 'app-secret' }).warnings[0], /fewer than 16 characters/);
+});
+
+test('cache channels have a history of one event, and presence channels presence', (t) => {
+  const apps = [APP, { ...APP, id: '9', key: 'nine', cacheTtl: 60 }];
+  const { config } = valid(t, apps, { FANFARE_HISTORY: '*=5/1h', FANFARE_PRESENCE: '*' });
+  const history = new RoomRules(config.history);
+  const presence = new RoomRules(config.presence);
+  for (const kind of ['cache-', 'private-cache-', 'private-encrypted-cache-', 'presence-cache-']) {
+    assert.deepEqual(history.of(`~123:${kind}x`), { size: 1, ttlMs: 1_800_000 }, kind);
+    assert.deepEqual(history.of(`~9:${kind}x`), { size: 1, ttlMs: 60_000 }, kind);
+  }
+  for (const room of ['~123:x', '~123:private-x', '~123:u:1']) assert.equal(history.of(room), null);
+  assert.equal(presence.of('~123:presence-x'), true);
+  assert.equal(presence.of('~123:u:1'), true);
+  assert.equal(presence.of('~123:x'), null, 'the rules of native rooms do not apply');
+  assert.deepEqual(history.of('cache-x'), { size: 5, ttlMs: 3_600_000 });
+});
+
+test('the rooms of a shared app have rules under their own names', (t) => {
+  const { config } = valid(t, { shared: true, cacheTtl: 60 }, { FANFARE_HISTORY: 'cache-a=9/1h' });
+  const history = new RoomRules(config.history);
+  assert.deepEqual(history.of('cache-x'), { size: 1, ttlMs: 60_000 });
+  assert.deepEqual(history.of('cache-a'), { size: 9, ttlMs: 3_600_000 }, 'FANFARE_HISTORY wins');
+  const presence = new RoomRules(config.presence);
+  assert.equal(presence.of('presence-x'), true);
+  assert.equal(presence.of('~123:u:1'), true);
+});
+
+test('a reload adds and changes apps, but not the rules of their channels', (t) => {
+  const old = valid(t, {}).config;
+  const more = { ...APP, id: '9', key: 'nine' };
+  assert.deepEqual(changedFixed(old, valid(t, [{ ...APP, clientEvents: true }, more]).config), []);
+  const rules = ['The first app, "cacheTtl" or "shared" of apps'];
+  assert.deepEqual(changedFixed(old, valid(t, { cacheTtl: 60 }).config), rules);
+  assert.deepEqual(changedFixed(old, valid(t, { shared: true }).config), rules);
+  const none = loadConfig({}).config;
+  assert.ok(none);
+  assert.deepEqual(changedFixed(none, old), rules);
+  const history = valid(t, {}, { FANFARE_HISTORY: 'a=1/1h' }).config;
+  assert.deepEqual(changedFixed(old, history), ['FANFARE_HISTORY']);
+});
+
+test('histories of doors and rooms together are bounded', (t) => {
+  const FANFARE_HISTORY = Array.from({ length: 97 }, (_, i) => `r${i}=1/1h`).join();
+  assert.match(fault(t, {}, { FANFARE_HISTORY }), /there are 101 rules for histories, at most 100/);
+});
