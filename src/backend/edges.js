@@ -27,11 +27,17 @@ const MAX_PAYLOAD_BYTES = 16_384;
  */
 
 /**
- * A client's message as JSON without braces.
+ * What a client or a door has done, as JSON without braces.
  * @typedef {object} RecordedMessage
+ * @property {EventType} type
+ * @property {string} mark if the latest one of the room with a mark had the same, it is not recorded.
+ *   A vacated room forgets it. '': always recorded
  * @property {string} whole
  * @property {string} brief with the size instead of the payload
  */
+
+/** Events for which it has to be known whether a room is occupied. */
+const FOLLOWED = /** @type {const} */ (['room.occupied', 'room.vacated', 'cache.missed']);
 
 export class Edges {
   /**
@@ -57,7 +63,7 @@ export class Edges {
   count(room, connections) {
     const isOccupied = connections > 0;
     if (isOccupied === this.occupied.has(room)) return;
-    if (!this.covers('room.occupied', room) && !this.covers('room.vacated', room)) return;
+    if (!FOLLOWED.some((type) => this.covers(type, room))) return;
     if (isOccupied) {
       this.occupied.add(room);
       this.#enter(room);
@@ -69,7 +75,7 @@ export class Edges {
 
   /** The user has a first connection on this worker. @param {string} user */
   connect(user) {
-    if (this.coversUsers) this.#enter(tagOfUser(user));
+    if (this.coversUsers && !USER_OF_APP.test(user)) this.#enter(tagOfUser(user));
   }
 
   /** The user's last connection on this worker is gone. @param {string} user */
@@ -96,7 +102,31 @@ export class Edges {
     const bytes = Buffer.byteLength(payload);
     const brief = `${head}${place},"bytes":${bytes}`;
     const whole = bytes > MAX_PAYLOAD_BYTES ? brief : `${head}${place},"payload":${payload}`;
-    this.store.publish(room, { whole, brief });
+    this.store.publish(room, { type: 'message.published', mark: '', whole, brief });
+  }
+
+  /**
+   * A door reports what only it knows, for the endpoints of its apps:
+   *
+   *   backend.edges?.report(room, 'client.event', { event, socket_id, user_id }, { data })
+   *   backend.edges?.report(room, 'cache.missed', {}, { mark: `${joined.epoch}:${joined.offset}` })
+   *
+   * the first when the broker has accepted the event, the second when a subscriber has found no
+   * event in the cache at this position. Only what an endpoint asks for is recorded.
+   * @param {string} room
+   * @param {typeof import('../config/webhooks.js').DOOR_TYPES[number]} type
+   * @param {Readonly<Record<string, string|undefined>>} fields
+   * @param {{data?: string, mark?: string}} [options] `data`: recorded up to 16 kB, else its size;
+   *   `mark`: as in RecordedMessage
+   */
+  report(room, type, fields, { data, mark = '' } = {}) {
+    if (!this.covers(type, room)) return;
+    const head = JSON.stringify({ room, ...fields }).slice(1, -1);
+    const bytes = data === undefined ? 0 : Buffer.byteLength(data);
+    const brief = data === undefined ? head : `${head},"bytes":${bytes}`;
+    const isWhole = data !== undefined && bytes <= MAX_PAYLOAD_BYTES;
+    const whole = isWhole ? `${head},"data":${JSON.stringify(data)}` : brief;
+    this.store.publish(room, { type, mark, whole, brief });
   }
 
   /** @param {string} tag */
@@ -115,6 +145,8 @@ export class Edges {
 }
 
 const USER = 'u:"';
+/** Users of the apps of a door: no endpoint asks for them. */
+const USER_OF_APP = /^~\d+:/;
 
 /** @param {string} user */
 export function tagOfUser(user) {
@@ -130,14 +162,16 @@ export function keyOfTag(tag) {
 }
 
 /**
- * The events of a tag's first and last connection, and their JSON without braces.
- * @param {string} tag
- * @returns {[first: EventType, last: EventType, fields: string]}
+ * The events of a tag's first and last connection, and their JSON without braces. '' instead of one
+ * that is not wanted: a room may be followed for other events.
+ * @param {string} tag @param {Covers} covers
+ * @returns {[first: EventType|'', last: EventType|'', fields: string]}
  */
-export function edgesOf(tag) {
-  return tag.startsWith(USER)
-    ? ['user.connected', 'user.disconnected', `"user":${tag.slice(2)}`]
-    : ['room.occupied', 'room.vacated', `"room":"${tag}"`];
+export function edgesOf(tag, covers) {
+  if (tag.startsWith(USER))
+    return ['user.connected', 'user.disconnected', `"user":${tag.slice(2)}`];
+  const wanted = (/** @type {EventType} */ type) => (covers(type, tag) ? type : '');
+  return [wanted('room.occupied'), wanted('room.vacated'), `"room":"${tag}"`];
 }
 
 /** @typedef {import('../config/webhooks.js').EventType} EventType */

@@ -18,6 +18,11 @@ export const EVENT_TYPES = /** @type {const} */ ([
   'user.disconnected',
   'message.published',
 ]);
+/**
+ * Events that doors report, for the endpoints of their apps: no endpoint of the file can ask for
+ * them. The last one is recorded with the count that subscribers are told.
+ */
+export const DOOR_TYPES = /** @type {const} */ (['client.event', 'cache.missed', 'room.counted']);
 /** `user.*` and `message.published` have to be asked for: they are many. */
 const DEFAULT_TYPES = EVENT_TYPES.slice(0, 4);
 const MAX_ENDPOINTS = 20;
@@ -46,7 +51,7 @@ const FIELDS = Object.freeze([
 ]);
 
 /** @import { RedisSettings } from './redis.js' */
-/** @typedef {typeof EVENT_TYPES[number]} EventType */
+/** @typedef {typeof EVENT_TYPES[number]|typeof DOOR_TYPES[number]} EventType */
 
 /**
  * @typedef {object} Endpoint frozen
@@ -73,7 +78,7 @@ export class WebhookSettings {
     /** Are private addresses refused? */
     this.publicOnly = publicOnly;
     this.#rooms = new Map(
-      EVENT_TYPES.map((type) => [
+      [...EVENT_TYPES, ...DOOR_TYPES].map((type) => [
         type,
         new RoomRules(
           endpoints

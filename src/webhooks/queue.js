@@ -23,7 +23,12 @@ export const LEASE_MS = 10_000;
  * @property {unknown} [info] of `member.joined`: what presence shows of the user
  * @property {number} [count] of `member.*`: users in the room after the event
  * @property {unknown} [payload] of `message.published`, up to 16 kB
- * @property {number} [bytes] of `message.published`: the size of a payload that is larger
+ * @property {number} [bytes] of `message.published` and `client.event`: the size of a payload that
+ *   is larger
+ * @property {string} [event] of `client.event`, as `socket_id`, `user_id` and `data`, up to 16 kB
+ * @property {string} [data]
+ * @property {string} [socket_id]
+ * @property {string} [user_id]
  * @property {string} [from] of `message.published`
  * @property {number} [offset] of `message.published` in a room with history
  * @property {number} seq ascends by 1 in each room, or for each user if the type is `user.*`

@@ -15,7 +15,7 @@ import * as redisRecorder from '../../src/backend/redis/edges.js';
 import { openEventQueue } from '../../src/backend/redis/event-queue.js';
 import { createBackend as createRedis } from '../../src/backend/redis/index.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
-import { EVENT_TYPES, WebhookSettings } from '../../src/config/webhooks.js';
+import { DOOR_TYPES, EVENT_TYPES, WebhookSettings } from '../../src/config/webhooks.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { encodeMember } from '../../src/protocol/encode.js';
 import { LANES } from '../../src/webhooks/queue.js';
@@ -417,6 +417,95 @@ it('the offset of a message is recorded, and of a large payload only the size', 
   const [small, big] = await fleet.events();
   assert.deepEqual([small.payload, small.offset, small.bytes], [1, 7, undefined]);
   assert.deepEqual([big.payload, big.offset, big.bytes], [undefined, 8, 20_002]);
+});
+
+const REPORTED = [...EVENT_TYPES.slice(0, 2), ...DOOR_TYPES];
+
+it(
+  'what a door reports is recorded in the order of its room',
+  async (fleet) => {
+    const a = await (await fleet.server())();
+    const data = '{"text":"hé"}';
+    a.edges.report(
+      '~7:private-a',
+      'client.event',
+      { event: 'client-"x"', socket_id: '1.2', user_id: undefined },
+      { data },
+    );
+    a.edges.report('~7:private-a', 'client.event', { event: 'long' }, { data: 'é'.repeat(9000) });
+    a.edges.report('other', 'client.event', { event: 'client-y' }, { data });
+    await fleet.recorded(2);
+    const [small, large] = await fleet.events();
+    const { seq, epoch, at, ...rest } = small;
+    assert.deepEqual(rest, {
+      type: 'client.event',
+      room: '~7:private-a',
+      event: 'client-"x"',
+      socket_id: '1.2',
+      data,
+    });
+    assert.deepEqual(
+      [large.data, large.bytes, large.seq, large.epoch],
+      [undefined, 18_000, 2, epoch],
+    );
+    assert.ok(seq === 1 && at > 0);
+  },
+  { types: REPORTED, rooms: ['~7:*'] },
+);
+
+it(
+  'an event with a mark is recorded once over two workers, until the mark changes or the room is vacated',
+  async (fleet) => {
+    const worker = await fleet.server();
+    const [a, b] = [await worker(), await worker()];
+    const room = '~7:cache-a';
+    for (const one of [a, b]) {
+      one.edges.count(room, 1);
+      await fleet.recorded(1);
+    }
+    const missed = (/** @type {Worker} */ one, /** @type {string} */ mark) =>
+      one.edges.report(room, 'cache.missed', {}, { mark });
+    for (const one of [a, b, a]) missed(one, 'epoch:0');
+    assert.deepEqual(await fleet.recorded(2), [`room.occupied ${room}`, `cache.missed ${room}`]);
+    missed(b, 'epoch:1');
+    await fleet.recorded(3);
+    for (const one of [a, b]) one.edges.count(room, 0);
+    await fleet.recorded(4);
+    a.edges.count(room, 1);
+    await fleet.recorded(5);
+    missed(a, 'epoch:1');
+    assert.deepEqual((await fleet.recorded(6)).slice(2), [
+      `cache.missed ${room}`,
+      `room.vacated ${room}`,
+      `room.occupied ${room}`,
+      `cache.missed ${room}`,
+    ]);
+    assertSequences(await fleet.events());
+  },
+  { types: REPORTED, rooms: ['~7:*'] },
+);
+
+it(
+  'a room that is followed for its misses alone causes no other event',
+  async (fleet) => {
+    const a = await (await fleet.server())();
+    for (const mark of ['e:0', 'e:0']) {
+      a.edges.count('~7:cache-a', 1);
+      await new Promise((resolve) => setTimeout(resolve, 3 * LINGER_MS));
+      a.edges.report('~7:cache-a', 'cache.missed', {}, { mark });
+      a.edges.count('~7:cache-a', 0);
+      await new Promise((resolve) => setTimeout(resolve, 3 * LINGER_MS));
+    }
+    const texts = await fleet.recorded(2);
+    assert.deepEqual(texts, ['cache.missed ~7:cache-a', 'cache.missed ~7:cache-a']);
+  },
+  { types: ['cache.missed'], rooms: ['~7:*'] },
+);
+
+it('users of a door are recorded for nobody', async (fleet) => {
+  const a = await (await fleet.server())();
+  for (const user of ['~7:ann', '~ann']) a.edges.connect(user);
+  assert.deepEqual(await fleet.recorded(1), ['user.connected ~ann']);
 });
 
 it(

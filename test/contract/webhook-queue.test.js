@@ -94,7 +94,8 @@ async function lanesOn(t, redis) {
           room,
           Array.from({ length: Math.min(100, count - i) }, (_, n) => {
             const fields = `"room":"${room}","from":"ann","payload":${i + n}`;
-            return { whole: fields, brief: fields };
+            const type = /** @type {const} */ ('message.published');
+            return { type, mark: '', whole: fields, brief: fields };
           }),
         );
     },
@@ -103,6 +104,11 @@ async function lanesOn(t, redis) {
       await client.del(recording.keys.ofLane(lane, /** @type {any} */ ('lease')));
     },
   };
+}
+
+/** @param {string} fields */
+function messageOf(fields) {
+  return { kind: /** @type {const} */ ('message.published'), mark: '', fields };
 }
 
 /** @returns {Promise<Lanes>} */
@@ -116,7 +122,7 @@ async function lanesInMemory() {
     other: queue,
     record: async (room, count) => {
       for (let i = 0; i < count; i++)
-        recorder.message(room, `"room":"${room}","from":"ann","payload":${i}`);
+        recorder.message(room, messageOf(`"room":"${room}","from":"ann","payload":${i}`));
     },
     expire: async () => {
       skippedMs += 60_000;
@@ -374,7 +380,7 @@ test('embedded: a queue that was saved is continued, with another epoch', async 
   const folder = await mkdtemp(join(tmpdir(), 'fanfare-queue-'));
   const before = new EmbeddedEventQueue();
   await before.open(folder);
-  new EventRecorder({ covers, queue: before }).message('room', '"room":"room"');
+  new EventRecorder({ covers, queue: before }).message('room', messageOf('"room":"room"'));
   const fence = await take(before, LANE);
   await before.commit(LANE, fence, { ...NOTHING, set: new Map([['a', '1']]) });
   await before.save(folder);
@@ -382,7 +388,7 @@ test('embedded: a queue that was saved is continued, with another epoch', async 
   await after.open(folder);
   new EventRecorder({ covers, queue: after, now: () => Date.now() + 1 }).message(
     'room',
-    '"room":"room"',
+    messageOf('"room":"room"'),
   );
   const events = (await after.read(LANE, null, 10)).map(eventOf);
   assert.deepEqual(

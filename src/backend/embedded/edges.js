@@ -15,7 +15,7 @@ const NO_MEMBER = Buffer.alloc(0);
  * @typedef {object} RelayLink
  * @property {(room: string, user: string, member: Buffer) => void} enter
  * @property {(room: string, user: string) => void} exit
- * @property {(room: string, fields: string) => void} recordMessage
+ * @property {(room: string, message: {type: import('../../config/webhooks.js').EventType, mark: string, fields: string}) => void} recordMessage
  */
 
 /** @implements {EdgeStore} */
@@ -40,7 +40,7 @@ export class EmbeddedEdges {
   }
 
   /** @param {string} room @param {import('../edges.js').RecordedMessage} message */
-  publish(room, { whole }) {
-    this.link.recordMessage(room, whole);
+  publish(room, { type, mark, whole }) {
+    this.link.recordMessage(room, { type, mark, fields: whole });
   }
 }

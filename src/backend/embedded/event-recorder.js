@@ -15,7 +15,7 @@ const MAX_SEQUENCES = 100_000;
 /** @typedef {import('../../config/webhooks.js').EventType} EventType */
 
 export class EventRecorder {
-  /** The latest number of each room or user. @type {Map<string, {epoch: number, seq: number}>} */
+  /** The latest number of each room or user. @type {Map<string, {epoch: number, seq: number, mark: string}>} */
   #sequences = new Map();
   #latestEpoch = 0;
 
@@ -50,13 +50,26 @@ export class EventRecorder {
 
   /** The first or last connection of a room or user. @param {'join'|'leave'} event @param {string} tag */
   edge(event, tag) {
-    const [first, last, fields] = edgesOf(tag);
-    this.#record(tag, event === 'join' ? first : last, fields);
+    const [first, last, fields] = edgesOf(tag, this.covers);
+    const type = event === 'join' ? first : last;
+    if (type !== '') this.#record(tag, type, fields);
+    if (event === 'join') return;
+    const known = this.#sequences.get(tag);
+    if (known !== undefined) known.mark = '';
   }
 
-  /** A client's message. @param {string} room @param {string} fields JSON without braces */
-  message(room, fields) {
-    this.#record(room, 'message.published', fields);
+  /**
+   * A client's message, or what a door reports. RecordedMessage in edges.js explains the mark.
+   * @param {string} room
+   * @param {{kind: EventType, mark: string, fields: string}} message `fields`: JSON without braces
+   */
+  message(room, { kind, mark, fields }) {
+    if (mark !== '') {
+      const one = this.#sequenceOf(room, this.now());
+      if (one.mark === mark) return;
+      one.mark = mark;
+    }
+    this.#record(room, kind, fields);
   }
 
   /** @param {string} tag @param {EventType} type @param {string} fields */
@@ -78,7 +91,7 @@ export class EventRecorder {
     }
     // Above all earlier ones, also if the clock goes back.
     this.#latestEpoch = Math.max(this.#latestEpoch + 1, at);
-    const fresh = { epoch: this.#latestEpoch, seq: 0 };
+    const fresh = { epoch: this.#latestEpoch, seq: 0, mark: '' };
     this.#sequences.set(tag, fresh);
     return fresh;
   }

@@ -422,11 +422,12 @@ export class RelayClient {
   }
 
   /**
-   * A client's message for webhooks. If the link has ended, this worker ends too.
-   * @param {string} room @param {string} fields JSON without braces
+   * An event for webhooks that the worker has decided. If the link has ended, this worker ends too.
+   * @param {string} room
+   * @param {{type: EventType, mark: string, fields: string}} message `fields`: JSON without braces
    */
-  recordMessage(room, fields) {
-    if (this.isOpen) this.#out().control({ type: 'record', room, fields });
+  recordMessage(room, { type, mark, fields }) {
+    if (this.isOpen) this.#out().control({ type: 'record', room, kind: type, mark, fields });
   }
 
   /** @param {string} room @returns {Promise<PresenceSnapshot>} */
@@ -758,3 +759,4 @@ function away() {
 function gone() {
   return new BrokerError('UNAVAILABLE', 'the relay link is closed');
 }
+/** @typedef {import('../../config/webhooks.js').EventType} EventType */

@@ -775,7 +775,7 @@ class Link {
         relay.members.remove(this);
         return;
       case 'record':
-        relay.recorder?.message(message.room, message.fields);
+        relay.recorder?.message(message.room, message);
         return;
       case 'name':
         this.name = message.name;

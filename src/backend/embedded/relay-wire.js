@@ -117,7 +117,7 @@ const CONTROLS = Object.freeze({
   resign: {},
   'exit-all': {},
   name: { name: isText },
-  record: { room: isText, fields: isText },
+  record: { room: isText, kind: isText, mark: isText, fields: isText },
   // in both directions
   report: { report: isText },
   // relay -> worker
@@ -132,8 +132,9 @@ const CONTROLS = Object.freeze({
  *   | {type: 'workers', request: number} | {type: 'held', held: number, asked: number}
  *   | {type: 'places', places: [address: string, places: Places][]}
  *   | {type: 'volunteer', rules: FleetRules} | {type: 'resign'} | {type: 'exit-all'}
- *   | {type: 'name', name: string} | {type: 'record', room: string, fields: string}
- *   | Report} ToRelay
+ *   | {type: 'name', name: string} | Report
+ *   | {type: 'record', room: string, kind: EventType, mark: string, fields: string}} ToRelay
+ * @typedef {import('../../config/webhooks.js').EventType} EventType
  * @typedef {Report | {type: 'tell-places'} | {type: 'carry', isCarrier: boolean}
  *   | {type: 'keep', key: string, connections: number} | {type: 'gone', name: string}} FromRelay
  * @typedef {{type: 'report', report: string}} Report in base64

@@ -24,7 +24,7 @@ export class OccupancyStore {
       ...recording.keysOf(tag),
       session,
       isOut ? 'out' : 'in',
-      ...edgesOf(tag),
+      ...edgesOf(tag, recording.covers),
     );
     if (waiting > 0) await recording.move(tag, waiting);
     return DONE;

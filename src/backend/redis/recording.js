@@ -71,7 +71,7 @@ export class RedisRecording {
   /** @param {string} room @param {import('../edges.js').RecordedMessage[]} messages */
   async recordMessages(room, messages) {
     if (!this.connection.isWritable) throw new Error('Redis is unavailable');
-    const events = messages.flatMap(({ whole, brief }) => ['message.published', whole, brief]);
+    const events = messages.flatMap(({ type, mark, whole, brief }) => [type, mark, whole, brief]);
     const waiting = await this.redis.webhooksEvents(...this.keysOf(room), ...events);
     if (waiting > 0) await this.move(room, waiting);
   }

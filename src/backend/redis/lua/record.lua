@@ -7,6 +7,7 @@
 --   fence   of the Redis that began it. A replica that was promoted, or a Redis that has restored a
 --           snapshot, may have forgotten numbers that were used: it begins another life
 --   seq     the latest number
+--   mark    of the latest event with one: events.lua
 --
 -- A single Redis has the lanes beside the rooms, and the event goes into its lane at once. In a
 -- cluster it waits in an outbox in the slot of its room: outbox.lua and append.lua move it.
