@@ -145,6 +145,11 @@ const TABLE = Object.freeze({
     packages: [],
     node: ['node:buffer', 'node:crypto'],
   },
+  'doors/pusher/http': {
+    may: ['config/', 'doors/pusher/', 'hub/', 'protocol/', 'transport/http-api/'],
+    packages: [],
+    node: ['node:buffer', 'node:crypto'],
+  },
   transport: { may: ['hub/', 'protocol/', 'config/'], packages: ['ws', 'express'], node: 'any' },
   worker: {
     may: [
