@@ -33,9 +33,18 @@ import { Refused } from './refused.js';
  */
 
 /**
+ * What admission needs to know of a door. If it does not use tokens, `ALLOWED_ORIGINS` does not
+ * apply either: its own credentials, and the origins that they name, decide.
+ * @typedef {{readonly name: string, readonly usesTokens: boolean}} DoorRules
+ */
+
+/** @type {DoorRules} */
+const NATIVE = Object.freeze({ name: 'native', usesTokens: true });
+
+/**
  * Checks the token of a request, and asks the hook.
  * @typedef {object} Authenticator
- * @property {(request: IncomingMessage, address: string) => Credentials|Promise<Credentials>|null}
+ * @property {(request: IncomingMessage, address: string, door: DoorRules) => Credentials|Promise<Credentials>|null}
  *   check null: there is no token; the promise never rejects
  */
 
@@ -153,10 +162,11 @@ export class Admission {
 
   /**
    * @param {IncomingMessage} request well-formed, because the HTTP server has checked it
+   * @param {DoorRules} [door] that its path names
    * @returns {Refusal | AdmissionLease | Promise<Refusal | AdmissionLease>} a promise, which never
    *   rejects, only if tokens or hooks are configured, or if the cap per address is not off
    */
-  admit(request) {
+  admit(request, door = NATIVE) {
     const { config, counters } = this;
     const overload = config.overloadMode === 'off' ? null : this.overload();
     if (overload !== null) {
@@ -164,7 +174,8 @@ export class Admission {
       counters.observed[overload]++;
     }
     // The answer does not echo the value: an error page must not contain text from a stranger.
-    if (!this.#originAllowed(request.headers.origin)) return this.#refuse('origin');
+    if (door.usesTokens && !this.#originAllowed(request.headers.origin))
+      return this.#refuse('origin');
     const address = this.#addressOf(request);
     if (config.trustProxy !== '' && this.#peerOf(request.socket) === null) {
       const refused = this.admitPeer(address);
@@ -176,8 +187,8 @@ export class Admission {
         : this.#acquire(address);
     if (this.authenticator === null) return place;
     return place instanceof Promise
-      ? place.then((decision) => this.#checkToken(request, decision))
-      : this.#checkToken(request, place);
+      ? place.then((decision) => this.#checkToken(request, door, decision))
+      : this.#checkToken(request, door, place);
   }
 
   /** @returns {'loop_lag'|'memory'|'descriptors'|null} the overload for which this worker refuses
@@ -209,12 +220,13 @@ export class Admission {
   }
 
   /**
-   * @param {IncomingMessage} request @param {Refusal|AdmissionLease} decision
+   * @param {IncomingMessage} request @param {DoorRules} door
+   * @param {Refusal|AdmissionLease} decision
    * @returns {Refusal|AdmissionLease|Promise<Refusal|AdmissionLease>}
    */
-  #checkToken(request, decision) {
+  #checkToken(request, door, decision) {
     if (!(decision instanceof AdmissionLease)) return decision;
-    const checked = this.authenticator?.check(request, decision.address) ?? null;
+    const checked = this.authenticator?.check(request, decision.address, door) ?? null;
     return checked instanceof Promise
       ? checked.then((credentials) => this.#withCredentials(decision, credentials))
       : this.#withCredentials(decision, checked);

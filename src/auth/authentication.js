@@ -81,9 +81,12 @@ export class Authentication {
   /**
    * Checks the token of a handshake.
    * @param {import('node:http').IncomingMessage} request
+   * @param {string} [_address]
+   * @param {{readonly usesTokens: boolean}} [door] that its path names; absent: the native one
    * @returns {Credentials|Promise<Credentials>|null} null: it has none. The promise never rejects.
    */
-  check(request) {
+  check(request, _address, door) {
+    if (door?.usesTokens === false) return null;
     const token = tokenOf(request);
     return token === null ? null : this.#credentialsOf(token);
   }
@@ -95,7 +98,7 @@ export class Authentication {
    */
   enter(connection, credentials, onSession = this.onSession) {
     if (credentials === null) {
-      if (this.isRequired) this.lobby.add(connection);
+      if (this.isRequired && connection.transport.door.usesTokens) this.lobby.add(connection);
       else this.hub.add(connection);
       return;
     }

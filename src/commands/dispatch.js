@@ -16,8 +16,18 @@ const MAX_REFUSED_BYTES = 4096;
 
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Command } from '../protocol/decode.js' */
+/** @import { CommandKind } from './lane.js' */
 
 /** @typedef {import('./handler.js').Handler} Handler */
+
+/** Commands that need not wait for all others. @type {ReadonlyMap<string, CommandKind>} */
+const KINDS = new Map([
+  ['join', 'join'],
+  ['message', 'message'],
+  ['broadcast', 'message'],
+  ['ping', 'passing'],
+  ['echo', 'passing'],
+]);
 
 /**
  * Connections that have not authenticated (auth.js).
@@ -47,6 +57,8 @@ export class Dispatcher {
     this.lane = lane;
     this.counters = counters;
     this.messageDuration = messageDuration;
+    /** @type {import('./lane.js').Resume} */
+    this.resume = (connection, data) => this.handle(connection, data, true);
   }
 
   /** @param {Connection} connection @param {Buffer} data valid UTF-8; not used after the call */
@@ -72,7 +84,7 @@ export class Dispatcher {
     try {
       command = decode(data);
       if (command === null) return this.replies.malformed(connection);
-      if (!hasWaited && !this.lane.isEmpty && this.lane.holds(connection, command)) return;
+      if (!hasWaited && !this.lane.isEmpty && this.#waits(connection, command)) return;
       const handler = this.handlers.get(command.type);
       if (this.gate !== null && connection.isHeld && !this.gate.isOpenToAll(command.type))
         this.replies.error(connection, 'PERMISSION_DENIED', command.id);
@@ -82,6 +94,11 @@ export class Dispatcher {
       this.replies.error(connection, 'INTERNAL_ERROR', command?.id);
       connection.fail(error);
     }
+  }
+
+  /** @param {Connection} connection @param {Command} command */
+  #waits(connection, command) {
+    return this.lane.holds(connection, KINDS.get(command.type), command, this.resume);
   }
 
   /** @param {Connection} connection @param {Buffer} data @param {number} wait */

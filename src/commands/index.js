@@ -7,6 +7,7 @@ import { HistoryCommand } from './history.js';
 import { HookGate } from './hook-gate.js';
 import { JoinCommands } from './join.js';
 import { Lane } from './lane.js';
+import { createNativeDoor } from './native-door.js';
 import { PendingReads } from './pending-reads.js';
 import { PresenceCommand } from './presence.js';
 import { MessageCommand } from './publish.js';
@@ -14,6 +15,7 @@ import { Replies } from './replies.js';
 import { SessionCommands } from './session.js';
 
 /** @import { Connection } from '../hub/connection.js' */
+/** @import { Door } from '../hub/door.js' */
 /** @import { Handler } from './handler.js' */
 
 /**
@@ -29,6 +31,8 @@ import { SessionCommands } from './session.js';
  * @property {import('../hub/room-users.js').Tracker} tracker
  * @property {import('./auth.js').Authenticator|null} [authenticator] null if no tokens are
  *   configured
+ * @property {import('./native-door.js').Entrance|null} [entrance] null if neither tokens nor hooks
+ *   are configured
  * @property {import('./hook-gate.js').HookCalls|null} [hooks] null if there are none
  * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitMessage 0 if
  *   the message passes; above 0: seconds to wait; −1: close with 4005
@@ -43,6 +47,7 @@ import { SessionCommands } from './session.js';
 
 /**
  * @typedef {object} Commands
+ * @property {Door} door of the native protocol
  * @property {(connection: Connection, data: Buffer) => void} receive handles a text message; `data`
  *   is not used after the call
  * @property {(connection: Connection, room: string, join: import('./join.js').TransportJoin) => void}
@@ -53,6 +58,7 @@ import { SessionCommands } from './session.js';
  * @property {() => boolean} isSettled true when the hooks and the broker have answered all publishes
  * @property {(connection: Connection) => void} forget a connection is gone: drops its waiting commands
  * @property {Lane} lane
+ * @property {Replies} replies
  * @property {JoinCommands} joins
  * @property {BroadcastCommand} broadcasts
  */
@@ -83,15 +89,18 @@ export function createCommands(parts) {
     counters,
     messageDuration: parts.messageDuration,
   });
-  lane.resumeWith((connection, data) => dispatcher.handle(connection, data, true));
+  const receive = dispatcher.receive.bind(dispatcher);
+  const forget = (/** @type {Connection} */ connection) => lane.forget(connection);
   return {
-    receive: dispatcher.receive.bind(dispatcher),
+    door: createNativeDoor({ hub, entrance: parts.entrance, receive, forget }),
+    receive,
     join: (connection, room, join) => joins.joinFor(connection, room, join),
     refuse: (connection, refusal) => replies.refuse(connection, refusal),
     sweep: () => broadcasts.sweep(),
     isSettled: () => parts.publisher.unanswered === 0 && lane.isEmpty,
-    forget: (connection) => lane.forget(connection),
+    forget,
     lane,
+    replies,
     joins,
     broadcasts,
   };

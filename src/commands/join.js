@@ -140,10 +140,11 @@ export class JoinCommands {
    * Joins a room at the backend's request, whatever the connection's token and the hooks
    * permit. The room limit holds.
    * @param {Connection} connection @param {string} name @param {string} user
-   * @returns {boolean} false: the connection is in as many rooms as allowed
+   * @returns {boolean} false: the connection is in as many rooms as allowed, or of another door
    */
   joinAs(connection, name, user) {
-    const { session } = connection;
+    const { session, transport } = connection;
+    if (!transport.door.usesTokens) return false; // its client has not asked, and would not know
     if (this.hub.rooms.get(name)?.has(connection)) {
       session.grant(name);
       return true;
@@ -177,7 +178,8 @@ export class JoinCommands {
       if (!room.has(connection)) return;
       if (reason === 'permission' && connection.session.mayJoin(name)) return;
       this.hub.leave(connection, room);
-      connection.send(encodeLeft(name, reason));
+      const text = connection.transport.door.encodeLeft(name, reason);
+      if (text !== null) connection.send(text);
     };
     const joining = room.joining(connection);
     if (joining === null) act();

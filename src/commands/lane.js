@@ -5,6 +5,8 @@
 // joins side by side; their answers take effect in the order of sending. `ping` and `echo` pass,
 // once the connection has authenticated.
 //
+// All doors share one lane. A door names the kind of its command, and how to go on with it.
+//
 // Bounded: hooks of a connection that run at once, and the waiting bytes of a connection and of the
 // worker. Above a bound a command is refused with UNAVAILABLE, and counted.
 
@@ -16,18 +18,19 @@ const MAX_ALL_BYTES = 32 * 1024 * 1024;
 const COMMAND_BYTES = 512;
 
 /** @import { Connection } from '../hub/connection.js' */
-/** @import { Command } from '../protocol/decode.js' */
 /** @import { Id } from './handler.js' */
 
 /** What is awaited. Nothing overlaps with a token. @typedef {'token'|'join'|'message'} Kind */
 
-/** The commands that may overlap. @type {ReadonlyMap<string, Kind>} */
-const KINDS = new Map([
-  ['join', 'join'],
-  ['message', 'message'],
-  ['broadcast', 'message'],
-]);
-const PASSING = new Set(['ping', 'echo']);
+/**
+ * The kind of a command: one that may overlap, one that passes, or undefined for the others.
+ * @typedef {'join'|'message'|'passing'|undefined} CommandKind
+ */
+
+/**
+ * Handles a command that has waited.
+ * @typedef {(connection: Connection, data: Buffer) => void} Resume
+ */
 
 /**
  * @typedef {object} Step
@@ -40,7 +43,7 @@ const PASSING = new Set(['ping', 'echo']);
  * @property {Kind} kind of what is awaited; `token` also if the kinds differ
  * @property {Step[]} steps in the order of sending
  * @property {number} joins that have begun, and have not been answered
- * @property {{kind: Kind|undefined, data: Buffer}[]} waiting commands
+ * @property {{kind: CommandKind, data: Buffer, resume: Resume}[]} waiting commands
  * @property {number} bytes of the steps and the waiting commands
  * @property {boolean} isMoving it is being worked on
  */
@@ -60,13 +63,6 @@ export class Lane {
     this.maxSteps = maxSteps;
     this.replies = replies;
     this.counters = counters;
-    /** @type {(connection: Connection, data: Buffer) => void} */
-    this.handle = () => {};
-  }
-
-  /** @param {(connection: Connection, data: Buffer) => void} handle for commands that have waited */
-  resumeWith(handle) {
-    this.handle = handle;
   }
 
   get isEmpty() {
@@ -83,13 +79,14 @@ export class Lane {
 
   /**
    * Holds a command back when it has to wait for earlier ones.
-   * @param {Connection} connection @param {Command} command
+   * @param {Connection} connection @param {CommandKind} kind
+   * @param {{id?: Id, source: Buffer}} command
+   * @param {Resume} resume one function of the door, not one for each command
    * @returns {boolean} true: it waits, or there is no space and it is refused
    */
-  holds(connection, { type, id, source }) {
+  holds(connection, kind, { id, source }, resume) {
     const line = this.#lines.get(connection);
-    if (line === undefined || (PASSING.has(type) && !connection.isHeld)) return false;
-    const kind = KINDS.get(type);
+    if (line === undefined || (kind === 'passing' && !connection.isHeld)) return false;
     if (line.waiting.length === 0 && this.#mayStart(line, kind)) return false;
     const bytes = source.length + COMMAND_BYTES;
     const max = connection.isHeld ? MAX_ALL_BYTES / 2 : MAX_ALL_BYTES;
@@ -97,7 +94,7 @@ export class Lane {
       this.refuse(connection, id);
     } else {
       // The source is a slice of a read.
-      line.waiting.push({ kind, data: Buffer.from(source) });
+      line.waiting.push({ kind, data: Buffer.from(source), resume });
       this.#count(line, bytes);
     }
     return true;
@@ -198,11 +195,11 @@ export class Lane {
     line.waiting.shift();
     this.#count(line, -next.data.length - COMMAND_BYTES);
     // A closed connection has no rights: its waiting commands are lost, like bytes on the wire.
-    if (connection.isOpen) this.handle(connection, next.data);
+    if (connection.isOpen) next.resume(connection, next.data);
     return true;
   }
 
-  /** @param {Line} line @param {Kind|undefined} kind of a command */
+  /** @param {Line} line @param {CommandKind} kind */
   #mayStart(line, kind) {
     if (isIdle(line)) return true;
     return kind === line.kind && line.steps.length < this.maxSteps && line.bytes < MAX_BYTES;

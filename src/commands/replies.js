@@ -2,7 +2,7 @@
 //
 // If a peer is at fault, it gets an answer: a row of codes.js, counted, never thrown.
 
-import { errorOf, refusal, toClose, toReply } from '../protocol/refusal.js';
+import { errorOf, refusal, toClose } from '../protocol/refusal.js';
 
 /** Faults of a connection are counted over this time. */
 const FAULT_PERIOD_MS = 10_000;
@@ -34,7 +34,8 @@ export class Replies {
    */
   refuse(connection, refused, id) {
     this.counters.errors[/** @type {ErrorCode} */ (errorOf(refused))]++;
-    connection.send(toReply(refused, id, Date.now()));
+    const text = connection.transport.door.encodeError(refused, id, Date.now());
+    if (text !== null) connection.send(text);
   }
 
   /**

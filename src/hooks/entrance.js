@@ -22,6 +22,7 @@ const NO_ROOMS = Object.freeze([]);
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
 /** @import { HookName, Hooks, Verdict } from './hooks.js' */
+/** @import { Transport } from './types.js' */
 /** @import { IncomingMessage } from 'node:http' */
 
 /**
@@ -30,8 +31,13 @@ const NO_ROOMS = Object.freeze([]);
  * @property {IncomingMessage['headers']} headers
  * @property {string} url
  * @property {string} address
- * @property {'websocket'|'sse'} transport
+ * @property {Transport} transport
  */
+
+/** @typedef {{readonly name: string, readonly usesTokens: boolean}} Door */
+
+/** @type {Door} */
+const NATIVE = Object.freeze({ name: 'native', usesTokens: true });
 
 /**
  * @typedef {Pick<import('../auth/authentication.js').Authentication,
@@ -87,31 +93,34 @@ export class HookEntrance {
   /**
    * Checks the token of a handshake, then asks onConnect.
    * @param {IncomingMessage} request @param {string} address
+   * @param {Door} [door] that its path names
    * @returns {Credentials|Promise<Credentials>} the promise never rejects
    */
-  check(request, address) {
-    const checked = this.authentication?.check(request) ?? NOBODY;
+  check(request, address, door = NATIVE) {
+    const checked = this.authentication?.check(request, address, door) ?? NOBODY;
     return checked instanceof Promise
-      ? checked.then((credentials) => this.#ask(request, address, credentials))
-      : this.#ask(request, address, checked);
+      ? checked.then((credentials) => this.#ask(request, address, door, credentials))
+      : this.#ask(request, address, door, checked);
   }
 
   /**
-   * @param {IncomingMessage} request @param {string} address
+   * @param {IncomingMessage} request @param {string} address @param {Door} door
    * @param {Credentials} credentials of the token
    * @returns {Credentials|Promise<Credentials>}
    */
-  #ask(request, address, credentials) {
+  #ask(request, address, door, credentials) {
     if (credentials.refusal !== null) return credentials;
     const { user = null, info = null } = credentials.identity ?? {};
     const { headers, url = '' } = request;
-    const transport = url.startsWith('/sse') ? 'sse' : 'websocket';
+    const transport = transportOf(url, door);
     const visitor = new Visitor({ address, transport, user, info });
     if (!this.hooks.has('onConnect')) return this.#admitted(visitor, credentials);
     /** @type {Handshake} */
     const handshake = { headers, url, address, transport };
-    if (user === null && this.authentication !== null) this.#handshakes.set(visitor, handshake);
-    const verdict = this.hooks.call('onConnect', [requestOf(handshake, tokenOf(request), user)]);
+    if (user === null && this.authentication !== null && door.usesTokens)
+      this.#handshakes.set(visitor, handshake);
+    const token = door.usesTokens ? tokenOf(request) : null;
+    const verdict = this.hooks.call('onConnect', [requestOf(handshake, token, user)]);
     return verdict instanceof Promise
       ? verdict.then((answer) => this.#conclude(visitor, credentials, answer))
       : this.#conclude(visitor, credentials, verdict);
@@ -281,6 +290,12 @@ export class HookEntrance {
     visitor.leave();
     if (this.hooks.has('onDisconnect')) this.hooks.disconnected([visitor]);
   }
+}
+
+/** @param {string} url @param {Door} door @returns {Transport} */
+function transportOf(url, door) {
+  if (door.name !== NATIVE.name) return /** @type {Transport} */ (door.name);
+  return url.startsWith('/sse') ? 'sse' : 'websocket';
 }
 
 /**

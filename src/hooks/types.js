@@ -6,6 +6,8 @@
 //
 // docs/hooks.md explains when each hook is called, and the meaning of each answer.
 
+/** How a client has come. @typedef {'websocket'|'sse'|'pusher'} Transport */
+
 /**
  * A connection as hooks see it. The same object is passed to all hooks of one connection.
  * @typedef {object} HookConnection
@@ -13,7 +15,7 @@
  * @property {string|null} user of its token or of `onConnect`; null if it is anonymous
  * @property {unknown} info of its token or of `onConnect`; undefined if there is none
  * @property {string} address of the client, as the limits count it: of IPv6 the /64 network
- * @property {'websocket'|'sse'} transport
+ * @property {Transport} transport
  * @property {any} data yours: `onConnect` may return it, and each hook may change it
  */
 
@@ -23,10 +25,10 @@
  * @property {Readonly<Record<string, string|string[]|undefined>>} headers with names in lower case
  * @property {string} address of the client, as the limits count it
  * @property {string|null} token as the client sent it; null if there is none. If the server is
- *   configured with tokens, this one has been verified.
+ *   configured with tokens, this one has been verified. Null for clients of Pusher.
  * @property {URLSearchParams} query of the URL
  * @property {string|null} user of the verified token; null if there is none yet
- * @property {'websocket'|'sse'} transport
+ * @property {Transport} transport
  */
 
 /**

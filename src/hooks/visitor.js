@@ -16,7 +16,7 @@ export class Visitor {
 
   /**
    * @param {object} parts
-   * @param {string} parts.address @param {'websocket'|'sse'} parts.transport
+   * @param {string} parts.address @param {import('./types.js').Transport} parts.transport
    * @param {string|null} [parts.user]
    * @param {Buffer|null} [parts.info] JSON
    */

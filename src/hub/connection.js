@@ -9,6 +9,7 @@ import { CLOSES } from '../protocol/codes.js';
 import { ANONYMOUS } from './anonymous.js';
 
 /** @import { Session } from '../auth/session.js' */
+/** @import { DoorTexts } from '../protocol/door-texts.js' */
 
 /**
  * The hub's contract with a wire. When the kernel does not take bytes, a transport asks
@@ -17,6 +18,7 @@ import { ANONYMOUS } from './anonymous.js';
  * @typedef {object} Transport
  * @property {number} pendingBytes bytes handed over that the kernel has not taken yet
  * @property {number} format the format of the frames it takes, of protocol/format.js
+ * @property {DoorTexts} door through which the client has come
  * @property {(act: () => void) => void} whenDrained calls back when the kernel has taken the bytes
  *   that wait now; perhaps not if the connection ends first
  * @property {(frames: Buffer) => void} write whole frames; the buffer is shared and must not be
@@ -27,8 +29,8 @@ import { ANONYMOUS } from './anonymous.js';
  *   this connection's bytes has thrown
  * @property {() => void} ping asks the peer for a sign of life
  * @property {(text: string) => void} sendText sends one reply or push in this wire's format
- * @property {(reconnectAfterMs: number) => void} sendShutdown sends the time after
- *   which the client is to return; a close follows
+ * @property {(reconnectAfterMs: number) => boolean} sendShutdown sends the time after
+ *   which the client is to return; a close follows. False: its door has no such notice
  * @property {(before: Buffer, source: Buffer, start: number, end: number, after: string) => void}
  *   sendAround the same around bytes that are JSON already; the transport does not use `source`
  *   after it returns
@@ -248,25 +250,32 @@ export class Connection {
     }
   }
 
-  /** @param {number} reconnectAfterMs the time after which the client is to return */
+  /**
+   * @param {number} reconnectAfterMs the time after which the client is to return
+   * @returns {boolean} false: its door has no such notice, and it will return at once
+   */
   announceShutdown(reconnectAfterMs) {
-    if (!this.isOpen) return;
+    if (!this.isOpen) return true;
     try {
-      this.transport.sendShutdown(reconnectAfterMs);
+      return this.transport.sendShutdown(reconnectAfterMs);
     } catch (error) {
       this.fail(error);
+      return true;
     }
   }
 
-  /** @param {{code: number, reason: string}} close a row of codes.js */
+  /** @param {{code: number, reason: string}} close a row of codes.js, which the door translates */
   close(close) {
     if (!this.isOpen) return;
     this.isOpen = false;
+    const { transport } = this;
     try {
-      this.transport.close(close.code, close.reason);
+      const { code, reason, notice } = transport.door.closeOf(close);
+      if (notice !== undefined) transport.sendText(notice);
+      transport.close(code, reason);
     } catch (error) {
-      this.transport.failed(error);
-      this.transport.terminate();
+      transport.failed(error);
+      transport.terminate();
     }
   }
 

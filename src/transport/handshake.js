@@ -1,5 +1,4 @@
-// handshake.js: what a request on the public port asks for, and whether it is a well-formed
-// WebSocket handshake.
+// handshake.js: is a request on the public port a well-formed WebSocket handshake?
 //
 // `ws` answers 101 to HTTP/1.0, to no Host or two, to absolute URLs and to upgrades with a body.
 // These checks come before `ws`. They cost less than admission, so they also come before admission.
@@ -16,27 +15,7 @@ const KEY = /^[+/0-9A-Za-z]{22}==$/;
 
 /** @import { Refusal } from '../protocol/refusal.js' */
 /** @import { IncomingMessage } from 'node:http' */
-/** @typedef {'websocket'|'stream'|'livez'|'readyz'|'api'|'none'} Route */
-
-/** @type {ReadonlyMap<string, Route>} */
-const ROUTES = new Map([
-  ['/ws', 'websocket'],
-  ['/', 'websocket'],
-  ['/sse', 'stream'],
-  ['/livez', 'livez'],
-  ['/readyz', 'readyz'],
-  ['/api', 'api'],
-]);
-
-/**
- * The raw path decides. Nothing is decoded or resolved, so no other spelling of a path passes.
- * @param {IncomingMessage} request @returns {Route}
- */
-export function routeOf({ url = '' }) {
-  const query = url.indexOf('?');
-  const path = query === -1 ? url : url.slice(0, query);
-  return ROUTES.get(path) ?? (path.startsWith('/api/') ? 'api' : 'none');
-}
+/** @import { Route } from './route.js' */
 
 /**
  * Checks a handshake before admission.
@@ -51,7 +30,7 @@ export function handshakeFault(request, route) {
     return refusal('bad_request', 'Only HTTP/1.1.');
   // A body's bytes would be read as frames: request smuggling.
   if (hasBody(request)) return refusal('bad_request', 'No body.');
-  if (route !== 'websocket') return refusal('not_found');
+  if (route.name !== 'websocket') return refusal('not_found');
   if (!isToWebSocket(request))
     return refusal('bad_request', 'The only supported upgrade is websocket.');
   if (headers['sec-websocket-version'] !== '13') return refusal('websocket_version');

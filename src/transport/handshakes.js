@@ -15,12 +15,12 @@ import { handshakeFault } from './handshake.js';
 /** @import { Admission, AdmissionLease } from '../admission/admission.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
 /** @import { Handshake, TrackedSocket } from './accepted-socket.js' */
-/** @import { Route } from './handshake.js' */
+/** @import { LoadedDoor, Route } from './route.js' */
 /** @import { IncomingMessage } from 'node:http' */
 
 /**
  * @typedef
- *   {{decision: Refusal|AdmissionLease, request: IncomingMessage, socket: TrackedSocket, head: Buffer}}
+ *   {{decision: Refusal|AdmissionLease, request: IncomingMessage, door: LoadedDoor|null, socket: TrackedSocket, head: Buffer}}
  *   Decided
  */
 
@@ -32,7 +32,7 @@ export class Handshakes {
    * @param {object} parts
    * @param {Pick<Admission, 'admit'|'admitPeer'>} parts.admission
    * @param
-   *   {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, admitted: AdmissionLease) => void}
+   *   {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, admitted: AdmissionLease, door: LoadedDoor|null) => void}
    *   parts.onUpgrade
    * @param {import('./sse.js').EventStreams|null} parts.streams @param {boolean} parts.isSecure
    * @param {() => boolean} parts.isStopped if true, no handshake is admitted
@@ -68,7 +68,7 @@ export class Handshakes {
 
   /** @param {IncomingMessage} request @param {Route} route */
   isForStream({ method }, route) {
-    return this.streams !== null && method === 'GET' && route === 'stream';
+    return this.streams !== null && method === 'GET' && route.name === 'stream';
   }
 
   /**
@@ -79,7 +79,7 @@ export class Handshakes {
    */
   websocket(request, route, socket, head) {
     const fault = handshakeFault(request, route);
-    if (fault === null) return this.#admit(request, socket, head);
+    if (fault === null) return this.#admit(request, route.door, socket, head);
     this.counters.refused.bad_request++;
     this.answers.reject(socket, fault);
   }
@@ -95,36 +95,38 @@ export class Handshakes {
     const stream = streams.read(request);
     socket[HANDSHAKE].want(stream);
     const fault = streams.faultOf(request, stream);
-    if (fault === null) this.#admit(request, socket, NOTHING);
+    if (fault === null) this.#admit(request, null, socket, NOTHING);
     else this.#refuseStream(socket, fault);
   }
 
   /**
    * @param {IncomingMessage} request well-formed
+   * @param {LoadedDoor|null} door null: the native one
    * @param {TrackedSocket} socket @param {Buffer} head
    */
-  #admit(request, socket, head) {
+  #admit(request, door, socket, head) {
     const handshake = socket[HANDSHAKE];
     if (this.isStopped()) return this.answers.refuseAsDraining(socket);
     // The connection itself has paid the token of the first request.
     const isFirst = handshake.http === null || handshake.http.requests === 0;
     const refusal = isFirst ? null : this.admission.admitPeer(handshake.address);
     if (refusal !== null) return this.answers.refuse(socket, refusal);
-    const decision = this.admission.admit(request);
-    if (!(decision instanceof Promise)) return this.#decide({ decision, request, socket, head });
+    const decision = this.admission.admit(request, door?.door);
+    if (!(decision instanceof Promise))
+      return this.#decide({ decision, request, door, socket, head });
     takeOver(socket);
     handshake.decideLater();
     // If this socket has had plain HTTP before, the handshake's time begins now.
     if (!this.waiting.has(socket)) this.waiting.add(socket);
-    this.#decideLater(decision, request, socket, head);
+    this.#decideLater(decision, { request, door, socket, head });
   }
 
   /**
-   * @param {Promise<Refusal|AdmissionLease>} decision @param {IncomingMessage} request
-   * @param {TrackedSocket} socket @param {Buffer} head
+   * @param {Promise<Refusal|AdmissionLease>} decision
+   * @param {Omit<Decided, 'decision'>} handshake
    */
-  async #decideLater(decision, request, socket, head) {
-    this.#decided.push({ decision: await decision, request, socket, head });
+  async #decideLater(decision, handshake) {
+    this.#decided.push({ decision: await decision, ...handshake });
   }
 
   /** @param {Decided} decided */
@@ -135,7 +137,7 @@ export class Handshakes {
   }
 
   /** @param {Decided} decided */
-  #decide({ decision, request, socket, head }) {
+  #decide({ decision, request, door, socket, head }) {
     if (isRefusal(decision)) return this.answers.refuse(socket, decision);
     const handshake = socket[HANDSHAKE];
     if (this.isStopped()) {
@@ -150,7 +152,7 @@ export class Handshakes {
       socket[HANDSHAKE] = /** @type {Handshake} */ (
         /** @type {unknown} */ (new Upgraded(handshake.port, decision))
       );
-    this.onUpgrade(request, socket, head, decision);
+    this.onUpgrade(request, socket, head, decision, door);
     // Its new reader listens. A socket that is destroyed may still emit its error.
     if (!socket.destroyed) socket.removeListener('error', socketOnError);
     this.reader.handOver(socket);

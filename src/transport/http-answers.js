@@ -14,11 +14,11 @@ export const NOSNIFF = Object.freeze(/** @type {const} */ (['X-Content-Type-Opti
 
 /**
  * @param {IncomingMessage} request that is neither a handshake nor a request for a stream
- * @param {import('./handshake.js').Route} route @param {(route: 'livez'|'readyz') => Answer} health
+ * @param {import('./route.js').Route} route @param {(route: 'livez'|'readyz') => Answer} health
  * @param {Streams|null} streams null: server-sent events are off
  * @returns {Answer}
  */
-export function plainAnswer(request, route, health, streams) {
+export function plainAnswer(request, { name: route }, health, streams) {
   const { method } = request;
   const isHealth = route === 'livez' || route === 'readyz';
   const fault = requestFault(request);

@@ -42,12 +42,13 @@ import { readClientHello } from './client-hello.js';
 import { Deadlines } from './deadlines.js';
 import { FairQueue } from './fair-queue.js';
 import { copyReads } from './fast/shared-reads.js';
-import { isToWebSocket, routeOf } from './handshake.js';
+import { isToWebSocket } from './handshake.js';
 import { Handshakes } from './handshakes.js';
 import { HttpReader } from './http-reader.js';
 import { IdleSockets } from './idle-sockets.js';
 import { LastAnswers } from './last-answers.js';
 import { PlainHttp } from './plain-http.js';
+import { routeOf } from './route.js';
 import { SecureSockets } from './secure-sockets.js';
 
 /** A lack of descriptors is logged at most this often. */
@@ -61,7 +62,7 @@ const POLL_MS = 20;
 /** @import { Certificate } from '../config/certificate.js' */
 /** @import { Line, Turn } from '../worker/turn.js' */
 /** @import { TrackedSocket } from './accepted-socket.js' */
-/** @import { Route } from './handshake.js' */
+/** @import { Api, LoadedDoor, Route } from './route.js' */
 /** @import { IncomingMessage, ServerResponse } from 'node:http' */
 /** @import { Socket } from 'node:net' */
 /** @typedef {{debug(fields: object, text: string): void, error(fields: object, text: string): void}} Log */
@@ -93,11 +94,12 @@ export class HttpServer {
    *   {Pick<import('../admission/admission.js').Admission, 'admit'|'admitPeer'|'peerOf'|'isShortOfDescriptors'|'health'>}
    *   parts.admission
    * @param
-   *   {(request: IncomingMessage, socket: Socket, head: Buffer, admitted: import('../admission/admission.js').AdmissionLease) => void}
+   *   {(request: IncomingMessage, socket: Socket, head: Buffer, admitted: import('../admission/admission.js').AdmissionLease, door: LoadedDoor|null) => void}
    *   parts.onUpgrade takes over a well-formed, admitted handshake that is not answered yet
+   * @param {readonly LoadedDoor[]} [parts.doors] beside the native one
    * @param {import('./sse.js').EventStreams|null} [parts.streams] takes over an admitted request
    *   for server-sent events; null if they are off
-   * @param {import('./plain-http.js').Api|null} [parts.api] null if no API keys are configured
+   * @param {Api|null} [parts.api] null if no API keys are configured
    * @param {() => string|null} parts.readiness null if ready; otherwise the reason
    * @param {Log} parts.log @param {import('../observability/counters.js').Counters} parts.counters
    * @param {Turn} parts.turn
@@ -107,6 +109,7 @@ export class HttpServer {
     certificate = null,
     admission,
     onUpgrade,
+    doors = [],
     streams = null,
     api = null,
     readiness,
@@ -115,6 +118,7 @@ export class HttpServer {
     turn,
   }) {
     this.config = config;
+    this.doors = doors;
     this.admission = admission;
     this.counters = counters;
     this.#logRarely = rarely(log);
@@ -137,7 +141,8 @@ export class HttpServer {
       config,
       onShort: (request, socket) => this.#short(request, socket),
       onRequest: (request, response, socket) => this.#request(request, response, socket),
-      onUpgrade: (request, socket, head) => this.#upgrade(request, routeOf(request), socket, head),
+      onUpgrade: (request, socket, head) =>
+        this.#upgrade(request, routeOf(request, doors), socket, head),
       onConnect: (socket) =>
         answers.reject(socket, refusal('method_not_allowed', 'This server is not a proxy.')),
       onFault: (error, socket) => this.#fault(error, socket),
@@ -419,7 +424,7 @@ export class HttpServer {
    * @returns {boolean} false: Node's parser is to read it
    */
   #short(request, socket) {
-    const route = routeOf(request);
+    const route = routeOf(request, this.doors);
     if (!isToWebSocket(request) && !this.#handshakes.isForStream(request, route)) return false;
     this.#upgrade(request, route, socket, NOTHING);
     return true;
@@ -433,7 +438,7 @@ export class HttpServer {
     const { phase, http } = socket[HANDSHAKE];
     // It has been answered, or comes behind the last request, or behind one for a stream.
     if (phase === CLOSED || http === null || http.isEnding || http.parse === null) return;
-    const route = routeOf(request);
+    const route = routeOf(request, this.doors);
     // If the previous answer is not sent yet, the socket cannot leave the HTTP server.
     if (response.socket !== null && this.#handshakes.isForStream(request, route)) {
       this.reader.end(socket, NOTHING);
@@ -460,7 +465,7 @@ export class HttpServer {
     // RFC 9110 7.8: a server may ignore an Upgrade. Clients that offer h2c expect an answer to
     // their health check.
     if (!isToWebSocket(request)) {
-      if (route === 'livez' || route === 'readyz')
+      if (route.name === 'livez' || route.name === 'readyz')
         return this.#plain.answerUpgrade(request, route, socket);
       if (this.#handshakes.isForStream(request, route))
         return this.#handshakes.stream(request, socket);

@@ -14,8 +14,8 @@ import {
 } from './accepted-socket.js';
 import { Deadlines } from './deadlines.js';
 import { peekShortHandshake } from './fast/short-handshake.js';
-import { routeOf } from './handshake.js';
 import { responseText } from './http-answers.js';
+import { routeOf } from './route.js';
 
 /** A refused peer has this long to read the answer and close. */
 const LINGER_MS = 1000;
@@ -135,7 +135,7 @@ export class LastAnswers {
    */
   peek(socket, bytes) {
     const request = bytes && peekShortHandshake(bytes, socket);
-    if (request !== null && this.streams !== null && routeOf(request) === 'stream')
+    if (request !== null && this.streams !== null && routeOf(request).name === 'stream')
       socket[HANDSHAKE].want(this.streams.read(request));
   }
 

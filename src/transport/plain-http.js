@@ -16,10 +16,9 @@ const MAX_AGE_MS = 60_000;
 const MAX_API_AGE_MS = 600_000;
 
 /** @import { Exchange, TrackedSocket } from './accepted-socket.js' */
-/** @import { Route } from './handshake.js' */
 /** @import { Answer, Streams } from './http-answers.js' */
+/** @import { Api, ApiCall, Route } from './route.js' */
 /** @import { IncomingMessage, ServerResponse } from 'node:http' */
-/** @typedef {Pick<import('./http-api/http-api.js').HttpApi, 'begin'|'handle'>} Api */
 
 export class PlainHttp {
   /**
@@ -52,11 +51,12 @@ export class PlainHttp {
     handshake.serve();
     const isFirst = http.count();
     let apiRefusal = null;
-    if (this.api !== null && route === 'api') {
+    const api = route.name === 'api' ? this.#apiOf(route) : null;
+    if (api !== null) {
       apiRefusal = requestFault(request);
       if (apiRefusal === null) {
-        const call = this.api.begin(request, hasBody(request));
-        if (!('status' in call)) return this.#call(call, this.api, request, response, socket, http);
+        const call = api.begin(request, hasBody(request));
+        if (!('status' in call)) return this.#call(call, api, request, response, socket, http);
         apiRefusal = call;
       }
     }
@@ -87,6 +87,11 @@ export class PlainHttp {
     else if (http.calls === 0) this.answers.linger(socket); // no earlier answer is under way
   }
 
+  /** @param {Route} route @returns {Api|null} */
+  #apiOf({ door }) {
+    return door === null ? this.api : door.api;
+  }
+
   /**
    * Answers a health check whose upgrade is ignored.
    * @param {IncomingMessage} request @param {Route} route
@@ -107,7 +112,7 @@ export class PlainHttp {
 
   /**
    * Passes a request to the HTTP API. Its limits are those of its key.
-   * @param {import('./http-api/call.js').Call} call @param {Api} api
+   * @param {ApiCall} call @param {Api} api
    * @param {IncomingMessage} request @param {ServerResponse} response @param {TrackedSocket} socket
    * @param {Exchange} http
    */

@@ -16,9 +16,6 @@
 
 import { WebSocket } from 'ws';
 import { Connection } from '../hub/connection.js';
-import { CLOSES } from '../protocol/codes.js';
-import { encodeShutdown } from '../protocol/encode.js';
-import { FORMAT } from '../protocol/format.js';
 import {
   frameAround,
   PING_FRAME,
@@ -48,6 +45,7 @@ const scratch = Buffer.allocUnsafeSlow(16_384);
 const TRANSPORT = Symbol('transport');
 
 /** @import { Transport } from '../hub/connection.js' */
+/** @import { Door } from '../hub/door.js' */
 /** @typedef {import('node:net').Socket & {[TRANSPORT]?: ServerWebSocket}} Socket */
 /**
  * The parts that all WebSockets share.
@@ -59,6 +57,7 @@ const TRANSPORT = Symbol('transport');
  * @property {(socket: Socket) => boolean} openWs calls `openWs` of the socket's WebSocket, and lets
  *   ws read; false: it is too late for that
  * @property {(websocket: ServerWebSocket, text: Buffer) => void} onText
+ * @property {(websocket: ServerWebSocket, bytes: Buffer) => void} onBinary
  * @property {(socket: Socket) => void} discard drops the bytes that wait for the reader
  * @property {(websocket: ServerWebSocket) => void} closed
  */
@@ -88,9 +87,11 @@ export class ServerWebSocket {
    * @param {Owner} owner
    * @param {Socket} socket whose handshake is answered, or is about to be
    * @param {string} address the client's
+   * @param {Door} door
    */
-  constructor(owner, socket, address) {
+  constructor(owner, socket, address, door) {
     this.owner = owner;
+    this.door = door;
     this.socket = socket;
     /** @type {Connection} */
     this.connection = new Connection(this, address);
@@ -99,7 +100,7 @@ export class ServerWebSocket {
     /** The socket's descriptor; -1 if direct writes are not possible, as with TLS. */
     this.descriptor = owner.writesDirectly ? descriptorOf(socket) : -1;
     /** @type {number} */
-    this.format = FORMAT.FRAMES;
+    this.format = door.format;
     /**
      * True if bytes may wait in the socket's stream. ws writes to it as well, but only close
      * frames, and nothing follows those.
@@ -188,7 +189,9 @@ export class ServerWebSocket {
 
   /** @param {number} reconnectAfterMs */
   sendShutdown(reconnectAfterMs) {
-    this.sendText(encodeShutdown(reconnectAfterMs));
+    const text = this.door.encodeShutdown(reconnectAfterMs);
+    if (text !== null) this.sendText(text);
+    return text !== null;
   }
 
   /**
@@ -312,9 +315,8 @@ function socketOnClose() {
 function websocketOnMessage(data, isBinary) {
   const { transport } = /** @type {WsPart} */ (this);
   if (transport === null) return;
-  if (!isBinary) return transport.owner.onText(transport, data);
-  transport.connection.markAlive();
-  transport.connection.close(CLOSES.UNSUPPORTED_DATA);
+  if (isBinary) transport.owner.onBinary(transport, data);
+  else transport.owner.onText(transport, data);
 }
 
 /** The peer broke the protocol. ws sends the right close code, and `close` follows. @this {WebSocket} */

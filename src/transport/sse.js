@@ -18,6 +18,7 @@
 import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import { Connection } from '../hub/connection.js';
 import { CLOSES } from '../protocol/codes.js';
+import { NATIVE_TEXTS } from '../protocol/door-texts.js';
 import {
   encodeJoined,
   encodeLeft,
@@ -86,6 +87,10 @@ class EventStream {
     this.lastByte = socket.bytesRead + MAX_INPUT_BYTES;
   }
 
+  get door() {
+    return NATIVE_TEXTS;
+  }
+
   /** @returns {number} */
   get pendingBytes() {
     return pendingBytesOf(this);
@@ -128,6 +133,7 @@ class EventStream {
   sendShutdown(reconnectAfterMs) {
     const retryMs = Math.max(reconnectAfterMs, MIN_RETRY_MS);
     this.write(Buffer.from(`retry: ${retryMs}\n${textEvent(encodeShutdown(reconnectAfterMs))}`));
+    return true;
   }
 
   /** From now on the stream has an id of its own. @param {readonly string[]} rooms with history */

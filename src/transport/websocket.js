@@ -19,10 +19,6 @@ import { FeedStream } from './feed-stream.js';
 import { FrameReader } from './frame-reader.js';
 import { ServerWebSocket, WsPart } from './server-websocket.js';
 
-/**
- * The subprotocol that a client may ask for by name. A client that names none speaks it as well.
- */
-const SUBPROTOCOL = 'fanfare';
 /** How long ws waits for the peer's close frame before it destroys the socket. */
 const CLOSE_TIMEOUT_MS = 5000;
 /**
@@ -49,25 +45,19 @@ const DEFLATE = {
 
 /** @import { Credentials } from '../auth/credentials.js' */
 /** @import { Config } from '../config/settings.js' */
+/** @import { Door } from '../hub/door.js' */
 /** @import { IncomingMessage } from 'node:http' */
 /** @import { Socket } from 'node:net' */
 /** @import { WebSocket } from 'ws' */
 
 /**
- * Decides on a connection by its token.
- * @typedef {Pick<import('../auth/authentication.js').Authentication, 'enter'|'leave'>} Entrance
- */
-
-/**
  * @typedef {object} WebSocketParts
  * @property {Config} config
  * @property {import('../hub/hub.js').Hub} hub
- * @property {import('../commands/index.js').Commands} commands
+ * @property {Door} door of connections whose path names no other
  * @property {import('../hub/heartbeat.js').Heartbeat} heartbeat
  * @property {((allowance: {fullAt: number}) => boolean)|null} [admitFrame] takes a token for a frame
  *   that is not a whole message; null if frames are not limited
- * @property {Entrance|null} [entrance] null if no tokens are configured; every connection then
- *   belongs to the hub from its handshake on
  * @property {import('../observability/counters.js').Counters} counters
  * @property {import('../worker/turn.js').Turn} turn
  */
@@ -75,6 +65,8 @@ const DEFLATE = {
 export class WebSockets {
   // Of the handshake that ws completes now.
   address = '';
+  /** @type {Door} */
+  openingDoor;
   /** @type {Credentials|null} */
   credentials = null;
   /** @type {Socket|null} */
@@ -83,20 +75,10 @@ export class WebSockets {
   stream = null;
 
   /** @param {WebSocketParts} parts */
-  constructor({
-    config,
-    hub,
-    commands,
-    heartbeat,
-    admitFrame = null,
-    entrance = null,
-    counters,
-    turn,
-  }) {
+  constructor({ config, hub, door, heartbeat, admitFrame = null, counters, turn }) {
     this.hub = hub;
-    this.commands = commands;
+    this.door = door;
     this.heartbeat = heartbeat;
-    this.entrance = entrance;
     this.counters = counters;
     const use = (
       /** @type {import('../observability/counters.js').FastPath} */ name,
@@ -112,7 +94,8 @@ export class WebSockets {
     this.isLazy = use('lazy_ws', () =>
       this.takesListener ? lazyWsFault() : 'it needs ws_listener',
     );
-    this.server = new WebSocketServer(serverOptions(config));
+    this.openingDoor = door;
+    this.server = new WebSocketServer(serverOptions(config, this));
     /** For a WebSocket of ws that comes after its handshake. @type {object} */
     this.wsOptions = this.server.options;
     this.negotiates = config.compression === 'on';
@@ -140,11 +123,22 @@ export class WebSockets {
    * @param {ServerWebSocket} websocket
    * @param {Buffer} text a part of the read: to be used before it returns
    */
-  onText({ connection }, text) {
+  onText({ connection, door }, text) {
     connection.markAlive();
     if (!connection.isOpen) return;
     try {
-      this.commands.receive(connection, text);
+      door.receive(connection, text);
+    } catch (error) {
+      connection.fail(error);
+    }
+  }
+
+  /** @param {ServerWebSocket} websocket @param {Buffer} bytes a message of ws */
+  onBinary({ connection, door }, bytes) {
+    connection.markAlive();
+    if (!connection.isOpen) return;
+    try {
+      door.receiveBinary(connection, bytes);
     } catch (error) {
       connection.fail(error);
     }
@@ -165,11 +159,9 @@ export class WebSockets {
   }
 
   /** @param {ServerWebSocket} websocket whose socket is closed */
-  closed({ connection, socket }) {
+  closed({ connection, door, socket }) {
     this.reader.discard(socket);
-    if (this.entrance === null) this.hub.remove(connection);
-    else this.entrance.leave(connection);
-    this.commands.forget(connection);
+    door.closed(connection);
     this.heartbeat.remove(connection);
   }
 
@@ -183,11 +175,15 @@ export class WebSockets {
    * @param {IncomingMessage} request @param {Socket} socket @param {Buffer} head
    * @param {string} address the client's
    * @param {Credentials|null} [credentials] of the handshake's token
+   * @param {Door} [door] that its path names
    */
-  upgrade(request, socket, head, address, credentials = null) {
-    const answer = this.isLazy ? this.#answerTo(request) : null;
-    if (answer !== null) return this.#open(answer, socket, head, address, credentials);
+  upgrade(request, socket, head, address, credentials = null, door = this.door) {
+    if (!door.mayDeflate) delete request.headers['sec-websocket-extensions'];
+    const answer = this.isLazy ? this.#answerTo(request, door) : null;
+    if (answer !== null)
+      return this.#open(answer, request, socket, head, address, credentials, door);
     // handleUpgrade calls back before it returns.
+    this.openingDoor = door;
     this.address = address;
     this.credentials = credentials;
     this.socket = socket;
@@ -201,9 +197,10 @@ export class WebSockets {
   /**
    * The answer that ws gives as well.
    * @param {IncomingMessage} request well-formed
+   * @param {Door} door
    * @returns {string|null} null: ws decides on extensions, or on unusual subprotocols
    */
-  #answerTo({ headers }) {
+  #answerTo({ headers }, { subprotocol }) {
     if (this.negotiates && headers['sec-websocket-extensions'] !== undefined) return null;
     const offered = headers['sec-websocket-protocol'];
     let chosen = '';
@@ -211,7 +208,7 @@ export class WebSockets {
       if (!PROTOCOLS.test(offered)) return null;
       const names = offered.split(/, ?/);
       if (new Set(names).size !== names.length) return null;
-      if (names.includes(SUBPROTOCOL)) chosen = `Sec-WebSocket-Protocol: ${SUBPROTOCOL}\r\n`;
+      if (names.includes(subprotocol)) chosen = `Sec-WebSocket-Protocol: ${subprotocol}\r\n`;
     }
     const accept = hash('sha1', headers['sec-websocket-key'] + GUID, 'base64');
     return `HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${accept}\r\n${chosen}\r\n`;
@@ -219,52 +216,58 @@ export class WebSockets {
 
   /**
    * Opens a WebSocket without ws.
-   * @param {string} answer @param {Socket} socket @param {Buffer} head @param {string} address
-   * @param {Credentials|null} credentials
+   * @param {string} answer @param {IncomingMessage} request @param {Socket} socket
+   * @param {Buffer} head @param {string} address @param {Credentials|null} credentials
+   * @param {Door} door
    */
-  #open(answer, socket, head, address, credentials) {
+  #open(answer, request, socket, head, address, credentials, door) {
     // The client has sent its end, or is gone.
     if (!socket.readable || !socket.writable) return void socket.destroy();
-    const websocket = new ServerWebSocket(this, socket, address);
+    const websocket = new ServerWebSocket(this, socket, address, door);
     websocket.sendHead(answer);
     if (head.length > 0) socket.unshift(head);
     websocket.listen();
     this.reader.attach(socket, websocket, null);
-    this.#enter(websocket, credentials);
+    this.#enter(websocket, request, credentials);
   }
 
   /** @param {WebSocket} ws @param {IncomingMessage} request */
   websocketOnUpgrade(ws, request) {
     const socket = /** @type {Socket} */ (this.socket);
-    const websocket = new ServerWebSocket(this, socket, this.address);
+    const door = this.openingDoor;
+    const websocket = new ServerWebSocket(this, socket, this.address, door);
     // If the client cannot inflate with the usual window of 32 KB, it gets uncompressed frames,
     // which are always allowed.
     const offer = request.headers['sec-websocket-extensions'];
     const isDeflated = ws.extensions !== '' && !offer?.includes('server_max_window_bits');
-    websocket.setWs(/** @type {WsPart} */ (ws), isDeflated ? FORMAT.DEFLATED : FORMAT.FRAMES);
+    websocket.setWs(/** @type {WsPart} */ (ws), isDeflated ? FORMAT.DEFLATED : door.format);
     if (!this.reader.attach(socket, websocket, this.stream ?? socket))
       this.counters.fastPaths.ws_listener = 'ws has not exactly one listener for data';
-    this.#enter(websocket, this.credentials);
+    this.#enter(websocket, request, this.credentials);
   }
 
-  /** @param {ServerWebSocket} websocket @param {Credentials|null} credentials */
-  #enter({ connection }, credentials) {
+  /**
+   * @param {ServerWebSocket} websocket @param {IncomingMessage} request
+   * @param {Credentials|null} credentials
+   */
+  #enter({ connection, door }, request, credentials) {
     this.heartbeat.add(connection);
-    if (this.entrance === null) this.hub.add(connection);
-    else this.entrance.enter(connection, credentials);
+    door.open(connection, request, credentials);
   }
 }
 
-/** @param {Config} config */
-function serverOptions({ compression, maxMessageBytes }) {
+/** @param {Config} config @param {{readonly openingDoor: Door}} handshake under way */
+function serverOptions({ compression, maxMessageBytes }, handshake) {
   return {
     noServer: true,
     clientTracking: false,
     perMessageDeflate: compression === 'on' && DEFLATE,
     maxPayload: maxMessageBytes,
     // RFC 6455 4.2.2: if there is no common subprotocol, the answer names none.
-    handleProtocols: (/** @type {Set<string>} */ offered) =>
-      offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false,
+    handleProtocols: (/** @type {Set<string>} */ offered) => {
+      const { subprotocol } = handshake.openingDoor;
+      return offered.has(subprotocol) ? subprotocol : false;
+    },
     maxFragments: Math.max(MIN_MAX_FRAGMENTS, Math.ceil(maxMessageBytes / BYTES_PER_FRAGMENT)),
     autoPong: false, // it costs a closure per connection, and our `pong` is bounded
     closeTimeout: CLOSE_TIMEOUT_MS,

@@ -1,13 +1,14 @@
 // doors.js: the parts of a worker through which clients and backends come in: the public port, and
 // what it hands requests to.
 //
-//   HTTP server -> WebSockets, streams of server-sent events, or the HTTP API
+//   HTTP server -> WebSockets, streams of server-sent events, or an HTTP API
 
 import { Heartbeat } from '../hub/heartbeat.js';
 import { HttpServer } from '../transport/http-server.js';
 import { EventStreams } from '../transport/sse.js';
 import { WebSockets } from '../transport/websocket.js';
 
+/** @import { OpenDoor } from '../doors/index.js' */
 /** @import { HttpApi } from '../transport/http-api/http-api.js' */
 /** @import { Basics } from './basics.js' */
 
@@ -19,10 +20,12 @@ export class Doors {
    * @param {import('../commands/index.js').Commands} parts.commands
    * @param {import('./relocation.js').Relocations} parts.relocations
    * @param {HttpApi|null} parts.api null if no API keys are configured
+   * @param {readonly OpenDoor[]} parts.others the doors beside the native one
    * @param {import('../config/certificate.js').Certificate|null} parts.certificate
    * @param {() => string|null} parts.readiness null if ready; otherwise the reason
    */
-  constructor(basics, { hub, entry, commands, relocations, api, certificate, readiness }) {
+  constructor(basics, parts) {
+    const { hub, entry, commands, relocations, api, others, certificate, readiness } = parts;
     const { config, log, counters, turn } = basics;
     const { limiter, entrance } = entry;
     const heartbeat = (this.heartbeat = new Heartbeat({
@@ -32,11 +35,12 @@ export class Doors {
       onAge: (connection) => relocations.expire(connection),
       counters,
     }));
-    const common = { config, hub, commands, heartbeat, entrance, counters };
+    const common = { config, hub, heartbeat, counters };
     const admitFrame = (/** @type {{fullAt: number}} */ allowance) =>
       limiter.admitFrame(allowance, performance.now());
     const websockets = (this.websockets = new WebSockets({
       ...common,
+      door: commands.door,
       turn,
       admitFrame: config.framesPerMinuteMode === 'off' ? null : admitFrame,
     }));
@@ -45,19 +49,23 @@ export class Doors {
         ? null
         : new EventStreams({
             ...common,
+            commands,
+            entrance,
             askJoins: entry.hooks?.askJoins ?? null,
             admitStream: (address, user, rooms, isReturning) =>
               limiter.admitStream(address, performance.now(), rooms, user, isReturning),
           });
     this.api = api;
+    this.others = others;
     this.http = new HttpServer({
       config,
       certificate,
       admission: entry.admission,
       streams,
       api,
-      onUpgrade: (request, socket, head, { address, credentials }) =>
-        websockets.upgrade(request, socket, head, address, credentials),
+      doors: others,
+      onUpgrade: (request, socket, head, { address, credentials }, door) =>
+        websockets.upgrade(request, socket, head, address, credentials, door?.door),
       readiness,
       log,
       counters,
@@ -69,5 +77,22 @@ export class Doors {
   open() {
     this.heartbeat.start();
     return this.http.listen();
+  }
+
+  /** Call it once a second. @param {number} nowMs */
+  sweep(nowMs) {
+    this.websockets.sweep(nowMs);
+    for (const door of this.others) door.sweep(nowMs);
+  }
+
+  /** Waits for the requests of the HTTP APIs. @param {number} timeoutMs */
+  async drainApis(timeoutMs) {
+    await Promise.all([this.api, ...this.others].map((api) => api?.drain(timeoutMs)));
+  }
+
+  /** The public port stays open for last answers. */
+  close() {
+    this.heartbeat.close();
+    for (const door of this.others) door.close();
   }
 }

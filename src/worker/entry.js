@@ -5,6 +5,7 @@
 import { Admission } from '../admission/admission.js';
 import { RateLimiter } from '../admission/rate-limit.js';
 import { Refused } from '../admission/refused.js';
+import { Sessions } from '../auth/sessions.js';
 import { Health } from './health.js';
 
 /** @import { CommandParts } from '../commands/index.js' */
@@ -68,6 +69,8 @@ export class Entry {
       }) ?? null;
     /** Connections with a user; null if nothing names users. */
     this.sessions = authentication?.sessions ?? this.hooks?.sessions ?? null;
+    /** The same, and connections that have signed in through another door. */
+    this.userSessions = this.sessions ?? createSessions(basics, backend.edges);
     /** Null if neither tokens nor hooks are configured: each connection then enters the hub. */
     this.entrance = this.hooks?.entrance ?? authentication;
     this.limiter = new RateLimiter(config, counters, refused);
@@ -109,4 +112,13 @@ export class Entry {
     this.limiter.sweep(nowMs);
     this.refused.sweep(nowMs);
   }
+}
+
+/**
+ * Sessions without tokens: nothing revokes them.
+ * @param {Basics} basics @param {import('../auth/sessions.js').UserEdges|null} edges
+ */
+function createSessions({ counters, closeAll }, edges) {
+  const revocations = { isRevoked: () => false };
+  return new Sessions({ revocations, counters: counters.auth, edges, closeAll });
 }

@@ -34,6 +34,8 @@ export class FleetMember {
    * @param {Pick<import('../commands/join.js').JoinCommands, 'joinAs'|'remove'>} parts.joins
    * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'>|null} parts.sessions null
    *   if no tokens are configured
+   * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'>|null} [parts.signedIn] the
+   *   same, and connections that have signed in through another door
    * @param {Pick<import('../recovery/scheduler.js').SyncScheduler, 'onDeleted'>} parts.scheduler
    * @param {Pick<import('../admission/refused.js').Refused, 'list'|'forgotten'>} parts.refused
    * @param {Pick<import('../admission/rate-limit.js').RateLimiter, 'refusedOf'>} parts.limiter
@@ -41,10 +43,13 @@ export class FleetMember {
    * @param {import('./close-all.js').CloseAll} parts.closeAll
    * @param {() => WorkerInfo} parts.describe
    */
-  constructor({ hub, joins, sessions, scheduler, refused, limiter, surveys, closeAll, describe }) {
+  constructor(parts) {
+    const { hub, joins, sessions, signedIn = sessions, scheduler, refused, limiter } = parts;
+    const { surveys, closeAll, describe } = parts;
     this.hub = hub;
     this.joins = joins;
     this.sessions = sessions;
+    this.signedIn = signedIn;
     this.scheduler = scheduler;
     this.refused = refused;
     this.limiter = limiter;
@@ -168,9 +173,7 @@ export class FleetMember {
     return {
       id,
       address,
-      transport: /** @type {'websocket'|'sse'} */ (
-        transport.format < FORMAT.EVENTS ? 'websocket' : 'sse'
-      ),
+      transport: transportOf(transport),
       roomCount,
       rooms: names.slice(0, MAX_NAMED_ROOMS),
       server,
@@ -246,6 +249,7 @@ export class FleetMember {
   /** @param {string} user @returns {Promise<Connection[]|null>} null: too many walks wait */
   async #connectionsOf(user) {
     if (this.sessions !== null) return [...this.sessions.connectionsOf(user)];
+    if (isOfDoor(user)) return [...(this.signedIn?.connectionsOf(user) ?? [])];
     /** @type {Set<Connection>} */
     const found = new Set();
     const isWhole = await this.#walkRooms(({ users }) => {
@@ -382,6 +386,23 @@ function openOf(connections) {
   if (connections === null) return null;
   const open = connections.filter(({ isOpen }) => isOpen);
   return { count: open.length, first: open.slice(0, MAX_CONNECTIONS) };
+}
+
+/**
+ * Users of other doors are named after their app, `~123:ann`, and exist without tokens, too.
+ * @param {string} user
+ */
+function isOfDoor(user) {
+  return user.startsWith('~');
+}
+
+/**
+ * @param {import('../hub/connection.js').Transport} transport
+ * @returns {import('./fleet-wire.js').TransportName}
+ */
+function transportOf({ door, format }) {
+  if (door.name !== 'native') return /** @type {'pusher'} */ (door.name);
+  return format < FORMAT.EVENTS ? 'websocket' : 'sse';
 }
 
 /** @param {readonly string[]} users @param {(user: string) => boolean} isOnline */

@@ -28,6 +28,7 @@ const MAX_ANSWER_LENGTH = 1024 * 1024;
 /** The longest SERVER_ID, version, address or state. */
 const MAX_TEXT_LENGTH = 256;
 const NAME = /^[\w-]{16}$/;
+const DOOR = /^[a-z]{1,20}$/;
 const WORKER_NUMBERS = ['slot', 'pid', 'connections', 'rooms', 'lagMs', 'memoryBytes', 'uptimeS'];
 const CONNECTION_NUMBERS = [
   'unsentBytes',
@@ -69,11 +70,13 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
  * @property {number} forgotten names that had to make room for others since the start
  */
 
+/** How the client has come. @typedef {'websocket'|'sse'|'pusher'} TransportName */
+
 /**
  * @typedef {object} UserConnection
  * @property {string} id
  * @property {string} address
- * @property {'websocket'|'sse'} transport
+ * @property {TransportName} transport
  * @property {number} roomCount
  * @property {string[]} rooms the first MAX_NAMED_ROOMS of them
  * @property {string} [server] this and the following are absent if the worker is older
@@ -275,7 +278,8 @@ function isUserConnection(value) {
     CONNECTION_NUMBERS.every((name) => numbers[name] === undefined || isCount(numbers[name])) &&
     isConnectionId(id) &&
     isShort(address) &&
-    (transport === 'websocket' || transport === 'sse') &&
+    typeof transport === 'string' &&
+    DOOR.test(transport) &&
     isCount(roomCount) &&
     isListOf(rooms, MAX_NAMED_ROOMS, isRoom)
   );

@@ -5,6 +5,7 @@
 // second. Publications beyond the bounds are counted, not kept.
 
 import { Connection } from '../hub/connection.js';
+import { NATIVE_TEXTS } from '../protocol/door-texts.js';
 import { FORMAT } from '../protocol/format.js';
 import { readHeader } from '../protocol/frame.js';
 
@@ -22,6 +23,7 @@ const MAX_TEXT_BYTES = 4096;
 export class Tail {
   pendingBytes = 0;
   format = FORMAT.FRAMES;
+  door = NATIVE_TEXTS;
   /** @type {TailLine[]} */
   #lines = [];
   #bytes = 0;
@@ -100,7 +102,9 @@ export class Tail {
   whenDrained() {}
   sendText() {}
   sendAround() {}
-  sendShutdown() {}
+  sendShutdown() {
+    return true;
+  }
   ping() {}
   terminate() {}
 

@@ -7,6 +7,7 @@ import { createCommands } from '../commands/index.js';
 import { describeFastPaths } from '../config/fast-paths.js';
 import { privateBytes } from '../config/system-memory.js';
 import { VERSION } from '../config/version.js';
+import { loadDoors } from '../doors/index.js';
 import { createBasics } from './basics.js';
 import { BEAT_INTERVAL_MS } from './control-messages.js';
 import { createDelivery } from './delivery.js';
@@ -43,11 +44,12 @@ const API_RESERVE_MS = 1000;
 export async function createWorker({ config, log, phase, relayPath, ...place }) {
   const basics = createBasics({ config, log, phase, slot: place.slot });
   const delivery = await createDelivery(basics, relayPath);
+  const createDoors = await loadDoors(config);
   const entry = await createEntry(basics, delivery);
   // express is loaded only if there are API keys.
   const createHttpApi =
     config.apiKeys.length === 0 ? null : (await import('./api.js')).createHttpApi;
-  return new Worker(place, basics, { delivery, entry, createHttpApi });
+  return new Worker(place, basics, { delivery, entry, createHttpApi, createDoors });
 }
 
 export class Worker {
@@ -66,8 +68,10 @@ export class Worker {
    * @param {import('./entry.js').Entry} built.entry
    * @param {typeof import('./api.js').createHttpApi|null} built.createHttpApi null if no API keys
    *   are configured
+   * @param {readonly import('../doors/index.js').CreateDoor[]} built.createDoors those beside the
+   *   native one
    */
-  constructor(place, basics, { delivery, entry, createHttpApi }) {
+  constructor(place, basics, { delivery, entry, createHttpApi, createDoors }) {
     const { config, log, phase, counters, metrics, turn, closeAll } = basics;
     const { hub, tracker, historyOf, historyReader, publisher } = delivery;
     this.basics = basics;
@@ -104,6 +108,7 @@ export class Worker {
       commands: this.commands,
       relocations: this.relocations,
       api: createHttpApi?.(this.services, metrics.apiSeconds) ?? null,
+      others: createDoors.map((create) => create(this.#doorServices())),
       certificate: place.certificate?.() ?? null,
       readiness: () => readiness.fault(),
     });
@@ -118,6 +123,7 @@ export class Worker {
       hub,
       joins: commands.joins,
       sessions: entry.sessions,
+      signedIn: entry.userSessions,
       scheduler,
       refused: entry.refused,
       limiter: entry.limiter,
@@ -133,6 +139,26 @@ export class Worker {
       member,
       counters,
     });
+  }
+
+  /** @returns {import('../doors/index.js').DoorServices} */
+  #doorServices() {
+    const { basics, delivery, entry, commands } = this;
+    const { turn, closeAll } = basics;
+    return {
+      ...this.services,
+      hub: delivery.hub,
+      scheduler: delivery.scheduler,
+      sessions: entry.userSessions,
+      entrance: entry.entrance,
+      hooks: entry.hooks?.entrance ?? null,
+      commands,
+      admitMessage: entry.admitMessage,
+      charge: entry.charge,
+      edges: delivery.backend.edges,
+      turn,
+      closeAll,
+    };
   }
 
   /** @returns {Promise<{port: number, address: string, isBrokerUp: boolean}>} where it listens */
@@ -165,7 +191,7 @@ export class Worker {
     this.delivery.sweep(nowMs);
     this.commands.sweep();
     this.entry.sweep(nowMs);
-    this.doors.websockets.sweep(nowMs);
+    this.doors.sweep(nowMs);
   }
 
   #beat() {
@@ -231,7 +257,7 @@ export class Worker {
     delivery.backend.addresses.resign();
     entry.auth?.drain();
     (await this.#operator)?.close();
-    const apiDrained = doors.api?.drain(Math.max(0, deadlineMs - API_RESERVE_MS));
+    const apiDrained = doors.drainApis(Math.max(0, deadlineMs - API_RESERVE_MS));
     const { told, terminated } = await drain({
       hub: delivery.hub,
       outbox: delivery.outbox,
@@ -243,7 +269,7 @@ export class Worker {
     });
     await apiDrained;
     for (const timer of this.#timers) clearInterval(timer);
-    doors.heartbeat.close();
+    doors.close();
     entry.health.close();
     delivery.close();
     entry.auth?.close();
@@ -281,6 +307,7 @@ function commandsOf({ config, log, counters, metrics }, delivery, entry) {
     historyReader: delivery.historyReader,
     outageNotice: delivery.outageNotice,
     authenticator: entry.authentication,
+    entrance: entry.entrance,
     hooks: entry.hooks?.entrance ?? null,
     admitMessage: entry.admitMessage,
     admitBroadcast: entry.admitBroadcast,

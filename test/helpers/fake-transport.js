@@ -1,7 +1,7 @@
 // fake-transport.js: a transport for the hub's unit tests. It keeps all written frames, and a test
 // can make it lag.
 
-import { encodeShutdown } from '../../src/protocol/encode.js';
+import { NATIVE_TEXTS } from '../../src/protocol/door-texts.js';
 import { FORMAT } from '../../src/protocol/format.js';
 import { frameAround, textFrame } from '../../src/protocol/frame.js';
 
@@ -15,6 +15,8 @@ export class FakeTransport {
     this.pendingBytes = 0;
     /** @type {number} */
     this.format = FORMAT.FRAMES;
+    /** @type {import('../../src/protocol/door-texts.js').DoorTexts} */
+    this.door = NATIVE_TEXTS;
     this.isStuck = false;
     /**
      * The real transport has them too; buildHub sets them.
@@ -63,7 +65,9 @@ export class FakeTransport {
 
   /** @param {number} reconnectAfterMs */
   sendShutdown(reconnectAfterMs) {
-    this.sendText(encodeShutdown(reconnectAfterMs));
+    const text = this.door.encodeShutdown(reconnectAfterMs);
+    if (text !== null) this.sendText(text);
+    return text !== null;
   }
 
   /**

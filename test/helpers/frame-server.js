@@ -6,6 +6,7 @@ import { once } from 'node:events';
 import http from 'node:http';
 import { setImmediate as turn } from 'node:timers/promises';
 import { RateLimiter } from '../../src/admission/rate-limit.js';
+import { createNativeDoor } from '../../src/commands/native-door.js';
 import { loadConfig } from '../../src/config/config.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { WebSockets } from '../../src/transport/websocket.js';
@@ -40,7 +41,13 @@ export class FrameServer {
     const { config } = loadConfig({ FANFARE_MAX_MESSAGE_BYTES: String(MAX_MESSAGE_BYTES), ...env });
     assert.ok(config);
     const limiter = new RateLimiter(config, this.counters);
-    const commands = {
+    const hub = /** @type {any} */ ({
+      add: (/** @type {any} */ connection) => this.opened.push(connection.transport),
+      remove: () => this.told.push('removed'),
+      slowConsumers: { queue: () => true },
+    });
+    const door = createNativeDoor({
+      hub,
       forget() {},
       receive: (/** @type {any} */ connection, /** @type {Buffer} */ data) => {
         const text = data.toString();
@@ -50,15 +57,11 @@ export class FrameServer {
         else if (text === 'terminate') connection.transport.terminate();
         else connection.send(`got ${data.length}`);
       },
-    };
+    });
     const websockets = (this.websockets = new WebSockets({
       config,
-      hub: /** @type {any} */ ({
-        add: (/** @type {any} */ connection) => this.opened.push(connection.transport),
-        remove: () => this.told.push('removed'),
-        slowConsumers: { queue: () => true },
-      }),
-      commands: /** @type {any} */ (commands),
+      hub,
+      door,
       heartbeat: /** @type {any} */ ({ add() {}, remove() {} }),
       admitFrame:
         config.framesPerMinuteMode === 'off'

@@ -25,7 +25,7 @@ export const limit = { timeout: 10_000 };
  * @param
  *   {(request: import('node:http').IncomingMessage, socket: import('node:net').Socket, head: Buffer) => void}
  *   [parts.onUpgrade]
- * @param {import('../../src/transport/plain-http.js').Api|null} [parts.api]
+ * @param {import('../../src/transport/route.js').Api|null} [parts.api]
  */
 export async function start(
   t,

@@ -151,6 +151,8 @@ const TABLE = Object.freeze({
     node: ['node:buffer', 'node:crypto'],
   },
   transport: { may: ['hub/', 'protocol/', 'config/'], packages: ['ws', 'express'], node: 'any' },
+  // Only index.js knows which doors there are.
+  doors: { may: ['doors/pusher/'], packages: [], node: [] },
   worker: {
     may: [
       'admission/',
@@ -163,6 +165,7 @@ const TABLE = Object.freeze({
       'blobs/index.js',
       'commands/',
       'config/',
+      'doors/index.js',
       'hooks/',
       'hub/',
       'observability/',

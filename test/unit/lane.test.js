@@ -29,17 +29,25 @@ function build({ maxSteps = 16 } = {}) {
   const lane = new Lane({ maxSteps, replies, counters });
   /** @type {(connection: Connection, command: import('../../src/protocol/decode.js').Command) => void} */
   let act = (_connection, { id }) => void handled.push(id);
-  lane.resumeWith((connection, data) => {
+  const kinds = /** @type {const} */ ({
+    join: 'join',
+    message: 'message',
+    ping: 'passing',
+    echo: 'passing',
+  });
+  /** @type {import('../../src/commands/lane.js').Resume} */
+  const resume = (connection, data) => {
     const command = decode(data);
     assert.ok(command);
     act(connection, command);
-  });
+  };
   /** @param {Connection} connection @param {object} fields */
   const send = (connection, fields) => {
     const data = Buffer.from(JSON.stringify(fields));
     const command = decode(data);
     assert.ok(command);
-    if (!lane.holds(connection, command)) act(connection, command);
+    const kind = kinds[/** @type {keyof typeof kinds} */ (command.type)];
+    if (!lane.holds(connection, kind, command, resume)) act(connection, command);
     data.fill('?'); // the next read
   };
   return {

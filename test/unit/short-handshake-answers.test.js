@@ -16,6 +16,7 @@ import { Lobby } from '../../src/auth/lobby.js';
 import { Revocations } from '../../src/auth/revocations.js';
 import { Sessions } from '../../src/auth/sessions.js';
 import { TokenVerifier } from '../../src/auth/verifier.js';
+import { createNativeDoor } from '../../src/commands/native-door.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { HttpServer } from '../../src/transport/http-server.js';
 import { WebSockets } from '../../src/transport/websocket.js';
@@ -95,7 +96,9 @@ class Server {
     const websockets = new WebSockets({
       config,
       hub: /** @type {any} */ (hub),
-      commands: /** @type {any} */ ({
+      door: createNativeDoor({
+        hub: /** @type {any} */ (hub),
+        entrance: authentication,
         forget() {},
         receive: (
           /** @type {import('../../src/hub/connection.js').Connection} */ connection,
@@ -103,7 +106,6 @@ class Server {
         ) => connection.send(`${connection.session?.user} has sent ${text.length} bytes`),
       }),
       heartbeat: /** @type {any} */ ({ add() {}, remove() {} }),
-      entrance: authentication,
       counters,
       turn: new Turn(),
     });

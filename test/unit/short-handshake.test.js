@@ -9,10 +9,12 @@ import { createServer } from 'node:http';
 import { Duplex } from 'node:stream';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { createNativeDoor } from '../../src/commands/native-door.js';
 import { loadConfig } from '../../src/config/config.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { readShortHandshake } from '../../src/transport/fast/short-handshake.js';
-import { handshakeFault, routeOf } from '../../src/transport/handshake.js';
+import { handshakeFault } from '../../src/transport/handshake.js';
+import { routeOf } from '../../src/transport/route.js';
 import { WebSockets } from '../../src/transport/websocket.js';
 import { Turn } from '../../src/worker/turn.js';
 import { Random } from '../checker/random.js';
@@ -113,10 +115,11 @@ for (const compression of ['off', 'on']) {
 function websocketsOf(compression) {
   const { config } = loadConfig({ FANFARE_LIMITS: 'off', FANFARE_COMPRESSION: compression });
   assert.ok(config);
+  const hub = /** @type {any} */ ({ add() {}, remove() {}, slowConsumers: { queue: () => true } });
   return new WebSockets({
     config,
-    hub: /** @type {any} */ ({ add() {}, remove() {}, slowConsumers: { queue: () => true } }),
-    commands: /** @type {any} */ ({ receive() {}, forget() {} }),
+    hub,
+    door: createNativeDoor({ hub, receive() {}, forget() {} }),
     heartbeat: /** @type {any} */ ({ add() {}, remove() {} }),
     counters: createCounters(),
     turn: new Turn(),

@@ -6,6 +6,7 @@ import { Revocations } from '../../src/auth/revocations.js';
 import { Sessions } from '../../src/auth/sessions.js';
 import { Connection } from '../../src/hub/connection.js';
 import { createAuthCounters } from '../../src/observability/counters.js';
+import { NATIVE_TEXTS } from '../../src/protocol/door-texts.js';
 import {
   encodePublication,
   isPublication,
@@ -17,6 +18,7 @@ import {
 function connect() {
   const codes = /** @type {number[]} */ ([]);
   const transport = /** @type {any} */ ({
+    door: NATIVE_TEXTS,
     close: (/** @type {number} */ code) => codes.push(code),
   });
   return { connection: new Connection(transport, ''), codes };

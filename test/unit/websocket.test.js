@@ -42,7 +42,7 @@ async function serve(t, env = {}) {
   const websockets = new WebSockets({
     config,
     hub,
-    commands,
+    door: commands.door,
     heartbeat,
     counters,
     turn: new Turn(),

@@ -150,7 +150,7 @@ const frames = {
     const websockets = new WebSockets({
       config: config(),
       hub,
-      commands,
+      door: commands.door,
       heartbeat,
       counters,
       turn: new Turn(),

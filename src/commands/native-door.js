@@ -1,0 +1,47 @@
+// native-door.js: the door of the native protocol.
+
+import { CLOSES } from '../protocol/codes.js';
+import { NATIVE_TEXTS } from '../protocol/door-texts.js';
+import { FORMAT } from '../protocol/format.js';
+
+/** @import { Door } from '../hub/door.js' */
+
+/** The subprotocol that a client may name. A client that names none speaks it as well. */
+const SUBPROTOCOL = 'fanfare';
+
+/**
+ * Decides on a connection by its token.
+ * @typedef {Pick<import('../auth/authentication.js').Authentication, 'enter'|'leave'>} Entrance
+ */
+
+/**
+ * @param {object} parts
+ * @param {Pick<import('../hub/hub.js').Hub, 'add'|'remove'>} parts.hub
+ * @param {Entrance|null} [parts.entrance] null if neither tokens nor hooks are configured; every
+ *   connection then belongs to the hub from its handshake on
+ * @param {Door['receive']} parts.receive the dispatcher's own: a closure would add a frame to the
+ *   stack of each message
+ * @param {Door['closed']} parts.forget drops the waiting commands of a connection that is gone
+ * @returns {Door}
+ */
+export function createNativeDoor({ hub, entrance = null, receive, forget }) {
+  return {
+    ...NATIVE_TEXTS,
+    format: FORMAT.FRAMES,
+    subprotocol: SUBPROTOCOL,
+    mayDeflate: true,
+    open(connection, _request, credentials) {
+      if (entrance === null) hub.add(connection);
+      else entrance.enter(connection, credentials);
+    },
+    closed(connection) {
+      if (entrance === null) hub.remove(connection);
+      else entrance.leave(connection);
+      forget(connection);
+    },
+    receive,
+    receiveBinary(connection) {
+      connection.close(CLOSES.UNSUPPORTED_DATA);
+    },
+  };
+}

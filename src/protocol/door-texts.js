@@ -1,0 +1,40 @@
+// door-texts.js: what a door says to its clients on the server's own account, and the texts of the
+// native protocol.
+
+import { encodeLeft, encodeShutdown } from './encode.js';
+import { toReply } from './refusal.js';
+
+/** @import { Refusal } from './refusal.js' */
+
+/**
+ * The end of a connection, as its door tells it.
+ * @typedef {object} DoorClose
+ * @property {number} code of the close frame
+ * @property {string} reason of the close frame
+ * @property {string} [notice] sent before the close frame
+ */
+
+/**
+ * A text of null is not sent: clients of this door have no such message.
+ * @typedef {object} DoorTexts
+ * @property {string} name of the door: `native` or `pusher`
+ * @property {boolean} usesTokens do native tokens, and the rights in them, apply to its clients?
+ * @property {(refused: Refusal, id: string|number|undefined, nowMs: number) => string|null}
+ *   encodeError a command with that id is refused, or the connection, which is closed next
+ * @property {(room: string, reason: 'removed'|'permission') => string|null} encodeLeft the server
+ *   has taken the connection out of a room
+ * @property {(reconnectAfterMs: number) => string|null} encodeShutdown a close follows. Null: these
+ *   clients return at once, so a drain and a relocation spread their closes in place of the returns
+ * @property {(close: {code: number, reason: string}) => DoorClose} closeOf translates a row of
+ *   codes.js, or a code that a backend has chosen
+ */
+
+/** @type {Readonly<DoorTexts>} */
+export const NATIVE_TEXTS = Object.freeze({
+  name: 'native',
+  usesTokens: true,
+  encodeError: toReply,
+  encodeLeft,
+  encodeShutdown,
+  closeOf: (/** @type {{code: number, reason: string}} */ close) => close,
+});
