@@ -1,0 +1,263 @@
+// frames.js: what this door sends: texts to one client, and the frames of publications.
+//
+// A frame is `{"event":…,"channel":…,"data":…}`, and `data` is a string of JSON, because some
+// clients take nothing else. Exceptions are errors, signin_success and watchlist events.
+//
+// The payload of a publication is `{"event":E,"data":"D"}`, or with `,"user_id":"U"` at the end. So
+// a frame is `{"channel":C,` and the payload without its first byte, built once for all members of
+// the room. Only this door publishes to rooms of its own, but rooms of a shared app have native
+// publishers as well, and there each payload is looked at.
+
+import { headerBytes, roomPrefix, writeHeader } from '../../protocol/frame.js';
+import {
+  eventOf,
+  KIND,
+  kindOf,
+  payloadEnd,
+  payloadStart,
+  payloadText,
+  senderOf,
+} from '../../protocol/publication.js';
+import { appIdOf, channelOf } from './channels.js';
+import { readObject } from './messages.js';
+
+/**
+ * @param {number|null} code null: none of Pusher's
+ * @param {string} message for people
+ * @param {string} [channel] that it is about
+ */
+export function errorText(code, message, channel) {
+  return JSON.stringify({ event: 'pusher:error', data: { message, code }, channel });
+}
+
+/** @param {string} socketId @param {number} activityTimeoutS */
+export function establishedText(socketId, activityTimeoutS) {
+  const data = JSON.stringify({ socket_id: socketId, activity_timeout: activityTimeoutS });
+  return JSON.stringify({ event: 'pusher:connection_established', data });
+}
+
+export const PONG_TEXT = '{"event":"pusher:pong","data":"{}"}';
+
+/** @param {string} channel @param {string} [data] JSON: the members of a presence channel */
+export function subscribedText(channel, data = '{}') {
+  return JSON.stringify({ event: 'pusher_internal:subscription_succeeded', channel, data });
+}
+
+/**
+ * @param {string} channel
+ * @param {{type: string, status: number, error: string}} refused
+ */
+export function notSubscribedText(channel, { type, status, error }) {
+  const data = { type, error, status };
+  return JSON.stringify({ event: 'pusher:subscription_error', channel, data });
+}
+
+/** @param {string} channel */
+export function cacheMissText(channel) {
+  return JSON.stringify({ event: 'pusher:cache_miss', channel, data: '{}' });
+}
+
+/** @param {string} userData as the client sent it */
+export function signedInText(userData) {
+  return JSON.stringify({ event: 'pusher:signin_success', data: { user_data: userData } });
+}
+
+/** @param {readonly string[]} online users @param {readonly string[]} offline users */
+export function watchlistText(online, offline) {
+  const events = [
+    { name: 'online', user_ids: online },
+    { name: 'offline', user_ids: offline },
+  ].filter(({ user_ids }) => user_ids.length > 0);
+  return JSON.stringify({ event: 'pusher_internal:watchlist_events', data: { events } });
+}
+
+/**
+ * @param {string} event
+ * @param {string} data any text
+ * @param {string|null} [user] of a client event in a presence channel
+ * @returns {Buffer} the payload of a publication
+ */
+export function encodePayload(event, data, user = null) {
+  const end = user === null ? '}' : `,"user_id":${JSON.stringify(user)}}`;
+  return Buffer.from(`{"event":${JSON.stringify(event)},"data":${JSON.stringify(data)}${end}`);
+}
+
+/**
+ * One member of a presence channel, as clients see it.
+ * @typedef {object} ShownMember
+ * @property {string} user
+ * @property {string} id JSON: the id as the application wrote it, a number or a string
+ * @property {string} info JSON
+ */
+
+/**
+ * @param {string} text the member's JSON, of presence: `{"user":…,"info":…,"user_id":…}`
+ * @returns {ShownMember|null} null: not such a text
+ */
+export function readMember(text) {
+  const member = readObject(text);
+  const user = member?.value.user;
+  if (!member || typeof user !== 'string') return null;
+  return {
+    user,
+    id: member.sourceOf('user_id') ?? JSON.stringify(user),
+    info: member.sourceOf('info') ?? '{}',
+  };
+}
+
+/**
+ * @param {Iterable<ShownMember>} members
+ * @returns {string} JSON: `data` of subscription_succeeded
+ */
+export function membersData(members) {
+  const ids = [];
+  const hash = [];
+  for (const { user, info } of members) {
+    const id = JSON.stringify(user);
+    ids.push(id);
+    hash.push(`${id}:${info}`);
+  }
+  return `{"presence":{"ids":[${ids}],"hash":{${hash}},"count":${ids.length}}}`;
+}
+
+/**
+ * @param {'join'|'leave'} event @param {ShownMember} member
+ * @returns {string} the event of a channel, without the channel
+ */
+function memberText(event, { id, info }) {
+  const isJoin = event === 'join';
+  const data = isJoin ? `{"user_id":${id},"user_info":${info}}` : `{"user_id":${id}}`;
+  const name = isJoin ? 'member_added' : 'member_removed';
+  return `"event":"pusher_internal:${name}","data":${JSON.stringify(data)}}`;
+}
+
+/**
+ * An event of presence in a room, for the members of this worker.
+ * @callback OnMember
+ * @param {string} room @param {'join'|'leave'} event
+ * @param {string} member JSON of presence
+ * @returns {ShownMember|null} null: clients are not told
+ */
+
+/**
+ * @typedef {object} Head
+ * @property {string} room
+ * @property {Buffer} channel `{"channel":C,`
+ * @property {boolean} isOwn publications are this door's own
+ */
+
+/** `"room":"` and its value in the native prefix of a room. */
+const ROOM_BEGIN = roomPrefix('').indexOf('"","payload":') + 1;
+const ROOM_END = -'","payload":'.length;
+/**
+ * Stands for a publication that clients are not told: an empty pong, which they ignore (RFC 6455
+ * 5.5.3). So each publication has a frame, and can be left out by its place.
+ */
+const NO_FRAME = Buffer.from([0x8a, 0]);
+const NOTHING = Buffer.alloc(0);
+
+export class PusherFrames {
+  /** By the native prefix, which each room has once. @type {WeakMap<Buffer, Head|null>} */
+  #heads = new WeakMap();
+
+  /** @param {OnMember} onMember called once for each event of presence, in order */
+  constructor(onMember) {
+    this.onMember = onMember;
+  }
+
+  /**
+   * @param {Buffer} prefix roomPrefix(room)
+   * @param {readonly Buffer[]} publications in order
+   * @returns {Buffer} a frame for each of them; empty if clients are told of none
+   */
+  encode(prefix, publications) {
+    const head = this.#headOf(prefix);
+    if (head === null) return NOTHING;
+    /** @type {(Buffer|null)[]} */
+    const texts = [];
+    let bytes = 0;
+    let told = 0;
+    for (const publication of publications) {
+      const text = this.#textOf(head, publication);
+      texts.push(text);
+      if (text === null) bytes += NO_FRAME.length;
+      else {
+        told++;
+        const length = head.channel.length + text.length;
+        bytes += headerBytes(length) + length;
+      }
+    }
+    if (told === 0) return NOTHING;
+    const frames = Buffer.allocUnsafe(bytes);
+    let at = 0;
+    for (const text of texts) {
+      if (text === null) {
+        at += NO_FRAME.copy(frames, at);
+        continue;
+      }
+      at = writeHeader(frames, at, head.channel.length + text.length);
+      at += head.channel.copy(frames, at);
+      at += text.copy(frames, at);
+    }
+    return frames;
+  }
+
+  /**
+   * @param {Head} head @param {Buffer} publication
+   * @returns {Buffer|null} its frame behind `{"channel":C,`; null: clients are not told
+   */
+  #textOf({ room, isOwn }, publication) {
+    const kind = kindOf(publication);
+    if (kind === KIND.PRESENCE) {
+      const event = eventOf(publication);
+      const member = this.onMember(room, event, payloadText(publication));
+      return member === null ? null : Buffer.from(memberText(event, member));
+    }
+    if (kind !== KIND.MESSAGE && kind !== KIND.POSITIONED) return null;
+    if (isOwn) return publication.subarray(payloadStart(publication) + 1, payloadEnd(publication));
+    return foreignText(publication);
+  }
+
+  /** @param {Buffer} prefix @returns {Head|null} null: not a room of a channel */
+  #headOf(prefix) {
+    let head = this.#heads.get(prefix);
+    if (head !== undefined) return head;
+    const room = prefix.toString('latin1', ROOM_BEGIN, prefix.length + ROOM_END);
+    const channel = channelOf(room);
+    head =
+      channel === null
+        ? null
+        : {
+            room,
+            channel: Buffer.from(`{"channel":${JSON.stringify(channel)},`),
+            isOwn: appIdOf(room) !== null,
+          };
+    this.#heads.set(prefix, head);
+    return head;
+  }
+}
+
+/**
+ * A publication in a room that native clients publish to as well. A payload of another shape is an
+ * event `message`. Only events of this door name a user or have names of the protocol.
+ * @param {Buffer} publication
+ */
+function foreignText(publication) {
+  const text = payloadText(publication);
+  const payload = readObject(text);
+  const event = payload?.value.event;
+  const source = payload?.sourceOf('data');
+  const sender = senderOf(publication);
+  if (!payload || typeof event !== 'string' || source === undefined || !mayName(event, sender))
+    return Buffer.from(`"event":"message","data":${JSON.stringify(text)}}`);
+  const { data, user_id: user } = payload.value;
+  const dataText = typeof data === 'string' ? source : JSON.stringify(source);
+  const end =
+    typeof user === 'string' && sender.startsWith('~') ? `,"user_id":${JSON.stringify(user)}` : '';
+  return Buffer.from(`"event":${JSON.stringify(event)},"data":${dataText}${end}}`);
+}
+
+/** @param {string} event @param {string} sender '' for the server and its HTTP APIs */
+function mayName(event, sender) {
+  return sender === '' || !/^pusher(?:_internal)?:/.test(event);
+}

@@ -1,0 +1,151 @@
+// messages.js: reads what a Pusher client sends.
+//
+// A message is JSON: `{"event": …, "channel": …, "data": …}`. Its depth is checked before it is
+// parsed, because JSON.parse needs time that grows with the depth (1 MB of `[`: 200 ms), and
+// anybody may send it, without a signature. `data` keeps its source: large numbers and unusual
+// escapes reach the other clients unchanged.
+
+import { MAX_JSON_DEPTH } from '../../protocol/json-scan.js';
+
+/**
+ * A JSON object and the text of its members.
+ * @typedef {object} Parsed
+ * @property {Readonly<Record<string, unknown>>} value
+ * @property {(name: string) => string|undefined} sourceOf a member as it was written; undefined:
+ *   there is none
+ */
+
+/**
+ * @typedef {object} Message
+ * @property {string} event
+ * @property {unknown} channel
+ * @property {unknown} data undefined: there is none
+ * @property {string} dataSource `data` as JSON; '' if there is none
+ */
+
+const QUOTE = 0x22;
+const COMMA = 0x2c;
+const COLON = 0x3a;
+const OPEN_BRACKET = 0x5b;
+const BACKSLASH = 0x5c;
+const CLOSE_BRACKET = 0x5d;
+const OPEN_BRACE = 0x7b;
+const CLOSE_BRACE = 0x7d;
+
+/** @param {string} text @returns {Message|null} null: not such a message */
+export function readMessage(text) {
+  const parsed = readObject(text);
+  if (parsed === null) return null;
+  const { event, channel, data } = parsed.value;
+  if (typeof event !== 'string') return null;
+  return { event, channel, data, dataSource: parsed.sourceOf('data') ?? '' };
+}
+
+/**
+ * `data` of a message to the server, which may also be an object's JSON in a string.
+ * @param {Message} message
+ * @returns {Readonly<Record<string, unknown>>} empty if it is none
+ */
+export function fieldsOf({ data }) {
+  if (typeof data === 'string') return readObject(data)?.value ?? NO_FIELDS;
+  return isObject(data) ? data : NO_FIELDS;
+}
+
+/** @type {Readonly<Record<string, unknown>>} */
+const NO_FIELDS = Object.freeze(Object.create(null));
+
+/**
+ * @param {unknown} value
+ * @returns {value is Readonly<Record<string, unknown>>}
+ */
+export function isObject(value) {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/**
+ * @param {string} text
+ * @returns {Parsed|null} null: not one JSON object of at most MAX_JSON_DEPTH levels
+ */
+export function readObject(text) {
+  const places = placesOf(text);
+  if (places === null) return null;
+  /** @type {unknown} */
+  let value;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return null; // the parser's message quotes the text
+  }
+  if (!isObject(value)) return null;
+  return { value, sourceOf: (name) => sourceIn(text, places, name) };
+}
+
+/**
+ * Finds the top-level members, if the text is JSON, without checking that it is.
+ * @param {string} text
+ * @returns {number[]|null} for each of them: the ends of its name, without quotes, then the ends of
+ *   its value. Null: too deep
+ */
+function placesOf(text) {
+  /** @type {number[]} */
+  const places = [];
+  let depth = 0;
+  let nameStart = 0;
+  let nameEnd = 0;
+  let valueStart = -1;
+  for (let i = 0; i < text.length; i++) {
+    switch (text.charCodeAt(i)) {
+      case QUOTE: {
+        const end = stringEnd(text, i + 1);
+        if (depth === 1 && valueStart < 0) {
+          nameStart = i + 1;
+          nameEnd = end;
+        }
+        i = end;
+        break;
+      }
+      case COLON:
+        if (depth === 1) valueStart = i + 1;
+        break;
+      case COMMA:
+        if (depth !== 1 || valueStart < 0) break;
+        places.push(nameStart, nameEnd, valueStart, i);
+        valueStart = -1;
+        break;
+      case OPEN_BRACE:
+      case OPEN_BRACKET:
+        if (++depth > MAX_JSON_DEPTH) return null;
+        break;
+      case CLOSE_BRACE:
+      case CLOSE_BRACKET:
+        if (--depth === 0 && valueStart >= 0) places.push(nameStart, nameEnd, valueStart, i);
+    }
+  }
+  return places;
+}
+
+/**
+ * @param {string} text @param {number} i behind an opening quote
+ * @returns {number} the closing one, or the end of the text
+ */
+function stringEnd(text, i) {
+  for (; i < text.length; i++) {
+    const c = text.charCodeAt(i);
+    if (c === QUOTE) return i;
+    if (c === BACKSLASH) i++;
+  }
+  return i;
+}
+
+/**
+ * @param {string} text valid JSON @param {readonly number[]} places @param {string} name
+ * @returns {string|undefined} if a name occurs twice, the last one, as JSON.parse has it
+ */
+function sourceIn(text, places, name) {
+  for (let at = places.length - 4; at >= 0; at -= 4) {
+    const written = text.slice(places[at], places[at + 1]);
+    const plain = written.includes('\\') ? JSON.parse(`"${written}"`) : written;
+    if (plain === name) return text.slice(places[at + 2], places[at + 3]).trim();
+  }
+  return undefined;
+}
