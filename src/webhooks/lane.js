@@ -20,6 +20,7 @@ const ACQUIRE_MS = 2000;
 /** Stored effects of an endpoint that is not configured are removed at this age. */
 const STRANGER_AGE_MS = 86_400_000;
 const MAX_DELAY_MS = 3_600_000;
+const NONE_LOST = Object.freeze({ count: 0, upTo: 0 });
 
 /** @typedef {import('./effect.js').EffectEndpoint} EffectEndpoint */
 /** @typedef {import('./effect.js').EffectLane} EffectLane */
@@ -34,6 +35,10 @@ export class Lane {
   #changes = new Map();
   /** @type {string|null} */
   #upTo = null;
+  /** Lost events that the next commit announces. @type {number|null} */
+  #announced = null;
+  /** May events have been lost, although the lane has no entries? */
+  #mayLack = false;
   /** The last entry that was folded. @type {string|null} */
   #readTo = null;
   /** @type {Promise<boolean>|null} */
@@ -171,7 +176,7 @@ export class Lane {
     // The commit under way may have begun before the caller's change.
     while (this.#committing !== null) await this.#committing;
     if (this.#fence === null) return false;
-    if (this.#changes.size === 0 && this.#upTo === null) return true;
+    if (this.#changes.size === 0 && this.#upTo === null && this.#announced === null) return true;
     this.#committing = this.#commit(this.#fence).finally(() => {
       this.#committing = null;
     });
@@ -182,8 +187,10 @@ export class Lane {
   async #commit(fence) {
     const changes = this.#changes;
     const upTo = this.#upTo;
+    const announced = this.#announced;
     this.#changes = new Map();
     this.#upTo = null;
+    this.#announced = null;
     const set = new Map();
     const remove = [];
     for (const [field, effect] of changes)
@@ -191,7 +198,8 @@ export class Lane {
       else set.set(field, effect.toText(effect.dueMs - this.now()));
     while (this.#fence === fence) {
       try {
-        const isOurs = await this.queue.commit(this.index, fence, { set, remove, upTo });
+        const change = { set, remove, upTo, announced };
+        const isOurs = await this.queue.commit(this.index, fence, change);
         this.reach.ok();
         if (!isOurs) this.#lose('another courier has taken it over');
         return isOurs;
@@ -236,6 +244,7 @@ export class Lane {
     this.#fence = fence;
     this.#leaseEndMs = beganMs + LEASE_MS;
     this.#readTo = null;
+    this.#mayLack = true;
     this.#pollMs = POLL_MS.shortest;
     this.#renewal = setInterval(() => this.#renew(fence), RENEW_MS);
     this.#restore(stored);
@@ -248,8 +257,11 @@ export class Lane {
     try {
       const isOurs = await this.queue.renew(this.index, fence);
       if (this.#fence !== fence) return;
-      if (isOurs) this.#leaseEndMs = beganMs + LEASE_MS;
-      else this.#lose('another courier has taken it over');
+      if (isOurs) {
+        this.#leaseEndMs = beganMs + LEASE_MS;
+        // The renewal notices another Redis.
+        this.#mayLack = true;
+      } else this.#lose('another courier has taken it over');
     } catch (error) {
       this.reach.failed(error);
     }
@@ -266,6 +278,7 @@ export class Lane {
     this.#pending.clear();
     this.#changes.clear();
     this.#upTo = null;
+    this.#announced = null;
     for (const effect of effects) effect.endpoint.remove(effect);
   }
 
@@ -300,11 +313,12 @@ export class Lane {
   async #read() {
     const fence = this.#fence;
     const entries = await this.queue.read(this.index, this.#readTo, READ_LIMIT);
-    // The bound of a lane acts on a lane with entries only.
-    const lost = entries.length === 0 ? 0 : await this.queue.lost(this.index);
+    const isAsking = entries.length > 0 || this.#mayLack;
+    this.#mayLack = false;
+    const lost = isAsking ? await this.queue.lost(this.index) : NONE_LOST;
     // The lane may have been lost meanwhile.
     if (this.#fence !== fence) return ACQUIRE_MS;
-    if (lost > 0) for (const endpoint of this.endpoints.values()) endpoint.lost(this, lost, 'lost');
+    if (lost.count > 0) this.#announce(lost);
     for (const { body } of entries) this.#fold(body);
     const last = entries.at(-1);
     if (last !== undefined) {
@@ -317,6 +331,12 @@ export class Lane {
     this.#pollMs =
       entries.length > 0 ? POLL_MS.shortest : Math.min(2 * this.#pollMs, POLL_MS.longest);
     return this.#pollMs;
+  }
+
+  /** The commit that stores the gaps says so. @param {import('./queue.js').Lost} lost */
+  #announce({ count, upTo }) {
+    for (const endpoint of this.endpoints.values()) endpoint.lost(this, count, 'lost');
+    this.#announced = upTo;
   }
 
   /** @param {string} body */

@@ -49,6 +49,14 @@ export const LEASE_MS = 10_000;
  * @property {Map<string, string>} set pending effects, by field, as JSON text
  * @property {string[]} remove fields of pending effects
  * @property {string|null} upTo entries up to and including this id are folded, and trimmed
+ * @property {number|null} [announced] lost events up to this number are announced
+ */
+
+/**
+ * Events of a lane that were lost: its bound has dropped them, or its backend has lost them.
+ * @typedef {object} Lost
+ * @property {number} count of those that are not announced
+ * @property {number} upTo for `announced` of the commit that announces them
  */
 
 /**
@@ -66,8 +74,7 @@ export const LEASE_MS = 10_000;
  *   null: from the lane's first entry
  * @property {(lane: number, fence: number, change: Change) => Promise<boolean>} commit false if the
  *   fence is out of date: nothing has changed then
- * @property {(lane: number) => Promise<number>} lost entries that the bound of the lane has dropped
- *   since the last call
+ * @property {(lane: number) => Promise<Lost>} lost
  * @property {() => Promise<QueueSize>} size
  * @property {(ms: number) => Promise<void>} hold a worker begins to drain: for this time, all couriers
  *   keep back events of those who left, because its clients come back

@@ -764,5 +764,5 @@ test('redis by Sentinel: after a failover the state of a receiver is the truth, 
       () => false,
     ),
   );
-  assert.equal(await fleet.queue.lost(0), 1);
+  assert.equal((await fleet.queue.lost(0)).count, 1);
 });

@@ -14,6 +14,7 @@ export class MemoryQueue {
       fence: 0,
       leaseEnd: 0,
       lost: 0,
+      announced: 0,
     }));
     this.nextId = 0;
     /** @type {Map<string, number>} */
@@ -76,11 +77,12 @@ export class MemoryQueue {
         const all = lanes[index].entries;
         return all.filter(({ id }) => afterId === null || id > afterId).slice(0, limit);
       },
-      commit: async (index, fence, { set, remove, upTo }) => {
+      commit: async (index, fence, { set, remove, upTo, announced = null }) => {
         await call();
         const lane = lanes[index];
         if (lane.fence !== fence) return false;
         this.commits++;
+        if (announced !== null) lane.announced = announced;
         for (const [field, text] of set) lane.pending.set(field, text);
         for (const field of remove) lane.pending.delete(field);
         if (upTo !== null) lane.entries = lane.entries.filter(({ id }) => id > upTo);
@@ -88,9 +90,8 @@ export class MemoryQueue {
       },
       lost: async (index) => {
         await call();
-        const { lost } = lanes[index];
-        lanes[index].lost = 0;
-        return lost;
+        const { lost, announced } = lanes[index];
+        return { count: lost - announced, upTo: lost };
       },
       hold: async (ms) => {
         await call();

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import pino from 'pino';
 import { Delivery } from '../../src/webhooks/delivery.js';
-import { LEASE_MS } from '../../src/webhooks/queue.js';
+import { LEASE_MS, laneOf } from '../../src/webhooks/queue.js';
 import { MemoryQueue } from '../helpers/memory-queue.js';
 
 const OK = Object.freeze({ outcome: 'delivered', error: '', retryAfterMs: null });
@@ -196,7 +196,7 @@ test('a gap that the endpoint refuses steps aside, and the rest follows', async 
   const { queue, requests, advance } = courier(t, {
     answer: ({ type }) => (type === 'webhook.gap' ? FAILED : OK),
   });
-  for (const lane of queue.lanes) lane.lost = 7;
+  queue.lanes[laneOf('r')].lost = 7;
   queue.record(message('hello'));
   await advance(10_000);
   assert.deepEqual(
@@ -418,13 +418,43 @@ test('an event that is too old is dropped, counted and announced', async (t) => 
 
 test('entries that the bound of a lane has dropped are announced to every endpoint', async (t) => {
   const { queue, requests, advance, endpoint } = courier(t);
-  for (const lane of queue.lanes) lane.lost = 7;
+  queue.lanes[laneOf('r')].lost = 7;
   queue.record(joined('u1'));
   await advance(10_000);
   assert.equal(endpoint.dropped.lost, 7);
   assert.deepEqual(
     requests.map(({ type }) => type),
     ['webhook.gap', 'member.joined'],
+  );
+});
+
+test('a loss is announced once, also in a lane to which nothing comes any more', async (t) => {
+  const { queue, requests, advance } = courier(t);
+  await advance(10_000);
+  queue.lanes[3].lost = 2;
+  await advance(10_000);
+  queue.lanes[3].lost = 3;
+  await advance(10_000);
+  assert.deepEqual(
+    requests.map(({ type, data }) => [type, data.dropped]),
+    [
+      ['webhook.gap', 2],
+      ['webhook.gap', 1],
+    ],
+  );
+});
+
+test('a loss that a dead courier had only read is announced by the next one', async (t) => {
+  const queue = new MemoryQueue();
+  const view = queue.connect();
+  queue.lanes[3].lost = 2;
+  // It dies before its commit.
+  assert.deepEqual(await view.lost(3), { count: 2, upTo: 2 });
+  const { requests, advance } = courier(t, { queue });
+  await advance(10_000);
+  assert.deepEqual(
+    requests.map(({ type }) => type),
+    ['webhook.gap'],
   );
 });
 

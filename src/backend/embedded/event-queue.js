@@ -32,6 +32,8 @@ class Lane {
     this.owner = 0;
     this.leaseEndMs = 0;
     this.lost = 0;
+    /** Of those that were lost, as many are announced. */
+    this.announced = 0;
   }
 
   get size() {
@@ -133,9 +135,10 @@ export class EmbeddedEventQueue {
    * @param {number} lane @param {number} fence
    * @param {import('../../webhooks/queue.js').Change} change
    */
-  async commit(lane, fence, { set, remove, upTo }) {
+  async commit(lane, fence, { set, remove, upTo, announced = null }) {
     const one = this.#lanes[lane];
     if (!this.#owns(one, fence)) return false;
+    if (announced !== null) one.announced = announced;
     const { pending } = one;
     for (const [field, json] of set) {
       one.pendingLength += json.length - (pending.get(field)?.length ?? 0);
@@ -152,10 +155,8 @@ export class EmbeddedEventQueue {
 
   /** @param {number} lane */
   async lost(lane) {
-    const one = this.#lanes[lane];
-    const { lost } = one;
-    one.lost = 0;
-    return lost;
+    const { lost, announced } = this.#lanes[lane];
+    return { count: lost - announced, upTo: lost };
   }
 
   async size() {
@@ -209,10 +210,10 @@ export class EmbeddedEventQueue {
   async save(folder) {
     await write(join(folder, NAME), {
       isClosed: true,
-      lanes: this.#lanes.map(({ entries, first, pending, lost }) => ({
+      lanes: this.#lanes.map(({ entries, first, pending, lost, announced }) => ({
         bodies: entries.slice(first).map(({ body }) => body),
         pending: [...pending],
-        lost,
+        lost: lost - announced,
       })),
     });
   }

@@ -25,7 +25,6 @@ const PAGE_FIELDS = 1000;
  * @property {(name: string, script: {numberOfKeys: number, lua: string}) => void} defineCommand
  * @property {(...args: (string|number)[]) => Promise<[fence: number, mark: string]>} webhooksLease
  * @property {(...args: (string|number)[]) => Promise<number>} webhooksCommit
- * @property {(key: string) => Promise<number>} webhooksLost
  * @property
  *   {(key: string, cursor: string, count: 'COUNT', n: number) => Promise<[string, string[]]>} hscan
  * @property
@@ -34,6 +33,7 @@ const PAGE_FIELDS = 1000;
  * @property {(key: string) => Promise<number>} xlen
  * @property {(key: string) => Promise<number>} hlen
  * @property {(key: string, field: string) => Promise<string|null>} hget
+ * @property {(key: string, ...fields: string[]) => Promise<(string|null)[]>} hmget
  * @property {(key: string) => Promise<number>} pttl
  * @property {(key: string, value: string, px: 'PX', ms: number) => Promise<unknown>} set
  * @property {(usage: 'USAGE', key: string) => Promise<number|null>} memory
@@ -42,12 +42,6 @@ const PAGE_FIELDS = 1000;
 const SCRIPTS = {
   webhooksLease: { numberOfKeys: 2, lua: readScript('lease') },
   webhooksCommit: { numberOfKeys: 4, lua: readScript('commit') },
-  webhooksLost: {
-    numberOfKeys: 1,
-    lua: `local lost = tonumber(redis.call('HGET', KEYS[1], 'lost') or 0)
-if lost > 0 then redis.call('HDEL', KEYS[1], 'lost') end
-return lost`,
-  },
 };
 
 /** @implements {EventQueue} */
@@ -137,7 +131,7 @@ export class RedisEventQueue {
    * @param {number} lane @param {number} fence @param {Change} change
    * @returns {Promise<boolean>}
    */
-  async commit(lane, fence, { set, remove, upTo }) {
+  async commit(lane, fence, { set, remove, upTo, announced = null }) {
     const { keys } = this;
     const done = await this.#ask(() =>
       this.redis.webhooksCommit(
@@ -147,6 +141,7 @@ export class RedisEventQueue {
         keys.ofLane(lane, 'state'),
         fence,
         upTo ?? '',
+        announced ?? '',
         set.size,
         ...[...set].flat(),
         ...remove,
@@ -155,9 +150,11 @@ export class RedisEventQueue {
     return done === 1;
   }
 
-  /** @param {number} lane @returns {Promise<number>} */
-  lost(lane) {
-    return this.#ask(() => this.redis.webhooksLost(this.keys.ofLane(lane, 'state')));
+  /** @param {number} lane @returns {Promise<import('../../webhooks/queue.js').Lost>} */
+  async lost(lane) {
+    const state = this.keys.ofLane(lane, 'state');
+    const [lost, announced] = await this.#ask(() => this.redis.hmget(state, 'lost', 'announced'));
+    return { count: Number(lost) - Number(announced), upTo: Number(lost) };
   }
 
   /** @returns {Promise<import('../../webhooks/queue.js').QueueSize>} */

@@ -3,7 +3,7 @@
 //   webhooks:{lane-<n>}:stream     events of the lane, in order
 //   webhooks:{lane-<n>}:pending    what the courier has yet to send: field -> JSON
 //   webhooks:{lane-<n>}:lease      the fence of the owner
-//   webhooks:{lane-<n>}:state      the latest fence, entries lost, bytes, the mark of the Redis
+//   webhooks:{lane-<n>}:state      the latest fence, entries lost and announced, bytes, the mark of the Redis
 //   webhooks:{lane-0}:hold        exists while a worker drains: couriers keep back who left
 //   webhooks:{<room>}:sequence     epoch and number of the room's latest event
 //   webhooks:{<room>}:sessions     sessions of workers with a connection in the room

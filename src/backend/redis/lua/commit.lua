@@ -2,7 +2,8 @@
 -- nothing if the lane has another owner by now.
 --
 -- KEYS     1 lease   2 pending: field -> JSON   3 lane   4 state of the lane
--- ARGV     1 fence   2 id of the last entry to trim, or ''   3 number of effects to set
+-- ARGV     1 fence   2 id of the last entry to trim, or ''   3 number of lost events that are
+--          announced, or ''   4 number of effects to set
 --          then field and JSON of each, then the fields to remove
 -- returns  1 done   0 another owner
 local lease, pending, lane, state = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -12,8 +13,8 @@ local function sizeOf(field)
   local known = redis.call('HSTRLEN', pending, field)
   return known > 0 and known + #field or 0
 end
-local at = 4
-for _ = 1, tonumber(ARGV[3]) do
+local at = 5
+for _ = 1, tonumber(ARGV[4]) do
   local field, json = ARGV[at], ARGV[at + 1]
   bytes = bytes + #field + #json - sizeOf(field)
   redis.call('HSET', pending, field, json)
@@ -24,6 +25,7 @@ for i = at, #ARGV do
   redis.call('HDEL', pending, ARGV[i])
 end
 if bytes ~= 0 then redis.call('HINCRBY', state, 'bytes', bytes) end
+if ARGV[3] ~= '' then redis.call('HSET', state, 'announced', ARGV[3]) end
 if ARGV[2] ~= '' then
   -- MINID keeps the entry that it names.
   local ms, seq = string.match(ARGV[2], '^(%d+)-(%d+)$')
