@@ -34,7 +34,8 @@ export const NO_LIMITS = Object.freeze({ FANFARE_LIMITS: 'off', LOG_LEVEL: 'info
  *   waits for a log line
  * @property {Promise<{code: number|null, signal: string|null}>} exited
  * @property {(signal: NodeJS.Signals) => void} kill the primary
- * @property {() => number[]} workerPids of the processes the primary has now
+ * @property {() => number[]} workerPids of the processes the primary has now, without the courier
+ * @property {() => number|null} courierPid of the process that sends webhooks
  */
 
 /** A field that the test suite hides from all processes (test/run.js). */
@@ -109,7 +110,8 @@ export function spawnServer(t, env = {}, { prefix = [], main = MAIN } = {}) {
     stderr: () => stderr,
     exited,
     kill: (/** @type {NodeJS.Signals} */ signal) => child.kill(signal),
-    workerPids: () => childrenOf(pid),
+    workerPids: () => childrenOf(pid).filter((child) => !isCourier(child)),
+    courierPid: () => childrenOf(pid).find(isCourier) ?? null,
     /** @param {(line: LogLine) => boolean} predicate @param {number} [timeoutMs] */
     async line(predicate, timeoutMs = 10_000) {
       const end = performance.now() + timeoutMs;
@@ -237,6 +239,15 @@ export function childrenOf(pid) {
       .map(Number);
   } catch {
     return []; // it is gone
+  }
+}
+
+/** @param {number} pid */
+function isCourier(pid) {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').endsWith('\0courier\0');
+  } catch {
+    return false; // it is gone
   }
 }
 

@@ -1,0 +1,214 @@
+// webhook-receiver.js: a back end that receives webhooks over HTTP, verifies each of them, and fails
+// on purpose.
+//
+// It keeps the model of webhook-model.js, and every attempt, for the checks:
+//
+//   repeated      an id that had been answered with 2xx comes again
+//   disordered    the states of a room, its messages, or the edges of a user do not ascend
+//
+// A failing answer is a status, none at all, or a reset. In half of the last two the receiver has
+// handled the event: its answer is lost.
+
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { Webhook } from 'standardwebhooks';
+import { WebhookModel } from './webhook-model.js';
+
+export const WEBHOOK_SECRET = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
+/**
+ * An event fails so often at most. The pause after a fourth failure is 2 minutes, more than the
+ * calm at the end of a run.
+ */
+const MAX_FAILURES = 3;
+/** After so many failures an event steps aside: later ones of its room overtake it. */
+const STEPS_ASIDE = 3;
+/** Of ten failures. `503` and `reset` pause the endpoint for a second. */
+const FAILURES = Object.freeze([...Array(6).fill('500'), '503', ...Array(2).fill('late'), 'reset']);
+
+/** @typedef {'204'|'500'|'503'|'late'|'reset'} Answer */
+/** @typedef {{type: string, timestamp: string, data: Record<string, any>}} WebhookBody */
+
+/**
+ * One request.
+ * @typedef {object} Attempt
+ * @property {string} id
+ * @property {string} type
+ * @property {Record<string, any>} data
+ * @property {Answer} answer
+ * @property {number} atMs by performance.now()
+ */
+
+/** What is known of an id. */
+class Known {
+  constructor() {
+    this.failures = 0;
+    /** When it was answered with 2xx first; NaN: it was not. */
+    this.acceptedMs = Number.NaN;
+  }
+}
+
+export class WebhookReceiver {
+  /**
+   * @param {object} parts
+   * @param {import('./random.js').Random} parts.random
+   * @param {() => Promise<import('./webhook-model.js').Truth>} [parts.readTruth] how it reads the
+   *   state anew after a gap
+   */
+  constructor({ random, readTruth = async () => ({ rooms: [], members: [], users: [] }) }) {
+    this.random = random;
+    this.readTruth = readTruth;
+    /** The share of requests that fail. */
+    this.failing = 0;
+    /** Chooses another answer than chance. @type {((body: WebhookBody) => Answer|null)|null} */
+    this.answerOf = null;
+    this.model = new WebhookModel();
+    /** @type {Attempt[]} */
+    this.attempts = [];
+    /** @type {Map<string, Known>} */
+    this.ids = new Map();
+    /** @type {{id: string, type: string, acceptedMs: number, againMs: number}[]} */
+    this.repeated = [];
+    /** @type {string[]} */
+    this.disordered = [];
+    /** Requests whose signature is wrong. */
+    this.unverified = 0;
+    this.gaps = 0;
+    /** Events that overtook others of their room because these had stepped aside. */
+    this.aside = 0;
+    /** The latest of each order: epoch and sequence. @type {Map<string, {epoch: string, sequence: number}>} */
+    this.latest = new Map();
+    /** The state is read anew: events wait for it. @type {Promise<void>|null} */
+    this.reading = null;
+    this.webhook = new Webhook(WEBHOOK_SECRET);
+    this.server = createServer((request, response) => {
+      this.#receive(request, response);
+    });
+    this.url = '';
+  }
+
+  /** @param {{after: (fn: () => unknown) => void}} t */
+  async start(t) {
+    this.server.listen(0, '127.0.0.1');
+    await once(this.server, 'listening');
+    t.after(() => {
+      this.server.closeAllConnections();
+      this.server.close();
+    });
+    const { port } = /** @type {import('node:net').AddressInfo} */ (this.server.address());
+    this.url = `http://127.0.0.1:${port}/fanfare`;
+    return this;
+  }
+
+  /** Events that were accepted, each once. */
+  get accepted() {
+    const seen = new Set();
+    return this.attempts.filter(
+      ({ id, answer }) => answer === '204' && !seen.has(id) && seen.add(id),
+    );
+  }
+
+  /**
+   * @param {import('node:http').IncomingMessage} request
+   * @param {import('node:http').ServerResponse} response
+   */
+  async #receive(request, response) {
+    let text = '';
+    try {
+      for await (const part of request.setEncoding('utf8')) text += part;
+    } catch {
+      return; // the courier was killed while it sent
+    }
+    const headers = /** @type {Record<string, string>} */ (request.headers);
+    /** @type {WebhookBody} */
+    let body;
+    try {
+      body = /** @type {WebhookBody} */ (this.webhook.verify(text, headers));
+    } catch {
+      this.unverified++;
+      response.writeHead(401).end();
+      return;
+    }
+    const id = headers['webhook-id'];
+    const { type, data } = body;
+    const known = this.#meet(id, type);
+    /** @type {Attempt} */
+    const attempt = { id, type, data, answer: this.#choose(known, body), atMs: performance.now() };
+    this.attempts.push(attempt);
+    const { answer } = attempt;
+    if (answer === '204' || (isLost(answer) && this.random.below(2) === 0))
+      // It answers a gap when it has read the state, so a failed reading is asked for again.
+      await this.#handle(body).catch(() => {
+        attempt.answer = '503';
+      });
+    this.#answer(attempt, known, request.socket, response);
+  }
+
+  /** @param {string} id @param {string} type */
+  #meet(id, type) {
+    let known = this.ids.get(id);
+    if (known === undefined) this.ids.set(id, (known = new Known()));
+    const { acceptedMs } = known;
+    if (!Number.isNaN(acceptedMs))
+      this.repeated.push({ id, type, acceptedMs, againMs: performance.now() });
+    return known;
+  }
+
+  /** @param {Known} known @param {WebhookBody} body @returns {Answer} */
+  #choose({ failures }, body) {
+    const { random } = this;
+    const fails = failures < MAX_FAILURES && random.next() < this.failing;
+    return this.answerOf?.(body) ?? (fails ? random.pick(FAILURES) : '204');
+  }
+
+  /**
+   * @param {Attempt} attempt
+   * @param {Known} known
+   * @param {import('node:net').Socket} socket
+   * @param {import('node:http').ServerResponse} response
+   */
+  #answer(attempt, known, socket, response) {
+    // The sender waited too long for the state to be read, or was killed.
+    if (socket.destroyed) attempt.answer = 'late';
+    const { answer, type, data } = attempt;
+    if (answer === '204') {
+      if (Number.isNaN(known.acceptedMs)) this.#follow(known, type, data);
+      known.acceptedMs = performance.now();
+    } else known.failures++;
+    if (answer === 'reset') socket.resetAndDestroy();
+    else if (answer !== 'late') response.writeHead(Number(answer)).end();
+  }
+
+  /** @param {Known} known @param {string} type @param {Record<string, any>} data */
+  #follow({ failures }, type, data) {
+    const { epoch, sequence } = data;
+    if (epoch === undefined) return;
+    const order = `${type === 'message.published' ? 'messages' : 'states'} ${data.room ?? `u:${data.user}`}`;
+    const before = this.latest.get(order);
+    if (before !== undefined && before.epoch === epoch && sequence < before.sequence) {
+      if (failures >= STEPS_ASIDE) this.aside++;
+      else this.disordered.push(`${order}: ${type} ${sequence} after ${before.sequence}`);
+    } else this.latest.set(order, { epoch, sequence });
+  }
+
+  /** @param {WebhookBody} body */
+  async #handle({ type, data }) {
+    if (type === 'webhook.gap') {
+      this.gaps++;
+      this.reading = this.#readAnew(this.reading);
+      return this.reading;
+    }
+    await this.reading?.catch(() => {});
+    this.model.apply(type, data);
+  }
+
+  /** @param {Promise<void>|null} before a reading under way, which may be too early */
+  async #readAnew(before) {
+    await before?.catch(() => {});
+    this.model.replace(await this.readTruth());
+  }
+}
+
+/** Handled or not: the sender does not know. @param {Answer} answer */
+function isLost(answer) {
+  return answer === 'late' || answer === 'reset';
+}
