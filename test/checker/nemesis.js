@@ -54,6 +54,7 @@ const NOTICE_MS = 15_000;
  * @property {boolean} [needsProxy]
  * @property {boolean} [needsWires]
  * @property {boolean} [needsFirewall]
+ * @property {boolean} [needsWebhooks]
  * @property {boolean} [kills] a worker may die of it
  * @property {(trial: Trial) => Promise<Heal>} inflict
  */
@@ -126,6 +127,28 @@ export const NEMESES = Object.freeze({
         await until(() => done() > before, 60_000, 'the end of the reload');
         await server.whole();
       };
+    },
+  },
+  courierKilled: {
+    name: 'a courier killed',
+    holdMs: [0, 0],
+    needsWebhooks: true,
+    async inflict(trial) {
+      const server = trial.random.pick(trial.servers);
+      const pid = await courierOf(server);
+      process.kill(pid, 'SIGKILL');
+      return () => Fanfare.gone([pid]);
+    },
+  },
+  courierFrozen: {
+    name: 'a courier frozen',
+    // The lease of its lanes ends after 10 s. Its primary kills it after 30 s.
+    holdMs: [1000, 20_000],
+    needsWebhooks: true,
+    async inflict(trial) {
+      const pid = await courierOf(trial.random.pick(trial.servers));
+      process.kill(pid, 'SIGSTOP');
+      return () => process.kill(pid, 'SIGCONT');
     },
   },
   redisEmptied: {
@@ -617,20 +640,26 @@ function vulnerable({ servers, random }) {
   return server;
 }
 
+/** It may have been killed a moment ago. @param {Fanfare} server @returns {Promise<number>} */
+function courierOf({ process: { courierPid } }) {
+  return until(() => courierPid(), NOTICE_MS, 'a courier');
+}
+
 /** @param {Fanfare} server */
 function isVulnerable({ kills }) {
   return kills.filter((at) => performance.now() - at < KILL_WINDOW_MS).length < MAX_KILLS;
 }
 
 /** Those that can be had in a trial now. @param {Trial} trial @returns {Nemesis[]} */
-export function possibleNemeses({ proxy, wires, servers, setting, topology }) {
+export function possibleNemeses({ proxy, wires, servers, setting, topology, webhooks }) {
   const canKill = servers.some(isVulnerable);
   return Object.values(NEMESES).filter(
-    ({ on, needsProxy, needsWires, needsFirewall, kills }) =>
+    ({ on, needsProxy, needsWires, needsFirewall, needsWebhooks, kills }) =>
       (on === undefined || (!setting.embedded && on === topology)) &&
       (proxy !== null || !needsProxy) &&
       (wires.length > 0 || !needsWires) &&
       (isPrivate || !needsFirewall) &&
+      (webhooks !== null || !needsWebhooks) &&
       (canKill || !kills),
   );
 }

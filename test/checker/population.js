@@ -1,6 +1,6 @@
 // population.js: the clients of a random run beside the subscribers and publishers: streams, the client
 // libraries, visitors, users in rooms with presence, users with too many connections, and users whose
-// tokens are revoked.
+// tokens are revoked. For webhooks there are also commuters, whose rooms are often empty.
 //
 // They live through the faults. Now and then some of them do what clients do: leave, return, publish
 // without an echo, join anew.
@@ -13,8 +13,12 @@ import { Person, Visitor } from './people.js';
 import { StreamClient } from './stream-client.js';
 
 /** Rooms with presence, for FANFARE_PRESENCE. */
-const PRESENCE_PREFIX = 'c.';
+export const PRESENCE_PREFIX = 'c.';
 const PRESENCE_ROOMS = Object.freeze([`${PRESENCE_PREFIX}0`, `${PRESENCE_PREFIX}1`]);
+/** Of commuters. */
+export const COMMUTED_ROOMS = Object.freeze(
+  Array.from({ length: 20 }, (_, i) => `${PRESENCE_PREFIX}${10 + i}`),
+);
 /** A room for those who may be refused. */
 const DOOR = 'door';
 const CROWD = 'crowd';
@@ -22,13 +26,22 @@ const ALLOWED = 4;
 const WANTED = 8;
 const PEOPLE = 12;
 const SUSPECTS = 40;
+const COMMUTERS = 40;
 const VISITORS = 6;
 const LIBRARIES = 6;
 /** Less than any history keeps, and than a reply may hold. */
 const LAST = 30;
 const TICK_MS = 250;
 /** Each so many ticks, on average. */
-const TICKS = Object.freeze({ visit: 1, again: 12, move: 24, stir: 5, crowd: 8, revoke: 16 });
+const TICKS = Object.freeze({
+  visit: 1,
+  again: 12,
+  move: 24,
+  stir: 5,
+  crowd: 8,
+  revoke: 16,
+  commute: 6,
+});
 const AWAY_MS = /** @type {const} */ ([1000, 40_000]);
 const VISIT_MS = /** @type {const} */ ([50, 1500]);
 /** Long enough for the messages of one room to pass the position in another. */
@@ -55,7 +68,7 @@ export const settingsOf = (secret) => ({
 
 /** What the first line of a record says of them. */
 export const FACTS = Object.freeze({
-  presence: [...PRESENCE_ROOMS],
+  presence: [...PRESENCE_ROOMS, ...COMMUTED_ROOMS],
   capped: { [CROWD]: { allowed: ALLOWED, wanted: WANTED } },
 });
 
@@ -76,8 +89,19 @@ export class Population {
    * @param {readonly string[]} parts.history those of them with history
    * @param {import('./record.js').Recorder} parts.recorder
    * @param {import('./random.js').Random} parts.random
+   * @param {boolean} [parts.hasCommuters]
    */
-  constructor({ firstId, urls, wires, secret, rooms, history, recorder, random }) {
+  constructor({
+    firstId,
+    urls,
+    wires,
+    secret,
+    rooms,
+    history,
+    recorder,
+    random,
+    hasCommuters = false,
+  }) {
     this.urls = urls;
     this.secret = secret;
     this.recorder = recorder;
@@ -129,6 +153,9 @@ export class Population {
       if (i % 3 > 0) return person(user, [DOOR]);
       return streamOf([], { user, visits: [{ rooms: [DOOR], token: tokenOf(user) }] });
     });
+    this.commuters = Array.from({ length: hasCommuters ? COMMUTERS : 0 }, (_, i) =>
+      person(`w${i}`, some(COMMUTED_ROOMS, 2)),
+    );
     for (const client of this.crowd) client.mayBeRefused = true;
     /** How many of the suspects are revoked. */
     this.revoked = 0;
@@ -161,7 +188,13 @@ export class Population {
   }
 
   get everybody() {
-    return [...this.listeners, ...this.people, ...this.crowd, ...this.suspects];
+    const { listeners, people, crowd, suspects, commuters } = this;
+    return [...listeners, ...people, ...crowd, ...suspects, ...commuters];
+  }
+
+  /** Of their tokens. */
+  get users() {
+    return [...new Set(this.everybody.flatMap(({ user }) => user ?? []))];
   }
 
   start() {
@@ -184,7 +217,7 @@ export class Population {
   async census() {
     this.isStirring = false;
     await pause(CALM_MS);
-    for (const client of [...this.people, ...this.libraries]) client.list();
+    for (const client of [...this.people, ...this.libraries, ...this.commuters]) client.list();
     this.recorder.write({ type: 'census' });
     this.isStirring = true;
   }
@@ -215,13 +248,14 @@ export class Population {
     if (isTime('revoke')) this.#revoke();
     if (!this.isStirring) return;
     if (isTime('crowd')) random.pick(crowd).leave(random.between(...VISIT_MS));
-    if (isTime('stir')) this.stir();
+    if (isTime('stir')) this.stir(this.people);
+    if (isTime('commute') && this.commuters.length > 0) this.stir(this.commuters);
   }
 
-  /** Somebody leaves, and returns later. */
-  stir() {
+  /** Somebody leaves, and returns later. @param {readonly Person[]} [people] */
+  stir(people = this.people) {
     const { random } = this;
-    const person = random.pick(this.people);
+    const person = random.pick(people);
     const awayMs = random.between(...AWAY_MS);
     if (random.below(2) === 0) person.leave(awayMs);
     else person.stepOut(random.pick([...person.places.keys()]), awayMs);

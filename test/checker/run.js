@@ -4,11 +4,16 @@
 //   node test/checker/run.js --minutes 10 --servers 2 --workers 2 --clients 200 --rooms 20 --rate 500 [--seed S]
 //   node test/checker/run.js --minutes 1 --only workerKilled,redisFrozen --keep record.jsonl
 //   node test/checker/run.js --minutes 2 --topology sentinel --readers slow --clients 20 --rate 100
+//   node test/checker/run.js --minutes 10 --webhooks --topology cluster --clients 40 --rate 100
 //
 // The seed draws a profile, too: in which form the servers have their backend (`--topology redis`,
 // `embedded`, `sentinel` or `cluster`), and how fast readers are. With `--readers slow` messages have 2,000 bytes, and the kernel keeps some 100 KB for a connection
 // instead of megabytes, so slow readers lag within seconds. That needs a network namespace.
 // A given option wins over the draw; the title names the profile.
+//
+// With `--webhooks` the servers send their states to a receiver that fails a third of its requests,
+// and couriers are killed and frozen, too. After 60 s of calm the receiver must know who is in which
+// room (webhook-watch.js).
 //
 // The seed chooses the faults, their order and their lengths, and the publishes. The timing of the
 // machine is not repeatable. Exits with 0 if no invariant was violated.
@@ -42,6 +47,7 @@ const { values: options } = parseArgs({
     topology: { type: 'string' },
     readers: { type: 'string' },
     plain: { type: 'boolean', default: false },
+    webhooks: { type: 'boolean', default: false },
     only: { type: 'string' },
     seed: { type: 'string' },
     keep: { type: 'string' },
@@ -72,6 +78,7 @@ const BYTES = 2000;
 const SMALL_BUFFERS = '4096 65536 65536';
 /** Start, end and check take so long on top. */
 const REST_MS = 180_000;
+const WEBHOOKS_REST_MS = 150_000;
 
 const minutes = Number(options.minutes);
 const seed =
@@ -99,7 +106,8 @@ if (isSlow)
     writeFileSync(`/proc/sys/net/ipv4/${name}`, SMALL_BUFFERS);
 
 const title = `random faults for ${minutes} minutes, seed ${seed}: ${Object.values(profile).join(', ')}`;
-await run(title, trial, minutes * 60_000 + REST_MS);
+const restMs = REST_MS + (options.webhooks ? WEBHOOKS_REST_MS : 0);
+await run(title, trial, minutes * 60_000 + restMs);
 
 /** Draws what no option says. @param {Random} random */
 function drawProfile(random) {
@@ -125,6 +133,7 @@ async function trial(test) {
     viaProxy: topology === 'redis',
     store: STORES[/** @type {keyof typeof STORES} */ (topology)],
     path: options.keep,
+    hasWebhooks: options.webhooks,
     load: {
       clients: Number(options.clients),
       rooms: Number(options.rooms),
@@ -171,6 +180,7 @@ async function trial(test) {
   print('');
   for (const { id, anomaly, violations } of report.findings)
     test.check(`${id}, ${anomaly}`, 0, violations);
+  if (trial.webhooks !== null) checkWebhooks(test, trial.webhooks, trial.differences);
   const oddities = trial.oddities();
   test.check('what nobody expects to be said or logged', 0, oddities.length);
   for (const oddity of oddities.slice(0, 10)) print(`     ${oddity.slice(0, 500)}`);
@@ -182,6 +192,27 @@ async function trial(test) {
     'faults skipped',
     `${skipped.length}${skipped.map((name) => `; ${name}: needs root, unshare, ip and iptables`).join('')}`,
   );
+}
+
+/**
+ * @param {import('../../loadtest/lib/run.js').Run} test
+ * @param {import('./webhook-watch.js').WebhookWatch} watch
+ * @param {readonly string[]} differences
+ */
+function checkWebhooks(test, { receiver, repeated }, differences) {
+  const { attempts, accepted, disordered, unverified, gaps, aside } = receiver;
+  test.check('what the receiver of webhooks has wrong', 0, differences.length);
+  for (const one of differences.slice(0, 10)) print(`     ${one}`);
+  test.check('events of a room in another order', 0, disordered.length);
+  for (const one of disordered.slice(0, 10)) print(`     ${one}`);
+  test.check('events repeated without a fault', 0, repeated.length);
+  for (const one of repeated.slice(0, 10)) print(`     ${JSON.stringify(one)}`);
+  test.check('requests with a wrong signature', 0, unverified);
+  test.check('events accepted', '> 0', accepted.length, accepted.length > 0);
+  const repeats = `${receiver.repeated.length} repeated in faults`;
+  const { rooms, members, users } = receiver.model.state;
+  test.note('it knows', `${rooms.length} rooms, ${members.length} members, ${users.length} users`);
+  test.note('requests', `${attempts.length}; ${repeats}, ${aside} events overtaken, ${gaps} gaps`);
 }
 
 /**

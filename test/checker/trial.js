@@ -16,10 +16,13 @@ import { settingsOf } from './population.js';
 import { Random } from './random.js';
 import { Recorder } from './record.js';
 import { checkRecord } from './report.js';
+import { watchWebhooks } from './webhook-watch.js';
 import { HISTORY_PREFIX, Workload } from './workload.js';
 
 const READY_MS = 30_000;
 const GONE_MS = 60_000;
+/** People are away for up to 40 s. */
+const BACK_MS = 90_000;
 /**
  * How long gauges may take to fall to their values of before. An emptied room stays subscribed for
  * 2 s. Redis keeps a dead connection whose reset a firewall has dropped until its kernel
@@ -59,6 +62,7 @@ const GAUGES = Object.freeze([
  * @property {string[]} [redisArgs]
  * @property {(t: Lifetime) => Promise<Store>} [store] instead of one Redis
  * @property {Record<string, string>} [env] of the servers
+ * @property {boolean} [hasWebhooks] with a receiver and commuters; needs `load.isMixed`
  * @property {string} [path] of the record; without one it is made and removed
  * @property {string} [main] entry point of another version, with which all servers start
  */
@@ -169,8 +173,9 @@ export class Trial {
    * @param {Fanfare[]} servers
    * @param {import('../helpers/tcp-proxy.js').TcpProxy[]} wires ways of clients to each server
    * @param {string} secret of the HTTP API
+   * @param {import('./webhook-watch.js').WebhookWatch|null} webhooks
    */
-  constructor(lifetime, setting, store, proxy, servers, wires, secret) {
+  constructor(lifetime, setting, store, proxy, servers, wires, secret, webhooks) {
     this.lifetime = lifetime;
     this.setting = setting;
     this.store = store;
@@ -179,6 +184,10 @@ export class Trial {
     this.proxy = proxy;
     this.servers = servers;
     this.wires = wires;
+    this.secret = secret;
+    this.webhooks = webhooks;
+    /** How the receiver's model differs from the truth at the end. @type {string[]} */
+    this.differences = [];
     this.random = new Random(setting.seed ?? Math.floor(Math.random() * 2 ** 32));
     this.path = setting.path ?? join(tmpdir(), `fanfare-record-${process.pid}-${Date.now()}.jsonl`);
     this.recorder = new Recorder(this.path);
@@ -187,7 +196,7 @@ export class Trial {
     const urls = servers.map(({ url }) => url);
     // Chance of its own: how often the workload asks for some depends on how fast the machine is.
     this.workload = new Workload(
-      setting.load,
+      { ...setting.load, hasCommuters: webhooks !== null },
       urls,
       this.recorder,
       new Random(this.random.seed + 1),
@@ -214,6 +223,11 @@ export class Trial {
   /** Everybody joins and the publishing begins. */
   async begin() {
     await this.#gauges('before');
+    this.webhooks?.begin({
+      ports: this.servers.map(({ env }) => Number(env.PORT)),
+      secret: this.secret,
+      users: this.workload.population?.users ?? [],
+    });
     await this.workload.start();
     this.workload.publish();
   }
@@ -226,10 +240,12 @@ export class Trial {
    */
   async suffer({ name, inflict }, holdMs, meanwhile) {
     this.recorder.write({ type: 'start', name });
+    const healed = this.webhooks?.fault();
     const heal = await inflict(this);
     await pause(holdMs);
     await meanwhile?.();
     await heal();
+    healed?.();
     this.recorder.write({ type: 'stop', name });
   }
 
@@ -243,6 +259,7 @@ export class Trial {
     workload.population?.silence();
     // The markers show the clients that do not return.
     await workload.joined(SETTLE_US / 1000).catch(() => {});
+    if (this.webhooks !== null) this.differences = await this.#calm(this.webhooks);
     workload.silence();
     await workload.mark();
     await workload.stop();
@@ -251,6 +268,14 @@ export class Trial {
     const report = checkRecord(this.path);
     if (this.setting.path === undefined) rmSync(this.path);
     return report;
+  }
+
+  /** @param {import('./webhook-watch.js').WebhookWatch} webhooks */
+  async #calm(webhooks) {
+    const { people = [], commuters = [] } = this.workload.population ?? {};
+    const areBack = () => [...people, ...commuters].every(({ isJoined }) => isJoined);
+    await until(areBack, BACK_MS, 'all people in their rooms');
+    return webhooks.settle();
   }
 
   /** Unexpected messages of clients and log lines of servers. @returns {string[]} */
@@ -326,6 +351,9 @@ export async function startTrial(t, setting) {
   );
   const proxy = viaProxy ? await startTcpProxy(t, nodes[0].port, [...new Set(hosts)]) : null;
   const secret = newSecret();
+  const webhooks = setting.hasWebhooks
+    ? await watchWebhooks(t, new Random((setting.seed ?? 0) + 3))
+    : null;
   const servers = [];
   const wires = [];
   for (let i = 0; i < count; i++) {
@@ -334,6 +362,7 @@ export async function startTrial(t, setting) {
       ...(load.isMixed && settingsOf(secret)),
       ...(load.isMixed && embedded && { FANFARE_STATE_DIR: await stateFolder(t) }),
       ...setting.env,
+      ...(webhooks !== null && { FANFARE_WEBHOOKS: webhooks.file }),
       ...(load.hasHistory && { FANFARE_HISTORY: `${HISTORY_PREFIX}*=${historySize}/300s` }),
       WORKERS: `${workers}`,
       PORT: `${await freePort()}`,
@@ -346,7 +375,7 @@ export async function startTrial(t, setting) {
     servers.push(server);
     if (load.isMixed) wires.push(await startTcpProxy(t, Number(settings.PORT)));
   }
-  const trial = new Trial(t, setting, store, proxy, servers, wires, secret);
+  const trial = new Trial(t, setting, store, proxy, servers, wires, secret, webhooks);
   t.after(async () => {
     await trial.workload.stop();
     trial.recorder.close();
@@ -403,7 +432,7 @@ function unexpected(stderr, topology) {
 
 /** Lines at level `error` that servers log when their processes are killed or frozen. */
 const OF_NEMESES =
-  /^(worker died|worker hung: killed|worker did not exit in time|lost the relay: draining)/;
+  /^(worker died|worker hung: killed|worker did not exit in time|lost the relay: draining|the courier)/;
 
 /** @param {number} pid */
 function isAlive(pid) {

@@ -31,6 +31,7 @@ const MARKER_PAUSE_MS = 250;
  * @property {number} rate messages a second, all together
  * @property {number} [bytes] of padding in each
  * @property {boolean} [isMixed] with a population: streams, libraries, users (population.js)
+ * @property {boolean} [hasCommuters] in it
  */
 
 /** The prefix of rooms with history, for FANFARE_HISTORY. */
@@ -80,7 +81,10 @@ export class Workload {
     const { rooms } = this;
     const firstId = load.clients;
     this.population = load.isMixed
-      ? new Population({ firstId, urls, wires, secret, rooms, history, recorder, random })
+      ? new Population({
+          ...{ firstId, urls, wires, secret, rooms, history, recorder, random },
+          hasCommuters: load.hasCommuters,
+        })
       : null;
     /** @type {Publisher[]} */
     this.flooders = [];

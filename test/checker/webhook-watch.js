@@ -1,0 +1,108 @@
+// webhook-watch.js: the webhooks of a run with faults: an endpoint for all states, a receiver that
+// fails a third of its requests, and what must be so when all is calm.
+
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pause } from '../../loadtest/lib/run.js';
+import { COMMUTED_ROOMS, PRESENCE_PREFIX } from './population.js';
+import { WEBHOOK_SECRET, WebhookReceiver } from './webhook-receiver.js';
+import { readTruth } from './webhook-truth.js';
+
+const FAILING = 1 / 3;
+/** Of calm, after which the receiver must know the truth. */
+const CALM_MS = 60_000;
+/** A fault has its effects so long before and after: a lease that ends, an uncommitted answer. */
+const MARGIN_MS = /** @type {const} */ ([1000, 20_000]);
+const TYPES = Object.freeze([
+  ...['room.occupied', 'room.vacated', 'member.joined', 'member.left'],
+  ...['user.connected', 'user.disconnected'],
+]);
+const ENDPOINT = Object.freeze({
+  name: 'back-end',
+  secret: WEBHOOK_SECRET,
+  types: TYPES,
+  graceMs: 1000,
+  timeoutMs: 1000,
+  concurrency: 16,
+});
+
+/** @typedef {import('./webhook-model.js').Truth} Truth */
+
+export class WebhookWatch {
+  /** @param {WebhookReceiver} receiver @param {string} file of the endpoint */
+  constructor(receiver, file) {
+    this.receiver = receiver;
+    this.file = file;
+    /** Of the servers, and of the clients' users. @type {{ports: number[], secret: string, users: string[]}} */
+    this.where = { ports: [], secret: '', users: [] };
+    /** @type {{fromMs: number, toMs: number}[]} */
+    this.faults = [];
+    receiver.readTruth = () => this.#readTruth();
+  }
+
+  /** @param {{ports: number[], secret: string, users: string[]}} where */
+  begin(where) {
+    this.where = where;
+    this.receiver.failing = FAILING;
+  }
+
+  /** A fault begins. @returns {() => void} it is healed */
+  fault() {
+    const fault = { fromMs: performance.now(), toMs: Number.POSITIVE_INFINITY };
+    this.faults.push(fault);
+    return () => {
+      fault.toMs = performance.now();
+    };
+  }
+
+  /** Waits for calm. @returns {Promise<string[]>} how the receiver's model differs from the truth */
+  async settle() {
+    await pause(CALM_MS);
+    return this.receiver.model.differences(await this.#readTruth());
+  }
+
+  /** Events that were repeated although the courier knew that they were delivered. */
+  get repeated() {
+    return this.receiver.repeated.filter(
+      ({ acceptedMs }) =>
+        !this.faults.some(
+          ({ fromMs, toMs }) =>
+            acceptedMs > fromMs - MARGIN_MS[0] && acceptedMs < toMs + MARGIN_MS[1],
+        ),
+    );
+  }
+
+  /** From any server that answers in full. @returns {Promise<Truth>} */
+  async #readTruth() {
+    const { ports, secret, users } = this.where;
+    /** @type {unknown} */
+    let cause;
+    for (const port of ports)
+      try {
+        return await readTruth({
+          port,
+          secret,
+          prefix: PRESENCE_PREFIX,
+          rooms: COMMUTED_ROOMS,
+          users,
+        });
+      } catch (error) {
+        cause = error;
+      }
+    throw new Error('no server answers', { cause });
+  }
+}
+
+/**
+ * @param {import('./trial.js').Lifetime} t
+ * @param {import('./random.js').Random} random
+ */
+export async function watchWebhooks(t, random) {
+  const receiver = await new WebhookReceiver({ random }).start(t);
+  const folder = mkdtempSync(join(tmpdir(), 'fanfare-webhooks-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const file = join(folder, 'webhooks.json');
+  writeFileSync(file, JSON.stringify([{ ...ENDPOINT, url: receiver.url }]));
+  return new WebhookWatch(receiver, file);
+}
