@@ -16,6 +16,7 @@
  * @property {import('../hub/publisher.js').Publisher} publisher
  * @property {import('../recovery/scheduler.js').SyncScheduler} scheduler
  * @property {HistoryOf} historyOf
+ * @property {import('../transport/http-api/call.js').Services['historyReader']} historyReader
  * @property {import('../hub/room-users.js').Tracker} tracker
  * @property {import('../transport/http-api/call.js').Services['fleet']} fleet
  * @property {Pick<import('../auth/sessions.js').Sessions, 'begin'|'end'|'connectionsOf'>} sessions
@@ -27,6 +28,8 @@
  * @property {import('../commands/index.js').CommandParts['admitMessage']} admitMessage
  * @property {import('../commands/index.js').CommandParts['charge']} charge
  * @property {Edges|null} edges null: nothing is recorded for webhooks
+ * @property {import('../transport/http-api/call.js').Meters} meters of the HTTP APIs of all doors
+ * @property {() => string|null} readiness null if the worker is ready; otherwise the reason
  * @property {{readonly isDraining: boolean, readonly isSettling: boolean}} phase of the worker
  * @property {import('../observability/counters.js').Counters} counters
  * @property {import('../worker/turn.js').Turn} turn

@@ -1,17 +1,17 @@
-// api.js: puts the parts of the HTTP API together, for a worker whose configuration has API keys.
+// api.js: the rate of requests of HTTP APIs, and their metrics.
 
 import { BYTES_PER_TOKEN, Rate } from '../admission/rate.js';
-import { HttpApi } from '../transport/http-api/http-api.js';
+
+/** @import { Meters, Services, TakeUnits } from '../transport/http-api/call.js' */
 
 /**
- * @param {import('../transport/http-api/call.js').Services} services
- * @param {{observe(seconds: number): void}} requestSeconds @returns {HttpApi}
+ * @param {Pick<Services, 'config'|'counters'>} services
+ * @param {{observe(seconds: number): void}} requestSeconds @returns {Meters}
  */
-export function createHttpApi(services, requestSeconds) {
-  const { config, counters } = services;
+export function createMeters({ config, counters }, requestSeconds) {
   const { apiMessagesPerMinuteMode: mode } = config;
   const rate = new Rate(config.apiMessagesPerMinute, config.apiMessagesBurst);
-  /** @type {import('../transport/http-api/call.js').TakeUnits} */
+  /** @type {TakeUnits} */
   const take = (bucket, units, nowMs) => {
     if (mode === 'off') return 0;
     const cost = rate.costOf(units * BYTES_PER_TOKEN);
@@ -23,5 +23,5 @@ export function createHttpApi(services, requestSeconds) {
     counters.observed.api_messages++;
     return 0;
   };
-  return new HttpApi({ ...services, take, observe: (seconds) => requestSeconds.observe(seconds) });
+  return { take, counters, observe: (seconds) => requestSeconds.observe(seconds) };
 }

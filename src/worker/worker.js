@@ -8,6 +8,7 @@ import { describeFastPaths } from '../config/fast-paths.js';
 import { privateBytes } from '../config/system-memory.js';
 import { VERSION } from '../config/version.js';
 import { loadDoors } from '../doors/index.js';
+import { createMeters } from './api.js';
 import { createBasics } from './basics.js';
 import { BEAT_INTERVAL_MS } from './control-messages.js';
 import { createDelivery } from './delivery.js';
@@ -47,9 +48,11 @@ export async function createWorker({ config, log, phase, relayPath, ...place }) 
   const createDoors = await loadDoors(config);
   const entry = await createEntry(basics, delivery);
   // express is loaded only if there are API keys.
-  const createHttpApi =
-    config.apiKeys.length === 0 ? null : (await import('./api.js')).createHttpApi;
-  return new Worker(place, basics, { delivery, entry, createHttpApi, createDoors });
+  const HttpApi =
+    config.apiKeys.length === 0
+      ? null
+      : (await import('../transport/http-api/http-api.js')).HttpApi;
+  return new Worker(place, basics, { delivery, entry, HttpApi, createDoors });
 }
 
 export class Worker {
@@ -66,12 +69,12 @@ export class Worker {
    * @param {object} built
    * @param {import('./delivery.js').Delivery} built.delivery
    * @param {import('./entry.js').Entry} built.entry
-   * @param {typeof import('./api.js').createHttpApi|null} built.createHttpApi null if no API keys
-   *   are configured
+   * @param {typeof import('../transport/http-api/http-api.js').HttpApi|null} built.HttpApi null if no
+   *   API keys are configured
    * @param {readonly import('../doors/index.js').CreateDoor[]} built.createDoors those beside the
    *   native one
    */
-  constructor(place, basics, { delivery, entry, createHttpApi, createDoors }) {
+  constructor(place, basics, { delivery, entry, HttpApi, createDoors }) {
     const { config, log, phase, counters, metrics, turn, closeAll } = basics;
     const { hub, tracker, historyOf, historyReader, publisher } = delivery;
     this.basics = basics;
@@ -102,13 +105,14 @@ export class Worker {
       counters,
       log,
     };
+    const meters = createMeters(basics, metrics.apiSeconds);
     this.doors = new Doors(basics, {
       hub,
       entry,
       commands: this.commands,
       relocations: this.relocations,
-      api: createHttpApi?.(this.services, metrics.apiSeconds) ?? null,
-      others: createDoors.map((create) => create(this.#doorServices())),
+      api: HttpApi && new HttpApi({ ...this.services, ...meters }),
+      others: createDoors.map((create) => create(this.#doorServices(meters))),
       certificate: place.certificate?.() ?? null,
       readiness: () => readiness.fault(),
     });
@@ -141,8 +145,11 @@ export class Worker {
     });
   }
 
-  /** @returns {import('../doors/index.js').DoorServices} */
-  #doorServices() {
+  /**
+   * @param {import('../transport/http-api/call.js').Meters} meters
+   * @returns {import('../doors/index.js').DoorServices}
+   */
+  #doorServices(meters) {
     const { basics, delivery, entry, commands } = this;
     const { turn, closeAll } = basics;
     return {
@@ -156,6 +163,8 @@ export class Worker {
       admitMessage: entry.admitMessage,
       charge: entry.charge,
       edges: delivery.backend.edges,
+      meters,
+      readiness: () => this.readiness.fault(),
       turn,
       closeAll,
     };

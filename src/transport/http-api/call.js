@@ -7,6 +7,7 @@ import { ApiFault, badValue, unknownText } from './fault.js';
 /** @import { Counters } from '../../observability/counters.js' */
 /** @import { Claim } from '../../protocol/claim.js' */
 /** @import { IncomingMessage, ServerResponse } from 'node:http' */
+/** @import { Holder } from './holder.js' */
 /** @typedef {{error(fields: object, text: string): void}} Log */
 /** @typedef {typeof import('../../observability/counters.js').API_ROUTES[number]} RouteName */
 
@@ -85,6 +86,7 @@ const NOTHING = Buffer.alloc(0);
 /** Characters of an unknown name that an answer repeats. */
 const MAX_NAME = 64;
 
+/** @template {Holder} [K=import('./keys.js').Key] */
 export class Call {
   /** @type {RouteName} */
   route = 'unknown';
@@ -101,7 +103,7 @@ export class Call {
 
   /**
    * @param {Meters} meters @param {Pick<IncomingMessage, 'headers'|'url'>} request
-   * @param {import('./keys.js').Key} key
+   * @param {K} key
    */
   constructor(meters, request, key) {
     this.meters = meters;

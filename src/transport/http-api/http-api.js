@@ -2,54 +2,42 @@
 //
 //   http-server.js -> begin: key, rate, room for one more, kind of body -> the body -> express -> route
 //
-// `begin` decides from the head alone, so a request without a valid key is refused unread. Requests
-// under way are bounded in number, and their bodies in size and time. One of several keys has half
-// of the places at most.
-//
-// A request is under way until its client has taken the answer, so places bound the memory of
-// answers, too. After maxUnsentAgeMs for each started maxUnsentBytes its socket is closed.
+// `begin` decides from the head alone, so a request without a valid key is refused unread.
+// requests.js bounds those under way.
 
 import { toHttp } from '../../protocol/refusal.js';
-import { isJson, readBody } from './body.js';
+import { createApp } from './app.js';
+import { isJson } from './body.js';
 import { Call } from './call.js';
 import { ApiFault, faultOf } from './fault.js';
 import { KeyRing } from './keys.js';
 import { PublishRoutes } from './publish.js';
 import { ClientGone, hasRawBody, isMediaType, rawBody } from './raw-body.js';
-import { createApp, routesOf } from './routes.js';
+import { Requests, unavailable } from './requests.js';
+import { routesOf } from './routes.js';
 
 /** @import { Answer } from '../http-answers.js' */
 /** @import { IncomingMessage, ServerResponse } from 'node:http' */
-/** @typedef {typeof import('../../observability/counters.js').API_REFUSALS[number]} Reason */
+/** @import { Refused } from './requests.js' */
 
 export class HttpApi {
   #app;
   /** @type {WeakMap<IncomingMessage, Call>} */
   #calls = new WeakMap();
-  /** Called when no request is under way. @type {(() => void)|null} */
-  #onIdle = null;
 
   /** @param {import('./call.js').Services & import('./call.js').Meters} parts */
   constructor({ take, observe, ...services }) {
-    const { config, counters, blobs, phase, log } = services;
-    this.phase = phase;
+    const { config, counters, blobs, log } = services;
     this.log = log;
     this.blobs = blobs;
-    this.counters = counters;
-    this.take = take;
     this.meters = { take, observe, counters };
-    this.maxRequests = config.apiMaxRequests;
-    this.maxBodyBytes = config.apiMaxBodyBytes;
-    this.maxUnsentBytes = config.maxUnsentBytes;
-    this.maxUnsentAgeMs = config.maxUnsentAgeMs;
     this.keys = new KeyRing(config.apiKeys);
-    const isShared = this.keys.keys.length > 1;
-    this.maxRequestsPerKey = isShared ? Math.ceil(this.maxRequests / 2) : this.maxRequests;
+    this.requests = new Requests({ ...services, ...this.meters }, this.keys.keys.length);
     this.publish = new PublishRoutes(services);
     this.routes = routesOf(services, this.publish);
     const callOf = (/** @type {IncomingMessage} */ request) =>
       /** @type {Call} */ (this.#calls.get(request));
-    this.#app = createApp(this.routes, callOf, log);
+    this.#app = createApp(this.routes.map(permitted), { callOf, toAnswer: toHttp, log });
   }
 
   /**
@@ -59,32 +47,28 @@ export class HttpApi {
    */
   begin(request, hasBody) {
     const key = this.keys.find(request.headers.authorization);
-    if (key === null) return this.#refuse('key', new ApiFault('UNAUTHORIZED'));
-    if (this.phase.isDraining)
-      return this.#refuse('draining', unavailable('this server is draining'));
-    const retryAfterS = this.take(key.bucket, 1, performance.now());
-    if (retryAfterS > 0)
-      return this.#refuse('rate', new ApiFault('RATE_LIMIT_EXCEEDED', { retryAfterS }));
-    if (this.counters.api.inFlight >= this.maxRequests || key.inFlight >= this.maxRequestsPerKey)
-      return this.#refuse('busy', unavailable('too many requests are under way'));
+    if (key === null) return this.#refuse({ reason: 'key', fault: new ApiFault('UNAUTHORIZED') });
+    const refused = this.requests.admit(key);
+    if (refused !== null) return this.#refuse(refused);
     const call = new Call(this.meters, request, key);
-    const { 'content-length': length, 'content-type': type } = request.headers;
-    let maxBytes = this.maxBodyBytes;
-    let isTyped = !hasBody || isJson(request);
-    if (hasRawBody(request)) {
-      if (this.blobs === null) return this.#refuse('media_type', new ApiFault('NO_BUCKET'));
-      if (this.blobs.isBusy)
-        return this.#refuse('busy', unavailable('too many uploads are under way'));
-      call.takeRawBody();
-      maxBytes = this.blobs.maxBytes;
-      isTyped =
-        request.headers['content-encoding'] === undefined &&
-        (type === undefined || isMediaType(type));
-    }
-    if (!isTyped) return this.#refuse('media_type', new ApiFault('UNSUPPORTED_MEDIA_TYPE'));
-    if (Number(length ?? 0) > maxBytes)
-      return this.#refuse('body_size', new ApiFault('BODY_TOO_LARGE'));
-    return call;
+    const unfit = hasRawBody(request) ? this.#takeRaw(call, request) : null;
+    if (unfit !== null) return this.#refuse(unfit);
+    if (!call.isRaw && hasBody && !isJson(request)) return this.#refuse(untyped());
+    const large = this.requests.admitLength(request, call.isRaw ? this.blobs?.maxBytes : undefined);
+    return large === null ? call : this.#refuse(large);
+  }
+
+  /**
+   * @param {Call} call @param {IncomingMessage} request whose body is the payload
+   * @returns {Refused|null}
+   */
+  #takeRaw(call, { headers }) {
+    if (this.blobs === null) return { reason: 'media_type', fault: new ApiFault('NO_BUCKET') };
+    if (this.blobs.isBusy) return unavailable('busy', 'too many uploads are under way');
+    call.takeRawBody();
+    const type = headers['content-type'];
+    const isTyped = type === undefined || isMediaType(type);
+    return isTyped && headers['content-encoding'] === undefined ? null : untyped();
   }
 
   /**
@@ -96,42 +80,20 @@ export class HttpApi {
    * @param {() => void} onUnread closes the socket: the client does not take the answer
    */
   handle(call, request, response, onCut, flow, onUnread) {
-    this.counters.api.inFlight++;
-    call.key.enter();
-    let isOver = false;
-    /** @type {NodeJS.Timeout|undefined} */
-    let timer;
-    const responseOnClose = () => {
-      if (isOver) return;
-      isOver = true;
-      clearTimeout(timer);
-      call.key.leave();
-      if (--this.counters.api.inFlight === 0) this.#onIdle?.();
-    };
-    response.on('close', responseOnClose);
-    call.whenUnsent((bytes) => {
-      if (isOver) return;
-      timer = setTimeout(
-        () => {
-          this.counters.api.unread++;
-          onUnread();
-        },
-        Math.ceil(bytes / this.maxUnsentBytes) * this.maxUnsentAgeMs,
-      );
-    });
+    const leave = this.requests.enter(call, response, onUnread);
     if (call.isRaw) {
       const body = rawBody(request, flow);
       this.#publishRaw(call, body, request, response).then((answer) => {
         body.destroy();
         if (answer === null) return;
-        responseOnClose();
+        leave();
         onCut(answer);
       });
       return;
     }
-    readBody(
+    this.requests.readBody(
       request,
-      this.maxBodyBytes,
+      leave,
       (body) => {
         call.received(body);
         this.#calls.set(request, call);
@@ -140,12 +102,7 @@ export class HttpApi {
           /** @type {import('express').Response} */ (response),
         );
       },
-      (reason) => {
-        responseOnClose();
-        if (reason === 'gone') return;
-        const code = reason === 'body_size' ? 'BODY_TOO_LARGE' : 'REQUEST_TIMEOUT';
-        onCut(this.#refuse(reason, new ApiFault(code)));
-      },
+      (refused) => onCut(this.#refuse(refused)),
     );
   }
 
@@ -171,33 +128,31 @@ export class HttpApi {
     return null;
   }
 
-  /**
-   * Waits for the requests under way. The phase refuses further ones.
-   * @param {number} timeoutMs @returns {Promise<void>}
-   */
-  async drain(timeoutMs) {
-    if (this.counters.api.inFlight === 0) return;
-    await new Promise((resolve) => {
-      const timer = setTimeout(resolve, timeoutMs);
-      this.#onIdle = () => {
-        clearTimeout(timer);
-        resolve(undefined);
-      };
-    });
+  /** Waits for the requests under way. @param {number} timeoutMs @returns {Promise<void>} */
+  drain(timeoutMs) {
+    return this.requests.drain(timeoutMs);
   }
 
-  /** @param {Reason} reason @param {ApiFault} fault @returns {Answer} */
-  #refuse(reason, fault) {
-    const { api } = this.counters;
+  /** @param {Refused} refused @returns {Answer} */
+  #refuse({ reason, fault }) {
     const answer = toHttp(fault);
-    api.refused[reason]++;
-    api.requests.unknown++;
-    api.responses[answer.status]++;
+    this.requests.countRefused(reason, answer.status);
     return answer;
   }
 }
 
-/** @param {string} cause */
-function unavailable(cause) {
-  return new ApiFault('UNAVAILABLE', { message: `Not accepted: ${cause}. Try again.` });
+/** @returns {Refused} */
+function untyped() {
+  return { reason: 'media_type', fault: new ApiFault('UNSUPPORTED_MEDIA_TYPE') };
+}
+
+/** @param {import('./routes.js').Route} route */
+function permitted({ right, handle, ...route }) {
+  return {
+    ...route,
+    handle: async (/** @type {Call} */ call) => {
+      call.key.requireRight(right);
+      return handle(call);
+    },
+  };
 }

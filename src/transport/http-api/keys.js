@@ -7,6 +7,7 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 
 import { fits } from '../../config/room-patterns.js';
 import { ApiFault } from './fault.js';
+import { Holder } from './holder.js';
 
 /** RFC 6750 2.1. A longer header is not hashed. */
 const BEARER = /^Bearer +([\x21-\x7e]{1,256}) *$/i;
@@ -14,29 +15,18 @@ const BEARER = /^Bearer +([\x21-\x7e]{1,256}) *$/i;
 /** @import { ApiKey, ApiRight } from '../../config/api-keys.js' */
 
 /** What the holder of one key may do. */
-export class Key {
+export class Key extends Holder {
   #hash;
   /** Patterns, split at their stars; null for all rooms. @type {string[][]|null} */
   #rooms;
 
   /** @param {ApiKey} settings */
   constructor({ hash, rights, rooms }) {
+    super();
     this.#hash = Buffer.from(hash, 'hex');
     this.#rooms = rooms?.map((pattern) => pattern.split('*')) ?? null;
     /** @type {ReadonlySet<ApiRight>} */
     this.rights = new Set(rights);
-    /** The token bucket of the key, for the limiter. */
-    this.bucket = { fullAt: -0.5 };
-    /** Its requests that are under way. */
-    this.inFlight = 0;
-  }
-
-  enter() {
-    this.inFlight++;
-  }
-
-  leave() {
-    this.inFlight--;
   }
 
   get isForAllRooms() {
@@ -46,6 +36,11 @@ export class Key {
   /** @param {Buffer} hash of a secret */
   is(hash) {
     return timingSafeEqual(this.#hash, hash);
+  }
+
+  /** @param {ApiRight} right @throws {ApiFault} PERMISSION_DENIED */
+  requireRight(right) {
+    if (!this.rights.has(right)) throw new ApiFault('PERMISSION_DENIED');
   }
 
   /** @param {string} room */

@@ -8,8 +8,7 @@ import { onceOnly } from '../../hub/publisher.js';
 import { encodeClaim } from '../../protocol/claim.js';
 import { isRoom } from '../../protocol/decode.js';
 import { encodePublication, isConnectionId, KIND } from '../../protocol/publication.js';
-import { toHttp } from '../../protocol/refusal.js';
-import { ApiFault, badValue, faultOf } from './fault.js';
+import { ApiFault, badValue } from './fault.js';
 import {
   A_CONNECTION,
   A_KEY,
@@ -26,14 +25,8 @@ import {
   rooms,
   upload,
 } from './fields.js';
+import { BYTES_PER_UNIT, Publishing, unitsOf } from './publishing.js';
 
-/**
- * Publications of one request that wait for the broker at once, in bytes. The others of the request
- * follow when these are answered.
- */
-const MAX_WAITING_BYTES = 4_194_304;
-/** A message costs one unit of the rate for each started block of this size, as on the socket. */
-const BYTES_PER_UNIT = 4096;
 /** The sender of messages from the API: an id or a user is never empty. */
 const SENDER = '';
 /** The owner of its idempotency keys. */
@@ -42,19 +35,9 @@ const API = '';
 const DEFAULT_TYPE = 'application/octet-stream';
 
 /** @import { Claim } from '../../protocol/claim.js' */
-/** @import { Position } from '../../protocol/position.js' */
 /** @import { Call, Services } from './call.js' */
 /** @import { Fields, Slice } from './fields.js' */
-
-/**
- * One message to one room.
- * @typedef {object} Message
- * @property {string} room
- * @property {Buffer} publication
- * @property {import('../../hub/publisher.js').PublishOptions|undefined} options
- */
-
-/** @typedef {{position: Position|void}|{fault: ApiFault}} Outcome */
+/** @import { Outcome } from './publishing.js' */
 
 const MESSAGE = { room, rooms, payload, upload, except: connectionId };
 const BATCH = { messages: { items: { room, payload, except: connectionId, idempotencyKey } } };
@@ -62,15 +45,14 @@ const BROADCAST = { payload };
 
 export class PublishRoutes {
   /** @param {Services} services */
-  constructor({ config, broker, publisher, blobs, counters, log }) {
+  constructor(services) {
+    const { config, broker, blobs } = services;
     const { maxMessageBytes, maxInlineBytes } = config;
     /** Of a payload that goes through the broker. */
     this.maxPayloadBytes = blobs ? maxInlineBytes : Math.min(maxInlineBytes, maxMessageBytes);
     this.broker = broker;
-    this.publisher = publisher;
     this.blobs = blobs;
-    this.counters = counters;
-    this.log = log;
+    this.publishing = new Publishing(services);
   }
 
   /** `POST publish` @param {Call} call */
@@ -91,7 +73,9 @@ export class PublishRoutes {
       claim === null
         ? this.#encode(call.body, fields, key)
         : encodedClaim(claim, fields.except, key);
-    const outcomes = await this.#publishAll(names.map((name) => ({ room: name, ...encoded })));
+    const outcomes = await this.publishing.publishAll(
+      names.map((name) => ({ room: name, ...encoded })),
+    );
     if (fields.rooms !== undefined) return resultsOf(names, outcomes);
     return positionOf(outcomes[0]);
   };
@@ -103,7 +87,7 @@ export class PublishRoutes {
   publishRaw = async (call, body) => {
     const { room: name = '', except } = call.readQuery(['room', 'except']);
     if (this.blobs === null) throw new ApiFault('NO_BUCKET');
-    if (!call.key.rights.has('publish')) throw new ApiFault('PERMISSION_DENIED');
+    call.key.requireRight('publish');
     if (!isRoom(name)) throw badValue('room', A_ROOM);
     if (except !== undefined && !isConnectionId(except)) throw badValue('except', A_CONNECTION);
     call.key.requireRooms([name]);
@@ -115,7 +99,9 @@ export class PublishRoutes {
       bytes,
       contentType: call.headers['content-type'] ?? DEFAULT_TYPE,
     });
-    const [outcome] = await this.#publishAll([{ room: name, ...encodedClaim(claim, except, key) }]);
+    const [outcome] = await this.publishing.publishAll([
+      { room: name, ...encodedClaim(claim, except, key) },
+    ]);
     return positionOf(outcome);
   };
 
@@ -140,7 +126,7 @@ export class PublishRoutes {
     const claims = [];
     for (const slice of payloads)
       claims.push(this.#isLarge(slice) ? await this.#store(call, slice) : null);
-    const outcomes = await this.#publishAll(
+    const outcomes = await this.publishing.publishAll(
       messages.map((/** @type {Fields} */ fields, /** @type {number} */ index) => {
         const claim = claims[index];
         const key = fields.idempotencyKey;
@@ -174,7 +160,7 @@ export class PublishRoutes {
     );
     const options = onceOnly(API, key, publication);
     const message = { room: EVERYONE, publication, options };
-    const [outcome] = await this.#publishAll([message]);
+    const [outcome] = await this.publishing.publishAll([message]);
     if ('fault' in outcome) throw outcome.fault;
     const listenerCount = await this.broker.countConnections().catch(() => undefined);
     return { listenerCount };
@@ -193,7 +179,7 @@ export class PublishRoutes {
       return blobs.verify(name);
     }
     if (!this.#isLarge(slice)) return null;
-    call.charge(unitsOf(slice) + copies - 1);
+    call.charge(unitsOf(slice.end - slice.start) + copies - 1);
     return this.#store(call, slice);
   }
 
@@ -219,7 +205,7 @@ export class PublishRoutes {
     for (const slice of payloads) {
       if (slice.end - slice.start > this.maxPayloadBytes && !this.#isLarge(slice))
         throw new ApiFault('PAYLOAD_TOO_LARGE');
-      units += unitsOf(slice) * copies;
+      units += unitsOf(slice.end - slice.start) * copies;
     }
     call.charge(units - 1); // the request has paid one
   }
@@ -235,45 +221,6 @@ export class PublishRoutes {
     const publication = encodePublication(KIND.MESSAGE, now, 0, SENDER, body, start, end, except);
     return { publication, options: onceOnly(API, key, publication) };
   }
-
-  /**
-   * Publishes in order. If the broker fails, the messages that follow are not tried.
-   * @param {readonly Message[]} messages
-   * @returns {Promise<Outcome[]>} in the order of `messages`
-   */
-  async #publishAll(messages) {
-    /** @type {Outcome[]} */
-    const outcomes = [];
-    for (let from = 0; from < messages.length; ) {
-      let to = from;
-      let bytes = 0;
-      do bytes += messages[to++].publication.length;
-      while (to < messages.length && bytes + messages[to].publication.length <= MAX_WAITING_BYTES);
-      const next = await Promise.all(
-        messages.slice(from, to).map((message) => this.#publishOne(message)),
-      );
-      outcomes.push(...next);
-      from = to;
-      if (next.some((outcome) => 'fault' in outcome && toHttp(outcome.fault).status >= 500)) break;
-    }
-    while (outcomes.length < messages.length) outcomes.push({ fault: new ApiFault('UNAVAILABLE') });
-    return outcomes;
-  }
-
-  /** @param {Message} message @returns {Promise<Outcome>} */
-  async #publishOne({ room: name, publication, options }) {
-    this.counters.api.messages++;
-    try {
-      return { position: await this.publisher.publish(name, publication, options) };
-    } catch (error) {
-      return { fault: faultOf(error, this.log) };
-    }
-  }
-}
-
-/** @param {Slice} payload */
-function unitsOf({ start, end }) {
-  return Math.ceil((end - start) / BYTES_PER_UNIT);
 }
 
 /** @param {Claim} claim @param {string|undefined} except @param {string|undefined} key */

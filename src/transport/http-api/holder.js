@@ -1,0 +1,16 @@
+// holder.js: who makes requests to an HTTP API: an API key, or an app. Its requests share limits.
+
+export class Holder {
+  /** The token bucket, for the limiter. */
+  bucket = { fullAt: -0.5 };
+  /** Requests that are under way. */
+  inFlight = 0;
+
+  enter() {
+    this.inFlight++;
+  }
+
+  leave() {
+    this.inFlight--;
+  }
+}

@@ -1,0 +1,73 @@
+// publishing.js: publishes the messages of one request, in order, and what they cost.
+
+import { toHttp } from '../../protocol/refusal.js';
+import { ApiFault, faultOf } from './fault.js';
+
+/**
+ * Publications of one request that wait for the broker at once, in bytes. The others of the request
+ * follow when these are answered.
+ */
+const MAX_WAITING_BYTES = 4_194_304;
+/** A message costs one unit of the rate for each started block of this size, as on the socket. */
+export const BYTES_PER_UNIT = 4096;
+
+/** @import { Position } from '../../protocol/position.js' */
+/** @import { Services } from './call.js' */
+
+/**
+ * One message to one room.
+ * @typedef {object} Message
+ * @property {string} room
+ * @property {Buffer} publication several messages may share it: brokers do not change it
+ * @property {import('../../hub/publisher.js').PublishOptions|undefined} options
+ */
+
+/** @typedef {{position: Position|void}|{fault: ApiFault}} Outcome */
+
+/** @param {number} bytes of a message */
+export function unitsOf(bytes) {
+  return Math.ceil(bytes / BYTES_PER_UNIT);
+}
+
+export class Publishing {
+  /** @param {Pick<Services, 'publisher'|'counters'|'log'>} services */
+  constructor({ publisher, counters, log }) {
+    this.publisher = publisher;
+    this.counters = counters;
+    this.log = log;
+  }
+
+  /**
+   * Publishes in order. If the broker fails, the messages that follow are not tried.
+   * @param {readonly Message[]} messages
+   * @returns {Promise<Outcome[]>} in the order of `messages`
+   */
+  async publishAll(messages) {
+    /** @type {Outcome[]} */
+    const outcomes = [];
+    for (let from = 0; from < messages.length; ) {
+      let to = from;
+      let bytes = 0;
+      do bytes += messages[to++].publication.length;
+      while (to < messages.length && bytes + messages[to].publication.length <= MAX_WAITING_BYTES);
+      const next = await Promise.all(
+        messages.slice(from, to).map((message) => this.#publishOne(message)),
+      );
+      outcomes.push(...next);
+      from = to;
+      if (next.some((outcome) => 'fault' in outcome && toHttp(outcome.fault).status >= 500)) break;
+    }
+    while (outcomes.length < messages.length) outcomes.push({ fault: new ApiFault('UNAVAILABLE') });
+    return outcomes;
+  }
+
+  /** @param {Message} message @returns {Promise<Outcome>} */
+  async #publishOne({ room, publication, options }) {
+    this.counters.api.messages++;
+    try {
+      return { position: await this.publisher.publish(room, publication, options) };
+    } catch (error) {
+      return { fault: faultOf(error, this.log) };
+    }
+  }
+}
