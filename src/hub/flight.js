@@ -6,10 +6,8 @@
 // a connection does not get a message, it gets a copy of the buffer without that message.
 
 import { deflateFrames } from '../protocol/deflate.js';
-import { encodeResync } from '../protocol/encode.js';
-import { eventId, textEvent } from '../protocol/event-stream.js';
-import { encodePublications, FORMAT, leaveOut } from '../protocol/format.js';
-import { publicationFrames, textFrame } from '../protocol/frame.js';
+import { encodePublications, encodeWithout, FORMAT, resyncIn } from '../protocol/format.js';
+import { publicationFrames } from '../protocol/frame.js';
 import { epochOf, exceptOf, hasExcept, KIND, kindOf, offsetOf } from '../protocol/publication.js';
 import { numberOf } from './connection.js';
 
@@ -103,7 +101,8 @@ export class Flight {
 
   /**
    * The frames for a member that does not take plain WebSocket frames.
-   * @param {Transport} transport @returns {Buffer}
+   * @param {Transport} transport
+   * @returns {Buffer} empty if there is nothing in its format
    */
   framesFor(transport) {
     return this.#withPosition(transport, this.#framesIn(transport.format));
@@ -117,8 +116,8 @@ export class Flight {
    */
   framesWithout(transport, omitted) {
     if (omitted.length === this.publications.length) return null;
-    const { format } = transport;
-    return this.#withPosition(transport, leaveOut(format, this.#framesIn(format), omitted));
+    const rest = this.#without(transport.format, omitted);
+    return rest === null ? null : this.#withPosition(transport, rest);
   }
 
   /**
@@ -136,8 +135,8 @@ export class Flight {
       .filter((i) => isPositioned(publications[i]) || own.includes(i));
     const count = publications.length - omitted.length;
     if (count === 0) return null;
-    const { format } = transport;
-    return { frames: leaveOut(format, this.#framesIn(format), omitted), count };
+    const frames = this.#without(transport.format, omitted);
+    return frames === null ? null : { frames, count };
   }
 
   /**
@@ -154,6 +153,19 @@ export class Flight {
         return withOwnId(transport, this.room.name, frames, epochOf(last), offsetOf(last));
     }
     return frames;
+  }
+
+  /**
+   * @param {number} format
+   * @param {readonly number[]} omitted
+   * @returns {Buffer|null} null if there is nothing in this format
+   */
+  #without(format, omitted) {
+    const { publications } = this;
+    const { prefix } = this.room;
+    const encoded = { prefix, publications, frames: this.#framesIn(format) };
+    const rest = encodeWithout(format, encoded, omitted);
+    return rest.length === 0 ? null : rest;
   }
 
   /** @param {number} format */
@@ -255,14 +267,11 @@ export function reloadSpreadMs(members, reloadWindowMs) {
  * @param {Transport} transport
  * @param {import('../protocol/position.js').Position} position that the member continues from
  * @param {number} afterMs
- * @returns {Buffer}
+ * @returns {Buffer} empty if its format has none
  */
-export function resyncFrame(room, transport, { epoch, offset }, afterMs) {
-  const text = encodeResync(room, epoch, offset, afterMs);
-  if (transport.format < FORMAT.EVENTS) return textFrame(text);
-  const id = transport.format === FORMAT.EVENTS ? eventId(epoch, offset) : '';
-  const event = Buffer.from(textEvent(text, id), 'latin1');
-  return withOwnId(transport, room, event, epoch, offset);
+export function resyncFrame(room, transport, position, afterMs) {
+  const frames = resyncIn(transport.format, room, position, afterMs);
+  return withOwnId(transport, room, frames, position.epoch, position.offset);
 }
 
 /**

@@ -186,8 +186,10 @@ export class Outbox {
           }
           const { transport } = member;
           let { frames } = flight;
-          if (frameOf !== null) frames = frameOf(next - 1, transport);
-          else if (transport.format !== FORMAT.FRAMES) frames = flight.framesFor(transport);
+          if (frameOf !== null || transport.format !== FORMAT.FRAMES) {
+            frames = frameOf === null ? flight.framesFor(transport) : frameOf(next - 1, transport);
+            if (frames.length === 0) continue; // nothing for members that take this format
+          }
           // One comparison a member, unless a publication of this flight leaves a member out.
           const own = omissions === null ? undefined : omissions.get(member.number);
           if (own !== undefined) {

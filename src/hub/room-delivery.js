@@ -81,6 +81,7 @@ export class RoomDelivery {
   /** @param {Connection} connection @param {Buffer} shared @param {Position} end */
   write({ transport }, shared, { epoch, offset }) {
     const frames = withOwnId(transport, this.room.name, shared, epoch, offset);
+    if (frames.length === 0) return; // nothing in its format
     transport.write(frames);
     this.counters.bytesOut += frames.length;
   }
@@ -89,6 +90,7 @@ export class RoomDelivery {
   resync({ transport }, position, members) {
     const { reloadWindowMs } = this.outbox.limits;
     const afterMs = Math.floor(Math.random() * reloadSpreadMs(members, reloadWindowMs));
-    transport.write(resyncFrame(this.room.name, transport, position, afterMs));
+    const frames = resyncFrame(this.room.name, transport, position, afterMs);
+    if (frames.length > 0) transport.write(frames);
   }
 }

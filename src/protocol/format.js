@@ -1,38 +1,127 @@
 // format.js: the formats in which a connection takes publications.
 //
-// A flush and a replay build each format at most once, when the first connection needs it.
+// A flush and a replay build each format at most once, when the first connection needs it. A door
+// beside the native one registers its format when it is loaded.
 
-import { eventEnd, publicationEvents } from './event-stream.js';
-import { frameEnd, publicationFrames } from './frame.js';
+import { deflateFrames } from './deflate.js';
+import { encodeResync } from './encode.js';
+import { eventEnd, eventId, publicationEvents, textEvent } from './event-stream.js';
+import { frameEnd, publicationFrames, textFrame } from './frame.js';
 
 export const FORMAT = Object.freeze({
   /** WebSocket frames */ FRAMES: 0,
   /** WebSocket frames, compressed by deflate.js */ DEFLATED: 1,
   /** server-sent events; an event's id is its position */ EVENTS: 2,
   /** server-sent events without ids, because each stream adds its own */ BARE_EVENTS: 3,
+  /** WebSocket frames of doors/pusher/ */ PUSHER: 4,
 });
 
+/** @import { Position } from './position.js' */
+
 /**
- * @param {number} format of FORMAT; compressed frames are built as frames
+ * What encoders know of a room is its prefix. One buffer serves a room while it is open, so an
+ * encoder may keep what it derives from it in a WeakMap (`roomOf` in frame.js reads the name).
+ * @typedef {object} Format
+ * @property {(prefix: Buffer, publications: readonly Buffer[]) => Buffer} encode publications in
+ *   order, of all kinds that the hub delivers; they are leftovers of shared buffers, and not to be
+ *   changed. Empty: members that take this format get nothing
+ * @property {((frames: Buffer, at: number) => number)|null} endOf the end of the publication that
+ *   begins at `at`; null: `encode` may leave publications out
+ * @property {(room: string, position: Position, afterMs: number) => Buffer} encodeResync empty: none
+ */
+
+/** @param {boolean} hasIds @returns {Format} */
+function events(hasIds) {
+  return {
+    encode: (prefix, publications) => publicationEvents(prefix, publications, hasIds),
+    endOf: eventEnd,
+    encodeResync(room, { epoch, offset }, afterMs) {
+      const text = encodeResync(room, epoch, offset, afterMs);
+      return Buffer.from(textEvent(text, hasIds ? eventId(epoch, offset) : ''), 'latin1');
+    },
+  };
+}
+
+/** @type {Format} */
+const FRAMES = Object.freeze({
+  encode: publicationFrames,
+  endOf: frameEnd,
+  encodeResync: (
+    /** @type {string} */ room,
+    /** @type {Position} */ { epoch, offset },
+    /** @type {number} */ afterMs,
+  ) => textFrame(encodeResync(room, epoch, offset, afterMs)),
+});
+
+/** By the numbers of FORMAT. @type {Format[]} */
+const ROWS = [];
+ROWS[FORMAT.FRAMES] = FRAMES;
+ROWS[FORMAT.DEFLATED] = {
+  ...FRAMES,
+  encode: (prefix, publications) => deflateFrames(publicationFrames(prefix, publications)),
+};
+ROWS[FORMAT.EVENTS] = events(true);
+ROWS[FORMAT.BARE_EVENTS] = events(false);
+
+/** @param {number} format of FORMAT @param {Format} row */
+export function registerFormat(format, row) {
+  ROWS[format] = row;
+}
+
+/**
+ * @param {number} format of FORMAT
  * @param {Buffer} prefix roomPrefix(room)
  * @param {readonly Buffer[]} publications in order
  * @returns {Buffer}
  */
 export function encodePublications(format, prefix, publications) {
-  return format < FORMAT.EVENTS
-    ? publicationFrames(prefix, publications)
-    : publicationEvents(prefix, publications, format === FORMAT.EVENTS);
+  return ROWS[format].encode(prefix, publications);
+}
+
+/**
+ * A member continues from a position, and is to reload its state after a while.
+ * @param {number} format of FORMAT @param {string} room @param {Position} position
+ * @param {number} afterMs
+ * @returns {Buffer}
+ */
+export function resyncIn(format, room, position, afterMs) {
+  return ROWS[format].encodeResync(room, position, afterMs);
+}
+
+/** Has each publication its place in the frames? @param {number} format of FORMAT */
+export function hasEnds(format) {
+  return ROWS[format].endOf !== null;
+}
+
+/**
+ * The same publications without some of them: copied if each has its place in the frames.
+ * @param {number} format of FORMAT
+ * @param {{prefix: Buffer, publications: readonly Buffer[], frames: Buffer}} encoded `publications`
+ *   are read only if the format has no ends
+ * @param {readonly number[]} omitted their places, from 0, ascending
+ * @returns {Buffer}
+ */
+export function encodeWithout(format, { prefix, publications, frames }, omitted) {
+  if (hasEnds(format)) return leaveOut(format, frames, omitted);
+  if (frames.length === 0) return frames;
+  let next = 0;
+  const rest = publications.filter((_, place) => {
+    if (place !== omitted[next]) return true;
+    next++;
+    return false;
+  });
+  return encodePublications(format, prefix, rest);
 }
 
 /**
  * Copies encoded publications, and leaves some of them out.
- * @param {number} format of FORMAT
- * @param {Buffer} frames of `encodePublications`, or the same compressed
+ * @param {number} format of FORMAT, with an end of each publication
+ * @param {Buffer} frames of `encodePublications`
  * @param {readonly number[]} omitted their places, from 0, ascending
  * @returns {Buffer}
  */
 export function leaveOut(format, frames, omitted) {
-  const endOf = format < FORMAT.EVENTS ? frameEnd : eventEnd;
+  const endOf = /** @type {NonNullable<Format['endOf']>} */ (ROWS[format].endOf);
   /** @type {Buffer[]} */
   const parts = [];
   let at = 0;

@@ -20,6 +20,9 @@ import {
 export const FIN_TEXT = 0x81; // RFC 6455 5.2: FIN, opcode 1
 const FIN_PONG = 0x8a;
 const MAX_HEADER_BYTES = 10;
+/** The bytes of a room's prefix before and after the name. */
+const ROOM_START = '{"type":"message","room":"'.length;
+const ROOM_END = '","payload":'.length;
 const BROADCAST_PREFIX = Buffer.from('{"type":"broadcast","payload":');
 
 /** A ping without a body (RFC 6455 5.5.2). */
@@ -31,6 +34,11 @@ export const PING_FRAME = Buffer.from([0x89, 0]);
  */
 export function roomPrefix(room) {
   return Buffer.from(`{"type":"message","room":"${room}","payload":`, 'latin1');
+}
+
+/** @param {Buffer} prefix roomPrefix(room) @returns {string} the name of the room */
+export function roomOf(prefix) {
+  return prefix.toString('latin1', ROOM_START, prefix.length - ROOM_END);
 }
 
 /** @param {string} text @returns {Buffer} one text frame */

@@ -4,7 +4,7 @@
 // last publication, so a thousand replays are built once.
 
 import { resolveClaims } from '../protocol/claim.js';
-import { encodePublications, FORMAT, leaveOut } from '../protocol/format.js';
+import { encodePublications, encodeWithout, FORMAT, hasEnds } from '../protocol/format.js';
 import { framesBytes } from '../protocol/frame.js';
 import { exceptOf } from '../protocol/publication.js';
 
@@ -16,6 +16,8 @@ import { exceptOf } from '../protocol/publication.js';
  * @property {string} epoch
  * @property {number} period of its references
  * @property {number} format of FORMAT
+ * @property {Buffer} prefix of the room
+ * @property {readonly Buffer[]} publications empty if the frames are enough to leave some out
  * @property {Buffer} frames
  * @property {readonly {place: number, id: string}[]} excepts publications that a connection does
  *   not get: their places in the row, and the connection
@@ -33,6 +35,9 @@ import { exceptOf } from '../protocol/publication.js';
  * @property {number} count
  * @property {number} [from] offset of the publication before them; absent: there are none
  */
+
+/** @type {readonly Buffer[]} */
+const NONE = Object.freeze([]);
 
 export class ReplayFrames {
   /**
@@ -72,7 +77,18 @@ export class ReplayFrames {
     const excepts = resolved
       .map((publication, place) => ({ place, id: exceptOf(publication) }))
       .filter(({ id }) => id !== '');
-    const replay = { from, to, epoch, period, format: plain, frames, excepts };
+    const { prefix } = this;
+    const replay = {
+      from,
+      to,
+      epoch,
+      period,
+      format: plain,
+      prefix,
+      publications: hasEnds(plain) ? NONE : resolved,
+      frames,
+      excepts,
+    };
     this.replays[plain] = replay;
     return replay;
   }
@@ -85,12 +101,13 @@ export class ReplayFrames {
  * @param {string} [formerId] of a connection that the client had before
  * @returns {Replayed}
  */
-export function replayFor({ from, to, format, frames, excepts }, id, formerId = '') {
+export function replayFor(replay, id, formerId = '') {
+  const { from, to, format, frames, excepts } = replay;
   const omitted = excepts
     .filter((except) => except.id === id || except.id === formerId)
     .map(({ place }) => place);
   return {
-    frames: omitted.length === 0 ? frames : leaveOut(format, frames, omitted),
+    frames: omitted.length === 0 ? frames : encodeWithout(format, replay, omitted),
     count: to - from - omitted.length,
     from,
   };

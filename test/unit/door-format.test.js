@@ -1,0 +1,159 @@
+// door-format.test.js: a format that a door registers. It leaves publications out, it has no
+// resync, and its members share rooms with native ones.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { encodePublications, FORMAT, registerFormat } from '../../src/protocol/format.js';
+import { roomOf, roomPrefix, textFrame } from '../../src/protocol/frame.js';
+import {
+  ANNOUNCEMENTS,
+  encodePublication,
+  KIND,
+  kindOf,
+  payloadText,
+} from '../../src/protocol/publication.js';
+import { build, publication, settle } from '../helpers/recovery.js';
+
+/** Messages are `[room, payload]`; payloads of `"quiet"`, and all other kinds, are left out. */
+registerFormat(FORMAT.PUSHER, {
+  encode(prefix, publications) {
+    const room = roomOf(prefix);
+    const frames = publications
+      .filter((one) => kindOf(one) === KIND.MESSAGE || kindOf(one) === KIND.POSITIONED)
+      .map(payloadText)
+      .filter((text) => text !== '"quiet"')
+      .map((text) => textFrame(`["${room}",${text}]`));
+    return Buffer.concat(frames);
+  },
+  endOf: null,
+  encodeResync: () => Buffer.alloc(0),
+});
+
+/** @param {ReturnType<typeof build>} built @param {string} room @param {number} [last] */
+async function join(built, room, last = 0) {
+  const member = built.connect();
+  member.transport.format = FORMAT.PUSHER;
+  built.hub.join(member.connection, room, {
+    since: null,
+    last,
+    onJoined() {},
+    onRefused: () => assert.fail('refused'),
+  });
+  await settle();
+  return member;
+}
+
+/** @param {import('../helpers/fake-transport.js').FakeTransport} transport */
+const payloads = (transport) => transport.messages().map(([, payload]) => payload);
+
+test('the name of a room can be read from its prefix', () => {
+  for (const room of ['r', '~123:private-a/e', 'a'.repeat(512)])
+    assert.equal(roomOf(roomPrefix(room)), room);
+});
+
+test('members of a door get its format, and nothing of what it leaves out', async () => {
+  const built = build();
+  const { hub } = built;
+  const other = await join(built, 'r');
+  const native = built.connect();
+  native.say({ type: 'join', room: 'r' });
+  for (const payload of ['a', 'quiet', 'b']) hub.broadcast('r', publication(payload));
+  await settle();
+  assert.deepEqual(other.transport.messages(), [
+    ['r', 'a'],
+    ['r', 'b'],
+  ]);
+  assert.equal(native.of('message').length, 3);
+  const writes = other.transport.writes.length;
+  hub.broadcast('r', publication('quiet'));
+  hub.broadcast('*', encodePublication(KIND.BROADCAST, 1, 0, 'me', Buffer.from('1'), 0, 1));
+  hub.broadcast('r', Buffer.concat([ANNOUNCEMENTS.join, Buffer.from('{"user":"u"}')]));
+  await settle();
+  assert.equal(other.transport.writes.length, writes, 'no empty write');
+  assert.equal(native.of('broadcast').length, 1);
+  assert.equal(native.of('presence').length, 1);
+});
+
+test('a member does not get its own messages, whatever the format leaves out', async () => {
+  const built = build();
+  const one = await join(built, 'r');
+  const two = await join(built, 'r');
+  const { id } = one.connection;
+  for (const payload of ['quiet', 1, 2, 'quiet', 3])
+    built.hub.broadcast('r', publication(payload, payload === 2 ? id : ''));
+  await settle();
+  assert.deepEqual(payloads(one.transport), [1, 3]);
+  assert.deepEqual(payloads(two.transport), [1, 2, 3]);
+  built.hub.broadcast('r', publication('quiet'));
+  built.hub.broadcast('r', publication(4, id));
+  await settle();
+  assert.deepEqual(payloads(one.transport), [1, 3]);
+  assert.deepEqual(payloads(two.transport), [1, 2, 3, 4]);
+});
+
+test('the latest messages of a room with history come in the format of the door', async () => {
+  const built = build();
+  const first = await join(built, 'h');
+  const { id } = first.connection;
+  for (const payload of [1, 'quiet', 2, 3])
+    built.broker.accept('h', publication(payload, payload === 2 ? id : ''));
+  built.broker.deliver();
+  await settle();
+  assert.deepEqual(payloads(first.transport), [1, 3]);
+  const late = await join(built, 'h', 4);
+  assert.deepEqual(payloads(late.transport), [1, 2, 3]);
+  const native = built.connect();
+  native.say({ type: 'join', room: 'h', last: 4 });
+  await settle();
+  assert.equal(native.of('message').length, 4);
+});
+
+test('a resync is not sent in a format that has none', async () => {
+  const built = build();
+  const other = await join(built, 'h');
+  const native = built.connect();
+  native.say({ type: 'join', room: 'h' });
+  await settle();
+  built.publish(5);
+  built.broker.deliver();
+  await settle();
+  built.broker.forget('h');
+  built.publish(5);
+  built.broker.deliver();
+  await settle();
+  assert.equal(native.of('resync').length, 1);
+  assert.deepEqual(
+    other.transport.messages().filter((message) => !Array.isArray(message)),
+    [],
+  );
+  assert.ok(other.transport.writes.every((bytes) => bytes.length > 0));
+});
+
+test('a member that reads too slowly gets the rest in the format of the door', async () => {
+  const built = build();
+  const slow = await join(built, 'h');
+  slow.transport.isStuck = true;
+  for (let i = 1; i <= 40; i++) {
+    built.broker.accept('h', publication(i % 4 === 0 ? 'quiet' : `${i} ${'x'.repeat(30_000)}`));
+    built.broker.deliver();
+    await settle();
+  }
+  assert.equal(slow.connection.lags, 1);
+  for (let i = 0; i < 40; i++) {
+    slow.transport.drain();
+    await settle();
+  }
+  assert.equal(slow.connection.lags, 0);
+  assert.deepEqual(
+    payloads(slow.transport).map((payload) => Number.parseInt(payload, 10)),
+    Array.from({ length: 40 }, (_, i) => i + 1).filter((i) => i % 4 !== 0),
+  );
+});
+
+test('encoders of native formats are as before', () => {
+  const frames = encodePublications(FORMAT.FRAMES, roomPrefix('r'), [publication('a')]);
+  assert.equal(
+    frames.toString('latin1', 2),
+    '{"type":"message","room":"r","payload":"a","from":"me","timestamp":1760000000000}',
+  );
+});
