@@ -66,10 +66,10 @@ export function loadConfig(environment) {
   values.apiKeys = apiKeys;
   const { hooks, faults: hookFaults } = readHookSettings(values);
   values.hooks = hooks;
-  const { webhooks, faults: webhookFaults } = readWebhookSettings(values);
-  values.webhooks = webhooks;
   const pusher = readPusherSettings(values);
   values.pusher = pusher.pusher;
+  const { webhooks, faults: webhookFaults } = readWebhookSettings(values, pusher.pusher);
+  values.webhooks = webhooks;
   const { blobs, faults: blobFaults } = readBlobSettings(values);
   values.blobs = blobs;
   const warnings = [modes, rates, pusher].flatMap((part) => part.warnings);

@@ -2,7 +2,9 @@
 //
 //   [{ "url": "https://example.com/fanfare", "secret": "whsec_…", "rooms": ["chat.*"] }]
 //
-// Endpoints come from the operator's file alone, and no request can change them. No fault quotes a
+// The `webhooks` of the apps of Pusher clients are endpoints, too, with another form (pusher.js).
+//
+// Endpoints come from the operator's files alone, and no request can change them. No fault quotes a
 // secret, or a URL, whose path or query may be one.
 
 import { readFileSync } from 'node:fs';
@@ -23,6 +25,16 @@ export const EVENT_TYPES = /** @type {const} */ ([
  * them. The last one is recorded with the count that subscribers are told.
  */
 export const DOOR_TYPES = /** @type {const} */ (['client.event', 'cache.missed', 'room.counted']);
+/** The types by the names that an app's webhooks have for them. */
+export const APP_EVENT_TYPES = Object.freeze({
+  channel_occupied: 'room.occupied',
+  channel_vacated: 'room.vacated',
+  member_added: 'member.joined',
+  member_removed: 'member.left',
+  client_event: 'client.event',
+  cache_miss: 'cache.missed',
+  subscription_count: 'room.counted',
+});
 /** `user.*` and `message.published` have to be asked for: they are many. */
 const DEFAULT_TYPES = EVENT_TYPES.slice(0, 4);
 const MAX_ENDPOINTS = 20;
@@ -50,6 +62,30 @@ const FIELDS = Object.freeze([
   .../** @type {(keyof typeof NUMBERS)[]} */ (Object.keys(NUMBERS)),
 ]);
 
+/**
+ * What an app's endpoint has instead of these fields. Its receivers refuse events that are older
+ * than five minutes.
+ */
+const APP_NUMBERS = Object.freeze({
+  graceMs: 3000,
+  maxAgeS: 290,
+  maxPending: 10_000,
+  timeoutMs: 15_000,
+  concurrency: 4,
+});
+/** Header fields that a request has by itself. */
+const OWN_HEADERS = new RegExp(
+  `^(?:(?:content|x-pusher|webhook)-.*|${[
+    ...['user-agent', 'host', 'connection', 'keep-alive', 'transfer-encoding', 'te', 'trailer'],
+    ...['upgrade', 'expect'],
+  ].join('|')})$`,
+);
+/** What a channel and its room begin with in common: the other characters are escaped. */
+const PLAIN_HEAD = /^[-A-Za-z0-9_.@]*/;
+/** Channels that keep their last event. */
+const CACHES = ['cache-', 'private-cache-', 'private-encrypted-cache-', 'presence-cache-'];
+
+/** @import { App, AppWebhook, PusherSettings } from './pusher.js' */
 /** @import { RedisSettings } from './redis.js' */
 /** @typedef {typeof EVENT_TYPES[number]|typeof DOOR_TYPES[number]} EventType */
 
@@ -65,6 +101,18 @@ const FIELDS = Object.freeze([
  * @property {number} maxPending published messages that wait for the endpoint
  * @property {number} timeoutMs of a request
  * @property {number} concurrency requests at once, from one server
+ * @property {PusherEndpoint|null} pusher the webhook of an app, in Pusher's form; null: Standard
+ *   Webhooks
+ */
+
+/**
+ * @typedef {object} PusherEndpoint frozen. More may be recorded, by the endpoint's `rooms`, than is
+ *   sent
+ * @property {App} app
+ * @property {string} startsWith of the channel's name
+ * @property {string} endsWith of the channel's name
+ * @property {number} batchMs for which events are collected; 0: one event in each request
+ * @property {Readonly<Record<string, string>>} headers further ones, in lower case
  */
 
 /** The endpoints, and which events they want. Its own fields alone count in comparisons. */
@@ -83,7 +131,7 @@ export class WebhookSettings {
         new RoomRules(
           endpoints
             .filter(({ types }) => types.includes(type))
-            .flatMap(({ rooms }) => rooms.map((pattern) => ({ pattern, value: true }))),
+            .flatMap((endpoint) => rulesOf(endpoint, type)),
         ),
       ]),
     );
@@ -98,31 +146,49 @@ export class WebhookSettings {
    */
   covers(type, room) {
     const rules = /** @type {RoomRules<boolean>} */ (this.#rooms.get(type));
-    return room === undefined ? !rules.isEmpty : rules.of(room) !== null;
+    return room === undefined ? !rules.isEmpty : rules.of(room) === true;
   }
 }
 
 /**
+ * @param {Endpoint} endpoint @param {EventType} type
+ * @returns {import('./room-patterns.js').Rule<boolean>[]}
+ */
+function rulesOf({ rooms, pusher }, type) {
+  const rules = rooms.map((pattern) => ({ pattern, value: true }));
+  if (pusher === null) return rules;
+  const { app, startsWith } = pusher;
+  const prefix = app.isShared ? '' : `~${app.id}:`;
+  if (type === 'cache.missed')
+    return CACHES.filter((kind) => kind.startsWith(startsWith) || startsWith.startsWith(kind)).map(
+      (kind) => ({
+        pattern: `${prefix}${headOf(startsWith.startsWith(kind) ? startsWith : kind)}*`,
+        value: true,
+      }),
+    );
+  // The rooms of signed-in users are no channels.
+  return app.isShared ? rules : [{ pattern: `${prefix}u:*`, value: false }, ...rules];
+}
+
+/** @param {string} text of a channel @returns {string} what its room begins with */
+function headOf(text) {
+  return /** @type {RegExpExecArray} */ (PLAIN_HEAD.exec(text))[0];
+}
+
+/**
  * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
+ * @param {PusherSettings|null} [pusher] whose apps may have webhooks
  * @returns {{webhooks: WebhookSettings|null, faults: string[]}} null if there are no endpoints
  */
-export function readWebhookSettings(values) {
+export function readWebhookSettings(values, pusher = null) {
   const path = String(values.webhooksFile ?? '');
   const publicOnly = values.webhooksPublicOnly === 'on';
-  if (path === '')
-    return {
-      webhooks: null,
-      faults: publicOnly
-        ? ['FANFARE_WEBHOOKS_PUBLIC_ONLY: has no effect without FANFARE_WEBHOOKS']
-        : [],
-    };
-  const file = readEndpoints(path);
-  if (typeof file === 'string')
-    return { webhooks: null, faults: [`FANFARE_WEBHOOKS: ${path}: ${file}`] };
   /** @type {string[]} */
   const faults = [];
   const ownPorts = portsOf(values);
-  const endpoints = file.map((entry, index) =>
+  const file = path === '' ? [] : readEndpoints(path);
+  if (typeof file === 'string') faults.push(`FANFARE_WEBHOOKS: ${path}: ${file}`);
+  const endpoints = (typeof file === 'string' ? [] : file).map((entry, index) =>
     readEndpoint(entry, ownPorts, (fault) =>
       faults.push(`FANFARE_WEBHOOKS, endpoint ${index + 1}: ${fault}`),
     ),
@@ -133,8 +199,61 @@ export function readWebhookSettings(values) {
       faults.push(`FANFARE_WEBHOOKS: two endpoints are called ${name}: give each a "name"`);
     names.add(name);
   }
-  if (faults.length > 0) return { webhooks: null, faults };
+  endpoints.push(...readAppEndpoints(pusher, names, ownPorts, faults));
+  if (publicOnly && endpoints.length === 0 && faults.length === 0)
+    faults.push('FANFARE_WEBHOOKS_PUBLIC_ONLY: has no effect without FANFARE_WEBHOOKS');
+  if (faults.length > 0 || endpoints.length === 0) return { webhooks: null, faults };
   return { webhooks: new WebhookSettings(Object.freeze(endpoints), publicOnly), faults };
+}
+
+/**
+ * @param {PusherSettings|null} pusher @param {Set<string>} names that are taken
+ * @param {ReadonlyMap<string, string>} ownPorts @param {string[]} faults
+ * @returns {Endpoint[]}
+ */
+function readAppEndpoints(pusher, names, ownPorts, faults) {
+  return (pusher?.apps ?? []).flatMap((app) =>
+    app.webhooks.map((webhook, index) => {
+      const where = `FANFARE_PUSHER_APPS, app ${app.id}, webhook ${index + 1}`;
+      const { host, port } = new URL(webhook.url);
+      if (ownPorts.has(port))
+        faults.push(`${where}: "url": its port is that of ${ownPorts.get(port)}`);
+      const own = Object.keys(webhook.headers).find((name) => OWN_HEADERS.test(name.toLowerCase()));
+      if (own !== undefined) faults.push(`${where}: "headers": ${own} is Fanfare's own`);
+      const base = `pusher:${app.id}:${host}`;
+      let name = base;
+      for (let n = 2; names.has(name); n++) name = `${base}:${n}`;
+      names.add(name);
+      return appEndpoint(name, app, webhook);
+    }),
+  );
+}
+
+/** @param {string} name @param {App} app @param {AppWebhook} webhook @returns {Endpoint} */
+function appEndpoint(name, app, { url, events, startsWith, endsWith, batchMs, headers }) {
+  const prefix = app.isShared ? '' : `~${app.id}:`;
+  return Object.freeze({
+    name,
+    url,
+    // Pusher's secrets are text, those of Standard Webhooks bytes in Base64.
+    secrets: Object.freeze(
+      app.secrets.map((secret) => `whsec_${Buffer.from(secret).toString('base64')}`),
+    ),
+    types: Object.freeze(events.map((event) => APP_EVENT_TYPES[event])),
+    rooms: Object.freeze([`${prefix}${headOf(startsWith)}*`]),
+    ...APP_NUMBERS,
+    pusher: Object.freeze({
+      app,
+      startsWith,
+      endsWith,
+      batchMs,
+      headers: Object.freeze(
+        Object.fromEntries(
+          Object.entries(headers).map(([field, value]) => [field.toLowerCase(), value]),
+        ),
+      ),
+    }),
+  });
 }
 
 /**
@@ -199,6 +318,7 @@ function readEndpoint(entry, ownPorts, refuse) {
     types,
     rooms,
     ...readNumbers(given, refuse),
+    pusher: null,
   });
 }
 

@@ -34,6 +34,7 @@ const CLOSE_TIMEOUT_MS = 3000;
  * An endpoint for the console.
  * @typedef {object} EndpointStatus
  * @property {string} name
+ * @property {string|null} app the id of the Pusher app whose webhook it is
  * @property {string} origin of its URL: the path may be a secret
  * @property {readonly string[]} types
  * @property {readonly string[]} rooms
@@ -153,6 +154,7 @@ async function statusOf({ endpoints, lanes }, metrics) {
     lanes: lanes.filter(({ isOwned }) => isOwned).length,
     endpoints: [...endpoints.values()].map((one) => ({
       name: one.name,
+      app: one.settings.pusher?.app.id ?? null,
       origin: new URL(one.settings.url).origin,
       types: one.settings.types,
       rooms: one.settings.rooms,

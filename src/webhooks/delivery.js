@@ -1,9 +1,9 @@
 // delivery.js: the lanes and the endpoints of one courier.
 
-import { fits } from '../config/room-patterns.js';
 import { EndpointQueue } from './endpoint.js';
+import { formOf } from './form.js';
 import { Lane } from './lane.js';
-import { MAX_BODY_BYTES, messageOf } from './message.js';
+import { MAX_BODY_BYTES } from './message.js';
 import { LANES } from './queue.js';
 
 /** Time between two readings of the queue's size. */
@@ -53,7 +53,8 @@ export class Delivery {
       endpoints.map((settings) => {
         const one = new EndpointQueue({
           settings,
-          send: (effect) => this.#send(one, effect),
+          form: formOf(settings),
+          send: (effects) => this.#send(one, effects),
           heldUntilMs: () => this.#heldUntilMs,
           now,
           random,
@@ -136,33 +137,42 @@ export class Delivery {
   }
 
   /** @param {Sendable} event @returns {readonly EndpointQueue[]} */
-  #wantedBy({ type, room }) {
-    return [...this.endpoints.values()].filter(
-      ({ isGone, settings: { types, rooms } }) =>
-        !isGone &&
-        types.includes(/** @type {never} */ (type)) &&
-        (room === undefined || rooms.some((pattern) => fits(pattern.split('*'), room))),
-    );
+  #wantedBy(event) {
+    return [...this.endpoints.values()].filter(({ isGone, form }) => !isGone && form.wants(event));
   }
 
-  /** @param {EndpointQueue} endpoint @param {Effect} effect */
-  async #send(endpoint, effect) {
-    const { lane } = effect;
+  /** @param {EndpointQueue} endpoint @param {Effect[]} effects */
+  async #send(endpoint, effects) {
     this.underWay++;
+    const areApproved = await Promise.all(effects.map((effect) => effect.lane.approve(effect)));
+    let sent = effects.filter((_, i) => areApproved[i]);
+    for (const effect of effects)
+      if (!sent.includes(effect)) effect.postpone(this.now() + UNAPPROVED_MS);
+    let message = this.#messageOf(endpoint, sent);
+    // Those that do not fit go with the next request.
+    while (message === null && sent.length > 1) {
+      sent = sent.slice(0, Math.ceil(sent.length / 2));
+      message = this.#messageOf(endpoint, sent);
+    }
     /** @type {import('./request.js').Result|null} */
     let result = null;
-    if (!(await lane.approve(effect))) effect.postpone(this.now() + UNAPPROVED_MS);
-    else {
-      const message = messageOf(effect.event);
-      if (Buffer.byteLength(message.body) > MAX_BODY_BYTES) endpoint.drop(effect, 'malformed');
-      else {
-        const beganMs = this.now();
-        result = await this.requester.post(endpoint.settings, message);
-        this.observe(endpoint.name, (this.now() - beganMs) / 1000);
-      }
-    }
+    if (message !== null) {
+      const beganMs = this.now();
+      result = await this.requester.post(endpoint.settings, message);
+      this.observe(endpoint.name, (this.now() - beganMs) / 1000);
+    } else if (sent.length === 1) endpoint.drop(sent[0], 'malformed');
     this.underWay--;
-    endpoint.finish(effect, result);
+    endpoint.finish(effects, sent, result);
+  }
+
+  /**
+   * @param {EndpointQueue} endpoint @param {readonly Effect[]} effects
+   * @returns {import('./message.js').Message|null} null if there are none, or too many for a body
+   */
+  #messageOf({ form }, effects) {
+    if (effects.length === 0) return null;
+    const message = form.messageOf(effects.map(({ event }) => event));
+    return Buffer.byteLength(message.body) > MAX_BODY_BYTES ? null : message;
   }
 
   #measure() {

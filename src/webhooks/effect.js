@@ -7,7 +7,7 @@
 import { keyOf } from './queue.js';
 
 /** @typedef {import('./message.js').Sendable} Sendable */
-/** @typedef {'room'|'member'|'user'|'message'|'gap'} Kind */
+/** @typedef {'room'|'member'|'user'|'count'|'message'|'gap'} Kind */
 
 /**
  * The lane of an effect: lane.js.
@@ -41,7 +41,10 @@ const KINDS = Object.freeze({
   'member.left': 'member',
   'user.connected': 'user',
   'user.disconnected': 'user',
+  'room.counted': 'count',
   'message.published': 'message',
+  'client.event': 'message',
+  'cache.missed': 'message',
   'webhook.gap': 'gap',
 });
 
@@ -78,9 +81,14 @@ export class Effect {
     return this.certain && this.kind !== 'message' && this.kind !== 'gap';
   }
 
-  /** Says that somebody left, and may still be cancelled by a return. */
+  /** Says that somebody left. */
+  get isLeave() {
+    return LEAVES.has(this.event.type);
+  }
+
+  /** The same, and it may still be cancelled by a return. */
   get mayReturn() {
-    return this.certain && LEAVES.has(this.event.type);
+    return this.certain && this.isLeave;
   }
 
   /** @param {number} dueMs of the next attempt */

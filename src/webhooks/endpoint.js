@@ -6,10 +6,8 @@
 // other. An answer that asks for a pause, or an unreachable endpoint, pauses all of it. Any other
 // failure delays its room, and after STEPS_ASIDE failures only the event: one that can never be
 // delivered does not stop its room. After CIRCUIT_FAILURES in a row there is one request in
-// PROBE_MS.
+// PROBE_MS. If the endpoint's form allows it, a request carries the events of several rooms.
 
-/** The pauses after the first failures of an event. The last one repeats, to the event's age. */
-const SCHEDULE_MS = [1000, 5000, 30_000, 120_000, 600_000, 1_800_000, 3_600_000];
 const STEPS_ASIDE = 3;
 const CIRCUIT_FAILURES = 20;
 const PROBE_MS = 30_000;
@@ -20,6 +18,10 @@ const JITTER = 0.2;
 const MAX_STATES = 100_000;
 /** Expired events dropped in one turn. */
 const MAX_EXPIRED = 1000;
+/** Events of one request. */
+const MAX_BATCH = 100;
+
+/** @import { Form } from './message.js' */
 
 /** @typedef {import('./effect.js').Effect} Effect */
 /** @typedef {import('./effect.js').EffectEndpoint} EffectEndpoint */
@@ -28,15 +30,22 @@ const MAX_EXPIRED = 1000;
 
 /** Effects that are sent in order: the first one is next. */
 class Order {
-  /** @param {string} key */
-  constructor(key) {
+  /** @param {string} key @param {boolean} areLeavesApart events of other users need not wait for them */
+  constructor(key, areLeavesApart) {
     this.key = key;
     /** @type {Map<string, Effect>} */
     this.effects = new Map();
-    /** @type {Effect|null} */
-    this.inFlight = null;
+    /** Those who left, while their grace lasts. */
+    this.leaves = areLeavesApart ? /** @type {Map<string, Effect>} */ (new Map()) : this.effects;
+    /** @type {Set<Effect>} */
+    this.inFlight = new Set();
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
+  }
+
+  /** @param {Effect} effect its queue */
+  queueOf(effect) {
+    return effect.isLeave ? this.leaves : this.effects;
   }
 }
 
@@ -56,19 +65,25 @@ export class EndpointQueue {
   #isClosed = false;
   /** @type {NodeJS.Timeout|undefined} */
   #resume;
+  /** When the request that collects events goes out; null: none collects. @type {number|null} */
+  #batchMs = null;
+  /** @type {NodeJS.Timeout|undefined} */
+  #batchTimer;
 
   /**
    * @param {object} parts
    * @param {import('../config/webhooks.js').Endpoint} parts.settings
-   * @param {(effect: Effect) => void} parts.send starts an attempt, which `finish` ends
+   * @param {Form} parts.form
+   * @param {(effects: Effect[]) => void} parts.send starts an attempt, which `finish` ends
    * @param {() => number} parts.heldUntilMs clients of a worker that drains come back until then
    * @param {() => number} parts.now ascending, in ms
    * @param {() => number} [parts.random]
    * @param {import('pino').Logger} parts.log
    */
-  constructor({ settings, send, heldUntilMs, now, random = Math.random, log }) {
+  constructor({ settings, form, send, heldUntilMs, now, random = Math.random, log }) {
     this.settings = settings;
     this.name = settings.name;
+    this.form = form;
     this.send = send;
     this.heldUntilMs = heldUntilMs;
     this.now = now;
@@ -122,7 +137,7 @@ export class EndpointQueue {
     const bound = effect.kind === 'message' ? this.settings.maxPending : MAX_STATES;
     if (all.size <= bound) return;
     for (const oldest of all.values()) {
-      if (this.#orders.get(oldest.order)?.inFlight === oldest) continue;
+      if (this.#orders.get(oldest.order)?.inFlight.has(oldest)) continue;
       this.drop(oldest, 'overflow');
       return;
     }
@@ -133,8 +148,9 @@ export class EndpointQueue {
     const all = this.#allOf(effect);
     if (all.get(effect.field) === effect) all.delete(effect.field);
     const order = this.#orders.get(effect.order);
-    if (order?.effects.get(effect.field) !== effect) return;
-    order.effects.delete(effect.field);
+    const queue = order?.queueOf(effect);
+    if (order === undefined || queue?.get(effect.field) !== effect) return;
+    queue.delete(effect.field);
     this.#schedule(order);
   }
 
@@ -159,20 +175,23 @@ export class EndpointQueue {
    */
   lost(lane, count, reason, isQuiet = false) {
     this.dropped[reason] += count;
-    if (!isQuiet && !this.isGone) lane.announceGap(this, count);
+    if (!isQuiet && !this.isGone && this.form.tellsGaps) lane.announceGap(this, count);
   }
 
   /**
    * An attempt has ended.
-   * @param {Effect} effect
+   * @param {Effect[]} effects that `send` got
+   * @param {Effect[]} sent those of them that the request carried
    * @param {import('./request.js').Result|null} result null: none was made
    */
-  finish(effect, result) {
-    const order = this.#orders.get(effect.order);
+  finish(effects, sent, result) {
+    const orders = effects.map((effect) => this.#orders.get(effect.order));
     this.#inFlight--;
-    if (order?.inFlight === effect) order.inFlight = null;
-    if (result !== null) this.#judge(effect, result);
-    if (order !== undefined) this.#schedule(order);
+    effects.forEach((effect, i) => {
+      orders[i]?.inFlight.delete(effect);
+    });
+    if (result !== null) this.#judge(sent, result);
+    for (const order of new Set(orders)) if (order !== undefined) this.#schedule(order);
     this.pump();
   }
 
@@ -183,7 +202,7 @@ export class EndpointQueue {
     this.#isPumping = true;
     let expired = 0;
     for (let order = this.#next(); order !== undefined; order = this.#next()) {
-      const [effect] = order.effects.values();
+      const effect = /** @type {Effect} */ (this.#firstOf(order));
       if (this.#dueMs(effect) > this.now()) {
         this.#schedule(order); // a hold began since it was due
         continue;
@@ -196,18 +215,60 @@ export class EndpointQueue {
         this.drop(effect, 'expired');
         continue;
       }
-      this.#ready.delete(order);
-      order.inFlight = effect;
       this.#inFlight++;
-      this.send(effect);
+      this.send(this.#take(order));
     }
+    if (this.#ready.size === 0) this.#batchMs = null;
     this.#isPumping = false;
+  }
+
+  /**
+   * The events of the next request: one, or those that are due, in the order of their rooms.
+   * @param {Order} first its first effect is due
+   */
+  #take(first) {
+    const { batchMs } = this.form;
+    /** @type {Effect[]} */
+    const taken = [];
+    for (const order of batchMs > 0 ? this.#ready : [first]) {
+      this.#ready.delete(order);
+      for (const effect of batchMs > 0 ? this.#dueOf(order) : [this.#firstOf(order)]) {
+        if (effect === undefined) break;
+        order.inFlight.add(effect);
+        if (taken.push(effect) === MAX_BATCH) return taken;
+      }
+    }
+    return taken;
+  }
+
+  /** @param {Order} order @returns {Effect|undefined} the next one */
+  #firstOf({ effects, leaves }) {
+    const effect = effects.values().next().value;
+    if (leaves === effects) return effect;
+    const leave = leaves.values().next().value;
+    if (effect === undefined || leave === undefined) return effect ?? leave;
+    return this.#dueMs(leave) < this.#dueMs(effect) ? leave : effect;
+  }
+
+  /** @param {Order} order @returns {Iterable<Effect>} those that one request may carry */
+  *#dueOf({ effects, leaves }) {
+    for (const queue of new Set([effects, leaves]))
+      for (const effect of queue.values()) {
+        if (!this.#isDue(effect)) break;
+        yield effect;
+      }
+  }
+
+  /** @param {Effect} effect */
+  #isDue(effect) {
+    return this.#dueMs(effect) <= this.now() && !this.#hasExpired(effect);
   }
 
   /** Starts no more attempts. `finish` ends those under way. */
   close() {
     this.#isClosed = true;
     clearTimeout(this.#resume);
+    clearTimeout(this.#batchTimer);
     for (const { timer } of this.#orders.values()) clearTimeout(timer);
     this.#orders.clear();
     this.#ready.clear();
@@ -228,7 +289,18 @@ export class EndpointQueue {
       const order = this.#orders.get(gap.order);
       return order !== undefined && this.#ready.has(order) ? order : undefined;
     }
-    return this.#ready.values().next().value;
+    return this.#isCollecting() ? undefined : this.#ready.values().next().value;
+  }
+
+  /** Does the next request wait for more events? */
+  #isCollecting() {
+    const { batchMs } = this.form;
+    if (batchMs === 0 || this.#ready.size === 0) return false;
+    if (this.#batchMs === null) {
+      this.#batchMs = this.now() + batchMs;
+      this.#batchTimer = setTimeout(() => this.pump(), batchMs);
+    }
+    return this.now() < this.#batchMs;
   }
 
   /** @param {Effect} effect */
@@ -236,21 +308,21 @@ export class EndpointQueue {
     return kind !== 'gap' && Date.now() - event.at > this.settings.maxAgeS * 1000;
   }
 
-  /** @param {Effect} effect @param {import('./request.js').Result} result */
-  #judge(effect, { outcome, error, retryAfterMs }) {
+  /** @param {Effect[]} effects of the request @param {import('./request.js').Result} result */
+  #judge(effects, { outcome, error, retryAfterMs }) {
     this.attempts[outcome]++;
     if (outcome === 'delivered') {
       this.failures = 0;
       this.pauses = 0;
       this.lastDeliveryAt = Date.now();
-      effect.lane.delivered(effect);
+      for (const effect of effects) effect.lane.delivered(effect);
       return;
     }
     this.lastError = error;
     this.lastErrorAt = Date.now();
     if (outcome === 'gone') return this.#end();
     this.failures++;
-    if (outcome === 'failed') this.#delay(effect);
+    if (outcome === 'failed') for (const effect of effects) this.#delay(effect);
     else {
       this.pauses++;
       const ownMs = Math.min(FIRST_PAUSE_MS * 2 ** Math.min(this.pauses - 1, 10), PROBE_MS);
@@ -268,11 +340,12 @@ export class EndpointQueue {
   #delay(effect) {
     const { lane } = effect;
     if (!lane.has(effect)) return; // a later event has replaced it
-    const index = Math.min(effect.attempts, SCHEDULE_MS.length - 1);
-    effect.fail(this.now() + this.#jittered(SCHEDULE_MS[index]));
+    const { scheduleMs } = this.form;
+    const index = Math.min(effect.attempts, scheduleMs.length - 1);
+    effect.fail(this.now() + this.#jittered(scheduleMs[index]));
     if (effect.attempts >= STEPS_ASIDE && !effect.isAside) {
       const order = this.#orders.get(effect.order);
-      order?.effects.delete(effect.field);
+      order?.queueOf(effect).delete(effect.field);
       effect.stepAside();
       this.#enqueue(effect);
     }
@@ -301,16 +374,18 @@ export class EndpointQueue {
   #enqueue(effect) {
     const key = effect.order;
     let order = this.#orders.get(key);
-    if (order === undefined) this.#orders.set(key, (order = new Order(key)));
-    order.effects.set(effect.field, effect);
-    if (order.effects.size === 1) this.#schedule(order);
+    if (order === undefined)
+      this.#orders.set(key, (order = new Order(key, this.form.entersAtOnce)));
+    const queue = order.queueOf(effect);
+    queue.set(effect.field, effect);
+    if (queue.size === 1) this.#schedule(order);
   }
 
   /** Waits until its first effect is due. @param {Order} order */
   #schedule(order) {
     clearTimeout(order.timer);
-    if (order.inFlight !== null) return;
-    const first = order.effects.values().next().value;
+    if (order.inFlight.size > 0) return;
+    const first = this.#firstOf(order);
     if (first === undefined) {
       this.#ready.delete(order);
       this.#orders.delete(order.key);

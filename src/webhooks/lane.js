@@ -348,9 +348,9 @@ export class Lane {
       return;
     }
     for (const endpoint of this.wantedBy(event)) {
-      const isMessage = event.type === 'message.published';
-      const dueMs = this.now() + (isMessage ? 0 : endpoint.settings.graceMs);
-      const effect = new Effect({ lane: this, endpoint, event, dueMs });
+      const effect = new Effect({ lane: this, endpoint, event, dueMs: this.now() });
+      if (waitsForOpposite(effect, endpoint))
+        effect.postpone(effect.dueMs + endpoint.settings.graceMs);
       const before = this.#pending.get(effect.field);
       if (before?.isNewerThan(event)) continue;
       if (before?.certain && before.isOpposite(event)) {
@@ -370,6 +370,11 @@ export class Lane {
     this.#changes.set(effect.field, effect);
     effect.endpoint.add(effect);
   }
+}
+
+/** @param {Effect} effect @param {EndpointQueue} endpoint */
+function waitsForOpposite({ kind, isLeave }, { form }) {
+  return kind !== 'message' && (isLeave || !form.entersAtOnce);
 }
 
 /** @param {string} body @returns {import('./queue.js').WebhookEvent|null} */

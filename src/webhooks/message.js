@@ -14,10 +14,29 @@ export const MAX_BODY_BYTES = 65_536;
  */
 
 /**
+ * @typedef {object} Message of one request
+ * @property {string} id
+ * @property {string} body
+ * @property {Readonly<Record<string, string>>} [headers] further ones, in lower case
+ */
+
+/**
+ * @typedef {object} Form how an endpoint is spoken to
+ * @property {readonly number[]} scheduleMs the pauses after the first failures of an event. The last
+ *   one repeats, to the event's age
+ * @property {boolean} entersAtOnce only who left waits for the grace
+ * @property {boolean} tellsGaps webhook.gap is sent
+ * @property {number} batchMs time for which events are collected; 0: one event in each request
+ * @property {(event: Sendable) => boolean} wants
+ * @property {(events: readonly Sendable[]) => Message} messageOf one event, unless `batchMs` is
+ *   above 0
+ */
+
+/**
  * The id is a hash of what names an event, so every attempt has the same one, also that of another
  * server, and also if the event was recorded twice.
  * @param {Sendable} event
- * @returns {{id: string, body: string}}
+ * @returns {Message}
  */
 export function messageOf(event) {
   const { type, seq, epoch, at, since, ...rest } = /** @type {Record<string, any>} */ (event);

@@ -48,7 +48,7 @@ export class Requester {
 
   /**
    * @param {import('../config/webhooks.js').Endpoint} endpoint
-   * @param {{id: string, body: string}} message
+   * @param {import('./message.js').Message} message
    * @returns {Promise<Result>} it never rejects
    */
   async post(endpoint, message) {
@@ -62,12 +62,12 @@ export class Requester {
 
   /**
    * @param {import('../config/webhooks.js').Endpoint} endpoint
-   * @param {{id: string, body: string}} message
+   * @param {import('./message.js').Message} message
    * @param {AbortSignal} signal
    * @param {boolean} [isFresh] with a connection of its own
    * @returns {Promise<Result|'stale'>}
    */
-  #attempt({ url, secrets, timeoutMs }, { id, body }, signal, isFresh = false) {
+  #attempt({ url, secrets, timeoutMs }, { id, body, headers }, signal, isFresh = false) {
     const target = new URL(url);
     const isTls = target.protocol === 'https:';
     if (!this.guard.allowsHost(target.hostname))
@@ -80,6 +80,7 @@ export class Requester {
         maxHeaderSize: MAX_HEADER_BYTES,
         signal,
         headers: {
+          ...headers,
           'content-type': 'application/json',
           'content-length': Buffer.byteLength(body),
           'user-agent': 'fanfare-webhooks',

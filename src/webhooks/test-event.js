@@ -1,7 +1,8 @@
-// test-event.js: webhook.test, which the doctor and the console send.
+// test-event.js: webhook.test, which the doctor and the console send. An endpoint in Pusher's form
+// gets a request without events.
 
 import { randomUUID } from 'node:crypto';
-import { messageOf } from './message.js';
+import { formOf } from './form.js';
 
 /**
  * Sends webhook.test once, without the queue.
@@ -16,5 +17,5 @@ export async function sendTest({ endpoints }, name, requester) {
     return { outcome: 'failed', error: 'no such endpoint', retryAfterMs: null };
   const at = Date.now();
   const event = /** @type {const} */ ({ type: 'webhook.test', endpoint: name, seq: 0, at });
-  return requester.post(endpoint, messageOf({ ...event, epoch: randomUUID() }));
+  return requester.post(endpoint, formOf(endpoint).messageOf([{ ...event, epoch: randomUUID() }]));
 }

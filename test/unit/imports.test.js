@@ -208,7 +208,13 @@ const TABLE = Object.freeze({
   'console/page': { may: [], packages: [], node: [] },
   // A process of its own. Nothing else loads it, but for the contract of the queue.
   webhooks: {
-    may: ['backend/index.js', 'config/', 'observability/'],
+    may: [
+      'backend/index.js',
+      'config/',
+      'doors/pusher/channels.js',
+      'doors/pusher/signature.js',
+      'observability/',
+    ],
     packages: [],
     node: 'any',
   },

@@ -52,6 +52,7 @@ function courier(t, { endpoint = {}, answer = () => OK, queue = new MemoryQueue(
     maxPending: 10_000,
     timeoutMs: 15_000,
     concurrency: 4,
+    pusher: null,
     ...endpoint,
   };
   let isDead = false;

@@ -52,6 +52,7 @@ test('an endpoint has the defaults, and no webhooks are the default', (t) => {
       maxPending: 10_000,
       timeoutMs: 15_000,
       concurrency: 4,
+      pusher: null,
     },
   ]);
 });
