@@ -23,9 +23,9 @@ export function mayReconnect(code) {
 }
 
 /**
- * @param {object} parts
- * @param {number} parts.code the close code
- * @param {number} parts.attempt connections lost in a row, without this one
+ * @param {object} [parts]
+ * @param {number} [parts.code] the close code
+ * @param {number} [parts.attempt] connections lost in a row, without this one
  * @param {number} [parts.serverDelayMs] the delay that the server named
  * @param {number} [parts.firstDelayMs] upper end of the first delay
  * @param {number} [parts.maxDelayMs] upper end of every later one
@@ -33,13 +33,13 @@ export function mayReconnect(code) {
  * @returns {number} milliseconds from the close to the next attempt
  */
 export function reconnectDelay({
-  code,
-  attempt,
+  code = 1006,
+  attempt = 0,
   serverDelayMs = -1,
   firstDelayMs = 1000,
   maxDelayMs = 30_000,
   random = Math.random,
-}) {
+} = {}) {
   if (serverDelayMs >= 0) return Math.min(serverDelayMs, MAX_TIMEOUT_MS);
   const longestMs = Math.min(maxDelayMs, firstDelayMs * 2 ** attempt);
   if (code === 1013) return OVERLOAD_MS + random() * Math.max(longestMs, OVERLOAD_MS);

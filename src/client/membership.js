@@ -16,33 +16,38 @@ import { startOf } from './wire.js';
 /** Own messages, published without an echo, that a replay may repeat; older ones are forgotten. */
 const MAX_OWN = 1000;
 
-/** @import { Command, Message, Position } from './wire.js' */
+/** @import { Client } from './fanfare.js' */
+/** @import { Message, Position } from './wire.js' */
 
 /**
- * The reply to a join, with `since` and `last` of that join, and `start`, the offset of the message
- * before the replay.
- * @typedef {Message & {since: Message|undefined, last: number}} Joined
+ * The reply to a join, or the place where a handle begins without one.
+ * @typedef {object} Joined
+ * @property {string} [epoch] absent in a plain room
+ * @property {number} offset of the room's newest message
+ * @property {boolean} recovered
+ * @property {number} start offset of the message before the replay
+ * @property {number} asked the same, as the join asked for it
  */
 
 /**
  * A handle as its membership sees it: a Room.
  * @typedef {object} Handle
  * @property {boolean} isJoined
- * @property {{since?: Position, last: number, presence?: unknown}} wish what the next join has to
+ * @property {import('./presence.js').Presence} presence
+ * @property {{since?: Position, last: number, presence?: unknown}} _wish what the next join has to
  *   bring
- * @property {(joined: Joined) => boolean} joined the connection is in the room; false: another join
+ * @property {(joined: Joined) => boolean} _joined the connection is in the room; false: another join
  *   has to bring messages before these
- * @property {(message: Message) => void} receive
- * @property {(push: Message) => void} resync
- * @property {() => void} skip own messages that come next are not received
- * @property {() => void} lost the connection is not in the room
+ * @property {(push: Message) => void} _receive a message, or `resync`
+ * @property {() => void} _skip own messages that come next are not received
+ * @property {() => void} _lost the connection is not in the room
  * @property {() => void} leave
- * @property {() => void} end the client is closed
+ * @property {() => void} _end the client is closed
  * @property {(event: 'error', error: FanfareError) => boolean} emit
  */
 
 export class Membership {
-  #port;
+  #client;
   /** @type {Set<Handle>} */
   #handles = new Set();
   #isJoined = false;
@@ -63,11 +68,11 @@ export class Membership {
    */
   own = new Set();
 
-  /** @param {string} name @param {import('./outgoing.js').Port} port */
-  constructor(name, port) {
+  /** @param {string} name @param {Client} client */
+  constructor(name, client) {
     this.name = name;
-    this.users = new Users(name, port);
-    this.#port = port;
+    this.users = new Users(name, client, this.#handles);
+    this.#client = client;
   }
 
   /** @param {Handle} handle */
@@ -90,22 +95,21 @@ export class Membership {
 
   /** Asks the server for what the handles do not have yet. */
   #settle() {
-    if (this.#handles.size === 0) {
-      this.#port.forget(this);
+    if (!this.#handles.size) {
+      this.#client._forget(this);
       this.#leave();
     } else if (this.#isJoined && !this.#isJoining) {
       if (JSON.stringify(this.#wantedPresence) !== this.#presence) return this.#rejoin();
-      const since = this.#newest;
-      const now = { ...since, recovered: true, start: since.offset, since, last: 0 };
+      const { epoch, offset } = this.#newest;
+      const now = { epoch, offset, recovered: true, start: offset, asked: offset };
       for (const handle of this.#handles)
-        if (!handle.isJoined && !handle.joined(now)) return this.enter();
+        if (!handle.isJoined && !handle._joined(now)) return this.enter();
     }
   }
 
   #leave() {
     this.lost();
-    if (this.#port.link.state === 'connected')
-      this.#port.request({ type: 'leave', room: this.name });
+    this.#client._request({ type: 'leave', room: this.name });
   }
 
   #rejoin() {
@@ -115,11 +119,11 @@ export class Membership {
 
   /** There is a connection: joins. */
   enter() {
-    if (this.#isJoining || this.#port.link.state !== 'connected') return;
+    if (this.#isJoining || this.#client.state !== 'connected') return;
     /** @type {Position|undefined} */
     let since;
     let last = 0;
-    for (const { wish } of this.#handles) {
+    for (const { _wish: wish } of this.#handles) {
       last = Math.max(last, wish.last);
       const own = wish.since;
       if (!since || (own?.epoch === since.epoch && own.offset < since.offset)) since = own;
@@ -135,33 +139,30 @@ export class Membership {
     this.#isJoining = true;
     clearTimeout(this.#timer);
     const command = { type: 'join', room: this.name, since, last: last || undefined, presence };
-    this.#port.request(
-      command,
-      (reply) => {
-        if (!this.#isJoining) return;
-        const start = reply.recovered ? since?.offset : startOf(reply);
-        if (!this.#isJoined) this.users.refresh();
-        this.#newest = reply;
-        this.#attempt = 0;
-        this.#isJoining = false;
-        this.#isJoined = true;
-        for (const handle of this.#handles) handle.joined({ ...reply, start, since, last });
-        this.#settle();
-      },
-      (error) => {
-        if (this.#isJoining) this.#refused(error);
-      },
-    );
+    this.#client._request(command, (error, reply) => {
+      if (!this.#isJoining) return;
+      this.#isJoining = false;
+      if (error) return this.#refused(error);
+      if (!this.#isJoined) this.users.refresh();
+      this.#isJoined = true;
+      this.#attempt = 0;
+      this.#newest = reply;
+      const { epoch, offset, recovered } = reply;
+      const start = recovered ? Number(since?.offset) : startOf(reply);
+      const asked = since?.epoch === epoch ? Number(since?.offset) : offset - last;
+      for (const handle of this.#handles)
+        handle._joined({ epoch, offset, recovered, start, asked });
+      this.#settle();
+    });
   }
 
   /** @param {FanfareError} error */
   #refused(error) {
-    this.#isJoining = false;
     // The token's `autojoin` was first, and without `since`.
     if (error.code === 'ALREADY_JOINED') return this.#rejoin();
     if (error.retryable) {
       this.lost();
-      const delayMs = reconnectDelay({ code: 1006, attempt: this.#attempt++ });
+      const delayMs = reconnectDelay({ attempt: this.#attempt++ });
       this.#timer = setTimeout(() => this.enter(), Math.max(delayMs, error.retryAfterMs ?? 0));
       return;
     }
@@ -178,7 +179,7 @@ export class Membership {
     this.#isJoining = false;
     clearTimeout(this.#timer);
     this.users.stop();
-    for (const handle of this.#handles) handle.lost();
+    for (const handle of this.#handles) handle._lost();
   }
 
   /** The client is closed. */
@@ -186,29 +187,24 @@ export class Membership {
     this.lost();
     const handles = [...this.#handles];
     this.#handles.clear();
-    for (const handle of handles) handle.end();
+    for (const handle of handles) handle._end();
   }
 
-  /** @param {Message} message */
+  /** @param {Message} message of the server */
   receive(message) {
-    if (!this.#isJoined) return;
-    const { epoch, offset } = message;
-    if (epoch !== this.#newest.epoch || offset > this.#newest.offset) this.#newest = message;
-    for (const handle of this.#handles) handle.receive(message);
-  }
-
-  /** Messages are missing here. @param {Message} push */
-  resync(push) {
-    for (const handle of this.#handles) handle.resync(push);
-    this.#newest = push;
-  }
-
-  /** The server has taken the connection out of the room. @param {Message} push */
-  expelled({ reason }) {
-    this.lost();
-    this.#isForbidden = reason !== 'removed';
-    const message = `taken out: ${reason}`;
-    this.report(new FanfareError('PERMISSION_DENIED', { message, room: this.name }));
+    const { type, epoch, offset, reason } = message;
+    if (type === 'presence') this.users.receive(message);
+    else if (type === 'left') {
+      // The server has taken the connection out of the room.
+      this.lost();
+      this.#isForbidden = reason !== 'removed';
+      const about = { message: `taken out: ${reason}`, room: this.name };
+      this.report(new FanfareError('PERMISSION_DENIED', about));
+    } else if (this.#isJoined) {
+      if (type === 'resync' || epoch !== this.#newest.epoch || offset > this.#newest.offset)
+        this.#newest = message;
+      for (const handle of this.#handles) handle._receive(message);
+    }
   }
 
   /** The connection has a new token: joins if the one before did not permit it. */
@@ -220,22 +216,17 @@ export class Membership {
   published({ epoch, offset }) {
     if (this.own.add(`${epoch} ${offset}`).size > MAX_OWN)
       this.own.delete(this.own.values().next().value);
-    for (const handle of this.#handles) handle.skip();
-  }
-
-  /** @param {Command} command of this room @returns {Promise<Message>} */
-  ask(command) {
-    return this.#port.ask({ ...command, room: this.name });
+    for (const handle of this.#handles) handle._skip();
   }
 
   /** @param {FanfareError} error @param {Iterable<Pick<Handle, 'emit'>>} [handles] */
   report(error, handles = this.#handles) {
     let isHeard = false;
     for (const handle of handles) isHeard = handle.emit('error', error) || isHeard;
-    if (!isHeard) this.#port.report(error);
+    if (!isHeard) this.#client._report(error);
   }
 
   get #wantedPresence() {
-    return presenceOf([...this.#handles].map(({ wish }) => wish.presence));
+    return presenceOf([...this.#handles].map(({ _wish: wish }) => wish.presence));
   }
 }

@@ -14,9 +14,6 @@ const FINAL_STATUS = [400, 403, 404, 405, 417, 426, 431];
 
 /** A Socket of connection.js. */
 class NodeSocket extends WebSocket {
-  /** @type {import('./connection.js').Refusal|null} */
-  refusal = null;
-
   /** @param {string} url @param {string|string[]} [protocols] */
   constructor(url, protocols) {
     super(url, protocols);
@@ -25,9 +22,11 @@ class NodeSocket extends WebSocket {
       // Whole seconds: without the random part all clients of one second would come at once.
       const retryAfterMs = seconds >= 0 ? (seconds + Math.random()) * 1000 : undefined;
       const { statusCode: status = 0 } = response;
-      const isFinal = FINAL_STATUS.includes(status);
-      this.refusal = { reason: `HTTP status ${status}`, isFinal, retryAfterMs };
-      this.terminate();
+      /** @type {import('./connection.js').Ending} */
+      const ending = { code: 1006, reason: `HTTP status ${status}`, retryAfterMs };
+      ending.isFinal = FINAL_STATUS.includes(status);
+      // The connection lets go of this socket, and so ends it.
+      this.onclose?.(/** @type {any} */ (ending));
     });
   }
 }

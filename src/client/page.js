@@ -23,17 +23,17 @@ const OF_DOCUMENT = ['resume', 'visibilitychange'];
  * @returns {() => void} stops listening
  */
 export function followPage(
-  { wake, sleep },
+  listener,
   page = /** @type {Page} */ (/** @type {unknown} */ (globalThis)),
 ) {
   const { document } = page;
   const wakeIfVisible = () => {
-    if (document?.visibilityState !== 'hidden') wake();
+    if (document?.visibilityState !== 'hidden') listener.wake();
   };
   const controller = new AbortController();
   const { signal } = controller;
   for (const name of OF_WINDOW) page.addEventListener?.(name, wakeIfVisible, { signal });
   for (const name of OF_DOCUMENT) document?.addEventListener(name, wakeIfVisible, { signal });
-  page.addEventListener?.('pagehide', sleep, { signal });
+  page.addEventListener?.('pagehide', () => listener.sleep(), { signal });
   return () => controller.abort();
 }

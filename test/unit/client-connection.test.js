@@ -78,13 +78,11 @@ test('a refusal with Retry-After is kept, and one for good ends the client', asy
   const client = setUp(t);
   client.fanfare.connect();
   await turn();
-  Object.assign(client.socket, { refusal: { reason: '', isFinal: false, retryAfterMs: 7000 } });
-  client.socket.end(1006);
+  client.socket.onclose?.({ code: 1006, reason: '', isFinal: false, retryAfterMs: 7000 });
   await client.pass(6999);
   assert.equal(client.sockets.length, 1);
   await client.pass(1);
-  Object.assign(client.socket, { refusal: { reason: 'HTTP status 403', isFinal: true } });
-  client.socket.end(1006);
+  client.socket.onclose?.({ code: 1006, reason: 'HTTP status 403', isFinal: true });
   assert.equal(client.fanfare.state, 'closed');
   assert.equal(client.errors[0].code, 'REFUSED');
 });
