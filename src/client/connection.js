@@ -45,7 +45,7 @@ const HEARTBEAT_MS = 30_000;
 /**
  * How a socket ended. Only node.js knows the HTTP answer that refused a handshake.
  * @typedef {object} Ending
- * @property {number} code
+ * @property {number} [code] 1006 if absent
  * @property {string} [reason]
  * @property {boolean} [isFinal] would a new handshake end in the same way?
  * @property {number} [retryAfterMs]
@@ -97,8 +97,8 @@ export class Connection {
   #parts;
   #listener;
   #tokens;
-  /** @type {Socket|null} */
-  #socket = null;
+  /** @type {Socket|undefined} */
+  #socket;
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   #timer;
   /** Connections lost in a row. */
@@ -122,7 +122,7 @@ export class Connection {
 
   /** Connects, unless it is connected or trying to be. */
   open() {
-    if (!this.#isEnded) return;
+    if (this.state !== 'idle' && this.state !== 'closed') return;
     this.#attempt = 0;
     this.#connect();
   }
@@ -134,7 +134,6 @@ export class Connection {
 
   /** The page hides. */
   sleep() {
-    if (this.#isEnded) return;
     this.#drop();
     this.#enter('sleeping');
   }
@@ -153,11 +152,10 @@ export class Connection {
 
   /** @returns {Promise<void>} when the socket has closed */
   async close() {
-    const socket = this.#socket;
-    const isOpen = this.state === 'connected';
-    this.#drop(isOpen);
+    const socket = this.state === 'connected' ? this.#socket : undefined;
+    this.#drop(!!socket);
     this.#enter('closed');
-    if (!socket || !isOpen) return;
+    if (!socket) return;
     await new Promise((resolve) => {
       socket.onclose = resolve;
       // A program in Node does not wait for this timer if the socket closes earlier.
@@ -166,20 +164,18 @@ export class Connection {
     socket.terminate?.();
   }
 
-  get #isEnded() {
-    return this.state === 'idle' || this.state === 'closed';
-  }
-
   async #connect() {
-    const timer = this.#arm(CONNECT_TIMEOUT_MS, () => this.#lost({ code: 1006 }));
+    const timer = this.#arm(CONNECT_TIMEOUT_MS, () => this.#lost());
     this.#enter('connecting');
+    /** @type {string|null|undefined} */
     let token;
     try {
       token = await this.#tokens.get();
     } catch (cause) {
-      if (timer !== this.#timer) return;
-      this.#tokenFailed(cause);
-      return this.#lost({ code: 1006 });
+      if (timer === this.#timer) {
+        this.#tokenFailed(cause);
+        this.#lost();
+      }
     }
     // Another attempt has begun, or none is wanted.
     if (timer !== this.#timer) return;
@@ -210,7 +206,7 @@ export class Connection {
   /** @param {Message} reply to `hello` */
   #greeted(reply) {
     // The server closes a connection whose token it refuses.
-    if (reply.type !== 'welcome') return this.#listener._report(errorOf(reply));
+    if (reply.error) return this.#listener._report(errorOf(reply));
     this.#welcomedAtMs = this.#heardAtMs;
     this.#heartbeatMs = reply.heartbeatMs || HEARTBEAT_MS;
     this.#watch();
@@ -236,14 +232,14 @@ export class Connection {
     this.#pingedAtMs = performance.now();
     this.#command({ type: 'ping' });
     this.#arm(timeoutMs, () => {
-      if (this.#heardAtMs < this.#pingedAtMs) this.#lost({ code: 1006 });
+      if (this.#heardAtMs < this.#pingedAtMs) this.#lost();
       else this.#watch();
     });
   }
 
-  /** The connection has ended. @param {Ending} ending */
-  #lost({ code, reason = '', isFinal, retryAfterMs }) {
-    const serverDelayMs = this.#serverDelayMs ?? retryAfterMs;
+  /** The connection has ended. @param {Ending} [ending] none: nothing has come in time */
+  #lost({ code = 1006, reason = '', isFinal, retryAfterMs } = {}) {
+    retryAfterMs = this.#serverDelayMs ?? retryAfterMs;
     if (this.state === 'connected' && performance.now() - this.#welcomedAtMs >= STABLE_MS)
       this.#attempt = 0;
     if (code === 4001) this.#tokens.forget();
@@ -255,8 +251,8 @@ export class Connection {
       return;
     }
     const attempt = this.#attempt++;
-    const delayMs = reconnectDelay({ ...this.#parts, code, attempt, serverDelayMs });
-    this.#isOwnDelay = serverDelayMs === undefined && code !== 1013;
+    const delayMs = reconnectDelay({ ...this.#parts, code, attempt, retryAfterMs });
+    this.#isOwnDelay = retryAfterMs === undefined && code !== 1013;
     this.#arm(delayMs, () => this.#connect());
     this.#enter('waiting', { code, reason, delayMs });
   }
@@ -268,8 +264,7 @@ export class Connection {
    */
   #drop(isGraceful) {
     const socket = this.#socket;
-    this.#socket = null;
-    this.#serverDelayMs = undefined;
+    this.#socket = this.#serverDelayMs = undefined;
     this.#arm();
     this.#tokens.rest();
     if (socket) {

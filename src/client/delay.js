@@ -26,22 +26,20 @@ export function mayReconnect(code) {
  * @param {object} [parts]
  * @param {number} [parts.code] the close code
  * @param {number} [parts.attempt] connections lost in a row, without this one
- * @param {number} [parts.serverDelayMs] the delay that the server named
+ * @param {number} [parts.retryAfterMs] the delay that the server named
  * @param {number} [parts.firstDelayMs] upper end of the first delay
  * @param {number} [parts.maxDelayMs] upper end of every later one
- * @param {() => number} [parts.random] from 0 to 1, without 1
  * @returns {number} milliseconds from the close to the next attempt
  */
 export function reconnectDelay({
   code = 1006,
   attempt = 0,
-  serverDelayMs = -1,
+  retryAfterMs = -1,
   firstDelayMs = 1000,
   maxDelayMs = 30_000,
-  random = Math.random,
 } = {}) {
-  if (serverDelayMs >= 0) return Math.min(serverDelayMs, MAX_TIMEOUT_MS);
+  if (retryAfterMs >= 0) return Math.min(retryAfterMs, MAX_TIMEOUT_MS);
+  const leastMs = code === 1013 ? OVERLOAD_MS : code === 1011 ? INTERNAL_MS : 0;
   const longestMs = Math.min(maxDelayMs, firstDelayMs * 2 ** attempt);
-  if (code === 1013) return OVERLOAD_MS + random() * Math.max(longestMs, OVERLOAD_MS);
-  return (code === 1011 ? INTERNAL_MS : 0) + random() * longestMs;
+  return leastMs + Math.random() * Math.max(longestMs, leastMs);
 }

@@ -69,7 +69,8 @@ export class Fanfare extends Emitter {
   /** Of commands that wait for a reply, by id. @type {Map<number, [string|undefined, OnReply]>} */
   #replies = new Map();
   #lastId = 0;
-  #stopFollowing = () => {};
+  /** @type {AbortController|undefined} */
+  #following;
   /** Of `connect`, while there is no connection. @type {Promise<void>|undefined} */
   #opening;
   /** @type {(error?: FanfareError) => void} */
@@ -100,8 +101,8 @@ export class Fanfare extends Emitter {
    *   server refuses it for good; unlike other promises, it need not be awaited
    */
   connect() {
-    this.#stopFollowing();
-    this.#stopFollowing = followPage(this.#connection);
+    this.#following?.abort();
+    this.#following = followPage(this.#connection);
     this.#connection.open();
     if (this.state === 'connected') return Promise.resolve();
     this.#opening ??= new Promise((resolve, reject) => {
@@ -151,11 +152,8 @@ export class Fanfare extends Emitter {
 
   /** Leaves all rooms and closes the connection. @returns {Promise<void>} */
   async close() {
-    this.#stopFollowing();
     const closed = this.#connection.close();
-    const rooms = [...this.#rooms.values()];
-    this.#rooms.clear();
-    for (const room of rooms) room.end();
+    for (const room of this.#rooms.values()) room.end();
     this.#settle(new FanfareError('CLOSED'));
     await closed;
   }
@@ -183,10 +181,9 @@ export class Fanfare extends Emitter {
     this.#connection.send(`${text.slice(0, -1)},"id":${id}}`);
   }
 
-  /** @param {Membership} room has ended */
+  /** @param {string} room has no handle any more */
   _forget(room) {
-    // After close() a new one may have its name.
-    if (this.#rooms.get(room.name) === room) this.#rooms.delete(room.name);
+    this.#rooms.delete(room);
   }
 
   /** @param {FanfareError} error */
@@ -197,6 +194,7 @@ export class Fanfare extends Emitter {
 
   /** @param {State} state @param {StateDetail} detail */
   _entered(state, detail) {
+    if (state === 'closed') this.#following?.abort();
     // In every other state no connection is being made.
     if (!state.startsWith('connect')) this.#publisher.disconnected(state === 'closed');
     this.emit('state', state, detail);
@@ -221,12 +219,12 @@ export class Fanfare extends Emitter {
   /** @param {Message} message */
   _receive(message) {
     const { type, id } = message;
-    const error = type === 'error' ? message : undefined;
-    const waiting = this.#replies.get(id);
-    if (waiting) {
+    const [room, onReply] = this.#replies.get(id) ?? [];
+    const error = type === 'error' ? errorOf(message, room) : undefined;
+    if (onReply) {
       this.#replies.delete(id);
-      waiting[1](error && errorOf(error, waiting[0]), message);
-    } else if (error) this._report(errorOf(error));
+      onReply(error, message);
+    } else if (error) this._report(error);
     else if (type === 'broadcast') this.emit(type, message.payload);
     else if (type === 'degraded') {
       this.emit(type, message.degraded);

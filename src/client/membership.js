@@ -20,29 +20,25 @@ const MAX_OWN = 1000;
 /** @import { Message, Position } from './wire.js' */
 
 /**
- * The reply to a join, or the place where a handle begins without one.
- * @typedef {object} Joined
- * @property {string} [epoch] absent in a plain room
- * @property {number} offset of the room's newest message
- * @property {boolean} recovered
- * @property {number} start offset of the message before the replay
- * @property {number} asked the same, as the join asked for it
- */
-
-/**
  * A handle as its membership sees it: a Room.
  * @typedef {object} Handle
  * @property {boolean} isJoined
  * @property {import('./presence.js').Presence} presence
- * @property {{since?: Position, last: number, presence?: unknown}} _wish what the next join has to
- *   bring
- * @property {(joined: Joined) => boolean} _joined the connection is in the room; false: another join
- *   has to bring messages before these
+ * @property {Position|undefined} _position the next join has to bring the messages after it
+ * @property {number} _last without a position: so many messages, too
+ * @property {unknown} _presence
+ * @property {(
+ *   newest: Message,
+ *   recovered: boolean,
+ *   start: number,
+ *   asked: number,
+ * ) => boolean} _joined the connection is in the room, whose newest message this is. `start`: offset
+ *   of the message before the replay. `asked`: the same, as the join asked for it. False: another
+ *   join has to bring messages before these
  * @property {(push: Message) => void} _receive a message, or `resync`
  * @property {() => void} _skip own messages that come next are not received
  * @property {() => void} _lost the connection is not in the room
  * @property {() => void} leave
- * @property {() => void} _end the client is closed
  * @property {(event: 'error', error: FanfareError) => boolean} emit
  */
 
@@ -96,14 +92,14 @@ export class Membership {
   /** Asks the server for what the handles do not have yet. */
   #settle() {
     if (!this.#handles.size) {
-      this.#client._forget(this);
+      this.#client._forget(this.name);
       this.#leave();
     } else if (this.#isJoined && !this.#isJoining) {
       if (JSON.stringify(this.#wantedPresence) !== this.#presence) return this.#rejoin();
-      const { epoch, offset } = this.#newest;
-      const now = { epoch, offset, recovered: true, start: offset, asked: offset };
+      const { offset } = this.#newest;
       for (const handle of this.#handles)
-        if (!handle.isJoined && !handle._joined(now)) return this.enter();
+        if (!handle.isJoined && !handle._joined(this.#newest, true, offset, offset))
+          return this.enter();
     }
   }
 
@@ -123,9 +119,8 @@ export class Membership {
     /** @type {Position|undefined} */
     let since;
     let last = 0;
-    for (const { _wish: wish } of this.#handles) {
-      last = Math.max(last, wish.last);
-      const own = wish.since;
+    for (const { _position: own, _last } of this.#handles) {
+      last = Math.max(last, _last);
       if (!since || (own?.epoch === since.epoch && own.offset < since.offset)) since = own;
     }
     if (since) {
@@ -148,10 +143,10 @@ export class Membership {
       this.#attempt = 0;
       this.#newest = reply;
       const { epoch, offset, recovered } = reply;
-      const start = recovered ? Number(since?.offset) : startOf(reply);
-      const asked = since?.epoch === epoch ? Number(since?.offset) : offset - last;
-      for (const handle of this.#handles)
-        handle._joined({ epoch, offset, recovered, start, asked });
+      const from = /** @type {number} */ (since?.offset);
+      const start = recovered ? from : startOf(reply);
+      const asked = since?.epoch === epoch ? from : offset - last;
+      for (const handle of this.#handles) handle._joined(reply, recovered, start, asked);
       this.#settle();
     });
   }
@@ -184,10 +179,7 @@ export class Membership {
 
   /** The client is closed. */
   end() {
-    this.lost();
-    const handles = [...this.#handles];
-    this.#handles.clear();
-    for (const handle of handles) handle._end();
+    for (const handle of this.#handles) handle.leave();
   }
 
   /** @param {Message} message of the server */
@@ -227,6 +219,6 @@ export class Membership {
   }
 
   get #wantedPresence() {
-    return presenceOf([...this.#handles].map(({ _wish: wish }) => wish.presence));
+    return presenceOf([...this.#handles].map(({ _presence }) => _presence));
   }
 }

@@ -91,8 +91,7 @@ export class Users {
   }
 
   #changed() {
-    for (const { presence } of this.#handles)
-      presence.emit('change', presence.members, this.count);
+    for (const { presence } of this.#handles) presence.emit('change', presence.members, this.count);
   }
 }
 

@@ -85,9 +85,11 @@ const MAX_WAITING = 1000;
 export class Room extends Emitter {
   #membership;
   #client;
-  #options;
+  #recoverFailed;
   /** Of the last message received, or `since`. @type {Position|undefined} */
-  #position;
+  _position;
+  /** Messages that the first join brings. */
+  _last;
   /** Of the last message handed to the application. @type {Position|undefined} */
   #processed;
   #isJoined = false;
@@ -109,9 +111,11 @@ export class Room extends Emitter {
     this.presence = new Presence(membership.users);
     this.#membership = membership;
     this.#client = client;
-    this.#options = options;
-    this.#position = this.#processed = options.since;
+    this.#recoverFailed = options.recoverFailed;
     this.#isContinuing = !!options.since;
+    this._position = this.#processed = options.since;
+    this._last = (!options.since && options.last) || 0;
+    this._presence = options.presence;
   }
 
   get isJoined() {
@@ -124,12 +128,6 @@ export class Room extends Emitter {
    */
   get position() {
     return this.#processed;
-  }
-
-  /** What the next join has to bring for this handle. */
-  get _wish() {
-    const { last = 0, presence } = this.#options;
-    return { since: this.#position, last: this.#isContinuing ? 0 : last, presence };
   }
 
   /**
@@ -161,8 +159,11 @@ export class Room extends Emitter {
   /** Ends this handle. With the last one the connection leaves the room. */
   leave() {
     if (this.#hasLeft) return;
+    this._lost();
+    this.#hasLeft = true;
+    this.#waiting = undefined;
     this.#membership.remove(this);
-    this._end();
+    this.emit('left');
   }
 
   /** Yields messages until the room is left. */
@@ -207,36 +208,29 @@ export class Room extends Emitter {
     this.#isJoined = false;
   }
 
-  /** This handle has ended. */
-  _end() {
-    this._lost();
-    this.#hasLeft = true;
-    this.#waiting = undefined;
-    this.emit('left');
-  }
-
   /**
-   * The connection is in the room.
-   * @param {import('./membership.js').Joined} about
+   * The connection is in the room (membership.js).
+   * @param {Wire} newest @param {boolean} recovered @param {number} start @param {number} asked
    * @returns {boolean} false: another join has to bring messages before these
    */
-  _joined({ epoch, offset, recovered, start, asked }) {
-    const own = this.#position;
+  _joined({ epoch, offset }, recovered, start, asked) {
+    const own = this._position;
     const wasJoined = this.#isJoined;
     const isContinuing = this.#isContinuing;
     let isMissing = isContinuing;
     let position;
     if (epoch) {
       position = { epoch, offset };
-      let from = Math.max(0, offset - this._wish.last);
+      let from = Math.max(0, offset - this._last);
       if (own) from = own.epoch === epoch ? own.offset : -1;
       if (from < start && from >= 0 && from < asked) return false;
       isMissing &&= from < start || !(recovered || wasJoined);
       this.#moveTo(epoch, isMissing ? start : Math.max(start, from));
-    } else this.#position = undefined;
+    } else this._position = undefined;
     this.#isJoined = true;
     this.#isContinuing = true;
-    if (!isMissing) this.#processed ??= this.#position;
+    this._last = 0;
+    if (!isMissing) this.#processed ??= this._position;
     if (!wasJoined)
       this.emit('joined', { recovered: isContinuing && !isMissing, since: own, position });
     if (isMissing) this.#gap();
@@ -248,14 +242,14 @@ export class Room extends Emitter {
     // Before the reply to the join it is a message for earlier handles.
     if (!this.#isJoined) return;
     const { type, epoch, offset } = push;
-    const position = this.#position;
+    const position = this._position;
     if (type === 'resync') {
       this.#moveTo(epoch, offset);
-      this.emit(type, /** @type {Position} */ (this.#position));
+      this.emit(type, /** @type {Position} */ (this._position));
       return this.#gap(push.reloadAfterMs);
     }
     if (epoch) {
-      if (position?.epoch === epoch && offset <= Number(position?.offset)) return;
+      if (position && position.epoch === epoch && offset <= position.offset) return;
       this.#moveTo(epoch, offset);
       if (this.#membership.own.has(`${epoch} ${offset}`)) return;
     }
@@ -266,11 +260,11 @@ export class Room extends Emitter {
   /** Own messages that come next are not received. @param {string} epoch @param {number} offset */
   #moveTo(epoch, offset) {
     while (this.#membership.own.has(`${epoch} ${offset + 1}`)) offset++;
-    this.#position = { epoch, offset };
+    this._position = { epoch, offset };
   }
 
   _skip() {
-    if (this.#position) this.#moveTo(this.#position.epoch, this.#position.offset);
+    if (this._position) this.#moveTo(this._position.epoch, this._position.offset);
   }
 
   /**
@@ -280,9 +274,9 @@ export class Room extends Emitter {
   async #gap(afterMs = 0) {
     // A listener may have ended this handle.
     if (this.#hasLeft) return;
-    const { recoverFailed } = this.#options;
+    const recoverFailed = this.#recoverFailed;
     const isLoading = this.#waiting;
-    this.#resumeAt = this.#position;
+    this.#resumeAt = this._position;
     this.#waiting = [];
     // The state that is being loaded is too old.
     if (isLoading) return;
