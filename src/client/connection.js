@@ -35,7 +35,6 @@ const HEARTBEAT_MS = 30_000;
  * @typedef {object} Socket
  * @property {(data: string) => void} send
  * @property {(code?: number, reason?: string) => void} close
- * @property {() => void} [terminate] ends the connection without a close frame; `ws` has it
  * @property {((event: any) => void)|null} onopen
  * @property {((event: any) => void)|null} onmessage
  * @property {((event: any) => void)|null} onerror
@@ -153,7 +152,7 @@ export class Connection {
   /** @returns {Promise<void>} when the socket has closed */
   async close() {
     const socket = this.state === 'connected' ? this.#socket : undefined;
-    this.#drop(!!socket);
+    this.#drop();
     this.#enter('closed');
     if (!socket) return;
     await new Promise((resolve) => {
@@ -161,7 +160,6 @@ export class Connection {
       // A program in Node does not wait for this timer if the socket closes earlier.
       setTimeout(resolve, CLOSE_TIMEOUT_MS).unref?.();
     });
-    socket.terminate?.();
   }
 
   async #connect() {
@@ -260,17 +258,15 @@ export class Connection {
   /**
    * Lets go of the socket and of the timer. A dead socket takes minutes to close, so nothing waits
    * for it.
-   * @param {boolean} [isGraceful] wait for the server's close frame?
    */
-  #drop(isGraceful) {
+  #drop() {
     const socket = this.#socket;
     this.#socket = this.#serverDelayMs = undefined;
     this.#arm();
     this.#tokens.rest();
     if (socket) {
       socket.onopen = socket.onmessage = socket.onclose = null;
-      if (socket.terminate && !isGraceful) socket.terminate();
-      else socket.close(1000);
+      socket.close(1000);
     }
     this.#listener._lost();
   }

@@ -11,15 +11,18 @@ const OVERLOAD_MS = 10_000;
 /** After close code 1011, internal error. */
 const INTERNAL_MS = 1000;
 
-/** The peer closed on purpose, or the client broke a rule and would break it again. */
-const STOPS = [1000, 1002, 1003, 1007, 1008, 1009];
+/**
+ * The peer closed on purpose (1000, 4500 to 4999), or the client broke a rule and would break it
+ * again.
+ */
+const STOPS = /^(100[023789]|4[5-9]..)$/;
 
 /**
  * @param {number} code a close code; 1006 if the connection broke without one
  * @returns {boolean} false if a new connection would end in the same way
  */
 export function mayReconnect(code) {
-  return !STOPS.includes(code) && !(code >= 4500 && code <= 4999);
+  return !STOPS.test(`${code}`);
 }
 
 /**

@@ -1,7 +1,7 @@
 // error.js: the error of a refused command, with its code.
 
 /** The command was certainly not accepted, so the application may send it again. */
-const RETRYABLE = ['UNAVAILABLE', 'RATE_LIMIT_EXCEEDED', 'OFFLINE', 'QUEUE_FULL'];
+const RETRYABLE = /^(UNAVAILABLE|RATE_LIMIT_EXCEEDED|OFFLINE|QUEUE_FULL)$/;
 
 /** Has an anchor for each code of the client. Replies of the server have messages of their own. */
 const DOCS = 'https://github.com/fanfare/fanfare/blob/main/docs/client.md';
@@ -38,7 +38,7 @@ export class FanfareError extends Error {
     super(room ? `${message} (room ${room})` : message, { cause });
     this.name = 'FanfareError';
     this.code = code;
-    this.retryable = RETRYABLE.includes(code);
+    this.retryable = RETRYABLE.test(code);
     this.room = room;
     this.retryAfterMs = retryAfterMs;
     this.closeCode = closeCode;

@@ -73,8 +73,8 @@ export class Fanfare extends Emitter {
   #following;
   /** Of `connect`, while there is no connection. @type {Promise<void>|undefined} */
   #opening;
-  /** @type {(error?: FanfareError) => void} */
-  #opened = () => {};
+  /** @type {((error?: FanfareError) => void)|undefined} */
+  #opened;
 
   /**
    * Does not connect yet: `join`, `publish` and `connect` do.
@@ -160,7 +160,7 @@ export class Fanfare extends Emitter {
 
   /** The attempt to connect has ended. @param {FanfareError} [error] */
   #settle(error) {
-    this.#opened(error);
+    this.#opened?.(error);
     this.#opening = undefined;
   }
 
@@ -226,11 +226,10 @@ export class Fanfare extends Emitter {
       onReply(error, message);
     } else if (error) this._report(error);
     else if (type === 'broadcast') this.emit(type, message.payload);
-    else if (type === 'degraded') {
-      this.emit(type, message.degraded);
-      if (!message.degraded) for (const { users } of this.#rooms.values()) users.refresh();
-    } else if (type === 'authenticated') {
-      for (const room of this.#rooms.values()) room.permitted();
-    } else this.#rooms.get(message.room)?.receive(message);
+    else if (message.room) this.#rooms.get(message.room)?.receive(message);
+    else {
+      if (type === 'degraded') this.emit(type, message.degraded);
+      for (const room of this.#rooms.values()) room.receive(message);
+    }
   }
 }

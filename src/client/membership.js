@@ -192,16 +192,16 @@ export class Membership {
       this.#isForbidden = reason !== 'removed';
       const about = { message: `taken out: ${reason}`, room: this.name };
       this.report(new FanfareError('PERMISSION_DENIED', about));
-    } else if (this.#isJoined) {
+    } else if (type === 'authenticated') {
+      // The token before did not permit the room.
+      if (this.#isForbidden) this.enter();
+    } else if (type === 'degraded') {
+      if (!message.degraded) this.users.refresh();
+    } else if (this.#isJoined && (type === 'message' || type === 'resync')) {
       if (type === 'resync' || epoch !== this.#newest.epoch || offset > this.#newest.offset)
         this.#newest = message;
       for (const handle of this.#handles) handle._receive(message);
     }
-  }
-
-  /** The connection has a new token: joins if the one before did not permit it. */
-  permitted() {
-    if (this.#isForbidden) this.enter();
   }
 
   /** This client has published without an echo. @param {Partial<Position>} position */

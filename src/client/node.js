@@ -12,8 +12,17 @@ export { Room } from './room.js';
 /** The HTTP answers after which a new handshake would end in the same way (docs/protocol.md). */
 const FINAL_STATUS = [400, 403, 404, 405, 417, 426, 431];
 
+/** After `close` the server's close frame has this long. */
+const CLOSE_TIMEOUT_MS = 1000;
+
 /** A Socket of connection.js. */
 class NodeSocket extends WebSocket {
+  /** A dead connection does not answer a close frame. @override @type {WebSocket['close']} */
+  close(code, reason) {
+    super.close(code, reason);
+    setTimeout(() => this.terminate(), CLOSE_TIMEOUT_MS).unref();
+  }
+
   /** @param {string} url @param {string|string[]} [protocols] */
   constructor(url, protocols) {
     super(url, protocols);
