@@ -10,22 +10,17 @@
 
 import { mayReconnect, reconnectDelay } from './delay.js';
 import { errorOf, FanfareError } from './error.js';
+import {
+  CLOSE_TIMEOUT_MS,
+  CONNECT_TIMEOUT_MS,
+  HEARTBEAT_MS,
+  PONG_TIMEOUT_MS,
+  STABLE_MS,
+  WAKE_PONG_TIMEOUT_MS,
+} from './limits.js';
 import { TokenSource } from './token.js';
 
 /** @import { Welcome } from './wire.js' */
-
-/** From the start of an attempt to `welcome`; with the token callback. */
-const CONNECT_TIMEOUT_MS = 15_000;
-/** From an application ping to any message. */
-const PONG_TIMEOUT_MS = 10_000;
-/** The same after the page woke up: its user is waiting. */
-const WAKE_PONG_TIMEOUT_MS = 4000;
-/** A connection that lasted this long ends a series of failed attempts. */
-const STABLE_MS = 30_000;
-/** After `close` the server's close frame has this long. */
-const CLOSE_TIMEOUT_MS = 1000;
-/** If `welcome` names no interval. */
-const HEARTBEAT_MS = 30_000;
 
 /** @typedef {import('./wire.js').Message} Message */
 /** @typedef {import('./wire.js').Command} Command */
@@ -84,7 +79,7 @@ const HEARTBEAT_MS = 30_000;
 /**
  * The part of a connection that the client uses. A tab that shares a connection has one of its own
  * kind (shared/tab.js).
- * @typedef {Pick<Connection, 'state'|'open'|'send'|'sleep'|'wake'|'close'>} Link
+ * @typedef {Pick<Connection, 'state'|'open'|'send'|'_sleep'|'_wake'|'close'>} Link
  */
 
 /** @typedef {new (parts: ConnectionParts, listener: ConnectionListener) => Link} LinkClass */
@@ -132,13 +127,13 @@ export class Connection {
   }
 
   /** The page hides. */
-  sleep() {
+  _sleep() {
     this.#drop();
     this.#enter('sleeping');
   }
 
   /** The page is shown again, or the network is back. */
-  wake() {
+  _wake() {
     if (this.state === 'sleeping') this.#connect();
     else if (this.state === 'connected') {
       if (this.#pingedAtMs < 0) this.#ping(WAKE_PONG_TIMEOUT_MS);
@@ -208,7 +203,7 @@ export class Connection {
     this.#welcomedAtMs = this.#heardAtMs;
     this.#heartbeatMs = reply.heartbeatMs || HEARTBEAT_MS;
     this.#watch();
-    this.#tokens.keepFresh(
+    this.#tokens._keepFresh(
       (token) => this.#command({ type: 'auth', token }),
       (cause) => this.#tokenFailed(cause),
     );
@@ -240,11 +235,11 @@ export class Connection {
     retryAfterMs = this.#serverDelayMs ?? retryAfterMs;
     if (this.state === 'connected' && performance.now() - this.#welcomedAtMs >= STABLE_MS)
       this.#attempt = 0;
-    if (code === 4001) this.#tokens.forget();
+    if (code === 4001) this.#tokens._forget();
     this.#drop();
     if (isFinal || !mayReconnect(code)) {
       this.#enter('closed', { code, reason });
-      const message = `the server refused the connection: ${code} ${reason}`;
+      const message = `refused: ${code} ${reason}`;
       this.#listener._report(new FanfareError('REFUSED', { message, closeCode: code }));
       return;
     }
@@ -263,7 +258,7 @@ export class Connection {
     const socket = this.#socket;
     this.#socket = this.#serverDelayMs = undefined;
     this.#arm();
-    this.#tokens.rest();
+    this.#tokens._rest();
     if (socket) {
       socket.onopen = socket.onmessage = socket.onclose = null;
       socket.close(1000);

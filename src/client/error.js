@@ -3,9 +3,6 @@
 /** The command was certainly not accepted, so the application may send it again. */
 const RETRYABLE = /^(UNAVAILABLE|RATE_LIMIT_EXCEEDED|OFFLINE|QUEUE_FULL)$/;
 
-/** Has an anchor for each code of the client. Replies of the server have messages of their own. */
-const DOCS = 'https://github.com/fanfare/fanfare/blob/main/docs/client.md';
-
 /**
  * @typedef {'OFFLINE'|'QUEUE_FULL'|'OUTCOME_UNKNOWN'|'CLOSED'|'TOKEN_UNAVAILABLE'|
  *   'STATE_UNAVAILABLE'|'BUFFER_FULL'|'REFUSED'} ClientCode
@@ -34,8 +31,8 @@ export class FanfareError extends Error {
    * @param {number} [about.closeCode]
    */
   constructor(code, { message, room, cause, retryAfterMs, closeCode } = {}) {
-    message ||= `see ${DOCS}#${code}`;
-    super(room ? `${message} (room ${room})` : message, { cause });
+    // The guide has an anchor for each code of the client. Replies of the server have messages.
+    super(message || `see docs/client.md#${code}`, { cause });
     this.name = 'FanfareError';
     this.code = code;
     this.retryable = RETRYABLE.test(code);

@@ -123,7 +123,7 @@ export class Fanfare extends Emitter {
     const membership = this.#rooms.get(name) ?? new Membership(name, this);
     this.#rooms.set(name, membership);
     const room = new Room(options, membership, this);
-    membership.add(room);
+    membership._add(room);
     this.#wakeUp();
     return room;
   }
@@ -153,7 +153,7 @@ export class Fanfare extends Emitter {
   /** Leaves all rooms and closes the connection. @returns {Promise<void>} */
   async close() {
     const closed = this.#connection.close();
-    for (const room of this.#rooms.values()) room.end();
+    for (const room of this.#rooms.values()) room._end();
     this.#settle(new FanfareError('CLOSED'));
     await closed;
   }
@@ -196,20 +196,20 @@ export class Fanfare extends Emitter {
   _entered(state, detail) {
     if (state === 'closed') this.#following?.abort();
     // In every other state no connection is being made.
-    if (!state.startsWith('connect')) this.#publisher.disconnected(state === 'closed');
+    if (!state.startsWith('connect')) this.#publisher._disconnected(state === 'closed');
     this.emit('state', state, detail);
   }
 
   /** @param {Welcome} welcome */
   _welcomed(welcome) {
-    for (const room of this.#rooms.values()) room.enter();
-    this.#publisher.connected(welcome.limits?.idempotencyMs);
+    for (const room of this.#rooms.values()) room._enter();
+    this.#publisher._connected(welcome.limits?.idempotencyMs);
     this.#settle();
     this.emit('welcome', welcome);
   }
 
   _lost() {
-    for (const room of this.#rooms.values()) room.lost();
+    for (const room of this.#rooms.values()) room._lost();
     const waiting = [...this.#replies.values()];
     this.#replies.clear();
     for (const [room, onReply] of waiting)
@@ -226,10 +226,10 @@ export class Fanfare extends Emitter {
       onReply(error, message);
     } else if (error) this._report(error);
     else if (type === 'broadcast') this.emit(type, message.payload);
-    else if (message.room) this.#rooms.get(message.room)?.receive(message);
+    else if (message.room) this.#rooms.get(message.room)?._receive(message);
     else {
       if (type === 'degraded') this.emit(type, message.degraded);
-      for (const room of this.#rooms.values()) room.receive(message);
+      for (const room of this.#rooms.values()) room._receive(message);
     }
   }
 }

@@ -10,13 +10,12 @@
 
 import { reconnectDelay } from './delay.js';
 import { FanfareError } from './error.js';
+import { MAX_OWN } from './limits.js';
 import { presenceOf, Users } from './presence.js';
 import { startOf } from './wire.js';
 
-/** Own messages, published without an echo, that a replay may repeat; older ones are forgotten. */
-const MAX_OWN = 1000;
-
 /** @import { Client } from './fanfare.js' */
+/** @import { JoinOptions } from './room.js' */
 /** @import { Message, Position } from './wire.js' */
 
 /**
@@ -25,16 +24,17 @@ const MAX_OWN = 1000;
  * @property {boolean} isJoined
  * @property {import('./presence.js').Presence} presence
  * @property {Position|undefined} _position the next join has to bring the messages after it
- * @property {number} _last without a position: so many messages, too
- * @property {unknown} _presence
+ * @property {JoinOptions|undefined} _latest what its first join has to bring
+ * @property {JoinOptions} _options
  * @property {(
  *   newest: Message,
  *   recovered: boolean,
  *   start: number,
  *   asked: number,
+ *   recent?: JoinOptions,
  * ) => boolean} _joined the connection is in the room, whose newest message this is. `start`: offset
- *   of the message before the replay. `asked`: the same, as the join asked for it. False: another
- *   join has to bring messages before these
+ *   of the message before the replay. `asked`: the same, as the join asked for it. `recent`: whose
+ *   `lastSeconds` it asked for. False: another join has to bring messages before these
  * @property {(push: Message) => void} _receive a message, or `resync`
  * @property {() => void} _skip own messages that come next are not received
  * @property {() => void} _lost the connection is not in the room
@@ -62,24 +62,24 @@ export class Membership {
    * the next connection.
    * @type {Set<string|undefined>}
    */
-  own = new Set();
+  _own = new Set();
 
   /** @param {string} name @param {Client} client */
   constructor(name, client) {
     this.name = name;
-    this.users = new Users(name, client, this.#handles);
+    this._users = new Users(name, client, this.#handles);
     this.#client = client;
   }
 
   /** @param {Handle} handle */
-  add(handle) {
+  _add(handle) {
     this.#handles.add(handle);
     if (this.#isJoined) this.#settleSoon();
-    else this.enter();
+    else this._enter();
   }
 
   /** @param {Handle} handle */
-  remove(handle) {
+  _remove(handle) {
     this.#handles.delete(handle);
     this.#settleSoon();
   }
@@ -99,31 +99,39 @@ export class Membership {
       const { offset } = this.#newest;
       for (const handle of this.#handles)
         if (!handle.isJoined && !handle._joined(this.#newest, true, offset, offset))
-          return this.enter();
+          return this._enter();
     }
   }
 
   #leave() {
-    this.lost();
+    this._lost();
     this.#client._request({ type: 'leave', room: this.name });
   }
 
   #rejoin() {
     this.#leave();
-    this.enter();
+    this._enter();
   }
 
   /** There is a connection: joins. */
-  enter() {
+  _enter() {
     if (this.#isJoining || this.#client.state !== 'connected') return;
     /** @type {Position|undefined} */
     let since;
     let last = 0;
-    for (const { _position: own, _last } of this.#handles) {
-      last = Math.max(last, _last);
+    /** @type {JoinOptions|undefined} */
+    let recent;
+    for (const { _position: own, _latest } of this.#handles) {
+      last = Math.max(last, _latest?.last ?? 0);
+      if (_latest?.lastSeconds) recent = _latest;
       if (!since || (own?.epoch === since.epoch && own.offset < since.offset)) since = own;
     }
-    if (since) {
+    if (since && !this.#isJoined) recent = undefined;
+    if (recent) {
+      // Only the server knows where this time begins, so the join is for this handle only.
+      since = undefined;
+      last = recent.last ?? 0;
+    } else if (since) {
       // Handles that are in the room continue. One that wants older messages is served by itself.
       if (this.#isJoined) since = { ...since, offset: Math.max(0, since.offset - last) };
       else last = 0;
@@ -133,21 +141,27 @@ export class Membership {
     this.#isForbidden = false;
     this.#isJoining = true;
     clearTimeout(this.#timer);
-    const command = { type: 'join', room: this.name, since, last: last || undefined, presence };
+    const latest = { last: last || undefined, lastSeconds: recent?.lastSeconds };
+    const command = { type: 'join', room: this.name, since, ...latest, presence };
     this.#client._request(command, (error, reply) => {
       if (!this.#isJoining) return;
       this.#isJoining = false;
       if (error) return this.#refused(error);
-      if (!this.#isJoined) this.users.refresh();
+      if (!this.#isJoined) this._users._refresh();
       this.#isJoined = true;
       this.#attempt = 0;
       this.#newest = reply;
       const { epoch, offset, recovered } = reply;
       const from = /** @type {number} */ (since?.offset);
       const start = recovered ? from : startOf(reply);
-      const asked = since?.epoch === epoch ? from : offset - last;
-      for (const handle of this.#handles) handle._joined(reply, recovered, start, asked);
-      this.#settle();
+      const asked = recent ? offset : since?.epoch === epoch ? from : offset - last;
+      let isBehind = false;
+      for (const handle of this.#handles)
+        if (!handle._joined(reply, recovered, start, asked, recent)) isBehind ||= handle.isJoined;
+      // The join has left out messages between those of a handle and its replay.
+      if (!isBehind) return this.#settle();
+      this._lost();
+      this._enter();
     });
   }
 
@@ -156,47 +170,47 @@ export class Membership {
     // The token's `autojoin` was first, and without `since`.
     if (error.code === 'ALREADY_JOINED') return this.#rejoin();
     if (error.retryable) {
-      this.lost();
+      this._lost();
       const delayMs = reconnectDelay({ attempt: this.#attempt++ });
-      this.#timer = setTimeout(() => this.enter(), Math.max(delayMs, error.retryAfterMs ?? 0));
+      this.#timer = setTimeout(() => this._enter(), Math.max(delayMs, error.retryAfterMs ?? 0));
       return;
     }
     this.#isForbidden = error.code === 'PERMISSION_DENIED';
     const refused = [...this.#handles].filter(({ isJoined }) => !isJoined);
-    this.report(error, refused);
+    this._report(error, refused);
     // The connection is in the room: only what these handles want is refused.
     if (this.#isJoined) for (const handle of refused) handle.leave();
   }
 
   /** The connection is not in the room any more, or has ended. */
-  lost() {
+  _lost() {
     this.#isJoined = false;
     this.#isJoining = false;
     clearTimeout(this.#timer);
-    this.users.stop();
+    this._users._stop();
     for (const handle of this.#handles) handle._lost();
   }
 
   /** The client is closed. */
-  end() {
+  _end() {
     for (const handle of this.#handles) handle.leave();
   }
 
   /** @param {Message} message of the server */
-  receive(message) {
+  _receive(message) {
     const { type, epoch, offset, reason } = message;
-    if (type === 'presence') this.users.receive(message);
+    if (type === 'presence') this._users._receive(message);
     else if (type === 'left') {
       // The server has taken the connection out of the room.
-      this.lost();
+      this._lost();
       this.#isForbidden = reason !== 'removed';
       const about = { message: `taken out: ${reason}`, room: this.name };
-      this.report(new FanfareError('PERMISSION_DENIED', about));
+      this._report(new FanfareError('PERMISSION_DENIED', about));
     } else if (type === 'authenticated') {
       // The token before did not permit the room.
-      if (this.#isForbidden) this.enter();
+      if (this.#isForbidden) this._enter();
     } else if (type === 'degraded') {
-      if (!message.degraded) this.users.refresh();
+      if (!message.degraded) this._users._refresh();
     } else if (this.#isJoined && (type === 'message' || type === 'resync')) {
       if (type === 'resync' || epoch !== this.#newest.epoch || offset > this.#newest.offset)
         this.#newest = message;
@@ -205,20 +219,20 @@ export class Membership {
   }
 
   /** This client has published without an echo. @param {Partial<Position>} position */
-  published({ epoch, offset }) {
-    if (this.own.add(`${epoch} ${offset}`).size > MAX_OWN)
-      this.own.delete(this.own.values().next().value);
+  _published({ epoch, offset }) {
+    if (this._own.add(`${epoch} ${offset}`).size > MAX_OWN)
+      this._own.delete(this._own.values().next().value);
     for (const handle of this.#handles) handle._skip();
   }
 
   /** @param {FanfareError} error @param {Iterable<Pick<Handle, 'emit'>>} [handles] */
-  report(error, handles = this.#handles) {
+  _report(error, handles = this.#handles) {
     let isHeard = false;
     for (const handle of handles) isHeard = handle.emit('error', error) || isHeard;
     if (!isHeard) this.#client._report(error);
   }
 
   get #wantedPresence() {
-    return presenceOf([...this.#handles].map(({ _presence }) => _presence));
+    return presenceOf([...this.#handles].map(({ _options }) => _options.presence));
   }
 }

@@ -5,15 +5,13 @@
 
 import { WebSocket } from 'ws';
 import { Fanfare as Base } from './fanfare.js';
+import { CLOSE_TIMEOUT_MS } from './limits.js';
 
 export { FanfareError } from './error.js';
 export { Room } from './room.js';
 
 /** The HTTP answers after which a new handshake would end in the same way (docs/protocol.md). */
 const FINAL_STATUS = [400, 403, 404, 405, 417, 426, 431];
-
-/** After `close` the server's close frame has this long. */
-const CLOSE_TIMEOUT_MS = 1000;
 
 /** A Socket of connection.js. */
 class NodeSocket extends WebSocket {

@@ -17,8 +17,8 @@ import { FanfareError } from './error.js';
  * @typedef {object} Outgoing
  * @property {string} room
  * @property {string} text the command, as JSON
- * @property {boolean} isSent
- * @property {number} firstSentMs on the clock of performance.now(); 0: never
+ * @property {boolean} [_isSent]
+ * @property {number} [_firstSentMs] on the clock of performance.now()
  * @property {(position: Partial<Position>) => void} resolve
  * @property {(error: FanfareError) => void} reject
  */
@@ -54,7 +54,6 @@ export class Publisher {
    * @returns {Promise<Partial<Position>>} rejects with a FanfareError
    */
   async publish(room, payload, { echo, idempotencyKey } = {}) {
-    if (payload === undefined) throw new TypeError('A payload is any JSON value.');
     const { state } = this.#client;
     if (this.#pending.size >= this.#maxPending) throw new FanfareError('QUEUE_FULL', { room });
     if (state === 'closed') throw new FanfareError('CLOSED', { room });
@@ -63,14 +62,15 @@ export class Publisher {
     if (this.#isQueueing) idempotencyKey ??= randomKey();
     const text = JSON.stringify({ type: 'message', room, payload, echo, idempotencyKey });
     return new Promise((resolve, reject) => {
-      const message = { room, text, isSent: false, firstSentMs: 0, resolve, reject };
+      /** @type {Outgoing} */
+      const message = { room, text, resolve, reject };
       this.#pending.add(message);
       this.#send(message);
     });
   }
 
   /** @param {number} [rememberedMs] of `welcome` */
-  connected(rememberedMs = 0) {
+  _connected(rememberedMs = 0) {
     this.#rememberedMs = rememberedMs;
     this.#wasConnected = true;
     this.#flush();
@@ -80,7 +80,7 @@ export class Publisher {
    * There is no connection, and none is being made.
    * @param {boolean} isClosed will there be none later, either?
    */
-  disconnected(isClosed) {
+  _disconnected(isClosed) {
     if (isClosed) this.#wasConnected = false;
     else if (this.#isQueueing) return;
     for (const { room, reject } of this.#pending)
@@ -98,14 +98,14 @@ export class Publisher {
 
   /** @param {Outgoing} message */
   #send(message) {
-    if (message.isSent || this.#pause || this.#client.state !== 'connected') return;
-    message.isSent = true;
-    message.firstSentMs ||= performance.now();
+    if (message._isSent || this.#pause || this.#client.state !== 'connected') return;
+    message._isSent = true;
+    message._firstSentMs ??= performance.now();
     this.#client._request(
       message,
       (error, reply) => {
         if (error && this.#isQueueing && this.#isSafe(message, error)) {
-          message.isSent = false;
+          message._isSent = false;
           const delayMs = error.retryAfterMs ?? reconnectDelay({ code: 1011 });
           this.#pause ??= setTimeout(() => this.#flush(), delayMs);
           return;
@@ -122,8 +122,8 @@ export class Publisher {
    * May the message be sent again, because the server accepts it once?
    * @param {Outgoing} message @param {FanfareError} error
    */
-  #isSafe({ firstSentMs }, { retryable, code }) {
-    const isRemembered = performance.now() - firstSentMs < this.#rememberedMs;
+  #isSafe({ _firstSentMs: sentMs = 0 }, { retryable, code }) {
+    const isRemembered = performance.now() - sentMs < this.#rememberedMs;
     return retryable || (code === 'OUTCOME_UNKNOWN' && isRemembered);
   }
 }

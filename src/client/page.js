@@ -15,11 +15,11 @@ const WAKING = ['online', 'pageshow', 'resume', 'visibilitychange'];
  *   listener: () => void,
  *   options: {signal: AbortSignal, capture: true},
  * ) => void} [addEventListener]
- * @property {{visibilityState: string}} [document]
+ * @property {{hidden: boolean}} [document]
  */
 
 /**
- * @param {{wake: () => void, sleep: () => void}} link
+ * @param {{_wake: () => void, _sleep: () => void}} link
  * @returns {AbortController} ends it
  */
 export function followPage(link) {
@@ -28,10 +28,10 @@ export function followPage(link) {
   /** @param {string} name @param {() => void} listener */
   const listen = (name, listener) =>
     page.addEventListener?.(name, listener, { signal: controller.signal, capture: true });
-  listen('pagehide', () => link.sleep());
+  listen('pagehide', () => link._sleep());
   for (const name of WAKING)
     listen(name, () => {
-      if (page.document?.visibilityState !== 'hidden') link.wake();
+      if (!page.document?.hidden) link._wake();
     });
   return controller;
 }

@@ -5,8 +5,7 @@
 // the broker. Events that arrive while the pages of the list arrive are applied again at the end.
 
 import { Emitter } from './emitter.js';
-
-const RETRY_MS = 5000;
+import { USERS_RETRY_MS } from './limits.js';
 
 /** @import { Client } from './fanfare.js' */
 
@@ -21,8 +20,8 @@ export class Users {
   #handles;
   #isWatched = false;
   /** @type {Map<string, Member>} */
-  members = new Map();
-  count = 0;
+  _members = new Map();
+  _count = 0;
   /** Events while a list arrives; another one: a newer list does. @type {Changes|undefined} */
   #changes;
   /** @type {ReturnType<typeof setTimeout>|undefined} */
@@ -36,29 +35,29 @@ export class Users {
   }
 
   /** A handle begins to listen: it gets the list, and each change. */
-  watch() {
+  _watch() {
     this.#isWatched = true;
-    this.refresh();
+    if (!this.#changes) this._refresh();
   }
 
-  refresh() {
-    this.stop();
+  _refresh() {
+    this._stop();
     if (this.#isWatched) this.#ask((this.#changes = new Map()), new Map());
   }
 
-  stop() {
+  _stop() {
     this.#changes = undefined;
     clearTimeout(this.#timer);
   }
 
   /** @param {import('./wire.js').Message} push */
-  receive({ event, member }) {
+  _receive({ event, member }) {
     if (!this.#isWatched) return;
-    const { size } = this.members;
+    const { size } = this._members;
     const change = event === 'join' ? member : null;
     this.#changes?.set(member.user, change);
     this.#apply(member.user, change);
-    this.count += this.members.size - size;
+    this._count += this._members.size - size;
     this.#changed();
   }
 
@@ -69,36 +68,36 @@ export class Users {
       if (error) {
         // NOT_IN_ROOM: the answer to the join will ask again.
         if (error.retryable)
-          this.#timer = setTimeout(() => this.refresh(), error.retryAfterMs ?? RETRY_MS);
+          this.#timer = setTimeout(() => this._refresh(), error.retryAfterMs ?? USERS_RETRY_MS);
         else if (error.code !== 'NOT_IN_ROOM') this.#client._report(error);
         return;
       }
       const { members = [], count, more } = reply;
       for (const member of members) found.set(member.user, member);
       if (more) return this.#ask(changes, found, members.at(-1).user);
-      this.members = found;
+      this._members = found;
       for (const [user, change] of changes) this.#apply(user, change);
       this.#changes = undefined;
-      this.count = count;
+      this._count = count;
       this.#changed();
     });
   }
 
   /** @param {string} user @param {Member|null} change */
   #apply(user, change) {
-    if (change) this.members.set(user, change);
-    else this.members.delete(user);
+    if (change) this._members.set(user, change);
+    else this._members.delete(user);
   }
 
   #changed() {
-    for (const { presence } of this.#handles) presence.emit('change', presence.members, this.count);
+    for (const { presence } of this.#handles)
+      presence.emit('change', presence.members, this._count);
   }
 }
 
 /** @extends {Emitter<{change: [members: Member[], count: number]}>} */
 export class Presence extends Emitter {
   #users;
-  #isWatching = false;
 
   /** @param {Users} users */
   constructor(users) {
@@ -108,23 +107,22 @@ export class Presence extends Emitter {
 
   /** The users. Empty before the first `change`, and if the room is too large for a list. */
   get members() {
-    return [...this.#users.members.values()];
+    return [...this.#users._members.values()];
   }
 
   /** Number of users; also right if the room is too large for a list. */
   get count() {
-    return this.#users.count;
+    return this.#users._count;
   }
 
   /**
-   * The first listener starts the view.
+   * Each listener gets the list, too.
    * @override
    * @type {Emitter<{change: [members: Member[], count: number]}>['on']}
    */
   on(event, listener) {
     const stop = super.on(event, listener);
-    if (!this.#isWatching) this.#users.watch();
-    this.#isWatching = true;
+    this.#users._watch();
     return stop;
   }
 }

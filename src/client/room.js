@@ -12,10 +12,8 @@
 import { reconnectDelay } from './delay.js';
 import { Emitter } from './emitter.js';
 import { FanfareError } from './error.js';
+import { MAX_WAITING } from './limits.js';
 import { Presence } from './presence.js';
-
-/** Messages that wait for the state, or for the reader of an iterator. */
-const MAX_WAITING = 1000;
 
 /** @import { Fanfare } from './fanfare.js' */
 
@@ -54,6 +52,8 @@ const MAX_WAITING = 1000;
  * @typedef {object} JoinOptions
  * @property {Position} [since] of the last message that the application has processed
  * @property {number} [last] begins with this many of the newest messages; ignored beside `since`
+ * @property {number} [lastSeconds] begins with the messages of this time, at most `last`; ignored
+ *   beside `since`
  * @property {{user: string, info?: unknown}|false} [presence] false: watch without being listed
  * @property {(position: Position|undefined) => unknown} [recoverFailed] loads the application's
  *   state. Messages behind `position` follow it. If it fails, it is called again
@@ -85,17 +85,18 @@ const MAX_WAITING = 1000;
 export class Room extends Emitter {
   #membership;
   #client;
-  #recoverFailed;
   /** Of the last message received, or `since`. @type {Position|undefined} */
   _position;
-  /** Messages that the first join brings. */
-  _last;
+  _options;
+  /**
+   * What its first join brings. After it the application has a state, which a gap would make wrong.
+   * @type {JoinOptions|undefined}
+   */
+  _latest;
   /** Of the last message handed to the application. @type {Position|undefined} */
   #processed;
   #isJoined = false;
   #hasLeft = false;
-  /** Does the application have a state that a gap would make wrong? */
-  #isContinuing;
   /** Messages that wait for the state, since the last gap. @type {Wire[]|undefined} */
   #waiting;
   /** Where the messages after the last gap begin. @type {Position|undefined} */
@@ -108,14 +109,12 @@ export class Room extends Emitter {
   constructor(options, membership, client) {
     super();
     this.name = membership.name;
-    this.presence = new Presence(membership.users);
+    this.presence = new Presence(membership._users);
     this.#membership = membership;
     this.#client = client;
-    this.#recoverFailed = options.recoverFailed;
-    this.#isContinuing = !!options.since;
+    this._options = options;
     this._position = this.#processed = options.since;
-    this._last = (!options.since && options.last) || 0;
-    this._presence = options.presence;
+    this._latest = options.since ? undefined : options;
   }
 
   get isJoined() {
@@ -138,7 +137,7 @@ export class Room extends Emitter {
   async publish(payload, options) {
     this.#mustBeHere();
     const position = await this.#client.publish(this.name, payload, options);
-    if (options?.echo === false && position.epoch) this.#membership.published(position);
+    if (options?.echo === false && position.epoch) this.#membership._published(position);
     return position;
   }
 
@@ -162,7 +161,7 @@ export class Room extends Emitter {
     this._lost();
     this.#hasLeft = true;
     this.#waiting = undefined;
-    this.#membership.remove(this);
+    this.#membership._remove(this);
     this.emit('left');
   }
 
@@ -211,25 +210,27 @@ export class Room extends Emitter {
   /**
    * The connection is in the room (membership.js).
    * @param {Wire} newest @param {boolean} recovered @param {number} start @param {number} asked
+   * @param {JoinOptions} [recent]
    * @returns {boolean} false: another join has to bring messages before these
    */
-  _joined({ epoch, offset }, recovered, start, asked) {
+  _joined({ epoch, offset }, recovered, start, asked, recent) {
     const own = this._position;
     const wasJoined = this.#isJoined;
-    const isContinuing = this.#isContinuing;
+    const { last = 0, lastSeconds } = this._latest ?? {};
+    const isContinuing = !this._latest;
     let isMissing = isContinuing;
     let position;
     if (epoch) {
       position = { epoch, offset };
-      let from = Math.max(0, offset - this._last);
+      if (lastSeconds && this._latest !== recent) return false;
+      let from = lastSeconds ? start : Math.max(0, offset - last);
       if (own) from = own.epoch === epoch ? own.offset : -1;
       if (from < start && from >= 0 && from < asked) return false;
       isMissing &&= from < start || !(recovered || wasJoined);
       this.#moveTo(epoch, isMissing ? start : Math.max(start, from));
     } else this._position = undefined;
     this.#isJoined = true;
-    this.#isContinuing = true;
-    this._last = 0;
+    this._latest = undefined;
     if (!isMissing) this.#processed ??= this._position;
     if (!wasJoined)
       this.emit('joined', { recovered: isContinuing && !isMissing, since: own, position });
@@ -251,7 +252,7 @@ export class Room extends Emitter {
     if (epoch) {
       if (position && position.epoch === epoch && offset <= position.offset) return;
       this.#moveTo(epoch, offset);
-      if (this.#membership.own.has(`${epoch} ${offset}`)) return;
+      if (this.#membership._own.has(`${epoch} ${offset}`)) return;
     }
     if (!this.#waiting) this.#deliver(push);
     else if (this.#waiting.push(push) > MAX_WAITING) this.#gap();
@@ -259,7 +260,7 @@ export class Room extends Emitter {
 
   /** Own messages that come next are not received. @param {string} epoch @param {number} offset */
   #moveTo(epoch, offset) {
-    while (this.#membership.own.has(`${epoch} ${offset + 1}`)) offset++;
+    while (this.#membership._own.has(`${epoch} ${offset + 1}`)) offset++;
     this._position = { epoch, offset };
   }
 
@@ -274,7 +275,7 @@ export class Room extends Emitter {
   async #gap(afterMs = 0) {
     // A listener may have ended this handle.
     if (this.#hasLeft) return;
-    const recoverFailed = this.#recoverFailed;
+    const { recoverFailed } = this._options;
     const isLoading = this.#waiting;
     this.#resumeAt = this._position;
     this.#waiting = [];
@@ -294,7 +295,7 @@ export class Room extends Emitter {
       } catch (cause) {
         if (!this.#waiting) return;
         const error = new FanfareError('STATE_UNAVAILABLE', { cause, room: this.name });
-        this.#membership.report(error, [this]);
+        this.#membership._report(error, [this]);
         await sleep(reconnectDelay({ attempt: attempt++ }));
       }
     }

@@ -46,7 +46,7 @@ export class TokenSource {
   }
 
   /** The server has refused the token: the next one is new. */
-  forget() {
+  _forget() {
     this.#renewAtMs = this.#endsAtMs = 0;
   }
 
@@ -55,22 +55,22 @@ export class TokenSource {
    * @param {(token: string) => void} send @param {(error: unknown) => void} report
    * @param {number} [ms] until the next renewal
    */
-  keepFresh(send, report, ms = this.#renewAtMs - performance.now()) {
-    this.rest();
+  _keepFresh(send, report, ms = this.#renewAtMs - performance.now()) {
+    this._rest();
     if (!this.#renewAtMs) return;
     const timer = setTimeout(
       async () => {
         const token = await this.#renew().catch(report);
         if (timer !== this.#timer) return;
         if (token) send(token);
-        this.keepFresh(send, report, token ? undefined : RETRY_MS);
+        this._keepFresh(send, report, token ? undefined : RETRY_MS);
       },
       Math.min(ms, MAX_TIMEOUT_MS),
     );
     this.#timer = timer;
   }
 
-  rest() {
+  _rest() {
     clearTimeout(this.#timer);
     this.#timer = undefined;
   }

@@ -93,7 +93,7 @@ export class Leader {
   /** @param {FromTab} message */
   #receive({ tab, for: term, type, text = '' }) {
     if (type === 'ping') this.#post('pong');
-    else if (type === 'wake') this.#connection.wake();
+    else if (type === 'wake') this.#connection._wake();
     else if (type === 'attach' && term === this.#term) this.#attach(tab);
     else if (type === 'command' && term === this.#term && this.#connection.state === 'connected')
       this.#command(tab, JSON.parse(text));

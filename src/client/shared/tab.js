@@ -76,8 +76,8 @@ export class Tab {
       onDeposed: () => this.#step(),
     });
     // A frozen page answers nothing, so it takes no part while it is frozen.
-    browser.document?.addEventListener('freeze', () => this.sleep());
-    browser.document?.addEventListener('resume', () => this.wake());
+    browser.document?.addEventListener('freeze', () => this._sleep());
+    browser.document?.addEventListener('resume', () => this._wake());
   }
 
   open() {
@@ -89,13 +89,13 @@ export class Tab {
     this.#post('command', text);
   }
 
-  sleep() {
+  _sleep() {
     if (this.#id === '') return;
     this.#end();
     this.#enter('sleeping');
   }
 
-  wake() {
+  _wake() {
     if (this.state === 'sleeping') this.#begin();
     else if (this.#channel !== null) {
       this.#post('wake');
