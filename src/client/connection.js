@@ -9,7 +9,7 @@
 // connected for the next message or `pong`, waiting for the end of the delay.
 
 import { mayReconnect, reconnectDelay } from './delay.js';
-import { errorOf, FanfareError } from './error.js';
+import { FanfareError } from './error.js';
 import {
   CLOSE_TIMEOUT_MS,
   CONNECT_TIMEOUT_MS,
@@ -116,7 +116,8 @@ export class Connection {
 
   /** Connects, unless it is connected or trying to be. */
   open() {
-    if (this.state !== 'idle' && this.state !== 'closed') return;
+    // Every state but these and `sleeping` waits for something.
+    if (this.#timer) return;
     this.#attempt = 0;
     this.#connect();
   }
@@ -199,7 +200,7 @@ export class Connection {
   /** @param {Message} reply to `hello` */
   #greeted(reply) {
     // The server closes a connection whose token it refuses.
-    if (reply.error) return this.#listener._report(errorOf(reply));
+    if (reply.error) return this.#listener._report(new FanfareError(reply.error, reply));
     this.#welcomedAtMs = this.#heardAtMs;
     this.#heartbeatMs = reply.heartbeatMs || HEARTBEAT_MS;
     this.#watch();

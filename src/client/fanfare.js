@@ -2,7 +2,7 @@
 
 import { Connection } from './connection.js';
 import { Emitter } from './emitter.js';
-import { errorOf, FanfareError } from './error.js';
+import { FanfareError } from './error.js';
 import { Membership } from './membership.js';
 import { Publisher } from './outgoing.js';
 import { followPage } from './page.js';
@@ -220,7 +220,8 @@ export class Fanfare extends Emitter {
   _receive(message) {
     const { type, id } = message;
     const [room, onReply] = this.#replies.get(id) ?? [];
-    const error = type === 'error' ? errorOf(message, room) : undefined;
+    const error =
+      type === 'error' ? new FanfareError(message.error, { ...message, room }) : undefined;
     if (onReply) {
       this.#replies.delete(id);
       onReply(error, message);

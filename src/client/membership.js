@@ -126,23 +126,28 @@ export class Membership {
       if (_latest?.lastSeconds) recent = _latest;
       if (!since || (own?.epoch === since.epoch && own.offset < since.offset)) since = own;
     }
-    if (since && !this.#isJoined) recent = undefined;
-    if (recent) {
-      // Only the server knows where this time begins, so the join is for this handle only.
-      since = undefined;
+    // Handles that have been in the room continue. One that wants older messages is served by itself.
+    if (since && !this.#isJoined) {
+      last = 0;
+      recent = undefined;
+    } else if (recent) {
+      // Only the server knows where this time begins.
       last = recent.last ?? 0;
-    } else if (since) {
-      // Handles that are in the room continue. One that wants older messages is served by itself.
-      if (this.#isJoined) since = { ...since, offset: Math.max(0, since.offset - last) };
-      else last = 0;
-    }
+      since = undefined;
+    } else if (since) since = { ...since, offset: Math.max(0, since.offset - last) };
     const presence = this.#wantedPresence;
     this.#presence = JSON.stringify(presence);
     this.#isForbidden = false;
     this.#isJoining = true;
     clearTimeout(this.#timer);
-    const latest = { last: last || undefined, lastSeconds: recent?.lastSeconds };
-    const command = { type: 'join', room: this.name, since, ...latest, presence };
+    const command = {
+      type: 'join',
+      room: this.name,
+      since,
+      last: last || undefined,
+      lastSeconds: recent?.lastSeconds,
+      presence,
+    };
     this.#client._request(command, (error, reply) => {
       if (!this.#isJoining) return;
       this.#isJoining = false;

@@ -55,10 +55,13 @@ export class Publisher {
    */
   async publish(room, payload, { echo, idempotencyKey } = {}) {
     const { state } = this.#client;
-    if (this.#pending.size >= this.#maxPending) throw new FanfareError('QUEUE_FULL', { room });
-    if (state === 'closed') throw new FanfareError('CLOSED', { room });
     const mayWait = this.#isQueueing || (state === 'connecting' && !this.#wasConnected);
-    if (!mayWait && state !== 'connected') throw new FanfareError('OFFLINE', { room });
+    /** @type {import('./error.js').Code|undefined} */
+    let refusal;
+    if (this.#pending.size >= this.#maxPending) refusal = 'QUEUE_FULL';
+    else if (state === 'closed') refusal = 'CLOSED';
+    else if (!mayWait && state !== 'connected') refusal = 'OFFLINE';
+    if (refusal) throw new FanfareError(refusal, { room });
     if (this.#isQueueing) idempotencyKey ??= randomKey();
     const text = JSON.stringify({ type: 'message', room, payload, echo, idempotencyKey });
     return new Promise((resolve, reject) => {

@@ -12,7 +12,7 @@ const WAKING = ['online', 'pageshow', 'resume', 'visibilitychange'];
  * @typedef {object} Page
  * @property {(
  *   name: string,
- *   listener: () => void,
+ *   listener: () => unknown,
  *   options: {signal: AbortSignal, capture: true},
  * ) => void} [addEventListener]
  * @property {{hidden: boolean}} [document]
@@ -25,13 +25,9 @@ const WAKING = ['online', 'pageshow', 'resume', 'visibilitychange'];
 export function followPage(link) {
   const page = /** @type {Page} */ (/** @type {unknown} */ (globalThis));
   const controller = new AbortController();
-  /** @param {string} name @param {() => void} listener */
-  const listen = (name, listener) =>
-    page.addEventListener?.(name, listener, { signal: controller.signal, capture: true });
-  listen('pagehide', () => link._sleep());
-  for (const name of WAKING)
-    listen(name, () => {
-      if (!page.document?.hidden) link._wake();
-    });
+  const options = /** @type {const} */ ({ signal: controller.signal, capture: true });
+  const wakeIfVisible = () => page.document?.hidden || link._wake();
+  page.addEventListener?.('pagehide', () => link._sleep(), options);
+  for (const name of WAKING) page.addEventListener?.(name, wakeIfVisible, options);
   return controller;
 }

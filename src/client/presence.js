@@ -133,5 +133,8 @@ export class Presence extends Emitter {
  * @param {unknown[]} wishes `presence` of joins
  */
 export function presenceOf(wishes) {
-  return wishes.filter(Boolean).at(-1) ?? (wishes.includes(undefined) ? undefined : false);
+  return wishes.reduce(
+    (found, wish) => wish || found || (wish === found ? wish : undefined),
+    /** @type {unknown} */ (false),
+  );
 }

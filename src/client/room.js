@@ -227,7 +227,7 @@ export class Room extends Emitter {
       if (own) from = own.epoch === epoch ? own.offset : -1;
       if (from < start && from >= 0 && from < asked) return false;
       isMissing &&= from < start || !(recovered || wasJoined);
-      this.#moveTo(epoch, isMissing ? start : Math.max(start, from));
+      this.#moveTo({ epoch, offset: isMissing ? start : Math.max(start, from) });
     } else this._position = undefined;
     this.#isJoined = true;
     this._latest = undefined;
@@ -245,27 +245,27 @@ export class Room extends Emitter {
     const { type, epoch, offset } = push;
     const position = this._position;
     if (type === 'resync') {
-      this.#moveTo(epoch, offset);
+      this.#moveTo(push);
       this.emit(type, /** @type {Position} */ (this._position));
       return this.#gap(push.reloadAfterMs);
     }
     if (epoch) {
       if (position && position.epoch === epoch && offset <= position.offset) return;
-      this.#moveTo(epoch, offset);
+      this.#moveTo(push);
       if (this.#membership._own.has(`${epoch} ${offset}`)) return;
     }
     if (!this.#waiting) this.#deliver(push);
     else if (this.#waiting.push(push) > MAX_WAITING) this.#gap();
   }
 
-  /** Own messages that come next are not received. @param {string} epoch @param {number} offset */
-  #moveTo(epoch, offset) {
+  /** Own messages that come next are not received. @param {Wire|Position} position */
+  #moveTo({ epoch, offset }) {
     while (this.#membership._own.has(`${epoch} ${offset + 1}`)) offset++;
     this._position = { epoch, offset };
   }
 
   _skip() {
-    if (this._position) this.#moveTo(this._position.epoch, this._position.offset);
+    if (this._position) this.#moveTo(this._position);
   }
 
   /**
