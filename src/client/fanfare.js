@@ -42,8 +42,8 @@ import { Room } from './room.js';
  */
 
 /**
- * The client as its parts see it. Names that begin with `_` are for other files of this library. The
- * build shortens them (package.json).
+ * The client as its parts see it. Names that begin with `_` are for other files of this library;
+ * the build shortens them (package.json).
  * @typedef {Pick<Fanfare, 'state'|'_request'|'_forget'|'_report'>} Client
  */
 

@@ -32,9 +32,9 @@ import { startOf } from './wire.js';
  *   start: number,
  *   asked: number,
  *   recent?: JoinOptions,
- * ) => boolean} _joined the connection is in the room, whose newest message this is. `start`: offset
- *   of the message before the replay. `asked`: the same, as the join asked for it. `recent`: whose
- *   `lastSeconds` it asked for. False: another join has to bring messages before these
+ * ) => boolean} _joined the connection is in the room; its newest message, whether the handle's
+ *   messages were recovered, the offset before the replay, the same as the join asked for it, and
+ *   whose `lastSeconds` it asked for. False: another join has to bring messages before these
  * @property {(push: Message) => void} _receive a message, or `resync`
  * @property {() => void} _skip own messages that come next are not received
  * @property {() => void} _lost the connection is not in the room
@@ -126,7 +126,7 @@ export class Membership {
       if (_latest?.lastSeconds) recent = _latest;
       if (!since || (own?.epoch === since.epoch && own.offset < since.offset)) since = own;
     }
-    // Handles that have been in the room continue. One that wants older messages is served by itself.
+    // Handles that have been in the room continue. One that wants older messages is served alone.
     if (since && !this.#isJoined) {
       last = 0;
       recent = undefined;
