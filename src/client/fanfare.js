@@ -8,6 +8,7 @@ import { Publisher } from './outgoing.js';
 import { followPage } from './page.js';
 import { Room } from './room.js';
 
+/** @import { Client, OnReply, PublishOptions, Sendable } from './client.js' */
 /** @import { ConnectionListener } from './connection.js' */
 /** @import { Command, Position, Welcome } from './wire.js' */
 
@@ -42,24 +43,9 @@ import { Room } from './room.js';
  */
 
 /**
- * The client as its parts see it. Names that begin with `_` are for other files of this library;
- * the build shortens them (package.json).
- * @typedef {Pick<Fanfare, 'state'|'_request'|'_forget'|'_report'>} Client
- */
-
-/**
- * Gets the reply to a command, or why there is none.
- * @typedef {(error: FanfareError|undefined, reply: Message) => void} OnReply
- */
-
-/**
- * A command, without its id.
- * @typedef {{type?: string, room?: string} & Record<string, any>} Sendable
- */
-
-/**
  * @extends {Emitter<Events>}
  * @implements {ConnectionListener}
+ * @implements {Client}
  */
 export class Fanfare extends Emitter {
   #connection;
@@ -131,7 +117,7 @@ export class Fanfare extends Emitter {
   /**
    * Publishes to a room without joining it.
    * @param {string} room @param {unknown} payload
-   * @param {import('./outgoing.js').PublishOptions} [options] @returns {Promise<Partial<Position>>}
+   * @param {PublishOptions} [options] @returns {Promise<Partial<Position>>}
    */
   publish(room, payload, options) {
     this.#wakeUp();
@@ -171,8 +157,7 @@ export class Fanfare extends Emitter {
   /**
    * Sends a command if there is a connection.
    * @param {Sendable} command
-   * @param {OnReply} [onReply] OUTCOME_UNKNOWN: the connection broke before the reply
-   * @param {string} [text] the command as JSON
+   * @param {OnReply} [onReply] @param {string} [text] the command as JSON
    */
   _request(command, onReply = () => {}, text = JSON.stringify(command)) {
     if (this.state !== 'connected') return;

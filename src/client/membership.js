@@ -14,9 +14,19 @@ import { MAX_OWN } from './limits.js';
 import { presenceOf, Users } from './presence.js';
 import { startOf } from './wire.js';
 
-/** @import { Client } from './fanfare.js' */
-/** @import { JoinOptions } from './room.js' */
+/** @import { Client } from './client.js' */
 /** @import { Message, Position } from './wire.js' */
+
+/**
+ * @typedef {object} JoinOptions
+ * @property {Position} [since] of the last message that the application has processed
+ * @property {number} [last] begins with this many of the newest messages; ignored beside `since`
+ * @property {number} [lastSeconds] begins with the messages of this time, at most `last`; ignored
+ *   beside `since`
+ * @property {{user: string, info?: unknown}|false} [presence] false: watch without being listed
+ * @property {(position: Position|undefined) => unknown} [recoverFailed] loads the application's
+ *   state. Messages behind `position` follow it. If it fails, it is called again
+ */
 
 /**
  * A handle as its membership sees it: a Room.

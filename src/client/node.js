@@ -30,8 +30,11 @@ class NodeSocket extends WebSocket {
       const retryAfterMs = seconds >= 0 ? (seconds + Math.random()) * 1000 : undefined;
       const { statusCode: status = 0 } = response;
       /** @type {import('./connection.js').Ending} */
-      const ending = { code: 1006, reason: `HTTP status ${status}`, retryAfterMs };
-      ending.isFinal = FINAL_STATUS.includes(status);
+      const ending = {
+        reason: `HTTP status ${status}`,
+        isFinal: FINAL_STATUS.includes(status),
+        retryAfterMs,
+      };
       // The connection lets go of this socket, and so ends it.
       this.onclose?.(/** @type {any} */ (ending));
     });

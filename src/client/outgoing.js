@@ -9,7 +9,7 @@
 import { reconnectDelay } from './delay.js';
 import { FanfareError } from './error.js';
 
-/** @import { Client } from './fanfare.js' */
+/** @import { Client, PublishOptions } from './client.js' */
 
 /** @typedef {import('./wire.js').Position} Position */
 
@@ -21,12 +21,6 @@ import { FanfareError } from './error.js';
  * @property {number} [_firstSentMs] on the clock of performance.now()
  * @property {(position: Partial<Position>) => void} resolve
  * @property {(error: FanfareError) => void} reject
- */
-
-/**
- * @typedef {object} PublishOptions
- * @property {boolean} [echo] false: this connection does not receive the message itself
- * @property {string} [idempotencyKey] a server that remembers it accepts the message once
  */
 
 export class Publisher {
@@ -42,7 +36,7 @@ export class Publisher {
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   #pause;
 
-  /** @param {Client} client @param {import('./fanfare.js').Options} options */
+  /** @param {Client} client @param {{offline?: 'reject'|'queue', maxPending?: number}} options */
   constructor(client, { offline, maxPending = 1000 }) {
     this.#client = client;
     this.#isQueueing = offline === 'queue';

@@ -7,7 +7,7 @@
 import { Emitter } from './emitter.js';
 import { USERS_RETRY_MS } from './limits.js';
 
-/** @import { Client } from './fanfare.js' */
+/** @import { Client } from './client.js' */
 
 /** A user of a room. @typedef {{user: string, info?: any}} Member */
 

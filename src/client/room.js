@@ -15,7 +15,7 @@ import { FanfareError } from './error.js';
 import { MAX_WAITING } from './limits.js';
 import { Presence } from './presence.js';
 
-/** @import { Fanfare } from './fanfare.js' */
+/** @import { Client, PublishOptions } from './client.js' */
 
 /** @typedef {import('./wire.js').Message} Wire */
 /** @typedef {import('./wire.js').Position} Position */
@@ -48,16 +48,7 @@ import { Presence } from './presence.js';
  * }} RoomEvents
  */
 
-/**
- * @typedef {object} JoinOptions
- * @property {Position} [since] of the last message that the application has processed
- * @property {number} [last] begins with this many of the newest messages; ignored beside `since`
- * @property {number} [lastSeconds] begins with the messages of this time, at most `last`; ignored
- *   beside `since`
- * @property {{user: string, info?: unknown}|false} [presence] false: watch without being listed
- * @property {(position: Position|undefined) => unknown} [recoverFailed] loads the application's
- *   state. Messages behind `position` follow it. If it fails, it is called again
- */
+/** @typedef {import('./membership.js').JoinOptions} JoinOptions */
 
 /**
  * @typedef {object} HistoryOptions
@@ -104,7 +95,7 @@ export class Room extends Emitter {
 
   /**
    * @param {JoinOptions} options @param {import('./membership.js').Membership} membership
-   * @param {Fanfare} client
+   * @param {Client} client
    */
   constructor(options, membership, client) {
     super();
@@ -130,7 +121,7 @@ export class Room extends Emitter {
   }
 
   /**
-   * @param {Payload} payload @param {import('./outgoing.js').PublishOptions} [options]
+   * @param {Payload} payload @param {PublishOptions} [options]
    * @returns {Promise<Partial<Position>>} the message is accepted; its position if the room has
    *   history
    */
