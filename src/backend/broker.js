@@ -74,6 +74,10 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  * @property {string} [fingerprint] of the payload: at most 64 ASCII characters. If the key's first
  *   publication had another fingerprint, the promise rejects with IDEMPOTENCY_CONFLICT. An absent
  *   one matches each.
+ * @property {boolean} [isTransient] The publication is not kept although the room has history: it
+ *   gets no position, and the promise resolves without one. Transient publications of one worker to
+ *   a room keep their order, and may overtake those that are kept. The bytes say so as well
+ *   (`asTransient` in publication.js), or subscribers would miss a position.
  */
 
 /**

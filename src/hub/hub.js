@@ -7,7 +7,7 @@
 
 import { RareLog } from '../observability/rare-log.js';
 import { NO_BUCKET } from '../protocol/claim.js';
-import { isClaim, isPublication, KIND, kindOf } from '../protocol/publication.js';
+import { isClaim, isPublication, isTransient, KIND, kindOf } from '../protocol/publication.js';
 import { Everyone, Room } from './room.js';
 import { RoomDelivery } from './room-delivery.js';
 import { NO_PRESENCE } from './room-users.js';
@@ -219,7 +219,7 @@ export class Hub {
       room,
       isClaim(publication) ? this.references.resolve(publication) : publication,
     );
-    if (room.sync !== null && kindOf(publication) === KIND.MESSAGE)
+    if (room.sync !== null && kindOf(publication) === KIND.MESSAGE && !isTransient(publication))
       this.#unnumbered(name, room.sync);
   }
 

@@ -2,7 +2,7 @@
 // as JSON text.
 //
 //   byte 0       kind: MESSAGE, BROADCAST, PRESENCE, REVOCATION, SURVEY or ANSWER; a MESSAGE may have
-//                the flags EXCEPT and CLAIM
+//                the flags EXCEPT, CLAIM and TRANSIENT
 //   bytes 1-6    time of acceptance, ms since 1970, big-endian
 //   bytes 7-10   tag: a number by which the publisher's worker recognises it; 0 if unused. With the
 //                flag EXCEPT: the length of that connection's id
@@ -38,7 +38,9 @@ const HEADER_BYTES = 12;
 const EXCEPT = 0x20;
 /** Another flag of the kind, with the same effect on versions that do not know it. */
 const CLAIM = 0x10;
-const FLAGS = EXCEPT | CLAIM;
+/** The same: the room's history does not have this message (PublishOptions.isTransient). */
+const TRANSIENT = 0x08;
+const FLAGS = EXCEPT | CLAIM | TRANSIENT;
 /** The longest id of a connection in a publication. */
 const MAX_EXCEPT_LENGTH = 64;
 /** The largest time that the header's six bytes hold: the year 10889. */
@@ -155,6 +157,20 @@ export function isClaim(publication) {
 }
 
 /**
+ * @param {Buffer} publication a MESSAGE that the broker is not to keep; it is changed
+ * @returns {Buffer} the same
+ */
+export function asTransient(publication) {
+  publication[0] |= TRANSIENT;
+  return publication;
+}
+
+/** @param {Buffer} publication */
+export function isTransient(publication) {
+  return (publication[0] & TRANSIENT) !== 0;
+}
+
+/**
  * The same publication with another payload. The header stays, and the position if there is one.
  * @param {Buffer} publication a MESSAGE, perhaps a claim, or BROADCAST or POSITIONED
  * @param {Buffer} payload JSON
@@ -261,7 +277,7 @@ export function isPublication(publication) {
   const start = payloadStart(publication);
   if (length <= start) return false;
   const kind = kindOf(publication);
-  if (isClaim(publication) && kind !== KIND.MESSAGE) return false;
+  if ((publication[0] & (CLAIM | TRANSIENT)) !== 0 && kind !== KIND.MESSAGE) return false;
   if (hasExcept(publication)) {
     const exceptLength = tagOf(publication);
     if (kind !== KIND.MESSAGE || exceptLength === 0 || exceptLength > MAX_EXCEPT_LENGTH)

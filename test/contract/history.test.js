@@ -480,6 +480,70 @@ function behaviours(it) {
     assert.deepEqual(texts(await b.broker.history('kept', ALL)).texts, ['1', '2', '3']);
   });
 
+  it('a transient publication has no position: history and offsets are as without it', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await Promise.all([a.broker.subscribe('kept'), b.broker.subscribe('kept')]);
+    const large = 'x'.repeat(100_000);
+    const sent = Array.from({ length: 40 }, (_, i) => `t${i} ${i % 10 === 9 ? large : ''}`);
+    /** @type {Promise<unknown>[]} */
+    const answers = [];
+    for (const [i, text] of sent.entries()) {
+      answers.push(a.broker.publish('kept', Buffer.from(text), { isTransient: true }));
+      if (i % 2 === 0) answers.push(a.broker.publish('kept', Buffer.from(`k${i / 2}`)));
+      if (i % 5 === 0) await new Promise((resolve) => setImmediate(resolve));
+    }
+    const positions = (await Promise.all(answers)).filter((position) => position !== undefined);
+    await Promise.all([a.received(60), b.received(60)]);
+    const kept = Array.from({ length: 20 }, (_, i) => `k${i}`);
+    const offsets = Array.from({ length: 20 }, (_, i) => i + 1);
+    assert.deepEqual(
+      positions.map((position) => /** @type {Position} */ (position).offset),
+      offsets,
+    );
+    for (const worker of [a, b]) {
+      const got = worker.publications.map((publication, i) => ({
+        text: String(publication),
+        ...worker.positions[i],
+      }));
+      const transient = got.filter(({ text }) => text.startsWith('t'));
+      assert.deepEqual(
+        transient.map(({ text }) => text),
+        sent,
+      );
+      assert.ok(transient.every(({ offset, epoch }) => offset === 0 && epoch === ''));
+      assert.deepEqual(
+        got.filter(({ text }) => text.startsWith('k')).map(({ text, offset }) => [text, offset]),
+        kept.map((text, i) => [text, i + 1]),
+      );
+    }
+    const page = await b.broker.history('kept', ALL);
+    assert.deepEqual([page.offset, texts(page).texts], [20, kept]);
+  });
+
+  it('a transient publication in a room that has none begins no history', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await b.broker.subscribe('kept-new');
+    const before = await b.broker.history('kept-new', ALL);
+    await a.broker.publish('kept-new', Buffer.from('t'), { isTransient: true });
+    await b.received(1);
+    const { epoch, offset, publications } = await b.broker.history('kept-new', ALL);
+    assert.deepEqual([epoch, offset, publications], [before.epoch, 0, []]);
+  });
+
+  it('a transient publication with a key is accepted once', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await b.broker.subscribe('kept');
+    const options = { idempotencyKey: 'key', fingerprint: 'one', isTransient: true };
+    for (const { broker } of [a, b, a]) await broker.publish('kept', Buffer.from('t'), options);
+    const other = { ...options, fingerprint: 'other' };
+    await assert.rejects(a.broker.publish('kept', Buffer.from('t'), other), {
+      code: 'IDEMPOTENCY_CONFLICT',
+    });
+    await publish(a, 'kept', 'last');
+    await b.received(2);
+    assert.deepEqual(b.texts, ['kept t', 'kept last']);
+  });
+
   it('a key whose first publication had another fingerprint is a conflict', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     const options = { idempotencyKey: 'key', fingerprint: 'one' };

@@ -7,7 +7,10 @@ import { encodePublications, FORMAT, registerFormat } from '../../src/protocol/f
 import { roomOf, roomPrefix, textFrame } from '../../src/protocol/frame.js';
 import {
   ANNOUNCEMENTS,
+  asTransient,
   encodePublication,
+  isPublication,
+  isTransient,
   KIND,
   kindOf,
   payloadText,
@@ -106,6 +109,40 @@ test('the latest messages of a room with history come in the format of the door'
   native.say({ type: 'join', room: 'h', last: 4 });
   await settle();
   assert.equal(native.of('message').length, 4);
+});
+
+test('a transient message in a room with history is delivered, and is no sign of a missing rule', async () => {
+  const built = build();
+  const member = built.connect();
+  member.say({ type: 'join', room: 'h' });
+  await settle();
+  built.publish(1);
+  built.broker.deliver();
+  const except = publication('not mine', member.connection.id);
+  for (const message of [publication('now'), except]) {
+    assert.ok(isPublication(asTransient(message)) && isTransient(message));
+    assert.equal(kindOf(message), KIND.MESSAGE);
+    built.hub.broadcast('h', message);
+  }
+  await settle();
+  const [kept, transient, ...others] = member.of('message');
+  assert.deepEqual([kept.offset, transient.payload, transient.offset], [1, 'now', undefined]);
+  assert.deepEqual(others, []);
+  assert.equal(built.counters.unnumbered, 0);
+  built.hub.broadcast('h', publication('without the flag'));
+  assert.equal(built.counters.unnumbered, 1);
+  built.publish(1);
+  built.broker.deliver();
+  await settle();
+  assert.equal(member.of('message').at(-1).offset, 2);
+  assert.equal(member.of('resync').length, 0);
+});
+
+test('the flag of transient messages belongs to messages only', () => {
+  const payload = Buffer.from('1');
+  const broadcast = encodePublication(KIND.BROADCAST, 1, 0, 'me', payload, 0, payload.length);
+  assert.ok(isPublication(broadcast));
+  assert.equal(isPublication(asTransient(broadcast)), false);
 });
 
 test('a resync is not sent in a format that has none', async () => {

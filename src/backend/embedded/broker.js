@@ -132,11 +132,11 @@ export class EmbeddedBroker {
   publish(room, publication, options) {
     if (this.isClosed || this.events === null) return Promise.reject(closed());
     const key = options?.idempotencyKey ? keyText(options.idempotencyKey, options.fingerprint) : '';
-    if (this.historyOf(room) !== null || key !== '') {
-      this.lastOutcome =
-        this.historyOf(room) !== null
-          ? this.link.append(room, key, publication)
-          : this.link.publishOnce(room, key, publication);
+    const isKept = !options?.isTransient && this.historyOf(room) !== null;
+    if (isKept || key !== '') {
+      this.lastOutcome = isKept
+        ? this.link.append(room, key, publication)
+        : this.link.publishOnce(room, key, publication);
       return this.lastOutcome;
     }
     this.lastPublish = this.link.publish(room, publication);

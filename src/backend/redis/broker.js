@@ -248,7 +248,7 @@ export class RedisBroker {
     if (this.closing !== null) return closed();
     const node = this.#nodeOf(room);
     if (node === null) return homeless();
-    const rule = this.historyOf(room);
+    const rule = options?.isTransient ? null : this.historyOf(room);
     const key = options?.idempotencyKey ?? '';
     const fingerprint = options?.fingerprint ?? '';
     if (rule !== null) return node.history.publish(room, rule, publication, key, fingerprint);

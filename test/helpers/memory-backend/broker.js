@@ -37,8 +37,8 @@ export class MemoryStore {
    * @param {import('../../../src/backend/broker.js').PublishOptions} options
    * @returns {Position|void}
    */
-  accept(room, publication, { idempotencyKey: key = '', fingerprint = '' }) {
-    const rule = this.historyOf(room);
+  accept(room, publication, { idempotencyKey: key = '', fingerprint = '', isTransient = false }) {
+    const rule = isTransient ? null : this.historyOf(room);
     const nowMs = performance.now();
     const first = key === '' ? null : this.keys.find(room, key, nowMs);
     if (first !== null) {
