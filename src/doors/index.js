@@ -1,53 +1,8 @@
 // index.js: the one place where doors beside the native one are chosen. What is not configured is
 // not loaded.
 
-/** @import { Edges } from '../backend/edges.js' */
-/** @import { Broker, HistoryOf } from '../backend/broker.js' */
-/** @import { Commands } from '../commands/index.js' */
 /** @import { Config } from '../config/settings.js' */
-/** @import { LoadedDoor } from '../transport/route.js' */
-
-/**
- * What a worker gives to its doors.
- * @typedef {object} DoorServices
- * @property {Config} config
- * @property {import('../hub/hub.js').Hub} hub
- * @property {Pick<Broker, 'publish'|'history'|'countConnections'|'state'>} broker
- * @property {import('../hub/publisher.js').Publisher} publisher
- * @property {import('../recovery/scheduler.js').SyncScheduler} scheduler
- * @property {HistoryOf} historyOf
- * @property {import('../transport/http-api/call.js').Services['historyReader']} historyReader
- * @property {import('../hub/room-users.js').Tracker} tracker
- * @property {import('../transport/http-api/call.js').Services['fleet']} fleet
- * @property {Pick<import('../auth/sessions.js').Sessions, 'begin'|'end'|'connectionsOf'>} sessions
- *   connections with a user
- * @property {import('../commands/native-door.js').Entrance|null} entrance lets connections into the
- *   hub, behind the hook onConnect; null if neither tokens nor hooks are configured
- * @property {import('../commands/hook-gate.js').HookCalls|null} hooks null if there are none
- * @property {Pick<Commands, 'lane'|'replies'>} commands the parts that all doors share
- * @property {import('../commands/index.js').CommandParts['admitMessage']} admitMessage
- * @property {import('../commands/index.js').CommandParts['charge']} charge
- * @property {Edges|null} edges null: nothing is recorded for webhooks
- * @property {import('../transport/http-api/call.js').Meters} meters of the HTTP APIs of all doors
- * @property {() => string|null} readiness null if the worker is ready; otherwise the reason
- * @property {{readonly isDraining: boolean, readonly isSettling: boolean}} phase of the worker
- * @property {import('../observability/counters.js').Counters} counters
- * @property {import('../worker/turn.js').Turn} turn
- * @property {import('../worker/close-all.js').CloseAll} closeAll
- * @property {import('pino').Logger} log
- */
-
-/**
- * A door with the parts of its own.
- * @typedef {object} Parts
- * @property {(nowMs: number) => void} sweep called once a second
- * @property {(timeoutMs: number) => Promise<void>} drain resolves when no request of its HTTP API is
- *   under way, or after that time
- * @property {() => void} close
- */
-
-/** @typedef {LoadedDoor & Parts} OpenDoor */
-/** @typedef {(services: DoorServices) => OpenDoor} CreateDoor */
+/** @import { CreateDoor } from './contract.js' */
 
 /**
  * @typedef {object} DoorKind
@@ -56,7 +11,12 @@
  */
 
 /** @type {readonly DoorKind[]} */
-const KINDS = Object.freeze([]);
+const KINDS = Object.freeze([
+  {
+    isWanted: ({ pusher }) => pusher !== null,
+    load: async () => (await import('./pusher/index.js')).createDoor,
+  },
+]);
 
 /**
  * @param {Config} config

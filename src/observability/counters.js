@@ -59,6 +59,12 @@ export const API_ROUTES = /** @type {const} */ ([
   'join',
   'leave',
   'revoke',
+  'pusher_events',
+  'pusher_batch_events',
+  'pusher_channels',
+  'pusher_channel',
+  'pusher_users',
+  'pusher_terminate',
   'unknown',
 ]);
 

@@ -8,7 +8,7 @@ import { HttpServer } from '../transport/http-server.js';
 import { EventStreams } from '../transport/sse.js';
 import { WebSockets } from '../transport/websocket.js';
 
-/** @import { OpenDoor } from '../doors/index.js' */
+/** @import { OpenDoor } from '../doors/contract.js' */
 /** @import { HttpApi } from '../transport/http-api/http-api.js' */
 /** @import { Basics } from './basics.js' */
 

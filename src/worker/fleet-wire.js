@@ -9,7 +9,6 @@
 // Other programs may publish on the same Redis, so each side checks every field and its bounds.
 // Malformed texts read as null.
 
-import { isRoom, isUser } from '../protocol/decode.js';
 import { isEpoch } from '../protocol/position.js';
 import { isConnectionId } from '../protocol/publication.js';
 
@@ -28,6 +27,8 @@ const MAX_ANSWER_LENGTH = 1024 * 1024;
 /** The longest SERVER_ID, version, address or state. */
 const MAX_TEXT_LENGTH = 256;
 const NAME = /^[\w-]{16}$/;
+/** Rooms of any door: those of other doors than the native one begin with `~`, and are longer. */
+const ROOM_NAME = /^~?[A-Za-z0-9_.:@/-]{1,512}$/;
 const DOOR = /^[a-z]{1,20}$/;
 const WORKER_NUMBERS = ['slot', 'pid', 'connections', 'rooms', 'lagMs', 'memoryBytes', 'uptimeS'];
 const CONNECTION_NUMBERS = [
@@ -127,28 +128,28 @@ const CHECKS = Object.freeze({
     isArgs: ({ prefix, after, limit }) =>
       isPart(prefix) && isPart(after) && isCount(limit) && limit > 0 && limit <= MAX_ROOMS,
     isResult: (value, { limit }) =>
-      isListOf(value, limit, (row) => Array.isArray(row) && isRoom(row[0]) && isCount(row[1])),
+      isListOf(value, limit, (row) => Array.isArray(row) && isRoomName(row[0]) && isCount(row[1])),
   },
-  room: { isArgs: ({ room }) => isRoom(room), isResult: isCount },
+  room: { isArgs: ({ room }) => isRoomName(room), isResult: isCount },
   forget: {
-    isArgs: ({ room, epoch }) => isRoom(room) && typeof epoch === 'string' && isEpoch(epoch),
+    isArgs: ({ room, epoch }) => isRoomName(room) && typeof epoch === 'string' && isEpoch(epoch),
     isResult: isCount,
   },
   online: {
-    isArgs: ({ users }) => isListOf(users, MAX_USERS, isUser),
+    isArgs: ({ users }) => isListOf(users, MAX_USERS, isUserName),
     isResult: (value, { users }) =>
       isListOf(value, users.length, (position) => isCount(position) && position < users.length),
   },
   disconnect: {
     isArgs: ({ user, connectionId, code }) =>
       isCloseCode(code) &&
-      (user === null ? isConnectionId(connectionId) : isUser(user) && connectionId === null),
+      (user === null ? isConnectionId(connectionId) : isUserName(user) && connectionId === null),
     isResult: isCount,
   },
   join: { isArgs: isMembership, isResult: isCount },
   leave: { isArgs: isMembership, isResult: isCount },
   connections: {
-    isArgs: ({ user }) => isUser(user),
+    isArgs: ({ user }) => isUserName(user),
     isResult: isConnections,
   },
   find: {
@@ -156,13 +157,13 @@ const CHECKS = Object.freeze({
       [address, connectionId, room].filter((one) => one !== null).length === 1 &&
       (address === null || isShort(address)) &&
       (connectionId === null || isConnectionId(connectionId)) &&
-      (room === null || isRoom(room)),
+      (room === null || isRoomName(room)),
     isResult: isConnections,
   },
   top: {
     isArgs: ({ by, limit }) =>
       (by === 'connections' || by === 'messages') && isCount(limit) && limit <= MAX_TOP,
-    isResult: (value, { limit }) => isListOf(value, limit, (row) => isCounted(row, isRoom)),
+    isResult: (value, { limit }) => isListOf(value, limit, (row) => isCounted(row, isRoomName)),
   },
   refused: {
     isArgs: () => true,
@@ -170,7 +171,7 @@ const CHECKS = Object.freeze({
       const { addresses, users, forgotten } = fieldsOf(value);
       return (
         isListOf(addresses, MAX_TOP, (row) => isCounted(row, isShort)) &&
-        isListOf(users, MAX_TOP, (row) => isCounted(row, isUser)) &&
+        isListOf(users, MAX_TOP, (row) => isCounted(row, isUserName)) &&
         isCount(forgotten)
       );
     },
@@ -238,6 +239,16 @@ export function replyRoomOf(worker) {
   return `*${worker}`;
 }
 
+/** @param {unknown} room @returns {room is string} */
+function isRoomName(room) {
+  return typeof room === 'string' && ROOM_NAME.test(room);
+}
+
+/** @param {unknown} user of any door @returns {user is string} */
+function isUserName(user) {
+  return isShort(user) && user !== '';
+}
+
 /** @param {unknown} value @returns {value is string} */
 function isReplyRoom(value) {
   return typeof value === 'string' && value.startsWith('*') && isName(value.slice(1));
@@ -250,12 +261,12 @@ function isName(value) {
 
 /** The beginning of a room's name. @param {unknown} value */
 function isPart(value) {
-  return value === '' || isRoom(value);
+  return value === '' || isRoomName(value);
 }
 
 /** @param {Fields} args */
 function isMembership({ user, rooms }) {
-  return isUser(user) && isListOf(rooms, MAX_ROOMS, isRoom);
+  return isUserName(user) && isListOf(rooms, MAX_ROOMS, isRoomName);
 }
 
 /** A name with two counts. @param {unknown} row @param {(name: unknown) => boolean} isOne */
@@ -274,14 +285,14 @@ function isUserConnection(value) {
   const { id, address, transport, roomCount, rooms, server, user, ...numbers } = fieldsOf(value);
   return (
     (server === undefined || isShort(server)) &&
-    (user === undefined || user === '' || isUser(user)) &&
+    (user === undefined || user === '' || isUserName(user)) &&
     CONNECTION_NUMBERS.every((name) => numbers[name] === undefined || isCount(numbers[name])) &&
     isConnectionId(id) &&
     isShort(address) &&
     typeof transport === 'string' &&
     DOOR.test(transport) &&
     isCount(roomCount) &&
-    isListOf(rooms, MAX_NAMED_ROOMS, isRoom)
+    isListOf(rooms, MAX_NAMED_ROOMS, isRoomName)
   );
 }
 

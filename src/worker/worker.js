@@ -71,7 +71,7 @@ export class Worker {
    * @param {import('./entry.js').Entry} built.entry
    * @param {typeof import('../transport/http-api/http-api.js').HttpApi|null} built.HttpApi null if no
    *   API keys are configured
-   * @param {readonly import('../doors/index.js').CreateDoor[]} built.createDoors those beside the
+   * @param {readonly import('../doors/contract.js').CreateDoor[]} built.createDoors those beside the
    *   native one
    */
   constructor(place, basics, { delivery, entry, HttpApi, createDoors }) {
@@ -147,7 +147,7 @@ export class Worker {
 
   /**
    * @param {import('../transport/http-api/call.js').Meters} meters
-   * @returns {import('../doors/index.js').DoorServices}
+   * @returns {import('../doors/contract.js').DoorServices}
    */
   #doorServices(meters) {
     const { basics, delivery, entry, commands } = this;

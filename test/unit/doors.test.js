@@ -19,7 +19,7 @@ import { configOf } from '../helpers/config.js';
 import { buildHub, noHistory, QUIET } from '../helpers/hub.js';
 import { handshake, RawClient } from '../helpers/raw-http.js';
 
-/** @import { OpenDoor } from '../../src/doors/index.js' */
+/** @import { OpenDoor } from '../../src/doors/contract.js' */
 
 const silent = { debug() {}, warn() {}, error() {} };
 

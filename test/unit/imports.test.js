@@ -141,7 +141,7 @@ const TABLE = Object.freeze({
     node: ['node:fs lstatSync', 'node:url pathToFileURL'],
   },
   'doors/pusher': {
-    may: ['config/', 'hub/', 'protocol/'],
+    may: ['config/', 'doors/pusher/http/', 'hub/', 'protocol/'],
     packages: [],
     node: ['node:buffer', 'node:crypto'],
   },

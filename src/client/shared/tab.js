@@ -10,6 +10,7 @@
 // Each leader has a term, a number that is higher than the one before it. A tab ignores messages of
 // lower terms, so a leader that has stood still does no harm.
 
+import { Connection } from '../connection.js';
 import { FanfareError } from '../error.js';
 import { ignoreAbort, thisBrowser } from './browser.js';
 import { Election } from './election.js';
@@ -62,11 +63,11 @@ export class Tab {
   /**
    * @param {import('../connection.js').ConnectionParts & {name?: string}} parts tabs with the same
    *   `url` and `name` share a connection
-   * @param {import('../connection.js').ConnectionListener} listener @param {Browser} [browser]
+   * @param {Browser} [browser]
    */
-  constructor(parts, listener, browser = thisBrowser()) {
+  constructor(parts, browser = thisBrowser()) {
     this.#parts = parts;
-    this.#listener = listener;
+    this.#listener = parts.listener;
     this.#browser = browser;
     this.#name = `fanfare ${parts.url} ${parts.name ?? ''}`;
     this.#election = new Election({
@@ -76,8 +77,8 @@ export class Tab {
       onDeposed: () => this.#step(),
     });
     // A frozen page answers nothing, so it takes no part while it is frozen.
-    browser.document?.addEventListener('freeze', () => this._sleep());
-    browser.document?.addEventListener('resume', () => this._wake());
+    browser.document?.addEventListener('freeze', () => this.sleep());
+    browser.document?.addEventListener('resume', () => this.wake());
   }
 
   open() {
@@ -89,13 +90,13 @@ export class Tab {
     this.#post('command', text);
   }
 
-  _sleep() {
+  sleep() {
     if (this.#id === '') return;
     this.#end();
     this.#enter('sleeping');
   }
 
-  _wake() {
+  wake() {
     if (this.state === 'sleeping') this.#begin();
     else if (this.#channel !== null) {
       this.#post('wake');
@@ -147,7 +148,7 @@ export class Tab {
     this.#channel?.close();
     this.#channel = null;
     this.#depart();
-    this.#listener._lost();
+    this.#listener.onLost();
     return stopped;
   }
 
@@ -157,7 +158,7 @@ export class Tab {
       term: Math.max(Date.now(), this.#term + 1) + Math.random(),
       locks: this.#locks,
       Channel: this.#Channel,
-      parts: this.#parts,
+      connect: (listener) => new Connection({ ...this.#parts, listener }),
     });
   }
 
@@ -202,12 +203,12 @@ export class Tab {
     if (!this.#isAttached) return;
     if (message.state !== undefined) this.#mirror(message);
     if (message.error !== undefined)
-      this.#listener._report(new FanfareError(message.error.code, message.error));
+      this.#listener.onError(new FanfareError(message.error.code, message.error));
     for (const push of message.pushes ?? []) {
       if (this.state !== 'connected') return;
       // The tab joins its rooms again, behind the last messages that it has had.
       if (this.#isBehindGap(push)) return this.#follow(term);
-      this.#listener._receive(push);
+      this.#listener.onMessage(push);
     }
   }
 
@@ -239,18 +240,18 @@ export class Tab {
     this.#isAttached = false;
     this.#positions.clear();
     if (this.state !== 'connected') return;
-    this.#listener._lost();
+    this.#listener.onLost();
     this.#enter('connecting');
   }
 
   /** The state of the leader's connection is that of this one. @param {FromLeader} message */
   #mirror({ state = 'connecting', detail, welcome }) {
     if (state === 'closed') this.#end();
-    else if (this.state === 'connected') this.#listener._lost();
+    else if (this.state === 'connected') this.#listener.onLost();
     this.#positions.clear();
     this.state = state;
-    if (welcome !== undefined) this.#listener._welcomed(welcome);
-    this.#listener._entered(state, detail ?? {});
+    if (welcome !== undefined) this.#listener.onWelcome(welcome);
+    this.#listener.onState(state, detail ?? {});
   }
 
   /** @param {FromTab['type']} type @param {string} [text] */
@@ -263,6 +264,6 @@ export class Tab {
   /** @param {State} state */
   #enter(state) {
     this.state = state;
-    this.#listener._entered(state, {});
+    this.#listener.onState(state, {});
   }
 }

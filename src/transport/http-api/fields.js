@@ -3,7 +3,7 @@
 // A shape names the fields of a route, each with the function that reads its value. The scanner of
 // the socket protocol checks the body, with its limits of depth and keys, and payloads stay bytes.
 // Unknown names and names that occur twice are faults, so a misspelt option is never taken for an
-// absent one.
+// absent one. Another door's API may pass unknown names over, if its protocol says so.
 
 import { isUtf8 } from 'node:buffer';
 import { ERRORS } from '../../protocol/codes.js';
@@ -119,7 +119,7 @@ export const upload = reader('the upload of an answer of POST /api/uploads', (bo
 );
 
 /** @param {string} rule @param {Read} read @returns {Reader} */
-function reader(rule, read) {
+export function reader(rule, read) {
   return { rule, read };
 }
 
@@ -130,11 +130,13 @@ export function isIdempotencyKey(text) {
 
 /**
  * Reads a body by its shape. It holds the fields that are present.
- * @param {Buffer} body @param {Shape} shape @returns {Fields}
+ * @param {Buffer} body @param {Shape} shape
+ * @param {{ignoresUnknown?: boolean}} [options]
+ * @returns {Fields}
  * @throws {ApiFault} INVALID_JSON or INVALID_FIELD
  */
-export function readFields(body, shape) {
-  const reading = new Reading(body);
+export function readFields(body, shape, { ignoresUnknown = false } = {}) {
+  const reading = new Reading(body, ignoresUnknown);
   const at = skipSpace(body, 0);
   const end = isUtf8(body) ? reading.members(at, shape, '') : -1;
   if (end < 0 || skipSpace(body, end) !== body.length) throw new ApiFault('INVALID_JSON');
@@ -174,9 +176,10 @@ export function notOneOf(one, other) {
 
 /** One walk over a body. It goes on behind a faulty field, because the grammar counts first. */
 class Reading {
-  /** @param {Buffer} body */
-  constructor(body) {
+  /** @param {Buffer} body @param {boolean} ignoresUnknown */
+  constructor(body, ignoresUnknown) {
     this.body = body;
+    this.ignoresUnknown = ignoresUnknown;
     /** The fields of the object that was read last. @type {Fields} */
     this.fields = {};
     /**
@@ -199,6 +202,7 @@ class Reading {
     const fields = {};
     const end = scanMembers(this.body, at, (name, start) => {
       const known = Object.hasOwn(shape, name) ? shape[name] : null;
+      if (known === null && this.ignoresUnknown) return skipValue(this.body, start);
       if (known === null) {
         this.unknown ??= this.fault === null ? { path, shape } : null;
         return this.#skip(start, path + name.slice(0, MAX_FIELD_NAME), '');
@@ -273,7 +277,7 @@ function only(fits, value) {
  * @param {Buffer} body @param {number} start @param {number} end
  * @returns {string|undefined} undefined: it is no string
  */
-function textAt(body, start, end) {
+export function textAt(body, start, end) {
   return body[start] === QUOTE ? JSON.parse(body.toString('utf8', start, end)) : undefined;
 }
 

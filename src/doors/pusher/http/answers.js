@@ -1,0 +1,30 @@
+// answers.js: the errors of Pusher's HTTP API, as its SDKs read them.
+
+import { toHttp } from '../../../protocol/refusal.js';
+import { ApiFault } from '../../../transport/http-api/fault.js';
+
+/** @import { Answer } from '../../../protocol/refusal.js' */
+
+/** Its documentation has no other statuses for a request at fault. */
+const BAD_REQUEST = 400;
+const STATUSES = new Map([
+  [409, BAD_REQUEST],
+  [415, BAD_REQUEST],
+  [422, BAD_REQUEST],
+  [504, 503],
+]);
+/** It says how to authenticate in our own API. */
+const OTHER_SCHEME = 'WWW-Authenticate';
+
+/** @param {ApiFault} fault @returns {Answer} */
+export function toAnswer(fault) {
+  const { status: usual, headers: all } = toHttp(fault);
+  const status = STATUSES.get(usual) ?? usual;
+  const { [OTHER_SCHEME]: _, ...headers } = all;
+  return { status, headers, body: JSON.stringify({ error: fault.message, code: status }) };
+}
+
+/** @param {string} message @returns {ApiFault} 400 */
+export function badRequest(message) {
+  return new ApiFault('INVALID_REQUEST', { message });
+}

@@ -1,0 +1,56 @@
+// app-call.js: a request to Pusher's HTTP API, made by an app.
+
+import { Call } from '../../../transport/http-api/call.js';
+import { Holder } from '../../../transport/http-api/holder.js';
+
+/** @import { App } from '../../../config/pusher.js' */
+/** @import { DoorServices } from '../../contract.js' */
+
+/**
+ * The parts of a worker that the API uses.
+ * @typedef {Pick<DoorServices, 'config'|'publisher'|'fleet'|'tracker'|'historyOf'|'historyReader'
+ *   |'phase'|'meters'|'readiness'|'log'>} ApiServices
+ */
+/** @typedef {Omit<ApiServices, 'meters'> & {counters: ApiServices['meters']['counters']}} RouteServices */
+
+/** An app as a maker of requests. */
+export class AppHolder extends Holder {
+  /** @param {App} app */
+  constructor(app) {
+    super();
+    this.app = app;
+  }
+}
+
+/** @extends {Call<AppHolder>} */
+export class AppCall extends Call {
+  /**
+   * @param {import('../../../transport/http-api/call.js').Meters} meters
+   * @param {import('node:http').IncomingMessage} request @param {AppHolder} holder
+   * @param {import('./request-signature.js').Signed} signed
+   */
+  constructor(meters, request, holder, signed) {
+    super(meters, request, holder);
+    this.signed = signed;
+  }
+
+  get app() {
+    return this.key.app;
+  }
+
+  /** @param {string} name @returns {string|undefined} of the query */
+  parameter(name) {
+    return this.signed.parameters.get(name);
+  }
+
+  /** @returns {ReadonlySet<string>} the attributes that the query asks for */
+  get info() {
+    return readInfo(this.parameter('info'));
+  }
+}
+
+/** @param {string|null|undefined} text @returns {ReadonlySet<string>} */
+export function readInfo(text) {
+  const names = (text ?? '').split(',').map((name) => name.trim());
+  return new Set(names.filter((name) => name !== ''));
+}

@@ -1,0 +1,185 @@
+// events.js: the routes that publish events: one to several channels, or a batch.
+//
+// A request is checked as a whole before its first event is published. All of its events go to the
+// broker together, and the answer follows when the broker has accepted them: if it refuses one, the
+// request fails with 503, and may have been carried out in part.
+
+import { onceOnly } from '../../../hub/publisher.js';
+import { encodePublication, KIND } from '../../../protocol/publication.js';
+import { ApiFault } from '../../../transport/http-api/fault.js';
+import {
+  isIdempotencyKey,
+  payload,
+  reader,
+  readFields,
+  textAt,
+} from '../../../transport/http-api/fields.js';
+import { Publishing, unitsOf } from '../../../transport/http-api/publishing.js';
+import { isChannel, kindOf, roomOf } from '../channels.js';
+import { encodePayload } from '../frames.js';
+import { connectionIdOf, isSocketId } from '../socket-id.js';
+import { badRequest } from './answers.js';
+import { readInfo } from './app-call.js';
+
+/** @import { App } from '../../../config/pusher.js' */
+/** @import { Fields } from '../../../transport/http-api/fields.js' */
+/** @import { AppCall, RouteServices } from './app-call.js' */
+/** @import { ChannelRoutes } from './channels.js' */
+
+/** The sender of messages from an API: an id or a user is never empty. */
+const SENDER = '';
+const RESERVED = /^pusher(?:_internal)?:/;
+const QUOTE = 0x22;
+
+/** SDKs write null for what is absent. */
+const text = reader('a string', (body, start, end) => valueAt(body, start, end, isText));
+const texts = reader('an array of strings', (body, start, end) =>
+  valueAt(body, start, end, (value) => Array.isArray(value) && value.every(isText)),
+);
+const EVENT = { name: text, data: payload, channel: text, socket_id: text, info: text };
+const EVENTS = { ...EVENT, channels: texts };
+const BATCH = { batch: { items: EVENT } };
+const LENIENT = Object.freeze({ ignoresUnknown: true });
+
+/**
+ * An event to be published.
+ * @typedef {object} Event
+ * @property {readonly string[]} channels
+ * @property {Buffer} payload
+ * @property {string|undefined} except the id of a connection
+ * @property {ReadonlySet<string>} info attributes of the channels that the answer has
+ */
+
+export class EventRoutes {
+  /** @param {RouteServices} services @param {Pick<ChannelRoutes, 'infoOf'>} channels */
+  constructor(services, channels) {
+    this.publishing = new Publishing(services);
+    this.channels = channels;
+  }
+
+  /** `POST events` @param {AppCall} call */
+  publish = async (call) => {
+    const { app, body } = call;
+    const fields = readFields(body, EVENTS, LENIENT);
+    const { channel, channels = channel === undefined ? undefined : [channel] } = present(fields);
+    if (channels === undefined) throw badRequest('channels: an array of channels is required.');
+    const names = [...new Set(/** @type {string[]} */ (channels))];
+    if (names.length < 1 || names.length > app.maxChannelsPerEvent)
+      throw badRequest(`channels: 1 to ${app.maxChannelsPerEvent} channels are allowed.`);
+    const event = readEvent(app, body, fields, names);
+    await this.#publishAll(call, [event]);
+    if (event.info.size === 0) return {};
+    const infos = await this.channels.infoOf(app, names, event.info);
+    return { channels: Object.fromEntries(names.map((name, index) => [name, infos[index]])) };
+  };
+
+  /** `POST batch_events` @param {AppCall} call */
+  publishBatch = async (call) => {
+    const { app, body } = call;
+    const { batch } = readFields(body, BATCH, LENIENT);
+    if (batch === undefined || batch.length > app.maxBatch)
+      throw badRequest(`batch: an array of 1 to ${app.maxBatch} events is required.`);
+    const events = /** @type {Fields[]} */ (batch).map((fields) => {
+      const { channel } = present(fields);
+      if (channel === undefined) throw badRequest('channel: each event of a batch needs one.');
+      return readEvent(app, body, fields, [channel]);
+    });
+    await this.#publishAll(call, events);
+    if (events.every(({ info }) => info.size === 0)) return {};
+    const infos = events.map(async ({ channels, info }) =>
+      info.size === 0 ? {} : (await this.channels.infoOf(app, channels, info))[0],
+    );
+    return { batch: await Promise.all(infos) };
+  };
+
+  /** @param {AppCall} call @param {readonly Event[]} events */
+  async #publishAll(call, events) {
+    const { app } = call;
+    const key = idempotencyKeyOf(call);
+    let units = 0;
+    for (const one of events) units += unitsOf(one.payload.length) * one.channels.length;
+    call.charge(units - 1); // the request has paid one
+    const nowMs = Date.now();
+    const messages = events.flatMap(({ channels, payload: bytes, except }, index) => {
+      const { length } = bytes;
+      const head = /** @type {const} */ ([KIND.MESSAGE, nowMs, 0, SENDER]);
+      const publication = encodePublication(...head, bytes, 0, length, except);
+      const once = key === undefined || index === 0 ? key : `${key}#${index}`;
+      const options = onceOnly(`~${app.id}`, once, publication);
+      return channels.map((name) => ({ room: roomOf(app, name), publication, options }));
+    });
+    const outcomes = await this.publishing.publishAll(messages);
+    for (const outcome of outcomes) if ('fault' in outcome) throw outcome.fault;
+  }
+}
+
+/**
+ * @param {App} app @param {Buffer} body
+ * @param {Fields} fields of the event @param {readonly string[]} channels
+ * @returns {Event} @throws {ApiFault}
+ */
+function readEvent(app, body, fields, channels) {
+  const { name, data: slice, socket_id: socketId, info } = present(fields);
+  const { maxEventNameLength: maxName } = app;
+  if (name === undefined || name === '' || name.length > maxName)
+    throw badRequest(`name: 1 to ${maxName} characters are required.`);
+  if (RESERVED.test(name)) throw badRequest('name: pusher: and pusher_internal: are reserved.');
+  if (slice === undefined) throw badRequest('data: it is required.');
+  for (const channel of channels)
+    if (!isChannel(channel) || channel.length > app.maxChannelLength)
+      throw badRequest('channels: a name is not that of a channel.');
+  if (channels.length > 1 && channels.map(kindOf).some(isAlone))
+    throw badRequest(
+      'channels: an encrypted channel, or that of a user, must be the only one of a request.',
+    );
+  if (socketId !== undefined && !isSocketId(socketId))
+    throw badRequest('socket_id: it is not that of a connection.');
+  const data =
+    body[slice.start] === QUOTE
+      ? /** @type {string} */ (textAt(body, slice.start, slice.end))
+      : body.toString('utf8', slice.start, slice.end);
+  if (Buffer.byteLength(data) > app.maxEventBytes)
+    throw new ApiFault('PAYLOAD_TOO_LARGE', {
+      message: `data: more than ${app.maxEventBytes} bytes.`,
+    });
+  const except = socketId === undefined ? null : connectionIdOf(socketId);
+  return {
+    channels,
+    payload: encodePayload(name, data),
+    except: except ?? undefined,
+    info: readInfo(info),
+  };
+}
+
+/** @param {import('../channels.js').Kind} kind */
+function isAlone({ isEncrypted, isUser }) {
+  return isEncrypted || isUser;
+}
+
+/** @param {Fields} fields @returns {Fields} without those that are null */
+function present(fields) {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null));
+}
+
+/** @param {AppCall} call @returns {string|undefined} */
+function idempotencyKeyOf({ headers }) {
+  const key = headers['idempotency-key'];
+  if (key === undefined) return undefined;
+  if (typeof key !== 'string' || !isIdempotencyKey(key))
+    throw badRequest('Idempotency-Key: 1 to 128 visible ASCII characters.');
+  return key;
+}
+
+/** @param {unknown} value */
+function isText(value) {
+  return typeof value === 'string';
+}
+
+/**
+ * @param {Buffer} body @param {number} start @param {number} end
+ * @param {(value: unknown) => boolean} fits
+ */
+function valueAt(body, start, end, fits) {
+  const value = JSON.parse(body.toString('utf8', start, end));
+  return value === null || fits(value) ? value : undefined;
+}
