@@ -400,10 +400,16 @@ async function stateFolder(t) {
   return folder;
 }
 
-/** Channels that somebody is subscribed to. @param {RedisServer} redis */
+/**
+ * Channels that somebody is subscribed to, without those for answers to surveys: a worker keeps one
+ * from the first request of the HTTP API on.
+ * @param {RedisServer} redis
+ */
 async function channels(redis) {
   const lists = [await redis.cli('PUBSUB', 'CHANNELS'), await redis.cli('PUBSUB', 'SHARDCHANNELS')];
-  return lists.flatMap((list) => list.split('\n')).filter((name) => name !== '').length;
+  return lists
+    .flatMap((list) => list.split('\n'))
+    .filter((name) => name !== '' && !/\{\*[^}]+\}/.test(name)).length;
 }
 
 /**

@@ -36,6 +36,8 @@ export class WebhookWatch {
     this.file = file;
     /** Of the servers, and of the clients' users. @type {{ports: number[], secret: string, users: string[]}} */
     this.where = { ports: [], secret: '', users: [] };
+    /** What the receiver knew in the end. */
+    this.known = '';
     /** @type {{fromMs: number, toMs: number}[]} */
     this.faults = [];
     receiver.readTruth = () => this.#readTruth();
@@ -59,6 +61,8 @@ export class WebhookWatch {
   /** Waits for calm. @returns {Promise<string[]>} how the receiver's model differs from the truth */
   async settle() {
     await pause(CALM_MS);
+    const { rooms, members, users } = this.receiver.model.state;
+    this.known = `${rooms.length} rooms, ${members.length} members, ${users.length} users`;
     return this.receiver.model.differences(await this.#readTruth());
   }
 

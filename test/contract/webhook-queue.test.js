@@ -29,6 +29,7 @@ import { configOf, eventually } from './suite.js';
  * @property {EventQueue} other of a second courier; the same object if the backend has one server
  * @property {(room: string, count: number) => Promise<void>} record messages
  * @property {(lane: number) => Promise<void>} expire ends the lease of a lane
+ * @property {string} [prefix] of keys in Redis
  */
 
 const TIMEOUT_MS = 20_000;
@@ -86,6 +87,7 @@ async function lanesOn(t, redis) {
       ),
     );
   return {
+    prefix,
     queue: one.queue,
     other: two.queue,
     record: async (room, count) => {
@@ -335,6 +337,41 @@ test('redis: after another primary has taken over, the epoch is another, and a l
   assert.equal(after.seq, 1);
   assert.ok(Number(after.epoch) > Number(before.epoch));
   await expire(LANE);
+  await take(queue, LANE);
+  assert.equal((await queue.lost(LANE)).count, 1);
+});
+
+test('redis: a courier that has never owned a lane knows of it, and reports that Redis has lost it', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
+  const redis = await startRedis(t);
+  const { queue, other, prefix } = await lanesOn(t, redis.settings);
+  await take(queue, LANE);
+  assert.equal(await other.acquire(LANE), null);
+  await redis.cli('FLUSHALL');
+  await take(other, LANE);
+  assert.equal((await other.lost(LANE)).count, 1);
+  // One that begins now cannot notice it, but another one tells.
+  const third = openEventQueue({
+    config: configOf({ redis: redis.settings, redisPrefix: String(prefix) }),
+  });
+  t.after(() => third.close());
+  await eventually(() => third.queue.connection.isWritable);
+  await redis.cli('FLUSHALL');
+  await take(third.queue, LANE);
+  assert.equal((await third.queue.lost(LANE)).count, 0);
+  for (let n = 0; n < 2; n++) assert.equal(await queue.acquire(LANE), null);
+  assert.equal((await third.queue.lost(LANE)).count, 1);
+});
+
+test('redis: a courier that comes back from another Redis reports a loss', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
+  const redis = await startRedis(t);
+  const { queue } = await lanesOn(t, redis.settings);
+  const fence = await take(queue, LANE);
+  await queue.release(LANE, fence);
+  /** @type {any} */ (queue).marks.set(LANE, 'another');
   await take(queue, LANE);
   assert.equal((await queue.lost(LANE)).count, 1);
 });

@@ -6,29 +6,40 @@
 -- returns  the fence and the mark; the fence is 0 if another process owns the lane
 --
 -- A fence is a time or later than the last one, so a fence that Redis has lost is not used again.
--- The mark names the Redis that has the lane. If another one has it, or if it has lost the mark
--- that the caller knows, events may be missing: one is counted as lost, and the courier announces a
--- gap.
+-- The mark names the data of the lane: replication id:time. If the caller knows another one, or if
+-- another Redis has written it, events may be missing: one is counted as lost, and the courier
+-- announces a gap. Couriers that wait for the lane know the mark, too: the owner may have died.
 local lease, state = KEYS[1], KEYS[2]
 local owner = redis.call('GET', lease)
+local known = ARGV[4]
 if ARGV[1] == 'release' then
   if owner == ARGV[3] then redis.call('DEL', lease) end
-  return { 0, ARGV[4] }
+  return { 0, known }
 end
-if ARGV[1] == 'renew' and owner ~= ARGV[3] then return { 0, ARGV[4] } end
-if ARGV[1] == 'acquire' and owner then return { 0, ARGV[4] } end
+if ARGV[1] == 'renew' and owner ~= ARGV[3] then return { 0, known } end
 
+local was = redis.call('HMGET', state, 'mark', 'fence', 'lost')
+if ARGV[1] == 'acquire' and owner then
+  -- The owner has begun after the loss, and could not notice it.
+  if was[1] and known ~= '' and known ~= was[1] and not was[3] then
+    redis.call('HINCRBY', state, 'lost', 1)
+  end
+  return { 0, was[1] or known }
+end
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local replication = redis.pcall('INFO', 'replication')
-local mark = type(replication) == 'string' and string.match(replication, 'master_replid:(%x+)') or 'none'
-local was = redis.call('HMGET', state, 'mark', 'fence')
-if was[1] ~= mark then
+local id = type(replication) == 'string' and string.match(replication, 'master_replid:(%x+)') or 'none'
+local mark = was[1]
+if not mark or string.match(mark, '^%w+') ~= id then
+  mark = string.format('%s:%.0f', id, now)
   redis.call('HSET', state, 'mark', mark)
-  if was[1] or ARGV[4] ~= '' then redis.call('HINCRBY', state, 'lost', 1) end
+end
+if (was[1] and was[1] ~= mark) or (known ~= '' and known ~= mark) then
+  redis.call('HINCRBY', state, 'lost', 1)
 end
 local fence = ARGV[3]
 if ARGV[1] == 'acquire' then
-  local time = redis.call('TIME')
-  local now = time[1] * 1000 + math.floor(time[2] / 1000)
   fence = string.format('%.0f', math.max(now, (tonumber(was[2]) or 0) + 1))
   redis.call('HSET', state, 'fence', fence)
 end
