@@ -2,14 +2,13 @@
 
 import { EndpointQueue } from './endpoint.js';
 import { formOf } from './form.js';
+import { Holds } from './holds.js';
 import { Lane } from './lane.js';
 import { MAX_BODY_BYTES } from './message.js';
 import { LANES } from './queue.js';
 
 /** Time between two readings of the queue's size. */
 const SIZE_MS = 15_000;
-/** Time between two looks whether a server drains a worker: less than the usual grace. */
-const HOLD_MS = 1000;
 /** Time until the next try to reach the queue, at the start. */
 const BEGIN_MS = 100;
 const CLOSE_MS = 2000;
@@ -25,10 +24,7 @@ const QUIET_MS = 2000;
 export class Delivery {
   /** @type {NodeJS.Timeout|undefined} */
   #timer;
-  /** @type {NodeJS.Timeout|undefined} */
-  #holdTimer;
   #isClosed = false;
-  #heldUntilMs = Number.NEGATIVE_INFINITY;
 
   /**
    * @param {object} parts
@@ -55,7 +51,7 @@ export class Delivery {
           settings,
           form: formOf(settings),
           send: (effects) => this.#send(one, effects),
-          heldUntilMs: () => this.#heldUntilMs,
+          heldUntilMs: () => this.holds.leavesUntilMs,
           now,
           random,
           log,
@@ -63,13 +59,21 @@ export class Delivery {
         return [settings.name, one];
       }),
     );
+    this.holds = new Holds({
+      queue,
+      now,
+      onDoubt: () => {
+        for (const endpoint of this.endpoints.values()) endpoint.doubt();
+      },
+    });
+    const isSure = () => this.holds.isSure;
     const wantedBy = this.#wantedBy.bind(this);
     const reach = new Reach(now, log);
     this.reach = reach;
     this.lanes = Array.from(
       { length: LANES },
       (_, index) =>
-        new Lane({ index, queue, endpoints: this.endpoints, wantedBy, reach, now, log }),
+        new Lane({ index, queue, endpoints: this.endpoints, wantedBy, reach, isSure, now, log }),
     );
     /** The last reading. @type {import('./queue.js').QueueSize} */
     this.size = { entries: 0, pending: 0, bytes: 0 };
@@ -81,15 +85,14 @@ export class Delivery {
     this.#timer = setInterval(() => this.#measure(), SIZE_MS);
     this.#timer.unref();
     this.#measure();
-    this.#holdTimer = setInterval(() => this.#readHold(), HOLD_MS);
-    this.#holdTimer.unref();
+    this.holds.start();
   }
 
   /** Takes lanes when it knows of drains: else it would send who left, and is about to return. */
   async #begin() {
     while (!this.#isClosed)
       try {
-        this.#extendHold(await this.queue.held());
+        await this.holds.ask();
         this.reach.ok();
         for (const lane of this.lanes) lane.start();
         return;
@@ -106,7 +109,7 @@ export class Delivery {
   async close() {
     this.#isClosed = true;
     clearInterval(this.#timer);
-    clearInterval(this.#holdTimer);
+    this.holds.close();
     for (const endpoint of this.endpoints.values()) endpoint.close();
     const endMs = this.now() + CLOSE_MS;
     while (this.underWay > 0 && this.now() < endMs)
@@ -119,21 +122,7 @@ export class Delivery {
    * @param {number} ms
    */
   hold(ms) {
-    this.#extendHold(ms);
-    // If the queue is unreachable, nobody records who left.
-    this.queue.hold(ms).catch(() => {});
-  }
-
-  #readHold() {
-    this.queue.held().then(
-      (ms) => this.#extendHold(ms),
-      () => {}, // the lanes log that the queue is unreachable
-    );
-  }
-
-  /** @param {number} ms */
-  #extendHold(ms) {
-    if (ms > 0) this.#heldUntilMs = Math.max(this.#heldUntilMs, this.now() + ms);
+    this.holds.holdLeaves(ms);
   }
 
   /** @param {Sendable} event @returns {readonly EndpointQueue[]} */
@@ -144,8 +133,7 @@ export class Delivery {
   /** @param {EndpointQueue} endpoint @param {Effect[]} effects */
   async #send(endpoint, effects) {
     this.underWay++;
-    const areApproved = await Promise.all(effects.map((effect) => effect.lane.approve(effect)));
-    let sent = effects.filter((_, i) => areApproved[i]);
+    let sent = await this.#approved(effects);
     for (const effect of effects)
       if (!sent.includes(effect)) effect.postpone(this.now() + UNAPPROVED_MS);
     let message = this.#messageOf(endpoint, sent);
@@ -163,6 +151,20 @@ export class Delivery {
     } else if (sent.length === 1) endpoint.drop(sent[0], 'malformed');
     this.underWay--;
     endpoint.finish(effects, sent, result);
+  }
+
+  /** Those that may be sent now. @param {Effect[]} effects @returns {Promise<Effect[]>} */
+  async #approved(effects) {
+    const hasGap = effects.some(({ kind }) => kind === 'gap');
+    if (hasGap)
+      try {
+        await this.holds.doubt();
+      } catch (error) {
+        this.reach.failed(error);
+        return [];
+      }
+    const areApproved = await Promise.all(effects.map((effect) => effect.lane.approve(effect)));
+    return effects.filter((_, i) => areApproved[i]);
   }
 
   /**

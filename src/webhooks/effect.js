@@ -88,7 +88,7 @@ export class Effect {
 
   /** The same, and it may still be cancelled by a return. */
   get mayReturn() {
-    return this.certain && this.isLeave;
+    return this.attempts === 0 && this.isLeave;
   }
 
   /** @param {number} dueMs of the next attempt */
@@ -96,8 +96,8 @@ export class Effect {
     this.dueMs = dueMs;
   }
 
-  /** An attempt begins. */
-  attempt() {
+  /** The endpoint may know of it: an attempt begins, or it reads the state anew. */
+  doubt() {
     this.certain = false;
   }
 

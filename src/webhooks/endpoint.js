@@ -143,6 +143,15 @@ export class EndpointQueue {
     }
   }
 
+  /** It reads the state anew: what waits may be no news. */
+  doubt() {
+    for (const effect of this.#states.values()) {
+      if (!effect.certain) continue;
+      effect.doubt();
+      effect.lane.store(effect);
+    }
+  }
+
   /** It is delivered, cancelled, replaced or dropped. @param {Effect} effect */
   remove(effect) {
     const all = this.#allOf(effect);

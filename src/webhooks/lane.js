@@ -61,15 +61,17 @@ export class Lane {
    * @param {(event: Sendable) => readonly EndpointQueue[]} parts.wantedBy
    * @param {{ok: () => void, failed: (error: unknown) => void}} parts.reach hears how calls of the
    *   queue end
+   * @param {() => boolean} parts.isSure may an edge cancel its opposite? (holds.js)
    * @param {() => number} parts.now
    * @param {import('pino').Logger} parts.log
    */
-  constructor({ index, queue, endpoints, wantedBy, reach, now, log }) {
+  constructor({ index, queue, endpoints, wantedBy, reach, isSure, now, log }) {
     this.index = index;
     this.queue = queue;
     this.endpoints = endpoints;
     this.wantedBy = wantedBy;
     this.reach = reach;
+    this.isSure = isSure;
     this.now = now;
     this.log = log;
     /** Recorded events that could not be read. */
@@ -125,6 +127,7 @@ export class Lane {
     const later = this.#pending.get(effect.field);
     if (later === undefined) return;
     if (later.isSame(effect)) return this.delivered(later); // the lane was lost, and taken again
+    if (!this.isSure()) return;
     later.knows(effect.event);
     this.store(later);
   }
@@ -136,7 +139,7 @@ export class Lane {
    */
   async approve(effect) {
     if (effect.certain) {
-      effect.attempt();
+      effect.doubt();
       this.store(effect);
     }
     const isOurs = await this.settle();
@@ -298,6 +301,10 @@ export class Lane {
         // Its opposite may be among the entries that have not been read.
         const { graceMs } = /** @type {EndpointQueue} */ (endpoint).settings;
         if (effect.isNew) effect.postpone(this.now() + graceMs);
+        if (effect.certain && !this.isSure()) {
+          effect.doubt();
+          this.#changes.set(field, effect);
+        }
         effects.push(effect);
       }
     }
@@ -353,6 +360,7 @@ export class Lane {
         effect.postpone(effect.dueMs + endpoint.settings.graceMs);
       const before = this.#pending.get(effect.field);
       if (before?.isNewerThan(event)) continue;
+      if (!this.isSure()) for (const one of [before, effect]) one?.doubt();
       if (before?.certain && before.isOpposite(event)) {
         endpoint.cancel(before);
         this.forget(before);

@@ -34,6 +34,7 @@ const METHODS = [
   'lost',
   'size',
   'hold',
+  'doubt',
   'held',
 ];
 

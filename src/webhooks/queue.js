@@ -78,7 +78,10 @@ export const LEASE_MS = 10_000;
  * @property {() => Promise<QueueSize>} size
  * @property {(ms: number) => Promise<void>} hold a worker begins to drain: for this time, all couriers
  *   keep back events of those who left, because its clients come back
- * @property {() => Promise<number>} held ms that are left of the longest hold; 0: none
+ * @property {(ms: number) => Promise<void>} doubt an endpoint reads the state anew: for this time, no
+ *   courier lets an edge cancel its opposite (holds.js)
+ * @property {() => Promise<{leavesMs: number, doubtMs: number}>} held ms that are left of the longest
+ *   hold, and of the doubt; 0: none
  */
 
 /**

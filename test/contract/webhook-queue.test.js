@@ -276,6 +276,17 @@ it('a lane without a courier is bounded: the oldest events go, and are counted',
   assert.ok((await queue.lost(LANE)).count > 0);
 });
 
+it('a hold and a doubt are known to all couriers, until they end', async ({ queue, other }) => {
+  assert.deepEqual(await other.held(), { leavesMs: 0, doubtMs: 0 });
+  await queue.hold(60_000);
+  await queue.hold(1000);
+  await queue.doubt(100);
+  const { leavesMs, doubtMs } = await other.held();
+  assert.ok(leavesMs > 50_000 && leavesMs <= 60_000, `${leavesMs}`);
+  assert.ok(doubtMs > 0 && doubtMs <= 100, `${doubtMs}`);
+  await eventually(async () => (await other.held()).doubtMs === 0);
+});
+
 it('5,000 effects of one commit are all loaded', async (lanes) => {
   const fence = await take(lanes.queue, LANE);
   const set = new Map(Array.from({ length: 5000 }, (_, i) => [`field-${i}`, `${i}`]));

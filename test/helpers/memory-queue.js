@@ -22,6 +22,7 @@ export class MemoryQueue {
     /** Commits that were carried out. */
     this.commits = 0;
     this.heldUntil = 0;
+    this.doubtUntil = 0;
     /** While it is set, every call rejects. */
     this.isDown = false;
   }
@@ -97,9 +98,17 @@ export class MemoryQueue {
         await call();
         this.heldUntil = Math.max(this.heldUntil, Date.now() + ms);
       },
+      doubt: async (ms) => {
+        await call();
+        this.doubtUntil = Date.now() + ms;
+      },
       held: async () => {
         await call();
-        return Math.max(0, this.heldUntil - Date.now());
+        const now = Date.now();
+        return {
+          leavesMs: Math.max(0, this.heldUntil - now),
+          doubtMs: Math.max(0, this.doubtUntil - now),
+        };
       },
       size: async () => {
         await call();

@@ -445,6 +445,30 @@ test('a loss is announced once, also in a lane to which nothing comes any more',
   );
 });
 
+test('an edge that waits while the endpoint reads the state anew is not cancelled', async (t) => {
+  const { queue, advance, seen } = courier(t, { endpoint: { graceMs: 10_000 } });
+  queue.record(joined('u1'));
+  queue.record(joined('u2'));
+  await advance(12_000);
+  queue.record(left('u1'));
+  queue.lanes[3].lost = 1;
+  await advance(8000);
+  assert.deepEqual(seen(), ['joined u1', 'joined u2', 'gap undefined']);
+  // The endpoint has read that u1 is not there.
+  queue.record(joined('u1'));
+  // And this one leaves and returns in the time of the gap.
+  queue.record(left('u2'));
+  await advance(1000);
+  queue.record(joined('u2'));
+  await advance(12_000);
+  assert.deepEqual(seen().slice(3), ['joined u1', 'joined u2']);
+  await advance(40_000);
+  queue.record(left('u1'));
+  queue.record(joined('u1'));
+  await advance(12_000);
+  assert.equal(seen().length, 5, 'later edges cancel each other again');
+});
+
 test('a loss that a dead courier had only read is announced by the next one', async (t) => {
   const queue = new MemoryQueue();
   const view = queue.connect();
@@ -555,7 +579,7 @@ test('while a worker drains, those who left wait for their return, on every serv
   queue.record(left('later'));
   await advance(9000);
   assert.equal(requests.length, 2);
-  assert.ok((await queue.connect().held()) > 0, 'the others know');
+  assert.ok((await queue.connect().held()).leavesMs > 0, 'the others know');
   await advance(3000);
   assert.equal(seen().at(-1), 'left later');
 });

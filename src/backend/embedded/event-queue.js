@@ -57,6 +57,7 @@ export class EmbeddedEventQueue {
   #entries = 0;
   #fences = 0;
   #heldUntilMs = 0;
+  #doubtUntilMs = 0;
 
   /**
    * @param {object} [options] for tests
@@ -174,8 +175,17 @@ export class EmbeddedEventQueue {
     this.#heldUntilMs = Math.max(this.#heldUntilMs, this.nowMs() + ms);
   }
 
+  /** @param {number} ms */
+  async doubt(ms) {
+    this.#doubtUntilMs = this.nowMs() + ms;
+  }
+
   async held() {
-    return Math.max(0, this.#heldUntilMs - this.nowMs());
+    const nowMs = this.nowMs();
+    return {
+      leavesMs: Math.max(0, this.#heldUntilMs - nowMs),
+      doubtMs: Math.max(0, this.#doubtUntilMs - nowMs),
+    };
   }
 
   /**

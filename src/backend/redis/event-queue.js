@@ -183,13 +183,22 @@ export class RedisEventQueue {
   /** @param {number} ms */
   async hold(ms) {
     // Of two servers that drain, the later end counts.
-    if ((await this.held()) >= ms) return;
+    if ((await this.held()).leavesMs >= ms) return;
     await this.#ask(() => this.redis.set(this.keys.ofLane(0, 'hold'), '1', 'PX', ms));
   }
 
-  /** @returns {Promise<number>} */
+  /** @param {number} ms */
+  async doubt(ms) {
+    await this.#ask(() => this.redis.set(this.keys.ofLane(0, 'doubt'), '1', 'PX', ms));
+  }
+
   async held() {
-    return Math.max(0, await this.#ask(() => this.redis.pttl(this.keys.ofLane(0, 'hold'))));
+    const { redis, keys } = this;
+    const [leavesMs, doubtMs] = await this.#ask(() =>
+      Promise.all([redis.pttl(keys.ofLane(0, 'hold')), redis.pttl(keys.ofLane(0, 'doubt'))]),
+    );
+    // Negative: there is none.
+    return { leavesMs: Math.max(0, leavesMs), doubtMs: Math.max(0, doubtMs) };
   }
 
   /** @template T @param {() => Promise<T>} command @returns {Promise<T>} */

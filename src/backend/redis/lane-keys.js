@@ -5,6 +5,7 @@
 //   webhooks:{lane-<n>}:lease      the fence of the owner
 //   webhooks:{lane-<n>}:state      the latest fence, entries lost and announced, bytes, the mark of the Redis
 //   webhooks:{lane-0}:hold        exists while a worker drains: couriers keep back who left
+//   webhooks:{lane-0}:doubt       exists while an endpoint reads the state anew: webhooks/holds.js
 //   webhooks:{<room>}:sequence     epoch and number of the room's latest event
 //   webhooks:{<room>}:sessions     sessions of workers with a connection in the room
 //   webhooks:{<room>}:outbox       in a cluster: events that wait to be moved into their lane
@@ -20,7 +21,7 @@ export class LaneKeys {
     this.head = `${prefix}webhooks:{`;
   }
 
-  /** @param {number} lane @param {'stream'|'pending'|'lease'|'state'|'hold'} name */
+  /** @param {number} lane @param {'stream'|'pending'|'lease'|'state'|'hold'|'doubt'} name */
   ofLane(lane, name) {
     return `${this.head}lane-${lane}}:${name}`;
   }
