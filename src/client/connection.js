@@ -9,23 +9,18 @@
 // connected for the next message or `pong`, waiting for the end of the delay.
 
 import { mayReconnect, reconnectDelay } from './delay.js';
-import { errorOf, FanfareError } from './error.js';
+import { FanfareError } from './error.js';
+import {
+  CLOSE_TIMEOUT_MS,
+  CONNECT_TIMEOUT_MS,
+  HEARTBEAT_MS,
+  PONG_TIMEOUT_MS,
+  STABLE_MS,
+  WAKE_PONG_TIMEOUT_MS,
+} from './limits.js';
 import { TokenSource } from './token.js';
 
 /** @import { Welcome } from './wire.js' */
-
-/** From the start of an attempt to `welcome`; with the token callback. */
-const CONNECT_TIMEOUT_MS = 15_000;
-/** From an application ping to any message. */
-const PONG_TIMEOUT_MS = 10_000;
-/** The same after the page woke up: its user is waiting. */
-const WAKE_PONG_TIMEOUT_MS = 4000;
-/** A connection that lasted this long ends a series of failed attempts. */
-const STABLE_MS = 30_000;
-/** After `close` the server's close frame has this long. */
-const CLOSE_TIMEOUT_MS = 1000;
-/** Until `welcome` names the interval. */
-const HEARTBEAT_MS = 30_000;
 
 /** @typedef {import('./wire.js').Message} Message */
 /** @typedef {import('./wire.js').Command} Command */
@@ -35,20 +30,19 @@ const HEARTBEAT_MS = 30_000;
  * @typedef {object} Socket
  * @property {(data: string) => void} send
  * @property {(code?: number, reason?: string) => void} close
- * @property {() => void} [terminate] ends the connection without a close frame; `ws` has it
- * @property {Refusal|null} [refusal] only node.js knows it
  * @property {((event: any) => void)|null} onopen
  * @property {((event: any) => void)|null} onmessage
  * @property {((event: any) => void)|null} onerror
- * @property {((event: any) => void)|null} onclose
+ * @property {((event: Ending) => void)|null} onclose
  */
 
 /**
- * The HTTP answer that refused a handshake.
- * @typedef {object} Refusal
- * @property {string} reason
- * @property {boolean} isFinal would a new handshake end in the same way?
- * @property {number|undefined} retryAfterMs
+ * How a socket ended. Only node.js knows the HTTP answer that refused a handshake.
+ * @typedef {object} Ending
+ * @property {number} [code] 1006 if absent
+ * @property {string} [reason]
+ * @property {boolean} [isFinal] would a new handshake end in the same way?
+ * @property {number} [retryAfterMs]
  */
 
 /** @typedef {new (url: string, protocols?: string|string[]) => Socket} SocketClass */
@@ -63,71 +57,67 @@ const HEARTBEAT_MS = 30_000;
  */
 
 /**
+ * The client that uses a connection.
  * @typedef {object} ConnectionListener
- * @property {(state: State, detail: StateDetail) => void} onState
- * @property {(welcome: Welcome) => void} onWelcome the connection is usable; called before
- *   `onState`
- * @property {(message: Message) => void} onMessage
- * @property {() => void} onLost the connection has ended; called before `onState`
- * @property {(error: FanfareError) => void} onError
+ * @property {(state: State, detail: StateDetail) => void} _entered
+ * @property {(welcome: Welcome) => void} _welcomed the connection is usable; called before
+ *   `_entered`
+ * @property {(message: Message) => void} _receive
+ * @property {() => void} _lost the connection has ended; called before `_entered`
+ * @property {(error: FanfareError) => void} _report
  */
 
 /**
  * @typedef {object} ConnectionParts
  * @property {string} url
- * @property {SocketClass} Socket
+ * @property {SocketClass} [WebSocket] in place of the global one
  * @property {import('./token.js').TokenOption} [token]
  * @property {number} [firstDelayMs]
  * @property {number} [maxDelayMs]
- * @property {ConnectionListener} listener
  */
 
 /**
  * The part of a connection that the client uses. A tab that shares a connection has one of its own
  * kind (shared/tab.js).
- * @typedef {Pick<Connection, 'state'|'open'|'send'|'sleep'|'wake'|'close'>} Link
+ * @typedef {Pick<Connection, 'state'|'open'|'send'|'_sleep'|'_wake'|'close'>} Link
  */
 
-/** @typedef {new (parts: ConnectionParts) => Link} LinkClass */
+/** @typedef {new (parts: ConnectionParts, listener: ConnectionListener) => Link} LinkClass */
 
 /** @implements {Link} */
 export class Connection {
   /** @type {State} */
   state = 'idle';
-  #url;
-  #Socket;
-  #tokens;
-  #delays;
+  #parts;
   #listener;
-  /** @type {Socket|null} */
-  #socket = null;
+  #tokens;
+  /** @type {Socket|undefined} */
+  #socket;
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   #timer;
   /** Connections lost in a row. */
   #attempt = 0;
-  /** Numbers the attempts, so that a late token is noticed. */
-  #run = 0;
   #welcomedAtMs = 0;
   #heardAtMs = 0;
+  /** When the ping was sent whose answer is awaited; -1: none is. */
+  #pingedAtMs = -1;
   #heartbeatMs = HEARTBEAT_MS;
-  #isPinging = false;
   /** Was the present delay chosen by the client alone, so that it may end early? */
   #isOwnDelay = false;
   /** @type {number|undefined} */
   #serverDelayMs;
 
-  /** @param {ConnectionParts} parts */
-  constructor({ url, Socket, token, firstDelayMs, maxDelayMs, listener }) {
-    this.#url = url;
-    this.#Socket = Socket;
-    this.#tokens = new TokenSource(token);
-    this.#delays = { firstDelayMs, maxDelayMs };
+  /** @param {ConnectionParts} parts @param {ConnectionListener} listener */
+  constructor(parts, listener) {
+    this.#parts = parts;
     this.#listener = listener;
+    this.#tokens = new TokenSource(parts.token);
   }
 
   /** Connects, unless it is connected or trying to be. */
   open() {
-    if (this.state !== 'idle' && this.state !== 'closed') return;
+    // Every state but these and `sleeping` waits for something.
+    if (this.#timer) return;
     this.#attempt = 0;
     this.#connect();
   }
@@ -138,70 +128,65 @@ export class Connection {
   }
 
   /** The page hides. */
-  sleep() {
-    if (this.state === 'idle' || this.state === 'closed') return;
-    this.#drop(1000);
+  _sleep() {
+    this.#drop();
     this.#enter('sleeping');
   }
 
   /** The page is shown again, or the network is back. */
-  wake() {
+  _wake() {
     if (this.state === 'sleeping') this.#connect();
-    else if (this.state === 'connected' && !this.#isPinging) this.#ping(WAKE_PONG_TIMEOUT_MS);
-    else if (this.state === 'waiting' && this.#isOwnDelay) {
+    else if (this.state === 'connected') {
+      if (this.#pingedAtMs < 0) this.#ping(WAKE_PONG_TIMEOUT_MS);
+    } else if (this.state === 'waiting' && this.#isOwnDelay) {
       // Many clients of one network get it back at the same time.
-      const delayMs = reconnectDelay({ ...this.#delays, code: 1006, attempt: 0 });
       this.#isOwnDelay = false;
-      this.#arm(delayMs, () => this.#connect());
+      this.#arm(reconnectDelay(this.#parts), () => this.#connect());
     }
   }
 
   /** @returns {Promise<void>} when the socket has closed */
   async close() {
-    const socket = this.#socket;
-    const isOpen = this.state === 'connected';
-    this.#drop(1000, isOpen);
+    const socket = this.state === 'connected' ? this.#socket : undefined;
+    this.#drop();
     this.#enter('closed');
-    if (socket === null || !isOpen) return;
+    if (!socket) return;
     await new Promise((resolve) => {
-      const timer = setTimeout(resolve, CLOSE_TIMEOUT_MS);
-      socket.onclose = () => {
-        clearTimeout(timer);
-        resolve(undefined);
-      };
+      socket.onclose = resolve;
+      // A program in Node does not wait for this timer if the socket closes earlier.
+      setTimeout(resolve, CLOSE_TIMEOUT_MS).unref?.();
     });
-    socket.terminate?.();
   }
 
   async #connect() {
-    const run = ++this.#run;
+    const timer = this.#arm(CONNECT_TIMEOUT_MS, () => this.#lost());
     this.#enter('connecting');
-    this.#arm(CONNECT_TIMEOUT_MS, () => this.#lost(1006));
+    /** @type {string|null|undefined} */
     let token;
     try {
       token = await this.#tokens.get();
     } catch (cause) {
-      if (run === this.#run) this.#tokenFailed(cause, true);
-      return;
+      if (timer === this.#timer) {
+        this.#tokenFailed(cause);
+        this.#lost();
+      }
     }
-    if (run !== this.#run) return;
-    const socket = new this.#Socket(this.#url, 'fanfare');
+    // Another attempt has begun, or none is wanted.
+    if (timer !== this.#timer) return;
+    const { url, WebSocket = /** @type {any} */ (globalThis).WebSocket } = this.#parts;
+    /** @type {Socket} */
+    const socket = new WebSocket(url, 'fanfare');
     this.#socket = socket;
     socket.onopen = () => this.#command({ type: 'hello', id: 0, token: token || undefined });
     socket.onmessage = ({ data }) => this.#receive(JSON.parse(data));
     // `close` follows.
     socket.onerror = () => {};
-    socket.onclose = ({ code, reason }) => {
-      const { refusal } = socket;
-      this.#serverDelayMs ??= refusal?.retryAfterMs;
-      this.#lost(code, refusal?.reason ?? reason, refusal?.isFinal);
-    };
+    socket.onclose = (ending) => this.#lost(ending);
   }
 
-  /** @param {unknown} cause @param {boolean} isLost does the connection need the token now? */
-  #tokenFailed(cause, isLost) {
-    this.#listener.onError(new FanfareError('TOKEN_UNAVAILABLE', { cause }));
-    if (isLost) this.#lost(1006);
+  /** @param {unknown} cause */
+  #tokenFailed(cause) {
+    this.#listener._report(new FanfareError('TOKEN_UNAVAILABLE', { cause }));
   }
 
   /** @param {Message} message */
@@ -209,28 +194,28 @@ export class Connection {
     this.#heardAtMs = performance.now();
     if (message.type === 'SERVER_SHUTDOWN') this.#serverDelayMs = message.reconnectAfterMs;
     else if (message.id === 0) this.#greeted(message);
-    else if (message.type !== 'pong') this.#listener.onMessage(message);
+    else if (message.type !== 'pong') this.#listener._receive(message);
   }
 
   /** @param {Message} reply to `hello` */
   #greeted(reply) {
     // The server closes a connection whose token it refuses.
-    if (reply.type !== 'welcome') return this.#listener.onError(errorOf(reply));
+    if (reply.error) return this.#listener._report(new FanfareError(reply.error, reply));
     this.#welcomedAtMs = this.#heardAtMs;
     this.#heartbeatMs = reply.heartbeatMs || HEARTBEAT_MS;
     this.#watch();
-    this.#tokens.keepFresh(
+    this.#tokens._keepFresh(
       (token) => this.#command({ type: 'auth', token }),
-      (cause) => this.#tokenFailed(cause, false),
+      (cause) => this.#tokenFailed(cause),
     );
     this.state = 'connected';
-    this.#listener.onWelcome(/** @type {Welcome} */ (reply));
+    this.#listener._welcomed(/** @type {Welcome} */ (reply));
     this.#enter('connected');
   }
 
   /** Waits until nothing has come for a heartbeat. */
   #watch() {
-    this.#isPinging = false;
+    this.#pingedAtMs = -1;
     const restMs = this.#heardAtMs + this.#heartbeatMs - performance.now();
     if (restMs > 0) this.#arm(restMs, () => this.#watch());
     else this.#ping(PONG_TIMEOUT_MS);
@@ -238,31 +223,30 @@ export class Connection {
 
   /** @param {number} timeoutMs */
   #ping(timeoutMs) {
-    const sentAtMs = performance.now();
-    this.#isPinging = true;
+    this.#pingedAtMs = performance.now();
     this.#command({ type: 'ping' });
-    this.#arm(timeoutMs, () => (this.#heardAtMs >= sentAtMs ? this.#watch() : this.#lost(1006)));
+    this.#arm(timeoutMs, () => {
+      if (this.#heardAtMs < this.#pingedAtMs) this.#lost();
+      else this.#watch();
+    });
   }
 
-  /**
-   * The connection has ended.
-   * @param {number} code @param {string} [reason] @param {boolean} [isFinal]
-   */
-  #lost(code, reason = '', isFinal = false) {
-    const serverDelayMs = this.#serverDelayMs;
+  /** The connection has ended. @param {Ending} [ending] none: nothing has come in time */
+  #lost({ code = 1006, reason = '', isFinal, retryAfterMs } = {}) {
+    retryAfterMs = this.#serverDelayMs ?? retryAfterMs;
     if (this.state === 'connected' && performance.now() - this.#welcomedAtMs >= STABLE_MS)
       this.#attempt = 0;
-    if (code === 4001) this.#tokens.forget();
-    this.#drop(1000);
+    if (code === 4001) this.#tokens._forget();
+    this.#drop();
     if (isFinal || !mayReconnect(code)) {
       this.#enter('closed', { code, reason });
-      const message = `the server refused the connection: ${code} ${reason}`;
-      this.#listener.onError(new FanfareError('REFUSED', { message, closeCode: code }));
+      const message = `refused: ${code} ${reason}`;
+      this.#listener._report(new FanfareError('REFUSED', { message, closeCode: code }));
       return;
     }
     const attempt = this.#attempt++;
-    const delayMs = reconnectDelay({ ...this.#delays, code, attempt, serverDelayMs });
-    this.#isOwnDelay = serverDelayMs === undefined && code !== 1013;
+    const delayMs = reconnectDelay({ ...this.#parts, code, attempt, retryAfterMs });
+    this.#isOwnDelay = retryAfterMs === undefined && code !== 1013;
     this.#arm(delayMs, () => this.#connect());
     this.#enter('waiting', { code, reason, delayMs });
   }
@@ -270,22 +254,17 @@ export class Connection {
   /**
    * Lets go of the socket and of the timer. A dead socket takes minutes to close, so nothing waits
    * for it.
-   * @param {number} code
-   * @param {boolean} [isGraceful] wait for the server's close frame?
    */
-  #drop(code, isGraceful = false) {
+  #drop() {
     const socket = this.#socket;
-    this.#run++;
-    this.#socket = null;
-    this.#serverDelayMs = undefined;
-    clearTimeout(this.#timer);
-    this.#tokens.rest();
-    if (socket !== null) {
+    this.#socket = this.#serverDelayMs = undefined;
+    this.#arm();
+    this.#tokens._rest();
+    if (socket) {
       socket.onopen = socket.onmessage = socket.onclose = null;
-      if (socket.terminate && !isGraceful) socket.terminate();
-      else socket.close(code);
+      socket.close(1000);
     }
-    this.#listener.onLost();
+    this.#listener._lost();
   }
 
   /** @param {Command} command */
@@ -293,15 +272,16 @@ export class Connection {
     this.send(JSON.stringify(command));
   }
 
-  /** @param {number} ms @param {() => void} act */
+  /** Ends the wait before. @param {number} [ms] @param {() => void} [act] none: waits for nothing */
   #arm(ms, act) {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(act, ms);
+    this.#timer = act && setTimeout(act, ms);
+    return this.#timer;
   }
 
   /** @param {State} state @param {StateDetail} [detail] */
   #enter(state, detail = {}) {
     this.state = state;
-    this.#listener.onState(state, detail);
+    this.#listener._entered(state, detail);
   }
 }

@@ -11,37 +11,38 @@ const OVERLOAD_MS = 10_000;
 /** After close code 1011, internal error. */
 const INTERNAL_MS = 1000;
 
-/** The peer closed on purpose, or the client broke a rule and would break it again. */
-const STOPS = [1000, 1002, 1003, 1007, 1008, 1009];
+/**
+ * The peer closed on purpose (1000, 4500 to 4999), or the client broke a rule and would break it
+ * again.
+ */
+const STOPS = /^(100[023789]|4[5-9]..)$/;
 
 /**
  * @param {number} code a close code; 1006 if the connection broke without one
  * @returns {boolean} false if a new connection would end in the same way
  */
 export function mayReconnect(code) {
-  return !STOPS.includes(code) && !(code >= 4500 && code <= 4999);
+  return !STOPS.test(`${code}`);
 }
 
 /**
- * @param {object} parts
- * @param {number} parts.code the close code
- * @param {number} parts.attempt connections lost in a row, without this one
- * @param {number} [parts.serverDelayMs] the delay that the server named
+ * @param {object} [parts]
+ * @param {number} [parts.code] the close code
+ * @param {number} [parts.attempt] connections lost in a row, without this one
+ * @param {number} [parts.retryAfterMs] the delay that the server named
  * @param {number} [parts.firstDelayMs] upper end of the first delay
  * @param {number} [parts.maxDelayMs] upper end of every later one
- * @param {() => number} [parts.random] from 0 to 1, without 1
  * @returns {number} milliseconds from the close to the next attempt
  */
 export function reconnectDelay({
-  code,
-  attempt,
-  serverDelayMs = -1,
+  code = 1006,
+  attempt = 0,
+  retryAfterMs = -1,
   firstDelayMs = 1000,
   maxDelayMs = 30_000,
-  random = Math.random,
-}) {
-  if (serverDelayMs >= 0) return Math.min(serverDelayMs, MAX_TIMEOUT_MS);
+} = {}) {
+  if (retryAfterMs >= 0) return Math.min(retryAfterMs, MAX_TIMEOUT_MS);
+  const leastMs = code === 1013 ? OVERLOAD_MS : code === 1011 ? INTERNAL_MS : 0;
   const longestMs = Math.min(maxDelayMs, firstDelayMs * 2 ** attempt);
-  if (code === 1013) return OVERLOAD_MS + random() * Math.max(longestMs, OVERLOAD_MS);
-  return (code === 1011 ? INTERNAL_MS : 0) + random() * longestMs;
+  return leastMs + Math.random() * Math.max(longestMs, leastMs);
 }

@@ -1,10 +1,7 @@
 // error.js: the error of a refused command, with its code.
 
 /** The command was certainly not accepted, so the application may send it again. */
-const RETRYABLE = ['UNAVAILABLE', 'RATE_LIMIT_EXCEEDED', 'OFFLINE', 'QUEUE_FULL'];
-
-/** Has an anchor for each code of the client. Replies of the server have messages of their own. */
-const DOCS = 'https://github.com/fanfare/fanfare/blob/main/docs/client.md';
+const RETRYABLE = /^(UNAVAILABLE|RATE_LIMIT_EXCEEDED|OFFLINE|QUEUE_FULL)$/;
 
 /**
  * @typedef {'OFFLINE'|'QUEUE_FULL'|'OUTCOME_UNKNOWN'|'CLOSED'|'TOKEN_UNAVAILABLE'|
@@ -28,24 +25,19 @@ const DOCS = 'https://github.com/fanfare/fanfare/blob/main/docs/client.md';
 export class FanfareError extends Error {
   /**
    * @param {Code} code
-   * @param {object} [about]
+   * @param {object} [about] may be a reply of type `error`
    * @param {string} [about.message] @param {string} [about.room] @param {unknown} [about.cause]
-   * @param {number} [about.retryAfterMs] the server's advice
+   * @param {number} [about.retryAfter] the server's advice, in seconds
    * @param {number} [about.closeCode]
    */
-  constructor(code, { message, room, cause, retryAfterMs, closeCode } = {}) {
-    message ||= `see ${DOCS}#${code}`;
-    super(room ? `${message} (room ${room})` : message, { cause });
+  constructor(code, { message, room, cause, retryAfter, closeCode } = {}) {
+    // The guide has an anchor for each code of the client. Replies of the server have messages.
+    super(message || `see docs/client.md#${code}`, { cause });
     this.name = 'FanfareError';
     this.code = code;
-    this.retryable = RETRYABLE.includes(code);
+    this.retryable = RETRYABLE.test(code);
     this.room = room;
-    this.retryAfterMs = retryAfterMs;
+    this.retryAfterMs = retryAfter && retryAfter * 1000;
     this.closeCode = closeCode;
   }
-}
-
-/** @param {import('./wire.js').Message} reply of type `error` @param {string} [room] */
-export function errorOf({ error, message, retryAfter }, room) {
-  return new FanfareError(error, { message, room, retryAfterMs: retryAfter && retryAfter * 1000 });
 }

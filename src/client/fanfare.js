@@ -2,17 +2,18 @@
 
 import { Connection } from './connection.js';
 import { Emitter } from './emitter.js';
-import { errorOf, FanfareError } from './error.js';
+import { FanfareError } from './error.js';
 import { Membership } from './membership.js';
 import { Publisher } from './outgoing.js';
 import { followPage } from './page.js';
 import { Room } from './room.js';
 
+/** @import { Client, OnReply, PublishOptions, Sendable } from './client.js' */
+/** @import { ConnectionListener } from './connection.js' */
 /** @import { Command, Position, Welcome } from './wire.js' */
 
 /** @typedef {import('./connection.js').State} State */
 /** @typedef {import('./connection.js').StateDetail} StateDetail */
-/** @typedef {import('./outgoing.js').Sendable} Sendable */
 /** @typedef {import('./wire.js').Message} Message */
 
 /**
@@ -41,22 +42,25 @@ import { Room } from './room.js';
  * }} Events
  */
 
-/** @extends {Emitter<Events>} */
+/**
+ * @extends {Emitter<Events>}
+ * @implements {ConnectionListener}
+ * @implements {Client}
+ */
 export class Fanfare extends Emitter {
   #connection;
   #publisher;
-  /** @type {import('./outgoing.js').Port} */
-  #port;
   /** @type {Map<string, Membership>} */
   #rooms = new Map();
-  /** Commands that wait for a reply, by id. @type {Map<number, Sendable>} */
+  /** Of commands that wait for a reply, by id. @type {Map<number, [string|undefined, OnReply]>} */
   #replies = new Map();
   #lastId = 0;
-  #stopFollowing = () => {};
+  /** @type {AbortController|undefined} */
+  #following;
   /** Of `connect`, while there is no connection. @type {Promise<void>|undefined} */
   #opening;
-  /** @type {(error?: FanfareError) => void} */
-  #opened = () => {};
+  /** @type {((error?: FanfareError) => void)|undefined} */
+  #opened;
 
   /**
    * Does not connect yet: `join`, `publish` and `connect` do.
@@ -66,37 +70,10 @@ export class Fanfare extends Emitter {
    */
   constructor(url, options = {}, Link = Connection) {
     super();
-    const { offline = 'reject', maxPending = 1000, WebSocket: Socket, ...rest } = options;
-    const page = /** @type {{location?: {href: string}, WebSocket: any}} */ (globalThis);
-    this.#connection = new Link({
-      ...rest,
-      url: new URL(url, page.location?.href).href.replace(/^http/, 'ws'),
-      Socket: Socket ?? page.WebSocket,
-      listener: {
-        onState: (state, detail) => this.#entered(state, detail),
-        onWelcome: (welcome) => this.#welcomed(welcome),
-        onMessage: (message) => this.#receive(message),
-        onLost: () => this.#lost(),
-        onError: (error) => this.#report(error),
-      },
-    });
-    this.#port = {
-      link: this.#connection,
-      nextId: () => ++this.#lastId,
-      transmit: (command) => this.#transmit(command),
-      request: (command, onReply = () => {}, onError = () => {}) => {
-        const id = ++this.#lastId;
-        const text = JSON.stringify({ ...command, id });
-        this.#transmit({ id, room: command.room, text, onReply, onError });
-      },
-      ask: (command) => this.request(command),
-      // After close() a new one may have its name.
-      forget: (room) => {
-        if (this.#rooms.get(room.name) === room) this.#rooms.delete(room.name);
-      },
-      report: (error) => this.#report(error),
-    };
-    this.#publisher = new Publisher(this.#port, offline, maxPending);
+    const { location } = /** @type {{location?: {href: string}}} */ (globalThis);
+    const { href } = new URL(url, location?.href);
+    this.#connection = new Link({ ...options, url: href.replace(/^http/, 'ws') }, this);
+    this.#publisher = new Publisher(this, options);
   }
 
   /** @returns {State} */
@@ -110,11 +87,8 @@ export class Fanfare extends Emitter {
    *   server refuses it for good; unlike other promises, it need not be awaited
    */
   connect() {
-    this.#stopFollowing();
-    this.#stopFollowing = followPage({
-      wake: () => this.#connection.wake(),
-      sleep: () => this.#connection.sleep(),
-    });
+    this.#following?.abort();
+    this.#following = followPage(this.#connection);
     this.#connection.open();
     if (this.state === 'connected') return Promise.resolve();
     this.#opening ??= new Promise((resolve, reject) => {
@@ -132,13 +106,10 @@ export class Fanfare extends Emitter {
    *   has left
    */
   join(name, options = {}) {
-    let membership = this.#rooms.get(name);
-    if (membership === undefined) {
-      membership = new Membership(name, this.#port);
-      this.#rooms.set(name, membership);
-    }
-    const room = new Room(options, membership, this.#publisher);
-    membership.add(room);
+    const membership = this.#rooms.get(name) ?? new Membership(name, this);
+    this.#rooms.set(name, membership);
+    const room = new Room(options, membership, this);
+    membership._add(room);
     this.#wakeUp();
     return room;
   }
@@ -146,7 +117,7 @@ export class Fanfare extends Emitter {
   /**
    * Publishes to a room without joining it.
    * @param {string} room @param {unknown} payload
-   * @param {import('./outgoing.js').PublishOptions} [options] @returns {Promise<Partial<Position>>}
+   * @param {PublishOptions} [options] @returns {Promise<Partial<Position>>}
    */
   publish(room, payload, options) {
     this.#wakeUp();
@@ -160,94 +131,91 @@ export class Fanfare extends Emitter {
    */
   async request(command) {
     if (this.state !== 'connected') throw new FanfareError('OFFLINE');
-    return new Promise((resolve, reject) => this.#port.request(command, resolve, reject));
+    return new Promise((resolve, reject) =>
+      this._request(command, (error, reply) => (error ? reject(error) : resolve(reply))),
+    );
   }
 
   /** Leaves all rooms and closes the connection. @returns {Promise<void>} */
   async close() {
-    this.#stopFollowing();
     const closed = this.#connection.close();
-    const rooms = [...this.#rooms.values()];
-    this.#rooms.clear();
-    for (const room of rooms) room.end();
+    for (const room of this.#rooms.values()) room._end();
     this.#settle(new FanfareError('CLOSED'));
     await closed;
   }
 
   /** The attempt to connect has ended. @param {FanfareError} [error] */
   #settle(error) {
-    this.#opened(error);
+    this.#opened?.(error);
     this.#opening = undefined;
-  }
-
-  /** @param {State} state @param {StateDetail} detail */
-  #entered(state, detail) {
-    // In every other state no connection is being made.
-    if (!state.startsWith('connect')) this.#publisher.disconnected(state === 'closed');
-    this.emit('state', state, detail);
   }
 
   #wakeUp() {
     if (this.state === 'idle') this.connect();
   }
 
+  /**
+   * Sends a command if there is a connection.
+   * @param {Sendable} command
+   * @param {OnReply} [onReply] @param {string} [text] the command as JSON
+   */
+  _request(command, onReply = () => {}, text = JSON.stringify(command)) {
+    if (this.state !== 'connected') return;
+    const id = ++this.#lastId;
+    this.#replies.set(id, [command.room, onReply]);
+    this.#connection.send(`${text.slice(0, -1)},"id":${id}}`);
+  }
+
+  /** @param {string} room has no handle any more */
+  _forget(room) {
+    this.#rooms.delete(room);
+  }
+
+  /** @param {FanfareError} error */
+  _report(error) {
+    if (error.code === 'REFUSED') this.#settle(error);
+    if (!this.emit('error', error)) console.error(error);
+  }
+
+  /** @param {State} state @param {StateDetail} detail */
+  _entered(state, detail) {
+    if (state === 'closed') this.#following?.abort();
+    // In every other state no connection is being made.
+    if (!state.startsWith('connect')) this.#publisher._disconnected(state === 'closed');
+    this.emit('state', state, detail);
+  }
+
   /** @param {Welcome} welcome */
-  #welcomed(welcome) {
-    for (const room of this.#rooms.values()) room.enter();
-    this.#publisher.connected(welcome.limits?.idempotencyMs);
+  _welcomed(welcome) {
+    for (const room of this.#rooms.values()) room._enter();
+    this.#publisher._connected(welcome.limits?.idempotencyMs);
     this.#settle();
     this.emit('welcome', welcome);
   }
 
-  #lost() {
-    for (const room of this.#rooms.values()) room.lost();
+  _lost() {
+    for (const room of this.#rooms.values()) room._lost();
     const waiting = [...this.#replies.values()];
     this.#replies.clear();
-    for (const { room, onError } of waiting) onError(new FanfareError('OUTCOME_UNKNOWN', { room }));
-  }
-
-  /** @param {Sendable} command */
-  #transmit(command) {
-    this.#replies.set(command.id, command);
-    this.#connection.send(command.text);
+    for (const [room, onReply] of waiting)
+      onReply(new FanfareError('OUTCOME_UNKNOWN', { room }), {});
   }
 
   /** @param {Message} message */
-  #receive(message) {
-    const command = this.#replies.get(message.id);
-    if (command !== undefined) {
-      this.#replies.delete(message.id);
-      if (message.type === 'error') command.onError(errorOf(message, command.room));
-      else command.onReply(message);
-      return;
+  _receive(message) {
+    const { type, id } = message;
+    const [room, onReply] = this.#replies.get(id) ?? [];
+    const error =
+      type === 'error' ? new FanfareError(message.error, { ...message, room }) : undefined;
+    if (onReply) {
+      this.#replies.delete(id);
+      onReply(error, message);
+    } else if (error) this._report(error);
+    else if (type === 'broadcast') this.emit(type, message.payload);
+    else if (message.room) this.#rooms.get(message.room)?._receive(message);
+    else {
+      if (type === 'degraded') this.emit(type, message.degraded);
+      for (const room of this.#rooms.values()) room._receive(message);
     }
-    const room = this.#rooms.get(message.room);
-    switch (message.type) {
-      case 'message':
-        return room?.receive(message);
-      case 'presence':
-        return room?.users.receive(message);
-      case 'resync':
-        return room?.resync(message);
-      case 'left':
-        return room?.expelled(message);
-      case 'broadcast':
-        return void this.emit('broadcast', message.payload);
-      case 'degraded':
-        this.emit('degraded', message.degraded);
-        if (!message.degraded) for (const { users } of this.#rooms.values()) users.refresh();
-        return;
-      case 'authenticated':
-        for (const room of this.#rooms.values()) room.permitted();
-        return;
-      case 'error':
-        return this.#report(errorOf(message));
-    }
-  }
-
-  /** @param {FanfareError} error */
-  #report(error) {
-    if (error.code === 'REFUSED') this.#settle(error);
-    if (!this.emit('error', error)) console.error(error);
   }
 }

@@ -10,39 +10,50 @@
 
 import { reconnectDelay } from './delay.js';
 import { FanfareError } from './error.js';
+import { MAX_OWN } from './limits.js';
 import { presenceOf, Users } from './presence.js';
 import { startOf } from './wire.js';
 
-/** Own messages, published without an echo, that a replay may repeat; older ones are forgotten. */
-const MAX_OWN = 1000;
-
-/** @import { Command, Message, Position } from './wire.js' */
+/** @import { Client } from './client.js' */
+/** @import { Message, Position } from './wire.js' */
 
 /**
- * The reply to a join, with `since` and `last` of that join, and `start`, the offset of the message
- * before the replay.
- * @typedef {Message & {since: Message|undefined, last: number}} Joined
+ * @typedef {object} JoinOptions
+ * @property {Position} [since] of the last message that the application has processed
+ * @property {number} [last] begins with this many of the newest messages; ignored beside `since`
+ * @property {number} [lastSeconds] begins with the messages of this time, at most `last`; ignored
+ *   beside `since`
+ * @property {{user: string, info?: unknown}|false} [presence] false: watch without being listed
+ * @property {(position: Position|undefined) => unknown} [recoverFailed] loads the application's
+ *   state. Messages behind `position` follow it. If it fails, it is called again
  */
 
 /**
  * A handle as its membership sees it: a Room.
  * @typedef {object} Handle
  * @property {boolean} isJoined
- * @property {{since?: Position, last: number, presence?: unknown}} wish what the next join has to
- *   bring
- * @property {(joined: Joined) => boolean} joined the connection is in the room; false: another join
- *   has to bring messages before these
- * @property {(message: Message) => void} receive
- * @property {(push: Message) => void} resync
- * @property {() => void} skip own messages that come next are not received
- * @property {() => void} lost the connection is not in the room
+ * @property {import('./presence.js').Presence} presence
+ * @property {Position|undefined} _position the next join has to bring the messages after it
+ * @property {JoinOptions|undefined} _latest what its first join has to bring
+ * @property {JoinOptions} _options
+ * @property {(
+ *   newest: Message,
+ *   recovered: boolean,
+ *   start: number,
+ *   asked: number,
+ *   recent?: JoinOptions,
+ * ) => boolean} _joined the connection is in the room; its newest message, whether the handle's
+ *   messages were recovered, the offset before the replay, the same as the join asked for it, and
+ *   whose `lastSeconds` it asked for. False: another join has to bring messages before these
+ * @property {(push: Message) => void} _receive a message, or `resync`
+ * @property {() => void} _skip own messages that come next are not received
+ * @property {() => void} _lost the connection is not in the room
  * @property {() => void} leave
- * @property {() => void} end the client is closed
  * @property {(event: 'error', error: FanfareError) => boolean} emit
  */
 
 export class Membership {
-  #port;
+  #client;
   /** @type {Set<Handle>} */
   #handles = new Set();
   #isJoined = false;
@@ -61,24 +72,24 @@ export class Membership {
    * the next connection.
    * @type {Set<string|undefined>}
    */
-  own = new Set();
+  _own = new Set();
 
-  /** @param {string} name @param {import('./outgoing.js').Port} port */
-  constructor(name, port) {
+  /** @param {string} name @param {Client} client */
+  constructor(name, client) {
     this.name = name;
-    this.users = new Users(name, port);
-    this.#port = port;
+    this._users = new Users(name, client, this.#handles);
+    this.#client = client;
   }
 
   /** @param {Handle} handle */
-  add(handle) {
+  _add(handle) {
     this.#handles.add(handle);
     if (this.#isJoined) this.#settleSoon();
-    else this.enter();
+    else this._enter();
   }
 
   /** @param {Handle} handle */
-  remove(handle) {
+  _remove(handle) {
     this.#handles.delete(handle);
     this.#settleSoon();
   }
@@ -90,152 +101,153 @@ export class Membership {
 
   /** Asks the server for what the handles do not have yet. */
   #settle() {
-    if (this.#handles.size === 0) {
-      this.#port.forget(this);
+    if (!this.#handles.size) {
+      this.#client._forget(this.name);
       this.#leave();
     } else if (this.#isJoined && !this.#isJoining) {
       if (JSON.stringify(this.#wantedPresence) !== this.#presence) return this.#rejoin();
-      const since = this.#newest;
-      const now = { ...since, recovered: true, start: since.offset, since, last: 0 };
+      const { offset } = this.#newest;
       for (const handle of this.#handles)
-        if (!handle.isJoined && !handle.joined(now)) return this.enter();
+        if (!handle.isJoined && !handle._joined(this.#newest, true, offset, offset))
+          return this._enter();
     }
   }
 
   #leave() {
-    this.lost();
-    if (this.#port.link.state === 'connected')
-      this.#port.request({ type: 'leave', room: this.name });
+    this._lost();
+    this.#client._request({ type: 'leave', room: this.name });
   }
 
   #rejoin() {
     this.#leave();
-    this.enter();
+    this._enter();
   }
 
   /** There is a connection: joins. */
-  enter() {
-    if (this.#isJoining || this.#port.link.state !== 'connected') return;
+  _enter() {
+    if (this.#isJoining || this.#client.state !== 'connected') return;
     /** @type {Position|undefined} */
     let since;
     let last = 0;
-    for (const { wish } of this.#handles) {
-      last = Math.max(last, wish.last);
-      const own = wish.since;
+    /** @type {JoinOptions|undefined} */
+    let recent;
+    for (const { _position: own, _latest } of this.#handles) {
+      last = Math.max(last, _latest?.last ?? 0);
+      if (_latest?.lastSeconds) recent = _latest;
       if (!since || (own?.epoch === since.epoch && own.offset < since.offset)) since = own;
     }
-    if (since) {
-      // Handles that are in the room continue. One that wants older messages is served by itself.
-      if (this.#isJoined) since = { ...since, offset: Math.max(0, since.offset - last) };
-      else last = 0;
-    }
+    // Handles that have been in the room continue. One that wants older messages is served alone.
+    if (since && !this.#isJoined) {
+      last = 0;
+      recent = undefined;
+    } else if (recent) {
+      // Only the server knows where this time begins.
+      last = recent.last ?? 0;
+      since = undefined;
+    } else if (since) since = { ...since, offset: Math.max(0, since.offset - last) };
     const presence = this.#wantedPresence;
     this.#presence = JSON.stringify(presence);
     this.#isForbidden = false;
     this.#isJoining = true;
     clearTimeout(this.#timer);
-    const command = { type: 'join', room: this.name, since, last: last || undefined, presence };
-    this.#port.request(
-      command,
-      (reply) => {
-        if (!this.#isJoining) return;
-        const start = reply.recovered ? since?.offset : startOf(reply);
-        if (!this.#isJoined) this.users.refresh();
-        this.#newest = reply;
-        this.#attempt = 0;
-        this.#isJoining = false;
-        this.#isJoined = true;
-        for (const handle of this.#handles) handle.joined({ ...reply, start, since, last });
-        this.#settle();
-      },
-      (error) => {
-        if (this.#isJoining) this.#refused(error);
-      },
-    );
+    const command = {
+      type: 'join',
+      room: this.name,
+      since,
+      last: last || undefined,
+      lastSeconds: recent?.lastSeconds,
+      presence,
+    };
+    this.#client._request(command, (error, reply) => {
+      if (!this.#isJoining) return;
+      this.#isJoining = false;
+      if (error) return this.#refused(error);
+      if (!this.#isJoined) this._users._refresh();
+      this.#isJoined = true;
+      this.#attempt = 0;
+      this.#newest = reply;
+      const { epoch, offset, recovered } = reply;
+      const from = /** @type {number} */ (since?.offset);
+      const start = recovered ? from : startOf(reply);
+      const asked = recent ? offset : since?.epoch === epoch ? from : offset - last;
+      let isBehind = false;
+      for (const handle of this.#handles)
+        if (!handle._joined(reply, recovered, start, asked, recent)) isBehind ||= handle.isJoined;
+      // The join has left out messages between those of a handle and its replay.
+      if (!isBehind) return this.#settle();
+      this._lost();
+      this._enter();
+    });
   }
 
   /** @param {FanfareError} error */
   #refused(error) {
-    this.#isJoining = false;
     // The token's `autojoin` was first, and without `since`.
     if (error.code === 'ALREADY_JOINED') return this.#rejoin();
     if (error.retryable) {
-      this.lost();
-      const delayMs = reconnectDelay({ code: 1006, attempt: this.#attempt++ });
-      this.#timer = setTimeout(() => this.enter(), Math.max(delayMs, error.retryAfterMs ?? 0));
+      this._lost();
+      const delayMs = reconnectDelay({ attempt: this.#attempt++ });
+      this.#timer = setTimeout(() => this._enter(), Math.max(delayMs, error.retryAfterMs ?? 0));
       return;
     }
     this.#isForbidden = error.code === 'PERMISSION_DENIED';
     const refused = [...this.#handles].filter(({ isJoined }) => !isJoined);
-    this.report(error, refused);
+    this._report(error, refused);
     // The connection is in the room: only what these handles want is refused.
     if (this.#isJoined) for (const handle of refused) handle.leave();
   }
 
   /** The connection is not in the room any more, or has ended. */
-  lost() {
+  _lost() {
     this.#isJoined = false;
     this.#isJoining = false;
     clearTimeout(this.#timer);
-    this.users.stop();
-    for (const handle of this.#handles) handle.lost();
+    this._users._stop();
+    for (const handle of this.#handles) handle._lost();
   }
 
   /** The client is closed. */
-  end() {
-    this.lost();
-    const handles = [...this.#handles];
-    this.#handles.clear();
-    for (const handle of handles) handle.end();
+  _end() {
+    for (const handle of this.#handles) handle.leave();
   }
 
-  /** @param {Message} message */
-  receive(message) {
-    if (!this.#isJoined) return;
-    const { epoch, offset } = message;
-    if (epoch !== this.#newest.epoch || offset > this.#newest.offset) this.#newest = message;
-    for (const handle of this.#handles) handle.receive(message);
-  }
-
-  /** Messages are missing here. @param {Message} push */
-  resync(push) {
-    for (const handle of this.#handles) handle.resync(push);
-    this.#newest = push;
-  }
-
-  /** The server has taken the connection out of the room. @param {Message} push */
-  expelled({ reason }) {
-    this.lost();
-    this.#isForbidden = reason !== 'removed';
-    const message = `taken out: ${reason}`;
-    this.report(new FanfareError('PERMISSION_DENIED', { message, room: this.name }));
-  }
-
-  /** The connection has a new token: joins if the one before did not permit it. */
-  permitted() {
-    if (this.#isForbidden) this.enter();
+  /** @param {Message} message of the server */
+  _receive(message) {
+    const { type, epoch, offset, reason } = message;
+    if (type === 'presence') this._users._receive(message);
+    else if (type === 'left') {
+      // The server has taken the connection out of the room.
+      this._lost();
+      this.#isForbidden = reason !== 'removed';
+      const about = { message: `taken out: ${reason}`, room: this.name };
+      this._report(new FanfareError('PERMISSION_DENIED', about));
+    } else if (type === 'authenticated') {
+      // The token before did not permit the room.
+      if (this.#isForbidden) this._enter();
+    } else if (type === 'degraded') {
+      if (!message.degraded) this._users._refresh();
+    } else if (this.#isJoined && (type === 'message' || type === 'resync')) {
+      if (type === 'resync' || epoch !== this.#newest.epoch || offset > this.#newest.offset)
+        this.#newest = message;
+      for (const handle of this.#handles) handle._receive(message);
+    }
   }
 
   /** This client has published without an echo. @param {Partial<Position>} position */
-  published({ epoch, offset }) {
-    if (this.own.add(`${epoch} ${offset}`).size > MAX_OWN)
-      this.own.delete(this.own.values().next().value);
-    for (const handle of this.#handles) handle.skip();
-  }
-
-  /** @param {Command} command of this room @returns {Promise<Message>} */
-  ask(command) {
-    return this.#port.ask({ ...command, room: this.name });
+  _published({ epoch, offset }) {
+    if (this._own.add(`${epoch} ${offset}`).size > MAX_OWN)
+      this._own.delete(this._own.values().next().value);
+    for (const handle of this.#handles) handle._skip();
   }
 
   /** @param {FanfareError} error @param {Iterable<Pick<Handle, 'emit'>>} [handles] */
-  report(error, handles = this.#handles) {
+  _report(error, handles = this.#handles) {
     let isHeard = false;
     for (const handle of handles) isHeard = handle.emit('error', error) || isHeard;
-    if (!isHeard) this.#port.report(error);
+    if (!isHeard) this.#client._report(error);
   }
 
   get #wantedPresence() {
-    return presenceOf([...this.#handles].map(({ wish }) => wish.presence));
+    return presenceOf([...this.#handles].map(({ _options }) => _options.presence));
   }
 }

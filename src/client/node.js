@@ -5,6 +5,7 @@
 
 import { WebSocket } from 'ws';
 import { Fanfare as Base } from './fanfare.js';
+import { CLOSE_TIMEOUT_MS } from './limits.js';
 
 export { FanfareError } from './error.js';
 export { Room } from './room.js';
@@ -14,8 +15,11 @@ const FINAL_STATUS = [400, 403, 404, 405, 417, 426, 431];
 
 /** A Socket of connection.js. */
 class NodeSocket extends WebSocket {
-  /** @type {import('./connection.js').Refusal|null} */
-  refusal = null;
+  /** A dead connection does not answer a close frame. @override @type {WebSocket['close']} */
+  close(code, reason) {
+    super.close(code, reason);
+    setTimeout(() => this.terminate(), CLOSE_TIMEOUT_MS).unref();
+  }
 
   /** @param {string} url @param {string|string[]} [protocols] */
   constructor(url, protocols) {
@@ -25,9 +29,14 @@ class NodeSocket extends WebSocket {
       // Whole seconds: without the random part all clients of one second would come at once.
       const retryAfterMs = seconds >= 0 ? (seconds + Math.random()) * 1000 : undefined;
       const { statusCode: status = 0 } = response;
-      const isFinal = FINAL_STATUS.includes(status);
-      this.refusal = { reason: `HTTP status ${status}`, isFinal, retryAfterMs };
-      this.terminate();
+      /** @type {import('./connection.js').Ending} */
+      const ending = {
+        reason: `HTTP status ${status}`,
+        isFinal: FINAL_STATUS.includes(status),
+        retryAfterMs,
+      };
+      // The connection lets go of this socket, and so ends it.
+      this.onclose?.(/** @type {any} */ (ending));
     });
   }
 }

@@ -9,54 +9,22 @@
 import { reconnectDelay } from './delay.js';
 import { FanfareError } from './error.js';
 
-/** @import { Command, Message } from './wire.js' */
+/** @import { Client, PublishOptions } from './client.js' */
 
 /** @typedef {import('./wire.js').Position} Position */
 
 /**
- * A command on its way.
- * @typedef {object} Sendable
- * @property {number} id
- * @property {string} [room]
+ * @typedef {object} Outgoing
+ * @property {string} room
  * @property {string} text the command, as JSON
- * @property {(reply: Message) => void} onReply
- * @property {(error: FanfareError) => void} onError also if the connection breaks before the reply:
- *   OUTCOME_UNKNOWN
- */
-
-/**
- * @typedef {object} Waiting
- * @property {boolean} isSent
- * @property {number} firstSentMs on the clock of performance.now(); 0: never
+ * @property {boolean} [_isSent]
+ * @property {number} [_firstSentMs] on the clock of performance.now()
+ * @property {(position: Partial<Position>) => void} resolve
  * @property {(error: FanfareError) => void} reject
  */
 
-/** @typedef {Sendable & Waiting} Outgoing */
-
-/**
- * @typedef {object} PublishOptions
- * @property {boolean} [echo] false: this connection does not receive the message itself
- * @property {string} [idempotencyKey] a server that remembers it accepts the message once
- */
-
-/**
- * The client as its parts see it.
- * @typedef {object} Port
- * @property {import('./connection.js').Link} link
- * @property {() => number} nextId
- * @property {(command: Sendable) => void} transmit
- * @property {(
- *   command: Command & {room?: string},
- *   onReply?: Sendable['onReply'],
- *   onError?: Sendable['onError'],
- * ) => void} request
- * @property {(command: Command) => Promise<Message>} ask
- * @property {(room: {name: string}) => void} forget its membership has ended
- * @property {(error: FanfareError) => void} report
- */
-
 export class Publisher {
-  #port;
+  #client;
   #isQueueing;
   #maxPending;
   /** In the order of publishing. @type {Set<Outgoing>} */
@@ -68,9 +36,9 @@ export class Publisher {
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   #pause;
 
-  /** @param {Port} port @param {'reject'|'queue'} offline @param {number} maxPending */
-  constructor(port, offline, maxPending) {
-    this.#port = port;
+  /** @param {Client} client @param {{offline?: 'reject'|'queue', maxPending?: number}} options */
+  constructor(client, { offline, maxPending = 1000 }) {
+    this.#client = client;
     this.#isQueueing = offline === 'queue';
     this.#maxPending = maxPending;
   }
@@ -80,38 +48,26 @@ export class Publisher {
    * @returns {Promise<Partial<Position>>} rejects with a FanfareError
    */
   async publish(room, payload, { echo, idempotencyKey } = {}) {
-    if (payload === undefined) throw new TypeError('A payload is any JSON value.');
-    if (this.#pending.size >= this.#maxPending) throw new FanfareError('QUEUE_FULL', { room });
-    const { state } = this.#port.link;
-    if (state === 'closed') throw new FanfareError('CLOSED', { room });
+    const { state } = this.#client;
     const mayWait = this.#isQueueing || (state === 'connecting' && !this.#wasConnected);
-    if (!mayWait && state !== 'connected') throw new FanfareError('OFFLINE', { room });
-    const id = this.#port.nextId();
-    const key = idempotencyKey ?? (this.#isQueueing ? randomKey() : undefined);
-    const command = { type: 'message', id, room, payload, echo, idempotencyKey: key };
-    const text = JSON.stringify(command);
+    /** @type {import('./error.js').Code|undefined} */
+    let refusal;
+    if (this.#pending.size >= this.#maxPending) refusal = 'QUEUE_FULL';
+    else if (state === 'closed') refusal = 'CLOSED';
+    else if (!mayWait && state !== 'connected') refusal = 'OFFLINE';
+    if (refusal) throw new FanfareError(refusal, { room });
+    if (this.#isQueueing) idempotencyKey ??= randomKey();
+    const text = JSON.stringify({ type: 'message', room, payload, echo, idempotencyKey });
     return new Promise((resolve, reject) => {
       /** @type {Outgoing} */
-      const message = {
-        room,
-        id,
-        text,
-        isSent: false,
-        firstSentMs: 0,
-        reject,
-        onReply: ({ epoch, offset }) => {
-          this.#pending.delete(message);
-          resolve({ epoch, offset });
-        },
-        onError: (error) => this.#refused(message, error),
-      };
+      const message = { room, text, resolve, reject };
       this.#pending.add(message);
       this.#send(message);
     });
   }
 
   /** @param {number} [rememberedMs] of `welcome` */
-  connected(rememberedMs = 0) {
+  _connected(rememberedMs = 0) {
     this.#rememberedMs = rememberedMs;
     this.#wasConnected = true;
     this.#flush();
@@ -121,17 +77,16 @@ export class Publisher {
    * There is no connection, and none is being made.
    * @param {boolean} isClosed will there be none later, either?
    */
-  disconnected(isClosed) {
-    if (isClosed) {
-      clearTimeout(this.#pause);
-      this.#pause = undefined;
-      this.#wasConnected = false;
-    } else if (this.#isQueueing) return;
+  _disconnected(isClosed) {
+    if (isClosed) this.#wasConnected = false;
+    else if (this.#isQueueing) return;
     for (const { room, reject } of this.#pending)
       reject(new FanfareError(isClosed ? 'CLOSED' : 'OFFLINE', { room }));
     this.#pending.clear();
+    this.#flush();
   }
 
+  /** Ends the pause. */
   #flush() {
     clearTimeout(this.#pause);
     this.#pause = undefined;
@@ -140,25 +95,33 @@ export class Publisher {
 
   /** @param {Outgoing} message */
   #send(message) {
-    if (message.isSent || this.#pause !== undefined || this.#port.link.state !== 'connected')
-      return;
-    message.isSent = true;
-    message.firstSentMs ||= performance.now();
-    this.#port.transmit(message);
+    if (message._isSent || this.#pause || this.#client.state !== 'connected') return;
+    message._isSent = true;
+    message._firstSentMs ??= performance.now();
+    this.#client._request(
+      message,
+      (error, reply) => {
+        if (error && this.#isQueueing && this.#isSafe(message, error)) {
+          message._isSent = false;
+          const delayMs = error.retryAfterMs ?? reconnectDelay({ code: 1011 });
+          this.#pause ??= setTimeout(() => this.#flush(), delayMs);
+          return;
+        }
+        this.#pending.delete(message);
+        if (error) message.reject(error);
+        else message.resolve({ epoch: reply.epoch, offset: reply.offset });
+      },
+      message.text,
+    );
   }
 
-  /** @param {Outgoing} message @param {FanfareError} error */
-  #refused(message, error) {
-    // Does the server accept the message once, however often it is sent?
-    const isRemembered = performance.now() - message.firstSentMs < this.#rememberedMs;
-    const isSafe = error.retryable || (error.code === 'OUTCOME_UNKNOWN' && isRemembered);
-    if (!this.#isQueueing || !isSafe) {
-      this.#pending.delete(message);
-      return message.reject(error);
-    }
-    message.isSent = false;
-    const delayMs = error.retryAfterMs ?? reconnectDelay({ code: 1011, attempt: 0 });
-    this.#pause ??= setTimeout(() => this.#flush(), delayMs);
+  /**
+   * May the message be sent again, because the server accepts it once?
+   * @param {Outgoing} message @param {FanfareError} error
+   */
+  #isSafe({ _firstSentMs: sentMs = 0 }, { retryable, code }) {
+    const isRemembered = performance.now() - sentMs < this.#rememberedMs;
+    return retryable || (code === 'OUTCOME_UNKNOWN' && isRemembered);
   }
 }
 

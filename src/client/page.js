@@ -4,36 +4,30 @@
 // page is hidden for good (`pagehide`). If the page or the network comes back, a broken connection
 // is noticed at once, not after the heartbeat.
 
-const OF_WINDOW = ['online', 'pageshow'];
-const OF_DOCUMENT = ['resume', 'visibilitychange'];
-
-/**
- * @typedef {(name: string, listener: () => void, options: {signal: AbortSignal}) => void} Listen
- */
+/** The last two are events of the document. Its window captures them. */
+const WAKING = ['online', 'pageshow', 'resume', 'visibilitychange'];
 
 /**
  * The part of a page's globals that is used here. Node and workers have no page.
  * @typedef {object} Page
- * @property {Listen} [addEventListener]
- * @property {{addEventListener: Listen, visibilityState: string}} [document]
+ * @property {(
+ *   name: string,
+ *   listener: () => unknown,
+ *   options: {signal: AbortSignal, capture: true},
+ * ) => void} [addEventListener]
+ * @property {{hidden: boolean}} [document]
  */
 
 /**
- * @param {{wake: () => void, sleep: () => void}} listener @param {Page} [page]
- * @returns {() => void} stops listening
+ * @param {{_wake: () => void, _sleep: () => void}} link
+ * @returns {AbortController} ends it
  */
-export function followPage(
-  { wake, sleep },
-  page = /** @type {Page} */ (/** @type {unknown} */ (globalThis)),
-) {
-  const { document } = page;
-  const wakeIfVisible = () => {
-    if (document?.visibilityState !== 'hidden') wake();
-  };
+export function followPage(link) {
+  const page = /** @type {Page} */ (/** @type {unknown} */ (globalThis));
   const controller = new AbortController();
-  const { signal } = controller;
-  for (const name of OF_WINDOW) page.addEventListener?.(name, wakeIfVisible, { signal });
-  for (const name of OF_DOCUMENT) document?.addEventListener(name, wakeIfVisible, { signal });
-  page.addEventListener?.('pagehide', sleep, { signal });
-  return () => controller.abort();
+  const options = /** @type {const} */ ({ signal: controller.signal, capture: true });
+  const wakeIfVisible = () => page.document?.hidden || link._wake();
+  page.addEventListener?.('pagehide', () => link._sleep(), options);
+  for (const name of WAKING) page.addEventListener?.(name, wakeIfVisible, options);
+  return controller;
 }

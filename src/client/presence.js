@@ -1,121 +1,103 @@
 // presence.js: the users of one room, as a list that follows the events of the server, and the view
 // of it that each handle has.
 //
-// Events are not replayed. So the view asks for the list after each join and after each outage of
+// Events are not replayed. So the client asks for the list after each join and after each outage of
 // the broker. Events that arrive while the pages of the list arrive are applied again at the end.
 
 import { Emitter } from './emitter.js';
+import { USERS_RETRY_MS } from './limits.js';
 
-const RETRY_MS = 5000;
+/** @import { Client } from './client.js' */
 
 /** A user of a room. @typedef {{user: string, info?: any}} Member */
+
+/** Users that joined, and null for those that left, by name. @typedef {Map<string, Member|null>} Changes */
 
 /** The list, which all handles of a room share. */
 export class Users {
   #room;
-  #port;
-  /** @type {Set<Presence>} */
-  #views = new Set();
+  #client;
+  #handles;
+  #isWatched = false;
   /** @type {Map<string, Member>} */
-  #members = new Map();
-  #count = 0;
-  /** Numbers the lists, so that a late page of an older one is noticed. */
-  #run = 0;
-  /** Events while a list arrives; null: none does. @type {Map<string, Member|null>|null} */
-  #changes = null;
+  _members = new Map();
+  _count = 0;
+  /** Events while a list arrives; another one: a newer list does. @type {Changes|undefined} */
+  #changes;
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   #timer;
 
-  /** @param {string} room @param {import('./outgoing.js').Port} port */
-  constructor(room, port) {
+  /** @param {string} room @param {Client} client @param {Iterable<{presence: Presence}>} handles */
+  constructor(room, client, handles) {
     this.#room = room;
-    this.#port = port;
+    this.#client = client;
+    this.#handles = handles;
   }
 
-  get members() {
-    return [...this.#members.values()];
+  /** A handle begins to listen: it gets the list, and each change. */
+  _watch() {
+    this.#isWatched = true;
+    if (!this.#changes) this._refresh();
   }
 
-  get count() {
-    return this.#count;
+  _refresh() {
+    this._stop();
+    if (this.#isWatched) this.#ask((this.#changes = new Map()), new Map());
   }
 
-  /** @param {Presence} view gets the list, and each change */
-  watch(view) {
-    if (this.#views.has(view)) return;
-    this.#views.add(view);
-    this.refresh();
-  }
-
-  /** @param {Presence} view */
-  unwatch(view) {
-    this.#views.delete(view);
-  }
-
-  refresh() {
-    this.stop();
-    if (this.#views.size === 0 || this.#port.link.state !== 'connected') return;
-    this.#changes = new Map();
-    this.#ask(this.#run, new Map(), undefined);
-  }
-
-  stop() {
-    this.#run++;
-    this.#changes = null;
+  _stop() {
+    this.#changes = undefined;
     clearTimeout(this.#timer);
   }
 
   /** @param {import('./wire.js').Message} push */
-  receive({ event, member }) {
-    if (this.#views.size === 0) return;
+  _receive({ event, member }) {
+    if (!this.#isWatched) return;
+    const { size } = this._members;
     const change = event === 'join' ? member : null;
     this.#changes?.set(member.user, change);
-    const { size } = this.#members;
     this.#apply(member.user, change);
-    this.#count += this.#members.size - size;
+    this._count += this._members.size - size;
     this.#changed();
   }
 
-  /** @param {number} run @param {Map<string, Member>} found @param {string|undefined} after */
-  #ask(run, found, after) {
-    const command = { type: 'presence', room: this.#room, after };
-    this.#port.request(
-      command,
-      ({ members = [], count, more }) => {
-        if (run !== this.#run) return;
-        for (const member of members) found.set(member.user, member);
-        if (more) return this.#ask(run, found, members.at(-1).user);
-        this.#members = found;
-        for (const [user, change] of this.#changes ?? []) this.#apply(user, change);
-        this.#changes = null;
-        this.#count = count;
-        this.#changed();
-      },
-      (error) => {
-        if (run !== this.#run) return;
+  /** @param {Changes} changes @param {Map<string, Member>} found @param {string} [after] */
+  #ask(changes, found, after) {
+    this.#client._request({ type: 'presence', room: this.#room, after }, (error, reply) => {
+      if (changes !== this.#changes) return;
+      if (error) {
         // NOT_IN_ROOM: the answer to the join will ask again.
         if (error.retryable)
-          this.#timer = setTimeout(() => this.refresh(), error.retryAfterMs ?? RETRY_MS);
-        else if (error.code !== 'NOT_IN_ROOM') this.#port.report(error);
-      },
-    );
+          this.#timer = setTimeout(() => this._refresh(), error.retryAfterMs ?? USERS_RETRY_MS);
+        else if (error.code !== 'NOT_IN_ROOM') this.#client._report(error);
+        return;
+      }
+      const { members = [], count, more } = reply;
+      for (const member of members) found.set(member.user, member);
+      if (more) return this.#ask(changes, found, members.at(-1).user);
+      this._members = found;
+      for (const [user, change] of changes) this.#apply(user, change);
+      this.#changes = undefined;
+      this._count = count;
+      this.#changed();
+    });
   }
 
   /** @param {string} user @param {Member|null} change */
   #apply(user, change) {
-    if (change === null) this.#members.delete(user);
-    else this.#members.set(user, change);
+    if (change) this._members.set(user, change);
+    else this._members.delete(user);
   }
 
   #changed() {
-    for (const view of this.#views) view.emit('change', this.members, this.#count);
+    for (const { presence } of this.#handles)
+      presence.emit('change', presence.members, this._count);
   }
 }
 
 /** @extends {Emitter<{change: [members: Member[], count: number]}>} */
 export class Presence extends Emitter {
   #users;
-  #hasEnded = false;
 
   /** @param {Users} users */
   constructor(users) {
@@ -125,29 +107,23 @@ export class Presence extends Emitter {
 
   /** The users. Empty before the first `change`, and if the room is too large for a list. */
   get members() {
-    return this.#users.members;
+    return [...this.#users._members.values()];
   }
 
   /** Number of users; also right if the room is too large for a list. */
   get count() {
-    return this.#users.count;
+    return this.#users._count;
   }
 
   /**
-   * The first listener starts the view.
+   * Each listener gets the list, too.
    * @override
    * @type {Emitter<{change: [members: Member[], count: number]}>['on']}
    */
   on(event, listener) {
     const stop = super.on(event, listener);
-    if (!this.#hasEnded) this.#users.watch(this);
+    this.#users._watch();
     return stop;
-  }
-
-  /** The handle has left. */
-  end() {
-    this.#hasEnded = true;
-    this.#users.unwatch(this);
   }
 }
 
@@ -157,5 +133,8 @@ export class Presence extends Emitter {
  * @param {unknown[]} wishes `presence` of joins
  */
 export function presenceOf(wishes) {
-  return wishes.filter(Boolean).at(-1) ?? (wishes.includes(undefined) ? undefined : false);
+  return wishes.reduce(
+    (found, wish) => wish || found || (wish === found ? wish : undefined),
+    /** @type {unknown} */ (false),
+  );
 }

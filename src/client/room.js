@@ -12,10 +12,10 @@
 import { reconnectDelay } from './delay.js';
 import { Emitter } from './emitter.js';
 import { FanfareError } from './error.js';
+import { MAX_WAITING } from './limits.js';
 import { Presence } from './presence.js';
 
-/** Messages that wait for the state, or for the reader of an iterator. */
-const MAX_WAITING = 1000;
+/** @import { Client, PublishOptions } from './client.js' */
 
 /** @typedef {import('./wire.js').Message} Wire */
 /** @typedef {import('./wire.js').Position} Position */
@@ -48,14 +48,7 @@ const MAX_WAITING = 1000;
  * }} RoomEvents
  */
 
-/**
- * @typedef {object} JoinOptions
- * @property {Position} [since] of the last message that the application has processed
- * @property {number} [last] begins with this many of the newest messages; ignored beside `since`
- * @property {{user: string, info?: unknown}|false} [presence] false: watch without being listed
- * @property {(position: Position|undefined) => unknown} [recoverFailed] loads the application's
- *   state. Messages behind `position` follow it. If it fails, it is called again
- */
+/** @typedef {import('./membership.js').JoinOptions} JoinOptions */
 
 /**
  * @typedef {object} HistoryOptions
@@ -82,37 +75,37 @@ const MAX_WAITING = 1000;
  */
 export class Room extends Emitter {
   #membership;
-  #publisher;
-  #options;
+  #client;
   /** Of the last message received, or `since`. @type {Position|undefined} */
-  #position;
+  _position;
+  _options;
+  /**
+   * What its first join brings. After it the application has a state, which a gap would make wrong.
+   * @type {JoinOptions|undefined}
+   */
+  _latest;
   /** Of the last message handed to the application. @type {Position|undefined} */
   #processed;
   #isJoined = false;
   #hasLeft = false;
-  /** Does the application have a state that a gap would make wrong? */
-  #isContinuing;
-  /** Messages that wait for the state; null: it is not being loaded. @type {Wire[]|null} */
-  #waiting = null;
-  /** Numbers the gaps, so that a state that is older than one is noticed. */
-  #gaps = 0;
+  /** Messages that wait for the state, since the last gap. @type {Wire[]|undefined} */
+  #waiting;
   /** Where the messages after the last gap begin. @type {Position|undefined} */
   #resumeAt;
 
   /**
    * @param {JoinOptions} options @param {import('./membership.js').Membership} membership
-   * @param {import('./outgoing.js').Publisher} publisher
+   * @param {Client} client
    */
-  constructor(options, membership, publisher) {
+  constructor(options, membership, client) {
     super();
     this.name = membership.name;
-    this.presence = new Presence(membership.users);
+    this.presence = new Presence(membership._users);
     this.#membership = membership;
-    this.#publisher = publisher;
-    this.#options = options;
-    this.#position = options.since;
-    this.#processed = options.since;
-    this.#isContinuing = options.since !== undefined;
+    this.#client = client;
+    this._options = options;
+    this._position = this.#processed = options.since;
+    this._latest = options.since ? undefined : options;
   }
 
   get isJoined() {
@@ -127,21 +120,15 @@ export class Room extends Emitter {
     return this.#processed;
   }
 
-  /** What the next join has to bring for this handle. */
-  get wish() {
-    const { last = 0, presence } = this.#options;
-    return { since: this.#position, last: this.#isContinuing ? 0 : last, presence };
-  }
-
   /**
-   * @param {Payload} payload @param {import('./outgoing.js').PublishOptions} [options]
+   * @param {Payload} payload @param {PublishOptions} [options]
    * @returns {Promise<Partial<Position>>} the message is accepted; its position if the room has
    *   history
    */
   async publish(payload, options) {
     this.#mustBeHere();
-    const position = await this.#publisher.publish(this.name, payload, options);
-    if (options?.echo === false && position.epoch) this.#membership.published(position);
+    const position = await this.#client.publish(this.name, payload, options);
+    if (options?.echo === false && position.epoch) this.#membership._published(position);
     return position;
   }
 
@@ -153,9 +140,8 @@ export class Room extends Emitter {
   async history({ before, ...rest } = {}) {
     this.#mustBeHere();
     if (before) before = { ...before, payload: undefined };
-    const page = /** @type {HistoryPage<Payload>} */ (
-      await this.#membership.ask({ type: 'history', before, ...rest })
-    );
+    const command = { type: 'history', room: this.name, before, ...rest };
+    const page = /** @type {HistoryPage<Payload>} */ (await this.#client.request(command));
     for (const message of page.messages) message.epoch = page.epoch;
     return page;
   }
@@ -163,34 +149,39 @@ export class Room extends Emitter {
   /** Ends this handle. With the last one the connection leaves the room. */
   leave() {
     if (this.#hasLeft) return;
-    this.#membership.remove(this);
-    this.end();
+    this._lost();
+    this.#hasLeft = true;
+    this.#waiting = undefined;
+    this.#membership._remove(this);
+    this.emit('left');
   }
 
   /** Yields messages until the room is left. */
   async *[Symbol.asyncIterator]() {
     /** @type {RoomMessage<Payload>[]} */
-    const queue = [];
-    let hasOverflowed = false;
+    let queue = [];
+    /** @type {(value?: undefined) => void} */
     let wake = () => {};
     const stops = [
       this.on('message', (payload, meta) => {
-        hasOverflowed ||= queue.push({ payload, ...meta }) > MAX_WAITING;
+        if (queue.length <= MAX_WAITING) queue.push({ payload, ...meta });
         wake();
       }),
-      // The new state includes them.
-      this.on('reset', () => void queue.splice(0)),
+      this.on('reset', () => {
+        // The new state includes them.
+        queue = [];
+      }),
       this.on('left', () => wake()),
     ];
     try {
       for (;;) {
-        if (hasOverflowed) throw new FanfareError('BUFFER_FULL', { room: this.name });
+        if (queue.length > MAX_WAITING) throw new FanfareError('BUFFER_FULL', { room: this.name });
         const message = queue.shift();
-        if (message !== undefined) yield message;
+        if (message) yield message;
         else if (this.#hasLeft) return;
         else
           await new Promise((resolve) => {
-            wake = () => resolve(undefined);
+            wake = resolve;
           });
       }
     } finally {
@@ -203,83 +194,69 @@ export class Room extends Emitter {
   }
 
   /** The connection is not in the room. */
-  lost() {
+  _lost() {
     this.#isJoined = false;
   }
 
-  /** This handle has ended. */
-  end() {
-    this.lost();
-    this.#hasLeft = true;
-    this.#waiting = null;
-    this.presence.end();
-    this.emit('left');
-  }
-
   /**
-   * The connection is in the room.
-   * @param {import('./membership.js').Joined} about
+   * The connection is in the room (membership.js).
+   * @param {Wire} newest @param {boolean} recovered @param {number} start @param {number} asked
+   * @param {JoinOptions} [recent]
    * @returns {boolean} false: another join has to bring messages before these
    */
-  joined({ epoch, offset, recovered, start, since, last }) {
-    const own = this.#position;
+  _joined({ epoch, offset }, recovered, start, asked, recent) {
+    const own = this._position;
     const wasJoined = this.#isJoined;
-    const isContinuing = this.#isContinuing;
+    const { last = 0, lastSeconds } = this._latest ?? {};
+    const isContinuing = !this._latest;
     let isMissing = isContinuing;
-    if (epoch === undefined) this.#position = undefined;
-    else {
-      const wanted = this.wish.last;
-      let from = Math.max(0, offset - wanted);
+    let position;
+    if (epoch) {
+      position = { epoch, offset };
+      if (lastSeconds && this._latest !== recent) return false;
+      let from = lastSeconds ? start : Math.max(0, offset - last);
       if (own) from = own.epoch === epoch ? own.offset : -1;
-      const isAsked = own
-        ? since?.epoch === epoch && since?.offset <= from
-        : !recovered && wanted <= last;
-      if (from < start && from >= 0 && !isAsked) return false;
+      if (from < start && from >= 0 && from < asked) return false;
       isMissing &&= from < start || !(recovered || wasJoined);
-      this.#moveTo(epoch, isMissing ? start : Math.max(start, from));
-    }
+      this.#moveTo({ epoch, offset: isMissing ? start : Math.max(start, from) });
+    } else this._position = undefined;
     this.#isJoined = true;
-    this.#isContinuing = true;
-    if (!isMissing) this.#processed ??= this.#position;
-    if (!wasJoined) {
-      const position = epoch === undefined ? undefined : { epoch, offset };
+    this._latest = undefined;
+    if (!isMissing) this.#processed ??= this._position;
+    if (!wasJoined)
       this.emit('joined', { recovered: isContinuing && !isMissing, since: own, position });
-    }
-    if (isMissing && !this.#hasLeft) this.#gap();
+    if (isMissing) this.#gap();
     return true;
   }
 
-  /** @param {Wire} message */
-  receive(message) {
+  /** @param {Wire} push a message, or `resync`: messages are missing here */
+  _receive(push) {
     // Before the reply to the join it is a message for earlier handles.
     if (!this.#isJoined) return;
-    const { epoch, offset } = message;
-    if (epoch !== undefined) {
-      const position = this.#position;
-      if (position?.epoch === epoch && offset <= Number(position?.offset)) return;
-      this.#moveTo(epoch, offset);
-      if (this.#membership.own.has(`${epoch} ${offset}`)) return;
+    const { type, epoch, offset } = push;
+    const position = this._position;
+    if (type === 'resync') {
+      this.#moveTo(push);
+      this.emit(type, /** @type {Position} */ (this._position));
+      return this.#gap(push.reloadAfterMs);
     }
-    if (this.#waiting === null) this.#deliver(message);
-    else if (this.#waiting.push(message) > MAX_WAITING) this.#gap();
+    if (epoch) {
+      if (position && position.epoch === epoch && offset <= position.offset) return;
+      this.#moveTo(push);
+      if (this.#membership._own.has(`${epoch} ${offset}`)) return;
+    }
+    if (!this.#waiting) this.#deliver(push);
+    else if (this.#waiting.push(push) > MAX_WAITING) this.#gap();
   }
 
-  /** Own messages that come next are not received. @param {string} epoch @param {number} offset */
-  #moveTo(epoch, offset) {
-    while (this.#membership.own.has(`${epoch} ${offset + 1}`)) offset++;
-    this.#position = { epoch, offset };
+  /** Own messages that come next are not received. @param {Wire|Position} position */
+  #moveTo({ epoch, offset }) {
+    while (this.#membership._own.has(`${epoch} ${offset + 1}`)) offset++;
+    this._position = { epoch, offset };
   }
 
-  skip() {
-    if (this.#position) this.#moveTo(this.#position.epoch, this.#position.offset);
-  }
-
-  /** Messages are missing here. @param {Wire} push */
-  resync({ epoch, offset, reloadAfterMs }) {
-    if (!this.#isJoined) return;
-    this.#moveTo(epoch, offset);
-    this.emit('resync', /** @type {Position} */ (this.#position));
-    this.#gap(reloadAfterMs);
+  _skip() {
+    if (this._position) this.#moveTo(this._position);
   }
 
   /**
@@ -287,41 +264,39 @@ export class Room extends Emitter {
    * @param {number} [afterMs]
    */
   async #gap(afterMs = 0) {
-    const { recoverFailed } = this.#options;
-    this.#gaps++;
-    this.#resumeAt = this.#position;
-    if (this.#waiting !== null) return void this.#waiting.splice(0);
-    /** @type {Wire[]} */
-    const waiting = [];
-    this.#waiting = waiting;
-    let state;
-    let gaps;
+    // A listener may have ended this handle.
+    if (this.#hasLeft) return;
+    const { recoverFailed } = this._options;
+    const isLoading = this.#waiting;
+    this.#resumeAt = this._position;
+    this.#waiting = [];
+    // The state that is being loaded is too old.
+    if (isLoading) return;
     if (recoverFailed) await sleep(afterMs);
-    for (let attempt = 0; recoverFailed && gaps !== this.#gaps; ) {
-      if (this.#waiting !== waiting) return;
-      gaps = this.#gaps;
+    for (let attempt = 0; this.#waiting; ) {
+      /** @type {Wire[]} */
+      const waiting = this.#waiting;
       try {
-        state = await recoverFailed(this.#resumeAt);
+        const state = await recoverFailed?.(this.#resumeAt);
+        if (waiting !== this.#waiting) continue;
+        this.#waiting = undefined;
+        this.#processed = this.#resumeAt;
+        this.emit('reset', state, this.#processed);
+        for (const message of waiting) this.#deliver(message);
       } catch (cause) {
-        if (this.#waiting !== waiting) return;
+        if (!this.#waiting) return;
         const error = new FanfareError('STATE_UNAVAILABLE', { cause, room: this.name });
-        this.#membership.report(error, [this]);
-        gaps = undefined;
-        await sleep(reconnectDelay({ code: 1006, attempt: attempt++ }));
+        this.#membership._report(error, [this]);
+        await sleep(reconnectDelay({ attempt: attempt++ }));
       }
     }
-    if (this.#waiting !== waiting) return;
-    this.#waiting = null;
-    this.#processed = this.#resumeAt;
-    this.emit('reset', state, this.#processed);
-    for (const message of waiting) this.#deliver(message);
   }
 
   /** @param {Wire} message */
   #deliver({ type, room, payload, ...meta }) {
     if (this.#hasLeft) return;
     const { epoch, offset } = meta;
-    if (epoch !== undefined) this.#processed = { epoch, offset };
+    if (epoch) this.#processed = { epoch, offset };
     this.emit('message', payload, /** @type {Meta} */ (meta));
   }
 }

@@ -46,33 +46,31 @@ export class TokenSource {
   }
 
   /** The server has refused the token: the next one is new. */
-  forget() {
-    this.#renewAtMs = 0;
-    this.#endsAtMs = 0;
+  _forget() {
+    this.#renewAtMs = this.#endsAtMs = 0;
   }
 
   /**
    * Renews the token from now on, until `rest`.
    * @param {(token: string) => void} send @param {(error: unknown) => void} report
+   * @param {number} [ms] until the next renewal
    */
-  keepFresh(send, report) {
-    this.rest();
-    const wait = (/** @type {number} */ ms) => {
-      const timer = setTimeout(
-        async () => {
-          const token = await this.#renew().catch(report);
-          if (timer !== this.#timer) return;
-          if (token) send(token);
-          wait(token ? this.#renewAtMs - performance.now() : RETRY_MS);
-        },
-        Math.min(ms, MAX_TIMEOUT_MS),
-      );
-      this.#timer = timer;
-    };
-    if (this.#renewAtMs > 0) wait(this.#renewAtMs - performance.now());
+  _keepFresh(send, report, ms = this.#renewAtMs - performance.now()) {
+    this._rest();
+    if (!this.#renewAtMs) return;
+    const timer = setTimeout(
+      async () => {
+        const token = await this.#renew().catch(report);
+        if (timer !== this.#timer) return;
+        if (token) send(token);
+        this._keepFresh(send, report, token ? undefined : RETRY_MS);
+      },
+      Math.min(ms, MAX_TIMEOUT_MS),
+    );
+    this.#timer = timer;
   }
 
-  rest() {
+  _rest() {
     clearTimeout(this.#timer);
     this.#timer = undefined;
   }
@@ -96,8 +94,11 @@ export class TokenSource {
  */
 function lifetimeMs(token) {
   try {
-    const [, claims] = /** @type {string} */ (token).split('.');
-    const { exp, iat } = JSON.parse(atob(claims.replace(/-/g, '+').replace(/_/g, '/')));
+    const [, claims] = /** @type {string} */ (token)
+      .replace(/-/g, '+')
+      .replace(/_/g, '/')
+      .split('.');
+    const { exp, iat } = JSON.parse(atob(claims));
     const wholeMs = (exp - iat) * 1000;
     const restMs = exp * 1000 - Date.now();
     return restMs > 0 && !(restMs > wholeMs) ? restMs : wholeMs || 0;

@@ -191,6 +191,20 @@ export class Flight {
     this.left.add(connection);
   }
 
+  /**
+   * Another connection continues in the place of a member. The connection has not been in the room
+   * since this flush began, or it would have left for good.
+   * @param {Connection} member @param {Connection} connection
+   * @param {number} place of the member in the room's list. Members move down only, so in the copy
+   *   it stands there or above, and a member that has joined since is looked for at the end only
+   */
+  replace(member, connection, place) {
+    if (!this.isCopy) return; // the room's own list has changed
+    const copy = /** @type {Connection[]} */ (this.members);
+    const position = copy.indexOf(member, Math.max(this.next, place));
+    if (position >= 0) copy[position] = connection; // else it is written, or has joined since
+  }
+
   /** The flush yields. @param {number} next the member to write to next */
   pause(next) {
     this.next = next;

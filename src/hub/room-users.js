@@ -71,8 +71,10 @@ export class RoomUsers {
    * @param {Connection} connection a member of the room, and not among the users
    * @param {string} user
    * @param {Buffer|null} info JSON, copied
+   * @param {Buffer} [member] JSON that begins with the user, as encodeMember writes it; a door may
+   *   append fields of its own
    */
-  join(connection, user, info) {
+  join(connection, user, info, member = encodeMember(user, info)) {
     const { presence, counters } = this.tracker;
     // As JSON, because users that differ only in halves of surrogate pairs are the same in UTF-8.
     const key = JSON.stringify(user);
@@ -80,7 +82,15 @@ export class RoomUsers {
     if (before === 0) counters.presenceMembers++;
     this.users.set(connection, key);
     this.connections.set(key, before + 1);
-    presence.join(this.room, key, encodeMember(user, info));
+    presence.join(this.room, key, member);
+  }
+
+  /** Another connection takes over the user. @param {Connection} former @param {Connection} next */
+  replace(former, next) {
+    const key = this.users.get(former);
+    if (key === undefined) return;
+    this.users.delete(former);
+    this.users.set(next, key);
   }
 
   /** @param {string} user @returns {Connection[]} the user's connections */

@@ -146,6 +146,21 @@ export class Room {
   }
 
   /**
+   * Puts a connection in the place of a stand-in, which a door may join while it has not answered
+   * its client. The connection misses nothing and gets nothing twice, also if a flush has yielded.
+   * @param {Connection} standIn a member with the number of the connection, and without unsent bytes
+   * @param {Connection} connection open, and not in the room
+   */
+  replace(standIn, connection) {
+    const position = standIn.positionIn(this);
+    standIn.removeRoom(this);
+    this.members[position] = connection;
+    connection.setPosition(this, position);
+    this.flight?.replace(standIn, connection, position);
+    this.users?.replace(standIn, connection);
+  }
+
+  /**
    * Does a member get the room's messages in steps, because it reads too slowly?
    * @param {Connection} connection
    */

@@ -8,6 +8,8 @@
 // delivered does not stop its room. After CIRCUIT_FAILURES in a row there is one request in
 // PROBE_MS. If the endpoint's form allows it, a request carries the events of several rooms.
 
+import { fieldOf } from './effect.js';
+
 const STEPS_ASIDE = 3;
 const CIRCUIT_FAILURES = 20;
 const PROBE_MS = 30_000;
@@ -387,6 +389,7 @@ export class EndpointQueue {
       this.#orders.set(key, (order = new Order(key, this.form.entersAtOnce)));
     const queue = order.queueOf(effect);
     queue.set(effect.field, effect);
+    if (this.form.entersAtOnce) putInOrder(queue, effect);
     if (queue.size === 1) this.#schedule(order);
   }
 
@@ -420,4 +423,21 @@ export class EndpointQueue {
   #jittered(ms) {
     return ms * (1 - JITTER + 2 * JITTER * this.random());
   }
+}
+
+/**
+ * A room is occupied before its members join, and vacated after they have left. Presence and
+ * occupancy are recorded by different calls, so after the death of a worker either may come first.
+ * @param {Map<string, Effect>} queue @param {Effect} effect its last one
+ */
+function putInOrder(queue, { kind, isLeave, event, endpoint }) {
+  if (queue.size === 1 || kind !== (isLeave ? 'member' : 'room')) return;
+  const ofRoom = fieldOf(endpoint.name, { ...event, type: 'room.occupied', user: undefined });
+  const room = queue.get(ofRoom);
+  if (room === undefined) return;
+  const later = isLeave ? [] : [...queue].filter(([field]) => field !== ofRoom);
+  queue.delete(ofRoom);
+  for (const [field] of later) queue.delete(field);
+  queue.set(ofRoom, room);
+  for (const [field, one] of later) queue.set(field, one);
 }

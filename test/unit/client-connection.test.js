@@ -78,13 +78,11 @@ test('a refusal with Retry-After is kept, and one for good ends the client', asy
   const client = setUp(t);
   client.fanfare.connect();
   await turn();
-  Object.assign(client.socket, { refusal: { reason: '', isFinal: false, retryAfterMs: 7000 } });
-  client.socket.end(1006);
+  client.socket.onclose?.({ code: 1006, reason: '', isFinal: false, retryAfterMs: 7000 });
   await client.pass(6999);
   assert.equal(client.sockets.length, 1);
   await client.pass(1);
-  Object.assign(client.socket, { refusal: { reason: 'HTTP status 403', isFinal: true } });
-  client.socket.end(1006);
+  client.socket.onclose?.({ code: 1006, reason: 'HTTP status 403', isFinal: true });
   assert.equal(client.fanfare.state, 'closed');
   assert.equal(client.errors[0].code, 'REFUSED');
 });
@@ -100,7 +98,7 @@ for (const code of [4500, 4503, 1009]) {
     assert.equal(client.sockets.length, 1);
     assert.deepEqual(
       client.errors.map((error) => [error.code, error.closeCode, error.message]),
-      [['REFUSED', code, `the server refused the connection: ${code} why`]],
+      [['REFUSED', code, `refused: ${code} why`]],
     );
     client.fanfare.connect();
     await turn();
@@ -183,7 +181,7 @@ test('connect resolves with the first welcome, also after failed attempts, and r
   await assert.rejects(refused, {
     code: 'REFUSED',
     closeCode: 4500,
-    message: 'the server refused the connection: 4500 invalid token',
+    message: 'refused: 4500 invalid token',
   });
   const closed = client.fanfare.connect();
   await turn();
@@ -194,17 +192,17 @@ test('connect resolves with the first welcome, also after failed attempts, and r
 /** Makes this process look like a page. @param {TestContext} t */
 function fakePage(t) {
   const page = new EventTarget();
-  const document = Object.assign(new EventTarget(), { visibilityState: 'visible' });
   Object.assign(globalThis, {
     addEventListener: page.addEventListener.bind(page),
-    document,
+    document: { hidden: false },
   });
   t.after(() => {
     for (const name of ['addEventListener', 'document']) Reflect.deleteProperty(globalThis, name);
   });
   return {
     window: (/** @type {string} */ name) => page.dispatchEvent(new Event(name)),
-    document: (/** @type {string} */ name) => document.dispatchEvent(new Event(name)),
+    // An event of a document reaches the listeners of its window that capture.
+    document: (/** @type {string} */ name) => page.dispatchEvent(new Event(name)),
   };
 }
 

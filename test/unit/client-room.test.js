@@ -24,6 +24,20 @@ test('a rejoin has the position of the last message, and repeats are dropped', a
   assert.deepEqual(room.position, at(15));
 });
 
+test('pushes that the client does not know, or has not asked for, change nothing', async (t) => {
+  const client = setUp(t);
+  const room = await client.joined();
+  const list = seen(room);
+  client.socket.push({ type: 'new', room: 'chat.1', payload: 1, ...at(11) });
+  client.socket.push({ type: 'new', payload: 1, ...at(11) });
+  // By the token's `autojoin`.
+  client.socket.push({ type: 'joined', room: 'chat.1', ...at(20), recovered: false });
+  client.socket.push({ type: 'message', room: 'chat.2', payload: 1, ...at(30) });
+  client.socket.push(message(11));
+  assert.deepEqual(list, [11]);
+  assert.deepEqual(room.position, at(11));
+});
+
 test('a join without recovery loads the state before live messages continue', async (t) => {
   const client = setUp(t);
   const { loads, positions, recoverFailed } = slowState();

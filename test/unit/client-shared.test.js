@@ -48,9 +48,9 @@ function setUp(t) {
       const page = browser.open();
       // Each tab has its own globals.
       const Link = class extends Tab {
-        /** @param {any} parts */
-        constructor(parts) {
-          super(parts, page.globals);
+        /** @param {any} parts @param {any} listener */
+        constructor(parts, listener) {
+          super(parts, listener, page.globals);
         }
       };
       const given = { WebSocket: Socket, offline: /** @type {const} */ ('queue'), ...options };

@@ -174,6 +174,17 @@ test('presence gets each join of a user with several connections, and only the l
   assert.equal(counters.presenceMembers, 0);
 });
 
+test('a door may append fields of its own to a member', async () => {
+  const { hub, connect, said } = build();
+  const { say, connection } = connect();
+  await say({ type: 'join', room: 'p', presence: false });
+  const users = hub.rooms.get('p')?.users;
+  users?.join(connection, '2', null, Buffer.from('{"user":"2","user_id":2}'));
+  assert.deepEqual(said, ['p +"2" {"user":"2","user_id":2}']);
+  hub.remove(connection);
+  assert.equal(said[1], 'p -"2"');
+});
+
 test('a connection that only watches, or is in a room without presence, is no user', async () => {
   const { connect, said, hub } = build();
   const a = connect();

@@ -314,6 +314,26 @@ test('who goes does not wait for an event that is tried again', async (t) => {
   assert.ok(seen().includes('member_removed presence-a 1'), seen().join());
 });
 
+test('a channel is occupied before its members join, and vacated after they left', async (t) => {
+  const { queue, advance, seen } = courier(t);
+  for (const one of [joined('1'), joined('2'), joined('3'), occupied]) queue.record(one);
+  await advance(1100);
+  assert.deepEqual(seen(), [
+    'channel_occupied presence-a',
+    'member_added presence-a 1',
+    'member_added presence-a 2',
+    'member_added presence-a 3',
+  ]);
+  for (const one of [left('1'), vacated, left('2'), left('3')]) queue.record(one);
+  await advance(5000);
+  assert.deepEqual(seen().slice(4), [
+    'member_removed presence-a 1',
+    'member_removed presence-a 2',
+    'member_removed presence-a 3',
+    'channel_vacated presence-a',
+  ]);
+});
+
 test('a vacated channel that is occupied again within 3 s sends neither', async (t) => {
   const { queue, advance, seen, endpoint } = courier(t);
   queue.record(occupied);

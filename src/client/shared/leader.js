@@ -7,10 +7,11 @@
 // A tab holds a lock of its own while it takes part. The leader waits for it, and gets it when the
 // tab has ended in whatever way. Leaders share it: one of them may be frozen.
 
+import { Connection } from '../connection.js';
 import { ignoreAbort } from './browser.js';
 import { SharedRoom } from './shared-room.js';
 
-/** @import { Connection, ConnectionListener, State, StateDetail } from '../connection.js' */
+/** @import { ConnectionListener, State, StateDetail } from '../connection.js' */
 /** @import { Welcome } from '../wire.js' */
 
 /** @typedef {import('../wire.js').Message} Message */
@@ -42,6 +43,7 @@ export function lockOfTab(name, tab) {
   return `${name} ${tab}`;
 }
 
+/** @implements {ConnectionListener} */
 export class Leader {
   #name;
   #term;
@@ -67,23 +69,15 @@ export class Leader {
    * @param {string} parts.name of the channel
    * @param {number} parts.term @param {import('./browser.js').Locks} parts.locks
    * @param {new (name: string) => import('./browser.js').Channel} parts.Channel
-   * @param {(listener: ConnectionListener) => Connection} parts.connect
+   * @param {import('../connection.js').ConnectionParts} parts.parts of the connection
    */
-  constructor({ name, term, locks, Channel, connect }) {
+  constructor({ name, term, locks, Channel, parts }) {
     this.#name = name;
     this.#term = term;
     this.#locks = locks;
     this.#channel = new Channel(name);
     this.#channel.addEventListener('message', ({ data }) => this.#receive(data));
-    this.#connection = connect({
-      onState: (state, detail) => this.#entered(state, detail),
-      onWelcome: (welcome) => {
-        this.#welcome = welcome;
-      },
-      onMessage: (message) => this.#receivePush(message),
-      onLost: () => this.#lost(),
-      onError: (error) => this.#failed(error),
-    });
+    this.#connection = new Connection(parts, this);
     this.#post('lead');
     this.#connection.open();
   }
@@ -99,7 +93,7 @@ export class Leader {
   /** @param {FromTab} message */
   #receive({ tab, for: term, type, text = '' }) {
     if (type === 'ping') this.#post('pong');
-    else if (type === 'wake') this.#connection.wake();
+    else if (type === 'wake') this.#connection._wake();
     else if (type === 'attach' && term === this.#term) this.#attach(tab);
     else if (type === 'command' && term === this.#term && this.#connection.state === 'connected')
       this.#command(tab, JSON.parse(text));
@@ -161,7 +155,7 @@ export class Leader {
   }
 
   /** @param {Message} message of the server */
-  #receivePush(message) {
+  _receive(message) {
     const onReply = this.#replies.get(message.id);
     if (onReply !== undefined) {
       this.#replies.delete(message.id);
@@ -185,7 +179,7 @@ export class Leader {
   }
 
   /** @param {State} state @param {StateDetail} detail */
-  #entered(state, detail) {
+  _entered(state, detail) {
     this.#detail = detail;
     // The reason follows.
     if (state === 'closed') return;
@@ -193,14 +187,19 @@ export class Leader {
     this.#post('news', { state, detail, welcome: this.#welcome });
   }
 
-  #lost() {
+  /** @param {Welcome} welcome */
+  _welcomed(welcome) {
+    this.#welcome = welcome;
+  }
+
+  _lost() {
     for (const room of this.#rooms.values()) room.end();
     this.#rooms.clear();
     this.#replies.clear();
   }
 
   /** @param {import('../error.js').FanfareError} error */
-  #failed({ code, message, closeCode, cause }) {
+  _report({ code, message, closeCode, cause }) {
     const error = { code, message: cause ? `${message}: ${cause}` : message, closeCode };
     if (this.#connection.state !== 'closed') return this.#post('news', { error });
     this.#post('news', { state: 'closed', detail: this.#detail, error });

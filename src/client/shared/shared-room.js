@@ -11,7 +11,7 @@
 // The connection receives its own messages, because other tabs want them. If a tab publishes with
 // `echo: false`, its messages wait for the `ack`. The tab then knows which of them is its own.
 
-import { errorOf } from '../error.js';
+import { FanfareError } from '../error.js';
 import { presenceOf } from '../presence.js';
 import { startOf } from '../wire.js';
 
@@ -195,7 +195,7 @@ export class SharedRoom {
   /** @param {Message} reply */
   #refused(reply) {
     if (this.#isJoined) {
-      if (!errorOf(reply).retryable)
+      if (!new FanfareError(reply.error, reply).retryable)
         return this.expelled({ type: 'left', room: this.#name, reason: reply.error });
       this.#timer = setTimeout(() => this.#enter({ since: this.#position }), REJOIN_MS);
       return;

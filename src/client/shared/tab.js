@@ -10,7 +10,6 @@
 // Each leader has a term, a number that is higher than the one before it. A tab ignores messages of
 // lower terms, so a leader that has stood still does no harm.
 
-import { Connection } from '../connection.js';
 import { FanfareError } from '../error.js';
 import { ignoreAbort, thisBrowser } from './browser.js';
 import { Election } from './election.js';
@@ -63,11 +62,11 @@ export class Tab {
   /**
    * @param {import('../connection.js').ConnectionParts & {name?: string}} parts tabs with the same
    *   `url` and `name` share a connection
-   * @param {Browser} [browser]
+   * @param {import('../connection.js').ConnectionListener} listener @param {Browser} [browser]
    */
-  constructor(parts, browser = thisBrowser()) {
+  constructor(parts, listener, browser = thisBrowser()) {
     this.#parts = parts;
-    this.#listener = parts.listener;
+    this.#listener = listener;
     this.#browser = browser;
     this.#name = `fanfare ${parts.url} ${parts.name ?? ''}`;
     this.#election = new Election({
@@ -77,8 +76,8 @@ export class Tab {
       onDeposed: () => this.#step(),
     });
     // A frozen page answers nothing, so it takes no part while it is frozen.
-    browser.document?.addEventListener('freeze', () => this.sleep());
-    browser.document?.addEventListener('resume', () => this.wake());
+    browser.document?.addEventListener('freeze', () => this._sleep());
+    browser.document?.addEventListener('resume', () => this._wake());
   }
 
   open() {
@@ -90,13 +89,13 @@ export class Tab {
     this.#post('command', text);
   }
 
-  sleep() {
+  _sleep() {
     if (this.#id === '') return;
     this.#end();
     this.#enter('sleeping');
   }
 
-  wake() {
+  _wake() {
     if (this.state === 'sleeping') this.#begin();
     else if (this.#channel !== null) {
       this.#post('wake');
@@ -148,7 +147,7 @@ export class Tab {
     this.#channel?.close();
     this.#channel = null;
     this.#depart();
-    this.#listener.onLost();
+    this.#listener._lost();
     return stopped;
   }
 
@@ -158,7 +157,7 @@ export class Tab {
       term: Math.max(Date.now(), this.#term + 1) + Math.random(),
       locks: this.#locks,
       Channel: this.#Channel,
-      connect: (listener) => new Connection({ ...this.#parts, listener }),
+      parts: this.#parts,
     });
   }
 
@@ -203,12 +202,12 @@ export class Tab {
     if (!this.#isAttached) return;
     if (message.state !== undefined) this.#mirror(message);
     if (message.error !== undefined)
-      this.#listener.onError(new FanfareError(message.error.code, message.error));
+      this.#listener._report(new FanfareError(message.error.code, message.error));
     for (const push of message.pushes ?? []) {
       if (this.state !== 'connected') return;
       // The tab joins its rooms again, behind the last messages that it has had.
       if (this.#isBehindGap(push)) return this.#follow(term);
-      this.#listener.onMessage(push);
+      this.#listener._receive(push);
     }
   }
 
@@ -240,18 +239,18 @@ export class Tab {
     this.#isAttached = false;
     this.#positions.clear();
     if (this.state !== 'connected') return;
-    this.#listener.onLost();
+    this.#listener._lost();
     this.#enter('connecting');
   }
 
   /** The state of the leader's connection is that of this one. @param {FromLeader} message */
   #mirror({ state = 'connecting', detail, welcome }) {
     if (state === 'closed') this.#end();
-    else if (this.state === 'connected') this.#listener.onLost();
+    else if (this.state === 'connected') this.#listener._lost();
     this.#positions.clear();
     this.state = state;
-    if (welcome !== undefined) this.#listener.onWelcome(welcome);
-    this.#listener.onState(state, detail ?? {});
+    if (welcome !== undefined) this.#listener._welcomed(welcome);
+    this.#listener._entered(state, detail ?? {});
   }
 
   /** @param {FromTab['type']} type @param {string} [text] */
@@ -264,6 +263,6 @@ export class Tab {
   /** @param {State} state */
   #enter(state) {
     this.state = state;
-    this.#listener.onState(state, {});
+    this.#listener._entered(state, {});
   }
 }

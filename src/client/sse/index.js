@@ -24,7 +24,7 @@ const FIRST_FINAL_CODE = 4500;
 
 /**
  * How a stream ends: the server's `close`, or the status of its refusal.
- * @typedef {{code: number, reason?: string, serverDelayMs?: number}} Ending
+ * @typedef {{code: number, reason?: string, retryAfterMs?: number}} Ending
  */
 
 /**
@@ -137,8 +137,8 @@ export class Fanfare extends Emitter {
       // 429 and 503 have Retry-After.
       const isFinal = status < 500 && !seconds;
       const code = status === 401 && !isNew ? 4001 : isFinal ? FIRST_FINAL_CODE : 1006;
-      const serverDelayMs = (seconds + Math.random()) * 1000;
-      this.#ending = { code, reason: `HTTP ${status}`, serverDelayMs };
+      const retryAfterMs = (seconds + Math.random()) * 1000;
+      this.#ending = { code, reason: `HTTP ${status}`, retryAfterMs };
       const { message } = /** @type {{message?: string}} */ (await response.json());
       if (message) this.#ending.reason += `: ${message}`;
       return;
@@ -176,7 +176,7 @@ export class Fanfare extends Emitter {
     const { type } = message;
     const room = this.#rooms.get(message.room);
     if (type === 'close') Object.assign(this.#ending, message);
-    else if (type === 'SERVER_SHUTDOWN') this.#ending.serverDelayMs = message.reconnectAfterMs;
+    else if (type === 'SERVER_SHUTDOWN') this.#ending.retryAfterMs = message.reconnectAfterMs;
     else if (type === 'error')
       this.#report(new FanfareError(message.error, /** @type {{message: string}} */ (message)));
     // The stream may not return to it, and a request for it would be refused.
@@ -190,7 +190,7 @@ export class Fanfare extends Emitter {
 
   /** The stream has ended. */
   #lost() {
-    const { code, reason, serverDelayMs } = this.#ending;
+    const { code, reason, retryAfterMs } = this.#ending;
     if (code === 4001) this.#token = null;
     if (code >= FIRST_FINAL_CODE) {
       this.#enter('closed', { code, reason });
@@ -198,7 +198,7 @@ export class Fanfare extends Emitter {
       return this.#report(new FanfareError('REFUSED', { message }));
     }
     const attempt = this.#attempt++;
-    const delayMs = reconnectDelay({ ...this.#options, code, attempt, serverDelayMs });
+    const delayMs = reconnectDelay({ ...this.#options, code, attempt, retryAfterMs });
     this.#enter('waiting', { code, reason, delayMs });
     this.#timer = setTimeout(() => this.connect(), delayMs);
   }

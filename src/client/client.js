@@ -1,0 +1,38 @@
+// client.js: the client as its parts see it (a contract; fanfare.js).
+//
+// Names that begin with `_` are for other files of this library. The build shortens them
+// (package.json).
+
+/** @import { State } from './connection.js' */
+/** @import { FanfareError } from './error.js' */
+/** @import { Command, Message, Position } from './wire.js' */
+
+/**
+ * @typedef {object} PublishOptions
+ * @property {boolean} [echo] false: this connection does not receive the message itself
+ * @property {string} [idempotencyKey] a server that remembers it accepts the message once
+ */
+
+/**
+ * Gets the reply to a command, or why there is none: OUTCOME_UNKNOWN if the connection broke.
+ * @typedef {(error: FanfareError|undefined, reply: Message) => void} OnReply
+ */
+
+/** A command without its id. @typedef {{room?: string, [field: string]: any}} Sendable */
+
+/**
+ * @typedef {object} Client
+ * @property {State} state
+ * @property {(
+ *   room: string,
+ *   payload: unknown,
+ *   options?: PublishOptions,
+ * ) => Promise<Partial<Position>>} publish
+ * @property {(command: Command) => Promise<Message>} request
+ * @property {(command: Sendable, onReply?: OnReply, text?: string) => void} _request
+ *   sends a command if there is a connection; `text`: the command as JSON
+ * @property {(room: string) => void} _forget the room has no handle any more
+ * @property {(error: FanfareError) => void} _report
+ */
+
+export {};

@@ -1,0 +1,22 @@
+// limits.js: the times and bounds of the client. Without imports here, the build writes the numbers
+// into the places that use them.
+
+/** From the start of an attempt to `welcome`; with the token callback. */
+export const CONNECT_TIMEOUT_MS = 15_000;
+/** From an application ping to any message. */
+export const PONG_TIMEOUT_MS = 10_000;
+/** The same after the page woke up: its user is waiting. */
+export const WAKE_PONG_TIMEOUT_MS = 4000;
+/** A connection that lasted this long ends a series of failed attempts. */
+export const STABLE_MS = 30_000;
+/** After `close` the server's close frame has this long. */
+export const CLOSE_TIMEOUT_MS = 1000;
+/** If `welcome` names no interval. */
+export const HEARTBEAT_MS = 30_000;
+/** After a list of users that the server refused for the moment. */
+export const USERS_RETRY_MS = 5000;
+
+/** Messages that wait for the state, or for the reader of an iterator. */
+export const MAX_WAITING = 1000;
+/** Own messages, published without an echo, that a replay may repeat; older ones are forgotten. */
+export const MAX_OWN = 1000;
