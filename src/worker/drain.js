@@ -1,7 +1,10 @@
 // drain.js: closes a worker's connections in an orderly manner.
 //
-// 1. Each connection gets SERVER_SHUTDOWN with its own reconnectAfterMs. The n-th of N in random
-//    order gets the n-th part of the window, so that the clients return evenly over it.
+// 0. Clients of some doors know no such notice: they return as soon as they are closed. So their
+//    closes are spread, over the same window or what the time limit leaves of it. The others are
+//    served as before meanwhile.
+// 1. Each other connection gets SERVER_SHUTDOWN with its own reconnectAfterMs. The n-th of N in
+//    random order gets the n-th part of the window, so that the clients return evenly over it.
 // 2. New publishes are refused (UNAVAILABLE: another worker accepts them). Publishes and joins
 //    under way get their answers, and accepted publications have SETTLE_MS to reach all receivers.
 // 3. The worker closes the connections with 1012 in batches (10,000 in 2 s), each after a flush.
@@ -14,6 +17,8 @@ import { CLOSES } from '../protocol/codes.js';
 
 const BATCH = 500;
 const BATCH_INTERVAL_MS = 100;
+/** Time that steps 1 to 4 need for 10,000 connections. */
+const REST_MS = 9000;
 const CLOSE_WAIT_MS = 5000;
 const ANSWER_WAIT_MS = 2000;
 /**
@@ -22,6 +27,8 @@ const ANSWER_WAIT_MS = 2000;
  */
 const SETTLE_MS = 250;
 const POLL_MS = 20;
+
+/** @import { Connection } from '../hub/connection.js' */
 
 /**
  * @param {object} parts
@@ -32,10 +39,15 @@ const POLL_MS = 20;
  * @param {import('./phase.js').Phase} parts.phase
  * @param {number} parts.windowMs the clients reconnect within this time
  * @param {number} parts.deadlineMs the end of the drain, on the clock of performance.now()
- * @returns {Promise<{told: number, terminated: number}>}
+ * @returns {Promise<{told: number, spread: number, terminated: number}>} how many got the notice,
+ *   were closed over the window, did not close in time
  */
 export async function drain({ hub, outbox, commands, scheduler, phase, windowMs, deadlineMs }) {
-  const connections = shuffled(hub.connections);
+  const silent = shuffled(hub.connections.filter((connection) => !knowsNotice(connection)));
+  const leftMs = deadlineMs - performance.now();
+  const spreadMs = Math.min(windowMs, Math.max(leftMs - REST_MS, leftMs / 2, 0));
+  await closeOver(silent, spreadMs, outbox);
+  const connections = shuffled(hub.connections.filter(knowsNotice));
   const total = connections.length;
   for (let i = 0; i < total; i++) {
     connections[i].announceShutdown(Math.floor(((i + Math.random()) / total) * windowMs));
@@ -61,7 +73,28 @@ export async function drain({ hub, outbox, commands, scheduler, phase, windowMs,
   );
   const left = [...hub.connections];
   for (const connection of left) connection.transport.terminate();
-  return { told: total, terminated: left.length };
+  return { told: total, spread: silent.length, terminated: left.length };
+}
+
+/** Does its client understand when to return? @param {Connection} connection */
+function knowsNotice({ transport }) {
+  return transport.door.encodeShutdown(0) !== null;
+}
+
+/**
+ * @param {readonly Connection[]} connections in the order of their closes
+ * @param {number} windowMs
+ * @param {{flush(): void}} outbox
+ */
+async function closeOver(connections, windowMs, outbox) {
+  const total = connections.length;
+  const steps = Math.max(1, Math.ceil(windowMs / BATCH_INTERVAL_MS));
+  for (let step = 0, at = 0; at < total; step++) {
+    if (step > 0) await delay(windowMs / steps);
+    const end = Math.min(total, Math.ceil(((step + 1) / steps) * total));
+    outbox.flush();
+    for (; at < end; at++) connections[at].close(CLOSES.DRAIN);
+  }
 }
 
 /** @param {() => boolean} condition @param {number} deadlineMs */

@@ -7,6 +7,8 @@
 // 2. GRACE_MS later the worker closes it. Until then the connection is served as usual, so that
 //    commands under way get their answers.
 //
+// If its door has no such notice, the client returns at once. So the server waits in its place.
+//
 // At most MAX_PENDING connections are on their way; the next ping or order looks at the others
 // again. A worker that drains, lags or has no broker relocates none, because its clients might not
 // be able to join their rooms again.
@@ -19,6 +21,8 @@ const GRACE_MS = 500;
 export const MAX_PENDING = 500;
 /** The time after which a client returns. The server is well, so it is short. */
 const RECONNECT_MS = { min: 100, max: 1000 };
+/** Between two looks at the connections on their way. */
+const STEP_MS = { min: 20, max: 100 };
 
 /** Causes of relocations: the keys of `counters.relocated`. */
 const CAUSES = Object.freeze({ age: CLOSES.AGE, rebalance: CLOSES.REBALANCE });
@@ -40,7 +44,7 @@ export class Relocations {
     this.counters = counters;
     this.random = random;
     /**
-     * Connections that have their notice, in the order of their close.
+     * Connections that are closed soon.
      * @type {Map<Connection, {cause: Cause, dueMs: number}>}
      */
     this.pending = new Map();
@@ -79,9 +83,10 @@ export class Relocations {
   #announce(connection, cause, nowMs) {
     const { pending } = this;
     if (!connection.isOpen || pending.has(connection) || pending.size >= MAX_PENDING) return;
-    pending.set(connection, { cause, dueMs: nowMs + GRACE_MS });
     const { min, max } = RECONNECT_MS;
-    connection.announceShutdown(min + Math.floor(this.random() * (max - min)));
+    const afterMs = min + Math.floor(this.random() * (max - min));
+    const isTold = connection.announceShutdown(afterMs);
+    pending.set(connection, { cause, dueMs: nowMs + GRACE_MS + (isTold ? 0 : afterMs) });
     if (pending.size === 1) this.#wait(GRACE_MS);
   }
 
@@ -94,12 +99,18 @@ export class Relocations {
   /** Closes the connections whose time has come. @param {number} nowMs */
   step(nowMs) {
     clearTimeout(this.timer);
+    let nextMs = Number.POSITIVE_INFINITY;
     for (const [connection, { cause, dueMs }] of this.pending) {
-      if (dueMs > nowMs) return this.#wait(dueMs - nowMs);
+      if (dueMs > nowMs) {
+        nextMs = Math.min(nextMs, dueMs);
+        continue;
+      }
       this.pending.delete(connection);
       if (!connection.isOpen) continue;
       this.counters.relocated[cause]++;
       connection.close(CAUSES[cause]);
     }
+    if (this.pending.size > 0)
+      this.#wait(Math.min(Math.max(nextMs - nowMs, STEP_MS.min), STEP_MS.max));
   }
 }

@@ -267,7 +267,7 @@ export class Worker {
     entry.auth?.drain();
     (await this.#operator)?.close();
     const apiDrained = doors.drainApis(Math.max(0, deadlineMs - API_RESERVE_MS));
-    const { told, terminated } = await drain({
+    const drained = await drain({
       hub: delivery.hub,
       outbox: delivery.outbox,
       commands,
@@ -286,7 +286,7 @@ export class Worker {
     await doors.http.close();
     await entry.hooks?.drain(end);
     await delivery.backend.close();
-    log.info({ told, terminated }, 'drained');
+    log.info(drained, 'drained');
   }
 }
 

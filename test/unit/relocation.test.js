@@ -79,6 +79,29 @@ test('a client that leaves by itself does not count as relocated', (t) => {
   assert.equal(relocations.pending.size, 0);
 });
 
+test('a client that knows no notice is closed after its delay, because it returns at once', (t) => {
+  const { counters, transports, connections, relocations, closed } = build(t, 400);
+  for (const transport of transports.slice(0, 300))
+    transport.door = { ...transport.door, encodeShutdown: () => null };
+  for (const connection of connections) relocations.expire(connection, 0);
+  relocations.step(499);
+  assert.equal(closed().length, 0);
+  const counts = [500, 600, 800, 1000, 1200, 1400, 1600].map((nowMs) => {
+    relocations.step(nowMs);
+    return closed().length;
+  });
+  assert.equal(counts[0], 100, 'those that have their notice');
+  assert.equal(counts[6], 400);
+  for (const [i, count] of counts.entries()) {
+    // Between 600 and 1500 ms.
+    const expected =
+      100 + 300 * Math.min(1, Math.max(0, [500, 600, 800, 1000, 1200, 1400, 1600][i] - 600) / 900);
+    assert.ok(Math.abs(count - expected) < 60, `${counts}`);
+  }
+  assert.ok(transports.slice(0, 300).every((transport) => transport.writes.length === 0));
+  assert.deepEqual(counters.relocated, { age: 400, rebalance: 0 });
+});
+
 test('the connections on their way are bounded', (t) => {
   const { connections, relocations, closed } = build(t, MAX_PENDING + 100);
   for (const connection of connections) relocations.expire(connection, 0);

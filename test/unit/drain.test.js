@@ -1,0 +1,79 @@
+// drain.test.js: the order and the times in which a drain closes connections (worker/drain.js).
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { drain } from '../../src/worker/drain.js';
+import { build, publication } from '../helpers/recovery.js';
+
+/** @typedef {ReturnType<ReturnType<typeof build>['connect']>} Member */
+
+/** @param {{told: number, silent: number}} counts of members */
+function start({ told, silent }) {
+  const built = build();
+  const members = Array.from({ length: told + silent }, () => built.connect());
+  /** When each was closed, in ms since the start. @type {Map<Member, number>} */
+  const closedMs = new Map();
+  const beganMs = performance.now();
+  for (const [i, member] of members.entries()) {
+    const { transport, connection } = member;
+    if (i >= told) transport.door = { ...transport.door, encodeShutdown: () => null };
+    transport.close = () => {
+      closedMs.set(member, performance.now() - beganMs);
+      built.hub.remove(connection);
+    };
+  }
+  const begin = (/** @type {number} */ windowMs, /** @type {number} */ limitMs) =>
+    drain({ ...built, windowMs, deadlineMs: performance.now() + limitMs });
+  return { built, members, closedMs, begin };
+}
+
+test('clients that know no notice are closed over the window, and the others are told after them', async () => {
+  const { built, members, closedMs, begin } = start({ told: 3, silent: 200 });
+  const { phase, hub } = built;
+  const told = members.slice(0, 3);
+  const silent = members.slice(3);
+  hub.join(silent[0].connection, 'r', { since: null, onJoined() {}, onRefused() {} });
+  const ended = begin(800, 30_000);
+  await new Promise((resolve) => setTimeout(resolve, 250));
+  assert.equal(phase.isSettling, false, 'publishes are accepted');
+  assert.ok(told.every(({ transport }) => transport.writes.length === 0));
+  assert.deepEqual(await ended, { told: 3, spread: 200, terminated: 0 });
+  const times = silent.map((member) => closedMs.get(member) ?? -1).sort((a, b) => a - b);
+  assert.ok(times[0] >= 0);
+  for (let i = 0; i < times.length; i++) {
+    const expected = (i / times.length) * 800;
+    assert.ok(times[i] > expected - 200 && times[i] < expected + 300, `${i}: ${times[i]}`);
+  }
+  assert.ok(silent.every(({ transport }) => transport.writes.length === 0));
+  for (const member of told) {
+    assert.equal(member.of('SERVER_SHUTDOWN').length, 1);
+    assert.ok((closedMs.get(member) ?? 0) > times[times.length - 1]);
+  }
+});
+
+test('the closes are spread within half of a short time limit', async () => {
+  const { members, closedMs, begin } = start({ told: 1, silent: 100 });
+  const { spread, terminated } = await begin(60_000, 1200);
+  assert.deepEqual([spread, terminated], [100, 0]);
+  const times = members.slice(1).map((member) => closedMs.get(member) ?? -1);
+  assert.ok(Math.max(...times) < 1000 && Math.max(...times) > 400, `${Math.max(...times)}`);
+});
+
+test('what waits for a client is written before its close', async () => {
+  const { built, members, begin } = start({ told: 0, silent: 1 });
+  const [{ connection, transport }] = members;
+  built.hub.join(connection, 'r', { since: null, onJoined() {}, onRefused() {} });
+  built.hub.broadcast('r', publication('last'));
+  await begin(1, 10_000);
+  assert.deepEqual(
+    transport.messages().map(({ payload }) => payload),
+    ['last'],
+  );
+});
+
+test('without such clients a drain takes no longer', async () => {
+  const { begin } = start({ told: 2, silent: 0 });
+  const beganMs = performance.now();
+  assert.deepEqual(await begin(20_000, 30_000), { told: 2, spread: 0, terminated: 0 });
+  assert.ok(performance.now() - beganMs < 1500);
+});
