@@ -9,7 +9,7 @@ import { CHANNEL_KIND } from '../../src/backend/redis/keys.js';
 import { loadConfig } from '../../src/config/config.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
 import { createCounters } from '../../src/observability/counters.js';
-import { encodePublication, KIND } from '../../src/protocol/publication.js';
+import { ANNOUNCEMENTS, encodePublication, KIND } from '../../src/protocol/publication.js';
 import { SyncScheduler } from '../../src/recovery/scheduler.js';
 import { Turn } from '../../src/worker/turn.js';
 import { until } from '../lib/server.js';
@@ -86,7 +86,7 @@ class SimulatedWorker {
       counters,
       workerId: `server-${Math.floor(number / perServer)}:${number}`,
       historyRules,
-      announcements: { join: Buffer.alloc(0), leave: Buffer.alloc(0) },
+      announcements: ANNOUNCEMENTS,
       machine: silentPrimary(),
       events: { onPublishLag() {}, onRoundTrip() {} },
     });

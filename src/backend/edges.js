@@ -5,6 +5,10 @@
 // leaves. A room or user is left only after the time for which an emptied room stays subscribed, so
 // clients that come back cost nothing and cause no event.
 //
+// The rooms of an app that wants it are counted: how many connections of a room each worker has.
+// The store adds them up, and tells the room's members. A worker reports its number when it has
+// changed, after COALESCE_MS.
+//
 // A store knows rooms and users by tags: a room's name, or `u:` and the user as JSON, which no room
 // is called.
 
@@ -12,6 +16,8 @@ import { DelayedUnsubscribe } from './delayed-unsubscribe.js';
 
 /** The largest payload that is recorded; of a larger one, the size. */
 const MAX_PAYLOAD_BYTES = 16_384;
+/** Changes of a room's number of connections within this time are one. */
+const COALESCE_MS = 200;
 
 /** @typedef {(type: import('../config/webhooks.js').EventType, room?: string) => boolean} Covers */
 
@@ -23,6 +29,10 @@ const MAX_PAYLOAD_BYTES = 16_384;
  * @property {() => Promise<void>} close leaves everything; may be called twice
  * @property {(tag: string) => void} enter this worker has a connection of the room or user
  * @property {(tag: string) => void} exit it has none any more
+ * @property {(tag: string, connections: number) => void} recount this worker has so many connections
+ *   of a room that it has entered. If the sum over all workers is another than the last one told,
+ *   the room is told, and the event recorded if an endpoint asks for it: at once, or, in a large
+ *   room, COUNTED.pauseMs of config/webhooks.js after the last time
  * @property {(room: string, message: RecordedMessage) => void} publish
  */
 
@@ -44,26 +54,37 @@ export class Edges {
    * @param {object} parts
    * @param {EdgeStore} parts.store
    * @param {Covers} parts.covers
+   * @param {(room: string) => boolean} [parts.counts] are the room's members told how many they are?
    * @param {number} parts.lingerMs
    */
-  constructor({ store, covers, lingerMs }) {
+  constructor({ store, covers, counts = () => false, lingerMs }) {
     this.store = store;
     this.covers = covers;
+    this.counts = counts;
     this.coversUsers = covers('user.connected') || covers('user.disconnected');
     /** Does an endpoint ask for the messages of any room? */
     this.hasMessages = covers('message.published');
     /** Rooms with connections on this worker. @type {Set<string>} */
     this.occupied = new Set();
     this.lingering = new DelayedUnsubscribe(lingerMs, (tags) => {
-      for (const tag of tags) store.exit(tag);
+      for (const tag of tags) {
+        this.changed.delete(tag);
+        store.exit(tag);
+      }
     });
+    /** Numbers of connections that the store does not know yet, by room. @type {Map<string, number>} */
+    this.changed = new Map();
+    /** @type {NodeJS.Timeout|undefined} */
+    this.timer = undefined;
   }
 
   /** @param {string} room @param {number} connections of clients that are in it now */
   count(room, connections) {
     const isOccupied = connections > 0;
+    const isCounted = this.counts(room);
+    if (isCounted && (isOccupied || this.occupied.has(room))) this.#recount(room, connections);
     if (isOccupied === this.occupied.has(room)) return;
-    if (!FOLLOWED.some((type) => this.covers(type, room))) return;
+    if (!isCounted && !FOLLOWED.some((type) => this.covers(type, room))) return;
     if (isOccupied) {
       this.occupied.add(room);
       this.#enter(room);
@@ -129,6 +150,17 @@ export class Edges {
     this.store.publish(room, { type, mark, whole, brief });
   }
 
+  /** @param {string} room @param {number} connections */
+  #recount(room, connections) {
+    this.changed.set(room, connections);
+    this.timer ??= setTimeout(() => {
+      this.timer = undefined;
+      const { changed } = this;
+      this.changed = new Map();
+      for (const [tag, count] of changed) this.store.recount(tag, count);
+    }, COALESCE_MS).unref();
+  }
+
   /** @param {string} tag */
   #enter(tag) {
     if (!this.lingering.delete(tag)) this.store.enter(tag);
@@ -140,6 +172,7 @@ export class Edges {
 
   async close() {
     this.lingering.clear();
+    clearTimeout(this.timer);
     await this.store.close();
   }
 }

@@ -86,7 +86,8 @@ export async function createBackend({ relayPath, ...parts }) {
   if (webhooks === null || !backend.edges) return new WorkerBackend(machine, backend, null);
   const { Edges } = await import('./edges.js');
   const covers = webhooks.covers.bind(webhooks);
-  const edges = new Edges({ store: backend.edges, covers, lingerMs });
+  const counts = webhooks.counts.bind(webhooks);
+  const edges = new Edges({ store: backend.edges, covers, counts, lingerMs });
   return new WorkerBackend(machine, backend, edges);
 }
 

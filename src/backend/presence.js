@@ -30,11 +30,12 @@
  */
 
 /**
- * Heads of the publications that announce a join and a leave; the member's bytes follow. An event
+ * Heads of the publications that announce a join and a leave; the member's bytes follow. That of a
+ * count is for edges.js. An event
  * is in order with the room's publications, without an offset. Large rooms get none. After an
  * outage a user is announced if its presence is news to the store. So a list read at any time, with
  * the events since then, is right.
- * @typedef {{join: Buffer, leave: Buffer}} Announcements
+ * @typedef {{join: Buffer, leave: Buffer, count: Buffer}} Announcements
  */
 
 /**

@@ -396,7 +396,8 @@ export const LIMIT_MODES = /** @type {const} */ ([
  * @property {import('./tokens.js').TokenSettings|null} tokens null if every connection is anonymous
  * @property {readonly import('./api-keys.js').ApiKey[]} apiKeys empty: there is no HTTP API
  * @property {import('./hooks.js').HookSettings|null} hooks null if there are none
- * @property {import('./webhooks.js').WebhookSettings|null} webhooks null if there are no endpoints
+ * @property {import('./webhooks.js').WebhookSettings|null} webhooks null if nothing is
+ *   recorded: no endpoints, and no rooms to count
  * @property {import('./pusher.js').PusherSettings|null} pusher null if there are no apps
  * @property {import('./blobs.js').BlobSettings|null} blobs null if there is no bucket for large messages
  * @property {import('./tokens.js').AuthMode} auth resolved from `auto`; `off` if `tokens` is null

@@ -25,6 +25,8 @@ export const EVENT_TYPES = /** @type {const} */ ([
  * them. The last one is recorded with the count that subscribers are told.
  */
 export const DOOR_TYPES = /** @type {const} */ (['client.event', 'cache.missed', 'room.counted']);
+/** In a room with more connections than `large`, their count is told only once in `pauseMs`. */
+export const COUNTED = Object.freeze({ large: 100, pauseMs: 5000 });
 /** The types by the names that an app's webhooks have for them. */
 export const APP_EVENT_TYPES = Object.freeze({
   channel_occupied: 'room.occupied',
@@ -120,11 +122,26 @@ export class WebhookSettings {
   /** The first rule that matches: does any endpoint want the type in the room? */
   #rooms;
 
-  /** @param {readonly Endpoint[]} endpoints @param {boolean} publicOnly */
-  constructor(endpoints, publicOnly) {
+  /** @type {RoomRules<boolean>} */
+  #counted;
+
+  /**
+   * @param {readonly Endpoint[]} endpoints @param {boolean} publicOnly
+   * @param {readonly string[]} [countedApps] ids of the apps whose subscribers are told how many they
+   *   are
+   */
+  constructor(endpoints, publicOnly, countedApps = []) {
     this.endpoints = endpoints;
     /** Are private addresses refused? */
     this.publicOnly = publicOnly;
+    this.countedApps = countedApps;
+    this.#counted = new RoomRules(
+      countedApps.flatMap((id) => [
+        { pattern: `~${id}:presence-*`, value: false },
+        { pattern: `~${id}:u:*`, value: false },
+        { pattern: `~${id}:*`, value: true },
+      ]),
+    );
     this.#rooms = new Map(
       [...EVENT_TYPES, ...DOOR_TYPES].map((type) => [
         type,
@@ -136,6 +153,16 @@ export class WebhookSettings {
       ]),
     );
     Object.freeze(this);
+  }
+
+  /** Is there something to send? If not, rooms are only counted. */
+  get hasEndpoints() {
+    return this.endpoints.length > 0;
+  }
+
+  /** Are the connections in the room counted, and told the count? @param {string} room */
+  counts(room) {
+    return this.#counted.of(room) === true;
   }
 
   /**
@@ -178,7 +205,8 @@ function headOf(text) {
 /**
  * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
  * @param {PusherSettings|null} [pusher] whose apps may have webhooks
- * @returns {{webhooks: WebhookSettings|null, faults: string[]}} null if there are no endpoints
+ * @returns {{webhooks: WebhookSettings|null, faults: string[]}} null if there are no endpoints, and no
+ *   rooms to count
  */
 export function readWebhookSettings(values, pusher = null) {
   const path = String(values.webhooksFile ?? '');
@@ -202,8 +230,13 @@ export function readWebhookSettings(values, pusher = null) {
   endpoints.push(...readAppEndpoints(pusher, names, ownPorts, faults));
   if (publicOnly && endpoints.length === 0 && faults.length === 0)
     faults.push('FANFARE_WEBHOOKS_PUBLIC_ONLY: has no effect without FANFARE_WEBHOOKS');
-  if (faults.length > 0 || endpoints.length === 0) return { webhooks: null, faults };
-  return { webhooks: new WebhookSettings(Object.freeze(endpoints), publicOnly), faults };
+  // The channels of a shared app are native rooms, whose native members would not understand it.
+  const counted = (pusher?.apps ?? []).filter((app) => app.subscriptionCount && !app.isShared);
+  if (faults.length > 0 || endpoints.length + counted.length === 0)
+    return { webhooks: null, faults };
+  const countedApps = Object.freeze(counted.map(({ id }) => id));
+  const webhooks = new WebhookSettings(Object.freeze(endpoints), publicOnly, countedApps);
+  return { webhooks, faults };
 }
 
 /**

@@ -179,7 +179,7 @@ class Routes {
   webhooks = (_request, response) => {
     const { config, courier } = this.parts.server;
     const { endpoints = null, lanes = 0 } = courier()?.status ?? {};
-    response.json({ isConfigured: config().webhooks !== null, endpoints, lanes });
+    response.json({ isConfigured: config().webhooks?.hasEndpoints ?? false, endpoints, lanes });
   };
 
   /** @param {Request} request @param {Response} response */

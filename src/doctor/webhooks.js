@@ -9,7 +9,7 @@ import { sendTest } from '../webhooks/test-event.js';
  * @returns {Promise<{text: string, isOk: boolean}>} without secrets: of a URL, its origin only
  */
 export async function testEndpoints({ webhooks }, asJson) {
-  if (webhooks === null)
+  if (!webhooks?.hasEndpoints)
     return { text: 'No endpoints are configured: set FANFARE_WEBHOOKS.\n', isOk: false };
   const requester = new Requester(new AddressGuard(webhooks));
   const results = await Promise.all(

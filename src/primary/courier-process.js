@@ -62,7 +62,7 @@ export class CourierProcess {
   /** @param {Settings} settings */
   start(settings) {
     this.#settings = settings;
-    if (settings.config.webhooks === null || this.#isStopping) return;
+    if (!settings.config.webhooks?.hasEndpoints || this.#isStopping) return;
     this.#check ??= setInterval(() => this.#checkSilence(), CHECK_MS);
     this.#fork();
   }

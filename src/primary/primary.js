@@ -183,7 +183,7 @@ class Primary {
    */
   async #record({ webhooks, redis, stateDir }) {
     this.#webhooks = webhooks;
-    if (webhooks === null || redis !== null || this.#recorder !== undefined) return;
+    if (!webhooks?.hasEndpoints || redis !== null || this.#recorder !== undefined) return;
     const { openRecorder } = await import('../backend/embedded/event-recorder.js');
     /** @type {Covers} */
     const covers = (type, room) => {
@@ -228,7 +228,7 @@ class Primary {
 
   /** Its code is loaded with the first endpoints. @param {Settings} settings */
   async #replaceCourier(settings) {
-    if (this.#courier === undefined && settings.config.webhooks === null) return;
+    if (this.#courier === undefined && !settings.config.webhooks?.hasEndpoints) return;
     const { CourierProcess } = await import('./courier-process.js');
     this.#courier ??= new CourierProcess({
       exec: this.parts.exec,

@@ -126,6 +126,7 @@ const PAYLOAD_NAME_BYTES = ',"payload":'.length;
 const EVENT_PREFIX = Object.freeze({
   join: Buffer.from(',"event":"join","member":'),
   leave: Buffer.from(',"event":"leave","member":'),
+  count: Buffer.from(',"event":"count","count":'),
 });
 
 /**

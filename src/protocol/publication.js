@@ -62,19 +62,24 @@ export const KIND = Object.freeze({
 });
 
 /**
- * Heads of the publications by which presence announces a join or a leave, told apart by the tag.
- * The member follows as JSON.
+ * Heads of the publications by which presence announces a join or a leave, and a room its number of
+ * connections, told apart by the tag. The member follows as JSON, or the number.
  */
-export const ANNOUNCEMENTS = Object.freeze({ join: announcement(1), leave: announcement(2) });
+export const ANNOUNCEMENTS = Object.freeze({
+  join: announcement(1),
+  leave: announcement(2),
+  count: announcement(3),
+});
 
 /** @param {number} tag */
 function announcement(tag) {
   return encodePublication(KIND.PRESENCE, 0, tag, '', Buffer.alloc(0), 0, 0);
 }
 
-/** @param {Buffer} publication of kind PRESENCE @returns {'join'|'leave'} */
+/** @param {Buffer} publication of kind PRESENCE @returns {'join'|'leave'|'count'} */
 export function eventOf(publication) {
-  return tagOf(publication) === 1 ? 'join' : 'leave';
+  const tag = tagOf(publication);
+  return tag === 1 ? 'join' : tag === 2 ? 'leave' : 'count';
 }
 
 /**
@@ -284,7 +289,7 @@ export function isPublication(publication) {
       return false;
   } else if (kind === KIND.PRESENCE) {
     const tag = tagOf(publication);
-    if (tag !== 1 && tag !== 2) return false;
+    if (tag < 1 || tag > 3) return false;
   } else if (kind !== KIND.MESSAGE && kind !== KIND.BROADCAST) return false;
   const end = senderEnd(publication);
   for (let i = HEADER_BYTES; i < end; i++) {

@@ -21,7 +21,11 @@ import { TOPOLOGIES } from '../helpers/redis-topologies.js';
 export const log = pino({ level: 'silent' });
 export const LINGER_MS = 100;
 const TIMEOUT_MS = 20_000;
-export const announcements = { join: Buffer.from('+'), leave: Buffer.from('-') };
+export const announcements = {
+  join: Buffer.from('+'),
+  leave: Buffer.from('-'),
+  count: Buffer.from('#'),
+};
 
 /**
  * A backend under test: the module that exports createBackend, and the Redis it needs, if any.

@@ -39,13 +39,14 @@ const TTL_MS = 3000;
 const ends = [];
 after(() => Promise.all(ends.map((end) => end())));
 
-/** @param {Partial<import('../../src/config/webhooks.js').Endpoint>} wanted */
-function settingsOf({ types = EVENT_TYPES, rooms = ['*'] }) {
+/** @param {Partial<import('../../src/config/webhooks.js').Endpoint> & {countedApps?: string[]}} wanted */
+function settingsOf({ types = EVENT_TYPES, rooms = ['*'], countedApps = [] }) {
   const endpoint = /** @type {import('../../src/config/webhooks.js').Endpoint} */ ({
     types,
     rooms,
+    pusher: null,
   });
-  return new WebhookSettings([endpoint], false);
+  return new WebhookSettings([endpoint], false, countedApps);
 }
 
 /** A fleet: its servers share what they record. */
@@ -83,6 +84,7 @@ class Fleet {
     const { t, config } = this;
     const rules = new RoomRules(config.history);
     const covers = /** @type {WebhookSettings} */ (config.webhooks).covers.bind(config.webhooks);
+    const counts = /** @type {WebhookSettings} */ (config.webhooks).counts.bind(config.webhooks);
     const recorder = this.redis === null ? new EventRecorder({ covers, queue: this.memory }) : null;
     const presence = { maxMembers: config.presenceMaxMembers, announcements };
     const relay = new RelayServer({
@@ -112,7 +114,7 @@ class Fleet {
           : createRedis(parts, { recorder: this.recorder, presenceTimes: this.times });
       const store = backend.edges ?? NOBODY;
       assert.ok(backend.presence);
-      const edges = new Edges({ store, covers, lingerMs: LINGER_MS });
+      const edges = new Edges({ store, covers, counts, lingerMs: LINGER_MS });
       const worker = new Worker({ ...backend, presence: backend.presence, edges, machine });
       t.after(() => worker.close());
       await backend.broker.start(worker);
@@ -154,6 +156,7 @@ const NOBODY = {
   close: async () => {},
   enter() {},
   exit() {},
+  recount() {},
   publish() {},
 };
 
@@ -169,9 +172,12 @@ class Worker {
     this.edges = parts.edges;
     this.machine = parts.machine;
     this.closeBackend = parts.close;
+    /** Counts that a room was told. @type {number[]} */
+    this.told = [];
+    this.onPublication = (/** @type {string} */ _room, /** @type {Buffer} */ publication) => {
+      if (publication[0] === 0x23) this.told.push(Number(publication.toString('latin1', 1)));
+    };
   }
-
-  onPublication() {}
 
   onState() {}
 
@@ -419,6 +425,7 @@ it('the offset of a message is recorded, and of a large payload only the size', 
   assert.deepEqual([big.payload, big.offset, big.bytes], [undefined, 8, 20_002]);
 });
 
+const COUNTED_ROOM = '~7:a';
 const REPORTED = [...EVENT_TYPES.slice(0, 2), ...DOOR_TYPES];
 
 it(
@@ -500,6 +507,61 @@ it(
     assert.deepEqual(texts, ['cache.missed ~7:cache-a', 'cache.missed ~7:cache-a']);
   },
   { types: ['cache.missed'], rooms: ['~7:*'] },
+);
+
+it(
+  'a counted room is told how many connections all workers have, also after a death',
+  async (fleet) => {
+    const worker = await fleet.server();
+    const [a, b] = [await worker(), await worker()];
+    await a.broker.subscribe(COUNTED_ROOM);
+    for (let n = 1; n <= 30; n++) a.edges.count(COUNTED_ROOM, n);
+    a.edges.count('~7:presence-a', 2);
+    a.edges.count('~8:a', 2);
+    await eventually(() => a.told.length === 1);
+    b.edges.count(COUNTED_ROOM, 3);
+    await eventually(() => a.told.length === 2);
+    b.edges.count(COUNTED_ROOM, 0); // it is left after the linger
+    await eventually(() => a.told.length === 3);
+    b.edges.count(COUNTED_ROOM, 4);
+    await eventually(() => a.told.length === 4);
+    b.kill();
+    await eventually(() => a.told.length === 5);
+    a.edges.count(COUNTED_ROOM, 31);
+    a.edges.count(COUNTED_ROOM, 30); // within the time in which changes are one
+    await fleet.recorded(6);
+    assert.deepEqual(a.told, [30, 33, 30, 34, 30]);
+    const events = await fleet.events();
+    assert.deepEqual(
+      events.map(({ type, room, count }) => `${type} ${room} ${count ?? ''}`.trim()),
+      [
+        `room.occupied ${COUNTED_ROOM}`,
+        ...a.told.map((count) => `room.counted ${COUNTED_ROOM} ${count}`),
+      ],
+    );
+    assertSequences(events);
+  },
+  { types: ['room.occupied', 'room.counted'], rooms: [`${COUNTED_ROOM}*`], countedApps: ['7'] },
+);
+
+it(
+  'a large room is told its count at most every five seconds, and the last one in the end',
+  async (fleet) => {
+    const a = await (await fleet.server())();
+    await a.broker.subscribe(COUNTED_ROOM);
+    a.edges.count(COUNTED_ROOM, 101);
+    await eventually(() => a.told.length === 1);
+    const toldMs = performance.now();
+    a.edges.count(COUNTED_ROOM, 102);
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+    a.edges.count(COUNTED_ROOM, 103);
+    await eventually(() => a.told.length === 2);
+    assert.ok(performance.now() - toldMs > 4500, `${performance.now() - toldMs} ms`);
+    assert.deepEqual(a.told, [101, 103]);
+    // Nobody asks for events.
+    assert.deepEqual(await fleet.events(), []);
+  },
+  { types: [], countedApps: ['7'] },
 );
 
 it('users of a door are recorded for nobody', async (fleet) => {

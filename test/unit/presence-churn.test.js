@@ -39,7 +39,7 @@ function build() {
     channelOf: (room) => room,
     publishCommand: 'PUBLISH',
     maxMembers: 10,
-    announcements: { join: Buffer.from('+'), leave: Buffer.from('-') },
+    announcements: { join: Buffer.from('+'), leave: Buffer.from('-'), count: Buffer.from('#') },
     counters,
     recording: null,
   });

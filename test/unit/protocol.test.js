@@ -616,7 +616,7 @@ test('an accepted publication makes whole frames of valid text, and one that cou
     assert.ok(!isPublication(bad), 'not UTF-8');
   }
   assert.ok(!isPublication(encodePublication(KIND.MESSAGE, 0, 0, 'a"b', '1')));
-  assert.ok(!isPublication(encodePublication(KIND.PRESENCE, 0, 3, '', '{}')));
+  assert.ok(!isPublication(encodePublication(KIND.PRESENCE, 0, 4, '', '{}')));
 });
 
 test('a frame around bytes equals the frame of their text', () => {

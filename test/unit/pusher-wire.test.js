@@ -18,10 +18,11 @@ import {
 } from '../../src/doors/pusher/frames.js';
 import { fieldsOf, readMessage, readObject } from '../../src/doors/pusher/messages.js';
 import { CLOSES } from '../../src/protocol/codes.js';
-import { frameEnd, readHeader, roomPrefix } from '../../src/protocol/frame.js';
+import { frameEnd, publicationFrames, readHeader, roomPrefix } from '../../src/protocol/frame.js';
 import {
   ANNOUNCEMENTS,
   encodePublication,
+  isPublication,
   KIND,
   withPosition,
 } from '../../src/protocol/publication.js';
@@ -269,6 +270,18 @@ test('members that come and go: ids keep their type', () => {
     '{"channel":"presence-a","event":"pusher_internal:member_added","data":"{\\"user_id\\":2,\\"user_info\\":{\\"n\\":1}}"}',
     '{"channel":"presence-a","event":"pusher_internal:member_removed","data":"{\\"user_id\\":2}"}',
     '{"channel":"presence-a","event":"pusher_internal:member_added","data":"{\\"user_id\\":\\"x\\",\\"user_info\\":{}}"}',
+  ]);
+});
+
+test('a count reaches clients as subscription_count', () => {
+  const count = Buffer.concat([ANNOUNCEMENTS.count, Buffer.from('120')]);
+  assert.ok(isPublication(count));
+  assert.deepEqual(textsOf(encode('~123:a/eb', [count])), [
+    '{"channel":"a=b","event":"pusher_internal:subscription_count","data":"{\\"subscription_count\\":120}"}',
+  ]);
+  // An operator who watches the room sees it, too.
+  assert.deepEqual(textsOf(publicationFrames(roomPrefix('~123:a'), [count])), [
+    '{"type":"presence","room":"~123:a","event":"count","count":120}',
   ]);
 });
 

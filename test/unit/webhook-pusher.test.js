@@ -246,6 +246,18 @@ function bound(settings) {
   return { covers: settings.covers.bind(settings) };
 }
 
+test('channels without members are counted if their app wants it, without any endpoint', (t) => {
+  const settings = settingsOf(t, [], { app: { webhooks: undefined, subscriptionCount: true } });
+  assert.equal(settings.hasEndpoints, false);
+  assert.ok(settings.counts('~7:a') && settings.counts('~7:private-a'));
+  for (const room of ['~7:presence-a', '~7:u:a', '~8:a', 'a'])
+    assert.equal(settings.counts(room), false, room);
+  assert.equal(settings.covers('room.counted', '~7:a'), false);
+  const shared = load(t, [], { app: { subscriptionCount: true, shared: true } });
+  assert.equal(shared.config?.webhooks, null, 'native members would not understand it');
+  assert.equal(load(t, []).config?.webhooks, null);
+});
+
 test('a native endpoint for all rooms hears nothing of the rooms of apps', (t) => {
   const path = join(temporaryFolder(t), 'webhooks.json');
   const secret = `whsec_${Buffer.alloc(24).toString('base64')}`;

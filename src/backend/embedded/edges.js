@@ -39,6 +39,11 @@ export class EmbeddedEdges {
     this.link.exit(EDGES_ROOM, tag);
   }
 
+  /** @param {string} tag @param {number} connections */
+  recount(tag, connections) {
+    this.link.enter(EDGES_ROOM, tag, Buffer.from(String(connections)));
+  }
+
   /** @param {string} room @param {import('../edges.js').RecordedMessage} message */
   publish(room, { type, mark, whole }) {
     this.link.recordMessage(room, { type, mark, fields: whole });

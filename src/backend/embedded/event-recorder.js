@@ -58,6 +58,12 @@ export class EventRecorder {
     if (known !== undefined) known.mark = '';
   }
 
+  /** The room was told how many connections it has. @param {string} room @param {number} count */
+  count(room, count) {
+    if (this.covers('room.counted', room))
+      this.#record(room, 'room.counted', `"room":"${room}","count":${count}`);
+  }
+
   /**
    * A client's message, or what a door reports. RecordedMessage in edges.js explains the mark.
    * @param {string} room

@@ -31,6 +31,7 @@ import { FleetPlaces, TICK_MS } from './fleet-places.js';
 import { Histories } from './histories.js';
 import { IdempotencyKeys, isConflict } from './idempotency-keys.js';
 import { Members } from './members.js';
+import { Occupancy } from './occupancy.js';
 import {
   ACCEPTED,
   batchAt,
@@ -163,11 +164,13 @@ export class RelayServer {
       onEdge: (...edge) => this.recorder?.member(...edge),
     });
     this.recorder = recorder;
-    /** The rooms and users with connections on each worker. @type {Members<Link>} */
-    this.edges = new Members({
-      ...NO_PRESENCE,
-      publish: () => {},
-      onEdge: (_room, event, tag) => this.recorder?.edge(event, tag),
+    /** The rooms and users with connections on each worker. @type {Occupancy<Link>} */
+    this.edges = new Occupancy({
+      onEdge: (event, tag) => this.recorder?.edge(event, tag),
+      onCount: (room, connections) => {
+        this.#event(room, presence.announcements.count, Buffer.from(String(connections)));
+        this.recorder?.count(room, connections);
+      },
     });
     this.maxBacklogBytes = maxBacklogBytes;
     this.maxPendingBytes = maxPendingBytes;
@@ -506,7 +509,7 @@ function isDeserted(path) {
 
 const NO_PRESENCE = {
   maxMembers: 0,
-  announcements: { join: Buffer.alloc(0), leave: Buffer.alloc(0) },
+  announcements: { join: Buffer.alloc(0), leave: Buffer.alloc(0), count: Buffer.alloc(0) },
 };
 
 /** @param {string} text a key and its fingerprint; may be empty */

@@ -17,6 +17,7 @@ const MAX_MESSAGES = 100;
 const NO_MEMBER = Buffer.alloc(0);
 const ONLY_USER = '';
 
+/** @typedef {import('./occupancy-store.js').Announce} Announce */
 /** @typedef {import('../edges.js').EdgeStore} EdgeStore */
 /** @typedef {import('../edges.js').RecordedMessage} RecordedMessage */
 
@@ -25,14 +26,16 @@ const ONLY_USER = '';
  * @param {import('../../config/settings.js').Config} parts.config with endpoints
  * @param {import('./presence-session.js').Connection} parts.connection
  * @param {import('../edges.js').Covers} parts.covers
+ * @param {(room: string) => boolean} parts.counts
  * @param {number} [parts.maxEntries] of a lane, for tests
  */
-export function createRecording({ config, connection, covers, maxEntries }) {
+export function createRecording({ config, connection, covers, counts, maxEntries }) {
   return new RedisRecording({
     connection,
     prefix: config.redisPrefix,
     isSharded: config.redis?.kind === 'cluster',
     covers,
+    counts,
     maxEntries,
   });
 }
@@ -40,19 +43,24 @@ export function createRecording({ config, connection, covers, maxEntries }) {
 /** @implements {EdgeStore} */
 export class RedisEdges {
   /**
-   * @param {Omit<ConstructorParameters<typeof RedisPresence>[0], 'store'|'counters'> & {recording: RedisRecording}}
+   * @param {Omit<ConstructorParameters<typeof RedisPresence>[0], 'store'|'counters'> & {recording: RedisRecording, announce: Announce}}
    *   parts
    */
-  constructor({ recording, ...parts }) {
+  constructor({ recording, announce, ...parts }) {
     this.recording = recording;
     this.log = parts.log;
     this.describe = parts.connection.describe.bind(parts.connection);
     /** Dead workers whose rooms and users were cleared. */
     this.counters = { presenceReaped: 0 };
+    this.store = new OccupancyStore({
+      recording,
+      announce,
+      onEarly: (tag, ms) => this.#recountLater(tag, ms),
+    });
     this.occupancy = new RedisPresence({
       ...parts,
       prefix: `${parts.prefix}webhooks:`,
-      store: new OccupancyStore(recording),
+      store: this.store,
       counters: this.counters,
       log: {
         // Presence has its own session, and reports the same death.
@@ -60,6 +68,8 @@ export class RedisEdges {
         warn: (fields) => parts.log.warn(fields, 'cannot record edges for webhooks'),
       },
     });
+    /** Large rooms whose members are told their count later. @type {Map<string, NodeJS.Timeout>} */
+    this.early = new Map();
     /** By room. @type {Map<string, RecordedMessage[]>} */
     this.waiting = new Map();
     this.waitingCount = 0;
@@ -87,6 +97,7 @@ export class RedisEdges {
   }
 
   async close() {
+    for (const timer of this.early.values()) clearTimeout(timer);
     await this.#flush();
     await this.occupancy.close();
   }
@@ -99,6 +110,11 @@ export class RedisEdges {
   /** @param {string} tag */
   exit(tag) {
     this.occupancy.leave(tag, ONLY_USER);
+  }
+
+  /** @param {string} tag @param {number} connections */
+  recount(tag, connections) {
+    this.occupancy.join(tag, ONLY_USER, Buffer.from(String(connections)));
   }
 
   /** @param {string} room @param {RecordedMessage} message */
@@ -114,6 +130,17 @@ export class RedisEdges {
     if (messages === undefined) this.waiting.set(room, [message]);
     else messages.push(message);
     this.#schedule();
+  }
+
+  /** Its members were told a moment ago. @param {string} tag @param {number} ms */
+  #recountLater(tag, ms) {
+    if (this.early.has(tag)) return;
+    const timer = setTimeout(() => {
+      this.early.delete(tag);
+      const member = this.occupancy.rooms.get(tag)?.users.get(ONLY_USER)?.member;
+      if (member !== undefined) this.occupancy.join(tag, ONLY_USER, member);
+    }, ms);
+    this.early.set(tag, timer.unref());
   }
 
   #schedule() {

@@ -43,15 +43,19 @@ export function createBackend(parts, { recorder = null, presenceTimes, maxEntrie
   const { webhooks, redisPrefix: prefix } = config;
   const { connection } = broker;
   const covers = webhooks?.covers.bind(webhooks) ?? (() => false);
-  const recording = recorder?.createRecording({ config, connection, covers, maxEntries }) ?? null;
+  const counts = webhooks?.counts.bind(webhooks) ?? (() => false);
+  const channelOf = (/** @type {string} */ room) => broker.keys.channelOf(room);
+  const publishCommand = config.redis?.kind === 'cluster' ? 'SPUBLISH' : 'PUBLISH';
+  const recording =
+    recorder?.createRecording({ config, connection, covers, counts, maxEntries }) ?? null;
   const names = sessionNames((name) => machine.nameSession(name));
   const common = { connection, prefix, workerId, log, ...presenceTimes };
   if (config.presence.length > 0) {
     const store = new MemberStore({
       connection,
       prefix,
-      channelOf: (room) => broker.keys.channelOf(room),
-      publishCommand: config.redis?.kind === 'cluster' ? 'SPUBLISH' : 'PUBLISH',
+      channelOf,
+      publishCommand,
       maxMembers: config.presenceMaxMembers,
       announcements,
       counters,
@@ -60,7 +64,12 @@ export function createBackend(parts, { recorder = null, presenceTimes, maxEntrie
     presence = new RedisPresence({ ...common, store, onName: names.presence, counters });
   }
   if (recorder !== null && recording !== null)
-    edges = new recorder.RedisEdges({ ...common, recording, onName: names.edges });
+    edges = new recorder.RedisEdges({
+      ...common,
+      recording,
+      announce: { channelOf, command: publishCommand, head: announcements.count },
+      onName: names.edges,
+    });
   // The relay notices a death at once; a heartbeat that is missed takes up to 30 s.
   if (presence !== null || edges !== null)
     machine.listen({

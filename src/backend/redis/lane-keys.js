@@ -8,6 +8,7 @@
 //   webhooks:{lane-0}:doubt       exists while an endpoint reads the state anew: webhooks/holds.js
 //   webhooks:{<room>}:sequence     epoch and number of the room's latest event
 //   webhooks:{<room>}:sessions     sessions of workers with a connection in the room
+//   webhooks:{<room>}:counts       session -> connections, and the last sum that the room was told
 //   webhooks:{<room>}:outbox       in a cluster: events that wait to be moved into their lane
 //   webhooks:{lane-<n>}:moved:<room>   in a cluster: the latest one that was
 //
@@ -28,7 +29,7 @@ export class LaneKeys {
 
   /**
    * @param {string} tag a room, or `u:` and a user as JSON
-   * @param {'sequence'|'sessions'|'outbox'} name
+   * @param {'sequence'|'sessions'|'counts'|'outbox'} name
    */
   of(tag, name) {
     return `${this.head}${tag}}:${name}`;

@@ -3,30 +3,61 @@
 // The same session, queue and cleaning as those of presence write it (presence.js): a room is
 // entered and left as if it had one user. lua/occupancy.lua has the step.
 
+import { COUNTED } from '../../config/webhooks.js';
 import { edgesOf } from '../edges.js';
+
+/**
+ * How a room is told its count, in the step that has found it.
+ * @typedef {object} Announce
+ * @property {(room: string) => string} channelOf
+ * @property {'PUBLISH'|'SPUBLISH'} command
+ * @property {Buffer} head of the publication; the count follows
+ */
 
 /** @implements {Store} */
 export class OccupancyStore {
-  /** @param {import('./recording.js').RedisRecording} recording */
-  constructor(recording) {
+  /**
+   * @param {object} parts
+   * @param {import('./recording.js').RedisRecording} parts.recording
+   * @param {Announce} parts.announce
+   * @param {(tag: string, ms: number) => void} parts.onEarly the room is to be told its count, but
+   *   only after this time: make the change again
+   */
+  constructor({ recording, announce, onEarly }) {
     this.recording = recording;
+    this.announce = announce;
+    this.onEarly = onEarly;
   }
 
   /** @type {Store['change']} */
-  async change(tag, session, take, [what]) {
+  async change(tag, session, take, [what, , member]) {
     // The store has forgotten the room, and the connections in it have left. No edge is left to
     // record. The courier announces the gap.
     if (what === 'announceLeave') return DONE;
-    const { recording } = this;
+    const { recording, announce } = this;
     const isOut = take > 0 || what === 'leave';
-    const waiting = await recording.redis.webhooksOccupancy(
+    const isCounted = recording.counts(tag);
+    const [waiting, earlyMs] = await recording.redis.webhooksOccupancy(
       recording.keys.of(tag, 'sessions'),
       ...recording.keysOf(tag),
+      recording.keys.of(tag, 'counts'),
       session,
       isOut ? 'out' : 'in',
       ...edgesOf(tag, recording.covers),
+      ...(isCounted
+        ? [
+            isOut ? '0' : member,
+            announce.channelOf(tag),
+            announce.command,
+            announce.head,
+            recording.covers('room.counted', tag) ? 'room.counted' : '',
+            String(COUNTED.large),
+            String(COUNTED.pauseMs),
+          ]
+        : ['']),
     );
     if (waiting > 0) await recording.move(tag, waiting);
+    if (earlyMs > 0) this.onEarly(tag, earlyMs);
     return DONE;
   }
 

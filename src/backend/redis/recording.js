@@ -11,7 +11,7 @@
 import { laneOf } from '../../webhooks/queue.js';
 import { keyOfTag } from '../edges.js';
 import { LaneKeys } from './lane-keys.js';
-import { readScript } from './scripts.js';
+import { LUA_FRAMING, readScript } from './scripts.js';
 
 /** Events of one lane that no courier has read. Above it the oldest are dropped and counted. */
 const MAX_ENTRIES = 10_000;
@@ -24,7 +24,8 @@ const MOVED = 100;
  * The scripts and commands of ioredis' client that are used here.
  * @typedef {object} Client
  * @property {(name: string, script: {numberOfKeys: number, lua: string}) => void} defineCommand
- * @property {(...args: (string|Buffer)[]) => Promise<number>} webhooksOccupancy
+ * @property {(...args: (string|Buffer)[]) => Promise<[waiting: number, earlyMs: number]>}
+ *   webhooksOccupancy
  * @property {(...args: (string|Buffer)[]) => Promise<number>} webhooksEvents
  * @property {(...args: (string|Buffer)[]) => Promise<number>} webhooksAppend
  * @property {(...args: (string|Buffer)[]) => Promise<number>} webhooksOutbox
@@ -40,9 +41,12 @@ export class RedisRecording {
    * @param {string} parts.prefix of keys
    * @param {boolean} parts.isSharded a cluster
    * @param {import('../edges.js').Covers} parts.covers
+   * @param {(room: string) => boolean} [parts.counts]
    * @param {number} [parts.maxEntries] of a lane
    */
-  constructor({ connection, prefix, isSharded, covers, maxEntries = MAX_ENTRIES }) {
+  constructor(parts) {
+    const { connection, prefix, isSharded, covers, maxEntries = MAX_ENTRIES } = parts;
+    this.counts = parts.counts ?? (() => false);
     this.connection = connection;
     this.isSharded = isSharded;
     this.covers = covers;
@@ -54,11 +58,14 @@ export class RedisRecording {
     ].join('');
     this.redis = /** @type {Client} */ (connection.redis);
     for (const [name, numberOfKeys, file] of /** @type {const} */ ([
-      ['webhooksOccupancy', 4, 'occupancy'],
       ['webhooksEvents', 3, 'events'],
       ['webhooksAppend', 3, 'append'],
     ]))
       this.redis.defineCommand(name, { numberOfKeys, lua: this.lua + readScript(file) });
+    this.redis.defineCommand('webhooksOccupancy', {
+      numberOfKeys: 5,
+      lua: this.lua + LUA_FRAMING + readScript('occupancy'),
+    });
     connection.connectAll?.();
     this.redis.defineCommand('webhooksOutbox', { numberOfKeys: 1, lua: readScript('outbox') });
   }

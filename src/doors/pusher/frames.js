@@ -131,6 +131,12 @@ function memberText(event, { id, info }) {
   return `"event":"pusher_internal:${name}","data":${JSON.stringify(data)}}`;
 }
 
+/** @param {string} count @returns {string} as memberText */
+function countText(count) {
+  const data = JSON.stringify(`{"subscription_count":${count}}`);
+  return `"event":"pusher_internal:subscription_count","data":${data}}`;
+}
+
 /**
  * An event of presence in a room, for the members of this worker.
  * @callback OnMember
@@ -210,6 +216,7 @@ export class PusherFrames {
     const kind = kindOf(publication);
     if (kind === KIND.PRESENCE) {
       const event = eventOf(publication);
+      if (event === 'count') return Buffer.from(countText(payloadText(publication)));
       const member = this.onMember(room, event, payloadText(publication));
       return member === null ? null : Buffer.from(memberText(event, member));
     }
