@@ -15,7 +15,7 @@ const INTERNAL_MS = 1000;
  * The peer closed on purpose (1000, 4500 to 4999), or the client broke a rule and would break it
  * again.
  */
-const STOPS = /^(100[023789]|4[5-9]..)$/;
+const STOPS = /^(100[023789]|4[5-9])/;
 
 /**
  * @param {number} code a close code; 1006 if the connection broke without one

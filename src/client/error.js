@@ -1,7 +1,7 @@
 // error.js: the error of a refused command, with its code.
 
 /** The command was certainly not accepted, so the application may send it again. */
-const RETRYABLE = /^(UNAVAILABLE|RATE_LIMIT_EXCEEDED|OFFLINE|QUEUE_FULL)$/;
+const RETRYABLE = /^(UNAVAILABLE|RATE_LIMIT|OFFLINE|QUEUE_FULL)/;
 
 /**
  * @typedef {'OFFLINE'|'QUEUE_FULL'|'OUTCOME_UNKNOWN'|'CLOSED'|'TOKEN_UNAVAILABLE'|
@@ -23,6 +23,9 @@ const RETRYABLE = /^(UNAVAILABLE|RATE_LIMIT_EXCEEDED|OFFLINE|QUEUE_FULL)$/;
  */
 
 export class FanfareError extends Error {
+  /** @override */
+  name = 'FanfareError';
+
   /**
    * @param {Code} code
    * @param {object} [about] may be a reply of type `error`
@@ -33,7 +36,6 @@ export class FanfareError extends Error {
   constructor(code, { message, room, cause, retryAfter, closeCode } = {}) {
     // The guide has an anchor for each code of the client. Replies of the server have messages.
     super(message || `see docs/client.md#${code}`, { cause });
-    this.name = 'FanfareError';
     this.code = code;
     this.retryable = RETRYABLE.test(code);
     this.room = room;

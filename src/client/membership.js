@@ -214,19 +214,20 @@ export class Membership {
   /** @param {Message} message of the server */
   _receive(message) {
     const { type, epoch, offset, reason } = message;
-    if (type === 'presence') this._users._receive(message);
-    else if (type === 'left') {
+    if (type === 'left') {
       // The server has taken the connection out of the room.
       this._lost();
       this.#isForbidden = reason !== 'removed';
-      const about = { message: `taken out: ${reason}`, room: this.name };
+      const about = { message: reason, room: this.name };
       this._report(new FanfareError('PERMISSION_DENIED', about));
     } else if (type === 'authenticated') {
       // The token before did not permit the room.
       if (this.#isForbidden) this._enter();
-    } else if (type === 'degraded') {
+    } else if (!this.#isJoined) return;
+    else if (type === 'presence') this._users._receive(message);
+    else if (type === 'degraded') {
       if (!message.degraded) this._users._refresh();
-    } else if (this.#isJoined && (type === 'message' || type === 'resync')) {
+    } else if (type === 'message' || type === 'resync') {
       if (type === 'resync' || epoch !== this.#newest.epoch || offset > this.#newest.offset)
         this.#newest = message;
       for (const handle of this.#handles) handle._receive(message);

@@ -97,11 +97,16 @@ export class Publisher {
   #send(message) {
     if (message._isSent || this.#pause || this.#client.state !== 'connected') return;
     message._isSent = true;
-    message._firstSentMs ??= performance.now();
+    const sentMs = (message._firstSentMs ??= performance.now());
     this.#client._request(
       message,
       (error, reply) => {
-        if (error && this.#isQueueing && this.#isSafe(message, error)) {
+        // It is sent again if the server certainly accepts it once.
+        if (
+          this.#isQueueing &&
+          (error?.retryable ||
+            (error?.code === 'OUTCOME_UNKNOWN' && performance.now() - sentMs < this.#rememberedMs))
+        ) {
           message._isSent = false;
           const delayMs = error.retryAfterMs ?? reconnectDelay({ code: 1011 });
           this.#pause ??= setTimeout(() => this.#flush(), delayMs);
@@ -113,15 +118,6 @@ export class Publisher {
       },
       message.text,
     );
-  }
-
-  /**
-   * May the message be sent again, because the server accepts it once?
-   * @param {Outgoing} message @param {FanfareError} error
-   */
-  #isSafe({ _firstSentMs: sentMs = 0 }, { retryable, code }) {
-    const isRemembered = performance.now() - sentMs < this.#rememberedMs;
-    return retryable || (code === 'OUTCOME_UNKNOWN' && isRemembered);
   }
 }
 

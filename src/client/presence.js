@@ -22,7 +22,11 @@ export class Users {
   /** @type {Map<string, Member>} */
   _members = new Map();
   _count = 0;
-  /** Events while a list arrives; another one: a newer list does. @type {Changes|undefined} */
+  /**
+   * Events while a list arrives; another one: a newer list does. Null: none does. Undefined: the
+   * connection is not in the room.
+   * @type {Changes|null|undefined}
+   */
   #changes;
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   #timer;
@@ -37,11 +41,13 @@ export class Users {
   /** A handle begins to listen: it gets the list, and each change. */
   _watch() {
     this.#isWatched = true;
-    if (!this.#changes) this._refresh();
+    if (this.#changes === null) this._refresh();
   }
 
+  /** The connection is in the room. */
   _refresh() {
     this._stop();
+    this.#changes = null;
     if (this.#isWatched) this.#ask((this.#changes = new Map()), new Map());
   }
 
@@ -66,10 +72,8 @@ export class Users {
     this.#client._request({ type: 'presence', room: this.#room, after }, (error, reply) => {
       if (changes !== this.#changes) return;
       if (error) {
-        // NOT_IN_ROOM: the answer to the join will ask again.
-        if (error.retryable)
-          this.#timer = setTimeout(() => this._refresh(), error.retryAfterMs ?? USERS_RETRY_MS);
-        else if (error.code !== 'NOT_IN_ROOM') this.#client._report(error);
+        if (!error.retryable) return this.#client._report(error);
+        this.#timer = setTimeout(() => this._refresh(), error.retryAfterMs ?? USERS_RETRY_MS);
         return;
       }
       const { members = [], count, more } = reply;
@@ -77,7 +81,7 @@ export class Users {
       if (more) return this.#ask(changes, found, members.at(-1).user);
       this._members = found;
       for (const [user, change] of changes) this.#apply(user, change);
-      this.#changes = undefined;
+      this.#changes = null;
       this._count = count;
       this.#changed();
     });

@@ -174,11 +174,10 @@ export class Room extends Emitter {
       this.on('left', () => wake()),
     ];
     try {
-      for (;;) {
+      while (queue.length || !this.#hasLeft) {
         if (queue.length > MAX_WAITING) throw new FanfareError('BUFFER_FULL', { room: this.name });
         const message = queue.shift();
         if (message) yield message;
-        else if (this.#hasLeft) return;
         else
           await new Promise((resolve) => {
             wake = resolve;
