@@ -8,8 +8,7 @@ import { Publisher } from './outgoing.js';
 import { followPage } from './page.js';
 import { Room } from './room.js';
 
-/** @import { Client, OnReply, PublishOptions, Sendable } from './client.js' */
-/** @import { ConnectionListener } from './connection.js' */
+/** @import { OnReply, PublishOptions, Sendable } from './client.js' */
 /** @import { Command, Position, Welcome } from './wire.js' */
 
 /** @typedef {import('./connection.js').State} State */
@@ -43,9 +42,8 @@ import { Room } from './room.js';
  */
 
 /**
+ * The client of its parts (client.js), and the listener of its connection.
  * @extends {Emitter<Events>}
- * @implements {ConnectionListener}
- * @implements {Client}
  */
 export class Fanfare extends Emitter {
   #connection;

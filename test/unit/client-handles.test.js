@@ -173,6 +173,97 @@ test('handles that join together share one join, each with its own number of mes
   assert.equal(client.socket.all('join').length, 1);
 });
 
+test('`lastSeconds` is sent with the first join, and its replay is delivered', async (t) => {
+  const client = setUp(t);
+  const list = seen(client.fanfare.join('chat.1', { last: 20, lastSeconds: 60 }));
+  await turn();
+  client.socket.greet();
+  const { since, last, lastSeconds } = client.socket.last('join');
+  assert.deepEqual([since, last, lastSeconds], [undefined, 20, 60]);
+  client.socket.answer('join', joined({ ...at(10), recovered: false, replayed: 2, first: 9 }));
+  for (const offset of [9, 10, 11]) client.socket.push(message(offset));
+  assert.deepEqual(list, [9, 10, 11]);
+  client.socket.end(1006);
+  await client.pass(500);
+  client.socket.greet();
+  const again = client.socket.last('join');
+  assert.deepEqual([again.since, again.lastSeconds], [at(11), undefined]);
+});
+
+test('a later handle gets its `lastSeconds`, and the first one no message twice', async (t) => {
+  const client = setUp(t);
+  const first = await client.joined({ recoverFailed: () => assert.fail('nothing is missing') });
+  const lists = [seen(first)];
+  client.socket.push(message(11));
+  const second = client.fanfare.join('chat.1', { lastSeconds: 60 });
+  lists.push(seen(second));
+  await turn();
+  const { since, last, lastSeconds } = client.socket.last('join');
+  assert.deepEqual([since, last, lastSeconds], [undefined, undefined, 60]);
+  client.socket.push(message(12));
+  client.socket.answer('join', joined({ ...at(12), recovered: false, replayed: 4, first: 9 }));
+  for (const offset of [9, 10, 11, 12, 13]) client.socket.push(message(offset));
+  await client.pass(0);
+  assert.deepEqual(lists, [
+    [11, 12, 13],
+    [9, 10, 11, 12, 13],
+  ]);
+  assert.equal(client.socket.all('join').length, 2);
+});
+
+test('messages before those of `lastSeconds` that the join left out arrive by another join', async (t) => {
+  const client = setUp(t);
+  const first = await client.joined({ recoverFailed: () => assert.fail('nothing is missing') });
+  const lists = [seen(first)];
+  lists.push(seen(client.fanfare.join('chat.1', { last: 9, lastSeconds: 1 })));
+  await turn();
+  // The messages from 11 to 14 are older than a second, and have not been sent yet.
+  client.socket.answer('join', joined({ ...at(16), recovered: false, replayed: 2, first: 15 }));
+  for (const offset of [15, 16]) client.socket.push(message(offset));
+  const { since, lastSeconds } = client.socket.last('join');
+  assert.deepEqual([since, lastSeconds], [at(10), undefined]);
+  client.socket.answer('join', joined({ ...at(16), recovered: true }));
+  for (let offset = 11; offset <= 17; offset++) client.socket.push(message(offset));
+  await client.pass(0);
+  assert.deepEqual(lists, [
+    [11, 12, 13, 14, 15, 16, 17],
+    [15, 16, 17],
+  ]);
+});
+
+test('handles that join together with `last` and `lastSeconds` each get theirs', async (t) => {
+  const client = setUp(t);
+  const wishes = [{ last: 3 }, { lastSeconds: 60 }, {}, { lastSeconds: 5 }];
+  const lists = wishes.map((options) => seen(client.fanfare.join('chat.1', options)));
+  await turn();
+  client.socket.greet();
+  assert.equal(client.socket.last('join').lastSeconds, 5);
+  client.socket.answer('join', joined({ ...at(10), recovered: false, replayed: 0 }));
+  assert.equal(client.socket.last('join').lastSeconds, 60);
+  client.socket.answer('join', joined({ ...at(10), recovered: false, replayed: 1, first: 10 }));
+  client.socket.push(message(10));
+  const { since, lastSeconds } = client.socket.last('join');
+  assert.deepEqual([since.epoch, lastSeconds], ['e1', undefined]);
+  assert.ok(since.offset <= 7);
+  client.socket.answer('join', joined({ ...at(10), recovered: true }));
+  for (let offset = since.offset + 1; offset <= 11; offset++) client.socket.push(message(offset));
+  await client.pass(0);
+  assert.deepEqual(lists, [[8, 9, 10, 11], [10, 11], [11], [11]]);
+});
+
+test('in a plain room a later handle with `lastSeconds` begins with the next message', async (t) => {
+  const client = setUp(t);
+  const lists = [seen(client.fanfare.join('chat.1'))];
+  await turn();
+  client.socket.greet();
+  client.socket.answer('join', joined({}));
+  lists.push(seen(client.fanfare.join('chat.1', { lastSeconds: 60 })));
+  await turn();
+  client.socket.push({ type: 'message', room: 'chat.1', payload: 1 });
+  assert.deepEqual(lists, [[1], [1]]);
+  assert.equal(client.socket.all('join').length, 1);
+});
+
 test('a handle that joins while a join is under way is served after it', async (t) => {
   const client = setUp(t);
   const lists = [seen(client.fanfare.join('chat.1'))];

@@ -300,6 +300,47 @@ test('`last` of a later tab is read from the history', async (t) => {
   assert.deepEqual(list, [9, 10, 11, 12]);
 });
 
+test('`lastSeconds` of a later tab is read from the history, from that time on', async (t) => {
+  const all = setUp(t);
+  const [one, two] = [await all.open(), await all.open()];
+  await all.greet();
+  const first = one.fanfare.join('chat.1', { lastSeconds: 60 });
+  const lists = [seen(first)];
+  await all.settle();
+  assert.equal(all.socket.last('join').lastSeconds, 60);
+  const joined = { type: 'joined', room: 'chat.1', ...at(10), recovered: false };
+  await all.answer('join', { ...joined, replayed: 1, first: 10 });
+  for (const offset of [10, 11]) await all.push(message(offset));
+  lists.push(seen(await all.join(two.fanfare, { lastSeconds: 3600 })));
+  const page = (/** @type {number[]} */ offsets) => ({
+    type: 'history',
+    room: 'chat.1',
+    ...at(11),
+    messages: offsets.map((offset) => ({ payload: offset, offset })),
+  });
+  const { sinceTime, limit } = all.socket.last('history');
+  assert.deepEqual([sinceTime, limit], [Date.now() - 3_600_000, 1]);
+  await all.answer('history', page([7]));
+  assert.deepEqual(all.socket.last('history').since, at(6));
+  await all.answer('history', page([7, 8, 9]));
+  await all.push(message(12));
+  assert.deepEqual(
+    [...lists],
+    [
+      [10, 11, 12],
+      [7, 8, 9, 10, 11, 12],
+    ],
+  );
+  // Of those, a handle gets its `last` only.
+  lists.push(seen(await all.join(two.fanfare, { lastSeconds: 3600, last: 2 })));
+  await all.answer('history', page([7]));
+  // The history has none since then.
+  lists.push(seen(await all.join(one.fanfare, { lastSeconds: 1 })));
+  await all.answer('history', page([]));
+  await all.push(message(13));
+  assert.deepEqual(lists, [[10, 11, 12, 13], [7, 8, 9, 10, 11, 12, 13], [11, 12, 13], [13]]);
+});
+
 test('handles of one tab share its place in the room, and a later one gets older messages', async (t) => {
   const all = setUp(t);
   const [one, two] = [await all.open(), await all.open()];

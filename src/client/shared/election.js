@@ -5,9 +5,7 @@
 // notices that when it runs again; until then two tabs lead, and all others follow the newer.
 
 import { ignoreAbort } from './browser.js';
-
-/** Until a tab that seizes the lock has it. */
-const SEIZE_TIMEOUT_MS = 1000;
+import { SEIZE_TIMEOUT_MS } from './limits.js';
 
 export class Election {
   #locks;

@@ -11,7 +11,7 @@ import { Connection } from '../connection.js';
 import { ignoreAbort } from './browser.js';
 import { SharedRoom } from './shared-room.js';
 
-/** @import { ConnectionListener, State, StateDetail } from '../connection.js' */
+/** @import { State, StateDetail } from '../connection.js' */
 /** @import { Welcome } from '../wire.js' */
 
 /** @typedef {import('../wire.js').Message} Message */
@@ -43,7 +43,7 @@ export function lockOfTab(name, tab) {
   return `${name} ${tab}`;
 }
 
-/** @implements {ConnectionListener} */
+/** The listener of the shared connection. */
 export class Leader {
   #name;
   #term;

@@ -14,19 +14,17 @@
 import { FanfareError } from '../error.js';
 import { presenceOf } from '../presence.js';
 import { startOf } from '../wire.js';
+import {
+  MAX_AWAITED,
+  MAX_HELD,
+  MAX_LAST,
+  MAX_PAGES,
+  MAX_RECENT,
+  PAGE_SIZE,
+  REJOIN_MS,
+} from './limits.js';
 
 /** @import { Command } from '../wire.js' */
-
-/** Messages kept for tabs that join. */
-const MAX_RECENT = 100;
-/** Messages in one `history`, and such reads for one join. The server may send fewer. */
-const PAGE_SIZE = 1000;
-const MAX_PAGES = 20;
-/** Messages that wait for an `ack`. */
-const MAX_HELD = 1000;
-/** Messages in a plain room whose own copies are awaited. */
-const MAX_AWAITED = 100;
-const REJOIN_MS = 1000;
 
 /** @typedef {import('../wire.js').Message} Message */
 /** @typedef {import('../wire.js').Position} Position */
@@ -170,15 +168,15 @@ export class SharedRoom {
 
   /**
    * Joins with the connection.
-   * @param {{since?: Position, last?: number}} wish of the first tab; of all when the connection
-   *   joins anew
+   * @param {{since?: Position, last?: number, lastSeconds?: number}} wish of the first tab; of all
+   *   when the connection joins anew
    */
   #enter(wish) {
     this.#isJoining = true;
-    const { since, last } = wish;
+    const { since, last, lastSeconds } = wish;
     const presence = this.#wantedPresence();
     this.#presence = JSON.stringify(presence);
-    const command = { type: 'join', room: this.#name, since, last, presence };
+    const command = { type: 'join', room: this.#name, since, last, lastSeconds, presence };
     this.#port.request(command, (reply) => {
       if (this.#members.size === 0) return;
       this.#isJoining = false;
@@ -251,7 +249,12 @@ export class SharedRoom {
   #catchUp(join, offset, missed, pages) {
     const { epoch } = /** @type {Position} */ (this.#position);
     const rest = this.#after(offset);
-    if (rest !== null) return this.#admit(join, { recovered: true }, [...missed, ...rest]);
+    if (rest !== null) {
+      const messages = [...missed, ...rest];
+      if (join.command.since) this.#admit(join, { recovered: true }, messages);
+      else this.#admitLatest(join, messages);
+      return;
+    }
     if (pages === MAX_PAGES) return this.#begin(join);
     this.#read(join, { since: { epoch, offset }, limit: PAGE_SIZE }, (page) => {
       const isNext = page.at(0)?.epoch === epoch && page[0].offset === offset + 1;
@@ -262,27 +265,45 @@ export class SharedRoom {
 
   /** A tab begins with the newest messages, or with none. @param {Join} join */
   #begin(join) {
-    const { last } = join.command;
+    const { last, lastSeconds } = join.command;
+    if (lastSeconds) return this.#beginAt(join, Date.now() - lastSeconds * 1000);
     if (!last) return this.#admit(join, { recovered: false }, []);
-    const admit = (/** @type {readonly Message[]} */ messages) => {
-      const newest = messages.at(-1);
-      const about = newest && {
-        offset: newest.offset,
-        replayed: messages.length,
-        first: messages[0].offset,
-      };
-      this.#admit(join, { recovered: false, replayed: 0, ...about }, messages);
-    };
-    if (this.#recent.length >= last) return admit(this.#recent.slice(-last));
+    if (this.#recent.length >= last) return this.#admitLatest(join, this.#recent);
     this.#read(join, { limit: last }, (page) => {
       const isSame = page.at(-1)?.epoch === this.#position?.epoch;
       const rest = isSame && this.#after(page.at(-1)?.offset);
-      admit(rest ? [...page, ...rest].slice(-last) : this.#recent);
+      this.#admitLatest(join, rest ? [...page, ...rest] : this.#recent);
     });
   }
 
   /**
-   * @param {Join} join @param {{since?: Position, limit: number}} wish
+   * A tab begins with the messages since a time.
+   * @param {Join} join @param {number} sinceTime by the clock of this computer, in ms since 1970
+   */
+  #beginAt(join, sinceTime) {
+    const { lastSeconds, last = MAX_LAST, ...command } = join.command;
+    this.#read(join, { sinceTime, limit: 1 }, ([first]) => {
+      if (first?.epoch !== this.#position?.epoch) return this.#admitLatest(join, []);
+      const offset = Math.max(first.offset - 1, this.#newest - last);
+      // If they cannot be read page by page, the tab gets its `last`.
+      this.#catchUp({ ...join, command: { ...command, last } }, offset, [], 0);
+    });
+  }
+
+  /** @param {Join} join @param {readonly Message[]} messages the tab gets its `last` of them */
+  #admitLatest(join, messages) {
+    const latest = messages.slice(-join.command.last || 0);
+    const newest = latest.at(-1);
+    const about = newest && {
+      offset: newest.offset,
+      replayed: latest.length,
+      first: latest[0].offset,
+    };
+    this.#admit(join, { recovered: false, replayed: 0, ...about }, latest);
+  }
+
+  /**
+   * @param {Join} join @param {{since?: Position, sinceTime?: number, limit: number}} wish
    * @param {(page: Message[]) => void} onPage messages as they are pushed, oldest first
    */
   #read({ tab, member, command }, wish, onPage) {

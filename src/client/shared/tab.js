@@ -14,15 +14,9 @@ import { FanfareError } from '../error.js';
 import { ignoreAbort, thisBrowser } from './browser.js';
 import { Election } from './election.js';
 import { Leader, lockOfTab } from './leader.js';
+import { ANSWER_MS, LOOK_MS, MAX_LOOK_MS } from './limits.js';
 
 /** @import { Browser, Channel, Locks } from './browser.js' */
-
-/** Between two looks at the leader. In hidden pages it becomes a second, and later a minute. */
-const LOOK_MS = 500;
-/** A look that comes later shows that this page has stood still. */
-const MAX_LOOK_MS = 1250;
-/** A leader that has been asked for so long is dead. */
-const ANSWER_MS = 950;
 
 /** @typedef {import('../connection.js').State} State */
 /** @typedef {import('../connection.js').StateDetail} StateDetail */
