@@ -191,8 +191,8 @@ export function isEqualExceptTls(old, next) {
 /**
  * Describes the configuration for the banner.
  * @param {Config} config
- * @returns {{broker: string, limits: string, rates: string, access: string, api: string}} without
- *   secrets
+ * @returns {{broker: string, limits: string, rates: string, access: string, api: string, pusher: string}}
+ *   without secrets; `pusher` is empty if there are no apps
  */
 export function describe(config) {
   const broker =
@@ -222,7 +222,12 @@ export function describe(config) {
   const count = config.apiKeys.length;
   const api =
     count === 0 ? 'off: no API_KEYS are configured' : `/api, ${count} key${count === 1 ? '' : 's'}`;
-  return { broker, limits, rates, access, api };
+  const apps = config.pusher?.apps.map(({ id, isEnabled }) => (isEnabled ? id : `${id} (off)`));
+  const pusher =
+    apps === undefined
+      ? ''
+      : `${config.pusher?.pathPrefix}/app, /apps: app${apps.length === 1 ? '' : 's'} ${apps.slice(0, 10).join(', ')}${apps.length > 10 ? ', …' : ''}`;
+  return { broker, limits, rates, access, api, pusher };
 }
 
 /** @param {Mode} mode */

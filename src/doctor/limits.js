@@ -536,6 +536,26 @@ export const LIMITS = Object.freeze([
       };
     },
   },
+  {
+    name: 'pusher-apps',
+    needs: [],
+    source: '`FANFARE_PUSHER_APPS`',
+    meaning:
+      'Apps of Pusher clients. The verdict is a note if an app is shared and no tokens are configured: native clients then join its private channels without a signature.',
+    judge(_readings, { config: { pusher, tokens } }) {
+      if (pusher === null) return null;
+      const shared = pusher.apps.find(({ isShared }) => isShared);
+      const isOpen = shared !== undefined && tokens === null;
+      return {
+        value: `${plural(pusher.apps.length, 'app')}${shared === undefined ? '' : `, ${shared.id} is shared`}`,
+        permits: null,
+        note: isOpen
+          ? `native clients join the private channels of app ${shared.id} without a signature`
+          : undefined,
+        fix: isOpen ? 'JWT_SECRET=…, or remove "shared" from the app' : undefined,
+      };
+    },
+  },
 ]);
 
 /**

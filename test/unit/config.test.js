@@ -552,6 +552,14 @@ for (const [name, env] of /** @type {[string, Record<string, string>][]} */ ([
 test('the banner says whether there is an HTTP API, and shows no key', () => {
   assert.equal(describe(valid()).api, 'off: no API_KEYS are configured');
   assert.equal(describe(valid({ API_KEYS: `a ${API_SECRET} all` })).api, '/api, 1 key');
+  assert.equal(describe(valid()).pusher, '');
+  const app = {
+    FANFARE_PUSHER_APP_ID: '7',
+    FANFARE_PUSHER_APP_KEY: 'k',
+    FANFARE_PUSHER_PATH: '/ws',
+  };
+  const shown = describe(valid({ ...app, FANFARE_PUSHER_APP_SECRET: API_SECRET })).pusher;
+  assert.equal(shown, '/ws/app, /apps: app 7');
 });
 
 test('clients may broadcast if no tokens are configured; otherwise their tokens decide', () => {

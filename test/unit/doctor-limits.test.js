@@ -1,6 +1,9 @@
 // doctor-limits.test.js: each limit of the machine, as the doctor judges it (doctor/limits.js).
 
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { LIMITS } from '../../src/doctor/limits.js';
 import { Unread } from '../../src/doctor/read.js';
@@ -124,7 +127,7 @@ const LOWEST = [
 test('every limit has a case', () => {
   assert.deepEqual(
     LOWEST.map(([name]) => name),
-    LIMITS.map(({ name }) => name).filter((name) => name !== 'node'), // it has notes only
+    LIMITS.map(({ name }) => name).filter((name) => !['node', 'pusher-apps'].includes(name)), // notes only
   );
 });
 
@@ -334,6 +337,27 @@ test('the default node of a stream is no fault, and is reported only if rooms ha
   assert.match(row.value, /^4 KiB; 1 KiB saves memory/);
   const without = look(readings).limits.map(({ name }) => name);
   assert.ok(!without.includes('redis-stream-node'));
+});
+
+test('a shared app of Pusher clients is noted if native clients need no token', () => {
+  const one = {
+    FANFARE_PUSHER_APP_ID: '7',
+    FANFARE_PUSHER_APP_KEY: 'key',
+    FANFARE_PUSHER_APP_SECRET: 'a-secret-of-some-length',
+  };
+  assert.ok(!look(plenty()).limits.some(({ name }) => name === 'pusher-apps'));
+  const alone = rowOf(look(plenty(), { env: one }), 'pusher-apps');
+  assert.deepEqual([alone.verdict, alone.value], ['ok', '1 app']);
+  const path = join(mkdtempSync(join(tmpdir(), 'fanfare-')), 'apps.json');
+  const app = { id: '7', key: 'key', secret: 'a-secret-of-some-length', shared: true };
+  writeFileSync(path, JSON.stringify([app]));
+  const env = { FANFARE_PUSHER_APPS: path };
+  const open = rowOf(look(plenty(), { env }), 'pusher-apps');
+  assert.deepEqual([open.verdict, open.value], ['note', '1 app, 7 is shared']);
+  assert.match(open.why, /without a signature/);
+  const guarded = { ...env, JWT_SECRET: 'x'.repeat(32) };
+  assert.equal(rowOf(look(plenty(), { env: guarded }), 'pusher-apps').verdict, 'ok');
+  rmSync(dirname(path), { recursive: true });
 });
 
 test('no fix shows a credential', () => {
