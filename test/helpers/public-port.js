@@ -26,10 +26,11 @@ export const limit = { timeout: 10_000 };
  *   {(request: import('node:http').IncomingMessage, socket: import('node:net').Socket, head: Buffer) => void}
  *   [parts.onUpgrade]
  * @param {import('../../src/transport/route.js').Api|null} [parts.api]
+ * @param {readonly import('../../src/transport/route.js').LoadedDoor[]} [parts.doors]
  */
 export async function start(
   t,
-  { env = {}, addresses = {}, descriptors = 20_000, onUpgrade, api = null } = {},
+  { env = {}, addresses = {}, descriptors = 20_000, onUpgrade, api = null, doors = [] } = {},
 ) {
   const config = serverConfigOf(env);
   const counters = createCounters();
@@ -79,6 +80,7 @@ export async function start(
       ((request, socket, head) =>
         websockets.handleUpgrade(request, socket, head, (ws) => ws.on('error', () => {}))),
     api,
+    doors,
     readiness: () => ready.reason,
     log,
     counters,

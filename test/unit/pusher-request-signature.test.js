@@ -145,6 +145,14 @@ test('two requests with the same signed text are not taken for each other', () =
   }
 });
 
+test('a parameter that occurs twice is refused, even if both are signed', () => {
+  const path = '/apps/3/channels';
+  const text = `${AUTH}&b=1&b=2`;
+  const query = `${text}&auth_signature=${hmac(`GET\n${path}\n${text}`)}`;
+  const fault = verifyRequest(APP, { method: 'GET', path, query, hasBody: false }, NOW_S);
+  assert.match(String(fault), /auth_signature/);
+});
+
 test('names of properties of objects are names', () => {
   assert.deepEqual(
     parametersOf(get(Object.fromEntries([['constructor', '1']]), 'constructor=1')),
