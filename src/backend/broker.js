@@ -1,7 +1,7 @@
 // broker.js: the contract of a broker. test/contract/ tests every implementation against it.
 //
-// Rooms are names to a broker, and publications are opaque bytes. docs/architecture/backends.md
-// explains the choices.
+// Rooms are names to a broker: 1 to 512 printable ASCII characters without braces. Publications are
+// opaque bytes. docs/architecture/backends.md explains the choices.
 
 /** The time that a broker remembers an idempotency key. */
 export const IDEMPOTENCY_MS = 300_000;

@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { eventually, LINGER_MS, suite } from './suite.js';
+import { eventually, LINGER_MS, LONG_ROOMS, suite } from './suite.js';
 
 suite((it) => {
   it('the broker is up after the start, and down after the end', async (_t, attach) => {
@@ -93,6 +93,28 @@ suite((it) => {
         .map((room) => `${room} ${room}`)
         .sort(),
     );
+  });
+
+  it('names of rooms have up to 512 characters', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await Promise.all(LONG_ROOMS.map((room) => b.broker.subscribe(room)));
+    for (const room of LONG_ROOMS) {
+      // Two of one tick share a message.
+      const one = a.broker.publish(room, Buffer.from('1'));
+      await Promise.all([one, a.broker.publish(room, Buffer.from('2'))]);
+      await a.broker.publish(room, Buffer.from('3'), { idempotencyKey: 'key' });
+      await a.broker.publish(room, Buffer.from('x'), { idempotencyKey: 'key' });
+      await a.broker.publish(room, Buffer.alloc(100_000, '4'));
+    }
+    await b.received(4 * LONG_ROOMS.length);
+    for (const room of LONG_ROOMS) {
+      const got = b.texts.filter((_, i) => b.positions[i].room === room);
+      assert.deepEqual(
+        got.map((text) => text.slice(0, room.length + 2)),
+        ['1', '2', '3', '4'].map((text) => `${room} ${text}`),
+      );
+    }
+    for (const room of LONG_ROOMS) b.broker.unsubscribe(room);
   });
 
   it('a repeated idempotency key publishes nothing in a room without history', async (_t, attach) => {

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { eventually, suite } from './suite.js';
+import { eventually, LONG_ROOMS, suite } from './suite.js';
 
 const ALL = Object.freeze({ after: 0, limit: 100_000 });
 const EPOCH = /^[0-9a-f]{16}$/;
@@ -22,7 +22,10 @@ const RULES = Object.freeze({
 /** @typedef {import('./suite.js').Worker} Worker */
 
 suite(behaviours, {
-  history: Object.entries(RULES).map(([name, value]) => ({ pattern: `${name}*`, value })),
+  history: Object.entries({ ...RULES, '~1': RULES.kept }).map(([name, value]) => ({
+    pattern: `${name}*`,
+    value,
+  })),
 });
 
 /** @param {import('./suite.js').It} it */
@@ -478,6 +481,30 @@ function behaviours(it) {
     assert.equal((await publish(a, 'kept', '3')).offset, 3);
     await a.received(3);
     assert.deepEqual(texts(await b.broker.history('kept', ALL)).texts, ['1', '2', '3']);
+  });
+
+  it('names of rooms with history have up to 512 characters', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    const rooms = LONG_ROOMS.filter(({ length }) => length > 1);
+    await Promise.all(rooms.map((room) => b.broker.subscribe(room)));
+    for (const room of rooms) {
+      const one = publish(a, room, '1');
+      const positions = [...(await Promise.all([one, publish(a, room, '2')]))];
+      positions.push(await publish(a, room, '3', 'key'), await publish(b, room, 'x', 'key'));
+      assert.deepEqual(
+        positions.map(({ offset }) => offset),
+        [1, 2, 3, 3],
+      );
+      assert.deepEqual(texts(await b.broker.history(room, ALL)), {
+        ...positions[3],
+        texts: ['1', '2', '3'],
+      });
+    }
+    await b.received(3 * rooms.length);
+    assert.deepEqual(
+      b.positions.map(({ room, offset }) => [room, offset]),
+      rooms.flatMap((room) => [1, 2, 3].map((offset) => [room, offset])),
+    );
   });
 
   it('a transient publication has no position: history and offsets are as without it', async (_t, attach) => {

@@ -15,7 +15,7 @@ import {
   TIMEOUT_MS,
   Worker,
 } from '../helpers/presence-workers.js';
-import { log, startServer } from './suite.js';
+import { LONG_ROOMS, log, startServer } from './suite.js';
 
 /** @typedef {import('../../src/backend/presence.js').Presence} Presence */
 /** @typedef {import('../../src/backend/broker.js').Broker} Broker */
@@ -115,6 +115,18 @@ function suite(name, prepare) {
       assert.equal(await a.read(`room-${i}`), '1: bob');
     }
     assert.equal(await a.read('nobody'), '0: ');
+  });
+
+  it('names of rooms have up to 512 characters', async (attach) => {
+    const [a, b] = [await attach(...LONG_ROOMS), await attach()];
+    for (const room of LONG_ROOMS) {
+      b.join(room, 'ann');
+      assert.equal(await b.read(room), '1: ann');
+      assert.equal(await a.read(room), '1: ann');
+      b.presence.leave(room, 'ann');
+      assert.equal(await b.read(room), '0: ');
+    }
+    await a.got(LONG_ROOMS.flatMap((room) => [`${room} +ann`, `${room} -ann`]));
   });
 
   it('a large room is counted and not listed, and its events are left out', async (attach) => {

@@ -182,6 +182,13 @@ export class Worker {
   }
 }
 
+/** Names of rooms as doors make them, at the bounds of a length in one byte and of the contract. */
+export const LONG_ROOMS = Object.freeze(
+  [1, 200, 254, 255, 256, 257, 511, 512].map((length) =>
+    '~123:private-a/eb@c,d;=|'.repeat(32).slice(0, length),
+  ),
+);
+
 /** @param {() => boolean|Promise<boolean>} condition */
 export async function eventually(condition) {
   const end = performance.now() + TIMEOUT_MS / 2;

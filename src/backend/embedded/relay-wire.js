@@ -11,12 +11,15 @@
 //   HELLO       u32 RELAY_VERSION, u32 pid            HELLO        u32 RELAY_VERSION
 //   SUBSCRIBE   u32 request, room                     REPLY        u32 request, u8 ok, u32 value
 //   UNSUBSCRIBE room                                  PUBLICATION  as PUBLISH or APPEND
-//   PUBLISH     u32 publications, u8 room length,
-//               room, batch
+//   PUBLISH     u32 publications, room with its
+//               length, batch
 //   SYNC        u32 request                           (its reply confirms every PUBLISH before it)
 //   ACQUIRE     u32 request, u32 cap, u8 force, address    reply: ok = admitted, value = connections of that address
 //   RELEASE     address
 //   CONTROL     JSON: one of CONTROLS                 CONTROL      JSON
+//
+// The length of a room is a u8. If that is 255, a u16 follows with the length: names of native
+// rooms are shorter.
 //
 // A batch is in the form of ../batch.js. The relay passes it on unopened: of a PUBLISH it changes
 // only the type byte.
@@ -39,8 +42,8 @@
 //
 // Presence: with the embedded broker, the users of each room.
 //
-//   ENTER       u8 room length, room, u16 user length, user, member
-//   EXIT        u8 room length, room, user
+//   ENTER       room with its length, u16 user length, user, member
+//   EXIT        room with its length, user
 //   WHO         u32 request, room                     MEMBERS      u32 request, u32 count, u8 listed?,
 //                                                                  then for each: u32 length, bytes
 //
@@ -163,6 +166,8 @@ export const MAX_OUTCOMES = 10_000;
 const NO_BATCH = -1;
 
 const LENGTH_BYTES = 4;
+/** In place of a room's length in one byte: two bytes with the length follow. */
+const LONG_ROOM = 255;
 /**
  * A batch with several publications ends with its slab, so this is its largest size: that of a
  * segment of histories.js.
@@ -347,15 +352,41 @@ export function readAnswer(buffer, at, end) {
   return { request, ok: buffer[at + 4] === 1, value: buffer.readUInt32BE(at + 5), body: NOTHING };
 }
 
+/** @param {Buffer} buffer @param {number} at of a room's length @returns {number} */
+function roomEndAt(buffer, at) {
+  return buffer[at] < LONG_ROOM
+    ? at + 1 + buffer[at]
+    : at + 3 + ((buffer[at + 1] << 8) | buffer[at + 2]);
+}
+
 /**
- * EXIT; of a batch with `at` behind the number of publications.
- * @param {Buffer} buffer @param {number} at @param {number} end @returns {string}
+ * @param {Buffer} buffer @param {number} at of its length @param {number} end @returns {string}
  * @throws {MalformedMessage} if the room is longer than its message
  */
 function readRoom(buffer, at, end) {
-  const roomEnd = at + 1 + buffer[at];
+  const roomEnd = roomEndAt(buffer, at);
   if (!(roomEnd <= end)) throw new MalformedMessage('room longer than its message');
-  return buffer.toString('latin1', at + 1, roomEnd);
+  return buffer.toString('latin1', at + (buffer[at] < LONG_ROOM ? 1 : 3), roomEnd);
+}
+
+/** @param {string} room @returns {number} its bytes, with those of the length */
+function roomBytes({ length }) {
+  return length < LONG_ROOM ? 1 + length : 3 + length;
+}
+
+/**
+ * @param {Buffer} buffer @param {number} at @param {string} room ASCII
+ * @returns {number} the end of the written bytes
+ */
+function writeRoom(buffer, at, room) {
+  const { length } = room;
+  let start = at + 1;
+  if (length < LONG_ROOM) buffer[at] = length;
+  else {
+    buffer[at] = LONG_ROOM;
+    start = buffer.writeUInt16BE(length, start);
+  }
+  return start + buffer.write(room, start, 'latin1');
 }
 
 /**
@@ -369,7 +400,7 @@ export function readBatchRoom(buffer, at, end) {
 
 /** @param {Buffer} buffer @param {number} at @returns {number} the start of the batch */
 export function batchAt(buffer, at) {
-  return at + COUNT_BYTES + 1 + buffer[at + COUNT_BYTES];
+  return roomEndAt(buffer, at + COUNT_BYTES);
 }
 
 /**
@@ -397,13 +428,13 @@ export function setPosition(buffer, itemsAt, { epoch, offset }) {
  * @throws {MalformedMessage} if the user is longer than the message
  */
 export function readEnter(buffer, at, end) {
-  const roomEnd = at + 1 + buffer[at];
+  const roomEnd = roomEndAt(buffer, at);
   const userAt = roomEnd + 2;
   const userEnd = userAt + (userAt <= end ? buffer.readUInt16BE(roomEnd) : 0);
   if (!(userAt <= end && userEnd <= end))
     throw new MalformedMessage('user longer than its message');
   return {
-    room: buffer.toString('latin1', at + 1, roomEnd),
+    room: readRoom(buffer, at, end),
     user: buffer.toString('utf8', userAt, userEnd),
     member: buffer.subarray(userEnd, end),
   };
@@ -417,7 +448,7 @@ export function readEnter(buffer, at, end) {
  */
 export function readExit(buffer, at, end) {
   const room = readRoom(buffer, at, end);
-  return { room, user: buffer.toString('utf8', at + 1 + buffer[at], end) };
+  return { room, user: buffer.toString('utf8', roomEndAt(buffer, at), end) };
 }
 
 /**
@@ -579,7 +610,7 @@ export class MessageWriter {
   /**
    * Writes a publication into a batch: into the last message, if that is a batch of the same room.
    * @param {number} op PUBLISH, APPEND or PUBLICATION
-   * @param {string} room at most 255 ASCII characters
+   * @param {string} room at most 65,535 ASCII characters
    * @param {Buffer} publication copied
    * @param {boolean} [isAlone] in a batch of its own
    * @returns {boolean} has it joined a batch?
@@ -594,7 +625,7 @@ export class MessageWriter {
       this.at = this.batchEnd = writePublication(slab, this.at, publication);
       return true;
     }
-    const headBytes = COUNT_BYTES + 1 + room.length;
+    const headBytes = COUNT_BYTES + roomBytes(room);
     let at = this.#open(op, headBytes + (op === OP.APPEND ? POSITION_ITEM_BYTES : 0) + bytes);
     const { slab } = this;
     this.batchAt = at - HEAD_BYTES;
@@ -602,9 +633,7 @@ export class MessageWriter {
     this.batchOp = op;
     this.batchRoom = room;
     slab.writeUInt32BE(1, at);
-    slab[at + COUNT_BYTES] = room.length;
-    slab.write(room, at + COUNT_BYTES + 1, 'latin1');
-    at += headBytes;
+    at = writeRoom(slab, at + COUNT_BYTES, room);
     if (op === OP.APPEND) at = writePositionHead(slab, at);
     writePublication(slab, at, publication);
     return false;
@@ -628,10 +657,9 @@ export class MessageWriter {
   /** @param {string} room @param {string} user @param {Buffer} member copied */
   enter(room, user, member) {
     const userBytes = Buffer.byteLength(user);
-    const at = this.#open(OP.ENTER, 3 + room.length + userBytes + member.length) + 1 + room.length;
+    const start = this.#open(OP.ENTER, roomBytes(room) + 2 + userBytes + member.length);
     const { slab } = this;
-    slab[at - 1 - room.length] = room.length;
-    slab.write(room, at - room.length, 'latin1');
+    const at = writeRoom(slab, start, room);
     slab.writeUInt16BE(userBytes, at);
     slab.write(user, at + 2);
     member.copy(slab, at + 2 + userBytes);
@@ -639,11 +667,8 @@ export class MessageWriter {
 
   /** @param {string} room @param {string} user */
   exit(room, user) {
-    const at = this.#open(OP.EXIT, 1 + room.length + Buffer.byteLength(user));
-    const { slab } = this;
-    slab[at] = room.length;
-    slab.write(room, at + 1, 'latin1');
-    slab.write(user, at + 1 + room.length);
+    const at = this.#open(OP.EXIT, roomBytes(room) + Buffer.byteLength(user));
+    this.slab.write(user, writeRoom(this.slab, at, room));
   }
 
   /**
