@@ -202,8 +202,11 @@ function zeros(keys) {
   return /** @type {Record<K, number>} */ (Object.fromEntries(keys.map((key) => [key, 0])));
 }
 
-/** @returns the counters of a worker, all zero. Gauges are marked. */
-export function createCounters() {
+/**
+ * @param {readonly string[]} [apps] ids
+ * @returns the counters of a worker, all zero. Gauges are marked.
+ */
+export function createCounters(apps = []) {
   return {
     /** gauge */ connections: 0,
     /** gauge: those of `connections` that are streams of server-sent events */ eventStreams: 0,
@@ -268,6 +271,20 @@ export function createCounters() {
     api: createApiCounters(),
     hooks: createHookCounters(),
     blobs: createBlobCounters(),
+    apps: createAppCounters(apps),
+  };
+}
+
+/**
+ * What the apps of a door do. The ids are those of the configuration, so the labels are bounded.
+ * @param {readonly string[]} ids of apps
+ */
+function createAppCounters(ids) {
+  return {
+    /** gauge */ connections: zeros(ids),
+    /** received from clients, of any kind */ messages: zeros(ids),
+    /** published, by app and publisher: `123,client` or `123,api` */
+    events: zeros(ids.flatMap((id) => [`${id},client`, `${id},api`])),
   };
 }
 

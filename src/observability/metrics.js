@@ -115,7 +115,13 @@ export const METRICS = Object.freeze([
 
   // Connections.
   gauge('fanfare_transport_connections{transport}', 'sum', transportConnections,
-    'Open connections, by transport: `websocket` or `sse`.'),
+    'Open connections, by transport: `websocket`, `sse`, or `pusher` if there are apps.'),
+  gauge('fanfare_app_connections{app}', 'sum', ({ counters }) => counters.apps.connections,
+    'Open connections of Pusher clients, by app.'),
+  counter('fanfare_app_messages_total{app}', ({ counters }) => counters.apps.messages,
+    'Messages received from Pusher clients, by app.'),
+  counter('fanfare_app_events_total{app,publisher}', ({ counters }) => counters.apps.events,
+    'Events published to channels, by app and publisher: a client (`client`), or the HTTP API of the app (`api`). An event for three channels counts three times.'),
   counter('fanfare_connections_accepted_total', ({ counters }) => counters.accepted,
     'Accepted connections.'),
   counter('fanfare_connections_closed_total', ({ counters }) => counters.closed,
@@ -409,8 +415,11 @@ function primaryCpuSeconds() {
 }
 
 /** @param {Source} source */
-function transportConnections({ counters: { connections, eventStreams } }) {
-  return { websocket: connections - eventStreams, sse: eventStreams };
+function transportConnections({ counters: { connections, eventStreams, apps } }) {
+  const ofApps = Object.values(apps.connections);
+  const pusher = ofApps.reduce((sum, count) => sum + count, 0);
+  const native = { websocket: connections - eventStreams - pusher, sse: eventStreams };
+  return ofApps.length === 0 ? native : { ...native, pusher };
 }
 
 /** @param {Source} source */

@@ -15,9 +15,12 @@ import { toReply } from './refusal.js';
  */
 
 /**
- * A text of null is not sent: clients of this door have no such message.
+ * A text of null is not sent: clients of this door have no such message. `connection` is one of the
+ * hub's.
  * @typedef {object} DoorTexts
  * @property {string} name of the door: `native` or `pusher`
+ * @property {(connection: {readonly id: string}) => string|null} [appOf] the id of its app, for
+ *   operators; null: it has none. Absent: this door has no apps
  * @property {boolean} usesTokens do native tokens, and the rights in them, apply to its clients?
  * @property {(refused: Refusal, id: string|number|undefined, nowMs: number) => string|null}
  *   encodeError a command with that id is refused, or the connection, which is closed next

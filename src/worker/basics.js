@@ -13,7 +13,7 @@ import { Turn } from './turn.js';
  * @param {number} parts.slot this worker's number among those of its server, from 0
  */
 export function createBasics({ config, log, phase, slot }) {
-  const counters = createCounters();
+  const counters = createCounters(config.pusher?.apps.map(({ id }) => id));
   const memoryBytes = readPart(config.workers);
   const metrics = createMetrics(counters, { worker: slot, memoryBytes });
   const turn = new Turn({ seconds: metrics.turnSeconds });

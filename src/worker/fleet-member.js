@@ -174,6 +174,7 @@ export class FleetMember {
       id,
       address,
       transport: transportOf(transport),
+      app: transport.door.appOf?.(connection) ?? undefined,
       roomCount,
       rooms: names.slice(0, MAX_NAMED_ROOMS),
       server,

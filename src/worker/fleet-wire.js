@@ -78,6 +78,7 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
  * @property {string} id
  * @property {string} address
  * @property {TransportName} transport
+ * @property {string} [app] the id of its app, if its door has apps
  * @property {number} roomCount
  * @property {string[]} rooms the first MAX_NAMED_ROOMS of them
  * @property {string} [server] this and the following are absent if the worker is older
@@ -282,8 +283,10 @@ function isConnections(value) {
 
 /** @param {unknown} value */
 function isUserConnection(value) {
-  const { id, address, transport, roomCount, rooms, server, user, ...numbers } = fieldsOf(value);
+  const { id, address, transport, app, roomCount, rooms, server, user, ...numbers } =
+    fieldsOf(value);
   return (
+    (app === undefined || isShort(app)) &&
     (server === undefined || isShort(server)) &&
     (user === undefined || user === '' || isUserName(user)) &&
     CONNECTION_NUMBERS.every((name) => numbers[name] === undefined || isCount(numbers[name])) &&

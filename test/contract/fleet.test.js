@@ -241,6 +241,15 @@ for (const backend of BACKENDS) {
     assert.equal(a.limiter.refusedOf(connection, nowMs + 60_001), 0);
   });
 
+  it('a connection of another door shows the door and its app', async (t) => {
+    const [a, b] = await fleetOf(t, backend, 2);
+    const { connection, transport } = await a.client(['m']);
+    const appOf = (/** @type {object} */ one) => (one === connection ? '123' : null);
+    transport.door = { ...transport.door, name: 'pusher', appOf };
+    const [row] = (await b.fleet.connections({ connectionId: connection.id })).listed;
+    assert.deepEqual([row.transport, row.app], ['pusher', '123']);
+  });
+
   it('a list of connections is bounded on each worker, and in sum', async (t) => {
     const [a, b] = await fleetOf(t, backend, 2);
     for (const { hub } of [a, b])

@@ -361,6 +361,11 @@ test('requests are counted by route, status and refusal', async (t) => {
   const { values: metrics } = await scrape(server.metricsPort);
   assert.equal(metrics.get('fanfare_api_requests_total{route="pusher_events"}'), 1);
   assert.equal(metrics.get('fanfare_api_messages_total'), 2);
+  const events = 'fanfare_app_events_total';
+  assert.equal(metrics.get(`${events}{app="1",publisher="api"}`), 2);
+  assert.equal(metrics.get(`${events}{app="2",publisher="api"}`), 0);
+  assert.equal(metrics.get('fanfare_app_connections{app="1"}'), 0);
+  assert.equal(metrics.get('fanfare_transport_connections{transport="pusher"}'), 0);
   assert.equal(metrics.get('fanfare_api_responses_total{status="401"}'), 1);
   assert.equal(metrics.get('fanfare_api_refused_total{reason="key"}'), 1);
   assert.equal(metrics.get('fanfare_api_requests_in_flight'), 0);

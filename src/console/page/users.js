@@ -56,10 +56,13 @@ const KINDS = Object.freeze({
   },
 });
 
+/** @type {Readonly<Record<string, string>>} */
+const TRANSPORTS = Object.freeze({ websocket: 'WebSocket', sse: 'SSE', pusher: 'Pusher' });
+
 /** @typedef {import('./view.js').App} App */
 /**
  * A connection of `GET /api/connections`. An older worker leaves out some fields.
- * @typedef {{id: string, address?: string, transport: string, roomCount: number, rooms: string[], server?: string, worker?: number, connectedAt?: number, user?: string, unsentBytes?: number, laggingRooms?: number, refusedMessages?: number}}
+ * @typedef {{id: string, address?: string, transport: string, app?: string, roomCount: number, rooms: string[], server?: string, worker?: number, connectedAt?: number, user?: string, unsentBytes?: number, laggingRooms?: number, refusedMessages?: number}}
  *   UserConnection
  */
 
@@ -351,6 +354,7 @@ function connectionRow(app, connection, reload) {
     id,
     address = '',
     transport,
+    app: appId = '',
     rooms,
     roomCount,
     server = '',
@@ -386,7 +390,10 @@ function connectionRow(app, connection, reload) {
       ? '–'
       : h('a', { class: 'mono', href: `#/addresses/${encodeURIComponent(address)}` }, address),
     server === '' ? '–' : `${server}${worker === undefined ? '' : ` · ${worker}`}`,
-    transport === 'sse' ? 'SSE' : 'WebSocket',
+    [
+      TRANSPORTS[transport] ?? transport,
+      appId !== '' && h('p', { class: 'muted' }, `app ${appId}`),
+    ],
     connectedAt === undefined ? '–' : duration((Date.now() - connectedAt) / 1000),
     [
       unsentBytes === undefined ? '–' : bytes(unsentBytes),

@@ -80,7 +80,7 @@ function table(app, endpoints) {
 
 /** @param {App} app @param {Endpoint} endpoint */
 function row(app, endpoint) {
-  const { name, origin, types, rooms, state, pending, delivered, dropped } = endpoint;
+  const { name, app: appId, origin, types, rooms, state, pending, delivered, dropped } = endpoint;
   const { lastError, lastErrorAt, lastDeliveryAt, oldestSeconds } = endpoint;
   const test = async () => {
     const { outcome, error } = await post(`/webhooks/${encodeURIComponent(name)}/test`);
@@ -90,7 +90,13 @@ function row(app, endpoint) {
   return [
     [
       h('code', null, name),
-      h('p', { class: 'muted meaning' }, `${origin} · ${types.join(', ')} · ${rooms.join(', ')}`),
+      h(
+        'p',
+        { class: 'muted meaning' },
+        [origin, appId !== null && `app ${appId}`, types.join(', '), rooms.join(', ')]
+          .filter(Boolean)
+          .join(' · '),
+      ),
     ],
     pill(TONES[state], state),
     whole(pending),

@@ -48,7 +48,7 @@ export class PusherApi {
   #calls = new WeakMap();
 
   /** @param {ApiServices} services */
-  constructor({ meters, ...services }) {
+  constructor({ meters, counters, ...services }) {
     const { config, log } = services;
     const { apps, pathPrefix } = /** @type {NonNullable<typeof config.pusher>} */ (config.pusher);
     this.meters = meters;
@@ -60,7 +60,7 @@ export class PusherApi {
     this.requests = new Requests({ ...services, ...meters }, apps.length);
     const callOf = (/** @type {IncomingMessage} */ request) =>
       /** @type {AppCall} */ (this.#calls.get(request));
-    const routes = routesOf({ ...services, counters: meters.counters });
+    const routes = routesOf({ ...services, counters: meters.counters, appCounters: counters.apps });
     this.#app = createApp(routes, { callOf, toAnswer, log });
   }
 

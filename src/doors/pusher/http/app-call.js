@@ -9,9 +9,13 @@ import { Holder } from '../../../transport/http-api/holder.js';
 /**
  * The parts of a worker that the API uses.
  * @typedef {Pick<DoorServices, 'config'|'publisher'|'fleet'|'tracker'|'historyOf'|'historyReader'
- *   |'phase'|'meters'|'readiness'|'log'>} ApiServices
+ *   |'phase'|'meters'|'readiness'|'log'>} Used
+ * @typedef {Used & {counters: Pick<DoorServices['counters'], 'apps'>}} ApiServices
  */
-/** @typedef {Omit<ApiServices, 'meters'> & {counters: ApiServices['meters']['counters']}} RouteServices */
+/**
+ * @typedef {Omit<ApiServices, 'meters'|'counters'> & {counters: ApiServices['meters']['counters'],
+ *   appCounters: DoorServices['counters']['apps']}} RouteServices
+ */
 
 /** An app as a maker of requests. */
 export class AppHolder extends Holder {

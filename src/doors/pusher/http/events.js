@@ -55,6 +55,7 @@ export class EventRoutes {
   constructor(services, channels) {
     this.publishing = new Publishing(services);
     this.channels = channels;
+    this.counters = services.appCounters;
   }
 
   /** `POST events` @param {AppCall} call */
@@ -110,6 +111,7 @@ export class EventRoutes {
     });
     const outcomes = await this.publishing.publishAll(messages);
     for (const outcome of outcomes) if ('fault' in outcome) throw outcome.fault;
+    this.counters.events[`${app.id},api`] += messages.length;
   }
 }
 
