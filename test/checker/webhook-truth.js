@@ -1,9 +1,12 @@
 // webhook-truth.js: reads who is where from the HTTP API, as docs/webhooks.md asks for after a gap.
 
+import { each } from '../../loadtest/lib/ws-client.js';
 import { apiOf } from '../helpers/api.js';
 
 const MAX_ROOMS = 1000;
 const MAX_USERS = 1000;
+/** Requests. */
+const AT_ONCE = 10;
 
 /**
  * @param {object} parts
@@ -25,14 +28,15 @@ export async function readTruth({ port, secret, prefix, rooms = [], users = [] }
   const listed = (await ask(`/rooms?limit=${MAX_ROOMS}`)).rooms;
   /** @type {string[]} */
   const occupied = listed.map((/** @type {{room: string}} */ { room }) => room);
-  const names = new Set([...occupied.filter((room) => room.startsWith(prefix)), ...rooms]);
+  const names = [...new Set([...occupied.filter((room) => room.startsWith(prefix)), ...rooms])];
   /** @type {string[]} */
   const members = [];
-  for (const room of names) {
+  await each(names.length, AT_ONCE, async (i) => {
+    const room = names[i];
     const answer = await ask(`/rooms/${encodeURIComponent(room)}/presence`);
     if (answer.more) throw new Error(`${room} has more than a page of users`);
     for (const { user } of answer.members) members.push(`${room} ${user}`);
-  }
+  });
   const online =
     users.length === 0
       ? []

@@ -23,7 +23,7 @@ const ENDPOINT = Object.freeze({
   secret: WEBHOOK_SECRET,
   types: TYPES,
   graceMs: 1000,
-  timeoutMs: 1000,
+  timeoutMs: 2000,
   concurrency: 16,
 });
 
