@@ -1,0 +1,113 @@
+// The receiver of the fault tests finds what it is there to find: repeated events, another order, a
+// wrong signature, and a model that is not the truth.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Webhook } from 'standardwebhooks';
+import { Random } from '../checker/random.js';
+import { WEBHOOK_SECRET, WebhookReceiver } from '../checker/webhook-receiver.js';
+
+/** @param {import('node:test').TestContext} t */
+async function start(t) {
+  const receiver = await new WebhookReceiver({ random: new Random(1) }).start(t);
+  /**
+   * @param {string} type @param {number} sequence @param {string} [user]
+   * @returns {Promise<number>} status; 0: a reset
+   */
+  const send = async (type, sequence, user = 'ann') => {
+    const id = `evt_${type}_${user}_${sequence}`;
+    const data = { room: 'r', user, epoch: '7', sequence };
+    const body = JSON.stringify({ type, timestamp: new Date().toISOString(), data });
+    const now = new Date();
+    return fetch(receiver.url, {
+      method: 'POST',
+      body,
+      headers: {
+        'webhook-id': id,
+        'webhook-timestamp': `${Math.floor(now.getTime() / 1000)}`,
+        'webhook-signature': new Webhook(WEBHOOK_SECRET).sign(id, now, body),
+      },
+    }).then(
+      ({ status }) => status,
+      () => 0,
+    );
+  };
+  return { receiver, send };
+}
+
+const truthOf = (/** @type {string[]} */ members) => ({ rooms: [], members, users: [] });
+
+test('an event that comes again after a 2xx is found, and one after a failure is not', async (t) => {
+  const { receiver, send } = await start(t);
+  receiver.answerOf = () => '500';
+  assert.equal(await send('member.joined', 1), 500);
+  receiver.answerOf = () => 'reset';
+  assert.equal(await send('member.joined', 1), 0);
+  receiver.answerOf = null;
+  assert.equal(await send('member.joined', 1), 204);
+  assert.deepEqual(receiver.repeated, []);
+  assert.equal(await send('member.joined', 1), 204);
+  assert.deepEqual(
+    receiver.repeated.map(({ id }) => id),
+    ['evt_member.joined_ann_1'],
+  );
+});
+
+test('an event after a later one of its room is found, unless it had stepped aside', async (t) => {
+  const { receiver, send } = await start(t);
+  await send('member.joined', 2);
+  await send('member.joined', 1, 'bob');
+  assert.deepEqual(receiver.disordered, ['states r: member.joined 1 after 2']);
+  receiver.answerOf = () => '500';
+  for (let n = 0; n < 3; n++) await send('member.joined', 3, 'cid');
+  receiver.answerOf = null;
+  await send('member.joined', 4, 'dan');
+  await send('member.joined', 3, 'cid');
+  assert.equal(receiver.disordered.length, 1);
+  assert.equal(receiver.aside, 1);
+});
+
+test('a wrong signature is refused', async (t) => {
+  const { receiver } = await start(t);
+  const headers = {
+    'webhook-id': 'evt_1',
+    'webhook-timestamp': `${Math.floor(Date.now() / 1000)}`,
+    'webhook-signature': 'v1,AAAA',
+  };
+  const { status } = await fetch(receiver.url, { method: 'POST', body: '{}', headers });
+  assert.equal(status, 401);
+  assert.equal(receiver.unverified, 1);
+});
+
+test('the model ignores what is older, and after a gap it is what was read', async (t) => {
+  const { receiver, send } = await start(t);
+  const { model } = receiver;
+  await send('member.joined', 1);
+  await send('member.left', 4);
+  await send('member.joined', 3);
+  await send('member.joined', 2, 'bob');
+  assert.deepEqual(model.state.members, ['r bob']);
+  assert.deepEqual(model.differences(truthOf(['r ann'])), [
+    'members: lacks r ann',
+    'members: has r bob',
+  ]);
+  receiver.readTruth = async () => {
+    throw new Error('no server answers');
+  };
+  assert.equal(await send('webhook.gap', 1), 503, 'it asks for the gap again');
+  receiver.readTruth = async () => truthOf(['r ann', 'r cid']);
+  assert.equal(await send('webhook.gap', 1), 204);
+  await send('member.left', 4);
+  await send('member.left', 5, 'cid');
+  assert.deepEqual(model.state.members, ['r ann']);
+});
+
+test('with a share of 1 an event fails three times, then it is accepted', async (t) => {
+  const { receiver, send } = await start(t);
+  receiver.failing = 1;
+  // One that never answers would hold up the test.
+  receiver.random.pick = () => /** @type {never} */ ('500');
+  const statuses = [];
+  for (let n = 0; n < 4; n++) statuses.push(await send('member.joined', 1));
+  assert.deepEqual(statuses, [500, 500, 500, 204]);
+});
