@@ -172,5 +172,50 @@ for (const backend of ['embedded', 'redis']) {
       assert.match(text, /"replayed":1,"first":4/);
       assert.doesNotMatch(text, /"new"|older/);
     });
+
+    test(
+      'handles with lastSeconds join a busy room, and none misses a message',
+      OPTIONS,
+      async (t) => {
+        const { url } = await busyRoom(t, 'h.handles');
+        const fanfare = new Fanfare(url);
+        t.after(() => fanfare.close());
+        const recoverFailed = () => assert.fail('nothing is missing');
+        /** @param {import('../../src/client/room.js').JoinOptions} [options] */
+        const join = async (options) => {
+          const room = fanfare.join('h.handles', { recoverFailed, ...options });
+          /** @type {import('../../src/client/room.js').Meta[]} */
+          const list = [];
+          room.on('message', (_, meta) => list.push(meta));
+          await new Promise((resolve) => room.on('message', resolve));
+          return list;
+        };
+        const live = await join();
+        await new Promise((resolve) => setTimeout(resolve, 1200));
+        const nowMs = Date.now();
+        const [seconds, few, both] = await Promise.all(
+          [{ lastSeconds: 1 }, { last: 30 }, { lastSeconds: 1, last: 3 }].map(join),
+        );
+        while (Number(live.at(-1)?.timestamp) < nowMs + 300) await new Promise(setImmediate);
+        for (const list of [live, seconds, few, both]) {
+          const first = Number(list[0].offset);
+          assert.deepEqual(
+            list.map(({ offset }) => offset),
+            list.map((_, i) => first + i),
+          );
+        }
+        assert.ok(seconds[0].timestamp >= nowMs - 1000 && seconds[0].timestamp < nowMs - 500);
+        assert.ok(few[0].timestamp > seconds[0].timestamp);
+        assert.ok(both[0].timestamp > nowMs - 300);
+      },
+    );
+
+    test('the server refuses a publish without a payload', async (t) => {
+      const { url } = await start();
+      const fanfare = new Fanfare(url);
+      t.after(() => fanfare.close());
+      const refused = fanfare.publish('h.nothing', undefined);
+      await assert.rejects(refused, { code: 'INVALID_MESSAGE_FORMAT', room: 'h.nothing' });
+    });
   });
 }
