@@ -26,9 +26,9 @@ const STATUS_MS = 1000;
 /** Time for requests under way and the last commits, when it stops. */
 const CLOSE_TIMEOUT_MS = 3000;
 
-/** @typedef {import('../config/settings.js').Config} Config */
-/** @typedef {import('../config/webhooks.js').WebhookSettings} WebhookSettings */
-/** @typedef {import('./request.js').Result} Result */
+/** @import { Config } from '../config/settings.js' */
+/** @import { WebhookSettings } from '../config/webhooks.js' */
+/** @import { Result } from './request.js' */
 
 /**
  * An endpoint for the console.

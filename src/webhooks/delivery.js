@@ -18,8 +18,8 @@ const UNAPPROVED_MS = 500;
 /** A connection takes a moment, at the start too. */
 const QUIET_MS = 2000;
 
-/** @typedef {import('./message.js').Sendable} Sendable */
-/** @typedef {import('./effect.js').Effect} Effect */
+/** @import { Effect } from './effect.js' */
+/** @import { Sendable } from './message.js' */
 
 export class Delivery {
   /** @type {NodeJS.Timeout|undefined} */

@@ -6,7 +6,7 @@
 
 import { keyOf } from './queue.js';
 
-/** @typedef {import('./message.js').Sendable} Sendable */
+/** @import { Sendable } from './message.js' */
 /** @typedef {'room'|'member'|'user'|'count'|'message'|'gap'} Kind */
 
 /**

@@ -24,10 +24,9 @@ const MAX_EXPIRED = 1000;
 const MAX_BATCH = 100;
 
 /** @import { Form } from './message.js' */
+/** @import { Effect, EffectEndpoint } from './effect.js' */
+/** @import { Outcome } from './request.js' */
 
-/** @typedef {import('./effect.js').Effect} Effect */
-/** @typedef {import('./effect.js').EffectEndpoint} EffectEndpoint */
-/** @typedef {import('./request.js').Outcome} Outcome */
 /** @typedef {'overflow'|'expired'|'lost'|'gone'|'malformed'} DropReason */
 
 /** Effects that are sent in order: the first one is next. */

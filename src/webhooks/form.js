@@ -4,8 +4,8 @@ import { fits } from '../config/room-patterns.js';
 import { messageOf } from './message.js';
 import { PusherForm } from './pusher-form.js';
 
-/** @typedef {import('./message.js').Form} Form */
-/** @typedef {import('../config/webhooks.js').Endpoint} Endpoint */
+/** @import { Endpoint } from '../config/webhooks.js' */
+/** @import { Form } from './message.js' */
 
 /** @implements {Form} */
 class StandardForm {

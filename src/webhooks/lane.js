@@ -22,10 +22,9 @@ const STRANGER_AGE_MS = 86_400_000;
 const MAX_DELAY_MS = 3_600_000;
 const NONE_LOST = Object.freeze({ count: 0, upTo: 0 });
 
-/** @typedef {import('./effect.js').EffectEndpoint} EffectEndpoint */
-/** @typedef {import('./effect.js').EffectLane} EffectLane */
-/** @typedef {import('./endpoint.js').EndpointQueue} EndpointQueue */
-/** @typedef {import('./message.js').Sendable} Sendable */
+/** @import { EffectEndpoint, EffectLane } from './effect.js' */
+/** @import { EndpointQueue } from './endpoint.js' */
+/** @import { Sendable } from './message.js' */
 
 /** @implements {EffectLane} */
 export class Lane {

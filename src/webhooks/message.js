@@ -5,7 +5,7 @@ import { createHash, createHmac } from 'node:crypto';
 /** No event is this long; a body that is would be refused by most receivers. */
 export const MAX_BODY_BYTES = 65_536;
 
-/** @typedef {import('./queue.js').WebhookEvent} WebhookEvent */
+/** @import { WebhookEvent } from './queue.js' */
 
 /**
  * What is sent: a recorded event, or one of the courier's own.

@@ -12,8 +12,7 @@ import { appIdOf, channelOf, userOfChannel } from '../doors/pusher/channels.js';
 import { sign } from '../doors/pusher/signature.js';
 import { messageOf } from './message.js';
 
-/** @typedef {import('./message.js').Form} Form */
-/** @typedef {import('./message.js').Sendable} Sendable */
+/** @import { Form, Sendable } from './message.js' */
 
 /** @type {Readonly<Record<string, string>>} */
 const NAMES = Object.freeze(

@@ -5,7 +5,7 @@
 // A lane makes one call at a time, so the calls under way are bounded. If the channel ends, the
 // courier ends.
 
-/** @typedef {import('./queue.js').EventQueue} EventQueue */
+/** @import { EventQueue } from './queue.js' */
 
 /**
  * @typedef {object} Call
