@@ -182,7 +182,7 @@ const USER = 'u:"';
 const USER_OF_APP = /^~\d+:/;
 
 /** @param {string} user */
-export function tagOfUser(user) {
+function tagOfUser(user) {
   return `u:${JSON.stringify(user)}`;
 }
 

@@ -45,7 +45,7 @@ const SCRIPTS = {
 };
 
 /** @implements {EventQueue} */
-export class RedisEventQueue {
+class RedisEventQueue {
   /**
    * @param {object} parts
    * @param {{readonly isWritable: boolean, redis: unknown, describe(error: unknown): string, prove?: () => void}}
