@@ -370,3 +370,30 @@ test('requests are counted by route, status and refusal', async (t) => {
   assert.equal(metrics.get('fanfare_api_refused_total{reason="key"}'), 1);
   assert.equal(metrics.get('fanfare_api_requests_in_flight'), 0);
 });
+
+test('SIGHUP adds an app and rotates a secret; the rules of channels stay', async (t) => {
+  const path = join(temporaryFolder(t), 'apps.json');
+  const write = (/** @type {unknown} */ apps) => writeFileSync(path, JSON.stringify(apps));
+  write([APP]);
+  const server = await startServer(t, { ...NO_LIMITS, WORKERS: '1', FANFARE_PUSHER_APPS: path });
+  const status = async (/** @type {typeof APP} */ app) =>
+    (await pusherApiOf(server, app)('/channels')).status;
+  const rotated = { ...APP, secret: 'another-secret-of-the-app' };
+  assert.deepEqual(
+    [await status(APP), await status(rotated), await status(OTHER)],
+    [200, 401, 404],
+  );
+  const { id, key } = APP;
+  write([{ id, key, secrets: [rotated.secret, APP.secret] }, OTHER]);
+  server.kill('SIGHUP');
+  await server.line(({ msg }) => msg === 'reload complete');
+  assert.deepEqual(
+    [await status(APP), await status(rotated), await status(OTHER)],
+    [200, 200, 200],
+  );
+  write([{ ...APP, cacheTtl: 60 }]);
+  server.kill('SIGHUP');
+  const { faults } = await server.line(({ msg }) => msg.startsWith('reload aborted'));
+  assert.match(faults.join(), /"cacheTtl" or "shared" of apps cannot be changed by a reload/);
+  assert.equal(await status(OTHER), 200);
+});
