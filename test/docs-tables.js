@@ -7,6 +7,7 @@
 
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { APP_FIELDS } from '../src/config/app-fields.js';
 import { ESSENTIALS, LIMIT_MODES, SETTINGS } from '../src/config/settings.js';
 import { LIMITS } from '../src/doctor/limits.js';
 import {
@@ -21,7 +22,7 @@ const ROOT = fileURLToPath(new URL('../', import.meta.url));
 const MARKED = /<!-- table: (\w+) -->\n[\s\S]*?<!-- end -->/g;
 
 /** Every table by its name in the pages. @type {Record<string, () => string>} */
-const TABLES = { errors, apiErrors, closes, essentials, settings, modes, metrics, limits };
+const TABLES = { errors, apiErrors, closes, essentials, settings, apps, modes, metrics, limits };
 
 function errors() {
   return table(
@@ -103,6 +104,19 @@ function defaultOf({ env, default: value }) {
   if (env === 'SERVER_ID') return 'the host’s name';
   if (value === '' || (Array.isArray(value) && value.length === 0)) return '';
   return String(value);
+}
+
+function apps() {
+  return table(
+    ['field', 'default', 'preset `soketi`', 'allowed', 'meaning'],
+    APP_FIELDS.map(({ field, value, soketi, alias, allowed, meaning }) => [
+      `\`${field}\``,
+      value,
+      soketi,
+      allowed,
+      alias === '' ? meaning : `${meaning} soketi: \`${alias}\`.`,
+    ]),
+  );
 }
 
 function modes() {

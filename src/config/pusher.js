@@ -7,6 +7,7 @@
 // URL, whose path or query may be one.
 
 import { readFileSync } from 'node:fs';
+import { ALIASES, FIELDS, NUMBERS, PRESETS, REPLACED, SWITCHES } from './app-fields.js';
 import { normalOrigin } from './origins.js';
 
 /** Events that an app's webhooks may ask for. */
@@ -39,7 +40,6 @@ const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$/;
 const HEADER_VALUE = /^[\x20-\x7e]{0,1024}$/;
 /** `enableUserAuthentication` of soketi closes connections that have not signed in by then. */
 const SOKETI_AUTHORIZE_WITHIN_MS = 30_000;
-const KIB = 1024;
 
 /**
  * One app. Frozen.
@@ -89,68 +89,6 @@ const KIB = 1024;
  * @property {ReadonlyMap<string, App>} byId
  * @property {string} pathPrefix before `/app/…` and `/apps/…`, which work without it too; '' or `/…`
  */
-
-/** The integers of an app: the field's name in the file, default, bounds. */
-const NUMBERS = /** @type {const} */ ({
-  maxConnections: { field: 'maxConnections', value: 0, min: -1, max: 1e9 },
-  quotaCode: { field: 'quotaCode', value: 4004, min: 4004, max: 4100 },
-  activityTimeoutS: { field: 'activityTimeout', value: 120, min: 1, max: 3600 },
-  clientEventsPerSecond: { field: 'clientEventsPerSecond', value: 10, min: 1, max: 100_000 },
-  authorizeWithinMs: { field: 'authorizeWithinMs', value: 0, min: 0, max: 3_600_000 },
-  maxEventBytes: { field: 'maxEventBytes', value: 10_240, min: 1, max: 16_777_216 },
-  maxChannelsPerEvent: { field: 'maxChannelsPerEvent', value: 100, min: 1, max: 1000 },
-  maxBatch: { field: 'maxBatch', value: 10, min: 1, max: 1000 },
-  maxChannelLength: { field: 'maxChannelLength', value: 200, min: 1, max: 200 },
-  maxEventNameLength: { field: 'maxEventNameLength', value: 200, min: 1, max: 200 },
-  maxPresenceMembers: { field: 'maxPresenceMembers', value: 100, min: 1, max: 10_000 },
-  maxMemberBytes: { field: 'maxMemberBytes', value: 1024, min: 2, max: 65_536 },
-  cacheTtlS: { field: 'cacheTtl', value: 1800, min: 1, max: 604_800 },
-});
-
-/** The switches of an app: the field's name in the file, default. */
-const SWITCHES = /** @type {const} */ ({
-  isEnabled: { field: 'enabled', value: true },
-  isShared: { field: 'shared', value: false },
-  tlsOnly: { field: 'tlsOnly', value: false },
-  clientEvents: { field: 'clientEvents', value: false },
-  subscriptionCount: { field: 'subscriptionCount', value: false },
-  extraChannelInfo: { field: 'extraChannelInfo', value: false },
-});
-
-/** Defaults of a preset, by the field's name. @type {Readonly<Record<string, Record<string, unknown>>>} */
-const PRESETS = Object.freeze({
-  strict: {},
-  soketi: {
-    maxEventBytes: 100 * KIB,
-    maxMemberBytes: 2 * KIB,
-    quotaCode: 4100,
-    extraChannelInfo: true,
-    clientEvents: true,
-    clientEventData: 'asSent',
-  },
-});
-
-/** soketi's names of fields: ours, and how many of ours one of theirs is. */
-const ALIASES = /** @type {Readonly<Record<string, {field: string, factor?: number}>>} */ (
-  Object.freeze({
-    enableClientMessages: { field: 'clientEvents' },
-    maxClientEventsPerSecond: { field: 'clientEventsPerSecond' },
-    maxPresenceMembersPerChannel: { field: 'maxPresenceMembers' },
-    maxPresenceMemberSizeInKb: { field: 'maxMemberBytes', factor: KIB },
-    maxChannelNameLength: { field: 'maxChannelLength' },
-    maxEventChannelsAtOnce: { field: 'maxChannelsPerEvent' },
-    maxEventPayloadInKb: { field: 'maxEventBytes', factor: KIB },
-    maxEventBatchSize: { field: 'maxBatch' },
-  })
-);
-/** soketi's limits for each app that a rate for all apps replaces here. */
-const REPLACED = Object.freeze(['maxBackendEventsPerSecond', 'maxReadRequestsPerSecond']);
-
-const FIELDS = Object.freeze([
-  ...['id', 'key', 'secret', 'secrets', 'preset', 'origins', 'clientEventData', 'webhooks'],
-  ...Object.values(NUMBERS).map(({ field }) => field),
-  ...Object.values(SWITCHES).map(({ field }) => field),
-]);
 
 /** @import { HistoryRule, Rule } from './room-patterns.js' */
 /** @typedef {(fault: string) => void} Refuse */

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { changedFixed, loadConfig } from '../../src/config/config.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
+import { codeWith } from '../helpers/doc-code.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const APP = { id: '123', key: 'app-key', secret: 'a-secret-of-twenty-c' };
@@ -236,4 +237,9 @@ test('a reload adds and changes apps, but not the rules of their channels', (t) 
 test('histories of doors and rooms together are bounded', (t) => {
   const FANFARE_HISTORY = Array.from({ length: 97 }, (_, i) => `r${i}=1/1h`).join();
   assert.match(fault(t, {}, { FANFARE_HISTORY }), /there are 101 rules for histories, at most 100/);
+});
+
+test("the documentation's example is valid", (t) => {
+  const { app } = valid(t, codeWith('docs/configuration.md', '"app-key"'));
+  assert.deepEqual([app.id, app.clientEvents], ['123', true]);
 });

@@ -1,0 +1,108 @@
+// app-fields.js: the table of the fields that an app of Pusher clients may have in its file.
+
+const KIB = 1024;
+
+/** The integers of an app: the field's name in the file, default, bounds. */
+// biome-ignore format: one line each
+export const NUMBERS = /** @type {const} */ ({
+  maxConnections: { field: 'maxConnections', value: 0, min: -1, max: 1e9, meaning: 'Connections over all servers. 0 or -1: no limit.' },
+  quotaCode: { field: 'quotaCode', value: 4004, min: 4004, max: 4100, meaning: 'Close code of connections above it: after 4004 clients give up, after 4100 they try again.' },
+  activityTimeoutS: { field: 'activityTimeout', value: 120, min: 1, max: 3600, meaning: 'Seconds of silence after which a client sends a ping.' },
+  clientEventsPerSecond: { field: 'clientEventsPerSecond', value: 10, min: 1, max: 100_000, meaning: 'Client events of one connection.' },
+  authorizeWithinMs: { field: 'authorizeWithinMs', value: 0, min: 0, max: 3_600_000, meaning: 'Time in which a connection has to sign in, or to subscribe to a private or presence channel. 0: no limit.' },
+  maxEventBytes: { field: 'maxEventBytes', value: 10_240, min: 1, max: 16_777_216, meaning: 'Bytes of the data of an event. At most `FANFARE_MAX_MESSAGE_BYTES`.' },
+  maxChannelsPerEvent: { field: 'maxChannelsPerEvent', value: 100, min: 1, max: 1000, meaning: 'Channels of one event.' },
+  maxBatch: { field: 'maxBatch', value: 10, min: 1, max: 1000, meaning: 'Events of one `batch_events`.' },
+  maxChannelLength: { field: 'maxChannelLength', value: 200, min: 1, max: 200, meaning: "Characters of a channel's name." },
+  maxEventNameLength: { field: 'maxEventNameLength', value: 200, min: 1, max: 200, meaning: "Characters of an event's name." },
+  maxPresenceMembers: { field: 'maxPresenceMembers', value: 100, min: 1, max: 10_000, meaning: 'Members of a presence channel. At most `FANFARE_PRESENCE_MAX_MEMBERS`.' },
+  maxMemberBytes: { field: 'maxMemberBytes', value: 1024, min: 2, max: 65_536, meaning: "Bytes of a member's `user_info`." },
+  cacheTtlS: { field: 'cacheTtl', value: 1800, min: 1, max: 604_800, meaning: 'Seconds for which a cache channel keeps its last event. A reload cannot change it.' },
+});
+
+/** The switches of an app: the field's name in the file, default. */
+// biome-ignore format: one line each
+export const SWITCHES = /** @type {const} */ ({
+  isEnabled: { field: 'enabled', value: true, meaning: 'If false, clients and requests of the app are refused.' },
+  isShared: { field: 'shared', value: false, meaning: 'Its channels are native rooms of the same name, for one app at most. A reload cannot change it.' },
+  tlsOnly: { field: 'tlsOnly', value: false, meaning: 'Refuse connections without TLS.' },
+  clientEvents: { field: 'clientEvents', value: false, meaning: 'Whether clients may send events (`client-…`, whispers of Echo).' },
+  subscriptionCount: { field: 'subscriptionCount', value: false, meaning: 'Whether subscribers are told how many there are, and the HTTP API tells it too.' },
+  extraChannelInfo: { field: 'extraChannelInfo', value: false, meaning: 'Whether the HTTP API answers `subscription_count` and `occupied` unasked.' },
+});
+
+/** Defaults of a preset, by the field's name. @type {Readonly<Record<string, Record<string, unknown>>>} */
+export const PRESETS = Object.freeze({
+  strict: {},
+  soketi: {
+    maxEventBytes: 100 * KIB,
+    maxMemberBytes: 2 * KIB,
+    quotaCode: 4100,
+    extraChannelInfo: true,
+    clientEvents: true,
+    clientEventData: 'asSent',
+  },
+});
+
+/** soketi's names of fields: ours, and how many of ours one of theirs is. */
+export const ALIASES = /** @type {Readonly<Record<string, {field: string, factor?: number}>>} */ (
+  Object.freeze({
+    enableClientMessages: { field: 'clientEvents' },
+    maxClientEventsPerSecond: { field: 'clientEventsPerSecond' },
+    maxPresenceMembersPerChannel: { field: 'maxPresenceMembers' },
+    maxPresenceMemberSizeInKb: { field: 'maxMemberBytes', factor: KIB },
+    maxChannelNameLength: { field: 'maxChannelLength' },
+    maxEventChannelsAtOnce: { field: 'maxChannelsPerEvent' },
+    maxEventPayloadInKb: { field: 'maxEventBytes', factor: KIB },
+    maxEventBatchSize: { field: 'maxBatch' },
+  })
+);
+/** soketi's limits for each app that a rate for all apps replaces here. */
+export const REPLACED = Object.freeze(['maxBackendEventsPerSecond', 'maxReadRequestsPerSecond']);
+
+/** The fields of an app that are neither integers nor switches. */
+// biome-ignore format: one line each
+const OTHERS = /** @type {const} */ ([
+  { field: 'id', allowed: '1 to 20 digits', meaning: 'Names the app in the paths of the HTTP API.' },
+  { field: 'key', allowed: '1 to 64 of A-Z a-z 0-9 _ -', meaning: 'Names the app for clients.' },
+  { field: 'secret', allowed: '1 to 256 characters', meaning: 'Signs channels, users, requests and webhooks.' },
+  { field: 'secrets', allowed: '1 to 4', meaning: 'In place of `secret`: the first signs, all are accepted.' },
+  { field: 'preset', value: 'strict', allowed: 'strict, soketi', meaning: 'Which defaults apply: those of Pusher, or those of soketi.' },
+  { field: 'origins', value: '[]', allowed: 'up to 100', meaning: 'Origins that browsers may connect from. Empty: all.' },
+  { field: 'clientEventData', value: 'string', allowed: 'string, asSent', meaning: 'Whether `data` of a client event is relayed as a string, as Pusher does, or as the client has sent it.' },
+  { field: 'webhooks', value: '[]', allowed: 'up to 10', meaning: 'Endpoints of [webhooks](webhooks.md#in-pushers-form).' },
+]);
+
+/**
+ * All fields of an app, for the documentation.
+ * @typedef {object} AppField
+ * @property {string} field @property {string} value the default; '' if it has none
+ * @property {string} soketi the default of the preset; '' if it is the same
+ * @property {string} alias soketi's own name; '' if it is the same
+ * @property {string} allowed @property {string} meaning
+ */
+
+/** @type {readonly AppField[]} */
+export const APP_FIELDS = Object.freeze(
+  [...OTHERS, ...Object.values(SWITCHES), ...Object.values(NUMBERS)].map((row) => {
+    const { field, meaning } = row;
+    const aliased = Object.entries(ALIASES).find(([, other]) => other.field === field);
+    const allowed =
+      'allowed' in row
+        ? row.allowed
+        : 'min' in row
+          ? field === 'quotaCode'
+            ? '4004, 4100'
+            : `${row.min} to ${row.max}`
+          : 'true, false';
+    return Object.freeze({
+      field,
+      value: 'value' in row ? String(row.value) : '',
+      soketi: String(PRESETS.soketi[field] ?? ''),
+      alias: aliased?.[0] ?? '',
+      allowed,
+      meaning,
+    });
+  }),
+);
+export const FIELDS = Object.freeze(APP_FIELDS.map(({ field }) => field));
