@@ -13,7 +13,6 @@ import { FanfareError } from './error.js';
 import {
   CLOSE_TIMEOUT_MS,
   CONNECT_TIMEOUT_MS,
-  HEARTBEAT_MS,
   PONG_TIMEOUT_MS,
   STABLE_MS,
   WAKE_PONG_TIMEOUT_MS,
@@ -101,7 +100,7 @@ export class Connection {
   #heardAtMs = 0;
   /** When the ping was sent whose answer is awaited; -1: none is. */
   #pingedAtMs = -1;
-  #heartbeatMs = HEARTBEAT_MS;
+  #heartbeatMs = 0;
   /** Was the present delay chosen by the client alone, so that it may end early? */
   #isOwnDelay = false;
   /** @type {number|undefined} */
@@ -147,7 +146,7 @@ export class Connection {
 
   /** @returns {Promise<void>} when the socket has closed */
   async close() {
-    const socket = this.state === 'connected' ? this.#socket : undefined;
+    const socket = this.state === 'connected' && this.#socket;
     this.#drop();
     this.#enter('closed');
     if (!socket) return;
@@ -202,7 +201,7 @@ export class Connection {
     // The server closes a connection whose token it refuses.
     if (reply.error) return this.#listener._report(new FanfareError(reply.error, reply));
     this.#welcomedAtMs = this.#heardAtMs;
-    this.#heartbeatMs = reply.heartbeatMs || HEARTBEAT_MS;
+    this.#heartbeatMs = reply.heartbeatMs;
     this.#watch();
     this.#tokens._keepFresh(
       (token) => this.#command({ type: 'auth', token }),

@@ -88,13 +88,13 @@ export class Fanfare extends Emitter {
     this.#following?.abort();
     this.#following = followPage(this.#connection);
     this.#connection.open();
-    if (this.state === 'connected') return Promise.resolve();
-    this.#opening ??= new Promise((resolve, reject) => {
+    const opening = (this.#opening ??= new Promise((resolve, reject) => {
       this.#opened = (error) => (error ? reject(error) : resolve());
-    });
+    }));
     // Its error is an event, too.
-    this.#opening.catch(() => {});
-    return this.#opening;
+    opening.catch(() => {});
+    if (this.state === 'connected') this.#settle();
+    return opening;
   }
 
   /**

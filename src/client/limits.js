@@ -11,8 +11,6 @@ export const WAKE_PONG_TIMEOUT_MS = 4000;
 export const STABLE_MS = 30_000;
 /** After `close` the server's close frame has this long. */
 export const CLOSE_TIMEOUT_MS = 1000;
-/** If `welcome` names no interval. */
-export const HEARTBEAT_MS = 30_000;
 /** After a list of users that the server refused for the moment. */
 export const USERS_RETRY_MS = 5000;
 

@@ -199,8 +199,7 @@ export class Membership {
 
   /** The connection is not in the room any more, or has ended. */
   _lost() {
-    this.#isJoined = false;
-    this.#isJoining = false;
+    this.#isJoined = this.#isJoining = false;
     clearTimeout(this.#timer);
     this._users._stop();
     for (const handle of this.#handles) handle._lost();
