@@ -7,6 +7,7 @@ import { posix } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { Sessions } from '../../src/auth/sessions.js';
+import { Edges } from '../../src/backend/edges.js';
 import { Connection } from '../../src/hub/connection.js';
 import { RecordedPublisher } from '../../src/hub/recorded-publisher.js';
 import { createCounters } from '../../src/observability/counters.js';
@@ -107,6 +108,41 @@ test('a room whose subscription fails is left again', async () => {
     hub.join(connect(), 'room', { ...QUIET, onRefused: () => resolve(undefined) }),
   );
   assert.deepEqual(told, ['room 1', 'room 0']);
+});
+
+test('a count is reported 200 ms after its first change, and falls to 0 before the room is left', (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  /** @type {string[]} */
+  const told = [];
+  const edges = new Edges({
+    store: {
+      start: async () => {},
+      close: async () => {},
+      enter: (tag) => void told.push(`+${tag}`),
+      exit: (tag) => void told.push(`-${tag}`),
+      recount: (tag, count) => void told.push(`${tag} ${count}`),
+      publish() {},
+    },
+    covers: () => false,
+    counts: (room) => room === '~7:a',
+    lingerMs: 600_000,
+  });
+  for (const count of [1, 2, 3]) edges.count('~7:a', count);
+  edges.count('~7:b', 1);
+  t.mock.timers.tick(199);
+  assert.deepEqual(told.splice(0), ['+~7:a']);
+  t.mock.timers.tick(1);
+  assert.deepEqual(told.splice(0), ['~7:a 3']);
+  edges.count('~7:a', 0);
+  edges.count('~7:a', 0);
+  t.mock.timers.tick(200);
+  assert.deepEqual(told.splice(0), ['~7:a 0'], 'it lingers, without connections');
+  edges.count('~7:a', 0);
+  t.mock.timers.tick(200);
+  assert.deepEqual(told.splice(0), []);
+  edges.count('~7:a', 1);
+  t.mock.timers.tick(200);
+  assert.deepEqual(told.splice(0), ['~7:a 1'], 'it had not been left');
 });
 
 test('a user is connected from the first session to the last one', () => {
