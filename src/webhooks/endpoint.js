@@ -414,8 +414,11 @@ export class EndpointQueue {
   }
 
   /** @param {Effect} effect */
-  #dueMs({ dueMs, mayReturn }) {
-    return mayReturn ? Math.max(dueMs, this.heldUntilMs()) : dueMs;
+  #dueMs({ dueMs, mayReturn, event }) {
+    if (!mayReturn) return dueMs;
+    // Drains that follow each other may hold an event for longer than the endpoint takes it.
+    const latestMs = this.now() + event.at + this.settings.maxAgeS * 500 - Date.now();
+    return Math.max(dueMs, Math.min(this.heldUntilMs(), latestMs));
   }
 
   /** @param {number} ms */

@@ -372,6 +372,17 @@ test('an event is tried again for less than five minutes, with pauses up to a mi
   assert.equal(endpoint.pending, 0, 'no gap is announced in this form');
 });
 
+test('who left is held back by drains for half of the time that remains', async (t) => {
+  const { queue, advance, seen, delivery, endpoint } = courier(t);
+  delivery.hold(1_200_000);
+  queue.record(left('1'));
+  await advance(140_000);
+  assert.deepEqual(seen(), []);
+  await advance(8000);
+  assert.deepEqual(seen(), ['member_removed presence-a 1']);
+  assert.equal(endpoint.dropped.expired, 0);
+});
+
 test('with batchMs, a request carries the events that came meanwhile, up to 100', async (t) => {
   const { queue, requests, advance, seen, endpoint } = courier(t, { webhook: { batchMs: 500 } });
   const clientEvent = (/** @type {number} */ n) =>
