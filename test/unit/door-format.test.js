@@ -3,6 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import fc from 'fast-check';
 import { encodePublications, FORMAT, registerFormat } from '../../src/protocol/format.js';
 import { roomOf, roomPrefix, textFrame } from '../../src/protocol/frame.js';
 import {
@@ -193,4 +194,77 @@ test('encoders of native formats are as before', () => {
     frames.toString('latin1', 2),
     '{"type":"message","room":"r","payload":"a","from":"me","timestamp":1760000000000}',
   );
+});
+
+/** Commands that six native clients send, at random but the same in each run. */
+const scripts = fc.array(
+  fc.record({
+    client: fc.nat(5),
+    type: fc.constantFrom('join', 'leave', 'message', 'history', 'broadcast', 'presence', 'close'),
+    room: fc.constantFrom('a', 'h', 'p'),
+    number: fc.integer({ min: 1, max: 5 }),
+    isPart: fc.boolean(),
+    isPause: fc.boolean(),
+  }),
+  { minLength: 20, maxLength: 80 },
+);
+
+/**
+ * Runs a script.
+ * @param {typeof scripts extends fc.Arbitrary<infer T> ? T : never} script
+ * @param {number} format of two more members of each room
+ * @returns {Promise<string[]>} what each native client has received, with ids by its own numbers
+ */
+async function bytesOf(script, format) {
+  const built = build({ covers: (room) => room.startsWith('p') });
+  const { hub, broker } = built;
+  Object.assign(broker, {
+    publish: async (/** @type {string} */ room, /** @type {Buffer} */ message) => {
+      if (!room.startsWith('h')) return hub.broadcast(room, message);
+      const position = broker.accept(room, message);
+      broker.deliver();
+      return position;
+    },
+  });
+  const clients = Array.from({ length: 6 }, built.connect);
+  for (const room of ['a', 'h', 'p', 'a', 'h', 'p'])
+    (await join(built, room)).transport.format = format;
+  clients[4].transport.format = FORMAT.EVENTS;
+  for (const [id, { client, type, room, number, isPart, isPause }] of script.entries()) {
+    const { connection, say } = clients[client];
+    if (type === 'close') {
+      if (number < 3) connection.close({ code: 4000 + number, reason: 'asked' });
+      else connection.announceShutdown(number);
+    } else {
+      say({
+        ...{ type, id, room, payload: type === 'message' ? { number, id } : undefined },
+        ...(type === 'broadcast' && { payload: number }),
+        ...(isPart && type === 'message' && { echo: false }),
+        ...(isPart && type === 'join' && { last: number, presence: false }),
+        ...(isPart && type === 'history' && { limit: number }),
+      });
+    }
+    if (isPause) await settle();
+  }
+  for (let i = 0; i < 5; i++) await settle();
+  const ids = clients.map(({ connection }) => connection.id);
+  return clients.map(({ transport: { writes, closed } }) => {
+    let text = Buffer.concat(writes).toString('latin1') + JSON.stringify(closed);
+    for (const [i, id] of ids.entries()) text = text.replaceAll(id, `<client ${i}>`);
+    // Frames with a longer id have another length in front.
+    return text.replace(/"timestamp":\d+/g, '"timestamp":0').replace(/[^ -~\n]+./g, '|');
+  });
+}
+
+test('native clients get the same bytes, whether the others in their rooms are of another door or not', async () => {
+  let received = 0;
+  await fc.assert(
+    fc.asyncProperty(scripts, async (script) => {
+      const alone = await bytesOf(script, FORMAT.FRAMES);
+      received += alone.join('').length;
+      assert.deepEqual(await bytesOf(script, FORMAT.PUSHER), alone);
+    }),
+    { numRuns: 60 },
+  );
+  assert.ok(received > 100_000, `${received} bytes compared`);
 });

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { Authentication } from '../../src/auth/authentication.js';
 import { Sessions } from '../../src/auth/sessions.js';
 import { UserPlaces } from '../../src/auth/user-places.js';
 import { deferred } from '../../src/backend/deferred.js';
@@ -10,6 +11,7 @@ import { HookEntrance } from '../../src/hooks/entrance.js';
 import { Hooks } from '../../src/hooks/hooks.js';
 import { Connection } from '../../src/hub/connection.js';
 import { createAuthCounters, createHookCounters } from '../../src/observability/counters.js';
+import { NATIVE_TEXTS } from '../../src/protocol/door-texts.js';
 import { createCloseAll } from '../../src/worker/close-all.js';
 import { Turn } from '../../src/worker/turn.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
@@ -102,6 +104,52 @@ test('a connection with a user of onConnect has a session with all rights but br
   entrance.leave(connection);
   credentials.lease?.release();
   assert.deepEqual([gone, counters.sessions, connection.session.user], [['ann'], 0, '']);
+});
+
+test('tokens do not apply to another door; the hooks do, and get its name', async () => {
+  const door = { ...NATIVE_TEXTS, name: 'pusher', usesTokens: false };
+  const { config } = loadConfig({ JWT_SECRET: 'a secret of at least 32 characters' });
+  assert.ok(config);
+  const lobby = /** @type {Connection[]} */ ([]);
+  const hubbed = /** @type {Connection[]} */ ([]);
+  const authentication = new Authentication({
+    config,
+    verifier: /** @type {any} */ ({ verify: () => assert.fail('a token is verified') }),
+    sessions: /** @type {any} */ ({}),
+    lobby: /** @type {any} */ ({ add: (/** @type {Connection} */ one) => void lobby.push(one) }),
+    hub: { add: (one) => void hubbed.push(one), remove() {} },
+    places: /** @type {any} */ (null),
+    counters: createAuthCounters(),
+    log: { error() {} },
+  });
+  /** @type {any} */
+  let seen;
+  /** @type {any} */
+  let joining;
+  const { entrance } = build(
+    {
+      onConnect: (request) => void (seen = request),
+      onJoin: (connection) => void (joining = connection),
+    },
+    { authentication },
+  );
+  const request = /** @type {any} */ ({
+    headers: { authorization: 'Bearer not-ours' },
+    url: '/app/key?token=x',
+  });
+  const credentials = await entrance.check(request, '192.0.2.1', door);
+  assert.deepEqual([seen.transport, seen.token, seen.user], ['pusher', null, null]);
+  const transport = new FakeTransport();
+  transport.door = door;
+  const connection = new Connection(transport, '192.0.2.1');
+  entrance.enter(connection, credentials);
+  assert.deepEqual([hubbed, lobby], [[connection], []], 'although tokens are required');
+  await entrance.callFor('onJoin', connection, ['room']);
+  assert.equal(joining.transport, 'pusher');
+  // The native door beside it.
+  const native = new Connection(new FakeTransport(), '192.0.2.1');
+  authentication.enter(native, null);
+  assert.deepEqual(lobby, [native]);
 });
 
 test('a denied connection is closed with 4506, and has no onDisconnect', async () => {
