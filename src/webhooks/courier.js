@@ -119,7 +119,8 @@ export async function runCourier(config, log) {
 }
 
 /** @param {Delivery} delivery @returns {import('../observability/metrics.js').CourierSource} */
-function sourceOf({ endpoints, lanes, ...delivery }) {
+export function sourceOf(delivery) {
+  const { endpoints, lanes } = delivery;
   const all = [...endpoints.values()];
   /** @param {(one: typeof all[number]) => number} read */
   const byName = (read) => Object.fromEntries(all.map((one) => [one.name, read(one)]));
