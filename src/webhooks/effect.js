@@ -30,6 +30,7 @@ import { keyOf } from './queue.js';
  * @property {(effect: Effect) => void} cancel the opposite event came before it was sent
  * @property {(effect: Effect) => void} add
  * @property {(effect: Effect) => void} remove it is delivered, cancelled, replaced or dropped
+ * @property {(effect: Effect) => boolean} isSending is its answer awaited?
  * @property {() => void} pump sends what may be sent now
  */
 

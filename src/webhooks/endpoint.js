@@ -138,7 +138,7 @@ export class EndpointQueue {
     const bound = effect.kind === 'message' ? this.settings.maxPending : MAX_STATES;
     if (all.size <= bound) return;
     for (const oldest of all.values()) {
-      if (this.#orders.get(oldest.order)?.inFlight.has(oldest)) continue;
+      if (this.isSending(oldest)) continue;
       this.drop(oldest, 'overflow');
       return;
     }
@@ -151,6 +151,11 @@ export class EndpointQueue {
       effect.doubt();
       effect.lane.store(effect);
     }
+  }
+
+  /** Is its answer awaited? @param {Effect} effect */
+  isSending(effect) {
+    return this.#orders.get(effect.order)?.inFlight.has(effect) ?? false;
   }
 
   /** It is delivered, cancelled, replaced or dropped. @param {Effect} effect */

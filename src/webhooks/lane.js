@@ -371,6 +371,8 @@ export class Lane {
   #replace(before, effect) {
     if (before !== undefined) {
       effect.succeed(before);
+      // It waits for the answer to the one before it, and not for its room.
+      if (before.isAside && before.endpoint.isSending(before)) effect.stepAside();
       before.endpoint.remove(before);
     }
     this.#pending.set(effect.field, effect);

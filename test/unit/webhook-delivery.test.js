@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import pino from 'pino';
+import { sourceOf } from '../../src/webhooks/courier.js';
 import { Delivery } from '../../src/webhooks/delivery.js';
 import { LEASE_MS, laneOf } from '../../src/webhooks/queue.js';
 import { MemoryQueue } from '../helpers/memory-queue.js';
@@ -332,6 +333,43 @@ test('retries keep the id, on the schedule, and a poison event steps aside', asy
   assert.ok(other.atMs < poison[3].atMs, 'and not longer');
 });
 
+test('beside a poison event sequences ascend; it comes later with its own, and the order of its user holds', async (t) => {
+  let isPoison = true;
+  /** @type {(result: object) => void} */
+  let end = () => {};
+  const { queue, requests, advance, seen } = courier(t, {
+    answer: ({ type, data }) => {
+      if (data.user !== 'poison' || !isPoison) return OK;
+      if (requests.filter((one) => one.data.user === 'poison').length <= 3) return FAILED;
+      return new Promise((resolve) => {
+        end = resolve;
+      });
+    },
+  });
+  queue.record(joined('poison'));
+  for (const user of ['u2', 'u3', 'u4']) queue.record(joined(user));
+  await advance(45_000);
+  const others = requests.filter(({ data }) => data.user !== 'poison');
+  assert.deepEqual(
+    others.map(({ data }) => data.sequence),
+    [2, 3, 4],
+  );
+  assert.equal(requests.at(-1)?.data.sequence, 1, 'under way, after those with a higher number');
+  queue.record(left('poison'));
+  queue.record(joined('u5'));
+  await advance(10_000);
+  assert.equal(seen().at(-1), 'joined u5');
+  assert.ok(!seen().includes('left poison'), 'it waits for the answer to the edge before it');
+  isPoison = false;
+  end(OK);
+  await advance(10_000);
+  assert.deepEqual(
+    requests.slice(-1).map(({ type, data }) => [type, data.user, data.sequence]),
+    [['member.left', 'poison', 5]],
+  );
+  assert.equal(queue.pending, 0);
+});
+
 test('429, 502 to 504 and an unreachable endpoint pause the endpoint, and then one request tries', async (t) => {
   let isDown = true;
   const { queue, requests, advance, endpoint } = courier(t, {
@@ -548,6 +586,14 @@ test('while the queue is unreachable nothing is lost or sent twice', async (t) =
   await advance(10_000);
   assert.deepEqual(seen(), ['joined u1', 'joined u2']);
   assert.equal(queue.pending, 0);
+});
+
+test('the metrics have the latest size of the queue', async (t) => {
+  const { delivery, queue, advance } = courier(t, { endpoint: { graceMs: 60_000 } });
+  const source = sourceOf(delivery);
+  queue.record(joined('u1'));
+  await advance(20_000);
+  assert.equal(source.size().pending, 1);
 });
 
 test('an event that was recorded twice is sent once', async (t) => {
