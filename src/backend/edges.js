@@ -42,8 +42,8 @@ const COALESCE_MS = 200;
  * @property {EventType} type
  * @property {string} mark if the latest one of the room with a mark had the same, it is not recorded.
  *   A vacated room forgets it. '': always recorded
- * @property {string} whole
- * @property {string} brief with the size instead of the payload
+ * @property {string} fields the last one is `payload` or `data`, if it has any: a backlog has the
+ *   size of its JSON instead, as `bytes`
  */
 
 /** Events for which it has to be known whether a room is occupied. */
@@ -121,9 +121,9 @@ export class Edges {
     const head = `"room":"${room}","from":"${sender}"`;
     const place = offset === undefined ? '' : `,"offset":${offset}`;
     const bytes = Buffer.byteLength(payload);
-    const brief = `${head}${place},"bytes":${bytes}`;
-    const whole = bytes > MAX_PAYLOAD_BYTES ? brief : `${head}${place},"payload":${payload}`;
-    this.store.publish(room, { type: 'message.published', mark: '', whole, brief });
+    const what = bytes > MAX_PAYLOAD_BYTES ? `"bytes":${bytes}` : `"payload":${payload}`;
+    const fields = `${head}${place},${what}`;
+    this.store.publish(room, { type: 'message.published', mark: '', fields });
   }
 
   /**
@@ -137,17 +137,16 @@ export class Edges {
    * @param {string} room
    * @param {typeof import('../config/webhooks.js').DOOR_TYPES[number]} type
    * @param {Readonly<Record<string, string|undefined>>} fields
-   * @param {{data?: string, mark?: string}} [options] `data`: recorded up to 16 kB, else its size;
+   * @param {{data?: string, mark?: string}} [options] `data`: recorded up to 16 kB of JSON, else its size;
    *   `mark`: as in RecordedMessage
    */
   report(room, type, fields, { data, mark = '' } = {}) {
     if (!this.covers(type, room)) return;
     const head = JSON.stringify({ room, ...fields }).slice(1, -1);
-    const bytes = data === undefined ? 0 : Buffer.byteLength(data);
-    const brief = data === undefined ? head : `${head},"bytes":${bytes}`;
-    const isWhole = data !== undefined && bytes <= MAX_PAYLOAD_BYTES;
-    const whole = isWhole ? `${head},"data":${JSON.stringify(data)}` : brief;
-    this.store.publish(room, { type, mark, whole, brief });
+    const text = JSON.stringify(data) ?? '';
+    const bytes = Buffer.byteLength(text);
+    const what = bytes > MAX_PAYLOAD_BYTES ? `,"bytes":${bytes}` : `,"data":${text}`;
+    this.store.publish(room, { type, mark, fields: head + (text === '' ? '' : what) });
   }
 
   /** @param {string} room @param {number} connections */

@@ -97,7 +97,7 @@ async function lanesOn(t, redis) {
           Array.from({ length: Math.min(100, count - i) }, (_, n) => {
             const fields = `"room":"${room}","from":"ann","payload":${i + n}`;
             const type = /** @type {const} */ ('message.published');
-            return { type, mark: '', whole: fields, brief: fields };
+            return { type, mark: '', fields };
           }),
         );
     },

@@ -15,7 +15,7 @@ const NO_MEMBER = Buffer.alloc(0);
  * @typedef {object} RelayLink
  * @property {(room: string, user: string, member: Buffer) => void} enter
  * @property {(room: string, user: string) => void} exit
- * @property {(room: string, message: {type: import('../../config/webhooks.js').EventType, mark: string, fields: string}) => void} recordMessage
+ * @property {(room: string, message: import('../edges.js').RecordedMessage) => void} recordMessage
  */
 
 /** @implements {EdgeStore} */
@@ -45,7 +45,7 @@ export class EmbeddedEdges {
   }
 
   /** @param {string} room @param {import('../edges.js').RecordedMessage} message */
-  publish(room, { type, mark, whole }) {
-    this.link.recordMessage(room, { type, mark, fields: whole });
+  publish(room, message) {
+    this.link.recordMessage(room, message);
   }
 }

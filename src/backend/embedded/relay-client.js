@@ -424,7 +424,7 @@ export class RelayClient {
   /**
    * An event for webhooks that the worker has decided. If the link has ended, this worker ends too.
    * @param {string} room
-   * @param {{type: EventType, mark: string, fields: string}} message `fields`: JSON without braces
+   * @param {import('../edges.js').RecordedMessage} message
    */
   recordMessage(room, { type, mark, fields }) {
     if (this.isOpen) this.#out().control({ type: 'record', room, kind: type, mark, fields });

@@ -119,7 +119,7 @@ export class RedisEdges {
 
   /** @param {string} room @param {RecordedMessage} message */
   publish(room, message) {
-    const length = message.whole.length + message.brief.length;
+    const { length } = message.fields;
     if (this.waitingCount >= MAX_WAITING || this.waitingLength + length > MAX_WAITING_LENGTH) {
       this.#lose(room, 1);
       return;

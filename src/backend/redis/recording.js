@@ -15,7 +15,7 @@ import { LUA_FRAMING, readScript } from './scripts.js';
 
 /** Events of one lane that no courier has read. Above it the oldest are dropped and counted. */
 const MAX_ENTRIES = 10_000;
-/** Above so many entries of a lane, messages are recorded without their payload. */
+/** While a lane or outbox has this many entries, messages are recorded without their payload. */
 const MAX_PAYLOADS = 1000;
 /** Events moved in one step. */
 const MOVED = 100;
@@ -78,7 +78,7 @@ export class RedisRecording {
   /** @param {string} room @param {import('../edges.js').RecordedMessage[]} messages */
   async recordMessages(room, messages) {
     if (!this.connection.isWritable) throw new Error('Redis is unavailable');
-    const events = messages.flatMap(({ type, mark, whole, brief }) => [type, mark, whole, brief]);
+    const events = messages.flatMap(({ type, mark, fields }) => [type, mark, fields]);
     const waiting = await this.redis.webhooksEvents(...this.keysOf(room), ...events);
     if (waiting > 0) await this.move(room, waiting);
   }

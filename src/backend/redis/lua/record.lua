@@ -1,6 +1,7 @@
 -- record.lua: records an event for webhooks in the script that decides it, so that an event is
 -- recorded if and only if it happened. The text of that script follows this file's. Two lines come
--- first: IS_SHARDED, and MAX_ENTRIES of a lane or outbox.
+-- first: IS_SHARDED, MAX_ENTRIES of a lane or outbox, and MAX_PAYLOADS: while either is longer, it
+-- takes the size of a message instead of its payload. So it is bounded in bytes, too.
 --
 -- An event gets the next number of its room's sequence. The sequence is a hash:
 --   epoch   names the life of the sequence: the time of its beginning, above that of earlier ones
@@ -29,11 +30,25 @@ local function liveOf(sequence)
   return { epoch = epoch, now = string.format('%.0f', now) }
 end
 
+local LARGE = { ['message.published'] = ',"payload":', ['client.event'] = ',"data":' }
+
+-- length: of the lane or outbox. In a JSON text, a quote within a string is escaped, so the first
+-- `,"payload":` and the last `,"seq":` are the event's own.
+local function fitting(length, body)
+  local large = length >= MAX_PAYLOADS and LARGE[string.match(body, '^{"type":"([^"]*)"')]
+  if not large then return body end
+  local head, from = string.find(body, large, 1, true)
+  if not head then return body end
+  local tail = string.match(body, '^.*(),"seq":')
+  return string.sub(body, 1, head - 1) .. string.format(',"bytes":%.0f', tail - from - 1) ..
+    string.sub(body, tail)
+end
+
 -- Adds an entry to a lane. Above the bound the oldest ones go, and are counted.
 local function append(lane, state, body)
   -- A script cannot take back what it has changed before. So if Redis refuses, the event counts as
   -- lost.
-  local refused = redis.pcall('XADD', lane, '*', 'e', body)
+  local refused = redis.pcall('XADD', lane, '*', 'e', fitting(redis.call('XLEN', lane), body))
   if type(refused) == 'table' then
     redis.pcall('HINCRBY', state, 'lost', 1)
   elseif redis.call('XLEN', lane) > MAX_ENTRIES then
@@ -50,6 +65,7 @@ local function record(sequence, out, state, kind, fields)
     string.format(',"seq":%.0f,"epoch":"%s","at":%s}', seq, life.epoch, life.now)
   if IS_SHARDED then
     -- append.lua finds the hole in the numbers, and counts it.
+    body = fitting(redis.call('LLEN', out), body)
     local length = redis.call('RPUSH', out, string.format('%s:%.0f:', life.epoch, seq) .. body)
     if length > MAX_ENTRIES then redis.call('LPOP', out) end
   else
