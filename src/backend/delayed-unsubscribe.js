@@ -21,6 +21,11 @@ export class DelayedUnsubscribe {
     this.timer ??= setTimeout(this.sweep, this.ms).unref();
   }
 
+  /** @param {string} room @returns {boolean} whether it lingers */
+  has(room) {
+    return this.due.has(room);
+  }
+
   /** @param {string} room @returns {boolean} whether it was lingering */
   delete(room) {
     return this.due.delete(room);

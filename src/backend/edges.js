@@ -5,19 +5,22 @@
 // leaves. A room or user is left only after the time for which an emptied room stays subscribed, so
 // clients that come back cost nothing and cause no event.
 //
-// The rooms of an app that wants it are counted: how many connections of a room each worker has.
-// The store adds them up, and tells the room's members. A worker reports its number when it has
-// changed, after COALESCE_MS.
+// A worker reports how many connections its rooms have, when that has changed, after COALESCE_MS.
+// The store adds the workers up, for occupancy.js; and if the app of a room wants it, it tells the
+// room's members.
 //
 // A store knows rooms and users by tags: a room's name, or `u:` and the user as JSON, which no room
 // is called.
 
 import { DelayedUnsubscribe } from './delayed-unsubscribe.js';
+import { FOLLOWED } from './occupancy.js';
 
 /** The largest payload that is recorded; of a larger one, the size. */
 const MAX_PAYLOAD_BYTES = 16_384;
 /** Changes of a room's number of connections within this time are one. */
 const COALESCE_MS = 200;
+/** The most rooms in one report. */
+const MAX_REPORTED = 5000;
 
 /** @typedef {(type: import('../config/webhooks.js').EventType, room?: string) => boolean} Covers */
 
@@ -27,13 +30,16 @@ const COALESCE_MS = 200;
  * @typedef {object} EdgeStore
  * @property {() => Promise<void>} start call it when the broker has started
  * @property {() => Promise<void>} close leaves everything; may be called twice
- * @property {(tag: string) => void} enter this worker has a connection of the room or user
+ * @property {(tag: string, connections: number) => void} enter this worker has a connection of the
+ *   room or user
  * @property {(tag: string) => void} exit it has none any more
- * @property {(tag: string, connections: number) => void} recount this worker has so many connections
- *   of a room that it has entered. If the sum over all workers is another than the last one told,
- *   the room is told, and the event recorded if an endpoint asks for it: at once, or, in a large
- *   room, COUNTED.pauseMs of config/webhooks.js after the last time
+ * @property {(room: string, connections: number, isTold: boolean) => void} count this worker has
+ *   so many connections of a room that it has entered. `isTold`: if the sum over all workers is another
+ *   than the last one told, the room is told, and the event recorded if an endpoint asks for it: at
+ *   once, or, in a large room, COUNTED.pauseMs of config/webhooks.js after the last time
  * @property {(room: string, message: RecordedMessage) => void} publish
+ * @property {OccupancyStore['connectionsIn']} connectionsIn of all workers
+ * @property {OccupancyStore['occupied']} occupied
  */
 
 /**
@@ -45,9 +51,6 @@ const COALESCE_MS = 200;
  * @property {string} fields the last one is `payload` or `data`, if it has any: a backlog has the
  *   size of its JSON instead, as `bytes`
  */
-
-/** Events for which it has to be known whether a room is occupied. */
-const FOLLOWED = /** @type {const} */ (['room.occupied', 'room.vacated', 'cache.missed']);
 
 export class Edges {
   /**
@@ -64,39 +67,53 @@ export class Edges {
     this.coversUsers = covers('user.connected') || covers('user.disconnected');
     /** Does an endpoint ask for the messages of any room? */
     this.hasMessages = covers('message.published');
-    /** Rooms with connections on this worker. @type {Set<string>} */
-    this.occupied = new Set();
+    /** On this worker, by room. @type {Map<string, number>} */
+    this.connections = new Map();
+    /** Rooms whose count has not been reported. @type {Set<string>} */
+    this.changed = new Set();
+    /** @type {NodeJS.Timeout|undefined} */
+    this.timer = undefined;
     this.lingering = new DelayedUnsubscribe(lingerMs, (tags) => {
       for (const tag of tags) {
         this.changed.delete(tag);
         store.exit(tag);
       }
     });
-    /** Numbers of connections that the store does not know yet, by room. @type {Map<string, number>} */
-    this.changed = new Map();
-    /** @type {NodeJS.Timeout|undefined} */
-    this.timer = undefined;
   }
 
   /** @param {string} room @param {number} connections of clients that are in it now */
   count(room, connections) {
-    const isOccupied = connections > 0;
-    const isCounted = this.counts(room);
-    if (isCounted && (isOccupied || this.occupied.has(room))) this.#recount(room, connections);
-    if (isOccupied === this.occupied.has(room)) return;
-    if (!isCounted && !FOLLOWED.some((type) => this.covers(type, room))) return;
-    if (isOccupied) {
-      this.occupied.add(room);
-      this.#enter(room);
-    } else {
-      this.occupied.delete(room);
+    const before = this.connections.get(room) ?? 0;
+    if (connections === before) return;
+    if (before === 0) {
+      if (!this.counts(room) && !FOLLOWED.some((type) => this.covers(type, room))) return;
+      this.#enter(room, connections);
+    }
+    if (connections > 0) this.connections.set(room, connections);
+    else {
+      this.connections.delete(room);
       this.lingering.add(room);
+    }
+    this.changed.add(room);
+    this.timer ??= setTimeout(() => this.#report(), COALESCE_MS).unref();
+  }
+
+  #report() {
+    this.timer = undefined;
+    let rest = MAX_REPORTED;
+    for (const room of this.changed) {
+      if (rest-- === 0) {
+        this.timer = setTimeout(() => this.#report(), COALESCE_MS).unref();
+        return;
+      }
+      this.changed.delete(room);
+      this.store.count(room, this.connections.get(room) ?? 0, this.counts(room));
     }
   }
 
   /** The user has a first connection on this worker. @param {string} user */
   connect(user) {
-    if (this.coversUsers && !USER_OF_APP.test(user)) this.#enter(tagOfUser(user));
+    if (this.coversUsers && !USER_OF_APP.test(user)) this.#enter(tagOfUser(user), 1);
   }
 
   /** The user's last connection on this worker is gone. @param {string} user */
@@ -137,8 +154,8 @@ export class Edges {
    * @param {string} room
    * @param {typeof import('../config/webhooks.js').DOOR_TYPES[number]} type
    * @param {Readonly<Record<string, string|undefined>>} fields
-   * @param {{data?: string, mark?: string}} [options] `data`: recorded up to 16 kB of JSON, else its size;
-   *   `mark`: as in RecordedMessage
+   * @param {{data?: string, mark?: string}} [options] `data`: recorded up to 16 kB of JSON, else
+   *   its size; `mark`: as in RecordedMessage
    */
   report(room, type, fields, { data, mark = '' } = {}) {
     if (!this.covers(type, room)) return;
@@ -149,20 +166,9 @@ export class Edges {
     this.store.publish(room, { type, mark, fields: head + (text === '' ? '' : what) });
   }
 
-  /** @param {string} room @param {number} connections */
-  #recount(room, connections) {
-    this.changed.set(room, connections);
-    this.timer ??= setTimeout(() => {
-      this.timer = undefined;
-      const { changed } = this;
-      this.changed = new Map();
-      for (const [tag, count] of changed) this.store.recount(tag, count);
-    }, COALESCE_MS).unref();
-  }
-
-  /** @param {string} tag */
-  #enter(tag) {
-    if (!this.lingering.delete(tag)) this.store.enter(tag);
+  /** @param {string} tag @param {number} connections */
+  #enter(tag, connections) {
+    if (!this.lingering.delete(tag)) this.store.enter(tag, connections);
   }
 
   start() {
@@ -180,6 +186,11 @@ const USER = 'u:"';
 /** Users of the apps of a door: no endpoint asks for them. */
 const USER_OF_APP = /^~\d+:/;
 
+/** @param {string} tag */
+export function isTagOfUser(tag) {
+  return tag.startsWith(USER);
+}
+
 /** @param {string} user */
 function tagOfUser(user) {
   return `u:${JSON.stringify(user)}`;
@@ -190,7 +201,7 @@ function tagOfUser(user) {
  * @returns {string} the key of the sequence in queue.js, by which its lane is chosen
  */
 export function keyOfTag(tag) {
-  return tag.startsWith(USER) ? `u:${JSON.parse(tag.slice(2))}` : tag;
+  return isTagOfUser(tag) ? `u:${JSON.parse(tag.slice(2))}` : tag;
 }
 
 /**
@@ -200,10 +211,10 @@ export function keyOfTag(tag) {
  * @returns {[first: EventType|'', last: EventType|'', fields: string]}
  */
 export function edgesOf(tag, covers) {
-  if (tag.startsWith(USER))
-    return ['user.connected', 'user.disconnected', `"user":${tag.slice(2)}`];
+  if (isTagOfUser(tag)) return ['user.connected', 'user.disconnected', `"user":${tag.slice(2)}`];
   const wanted = (/** @type {EventType} */ type) => (covers(type, tag) ? type : '');
   return [wanted('room.occupied'), wanted('room.vacated'), `"room":"${tag}"`];
 }
 
 /** @typedef {import('../config/webhooks.js').EventType} EventType */
+/** @typedef {import('./occupancy.js').OccupancyStore} OccupancyStore */

@@ -37,6 +37,9 @@ async function loadEmbedded(isRecorded) {
  * the connections of each client address.
  */
 class WorkerBackend {
+  /** Connections in rooms, over the fleet. @type {import('./occupancy.js').Occupancy|null} */
+  occupancy = null;
+
   /**
    * @param {RelayClient} relay @param {Backend} backend
    * @param {import('./edges.js').Edges|null} edges null if nothing is recorded for webhooks
@@ -88,7 +91,10 @@ export async function createBackend({ relayPath, ...parts }) {
   const covers = webhooks.covers.bind(webhooks);
   const counts = webhooks.counts.bind(webhooks);
   const edges = new Edges({ store: backend.edges, covers, counts, lingerMs });
-  return new WorkerBackend(machine, backend, edges);
+  const worker = new WorkerBackend(machine, backend, edges);
+  const { Occupancy } = await import('./occupancy.js');
+  worker.occupancy = new Occupancy(backend.edges, webhooks);
+  return worker;
 }
 
 /**

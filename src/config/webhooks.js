@@ -175,6 +175,21 @@ export class WebhookSettings {
     const rules = /** @type {RoomRules<boolean>} */ (this.#rooms.get(type));
     return room === undefined ? !rules.isEmpty : rules.of(room) === true;
   }
+
+  /**
+   * Does it cover every room whose name begins so?
+   * @param {EventType} type @param {string} prefix
+   */
+  coversPrefix(type, prefix) {
+    const { own } = /** @type {RoomRules<boolean>} */ (this.#rooms.get(type));
+    for (const { pattern, value } of own) {
+      const [head, tail, ...more] = pattern.split('*');
+      const isWhole = tail === '' && more.length === 0 && prefix.startsWith(head);
+      if (value && isWhole) return true;
+      if (!value && (head.startsWith(prefix) || prefix.startsWith(head))) return false;
+    }
+    return false;
+  }
 }
 
 /**

@@ -1,4 +1,5 @@
-// fleet.js: asks all workers of all servers, and acts on their connections.
+// fleet.js: asks all workers of all servers, and acts on their connections. It asks the backend
+// instead, if that knows how many connections the rooms have (backend/occupancy.js).
 //
 //   survey --EVERYONE--> all workers, this one included --the asker's own room--> answers, merged
 //
@@ -71,14 +72,18 @@ export class Fleet {
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {Pick<import('../backend/broker.js').Broker, 'subscribe'|'publish'|'history'|'countWorkers'>}
    *   parts.broker
+   * @param {import('../backend/occupancy.js').Occupancy|null} parts.occupancy
    * @param {import('../backend/broker.js').HistoryOf} parts.historyOf
    * @param {import('../hub/room-users.js').Tracker} parts.tracker
    * @param {import('./fleet-member.js').FleetMember} parts.member carries out requests here
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {number} [parts.deadlineMs]
    */
-  constructor({ hub, broker, historyOf, tracker, member, counters, deadlineMs = DEADLINE_MS }) {
+  constructor(parts) {
+    const { hub, broker, occupancy, historyOf, tracker, member, counters } = parts;
+    const { deadlineMs = DEADLINE_MS } = parts;
     this.broker = broker;
+    this.occupancy = occupancy;
     this.historyOf = historyOf;
     this.tracker = tracker;
     this.member = member;
@@ -105,6 +110,8 @@ export class Fleet {
    * @returns {Promise<RoomPage>}
    */
   async rooms({ prefix = '', after = '', limit = DEFAULT_LISTED } = {}) {
+    if (this.occupancy?.coversPrefix(prefix))
+      return { rooms: await this.occupancy.list({ prefix, after, limit }), isPartial: false };
     const first = new FirstRooms(limit);
     const { isPartial } = await this.#read('rooms', { prefix, after, limit }, (rows) => {
       for (const [room, connections] of rows) first.add(room, connections);
@@ -116,11 +123,8 @@ export class Fleet {
   /** @param {string} room @returns {Promise<RoomInfo>} */
   async room(room) {
     const hasHistory = this.historyOf(room) !== null;
-    let connections = 0;
-    const [{ isPartial }, present, page] = await Promise.all([
-      this.#read('room', { room }, (count) => {
-        connections += count;
-      }),
+    const [{ connections, isPartial }, present, page] = await Promise.all([
+      this.#connectionsIn(room),
       this.tracker.covers(room) ? this.tracker.read(room) : null,
       hasHistory ? this.broker.history(room, { after: 0, limit: 0, isGlance: true }) : null,
     ]);
@@ -132,6 +136,17 @@ export class Fleet {
       position: page && { epoch: page.epoch, offset: page.offset },
       isPartial,
     };
+  }
+
+  /** @param {string} room */
+  async #connectionsIn(room) {
+    if (this.occupancy?.covers(room))
+      return { connections: await this.occupancy.count(room), isPartial: false };
+    let connections = 0;
+    const { isPartial } = await this.#read('room', { room }, (count) => {
+      connections += count;
+    });
+    return { connections, isPartial };
   }
 
   /**

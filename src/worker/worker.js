@@ -138,6 +138,7 @@ export class Worker {
     return new Fleet({
       hub,
       broker: delivery.backend.broker,
+      occupancy: delivery.backend.occupancy,
       historyOf,
       tracker,
       member,

@@ -48,6 +48,7 @@ class Member {
     this.fleet = new Fleet({
       hub: this.hub,
       broker,
+      occupancy: null,
       historyOf,
       tracker: this.hub.tracker,
       member: new FleetMember({

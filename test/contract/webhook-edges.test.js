@@ -11,6 +11,7 @@ import { EventRecorder } from '../../src/backend/embedded/event-recorder.js';
 import { createBackend as createEmbedded } from '../../src/backend/embedded/index.js';
 import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
+import { Occupancy } from '../../src/backend/occupancy.js';
 import * as redisRecorder from '../../src/backend/redis/edges.js';
 import { openEventQueue } from '../../src/backend/redis/event-queue.js';
 import { createBackend as createRedis } from '../../src/backend/redis/index.js';
@@ -115,7 +116,10 @@ class Fleet {
       const store = backend.edges ?? NOBODY;
       assert.ok(backend.presence);
       const edges = new Edges({ store, covers, counts, lingerMs: LINGER_MS });
-      const worker = new Worker({ ...backend, presence: backend.presence, edges, machine });
+      const settings = /** @type {WebhookSettings} */ (config.webhooks);
+      const occupancy = new Occupancy(store, settings);
+      const { presence } = backend;
+      const worker = new Worker({ ...backend, presence, edges, occupancy, machine });
       t.after(() => worker.close());
       await backend.broker.start(worker);
       await backend.presence.start();
@@ -156,20 +160,23 @@ const NOBODY = {
   close: async () => {},
   enter() {},
   exit() {},
-  recount() {},
+  count() {},
   publish() {},
+  connectionsIn: async () => 0,
+  occupied: async () => [],
 };
 
 class Worker {
   /**
    * @param
-   *   {Omit<import('../../src/backend/backend.js').Backend, 'edges'> & {presence: import('../../src/backend/presence.js').Presence, edges: Edges, machine: RelayClient}}
+   *   {Omit<import('../../src/backend/backend.js').Backend, 'edges'> & {presence: import('../../src/backend/presence.js').Presence, edges: Edges, occupancy: Occupancy, machine: RelayClient}}
    *   parts
    */
   constructor(parts) {
     this.broker = parts.broker;
     this.presence = parts.presence;
     this.edges = parts.edges;
+    this.occupancy = parts.occupancy;
     this.machine = parts.machine;
     this.closeBackend = parts.close;
     /** Counts that a room was told. @type {number[]} */
@@ -199,6 +206,7 @@ class Worker {
     cluster?.close();
     client?.close();
     this.edges.lingering.clear();
+    clearTimeout(this.edges.timer);
     this.machine.socket?.destroy();
   }
 
@@ -585,6 +593,108 @@ it(
   { types: ['room.occupied', 'room.vacated'], rooms: ['chat.*'] },
 );
 
+it('rooms are listed by name with the connections of all workers, in pages', async (fleet) => {
+  const worker = await fleet.server();
+  const [a, b] = [await worker(), await worker()];
+  assert.deepEqual(await b.occupancy.list({}), []);
+  a.edges.connect('chat');
+  for (const [room, count] of /** @type {const} */ ([
+    ['chat', 1],
+    ['chat-2', 2],
+    ['chat.1', 3],
+    ['chat.10', 4],
+    ['chat.2', 5],
+    ['other', 6],
+  ])) {
+    a.edges.count(room, count);
+    if (count % 2 === 0) b.edges.count(room, 10);
+  }
+  const page = async (/** @type {Parameters<Occupancy['list']>[0]} */ wanted) =>
+    (await b.occupancy.list(wanted)).map(({ room, connections }) => `${room} ${connections}`);
+  await eventually(async () => (await page({})).join() === (await page({ limit: 6 })).join());
+  await eventually(async () => (await page({ prefix: 'other' })).join() === 'other 16');
+  assert.deepEqual(await page({ prefix: 'chat', limit: 4 }), [
+    'chat 1',
+    'chat-2 12',
+    'chat.1 3',
+    'chat.10 14',
+  ]);
+  assert.deepEqual(await page({ prefix: 'chat', after: 'chat.10' }), ['chat.2 5']);
+  assert.deepEqual(await page({ prefix: 'chat.', after: 'a' }), [
+    'chat.1 3',
+    'chat.10 14',
+    'chat.2 5',
+  ]);
+  assert.deepEqual(await page({ prefix: 'chat', after: 'other' }), []);
+  assert.deepEqual(await page({ after: 'chat.2', limit: 1 }), ['other 16']);
+  assert.equal(await a.occupancy.count('chat-2'), 12);
+  assert.equal(await a.occupancy.count('cha'), 0);
+});
+
+it('a count follows the joins and leaves within a worker, and goes with a killed one', async (fleet) => {
+  const worker = await fleet.server();
+  const [a, b] = [await worker(), await worker()];
+  const is = (/** @type {number} */ count) =>
+    eventually(async () => (await b.occupancy.count('room')) === count);
+  a.edges.count('room', 1);
+  await is(1);
+  a.edges.count('room', 200);
+  b.edges.count('room', 3);
+  await is(203);
+  b.edges.count('room', 0);
+  await is(200);
+  a.edges.count('room', 0);
+  await is(0);
+  assert.deepEqual(await b.occupancy.list({}), []);
+  a.edges.count('room', 7);
+  b.edges.count('room', 2);
+  await is(9);
+  for (let i = 0; i < 200; i++) a.edges.count(`room-${i}`, 1);
+  await eventually(async () => (await b.occupancy.list({ limit: 1000 })).length === 201);
+  a.kill();
+  await eventually(async () => (await b.occupancy.list({ limit: 1000 })).length === 1);
+  assert.deepEqual(await b.occupancy.list({}), [{ room: 'room', connections: 2 }]);
+});
+
+it('after random moves of three workers, one of which dies, pages of rooms are the truth', async (fleet) => {
+  const worker = await fleet.server();
+  const workers = [await worker(), await worker(), await worker()];
+  /** @type {Map<string, number>[]} */
+  const here = workers.map(() => new Map());
+  let seed = 7;
+  const random = (/** @type {number} */ below) => {
+    seed = (seed * 48_271) % 0x7fffffff;
+    return seed % below;
+  };
+  for (let step = 0; step < 4000; step++) {
+    const who = step > 3000 ? 1 + random(2) : random(3);
+    const room = `room-${random(300)}`;
+    const count = random(4);
+    here[who].set(room, count);
+    workers[who].edges.count(room, count);
+    if (step % 200 === 0) await new Promise((resolve) => setTimeout(resolve, 10));
+    if (step === 3000) workers[0].kill();
+  }
+  /** @type {Map<string, number>} */
+  const sums = new Map();
+  for (const counts of here.slice(1))
+    for (const [room, count] of counts) sums.set(room, (sums.get(room) ?? 0) + count);
+  const truth = [...sums]
+    .filter(([, count]) => count > 0)
+    .map(([room, count]) => `${room} ${count}`)
+    .sort();
+  const listed = async () => {
+    const all = [];
+    for (let after = ''; ; ) {
+      const rooms = await workers[1].occupancy.list({ after, limit: 90 });
+      for (const { room, connections } of rooms) all.push(`${room} ${connections}`);
+      if (rooms.length < 90) return all.sort();
+      after = rooms[89].room;
+    }
+  };
+  await eventually(async () => (await listed()).join() === truth.join());
+});
+
 it('random joins and leaves of three workers, one of which dies, end in the truth', async (fleet) => {
   const worker = await fleet.server();
   const workers = [await worker(), await worker(), await worker()];
@@ -704,6 +814,7 @@ test('redis: after Redis has lost everything, a receiver of all events has the t
   assertSequences(again);
   const latest = Math.max(...before.map(({ epoch }) => Number(epoch)));
   assert.ok(again.every(({ epoch }) => Number(epoch) > latest));
+  assert.deepEqual(await a.occupancy.list({}), [{ room: 'room', connections: 1 }]);
 });
 
 test('redis cluster: a worker that dies between the recording and the lane loses nothing', {

@@ -108,7 +108,16 @@ async function asker(t, env, folder, deadlineMs) {
     describe: describeWorker,
   });
   const { tracker } = hub;
-  const fleet = new Fleet({ hub, broker, historyOf, tracker, member, counters, deadlineMs });
+  const fleet = new Fleet({
+    hub,
+    broker,
+    occupancy: null,
+    historyOf,
+    tracker,
+    member,
+    counters,
+    deadlineMs,
+  });
   await backend.open({ onLost() {}, onKeep() {} });
   t.after(async () => {
     scheduler.close();

@@ -12,6 +12,7 @@ import { fileURLToPath } from 'node:url';
 import { Webhook } from 'standardwebhooks';
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { samples, startServer, until } from '../../loadtest/lib/server.js';
+import { apiOf, newSecret } from '../helpers/api.js';
 import { withoutChromium } from '../helpers/browser.js';
 import { connect } from '../helpers/clients.js';
 import { openConsole, seriousFaults } from '../helpers/console-page.js';
@@ -196,6 +197,48 @@ for (const backend of /** @type {const} */ (['redis', 'embedded'])) {
   );
 
   test(
+    `${backend}: the HTTP API answers for covered rooms without asking every worker`,
+    OPTIONS,
+    async (t) => {
+      const secret = newSecret();
+      const server = await start(t, backend, {
+        API_KEYS: `main ${secret} all`,
+        FANFARE_SCHEDULING: 'round-robin',
+        FANFARE_WEBHOOKS: endpointFile(t, { url: 'http://127.0.0.1:9/', rooms: ['chat.*'] }),
+      });
+      const call = apiOf(server, secret);
+      const clients = [];
+      for (const user of ['ann', 'bob', 'ann']) {
+        const client = await enter(t, server.port, user);
+        await client.join('chat.1');
+        clients.push(client);
+      }
+      await clients[0].join('other');
+      const rooms = [{ room: 'chat.1', connections: 3 }];
+      const list = async () => (await call('/rooms?prefix=chat.')).body;
+      await until(async () => JSON.stringify((await list()).rooms) === JSON.stringify(rooms));
+      const { connections, users, partial } = (await call('/rooms/chat.1')).body;
+      assert.deepEqual(
+        { connections, users, partial },
+        { connections: 3, users: 2, partial: false },
+      );
+      assert.deepEqual((await call('/rooms/other')).body.connections, 1);
+      assert.deepEqual((await call('/rooms')).body.rooms, [
+        ...rooms,
+        { room: 'other', connections: 1 },
+      ]);
+
+      // A survey waits for this one.
+      const [frozen] = server.workerPids();
+      process.kill(frozen, 'SIGSTOP');
+      const api = await answering(server, secret);
+      assert.deepEqual((await api('/rooms?prefix=chat.')).body, { rooms, partial: false });
+      assert.equal((await api('/rooms/chat.1')).body.partial, false);
+      assert.equal((await api('/rooms')).body.partial, true);
+    },
+  );
+
+  test(
     `${backend}: a courier that is killed is replaced, and what waits is sent`,
     OPTIONS,
     async (t) => {
@@ -220,6 +263,23 @@ for (const backend of /** @type {const} */ (['redis', 'embedded'])) {
       assert.equal(values.get('fanfare_webhooks_courier_restarts_total'), 1);
     },
   );
+}
+
+/**
+ * The API of a server of which a worker stands still: that worker gets requests, too.
+ * @param {import('../../loadtest/lib/server.js').Server} server @param {string} secret
+ */
+async function answering(server, secret) {
+  const call = apiOf(server, secret);
+  return async (/** @type {string} */ path) => {
+    for (;;) {
+      const answer = await Promise.race([
+        call(path),
+        new Promise((resolve) => setTimeout(resolve, 2000, null)),
+      ]);
+      if (answer !== null) return answer;
+    }
+  };
 }
 
 test(

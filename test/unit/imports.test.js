@@ -111,6 +111,7 @@ const TABLE = Object.freeze({
     may: [
       'backend/edges.js',
       'backend/embedded/',
+      'backend/occupancy.js',
       'backend/redis/edges.js',
       'backend/redis/event-queue.js',
       'backend/redis/index.js',

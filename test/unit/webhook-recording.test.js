@@ -42,6 +42,8 @@ test('without endpoints, nothing that records is loaded', () => {
     assert.ok(loaded.has(path), path);
   for (const path of [
     'backend/edges.js',
+    'backend/occupancy.js',
+    'backend/redis/room-index.js',
     'backend/redis/edges.js',
     'backend/redis/recording.js',
     'backend/redis/occupancy-store.js',

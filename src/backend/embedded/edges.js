@@ -1,12 +1,10 @@
 // edges.js: the rooms, users and messages of a worker that webhooks cover: the relay in the primary
 // counts and records them (event-queue.js).
 //
-// The relay has them as the users of one room, whose name no client can use. When the link ends, it
-// removes them, so a crash leaves nothing behind.
+// They go to the relay as the users of one room, whose name no client can use, each with its number
+// of connections. When the link ends, the relay removes them, so a crash leaves nothing behind.
 
 import { EDGES_ROOM } from './relay-wire.js';
-
-const NO_MEMBER = Buffer.alloc(0);
 
 /** @typedef {import('../edges.js').EdgeStore} EdgeStore */
 
@@ -16,6 +14,8 @@ const NO_MEMBER = Buffer.alloc(0);
  * @property {(room: string, user: string, member: Buffer) => void} enter
  * @property {(room: string, user: string) => void} exit
  * @property {(room: string, message: import('../edges.js').RecordedMessage) => void} recordMessage
+ * @property {EdgeStore['connectionsIn']} connectionsIn
+ * @property {EdgeStore['occupied']} occupied
  */
 
 /** @implements {EdgeStore} */
@@ -29,19 +29,29 @@ export class EmbeddedEdges {
 
   async close() {}
 
-  /** @param {string} tag */
-  enter(tag) {
-    this.link.enter(EDGES_ROOM, tag, NO_MEMBER);
+  /** @param {string} tag @param {number} connections */
+  enter(tag, connections) {
+    this.link.enter(EDGES_ROOM, tag, Buffer.from(String(connections)));
+  }
+
+  /** @param {string} room @param {number} connections @param {boolean} isTold */
+  count(room, connections, isTold) {
+    this.link.enter(EDGES_ROOM, room, Buffer.from(`${isTold ? '+' : ''}${connections}`));
+  }
+
+  /** @param {string} room */
+  connectionsIn(room) {
+    return this.link.connectionsIn(room);
+  }
+
+  /** @type {EdgeStore['occupied']} */
+  occupied(page) {
+    return this.link.occupied(page);
   }
 
   /** @param {string} tag */
   exit(tag) {
     this.link.exit(EDGES_ROOM, tag);
-  }
-
-  /** @param {string} tag @param {number} connections */
-  recount(tag, connections) {
-    this.link.enter(EDGES_ROOM, tag, Buffer.from(String(connections)));
   }
 
   /** @param {string} room @param {import('../edges.js').RecordedMessage} message */

@@ -1,12 +1,23 @@
-// occupancy.js: which rooms and users each worker has connections of, and in rooms that are
-// counted, how many: the members of one room of edges.js, each with a number.
+// occupancy.js: which rooms and users each worker has connections of, and how many: the members of
+// one room of edges.js, each with a number. A `+` before it: the room is told the sum.
 
+import { setImmediate as turn } from 'node:timers/promises';
 import { COUNTED } from '../../config/webhooks.js';
 import { Members } from './members.js';
+
+const PLUS = 0x2b;
+/** Rooms that a list looks at in one turn. */
+const MAX_VISITS = 2000;
+/** Lists that wait for their turn. */
+const MAX_LISTS = 1000;
+
+/** @typedef {import('../occupancy.js').OccupiedRoom} OccupiedRoom */
+/** @typedef {import('../occupancy.js').RoomPage} RoomPage */
 
 /**
  * @typedef {object} Counted
  * @property {Map<object, number>} counts by owner
+ * @property {boolean} isTold
  * @property {number} told the last sum that the room was told
  * @property {number} atMs when
  * @property {NodeJS.Timeout|undefined} timer until it may be told again
@@ -16,6 +27,9 @@ import { Members } from './members.js';
 export class Occupancy extends Members {
   /** By tag. @type {Map<string, Counted>} */
   #counted = new Map();
+  /** The end of the last list. @type {Promise<unknown>} */
+  #lastList = Promise.resolve();
+  #lists = 0;
 
   /**
    * @param {object} parts
@@ -39,17 +53,18 @@ export class Occupancy extends Members {
   /**
    * @override
    * @param {O} owner @param {string} room @param {string} tag
-   * @param {Buffer} number of its connections; empty if they are not counted
+   * @param {Buffer} number of its connections
    */
   join(owner, room, tag, number) {
     super.join(owner, room, tag, number);
-    if (number.length === 0) return;
     let one = this.#counted.get(tag);
     if (one === undefined) {
-      one = { counts: new Map(), told: 0, atMs: Number.NEGATIVE_INFINITY, timer: undefined };
+      const atMs = Number.NEGATIVE_INFINITY;
+      one = { counts: new Map(), isTold: false, told: 0, atMs, timer: undefined };
       this.#counted.set(tag, one);
     }
     one.counts.set(owner, Number(number));
+    if (number[0] === PLUS) one.isTold = true;
     this.#tell(tag, one);
   }
 
@@ -66,6 +81,44 @@ export class Occupancy extends Members {
     for (const tags of rooms) for (const tag of tags) this.#forget(owner, tag);
   }
 
+  /** @param {string} room @returns {number} connections of all owners */
+  connectionsIn(room) {
+    const one = this.#counted.get(room);
+    return one === undefined ? 0 : sumOf(one);
+  }
+
+  /**
+   * Rooms with connections. One list after another, and each in many turns: a server may have
+   * 100,000 rooms.
+   * @param {RoomPage} page
+   * @returns {Promise<OccupiedRoom[]|null>} null: too many lists wait
+   */
+  list(page) {
+    if (this.#lists >= MAX_LISTS) return Promise.resolve(null);
+    this.#lists++;
+    const list = this.#lastList.then(() => this.#list(page));
+    this.#lastList = list.finally(() => {
+      this.#lists--;
+    });
+    return list;
+  }
+
+  /** @param {RoomPage} page */
+  async #list({ prefix, after, limit }) {
+    /** @type {string[]} */
+    let names = [];
+    let visits = 0;
+    for (const [tag, one] of this.#counted) {
+      if (++visits % MAX_VISITS === 0) await turn();
+      // The tag of a user has a quote.
+      if (tag <= after || !tag.startsWith(prefix) || tag.includes('"') || sumOf(one) === 0)
+        continue;
+      names.push(tag);
+      if (names.length >= 2 * limit) names = firstOf(names, limit);
+    }
+    return firstOf(names, limit).map((room) => ({ room, connections: this.connectionsIn(room) }));
+  }
+
   /** @param {O} owner @param {string} tag */
   #forget(owner, tag) {
     const one = this.#counted.get(tag);
@@ -77,8 +130,8 @@ export class Occupancy extends Members {
 
   /** @param {string} tag @param {Counted} one */
   #tell(tag, one) {
-    let sum = 0;
-    for (const count of one.counts.values()) sum += count;
+    if (!one.isTold) return;
+    const sum = sumOf(one);
     if (sum === one.told) return;
     const nowMs = this.nowMs();
     const waitMs = one.atMs + COUNTED.pauseMs - nowMs;
@@ -93,4 +146,16 @@ export class Occupancy extends Members {
     one.atMs = nowMs;
     this.onCount(tag, sum);
   }
+}
+
+/** @param {Counted} one */
+function sumOf({ counts }) {
+  let sum = 0;
+  for (const count of counts.values()) sum += count;
+  return sum;
+}
+
+/** @param {string[]} names @param {number} limit */
+function firstOf(names, limit) {
+  return names.sort((one, other) => (one < other ? -1 : 1)).slice(0, limit);
 }

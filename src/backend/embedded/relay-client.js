@@ -430,6 +430,27 @@ export class RelayClient {
     if (this.isOpen) this.#out().control({ type: 'record', room, kind: type, mark, fields });
   }
 
+  /** @param {string} room @returns {Promise<number>} connections of all workers */
+  async connectionsIn(room) {
+    this.#check();
+    const request = this.#request();
+    this.#out().control({ type: 'connections-in', request: request.id, room });
+    return (await request.promise).value;
+  }
+
+  /** @param {import('../occupancy.js').RoomPage} page */
+  async occupied(page) {
+    this.#check();
+    const request = this.#request();
+    this.#out().control({ type: 'occupied', request: request.id, ...page });
+    const { ok, body } = await request.promise;
+    if (!ok) throw new BrokerError('UNAVAILABLE', 'the relay refuses: too many lists of rooms');
+    return (readMembers(body).members ?? []).map((row) => {
+      const [room, connections] = String(row).split(' ');
+      return { room, connections: Number(connections) };
+    });
+  }
+
   /** @param {string} room @returns {Promise<PresenceSnapshot>} */
   members(room) {
     if (!this.isOpen || this.isClosing) return Promise.reject(gone());

@@ -780,12 +780,29 @@ class Link {
       case 'record':
         relay.recorder?.message(message.room, message);
         return;
+      case 'connections-in':
+        this.out().reply(message.request, true, relay.edges.connectionsIn(message.room));
+        return;
+      case 'occupied':
+        this.#list(message);
+        return;
       case 'name':
         this.name = message.name;
         for (const name of relay.gone.splice(0)) this.out().control({ type: 'gone', name });
         return;
       default:
         throw new MalformedMessage(`not a message to the relay: ${message}`);
+    }
+  }
+
+  /** @param {import('./relay-wire.js').Occupied} page with a request */
+  async #list({ request, ...page }) {
+    const rooms = await this.relay.edges.list(page);
+    if (!this.socket.writable) return;
+    if (rooms === null) this.out().reply(request, false, 0);
+    else {
+      const rows = rooms.map(({ room, connections }) => Buffer.from(`${room} ${connections}`));
+      this.out().members(request, rows.length, rows);
     }
   }
 

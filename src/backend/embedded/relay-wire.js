@@ -107,6 +107,9 @@ export const OP = Object.freeze({
  * With Redis, a worker offers to carry the reports of the relay to the other servers, and theirs to
  * the relay (`volunteer`, `carry`, `report`; fleet-places.js). A worker's `name` is its session in
  * Redis. When it dies, another worker removes the session's users (`gone`).
+ *
+ * The answer to `occupied` is MEMBERS, each `<room> <connections>`; a REPLY if the relay refuses.
+ * That to `connections-in` is a REPLY.
  * @type {Readonly<Record<string, Readonly<Record<string, (value: any) => boolean>>>>}
  */
 const CONTROLS = Object.freeze({
@@ -121,6 +124,8 @@ const CONTROLS = Object.freeze({
   'exit-all': {},
   name: { name: isText },
   record: { room: isText, kind: isText, mark: isText, fields: isText },
+  'connections-in': { request: isCount, room: isText },
+  occupied: { request: isCount, prefix: isText, after: isText, limit: isCount },
   // in both directions
   report: { report: isText },
   // relay -> worker
@@ -136,8 +141,10 @@ const CONTROLS = Object.freeze({
  *   | {type: 'places', places: [address: string, places: Places][]}
  *   | {type: 'volunteer', rules: FleetRules} | {type: 'resign'} | {type: 'exit-all'}
  *   | {type: 'name', name: string} | Report
+ *   | {type: 'connections-in', request: number, room: string} | Occupied
  *   | {type: 'record', room: string, kind: EventType, mark: string, fields: string}} ToRelay
  * @typedef {import('../../config/webhooks.js').EventType} EventType
+ * @typedef {{type: 'occupied', request: number} & import('../occupancy.js').RoomPage} Occupied
  * @typedef {Report | {type: 'tell-places'} | {type: 'carry', isCarrier: boolean}
  *   | {type: 'keep', key: string, connections: number} | {type: 'gone', name: string}} FromRelay
  * @typedef {{type: 'report', report: string}} Report in base64

@@ -8,6 +8,7 @@
 import { OccupancyStore } from './occupancy-store.js';
 import { RedisPresence } from './presence.js';
 import { RedisRecording } from './recording.js';
+import { RoomIndex } from './room-index.js';
 
 /** Messages that wait, and their characters. Above either, messages are lost. */
 const MAX_WAITING = 10_000;
@@ -42,6 +43,9 @@ export function createRecording({ config, connection, covers, counts, maxEntries
 
 /** @implements {EdgeStore} */
 export class RedisEdges {
+  /** @type {RedisPresence} */
+  occupancy;
+
   /**
    * @param {Omit<ConstructorParameters<typeof RedisPresence>[0], 'store'|'counters'> & {recording: RedisRecording, announce: Announce}}
    *   parts
@@ -52,6 +56,11 @@ export class RedisEdges {
     this.describe = parts.connection.describe.bind(parts.connection);
     /** Dead workers whose rooms and users were cleared. */
     this.counters = { presenceReaped: 0 };
+    this.rooms = new RoomIndex({
+      connection: parts.connection,
+      keys: recording.keys,
+      session: () => this.occupancy.session.name,
+    });
     this.store = new OccupancyStore({
       recording,
       announce,
@@ -59,6 +68,7 @@ export class RedisEdges {
     });
     this.occupancy = new RedisPresence({
       ...parts,
+      index: this.rooms,
       prefix: `${parts.prefix}webhooks:`,
       store: this.store,
       counters: this.counters,
@@ -99,22 +109,36 @@ export class RedisEdges {
   async close() {
     for (const timer of this.early.values()) clearTimeout(timer);
     await this.#flush();
+    this.rooms.close();
     await this.occupancy.close();
   }
 
-  /** @param {string} tag */
-  enter(tag) {
+  /** @param {string} tag @param {number} connections */
+  enter(tag, connections) {
+    this.rooms.set(tag, connections);
     this.occupancy.join(tag, ONLY_USER, NO_MEMBER);
   }
 
   /** @param {string} tag */
   exit(tag) {
+    this.rooms.delete(tag);
     this.occupancy.leave(tag, ONLY_USER);
   }
 
-  /** @param {string} tag @param {number} connections */
-  recount(tag, connections) {
-    this.occupancy.join(tag, ONLY_USER, Buffer.from(String(connections)));
+  /** @param {string} room @param {number} connections @param {boolean} isTold */
+  count(room, connections, isTold) {
+    this.rooms.report(room, connections);
+    if (isTold) this.occupancy.join(room, ONLY_USER, Buffer.from(String(connections)));
+  }
+
+  /** @param {string} room */
+  connectionsIn(room) {
+    return this.rooms.connectionsIn(room);
+  }
+
+  /** @param {import('../occupancy.js').RoomPage} page */
+  occupied(page) {
+    return this.rooms.occupied(page);
   }
 
   /** @param {string} room @param {RecordedMessage} message */

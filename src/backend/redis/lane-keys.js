@@ -13,6 +13,8 @@
 //   webhooks:{lane-<n>}:moved:<room>   in a cluster: the latest one that was
 //
 //   webhooks:presence:{*}:…        sessions and their rooms: presence-session.js
+//   webhooks:{*}:rooms             rooms and sessions with connections, by name: room-index.js
+//   webhooks:{*}:connections       how many
 //
 // A user's tag stands in the place of a room (edges.js).
 
@@ -33,6 +35,11 @@ export class LaneKeys {
    */
   of(tag, name) {
     return `${this.head}${tag}}:${name}`;
+  }
+
+  /** @param {'rooms'|'connections'} name of all rooms */
+  ofFleet(name) {
+    return `${this.head}*}:${name}`;
   }
 
   /** @param {number} lane @param {string} tag */

@@ -54,6 +54,14 @@ const MAX_DEAD = 256;
  * @property {(...args: string[]) => Promise<number>} presenceCleared
  */
 
+/**
+ * A second list of the rooms of sessions. A room is on it only while it is on that of its session.
+ * Both calls may be repeated.
+ * @typedef {object} SessionIndex
+ * @property {(session: string, rooms: readonly string[]) => Promise<void>} add
+ * @property {(session: string, rooms: readonly string[]) => Promise<void>} remove
+ */
+
 export class PresenceSession {
   /**
    * @param {object} parts
@@ -65,6 +73,7 @@ export class PresenceSession {
    * @param {() => void} parts.onDue a heartbeat is due, or a dead session was reported
    * @param {(room: string, session: string) => Promise<void>} parts.clearRoom removes the users of
    *   a session from a room
+   * @param {SessionIndex|null} parts.index
    * @param {{presenceReaped: number}} parts.counters
    * @param {{info(fields: object, text: string): void}} parts.log
    * @param {number} [parts.heartbeatMs] @param {number} [parts.ttlMs]
@@ -76,6 +85,7 @@ export class PresenceSession {
     this.onName = parts.onName;
     this.onDue = parts.onDue;
     this.clearRoom = parts.clearRoom;
+    this.index = parts.index;
     this.counters = parts.counters;
     this.log = parts.log;
     this.heartbeatMs = parts.heartbeatMs ?? HEARTBEAT_INTERVAL_MS;
@@ -230,10 +240,12 @@ export class PresenceSession {
   async register(rooms) {
     this.isUsed = true;
     await this.#addRooms(this.name, rooms);
+    await this.index?.add(this.name, rooms);
   }
 
   /** @param {string[]} rooms in which this session has no users left */
   async unregister(rooms) {
+    if (rooms.length > 0) await this.index?.remove(this.name, rooms);
     for (let i = 0; i < rooms.length; i += CHUNK_ROOMS) {
       const chunk = rooms.slice(i, i + CHUNK_ROOMS);
       await this.connection.redis.srem(this.#key(`rooms:${this.name}`), ...chunk);
@@ -268,6 +280,7 @@ export class PresenceSession {
         const chunk = rooms.slice(i, i + MAX_CALLS);
         await Promise.all(chunk.map((room) => this.clearRoom(room, name)));
       }
+      await this.index?.remove(name, rooms);
       await this.connection.redis.srem(key, ...rooms);
       return;
     }

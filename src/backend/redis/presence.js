@@ -82,6 +82,7 @@ export class RedisPresence {
    * @param {string} parts.workerId
    * @param {(session: string) => void} [parts.onName] the name to report when this worker dies;
    *   empty if its session has ended
+   * @param {import('./presence-session.js').SessionIndex} [parts.index] of the rooms
    * @param {{presenceReaped: number}} parts.counters
    * @param {{info(fields: object, text: string): void, warn(fields: object, text: string): void}}
    *   parts.log
@@ -101,6 +102,7 @@ export class RedisPresence {
       onName: parts.onName ?? (() => {}),
       onDue: () => this.#work(),
       clearRoom: (room, session) => this.#clearRoom(room, session),
+      index: parts.index ?? null,
       counters: parts.counters,
       log: parts.log,
       heartbeatMs: parts.heartbeatMs,

@@ -1,0 +1,176 @@
+// room-index.js: the rooms with connections, in the order of their names, and how many each worker
+// has, in Redis: for occupancy.js.
+//
+//   webhooks:{*}:rooms         sorted set of `<room> <session>`, all with the score 0
+//   webhooks:{*}:connections   hash: `<room> <session>` -> connections
+//
+// A session enters a room here after the room is on the list of its session, and leaves it before:
+// whoever clears up after a dead session finds the room (presence-session.js). A space comes before
+// all characters of a room's name, so the set has the order of the names.
+
+import { isTagOfUser } from '../edges.js';
+import { BrokerError } from '../errors.js';
+import { readScript } from './scripts.js';
+
+/** Rooms in one call. */
+const CHUNK_ROOMS = 500;
+/** Entries read in one call: some 0.5 ms of Redis' time. */
+const PAGE_ENTRIES = 500;
+const RETRY_MS = 1000;
+
+/** @typedef {import('../occupancy.js').OccupancyStore} OccupancyStore */
+/** @typedef {import('../occupancy.js').OccupiedRoom} OccupiedRoom */
+
+/**
+ * @typedef {object} Scripts
+ * @property {(...args: (string|number)[]) => Promise<number>} webhooksCount
+ * @property
+ *   {(...args: (string|number)[]) => Promise<[entries: string[], counts: string[]]>} webhooksRooms
+ */
+
+/** @implements {OccupancyStore} */
+export class RoomIndex {
+  /** Connections of this worker, by room. @type {Map<string, number>} */
+  #counts = new Map();
+  /** Rooms whose count Redis does not have. @type {Set<string>} */
+  #changed = new Set();
+  #isWriting = false;
+  /** @type {NodeJS.Timeout|undefined} */
+  #retry;
+
+  /**
+   * @param {object} parts
+   * @param {import('./presence-session.js').Connection} parts.connection
+   * @param {import('./lane-keys.js').LaneKeys} parts.keys
+   * @param {() => string} parts.session the current one
+   */
+  constructor({ connection, keys, session }) {
+    this.connection = connection;
+    this.keys = [keys.ofFleet('rooms'), keys.ofFleet('connections')];
+    this.session = session;
+    for (const [name, file] of /** @type {const} */ ([
+      ['webhooksCount', 'count-connections'],
+      ['webhooksRooms', 'occupied-rooms'],
+    ]))
+      connection.redis.defineCommand(name, { numberOfKeys: 2, lua: readScript(file) });
+    this.scripts = /** @type {Scripts} */ (/** @type {unknown} */ (connection.redis));
+  }
+
+  /** @param {string} tag @param {number} connections of this worker, for `add` */
+  set(tag, connections) {
+    if (!isTagOfUser(tag)) this.#counts.set(tag, connections);
+  }
+
+  /** Redis is to have it. @param {string} room @param {number} connections */
+  report(room, connections) {
+    this.#counts.set(room, connections);
+    this.#changed.add(room);
+    if (this.#changed.size === 1) setImmediate(() => this.#write());
+  }
+
+  /** @param {string} tag without connections on this worker */
+  delete(tag) {
+    this.#counts.delete(tag);
+    this.#changed.delete(tag);
+  }
+
+  close() {
+    clearTimeout(this.#retry);
+    this.#changed.clear();
+  }
+
+  /** Enters rooms. @param {string} session @param {readonly string[]} tags */
+  add(session, tags) {
+    return this.#change('add', session, tags);
+  }
+
+  /** Leaves rooms. @param {string} session of any worker @param {readonly string[]} tags */
+  remove(session, tags) {
+    return this.#change('remove', session, tags);
+  }
+
+  async #write() {
+    if (this.#isWriting) return;
+    this.#isWriting = true;
+    clearTimeout(this.#retry);
+    for (let isDone = true; isDone && this.#changed.size > 0; ) {
+      const rooms = [...this.#changed];
+      this.#changed.clear();
+      try {
+        // A room that is not entered yet is left out: it is entered with its count.
+        await this.#change('set', this.session(), rooms);
+      } catch {
+        for (const room of rooms) this.#changed.add(room);
+        this.#retry = setTimeout(() => this.#write(), RETRY_MS).unref();
+        isDone = false;
+      }
+    }
+    this.#isWriting = false;
+  }
+
+  /** @param {'add'|'set'|'remove'} step @param {string} session @param {readonly string[]} tags */
+  async #change(step, session, tags) {
+    const rooms = tags.filter((tag) => !isTagOfUser(tag));
+    for (let i = 0; i < rooms.length; i += CHUNK_ROOMS) {
+      const args = rooms
+        .slice(i, i + CHUNK_ROOMS)
+        .flatMap((room) => [`${room} ${session}`, this.#counts.get(room) ?? 0]);
+      await this.scripts.webhooksCount(...this.keys, step, ...args);
+    }
+  }
+
+  /** @param {string} room @returns {Promise<number>} */
+  async connectionsIn(room) {
+    let sum = 0;
+    for await (const { connections } of this.#read(`[${room} `, `(${room}!`)) sum += connections;
+    return sum;
+  }
+
+  /** @type {OccupancyStore['occupied']} */
+  async occupied({ prefix, after, limit }) {
+    /** @type {OccupiedRoom[]} */
+    const rooms = [];
+    const from = after >= prefix && after !== '' ? `[${after}!` : `[${prefix}`;
+    const to = prefix === '' ? '+' : `(${prefix}\x7f`;
+    let current = { room: '', connections: 0 };
+    // The connections in a room may have left a moment ago.
+    const end = () => {
+      if (current.connections > 0) rooms.push(current);
+    };
+    for await (const { room, connections } of this.#read(from, to)) {
+      if (room === current.room) {
+        current = { room, connections: current.connections + connections };
+        continue;
+      }
+      end();
+      if (rooms.length === limit) return rooms;
+      current = { room, connections };
+    }
+    end();
+    return rooms;
+  }
+
+  /**
+   * @param {string} from @param {string} to as ZRANGEBYLEX has them
+   * @returns {AsyncGenerator<OccupiedRoom>} of each session
+   */
+  async *#read(from, to) {
+    for (let start = from; ; ) {
+      const [entries, counts] = await this.#page(start, to);
+      for (const [i, entry] of entries.entries())
+        yield { room: entry.slice(0, entry.indexOf(' ')), connections: Number(counts[i]) };
+      if (entries.length < PAGE_ENTRIES) return;
+      start = `(${entries[entries.length - 1]}`;
+    }
+  }
+
+  /** @param {string} from @param {string} to */
+  async #page(from, to) {
+    if (!this.connection.isWritable) throw new BrokerError('UNAVAILABLE', 'Redis is unavailable');
+    try {
+      return await this.scripts.webhooksRooms(...this.keys, from, to, PAGE_ENTRIES);
+    } catch (cause) {
+      throw new BrokerError('UNAVAILABLE', 'cannot read the rooms', { cause });
+    }
+  }
+}
