@@ -10,7 +10,7 @@
 // `slow`: two servers, one without webhooks, have the same load in turns. The figure is the
 // processor time of the workers.
 
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -123,12 +123,10 @@ function sumOf(numbers) {
 
 /** The workers and the courier of a server. @param {Server} server */
 function processesOf(server) {
-  const isCourier = (/** @type {number} */ pid) =>
-    readFileSync(`/proc/${pid}/cmdline`, 'latin1').includes('\0courier');
-  const all = server.workerPids();
+  const courier = server.courierPid();
   return {
-    workers: all.filter((pid) => !isCourier(pid)),
-    couriers: all.filter(isCourier),
+    workers: server.workerPids(),
+    couriers: courier === null ? [] : [courier],
     primary: server.pid,
   };
 }
