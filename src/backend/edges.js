@@ -34,9 +34,9 @@ const MAX_REPORTED = 5000;
  *   room or user
  * @property {(tag: string) => void} exit it has none any more
  * @property {(room: string, connections: number, isTold: boolean) => void} count this worker has
- *   so many connections of a room that it has entered. `isTold`: if the sum over all workers is another
- *   than the last one told, the room is told, and the event recorded if an endpoint asks for it: at
- *   once, or, in a large room, COUNTED.pauseMs of config/webhooks.js after the last time
+ *   so many connections of a room that it has entered. `isTold`: if the sum over all workers is
+ *   another than the last one told, the room is told, and the event recorded if an endpoint asks
+ *   for it: at once, or, in a large room, COUNTED.pauseMs of config/webhooks.js after the last time
  * @property {(room: string, message: RecordedMessage) => void} publish
  * @property {OccupancyStore['connectionsIn']} connectionsIn of all workers
  * @property {OccupancyStore['occupied']} occupied
