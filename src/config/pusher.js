@@ -453,6 +453,7 @@ function boundFaults(apps, values) {
       );
   };
   check('maxEventBytes', 'FANFARE_MAX_MESSAGE_BYTES', Number(values.maxMessageBytes));
+  check('maxEventBytes', 'FANFARE_API_MAX_BODY_BYTES', Number(values.apiMaxBodyBytes));
   check('maxPresenceMembers', 'FANFARE_PRESENCE_MAX_MEMBERS', Number(values.presenceMaxMembers));
   const shared = apps.filter(({ isShared }) => isShared);
   if (shared.length > 1)

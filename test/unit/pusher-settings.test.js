@@ -185,6 +185,8 @@ test('a fault names the app and the field, and quotes no secret', (t) => {
     /FANFARE_PUSHER_APPS: .* set one of them/,
   );
   assert.match(fault(t, {}, { FANFARE_PUSHER_PATH: 'ws' }), /FANFARE_PUSHER_PATH/);
+  const small = { FANFARE_API_MAX_BODY_BYTES: '10000' };
+  assert.match(fault(t, {}, small), /10240, above FANFARE_API_MAX_BODY_BYTES \(10000\)/);
   assert.match(fault(t, [APP, { ...APP, id: '9' }]), /two apps have the same key/);
   const shared = { ...APP, shared: true };
   assert.match(fault(t, [shared, { ...shared, id: '9', key: 'k' }]), /apps 123 and 9 are shared/);
