@@ -56,7 +56,6 @@ import { SessionCommands } from './session.js';
  *   is about to be closed
  * @property {() => void} sweep call it once a second
  * @property {() => boolean} isSettled true when the hooks and the broker have answered all publishes
- * @property {(connection: Connection) => void} forget a connection is gone: drops its waiting commands
  * @property {Lane} lane
  * @property {Replies} replies
  * @property {JoinCommands} joins
@@ -90,15 +89,18 @@ export function createCommands(parts) {
     messageDuration: parts.messageDuration,
   });
   const receive = dispatcher.receive.bind(dispatcher);
-  const forget = (/** @type {Connection} */ connection) => lane.forget(connection);
   return {
-    door: createNativeDoor({ hub, entrance: parts.entrance, receive, forget }),
+    door: createNativeDoor({
+      hub,
+      entrance: parts.entrance,
+      receive,
+      forget: (connection) => lane.forget(connection),
+    }),
     receive,
     join: (connection, room, join) => joins.joinFor(connection, room, join),
     refuse: (connection, refusal) => replies.refuse(connection, refusal),
     sweep: () => broadcasts.sweep(),
     isSettled: () => parts.publisher.unanswered === 0 && lane.isEmpty,
-    forget,
     lane,
     replies,
     joins,
