@@ -30,7 +30,7 @@ async function startApi(t, { publish = async () => {}, env = {}, fleet = {} } = 
     ...env,
   });
   assert.ok(config);
-  const counters = createCounters();
+  const counters = createCounters([APP.id]);
   const phase = { isDraining: false, isSettling: false };
   const log = { errors: 0, error: () => void log.errors++ };
   const api = new PusherApi(
@@ -42,6 +42,7 @@ async function startApi(t, { publish = async () => {}, env = {}, fleet = {} } = 
       historyOf: () => null,
       historyReader: {},
       phase,
+      counters,
       meters: { take: () => 0, observe() {}, counters },
       readiness: () => (phase.isDraining ? 'draining' : null),
       log,
