@@ -29,6 +29,8 @@ const PROFILES = Object.freeze([
   },
   { name: 'echo', echo: { before: '', after: '' }, broadcast: null },
   { name: 'chat', echo: null, broadcast: { before: '', after: '', result: null } },
+  // Pusher's protocol sends no message back: connections only.
+  { name: 'pusher', echo: null, broadcast: null },
 ]);
 
 /**
