@@ -1,0 +1,362 @@
+// pusher-channels.test.js: frames of the Pusher door: subscriptions, their order, client events,
+// cache channels, and the type of every `data`.
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { startRedis } from '../../loadtest/lib/redis.js';
+import { startServer } from '../../loadtest/lib/server.js';
+import { connect as connectNative } from '../helpers/clients.js';
+import { APP, entryOf, hmac, pusherOf, startPusher, writeApps } from '../helpers/pusher.js';
+
+const OPTIONS = { timeout: 60_000 };
+const SUCCEEDED = 'pusher_internal:subscription_succeeded';
+/** The events whose data is an object. All others have a string. */
+const OBJECTS = [
+  'pusher:error',
+  'pusher:signin_success',
+  'pusher:subscription_error',
+  'pusher_internal:watchlist_events',
+];
+
+/** @typedef {import('../helpers/pusher.js').PusherClient} PusherClient */
+
+/** The type of the data of every frame so far. @param {readonly PusherClient[]} clients */
+function assertTypes(...clients) {
+  for (const { event, data } of clients.flatMap(({ messages }) => messages)) {
+    const isObject = OBJECTS.includes(event);
+    assert.equal(typeof data, isObject ? 'object' : 'string', `${event}: ${data}`);
+    if (event === 'pusher:error')
+      assert.ok(data.code === null || typeof data.code === 'number', `code ${data.code}`);
+  }
+}
+
+describe('subscribe', () => {
+  test('each kind of channel is answered, with its data as text', OPTIONS, async (t) => {
+    const { connect } = await startPusher(t, { clientEvents: true });
+    const client = await connect();
+    const names = ['news', 'a-b_c=d@e,f.g;h', 'cachestuff', 'private-x', 'private-encrypted-x'];
+    for (const name of names) {
+      assert.deepEqual(await client.subscribe(name), {}, name);
+      const [text] = client.texts.slice(-1);
+      assert.equal(text, `{"event":"${SUCCEEDED}","channel":"${name}","data":"{}"}`);
+    }
+    for (const name of ['cache-x', 'private-cache-x', 'private-encrypted-cache-x']) {
+      assert.deepEqual(await client.subscribe(name), {}, name);
+      await client.event('pusher:cache_miss', name);
+    }
+    for (const name of ['presence-x', 'presence-cache-x']) {
+      const { presence } = await client.subscribe(name, { user_id: '1' });
+      assert.deepEqual(presence, { ids: ['1'], hash: { 1: {} }, count: 1 });
+    }
+    assertTypes(client);
+  });
+
+  test('a channel of another prefix than with a dash is public', OPTIONS, async (t) => {
+    const { connect } = await startPusher(t, {}, { WORKERS: '1' });
+    const client = await connect();
+    for (const channel of ['privatestuff', 'presencestuff', 'cachestuff', 'private', 'presence_x'])
+      assert.deepEqual(await client.subscribe(channel), {});
+  });
+
+  test('a wrong signature is refused, and the right one is not told', OPTIONS, async (t) => {
+    const { connect } = await startPusher(t, {}, { WORKERS: '1' });
+    const client = await connect();
+    const channel = 'private-x';
+    const right = hmac(APP.secret, `${client.socketId}:${channel}`);
+    const wrongs = [
+      undefined,
+      '',
+      1,
+      right,
+      `${APP.key}:`,
+      `${APP.key}:${'0'.repeat(64)}`,
+      `${APP.key}:${right.slice(0, 63)}`,
+      `${APP.key}:${right}0`,
+      `${APP.key}:${hmac(APP.secret, `1.1:${channel}`)}`,
+      `${APP.key}:${hmac(APP.secret, `${client.socketId}:private-y`)}`,
+      `other:${right}`,
+    ];
+    for (const auth of wrongs) {
+      client.send({ event: 'pusher:subscribe', data: { channel, auth } });
+      const { channel: of, data } = await client.event('pusher:subscription_error');
+      assert.deepEqual([of, data.type, data.status], [channel, 'AuthError', 401], String(auth));
+    }
+    assert.ok(!client.texts.join('').includes(right));
+    client.send({
+      event: 'pusher:subscribe',
+      data: JSON.stringify({ channel, auth: `${APP.key}:${right}` }),
+    });
+    await client.event(SUCCEEDED, channel);
+    assertTypes(client);
+  });
+
+  test(
+    'the signature covers channel_data, byte for byte, also where it means nothing',
+    OPTIONS,
+    async (t) => {
+      const { connect } = await startPusher(t, {}, { WORKERS: '1' });
+      const client = await connect();
+      const channel = 'private-x';
+      const channel_data = ' {"a" : "\u00fc",\n"user_id":"1"}';
+      const signed = hmac(APP.secret, `${client.socketId}:${channel}:${channel_data}`);
+      const auth = `${APP.key}:${signed}`;
+      client.send({ event: 'pusher:subscribe', data: { channel, auth, channel_data: '{}' } });
+      await client.event('pusher:subscription_error', channel);
+      client.send({ event: 'pusher:subscribe', data: { channel, auth, channel_data } });
+      await client.event(SUCCEEDED, channel);
+    },
+  );
+
+  test('every secret of an app verifies', OPTIONS, async (t) => {
+    const { connect } = await startPusher(t, { secrets: ['new-secret', APP.secret] });
+    await (await connect()).subscribe('private-x');
+  });
+
+  test('names have 1 to 200 characters of the alphabet', OPTIONS, async (t) => {
+    const { connect } = await startPusher(t, {}, { WORKERS: '1' });
+    const client = await connect();
+    for (const length of [1, 164, 165, 200]) await client.subscribe('x'.repeat(length));
+    for (const name of ['', 'x'.repeat(201), 'a b', 'a/b', 'a:b', '#a', 'a#', 'ä', 'a\n', '~1:a']) {
+      client.sendSubscribe(name);
+      const answer = await client.next(({ event }) =>
+        ['pusher:subscription_error', 'pusher:error'].includes(event),
+      );
+      if (answer.event === 'pusher:subscription_error') assert.equal(answer.data.status, 4009);
+    }
+    assert.equal(client.close, null);
+    assertTypes(client);
+  });
+
+  test('a second subscription is an error, and makes no second member', OPTIONS, async (t) => {
+    const { connect, api } = await startPusher(t);
+    const client = await connect();
+    await client.subscribe('news');
+    client.sendSubscribe('news');
+    const { data } = await client.event('pusher:error');
+    assert.deepEqual([data.code, data.message], [null, 'Existing subscription to channel news']);
+    await api('/events', { name: 'e', data: '1', channel: 'news' });
+    await client.event('e');
+    await client.pong();
+    assert.deepEqual(
+      client.of('news').flatMap(({ event }) => (event === 'pusher:error' ? [] : [event])),
+      [SUCCEEDED, 'e'],
+    );
+  });
+
+  test('a hundred at once are all answered; names of Object are names', OPTIONS, async (t) => {
+    const { connect } = await startPusher(t);
+    const client = await connect();
+    const names = Array.from({ length: 97 }, (_, i) => `presence-room-${i}`);
+    names.push('__proto__', 'constructor', 'toString');
+    for (const name of names)
+      client.sendSubscribe(
+        name,
+        name.startsWith('presence') ? { user_id: '__proto__' } : undefined,
+      );
+    await client.collect((frame) => frame.event === SUCCEEDED, 100);
+    const { presence } = JSON.parse(client.of(names[0])[0].data);
+    assert.deepEqual(presence.ids, ['__proto__']);
+    assert.deepEqual(Object.keys(presence.hash), ['__proto__']);
+    assert.equal(client.close, null);
+  });
+
+  test(
+    'unsubscribe is silent, holds from then on, and may come early or twice',
+    OPTIONS,
+    async (t) => {
+      const { connect, api } = await startPusher(t);
+      const client = await connect();
+      client.sendSubscribe('news');
+      client.unsubscribe('news');
+      client.unsubscribe('news');
+      client.unsubscribe('never');
+      await client.event(SUCCEEDED, 'news');
+      await client.pong();
+      await client.subscribe('other');
+      await api('/events', { name: 'e', data: '1', channels: ['news', 'other'] });
+      await client.event('e', 'other');
+      assert.deepEqual(client.of('news', 'e'), []);
+      assert.deepEqual(
+        client.all(({ event }) => event === 'pusher:error'),
+        [],
+      );
+      await client.subscribe('news');
+    },
+  );
+});
+
+test(
+  'the success comes before each event of its channel, and events keep their order',
+  OPTIONS,
+  async (t) => {
+    const { connect, api } = await startPusher(t);
+    const clients = [await connect(), await connect(), await connect(), await connect()];
+    let isPublishing = true;
+    let published = 0;
+    const publisher = (async () => {
+      while (isPublishing)
+        await api('/events', { name: 'e', data: String(published++), channel: 'private-x' });
+    })();
+    for (let round = 0; round < 10; round++)
+      for (const client of clients) {
+        const before = client.messages.length;
+        await client.subscribe('private-x');
+        await client.event('e', 'private-x');
+        client.unsubscribe('private-x');
+        await client.pong();
+        const [first, ...events] = client.messages
+          .slice(before)
+          .filter(({ channel }) => channel === 'private-x');
+        assert.equal(first.event, SUCCEEDED);
+        for (const [index, { event, data }] of events.entries()) {
+          assert.equal(event, 'e');
+          assert.equal(Number(data), Number(events[0].data) + index, 'without a gap');
+        }
+      }
+    isPublishing = false;
+    await publisher;
+  },
+);
+
+describe('client events', () => {
+  test(
+    'reach the others as text, never the sender, with the user of a member',
+    OPTIONS,
+    async (t) => {
+      const { connect } = await startPusher(t);
+      const [ann, ben] = [await connect(), await connect()];
+      for (const [client, user_id] of /** @type {const} */ ([
+        [ann, 7],
+        [ben, 'ben'],
+      ])) {
+        await client.subscribe('private-x');
+        await client.subscribe('presence-x', { user_id });
+      }
+      const cases = [
+        [{ b: [1, 'ü'] }, '{"b":[1,"ü"]}'],
+        ['text "quoted"', 'text "quoted"'],
+        [12345678901234567890n, '12345678901234567890'],
+        [null, 'null'],
+        [undefined, '{}'],
+      ];
+      for (const [data, wanted] of cases) {
+        const text =
+          data === undefined
+            ? ''
+            : `,"data":${typeof data === 'bigint' ? data : JSON.stringify(data)}`;
+        ann.send(`{"event":"client-e","channel":"private-x"${text},"user_id":"forged"}`);
+        const frame = await ben.event('client-e', 'private-x');
+        assert.deepEqual(frame, { event: 'client-e', channel: 'private-x', data: wanted });
+      }
+      ann.send({ event: 'client-e', channel: 'presence-x', data: {}, user_id: 'forged' });
+      assert.equal((await ben.event('client-e', 'presence-x')).user_id, '7');
+      await ann.pong();
+      assert.deepEqual(
+        ann.all(({ event }) => event === 'client-e'),
+        [],
+      );
+      assertTypes(ann, ben);
+    },
+  );
+
+  test('are refused without a close', OPTIONS, async (t) => {
+    const { connect } = await startPusher(t, { clientEventsPerSecond: 5 }, { WORKERS: '1' });
+    const [client, other] = [await connect(), await connect()];
+    for (const channel of ['news', 'private-x', 'private-encrypted-x', 'private-cache-x']) {
+      await client.subscribe(channel);
+      await other.subscribe(channel);
+    }
+    const refused = async (/** @type {string} */ channel, /** @type {object} */ frame = {}) => {
+      client.send({ event: 'client-e', channel, data: {}, ...frame });
+      return (await client.event('pusher:error')).data;
+    };
+    assert.match((await refused('news')).message, /only supported on private and presence/);
+    assert.match((await refused('private-encrypted-x')).message, /private and presence/);
+    assert.match((await refused('private-y')).message, /not subscribed/);
+    assert.match((await refused('private-x', { event: 'e' })).message, /start with client-/);
+    assert.equal((await refused('private-x', { event: `client-${'e'.repeat(194)}` })).code, 4301);
+    assert.equal((await refused('private-x', { data: 'x'.repeat(10_241) })).code, 4301);
+    for (let i = 0; i < 10; i++) client.send({ event: 'client-e', channel: 'private-x', data: i });
+    const { data } = await client.event('pusher:error');
+    assert.equal(data.code, 4301);
+    await client.pong();
+    await other.pong();
+    const passed = other.of('private-x', 'client-e').map(({ data }) => Number(data));
+    assert.deepEqual(passed, [0, 1, 2, 3, 4].slice(0, passed.length));
+    assert.ok(passed.length > 0);
+    assert.equal(client.close, null);
+    assertTypes(client, other);
+  });
+
+  test('are off unless the app has them', OPTIONS, async (t) => {
+    const { connect } = await startPusher(t, { clientEvents: false }, { WORKERS: '1' });
+    const client = await connect();
+    await client.subscribe('private-x');
+    client.send({ event: 'client-e', channel: 'private-x', data: {} });
+    assert.equal((await client.event('pusher:error')).data.code, 4301);
+  });
+});
+
+for (const backend of ['embedded', 'redis'])
+  test(`cache channels keep the last event of the server: ${backend}`, OPTIONS, async (t) => {
+    /** @type {Record<string, string>} */
+    const env = backend === 'redis' ? { REDIS_URL: (await startRedis(t)).url } : {};
+    const { connect, api } = await startPusher(t, {}, env);
+    const first = await connect();
+    for (const channel of ['cache-x', 'private-cache-x', 'presence-cache-x']) {
+      const member = channel.startsWith('presence') ? { user_id: '1' } : undefined;
+      await first.subscribe(channel, member);
+      const miss = await first.event('pusher:cache_miss', channel);
+      assert.deepEqual(miss, { event: 'pusher:cache_miss', channel, data: '{}' });
+      await api('/events', { name: 'old', data: '0', channel });
+      await api('/events', { name: 'App\\Events\\X', data: '{"a":"ü"}', channel });
+      await first.event('App\\Events\\X', channel);
+      if (channel !== 'cache-x') first.send({ event: 'client-e', channel, data: 'not kept' });
+      const second = await connect();
+      await second.subscribe(channel, member && { user_id: '2' });
+      const frame = await second.next((one) => one.channel === channel);
+      assert.deepEqual(frame, { event: 'App\\Events\\X', channel, data: '{"a":"ü"}' });
+      await second.pong();
+      assert.equal(second.of(channel, 'App\\Events\\X').length, 1);
+      assertTypes(first, second);
+    }
+  });
+
+test('apps and native rooms are apart, unless the app is shared', OPTIONS, async (t) => {
+  const shared = { id: '9', key: 'shared-key', secret: 'shared-secret' };
+  const server = await startServer(t, {
+    FANFARE_PUSHER_APPS: writeApps(t, [
+      entryOf(),
+      { id: '8', key: 'other-key', secrets: ['other-secret'] },
+      { id: '9', key: 'shared-key', secrets: ['shared-secret'], shared: true },
+    ]),
+  });
+  const own = await pusherOf(t, server).connect();
+  const other = await pusherOf(t, server, {
+    id: '8',
+    key: 'other-key',
+    secret: 'other-secret',
+  }).connect();
+  const sharing = pusherOf(t, server, shared);
+  const member = await sharing.connect();
+  const native = await connectNative(t, `ws://127.0.0.1:${server.port}/ws`);
+  await native.join('news');
+  for (const client of [own, other, member]) await client.subscribe('news');
+  await sharing.api('/events', { name: 'e', data: '{"a":1}', channel: 'news' });
+  assert.deepEqual((await native.next('message')).payload, { event: 'e', data: '{"a":1}' });
+  assert.equal((await member.event('e', 'news')).data, '{"a":1}');
+  native.send({ type: 'message', room: 'news', payload: { free: 'form' } });
+  assert.equal((await member.event('message', 'news')).data, '{"free":"form"}');
+  native.send({ type: 'message', room: 'news', payload: { event: 'x', data: '1' } });
+  assert.equal((await member.event('x', 'news')).data, '1');
+  await pusherOf(t, server).api('/events', { name: 'mine', data: '2', channel: 'news' });
+  await own.event('mine', 'news');
+  for (const client of [own, other]) {
+    await client.pong();
+    assert.deepEqual(
+      client.of('news').filter(({ event }) => event !== SUCCEEDED && event !== 'mine'),
+      [],
+    );
+  }
+  assert.deepEqual(other.of('news', 'mine'), []);
+});

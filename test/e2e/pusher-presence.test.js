@@ -1,0 +1,259 @@
+// pusher-presence.test.js: frames of the Pusher door: members of presence channels over workers and
+// servers, signed-in users, watch lists.
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { startRedis } from '../../loadtest/lib/redis.js';
+import { startServer } from '../../loadtest/lib/server.js';
+import { APP, entryOf, hmac, pusherOf, startPusher, writeApps } from '../helpers/pusher.js';
+
+const OPTIONS = { timeout: 60_000 };
+const ADDED = 'pusher_internal:member_added';
+const REMOVED = 'pusher_internal:member_removed';
+const ROOM = 'presence-room';
+
+/** @typedef {import('../helpers/pusher.js').PusherClient} PusherClient */
+
+/** Subscribes with channel_data as it is written. @param {PusherClient} client @param {string} text */
+function sendMember(client, text) {
+  client.send({
+    event: 'pusher:subscribe',
+    data: { channel: ROOM, auth: client.authOf(ROOM, text), channel_data: text },
+  });
+}
+
+/**
+ * Connections to two workers of one server, or to two servers.
+ * @param {import('node:test').TestContext} t @param {'embedded'|'redis'} backend
+ * @returns {Promise<{connect: () => Promise<PusherClient>}>} its connections alternate
+ */
+async function startTwo(t, backend) {
+  if (backend === 'embedded') return startPusher(t, {}, { WORKERS: '2' });
+  const env = {
+    REDIS_URL: (await startRedis(t)).url,
+    FANFARE_PUSHER_APPS: writeApps(t, [entryOf()]),
+    WORKERS: '1',
+  };
+  const servers = [await startServer(t, env), await startServer(t, env)];
+  let turn = 0;
+  return { connect: () => pusherOf(t, servers[turn++ % 2]).connect() };
+}
+
+for (const backend of /** @type {const} */ (['embedded', 'redis']))
+  describe(`presence, ${backend}`, () => {
+    test(
+      'members see who is there, who comes and who goes, once for each user',
+      OPTIONS,
+      async (t) => {
+        const { connect } = await startTwo(t, backend);
+        const ann = await connect();
+        const { presence } = await ann.subscribe(ROOM, { user_id: 'ann', user_info: { n: 1 } });
+        assert.deepEqual(presence, { ids: ['ann'], hash: { ann: { n: 1 } }, count: 1 });
+
+        const tabs = [await connect(), await connect()];
+        for (const tab of tabs) {
+          const seen = await tab.subscribe(ROOM, { user_id: 'ben' });
+          assert.deepEqual(seen.presence.ids.sort(), ['ann', 'ben']);
+          assert.deepEqual(seen.presence.hash, { ann: { n: 1 }, ben: {} });
+          assert.equal(seen.presence.count, 2);
+        }
+        const added = await ann.event(ADDED, ROOM);
+        assert.equal(JSON.parse(added.data).user_id, 'ben');
+        tabs[0].socket.close();
+        await tabs[0].closed();
+        await tabs[1].pong();
+        tabs[1].unsubscribe(ROOM);
+        const removed = await ann.event(REMOVED, ROOM);
+        assert.deepEqual(JSON.parse(removed.data), { user_id: 'ben' });
+        await ann.pong();
+        assert.equal(ann.of(ROOM, ADDED).length, 1, 'two tabs are one user');
+        assert.equal(ann.of(ROOM, REMOVED).length, 1);
+        assert.deepEqual(
+          tabs.flatMap((tab) => [...tab.of(ROOM, ADDED), ...tab.of(ROOM, REMOVED)]),
+          [],
+        );
+      },
+    );
+
+    test('a numeric id keeps its digits, and is the user of its text', OPTIONS, async (t) => {
+      const { connect } = await startTwo(t, backend);
+      const ann = await connect();
+      await ann.subscribe(ROOM, { user_id: 'ann' });
+      const ben = await connect();
+      sendMember(ben, '{"user_id":12345678901234567890,"user_info":{"big":1.0}}');
+      const { data } = await ben.event('pusher_internal:subscription_succeeded', ROOM);
+      assert.deepEqual(JSON.parse(data).presence.ids.sort(), ['12345678901234567890', 'ann']);
+      const added = await ann.event(ADDED, ROOM);
+      assert.equal(added.data, '{"user_id":12345678901234567890,"user_info":{"big":1.0}}');
+      const same = await connect();
+      await same.subscribe(ROOM, { user_id: '12345678901234567890' });
+      ben.unsubscribe(ROOM);
+      await ben.pong();
+      same.unsubscribe(ROOM);
+      const removed = await ann.event(REMOVED, ROOM);
+      assert.match(removed.data, /^\{"user_id":"?12345678901234567890"?\}$/);
+      await ann.pong();
+      assert.deepEqual([ann.of(ROOM, ADDED).length, ann.of(ROOM, REMOVED).length], [1, 1]);
+    });
+  });
+
+describe('members', () => {
+  test('without an id are refused, after their signature was verified', OPTIONS, async (t) => {
+    const { connect } = await startPusher(t, {}, { WORKERS: '1' });
+    const client = await connect();
+    const wrong = ['{}', '[]', 'null', '{"user_id":null}', '{"user_id":""}', '{"user_id":{}}', '{'];
+    for (const text of wrong) {
+      sendMember(client, text);
+      const { data } = await client.event('pusher:subscription_error', ROOM);
+      assert.deepEqual([data.type, data.status], ['AuthError', 401], text);
+    }
+    client.sendSubscribe(ROOM);
+    const { data } = await client.event('pusher:subscription_error', ROOM);
+    assert.equal(data.status, 401);
+    for (const id of ['__proto__', 'constructor', 'a b/ü~"', '0', 'x'.repeat(128)]) {
+      const { presence } = await client.subscribe(ROOM, { user_id: id, user_info: { __proto: 1 } });
+      assert.deepEqual(presence.ids, [id]);
+      assert.deepEqual(Object.keys(presence.hash), [id]);
+      client.unsubscribe(ROOM);
+      await client.pong();
+    }
+  });
+
+  test('have limits: their number, bytes and the length of an id', OPTIONS, async (t) => {
+    const settings = { maxPresenceMembers: 2, maxMemberBytes: 100 };
+    const { connect } = await startPusher(t, settings, { WORKERS: '1' });
+    const clients = [await connect(), await connect(), await connect()];
+    for (const [index, client] of clients.entries()) {
+      if (index === 2)
+        await assert.rejects(client.subscribe(ROOM, { user_id: 'c' }), /LimitReached.*4100/);
+      else await client.subscribe(ROOM, { user_id: String(index) });
+    }
+    await clients[2].subscribe(ROOM, { user_id: '1' });
+    const other = await connect();
+    const long = { user_id: 'l', user_info: 'x'.repeat(99) };
+    await assert.rejects(other.subscribe('presence-b', long), /LimitReached.*4301/);
+    await assert.rejects(
+      other.subscribe('presence-b', { user_id: 'x'.repeat(129) }),
+      /LimitReached.*4301/,
+    );
+    assert.equal(other.close, null);
+  });
+});
+
+describe('users', () => {
+  test(
+    'sign in, and receive events of their own on all of their connections',
+    OPTIONS,
+    async (t) => {
+      const { connect, api } = await startPusher(t);
+      const clients = [await connect(), await connect()];
+      for (const client of clients) {
+        const answer = await client.signin({ id: 'ann', user_info: { a: 1 } });
+        assert.deepEqual(JSON.parse(answer.data.user_data), { id: 'ann', user_info: { a: 1 } });
+      }
+      const channel = '#server-to-user-ann';
+      assert.deepEqual((await api('/events', { name: 'hi', data: '1', channel })).body, {});
+      for (const client of clients) {
+        assert.deepEqual(await client.event('hi'), { event: 'hi', channel, data: '1' });
+        client.sendSubscribe(channel);
+        await client.event('pusher_internal:subscription_succeeded', channel);
+        client.sendSubscribe('#server-to-user-ben');
+        await client.event('pusher:subscription_error', '#server-to-user-ben');
+      }
+      await api('/events', { name: 'again', data: '2', channel });
+      for (const client of clients) {
+        await client.event('again', channel);
+        await client.pong();
+        assert.equal(client.of(channel, 'again').length, 1, 'once, though subscribed too');
+      }
+      const { body } = await api('/channels');
+      assert.deepEqual(body, { channels: {} }, 'the address of a user is no channel');
+    },
+  );
+
+  test('who sign in wrongly are closed with 4009', OPTIONS, async (t) => {
+    const { connect } = await startPusher(t, {}, { WORKERS: '1' });
+    const forged = await connect();
+    const user_data = '{"id":"ann"}';
+    forged.send({
+      event: 'pusher:signin',
+      data: { auth: `${APP.key}:${'0'.repeat(64)}`, user_data },
+    });
+    assert.equal((await forged.event('pusher:error')).data.code, 4009);
+    assert.equal((await forged.closed()).code, 4009);
+    const changing = await connect();
+    await changing.signin({ id: 'ann' });
+    await changing.signin({ id: 'ann' });
+    const text = '{"id":"ben"}';
+    const auth = `${APP.key}:${hmac(APP.secret, `${changing.socketId}::user::${text}`)}`;
+    changing.send({ event: 'pusher:signin', data: { auth, user_data: text } });
+    assert.equal((await changing.event('pusher:error')).data.code, 4009);
+    assert.equal((await changing.closed()).code, 4009);
+  });
+
+  test('need no channel_data for presence channels', OPTIONS, async (t) => {
+    const { connect } = await startPusher(t, {}, { WORKERS: '1' });
+    const client = await connect();
+    await client.signin({ id: 'ann', user_info: { a: 1 } });
+    const { presence } = await client.subscribe(ROOM);
+    assert.deepEqual(presence, { ids: ['ann'], hash: { ann: { a: 1 } }, count: 1 });
+  });
+
+  test('are terminated by the HTTP API, all connections over the workers', OPTIONS, async (t) => {
+    const { connect, api } = await startPusher(t);
+    const [one, two, other] = [await connect(), await connect(), await connect()];
+    for (const client of [one, two]) await client.signin({ id: 'ann' });
+    await other.signin({ id: 'ben' });
+    assert.deepEqual((await api('/users/ann/terminate_connections', {})).body, {});
+    for (const client of [one, two]) assert.equal((await client.closed()).code, 4009);
+    await other.pong();
+  });
+
+  test('hear of the users on their watch list', OPTIONS, async (t) => {
+    const { connect } = await startPusher(t);
+    const ben = await connect();
+    await ben.signin({ id: 'ben' });
+    const ann = await connect();
+    await ann.signin({ id: 'ann', watchlist: ['ben', 'cat'] });
+    const eventsOf = async () => {
+      const { data } = await ann.event('pusher_internal:watchlist_events');
+      return (typeof data === 'string' ? JSON.parse(data) : data).events;
+    };
+    assert.deepEqual(await eventsOf(), [
+      { name: 'online', user_ids: ['ben'] },
+      { name: 'offline', user_ids: ['cat'] },
+    ]);
+    const cats = [await connect(), await connect()];
+    for (const cat of cats) await cat.signin({ id: 'cat' });
+    assert.deepEqual(await eventsOf(), [{ name: 'online', user_ids: ['cat'] }]);
+    for (const cat of cats) {
+      cat.socket.close();
+      await cat.closed();
+    }
+    assert.deepEqual(await eventsOf(), [{ name: 'offline', user_ids: ['cat'] }]);
+    await ann.pong();
+    assert.equal(ann.all(({ event }) => event === 'pusher_internal:watchlist_events').length, 3);
+  });
+
+  test('must sign in or subscribe in time, if the app wants so', OPTIONS, async (t) => {
+    const { connect } = await startPusher(t, { authorizeWithinMs: 1500 }, { WORKERS: '1' });
+    const [idle, member] = [await connect(), await connect()];
+    await member.subscribe('private-x');
+    assert.equal((await idle.event('pusher:error')).data.code, 4009);
+    assert.equal((await idle.closed()).code, 4009);
+    await member.pong();
+  });
+});
+
+test('subscribers are told how many they are, if the app wants so', OPTIONS, async (t) => {
+  const { connect } = await startPusher(t, { subscriptionCount: true });
+  const event = 'pusher_internal:subscription_count';
+  const [ann, ben] = [await connect(), await connect()];
+  await ann.subscribe('news');
+  await ben.subscribe('news');
+  const counted = (/** @type {number} */ count) =>
+    ann.next((frame) => frame.event === event && frame.data === `{"subscription_count":${count}}`);
+  await counted(2);
+  ben.unsubscribe('news');
+  await counted(1);
+});
