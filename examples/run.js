@@ -1,24 +1,25 @@
 // run.js: runs an example: a Fanfare server with its settings, and its web server beside it.
 //
-//   node examples/run.js chat            also: leaderboard, ai-stream
+//   node examples/run.js chat            also: leaderboard, ai-stream, echo-chat
 //
 // In your project the two run by themselves: `npx fanfare`, and your own backend. An example has its
 // settings of Fanfare in fanfare.conf, and its backend in server.js. This file makes new secrets for
-// both, and starts Redis (`redis-server`) if the example needs one and REDIS_URL is not set.
+// both, and starts Redis (`redis-server`) if the example needs one and REDIS_URL is not set. An app
+// for Pusher clients is in apps.json; this file adds its secret.
 //
 // PORT, METRICS_PORT and WEB_PORT change the ports 3000, 9090 and 8080. Other settings of Fanfare
 // may be given, too.
 
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 
 const FANFARE = join(import.meta.dirname, '../src/main.js');
-const EXAMPLES = ['chat', 'leaderboard', 'ai-stream'];
+const EXAMPLES = ['chat', 'leaderboard', 'ai-stream', 'echo-chat'];
 const ERROR = 50;
 /** An example that ends must not wait for a drain. */
 const QUICK_END = { FANFARE_DRAIN_DELAY_MS: '0', FANFARE_RECONNECT_WINDOW_MS: '1000' };
@@ -47,6 +48,8 @@ const env = {
 };
 
 for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) process.on(signal, () => end(0));
+const apps = join(folder, 'apps.json');
+if (existsSync(apps)) Object.assign(env, secretApp(apps));
 if (readFileSync(conf, 'utf8').includes('needs a Redis')) env.REDIS_URL ??= await startRedis();
 env.PORT = await startFanfare();
 env.SERVER_URL ??= `http://localhost:${env.PORT}`;
@@ -100,10 +103,33 @@ function startFanfare() {
   });
 }
 
-/** @returns {Promise<string>} its URL */
-async function startRedis() {
+/**
+ * Gives the app of a file a new secret.
+ * @param {string} path @returns {Record<string, string>} settings of Fanfare and of the backend
+ */
+function secretApp(path) {
+  const [app] = JSON.parse(readFileSync(path, 'utf8'));
+  const secret = randomBytes(32).toString('hex');
+  const file = join(temporaryFolder(), 'apps.json');
+  writeFileSync(file, JSON.stringify([{ ...app, secret }]), { mode: 0o600 });
+  return {
+    FANFARE_PUSHER_APPS: file,
+    PUSHER_APP_ID: app.id,
+    PUSHER_APP_KEY: app.key,
+    PUSHER_APP_SECRET: secret,
+  };
+}
+
+/** @returns {string} a folder that is removed at the end */
+function temporaryFolder() {
   const home = mkdtempSync(join(tmpdir(), 'fanfare-example-'));
   process.on('exit', () => rmSync(home, { recursive: true, force: true }));
+  return home;
+}
+
+/** @returns {Promise<string>} its URL */
+async function startRedis() {
+  const home = temporaryFolder();
   const port = await freePort();
   const options = ['--port', `${port}`, '--bind', '127.0.0.1', '--dir', home, '--save', ''];
   start('redis-server', options, process.env, 'ignore').on('close', () => end(1));

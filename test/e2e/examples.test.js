@@ -78,6 +78,29 @@ test('chat: people see each other, messages and typing notices', OPTIONS, async 
   await again.locator('#messages li', { hasText: 'Hello <i>Ann</i>' }).waitFor();
 });
 
+test('echo-chat: people, messages and typing notices by Laravel Echo', OPTIONS, async (t) => {
+  const url = await runExample(t, 'echo-chat');
+  const [light, dark] = await contexts(await openBrowser(t));
+  const ann = await openPage(light, url);
+  await assertAccessible(ann);
+  await ann.fill('input[name=name]', 'Ann <b>');
+  await ann.click('#login button');
+  const ben = await openPage(dark, `${url}/?name=Ben`);
+  for (const page of [ann, ben])
+    await page.waitForFunction(`document.getElementById('people').children.length === 2`);
+  await ben.locator('#text').pressSequentially('Hel');
+  await ann.locator('#typing', { hasText: 'Ben is typing' }).waitFor();
+  await ben.fill('#text', 'Hello <i>Ann</i>');
+  await ben.press('#text', 'Enter');
+  for (const page of [ann, ben])
+    await page.locator('#messages li', { hasText: 'Hello <i>Ann</i>' }).waitFor();
+  await ann.waitForFunction(`document.getElementById('typing').textContent === ''`);
+  await ben.waitForFunction(`document.getElementById('messages').children.length === 1`);
+  for (const page of [ann, ben]) await assertAccessible(page);
+  await ann.close();
+  await ben.waitForFunction(`document.getElementById('people').children.length === 1`);
+});
+
 test('chat: sending twice, writing again and losing the connection', OPTIONS, async (t) => {
   const url = await runExample(t, 'chat');
   const browser = await openBrowser(t);
