@@ -1,6 +1,7 @@
 // population.js: the clients of a random run beside the subscribers and publishers: streams, the client
-// libraries, visitors, users in rooms with presence, users with too many connections, and users whose
-// tokens are revoked. For webhooks there are also commuters, whose rooms are often empty.
+// libraries, visitors, users in rooms with presence, users with too many connections, users whose
+// tokens are revoked, and clients of Pusher's protocol if the run wants them. For webhooks there are
+// also commuters, whose rooms are often empty.
 //
 // They live through the faults. Now and then some of them do what clients do: leave, return, publish
 // without an echo, join anew.
@@ -10,6 +11,7 @@ import { SECRET, token } from '../helpers/tokens.js';
 import { SETTLE_US } from './indexed-run.js';
 import { LibraryClient } from './library-client.js';
 import { Person, Visitor } from './people.js';
+import { PusherClient } from './pusher-client.js';
 import { StreamClient } from './stream-client.js';
 
 /** Rooms with presence, for FANFARE_PRESENCE. */
@@ -28,6 +30,10 @@ const PEOPLE = 12;
 const SUSPECTS = 40;
 const COMMUTERS = 40;
 const VISITORS = 6;
+/** Clients of Pusher's protocol: in plain rooms, and in a channel with presence. */
+const PUSHERS = 12;
+const MEMBERS = 12;
+const PUSHER_ROOM = 'presence-0';
 const LIBRARIES = 6;
 /** Less than any history keeps, and than a reply may hold. */
 const LAST = 30;
@@ -68,7 +74,7 @@ export const settingsOf = (secret) => ({
 
 /** What the first line of a record says of them. */
 export const FACTS = Object.freeze({
-  presence: [...PRESENCE_ROOMS, ...COMMUTED_ROOMS],
+  presence: [...PRESENCE_ROOMS, ...COMMUTED_ROOMS, PUSHER_ROOM],
   capped: { [CROWD]: { allowed: ALLOWED, wanted: WANTED } },
 });
 
@@ -87,6 +93,8 @@ export class Population {
    * @param {string} parts.secret of the HTTP API
    * @param {readonly string[]} parts.rooms of the workload
    * @param {readonly string[]} parts.history those of them with history
+   * @param {import('../helpers/pusher.js').Credentials|null} parts.app of Pusher clients; null: there
+   *   are none
    * @param {import('./record.js').Recorder} parts.recorder
    * @param {import('./random.js').Random} parts.random
    * @param {boolean} [parts.hasCommuters]
@@ -98,6 +106,7 @@ export class Population {
     secret,
     rooms,
     history,
+    app,
     recorder,
     random,
     hasCommuters = false,
@@ -157,6 +166,20 @@ export class Population {
       person(`w${i}`, some(COMMUTED_ROOMS, 2)),
     );
     for (const client of this.crowd) client.mayBeRefused = true;
+    const plain = rooms.filter((room) => !history.includes(room));
+    const pushersOf = (/** @type {number} */ length, /** @type {(i: number) => object} */ what) =>
+      app === null
+        ? []
+        : Array.from(
+            { length },
+            (_, i) => new PusherClient({ ...common(), rooms: [], app, ...what(i) }),
+          );
+    this.pushers = pushersOf(PUSHERS, () => ({ rooms: some(plain, 3) }));
+    // Some users have two connections.
+    this.members = pushersOf(MEMBERS, (i) => ({
+      rooms: [PUSHER_ROOM],
+      user: `m${i % (MEMBERS - 4)}`,
+    }));
     /** How many of the suspects are revoked. */
     this.revoked = 0;
     this.isRevoking = false;
@@ -184,17 +207,18 @@ export class Population {
 
   /** Those whom every message has to reach. */
   get listeners() {
-    return [...this.visitors, ...this.streams, ...this.libraries];
+    return [...this.visitors, ...this.streams, ...this.libraries, ...this.pushers];
   }
 
   get everybody() {
-    const { listeners, people, crowd, suspects, commuters } = this;
-    return [...listeners, ...people, ...crowd, ...suspects, ...commuters];
+    const { listeners, members, people, crowd, suspects, commuters } = this;
+    return [...listeners, ...members, ...people, ...crowd, ...suspects, ...commuters];
   }
 
-  /** Of their tokens. */
+  /** Of native tokens. */
   get users() {
-    return [...new Set(this.everybody.flatMap(({ user }) => user ?? []))];
+    const natives = this.everybody.filter((client) => !(client instanceof PusherClient));
+    return [...new Set(natives.flatMap(({ user }) => user ?? []))];
   }
 
   start() {
@@ -208,7 +232,7 @@ export class Population {
 
   /** Some of them lose their connections. @param {number} share @param {() => number} delayMs */
   lose(share, delayMs) {
-    const clients = [...this.streams, ...this.visitors];
+    const clients = [...this.streams, ...this.visitors, ...this.pushers, ...this.members];
     const count = Math.ceil(share * clients.length);
     for (const client of this.random.shuffled(clients).slice(0, count)) client.leave(delayMs());
   }
@@ -217,7 +241,8 @@ export class Population {
   async census() {
     this.isStirring = false;
     await pause(CALM_MS);
-    for (const client of [...this.people, ...this.libraries, ...this.commuters]) client.list();
+    for (const client of [...this.people, ...this.members, ...this.libraries, ...this.commuters])
+      client.list();
     this.recorder.write({ type: 'census' });
     this.isStirring = true;
   }
@@ -248,11 +273,11 @@ export class Population {
     if (isTime('revoke')) this.#revoke();
     if (!this.isStirring) return;
     if (isTime('crowd')) random.pick(crowd).leave(random.between(...VISIT_MS));
-    if (isTime('stir')) this.stir(this.people);
+    if (isTime('stir')) this.stir([...this.people, ...this.members]);
     if (isTime('commute') && this.commuters.length > 0) this.stir(this.commuters);
   }
 
-  /** Somebody leaves, and returns later. @param {readonly Person[]} [people] */
+  /** Somebody leaves, and returns later. @param {readonly (Person|PusherClient)[]} [people] */
   stir(people = this.people) {
     const { random } = this;
     const person = random.pick(people);

@@ -9,7 +9,8 @@
 // The seed draws a profile, too: in which form the servers have their backend (`--topology redis`,
 // `embedded`, `sentinel` or `cluster`), and how fast readers are. With `--readers slow` messages have 2,000 bytes, and the kernel keeps some 100 KB for a connection
 // instead of megabytes, so slow readers lag within seconds. That needs a network namespace.
-// A given option wins over the draw; the title names the profile.
+// A given option wins over the draw; the title names the profile. `--pusher` adds clients of Pusher's
+// protocol in a shared app.
 //
 // With `--webhooks` the servers send their states to a receiver that fails a third of its requests,
 // and couriers are killed and frozen, too. After 60 s of calm the receiver must know who is in which
@@ -46,6 +47,7 @@ const { values: options } = parseArgs({
     'history-size': { type: 'string', default: '150' },
     topology: { type: 'string' },
     readers: { type: 'string' },
+    pusher: { type: 'boolean', default: false },
     plain: { type: 'boolean', default: false },
     webhooks: { type: 'boolean', default: false },
     only: { type: 'string' },
@@ -143,6 +145,7 @@ async function trial(test) {
       rate: Number(options.rate),
       bytes: isSlow ? BYTES : 0,
       isMixed: true,
+      hasPusher: options.pusher,
     },
   });
   const { random, workload } = trial;

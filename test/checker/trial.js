@@ -9,6 +9,7 @@ import { pause } from '../../loadtest/lib/run.js';
 import { readiness, scrape, startServer, until } from '../../loadtest/lib/server.js';
 import { newSecret } from '../helpers/api.js';
 import { isPrivate } from '../helpers/private-network.js';
+import { APP, entryOf, writeApps } from '../helpers/pusher.js';
 import { aclRule } from '../helpers/redis-topologies.js';
 import { startTcpProxy } from '../helpers/tcp-proxy.js';
 import { SETTLE_US } from './indexed-run.js';
@@ -202,6 +203,7 @@ export class Trial {
       new Random(this.random.seed + 1),
       wires.length === 0 ? urls : wires.map(({ hosts, port }) => `ws://${hosts[0]}:${port}/`),
       secret,
+      setting.load.hasPusher ? APP : null,
     );
   }
 
@@ -360,6 +362,7 @@ export async function startTrial(t, setting) {
     const settings = {
       ...ENV,
       ...(load.isMixed && settingsOf(secret)),
+      ...(load.hasPusher && { FANFARE_PUSHER_APPS: writeApps(t, [entryOf({ shared: true })]) }),
       ...(load.isMixed && embedded && { FANFARE_STATE_DIR: await stateFolder(t) }),
       ...setting.env,
       ...(webhooks !== null && { FANFARE_WEBHOOKS: webhooks.file }),

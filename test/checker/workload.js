@@ -32,6 +32,7 @@ const MARKER_PAUSE_MS = 250;
  * @property {number} [bytes] of padding in each
  * @property {boolean} [isMixed] with a population: streams, libraries, users (population.js)
  * @property {boolean} [hasCommuters] in it
+ * @property {boolean} [hasPusher] with clients of Pusher's protocol in it
  */
 
 /** The prefix of rooms with history, for FANFARE_HISTORY. */
@@ -45,8 +46,9 @@ export class Workload {
    * @param {import('./random.js').Random} random
    * @param {readonly string[]} [wires] ways to the servers that break, for a population
    * @param {string} [secret] of the HTTP API
+   * @param {import('../helpers/pusher.js').Credentials|null} [app] of Pusher clients
    */
-  constructor(load, urls, recorder, random, wires = urls, secret = '') {
+  constructor(load, urls, recorder, random, wires = urls, secret = '', app = null) {
     this.load = load;
     this.urls = urls;
     this.recorder = recorder;
@@ -82,7 +84,7 @@ export class Workload {
     const firstId = load.clients;
     this.population = load.isMixed
       ? new Population({
-          ...{ firstId, urls, wires, secret, rooms, history, recorder, random },
+          ...{ firstId, urls, wires, secret, rooms, history, app, recorder, random },
           hasCommuters: load.hasCommuters,
         })
       : null;
