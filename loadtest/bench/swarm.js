@@ -226,6 +226,7 @@ export class Swarm {
    * @param {number} options.perSecond messages, over all rooms
    * @param {number} options.seconds
    * @param {number} [options.group]
+   * @param {number} [options.from] the group that publishes, if it is another one of the same room
    * @param {number} [options.payloadBytes]
    * @param {number} [options.drainMs] how long to wait for deliveries in flight
    * @param {boolean} [options.everyProcess] all of them publish, not only the first
@@ -237,6 +238,7 @@ export class Swarm {
     perSecond,
     seconds,
     group = 0,
+    from = group,
     payloadBytes = 100,
     drainMs = 2000,
     everyProcess = false,
@@ -244,22 +246,27 @@ export class Swarm {
   }) {
     const step = this.#nextStep();
     const messages = Math.max(1, Math.round(perSecond * seconds));
-    await this.#all('run', (i) => ({
-      group,
-      step,
-      messages,
-      perSecond,
-      payload: payloadBytes,
-      drainMs,
-      process: everyProcess || i === 0 ? i : -1,
-      processes: everyProcess ? this.#count : 1,
-      publishers,
-    }));
+    const groups = [...new Set([group, from])];
+    for (const one of groups)
+      await this.#all('run', (i) => ({
+        group: one,
+        step,
+        messages,
+        perSecond,
+        payload: payloadBytes,
+        drainMs,
+        process: one === from && (everyProcess || i === 0) ? i : -1,
+        processes: everyProcess ? this.#count : 1,
+        publishers,
+      }));
     // Only when all of them are ready to count may one begin to send.
     const started = performance.now();
     const startUs = Number(process.hrtime.bigint() / 1000n) + 20_000;
-    const answers = await this.#all('go', () => ({ group, startUs }));
-    return combine(answers, (performance.now() - started) / 1000);
+    const answers = await Promise.all(
+      groups.map((one) => this.#all('go', () => ({ group: one, startUs }))),
+    );
+    const result = combine(answers[0], (performance.now() - started) / 1000);
+    return { ...result, sent: sum(/** @type {Answer[]} */ (answers.at(-1)), 'sent') };
   }
 
   /**

@@ -1,0 +1,171 @@
+// pusher.js: what the Pusher door costs beside the native one: deliveries to one room, and memory of
+// an idle connection.
+//
+//   node loadtest/bench/pusher.js                     3 rounds, about 12 minutes
+//   node loadtest/bench/pusher.js --rounds 1 --quick  to see that it works
+//
+// Both doors belong to the same kind of server with a shared app. A Pusher client cannot publish at
+// this rate, so the publishers are native clients in the same room, for both doors. Each measurement
+// has a server of its own, and the doors take turns.
+
+import { writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { experiment } from '../lib/experiment.js';
+import { markdownTable, median, show } from '../lib/figures.js';
+import { PROFILES } from './profiles.js';
+import { startServer } from './servers.js';
+import { findClient, Swarm } from './swarm.js';
+import { WORKLOADS } from './workloads.js';
+
+const KEY = 'bench';
+const DOORS = /** @type {const} */ (['native', 'pusher']);
+/** Members of the room, which the issue of this door asks for. */
+const FAN_OUT = 'saturated-1000';
+const PUBLISHERS = 4;
+const PUBLISHER_GROUP = 3;
+const LEAST_SHARE = 0.9;
+const MOST_KB = 0.3;
+const PAYLOAD_BYTES = 100;
+/** The native room's messages have the form of events, so that both doors get the same ones. */
+const EVENT = Object.freeze({
+  before: '{"type":"message","room":"$ROOM","payload":{"event":"e","data":',
+  after: '}}',
+});
+const NATIVE = Object.freeze({ ...PROFILES.fanfare, ...EVENT });
+
+/** @type {Record<string, import('./profiles.js').Profile>} */
+const PROFILE_OF = {
+  native: NATIVE,
+  pusher: {
+    path: `/app/${KEY}?protocol=7&client=js&version=8.6.0`,
+    join: [
+      {
+        wait: 'connection_established',
+        send: '{"event":"pusher:subscribe","data":{"auth":"","channel":"$ROOM"}}',
+      },
+    ],
+    ready: 'subscription_succeeded',
+    ...EVENT,
+    echo: null,
+  },
+};
+
+/**
+ * @typedef {object} Row
+ * @property {string} title
+ * @property {string} work
+ * @property {string} key of the workload's values
+ * @property {number} digits
+ * @property {string} wanted '': nothing
+ * @property {(native: number, pusher: number) => boolean} isGood
+ */
+
+const any = () => true;
+/** @type {readonly Row[]} */
+const ROWS = [
+  {
+    title: 'deliveries/s to 1,000 members, saturated',
+    ...{ work: FAN_OUT, key: 'deliveriesPerSecond', digits: 0 },
+    wanted: `× ${LEAST_SHARE} or more`,
+    isGood: (native, pusher) => pusher / native >= LEAST_SHARE,
+  },
+  {
+    title: 'server CPU-s for a million deliveries',
+    ...{ work: FAN_OUT, key: 'cpuPerMillion', digits: 2, wanted: '', isGood: any },
+  },
+  {
+    title: 'bytes of a frame',
+    ...{ work: FAN_OUT, key: 'bytesPerFrame', digits: 0, wanted: '', isGood: any },
+  },
+  {
+    title: 'memory of an idle connection, kB',
+    ...{ work: 'idle', key: 'kbPerConnection', digits: 2 },
+    wanted: `+ ${MOST_KB} or less`,
+    isGood: (native, pusher) => pusher - native <= MOST_KB,
+  },
+  {
+    title: 'server CPU of a handshake and a join, ms',
+    ...{ work: 'idle', key: 'cpuMsPerHandshake', digits: 3, wanted: '', isGood: any },
+  },
+];
+
+/** Members of any door, and native publishers. */
+class DoorSwarm extends Swarm {
+  /** @override @param {import('./servers.js').Target} target */
+  async aim(target) {
+    await super.aim({ ...target, profile: NATIVE });
+    await this.open({ count: PUBLISHERS * this.size, group: PUBLISHER_GROUP });
+    await super.aim(target);
+  }
+
+  /** @override @param {Parameters<Swarm['run']>[0]} options */
+  run(options) {
+    return super.run({ ...options, from: PUBLISHER_GROUP, publishers: PUBLISHERS });
+  }
+}
+
+await experiment({
+  question: "Measures the Pusher door's fan-out and memory beside those of the native door.",
+  options: `rounds N | whole 1..100 | 3 | rounds
+  quick | | | short: to see that it works, not to compare
+  workers N | whole 1..64 | 2 | processes with connections
+  processes N | whole 1..64 | 2 | client processes
+  sources N | whole 0..250 | 4 | source addresses from 127.0.0.2 on; 0: the kernel chooses one
+  only LIST | list of ${FAN_OUT} idle | ${FAN_OUT},idle | what is measured`,
+  variants: ({ only }) =>
+    only.flatMap((/** @type {string} */ work) => DOORS.map((door) => `${work} ${door}`)),
+
+  async setup({ owner, variant, values: { workers, processes } }) {
+    const [work, door] = variant.split(' ');
+    const apps = join(tmpdir(), `fanfare-bench-apps-${process.pid}.json`);
+    writeFileSync(
+      apps,
+      JSON.stringify([{ id: '1', key: KEY, secret: KEY.repeat(8), shared: true }]),
+    );
+    const target = await startServer('fanfare', { workers, env: { FANFARE_PUSHER_APPS: apps } });
+    owner.after(() => target.close());
+    const swarm = new (work === FAN_OUT ? DoorSwarm : Swarm)({
+      client: findClient('auto'),
+      processes,
+    });
+    swarm.start();
+    owner.after(() => swarm.close());
+    return { work, target: { ...target, profile: PROFILE_OF[door] }, swarm };
+  },
+
+  async measure({ work, target, swarm }, { variant, values: { quick, sources } }) {
+    const log = (/** @type {string} */ line) => process.stderr.write(`${variant}: ${line}\n`);
+    const figures = await WORKLOADS[work].run({
+      ...{ target, swarm, quick, sources, log },
+      payloadBytes: PAYLOAD_BYTES,
+    });
+    for (const flag of figures.flags) log(`! ${flag}`);
+    return { variant, ...figures };
+  },
+
+  report(rounds, { only, quick }) {
+    const cells = rounds.flat();
+    const rows = ROWS.filter(({ work }) => only.includes(work)).map((row) => {
+      const [native, pusher] = DOORS.map((door) => {
+        const of = cells.filter(({ variant }) => variant === `${row.work} ${door}`);
+        const values = of.map(({ values }) => values[row.key] ?? Number.NaN);
+        return values.some(Number.isNaN) ? Number.NaN : median(values);
+      });
+      return { ...row, native, pusher, isGood: row.isGood(native, pusher) };
+    });
+    return {
+      title: 'The Pusher door beside the native one',
+      note: `medians of ${rounds.length} interleaved rounds${quick ? ', quick: not to compare' : ''}`,
+      lines: markdownTable(
+        ['', 'native', 'Pusher', 'Pusher ÷ native', 'wanted'],
+        rows.map(({ title, digits, wanted, native, pusher, isGood }) => [
+          ...[title, show(native, digits), show(pusher, digits), show(pusher / native, 2)],
+          wanted && `${wanted}: ${isGood ? 'yes' : 'NO'}`,
+        ]),
+      ),
+      data: { rounds },
+      failed: !quick && rows.some(({ isGood }) => !isGood),
+    };
+  },
+});
