@@ -12,13 +12,14 @@
 // processors.
 
 import { fork } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { pause } from '../../loadtest/lib/run.js';
 import { startServer } from '../../loadtest/lib/server.js';
-import { KINDS } from './flood/kinds.js';
+import { APP, KINDS } from './flood/kinds.js';
 
 const WORKERS = 2;
 const FLOODERS = 2;
@@ -117,6 +118,9 @@ async function setUp() {
   const server = await startServer(t, {
     WORKERS: String(WORKERS),
     FANFARE_MAX_LOOP_LAG_MS: '',
+    FANFARE_PUSHER_APP_ID: APP.id,
+    FANFARE_PUSHER_APP_KEY: APP.key,
+    FANFARE_PUSHER_APP_SECRET: randomBytes(32).toString('hex'),
     NODE_ENV: 'production',
   });
   const honest = fork(fileURLToPath(new URL('flood/honest.js', import.meta.url)), {

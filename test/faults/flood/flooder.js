@@ -18,8 +18,7 @@ const STEP_MS = 10;
 const BEGUN_PER_STEP = 20;
 /** A half-open handshake sends a byte each second, or nothing. */
 const DRIP_MS = 1000;
-const HANDSHAKE = handshake();
-const HALF_HANDSHAKE = HANDSHAKE.slice(0, -4);
+const HALF_HANDSHAKE = handshake().slice(0, -4);
 const PLAIN_REQUEST = 'GET /livez HTTP/1.1\r\nHost: fanfare.test\r\n\r\n';
 const HEAD_END = '\r\n\r\n';
 
@@ -60,6 +59,8 @@ class Slot {
     this.number = number;
     this.blocks = blocks;
     this.block = number;
+    this.request = this.kind.request ?? PLAIN_REQUEST;
+    this.handshake = handshake({ target: this.kind.path });
   }
 
   connect() {
@@ -77,7 +78,7 @@ class Slot {
       if (this.kind.http === 'keep-alive') {
         this.end = `HTTP ${bytes.toString('latin1', 9, 12)}`;
         tally.opened++;
-        socket.write(PLAIN_REQUEST);
+        socket.write(this.request);
         return;
       }
       if (isOpen) return parser.push(bytes);
@@ -112,8 +113,8 @@ class Slot {
 
   /** @param {import('node:net').Socket} socket */
   #speak(socket) {
-    if (this.kind.http === 'keep-alive') socket.write(PLAIN_REQUEST);
-    else if (this.kind.http !== 'half-open') socket.write(HANDSHAKE);
+    if (this.kind.http === 'keep-alive') socket.write(this.request);
+    else if (this.kind.http !== 'half-open') socket.write(this.handshake);
     else if (this.number % 2 === 0) {
       socket.write(`${HALF_HANDSHAKE}\r\nX-Slow: `);
       this.dripping = setInterval(() => socket.write('x'), DRIP_MS);

@@ -11,10 +11,18 @@ const BLOCK_BYTES = 65_536;
 /** Different blocks of joins: 64 × 400 rooms. */
 const JOIN_BLOCKS = 64;
 
+/** The app of the flooded server. Its secret is unknown to the floods. */
+export const APP = Object.freeze({ id: '1', key: 'flood' });
+const PUSHER_PATH = `/app/${APP.key}?protocol=7`;
+const WRONG = `${APP.key}:${'0'.repeat(64)}`;
+const DEEP = '['.repeat(5000) + ']'.repeat(5000);
+
 /**
  * @typedef {object} Kind
  * @property {string} name the row of the table
  * @property {'connects'|'half-open'|'keep-alive'} [http] not a flood of frames
+ * @property {string} [path] of the handshake, if it is not the usual one
+ * @property {string} [request] of the flood `keep-alive`, if it is not for /livez
  * @property {(address: string) => Buffer} [once] sent first on each connection
  * @property {() => readonly Buffer[]} [blocks] then these, in turn
  * @property {boolean} [isDeaf] it never reads
@@ -54,6 +62,26 @@ export const KINDS = Object.freeze({
   connects: { name: 'connects and hang-ups', http: 'connects' },
   'half-open': { name: 'half-open handshakes', http: 'half-open' },
   'keep-alive': { name: 'plain HTTP keep-alive', http: 'keep-alive' },
+  'pusher-signatures': {
+    name: 'Pusher: subscriptions, wrongly signed',
+    path: PUSHER_PATH,
+    blocks: () => [repeat(pusher({ channel: 'private-flood', auth: WRONG }))],
+  },
+  'pusher-channels': {
+    name: 'Pusher: subscriptions and their ends',
+    path: PUSHER_PATH,
+    blocks: () => Array.from({ length: JOIN_BLOCKS }, (_, i) => channels(i)),
+  },
+  'pusher-depth': {
+    name: 'Pusher: deep JSON',
+    path: PUSHER_PATH,
+    blocks: () => [repeat(frame(OPCODES.text, `{"event":"pusher:subscribe","data":${DEEP}}`))],
+  },
+  'pusher-api': {
+    name: 'Pusher: HTTP API, wrongly signed',
+    http: 'keep-alive',
+    request: apiRequest(),
+  },
 });
 
 /** @param {object} message */
@@ -74,6 +102,29 @@ function joinsAndLeaves(block) {
       return [command({ type: 'join', room }), command({ type: 'leave', room })];
     }).flat(),
   );
+}
+
+/** @param {object} data of a subscription */
+function pusher(data) {
+  return command({ event: 'pusher:subscribe', data });
+}
+
+/** @param {number} block */
+function channels(block) {
+  return Buffer.concat(
+    Array.from({ length: 400 }, (_, i) => {
+      const data = { channel: `flood.${block}.${i}` };
+      return [pusher(data), command({ event: 'pusher:unsubscribe', data })];
+    }).flat(),
+  );
+}
+
+/** A request with everything but the right signature. */
+function apiRequest() {
+  const body = JSON.stringify({ name: 'e', channel: 'flood', data: 'x'.repeat(1000) });
+  const now = Math.floor(Date.now() / 1000);
+  const query = `auth_key=${APP.key}&auth_timestamp=${now}&auth_version=1.0&body_md5=${'0'.repeat(32)}&auth_signature=${'0'.repeat(64)}`;
+  return `POST /apps/${APP.id}/events?${query} HTTP/1.1\r\nHost: fanfare.test\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
 }
 
 /** @param {string} before @param {string} after @param {number} length */
