@@ -12,6 +12,7 @@ import {
   entryOf,
   openPusher,
   PusherClient,
+  signedQuery,
   startPusher,
   writeApps,
 } from '../helpers/pusher.js';
@@ -195,3 +196,21 @@ test('credentials of one app may be three variables', OPTIONS, async (t) => {
   const client = await connectPusher(t, port);
   await client.subscribe('private-room');
 });
+
+test(
+  'a path may stand in front, for clients and for the HTTP API, or be left out',
+  OPTIONS,
+  async (t) => {
+    const { port } = await startPusher(t, {}, { FANFARE_PUSHER_PATH: '/rt/v1/', WORKERS: '1' });
+    for (const path of ['/rt/v1', '']) {
+      const client = new PusherClient(`ws://127.0.0.1:${port}${path}/app/${APP.key}`, APP);
+      t.after(() => client.socket.terminate());
+      await client.established();
+      await client.subscribe('news');
+      const signed = `/apps/${APP.id}/channels`;
+      const query = signedQuery(APP, 'GET', signed, '');
+      const response = await fetch(`http://127.0.0.1:${port}${path}${signed}?${query}`);
+      assert.deepEqual(await response.json(), { channels: { news: {} } });
+    }
+  },
+);
