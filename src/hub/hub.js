@@ -144,8 +144,22 @@ export class Hub {
   }
 
   /**
-   * Makes a connection a member of a room, at once or when the broker has answered.
+   * A connection is to join a room when its door has gathered what its client is told first. Until
+   * `join`, it counts as in the room and gets no publication. `leave` takes it out again.
    * @param {Connection} connection not in that room yet
+   * @param {string} name
+   * @returns {Room}
+   */
+  announce(connection, name) {
+    const room = this.openRoom(name);
+    room.announce(connection);
+    this.edges?.count(name, room.clientCount);
+    return room;
+  }
+
+  /**
+   * Makes a connection a member of a room, at once or when the broker has answered.
+   * @param {Connection} connection not in that room yet, or announced
    * @param {string} name @param {RoomRequest} request
    */
   join(connection, name, request) {
@@ -277,6 +291,7 @@ export class Hub {
     } else {
       // Without a subscription there are no members. The rejection answers each join that waits.
       room.confirmBy(this.broker.subscribe(name), () => {
+        for (const connection of room.announced ?? []) this.leave(connection, room);
         while (room.members.length > 0) this.leave(room.members[room.members.length - 1], room);
       });
     }

@@ -93,6 +93,17 @@ export class RoomUsers {
     this.users.set(next, key);
   }
 
+  /** @param {string} user @returns {boolean} has the user a connection here? */
+  isHere(user) {
+    return this.connections.has(JSON.stringify(user));
+  }
+
+  /** @param {Connection} connection @returns {string|null} its user; null: it is none */
+  userOf(connection) {
+    const key = this.users.get(connection);
+    return key === undefined ? null : JSON.parse(key);
+  }
+
   /** @param {string} user @returns {Connection[]} the user's connections */
   connectionsOf(user) {
     const key = JSON.stringify(user);

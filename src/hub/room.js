@@ -22,8 +22,13 @@ export class Room {
     this.users = users;
     /** @type {Connection[]} */
     this.members = [];
-    /** Members that belong to no client: an operator watches the room. */
+    /** Members that belong to no client: an operator watches the room, or a door its presence. */
     this.watchers = 0;
+    /**
+     * Connections that a door is about to bring in. They count as in the room, and get nothing yet.
+     * @type {Set<Connection>|null}
+     */
+    this.announced = null;
     /**
      * Settles when the broker has answered the subscription; null: confirmed.
      * @type {Promise<void>|null}
@@ -74,7 +79,12 @@ export class Room {
 
   /** Clients that are in the room or joining it. */
   get clientCount() {
-    return this.connectionCount + (this.sync?.joins.size ?? 0);
+    return this.connectionCount + this.joiningCount;
+  }
+
+  /** Connections that are in the room, but no members yet. */
+  get joiningCount() {
+    return (this.sync?.joins.size ?? 0) + (this.announced?.size ?? 0);
   }
 
   /** @param {1|-1} change an operator begins to watch, or stops */
@@ -89,7 +99,7 @@ export class Room {
 
   /** Is no connection in the room, not even one that is joining? */
   get isEmpty() {
-    return this.members.length === 0 && (this.sync === null || this.sync.joins.size === 0);
+    return this.members.length === 0 && this.joiningCount === 0;
   }
 
   /** @param {RoomSync} sync of a room with history */
@@ -120,6 +130,7 @@ export class Room {
 
   /** @param {Connection} connection one that is not in the room, or is joining */
   add(connection) {
+    this.announced?.delete(connection);
     connection.setPosition(this, this.members.length);
     this.members.push(connection);
   }
@@ -129,14 +140,25 @@ export class Room {
    * @param {Connection} connection
    */
   expect(connection) {
+    this.announced?.delete(connection);
     connection.setPosition(this, JOINING);
+  }
+
+  /** A connection is to join later. @param {Connection} connection not in the room */
+  announce(connection) {
+    this.expect(connection);
+    this.announced ??= new Set();
+    this.announced.add(connection);
   }
 
   /** @param {Connection} connection one that is in the room */
   delete(connection) {
     const position = connection.positionIn(this);
     connection.removeRoom(this);
-    if (position === JOINING) return this.sync?.joins.forget(connection);
+    if (position === JOINING) {
+      if (this.announced?.delete(connection) !== true) this.sync?.joins.forget(connection);
+      return;
+    }
     if (connection.lags > 0) this.sync?.lagging?.forget(connection);
     this.flight?.exclude(connection);
     const last = /** @type {Connection} */ (this.members.pop());
