@@ -163,7 +163,8 @@ export class PusherClient {
   }
 
   /** @param {Frame} frame */
-  #receive({ event, channel, data }) {
+  #receive(frame) {
+    const { event, channel, data } = frame;
     const { id: client, recorder } = this;
     const place = this.places.get(channel);
     if (event === 'message') {
@@ -185,7 +186,7 @@ export class PusherClient {
     else if (event === 'pusher:subscription_error' && data.type !== 'AuthError' && place)
       this.#retry(place, this.random.between(...RETRY_MS));
     else if (!(event === 'pusher:error' && data.code >= 4100 && data.code < 4200))
-      this.oddities.push(JSON.stringify({ event, channel, data }));
+      this.oddities.push(JSON.stringify(frame));
   }
 
   /** Each of them changes what the client knows. @param {string} event @param {string} channel @param {string} user */
