@@ -225,7 +225,7 @@ describe('Python', () => {
     assert.deepEqual(JSON.parse(member), { user_id: 'pysher', user_info: { name: 'P' } });
     await sdkOf(pusher.port).trigger('news', 'greeting', { text: 'hello' });
     ann.send({ event: 'client-question', channel: 'private-room', data: { from: 'ann' } });
-    assert.equal((await ann.event('client-answer')).data, '{"to":"ann"}');
+    assert.deepEqual(JSON.parse((await ann.event('client-answer')).data), { to: 'ann' });
     await ann.event('pusher_internal:member_removed');
     const lines = (await output).trim().split('\n');
     assert.deepEqual(lines.slice(0, 2), ['subscribed news {}', 'subscribed private-room {}']);
