@@ -1,7 +1,7 @@
 // door-texts.js: what a door says to its clients on the server's own account, and the texts of the
 // native protocol.
 
-import { encodeLeft, encodeShutdown } from './encode.js';
+import { encodeDegraded, encodeLeft, encodeShutdown } from './encode.js';
 import { toReply } from './refusal.js';
 
 /** @import { Refusal } from './refusal.js' */
@@ -28,6 +28,8 @@ import { toReply } from './refusal.js';
  *   has taken the connection out of a room
  * @property {(reconnectAfterMs: number) => string|null} encodeShutdown a close follows. Null: these
  *   clients return at once, so a drain and a relocation spread their closes in place of the returns
+ * @property {(degraded: boolean) => string|null} encodeDegraded the broker is unavailable, or it is
+ *   back and all that can be recovered is recovered
  * @property {(close: {code: number, reason: string}) => DoorClose} closeOf translates a row of
  *   codes.js, or a code that a backend has chosen
  */
@@ -39,5 +41,6 @@ export const NATIVE_TEXTS = Object.freeze({
   encodeError: toReply,
   encodeLeft,
   encodeShutdown,
+  encodeDegraded,
   closeOf: (/** @type {{code: number, reason: string}} */ close) => close,
 });

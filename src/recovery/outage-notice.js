@@ -3,14 +3,12 @@
 // After GRACE_MS of outage, the worker sends `degraded` to all connections that have said hello or
 // are in a room, and sets it in every `welcome`. It withdraws the notice when the broker is up and
 // every room with history has been compared with it: all that can be recovered is recovered then.
-// The notices to 50,000 connections are paced.
+// The notices to 50,000 connections are paced. Clients of a door without such a notice get none.
 //
 // Presence events have no position, so a subscription that was lost for a moment loses them without
 // a trace. So members of rooms with presence get the withdrawal after each loss, announced or not:
 // it asks them to read the list again. To compare lists itself, the worker would have to keep those
 // of all its rooms.
-
-import { encodeDegraded } from '../protocol/encode.js';
 
 const GRACE_MS = 1000;
 
@@ -22,7 +20,7 @@ const GRACE_MS = 1000;
  * @typedef {object} Round
  * @property {readonly Connection[]} connections
  * @property {(connection: Connection) => boolean} isFor
- * @property {string} text
+ * @property {boolean} isOn
  * @property {number} number of the round
  * @property {number} next the connection that comes next
  */
@@ -124,8 +122,7 @@ export class OutageNotice {
    * @param {boolean} isOn
    */
   #tell(connections, isFor, isOn) {
-    const text = encodeDegraded(isOn);
-    this.sending.push({ connections: [...connections], isFor, text, number: this.rounds, next: 0 });
+    this.sending.push({ connections: [...connections], isFor, isOn, number: this.rounds, next: 0 });
     this.slot.wake();
   }
 
@@ -134,10 +131,12 @@ export class OutageNotice {
     for (;;) {
       const [round] = this.sending;
       if (round === undefined) return false;
-      const { connections, isFor, text, number } = round;
+      const { connections, isFor, isOn, number } = round;
       while (number === this.rounds && round.next < connections.length) {
         const connection = connections[round.next++];
         if (!isFor(connection)) continue;
+        const text = connection.transport.door.encodeDegraded(isOn);
+        if (text === null) continue;
         connection.send(text);
         if (this.slot.isSpent()) return true;
       }

@@ -42,6 +42,7 @@ function toyDoor(hub) {
       encodeError: ({ code }) => (code === 'NOT_IN_ROOM' ? null : `error ${code}`),
       encodeLeft: (room, reason) => `left ${room} ${reason}`,
       encodeShutdown: () => null,
+      encodeDegraded: () => null,
       closeOf: ({ code }) =>
         code === CLOSES.DRAIN.code
           ? { code: 4200, reason: 'again', notice: 'bye' }

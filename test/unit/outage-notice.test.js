@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
+import { NATIVE_TEXTS } from '../../src/protocol/door-texts.js';
 import { SHARES } from '../../src/worker/turn.js';
 import { build, memberWith, offsets, range, settle } from '../helpers/recovery.js';
 
@@ -132,4 +133,17 @@ test('members of a room that may have lost presence events are told once, and ot
   await settle();
   assert.deepEqual(lost.of('degraded'), [{ type: 'degraded', degraded: false }]);
   for (const client of [kept, plain]) assert.deepEqual(client.of('degraded'), []);
+});
+
+test('a client of a door without this notice gets none', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const { connect, outageNotice } = build();
+  const [native, other] = [connect(), connect()];
+  for (const client of [native, other]) client.say({ type: 'hello' });
+  other.transport.door = { ...NATIVE_TEXTS, encodeDegraded: () => null };
+  outageNotice.onState('degraded');
+  t.mock.timers.tick(1000);
+  await settle();
+  assert.equal(native.of('degraded').length, 1);
+  assert.equal(other.of('degraded').length, 0);
 });
