@@ -1,0 +1,437 @@
+// presence.js: the members of presence channels, as clients of this worker have been told.
+//
+// A client of Pusher never asks for the members again: it gets a list when it subscribes, and each
+// change after it. So each room has one view on this worker, which every event passes on its way to
+// the sockets. A view drops events that repeat what clients know, and a subscriber gets the view as
+// its list between two flushes. So list and events fit together, without a record per client:
+//
+//   subscribe -> announced -> [view is read] -> user joins presence -> event reaches the view
+//             -> subscription_succeeded with the view's members, and member of the room
+//
+// The view is a member of the room itself, without a client: it keeps the room open, and each flush
+// is encoded for it. It is read from the store when it opens, and again if events may have been
+// lost; clients are then told the difference.
+
+import { Connection } from '../../hub/connection.js';
+import { FORMAT } from '../../protocol/format.js';
+import { channelOf } from './channels.js';
+import { memberEventText, membersData, readMember } from './frames.js';
+
+/** A user whose own event has not come after this time: the view is read again. */
+const MAX_WAIT_MS = 5000;
+/** Views that are read again in one second. */
+const MAX_READS_PER_SWEEP = 100;
+
+/** @import { Transport } from '../../hub/connection.js' */
+/** @import { Room } from '../../hub/room.js' */
+/** @import { Joined } from '../../recovery/room-joins.js' */
+/** @import { ShownMember } from './frames.js' */
+
+/**
+ * A subscription to a presence channel.
+ * @typedef {object} Subscription
+ * @property {Connection} connection not in the room
+ * @property {string} room
+ * @property {string} user
+ * @property {Buffer|null} info JSON
+ * @property {Buffer} member JSON of presence
+ * @property {number} max members of the channel
+ * @property {number} last latest publications that it asks for
+ * @property {(data: string, joined: Joined|null) => void} onJoined it is a member now: write the
+ *   reply. `data`: the members, JSON; `joined` null: the room has no history
+ * @property {(reason: 'full'|'unavailable') => void} onRefused it is not in the room
+ */
+
+/**
+ * A subscription that is not answered yet.
+ * @typedef {object} Pending
+ * @property {Subscription} subscription
+ * @property {() => void} settle
+ */
+
+/**
+ * What views need of the worker.
+ * @typedef {object} ViewParts
+ * @property {import('../../hub/hub.js').Hub} hub
+ * @property {import('../../hub/room-users.js').Tracker} tracker
+ * @property {import('../index.js').DoorServices['broker']} broker
+ * @property {import('../../observability/counters.js').Counters} counters
+ * @property {import('../../transport/http-server.js').Log} log
+ */
+
+export class Presence {
+  /** By room. @type {Map<string, RoomView>} */
+  #views = new Map();
+  /** Publications left out by the outbox when the views were last looked at. */
+  #overflowed = 0;
+  #wasUp = true;
+
+  /** @param {ViewParts} parts */
+  constructor(parts) {
+    this.parts = parts;
+  }
+
+  /** @type {import('./frames.js').OnMember} */
+  onMember = (room, event, text) => this.#views.get(room)?.onEvent(event, text) ?? null;
+
+  /**
+   * @param {Subscription} subscription
+   * @returns {Promise<void>|null} resolves when it is answered, or its connection has left; null: it
+   *   is answered
+   */
+  subscribe(subscription) {
+    return this.#open(subscription.room).subscribe(subscription);
+  }
+
+  /**
+   * A connection has left a room, or is about to because it is closed.
+   * @param {string} room @param {Connection} connection
+   */
+  left(room, connection) {
+    this.#views.get(room)?.left(connection);
+  }
+
+  /**
+   * Watches whether a room has members.
+   * @param {string} room @param {(isOccupied: boolean) => void} listener called when it is known, and
+   *   at each change
+   */
+  watch(room, listener) {
+    this.#open(room).watch(listener);
+  }
+
+  /** @param {string} room @param {(isOccupied: boolean) => void} listener */
+  unwatch(room, listener) {
+    this.#views.get(room)?.unwatch(listener);
+  }
+
+  /** Call it once a second. @param {number} nowMs */
+  sweep(nowMs) {
+    const { broker, counters } = this.parts;
+    const isUp = broker.state === 'up';
+    // Events may be lost while the broker is unavailable, and if the outbox overflows.
+    const mayHaveLost = (isUp && !this.#wasUp) || counters.overflowed !== this.#overflowed;
+    this.#wasUp = isUp;
+    this.#overflowed = counters.overflowed;
+    let reads = MAX_READS_PER_SWEEP;
+    for (const view of this.#views.values()) {
+      if (mayHaveLost) view.doubt();
+      if (view.sweep(nowMs, isUp && reads > 0)) reads--;
+    }
+  }
+
+  /** @param {string} room @returns {RoomView} */
+  #open(room) {
+    const open = this.#views.get(room);
+    if (open !== undefined) return open;
+    const view = new RoomView(this.parts, room, () => {
+      if (this.#views.get(room) === view) this.#views.delete(room);
+    });
+    this.#views.set(room, view);
+    view.open();
+    return view;
+  }
+}
+
+/** The view of one room. @implements {Transport} */
+class RoomView {
+  pendingBytes = 0;
+  format = FORMAT.PUSHER;
+  /** By user: what clients have been told. @type {Map<string, ShownMember>} */
+  #members = new Map();
+  /** Events since a read began; null: no read is under way. */
+  /** @type {{event: 'join'|'leave', member: ShownMember}[]|null} */
+  #changes = null;
+  #isRead = false;
+  #isDoubtful = false;
+  #isClosed = false;
+  /** Subscribers that have got the list. @type {Set<Connection>} */
+  #told = new Set();
+  /** @type {Map<Connection, Pending>} */
+  #pending = new Map();
+  /** Subscribers whose user is not in the view yet, by user. @type {Map<string, Set<Pending>>} */
+  #arriving = new Map();
+  #arrivingSinceMs = 0;
+  /** @type {Set<(isOccupied: boolean) => void>} */
+  #listeners = new Set();
+  /** @type {Room|null} */
+  #room = null;
+
+  /** @param {ViewParts} parts @param {string} name of the room @param {() => void} onClosed */
+  constructor(parts, name, onClosed) {
+    this.parts = parts;
+    this.name = name;
+    this.onClosed = onClosed;
+    this.connection = new Connection(this, '');
+  }
+
+  open() {
+    const { hub } = this.parts;
+    this.#room = hub.openRoom(this.name);
+    this.#room.watch(1);
+    hub.join(this.connection, this.name, {
+      since: null,
+      onJoined: () => this.#read(),
+      onRefused: () => this.#fail(),
+    });
+  }
+
+  /** @param {Subscription} subscription @returns {Promise<void>|null} */
+  subscribe(subscription) {
+    const { connection } = subscription;
+    this.parts.hub.announce(connection, this.name);
+    /** @type {() => void} */
+    let settle = () => {};
+    const answered = new Promise((resolve) => {
+      settle = () => resolve(undefined);
+    });
+    const pending = { subscription, settle };
+    this.#pending.set(connection, pending);
+    if (this.#isRead) this.#admit(pending);
+    return this.#pending.has(connection) ? answered : null;
+  }
+
+  /** @param {Connection} connection */
+  left(connection) {
+    this.#told.delete(connection);
+    const pending = this.#pending.get(connection);
+    if (pending !== undefined) this.#settle(pending);
+    this.#closeIfUnused();
+  }
+
+  /** @param {(isOccupied: boolean) => void} listener */
+  watch(listener) {
+    this.#listeners.add(listener);
+    if (this.#isRead) listener(this.#members.size > 0);
+  }
+
+  /** @param {(isOccupied: boolean) => void} listener */
+  unwatch(listener) {
+    this.#listeners.delete(listener);
+    this.#closeIfUnused();
+  }
+
+  /** Events may be missing. */
+  doubt() {
+    this.#isDoubtful = true;
+  }
+
+  /**
+   * @param {number} nowMs @param {boolean} mayRead
+   * @returns {boolean} true: it is read again
+   */
+  sweep(nowMs, mayRead) {
+    // A backend may take a subscriber out of a room of native clients.
+    const room = /** @type {Room} */ (this.#room);
+    for (const connection of this.#told) if (!room.has(connection)) this.left(connection);
+    if (this.#arriving.size === 0) this.#arrivingSinceMs = nowMs;
+    else if (nowMs - this.#arrivingSinceMs > MAX_WAIT_MS) this.doubt();
+    if (!mayRead || !this.#isDoubtful || !this.#isRead || this.#changes !== null) return false;
+    this.#isDoubtful = false;
+    this.#arrivingSinceMs = nowMs;
+    this.#read();
+    return true;
+  }
+
+  /**
+   * An event is about to be encoded for the subscribers.
+   * @param {'join'|'leave'} event @param {string} text JSON of the member
+   * @returns {ShownMember|null} null: they know
+   */
+  onEvent(event, text) {
+    const member = readMember(text);
+    if (member === null) return null;
+    this.#changes?.push({ event, member });
+    return this.#isRead ? this.#apply(event, member) : null;
+  }
+
+  /** @param {'join'|'leave'} event @param {ShownMember} member @returns {ShownMember|null} */
+  #apply(event, member) {
+    const { user } = member;
+    const known = this.#members.get(user);
+    if (event === 'leave') {
+      // A user who is here is present: the event is of the time before.
+      if (known === undefined || this.#isHere(user)) return null;
+      this.#members.delete(user);
+      this.#report();
+      return known;
+    }
+    if (known !== undefined) return null;
+    this.#members.set(user, member);
+    this.#report();
+    // Not now: a flush is under way, and would write to the new member as well.
+    if (this.#arriving.has(user)) queueMicrotask(() => this.#arrive(user));
+    return member;
+  }
+
+  /** @param {string} user */
+  #isHere(user) {
+    return this.#room?.users?.isHere(user) ?? false;
+  }
+
+  #report() {
+    const isOccupied = this.#members.size > 0;
+    for (const listener of this.#listeners) listener(isOccupied);
+  }
+
+  async #read() {
+    if (this.#isClosed) return;
+    const changes = (this.#changes = /** @type {{event: 'join'|'leave', member: ShownMember}[]} */ ([]));
+    /** @type {Buffer[]|null} */
+    let read;
+    try {
+      ({ members: read } = await this.parts.tracker.read(this.name));
+    } catch {
+      this.#changes = null;
+      if (this.#isRead) this.doubt();
+      else this.#fail();
+      return;
+    }
+    this.#changes = null;
+    if (this.#isClosed) return;
+    if (read === null) return this.#refuseAll('full');
+    /** @type {Map<string, ShownMember>} */
+    const found = new Map();
+    for (const text of read) {
+      const member = readMember(text.toString());
+      if (member !== null) found.set(member.user, member);
+    }
+    for (const { event, member } of changes) {
+      if (event === 'join') found.set(member.user, member);
+      else found.delete(member.user);
+    }
+    if (this.#isRead) this.#correct(found);
+    else this.#begin(found);
+  }
+
+  /** @param {Map<string, ShownMember>} found */
+  #begin(found) {
+    this.#members = found;
+    this.#isRead = true;
+    this.#report();
+    for (const pending of this.#pending.values()) this.#admit(pending);
+  }
+
+  /** Tells the subscribers what the events have not. @param {Map<string, ShownMember>} found */
+  #correct(found) {
+    // In the middle of a flush some of them have had its events, and others have not.
+    if (this.#room?.flight != null) return this.doubt();
+    for (const [user, member] of this.#members)
+      if (!found.has(user)) this.#tell('leave', this.#apply('leave', member));
+    for (const member of found.values()) this.#tell('join', this.#apply('join', member));
+  }
+
+  /** @param {'join'|'leave'} event @param {ShownMember|null} member null: they know */
+  #tell(event, member) {
+    const channel = channelOf(this.name);
+    if (member === null || channel === null) return;
+    const text = memberEventText(channel, event, member);
+    for (const connection of this.#told) connection.send(text);
+  }
+
+  /** @param {Pending} pending */
+  #admit(pending) {
+    const { connection, user, info, member, max } = pending.subscription;
+    const isNew = !this.#members.has(user) && !this.#arriving.has(user);
+    if (isNew && this.#members.size + this.#arriving.size >= max) return this.#refuse(pending, 'full');
+    this.#room?.users?.join(connection, user, info, member);
+    if (this.#members.has(user)) return this.#complete(pending);
+    const others = this.#arriving.get(user);
+    if (others === undefined) this.#arriving.set(user, new Set([pending]));
+    else others.add(pending);
+  }
+
+  /** @param {string} user in the view by now */
+  #arrive(user) {
+    for (const pending of this.#arriving.get(user) ?? []) this.#complete(pending);
+  }
+
+  /** @param {Pending} pending whose user is in the view */
+  #complete(pending) {
+    const { connection, last, onJoined } = pending.subscription;
+    if (this.#isClosed || !connection.isOpen) return;
+    this.#encodeFlight();
+    this.parts.hub.join(connection, this.name, {
+      since: null,
+      last,
+      onJoined: (joined) => {
+        this.#encodeFlight();
+        this.#settle(pending);
+        this.#told.add(connection);
+        onJoined(membersData(this.#members.values()), joined);
+      },
+      onRefused: () => this.#refuse(pending, 'unavailable'),
+    });
+  }
+
+  /**
+   * A flush that has yielded goes on with the members that it had, and not with a new one. Its
+   * events have to be in the view before the list is written.
+   */
+  #encodeFlight() {
+    this.#room?.flight?.framesFor(this);
+  }
+
+  /** @param {Pending} pending @param {'full'|'unavailable'} reason */
+  #refuse(pending, reason) {
+    const { connection, onRefused } = pending.subscription;
+    const { hub } = this.parts;
+    this.#settle(pending);
+    const room = hub.rooms.get(this.name);
+    if (room?.has(connection)) hub.leave(connection, room);
+    if (connection.isOpen) onRefused(reason);
+    this.#closeIfUnused();
+  }
+
+  /** @param {'full'|'unavailable'} reason */
+  #refuseAll(reason) {
+    for (const pending of [...this.#pending.values()]) this.#refuse(pending, reason);
+  }
+
+  /** @param {Pending} pending */
+  #settle(pending) {
+    const { connection, user } = pending.subscription;
+    this.#pending.delete(connection);
+    const arriving = this.#arriving.get(user);
+    if (arriving?.delete(pending) && arriving.size === 0) this.#arriving.delete(user);
+    pending.settle();
+  }
+
+  /** The broker or the store is unavailable. */
+  #fail() {
+    this.#listeners.clear();
+    this.#refuseAll('unavailable');
+    this.#close();
+  }
+
+  #closeIfUnused() {
+    if (this.#told.size + this.#pending.size + this.#listeners.size === 0) this.#close();
+  }
+
+  #close() {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.connection.markClosed();
+    const room = /** @type {Room} */ (this.#room);
+    room.watch(-1);
+    if (room.has(this.connection)) this.parts.hub.leave(this.connection, room);
+    this.onClosed();
+  }
+
+  // What the hub and connections ask of a transport with a client.
+  write() {}
+  whenDrained() {}
+  sendText() {}
+  sendAround() {}
+  sendShutdown() {
+    return true;
+  }
+  ping() {}
+  terminate() {}
+  close() {}
+
+  /** @param {unknown} error */
+  failed(error) {
+    this.parts.hub.onFailed(this.connection, error);
+  }
+}
