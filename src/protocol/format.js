@@ -102,8 +102,8 @@ export function hasEnds(format) {
  * @returns {Buffer}
  */
 export function encodeWithout(format, { prefix, publications, frames }, omitted) {
-  if (hasEnds(format)) return leaveOut(format, frames, omitted);
   if (frames.length === 0) return frames;
+  if (hasEnds(format)) return leaveOut(format, frames, omitted);
   let next = 0;
   const rest = publications.filter((_, place) => {
     if (place !== omitted[next]) return true;

@@ -142,7 +142,15 @@ const TABLE = Object.freeze({
     node: ['node:fs lstatSync', 'node:url pathToFileURL'],
   },
   'doors/pusher': {
-    may: ['config/', 'doors/pusher/http/', 'hub/', 'protocol/'],
+    may: [
+      'admission/rate.js',
+      'auth/claims.js',
+      'auth/rights.js',
+      'config/',
+      'doors/pusher/http/',
+      'hub/',
+      'protocol/',
+    ],
     packages: [],
     node: ['node:buffer', 'node:crypto'],
   },

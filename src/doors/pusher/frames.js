@@ -75,11 +75,13 @@ export function watchlistText(online, offline) {
  * @param {string} event
  * @param {string} data any text
  * @param {string|null} [user] of a client event in a presence channel
+ * @param {boolean} [isRaw] `data` is JSON, and stays it
  * @returns {Buffer} the payload of a publication
  */
-export function encodePayload(event, data, user = null) {
+export function encodePayload(event, data, user = null, isRaw = false) {
   const end = user === null ? '}' : `,"user_id":${JSON.stringify(user)}}`;
-  return Buffer.from(`{"event":${JSON.stringify(event)},"data":${JSON.stringify(data)}${end}`);
+  const text = isRaw ? data : JSON.stringify(data);
+  return Buffer.from(`{"event":${JSON.stringify(event)},"data":${text}${end}`);
 }
 
 /**
@@ -129,6 +131,14 @@ function memberText(event, { id, info }) {
   const data = isJoin ? `{"user_id":${id},"user_info":${info}}` : `{"user_id":${id}}`;
   const name = isJoin ? 'member_added' : 'member_removed';
   return `"event":"pusher_internal:${name}","data":${JSON.stringify(data)}}`;
+}
+
+/**
+ * The event for one client, as a frame has it for all.
+ * @param {string} channel @param {'join'|'leave'} event @param {ShownMember} member
+ */
+export function memberEventText(channel, event, member) {
+  return `{"channel":${JSON.stringify(channel)},${memberText(event, member)}`;
 }
 
 /** @param {string} count @returns {string} as memberText */

@@ -1,20 +1,75 @@
 // index.js: the door of Pusher's protocol: what it answers to, and its parts.
 
+import { FORMAT, registerFormat } from '../../protocol/format.js';
+import { frameEnd } from '../../protocol/frame.js';
+import { ClientEvents } from './client-events.js';
+import { Connections } from './connections.js';
+import { PusherFrames } from './frames.js';
 import { isApiPath, ownPath, PusherApi } from './http/api.js';
+import { Presence } from './presence.js';
+import { SignIn } from './signin.js';
+import { Subscriptions } from './subscribe.js';
+import { Watchlists } from './watchlist.js';
 
-/** @import { CreateDoor } from '../contract.js' */
+const NOTHING = Buffer.alloc(0);
+
+/** @import { CreateDoor, DoorServices } from '../contract.js' */
 
 /** @type {CreateDoor} */
 export function createDoor(services) {
   const { pathPrefix = '' } = services.config.pusher ?? {};
   const api = new PusherApi(services);
+  const presence = new Presence(services);
+  const frames = new PusherFrames(presence.onMember);
+  registerFormat(FORMAT.PUSHER, {
+    encode: frames.encode.bind(frames),
+    endOf: frameEnd,
+    // Clients know no positions. Those that lag get the channel's last events.
+    encodeResync: () => NOTHING,
+  });
+  const connections = createConnections(services, presence);
   return {
-    route: (path) => (isApiPath(ownPath(path, pathPrefix)) ? 'api' : null),
-    // No route leads to it yet.
-    door: /** @type {any} */ (undefined),
+    route(path) {
+      const own = ownPath(path, pathPrefix);
+      if (connections.isPath(own)) return 'websocket';
+      return isApiPath(own) ? 'api' : null;
+    },
+    door: connections,
     api,
-    sweep() {},
+    sweep(nowMs) {
+      connections.sweep(nowMs);
+      presence.sweep(nowMs);
+    },
     drain: (timeoutMs) => api.drain(timeoutMs),
     close() {},
   };
+}
+
+/** @param {DoorServices} services @param {Presence} presence */
+function createConnections(services, presence) {
+  const authorized = (/** @type {import('../../hub/connection.js').Connection} */ connection) =>
+    connections.authorized(connection);
+  const subscriptions = new Subscriptions(services, presence, authorized);
+  const watchlists = new Watchlists(presence);
+  const signIn = new SignIn(services, (connection, client) => {
+    authorized(connection);
+    watchlists.begin(connection, client);
+  });
+  const events = new ClientEvents(services);
+  const connections = new Connections(services, {
+    commands: new Map([
+      ['pusher:subscribe', subscriptions.subscribe],
+      ['pusher:unsubscribe', subscriptions.unsubscribe],
+      ['pusher:signin', signIn.signIn],
+    ]),
+    clientEvent: events.receive,
+    closing(connection) {
+      watchlists.end(connection);
+      const rooms = connection.listRooms();
+      return () => {
+        for (const { name, users } of rooms) if (users !== null) presence.left(name, connection);
+      };
+    },
+  });
+  return connections;
 }

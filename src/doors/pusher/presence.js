@@ -13,8 +13,9 @@
 // lost; clients are then told the difference.
 
 import { Connection } from '../../hub/connection.js';
+import { NATIVE_TEXTS } from '../../protocol/door-texts.js';
 import { FORMAT } from '../../protocol/format.js';
-import { channelOf } from './channels.js';
+import { appIdOf, channelOf } from './channels.js';
 import { memberEventText, membersData, readMember } from './frames.js';
 
 /** A user whose own event has not come after this time: the view is read again. */
@@ -49,14 +50,15 @@ const MAX_READS_PER_SWEEP = 100;
  * @property {() => void} settle
  */
 
+/** @typedef {{event: 'join'|'leave', member: ShownMember}} Change */
+
 /**
  * What views need of the worker.
  * @typedef {object} ViewParts
  * @property {import('../../hub/hub.js').Hub} hub
  * @property {import('../../hub/room-users.js').Tracker} tracker
- * @property {import('../index.js').DoorServices['broker']} broker
+ * @property {import('../contract.js').DoorServices['broker']} broker
  * @property {import('../../observability/counters.js').Counters} counters
- * @property {import('../../transport/http-server.js').Log} log
  */
 
 export class Presence {
@@ -136,11 +138,12 @@ export class Presence {
 /** The view of one room. @implements {Transport} */
 class RoomView {
   pendingBytes = 0;
+  /** @type {number} */
   format = FORMAT.PUSHER;
+  door = NATIVE_TEXTS;
   /** By user: what clients have been told. @type {Map<string, ShownMember>} */
   #members = new Map();
-  /** Events since a read began; null: no read is under way. */
-  /** @type {{event: 'join'|'leave', member: ShownMember}[]|null} */
+  /** Events since a read began; null: no read is under way. @type {Change[]|null} */
   #changes = null;
   #isRead = false;
   #isDoubtful = false;
@@ -223,7 +226,8 @@ class RoomView {
   sweep(nowMs, mayRead) {
     // A backend may take a subscriber out of a room of native clients.
     const room = /** @type {Room} */ (this.#room);
-    for (const connection of this.#told) if (!room.has(connection)) this.left(connection);
+    if (appIdOf(this.name) === null)
+      for (const connection of this.#told) if (!room.has(connection)) this.left(connection);
     if (this.#arriving.size === 0) this.#arrivingSinceMs = nowMs;
     else if (nowMs - this.#arrivingSinceMs > MAX_WAIT_MS) this.doubt();
     if (!mayRead || !this.#isDoubtful || !this.#isRead || this.#changes !== null) return false;
@@ -276,7 +280,9 @@ class RoomView {
 
   async #read() {
     if (this.#isClosed) return;
-    const changes = (this.#changes = /** @type {{event: 'join'|'leave', member: ShownMember}[]} */ ([]));
+    /** @type {Change[]} */
+    const changes = [];
+    this.#changes = changes;
     /** @type {Buffer[]|null} */
     let read;
     try {
@@ -333,7 +339,8 @@ class RoomView {
   #admit(pending) {
     const { connection, user, info, member, max } = pending.subscription;
     const isNew = !this.#members.has(user) && !this.#arriving.has(user);
-    if (isNew && this.#members.size + this.#arriving.size >= max) return this.#refuse(pending, 'full');
+    if (isNew && this.#members.size + this.#arriving.size >= max)
+      return this.#refuse(pending, 'full');
     this.#room?.users?.join(connection, user, info, member);
     if (this.#members.has(user)) return this.#complete(pending);
     const others = this.#arriving.get(user);

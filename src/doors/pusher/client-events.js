@@ -1,0 +1,204 @@
+// client-events.js: events that clients send to each other in private and presence channels.
+//
+// The checks go from the cheapest to the dearest. An event is not kept, also if the channel keeps
+// its last event, and does not come back to its sender.
+
+import { Rate } from '../../admission/rate.js';
+import { asciiJson } from '../../auth/claims.js';
+import { encodePublication, KIND } from '../../protocol/publication.js';
+import { isChannel, kindOf, roomOf, sessionUserOf } from './channels.js';
+import { encodePayload, errorText } from './frames.js';
+import { isObject } from './messages.js';
+import { socketIdOf } from './socket-id.js';
+
+const PREFIX = 'client-';
+/** A publication has one byte for the length of its sender. */
+const MAX_SENDER_BYTES = 255;
+const TRANSIENT = Object.freeze({ isTransient: true });
+
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { PublishListener } from '../../hub/publisher.js' */
+/** @import { ErrorCode } from '../../protocol/codes.js' */
+/** @import { App } from '../../config/pusher.js' */
+/** @import { DoorServices } from '../contract.js' */
+/** @import { Client, Handler } from './client.js' */
+/** @import { Message } from './messages.js' */
+
+/**
+ * @typedef {object} ClientEvent
+ * @property {string} event
+ * @property {string} data as text
+ * @property {boolean} isRaw `data` is JSON, and stays it
+ */
+
+export class ClientEvents {
+  /** By app. @type {Map<App, Rate>} */
+  #rates = new Map();
+
+  /** @param {DoorServices} services */
+  constructor(services) {
+    this.services = services;
+  }
+
+  /** @type {Handler} */
+  receive = (connection, client, message) => {
+    const { app } = client;
+    const { event, channel } = message;
+    if (!event.startsWith(PREFIX))
+      return this.#refuse(
+        connection,
+        'UNKNOWN_TYPE',
+        null,
+        'Client event rejected - event name must start with client-',
+      );
+    if (!app.clientEvents)
+      return this.#refuse(
+        connection,
+        'PERMISSION_DENIED',
+        4301,
+        'To send client events, you must enable this feature in the Settings page of your dashboard.',
+      );
+    const kind = isChannel(channel) ? kindOf(channel) : null;
+    if (!isChannel(channel) || kind === null || !kind.isPrivate || kind.isEncrypted)
+      return this.#refuse(
+        connection,
+        'PERMISSION_DENIED',
+        null,
+        'Client event rejected - only supported on private and presence channels',
+      );
+    const room = this.services.hub.rooms.get(roomOf(app, channel));
+    if (room === undefined || !room.has(connection))
+      return this.#refuse(
+        connection,
+        'NOT_IN_ROOM',
+        null,
+        `Cannot broadcast client event (connection not subscribed to channel ${channel})`,
+      );
+    const sent = readEvent(app, message);
+    if (event.length > app.maxEventNameLength)
+      return this.#refuse(connection, 'MESSAGE_TOO_LARGE', 4301, 'The event name is too long.');
+    if (Buffer.byteLength(sent.data) > app.maxEventBytes)
+      return this.#refuse(
+        connection,
+        'MESSAGE_TOO_LARGE',
+        4301,
+        `The event data is larger than ${app.maxEventBytes} bytes.`,
+      );
+    if (!this.#admit(client))
+      return this.#refuse(
+        connection,
+        'RATE_LIMIT_EXCEEDED',
+        4301,
+        'The rate limit for sending client events exceeded the quota.',
+      );
+    const user = kind.isPresence ? (room.users?.userOf(connection) ?? null) : null;
+    this.#ask(connection, room.name, sent, message.data, (allowed) =>
+      this.#publish(connection, client, room.name, allowed, user),
+    );
+  };
+
+  /** @param {Client} client */
+  #admit(client) {
+    const { app } = client;
+    let rate = this.#rates.get(app);
+    if (rate === undefined) {
+      rate = new Rate(app.clientEventsPerSecond * 60, app.clientEventsPerSecond);
+      this.#rates.set(app, rate);
+    }
+    const bucket = client.bucket('events');
+    const now = performance.now();
+    if (!rate.has(bucket, now)) return false;
+    rate.take(bucket, now);
+    return true;
+  }
+
+  /**
+   * Asks the hook onPublish, which gets `{event, data}` and may change it.
+   * @param {Connection} connection @param {string} room @param {ClientEvent} sent
+   * @param {unknown} data as the client sent it @param {(allowed: ClientEvent) => void} act
+   */
+  #ask(connection, room, sent, data, act) {
+    const { hooks, commands } = this.services;
+    if (hooks === null || !hooks.has('onPublish')) return act(sent);
+    const { lane } = commands;
+    if (lane.isFull) return lane.refuse(connection, undefined);
+    const verdict = hooks.callFor('onPublish', connection, [room, { event: sent.event, data }]);
+    lane.after(connection, 'message', sent.data.length, verdict, ({ refusal, answer }) => {
+      const changed = answer.payload === null ? sent : changedEvent(sent, answer.payload);
+      if (refusal === null && changed !== null) return act(changed);
+      this.#refuse(connection, 'PERMISSION_DENIED', null, 'Client event rejected');
+    });
+  }
+
+  /**
+   * @param {Connection} connection @param {Client} client @param {string} room
+   * @param {ClientEvent} sent @param {string|null} user of a presence channel
+   */
+  #publish(connection, client, room, { event, data, isRaw }, user) {
+    const { app } = client;
+    const payload = encodePayload(event, data, user, isRaw);
+    const publication = encodePublication(
+      KIND.MESSAGE,
+      Date.now(),
+      0,
+      senderOf(connection, app, user),
+      payload,
+      0,
+      payload.length,
+      connection.id,
+    );
+    const { publisher, edges, commands, counters } = this.services;
+    /** @type {PublishListener} */
+    const listener = {
+      onPublish() {},
+      onPublished() {
+        counters.apps.events[`${app.id},client`]++;
+        const fields = { event, socket_id: socketIdOf(connection.id), user_id: user ?? undefined };
+        edges?.report(room, 'client.event', fields, { data });
+      },
+      onRefused: (_connection, _id, error) =>
+        commands.replies.brokerError(connection, error, undefined),
+    };
+    publisher.publishFor(listener, connection, undefined, room, publication, TRANSIENT);
+  }
+
+  /**
+   * @param {Connection} connection @param {ErrorCode} code @param {number|null} pusherCode
+   * @param {string} text
+   */
+  #refuse(connection, code, pusherCode, text) {
+    this.services.counters.errors[code]++;
+    connection.send(errorText(pusherCode, text));
+  }
+}
+
+/** @param {App} app @param {Message} message @returns {ClientEvent} */
+function readEvent({ clientEventData }, { event, data, dataSource }) {
+  const isRaw = clientEventData === 'asSent' && dataSource !== '';
+  if (isRaw) return { event, data: dataSource, isRaw };
+  return { event, data: typeof data === 'string' ? data : dataSource || '{}', isRaw };
+}
+
+/**
+ * @param {ClientEvent} sent @param {Buffer} payload that the hook has returned, JSON
+ * @returns {ClientEvent|null} null: not an event
+ */
+function changedEvent({ event, isRaw }, payload) {
+  const changed = JSON.parse(payload.toString());
+  if (!isObject(changed) || changed.data === undefined) return null;
+  const name = changed.event ?? event;
+  if (typeof name !== 'string' || !name.startsWith(PREFIX)) return null;
+  const { data } = changed;
+  const text = typeof data === 'string' && !isRaw ? data : JSON.stringify(data);
+  return { event: name, data: text, isRaw };
+}
+
+/**
+ * `from` for native clients of a shared room. With `~` the publication may name a user.
+ * @param {Connection} connection @param {App} app @param {string|null} user
+ */
+function senderOf(connection, app, user) {
+  if (user === null) return connection.sender;
+  const sender = asciiJson(sessionUserOf(app, user));
+  return sender.length <= MAX_SENDER_BYTES ? sender : connection.id;
+}

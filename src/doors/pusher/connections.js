@@ -1,0 +1,287 @@
+// connections.js: connections of Pusher clients: their handshake, their messages, their end.
+//
+// A handshake that an app does not allow is answered all the same, and refused inside the WebSocket,
+// because to these clients an HTTP status is a failure of the network. Messages are read, counted
+// against a limit and passed to the handler of their event.
+//
+// Three buckets of a connection bound its messages. Pings have one of their own, so that a client
+// over another limit is not taken for dead. So have subscriptions and sign-ins: after a reconnect a
+// client sends all of them at once. Everything else counts as messages of native clients do.
+
+import { Rate } from '../../admission/rate.js';
+import { FORMAT } from '../../protocol/format.js';
+import { errorOf } from '../../protocol/refusal.js';
+import { Client } from './client.js';
+import { closeOf, noApp, PUSHER_CLOSES, PusherClose } from './closes.js';
+import { errorText, establishedText, PONG_TEXT } from './frames.js';
+import { readMessage } from './messages.js';
+import { socketIdOf } from './socket-id.js';
+
+const MIN_VERSION = 4;
+const MAX_VERSION = 7;
+/** A longer message counts against the limit of messages before it is read. */
+const MAX_UNCOUNTED_BYTES = 4096;
+const PINGS_PER_MINUTE = 600;
+const MAX_PINGS = 10;
+const APP_PATH = /^\/app\/([^/]+)$/;
+
+/** @import { Door } from '../../hub/door.js' */
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { App } from '../../config/pusher.js' */
+/** @import { DoorServices } from '../contract.js' */
+/** @import { Handler } from './client.js' */
+
+/** The error codes of clients, by ours; the others have none. @type {ReadonlyMap<string, number>} */
+const CODES = new Map([
+  ['RATE_LIMIT_EXCEEDED', 4301],
+  ['MESSAGE_TOO_LARGE', 4301],
+  ['DENIED', 4009],
+  ['USER_LIMIT', 4100],
+  ['HOOK_FAILED', 4100],
+]);
+
+/**
+ * @typedef {object} Handlers
+ * @property {ReadonlyMap<string, Handler>} commands by event
+ * @property {Handler} clientEvent all events that are not the protocol's
+ * @property {(connection: Connection, client: Client) => (() => void)} closing called before a
+ *   connection leaves its rooms; what it returns is called after
+ */
+
+/** @implements {Door} */
+export class Connections {
+  name = 'pusher';
+  usesTokens = false;
+  /** @type {number} */
+  format = FORMAT.PUSHER;
+  subprotocol = '';
+  mayDeflate = false;
+  /** @type {Map<Connection, Client>} */
+  #clients = new Map();
+  /** Connections that have to prove a right in time: when they end, in ms. @type {Map<Connection, number>} */
+  #unauthorized = new Map();
+  /** @type {Handlers} */
+  #handlers;
+
+  /** @param {DoorServices} services @param {Handlers} handlers */
+  constructor(services, handlers) {
+    this.services = services;
+    this.#handlers = handlers;
+    const { maxRoomsPerConnection } = services.config;
+    this.pingRate = new Rate(PINGS_PER_MINUTE, MAX_PINGS);
+    this.commandRate = new Rate(2 * maxRoomsPerConnection, 2 * maxRoomsPerConnection);
+  }
+
+  /** @param {string} path without the query and the configured prefix */
+  isPath(path) {
+    return APP_PATH.test(path);
+  }
+
+  /** @param {{readonly id: string}} connection @returns {string|null} */
+  appOf(connection) {
+    return this.#clients.get(/** @type {Connection} */ (connection))?.app.id ?? null;
+  }
+
+  /** @type {Door['open']} */
+  open(connection, request, credentials) {
+    const admitted = this.#admit(request);
+    if (admitted instanceof PusherClose) return connection.close(admitted);
+    const { hub, entrance, counters } = this.services;
+    const app = admitted;
+    const { connections } = counters.apps;
+    if (app.maxConnections > 0 && (connections[app.id] ?? 0) >= app.maxConnections)
+      return connection.close(
+        app.quotaCode === PUSHER_CLOSES.OVER_QUOTA.code
+          ? PUSHER_CLOSES.OVER_QUOTA
+          : new PusherClose(app.quotaCode, PUSHER_CLOSES.OVER_QUOTA.reason),
+      );
+    const client = new Client(app);
+    this.#clients.set(connection, client);
+    connections[app.id]++;
+    if (entrance === null) hub.add(connection);
+    else entrance.enter(connection, credentials);
+    if (!connection.isOpen) return;
+    if (app.authorizeWithinMs > 0)
+      this.#unauthorized.set(connection, performance.now() + app.authorizeWithinMs);
+    connection.send(establishedText(socketIdOf(connection.id), app.activityTimeoutS));
+  }
+
+  /**
+   * @param {import('node:http').IncomingMessage} request
+   * @returns {App|PusherClose}
+   */
+  #admit({ url = '', headers, socket }) {
+    const { config } = this.services;
+    const { byKey, pathPrefix } = /** @type {NonNullable<typeof config.pusher>} */ (config.pusher);
+    const mark = url.indexOf('?');
+    const path = mark < 0 ? url : url.slice(0, mark);
+    const own = path.startsWith(`${pathPrefix}/`) ? path.slice(pathPrefix.length) : path;
+    const key = (APP_PATH.exec(own) ?? APP_PATH.exec(path))?.[1] ?? '';
+    const app = byKey.get(key);
+    if (app === undefined) return noApp(key);
+    if (!app.isEnabled) return PUSHER_CLOSES.APP_DISABLED;
+    const forwarded = config.trustProxy === '' ? undefined : headers['x-forwarded-proto'];
+    if (app.tlsOnly && !('encrypted' in socket) && forwarded !== 'https')
+      return PUSHER_CLOSES.TLS_ONLY;
+    const version = new URLSearchParams(mark < 0 ? '' : url.slice(mark)).get('protocol');
+    if (version !== null && !/^\d{1,9}$/.test(version)) return PUSHER_CLOSES.INVALID_VERSION;
+    if (version !== null && (Number(version) < MIN_VERSION || Number(version) > MAX_VERSION))
+      return PUSHER_CLOSES.UNSUPPORTED_VERSION;
+    const { origin } = headers;
+    if (app.origins.length > 0 && origin !== undefined && !app.origins.includes(origin))
+      return PUSHER_CLOSES.ORIGIN;
+    return app;
+  }
+
+  /** @type {Door['closed']} */
+  closed(connection) {
+    const { hub, entrance, sessions, commands, counters } = this.services;
+    const client = this.#clients.get(connection);
+    const after = client && this.#handlers.closing(connection, client);
+    if (entrance === null) {
+      sessions.end(connection);
+      hub.remove(connection);
+    } else entrance.leave(connection);
+    after?.();
+    commands.lane.forget(connection);
+    this.#unauthorized.delete(connection);
+    if (!this.#clients.delete(connection) || client === undefined) return;
+    counters.apps.connections[client.app.id]--;
+  }
+
+  /** The connection has signed in, or is in a channel that needs a right. @param {Connection} connection */
+  authorized(connection) {
+    this.#unauthorized.delete(connection);
+  }
+
+  /** Call it once a second. @param {number} nowMs */
+  sweep(nowMs) {
+    for (const [connection, endMs] of this.#unauthorized) {
+      if (endMs > nowMs) continue;
+      this.#unauthorized.delete(connection);
+      connection.close(PUSHER_CLOSES.AUTHORIZE_TIMEOUT);
+    }
+  }
+
+  /** @type {Door['receive']} */
+  receive(connection, bytes) {
+    const client = this.#clients.get(connection);
+    if (client === undefined) return;
+    const { counters, commands } = this.services;
+    counters.messages++;
+    counters.apps.messages[client.app.id]++;
+    const isLong = bytes.length > MAX_UNCOUNTED_BYTES;
+    if (isLong && !this.#admitMessage(connection, bytes.length)) return;
+    const message = readMessage(bytes.toString());
+    const event = message?.event ?? '';
+    if (event === 'pusher:ping') return this.#pong(connection, client);
+    if (event === 'pusher:pong') return;
+    const isCommand = this.#handlers.commands.has(event);
+    if (isCommand) {
+      if (!this.#admitCommand(connection, client)) return;
+    } else if (!isLong && !this.#admitMessage(connection, bytes.length)) return;
+    if (message === null) return commands.replies.malformed(connection);
+    const kind =
+      event === 'pusher:subscribe' ? 'join' : event.startsWith('client-') ? 'message' : undefined;
+    const { lane } = commands;
+    if (!lane.isEmpty && lane.holds(connection, kind, { source: bytes }, this.#resume)) return;
+    this.#handle(connection, client, message);
+  }
+
+  /** A message that has waited in the lane. @type {import('../../commands/lane.js').Resume} */
+  #resume = (connection, bytes) => {
+    const client = this.#clients.get(connection);
+    const message = readMessage(bytes.toString());
+    if (client === undefined || message === null) return;
+    try {
+      this.#handle(connection, client, message);
+    } catch (error) {
+      connection.fail(error);
+    }
+  };
+
+  /** @type {Handler} */
+  #handle(connection, client, message) {
+    const { event } = message;
+    const command = this.#handlers.commands.get(event);
+    if (command !== undefined) return command(connection, client, message);
+    if (!/^pusher(?:_internal)?:/.test(event))
+      return this.#handlers.clientEvent(connection, client, message);
+    this.services.counters.errors.UNKNOWN_TYPE++;
+    connection.send(errorText(null, `Unsupported event received on socket: ${event}`));
+  }
+
+  /** @type {Door['receiveBinary']} */
+  receiveBinary(connection, bytes) {
+    if (!this.#admitMessage(connection, bytes.length)) return;
+    this.services.counters.errors.INVALID_MESSAGE_FORMAT++;
+    connection.send(errorText(null, 'Binary frames are not supported.'));
+  }
+
+  /** @param {Connection} connection @param {Client} client */
+  #pong(connection, client) {
+    const bucket = client.bucket('pings');
+    const now = performance.now();
+    if (!this.pingRate.has(bucket, now)) {
+      this.services.counters.errors.RATE_LIMIT_EXCEEDED++;
+      return;
+    }
+    this.pingRate.take(bucket, now);
+    connection.send(PONG_TEXT);
+  }
+
+  /** @param {Connection} connection @param {number} bytes @returns {boolean} false: it is refused */
+  #admitMessage(connection, bytes) {
+    const wait = this.services.admitMessage(connection, performance.now(), bytes);
+    if (wait !== 0) this.services.commands.replies.overRate(connection, undefined, wait);
+    return wait === 0;
+  }
+
+  /** @param {Connection} connection @param {Client} client @returns {boolean} false: it is refused */
+  #admitCommand(connection, client) {
+    const { config, counters, commands } = this.services;
+    const mode = config.messagesPerMinuteMode;
+    if (mode === 'off') return true;
+    const bucket = client.bucket('commands');
+    const now = performance.now();
+    if (this.commandRate.has(bucket, now)) {
+      this.commandRate.take(bucket, now);
+      return true;
+    }
+    if (mode === 'observe') {
+      counters.observed.messages++;
+      return true;
+    }
+    // It also counts as a message: who goes on is refused there, and closed.
+    if (!this.#admitMessage(connection, 0)) return false;
+    const wait = this.commandRate.retryAfter(bucket, now);
+    commands.replies.overRate(connection, undefined, wait);
+    return false;
+  }
+
+  /** @type {Door['encodeError']} */
+  encodeError(refused) {
+    const error = errorOf(refused);
+    if (error === 'INVALID_MESSAGE_FORMAT') return errorText(null, 'Received invalid JSON');
+    if (error === 'RATE_LIMIT_EXCEEDED')
+      return errorText(4301, 'The rate limit for sending client events exceeded the quota.');
+    return errorText(CODES.get(refused.code) ?? null, refused.message);
+  }
+
+  /** Clients have no such notice. @type {Door['encodeLeft']} */
+  encodeLeft() {
+    return null;
+  }
+
+  /** @type {Door['encodeDegraded']} */
+  encodeDegraded() {
+    return null;
+  }
+
+  /** @type {Door['encodeShutdown']} */
+  encodeShutdown() {
+    return null;
+  }
+
+  closeOf = closeOf;
+}

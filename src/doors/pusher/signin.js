@@ -1,0 +1,114 @@
+// signin.js: pusher:signin. The user's events reach the connection from then on, whether or not it
+// subscribes to the user's address. The user's connections are present in that room: whoever is
+// there is online.
+
+import { asciiJson, Identity } from '../../auth/claims.js';
+import { ALL_ROOMS } from '../../auth/rights.js';
+import { roomOfUser, sessionUserOf } from './channels.js';
+import { PUSHER_CLOSES } from './closes.js';
+import { signedInText } from './frames.js';
+import { fieldsOf, readObject } from './messages.js';
+import { checkAuth, userText } from './signature.js';
+import { socketIdOf } from './socket-id.js';
+
+const MAX_USER_LENGTH = 128;
+/** A publication has one byte for the length of its sender. */
+const MAX_SENDER_BYTES = 255;
+const MAX_ROOM_LENGTH = 512;
+/** @type {readonly string[]} */
+const NO_ROOMS = Object.freeze([]);
+
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { App } from '../../config/pusher.js' */
+/** @import { DoorServices } from '../contract.js' */
+/** @import { Client, Handler, SignedInUser } from './client.js' */
+
+export class SignIn {
+  /**
+   * @param {DoorServices} services
+   * @param {(connection: Connection, client: Client) => void} onSignedIn
+   */
+  constructor(services, onSignedIn) {
+    this.services = services;
+    this.onSignedIn = onSignedIn;
+  }
+
+  /** @type {Handler} */
+  signIn = (connection, client, message) => {
+    const { app } = client;
+    const { auth, user_data: data } = fieldsOf(message);
+    const isValid =
+      typeof data === 'string' &&
+      checkAuth(app, auth, userText(socketIdOf(connection.id), data)) === 'ok';
+    const user = isValid ? readUser(app, data) : null;
+    if (user === null || (client.user !== null && client.user.id !== user.id)) {
+      this.services.counters.errors.PERMISSION_DENIED++;
+      return connection.close(PUSHER_CLOSES.UNAUTHORIZED);
+    }
+    const text = signedInText(String(data));
+    if (client.user !== null) return connection.send(text);
+    client.signIn(user);
+    this.#enter(connection, client, user, text);
+  };
+
+  /**
+   * @param {Connection} connection @param {Client} client @param {SignedInUser} user
+   * @param {string} text of the reply
+   */
+  #enter(connection, client, user, text) {
+    const { hub, sessions, commands } = this.services;
+    const { app } = client;
+    // A hook may have named another user before.
+    sessions.end(connection);
+    sessions.begin(connection, identityOf(app, user), null);
+    const name = roomOfUser(app, user.id);
+    hub.join(connection, name, {
+      since: null,
+      onJoined: () => {
+        const room = hub.rooms.get(name);
+        if (!connection.isOpen || room === undefined) return;
+        room.users?.join(connection, user.id, null);
+        connection.send(text);
+        this.onSignedIn(connection, client);
+      },
+      onRefused: (error) => {
+        client.signOut();
+        sessions.end(connection);
+        commands.replies.brokerError(connection, error, undefined);
+      },
+    });
+    const answered = hub.rooms.get(name)?.joining(connection) ?? null;
+    if (answered !== null) commands.lane.awaitJoin(connection, answered);
+  }
+}
+
+/** @param {App} app @param {SignedInUser} user */
+function identityOf(app, { id }) {
+  return new Identity({
+    user: sessionUserOf(app, id),
+    tokenId: null,
+    issuedAtMs: Date.now(),
+    expiresAtMs: Number.POSITIVE_INFINITY,
+    rights: ALL_ROOMS,
+    mayBroadcast: false,
+    autojoin: NO_ROOMS,
+    info: null,
+  });
+}
+
+/**
+ * @param {App} app @param {string} data user_data, whose signature is valid
+ * @returns {SignedInUser|null} null: it names no user
+ */
+function readUser(app, data) {
+  const parsed = readObject(data);
+  if (parsed === null) return null;
+  const { id: value, watchlist } = parsed.value;
+  const id = typeof value === 'number' ? (parsed.sourceOf('id') ?? '') : value;
+  if (typeof id !== 'string' || id === '' || id.length > MAX_USER_LENGTH) return null;
+  if (Buffer.from(id).toString() !== id) return null; // halves of surrogate pairs
+  if (asciiJson(sessionUserOf(app, id)).length > MAX_SENDER_BYTES) return null;
+  if (roomOfUser(app, id).length > MAX_ROOM_LENGTH) return null;
+  const listed = Array.isArray(watchlist) ? watchlist.map(String) : NO_ROOMS;
+  return { id, info: parsed.sourceOf('user_info') ?? null, watchlist: listed };
+}

@@ -1,0 +1,261 @@
+// subscribe.js: pusher:subscribe and pusher:unsubscribe.
+//
+// A channel is a room. The reply comes first, then the channel's last event or a cache_miss, then
+// live events. A signature is checked before anything is parsed that it signs.
+
+import { isChannel, kindOf, roomOf, userOfChannel } from './channels.js';
+import { cacheMissText, errorText, notSubscribedText, subscribedText } from './frames.js';
+import { fieldsOf, readObject } from './messages.js';
+import { channelText, checkAuth } from './signature.js';
+import { socketIdOf } from './socket-id.js';
+
+const MAX_USER_LENGTH = 128;
+
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { Joined } from '../../recovery/room-joins.js' */
+/** @import { DoorServices } from '../contract.js' */
+/** @import { Kind } from './channels.js' */
+/** @import { Client, Handler } from './client.js' */
+/** @import { Presence } from './presence.js' */
+
+/** Why a subscription is refused. @typedef {{type: string, status: number, error: string}} Refused */
+
+/**
+ * A member of a presence channel.
+ * @typedef {{user: string, info: Buffer|null, member: Buffer}} Member
+ */
+
+/** @param {string} error @returns {Refused} */
+const authError = (error) => ({ type: 'AuthError', status: 401, error });
+/** @param {number} status @param {string} error @returns {Refused} */
+const limitReached = (status, error) => ({ type: 'LimitReached', status, error });
+
+const UNAUTHORIZED = authError('The connection is unauthorized.');
+const INVALID_MEMBER = authError('Invalid presence information');
+const UNAVAILABLE = { type: 'Unavailable', status: 503, error: 'The server is unavailable.' };
+
+export class Subscriptions {
+  /**
+   * @param {DoorServices} services @param {Presence} presence
+   * @param {(connection: Connection) => void} onAuthorized
+   */
+  constructor(services, presence, onAuthorized) {
+    this.services = services;
+    this.presence = presence;
+    this.onAuthorized = onAuthorized;
+  }
+
+  /** @type {Handler} */
+  subscribe = (connection, client, message) => {
+    const { channel, auth, channel_data: data = '' } = fieldsOf(message);
+    if (typeof channel !== 'string')
+      return this.#error(connection, 'INVALID_MESSAGE_FORMAT', 'Name a channel.');
+    const refuse = (/** @type {Refused} */ refused) => this.#refuse(connection, channel, refused);
+    const { app } = client;
+    if (channel.length > app.maxChannelLength)
+      return refuse(
+        limitReached(
+          4009,
+          `The channel name is longer than the allowed ${app.maxChannelLength} characters.`,
+        ),
+      );
+    if (!isChannel(channel))
+      return refuse({ type: 'InvalidChannel', status: 4009, error: 'Invalid channel name.' });
+    const kind = kindOf(channel);
+    if (kind.isUser) return this.#subscribeOwn(connection, client, channel);
+    const name = roomOf(app, channel);
+    if (this.services.hub.rooms.get(name)?.has(connection))
+      return this.#error(
+        connection,
+        'ALREADY_JOINED',
+        `Existing subscription to channel ${channel}`,
+        channel,
+      );
+    if (kind.isPrivate) {
+      const faulty = verify(connection, client, channel, auth, data);
+      if (faulty !== null) return refuse(faulty);
+    }
+    /** @type {Member|Refused|null} */
+    const member = kind.isPresence ? memberOf(client, data) : null;
+    if (member !== null && 'type' in member) return refuse(member);
+    if (!this.#mayEnter(connection, name)) return refuse(limitReached(4100, 'Too many channels.'));
+    this.#ask(connection, name, (refused) => {
+      if (refused !== null) return refuse(refused);
+      if (kind.isPrivate) this.onAuthorized(connection);
+      this.#enter(connection, client, { channel, name, kind, member });
+    });
+  };
+
+  /**
+   * The address of a user. A signed-in connection gets its events anyway.
+   * @param {Connection} connection @param {Client} client @param {string} channel
+   */
+  #subscribeOwn(connection, client, channel) {
+    if (client.user !== null && client.user.id === userOfChannel(channel))
+      connection.send(subscribedText(channel));
+    else this.#refuse(connection, channel, UNAUTHORIZED);
+  }
+
+  /** @param {Connection} connection @param {string} name */
+  #mayEnter({ roomCount }, name) {
+    const { config, counters, hub, scheduler } = this.services;
+    if (roomCount >= config.maxRoomsPerConnection) {
+      if (config.maxRoomsPerConnectionMode === 'observe') counters.observed.rooms++;
+      if (config.maxRoomsPerConnectionMode === 'enforce') return false;
+    }
+    return hub.rooms.has(name) || !scheduler.hasHistory(name) || !scheduler.isFull;
+  }
+
+  /**
+   * Asks the hook onJoin.
+   * @param {Connection} connection @param {string} name
+   * @param {(refused: Refused|null) => void} act
+   */
+  #ask(connection, name, act) {
+    const { hooks, commands } = this.services;
+    if (hooks === null || !hooks.has('onJoin')) return act(null);
+    const verdict = hooks.callFor('onJoin', connection, [name]);
+    commands.lane.after(connection, 'join', 0, verdict, ({ refusal }) => {
+      if (!connection.isOpen || this.services.hub.rooms.get(name)?.has(connection)) return;
+      act(refusal && authError(refusal.message));
+    });
+  }
+
+  /**
+   * @param {Connection} connection @param {Client} client
+   * @param {{channel: string, name: string, kind: Readonly<Kind>, member: Member|null}} subscription
+   */
+  #enter(connection, { app }, { channel, name, kind, member }) {
+    const { hub, commands } = this.services;
+    const last = kind.isCache ? 1 : 0;
+    /** @type {Promise<void>|null} */
+    let answered;
+    if (member === null) {
+      hub.join(connection, name, {
+        since: null,
+        last,
+        onJoined: (joined) => this.#joined(connection, name, channel, last > 0, '{}', joined),
+        onRefused: () => this.#refuse(connection, channel, UNAVAILABLE),
+      });
+      answered = hub.rooms.get(name)?.joining(connection) ?? null;
+    } else {
+      const { maxPresenceMembers: max } = app;
+      answered = this.presence.subscribe({
+        connection,
+        room: name,
+        ...member,
+        max,
+        last,
+        onJoined: (data, joined) => this.#joined(connection, name, channel, last > 0, data, joined),
+        onRefused: (reason) =>
+          this.#refuse(
+            connection,
+            channel,
+            reason === 'full'
+              ? limitReached(4100, `The channel has the most members allowed (${max}).`)
+              : UNAVAILABLE,
+          ),
+      });
+    }
+    // Later messages of the client wait, so an unsubscribe follows the reply.
+    if (answered !== null) commands.lane.awaitJoin(connection, answered);
+  }
+
+  /**
+   * @param {Connection} connection @param {string} name @param {string} channel
+   * @param {boolean} isCache @param {string} data @param {Joined|null} joined
+   */
+  #joined(connection, name, channel, isCache, data, joined) {
+    connection.send(subscribedText(channel, data));
+    if (!isCache || (joined !== null && joined.replayed > 0)) return;
+    connection.send(cacheMissText(channel));
+    const mark = joined === null ? '' : `${joined.epoch}:${joined.offset}`;
+    this.services.edges?.report(name, 'cache.missed', {}, { mark });
+  }
+
+  /** @type {Handler} */
+  unsubscribe = (connection, { app }, message) => {
+    const { channel } = fieldsOf(message);
+    if (!isChannel(channel) || kindOf(channel).isUser) return;
+    const { hub } = this.services;
+    const room = hub.rooms.get(roomOf(app, channel));
+    if (room === undefined || !room.has(connection)) return;
+    hub.leave(connection, room);
+    this.presence.left(room.name, connection);
+  };
+
+  /** @param {Connection} connection @param {string} channel @param {Refused} refused */
+  #refuse(connection, channel, refused) {
+    const { errors } = this.services.counters;
+    if (refused === UNAVAILABLE) errors.UNAVAILABLE++;
+    else if (refused.type === 'AuthError') errors.PERMISSION_DENIED++;
+    else if (refused.type === 'InvalidChannel') errors.INVALID_ROOM++;
+    else errors.ROOM_LIMIT++;
+    connection.send(notSubscribedText(channel, refused));
+  }
+
+  /**
+   * @param {Connection} connection @param {'INVALID_MESSAGE_FORMAT'|'ALREADY_JOINED'} code
+   * @param {string} text @param {string} [channel]
+   */
+  #error(connection, code, text, channel) {
+    this.services.counters.errors[code]++;
+    connection.send(errorText(null, text, channel));
+  }
+}
+
+/**
+ * @param {Connection} connection @param {Client} client @param {string} channel
+ * @param {unknown} auth @param {unknown} data as received
+ * @returns {Refused|null} null: the signature is valid
+ */
+function verify({ id }, { app }, channel, auth, data) {
+  if (typeof data !== 'string') return UNAUTHORIZED;
+  switch (checkAuth(app, auth, channelText(socketIdOf(id), channel, data))) {
+    case 'ok':
+      return null;
+    case 'key': {
+      const key = String(auth).split(':', 1)[0].slice(0, 64);
+      return authError(`Invalid key in subscription auth data: '${key}'`);
+    }
+    default:
+      return UNAUTHORIZED;
+  }
+}
+
+/**
+ * @param {Client} client @param {unknown} data channel_data, whose signature is valid
+ * @returns {Member|Refused}
+ */
+function memberOf({ app, user: signedIn }, data) {
+  const text = String(data);
+  if (text === '' && signedIn !== null)
+    return newMember(signedIn.id, JSON.stringify(signedIn.id), signedIn.info);
+  const parsed = readObject(text);
+  if (parsed === null) return INVALID_MEMBER;
+  const { user_id: id } = parsed.value;
+  const source = parsed.sourceOf('user_id') ?? '';
+  const user = typeof id === 'string' ? id : typeof id === 'number' ? source : '';
+  if (user === '') return INVALID_MEMBER;
+  const info = parsed.sourceOf('user_info') ?? null;
+  if (user.length > MAX_USER_LENGTH) return limitReached(4301, 'The user_id is too long.');
+  if (info !== null && Buffer.byteLength(info) > app.maxMemberBytes)
+    return limitReached(4301, `The user_info is larger than ${app.maxMemberBytes} bytes.`);
+  return newMember(user, source, info);
+}
+
+/**
+ * @param {string} user @param {string} id JSON, as the application wrote it
+ * @param {string|null} info JSON
+ * @returns {Member}
+ */
+function newMember(user, id, info) {
+  const shown = info === null ? '' : `,"info":${info}`;
+  // A string is the user itself.
+  const raw = id.startsWith('"') ? '' : `,"user_id":${id}`;
+  return {
+    user,
+    info: info === null ? null : Buffer.from(info),
+    member: Buffer.from(`{"user":${JSON.stringify(user)}${shown}${raw}}`),
+  };
+}

@@ -1,0 +1,66 @@
+// watchlist.js: tells a signed-in connection which of the users on its list are online.
+//
+// All connections of a user are in a room with presence, which has this user as its only possible
+// member. So a user is online while the room is occupied, over all servers.
+
+import { roomOfUser } from './channels.js';
+import { errorText, watchlistText } from './frames.js';
+
+const MAX_WATCHED = 100;
+const TOO_MANY = 4302;
+
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { Client } from './client.js' */
+/** @import { Presence } from './presence.js' */
+/** @typedef {readonly [room: string, listener: (isOnline: boolean) => void]} Watched */
+
+export class Watchlists {
+  /** @type {Map<Connection, readonly Watched[]>} */
+  #watched = new Map();
+
+  /** @param {Presence} presence */
+  constructor(presence) {
+    this.presence = presence;
+  }
+
+  /** A connection has signed in. @param {Connection} connection @param {Client} client */
+  begin(connection, { app, user }) {
+    const users = [...new Set(user?.watchlist ?? [])];
+    if (users.length === 0 || this.#watched.has(connection)) return;
+    if (users.length > MAX_WATCHED) {
+      const text = `A watch list has at most ${MAX_WATCHED} users. The others are left out.`;
+      connection.send(errorText(TOO_MANY, text));
+    }
+    const listed = users.slice(0, MAX_WATCHED);
+    /** Known users: is one online? @type {Map<string, boolean>} */
+    const known = new Map();
+    const watched = listed.map((one) => {
+      const listener = (/** @type {boolean} */ isOnline) => {
+        if (known.get(one) === isOnline) return;
+        const isComplete = known.size === listed.length;
+        known.set(one, isOnline);
+        if (isComplete) connection.send(textOf(new Map([[one, isOnline]])));
+        else if (known.size === listed.length) connection.send(textOf(known));
+      };
+      return /** @type {Watched} */ ([roomOfUser(app, one), listener]);
+    });
+    this.#watched.set(connection, watched);
+    for (const [room, listener] of watched) this.presence.watch(room, listener);
+  }
+
+  /** A connection is gone. @param {Connection} connection */
+  end(connection) {
+    for (const [room, listener] of this.#watched.get(connection) ?? [])
+      this.presence.unwatch(room, listener);
+    this.#watched.delete(connection);
+  }
+}
+
+/** @param {ReadonlyMap<string, boolean>} known */
+function textOf(known) {
+  const users = [...known.keys()];
+  return watchlistText(
+    users.filter((user) => known.get(user)),
+    users.filter((user) => !known.get(user)),
+  );
+}
