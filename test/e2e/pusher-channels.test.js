@@ -80,8 +80,8 @@ describe('subscribe', () => {
       client.send({ event: 'pusher:subscribe', data: { channel, auth } });
       const { channel: of, data } = await client.event('pusher:subscription_error');
       assert.deepEqual([of, data.type, data.status], [channel, 'AuthError', 401], String(auth));
+      if (!String(auth).includes(right)) assert.ok(!data.error.includes(right));
     }
-    assert.ok(!client.texts.join('').includes(right));
     client.send({
       event: 'pusher:subscribe',
       data: JSON.stringify({ channel, auth: `${APP.key}:${right}` }),

@@ -166,12 +166,12 @@ describe('bad input', () => {
     }
   });
 
-  test('three times within ten seconds ends the connection with 1008', OPTIONS, async (t) => {
+  test('three times within ten seconds ends the connection with 4100', OPTIONS, async (t) => {
     const { connect } = await startPusher(t, {}, { WORKERS: '1' });
     const client = await connect();
     for (let i = 0; i < 3; i++) client.socket.send('{');
     await client.closed();
-    assert.equal(client.close?.code, 1008);
+    assert.equal(client.close?.code, 4100);
   });
 
   test('a frame that is not UTF-8 or too long closes with its own code', OPTIONS, async (t) => {
