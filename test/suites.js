@@ -76,7 +76,8 @@ export const PROGRAMS = {
   },
   clients: {
     about: 'clients of other authors: Python, Java, Go, and SDKs of Pusher; needs the network',
-    command: 'node --test --test-concurrency=1 --test-reporter=spec test/clients/clients.test.js test/clients/pusher.test.js',
+    command:
+      'node --test --test-concurrency=1 --test-reporter=spec test/clients/clients.test.js test/clients/pusher.test.js',
   },
   openapi: {
     about: 'requests that schemathesis derives from docs/openapi.yaml; needs the network',
