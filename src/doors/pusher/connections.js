@@ -1,8 +1,8 @@
 // connections.js: connections of Pusher clients: their handshake, their messages, their end.
 //
-// A handshake that an app does not allow is answered all the same, and refused inside the WebSocket,
-// because to these clients an HTTP status is a failure of the network. Messages are read, counted
-// against a limit and passed to the handler of their event.
+// A handshake that an app does not allow is answered all the same, and refused inside the
+// WebSocket, because to these clients an HTTP status is a failure of the network. Messages are
+// read, counted against a limit and passed to the handler of their event.
 //
 // Three buckets of a connection bound its messages. Pings have one of their own, so that a client
 // over another limit is not taken for dead. So have subscriptions and sign-ins: after a reconnect a
