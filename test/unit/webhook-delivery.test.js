@@ -338,7 +338,7 @@ test('beside a poison event sequences ascend; it comes later with its own, and t
   /** @type {(result: object) => void} */
   let end = () => {};
   const { queue, requests, advance, seen } = courier(t, {
-    answer: ({ type, data }) => {
+    answer: ({ data }) => {
       if (data.user !== 'poison' || !isPoison) return OK;
       if (requests.filter((one) => one.data.user === 'poison').length <= 3) return FAILED;
       return new Promise((resolve) => {
