@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { startRedis } from '../../loadtest/lib/redis.js';
-import { startServer } from '../../loadtest/lib/server.js';
+import { scrape, startServer } from '../../loadtest/lib/server.js';
 import { connect as connectNative } from '../helpers/clients.js';
 import { APP, entryOf, hmac, pusherOf, startPusher, writeApps } from '../helpers/pusher.js';
 
@@ -301,7 +301,7 @@ for (const backend of ['embedded', 'redis'])
   test(`cache channels keep the last event of the server: ${backend}`, OPTIONS, async (t) => {
     /** @type {Record<string, string>} */
     const env = backend === 'redis' ? { REDIS_URL: (await startRedis(t)).url } : {};
-    const { connect, api } = await startPusher(t, {}, env);
+    const { connect, api, server } = await startPusher(t, {}, env);
     const first = await connect();
     for (const channel of ['cache-x', 'private-cache-x', 'presence-cache-x']) {
       const member = channel.startsWith('presence') ? { user_id: '1' } : undefined;
@@ -318,8 +318,15 @@ for (const backend of ['embedded', 'redis'])
       assert.deepEqual(frame, { event: 'App\\Events\\X', channel, data: '{"a":"ü"}' });
       await second.pong();
       assert.equal(second.of(channel, 'App\\Events\\X').length, 1);
+      if (channel !== 'cache-x') {
+        second.send({ event: 'client-f', channel, data: 'to members' });
+        await first.event('client-f', channel);
+      }
       assertTypes(first, second);
     }
+    // An event without an offset that is not marked would end the room's epoch.
+    const { values } = await scrape(server.metricsPort);
+    assert.equal(values.get('fanfare_unnumbered_publications_total'), 0);
   });
 
 test('apps and native rooms are apart, unless the app is shared', OPTIONS, async (t) => {

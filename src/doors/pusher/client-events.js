@@ -5,7 +5,7 @@
 
 import { Rate } from '../../admission/rate.js';
 import { asciiJson } from '../../auth/claims.js';
-import { encodePublication, KIND } from '../../protocol/publication.js';
+import { asTransient, encodePublication, KIND } from '../../protocol/publication.js';
 import { isChannel, kindOf, roomOf, sessionUserOf } from './channels.js';
 import { encodePayload, errorText } from './frames.js';
 import { isObject } from './messages.js';
@@ -137,15 +137,17 @@ export class ClientEvents {
   #publish(connection, client, room, { event, data, isRaw }, user) {
     const { app } = client;
     const payload = encodePayload(event, data, user, isRaw);
-    const publication = encodePublication(
-      KIND.MESSAGE,
-      Date.now(),
-      0,
-      senderOf(connection, app, user),
-      payload,
-      0,
-      payload.length,
-      connection.id,
+    const publication = asTransient(
+      encodePublication(
+        KIND.MESSAGE,
+        Date.now(),
+        0,
+        senderOf(connection, app, user),
+        payload,
+        0,
+        payload.length,
+        connection.id,
+      ),
     );
     const { publisher, edges, commands, counters } = this.services;
     /** @type {PublishListener} */
