@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { setImmediate as immediate } from 'node:timers/promises';
 import { deferred } from '../../src/backend/deferred.js';
 import { Hooks } from '../../src/hooks/hooks.js';
 import { loadHooks } from '../../src/hooks/load.js';
@@ -188,11 +189,17 @@ test('calls beyond the places wait in line, in order', async () => {
   );
   const verdicts = [1, 2, 3, 4].map((n) => publish(null, n));
   assert.deepEqual(started, [1, 2]);
+  /** The next one starts in a later turn if this one is used up. @param {number} n */
+  const startedBy = async (n) => {
+    for (let turns = 0; turns < 100 && started.length < n; turns++) await immediate();
+  };
   running[1].resolve(true);
   await verdicts[1];
+  await startedBy(3);
   assert.deepEqual(started, [1, 2, 3]);
   running[0].resolve(true);
   await verdicts[0];
+  await startedBy(4);
   assert.deepEqual(started, [1, 2, 3, 4]);
   for (const call of running) call.resolve(true);
   assert.deepEqual((await Promise.all(verdicts)).map(codeOf), Array(4).fill('allowed'));

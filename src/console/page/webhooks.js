@@ -11,7 +11,7 @@ const REFRESH_MS = 3000;
 const TONES = /** @type {const} */ ({ ok: 'good', paused: 'warn', failing: 'bad', gone: 'bad' });
 
 /**
- * @typedef {{name: string, origin: string, types: string[], rooms: string[], state: keyof typeof TONES, pending: number, oldestSeconds: number, delivered: number, dropped: number, lastError: string, lastErrorAt: number, lastDeliveryAt: number}}
+ * @typedef {{name: string, app: string|null, origin: string, types: string[], rooms: string[], state: keyof typeof TONES, pending: number, oldestSeconds: number, delivered: number, dropped: number, lastError: string, lastErrorAt: number, lastDeliveryAt: number}}
  *   Endpoint
  */
 
