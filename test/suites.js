@@ -57,7 +57,7 @@ export const PROGRAMS = {
     command: 'node test/checker/client-run.js --disturbances 100',
   },
   flood: {
-    about: 'sixteen kinds of floods by 2,000 sockets; half an hour',
+    about: 'nineteen kinds of floods by 2,000 sockets; half an hour',
     command: 'node test/faults/flood.js',
   },
   soak: {
@@ -75,9 +75,10 @@ export const PROGRAMS = {
     env: { TEST_HANDSHAKES: '5000000', TEST_HANDSHAKE_ANSWERS: '100000' },
   },
   clients: {
-    about: 'clients of other authors: Python, Java, Go, and SDKs of Pusher; needs the network',
+    about:
+      'clients of other authors: Python, Java, Go, and SDKs of Pusher and Centrifugo; needs the network',
     command:
-      'node --test --test-concurrency=1 --test-reporter=spec test/clients/clients.test.js test/clients/pusher.test.js',
+      'node --test --test-concurrency=1 --test-reporter=spec test/clients/clients.test.js test/clients/pusher.test.js test/clients/centrifugo.test.js',
   },
   openapi: {
     about: 'requests that schemathesis derives from docs/openapi.yaml; needs the network',

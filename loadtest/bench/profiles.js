@@ -8,12 +8,14 @@
  * @typedef {object} Profile
  * @property {string} path
  * @property {{ wait?: string, send: string }[]} join what to send, each once a message containing
- *   `wait` has come; `$ROOM` stands for the room's name
+ *   `wait` has come; `$ROOM` stands for the room's name, and `$LEN4` for the byte of its length + 4
  * @property {string} [ready] text within the message that says the join is done; without one: ready
  *   after the upgrade
  * @property {string} before what stands before the payload in a publication; `$ROOM` as above
  * @property {string} after what stands after it
  * @property {string} [headers] further lines of the handshake, each ending in CR LF
+ * @property {boolean} [isBinary] messages are binary, and a zero byte is a ping, which wants the same
+ *   back; only the C client can
  * @property {string} [ping] a message of the server that wants an answer
  * @property {string} [pong] the answer
  * @property
@@ -66,6 +68,21 @@ export const PROFILES = {
     pong: '{}',
     echo: null,
   },
+  // The same in protobuf: connect with the name "b", then subscribe. Publishers are of another profile.
+  'centrifugo-protobuf': {
+    path: '/connection/websocket',
+    headers: 'Sec-WebSocket-Protocol: centrifuge-protobuf\r\n',
+    join: [
+      {
+        send: '\x07\x08\x01\x22\x03\x22\x01b$LEN6\x08\x02\x2a$LEN2\x0a$LEN0$ROOM',
+      },
+    ],
+    ready: '\x08\x02\x32',
+    before: '',
+    after: '',
+    isBinary: true,
+    echo: null,
+  },
   // A server that sends to everyone whatever it is sent, one room for all.
   broadcast: { path: '/ws', join: [], before: '', after: '', echo: null },
 };
@@ -89,6 +106,7 @@ export function profileArguments(profile, echo) {
     after: way.after,
     ping: profile.ping ?? '',
     pong: profile.pong ?? '',
+    binary: profile.isBinary ? 1 : 0,
     steps: join.length,
   };
   join.forEach((step, i) => {

@@ -13,6 +13,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { experiment } from '../lib/experiment.js';
 import { markdownTable, median, show } from '../lib/figures.js';
+import { DoorSwarm } from './door-swarm.js';
 import { PROFILES } from './profiles.js';
 import { startServer } from './servers.js';
 import { findClient, Swarm } from './swarm.js';
@@ -22,8 +23,6 @@ const KEY = 'bench';
 const DOORS = /** @type {const} */ (['native', 'pusher']);
 /** Members of the room, which the issue of this door asks for. */
 const FAN_OUT = 'saturated-1000';
-const PUBLISHERS = 4;
-const PUBLISHER_GROUP = 3;
 const LEAST_SHARE = 0.9;
 const MOST_KB = 0.3;
 const PAYLOAD_BYTES = 100;
@@ -90,21 +89,6 @@ const ROWS = [
   },
 ];
 
-/** Members of any door, and native publishers. */
-class DoorSwarm extends Swarm {
-  /** @override @param {import('./servers.js').Target} target */
-  async aim(target) {
-    await super.aim({ ...target, profile: NATIVE });
-    await this.open({ count: PUBLISHERS * this.size, group: PUBLISHER_GROUP });
-    await super.aim(target);
-  }
-
-  /** @override @param {Parameters<Swarm['run']>[0]} options */
-  run(options) {
-    return super.run({ ...options, from: PUBLISHER_GROUP, publishers: PUBLISHERS });
-  }
-}
-
 await experiment({
   question: "Measures the Pusher door's fan-out and memory beside those of the native door.",
   options: `rounds N | whole 1..100 | 3 | rounds
@@ -125,10 +109,8 @@ await experiment({
     );
     const target = await startServer('fanfare', { workers, env: { FANFARE_PUSHER_APPS: apps } });
     owner.after(() => target.close());
-    const swarm = new (work === FAN_OUT ? DoorSwarm : Swarm)({
-      client: findClient('auto'),
-      processes,
-    });
+    const options = { client: findClient('auto'), processes };
+    const swarm = work === FAN_OUT ? new DoorSwarm(options, NATIVE) : new Swarm(options);
     swarm.start();
     owner.after(() => swarm.close());
     return { work, target: { ...target, profile: PROFILE_OF[door] }, swarm };

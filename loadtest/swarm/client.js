@@ -163,6 +163,7 @@ class ClientProcess {
       this.latency.add(clockMs() - startedMs);
       this.tally.opened++;
       member.at = this.members.push(member) - 1;
+      if (this.profile.opening) member.send(this.profile.opening.send);
       return;
     }
   }
@@ -355,6 +356,11 @@ class ClientProcess {
     const member = /** @type {Member} */ (client);
     const at = text.indexOf(MARK);
     if (at < 0) {
+      const { opening } = this.profile;
+      if (opening) {
+        if (text === opening.ping) member.send(opening.pong);
+        return;
+      }
       const error = /"type":"error".*"error":"(\w+)"/.exec(text)?.[1];
       // The close that follows it is counted.
       if (text.includes('"SERVER_SHUTDOWN"')) return;

@@ -47,7 +47,7 @@ target URL… | | ${SERVER_HERE} | server; repeat it for several; a URL alone do
 connections N | whole 1..10000000 | 1000 | connections in all
 source LIST… | | | source addresses: 127.0.0.2-127.0.0.9, or 10.0.0.5,10.0.0.6; without, the kernel chooses one
 processes N | whole 0..1000 | 0 | client processes; 0: as many as the connections need
-profile NAME | | fanfare | protocol: fanfare (any server of the echo/broadcast benchmark protocol), echo (a server that sends back each message), chat (a server that sends each message to all), pusher (connections only), or a JSON file
+profile NAME | | fanfare | protocol: fanfare (any server of the echo/broadcast benchmark protocol), echo (a server that sends back each message), chat (a server that sends each message to all), pusher and centrifugo (connections only), or a JSON file
 payload-bytes N | whole 64..65536 | 100 | size of a payload
 Phases
 phases LIST | | ${PHASES.join()} | phases to run

@@ -14,6 +14,8 @@ import { readFileSync } from 'node:fs';
  * @property {{before: string, after: string, result: string|null}|null} broadcast the same for one
  *   that every connection gets, its sender too; `result`: text by which to tell the answer that
  *   follows to the sender, where there is one
+ * @property {{send: string, ping: string, pong: string}|null} [opening] what a connection sends
+ *   first, and how it answers a ping
  */
 
 /** @type {readonly Profile[]} */
@@ -31,6 +33,13 @@ const PROFILES = Object.freeze([
   { name: 'chat', echo: null, broadcast: { before: '', after: '', result: null } },
   // Pusher's protocol sends no message back: connections only.
   { name: 'pusher', echo: null, broadcast: null },
+  // Nor does Centrifugo's, and several of its messages may come in one frame: connections only.
+  {
+    name: 'centrifugo',
+    echo: null,
+    broadcast: null,
+    opening: { send: '{"id":1,"connect":{}}', ping: '{}', pong: '{}' },
+  },
 ]);
 
 /**

@@ -1,13 +1,14 @@
 // population.js: the clients of a random run beside the subscribers and publishers: streams, the client
 // libraries, visitors, users in rooms with presence, users with too many connections, users whose
-// tokens are revoked, and clients of Pusher's protocol if the run wants them. For webhooks there are
-// also commuters, whose rooms are often empty.
+// tokens are revoked, and clients of Pusher's and Centrifugo's protocols if the run wants them. For
+// webhooks there are also commuters, whose rooms are often empty.
 //
 // They live through the faults. Now and then some of them do what clients do: leave, return, publish
 // without an echo, join anew.
 
 import { pause } from '../../loadtest/lib/run.js';
 import { SECRET, token } from '../helpers/tokens.js';
+import { CentrifugoClient, TRANSPORTS } from './centrifugo-client.js';
 import { SETTLE_US } from './indexed-run.js';
 import { LibraryClient } from './library-client.js';
 import { Person, Visitor } from './people.js';
@@ -34,6 +35,8 @@ const VISITORS = 6;
 const PUSHERS = 12;
 const MEMBERS = 12;
 const PUSHER_ROOM = 'presence-0';
+/** Of Centrifugo's protocol, over each of its transports. */
+const CENTRIFUGOS = 12;
 const LIBRARIES = 6;
 /** Less than any history keeps, and than a reply may hold. */
 const LAST = 30;
@@ -95,6 +98,7 @@ export class Population {
    * @param {readonly string[]} parts.history those of them with history
    * @param {import('../helpers/pusher.js').Credentials|null} parts.app of Pusher clients; null: there
    *   are none
+   * @param {boolean} [parts.hasCentrifugo] are there clients of Centrifugo's protocol?
    * @param {import('./record.js').Recorder} parts.recorder
    * @param {import('./random.js').Random} parts.random
    * @param {boolean} [parts.hasCommuters]
@@ -107,6 +111,7 @@ export class Population {
     rooms,
     history,
     app,
+    hasCentrifugo = false,
     recorder,
     random,
     hasCommuters = false,
@@ -180,6 +185,16 @@ export class Population {
       rooms: [PUSHER_ROOM],
       user: `m${i % (MEMBERS - 4)}`,
     }));
+    this.centrifugos = Array.from(
+      { length: hasCentrifugo ? CENTRIFUGOS : 0 },
+      (_, i) =>
+        new CentrifugoClient({
+          ...common(),
+          urls: i % 3 === 0 ? wires : urls,
+          rooms: some(history, 3),
+          transport: TRANSPORTS[i % TRANSPORTS.length],
+        }),
+    );
     /** How many of the suspects are revoked. */
     this.revoked = 0;
     this.isRevoking = false;
@@ -207,7 +222,8 @@ export class Population {
 
   /** Those whom every message has to reach. */
   get listeners() {
-    return [...this.visitors, ...this.streams, ...this.libraries, ...this.pushers];
+    const { visitors, streams, libraries, pushers, centrifugos } = this;
+    return [...visitors, ...streams, ...libraries, ...pushers, ...centrifugos];
   }
 
   get everybody() {
@@ -217,7 +233,9 @@ export class Population {
 
   /** Of native tokens. */
   get users() {
-    const natives = this.everybody.filter((client) => !(client instanceof PusherClient));
+    const natives = this.everybody.flatMap((client) =>
+      client instanceof PusherClient || client instanceof CentrifugoClient ? [] : [client],
+    );
     return [...new Set(natives.flatMap(({ user }) => user ?? []))];
   }
 
@@ -232,7 +250,8 @@ export class Population {
 
   /** Some of them lose their connections. @param {number} share @param {() => number} delayMs */
   lose(share, delayMs) {
-    const clients = [...this.streams, ...this.visitors, ...this.pushers, ...this.members];
+    const { streams, visitors, pushers, members, centrifugos } = this;
+    const clients = [...streams, ...visitors, ...pushers, ...members, ...centrifugos];
     const count = Math.ceil(share * clients.length);
     for (const client of this.random.shuffled(clients).slice(0, count)) client.leave(delayMs());
   }

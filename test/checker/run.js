@@ -10,7 +10,8 @@
 // `embedded`, `sentinel` or `cluster`), and how fast readers are. With `--readers slow` messages have 2,000 bytes, and the kernel keeps some 100 KB for a connection
 // instead of megabytes, so slow readers lag within seconds. That needs a network namespace.
 // A given option wins over the draw; the title names the profile. `--pusher` adds clients of Pusher's
-// protocol in a shared app.
+// protocol in a shared app, and `--centrifugo` centrifuge-js over each of its transports, in rooms with
+// history.
 //
 // With `--webhooks` the servers send their states to a receiver that fails a third of its requests,
 // and couriers are killed and frozen, too. After 60 s of calm the receiver must know who is in which
@@ -48,6 +49,7 @@ const { values: options } = parseArgs({
     topology: { type: 'string' },
     readers: { type: 'string' },
     pusher: { type: 'boolean', default: false },
+    centrifugo: { type: 'boolean', default: false },
     plain: { type: 'boolean', default: false },
     webhooks: { type: 'boolean', default: false },
     only: { type: 'string' },
@@ -146,6 +148,7 @@ async function trial(test) {
       bytes: isSlow ? BYTES : 0,
       isMixed: true,
       hasPusher: options.pusher,
+      hasCentrifugo: options.centrifugo,
     },
   });
   const { random, workload } = trial;

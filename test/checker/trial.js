@@ -92,6 +92,12 @@ const ENV = Object.freeze({
   FANFARE_ROOM_LINGER_MS: '500',
 });
 
+/** For anonymous clients of Centrifugo's protocol. */
+const CENTRIFUGO = Object.freeze({
+  FANFARE_CENTRIFUGO: 'on',
+  FANFARE_CENTRIFUGO_ALLOW: 'subscribe:*',
+});
+
 /** One Fanfare server, on a port that stays the same. */
 export class Fanfare {
   /**
@@ -363,6 +369,7 @@ export async function startTrial(t, setting) {
       ...ENV,
       ...(load.isMixed && settingsOf(secret)),
       ...(load.hasPusher && { FANFARE_PUSHER_APPS: writeApps(t, [entryOf({ shared: true })]) }),
+      ...(load.hasCentrifugo && CENTRIFUGO),
       ...(load.isMixed && embedded && { FANFARE_STATE_DIR: await stateFolder(t) }),
       ...setting.env,
       ...(webhooks !== null && { FANFARE_WEBHOOKS: webhooks.file }),

@@ -33,6 +33,7 @@ const MARKER_PAUSE_MS = 250;
  * @property {boolean} [isMixed] with a population: streams, libraries, users (population.js)
  * @property {boolean} [hasCommuters] in it
  * @property {boolean} [hasPusher] with clients of Pusher's protocol in it
+ * @property {boolean} [hasCentrifugo] with clients of Centrifugo's protocol in it
  */
 
 /** The prefix of rooms with history, for FANFARE_HISTORY. */
@@ -86,6 +87,7 @@ export class Workload {
       ? new Population({
           ...{ firstId, urls, wires, secret, rooms, history, app, recorder, random },
           hasCommuters: load.hasCommuters,
+          hasCentrifugo: load.hasCentrifugo,
         })
       : null;
     /** @type {Publisher[]} */
@@ -103,8 +105,8 @@ export class Workload {
 
   /** Those that can read slowly. */
   get readers() {
-    const { streams = [], visitors = [] } = this.population ?? {};
-    return [...this.clients, ...streams, ...visitors];
+    const { streams = [], visitors = [], centrifugos = [] } = this.population ?? {};
+    return [...this.clients, ...streams, ...visitors, ...centrifugos];
   }
 
   get everybody() {

@@ -121,6 +121,8 @@ async function setUp() {
     FANFARE_PUSHER_APP_ID: APP.id,
     FANFARE_PUSHER_APP_KEY: APP.key,
     FANFARE_PUSHER_APP_SECRET: randomBytes(32).toString('hex'),
+    FANFARE_CENTRIFUGO: 'on',
+    FANFARE_CENTRIFUGO_ALLOW: 'subscribe:*',
     NODE_ENV: 'production',
   });
   const honest = fork(fileURLToPath(new URL('flood/honest.js', import.meta.url)), {

@@ -259,7 +259,8 @@ test('options are checked, and the message names the invalid one', () => {
 test('a profile leaves out phases that its server does not support, and may be a file', (t) => {
   assert.deepEqual(parseOptions(['--profile', 'echo'])?.phases, ['connect', 'burst', 'endurance']);
   assert.deepEqual(parseOptions(['--profile', 'chat'])?.phases, ['connect', 'broadcast']);
-  assert.deepEqual(parseOptions(['--profile', 'pusher'])?.phases, ['connect']);
+  for (const name of ['pusher', 'centrifugo'])
+    assert.deepEqual(parseOptions(['--profile', name])?.phases, ['connect']);
   const folder = temporaryFolder(t);
   const file = join(folder, 'mine.json');
   writeFileSync(file, '{"echo":{"before":"e ","after":""},"broadcast":{"before":"b ","after":""}}');

@@ -87,7 +87,7 @@ struct group {
 static struct {
   char host[64], path[512], headers[1024], ready[256], before[512], after[256], ping[32], pong[32];
   struct { char wait[256], send[1024]; } steps[MAX_STEPS];
-  int port, step_count;
+  int port, step_count, binary;
 } profile;
 
 static struct group groups[MAX_GROUPS];
@@ -209,13 +209,18 @@ static void send_frame(struct connection *c, int opcode, const char *text, size_
   for (size_t i = 0; i < n; i++) frame[h + i] = (uint8_t)text[i] ^ mask[i & 3];
   write_all(c, frame, h + n);
 }
-// Copies `text` with $ROOM replaced by the connection's room.
+// Copies `text` with $ROOM replaced by the connection's room, and $LEN and a digit by the byte of its length and so much.
 static size_t with_room(char *to, size_t size, const char *text, struct connection *c) {
   struct group *g = &groups[c->group];
   size_t n = 0;
   while (*text && n + 200 < size) {
     if (!strncmp(text, "$ROOM", 5)) {
       n += g->rooms > 1 ? snprintf(to + n, size - n, "%s%u", g->room, c->index % g->rooms) : snprintf(to + n, size - n, "%s", g->room);
+      text += 5;
+    } else if (!strncmp(text, "$LEN", 4) && text[4] >= '0' && text[4] <= '9') {
+      char room[200];
+      int length = g->rooms > 1 ? snprintf(room, sizeof room, "%s%u", g->room, c->index % g->rooms) : snprintf(room, sizeof room, "%s", g->room);
+      to[n++] = (char)(length + text[4] - '0');
       text += 5;
     } else to[n++] = *text++;
   }
@@ -376,7 +381,7 @@ static void go_on_joining(struct connection *c, const char *message, size_t n) {
         message = NULL;
       }
       size_t length = with_room(text, sizeof text, profile.steps[c->step].send, c);
-      send_frame(c, 1, text, length);
+      send_frame(c, profile.binary ? 2 : 1, text, length);
       c->step++;
       continue;
     }
@@ -424,6 +429,7 @@ static void on_message(struct connection *c, const uint8_t *p, size_t n, uint64_
     if (!marker) {
       const char *delay = memmem(p, n, "\"reconnectAfterMs\":", 19); // what follows it is a brace
       if (delay) c->after_ms = 1 + (uint32_t)strtoul(delay + 19, NULL, 10);
+      if (profile.binary && n == 1 && !*p) send_frame(c, 2, "", 1);
       if (*profile.ping && n == strlen(profile.ping) && !memcmp(p, profile.ping, n)) send_frame(c, 1, profile.pong, strlen(profile.pong));
       return;
     }
@@ -732,6 +738,7 @@ static void execute(char *line) {
     copy_text(profile.pong, sizeof profile.pong, "pong");
     profile.port = number_of("port", 0);
     profile.step_count = number_of("steps", 0);
+    profile.binary = number_of("binary", 0);
     source_offset = number_of("sourceOffset", 0);
     if (profile.step_count > MAX_STEPS) profile.step_count = MAX_STEPS;
     for (int i = 0; i < profile.step_count; i++) {

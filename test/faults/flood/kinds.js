@@ -15,6 +15,8 @@ const JOIN_BLOCKS = 64;
 export const APP = Object.freeze({ id: '1', key: 'flood' });
 const PUSHER_PATH = `/app/${APP.key}?protocol=7`;
 const WRONG = `${APP.key}:${'0'.repeat(64)}`;
+const CENTRIFUGO_PATH = '/connection/websocket';
+const CONNECT = '{"id":1,"connect":{}}';
 const DEEP = '['.repeat(5000) + ']'.repeat(5000);
 
 /**
@@ -77,6 +79,24 @@ export const KINDS = Object.freeze({
     path: PUSHER_PATH,
     blocks: () => [repeat(frame(OPCODES.text, `{"event":"pusher:subscribe","data":${DEEP}}`))],
   },
+  'centrifugo-channels': {
+    name: 'Centrifugo: subscriptions and their ends',
+    path: CENTRIFUGO_PATH,
+    once: () => frame(OPCODES.text, CONNECT),
+    blocks: () => Array.from({ length: JOIN_BLOCKS }, (_, i) => subscriptions(i)),
+  },
+  'centrifugo-lines': {
+    name: 'Centrifugo: thousands of commands in a frame',
+    path: CENTRIFUGO_PATH,
+    once: () => frame(OPCODES.text, CONNECT),
+    blocks: () => [frame(OPCODES.text, '{"id":2,"ping":{}}\n'.repeat(3000).trimEnd())],
+  },
+  'centrifugo-depth': {
+    name: 'Centrifugo: deep JSON',
+    path: CENTRIFUGO_PATH,
+    once: () => frame(OPCODES.text, CONNECT),
+    blocks: () => [repeat(frame(OPCODES.text, `{"id":2,"rpc":{"method":"m","data":${DEEP}}}`))],
+  },
   'pusher-api': {
     name: 'Pusher: HTTP API, wrongly signed',
     http: 'keep-alive',
@@ -115,6 +135,16 @@ function channels(block) {
     Array.from({ length: 400 }, (_, i) => {
       const data = { channel: `flood.${block}.${i}` };
       return [pusher(data), command({ event: 'pusher:unsubscribe', data })];
+    }).flat(),
+  );
+}
+
+/** @param {number} block */
+function subscriptions(block) {
+  return Buffer.concat(
+    Array.from({ length: 400 }, (_, i) => {
+      const request = { channel: `flood.${block}.${i}` };
+      return [command({ id: 2, subscribe: request }), command({ id: 3, unsubscribe: request })];
     }).flat(),
   );
 }
