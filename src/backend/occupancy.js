@@ -39,9 +39,12 @@ export class Occupancy {
     return FOLLOWED.some((type) => this.webhooks.covers(type, room));
   }
 
-  /** Are the counts of all rooms with the prefix known? @param {string} prefix */
-  coversPrefix(prefix) {
-    return FOLLOWED.some((type) => this.webhooks.coversPrefix(type, prefix));
+  /**
+   * Are the counts of all rooms with the prefix known?
+   * @param {string} prefix @param {string|null} [except] rooms with this prefix do not matter
+   */
+  coversPrefix(prefix, except = null) {
+    return FOLLOWED.some((type) => this.webhooks.coversPrefix(type, prefix, except));
   }
 
   /** @param {string} room one that is covered @returns {Promise<number>} connections */

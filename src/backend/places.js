@@ -1,7 +1,7 @@
-// places.js: the contract of places: connections counted by client address and by user.
+// places.js: the contract of places: connections counted by client address, by user and by app.
 //
 // The relay counts a server's places for every backend. A key is short ASCII: an address as limits
-// count it (admission/address.js), or the hash of a user's name.
+// count it (admission/address.js), the hash of a user's name, or the id of a door's app.
 
 import { MODES } from '../config/settings.js';
 
@@ -23,20 +23,31 @@ import { MODES } from '../config/settings.js';
  * @property {Mode} mode
  */
 
-/** @typedef {{address: FleetRule, user: FleetRule}} FleetRules */
+/**
+ * Each app has a cap of its own, which `acquire` names.
+ * @typedef {{address: FleetRule, user: FleetRule, app?: {mode: Mode}}} FleetRules
+ */
 /** @typedef {keyof FleetRules} PlaceKind */
 
 /** Begins the keys of users. No address begins so. */
 export const USER_PREFIX = 'user:';
+/** Begins the keys of apps. */
+const APP_PREFIX = 'app:';
 
 /** @param {string} key @returns {PlaceKind} */
 export function kindOfKey(key) {
-  return key.startsWith(USER_PREFIX) ? 'user' : 'address';
+  if (key.startsWith(USER_PREFIX)) return 'user';
+  return key.startsWith(APP_PREFIX) ? 'app' : 'address';
+}
+
+/** @param {string} id of an app, short ASCII @returns {string} its key */
+export function appPlaceKey(id) {
+  return APP_PREFIX + id;
 }
 
 /**
  * @param
- *   {Pick<Config, 'tokens'|'hooks'|'fleetLimitsMode'|'maxConnectionsPerIp'|'maxConnectionsPerIpMode'|'maxConnectionsPerUser'|'maxConnectionsPerUserMode'>}
+ *   {Pick<Config, 'tokens'|'hooks'|'pusher'|'fleetLimitsMode'|'maxConnectionsPerIp'|'maxConnectionsPerIpMode'|'maxConnectionsPerUser'|'maxConnectionsPerUserMode'>}
  *   config
  * @returns {FleetRules} the weaker of two modes counts: a limit that servers do not enforce by
  *   themselves is not enforced together either
@@ -51,10 +62,11 @@ export function fleetRulesOf(config) {
     user: {
       cap: config.maxConnectionsPerUser,
       mode:
-        config.tokens === null && config.hooks === null
+        config.tokens === null && config.hooks === null && config.pusher === null
           ? 'off'
           : weakerOf(mode, maxConnectionsPerUserMode),
     },
+    app: { mode: config.pusher?.apps.some((app) => app.maxConnections > 0) ? mode : 'off' },
   };
 }
 

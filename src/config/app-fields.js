@@ -5,7 +5,7 @@ const KIB = 1024;
 /** The integers of an app: the field's name in the file, default, bounds. */
 // biome-ignore format: one line each
 export const NUMBERS = /** @type {const} */ ({
-  maxConnections: { field: 'maxConnections', value: 0, min: -1, max: 1e9, meaning: 'Connections over all servers. 0 or -1: no limit.' },
+  maxConnections: { field: 'maxConnections', value: 0, min: -1, max: 1e9, meaning: 'Connections [over all servers](pusher.md#close-codes). 0 or -1: no limit.' },
   quotaCode: { field: 'quotaCode', value: 4004, min: 4004, max: 4100, meaning: 'Close code of connections above it: after 4004 clients give up, after 4100 they try again.' },
   activityTimeoutS: { field: 'activityTimeout', value: 120, min: 1, max: 3600, meaning: 'Seconds of silence after which a client sends a ping.' },
   clientEventsPerSecond: { field: 'clientEventsPerSecond', value: 10, min: 1, max: 100_000, meaning: 'Client events of one connection.' },

@@ -364,7 +364,7 @@ export const ESSENTIALS = /** @type {const} */ ([
 export const LIMIT_MODES = /** @type {const} */ ([
   { limit: 'connections_per_ip', key: 'maxConnectionsPerIpMode', old: 'FANFARE_MAX_CONNECTIONS_PER_IP_MODE', bounds: '`FANFARE_MAX_CONNECTIONS_PER_IP`' },
   { limit: 'connections_per_user', key: 'maxConnectionsPerUserMode', old: 'FANFARE_MAX_CONNECTIONS_PER_USER_MODE', bounds: '`FANFARE_MAX_CONNECTIONS_PER_USER`' },
-  { limit: 'fleet', key: 'fleetLimitsMode', old: 'FANFARE_FLEET_LIMITS_MODE', bounds: 'The two above [over all servers](limits.md#over-all-servers) together, with Redis. `off`: each server has them for itself.' },
+  { limit: 'fleet', key: 'fleetLimitsMode', old: 'FANFARE_FLEET_LIMITS_MODE', bounds: 'The two above, and `maxConnections` of apps, [over all servers](limits.md#over-all-servers) together, with Redis. `off`: each server has them for itself.' },
   { limit: 'messages', key: 'messagesPerMinuteMode', old: 'FANFARE_MESSAGES_PER_MINUTE_MODE', bounds: '`FANFARE_MESSAGES_RATE`' },
   { limit: 'messages_per_ip', key: 'messagesPerMinutePerIpMode', old: 'FANFARE_MESSAGES_PER_MINUTE_PER_IP_MODE', bounds: '`FANFARE_MESSAGES_RATE_PER_IP`' },
   { limit: 'messages_per_user', key: 'messagesPerMinutePerUserMode', old: 'FANFARE_MESSAGES_PER_MINUTE_PER_USER_MODE', bounds: '`FANFARE_MESSAGES_RATE_PER_USER`' },

@@ -179,13 +179,15 @@ export class WebhookSettings {
   /**
    * Does it cover every room whose name begins so?
    * @param {EventType} type @param {string} prefix
+   * @param {string|null} [except] rooms whose names begin so do not matter
    */
-  coversPrefix(type, prefix) {
+  coversPrefix(type, prefix, except = null) {
     const { own } = /** @type {RoomRules<boolean>} */ (this.#rooms.get(type));
     for (const { pattern, value } of own) {
       const [head, tail, ...more] = pattern.split('*');
       const isWhole = tail === '' && more.length === 0 && prefix.startsWith(head);
       if (value && isWhole) return true;
+      if (!value && except !== null && head.startsWith(except)) continue;
       if (!value && (head.startsWith(prefix) || prefix.startsWith(head))) return false;
     }
     return false;

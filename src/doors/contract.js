@@ -20,6 +20,8 @@
  * @property {import('../transport/http-api/call.js').Services['fleet']} fleet
  * @property {Pick<import('../auth/sessions.js').Sessions, 'begin'|'end'|'connectionsOf'>} sessions
  *   connections with a user
+ * @property {import('../auth/user-places.js').UserPlaces} userPlaces limits the connections of a user
+ * @property {import('../backend/places.js').Places} places counts connections over all workers
  * @property {import('../commands/native-door.js').Entrance|null} entrance lets connections into the
  *   hub, behind the hook onConnect; null if neither tokens nor hooks are configured
  * @property {import('../commands/hook-gate.js').HookCalls|null} hooks null if there are none

@@ -8,6 +8,7 @@
 
 /** @import { Credentials } from '../auth/credentials.js' */
 /** @import { DoorTexts } from '../protocol/door-texts.js' */
+/** @import { Refusal } from '../protocol/refusal.js' */
 /** @import { IncomingMessage } from 'node:http' */
 /** @import { Connection } from './connection.js' */
 
@@ -20,6 +21,9 @@
  * @property {(connection: Connection, request: IncomingMessage, credentials: Credentials|null) => void}
  *   open the handshake is answered: lets the connection into the hub, or refuses it inside the
  *   WebSocket. `credentials` are those of Admission: null without tokens and hooks
+ * @property {(refused: Refusal) => boolean} [takesRefusal] admission has refused a handshake. True:
+ *   the door refuses it inside the WebSocket, and `open` gets the refusal in its credentials.
+ *   Absent, or false: the answer is an HTTP status
  * @property {(connection: Connection) => void} closed its socket is closed; once for each `open`
  * @property {(connection: Connection, text: Buffer) => void} receive a message, valid UTF-8; the
  *   bytes belong to the read, and may change after the call

@@ -88,7 +88,7 @@ export class Heartbeat {
     const checked = this.places[(this.at - this.timeoutPlaces + length) % length];
     // During the grace the next turn of the wheel pings and checks them again.
     if (this.graceSteps > 0) this.graceSteps--;
-    else this.#terminateSilent(checked);
+    else this.#endSilent(checked);
     for (const connection of this.places[this.at]) {
       connection.ping();
       if (connection.endsS !== 0 && connection.endsS * 1000 <= nowMs) this.onAge(connection);
@@ -97,11 +97,14 @@ export class Heartbeat {
   }
 
   /** @param {Set<Connection>} connections which may shrink meanwhile */
-  #terminateSilent(connections) {
-    for (const { isAlive, transport } of connections) {
+  #endSilent(connections) {
+    for (const connection of connections) {
+      const { isAlive, isOpen, transport } = connection;
       if (isAlive) continue;
       this.counters.heartbeatTimeouts++;
-      transport.terminate();
+      const { silentClose } = transport.door;
+      if (silentClose === undefined || !isOpen) transport.terminate();
+      else connection.close(silentClose);
     }
   }
 }

@@ -30,6 +30,8 @@ import { toReply } from './refusal.js';
  *   clients return at once, so a drain and a relocation spread their closes in place of the returns
  * @property {(degraded: boolean) => string|null} encodeDegraded the broker is unavailable, or it is
  *   back and all that can be recovered is recovered
+ * @property {DoorClose} [silentClose] for a connection that gives no sign of life. Absent: its socket
+ *   is closed without a word
  * @property {(close: {code: number, reason: string}) => DoorClose} closeOf translates a row of
  *   codes.js, or a code that a backend has chosen
  */

@@ -1,7 +1,7 @@
 // handshakes.js: decides requests for a WebSocket or a stream: checks, then admission, then the
 // transport that takes the socket.
 
-import { toHttp } from '../protocol/refusal.js';
+import { refusal, toHttp } from '../protocol/refusal.js';
 import {
   ADMITTING,
   HANDSHAKE,
@@ -19,10 +19,11 @@ import { handshakeFault } from './handshake.js';
 /** @import { IncomingMessage } from 'node:http' */
 
 /**
- * @typedef
- *   {{decision: Refusal|AdmissionLease, request: IncomingMessage, door: LoadedDoor|null, socket: TrackedSocket, head: Buffer}}
- *   Decided
+ * A well-formed request. `door` null: for the native one.
+ * @typedef {{request: IncomingMessage, door: LoadedDoor|null, socket: TrackedSocket, head: Buffer}}
+ *   Wanted
  */
+/** @typedef {Wanted & {decision: Refusal|AdmissionLease}} Decided */
 
 export class Handshakes {
   /** Those whose admission took longer than a turn. @type {import('../worker/turn.js').Line<Decided>} */
@@ -79,7 +80,7 @@ export class Handshakes {
    */
   websocket(request, route, socket, head) {
     const fault = handshakeFault(request, route);
-    if (fault === null) return this.#admit(request, route.door, socket, head);
+    if (fault === null) return this.#admit({ request, door: route.door, socket, head });
     this.counters.refused.bad_request++;
     this.answers.reject(socket, fault);
   }
@@ -95,38 +96,31 @@ export class Handshakes {
     const stream = streams.read(request);
     socket[HANDSHAKE].want(stream);
     const fault = streams.faultOf(request, stream);
-    if (fault === null) this.#admit(request, null, socket, NOTHING);
+    if (fault === null) this.#admit({ request, door: null, socket, head: NOTHING });
     else this.#refuseStream(socket, fault);
   }
 
-  /**
-   * @param {IncomingMessage} request well-formed
-   * @param {LoadedDoor|null} door null: the native one
-   * @param {TrackedSocket} socket @param {Buffer} head
-   */
-  #admit(request, door, socket, head) {
+  /** @param {Wanted} wanted */
+  #admit(wanted) {
+    const { request, door, socket } = wanted;
     const handshake = socket[HANDSHAKE];
-    if (this.isStopped()) return this.answers.refuseAsDraining(socket);
+    if (this.isStopped()) return this.#refuseAsDraining(wanted);
     // The connection itself has paid the token of the first request.
     const isFirst = handshake.http === null || handshake.http.requests === 0;
-    const refusal = isFirst ? null : this.admission.admitPeer(handshake.address);
-    if (refusal !== null) return this.answers.refuse(socket, refusal);
+    const refused = isFirst ? null : this.admission.admitPeer(handshake.address);
+    if (refused !== null) return this.#refuse(wanted, refused);
     const decision = this.admission.admit(request, door?.door);
-    if (!(decision instanceof Promise))
-      return this.#decide({ decision, request, door, socket, head });
+    if (!(decision instanceof Promise)) return this.#decide({ decision, ...wanted });
     takeOver(socket);
     handshake.decideLater();
     // If this socket has had plain HTTP before, the handshake's time begins now.
     if (!this.waiting.has(socket)) this.waiting.add(socket);
-    this.#decideLater(decision, { request, door, socket, head });
+    this.#decideLater(decision, wanted);
   }
 
-  /**
-   * @param {Promise<Refusal|AdmissionLease>} decision
-   * @param {Omit<Decided, 'decision'>} handshake
-   */
-  async #decideLater(decision, handshake) {
-    this.#decided.push({ decision: await decision, ...handshake });
+  /** @param {Promise<Refusal|AdmissionLease>} decision @param {Wanted} wanted */
+  async #decideLater(decision, wanted) {
+    this.#decided.push({ decision: await decision, ...wanted });
   }
 
   /** @param {Decided} decided */
@@ -137,22 +131,40 @@ export class Handshakes {
   }
 
   /** @param {Decided} decided */
-  #decide({ decision, request, door, socket, head }) {
-    if (isRefusal(decision)) return this.answers.refuse(socket, decision);
+  #decide({ decision, ...wanted }) {
+    if (isRefusal(decision)) return this.#refuse(wanted, decision);
+    if (!this.isStopped()) return this.#open(wanted, decision);
+    decision.release();
+    this.#refuseAsDraining(wanted);
+  }
+
+  /** @param {Wanted} wanted @param {Refusal} refused */
+  #refuse(wanted, refused) {
+    if (wanted.door?.door.takesRefusal?.(refused)) this.#open(wanted, leaseOf(refused));
+    else this.answers.refuse(wanted.socket, refused);
+  }
+
+  /** @param {Wanted} wanted */
+  #refuseAsDraining(wanted) {
+    const refused = refusal('service_unavailable');
+    if (!wanted.door?.door.takesRefusal?.(refused))
+      return this.answers.refuseAsDraining(wanted.socket);
+    this.counters.refused.draining++;
+    this.#open(wanted, leaseOf(refused));
+  }
+
+  /** @param {Wanted} wanted @param {AdmissionLease} admitted */
+  #open({ request, door, socket, head }, admitted) {
     const handshake = socket[HANDSHAKE];
-    if (this.isStopped()) {
-      decision.release();
-      return this.answers.refuseAsDraining(socket);
-    }
     this.waiting.delete(socket);
-    handshake.admit(decision);
-    if (handshake.wanted !== null) return this.#openStream(handshake.wanted, socket, decision);
+    handshake.admit(admitted);
+    if (handshake.wanted !== null) return this.#openStream(handshake.wanted, socket, admitted);
     // With TLS, a socket and its stream share one Handshake.
     if (!this.isSecure)
       socket[HANDSHAKE] = /** @type {Handshake} */ (
-        /** @type {unknown} */ (new Upgraded(handshake.port, decision))
+        /** @type {unknown} */ (new Upgraded(handshake.port, admitted))
       );
-    this.onUpgrade(request, socket, head, decision, door);
+    this.onUpgrade(request, socket, head, admitted, door);
     // Its new reader listens. A socket that is destroyed may still emit its error.
     if (!socket.destroyed) socket.removeListener('error', socketOnError);
     this.reader.handOver(socket);
@@ -195,4 +207,14 @@ export class Handshakes {
 /** @param {Refusal|AdmissionLease} decision @returns {decision is Refusal} */
 function isRefusal(decision) {
   return 'code' in decision;
+}
+
+/** @param {Refusal} refused that the door tells @returns {AdmissionLease} without a place */
+function leaseOf(refused) {
+  return {
+    address: '',
+    holder: null,
+    credentials: { identity: null, lease: null, refusal: refused },
+    release() {},
+  };
 }

@@ -6,6 +6,7 @@ import { Admission } from '../admission/admission.js';
 import { RateLimiter } from '../admission/rate-limit.js';
 import { Refused } from '../admission/refused.js';
 import { Sessions } from '../auth/sessions.js';
+import { UserPlaces } from '../auth/user-places.js';
 import { Health } from './health.js';
 
 /** @import { CommandParts } from '../commands/index.js' */
@@ -71,6 +72,13 @@ export class Entry {
     this.sessions = authentication?.sessions ?? this.hooks?.sessions ?? null;
     /** The same, and connections that have signed in through another door. */
     this.userSessions = this.sessions ?? createSessions(basics, backend.edges);
+    /** For connections that sign in through another door. */
+    this.userPlaces = new UserPlaces({
+      config,
+      places: addresses,
+      counters: counters.auth,
+      onRefused: onUserRefused,
+    });
     /** Null if neither tokens nor hooks are configured: each connection then enters the hub. */
     this.entrance = this.hooks?.entrance ?? authentication;
     this.limiter = new RateLimiter(config, counters, refused);

@@ -5,7 +5,7 @@
 // turn of the event loop share a walk over all connections: orders are rare, and a list by address
 // would cost memory for each connection.
 
-import { kindOfKey } from '../backend/places.js';
+import { USER_PREFIX } from '../backend/places.js';
 import { CLOSES } from '../protocol/codes.js';
 
 const CLOSE_OF = Object.freeze({ address: CLOSES.ADDRESS_LIMIT, user: CLOSES.USER_LIMIT });
@@ -54,7 +54,7 @@ export class ExcessConnections {
       const keep = /** @type {number} */ (orders.get(key));
       // An earlier order of this walk may have closed some.
       const open = connections.filter(({ isOpen }) => isOpen);
-      const kind = kindOfKey(key);
+      const kind = key.startsWith(USER_PREFIX) ? 'user' : 'address';
       const newest = open.sort((a, b) => a.number - b.number).slice(keep);
       this.counters.fleetLimitCloses[kind] += newest.length;
       this.closeAll(newest, CLOSE_OF[kind]);

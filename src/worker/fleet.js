@@ -107,10 +107,11 @@ export class Fleet {
    * @param {string} [page.prefix] of the names
    * @param {string} [page.after] a name: only rooms behind it
    * @param {number} [page.limit] 1 to 1000; 100 if it is absent
+   * @param {string|null} [page.except] rooms with this prefix may be missing
    * @returns {Promise<RoomPage>}
    */
-  async rooms({ prefix = '', after = '', limit = DEFAULT_LISTED } = {}) {
-    if (this.occupancy?.coversPrefix(prefix))
+  async rooms({ prefix = '', after = '', limit = DEFAULT_LISTED, except = null } = {}) {
+    if (this.occupancy?.coversPrefix(prefix, except))
       return { rooms: await this.occupancy.list({ prefix, after, limit }), isPartial: false };
     const first = new FirstRooms(limit);
     const { isPartial } = await this.#read('rooms', { prefix, after, limit }, (rows) => {

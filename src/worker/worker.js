@@ -158,6 +158,8 @@ export class Worker {
       hub: delivery.hub,
       scheduler: delivery.scheduler,
       sessions: entry.userSessions,
+      userPlaces: entry.userPlaces,
+      places: delivery.backend.addresses,
       entrance: entry.entrance,
       hooks: entry.hooks?.entrance ?? null,
       commands,

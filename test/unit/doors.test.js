@@ -47,9 +47,12 @@ function toyDoor(hub) {
         code === CLOSES.DRAIN.code
           ? { code: 4200, reason: 'again', notice: 'bye' }
           : { code: 4100, reason: 'no' },
-      open(connection, { url = '' }) {
+      takesRefusal: ({ code }) => code === 'service_unavailable',
+      open(connection, { url = '' }, credentials) {
         told.push(`open ${url}`);
-        hub.add(connection);
+        if (credentials === null) return hub.add(connection);
+        told.push(`refused ${credentials.refusal?.code}`);
+        connection.close(CLOSES.DRAIN);
       },
       closed(connection) {
         told.push('closed');
@@ -91,15 +94,16 @@ async function start(t, env = {}) {
   const websockets = new WebSockets({ ...shared, hub, door: commands.door, heartbeat });
   const health = { lagMs: () => 0, heapPercent: () => 0, openDescriptors: () => 0 };
   const toy = toyDoor(hub);
+  const admission = new Admission({
+    config,
+    addresses: /** @type {any} */ (null),
+    health: { ...health, descriptorLimit: 20_000 },
+    counters,
+    now: () => performance.now(),
+  });
   const server = new HttpServer({
     ...shared,
-    admission: new Admission({
-      config,
-      addresses: /** @type {any} */ (null),
-      health: { ...health, descriptorLimit: 20_000 },
-      counters,
-      now: () => performance.now(),
-    }),
+    admission,
     doors: env.TOY === 'off' ? [] : [toy],
     onUpgrade: (request, socket, head, { address, credentials }, door) =>
       websockets.upgrade(request, socket, head, address, credentials, door?.door),
@@ -128,7 +132,7 @@ async function start(t, env = {}) {
     while (!client.bytes.includes('\r\n\r\n')) await new Promise(setImmediate);
     return client.bytes.toString('latin1');
   };
-  return { ...parts, toy, connect, ask };
+  return { ...parts, admission, toy, connect, ask };
 }
 
 /** @param {() => boolean} condition */
@@ -234,6 +238,21 @@ test('members of one room come through different doors', async (t) => {
   hub.broadcast('r', encodePublication(KIND.MESSAGE, 1, 0, 'ann', payload, 0, payload.length));
   await until(() => toy.texts.length + native.texts.length === 2);
   assert.deepEqual(toy.texts, native.texts);
+});
+
+test('a door may refuse inside the WebSocket what admission has refused', async (t) => {
+  const { ask, admission, counters, toy } = await start(t);
+  const refuse = (/** @type {import('../../src/protocol/codes.js').RefusalCode} */ code) => {
+    admission.admit = () => refusal(code);
+  };
+  const upgrade = (/** @type {string} */ path) => ask(handshake({ target: path }));
+  refuse('service_unavailable');
+  assert.match(await upgrade('/toy'), /^HTTP\/1\.1 101 /);
+  assert.deepEqual(toy.told.slice(0, 2), ['open /toy', 'refused service_unavailable']);
+  assert.match(await upgrade('/ws'), /^HTTP\/1\.1 503 /, 'the native door');
+  refuse('memory');
+  assert.match(await upgrade('/toy'), /^HTTP\/1\.1 503 /, 'the door does not want it');
+  assert.equal(counters.connections, 0);
 });
 
 test('a backend cannot join a connection of a door that does not use tokens', async (t) => {

@@ -16,7 +16,7 @@ import {
   encodeReport,
   SERVER_BYTES,
 } from '../../src/backend/embedded/place-report.js';
-import { fleetRulesOf, USER_PREFIX } from '../../src/backend/places.js';
+import { appPlaceKey, fleetRulesOf, USER_PREFIX } from '../../src/backend/places.js';
 import { loadConfig } from '../../src/config/config.js';
 
 const CAP = 100;
@@ -27,7 +27,11 @@ const USER = `${USER_PREFIX}alice`;
 /** @typedef {import('../../src/config/settings.js').Mode} Mode */
 
 /** @param {Mode} [mode] @param {number} [cap] @returns {FleetRules} */
-const rules = (mode = 'enforce', cap = CAP) => ({ address: { cap, mode }, user: { cap, mode } });
+const rules = (mode = 'enforce', cap = CAP) => ({
+  address: { cap, mode },
+  user: { cap, mode },
+  app: { mode },
+});
 
 /** A worker of a server, with connections that it closes when it is asked to. */
 class Worker {
@@ -89,9 +93,12 @@ class Server {
     return this.counts.get(key) ?? 0;
   }
 
-  /** One more connection, as the relay decides. @param {string} key @returns {boolean} admitted? */
-  admit(key) {
-    if (this.held(key) >= CAP || this.fleet.refuses(key, this.held(key), false)) return false;
+  /**
+   * One more connection, as the relay decides.
+   * @param {string} key @param {number} [cap] @returns {boolean} admitted?
+   */
+  admit(key, cap = CAP) {
+    if (this.held(key) >= cap || this.fleet.refuses(key, this.held(key), false, cap)) return false;
     this.add(this.workers[0], key, 1);
     return true;
   }
@@ -155,6 +162,30 @@ test('a server refuses a connection if the others hold the rest of the cap', () 
   }
   assert.equal(b.fleet.figures().decisions.refused, 2);
   assert.equal(b.fleet.figures().servers, 2);
+});
+
+test('each app has a cap of its own, to which every connection counts', () => {
+  const network = new Network();
+  const [a, b] = [network.join(), network.join()];
+  const [small, large] = [appPlaceKey('1'), appPlaceKey('2')];
+  for (let i = 0; i < 3; i++) assert.equal(a.admit(small, 4), true);
+  assert.equal(a.admit(large, 1000), true);
+  network.pass(2 * TICK_MS);
+  assert.equal(b.admit(small, 4), true, 'the fourth');
+  assert.equal(b.admit(small, 4), false);
+  assert.equal(b.admit(large, 1000), true);
+  assert.equal(b.admit(large, 1), false);
+});
+
+test('an excess of an app is not closed: its clients would not come back', () => {
+  const network = new Network();
+  const [a, b] = [network.join(), network.join()];
+  const key = appPlaceKey('1');
+  for (const server of [a, b]) for (let i = 0; i < 5; i++) assert.equal(server.admit(key, 5), true);
+  network.pass(10_000);
+  assert.equal(network.total(key), 10);
+  assert.deepEqual([a.admit(key, 5), b.admit(key, 5)], [false, false]);
+  assert.equal(a.fleet.figures().excess.address, 0);
 });
 
 test('a server reports only keys with a fifth of the cap, and no connection sends a message', () => {
@@ -402,12 +433,19 @@ test('the weaker mode counts, and without tokens no user is counted', () => {
   const modesOf = (/** @type {Record<string, string>} */ env) => {
     const { config } = loadConfig(env);
     assert.ok(config);
-    const { address, user } = fleetRulesOf(config);
+    const { address, user, app } = fleetRulesOf(config);
+    assert.equal(app?.mode, 'off');
     return [address.mode, user.mode];
   };
   const tokens = { JWT_SECRET: '0123456789abcdef0123456789abcdef' };
   assert.deepEqual(modesOf({}), ['enforce', 'off']);
   assert.deepEqual(modesOf(tokens), ['enforce', 'enforce']);
+  const signIn = {
+    FANFARE_PUSHER_APP_ID: '1',
+    FANFARE_PUSHER_APP_KEY: 'k',
+    FANFARE_PUSHER_APP_SECRET: '0123456789abcdef',
+  };
+  assert.deepEqual(modesOf(signIn), ['enforce', 'enforce'], 'users sign in');
   assert.deepEqual(modesOf({ ...tokens, FANFARE_LIMITS: 'observe' }), ['observe', 'observe']);
   assert.deepEqual(modesOf({ ...tokens, FANFARE_FLEET_LIMITS_MODE: 'off' }), ['off', 'off']);
   assert.deepEqual(modesOf({ ...tokens, FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'off' }), [

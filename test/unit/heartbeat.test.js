@@ -56,6 +56,23 @@ test('a peer that sends nothing after a ping is terminated; any data counts as a
   assert.equal(counters.heartbeatTimeouts, 1);
 });
 
+test('a door may close a silent connection with a code; the second time it is terminated', () => {
+  const { members, run, counters } = build({ connections: 2 });
+  const [{ connection, transport }, other] = members;
+  const silentClose = { code: 4201, reason: 'no pong' };
+  transport.door = { ...transport.door, silentClose };
+  const keep = () => {
+    other.connection.isAlive = true;
+  };
+  run(45_000, keep);
+  assert.deepEqual([transport.closed, transport.terminated], [silentClose, false]);
+  assert.equal(connection.isOpen, false);
+  assert.equal(counters.heartbeatTimeouts, 1);
+  run(30_000, keep);
+  assert.equal(transport.terminated, true);
+  assert.deepEqual([other.transport.closed, other.transport.terminated], [null, false]);
+});
+
 test('if the event loop stalled, no peer is terminated for it', () => {
   const { members, run, stall } = build({ connections: 100 });
   run(5000, () => {});

@@ -146,6 +146,7 @@ const TABLE = Object.freeze({
       'admission/rate.js',
       'auth/claims.js',
       'auth/rights.js',
+      'backend/places.js',
       'config/',
       'doors/pusher/http/',
       'hub/',

@@ -191,9 +191,12 @@ test('all channels are listed, page by page, and those of users are not', limit,
   const rooms = [...all, '~1:u:7', '~1:zz'].map((room) => ({ room, connections: 1 }));
   const { send } = await startApi(t, {
     fleet: {
-      rooms: async (/** @type {{prefix: string, after: string, limit: number}} */ page) => ({
+      rooms: async (
+        /** @type {{prefix: string, after: string, limit: number, except: string}} */ page,
+      ) => ({
         rooms: rooms
           .filter(({ room }) => room.startsWith(page.prefix) && room > page.after)
+          .filter(({ room }) => page.except === '~1:u:' || room === 'asked for users, too')
           .slice(0, page.limit),
         isPartial: false,
       }),

@@ -401,6 +401,8 @@ test('the closes of the door itself pass unchanged, with an error of the same co
       'UNAUTHORIZED 4009',
       'AUTHORIZE_TIMEOUT 4009',
       'OVER_CAPACITY 4100',
+      'RESTART 4200',
+      'NO_PONG 4201',
     ],
   );
   assert.equal(

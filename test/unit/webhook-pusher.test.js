@@ -241,6 +241,17 @@ test('what an endpoint wants is recorded, and nothing of other apps and of nativ
   assert.equal(all('room.vacated', '~7:u:a'), false, 'the room of a user');
 });
 
+test('the rooms of an app are known from the backend, those of its users aside', (t) => {
+  const settings = settingsOf(t, [{}]);
+  const knows = (/** @type {string} */ prefix, /** @type {string|null} */ except = null) =>
+    settings.coversPrefix('room.occupied', prefix, except);
+  assert.equal(knows('~7:'), false, 'those of users are not recorded');
+  assert.equal(knows('~7:', '~7:u:'), true);
+  assert.equal(knows('~7:presence-'), true);
+  assert.equal(knows('~7:u:', '~8:u:'), false);
+  assert.equal(knows('~8:', '~8:u:'), false);
+});
+
 /** @param {ReturnType<typeof settingsOf>} settings */
 function bound(settings) {
   return { covers: settings.covers.bind(settings) };

@@ -1,4 +1,4 @@
-// fleet-places.js: the limits of connections per address and per user over all servers.
+// fleet-places.js: the limits of connections per address, per user and per app over all servers.
 //
 // The relay counts the places of its own server. The relays exchange these counts in reports:
 //
@@ -15,6 +15,9 @@
 //   because a count of another server may be out of date.
 // - The relay receives its own reports too. If they stop coming back, another worker becomes the
 //   carrier. After LEASE_MS the server is alone: it applies the cap to its own connections only.
+//
+// The caps of apps differ, and a handshake brings its own. Apps are few, so a server reports each
+// one that it has. Their excess is refused, and not closed.
 //
 // Servers do not see a server that holds less than a fifth of the cap. It counts theirs and yields.
 // Two such servers do not see each other, so each may exceed the cap by that part.
@@ -49,7 +52,7 @@ const RANKS = 16;
 /** @type {ReadonlyMap<string, number>} */
 const NO_PLACES = new Map();
 
-/** @import { FleetRule, FleetRules } from '../places.js' */
+/** @import { FleetRule, FleetRules, PlaceKind } from '../places.js' */
 
 /**
  * A worker that can carry reports; the relay's end of its link.
@@ -87,7 +90,7 @@ export class FleetPlaces {
   #volunteers = new Set();
   /** Null: no worker has volunteered. @type {FleetRules|null} */
   #rules = null;
-  #threshold = { address: Number.POSITIVE_INFINITY, user: Number.POSITIVE_INFINITY };
+  #threshold = thresholdsOf(null);
   /** Connections here by key, of keys at or above their threshold. @type {Map<string, number>} */
   #heavy = new Map();
   #isChanged = false;
@@ -174,12 +177,13 @@ export class FleetPlaces {
    * @param {string} key that this server itself would admit
    * @param {number} held places of the key here
    * @param {boolean} force the place is counted in any case
+   * @param {number} ownCap of an app
    * @returns {boolean} whether one more is too many for all servers together
    */
-  refuses(key, held, force) {
+  refuses(key, held, force, ownCap) {
     if (this.#rules === null) return false;
     const kind = kindOfKey(key);
-    const { cap, mode } = this.#rules[kind];
+    const { cap, mode } = ruleOf(this.#rules, kind, ownCap);
     const elsewhere = this.#elsewhere.get(key) ?? 0;
     if (mode === 'off' || elsewhere === 0 || held + elsewhere < cap) {
       if (held >= this.#threshold[kind] && this.isAlone) this.counters.decisions.alone++;
@@ -249,7 +253,7 @@ export class FleetPlaces {
   /** @param {FleetRules|null} rules */
   #setRules(rules) {
     this.#rules = rules;
-    this.#threshold = { address: thresholdOf(rules?.address), user: thresholdOf(rules?.user) };
+    this.#threshold = thresholdsOf(rules);
     this.#heavy.clear();
     for (const [key, held] of this.counts) this.changed(key, held);
     this.#isChanged = true;
@@ -277,6 +281,7 @@ export class FleetPlaces {
     for (const [key, elsewhere] of this.#elsewhere) {
       const held = this.counts.get(key) ?? 0;
       const kind = kindOfKey(key);
+      if (kind === 'app') continue;
       const { cap, mode } = rules[kind];
       if (held === 0 || mode === 'off' || held + elsewhere <= cap) continue;
       const share = this.#shareOf(key, held, elsewhere, cap);
@@ -368,9 +373,30 @@ export class FleetPlaces {
    * @returns {number} from 0 to RANKS: the part of its cap that the key holds
    */
   #rankOf(key, held) {
-    const cap = this.#rules?.[kindOfKey(key)].cap ?? 1;
+    const kind = kindOfKey(key);
+    if (kind === 'app') return RANKS;
+    const cap = this.#rules?.[kind].cap ?? 1;
     return Math.min(RANKS, Math.floor((RANKS * held) / cap));
   }
+}
+
+/**
+ * @param {FleetRules} rules @param {PlaceKind} kind @param {number} ownCap of an app
+ * @returns {FleetRule}
+ */
+function ruleOf(rules, kind, ownCap) {
+  if (kind !== 'app') return rules[kind];
+  return { cap: ownCap, mode: rules.app?.mode ?? 'off' };
+}
+
+/** @param {FleetRules|null} rules @returns {Record<PlaceKind, number>} connections from which on a key is reported */
+function thresholdsOf(rules) {
+  const isOff = (rules?.app?.mode ?? 'off') === 'off';
+  return {
+    address: thresholdOf(rules?.address),
+    user: thresholdOf(rules?.user),
+    app: isOff ? Number.POSITIVE_INFINITY : 1,
+  };
 }
 
 /** @param {FleetRule} [rule] */

@@ -398,7 +398,7 @@ export class RelayServer {
    */
   acquire(link, address, cap, force, request) {
     const before = this.addresses.get(address) ?? 0;
-    if ((before >= cap && !force) || this.fleet.refuses(address, before, force)) {
+    if ((before >= cap && !force) || this.fleet.refuses(address, before, force, cap)) {
       link.out().reply(request, false, before);
       return;
     }

@@ -96,7 +96,7 @@ export function createBackend(parts, { recorder = null, presenceTimes, maxEntrie
 /** Offers to carry the reports of this server, if limits hold over all servers. @param {BackendParts} parts */
 function volunteer({ config, machine }) {
   const rules = fleetRulesOf(config);
-  if (rules.address.mode !== 'off' || rules.user.mode !== 'off') machine.volunteer(rules);
+  if (Object.values(rules).some(({ mode }) => mode !== 'off')) machine.volunteer(rules);
 }
 
 /** @param {BackendParts} parts @param {RedisBroker} broker */

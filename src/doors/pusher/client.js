@@ -22,11 +22,17 @@ export class Client {
   /** Null before the first use. @type {Record<Bucket, {fullAt: number}>|null} */
   #buckets = null;
 
-  /** @param {App} app */
-  constructor(app) {
+  /** @param {App} app @param {(() => void)|null} [leave] gives back its place among those of the app */
+  constructor(app, leave = null) {
     this.app = app;
+    this.onLeave = leave;
     /** @type {SignedInUser|null} */
     this.user = null;
+  }
+
+  /** The connection is gone. Call it once. */
+  leave() {
+    this.onLeave?.();
   }
 
   /** @param {SignedInUser} user */

@@ -37,7 +37,16 @@ export const PUSHER_CLOSES = Object.freeze({
   UNAUTHORIZED: new PusherClose(4009, 'Connection not authorized.'),
   AUTHORIZE_TIMEOUT: new PusherClose(4009, 'Connection not authorized within the time limit.'),
   OVER_CAPACITY: new PusherClose(4100, 'The server is over capacity.'),
+  RESTART: new PusherClose(4200, 'The server restarts.'),
+  // Browsers take an unclean end for a sign that they should ping more often.
+  NO_PONG: new PusherClose(4201, 'No answer to the pings of the server.'),
 });
+
+/** @param {Pick<import('../../config/pusher.js').App, 'quotaCode'>} app with as many connections as allowed */
+export function overQuota({ quotaCode }) {
+  const { OVER_QUOTA } = PUSHER_CLOSES;
+  return quotaCode === OVER_QUOTA.code ? OVER_QUOTA : new PusherClose(quotaCode, OVER_QUOTA.reason);
+}
 
 /** @param {string} key as the client wrote it */
 export function noApp(key) {

@@ -1,7 +1,7 @@
 // connections.js: connections of Pusher clients: their handshake, their messages, their end.
 //
-// A handshake that an app does not allow is answered all the same, and refused inside the
-// WebSocket, because to these clients an HTTP status is a failure of the network. Messages are
+// A handshake that an app or a limit does not allow is answered all the same, and refused inside
+// the WebSocket, because to these clients an HTTP status is a failure of the network. Messages are
 // read, counted against a limit and passed to the handler of their event.
 //
 // Three buckets of a connection bound its messages. Pings have one of their own, so that a client
@@ -9,12 +9,14 @@
 // client sends all of them at once. Everything else counts as messages of native clients do.
 
 import { Rate } from '../../admission/rate.js';
+import { appPlaceKey } from '../../backend/places.js';
 import { FORMAT } from '../../protocol/format.js';
 import { errorOf } from '../../protocol/refusal.js';
 import { Client } from './client.js';
-import { closeOf, noApp, PUSHER_CLOSES, PusherClose } from './closes.js';
+import { closeOf, noApp, overQuota, PUSHER_CLOSES, PusherClose } from './closes.js';
 import { errorText, establishedText, PONG_TEXT } from './frames.js';
 import { readMessage } from './messages.js';
+import { isOfAdmission, Refused } from './refused.js';
 import { socketIdOf } from './socket-id.js';
 
 const MIN_VERSION = 4;
@@ -27,6 +29,7 @@ const APP_PATH = /^\/app\/([^/]+)$/;
 
 /** @import { Door } from '../../hub/door.js' */
 /** @import { Connection } from '../../hub/connection.js' */
+/** @import { Credentials } from '../../auth/credentials.js' */
 /** @import { App } from '../../config/pusher.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { Handler } from './client.js' */
@@ -56,6 +59,7 @@ export class Connections {
   format = FORMAT.PUSHER;
   subprotocol = '';
   mayDeflate = false;
+  silentClose = PUSHER_CLOSES.NO_PONG;
   /** @type {Map<Connection, Client>} */
   #clients = new Map();
   /** Connections that have to prove a right in time: when they end, in ms. @type {Map<Connection, number>} */
@@ -67,6 +71,7 @@ export class Connections {
   constructor(services, handlers) {
     this.services = services;
     this.#handlers = handlers;
+    this.refused = new Refused(services);
     const { maxRoomsPerConnection } = services.config;
     this.pingRate = new Rate(PINGS_PER_MINUTE, MAX_PINGS);
     this.commandRate = new Rate(2 * maxRoomsPerConnection, 2 * maxRoomsPerConnection);
@@ -86,18 +91,41 @@ export class Connections {
   open(connection, request, credentials) {
     const admitted = this.#admit(request);
     if (admitted instanceof PusherClose) return connection.close(admitted);
+    const refused = credentials?.refusal ?? null;
+    if (refused !== null && isOfAdmission(refused)) return this.refused.add(connection, refused);
+    if (admitted.maxConnections > 0) this.#openInPlace(connection, admitted, credentials);
+    else this.#enter(connection, new Client(admitted), credentials);
+  }
+
+  /**
+   * Opens a connection of an app whose connections are limited.
+   * @param {Connection} connection @param {App} app @param {Credentials|null} credentials
+   */
+  async #openInPlace(connection, app, credentials) {
+    const { places } = this.services;
+    const key = appPlaceKey(app.id);
+    /** @type {boolean} */
+    let admitted;
+    try {
+      ({ admitted } = await places.acquire(key, app.maxConnections, false));
+    } catch {
+      return connection.close(PUSHER_CLOSES.OVER_CAPACITY); // the primary is gone
+    }
+    if (!admitted) return connection.close(overQuota(app));
+    if (!connection.isOpen) return places.release(key);
+    try {
+      this.#enter(connection, new Client(app, () => places.release(key)), credentials);
+    } catch (error) {
+      connection.fail(error);
+    }
+  }
+
+  /** @param {Connection} connection @param {Client} client @param {Credentials|null} credentials */
+  #enter(connection, client, credentials) {
     const { hub, entrance, counters } = this.services;
-    const app = admitted;
-    const { connections } = counters.apps;
-    if (app.maxConnections > 0 && (connections[app.id] ?? 0) >= app.maxConnections)
-      return connection.close(
-        app.quotaCode === PUSHER_CLOSES.OVER_QUOTA.code
-          ? PUSHER_CLOSES.OVER_QUOTA
-          : new PusherClose(app.quotaCode, PUSHER_CLOSES.OVER_QUOTA.reason),
-      );
-    const client = new Client(app);
+    const { app } = client;
     this.#clients.set(connection, client);
-    connections[app.id]++;
+    counters.apps.connections[app.id]++;
     if (entrance === null) hub.add(connection);
     else entrance.enter(connection, credentials);
     if (!connection.isOpen) return;
@@ -133,8 +161,14 @@ export class Connections {
     return app;
   }
 
+  /** @type {NonNullable<Door['takesRefusal']>} */
+  takesRefusal(refused) {
+    return this.refused.takes(refused);
+  }
+
   /** @type {Door['closed']} */
   closed(connection) {
+    this.refused.delete(connection);
     const { hub, entrance, sessions, commands, counters } = this.services;
     const client = this.#clients.get(connection);
     const after = client && this.#handlers.closing(connection, client);
@@ -147,6 +181,7 @@ export class Connections {
     this.#unauthorized.delete(connection);
     if (!this.#clients.delete(connection) || client === undefined) return;
     counters.apps.connections[client.app.id]--;
+    client.leave();
   }
 
   /** The connection has signed in, or is in a channel that needs a right. @param {Connection} connection */
@@ -156,6 +191,7 @@ export class Connections {
 
   /** Call it once a second. @param {number} nowMs */
   sweep(nowMs) {
+    this.refused.sweep(nowMs);
     for (const [connection, endMs] of this.#unauthorized) {
       if (endMs > nowMs) continue;
       this.#unauthorized.delete(connection);

@@ -41,7 +41,7 @@ export function createDoor(services) {
       presence.sweep(nowMs);
     },
     drain: (timeoutMs) => api.drain(timeoutMs),
-    close() {},
+    close: () => connections.refused.close(),
   };
 }
 

@@ -1,9 +1,10 @@
 // signin.js: pusher:signin. The user's events reach the connection from then on, whether or not it
 // subscribes to the user's address. The user's connections are present in that room: whoever is
-// there is online.
+// there is online. The limit of connections per user applies from then on.
 
 import { asciiJson, Identity } from '../../auth/claims.js';
 import { ALL_ROOMS } from '../../auth/rights.js';
+import { refusal, toClose } from '../../protocol/refusal.js';
 import { roomOfUser, sessionUserOf } from './channels.js';
 import { PUSHER_CLOSES } from './closes.js';
 import { signedInText } from './frames.js';
@@ -18,6 +19,8 @@ const MAX_ROOM_LENGTH = 512;
 /** @type {readonly string[]} */
 const NO_ROOMS = Object.freeze([]);
 
+/** @import { Credentials } from '../../auth/credentials.js' */
+/** @import { Lease } from '../../auth/session.js' */
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { App } from '../../config/pusher.js' */
 /** @import { DoorServices } from '../contract.js' */
@@ -48,19 +51,36 @@ export class SignIn {
     const text = signedInText(String(data));
     if (client.user !== null) return connection.send(text);
     client.signIn(user);
-    this.#enter(connection, client, user, text);
+    const identity = identityOf(app, user);
+    const { userPlaces, commands } = this.services;
+    if (userPlaces.isOff) return this.#enter(connection, client, user, identity, null, text);
+    commands.lane.after(connection, 'token', 0, this.#place(identity), (placed) => {
+      if (!connection.isOpen) placed.lease?.release();
+      else if (placed.refusal !== null) connection.close(toClose(placed.refusal));
+      else this.#enter(connection, client, user, identity, placed.lease, text);
+    });
   };
+
+  /** @param {Identity} identity @returns {Promise<Credentials>} never rejects */
+  async #place(identity) {
+    try {
+      return await this.services.userPlaces.take(identity);
+    } catch {
+      return { identity: null, lease: null, refusal: refusal('UNAVAILABLE') }; // the primary is gone
+    }
+  }
 
   /**
    * @param {Connection} connection @param {Client} client @param {SignedInUser} user
+   * @param {Identity} identity @param {Lease|null} lease its place among those of the user
    * @param {string} text of the reply
    */
-  #enter(connection, client, user, text) {
+  #enter(connection, client, user, identity, lease, text) {
     const { hub, sessions, commands } = this.services;
     const { app } = client;
     // A hook may have named another user before.
     sessions.end(connection);
-    sessions.begin(connection, identityOf(app, user), null);
+    sessions.begin(connection, identity, lease);
     const name = roomOfUser(app, user.id);
     hub.join(connection, name, {
       since: null,

@@ -54,7 +54,7 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  * The API's part of the contract of worker/fleet.js. All of them reject with a BrokerError.
  * @typedef {object} FleetControl
  * @property
- *   {(page: {prefix?: string, after?: string, limit?: number}) => Promise<{rooms: {room: string, connections: number}[], isPartial: boolean}>}
+ *   {(page: {prefix?: string, after?: string, limit?: number, except?: string|null}) => Promise<{rooms: {room: string, connections: number}[], isPartial: boolean}>}
  *   rooms
  * @property
  *   {(room: string) => Promise<{connections: number, users: number|null, position: import('../../protocol/position.js').Position|null, isPartial: boolean}>}

@@ -1,7 +1,7 @@
 // occupancy.js: which channels of an app have connections, on all servers.
 
 import { ApiFault } from '../../../transport/http-api/fault.js';
-import { channelOf, kindOf, roomOf, roomPrefixOf } from '../channels.js';
+import { channelOf, kindOf, roomOf, roomOfUser, roomPrefixOf } from '../channels.js';
 
 /** Rooms of one page. */
 const PAGE = 1000;
@@ -33,9 +33,10 @@ export class Occupancy {
     const found = new Map();
     // The room of a prefix is the prefix of the rooms: names are escaped character by character.
     const rooms = prefix === '' ? roomPrefixOf(app) : roomOf(app, prefix);
+    const except = roomOfUser(app, '');
     let after = '';
     for (let page = 0; page < MAX_PAGES; page++) {
-      const next = await this.fleet.rooms({ prefix: rooms, after, limit: PAGE });
+      const next = await this.fleet.rooms({ prefix: rooms, after, limit: PAGE, except });
       if (next.isPartial) throw incomplete();
       for (const { room, connections } of next.rooms) {
         if (app.isShared && room.startsWith('~')) continue;

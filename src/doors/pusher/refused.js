@@ -1,0 +1,97 @@
+// refused.js: handshakes that the server refuses for its limits or its load, whatever their app is.
+//
+// To these clients an HTTP status is a failure of the network: they come back after 15, 30, then
+// 60 s. A refusal inside the WebSocket brings them back a second after it, all at once, because
+// they have no jitter. So each waits here for a random time, in which the server holds its socket
+// and nothing else. If too many wait, or if sockets or memory are what is short, the answer is the
+// HTTP status.
+
+import { PUSHER_CLOSES, PusherClose } from './closes.js';
+
+/** Clients wait at least 10 s for the first frame. */
+const MAX_WAIT_MS = 8000;
+const MAX_WAITING = 5000;
+/** The codes of admission that are told inside the WebSocket. */
+const CODES = new Set(
+  /** @type {const} */ ([
+    'handshakes_per_ip',
+    'per_ip',
+    'uncounted',
+    'loop_lag',
+    'tokens',
+    'hooks',
+    'service_unavailable',
+  ]),
+);
+
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { Refusal } from '../../protocol/refusal.js' */
+/** @import { DoorServices } from '../contract.js' */
+
+export class Refused {
+  /** @type {Map<Connection, {endMs: number, close: PusherClose}>} */
+  #waiting = new Map();
+  /** One for each code. @type {Map<string, PusherClose>} */
+  #closes = new Map();
+
+  /**
+   * @param {Pick<DoorServices, 'closeAll'|'phase'>} services
+   * @param {() => number} [random]
+   */
+  constructor({ closeAll, phase }, random = Math.random) {
+    this.closeAll = closeAll;
+    this.phase = phase;
+    this.random = random;
+  }
+
+  /** Is it to be told inside the WebSocket? @param {Refusal} refused */
+  takes(refused) {
+    return isOfAdmission(refused) && this.#waiting.size < MAX_WAITING;
+  }
+
+  /**
+   * @param {Connection} connection that has just opened
+   * @param {Refusal} refused one that `takes` is true for
+   */
+  add(connection, refused) {
+    // A worker that drains: another one takes the client at once.
+    if (refused.code === 'service_unavailable') return connection.close(PUSHER_CLOSES.RESTART);
+    const endMs = performance.now() + this.random() * MAX_WAIT_MS;
+    this.#waiting.set(connection, { endMs, close: this.#closeOf(refused) });
+  }
+
+  /** A connection is gone. @param {Connection} connection */
+  delete(connection) {
+    this.#waiting.delete(connection);
+  }
+
+  /** Call it once a second. @param {number} nowMs */
+  sweep(nowMs) {
+    if (this.phase.isDraining) return this.close();
+    /** @type {Map<PusherClose, Connection[]>} */
+    const due = new Map([...this.#closes.values()].map((close) => [close, []]));
+    for (const [connection, { endMs, close }] of this.#waiting)
+      if (endMs <= nowMs) due.get(close)?.push(connection);
+    for (const [close, connections] of due) this.closeAll(connections, close);
+  }
+
+  /** The worker drains. */
+  close() {
+    this.closeAll([...this.#waiting.keys()], PUSHER_CLOSES.RESTART);
+  }
+
+  /** @param {Refusal} refused */
+  #closeOf({ code, message }) {
+    let close = this.#closes.get(code);
+    if (close === undefined) {
+      close = new PusherClose(PUSHER_CLOSES.OVER_CAPACITY.code, message);
+      this.#closes.set(code, close);
+    }
+    return close;
+  }
+}
+
+/** @param {Refusal} refused @returns {boolean} false: of a token, or of a hook */
+export function isOfAdmission({ code }) {
+  return /** @type {ReadonlySet<string>} */ (CODES).has(code);
+}

@@ -1,0 +1,198 @@
+// pusher-limits.test.js: limits, silence and hooks at the Pusher door: what clients are told, with
+// which close code.
+
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import { startRedis } from '../../loadtest/lib/redis.js';
+import { scrape, startServer, until } from '../../loadtest/lib/server.js';
+import {
+  APP,
+  entryOf,
+  openPusher,
+  PusherClient,
+  pusherOf,
+  startPusher,
+  writeApps,
+} from '../helpers/pusher.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
+
+const OPTIONS = { timeout: 60_000 };
+const ONE_WORKER = { WORKERS: '1' };
+/** They mostly wait. */
+const TOGETHER = { concurrency: 2 };
+
+/** The error, then the close, of a client. @param {PusherClient} client */
+async function endOf(client) {
+  const { code } = await client.closed();
+  const errors = client.all(({ event }) => event === 'pusher:error').map(({ data }) => data);
+  return { code, errors };
+}
+
+/**
+ * Resolves when a client has its socket id, or is refused.
+ * @param {PusherClient} client @returns {Promise<number|null>} the close code; null: it is in
+ */
+async function outcomeOf(client) {
+  const first = await client.next(() => true);
+  return first.event === 'pusher:connection_established' ? null : (await client.closed()).code;
+}
+
+describe('limits of the server', TOGETHER, () => {
+  test(
+    'are told inside the WebSocket, after a random time, or when it drains',
+    OPTIONS,
+    async (t) => {
+      const { server, port, connect } = await startPusher(
+        t,
+        {},
+        { ...ONE_WORKER, FANFARE_LIMITS: 'enforce', FANFARE_MAX_CONNECTIONS_PER_IP: '1' },
+      );
+      const first = await connect();
+      const refused = Array.from({ length: 6 }, () => openPusher(t, port));
+      await Promise.all(refused.map(({ opened }) => opened));
+      const earliest = await Promise.race(
+        refused.map((client) => client.closed().then(() => client)),
+      );
+      assert.equal(earliest.close?.code, 4100);
+      assert.deepEqual(
+        earliest.messages.map(({ event, data }) => [event, data.code]),
+        [['pusher:error', 4100]],
+      );
+      assert.match(earliest.messages[0].data.message, /address/);
+      await first.pong();
+      server.kill('SIGTERM');
+      for (const client of refused) {
+        const { code } = await client.closed();
+        assert.ok(code === 4100 || code === 4200, `${code}`);
+      }
+      assert.ok(refused.some(({ close }) => close?.code === 4200));
+    },
+  );
+
+  test('of a user apply from the sign-in, over all workers', OPTIONS, async (t) => {
+    const { connect, server } = await startPusher(
+      t,
+      {},
+      { WORKERS: '2', FANFARE_LIMITS: 'enforce', FANFARE_MAX_CONNECTIONS_PER_USER: '2' },
+    );
+    const tabs = [await connect(), await connect(), await connect()];
+    await tabs[0].signin({ id: 'ann' });
+    await tabs[1].signin({ id: 'ann' });
+    tabs[2].signin({ id: 'ann' }).catch(() => {});
+    const { code, errors } = await endOf(tabs[2]);
+    assert.deepEqual([code, errors.map((error) => error.code)], [4100, [4100]]);
+    // The same user may sign in again on a connection that counts already.
+    await tabs[1].signin({ id: 'ann' });
+    await (await connect()).signin({ id: 'ben' });
+    tabs[0].socket.close();
+    await tabs[0].closed();
+    const next = await connect();
+    await until(async () => {
+      const { values } = await scrape(server.metricsPort);
+      return values.get('fanfare_authenticated_connections') === 2;
+    });
+    await next.signin({ id: 'ann' });
+  });
+});
+
+describe('maxConnections of an app', TOGETHER, () => {
+  /** @param {PusherClient[]} clients */
+  const outcomes = async (clients) =>
+    (await Promise.all(clients.map(outcomeOf))).sort((a, b) => Number(a) - Number(b));
+
+  test('is exact over the workers of a server', OPTIONS, async (t) => {
+    const { port, connect } = await startPusher(t, { maxConnections: 5 }, { WORKERS: '2' });
+    const all = Array.from({ length: 12 }, () => openPusher(t, port));
+    const none = /** @type {(number|null)[]} */ (Array(5).fill(null));
+    assert.deepEqual(await outcomes(all), [...none, ...Array(7).fill(4004)]);
+    const open = all.filter(({ close }) => close === null);
+    for (const client of open.slice(0, 2)) {
+      client.socket.close();
+      await client.closed();
+    }
+    await until(async () => {
+      const late = openPusher(t, port);
+      if ((await outcomeOf(late)) !== null) return false;
+      await late.pong();
+      return true;
+    });
+    await connect();
+    assert.equal(await outcomeOf(openPusher(t, port)), 4004);
+  });
+
+  test('holds over servers, as they report to each other', OPTIONS, async (t) => {
+    const env = {
+      ...ONE_WORKER,
+      FANFARE_LIMITS: 'enforce',
+      REDIS_URL: (await startRedis(t)).url,
+      FANFARE_PUSHER_APPS: writeApps(t, [entryOf({ maxConnections: 3, quotaCode: 4100 })]),
+    };
+    const [one, two] = [await startServer(t, env), await startServer(t, env)];
+    for (let i = 0; i < 2; i++) await pusherOf(t, one).connect();
+    await until(async () => {
+      const { values } = await scrape(two.metricsPort);
+      return values.get('fanfare_fleet_limit_servers') === 2;
+    });
+    // A report follows a change within a quarter of a second.
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+    await pusherOf(t, two).connect();
+    const late = openPusher(t, two.port);
+    assert.equal(await outcomeOf(late), 4100);
+  });
+});
+
+test('a client that answers no ping is closed with 4201', OPTIONS, async (t) => {
+  const env = { ...ONE_WORKER, FANFARE_PING_INTERVAL_MS: '1000', FANFARE_PONG_TIMEOUT_MS: '500' };
+  const { port, connect } = await startPusher(t, {}, env);
+  const answering = await connect();
+  const url = `ws://127.0.0.1:${port}/app/${APP.key}?protocol=7`;
+  const silent = new PusherClient(url, APP, { autoPong: false });
+  t.after(() => silent.socket.terminate());
+  await silent.established();
+  const { code, errors } = await endOf(silent);
+  assert.deepEqual([code, errors.map((error) => error.code)], [4201, [4201]]);
+  await answering.pong();
+  assert.equal(answering.close, null);
+});
+
+test('hooks see the door and its channels, and what they deny stays inside', OPTIONS, async (t) => {
+  const hooks = join(temporaryFolder(t), 'hooks.mjs');
+  writeFileSync(
+    hooks,
+    `export function onConnect({ query, transport, token }) {
+       if (transport !== 'pusher' || token !== null) throw new Error('not the door');
+       if (query.get('version') === 'broken') throw new Error('broken');
+       return query.get('version') === 'old' ? { deny: 'Please update.' } : true;
+     }
+     export function onJoin({ transport }, room) {
+       if (room === '~${APP.id}:private-no') return { deny: 'Members only.' };
+     }
+     export function onPublish(connection, room, { event, data }) {
+       if (data === 'spam') return false;
+       if (data === 'long') return { payload: { event, data: 'cut' } };
+     }`,
+  );
+  const { port, connect } = await startPusher(t, {}, { ...ONE_WORKER, FANFARE_HOOKS: hooks });
+  const denied = await endOf(openPusher(t, port, APP, 'protocol=7&version=old'));
+  assert.deepEqual(denied, { code: 4009, errors: [{ message: 'Please update.', code: 4009 }] });
+  const broken = await endOf(openPusher(t, port, APP, 'protocol=7&version=broken'));
+  assert.deepEqual([broken.code, broken.errors.map(({ code }) => code)], [4100, [4100]]);
+  const [ann, ben] = [await connect(), await connect()];
+  ann.sendSubscribe('private-no');
+  const { data } = await ann.event('pusher:subscription_error', 'private-no');
+  assert.deepEqual(data, { type: 'AuthError', error: 'Members only.', status: 401 });
+  for (const client of [ann, ben]) await client.subscribe('private-x');
+  for (const text of ['spam', 'long', 'fine'])
+    ann.send({ event: 'client-e', channel: 'private-x', data: text });
+  const error = await ann.event('pusher:error');
+  assert.deepEqual(error.data, { message: 'Client event rejected', code: null });
+  const isEvent = (/** @type {import('../helpers/clients.js').Message} */ { event }) =>
+    event === 'client-e';
+  const passed = await ben.collect(isEvent, 2);
+  assert.deepEqual(
+    passed.map(({ data: text }) => text),
+    ['cut', 'fine'],
+  );
+});

@@ -1,0 +1,116 @@
+// pusher-refused.test.js: refusals by admission that clients of Pusher get inside the WebSocket.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { PUSHER_CLOSES } from '../../src/doors/pusher/closes.js';
+import { isOfAdmission, Refused } from '../../src/doors/pusher/refused.js';
+import { REFUSALS } from '../../src/protocol/codes.js';
+import { refusal } from '../../src/protocol/refusal.js';
+
+const MAX_WAITING = 5000;
+
+/** @typedef {import('../../src/protocol/codes.js').RefusalCode} RefusalCode */
+
+/** A connection that has just opened. */
+class Opened {
+  /** @type {import('../../src/doors/pusher/closes.js').PusherClose[]} */
+  closes = [];
+
+  /** @param {any} close */
+  close(close) {
+    this.closes.push(close);
+  }
+}
+
+/** @param {() => number} [random] */
+function build(random) {
+  const phase = { isDraining: false, isSettling: false };
+  const refused = new Refused(
+    {
+      phase,
+      closeAll: (connections, close) => {
+        for (const connection of connections) {
+          connection.close(close);
+          refused.delete(connection);
+        }
+      },
+    },
+    random,
+  );
+  /** @param {RefusalCode} code @returns {any} */
+  const open = (code) => {
+    const connection = /** @type {any} */ (new Opened());
+    refused.add(connection, refusal(code));
+    return connection;
+  };
+  return { refused, phase, open };
+}
+
+test('limits and load are told inside; tokens and hooks have their own way; short memory is HTTP', () => {
+  const inside = Object.keys(REFUSALS).filter((code) =>
+    isOfAdmission(refusal(/** @type {RefusalCode} */ (code))),
+  );
+  assert.deepEqual(inside.sort(), [
+    'handshakes_per_ip',
+    'hooks',
+    'loop_lag',
+    'per_ip',
+    'service_unavailable',
+    'tokens',
+    'uncounted',
+  ]);
+});
+
+test('a refusal comes after a random time of at most 8 s, with its text and 4100', () => {
+  let next = 0;
+  const { refused, open } = build(() => next);
+  const began = performance.now();
+  const first = open('handshakes_per_ip');
+  next = 0.5;
+  const middle = open('per_ip');
+  next = 1;
+  const last = open('loop_lag');
+  assert.deepEqual(first.closes, [], 'not at once');
+  refused.sweep(began + 3500);
+  assert.deepEqual([first.closes.length, middle.closes.length, last.closes.length], [1, 0, 0]);
+  refused.sweep(began + 4500);
+  assert.deepEqual([middle.closes.length, last.closes.length], [1, 0]);
+  refused.sweep(began + 8500);
+  refused.sweep(began + 9500);
+  for (const [connection, code] of /** @type {const} */ ([
+    [first, 'handshakes_per_ip'],
+    [middle, 'per_ip'],
+    [last, 'loop_lag'],
+  ])) {
+    assert.equal(connection.closes.length, 1);
+    const [close] = connection.closes;
+    assert.equal(close.code, 4100);
+    assert.deepEqual(JSON.parse(close.notice), {
+      event: 'pusher:error',
+      data: { message: REFUSALS[code].message, code: 4100 },
+    });
+  }
+});
+
+test('beyond 5,000 that wait, the answer is HTTP', () => {
+  const { refused, open } = build(() => 1);
+  const refusals = Array.from({ length: MAX_WAITING - 1 }, () => open('per_ip'));
+  assert.equal(refused.takes(refusal('per_ip')), true);
+  open('per_ip');
+  assert.equal(refused.takes(refusal('per_ip')), false);
+  refused.delete(refusals[0]);
+  assert.equal(refused.takes(refusal('per_ip')), true);
+  assert.equal(refused.takes(refusal('memory')), false);
+});
+
+test('a worker that drains sends its clients to another one, at once', () => {
+  const { refused, phase, open } = build(() => 1);
+  const waiting = open('per_ip');
+  phase.isDraining = true;
+  refused.sweep(performance.now());
+  assert.deepEqual(waiting.closes, [PUSHER_CLOSES.RESTART]);
+  assert.deepEqual(open('service_unavailable').closes, [PUSHER_CLOSES.RESTART]);
+  const late = open('per_ip');
+  refused.close();
+  assert.deepEqual(late.closes, [PUSHER_CLOSES.RESTART]);
+});
