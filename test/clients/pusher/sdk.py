@@ -57,4 +57,10 @@ event = client.validate_webhook(
     received["body"],
 )
 assert event is not None and event["events"], event
+changed = client.validate_webhook(
+    received["headers"]["x-pusher-key"],
+    received["headers"]["x-pusher-signature"],
+    received["body"].replace("presence-room", "presence-other"),
+)
+assert changed is None, changed
 print("ok")
