@@ -67,7 +67,7 @@ export const NEMESES = Object.freeze({
     kills: true,
     async inflict(trial) {
       const server = vulnerable(trial);
-      const pid = trial.random.pick(server.process.workerPids());
+      const pid = await workerOf(trial, server);
       process.kill(pid, 'SIGKILL');
       return async () => {
         await Fanfare.gone([pid]);
@@ -81,7 +81,7 @@ export const NEMESES = Object.freeze({
     kills: true,
     async inflict(trial) {
       const server = vulnerable(trial);
-      const pid = trial.random.pick(server.process.workerPids());
+      const pid = await workerOf(trial, server);
       process.kill(pid, 'SIGSTOP');
       return () => {
         // Too long, and its primary has killed it.
@@ -120,7 +120,9 @@ export const NEMESES = Object.freeze({
     holdMs: [0, 0],
     async inflict(trial) {
       const server = trial.random.pick(trial.servers);
-      const done = () => server.process.lines.filter(({ msg }) => msg === 'reload complete').length;
+      const { lines } = server.process;
+      // An aborted one is an error of its log, which the run reports at the end.
+      const done = () => lines.filter(({ msg }) => /^reload (complete|aborted)/.test(msg)).length;
       const before = done();
       server.process.kill('SIGHUP');
       return async () => {
@@ -234,7 +236,7 @@ export const NEMESES = Object.freeze({
     async inflict(trial) {
       const { redis, workload } = trial;
       const server = vulnerable(trial);
-      const pid = trial.random.pick(server.process.workerPids());
+      const pid = await workerOf(trial, server);
       await tell(redis, 'CONFIG', 'SET', 'client-output-buffer-limit', 'pubsub 256kb 64kb 1');
       process.kill(pid, 'SIGSTOP');
       // If a room has history, the first one has.
@@ -638,6 +640,15 @@ function vulnerable({ servers, random }) {
   if (server === undefined) throw new Error('every server has lost as many workers as it may');
   server.kills.push(performance.now());
   return server;
+}
+
+/**
+ * On a busy machine all of them may have been killed a moment ago.
+ * @param {Trial} trial @param {Fanfare} server @returns {Promise<number>}
+ */
+async function workerOf({ random }, { process: { workerPids } }) {
+  await until(() => workerPids().length > 0, NOTICE_MS, 'a worker');
+  return random.pick(workerPids());
 }
 
 /** It may have been killed a moment ago. @param {Fanfare} server @returns {Promise<number>} */

@@ -235,6 +235,7 @@ export class Trial {
       ports: this.servers.map(({ env }) => Number(env.PORT)),
       secret: this.secret,
       users: this.workload.population?.users ?? [],
+      pending: () => this.#pending(),
     });
     await this.workload.start();
     this.workload.publish();
@@ -284,6 +285,15 @@ export class Trial {
     const areBack = () => [...people, ...commuters].every(({ isJoined }) => isJoined);
     await until(areBack, BACK_MS, 'all people in their rooms');
     return webhooks.settle();
+  }
+
+  /** Webhooks that wait, over all servers. */
+  async #pending() {
+    let pending = 0;
+    for (const server of this.servers)
+      for (const [name, value] of await server.metrics())
+        if (name.startsWith('fanfare_webhooks_pending{')) pending += value;
+    return pending;
   }
 
   /** Unexpected messages of clients and log lines of servers. @returns {string[]} */

@@ -77,8 +77,10 @@ export class WebhookReceiver {
     this.aside = 0;
     /** The latest of each order: epoch and sequence. @type {Map<string, {epoch: string, sequence: number}>} */
     this.latest = new Map();
-    /** The state is read anew: events wait for it. @type {Promise<void>|null} */
-    this.reading = null;
+    /** The latest reading of the state: events wait for it. @type {Promise<void>} */
+    this.reading = Promise.resolve();
+    /** The same, if it has not begun. @type {Promise<void>|null} */
+    this.nextReading = null;
     this.webhook = new Webhook(WEBHOOK_SECRET);
     this.server = createServer((request, response) => {
       this.#receive(request, response);
@@ -194,17 +196,25 @@ export class WebhookReceiver {
   async #handle({ type, data }) {
     if (type === 'webhook.gap') {
       this.gaps++;
-      this.reading = this.#readAnew(this.reading);
-      return this.reading;
+      return this.#readAnew();
     }
-    await this.reading?.catch(() => {});
+    await this.reading.catch(() => {});
     this.model.apply(type, data);
   }
 
-  /** @param {Promise<void>|null} before a reading under way, which may be too early */
-  async #readAnew(before) {
-    await before?.catch(() => {});
-    this.model.replace(await this.readTruth());
+  /**
+   * Up to 16 gaps come one after another. A reading under way may be too early for this one; the
+   * next reading answers all gaps that wait for it.
+   */
+  #readAnew() {
+    this.nextReading ??= this.reading
+      .catch(() => {})
+      .then(async () => {
+        this.nextReading = null;
+        this.model.replace(await this.readTruth());
+      });
+    this.reading = this.nextReading;
+    return this.reading;
   }
 }
 

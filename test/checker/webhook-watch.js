@@ -28,14 +28,21 @@ const ENDPOINT = Object.freeze({
 });
 
 /** @typedef {import('./webhook-model.js').Truth} Truth */
+/**
+ * @typedef {object} Where
+ * @property {number[]} ports of the servers
+ * @property {string} secret of an API key
+ * @property {string[]} users of the clients
+ * @property {() => Promise<number>} pending events that couriers have still to deliver
+ */
 
 export class WebhookWatch {
   /** @param {WebhookReceiver} receiver @param {string} file of the endpoint */
   constructor(receiver, file) {
     this.receiver = receiver;
     this.file = file;
-    /** Of the servers, and of the clients' users. @type {{ports: number[], secret: string, users: string[]}} */
-    this.where = { ports: [], secret: '', users: [] };
+    /** @type {Where} */
+    this.where = { ports: [], secret: '', users: [], pending: async () => 0 };
     /** What the receiver knew in the end. */
     this.known = '';
     /** @type {{fromMs: number, toMs: number}[]} */
@@ -43,7 +50,7 @@ export class WebhookWatch {
     receiver.readTruth = () => this.#readTruth();
   }
 
-  /** @param {{ports: number[], secret: string, users: string[]}} where */
+  /** @param {Where} where */
   begin(where) {
     this.where = where;
     this.receiver.failing = FAILING;
@@ -60,9 +67,13 @@ export class WebhookWatch {
 
   /** Waits for calm. @returns {Promise<string[]>} how the receiver's model differs from the truth */
   async settle() {
+    // What has failed three times waits for up to 36 s. If it could fail again, or hold up others of
+    // its room, no time would be enough.
+    this.receiver.failing = 0;
     await pause(CALM_MS);
     const { rooms, members, users } = this.receiver.model.state;
-    this.known = `${rooms.length} rooms, ${members.length} members, ${users.length} users`;
+    const known = `${rooms.length} rooms, ${members.length} members, ${users.length} users`;
+    this.known = `${known}; ${await this.where.pending()} events wait`;
     return this.receiver.model.differences(await this.#readTruth());
   }
 

@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Webhook } from 'standardwebhooks';
+import { until } from '../../loadtest/lib/server.js';
 import { Random } from '../checker/random.js';
 import { WEBHOOK_SECRET, WebhookReceiver } from '../checker/webhook-receiver.js';
 
@@ -100,6 +101,30 @@ test('the model ignores what is older, and after a gap it is what was read', asy
   await send('member.left', 4);
   await send('member.left', 5, 'cid');
   assert.deepEqual(model.state.members, ['r ann']);
+});
+
+test('gaps that come during a reading share the next one', async (t) => {
+  const { receiver, send } = await start(t);
+  let readings = 0;
+  /** @type {(() => void)[]} */
+  const ends = [];
+  receiver.readTruth = async () => {
+    readings++;
+    await new Promise((resolve) => ends.push(() => resolve(undefined)));
+    return truthOf([`r after-${readings}`]);
+  };
+  const first = send('webhook.gap', 1);
+  await until(() => ends.length === 1);
+  const others = [2, 3, 4].map((sequence) => send('webhook.gap', sequence));
+  await until(() => receiver.gaps === 4);
+  ends[0]();
+  assert.equal(await first, 204);
+  await until(() => ends.length === 2);
+  assert.deepEqual(receiver.model.state.members, ['r after-1']);
+  ends[1]();
+  assert.deepEqual(await Promise.all(others), [204, 204, 204]);
+  assert.equal(readings, 2);
+  assert.deepEqual(receiver.model.state.members, ['r after-2']);
 });
 
 test('with a share of 1 an event fails three times, then it is accepted', async (t) => {
