@@ -426,6 +426,12 @@ export class EndpointQueue {
     return Math.max(dueMs, Math.min(this.heldUntilMs(), latestMs));
   }
 
+  /** @param {number} attempts that failed @returns {number} 0 if none has */
+  longestPauseMs(attempts) {
+    const { scheduleMs } = this.form;
+    return (1 + JITTER) * (scheduleMs[Math.min(attempts, scheduleMs.length) - 1] ?? 0);
+  }
+
   /** @param {number} ms */
   #jittered(ms) {
     return ms * (1 - JITTER + 2 * JITTER * this.random());

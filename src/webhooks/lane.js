@@ -19,7 +19,6 @@ const RETRY_MS = 500;
 const ACQUIRE_MS = 2000;
 /** Stored effects of an endpoint that is not configured are removed at this age. */
 const STRANGER_AGE_MS = 86_400_000;
-const MAX_DELAY_MS = 3_600_000;
 const NONE_LOST = Object.freeze({ count: 0, upTo: 0 });
 
 /** @import { EffectEndpoint, EffectLane } from './effect.js' */
@@ -290,11 +289,11 @@ export class Lane {
     const effects = [];
     for (const [field, text] of stored) {
       const endpoint = this.endpoints.get(endpointOf(field));
-      const effect = parseEffect(text, (event, waitMs) =>
-        endpoint === undefined
-          ? null
-          : new Effect({ lane: this, endpoint, event, dueMs: this.now() + waitMs }),
-      );
+      const effect = parseEffect(text, (event, waitMs, attempts) => {
+        if (endpoint === undefined) return null;
+        const pauseMs = Math.min(waitMs, endpoint.longestPauseMs(attempts));
+        return new Effect({ lane: this, endpoint, event, dueMs: this.now() + pauseMs });
+      });
       if (effect === undefined) this.#changes.set(field, null);
       else if (effect !== null) {
         // Its opposite may be among the entries that have not been read.
@@ -408,7 +407,8 @@ function isEvent(event) {
 
 /**
  * @param {string} text
- * @param {(event: Sendable, waitMs: number) => Effect|null} create null: its endpoint is unknown here
+ * @param {(event: Sendable, waitMs: number, attempts: number) => Effect|null} create null: its
+ *   endpoint is unknown here. The clocks of two servers may differ, so `waitMs` is not to be relied on
  * @returns {Effect|null|undefined} undefined: to be removed. An effect of an endpoint that only
  *   another server knows, as one with a newer configuration, stays for a day
  */
@@ -421,8 +421,7 @@ function parseEffect(text, create) {
   }
   const { event, certain, attempts = 0, isAside = false, retryAt = 0 } = stored ?? {};
   if (!isEvent(event)) return undefined;
-  const waitMs = Math.min(Math.max(retryAt - Date.now(), 0), MAX_DELAY_MS);
-  const effect = create(event, waitMs);
+  const effect = create(event, Math.max(retryAt - Date.now(), 0), attempts);
   if (effect === null) return Date.now() - event.at > STRANGER_AGE_MS ? undefined : null;
   return effect.restore({ certain: certain === true, attempts, isAside });
 }

@@ -27,8 +27,12 @@ async function settle() {
  * @param {Partial<import('../../src/config/webhooks.js').Endpoint>} [options.endpoint]
  * @param {(message: Received, attempt: number) => unknown} [options.answer] a Result, or a promise
  * @param {MemoryQueue} [options.queue]
+ * @param {() => number} [options.now] ascending, in ms
  */
-function courier(t, { endpoint = {}, answer = () => OK, queue = new MemoryQueue() } = {}) {
+function courier(
+  t,
+  { endpoint = {}, answer = () => OK, queue = new MemoryQueue(), now = () => Date.now() } = {},
+) {
   if (options.clock !== t) {
     t.mock.timers.enable({ apis: ['setTimeout', 'setInterval', 'Date'], now: 1_700_000_000_000 });
     options.clock = t;
@@ -74,7 +78,7 @@ function courier(t, { endpoint = {}, answer = () => OK, queue = new MemoryQueue(
         return /** @type {Result} */ (await answer(message, requests.length));
       },
     },
-    now: () => Date.now(),
+    now,
     random: () => 0.5,
     log: pino({ level: 'silent' }),
   });
@@ -538,6 +542,47 @@ test('a courier that stops hands over what waits, with its attempts', async (t) 
     new Set(second.requests.map(({ id }) => id)),
     new Set(first.requests.map(({ id }) => id)),
   );
+});
+
+for (const stepMs of [-600_000, 600_000])
+  test(`a clock that is set by ${stepMs / 60_000} minutes delays, repeats and drops nothing`, async (t) => {
+    let setMs = 0;
+    const now = () => Date.now() - setMs;
+    const first = courier(t, { answer: (_message, n) => (n <= 4 ? FAILED : OK), now });
+    const { queue } = first;
+    const wall = Date.now;
+    t.mock.method(Date, 'now', () => wall() + setMs);
+    queue.record(joined('u1'));
+    queue.record(joined('u2', 'r2'));
+    await first.advance(3500);
+    assert.equal(first.requests.length, 2, 'both will be tried again');
+    setMs = stepMs;
+    await first.advance(2000);
+    assert.equal(first.requests.length, 4, 'after a second, and not sooner than the schedule');
+    await first.advance(5000);
+    assert.deepEqual(first.seen().slice(4).sort(), ['joined u1', 'joined u2']);
+    await first.advance(5000);
+    assert.equal(first.requests.length, 6);
+    assert.deepEqual(Object.values(first.endpoint.dropped), [0, 0, 0, 0, 0]);
+  });
+
+test('after a handover between clocks that differ, a retry does not wait for the difference', async (t) => {
+  const first = courier(t, { answer: () => FAILED });
+  const { queue } = first;
+  queue.record(joined('u1'));
+  await first.advance(3500);
+  assert.equal(first.requests.length, 1);
+  const closed = first.delivery.close();
+  await first.advance(2500);
+  await closed;
+  for (const { pending } of queue.lanes)
+    for (const [field, text] of pending) {
+      const { retryAt, ...stored } = JSON.parse(text);
+      pending.set(field, JSON.stringify({ ...stored, retryAt: retryAt + 600_000 }));
+    }
+  const second = courier(t, { queue });
+  await second.advance(5000);
+  assert.deepEqual(second.seen(), ['joined u1']);
 });
 
 test('a courier that stops waits for the answers under way, and begins nothing', async (t) => {
