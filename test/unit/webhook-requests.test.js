@@ -250,6 +250,27 @@ test('a receiver that never answers, or drips its head, fails at the deadline', 
   assert.equal(drip.outcome, 'failed');
 });
 
+test('an answer whose body drips is delivered at its head, and its connection closed after a second', async (t) => {
+  /** @type {(value: unknown) => void} */
+  let close = () => {};
+  const closed = new Promise((resolve) => {
+    close = resolve;
+  });
+  const port = await receiver(t, (_request, response) => {
+    response.writeHead(200).write('x');
+    const timer = setInterval(() => response.write('x'), 50);
+    response.on('close', () => {
+      clearInterval(timer);
+      close(null);
+    });
+  });
+  const beganMs = performance.now();
+  const { outcome } = await poster(t, `http://127.0.0.1:${port}/`, { timeoutMs: 30_000 })();
+  assert.equal(outcome, 'delivered');
+  await closed;
+  assert.ok(performance.now() - beganMs < 10_000);
+});
+
 test('the body of an answer is read to 64 KiB at most, and thrown away', async (t) => {
   let written = 0;
   /** @type {Promise<void>} */
