@@ -17,7 +17,7 @@ import { decodeRequest } from '../../src/worker/fleet-wire.js';
 import { Tail } from '../../src/worker/tail.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 import { buildHub, describeWorker, QUIET, receive } from '../helpers/hub.js';
-import { BACKENDS, configOf, eventually, startServer } from './suite.js';
+import { BACKENDS, configOf, eventually, sideBySide, startServer } from './suite.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
 
@@ -114,10 +114,16 @@ async function fleetOf(t, backend, count, options = { deadlineMs: 5000 }) {
   return members;
 }
 
-for (const backend of BACKENDS) {
+/** @type {Map<string, (() => void)[]>} */
+const tests = new Map(BACKENDS.map((backend) => [backend, []]));
+
+for (const [backend, ofBackend] of tests) {
   /** @param {string} behaviour @param {(t: TestContext) => Promise<void>} body */
-  const it = (behaviour, body) =>
-    test(`${backend}: ${behaviour}`, { timeout: 20_000 }, async (t) => body(t));
+  const it = (behaviour, body) => {
+    ofBackend.push(() => {
+      test(`${backend}: ${behaviour}`, { timeout: 20_000 }, async (t) => body(t));
+    });
+  };
 
   it('the rooms of all workers are listed by name, with their connections', async (t) => {
     const [a, b, c] = await fleetOf(t, backend, 3);
@@ -482,6 +488,8 @@ for (const backend of BACKENDS) {
     await assert.rejects(b.fleet.rooms(), { code: 'UNAVAILABLE' });
   });
 }
+
+sideBySide(tests);
 
 /**
  * @param {Member} member

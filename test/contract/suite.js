@@ -2,7 +2,7 @@
 // workers of one server, with a real relay, and for Redis with real Redis processes.
 
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { after, describe, test } from 'node:test';
 import pino from 'pino';
 import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
@@ -21,6 +21,8 @@ import { TOPOLOGIES } from '../helpers/redis-topologies.js';
 export const log = pino({ level: 'silent' });
 export const LINGER_MS = 100;
 const TIMEOUT_MS = 20_000;
+/** Backends that are tested at the same time. */
+const AT_ONCE = 4;
 export const announcements = {
   join: Buffer.from('+'),
   leave: Buffer.from('-'),
@@ -129,19 +131,38 @@ export async function startServer(t, name, overrides, options) {
  * @param {(it: It) => void} behaviours @param {Partial<Config>} [overrides]
  */
 export function suite(behaviours, overrides = {}) {
-  for (const name of BACKENDS) {
+  /** @type {Map<string, (() => void)[]>} */
+  const tests = new Map(BACKENDS.map((name) => [name, []]));
+  for (const [name, ofBackend] of tests) {
     behaviours((behaviour, body) => {
-      test(`${name}: ${behaviour}`, { timeout: TIMEOUT_MS }, async (t) => {
-        const make = await startServer(t, name, overrides);
-        await body(t, async () => {
-          const { broker } = await make();
-          const worker = new Worker(broker);
-          await broker.start(worker);
-          return worker;
+      ofBackend.push(() => {
+        test(`${name}: ${behaviour}`, { timeout: TIMEOUT_MS }, async (t) => {
+          const make = await startServer(t, name, overrides);
+          await body(t, async () => {
+            const { broker } = await make();
+            const worker = new Worker(broker);
+            await broker.start(worker);
+            return worker;
+          });
         });
       });
     });
   }
+  sideBySide(tests);
+}
+
+/**
+ * The tests of a backend run one after the other, and the backends at the same time: most of the
+ * time tests wait.
+ * @param {ReadonlyMap<string, readonly (() => void)[]>} tests by backend
+ */
+export function sideBySide(tests) {
+  describe('backends', { concurrency: AT_ONCE }, () => {
+    for (const [name, ofBackend] of tests)
+      describe(name, { concurrency: 1 }, () => {
+        for (const begin of ofBackend) begin();
+      });
+  });
 }
 
 /** Owns a broker, and records its notifications. */

@@ -22,7 +22,7 @@ import { encodeMember } from '../../src/protocol/encode.js';
 import { LANES } from '../../src/webhooks/queue.js';
 import { startSentinels, until } from '../helpers/redis-sentinel.js';
 import { TOPOLOGIES } from '../helpers/redis-topologies.js';
-import { announcements, configOf, eventually, LINGER_MS, log } from './suite.js';
+import { announcements, configOf, eventually, LINGER_MS, log, sideBySide } from './suite.js';
 
 /** @typedef {import('../../src/webhooks/queue.js').WebhookEvent} WebhookEvent */
 /** @typedef {import('../../src/webhooks/queue.js').EventQueue} EventQueue */
@@ -30,7 +30,8 @@ import { announcements, configOf, eventually, LINGER_MS, log } from './suite.js'
 /** @typedef {import('../../src/backend/redis/broker.js').RedisBroker} RedisBroker */
 /** @typedef {import('node:test').TestContext} TestContext */
 
-const TIMEOUT_MS = 30_000;
+/** A Sentinel's failover takes some 10 s. */
+const TIMEOUT_MS = 60_000;
 /** A silent worker is dead after a time that no test waits for: the relay reports each death. */
 const TIMES = { heartbeatMs: 200, ttlMs: 600_000, settleMs: 300 };
 /** The same if the relay dies, too. */
@@ -137,18 +138,23 @@ class Fleet {
     return all;
   }
 
-  /**
-   * Waits for so many events, and for the time in which one more would come.
-   * @param {number} count
-   * @returns {Promise<string[]>} each as `type room user`
-   */
-  async recorded(count) {
+  /** Waits for so many events. @param {number} count */
+  async reached(count) {
     await eventually(() =>
       this.events().then(
         (events) => events.length >= count,
         () => false,
       ),
     );
+  }
+
+  /**
+   * Waits for so many events, and for the time in which one more would come.
+   * @param {number} count
+   * @returns {Promise<string[]>} each as `type room user`
+   */
+  async recorded(count) {
+    await this.reached(count);
     await new Promise((resolve) => setTimeout(resolve, 3 * LINGER_MS));
     return (await this.events()).map(textOf);
   }
@@ -236,6 +242,8 @@ function assertSequences(events) {
 const KINDS = ['redis', 'redis cluster'];
 /** @type {Map<string, Promise<RedisSettings>>} */
 const started = new Map();
+/** They begin at the end of this file. @type {Map<string, (() => void)[]>} */
+const testsOf = new Map();
 const lifetime = { after: (/** @type {() => unknown} */ end) => ends.push(end) };
 let prefixes = 0;
 
@@ -258,19 +266,30 @@ async function fleetOf(t, kind, wanted = {}) {
  */
 function it(behaviour, body, wanted) {
   for (const kind of ['embedded', ...KINDS])
-    test(`${kind}: ${behaviour}`, { timeout: TIMEOUT_MS }, async (t) =>
-      body(await fleetOf(t, kind, wanted), t),
-    );
+    only(kind, behaviour, async (t) => body(await fleetOf(t, kind, wanted), t));
+}
+
+/**
+ * @param {string} kind of backend
+ * @param {string} behaviour
+ * @param {(t: TestContext) => Promise<void>} body
+ */
+function only(kind, behaviour, body) {
+  const tests = testsOf.get(kind) ?? [];
+  testsOf.set(kind, tests);
+  tests.push(() => {
+    test(`${kind}: ${behaviour}`, { timeout: TIMEOUT_MS }, body);
+  });
 }
 
 it('the first join and the last leave of a user are recorded once, over two workers', async (fleet) => {
   const worker = await fleet.server();
   const [a, b] = [await worker(), await worker()];
   a.join('room', 'ann', { colour: 'red' });
-  await fleet.recorded(1);
+  await fleet.reached(1);
   b.join('room', 'ann');
   b.join('room', 'bob "b"');
-  await fleet.recorded(2);
+  await fleet.reached(2);
   a.leave('room', 'ann');
   await fleet.recorded(2);
   b.leave('room', 'ann');
@@ -297,7 +316,7 @@ it('a room is occupied once and vacated once, over two workers', async (fleet) =
   const [a, b] = [await worker(), await worker()];
   a.edges.count('room', 1);
   a.edges.count('room', 2);
-  await fleet.recorded(1);
+  await fleet.reached(1);
   b.edges.count('room', 1);
   b.edges.count('other', 1);
   await fleet.recorded(2);
@@ -317,7 +336,7 @@ it('a room that empties and fills again on a worker causes no event', async (fle
   const a = await (await fleet.server())();
   a.edges.count('room', 1);
   a.edges.connect('ann');
-  await fleet.recorded(2);
+  await fleet.reached(2);
   for (let i = 0; i < 20; i++) {
     a.edges.count('room', 0);
     a.edges.disconnect('ann');
@@ -333,7 +352,7 @@ it('the first and the last connection of a user are recorded, whatever the name'
   const [a, b] = [await worker(), await worker()];
   const users = ['ann', 'a}b{c', '"\\é\u0000', '\u{1F600}', 'lane-3'];
   for (const user of users) a.edges.connect(user);
-  await fleet.recorded(users.length);
+  await fleet.reached(users.length);
   for (const user of users) b.edges.connect(user);
   await fleet.recorded(users.length);
   for (const user of users) a.edges.disconnect(user);
@@ -352,13 +371,13 @@ it('the first and the last connection of a user are recorded, whatever the name'
 it('events of a room have one sequence, whatever their kind', async (fleet) => {
   const a = await (await fleet.server())();
   a.edges.count('room', 1);
-  await fleet.recorded(1);
+  await fleet.reached(1);
   a.join('room', 'ann');
-  await fleet.recorded(2);
+  await fleet.reached(2);
   a.edges.publish('room', { sender: 'ann', payload: '{"text":"hé"}', offset: undefined });
-  await fleet.recorded(3);
+  await fleet.reached(3);
   a.leave('room', 'ann');
-  await fleet.recorded(4);
+  await fleet.reached(4);
   a.edges.count('room', 0);
   assert.deepEqual(await fleet.recorded(5), [
     'room.occupied room',
@@ -427,7 +446,7 @@ it('the offset of a message is recorded, and of a large payload only the size', 
   const large = JSON.stringify('é'.repeat(10_000));
   a.edges.publish('h.room', { sender: 'ann', payload: '1', offset: 7 });
   a.edges.publish('h.room', { sender: 'ann', payload: large, offset: 8 });
-  await fleet.recorded(2);
+  await fleet.reached(2);
   const [small, big] = await fleet.events();
   assert.deepEqual([small.payload, small.offset, small.bytes], [1, 7, undefined]);
   assert.deepEqual([big.payload, big.offset, big.bytes], [undefined, 8, 20_002]);
@@ -588,7 +607,6 @@ it(
     a.join('chat.1', 'ann');
     a.edges.connect('ann');
     assert.deepEqual(await fleet.recorded(1), ['room.occupied chat.1']);
-    await fleet.recorded(1);
   },
   { types: ['room.occupied', 'room.vacated'], rooms: ['chat.*'] },
 );
@@ -733,215 +751,233 @@ it('random joins and leaves of three workers, one of which dies, end in the trut
 
 // What only Redis has: several servers, outages, and the cost of it.
 
-test('redis: two servers record a room once, and one clears up after the other has died as a whole', {
-  timeout: TIMEOUT_MS,
-}, async (t) => {
-  const fleet = await fleetOf(t, 'redis');
-  fleet.times = { ...TIMES, ttlMs: TTL_MS };
-  const [one, two] = [await fleet.server(), await fleet.server()];
-  const [a, b] = [await one(), await two()];
-  for (const worker of [a, b]) {
-    worker.edges.count('room', 1);
-    worker.edges.connect('ann');
-    worker.join('room', 'ann');
-  }
-  a.join('room', 'bob');
-  a.edges.count('alone', 1);
-  await fleet.recorded(5);
-  // Nobody is told: the machine is gone, too.
-  a.machine.nameSession('');
-  a.kill();
-  const texts = await fleet.recorded(7);
-  assert.deepEqual(texts.sort(), [
-    'member.joined room ann',
-    'member.joined room bob',
-    'member.left room bob',
-    'room.occupied alone',
-    'room.occupied room',
-    'room.vacated alone',
-    'user.connected ann',
-  ]);
-  assertSequences(await fleet.events());
-});
+only(
+  'redis',
+  'two servers record a room once, and one clears up after the other has died as a whole',
+  async (t) => {
+    const fleet = await fleetOf(t, 'redis');
+    fleet.times = { ...TIMES, ttlMs: TTL_MS };
+    const [one, two] = [await fleet.server(), await fleet.server()];
+    const [a, b] = [await one(), await two()];
+    for (const worker of [a, b]) {
+      worker.edges.count('room', 1);
+      worker.edges.connect('ann');
+      worker.join('room', 'ann');
+    }
+    a.join('room', 'bob');
+    a.edges.count('alone', 1);
+    await fleet.recorded(5);
+    // Nobody is told: the machine is gone, too.
+    a.machine.nameSession('');
+    a.kill();
+    const texts = await fleet.recorded(7);
+    assert.deepEqual(texts.sort(), [
+      'member.joined room ann',
+      'member.joined room bob',
+      'member.left room bob',
+      'room.occupied alone',
+      'room.occupied room',
+      'room.vacated alone',
+      'user.connected ann',
+    ]);
+    assertSequences(await fleet.events());
+  },
+);
 
-test('redis: edges of an outage are recorded when Redis returns, and those it still has are not', {
-  timeout: TIMEOUT_MS,
-}, async (t) => {
-  const redis = await startRedis(t, { args: ['--appendonly', 'yes', '--appendfsync', 'always'] });
-  const fleet = new Fleet(t, redis.settings, 'contract-outage:', settingsOf({}));
-  const worker = await fleet.server();
-  const [a, b] = [await worker(), await worker()];
-  a.edges.count('stays', 1);
-  b.edges.count('left', 1);
-  a.join('stays', 'ann');
-  a.join('stays', 'leaver');
-  await fleet.recorded(4);
-  await redis.stop();
-  await eventually(() => a.broker.state === 'degraded' && b.broker.state === 'degraded');
-  a.leave('stays', 'leaver');
-  a.edges.count('new', 1);
-  a.join('stays', 'new');
-  b.edges.count('left', 0);
-  await redis.restart();
-  const texts = await fleet.recorded(8);
-  assert.deepEqual(texts.sort(), [
-    'member.joined stays ann',
-    'member.joined stays leaver',
-    'member.joined stays new',
-    'member.left stays leaver',
-    'room.occupied left',
-    'room.occupied new',
-    'room.occupied stays',
-    'room.vacated left',
-  ]);
-});
+only(
+  'redis',
+  'edges of an outage are recorded when Redis returns, and those it still has are not',
+  async (t) => {
+    const redis = await startRedis(t, { args: ['--appendonly', 'yes', '--appendfsync', 'always'] });
+    const fleet = new Fleet(t, redis.settings, 'contract-outage:', settingsOf({}));
+    const worker = await fleet.server();
+    const [a, b] = [await worker(), await worker()];
+    a.edges.count('stays', 1);
+    b.edges.count('left', 1);
+    a.join('stays', 'ann');
+    a.join('stays', 'leaver');
+    await fleet.recorded(4);
+    await redis.stop();
+    await eventually(() => a.broker.state === 'degraded' && b.broker.state === 'degraded');
+    a.leave('stays', 'leaver');
+    a.edges.count('new', 1);
+    a.join('stays', 'new');
+    b.edges.count('left', 0);
+    await redis.restart();
+    const texts = await fleet.recorded(8);
+    assert.deepEqual(texts.sort(), [
+      'member.joined stays ann',
+      'member.joined stays leaver',
+      'member.joined stays new',
+      'member.left stays leaver',
+      'room.occupied left',
+      'room.occupied new',
+      'room.occupied stays',
+      'room.vacated left',
+    ]);
+  },
+);
 
-test('redis: after Redis has lost everything, a receiver of all events has the truth, in new lives', {
-  timeout: TIMEOUT_MS,
-}, async (t) => {
-  const redis = await startRedis(t);
-  const fleet = new Fleet(t, redis.settings, 'contract-loss:', settingsOf({}));
-  const a = await (await fleet.server())();
-  a.edges.count('room', 1);
-  a.edges.connect('ann');
-  a.join('room', 'ann');
-  await fleet.recorded(3);
-  const before = await fleet.events();
-  await redis.cli('FLUSHALL');
-  await fleet.recorded(3);
-  const again = await fleet.events();
-  assert.deepEqual(again.map(textOf).sort(), before.map(textOf).sort());
-  assertSequences(again);
-  const latest = Math.max(...before.map(({ epoch }) => Number(epoch)));
-  assert.ok(again.every(({ epoch }) => Number(epoch) > latest));
-  assert.deepEqual(await a.occupancy.list({}), [{ room: 'room', connections: 1 }]);
-});
+only(
+  'redis',
+  'after Redis has lost everything, a receiver of all events has the truth, in new lives',
+  async (t) => {
+    const redis = await startRedis(t);
+    const fleet = new Fleet(t, redis.settings, 'contract-loss:', settingsOf({}));
+    const a = await (await fleet.server())();
+    a.edges.count('room', 1);
+    a.edges.connect('ann');
+    a.join('room', 'ann');
+    await fleet.reached(3);
+    const before = await fleet.events();
+    await redis.cli('FLUSHALL');
+    await fleet.recorded(3);
+    const again = await fleet.events();
+    assert.deepEqual(again.map(textOf).sort(), before.map(textOf).sort());
+    assertSequences(again);
+    const latest = Math.max(...before.map(({ epoch }) => Number(epoch)));
+    assert.ok(again.every(({ epoch }) => Number(epoch) > latest));
+    assert.deepEqual(await a.occupancy.list({}), [{ room: 'room', connections: 1 }]);
+  },
+);
 
-test('redis cluster: a worker that dies between the recording and the lane loses nothing', {
-  timeout: TIMEOUT_MS,
-}, async (t) => {
-  const fleet = await fleetOf(t, 'redis cluster');
-  const worker = await fleet.server();
-  const [a, b] = [await worker(), await worker()];
-  b.edges.count('other', 1);
-  await fleet.recorded(1);
-  const { recording } = /** @type {redisRecorder.RedisEdges} */ (a.edges.store);
-  recording.move = async () => {
-    throw new Error('the process ends here');
-  };
-  a.edges.count('room', 1);
-  a.edges.connect('ann');
-  for (let i = 0; i < 300; i++) a.join('room', `user-${i}`);
-  const outbox = recording.keys.of('room', 'outbox');
-  const { redis } = /** @type {any} */ (recording);
-  await eventually(async () => (await redis.llen(outbox)) >= 301);
-  assert.equal((await fleet.events()).length, 1);
-  a.kill();
-  const texts = await fleet.recorded(605);
-  assert.equal(new Set(texts).size, 605);
-  assertSequences(await fleet.events());
-});
+only(
+  'redis cluster',
+  'a worker that dies between the recording and the lane loses nothing',
+  async (t) => {
+    const fleet = await fleetOf(t, 'redis cluster');
+    const worker = await fleet.server();
+    const [a, b] = [await worker(), await worker()];
+    b.edges.count('other', 1);
+    await fleet.reached(1);
+    const { recording } = /** @type {redisRecorder.RedisEdges} */ (a.edges.store);
+    recording.move = async () => {
+      throw new Error('the process ends here');
+    };
+    a.edges.count('room', 1);
+    a.edges.connect('ann');
+    for (let i = 0; i < 300; i++) a.join('room', `user-${i}`);
+    const outbox = recording.keys.of('room', 'outbox');
+    const { redis } = /** @type {any} */ (recording);
+    await eventually(async () => (await redis.llen(outbox)) >= 301);
+    assert.equal((await fleet.events()).length, 1);
+    a.kill();
+    const texts = await fleet.recorded(605);
+    assert.equal(new Set(texts).size, 605);
+    assertSequences(await fleet.events());
+  },
+);
 
 for (const topology of /** @type {const} */ (['redis', 'redis cluster']))
-  test(`${topology}: a message is recorded without its payload while the lane has a backlog`, {
-    timeout: TIMEOUT_MS,
-  }, async (t) => {
-    const fleet = await fleetOf(t, topology);
-    const a = await (await fleet.server())();
-    const payload = '{"a":",\\"payload\\":","payload":1,"seq":2,"é":0}';
-    for (let i = 0; i < 1100; i++)
-      a.edges.publish('room', { sender: ',\\"payload\\":', payload, offset: undefined });
-    a.join('room', 'ann');
-    await fleet.recorded(1101);
-    const events = await fleet.events();
-    const messages = events.filter(({ type }) => type === 'message.published');
-    assert.deepEqual(messages[900].payload, JSON.parse(payload));
-    const { payload: none, bytes, from, seq } = messages[1099];
-    assert.deepEqual([none, bytes, from], [undefined, Buffer.byteLength(payload), ',"payload":']);
-    assert.ok(seq >= 1100);
-    assertSequences(events);
-  });
-
-test('redis: a join costs the same commands whether or not webhooks cover the members', {
-  timeout: TIMEOUT_MS,
-}, async (t) => {
-  /** @param {Parameters<typeof settingsOf>[0]|null} wanted */
-  const commandsOf = async (wanted) => {
-    const fleet = await fleetOf(t, 'redis', wanted ?? { types: [] });
-    if (wanted === null) fleet.recorder = null;
-    const a = await (await fleet.server())();
-    const { node } = /** @type {RedisBroker} */ (a.broker);
-    const { redis } = /** @type {NonNullable<typeof node>} */ (node).commands;
-    await a.presence.read('room');
-    /** @type {string[]} */
-    const sent = [];
-    const send = redis.sendCommand.bind(redis);
-    redis.sendCommand = (command, ...rest) => {
-      if (!['info', 'publish'].includes(command.name)) sent.push(command.name);
-      return send(command, ...rest);
-    };
-    for (const room of ['room', 'other']) {
-      a.join(room, 'ann');
-      a.edges.count(room, 1);
-      await a.presence.read(room);
-    }
-    return sent.map((name) => name.replace('evalsha', 'eval'));
-  };
-  const without = await commandsOf(null);
-  // Of each room: its registration, the change, the read.
-  assert.deepEqual(without, ['sadd', 'eval', 'eval', 'sadd', 'eval', 'eval']);
-  assert.deepEqual(await commandsOf({ types: ['member.joined', 'member.left'] }), without);
-});
-
-test('redis by Sentinel: after a failover the state of a receiver is the truth, and a gap is known', {
-  timeout: 2 * TIMEOUT_MS,
-}, async (t) => {
-  const { primary, settings } = await startSentinels(t);
-  const fleet = new Fleet(t, settings, 'contract-failover:', settingsOf({}));
-  const worker = await fleet.server();
-  const workers = [await worker(), await worker()];
-  const here = workers.map(() => new Set());
-  let step = 0;
-  const change = () => {
-    const who = step % 2;
-    const [room, user] = [`room-${step % 5}`, `user-${(step * 7) % 23}`];
-    const key = `${room} ${user}`;
-    if (here[who].delete(key)) workers[who].leave(room, user);
-    else {
-      here[who].add(key);
-      workers[who].join(room, user);
-    }
-    step++;
-  };
-  workers[0].edges.count('room-0', 1);
-  for (let i = 0; i < 100; i++) change();
-  await fleet.recorded(50);
-  // A courier has seen the mark of this primary.
-  await fleet.queue.release(0, Number(await fleet.queue.acquire(0)));
-  for (let i = 0; i < 100; i++) change();
-  await primary.kill();
-  await eventually(() => workers.every(({ broker }) => broker.state === 'degraded'));
-  for (let i = 0; i < 51; i++) change();
-  workers[0].edges.count('room-0', 0);
-  workers[1].edges.count('room-1', 1);
-  await until(async () => workers.every(({ broker }) => broker.state === 'up'));
-  for (let i = 0; i < 20; i++) change();
-
-  // What a receiver has, for whom the latest event of a user or room counts.
-  const stateOf = async () => {
-    /** @type {Map<string, string>} */
-    const latest = new Map();
-    for (const { type, room, user = '' } of await fleet.events())
-      latest.set(`${room} ${user}`.trim(), type);
-    return [...latest].flatMap(([key, type]) => (/joined|occupied/.test(type) ? [key] : [])).sort();
-  };
-  const truth = [...new Set([...here[0], ...here[1], 'room-1'])].sort();
-  await until(async () => `${await stateOf().catch(() => [])}` === `${truth}`);
-  await until(() =>
-    fleet.queue.acquire(0).then(
-      (fence) => fence !== null,
-      () => false,
-    ),
+  only(
+    topology,
+    'a message is recorded without its payload while the lane has a backlog',
+    async (t) => {
+      const fleet = await fleetOf(t, topology);
+      const a = await (await fleet.server())();
+      const payload = '{"a":",\\"payload\\":","payload":1,"seq":2,"é":0}';
+      for (let i = 0; i < 1100; i++)
+        a.edges.publish('room', { sender: ',\\"payload\\":', payload, offset: undefined });
+      a.join('room', 'ann');
+      await fleet.reached(1101);
+      const events = await fleet.events();
+      const messages = events.filter(({ type }) => type === 'message.published');
+      assert.deepEqual(messages[900].payload, JSON.parse(payload));
+      const { payload: none, bytes, from, seq } = messages[1099];
+      assert.deepEqual([none, bytes, from], [undefined, Buffer.byteLength(payload), ',"payload":']);
+      assert.ok(seq >= 1100);
+      assertSequences(events);
+    },
   );
-  assert.equal((await fleet.queue.lost(0)).count, 1);
-});
+
+only(
+  'redis',
+  'a join costs the same commands whether or not webhooks cover the members',
+  async (t) => {
+    /** @param {Parameters<typeof settingsOf>[0]|null} wanted */
+    const commandsOf = async (wanted) => {
+      const fleet = await fleetOf(t, 'redis', wanted ?? { types: [] });
+      if (wanted === null) fleet.recorder = null;
+      const a = await (await fleet.server())();
+      const { node } = /** @type {RedisBroker} */ (a.broker);
+      const { redis } = /** @type {NonNullable<typeof node>} */ (node).commands;
+      await a.presence.read('room');
+      /** @type {string[]} */
+      const sent = [];
+      const send = redis.sendCommand.bind(redis);
+      redis.sendCommand = (command, ...rest) => {
+        if (!['info', 'publish'].includes(command.name)) sent.push(command.name);
+        return send(command, ...rest);
+      };
+      for (const room of ['room', 'other']) {
+        a.join(room, 'ann');
+        a.edges.count(room, 1);
+        await a.presence.read(room);
+      }
+      return sent.map((name) => name.replace('evalsha', 'eval'));
+    };
+    const without = await commandsOf(null);
+    // Of each room: its registration, the change, the read.
+    assert.deepEqual(without, ['sadd', 'eval', 'eval', 'sadd', 'eval', 'eval']);
+    assert.deepEqual(await commandsOf({ types: ['member.joined', 'member.left'] }), without);
+  },
+);
+
+only(
+  'redis by Sentinel',
+  'after a failover the state of a receiver is the truth, and a gap is known',
+  async (t) => {
+    const { primary, settings } = await startSentinels(t);
+    const fleet = new Fleet(t, settings, 'contract-failover:', settingsOf({}));
+    const worker = await fleet.server();
+    const workers = [await worker(), await worker()];
+    const here = workers.map(() => new Set());
+    let step = 0;
+    const change = () => {
+      const who = step % 2;
+      const [room, user] = [`room-${step % 5}`, `user-${(step * 7) % 23}`];
+      const key = `${room} ${user}`;
+      if (here[who].delete(key)) workers[who].leave(room, user);
+      else {
+        here[who].add(key);
+        workers[who].join(room, user);
+      }
+      step++;
+    };
+    workers[0].edges.count('room-0', 1);
+    for (let i = 0; i < 100; i++) change();
+    await fleet.reached(50);
+    // A courier has seen the mark of this primary.
+    await fleet.queue.release(0, Number(await fleet.queue.acquire(0)));
+    for (let i = 0; i < 100; i++) change();
+    await primary.kill();
+    await eventually(() => workers.every(({ broker }) => broker.state === 'degraded'));
+    for (let i = 0; i < 51; i++) change();
+    workers[0].edges.count('room-0', 0);
+    workers[1].edges.count('room-1', 1);
+    await until(async () => workers.every(({ broker }) => broker.state === 'up'));
+    for (let i = 0; i < 20; i++) change();
+
+    // What a receiver has, for whom the latest event of a user or room counts.
+    const stateOf = async () => {
+      /** @type {Map<string, string>} */
+      const latest = new Map();
+      for (const { type, room, user = '' } of await fleet.events())
+        latest.set(`${room} ${user}`.trim(), type);
+      return [...latest]
+        .flatMap(([key, type]) => (/joined|occupied/.test(type) ? [key] : []))
+        .sort();
+    };
+    const truth = [...new Set([...here[0], ...here[1], 'room-1'])].sort();
+    await until(async () => `${await stateOf().catch(() => [])}` === `${truth}`);
+    await until(() =>
+      fleet.queue.acquire(0).then(
+        (fence) => fence !== null,
+        () => false,
+      ),
+    );
+    assert.equal((await fleet.queue.lost(0)).count, 1);
+  },
+);
+
+sideBySide(testsOf);

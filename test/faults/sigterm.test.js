@@ -113,7 +113,11 @@ for (const broker of ['embedded', 'redis']) {
       await pause(BEFORE_MS);
       const signalledMs = performance.now();
       server.kill('SIGTERM');
-      const end = await Promise.race([server.exited, pause(SHUTDOWN_TIMEOUT_MS + 5000)]);
+      // Unref'ed: it would keep the process of the tests alive after they have ended.
+      const limit = new Promise((resolve) => {
+        setTimeout(resolve, SHUTDOWN_TIMEOUT_MS + 5000, null).unref();
+      });
+      const end = await Promise.race([server.exited, limit]);
       const tookMs = performance.now() - signalledMs;
       await until(
         () => clients.every((client) => !client.isOpen),
