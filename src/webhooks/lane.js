@@ -408,7 +408,7 @@ function isEvent(event) {
 /**
  * @param {string} text
  * @param {(event: Sendable, waitMs: number, attempts: number) => Effect|null} create null: its
- *   endpoint is unknown here. The clocks of two servers may differ, so `waitMs` is not to be relied on
+ *   endpoint is unknown here. The clocks of two servers differ, so `waitMs` needs a bound
  * @returns {Effect|null|undefined} undefined: to be removed. An effect of an endpoint that only
  *   another server knows, as one with a newer configuration, stays for a day
  */

@@ -121,7 +121,7 @@ for (const [backend, ofBackend] of tests) {
   /** @param {string} behaviour @param {(t: TestContext) => Promise<void>} body */
   const it = (behaviour, body) => {
     ofBackend.push(() => {
-      test(`${backend}: ${behaviour}`, { timeout: 20_000 }, async (t) => body(t));
+      test(`${backend}: ${behaviour}`, { timeout: 40_000 }, async (t) => body(t));
     });
   };
 

@@ -20,7 +20,7 @@ import { TOPOLOGIES } from '../helpers/redis-topologies.js';
 
 export const log = pino({ level: 'silent' });
 export const LINGER_MS = 100;
-const TIMEOUT_MS = 20_000;
+const TIMEOUT_MS = 40_000;
 /** Backends that are tested at the same time. */
 const AT_ONCE = 4;
 export const announcements = {
