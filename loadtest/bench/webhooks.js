@@ -7,8 +7,8 @@
 // `down`: the endpoint refuses connections while users join and leave. Then it is back, and its
 // model of who is where, by the events that it got, must become the truth of the clients.
 //
-// `slow`: two servers, one without webhooks, have the same load in turns. The figure is the
-// processor time of the workers.
+// `slow`: three servers have the same load in turns: without webhooks, with an endpoint that answers
+// at once, and with a slow one. The figure is the processor time of the workers.
 
 import { writeFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
@@ -50,7 +50,7 @@ await experiment({
   slow
   events N | whole 1..10000 | 1000 | joins and leaves a second
   delay MS | whole 0..10000 | 200 | what the endpoint takes for a request
-  windows N | whole 1..100 | 6 | pairs of measurements
+  windows N | whole 1..100 | 6 | rounds of measurements
   seconds S | number 1..600 | 10 | duration of each`,
 
   setup({ owner }) {
@@ -267,26 +267,39 @@ function differ(kind, wanted, found) {
 /** @typedef {Record<'workers'|'primary'|'courier'|'redis', number>} Cpu percent of a core */
 /** @typedef {Cpu & {perSecond: number, sent: number, p50Ms: number|null, p99Ms: number|null, pending: number}} Window */
 
+/** @typedef {{name: string, place: Place, receiver: Child, seen: Window[]}} Setting */
+
 /** @param {Run} owner @param {Values} values */
 async function whileSlow(owner, values) {
   const { events, delay, windows, backend, concurrency } = values;
-  const receiver = startChild(owner, 'servers/receiver.js');
-  const { port } = await receiver.ask('up', { secret: SECRET, delay });
-  const none = await startPlace(owner, values, null, SEATS_PER_CONNECTION);
-  const with_ = await startPlace(owner, values, port, SEATS_PER_CONNECTION);
-  /** @type {[Window[], Window[]]} */
-  const seen = [[], []];
+  /** @type {Setting[]} */
+  const settings = [];
+  for (const [name, delayMs] of /** @type {[string, number|null][]} */ ([
+    ['no webhooks', null],
+    ['endpoint at once', 0],
+    [`endpoint ${delay} ms`, delay],
+  ])) {
+    const receiver = startChild(owner, 'servers/receiver.js');
+    const { port } = await receiver.ask('up', { secret: SECRET, delay: delayMs ?? 0 });
+    const used = delayMs === null ? null : port;
+    const place = await startPlace(owner, values, used, SEATS_PER_CONNECTION);
+    settings.push({ name, place, receiver, seen: [] });
+  }
   // Unmeasured: code is compiled.
-  for (const place of [none, with_]) await window(place, receiver, values);
+  for (const { place, receiver } of settings) await window(place, receiver, values);
   for (let i = 0; i < windows; i++)
-    for (const which of i % 2 === 0 ? [0, 1] : [1, 0]) {
-      const one = await window(which === 0 ? none : with_, receiver, values);
-      seen[which].push(one);
+    for (const { name, place, receiver, seen } of i % 2 === 0 ? settings : settings.toReversed()) {
+      const one = await window(place, receiver, values);
+      seen.push(one);
       console.log(
-        `${which === 0 ? 'without' : 'with   '}: workers ${show(one.workers, 1)} %, ${show(one.perSecond)} events/s`,
+        `${name.padEnd(16)}: workers ${show(one.workers, 1)} %, ${show(one.perSecond)} events/s`,
       );
     }
-  const ratios = seen[1].map((one, i) => one.workers / seen[0][i].workers);
+  const [none, atOnce, slow] = settings;
+  const ratio = (/** @type {Setting} */ one, /** @type {Setting} */ other) =>
+    one.seen.map(({ workers }, i) => workers / other.seen[i].workers);
+  const slowness = ratio(slow, atOnce);
+  const webhooks = ratio(slow, none);
   const range = (/** @type {number[]} */ all, /** @type {number} */ digits) =>
     `${show(median(all), digits)} (${[Math.min(...all), Math.max(...all)].map((one) => show(one, digits)).join('–')})`;
   const row = (
@@ -295,23 +308,24 @@ async function whileSlow(owner, values) {
     digits = 1,
   ) => [
     title,
-    ...seen.map((all) =>
+    ...settings.map(({ seen }) =>
       range(
-        all.map((one) => read(one) ?? Number.NaN),
+        seen.map((one) => read(one) ?? Number.NaN),
         digits,
       ),
     ),
   ];
-  const failed = sumOf([await rest(none), await rest(with_)].map((one) => one.failed));
-  const [last] = seen[1].slice(-1);
+  let failed = 0;
+  for (const { place } of settings) failed += (await rest(place)).failed;
+  const [last] = slow.seen.slice(-1);
   return {
     title: `Webhooks: ${show(events)} events/s into an endpoint that takes ${delay} ms, ${backend}`,
-    note: `${windows} pairs of windows; medians, in brackets the range; processor time of each group of processes as % of a core`,
+    note: `${windows} rounds of windows; medians, in brackets the range; processor time of each group of processes as % of a core`,
     lines: [
-      `**Workers' CPU with webhooks: × ${range(ratios, 3)}** of that without`,
+      `**Workers' CPU: × ${range(slowness, 3)}** of that with an endpoint that answers at once, × ${range(webhooks, 3)} of that without webhooks`,
       '',
       ...markdownTable(
-        ['', 'no webhooks', 'webhooks'],
+        ['', ...settings.map(({ name }) => name)],
         [
           row('events/s of the clients', (one) => one.perSecond, 0),
           row('two workers, %', (one) => one.workers),
@@ -326,7 +340,11 @@ async function whileSlow(owner, values) {
         1,
       ),
     ],
-    data: { seen, ratios },
+    data: {
+      seen: Object.fromEntries(settings.map(({ name, seen }) => [name, seen])),
+      slowness,
+      webhooks,
+    },
     failed: failed > 0 || last.pending > values.users + values.rooms,
   };
 }
