@@ -136,8 +136,7 @@ export class Admission {
 
   /**
    * Takes a token of the address for a connection, or for a further request on one.
-   * @param {string|null} address
-   * @returns {Refusal|null} null: the limit admits it
+   * @param {string|null} address @returns {Refusal|null} null: the limit admits it
    */
   admitPeer(address) {
     const mode = this.config.handshakesPerMinutePerIpMode;

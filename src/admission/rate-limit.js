@@ -77,8 +77,7 @@ export class BucketTable {
 
   /**
    * Deletes full buckets. Each call examines a part of them.
-   * @param {(bucket: TokenBucket) => boolean} isFull
-   * @param {number} [most] buckets to examine
+   * @param {(bucket: TokenBucket) => boolean} isFull @param {number} [most] buckets to examine
    */
   sweep(isFull, most = SWEEP_BUCKETS) {
     for (let i = Math.min(most, this.#buckets.size); i > 0; i--) {
@@ -220,8 +219,7 @@ export class RateLimiter {
   /**
    * Counts a broadcast that has passed as a message. It takes as many tokens from a separate bucket
    * of its address.
-   * @param {Limited} connection
-   * @param {string} address as limits count it
+   * @param {Limited} connection @param {string} address as limits count it
    * @param {number} nowMs @param {number} bytes
    * @returns {number} as `admitMessage`
    */
@@ -247,8 +245,7 @@ export class RateLimiter {
   /**
    * Charges for a reply. Its first 4 KB are free, because the message has paid a token. Later
    * messages wait until further bytes are paid.
-   * @param {Limited} connection
-   * @param {string} address as limits count it
+   * @param {Limited} connection @param {string} address as limits count it
    * @param {number} nowMs @param {number} bytes
    * @param {string} [user] as in `admitMessage`
    */
@@ -270,8 +267,7 @@ export class RateLimiter {
    * Counts a frame that is not a whole message: a control frame, an empty frame or a small
    * fragment.
    * @param {{fullAt: number}} allowance the connection's, for frames
-   * @param {number} nowMs
-   * @returns {boolean} false: close with 1008
+   * @param {number} nowMs @returns {boolean} false: close with 1008
    */
   admitFrame(allowance, nowMs) {
     if (this.frameRate.has(allowance, nowMs)) this.frameRate.take(allowance, nowMs);

@@ -80,8 +80,7 @@ export class Refused {
   forgotten = 0;
 
   /**
-   * @param {Kind} kind
-   * @param {string} address as limits count it; '' if none counts it
+   * @param {Kind} kind @param {string} address as limits count it; '' if none counts it
    * @param {string} [user] '': there is none
    */
   add(kind, address, user = '') {

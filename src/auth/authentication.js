@@ -25,16 +25,14 @@ import { UserPlaces } from './user-places.js';
 /**
  * @callback Confirm
  * @param {Connection} connection without a session
- * @param {string} token
- * @param {Credentials} credentials of the token, without a refusal
+ * @param {string} token @param {Credentials} credentials of the token, without a refusal
  * @returns {Credentials|Promise<Credentials>} the same, or a refusal, which has released the lease;
  *   the promise never rejects
  */
 
 export class Authentication {
   /**
-   * @param {object} parts
-   * @param {import('../config/settings.js').Config} parts.config
+   * @param {object} parts @param {import('../config/settings.js').Config} parts.config
    * @param {import('./verifier.js').TokenVerifier} parts.verifier
    * @param {import('./sessions.js').Sessions} parts.sessions
    * @param {import('./lobby.js').Lobby} parts.lobby
@@ -80,8 +78,7 @@ export class Authentication {
 
   /**
    * Checks the token of a handshake.
-   * @param {import('node:http').IncomingMessage} request
-   * @param {string} [_address]
+   * @param {import('node:http').IncomingMessage} request @param {string} [_address]
    * @param {{readonly usesTokens: boolean}} [door] that its path names; absent: the native one
    * @returns {Credentials|Promise<Credentials>|null} null: it has none. The promise never rejects.
    */
@@ -196,8 +193,7 @@ export class Authentication {
 
   /**
    * @param {Connection} connection without a session
-   * @param {string} token
-   * @returns {Promise<Credentials>} never rejects
+   * @param {string} token @returns {Promise<Credentials>} never rejects
    */
   async #confirmed(connection, token) {
     const credentials = await this.#credentialsOf(token);
@@ -231,10 +227,7 @@ export class Authentication {
     }
   }
 
-  /**
-   * @param {unknown} error of the verifier, or of the places
-   * @returns {Refusal}
-   */
+  /** @param {unknown} error of the verifier, or of the places @returns {Refusal} */
   #refusalOf(error) {
     if (error instanceof TokenError) return error;
     // A place could not be asked for: the relay is away. Or a fault of ours.

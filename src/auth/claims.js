@@ -22,8 +22,7 @@ const UNPRINTABLE = /[\p{Cc}\p{Cs}]/u;
 
 export class Identity {
   /**
-   * @param {object} parts
-   * @param {string} parts.user `sub`
+   * @param {object} parts @param {string} parts.user `sub`
    * @param {string|null} parts.tokenId `jti`
    * @param {number} parts.issuedAtMs `iat`
    * @param {number} parts.expiresAtMs `exp`
@@ -138,8 +137,7 @@ function isRoomName(value) {
 
 /**
  * A user's name as a publication carries it: ASCII that can stand in JSON.
- * @param {string} text
- * @returns {string} JSON without its quotes
+ * @param {string} text @returns {string} JSON without its quotes
  */
 export function asciiJson(text) {
   return JSON.stringify(text)

@@ -15,8 +15,7 @@ export class Lobby {
   #guests = new Map();
 
   /**
-   * @param {object} parts
-   * @param {number} parts.max connections; one more, and the oldest is closed
+   * @param {object} parts @param {number} parts.max connections; one more, and the oldest is closed
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
    * @param {() => number} [parts.now] a clock in ms that never goes back
    */

@@ -56,8 +56,7 @@ export class RemoteKeys {
   #isUp = null;
 
   /**
-   * @param {object} parts
-   * @param {string} parts.url
+   * @param {object} parts @param {string} parts.url
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
    * @param {{info(fields: object, text: string): void, warn(fields: object, text: string): void}}
    *   parts.log
@@ -94,8 +93,7 @@ export class RemoteKeys {
   /**
    * @param {string} algorithm one that the configuration allows
    * @param {unknown} keyId the token's `kid`
-   * @returns {Promise<CryptoKey>}
-   * @throws {TokenError} unknown_key, keys_unavailable
+   * @returns {Promise<CryptoKey>} @throws {TokenError} unknown_key, keys_unavailable
    */
   async find(algorithm, keyId) {
     const known = this.#lookUp(algorithm, keyId);

@@ -25,8 +25,7 @@ export class RevocationLog {
   #isFailing = false;
 
   /**
-   * @param {object} parts
-   * @param {RevocationStore} parts.store
+   * @param {object} parts @param {RevocationStore} parts.store
    * @param {(revocation: Revocation) => Promise<void>} parts.announce notifies all workers
    * @param {import('./revocations.js').Revocations} parts.revocations
    * @param {(revocation: Revocation) => void} parts.onRevoked one is new in this worker's list
@@ -52,8 +51,7 @@ export class RevocationLog {
   }
 
   /**
-   * @param {import('./claims.js').Identity} identity
-   * @throws {TokenError} the list is not known yet
+   * @param {import('./claims.js').Identity} identity @throws {TokenError} the list is not known yet
    */
   isRevoked(identity) {
     if (!this.#isLoaded) throw new TokenError('revocations_unavailable', 1);

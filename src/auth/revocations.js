@@ -24,8 +24,7 @@ export class Revocations {
   #sweeping = this.#all();
 
   /**
-   * @param {object} parts
-   * @param {number} parts.maxLifetimeS of a token
+   * @param {object} parts @param {number} parts.maxLifetimeS of a token
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
    * @param {() => number} [parts.now] ms since 1970
    * @param {number} [parts.max]
@@ -70,8 +69,7 @@ export class Revocations {
   /**
    * If the user or token is already revoked, keeps the later of the two times. Above
    * MAX_REVOCATIONS it is refused: forgetting another would let a token in again.
-   * @param {Revocation} revocation
-   * @returns {boolean} true: it is new, or revokes more than before
+   * @param {Revocation} revocation @returns {boolean} true: it is new, or revokes more than before
    */
   add(revocation) {
     const { user, tokenId, issuedBeforeMs, keepUntilMs } = revocation;

@@ -13,8 +13,7 @@ import { asciiJson } from './claims.js';
 /** One connection has it until its token is renewed. */
 export class Session {
   /**
-   * @param {Identity} identity
-   * @param {Lease|null} lease null: no limit counts by user
+   * @param {Identity} identity @param {Lease|null} lease null: no limit counts by user
    * @param {number} endS the second since 1970 at whose start the connection is closed
    * @param {Set<string>|null} [granted] of the session before
    */

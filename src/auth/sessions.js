@@ -53,8 +53,7 @@ export class Sessions {
   }
 
   /**
-   * @param {string} user
-   * @returns {ReadonlySet<Connection>} the user's connections on this worker
+   * @param {string} user @returns {ReadonlySet<Connection>} the user's connections on this worker
    */
   connectionsOf(user) {
     const connections = this.#users.get(user);

@@ -48,8 +48,7 @@ function countWritten(text) {
 }
 
 /**
- * @param {object} value
- * @param {number} depth
+ * @param {object} value @param {number} depth
  * @returns {number} names in all objects; NaN, equal to no number, if one is not allowed
  */
 function countNames(value, depth) {

@@ -55,8 +55,7 @@ export class TokenVerifier {
   #headers = new Map();
 
   /**
-   * @param {object} parts
-   * @param {import('../config/tokens.js').TokenSettings} parts.settings
+   * @param {object} parts @param {import('../config/tokens.js').TokenSettings} parts.settings
    * @param {{isRevoked(identity: Identity): boolean}} parts.revocations
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
    * @param {{info(fields: object, text: string): void, warn(fields: object, text: string): void}}
@@ -94,8 +93,7 @@ export class TokenVerifier {
   }
 
   /**
-   * @param {string} token
-   * @returns {Identity|Promise<Identity>} a promise for tokens of public keys
+   * @param {string} token @returns {Identity|Promise<Identity>} a promise for tokens of public keys
    * @throws {TokenError} at once or by the promise; counted by its reason
    */
   verify(token) {
@@ -159,8 +157,7 @@ export class TokenVerifier {
   }
 
   /**
-   * @param {string} hash
-   * @param {string} text the signed part
+   * @param {string} hash @param {string} text the signed part
    * @param {string} signature base64url
    */
   #checkMac(hash, text, signature) {
@@ -215,8 +212,7 @@ const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 /**
  * @param {string} part base64url
- * @returns {Record<string, unknown>}
- * @throws {TokenError} if it is not UTF-8, or see parseObject()
+ * @returns {Record<string, unknown>} @throws {TokenError} if it is not UTF-8, or see parseObject()
  */
 function readPart(part) {
   let text = '';

@@ -56,10 +56,8 @@ export function writePositionHead(buffer, at) {
 
 /**
  * Counts the publications of a batch, and checks that it has nothing else.
- * @param {Buffer} buffer
- * @param {number} at the start of its first item
- * @param {number} end
- * @returns {number} 0 if it is empty or has another item
+ * @param {Buffer} buffer @param {number} at the start of its first item
+ * @param {number} end @returns {number} 0 if it is empty or has another item
  */
 export function countPublications(buffer, at, end) {
   let count = 0;
@@ -82,8 +80,7 @@ export function encodeReference(id) {
  */
 export class BatchReader {
   /**
-   * @param {Buffer} message
-   * @param {number} [at] the start of the batch in it
+   * @param {Buffer} message @param {number} [at] the start of the batch in it
    * @param {number} [end]
    */
   constructor(message, at = 0, end = message.length) {

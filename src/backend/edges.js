@@ -54,9 +54,7 @@ const MAX_REPORTED = 5000;
 
 export class Edges {
   /**
-   * @param {object} parts
-   * @param {EdgeStore} parts.store
-   * @param {Covers} parts.covers
+   * @param {object} parts @param {EdgeStore} parts.store @param {Covers} parts.covers
    * @param {(room: string) => boolean} [parts.counts] are the room's members told how many they are?
    * @param {number} parts.lingerMs
    */
@@ -128,9 +126,7 @@ export class Edges {
 
   /**
    * The broker has accepted a client's message.
-   * @param {string} room
-   * @param {object} message
-   * @param {string} message.sender escaped as in JSON
+   * @param {string} room @param {object} message @param {string} message.sender escaped as in JSON
    * @param {string} message.payload JSON
    * @param {number|undefined} message.offset undefined: the room has no history
    */
@@ -151,8 +147,7 @@ export class Edges {
    *
    * the first when the broker has accepted the event, the second when a subscriber has found no
    * event in the cache at this position. Only what an endpoint asks for is recorded.
-   * @param {string} room
-   * @param {typeof import('../config/webhooks.js').DOOR_TYPES[number]} type
+   * @param {string} room @param {typeof import('../config/webhooks.js').DOOR_TYPES[number]} type
    * @param {Readonly<Record<string, string|undefined>>} fields
    * @param {{data?: string, mark?: string}} [options] `data`: recorded up to 16 kB of JSON, else
    *   its size; `mark`: as in RecordedMessage

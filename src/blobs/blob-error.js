@@ -6,8 +6,7 @@ const BUCKET_DOWN = 'Not accepted: the bucket is unavailable. Try again.';
 
 export class BlobError extends Error {
   /**
-   * @param {BlobCode} code
-   * @param {string} message without a URL's query and without credentials
+   * @param {BlobCode} code @param {string} message without a URL's query and without credentials
    * @param {unknown} [cause]
    * @param {{explanation?: string}} [options] `explanation`: for the client, if not the bucket is
    *   the cause

@@ -108,8 +108,7 @@ export class Bucket {
   }
 
   /**
-   * @param {string} key
-   * @param {string} id of the upload
+   * @param {string} key @param {string} id of the upload
    * @param {number} number of the part, from 1
    * @param {Buffer} body @param {AbortSignal} signal
    * @returns {Promise<string>} its ETag

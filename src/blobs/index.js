@@ -6,8 +6,7 @@ import { Signer } from './signer.js';
 import { Uploads } from './uploads.js';
 
 /**
- * @param {object} parts
- * @param {import('../config/settings.js').Config} parts.config
+ * @param {object} parts @param {import('../config/settings.js').Config} parts.config
  * @param {import('../config/blobs.js').BlobSettings} parts.settings
  * @param {import('../observability/counters.js').BlobCounters} parts.counters
  * @param {{observe(seconds: number): void}} parts.requestSeconds

@@ -21,8 +21,7 @@ const AS_DOWNLOAD = '?response-content-disposition=attachment';
 /** @implements {References} */
 export class SignedReferences {
   /**
-   * @param {object} parts
-   * @param {import('./signer.js').Signer} parts.signer
+   * @param {object} parts @param {import('./signer.js').Signer} parts.signer
    * @param {string} parts.publicUrl of the bucket
    * @param {number} parts.urlTtlS
    * @param {number} parts.ttlDays age up to which objects are in the bucket

@@ -43,8 +43,7 @@ const DAY_MS = 86_400_000;
 
 export class Uploads {
   /**
-   * @param {object} parts
-   * @param {import('./bucket.js').Bucket} parts.bucket
+   * @param {object} parts @param {import('./bucket.js').Bucket} parts.bucket
    * @param {import('./signer.js').Signer} parts.signer
    * @param {string} parts.publicUrl of the bucket
    * @param {number} parts.maxBytes of an object
@@ -68,8 +67,7 @@ export class Uploads {
 
   /**
    * Stores a payload.
-   * @param {AsyncIterable<Buffer>|Buffer} body
-   * @param {object} options
+   * @param {AsyncIterable<Buffer>|Buffer} body @param {object} options
    * @param {number} [options.bytes] undefined: the length is not known before the end
    * @param {string} options.contentType
    * @returns {Promise<Claim>} rejects with a BlobError, or with the error of the body
@@ -166,8 +164,7 @@ export class Uploads {
   /**
    * Checks that an announced upload is in the bucket as announced. If the bucket knows no SHA-256
    * of its objects, the worker reads the object.
-   * @param {string} upload
-   * @returns {Promise<Claim>} rejects with NO_UPLOAD or UNAVAILABLE
+   * @param {string} upload @returns {Promise<Claim>} rejects with NO_UPLOAD or UNAVAILABLE
    */
   verify(upload) {
     return this.#inPlace('verified', async (signal) => {

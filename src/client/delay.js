@@ -26,8 +26,7 @@ export function mayReconnect(code) {
 }
 
 /**
- * @param {object} [parts]
- * @param {number} [parts.code] the close code
+ * @param {object} [parts] @param {number} [parts.code] the close code
  * @param {number} [parts.attempt] connections lost in a row, without this one
  * @param {number} [parts.retryAfterMs] the delay that the server named
  * @param {number} [parts.firstDelayMs] upper end of the first delay

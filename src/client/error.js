@@ -27,8 +27,7 @@ export class FanfareError extends Error {
   name = 'FanfareError';
 
   /**
-   * @param {Code} code
-   * @param {object} [about] may be a reply of type `error`
+   * @param {Code} code @param {object} [about] may be a reply of type `error`
    * @param {string} [about.message] @param {string} [about.room] @param {unknown} [about.cause]
    * @param {number} [about.retryAfter] the server's advice, in seconds
    * @param {number} [about.closeCode]

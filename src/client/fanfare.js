@@ -124,8 +124,7 @@ export class Fanfare extends Emitter {
 
   /**
    * Sends any command of the protocol.
-   * @param {Command} command
-   * @returns {Promise<Message>} the reply; rejects with a FanfareError
+   * @param {Command} command @returns {Promise<Message>} the reply; rejects with a FanfareError
    */
   async request(command) {
     if (this.state !== 'connected') throw new FanfareError('OFFLINE');
@@ -154,8 +153,7 @@ export class Fanfare extends Emitter {
 
   /**
    * Sends a command if there is a connection.
-   * @param {Sendable} command
-   * @param {OnReply} [onReply] @param {string} [text] the command as JSON
+   * @param {Sendable} command @param {OnReply} [onReply] @param {string} [text] the command as JSON
    */
   _request(command, onReply = () => {}, text = JSON.stringify(command)) {
     if (this.state !== 'connected') return;

@@ -18,10 +18,7 @@ const WAKING = ['online', 'pageshow', 'resume', 'visibilitychange'];
  * @property {{hidden: boolean}} [document]
  */
 
-/**
- * @param {{_wake: () => void, _sleep: () => void}} link
- * @returns {AbortController} ends it
- */
+/** @param {{_wake: () => void, _sleep: () => void}} link @returns {AbortController} ends it */
 export function followPage(link) {
   const page = /** @type {Page} */ (/** @type {unknown} */ (globalThis));
   const controller = new AbortController();

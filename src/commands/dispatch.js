@@ -38,8 +38,7 @@ const KINDS = new Map([
 
 export class Dispatcher {
   /**
-   * @param {object} parts
-   * @param {ReadonlyMap<string, Handler>} parts.handlers by type
+   * @param {object} parts @param {ReadonlyMap<string, Handler>} parts.handlers by type
    * @param {import('./replies.js').Replies} parts.replies
    * @param {((connection: Connection, nowMs: number, bytes: number) => number)|null}
    *   parts.admitMessage 0 if the message passes; above 0: seconds to wait; −1: close with 4005.

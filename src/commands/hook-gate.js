@@ -42,8 +42,7 @@ export class HookGate {
   /**
    * Asks onJoin whether a connection may be in a room. If it is in the room, or joining it, it has
    * been allowed.
-   * @param {Connection} connection
-   * @param {string} name of the room
+   * @param {Connection} connection @param {string} name of the room
    * @param {(refusal: Refusal|null) => void} act not called if the connection has closed
    */
   enter(connection, name, act) {

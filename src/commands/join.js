@@ -46,8 +46,7 @@ const RESUME_WINDOW_MS = 120_000;
 
 export class JoinCommands {
   /**
-   * @param {object} parts
-   * @param {import('../config/settings.js').Config} parts.config
+   * @param {object} parts @param {import('../config/settings.js').Config} parts.config
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {import('../recovery/scheduler.js').SyncScheduler} parts.scheduler
    * @param {import('../hub/room-users.js').Tracker} parts.tracker
@@ -114,8 +113,7 @@ export class JoinCommands {
   /**
    * Joins a room that the connection's token names.
    * @param {Connection} connection with a session
-   * @param {string} name
-   * @param {Since|null} since null: the connection is not in the room
+   * @param {string} name @param {Since|null} since null: the connection is not in the room
    */
   autojoin(connection, name, since) {
     const who = this.tracker.covers(name) ? { user: undefined, info: null } : null;

@@ -54,8 +54,7 @@ export class Lane {
   #bytes = 0;
 
   /**
-   * @param {object} parts
-   * @param {number} parts.maxSteps hooks of one connection that run at once
+   * @param {object} parts @param {number} parts.maxSteps hooks of one connection that run at once
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
@@ -134,8 +133,7 @@ export class Lane {
 
   /**
    * A join has begun: commands wait until it is answered, but not further joins.
-   * @param {Connection} connection
-   * @param {Promise<void>} answered may reject
+   * @param {Connection} connection @param {Promise<void>} answered may reject
    */
   awaitJoin(connection, answered) {
     const line = this.#lineOf(connection, 'join');

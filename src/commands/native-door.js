@@ -15,8 +15,7 @@ const SUBPROTOCOL = 'fanfare';
  */
 
 /**
- * @param {object} parts
- * @param {Pick<import('../hub/hub.js').Hub, 'add'|'remove'>} parts.hub
+ * @param {object} parts @param {Pick<import('../hub/hub.js').Hub, 'add'|'remove'>} parts.hub
  * @param {Entrance|null} [parts.entrance] null if neither tokens nor hooks are configured; every
  *   connection then belongs to the hub from its handshake on
  * @param {Door['receive']} parts.receive the dispatcher's own: a closure would add a frame to the

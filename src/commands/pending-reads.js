@@ -8,8 +8,7 @@ const MAX_WAITING_READS = 10_000;
 
 export class PendingReads {
   /**
-   * @param {object} parts
-   * @param {import('./replies.js').Replies} parts.replies
+   * @param {object} parts @param {import('./replies.js').Replies} parts.replies
    * @param {(connection: Connection, bytes: number) => void} parts.charge counts the bytes of an
    *   answer against the connection's rate
    * @param {import('../observability/counters.js').Counters} parts.counters

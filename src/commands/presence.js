@@ -16,8 +16,7 @@ const NOBODY = { count: 0, members: [] };
 
 export class PresenceCommand {
   /**
-   * @param {object} parts
-   * @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {object} parts @param {import('../hub/hub.js').Hub} parts.hub
    * @param {number} parts.maxUnsentBytes of a connection
    * @param {import('../hub/room-users.js').Tracker} parts.tracker
    * @param {import('./replies.js').Replies} parts.replies

@@ -15,8 +15,7 @@ const MAX_MALFORMED = 3;
 
 export class Replies {
   /**
-   * @param {object} parts
-   * @param {number} parts.maxRoomsPerConnection
+   * @param {object} parts @param {number} parts.maxRoomsPerConnection
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {{error(fields: object, text: string): void}} parts.log
    */
@@ -102,10 +101,7 @@ class FaultCounts {
     this.counts = new WeakMap();
   }
 
-  /**
-   * @returns {boolean} true if the connection has had too many
-   * @param {Connection} connection
-   */
+  /** @returns {boolean} true if the connection has had too many @param {Connection} connection */
   isTooMany(connection) {
     const now = performance.now();
     let faults = this.counts.get(connection);

@@ -6,8 +6,7 @@ import { ECHO_PREFIX, echoSuffix, encodePong, encodeWelcome } from '../protocol/
 
 export class SessionCommands {
   /**
-   * @param {object} parts
-   * @param {import('../config/settings.js').Config} parts.config
+   * @param {object} parts @param {import('../config/settings.js').Config} parts.config
    * @param {number} parts.idempotencyMs the time that the broker remembers an idempotency key
    * @param {{readonly isOn: boolean}} parts.outageNotice
    * @param {import('./replies.js').Replies} parts.replies

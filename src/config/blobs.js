@@ -57,8 +57,7 @@ export function readBlobSettings(values) {
 
 /**
  * @param {string} name of the setting
- * @param {string} text
- * @param {string[]} faults one is added if the text is not a URL of a bucket
+ * @param {string} text @param {string[]} faults one is added if the text is not a URL of a bucket
  * @returns {string} '' if the setting is empty or at fault
  */
 function readUrl(name, text, faults) {

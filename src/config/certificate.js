@@ -88,8 +88,7 @@ export function readCertificate(tls) {
 }
 
 /**
- * @param {Certificate} certificate
- * @param {number} [nowMs] since the epoch
+ * @param {Certificate} certificate @param {number} [nowMs] since the epoch
  * @returns {string} a warning for the log; '' if there is no reason for one
  */
 export function certificateWarning({ validFromMs, expiresMs }, nowMs = Date.now()) {

@@ -22,8 +22,7 @@ export function useFastPath(name, config, counters, guard) {
 /**
  * The guard of a fast path that works on the descriptor or the listeners of a TCP socket. TLS keeps
  * state between that socket and the bytes of the client.
- * @param {{tls: unknown}} config
- * @param {() => string} guard for a port without TLS
+ * @param {{tls: unknown}} config @param {() => string} guard for a port without TLS
  * @returns {() => string}
  */
 export function plainOnly(config, guard) {

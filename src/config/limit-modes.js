@@ -40,8 +40,7 @@ export function readLimitModes(values, textOf) {
 
 /**
  * @param {string} entry `mode` or `limit=mode`
- * @param {Map<string, string>} modes
- * @returns {string} the fault, or ''
+ * @param {Map<string, string>} modes @returns {string} the fault, or ''
  */
 function readEntry(entry, modes) {
   const parts = entry.split('=').map((part) => part.trim());

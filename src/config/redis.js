@@ -258,8 +258,7 @@ function addresses(name, list, port, faults) {
 }
 
 /**
- * @param {string} text
- * @param {number} port if the text has none
+ * @param {string} text @param {number} port if the text has none
  * @param {boolean} mayHavePort @returns {Address|null}
  */
 function readAddress(text, port, mayHavePort) {
@@ -296,8 +295,7 @@ export function describeRedis({ kind, addresses: all, name, database, tls }) {
 
 /**
  * The options of ioredis. Reads the certificates.
- * @param {RedisSettings} redis
- * @param {Address} [node] of a cluster
+ * @param {RedisSettings} redis @param {Address} [node] of a cluster
  * @throws {Error} if a file can no longer be read
  */
 export function redisOptions(redis, node = redis.addresses[0]) {

@@ -447,8 +447,7 @@ function list(env, key, meaning, options) {
  * @template {string} K
  * @template {Options} [const O={}]
  * @param {string} env its end gives the unit
- * @param {K} key
- * @param {number|(() => number)} value the default
+ * @param {K} key @param {number|(() => number)} value the default
  * @param {readonly [min: number, max: number]} bounds @param {string} meaning @param {O} [options]
  * @returns {RowOf<K, 'integer', O>}
  */
@@ -462,8 +461,7 @@ function integer(env, key, value, [min, max], meaning, options) {
  * A rate, as rates.js reads it.
  * @template {string} K
  * @template {string} B
- * @param {string} env
- * @param {K} key of what a minute refills
+ * @param {string} env @param {K} key of what a minute refills
  * @param {B} burst the key of what may come at once
  * @param {string} value the default @param {string} meaning
  * @returns {RowOf<K, 'rate', {burst: B}>}

@@ -44,8 +44,7 @@ const MAX_PEM_KEYS = 4;
 /**
  * Reads the public members of a public key. If the key is symmetric, the result is null, so a JWKS
  * cannot bring a secret.
- * @param {unknown} value
- * @returns {PublicKey|null} null if it is not a usable signature key
+ * @param {unknown} value @returns {PublicKey|null} null if it is not a usable signature key
  */
 export function readPublicKey(value) {
   if (typeof value !== 'object' || value === null) return null;

@@ -145,8 +145,7 @@ function isTrustworthy(text) {
 
 /**
  * The settings in words, for the banner.
- * @param {TokenSettings} tokens
- * @returns {string} without secrets
+ * @param {TokenSettings} tokens @returns {string} without secrets
  */
 export function describeTokens({ secrets, publicKeys, jwksUrl }) {
   const count = (/** @type {number} */ n, /** @type {string} */ what) =>

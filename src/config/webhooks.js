@@ -167,8 +167,7 @@ export class WebhookSettings {
 
   /**
    * Has an event to be recorded?
-   * @param {EventType} type
-   * @param {string} [room] absent for `user.*`
+   * @param {EventType} type @param {string} [room] absent for `user.*`
    * @returns {boolean}
    */
   covers(type, room) {
@@ -308,8 +307,7 @@ function appEndpoint(name, app, { url, events, startsWith, endsWith, batchMs, he
 
 /**
  * Ports that no endpoint may have, on any host.
- * @param {Record<string, unknown>} values
- * @returns {Map<string, string>} what each of them is
+ * @param {Record<string, unknown>} values @returns {Map<string, string>} what each of them is
  */
 function portsOf({ redis, metricsPort }) {
   const { addresses = [] } = /** @type {Partial<RedisSettings>} */ (redis ?? {});

@@ -77,11 +77,7 @@ export class History {
     this.#marks = this.#marks.filter((mark) => mark.timeMs > startMs).slice(-MAX_MARKS);
   }
 
-  /**
-   * The samples behind a time, and the marks.
-   * @param {number} sinceMs 0: all
-   * @returns {Page}
-   */
+  /** The samples behind a time, and the marks. @param {number} sinceMs 0: all @returns {Page} */
   read(sinceMs) {
     const first = Math.max(0, this.#count - POINTS);
     /** @type {number[]} */
@@ -143,8 +139,7 @@ function pointsOf({ kind, metric, name = metric, scale = 1 }, reading) {
 /**
  * @param {string} metric a histogram
  * @param {ReadonlyMap<string, number>} totals @param {ReadonlyMap<string, number>} before
- * @param {number} scale
- * @returns {[string, number][]} NaN if the sample has no observation
+ * @param {number} scale @returns {[string, number][]} NaN if the sample has no observation
  */
 function quantilesOf(metric, totals, before, scale) {
   const buckets = labelsOf(metric, totals)

@@ -676,8 +676,7 @@ function windowSeconds({ reconnectWindowMs }) {
 
 /**
  * Judges a kernel buffer that slow connections fill.
- * @param {string} name
- * @param {readonly number[]} sizes least, first, most
+ * @param {string} name @param {readonly number[]} sizes least, first, most
  * @param {number} at index of the size that is filled
  * @param {readonly number[]} tcpMem @param {number} pageBytes @param {number} wanted
  * @returns {Judgement}

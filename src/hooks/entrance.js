@@ -53,8 +53,7 @@ export class HookEntrance {
   #handshakes = new WeakMap();
 
   /**
-   * @param {object} parts
-   * @param {Hooks} parts.hooks
+   * @param {object} parts @param {Hooks} parts.hooks
    * @param {Authentication|null} parts.authentication null if no tokens are configured
    * @param {Pick<import('../auth/sessions.js').Sessions, 'begin'|'end'>} parts.sessions those of the
    *   authentication, if there is one
@@ -127,8 +126,7 @@ export class HookEntrance {
   }
 
   /**
-   * @param {Visitor} visitor
-   * @param {Credentials} credentials of the token
+   * @param {Visitor} visitor @param {Credentials} credentials of the token
    * @param {Verdict} verdict @returns {Credentials|Promise<Credentials>}
    */
   #conclude(visitor, credentials, verdict) {
@@ -205,8 +203,7 @@ export class HookEntrance {
   }
 
   /**
-   * @param {Visitor} visitor
-   * @param {Credentials} credentials without a refusal
+   * @param {Visitor} visitor @param {Credentials} credentials without a refusal
    * @returns {Credentials}
    */
   #admitted(visitor, { identity, lease: place }) {
@@ -222,8 +219,7 @@ export class HookEntrance {
 
   /**
    * Asks onJoin about rooms before a stream opens.
-   * @param {Connection} connection
-   * @param {Credentials|null} credentials of its request
+   * @param {Connection} connection @param {Credentials|null} credentials of its request
    * @param {readonly string[]} rooms
    * @returns {Promise<(Refusal|null)[]>} by room; null: it may join
    */
@@ -248,8 +244,7 @@ export class HookEntrance {
   }
 
   /**
-   * @param {Connection} connection
-   * @param {Credentials|null} credentials of `check`
+   * @param {Connection} connection @param {Credentials|null} credentials of `check`
    * @param {(connection: Connection) => void} [onSession] in place of the usual listener
    */
   enter(connection, credentials, onSession) {

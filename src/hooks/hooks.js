@@ -106,8 +106,7 @@ export class Hooks {
   #slot;
 
   /**
-   * @param {object} parts
-   * @param {import('./types.js').Hooks} parts.functions
+   * @param {object} parts @param {import('./types.js').Hooks} parts.functions
    * @param {number} parts.timeoutMs for each call
    * @param {number} parts.concurrency calls that run at once
    * @param {number} parts.maxPayloadBytes of a changed payload

@@ -12,8 +12,7 @@ const LIKE_A_HOOK = /^on(?:[A-Z_]|(?:connect|join|publish|disconnect)$)/;
 
 /**
  * @param {string} path absolute
- * @returns {Promise<import('./types.js').Hooks>}
- * @throws {Error} with a text for the operator
+ * @returns {Promise<import('./types.js').Hooks>} @throws {Error} with a text for the operator
  */
 export async function loadHooks(path) {
   let module;

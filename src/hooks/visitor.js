@@ -17,8 +17,7 @@ export class Visitor {
   /**
    * @param {object} parts
    * @param {string} parts.address @param {import('./types.js').Transport} parts.transport
-   * @param {string|null} [parts.user]
-   * @param {Buffer|null} [parts.info] JSON
+   * @param {string|null} [parts.user] @param {Buffer|null} [parts.info] JSON
    */
   constructor({ address, transport, user = null, info = null }) {
     this.address = address;

@@ -28,8 +28,7 @@ const RELOAD_SPACING_MS = 10;
 
 export class Flight {
   /**
-   * @param {object} parts
-   * @param {{readonly name: string, readonly prefix: Buffer}} parts.room
+   * @param {object} parts @param {{readonly name: string, readonly prefix: Buffer}} parts.room
    * @param {Buffer} parts.frames WebSocket frames, for all members that take no other format
    * @param {readonly Buffer[]} parts.publications the publications that the frames were built from
    * @param {number} parts.bytes of these publications
@@ -101,8 +100,7 @@ export class Flight {
 
   /**
    * The frames for a member that does not take plain WebSocket frames.
-   * @param {Transport} transport
-   * @returns {Buffer} empty if there is nothing in its format
+   * @param {Transport} transport @returns {Buffer} empty if there is nothing in its format
    */
   framesFor(transport) {
     return this.#withPosition(transport, this.#framesIn(transport.format));
@@ -156,8 +154,7 @@ export class Flight {
   }
 
   /**
-   * @param {number} format
-   * @param {readonly number[]} omitted
+   * @param {number} format @param {readonly number[]} omitted
    * @returns {Buffer|null} null if there is nothing in this format
    */
   #without(format, omitted) {
@@ -216,8 +213,7 @@ export class Flight {
 
 /**
  * @param {{readonly name: string, readonly prefix: Buffer}} room
- * @param {readonly Buffer[]} publications
- * @param {number} bytes
+ * @param {readonly Buffer[]} publications @param {number} bytes
  * @param {readonly Connection[]} members
  */
 export function publicationFlight(room, publications, bytes, members) {
@@ -245,8 +241,7 @@ function omissionsOf(publications) {
 /**
  * @param {{readonly name: string, readonly prefix: Buffer}} room
  * @param {Buffer} mark of kind RESYNC
- * @param {readonly Connection[]} members
- * @param {number} reloadWindowMs
+ * @param {readonly Connection[]} members @param {number} reloadWindowMs
  */
 export function resyncFlight(room, mark, members, reloadWindowMs) {
   const reached = { epoch: epochOf(mark), offset: offsetOf(mark) };
@@ -268,8 +263,7 @@ export function resyncFlight(room, mark, members, reloadWindowMs) {
 
 /**
  * @param {number} members that reload their state
- * @param {number} reloadWindowMs
- * @returns {number} the time over which they are to do so
+ * @param {number} reloadWindowMs @returns {number} the time over which they are to do so
  */
 export function reloadSpreadMs(members, reloadWindowMs) {
   return Math.min(RELOAD_SPACING_MS * members, reloadWindowMs);
@@ -277,11 +271,9 @@ export function reloadSpreadMs(members, reloadWindowMs) {
 
 /**
  * The frame of one member's `resync`.
- * @param {string} room
- * @param {Transport} transport
+ * @param {string} room @param {Transport} transport
  * @param {import('../protocol/position.js').Position} position that the member continues from
- * @param {number} afterMs
- * @returns {Buffer} empty if its format has none
+ * @param {number} afterMs @returns {Buffer} empty if its format has none
  */
 export function resyncFrame(room, transport, position, afterMs) {
   const frames = resyncIn(transport.format, room, position, afterMs);
@@ -290,11 +282,8 @@ export function resyncFrame(room, transport, position, afterMs) {
 
 /**
  * Adds the id of a stream that has several rooms with history to shared events.
- * @param {Transport} transport
- * @param {string} room
- * @param {Buffer} frames that end at the position
- * @param {string} epoch
- * @param {number} offset
+ * @param {Transport} transport @param {string} room @param {Buffer} frames that end at the position
+ * @param {string} epoch @param {number} offset
  * @returns {Buffer} the same frames if the transport takes another format
  */
 export function withOwnId(transport, room, frames, epoch, offset) {

@@ -18,8 +18,7 @@ const MIN_AGE_PART = 0.75;
 
 export class Heartbeat {
   /**
-   * @param {object} parts
-   * @param {number} parts.intervalMs
+   * @param {object} parts @param {number} parts.intervalMs
    * @param {number} parts.timeoutMs shorter than intervalMs
    * @param {number} [parts.maxAgeMs] longest life of a connection; 0: no limit
    * @param {(connection: Connection) => void} [parts.onAge] called at each ping after the end of

@@ -106,10 +106,7 @@ export class Hub {
     this.window = Math.floor(nowMs / WINDOW_MS);
   }
 
-  /**
-   * @param {number} kind REVOCATION, SURVEY or ANSWER
-   * @param {NoticeListener} onNotice
-   */
+  /** @param {number} kind REVOCATION, SURVEY or ANSWER @param {NoticeListener} onNotice */
   listen(kind, onNotice) {
     this.listeners.set(kind, onNotice);
   }
@@ -147,8 +144,7 @@ export class Hub {
    * A connection is to join a room when its door has gathered what its client is told first. Until
    * `join`, it counts as in the room and gets no publication. `leave` takes it out again.
    * @param {Connection} connection not in that room yet
-   * @param {string} name
-   * @returns {Room}
+   * @param {string} name @returns {Room}
    */
   announce(connection, name) {
     const room = this.openRoom(name);
@@ -270,8 +266,7 @@ export class Hub {
 
   /**
    * The room of that name. If it is not open yet, the worker subscribes to it.
-   * @param {string} name
-   * @returns {Room} the caller adds a connection to it
+   * @param {string} name @returns {Room} the caller adds a connection to it
    */
   openRoom(name) {
     const open = this.rooms.get(name);

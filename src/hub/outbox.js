@@ -43,8 +43,7 @@ const MAX_FLIGHT_BYTES = 256 * 1024;
 
 export class Outbox {
   /**
-   * @param {object} parts
-   * @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
+   * @param {object} parts @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {number} parts.maxUnsentBytes of a connection
    * @param {number} parts.reloadWindowMs the longest time over which members reload their state
@@ -158,9 +157,7 @@ export class Outbox {
 
   /**
    * Writes to a room's members until the piece ends. If more is left, the room waits again.
-   * @param {Room} room
-   * @param {number} now
-   * @param {number} pieceEnd
+   * @param {Room} room @param {number} now @param {number} pieceEnd
    * @returns {number} the time afterwards
    */
   #write(room, now, pieceEnd) {
@@ -242,10 +239,8 @@ export class Outbox {
   /**
    * May the frames wait for a member that has unsent bytes? In a room with history the member lags
    * otherwise, and is not closed.
-   * @param {Room} room
-   * @param {import('./flight.js').Flight} flight
-   * @param {import('./connection.js').Connection} member
-   * @param {number} bytes of the frames
+   * @param {Room} room @param {import('./flight.js').Flight} flight
+   * @param {import('./connection.js').Connection} member @param {number} bytes of the frames
    */
   #mayWait({ sync }, flight, member, bytes) {
     const { slowConsumers } = this;
@@ -262,8 +257,7 @@ export class Outbox {
    * lagging-members.js cannot bring these.
    * @param {Room} room with history
    * @param {import('./flight.js').Flight} flight
-   * @param {import('./connection.js').Connection} member
-   * @returns {number} bytes written
+   * @param {import('./connection.js').Connection} member @returns {number} bytes written
    */
   #passLagging({ sync }, flight, member) {
     if (flight.isMark) sync?.lagging?.lose(member);

@@ -17,8 +17,7 @@ import { encodeMember } from '../protocol/encode.js';
 
 export class PresenceTracker {
   /**
-   * @param {object} parts
-   * @param {PresenceStore} parts.presence
+   * @param {object} parts @param {PresenceStore} parts.presence
    * @param {(room: string) => boolean} parts.covers does the room have presence?
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
@@ -69,8 +68,7 @@ export class RoomUsers {
 
   /**
    * @param {Connection} connection a member of the room, and not among the users
-   * @param {string} user
-   * @param {Buffer|null} info JSON, copied
+   * @param {string} user @param {Buffer|null} info JSON, copied
    * @param {Buffer} [member] JSON that begins with the user, as encodeMember writes it; a door may
    *   append fields of its own
    */

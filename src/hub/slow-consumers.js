@@ -47,8 +47,7 @@ const LITTLE_BYTES = 64 * 1024;
 
 export class SlowConsumers {
   /**
-   * @param {object} parts
-   * @param {import('../config/settings.js').Config} parts.config
+   * @param {object} parts @param {import('../config/settings.js').Config} parts.config
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {number} parts.budgetBytes unsent bytes a whole worker may hold
    * @param {() => number} [parts.clock] ms, monotonic

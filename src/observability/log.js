@@ -38,8 +38,7 @@ const MAX_DEPTH = 6;
 const destinations = [];
 
 /**
- * @param {object} options
- * @param {string} options.level
+ * @param {object} options @param {string} options.level
  * @param {string} [options.name] of the server, written in every line
  * @param {'auto'|'json'|'text'} [options.format] `auto`: text on a terminal, else JSON
  * @param {boolean} [options.colour] on a terminal

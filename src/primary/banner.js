@@ -14,8 +14,7 @@ import { consoleAccess } from '../config/console.js';
  */
 
 /**
- * @param {object} parts
- * @param {Config} parts.config
+ * @param {object} parts @param {Config} parts.config
  * @param {number} parts.port of the public port in use
  * @param {number} parts.metricsPort in use
  * @param {boolean} parts.isBrokerUp

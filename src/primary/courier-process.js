@@ -43,8 +43,7 @@ export class CourierProcess {
   #waiting = new Map();
 
   /**
-   * @param {object} parts
-   * @param {string} parts.exec its entry point: main.js
+   * @param {object} parts @param {string} parts.exec its entry point: main.js
    * @param {import('../observability/aggregate.js').Aggregate} parts.aggregate gets its metrics
    * @param {() => import('../webhooks/queue.js').EventQueue|null} parts.queue of the embedded backend
    * @param {import('pino').Logger} parts.log

@@ -34,8 +34,7 @@ export class OpsServer {
   #sockets = new Map();
 
   /**
-   * @param {object} parts
-   * @param {number} parts.port 0 takes any free one
+   * @param {object} parts @param {number} parts.port 0 takes any free one
    * @param {string} parts.host
    * @param {() => Promise<string>} parts.metrics in Prometheus' text format; the caller bounds its
    *   time

@@ -55,8 +55,7 @@ const START_TIMEOUT_MS = 15_000;
 
 export class Supervisor {
   /**
-   * @param {object} parts
-   * @param {Settings} parts.settings @param {import('pino').Logger} parts.log
+   * @param {object} parts @param {Settings} parts.settings @param {import('pino').Logger} parts.log
    * @param {string} parts.relayPath handed to the workers
    * @param {Aggregate} parts.aggregate gets the workers' snapshots
    * @param {{aggregate: Aggregate, names: ReadonlySet<string>}} parts.console gets the metrics of

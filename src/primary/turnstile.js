@@ -24,8 +24,7 @@ export class Turnstile {
   }
 
   /**
-   * @param {string} address
-   * @param {() => void} go called at once or in its turn
+   * @param {string} address @param {() => void} go called at once or in its turn
    * @returns {() => void} leaves the line, if it has not been called
    */
   enter(address, go) {

@@ -125,8 +125,7 @@ export class WorkerProcess {
 
   /**
    * Asks for its metrics.
-   * @param {number} request
-   * @param {ReadonlySet<string>|null} names of some metrics; null: all
+   * @param {number} request @param {ReadonlySet<string>|null} names of some metrics; null: all
    */
   requestMetrics(request, names) {
     if (this.unanswered++ < MAX_UNANSWERED)
@@ -150,8 +149,7 @@ export class WorkerProcess {
 
   /**
    * Drains it; kills it if it does not exit in time.
-   * @param {number} timeoutMs
-   * @returns {Promise<boolean>} whether it exited by itself
+   * @param {number} timeoutMs @returns {Promise<boolean>} whether it exited by itself
    */
   async drain(timeoutMs) {
     this.mayExit = true;
@@ -246,8 +244,7 @@ async function within(promise, timeoutMs) {
  *   between.
  * - Old space: V8 takes its limit from the memory of the whole machine, as if a worker were alone
  *   on it.
- * @param {number} workers
- * @param {string} nodeOptions of the workers' environment
+ * @param {number} workers @param {string} nodeOptions of the workers' environment
  */
 export function workerArguments(workers, nodeOptions) {
   const own = process.execArgv;

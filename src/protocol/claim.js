@@ -38,10 +38,8 @@ export const NO_BUCKET = Object.freeze({
 });
 
 /**
- * @param {number} timestampMs
- * @param {string} from the sender
- * @param {Claim} claim
- * @param {string} [except] as in encodePublication
+ * @param {number} timestampMs @param {string} from the sender
+ * @param {Claim} claim @param {string} [except] as in encodePublication
  * @returns {Buffer} a publication
  */
 export function encodeClaim(timestampMs, from, { key, bytes, sha256, contentType }, except) {
@@ -89,8 +87,7 @@ export function asReference(publication, url, expires) {
 
 /**
  * @param {readonly Buffer[]} publications of kind MESSAGE or POSITIONED
- * @param {References} references
- * @returns {readonly Buffer[]} the same list if it has no claim
+ * @param {References} references @returns {readonly Buffer[]} the same list if it has no claim
  */
 export function resolveClaims(publications, references) {
   if (!publications.some(isClaim)) return publications;

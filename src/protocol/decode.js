@@ -134,8 +134,7 @@ export function decode(message) {
 
 /**
  * Reads a command's `since`. Its offset is a safe integer, or the same in decimal digits.
- * @param {unknown} value
- * @returns {Since|null} null if the field is absent
+ * @param {unknown} value @returns {Since|null} null if the field is absent
  */
 export function readSince(value) {
   if (value === undefined) return null;

@@ -38,8 +38,7 @@ export function encodeLeft(room, reason) {
 }
 
 /**
- * @param {string} userId
- * @param {number} expiresAt ms since 1970
+ * @param {string} userId @param {number} expiresAt ms since 1970
  * @param {string|number|undefined} id
  */
 export function encodeAuthenticated(userId, expiresAt, id) {
@@ -138,8 +137,7 @@ export function encodePong(id) {
 
 /**
  * A member, as replies and events show it.
- * @param {string} user
- * @param {Buffer|null} info JSON
+ * @param {string} user @param {Buffer|null} info JSON
  * @returns {Buffer} JSON
  */
 export function encodeMember(user, info) {
@@ -240,8 +238,7 @@ export function presencePrefix(room, isListed) {
 }
 
 /**
- * @param {number} count
- * @param {MemberPage|null} page null if the reply lists no members
+ * @param {number} count @param {MemberPage|null} page null if the reply lists no members
  * @param {string|number|undefined} id
  */
 export function presenceSuffix(count, page, id) {

@@ -57,8 +57,7 @@ export function publicationEvents(prefix, publications, hasIds) {
 }
 
 /**
- * @param {Buffer} publication
- * @returns {Buffer|null} null: EventSource calls the event `message`
+ * @param {Buffer} publication @returns {Buffer|null} null: EventSource calls the event `message`
  */
 function eventLine(publication) {
   const kind = kindOf(publication);
@@ -78,8 +77,7 @@ function eventBytes(prefix, publication, hasIds) {
 
 /**
  * @param {Buffer} events @param {number} at @param {Buffer} prefix @param {Buffer} publication
- * @param {boolean} hasIds
- * @returns {number} the end of the event
+ * @param {boolean} hasIds @returns {number} the end of the event
  */
 function writeEvent(events, at, prefix, publication, hasIds) {
   const line = eventLine(publication);
@@ -121,8 +119,7 @@ export function textEvent(text, id = '') {
 /**
  * Adds an id to the last of these events.
  * @param {Buffer} events without ids; if there are none, there is nothing to add it to
- * @param {string} id
- * @returns {Buffer} a copy
+ * @param {string} id @returns {Buffer} a copy
  */
 export function endWithId(events, id) {
   if (events.length === 0) return events;

@@ -81,8 +81,7 @@ export function encodePublications(format, prefix, publications) {
 /**
  * A member continues from a position, and is to reload its state after a while.
  * @param {number} format of FORMAT @param {string} room @param {Position} position
- * @param {number} afterMs
- * @returns {Buffer}
+ * @param {number} afterMs @returns {Buffer}
  */
 export function resyncIn(format, room, position, afterMs) {
   return ROWS[format].encodeResync(room, position, afterMs);

@@ -195,10 +195,8 @@ export function digits(n) {
 
 /**
  * @param {Buffer} frames has room for textBytes()
- * @param {number} at
- * @param {Buffer} prefix roomPrefix(room)
- * @param {Buffer} publication
- * @returns {number} the end of the text
+ * @param {number} at @param {Buffer} prefix roomPrefix(room)
+ * @param {Buffer} publication @returns {number} the end of the text
  */
 export function writePublicationText(frames, at, prefix, publication) {
   const kind = kindOf(publication);

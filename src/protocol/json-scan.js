@@ -198,8 +198,7 @@ function record(b, keyStart, start, end) {
 }
 
 /**
- * @param {Buffer} b
- * @param {number} at the opening quote of a key that has been checked
+ * @param {Buffer} b @param {number} at the opening quote of a key that has been checked
  * @returns {string} the key if the protocol has it; otherwise any other string
  */
 function keyName(b, at) {
@@ -302,11 +301,7 @@ function skipKey(b, at) {
   return b[colon] === COLON ? skipSpace(b, colon + 1) : -1;
 }
 
-/**
- * @param {Buffer} b
- * @param {number} start the opening quote of a key
- * @param {number} end
- */
+/** @param {Buffer} b @param {number} start the opening quote of a key @param {number} end */
 function isForbidden(b, start, end) {
   if (end - start < 11) return false; // the shortest forbidden key and its quotes
   let isEscaped = false;
@@ -375,8 +370,7 @@ export function skipSpace(b, i) {
 }
 
 /**
- * @param {Buffer} b
- * @param {number} i behind the opening quote
+ * @param {Buffer} b @param {number} i behind the opening quote
  * @returns {number} behind the closing one
  */
 export function skipString(b, i) {

@@ -241,8 +241,7 @@ export function payloadEnd(publication) {
 /**
  * A copy with its position. The original may be a slice of a large buffer.
  * @param {Buffer} publication a MESSAGE
- * @param {number} offset
- * @param {string} epoch 16 characters
+ * @param {number} offset @param {string} epoch 16 characters
  */
 export function withPosition(publication, offset, epoch) {
   const end = publication.length;

@@ -16,8 +16,7 @@ import { CLOSES, REFUSALS } from './codes.js';
  */
 
 /**
- * @param {RefusalCode} code
- * @param {string} [message] in place of the usual one
+ * @param {RefusalCode} code @param {string} [message] in place of the usual one
  * @param {number} [retryAfterS] the same
  * @returns {Refusal}
  */

@@ -29,8 +29,7 @@ export class CatchUp {
 
   /**
    * A read has compared a room's position.
-   * @param {Checked} room
-   * @param {number} era the era in which the read began
+   * @param {Checked} room @param {number} era the era in which the read began
    */
   proven(room, era) {
     if (!this.unproven.has(room)) return;

@@ -39,8 +39,7 @@ const MAX_WAITING_READS = 1000;
 
 export class HistoryReader {
   /**
-   * @param {object} parts
-   * @param {import('./scheduler.js').SyncScheduler} parts.scheduler
+   * @param {object} parts @param {import('./scheduler.js').SyncScheduler} parts.scheduler
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
   constructor({ scheduler, counters }) {
@@ -134,8 +133,7 @@ export class HistoryReader {
 
   /**
    * Turns a time into a position.
-   * @param {string} room
-   * @param {number} timeMs since 1970
+   * @param {string} room @param {number} timeMs since 1970
    * @param {number} size of the room's rule
    * @returns {Promise<{since: Since, top: number, searchedBytes: number}>} `since`: of the message
    *   before the first that was accepted then or later; `top`: offset of the newest

@@ -31,8 +31,7 @@ export class OutageNotice {
    * @param {{readonly connections: readonly Connection[], readonly rooms: ReadonlyMap<string, import('../hub/room.js').Room>}}
    *   parts.hub
    * @param {import('./scheduler.js').SyncScheduler} parts.scheduler
-   * @param {import('../worker/turn.js').Turn} parts.turn
-   * @param {number} [parts.graceMs]
+   * @param {import('../worker/turn.js').Turn} parts.turn @param {number} [parts.graceMs]
    */
   constructor({ hub, scheduler, turn, graceMs = GRACE_MS }) {
     this.hub = hub;

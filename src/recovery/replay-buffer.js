@@ -124,8 +124,7 @@ export class ReplayBuffer {
   /**
    * Puts older publications in front.
    * @param {readonly Buffer[]} publications of kind POSITIONED; the last one is at `first - 1`
-   * @param {number} nowMs
-   * @param {boolean} isComplete would a read bring nothing older?
+   * @param {number} nowMs @param {boolean} isComplete would a read bring nothing older?
    * @param {boolean} hasOlder does the store have older ones?
    */
   fill(publications, nowMs, isComplete, hasOlder) {
@@ -141,11 +140,7 @@ export class ReplayBuffer {
     this.budget.resized(this, this.bytes - before);
   }
 
-  /**
-   * @param {number} from
-   * @param {number} to the last; both are here
-   * @returns {Buffer[]}
-   */
+  /** @param {number} from @param {number} to the last; both are here @returns {Buffer[]} */
   slice(from, to) {
     const start = this.head + from - this.first;
     return this.entries.slice(start, start + to - from + 1);

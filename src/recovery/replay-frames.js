@@ -41,8 +41,7 @@ const NONE = Object.freeze([]);
 
 export class ReplayFrames {
   /**
-   * @param {object} parts
-   * @param {Buffer} parts.prefix of the room's frames
+   * @param {object} parts @param {Buffer} parts.prefix of the room's frames
    * @param {import('../protocol/claim.js').References} parts.references
    */
   constructor({ prefix, references }) {
@@ -62,8 +61,7 @@ export class ReplayFrames {
    * @param {{epoch: string, from: number, to: number}} range `from`: offset of the publication
    *   before the first; `to`: of the last
    * @param {Publications} publications have that range
-   * @param {number} [maxBytes]
-   * @returns {Replay|null} null: they are larger than maxBytes
+   * @param {number} [maxBytes] @returns {Replay|null} null: they are larger than maxBytes
    */
   of(format, { epoch, from, to }, publications, maxBytes = Number.POSITIVE_INFINITY) {
     const plain = format === FORMAT.DEFLATED ? FORMAT.FRAMES : format;
@@ -96,8 +94,7 @@ export class ReplayFrames {
 
 /**
  * Leaves out the messages that a connection does not get.
- * @param {Replay} replay
- * @param {string} id of the connection
+ * @param {Replay} replay @param {string} id of the connection
  * @param {string} [formerId] of a connection that the client had before
  * @returns {Replayed}
  */

@@ -96,8 +96,7 @@ import { replayFor } from './replay-frames.js';
 
 export class RoomJoins {
   /**
-   * @param {object} parts
-   * @param {RoomStream} parts.stream
+   * @param {object} parts @param {RoomStream} parts.stream
    * @param {ReplayFrames} parts.frames of the room
    * @param {import('./delivery.js').Delivery} parts.delivery @param {Shared} parts.shared
    */
@@ -254,8 +253,7 @@ export class RoomJoins {
   /**
    * The latest publications: as many as the join asks for, the room keeps and the connection may be
    * sent.
-   * @param {Join} join
-   * @param {number} offset of the last publication
+   * @param {Join} join @param {number} offset of the last publication
    * @param {Error|null} error of the read that the join waits for
    * @returns {Replayed|undefined} undefined: not known yet, or refused
    */
@@ -292,8 +290,7 @@ export class RoomJoins {
 
   /**
    * Reads the older publications that a join needs.
-   * @param {Join} join
-   * @param {Error|null} error of the read before: the join is refused
+   * @param {Join} join @param {Error|null} error of the read before: the join is refused
    * @returns {undefined}
    */
   #fill(join, error) {
@@ -302,8 +299,7 @@ export class RoomJoins {
   }
 
   /**
-   * @param {Connection} connection
-   * @param {number} from offset of the publication before the first
+   * @param {Connection} connection @param {number} from offset of the publication before the first
    * @param {number} to offset of the last publication
    * @param {string} [formerId] a connection that the client had before
    * @returns {Replayed|null} null: some publications are not here, or they are more than a

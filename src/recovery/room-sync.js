@@ -40,8 +40,7 @@ const MAX_PAUSE_TICKS = 8;
 
 export class RoomSync {
   /**
-   * @param {object} parts
-   * @param {string} parts.room
+   * @param {object} parts @param {string} parts.room
    * @param {Buffer} parts.prefix of the room's frames
    * @param {{size: number, ttlMs: number}} parts.rule
    * @param {import('./delivery.js').Delivery} parts.delivery

@@ -98,8 +98,7 @@ export class SyncScheduler {
 
   /**
    * A room with history has been opened.
-   * @param {string} room
-   * @param {Buffer} prefix of its frames
+   * @param {string} room @param {Buffer} prefix of its frames
    * @param {import('./delivery.js').Delivery} delivery @returns {RoomSync}
    */
   follow(room, prefix, delivery) {
@@ -119,8 +118,7 @@ export class SyncScheduler {
 
   /**
    * The history of a room has been deleted.
-   * @param {string} room
-   * @param {string} epoch that has ended
+   * @param {string} room @param {string} epoch that has ended
    */
   onDeleted(room, epoch) {
     this.syncs.get(room)?.forget(epoch);

@@ -182,8 +182,7 @@ export class FrameReader {
   #unfinished = new Set();
 
   /**
-   * @param {object} parts
-   * @param {number} parts.maxMessageBytes 125 at least
+   * @param {object} parts @param {number} parts.maxMessageBytes 125 at least
    * @param {OnText} parts.onText
    * @param {(websocket: WebSocket, fault: Fault) => void} parts.onFault closes the connection
    * @param {(websocket: WebSocket) => void} parts.onWaiting called if bytes have arrived and wait
@@ -231,27 +230,17 @@ export class FrameReader {
     this.socketOnData = function socketOnData(bytes) {
       reader.#read(this, bytes);
     };
-    /**
-     * @this {Socket}
-     * @param {number} size
-     * @param {Buffer} buffer
-     */
+    /** @this {Socket} @param {number} size @param {Buffer} buffer */
     this.socketOnRead = function socketOnRead(size, buffer) {
       reader.#read(this, size === buffer.length ? buffer : buffer.subarray(0, size));
     };
-    /**
-     * ws takes bytes again.
-     * @this {Duplex}
-     */
+    /** ws takes bytes again. @this {Duplex} */
     this.streamOnResume = function streamOnResume() {
       const socket = socketOf(this);
       const reading = /** @type {Reading} */ (socket[READING]);
       if (reading.progress?.rest) reader.#wait(socket, reading, reader.longLine);
     };
-    /**
-     * ws takes bytes again, and no bytes read earlier wait for it.
-     * @this {Duplex}
-     */
+    /** ws takes bytes again, and no bytes read earlier wait for it. @this {Duplex} */
     this.streamOnDrain = function streamOnDrain() {
       const { progress } = /** @type {Reading} */ (socketOf(this)[READING]);
       if (progress !== null && (progress.rest !== null || progress.isInLine)) return;
@@ -266,8 +255,7 @@ export class FrameReader {
 
   /**
    * Starts to read for ws. Call it in the turn of the upgrade, before the socket has read any byte.
-   * @param {Socket} socket
-   * @param {WebSocket} websocket that listens already
+   * @param {Socket} socket @param {WebSocket} websocket that listens already
    * @param {Duplex|null} [stream] that ws reads: the socket itself, or its FeedStream; null: the
    *   socket, but ws comes later
    * @returns {boolean} false: nothing has changed, because ws does not read as expected
@@ -402,9 +390,7 @@ export class FrameReader {
 
   /**
    * Keeps the rest of a read for a later turn.
-   * @param {Socket} socket
-   * @param {Reading} reading
-   * @param {Buffer} rest in memory of its own
+   * @param {Socket} socket @param {Reading} reading @param {Buffer} rest in memory of its own
    * @param {import('../worker/turn.js').Line<Socket>} line
    */
   #keep(socket, reading, rest, line) {
@@ -452,9 +438,7 @@ export class FrameReader {
   }
 
   /**
-   * @param {Socket} socket
-   * @param {Reading} reading
-   * @param {Buffer} bytes
+   * @param {Socket} socket @param {Reading} reading @param {Buffer} bytes
    * @param {boolean} isOwn true if these bytes are not in the shared buffer
    * @returns {number} bytes processed; fewer than given if the turn is over
    */
@@ -502,8 +486,7 @@ export class FrameReader {
 
   /**
    * Counts a frame that is not a whole message.
-   * @param {Reading} reading
-   * @returns {boolean} false if the connection is being closed
+   * @param {Reading} reading @returns {boolean} false if the connection is being closed
    */
   #admit(reading) {
     if (this.admitFrame === null || this.admitFrame(reading)) return true;
@@ -513,9 +496,7 @@ export class FrameReader {
 
   /**
    * Completes the held frame.
-   * @param {Socket} socket
-   * @param {Reading} reading
-   * @param {Buffer} bytes
+   * @param {Socket} socket @param {Reading} reading @param {Buffer} bytes
    * @returns {number} the bytes that belonged to it
    */
   #readHeld(socket, reading, bytes) {
@@ -560,9 +541,7 @@ export class FrameReader {
 
   /**
    * Reads the size of the frame that starts at `at`.
-   * @param {Buffer} b
-   * @param {number} at
-   * @param {number} end
+   * @param {Buffer} b @param {number} at @param {number} end
    * @returns {number} the size as far as it is known; if the length is incomplete, at least one
    *   more than the bytes available
    */
@@ -581,10 +560,7 @@ export class FrameReader {
 
   /**
    * Handles a whole frame.
-   * @param {WebSocket} websocket
-   * @param {Buffer} b
-   * @param {number} at
-   * @param {number} size
+   * @param {WebSocket} websocket @param {Buffer} b @param {number} at @param {number} size
    * @returns {boolean} false if it is not UTF-8; the frame is then unchanged
    */
   #take(websocket, b, at, size) {
@@ -606,13 +582,8 @@ export class FrameReader {
 
   /**
    * The same for frames that ws handles: counts them, and hands them over in runs.
-   * @param {Socket} socket
-   * @param {Reading} reading
-   * @param {Progress} progress
-   * @param {Buffer} bytes
-   * @param {number} at
-   * @param {boolean} isOwn
-   * @returns {number}
+   * @param {Socket} socket @param {Reading} reading @param {Progress} progress
+   * @param {Buffer} bytes @param {number} at @param {boolean} isOwn @returns {number}
    */
   #walkForWs(socket, reading, progress, bytes, at, isOwn) {
     const end = bytes.length;
@@ -688,10 +659,7 @@ export class FrameReader {
 
   /**
    * Reads the size of the frame that starts at `at`, by the rules of ws.
-   * @param {Progress} progress
-   * @param {Buffer} b
-   * @param {number} at
-   * @param {number} end
+   * @param {Progress} progress @param {Buffer} b @param {number} at @param {number} end
    * @returns {number} as `#sizeOf`, or REFUSED, or NOT_MINIMAL
    */
   #sizeForWs({ isDeflated, fragmentBytes }, b, at, end) {
@@ -727,8 +695,7 @@ export class FrameReader {
   }
 
   /**
-   * @param {Socket} socket
-   * @param {Reading} reading
+   * @param {Socket} socket @param {Reading} reading
    * @param {Buffer} bytes whole frames for ws, in memory that ws may keep
    */
   #feed(socket, reading, bytes) {
@@ -739,9 +706,7 @@ export class FrameReader {
   }
 
   /**
-   * @param {Socket} socket
-   * @param {Reading} reading
-   * @param {number} why
+   * @param {Socket} socket @param {Reading} reading @param {number} why
    * @param {Buffer} header that ends the connection
    */
   #refuse(socket, reading, why, header) {
@@ -757,10 +722,7 @@ export class FrameReader {
   }
 
   /**
-   * @param {Socket} socket
-   * @param {Reading} reading
-   * @param {Buffer} bytes
-   * @param {number} at
+   * @param {Socket} socket @param {Reading} reading @param {Buffer} bytes @param {number} at
    * @param {number} size of the frame, as far as it is known
    */
   #hold(socket, reading, bytes, at, size) {
@@ -779,10 +741,7 @@ export class FrameReader {
   }
 }
 
-/**
- * @param {Duplex} stream that ws reads
- * @returns {Socket}
- */
+/** @param {Duplex} stream that ws reads @returns {Socket} */
 function socketOf(stream) {
   return stream instanceof FeedStream ? stream.socket : /** @type {Socket} */ (stream);
 }
@@ -797,8 +756,7 @@ function pause({ websocket, stream }) {
 }
 
 /**
- * @param {Reading} reading
- * @returns {boolean} true if ws has paused its stream because it inflates
+ * @param {Reading} reading @returns {boolean} true if ws has paused its stream because it inflates
  */
 function isPausedByWs({ websocket, stream }) {
   return stream.isPaused() && (stream instanceof FeedStream || !websocket.isPaused);
@@ -828,10 +786,7 @@ function headerBytes(second) {
 /**
  * Completes a held frame. The buffer grows with the bytes that arrived and not with the announced
  * size: otherwise eight bytes could allocate a whole message.
- * @param {Reading} reading
- * @param {Buffer} bytes
- * @param {number} at
- * @param {number} count
+ * @param {Reading} reading @param {Buffer} bytes @param {number} at @param {number} count
  * @param {number} size the frame's
  */
 function append(reading, bytes, at, count, size) {
@@ -851,9 +806,7 @@ function append(reading, bytes, at, count, size) {
 
 /**
  * Removes a mask, or puts it back (RFC 6455 5.3).
- * @param {Buffer} b
- * @param {number} at
- * @param {number} end
+ * @param {Buffer} b @param {number} at @param {number} end
  * @param {number} mask the index of the mask
  * @returns {number} all unmasked bytes combined by OR, valid for bit 7. If that bit is 0, they are
  *   ASCII.

@@ -30,8 +30,7 @@ export class Handshakes {
   #decided;
 
   /**
-   * @param {object} parts
-   * @param {Pick<Admission, 'admit'|'admitPeer'>} parts.admission
+   * @param {object} parts @param {Pick<Admission, 'admit'|'admitPeer'>} parts.admission
    * @param
    *   {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, admitted: AdmissionLease, door: LoadedDoor|null) => void}
    *   parts.onUpgrade
@@ -74,8 +73,7 @@ export class Handshakes {
 
   /**
    * @param {IncomingMessage} request for a WebSocket, or another upgrade
-   * @param {Route} route
-   * @param {TrackedSocket} socket that is not idle
+   * @param {Route} route @param {TrackedSocket} socket that is not idle
    * @param {Buffer} head
    */
   websocket(request, route, socket, head) {
@@ -195,8 +193,7 @@ export class Handshakes {
   }
 
   /**
-   * @param {TrackedSocket} socket
-   * @param {Refusal} refusal for the request alone, or for its token
+   * @param {TrackedSocket} socket @param {Refusal} refusal for the request alone, or for its token
    */
   #refuseStream(socket, refusal) {
     this.counters.refused[toHttp(refusal).status === 400 ? 'bad_request' : 'denied']++;

@@ -56,8 +56,7 @@ export class HttpReader {
   #fed = new Set();
 
   /**
-   * @param {object} parts
-   * @param {Config} parts.config
+   * @param {object} parts @param {Config} parts.config
    * @param {(request: IncomingMessage, socket: TrackedSocket) => boolean} parts.onShort a request
    *   that is read without Node's parser; false: the parser is to read it
    * @param {(request: IncomingMessage, response: ServerResponse, socket: TrackedSocket) => void}

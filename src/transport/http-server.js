@@ -87,8 +87,7 @@ export class HttpServer {
   #plain;
 
   /**
-   * @param {object} parts
-   * @param {import('../config/settings.js').Config} parts.config
+   * @param {object} parts @param {import('../config/settings.js').Config} parts.config
    * @param {Certificate|null} [parts.certificate] null: the port speaks plain HTTP
    * @param
    *   {Pick<import('../admission/admission.js').Admission, 'admit'|'admitPeer'|'peerOf'|'isShortOfDescriptors'|'health'>}
@@ -420,8 +419,7 @@ export class HttpServer {
 
   /**
    * @param {IncomingMessage} request that the short reader has read
-   * @param {TrackedSocket} socket
-   * @returns {boolean} false: Node's parser is to read it
+   * @param {TrackedSocket} socket @returns {boolean} false: Node's parser is to read it
    */
   #short(request, socket) {
     const route = routeOf(request, this.doors);
@@ -512,8 +510,7 @@ export class HttpServer {
 
   /**
    * @param {TrackedSocket} socket whose time for its handshake is over
-   * @param {number} deadlineMs
-   * @returns {boolean} false: it gets the same time again
+   * @param {number} deadlineMs @returns {boolean} false: it gets the same time again
    */
   #overdue(socket, deadlineMs) {
     const { phase, inLineMs } = socket[HANDSHAKE];

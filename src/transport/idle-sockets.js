@@ -104,8 +104,7 @@ export class IdleSockets {
   }
 
   /**
-   * @param {Crowd<TrackedSocket>} crowd
-   * @param {TrackedSocket} socket that is in no crowd
+   * @param {Crowd<TrackedSocket>} crowd @param {TrackedSocket} socket that is in no crowd
    * @param {number} max with the socket
    * @param {Eviction} reason
    */

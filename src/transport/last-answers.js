@@ -48,8 +48,7 @@ export class LastAnswers {
   #readers;
 
   /**
-   * @param {object} parts
-   * @param {import('./sse.js').EventStreams|null} parts.streams
+   * @param {object} parts @param {import('./sse.js').EventStreams|null} parts.streams
    * @param {(socket: TrackedSocket) => void} parts.onAnswer the socket no longer waits, nor is idle
    * @param {{debug(fields: object, text: string): void}} parts.log
    * @param {Pick<import('../observability/counters.js').Counters, 'refused'>} parts.counters
@@ -130,8 +129,7 @@ export class LastAnswers {
   /**
    * Reads a request that is refused before its turn, because an EventSource would never come back
    * after 503.
-   * @param {TrackedSocket} socket
-   * @param {Buffer|null} bytes its first ones
+   * @param {TrackedSocket} socket @param {Buffer|null} bytes its first ones
    */
   peek(socket, bytes) {
     const request = bytes && peekShortHandshake(bytes, socket);

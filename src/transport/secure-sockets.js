@@ -41,8 +41,7 @@ export class SecureSockets {
   #securing = new Map();
 
   /**
-   * @param {object} parts
-   * @param {Certificate} parts.certificate
+   * @param {object} parts @param {Certificate} parts.certificate
    * @param {(socket: Socket) => boolean} parts.onStart the socket's turn has come: puts the bytes
    *   of its ClientHello back into it; false if the socket is closed
    * @param {(socket: Socket, stream: TLSSocket) => void} parts.onSecure TLS is established

@@ -84,8 +84,7 @@ export class WsPart extends WebSocket {
 /** @implements {Transport} */
 export class ServerWebSocket {
   /**
-   * @param {Owner} owner
-   * @param {Socket} socket whose handshake is answered, or is about to be
+   * @param {Owner} owner @param {Socket} socket whose handshake is answered, or is about to be
    * @param {string} address the client's
    * @param {Door} door
    */

@@ -27,8 +27,7 @@ export function pendingBytesOf(writer) {
 
 /**
  * Writes as many bytes as the kernel takes at once.
- * @param {SocketWriter} writer
- * @param {Buffer} bytes free again after the call
+ * @param {SocketWriter} writer @param {Buffer} bytes free again after the call
  * @param {number} length from the start of the buffer
  * @returns {number} bytes that the kernel has taken
  */
@@ -39,8 +38,7 @@ export function offerBytes(writer, bytes, length) {
 
 /**
  * Lets the rest of the bytes wait in the socket's stream, unless too many wait already.
- * @param {SocketWriter} writer
- * @param {Buffer} bytes not modified afterwards
+ * @param {SocketWriter} writer @param {Buffer} bytes not modified afterwards
  */
 export function queueBytes(writer, bytes) {
   // Replies also need a bound. If a client asks and never reads, it would otherwise fill this

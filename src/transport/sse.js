@@ -146,8 +146,7 @@ class EventStream {
 
   /**
    * @param {number} index of a room in `tracked`
-   * @param {string} position
-   * @returns {string} the id of the stream
+   * @param {string} position @returns {string} the id of the stream
    */
   move(index, position) {
     if (this.format === FORMAT.EVENTS) return position;
@@ -210,17 +209,14 @@ const NO_POSITIONS = [];
 /**
  * Counts a stream against the rates of its address and user.
  * @callback AdmitStream
- * @param {string} address
- * @param {string} user '': it has none
- * @param {number} rooms
- * @param {boolean} isReturning does the client go on from a position?
+ * @param {string} address @param {string} user '': it has none
+ * @param {number} rooms @param {boolean} isReturning does the client go on from a position?
  * @returns {number} 0: pass; above 0: the seconds to wait
  */
 
 export class EventStreams {
   /**
-   * @param {object} parts
-   * @param {import('../config/settings.js').Config} parts.config
+   * @param {object} parts @param {import('../config/settings.js').Config} parts.config
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {Pick<import('../commands/index.js').Commands, 'join'>} parts.commands
    * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat

@@ -39,9 +39,7 @@ export class RefusedAddress extends Error {}
 
 export class AddressGuard {
   /**
-   * @param {object} options
-   * @param {boolean} options.publicOnly
-   * @param {Resolve} [options.resolve]
+   * @param {object} options @param {boolean} options.publicOnly @param {Resolve} [options.resolve]
    */
   constructor({ publicOnly, resolve = dnsLookup }) {
     this.resolve = resolve;
@@ -73,8 +71,7 @@ export class AddressGuard {
   }
 
   /**
-   * @param {string} host
-   * @param {{all?: boolean}} options
+   * @param {string} host @param {{all?: boolean}} options
    * @param {(...args: any[]) => void} callback as that of dns.lookup
    */
   #lookup(host, { all }, callback) {

@@ -144,8 +144,7 @@ export function sourceOf(delivery) {
 }
 
 /**
- * @param {Delivery} delivery
- * @param {ReturnType<typeof createCourierMetrics>} metrics
+ * @param {Delivery} delivery @param {ReturnType<typeof createCourierMetrics>} metrics
  * @returns {Promise<Status>}
  */
 async function statusOf({ endpoints, lanes }, metrics) {
@@ -172,10 +171,7 @@ async function statusOf({ endpoints, lanes }, metrics) {
   };
 }
 
-/**
- * @param {FromCourier} message
- * @returns {Promise<void>} resolves when it is written
- */
+/** @param {FromCourier} message @returns {Promise<void>} resolves when it is written */
 function send(message) {
   return new Promise((resolve) => {
     // An error means that the primary has just exited: `disconnect` follows.

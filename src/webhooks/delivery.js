@@ -27,13 +27,11 @@ export class Delivery {
   #isClosed = false;
 
   /**
-   * @param {object} parts
-   * @param {import('./queue.js').EventQueue} parts.queue
+   * @param {object} parts @param {import('./queue.js').EventQueue} parts.queue
    * @param {readonly import('../config/webhooks.js').Endpoint[]} parts.endpoints
    * @param {Pick<import('./request.js').Requester, 'post'>} parts.requester
    * @param {(endpoint: string, seconds: number) => void} [parts.observe] the time of each attempt
-   * @param {() => number} [parts.now]
-   * @param {() => number} [parts.random]
+   * @param {() => number} [parts.now] @param {() => number} [parts.random]
    * @param {import('pino').Logger} parts.log
    */
   constructor(parts) {

@@ -53,9 +53,7 @@ const LEAVES = new Set(['room.vacated', 'member.left', 'user.disconnected']);
 
 export class Effect {
   /**
-   * @param {object} parts
-   * @param {EffectLane} parts.lane
-   * @param {EffectEndpoint} parts.endpoint
+   * @param {object} parts @param {EffectLane} parts.lane @param {EffectEndpoint} parts.endpoint
    * @param {Sendable} parts.event
    * @param {number} parts.dueMs when it may be sent, in the courier's time
    */
@@ -112,10 +110,7 @@ export class Effect {
     this.isAside = true;
   }
 
-  /**
-   * It replaces another effect of its field.
-   * @param {Effect} before
-   */
+  /** It replaces another effect of its field. @param {Effect} before */
   succeed(before) {
     this.certain = before.certain;
   }
@@ -140,11 +135,7 @@ export class Effect {
     return `${this.kind === 'message' ? 'messages' : 'states'} ${keyOf(this.event)}`;
   }
 
-  /**
-   * A later event of the same field.
-   * @param {Sendable} event
-   * @returns {boolean}
-   */
+  /** A later event of the same field. @param {Sendable} event @returns {boolean} */
   isOpposite(event) {
     return this.kind !== 'gap' && this.event.type !== event.type;
   }
@@ -154,10 +145,7 @@ export class Effect {
     return this.event.epoch === epoch && this.event.seq === seq;
   }
 
-  /**
-   * Recorded twice, or before this one?
-   * @param {Sendable} event
-   */
+  /** Recorded twice, or before this one? @param {Sendable} event */
   isNewerThan(event) {
     return this.event.epoch === event.epoch && this.event.seq >= event.seq;
   }
@@ -171,8 +159,7 @@ export class Effect {
 }
 
 /**
- * @param {string} endpoint
- * @param {Sendable} event
+ * @param {string} endpoint @param {Sendable} event
  * @returns {string} names the pending effect in its lane
  */
 export function fieldOf(endpoint, event) {
@@ -182,10 +169,7 @@ export function fieldOf(endpoint, event) {
   return JSON.stringify([endpoint, kind, ...parts.map((part) => part ?? '')]);
 }
 
-/**
- * @param {string} field
- * @returns {string} the endpoint's name; '' if the field is none of ours
- */
+/** @param {string} field @returns {string} the endpoint's name; '' if the field is none of ours */
 export function endpointOf(field) {
   try {
     const parts = JSON.parse(field);

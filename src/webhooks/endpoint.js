@@ -72,14 +72,12 @@ export class EndpointQueue {
   #batchTimer;
 
   /**
-   * @param {object} parts
-   * @param {import('../config/webhooks.js').Endpoint} parts.settings
+   * @param {object} parts @param {import('../config/webhooks.js').Endpoint} parts.settings
    * @param {Form} parts.form
    * @param {(effects: Effect[]) => void} parts.send starts an attempt, which `finish` ends
    * @param {() => number} parts.heldUntilMs clients of a worker that drains come back until then
    * @param {() => number} parts.now ascending, in ms
-   * @param {() => number} [parts.random]
-   * @param {import('pino').Logger} parts.log
+   * @param {() => number} [parts.random] @param {import('pino').Logger} parts.log
    */
   constructor({ settings, form, send, heldUntilMs, now, random = Math.random, log }) {
     this.settings = settings;
@@ -185,8 +183,7 @@ export class EndpointQueue {
   /**
    * @param {import('./effect.js').EffectLane} lane
    * @param {number} count events that the endpoint will not hear of
-   * @param {DropReason} reason
-   * @param {boolean} [isQuiet] without a gap event
+   * @param {DropReason} reason @param {boolean} [isQuiet] without a gap event
    */
   lost(lane, count, reason, isQuiet = false) {
     this.dropped[reason] += count;

@@ -52,16 +52,14 @@ export class Lane {
   #isClosed = false;
 
   /**
-   * @param {object} parts
-   * @param {number} parts.index
+   * @param {object} parts @param {number} parts.index
    * @param {import('./queue.js').EventQueue} parts.queue
    * @param {ReadonlyMap<string, EndpointQueue>} parts.endpoints by name
    * @param {(event: Sendable) => readonly EndpointQueue[]} parts.wantedBy
    * @param {{ok: () => void, failed: (error: unknown) => void}} parts.reach hears how calls of the
    *   queue end
    * @param {() => boolean} parts.isSure may an edge cancel its opposite? (holds.js)
-   * @param {() => number} parts.now
-   * @param {import('pino').Logger} parts.log
+   * @param {() => number} parts.now @param {import('pino').Logger} parts.log
    */
   constructor({ index, queue, endpoints, wantedBy, reach, isSure, now, log }) {
     this.index = index;
@@ -146,8 +144,7 @@ export class Lane {
 
   /**
    * Tells the endpoint that events are missing.
-   * @param {EffectEndpoint} endpoint
-   * @param {number} count
+   * @param {EffectEndpoint} endpoint @param {number} count
    */
   announceGap(endpoint, count) {
     const at = Date.now();
@@ -169,10 +166,7 @@ export class Lane {
     this.#replace(before, new Effect({ lane: this, endpoint, event, dueMs: this.now() }));
   }
 
-  /**
-   * Writes what has changed.
-   * @returns {Promise<boolean>} false if the lane has another owner
-   */
+  /** Writes what has changed. @returns {Promise<boolean>} false if the lane has another owner */
   async settle() {
     // The commit under way may have begun before the caller's change.
     while (this.#committing !== null) await this.#committing;

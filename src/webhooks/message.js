@@ -35,8 +35,7 @@ export const MAX_BODY_BYTES = 65_536;
 /**
  * The id is a hash of what names an event, so every attempt has the same one, also that of another
  * server, and also if the event was recorded twice.
- * @param {Sendable} event
- * @returns {Message}
+ * @param {Sendable} event @returns {Message}
  */
 export function messageOf(event) {
   const { type, seq, epoch, at, since, ...rest } = /** @type {Record<string, any>} */ (event);

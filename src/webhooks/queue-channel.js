@@ -78,9 +78,7 @@ export class RemoteQueue {
 
 /**
  * The primary's end.
- * @param {EventQueue} queue
- * @param {Call} call
- * @returns {Promise<Answer>} it never rejects
+ * @param {EventQueue} queue @param {Call} call @returns {Promise<Answer>} it never rejects
  */
 export async function answerCall(queue, { id, method, args }) {
   try {

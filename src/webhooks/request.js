@@ -48,8 +48,7 @@ export class Requester {
 
   /**
    * @param {import('../config/webhooks.js').Endpoint} endpoint
-   * @param {import('./message.js').Message} message
-   * @returns {Promise<Result>} it never rejects
+   * @param {import('./message.js').Message} message @returns {Promise<Result>} it never rejects
    */
   async post(endpoint, message) {
     const signal = AbortSignal.timeout(endpoint.timeoutMs);
@@ -62,8 +61,7 @@ export class Requester {
 
   /**
    * @param {import('../config/webhooks.js').Endpoint} endpoint
-   * @param {import('./message.js').Message} message
-   * @param {AbortSignal} signal
+   * @param {import('./message.js').Message} message @param {AbortSignal} signal
    * @param {boolean} [isFresh] with a connection of its own
    * @returns {Promise<Result|'stale'>}
    */
@@ -111,11 +109,7 @@ function ended(outcome, error) {
   return { outcome, error, retryAfterMs: null };
 }
 
-/**
- * @param {number} status
- * @param {string|undefined} retryAfter
- * @returns {Result}
- */
+/** @param {number} status @param {string|undefined} retryAfter @returns {Result} */
 function judge(status, retryAfter) {
   if (status >= 200 && status < 300) return ended('delivered', '');
   if (status === 410) return ended('gone', 'status 410');
@@ -126,8 +120,7 @@ function judge(status, retryAfter) {
 
 /**
  * RFC 9110 10.2.3: seconds, or a date.
- * @param {string} text
- * @returns {number|null} null if it is neither
+ * @param {string} text @returns {number|null} null if it is neither
  */
 function readRetryAfter(text) {
   const ms = /^\d{1,15}$/.test(text.trim()) ? Number(text) * 1000 : Date.parse(text) - Date.now();

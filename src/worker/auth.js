@@ -17,8 +17,7 @@ const SWEEP_MS = 1000;
 
 export class WorkerAuth {
   /**
-   * @param {object} parts
-   * @param {import('../config/settings.js').Config} parts.config
+   * @param {object} parts @param {import('../config/settings.js').Config} parts.config
    * @param {import('../config/tokens.js').TokenSettings} parts.settings `config.tokens`
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {Awaited<ReturnType<typeof import('../backend/index.js').createBackend>>} parts.backend

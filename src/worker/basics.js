@@ -7,8 +7,7 @@ import { createCloseAll } from './close-all.js';
 import { Turn } from './turn.js';
 
 /**
- * @param {object} parts
- * @param {import('../config/settings.js').Config} parts.config
+ * @param {object} parts @param {import('../config/settings.js').Config} parts.config
  * @param {import('pino').Logger} parts.log @param {import('./phase.js').Phase} parts.phase
  * @param {number} parts.slot this worker's number among those of its server, from 0
  */

@@ -51,8 +51,7 @@ export async function createDelivery(basics, relayPath) {
 
 export class Delivery {
   /**
-   * @param {Basics} basics
-   * @param {object} parts
+   * @param {Basics} basics @param {object} parts
    * @param {Awaited<ReturnType<typeof createBackend>>} parts.backend
    * @param {ReturnType<typeof import('../blobs/index.js').createBlobs>|null} parts.blobs null if
    *   there is no bucket

@@ -14,8 +14,7 @@ import { WebSockets } from '../transport/websocket.js';
 
 export class Doors {
   /**
-   * @param {Basics} basics
-   * @param {object} parts
+   * @param {Basics} basics @param {object} parts
    * @param {import('../hub/hub.js').Hub} parts.hub @param {import('./entry.js').Entry} parts.entry
    * @param {import('../commands/index.js').Commands} parts.commands
    * @param {import('./relocation.js').Relocations} parts.relocations

@@ -31,8 +31,7 @@ const POLL_MS = 20;
 /** @import { Connection } from '../hub/connection.js' */
 
 /**
- * @param {object} parts
- * @param {import('../hub/hub.js').Hub} parts.hub
+ * @param {object} parts @param {import('../hub/hub.js').Hub} parts.hub
  * @param {import('../hub/outbox.js').Outbox} parts.outbox
  * @param {import('../commands/index.js').Commands} parts.commands
  * @param {{readonly isSettled: boolean}} parts.scheduler
@@ -83,8 +82,7 @@ function knowsNotice({ transport }) {
 
 /**
  * @param {readonly Connection[]} connections in the order of their closes
- * @param {number} windowMs
- * @param {{flush(): void}} outbox
+ * @param {number} windowMs @param {{flush(): void}} outbox
  */
 async function closeOver(connections, windowMs, outbox) {
   const total = connections.length;

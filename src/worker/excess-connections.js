@@ -17,8 +17,7 @@ export class ExcessConnections {
   #orders = new Map();
 
   /**
-   * @param {object} parts
-   * @param {Pick<import('../hub/hub.js').Hub, 'connections'>} parts.hub
+   * @param {object} parts @param {Pick<import('../hub/hub.js').Hub, 'connections'>} parts.hub
    * @param {Pick<import('../auth/lobby.js').Lobby, 'connections'>|null} parts.lobby null: no tokens
    *   are configured
    * @param {import('./turn.js').Line<() => void>} parts.surveys walks over rooms and connections

@@ -29,8 +29,7 @@ export class FleetMember {
   #walks = 0;
 
   /**
-   * @param {object} parts
-   * @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {object} parts @param {import('../hub/hub.js').Hub} parts.hub
    * @param {Pick<import('../commands/join.js').JoinCommands, 'joinAs'|'remove'>} parts.joins
    * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'>|null} parts.sessions null
    *   if no tokens are configured
@@ -350,8 +349,7 @@ export class TopRooms {
   }
 
   /**
-   * @param {string} name
-   * @param {number} connections adds up over the workers
+   * @param {string} name @param {number} connections adds up over the workers
    * @param {number} heard messages: each worker with a member of the room hears all of them
    */
   add(name, connections, heard) {

@@ -68,8 +68,7 @@ export class Fleet {
   #isClosed = false;
 
   /**
-   * @param {object} parts
-   * @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {object} parts @param {import('../hub/hub.js').Hub} parts.hub
    * @param {Pick<import('../backend/broker.js').Broker, 'subscribe'|'publish'|'history'|'countWorkers'>}
    *   parts.broker
    * @param {import('../backend/occupancy.js').Occupancy|null} parts.occupancy
@@ -103,8 +102,7 @@ export class Fleet {
 
   /**
    * Rooms with connections, in the order of their names. All errors are BrokerErrors.
-   * @param {object} [page]
-   * @param {string} [page.prefix] of the names
+   * @param {object} [page] @param {string} [page.prefix] of the names
    * @param {string} [page.after] a name: only rooms behind it
    * @param {number} [page.limit] 1 to 1000; 100 if it is absent
    * @param {string|null} [page.except] rooms with this prefix may be missing
@@ -225,8 +223,7 @@ export class Fleet {
   /**
    * The rooms with the most connections or messages. Each worker names its own first MAX_TOP, so a
    * room spread over many workers may be missing.
-   * @param {'connections'|'messages'} by
-   * @param {number} limit 1 to MAX_TOP
+   * @param {'connections'|'messages'} by @param {number} limit 1 to MAX_TOP
    */
   async top(by, limit) {
     const top = new TopRooms(by, 10 * MAX_TOP);
@@ -279,8 +276,7 @@ export class Fleet {
 
   /**
    * Closes connections, on every server. They may connect again; see `revoke` of WorkerAuth.
-   * @param {{user: string}|{connectionId: string}} target
-   * @param {number} [code] 4000 to 4999
+   * @param {{user: string}|{connectionId: string}} target @param {number} [code] 4000 to 4999
    * @returns {Promise<number>} connections closed. Rejects with OUTCOME_UNKNOWN if a worker has not
    *   answered: call it again. After the crash of a worker this takes some seconds, except for a
    *   `connectionId` that another worker has.
@@ -296,8 +292,7 @@ export class Fleet {
   /**
    * Joins all connections of a user to rooms, whatever their tokens permit. Each gets a push
    * `joined`.
-   * @param {string} user
-   * @param {readonly string[]} rooms at most 1000
+   * @param {string} user @param {readonly string[]} rooms at most 1000
    * @returns {Promise<number>} connections that are in all of the rooms now. A connection in as many
    *   rooms as allowed joins no more. Rejects as `disconnect` does.
    */
@@ -307,8 +302,7 @@ export class Fleet {
 
   /**
    * Takes all connections of a user out of rooms. Each gets a push `left`.
-   * @param {string} user
-   * @param {readonly string[]} rooms at most 1000
+   * @param {string} user @param {readonly string[]} rooms at most 1000
    * @returns {Promise<number>} connections that were in at least one of the rooms. Rejects as
    *   `disconnect` does.
    */
@@ -353,8 +347,7 @@ export class Fleet {
    * @param {V} verb @param {Verbs[V]['args']} args
    * @param {(result: Verbs[V]['result']) => void} merge
    * @param {() => boolean} [isFound] no other answer can change the result
-   * @returns {Promise<{isPartial: boolean}>}
-   * @throws {RangeError} for arguments out of their bounds
+   * @returns {Promise<{isPartial: boolean}>} @throws {RangeError} for arguments out of their bounds
    */
   async #survey(verb, args, merge, isFound = () => false) {
     if (!isArguments(verb, args)) throw new RangeError(`${verb}: arguments out of bounds`);

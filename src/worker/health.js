@@ -16,8 +16,7 @@ const SAMPLES = 4;
 
 export class Health {
   /**
-   * @param {object} parts
-   * @param {import('../observability/counters.js').Counters} parts.counters
+   * @param {object} parts @param {import('../observability/counters.js').Counters} parts.counters
    * @param {{observe(ms: number): void}} parts.loopLag gets every sample
    * @param {number} parts.memoryBytes this worker's part of the memory
    */

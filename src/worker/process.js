@@ -169,8 +169,7 @@ function portInUse({ host, port }) {
 }
 
 /**
- * @param {ToPrimary} message
- * @returns {Promise<void>} resolves when the message has been written
+ * @param {ToPrimary} message @returns {Promise<void>} resolves when the message has been written
  */
 function send(message) {
   return new Promise((resolve) => {

@@ -32,8 +32,7 @@ const CAUSES = Object.freeze({ age: CLOSES.AGE, rebalance: CLOSES.REBALANCE });
 
 export class Relocations {
   /**
-   * @param {object} parts
-   * @param {Pick<import('../hub/hub.js').Hub, 'connections'>} parts.hub
+   * @param {object} parts @param {Pick<import('../hub/hub.js').Hub, 'connections'>} parts.hub
    * @param {() => boolean} parts.isSteady whether this worker could take the clients back
    * @param {Pick<import('../observability/counters.js').Counters, 'relocated'>} parts.counters
    * @param {() => number} [parts.random]
@@ -43,10 +42,7 @@ export class Relocations {
     this.isSteady = isSteady;
     this.counters = counters;
     this.random = random;
-    /**
-     * Connections that are closed soon.
-     * @type {Map<Connection, {cause: Cause, dueMs: number}>}
-     */
+    /** Connections that are closed soon. @type {Map<Connection, {cause: Cause, dueMs: number}>} */
     this.pending = new Map();
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;

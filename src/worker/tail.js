@@ -33,8 +33,7 @@ export class Tail {
   #watched;
 
   /**
-   * @param {object} parts
-   * @param {import('../hub/hub.js').Hub} parts.hub @param {string} parts.room
+   * @param {object} parts @param {import('../hub/hub.js').Hub} parts.hub @param {string} parts.room
    * @param {(lines: TailLine[], left: number) => void} parts.onLines gets the lines of FLUSH_MS,
    *   and the number of publications left out; once without any when the tail begins
    * @param {() => void} parts.onEnd the broker has refused the subscription

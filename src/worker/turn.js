@@ -87,9 +87,7 @@ export class Turn {
   /**
    * Takes a slot for items that are done one after the other.
    * @template T
-   * @param {SlotName} name
-   * @param {(item: T) => void} act
-   * @returns {Line<T>}
+   * @param {SlotName} name @param {(item: T) => void} act @returns {Line<T>}
    */
   line(name, act) {
     return this.#add(new Line(this, name, act));

@@ -31,10 +31,8 @@ import { KEY_LENGTH } from './relay-wire.js';
 /** @implements {Broker} */
 export class EmbeddedBroker {
   /**
-   * @param {object} parts
-   * @param {RelayLink} parts.link opened and closed by its owner
-   * @param {number} parts.roomLingerMs
-   * @param {HistoryOf} [parts.historyOf] the same as the relay's
+   * @param {object} parts @param {RelayLink} parts.link opened and closed by its owner
+   * @param {number} parts.roomLingerMs @param {HistoryOf} [parts.historyOf] the same as the relay's
    * @param {{probeMisses: number}} [parts.counters]
    */
   constructor({ link, roomLingerMs, historyOf = () => null, counters = { probeMisses: 0 } }) {

@@ -20,8 +20,7 @@ export class EventRecorder {
   #latestEpoch = 0;
 
   /**
-   * @param {object} parts
-   * @param {import('../edges.js').Covers} parts.covers may change at a reload
+   * @param {object} parts @param {import('../edges.js').Covers} parts.covers may change at a reload
    * @param {Pick<import('./event-queue.js').EmbeddedEventQueue, 'append'>} parts.queue
    * @param {() => number} [parts.now] ms since 1970
    * @param {number} [parts.maxSequences]
@@ -35,9 +34,7 @@ export class EventRecorder {
 
   /**
    * A user's first join or last leave.
-   * @param {string} room
-   * @param {'join'|'leave'} event
-   * @param {string} user JSON
+   * @param {string} room @param {'join'|'leave'} event @param {string} user JSON
    * @param {Buffer} member a JSON object that begins with the user
    * @param {number} count of users after it
    */
@@ -106,8 +103,7 @@ export class EventRecorder {
 /**
  * The queue of a server, and what records into it. The queue continues where the server before this
  * one has stopped.
- * @param {object} parts
- * @param {import('../edges.js').Covers} parts.covers
+ * @param {object} parts @param {import('../edges.js').Covers} parts.covers
  * @param {string} parts.stateDir FANFARE_STATE_DIR; empty: the queue ends with this server
  * @param {{warn(text: string): void, error(fields: object, text: string): void}} parts.log
  */

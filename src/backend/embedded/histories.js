@@ -92,8 +92,7 @@ export class Histories {
    * @param {string} room @param {HistoryRule} rule
    * @param {Buffer} run publications, each behind its length; copied
    * @param {number} count of publications in it
-   * @param {number} nowMs
-   * @returns {Position} of the last one
+   * @param {number} nowMs @returns {Position} of the last one
    */
   append(room, rule, run, count, nowMs) {
     let stream = this.streams.get(room);
@@ -425,10 +424,7 @@ class List {
   }
 }
 
-/**
- * @param {Buffer} run publications, each behind its length
- * @returns {Buffer[]} slices of it
- */
+/** @param {Buffer} run publications, each behind its length @returns {Buffer[]} slices of it */
 export function publicationsIn(run) {
   const publications = [];
   let at = 0;

@@ -69,8 +69,7 @@ export class IdempotencyKeys {
 }
 
 /**
- * @param {First} first
- * @param {string} fingerprint of a publication with the same key; may be empty
+ * @param {First} first @param {string} fingerprint of a publication with the same key; may be empty
  * @returns {boolean} whether the payloads differ
  */
 export function isConflict(first, fingerprint) {

@@ -9,8 +9,7 @@
 /** @template O */
 export class Members {
   /**
-   * @param {object} parts
-   * @param {number} parts.maxMembers a room with more users is large
+   * @param {object} parts @param {number} parts.maxMembers a room with more users is large
    * @param {Announcements} parts.announcements
    * @param {(room: string, head: Buffer, member: Buffer) => void} parts.publish an event: the two
    *   parts of a publication

@@ -90,8 +90,7 @@ export class Occupancy extends Members {
   /**
    * Rooms with connections. One list after another, and each in many turns: a server may have
    * 100,000 rooms.
-   * @param {RoomPage} page
-   * @returns {Promise<OccupiedRoom[]|null>} null: too many lists wait
+   * @param {RoomPage} page @returns {Promise<OccupiedRoom[]|null>} null: too many lists wait
    */
   list(page) {
     if (this.#lists >= MAX_LISTS) return Promise.resolve(null);

@@ -19,10 +19,7 @@ const MAX_BYTES = 65_536;
  * @property {ReadonlyMap<string, number>} places connections by key
  */
 
-/**
- * @param {PlaceReport} report keys of at most 255 ASCII characters
- * @returns {Buffer}
- */
+/** @param {PlaceReport} report keys of at most 255 ASCII characters @returns {Buffer} */
 export function encodeReport({ server, places }) {
   let bytes = HEAD_BYTES;
   for (const key of places.keys()) bytes += 1 + key.length + COUNT_BYTES;
@@ -43,8 +40,7 @@ export function isOtherVersion(report) {
 }
 
 /**
- * @param {Buffer} report
- * @returns {PlaceReport|null} null if it is malformed, or of another version
+ * @param {Buffer} report @returns {PlaceReport|null} null if it is malformed, or of another version
  */
 export function decodeReport(report) {
   if (report.length < HEAD_BYTES || report.length > MAX_BYTES || report[0] !== VERSION) return null;

@@ -165,8 +165,7 @@ export class RelayClient {
   reportTimer = undefined;
 
   /**
-   * @param {object} parts
-   * @param {string} parts.path of the relay's socket
+   * @param {object} parts @param {string} parts.path of the relay's socket
    * @param {import('pino').Logger} parts.log @param {number} [parts.watchMs]
    * @param {number} [parts.awayMs] time without an answer after which the relay counts as away
    * @param {number} [parts.requestTimeoutMs] @param {number} [parts.reconcileMs]
@@ -343,8 +342,7 @@ export class RelayClient {
   }
 
   /**
-   * @param {string} room
-   * @param {Buffer} publication copied at once
+   * @param {string} room @param {Buffer} publication copied at once
    * @returns {Promise<void>} resolves when the relay has accepted it; shared by all of this tick
    */
   publish(room, publication) {
@@ -357,8 +355,7 @@ export class RelayClient {
 
   /**
    * Publishes to a room without history, unless the key has been used there.
-   * @param {string} room
-   * @param {string} key with its fingerprint
+   * @param {string} room @param {string} key with its fingerprint
    * @param {Buffer} publication copied at once
    * @returns {Promise<void>}
    */
@@ -367,8 +364,7 @@ export class RelayClient {
   }
 
   /**
-   * @param {string} room
-   * @param {string} key with its fingerprint; may be empty
+   * @param {string} room @param {string} key with its fingerprint; may be empty
    * @param {Buffer} publication copied at once
    * @returns {Promise<Position>}
    */
@@ -423,8 +419,7 @@ export class RelayClient {
 
   /**
    * An event for webhooks that the worker has decided. If the link has ended, this worker ends too.
-   * @param {string} room
-   * @param {import('../edges.js').RecordedMessage} message
+   * @param {string} room @param {import('../edges.js').RecordedMessage} message
    */
   recordMessage(room, { type, mark, fields }) {
     if (this.isOpen) this.#out().control({ type: 'record', room, kind: type, mark, fields });

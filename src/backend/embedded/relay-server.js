@@ -126,8 +126,7 @@ export class RelayServer {
   reconciledPlaces = 0;
 
   /**
-   * @param {object} parts
-   * @param {import('pino').Logger} parts.log
+   * @param {object} parts @param {import('pino').Logger} parts.log
    * @param {HistoryOf} [parts.historyOf] the same as the workers'
    * @param {Histories} [parts.streams] @param {IdempotencyKeys} [parts.keys]
    * @param {number} [parts.maxBacklogBytes] the most publications queued for a slow worker, in
@@ -309,8 +308,7 @@ export class RelayServer {
 
   /**
    * Passes a PUBLISH on, unless its key has been used in the room.
-   * @param {string} room
-   * @param {string} text the key and the fingerprint
+   * @param {string} room @param {string} text the key and the fingerprint
    * @param {Buffer} buffer @param {number} start @param {number} end @returns {Position}
    */
   publishOnce(room, text, buffer, start, end) {
@@ -358,8 +356,7 @@ export class RelayServer {
   }
 
   /**
-   * @param {string} room
-   * @param {string} keyText the key and the fingerprint, or empty
+   * @param {string} room @param {string} keyText the key and the fingerprint, or empty
    * @param {Buffer} buffer @param {number} start @param {number} end
    * @returns {Position} of its first publication
    */

@@ -420,8 +420,7 @@ export function makePublication(buffer, at) {
 
 /**
  * Writes the position of the first publication into an APPEND, in place.
- * @param {Buffer} buffer
- * @param {number} itemsAt the start of the batch
+ * @param {Buffer} buffer @param {number} itemsAt the start of the batch
  * @param {Position} position
  */
 export function setPosition(buffer, itemsAt, { epoch, offset }) {
@@ -529,8 +528,7 @@ export class MessageWriter {
 
   /**
    * Makes room for a message and writes its head.
-   * @param {number} op
-   * @param {number} bytes of its fields
+   * @param {number} op @param {number} bytes of its fields
    * @param {number} [lentBytes] that #lend adds to them
    * @returns {number} the position of the fields in `slab`
    */
@@ -731,8 +729,7 @@ export class MessageWriter {
   }
 
   /**
-   * @param {number} request
-   * @param {Read} page its runs are not copied, and must never be modified
+   * @param {number} request @param {Read} page its runs are not copied, and must never be modified
    */
   page(request, page) {
     const { runs } = page;

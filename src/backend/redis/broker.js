@@ -327,8 +327,7 @@ export class RedisBroker {
   }
 
   /**
-   * @param {string} room
-   * @returns {RedisNode|null} null if no node of the cluster serves this slot
+   * @param {string} room @returns {RedisNode|null} null if no node of the cluster serves this slot
    */
   #nodeOf(room) {
     return this.node ?? this.cluster?.of(slotOfTag(room)) ?? null;

@@ -27,8 +27,7 @@ const RETIRE_TIMEOUT_MS = 2000;
 
 export class RedisCluster {
   /**
-   * @param {object} parts
-   * @param {RedisSettings} parts.settings
+   * @param {object} parts @param {RedisSettings} parts.settings
    * @param {number} parts.timeoutMs for each answer
    * @param {(address: Address) => RedisNode} parts.makeNode
    * @param {(tag: string) => string} parts.probeChannelOf returns a channel with this hash tag

@@ -45,8 +45,7 @@ const MESSAGE = /^(?:([?-])|=(\d{1,9}) )(.+?)(?:;(\d{1,3})(?:;(\d*))?)?$/;
 
 export class ConnectionCount {
   /**
-   * @param {object} parts
-   * @param {string} parts.id of this worker, unique in the fleet
+   * @param {object} parts @param {string} parts.id of this worker, unique in the fleet
    * @param {(message: Buffer) => void} parts.send sends to all workers; best effort
    * @param {(message: Buffer, worker: string, tag: string) => void} parts.answer sends to one
    *   worker, through the channel of its probes with this hash tag; best effort

@@ -53,8 +53,7 @@ const CLIENT_OPTIONS = {
 
 export class RedisConnection {
   /**
-   * @param {object} parts
-   * @param {import('../../config/redis.js').RedisSettings} parts.settings
+   * @param {object} parts @param {import('../../config/redis.js').RedisSettings} parts.settings
    * @param {import('../../config/redis.js').Address} [parts.address] of a node, in a cluster
    * @param {string} parts.name for `CLIENT LIST`
    * @param {number} parts.timeoutMs for each answer

@@ -78,11 +78,7 @@ class RedisEventQueue {
     await this.#lease(lane, 'release', fence);
   }
 
-  /**
-   * @param {number} lane
-   * @param {'acquire'|'renew'|'release'} step
-   * @param {number|string} fence
-   */
+  /** @param {number} lane @param {'acquire'|'renew'|'release'} step @param {number|string} fence */
   async #lease(lane, step, fence) {
     const known = this.marks.get(lane) ?? '';
     const [now, mark] = await this.#ask(() =>

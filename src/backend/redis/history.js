@@ -753,8 +753,7 @@ function unreadableKey() {
  */
 class Found {
   /**
-   * @param {string} epoch
-   * @param {number} above the publications wanted have higher offsets
+   * @param {string} epoch @param {number} above the publications wanted have higher offsets
    * @param {number} last the highest offset wanted
    * @param {boolean} isForward keeps those before the first gap; else those behind the last gap
    */

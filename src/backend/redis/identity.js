@@ -29,8 +29,7 @@ const NO_REPLICATION_ID = /^0+$/;
 
 export class RedisIdentity {
   /**
-   * @param {object} parts
-   * @param {Connection} parts.commands @param {Connection} parts.subscriber
+   * @param {object} parts @param {Connection} parts.commands @param {Connection} parts.subscriber
    * @param {boolean} parts.isFenced whether a change of the replication ID ends histories
    * @param {() => void} parts.onUpdate `isSplit` may have changed
    * @param {(server: string, former: string, replicationId: string) => void} parts.onMoved the

@@ -22,8 +22,7 @@ const OVERHEAD_BYTES = 128;
 
 export class Inbox {
   /**
-   * @param {object} parts
-   * @param {import('./keys.js').Keys} parts.keys
+   * @param {object} parts @param {import('./keys.js').Keys} parts.keys
    * @param {BrokerEvents['onPublication']} [parts.deliver]
    * @param {(room: string, offset: number, epoch: string) => void} [parts.onNumbered] called before
    *   each publication with an offset

@@ -13,8 +13,7 @@ export const PROBE_BYTES = 4;
 
 export class LoopbackProbe {
   /**
-   * @param {object} parts
-   * @param {(token: Buffer) => Promise<void>} parts.publish
+   * @param {object} parts @param {(token: Buffer) => Promise<void>} parts.publish
    * @param {() => Promise<unknown>} parts.ping over the subscriber's connection
    * @param {(seconds: number) => void} parts.onRoundTrip through the bus
    * @param {(answers: boolean) => void} parts.onAnswer the subscriber's connection is alive; true

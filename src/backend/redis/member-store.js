@@ -29,8 +29,7 @@ const MEMBERS = LUA_FRAMING + readScript('members');
 /** @implements {Store} */
 export class MemberStore {
   /**
-   * @param {object} parts
-   * @param {import('./presence-session.js').Connection} parts.connection
+   * @param {object} parts @param {import('./presence-session.js').Connection} parts.connection
    * @param {string} parts.prefix of keys
    * @param {(room: string) => string} parts.channelOf returns a room's channel
    * @param {'PUBLISH'|'SPUBLISH'} parts.publishCommand @param {number} parts.maxMembers

@@ -17,8 +17,7 @@ import { edgesOf } from '../edges.js';
 /** @implements {Store} */
 export class OccupancyStore {
   /**
-   * @param {object} parts
-   * @param {import('./recording.js').RedisRecording} parts.recording
+   * @param {object} parts @param {import('./recording.js').RedisRecording} parts.recording
    * @param {Announce} parts.announce
    * @param {(tag: string, ms: number) => void} parts.onEarly the room is to be told its count, but
    *   only after this time: make the change again

@@ -64,17 +64,14 @@ const MAX_DEAD = 256;
 
 export class PresenceSession {
   /**
-   * @param {object} parts
-   * @param {Connection} parts.connection
-   * @param {string} parts.prefix of keys
+   * @param {object} parts @param {Connection} parts.connection @param {string} parts.prefix of keys
    * @param {string} parts.workerId
    * @param {(session: string) => void} parts.onName the name to report when this worker dies; empty
    *   if the session has ended
    * @param {() => void} parts.onDue a heartbeat is due, or a dead session was reported
    * @param {(room: string, session: string) => Promise<void>} parts.clearRoom removes the users of
    *   a session from a room
-   * @param {SessionIndex|null} parts.index
-   * @param {{presenceReaped: number}} parts.counters
+   * @param {SessionIndex|null} parts.index @param {{presenceReaped: number}} parts.counters
    * @param {{info(fields: object, text: string): void}} parts.log
    * @param {number} [parts.heartbeatMs] @param {number} [parts.ttlMs]
    */

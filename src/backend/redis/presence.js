@@ -76,8 +76,7 @@ class PresenceRoom {
 /** @implements {Presence} */
 export class RedisPresence {
   /**
-   * @param {object} parts
-   * @param {import('./presence-session.js').Connection} parts.connection
+   * @param {object} parts @param {import('./presence-session.js').Connection} parts.connection
    * @param {string} parts.prefix of the keys of sessions @param {Store} parts.store
    * @param {string} parts.workerId
    * @param {(session: string) => void} [parts.onName] the name to report when this worker dies;

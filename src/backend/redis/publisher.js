@@ -37,8 +37,7 @@ const NO_PUBLICATIONS = [];
 
 export class RedisPublisher {
   /**
-   * @param {object} parts
-   * @param {import('./connection.js').RedisConnection} parts.connection
+   * @param {object} parts @param {import('./connection.js').RedisConnection} parts.connection
    * @param {import('./stall-aware-clock.js').StallAwareClock} parts.clock
    * @param {import('./keys.js').Keys} parts.keys
    * @param {boolean} parts.isSharded channels are sharded, as in a cluster: SPUBLISH

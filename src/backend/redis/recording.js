@@ -41,8 +41,7 @@ export class RedisRecording {
    * @param {string} parts.prefix of keys
    * @param {boolean} parts.isSharded a cluster
    * @param {import('../edges.js').Covers} parts.covers
-   * @param {(room: string) => boolean} [parts.counts]
-   * @param {number} [parts.maxEntries] of a lane
+   * @param {(room: string) => boolean} [parts.counts] @param {number} [parts.maxEntries] of a lane
    */
   constructor(parts) {
     const { connection, prefix, isSharded, covers, maxEntries = MAX_ENTRIES } = parts;
@@ -107,8 +106,7 @@ export class RedisRecording {
 
   /**
    * Moves what a room's outbox has into its lane. Rejects if it cannot be done now.
-   * @param {string} tag
-   * @param {number} waiting the answer of the script that recorded
+   * @param {string} tag @param {number} waiting the answer of the script that recorded
    */
   async move(tag, waiting) {
     const outbox = this.keys.of(tag, 'outbox');

@@ -39,8 +39,7 @@ export class RoomIndex {
   #retry;
 
   /**
-   * @param {object} parts
-   * @param {import('./presence-session.js').Connection} parts.connection
+   * @param {object} parts @param {import('./presence-session.js').Connection} parts.connection
    * @param {import('./lane-keys.js').LaneKeys} parts.keys
    * @param {() => string} parts.session the current one
    */

@@ -2,10 +2,7 @@
 
 import { readFileSync } from 'node:fs';
 
-/**
- * @param {string} name of a file in lua/, without its ending
- * @returns {string}
- */
+/** @param {string} name of a file in lua/, without its ending @returns {string} */
 export function readScript(name) {
   return readFileSync(new URL(`lua/${name}.lua`, import.meta.url), 'latin1');
 }

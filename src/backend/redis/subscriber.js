@@ -37,8 +37,7 @@ export class Subscription {
 
 export class Subscriber {
   /**
-   * @param {object} parts
-   * @param {import('./connection.js').RedisConnection} parts.connection
+   * @param {object} parts @param {import('./connection.js').RedisConnection} parts.connection
    * @param {boolean} parts.isSharded @param {number} parts.roomLingerMs
    * @param {() => void} parts.onLive
    * @param {(reason: string) => void} parts.onRefused Redis refused a subscription, and the

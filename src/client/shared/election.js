@@ -17,8 +17,7 @@ export class Election {
   #withdraw = () => {};
 
   /**
-   * @param {object} parts
-   * @param {import('./browser.js').Locks} parts.locks
+   * @param {object} parts @param {import('./browser.js').Locks} parts.locks
    * @param {string} parts.name of the lock
    * @param {() => void} parts.onElected
    * @param {() => void} parts.onDeposed another tab has stolen the lock; this one waits again

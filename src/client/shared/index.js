@@ -17,10 +17,7 @@ export { Room } from '../room.js';
  */
 
 export class Fanfare extends Base {
-  /**
-   * @param {string} url `wss://chat.example`; it may be relative
-   * @param {Options} [options]
-   */
+  /** @param {string} url `wss://chat.example`; it may be relative @param {Options} [options] */
   constructor(url, options = {}) {
     super(url, { offline: 'queue', ...options }, canShare(thisBrowser()) ? Tab : Connection);
   }

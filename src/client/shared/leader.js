@@ -65,8 +65,7 @@ export class Leader {
 
   /**
    * Connects.
-   * @param {object} parts
-   * @param {string} parts.name of the channel
+   * @param {object} parts @param {string} parts.name of the channel
    * @param {number} parts.term @param {import('./browser.js').Locks} parts.locks
    * @param {new (name: string) => import('./browser.js').Channel} parts.Channel
    * @param {import('../connection.js').ConnectionParts} parts.parts of the connection

@@ -359,8 +359,7 @@ export class SharedRoom {
 
   /**
    * Is it a message that the tab has published? Equal messages may be taken for each other.
-   * @param {Member} member
-   * @param {Message} message of a plain room
+   * @param {Member} member @param {Message} message of a plain room
    */
   #isOwn({ unechoed }, { from, payload }) {
     if (from !== this.#port.self()) return false;

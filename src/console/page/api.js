@@ -10,10 +10,7 @@ const LONG_TIMEOUT_MS = 40_000;
 /** @typedef {Record<string, any>} Body */
 
 export class ApiError extends Error {
-  /**
-   * @param {number} status 0: the server did not answer
-   * @param {Body} body
-   */
+  /** @param {number} status 0: the server did not answer @param {Body} body */
   constructor(status, body) {
     super(body.message ?? `The server answered with ${status}.`);
     this.status = status;

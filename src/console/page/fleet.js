@@ -97,8 +97,7 @@ export class Fleet {
 
   /**
    * @param {readonly WorkerInfo[]} workers of the last survey
-   * @param {Counter} counter
-   * @param {number} spanMs the longest time that is looked back
+   * @param {Counter} counter @param {number} spanMs the longest time that is looked back
    * @param {number} perMs the time for which the growth is given, at most the time looked back
    * @returns {number|null}
    */

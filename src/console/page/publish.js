@@ -67,8 +67,7 @@ export function publishForm(app, { room, isCompact = false, isFixed = false, onP
 }
 
 /**
- * @param {string} room
- * @param {string} payload JSON, which is sent as it was typed
+ * @param {string} room @param {string} payload JSON, which is sent as it was typed
  * @param {(() => void)|undefined} onPublished
  */
 async function publish(room, payload, onPublished) {

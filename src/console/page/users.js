@@ -67,8 +67,7 @@ const TRANSPORTS = Object.freeze({ websocket: 'WebSocket', sse: 'SSE', pusher: '
  */
 
 /**
- * @param {App} app
- * @param {string} name '' if there is none yet
+ * @param {App} app @param {string} name '' if there is none yet
  * @param {string} path a key of KINDS
  * @returns {import('./view.js').View}
  */

@@ -40,8 +40,7 @@ export function descriptorOf(socket) {
 /**
  * @param {Socket} socket whose stream holds no unsent bytes
  * @param {number} descriptor of the socket, from `descriptorOf`
- * @param {Buffer} buffer
- * @param {number} length of the bytes to write, from the start of the buffer
+ * @param {Buffer} buffer @param {number} length of the bytes to write, from the start of the buffer
  * @returns {number} bytes that the kernel has taken
  */
 export function writeDirectly(socket, descriptor, buffer, length) {

@@ -49,8 +49,7 @@ export function takeConnectionListener(server) {
 
 /**
  * From now on the socket speaks HTTP, with the bytes that `parse` is given.
- * @param {Server} server
- * @param {ConnectionListener} connect the server's
+ * @param {Server} server @param {ConnectionListener} connect the server's
  * @param {Stream} socket without a listener for data
  * @returns {Parse|null} null: the socket speaks HTTP, and has other than one listener for data
  */

@@ -56,8 +56,7 @@ export function lazyWsFault() {
 
 /**
  * @template {typeof WebSocket} T
- * @param {T} WebSocketClass
- * @param {Socket} socket whose handshake is answered
+ * @param {T} WebSocketClass @param {Socket} socket whose handshake is answered
  * @param {object} options of the WebSocketServer
  * @returns {InstanceType<T>} open; it listens to the socket
  * @throws {TypeError} this version of ws has another constructor, or no `setSocket`

@@ -58,8 +58,7 @@ export function shareReads(socket, onRead) {
 /**
  * The same for a socket whose stream is read: the stream gets a copy of each read, of its size, and
  * not 64 KB. A handshake is some hundred bytes.
- * @param {Socket} socket
- * @returns {boolean} false: nothing has changed
+ * @param {Socket} socket @returns {boolean} false: nothing has changed
  */
 export function copyReads(socket) {
   return shareReads(socket, socketOnRead);

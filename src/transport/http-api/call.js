@@ -164,8 +164,7 @@ export class Call {
 
   /**
    * Takes further units from the rate of the key.
-   * @param {number} units
-   * @throws {ApiFault} RATE_LIMIT_EXCEEDED
+   * @param {number} units @throws {ApiFault} RATE_LIMIT_EXCEEDED
    */
   charge(units) {
     if (units <= 0) return;
@@ -186,8 +185,7 @@ export class Call {
 
   /**
    * @param {ServerResponse} response @param {number} status
-   * @param {Readonly<Record<string, string>>} headers
-   * @param {string|Buffer} body JSON text
+   * @param {Readonly<Record<string, string>>} headers @param {string|Buffer} body JSON text
    */
   answer(response, status, headers, body) {
     this.count(status);

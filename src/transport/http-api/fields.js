@@ -131,8 +131,7 @@ export function isIdempotencyKey(text) {
 /**
  * Reads a body by its shape. It holds the fields that are present.
  * @param {Buffer} body @param {Shape} shape
- * @param {{ignoresUnknown?: boolean}} [options]
- * @returns {Fields}
+ * @param {{ignoresUnknown?: boolean}} [options] @returns {Fields}
  * @throws {ApiFault} INVALID_JSON or INVALID_FIELD
  */
 export function readFields(body, shape, { ignoresUnknown = false } = {}) {
@@ -166,8 +165,7 @@ export function invalid(field, rule) {
 }
 
 /**
- * @param {string} one
- * @param {string} other of two fields
+ * @param {string} one @param {string} other of two fields
  * @returns {ApiFault} neither or both are there
  */
 export function notOneOf(one, other) {
@@ -193,8 +191,7 @@ class Reading {
 
   /**
    * @param {number} at the start of an object
-   * @param {Shape} shape
-   * @param {string} path of the object, for faults
+   * @param {Shape} shape @param {string} path of the object, for faults
    * @returns {number} the index behind it; -1 if it is malformed
    */
   members(at, shape, path) {
@@ -222,8 +219,7 @@ class Reading {
 
   /**
    * Reads a list of objects.
-   * @param {number} at
-   * @param {Shape} shape of each object
+   * @param {number} at @param {Shape} shape of each object
    * @param {string} name of the list
    * @param {Fields} fields gets the list
    */

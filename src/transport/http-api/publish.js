@@ -211,8 +211,7 @@ export class PublishRoutes {
   }
 
   /**
-   * @param {Buffer} body
-   * @param {Fields} fields `payload`, and perhaps `except`
+   * @param {Buffer} body @param {Fields} fields `payload`, and perhaps `except`
    * @param {string|undefined} key
    */
   #encode(body, { payload: slice, except }, key) {

@@ -39,8 +39,7 @@ export class Publishing {
 
   /**
    * Publishes in order. If the broker fails, the messages that follow are not tried.
-   * @param {readonly Message[]} messages
-   * @returns {Promise<Outcome[]>} in the order of `messages`
+   * @param {readonly Message[]} messages @returns {Promise<Outcome[]>} in the order of `messages`
    */
   async publishAll(messages) {
     /** @type {Outcome[]} */

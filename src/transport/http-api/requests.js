@@ -53,8 +53,7 @@ export class Requests {
   }
 
   /**
-   * @param {IncomingMessage} request
-   * @param {number} [maxBytes] of its body
+   * @param {IncomingMessage} request @param {number} [maxBytes] of its body
    * @returns {Refused|null}
    */
   admitLength({ headers }, maxBytes = this.maxBodyBytes) {

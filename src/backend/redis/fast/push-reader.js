@@ -39,8 +39,7 @@ const INCOMPLETE = 0;
 
 export class RedisPushes {
   /**
-   * @param {object} parts
-   * @param {keyof typeof HEADS} parts.kind
+   * @param {object} parts @param {keyof typeof HEADS} parts.kind
    * @param {(channel: Buffer, body: Buffer) => void} parts.onMessage gets slices of the read
    */
   constructor({ kind, onMessage }) {
@@ -50,8 +49,7 @@ export class RedisPushes {
 
   /**
    * Starts to read for ioredis. Call it when ioredis listens and before any byte has been read.
-   * @param {Stream} stream
-   * @returns {string} '' if the reader is attached; otherwise the reason
+   * @param {Stream} stream @returns {string} '' if the reader is attached; otherwise the reason
    */
   attach(stream) {
     const listeners = /** @type {DataListener[]} */ (stream.listeners('data'));
@@ -65,8 +63,7 @@ export class RedisPushes {
 
 class Reading {
   /**
-   * @param {Stream} stream
-   * @param {DataListener} theirs ioredis's own listener
+   * @param {Stream} stream @param {DataListener} theirs ioredis's own listener
    * @param {Buffer} head @param {RedisPushes['onMessage']} onMessage
    */
   constructor(stream, theirs, head, onMessage) {
@@ -155,10 +152,8 @@ class Reading {
 
   /**
    * Finds the string whose header starts at `at`. Sets `stringEnd` to its end.
-   * @param {Buffer} b
-   * @param {number} start of the frame
-   * @param {number} at
-   * @returns {number} the start of the string, UNKNOWN or INCOMPLETE
+   * @param {Buffer} b @param {number} start of the frame
+   * @param {number} at @returns {number} the start of the string, UNKNOWN or INCOMPLETE
    */
   #stringAt(b, start, at) {
     if (at < b.length && b[at] !== DOLLAR) return UNKNOWN;
