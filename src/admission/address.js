@@ -81,10 +81,7 @@ export function addressKey(address) {
   return `${a.toString(16)}:${b.toString(16)}:${c.toString(16)}:${d.toString(16)}::/64`;
 }
 
-/**
- * @param {string} entry of X-Forwarded-For
- * @returns {string} without the port that some proxies add, and without brackets
- */
+/** @param {string} entry of X-Forwarded-For @returns {string} without port and brackets */
 function bareAddress(entry) {
   if (entry.startsWith('[')) {
     const end = entry.indexOf(']');

@@ -21,6 +21,7 @@ import { Refused } from './refused.js';
 /** @typedef {typeof import('../observability/counters.js').REFUSALS[number]} Reason */
 /** @import { Credentials } from '../auth/credentials.js' */
 /** @import { Places } from '../backend/places.js' */
+/** @import { RefusalCode } from '../protocol/codes.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
 /** @import { IncomingMessage } from 'node:http' */
 
@@ -50,10 +51,7 @@ const NATIVE = Object.freeze({ name: 'native', usesTokens: true });
 
 /** The places of one admitted request. They are held until its connection is closed. */
 export class AdmissionLease {
-  /**
-   * @param {string} address
-   * @param {Places|null} holder the counter that holds the place; null if no limit counts it
-   */
+  /** @param {string} address @param {Places|null} holder null: no limit counts it */
   constructor(address, holder) {
     /** The address as limits count it; empty if no limit counts by address. */
     this.address = address;
@@ -151,10 +149,7 @@ export class Admission {
     return null;
   }
 
-  /**
-   * True if the reserve of descriptors is in use. New WebSockets are then refused; their sockets
-   * count already.
-   */
+  /** Is the reserve of descriptors in use? Then new WebSockets are refused. */
   get isShortOfDescriptors() {
     return this.health.openDescriptors() > this.maxDescriptors;
   }
@@ -246,11 +241,7 @@ export class Admission {
     return admitted;
   }
 
-  /**
-   * @param {import('../protocol/codes.js').RefusalCode} code
-   * @param {number} [retryS] in place of the usual time
-   * @returns {Refusal}
-   */
+  /** @param {RefusalCode} code @param {number} [retryS] @returns {Refusal} */
   #refuse(code, retryS) {
     this.counters.refused[/** @type {Reason} */ (errorOf({ code }))]++;
     return spread(refusal(code, undefined, retryS), this.random);

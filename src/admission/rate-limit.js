@@ -17,10 +17,7 @@ const MAX_BUCKETS = 65_536;
 /** Buckets examined in one sweep: under a millisecond. */
 const SWEEP_BUCKETS = 8192;
 
-/**
- * One sender's buckets. A connection has one from its first message on; so has each address, and
- * each user.
- */
+/** One sender's buckets: of a connection (from its first message), an address or a user. */
 export class TokenBucket {
   constructor() {
     /** When the bucket will be full. A double from the start, so that V8 updates it in place. */
@@ -290,10 +287,7 @@ export class RateLimiter {
     this.#users.sweep((bucket) => this.userRate.isFull(bucket, nowMs));
   }
 
-  /**
-   * @param {Limited} connection @param {number} nowMs
-   * @returns {number} its messages refused in the minute that leads to a close with 4005
-   */
+  /** @param {Limited} connection @param {number} nowMs @returns {number} of this minute */
   refusedOf({ rate }, nowMs) {
     return rate === null || isOver(rate, nowMs) ? 0 : rate.refused;
   }
@@ -313,11 +307,7 @@ function isOver(own, nowMs) {
   return nowMs - own.refusedSinceMs >= REFUSED_WINDOW_MS;
 }
 
-/**
- * @param {Limited} connection
- * @returns {TokenBucket} created with a connection's first message, because most connections are
- *   silent
- */
+/** Most connections are silent. @param {Limited} connection @returns {TokenBucket} */
 function allowanceOf(connection) {
   connection.rate ??= new TokenBucket();
   return connection.rate;

@@ -27,10 +27,7 @@ class TopNames {
   /** @type {ReadonlyMap<string, Count>} */
   #before = new Map();
 
-  /**
-   * @param {string} name @param {Kind} kind
-   * @returns {boolean} false: another name was forgotten for this one
-   */
+  /** @param {string} name @param {Kind} kind @returns {boolean} false: one was forgotten */
   add(name, kind) {
     const known = this.#now.get(name);
     const isFull = known === undefined && this.#now.size >= MAX_NAMES;
@@ -79,10 +76,7 @@ export class Refused {
   /** Names that had to make room for others. */
   forgotten = 0;
 
-  /**
-   * @param {Kind} kind @param {string} address as limits count it; '' if none counts it
-   * @param {string} [user] '': there is none
-   */
+  /** @param {Kind} kind @param {string} address '': not counted @param {string} [user] '': none */
   add(kind, address, user = '') {
     if (address !== '' && !this.#addresses.add(address, kind)) this.forgotten++;
     if (user !== '' && !this.#users.add(user, kind)) this.forgotten++;
@@ -102,10 +96,7 @@ export class Refused {
   }
 }
 
-/**
- * @param {Iterable<[string, number, number]>} rows @param {number} limit
- * @returns {[string, number, number][]}
- */
+/** @param {Iterable<[string, number, number]>} rows @param {number} limit */
 export function topRefused(rows, limit) {
   return [...rows].sort((one, other) => other[1] + other[2] - one[1] - one[2]).slice(0, limit);
 }

@@ -21,6 +21,7 @@ import { UserPlaces } from './user-places.js';
 /** @import { Refusal } from '../protocol/refusal.js' */
 /** @import { Identity } from './claims.js' */
 /** @import { Credentials } from './credentials.js' */
+/** @import { Session } from './session.js' */
 
 /**
  * @callback Confirm
@@ -191,10 +192,7 @@ export class Authentication {
     }
   }
 
-  /**
-   * @param {Connection} connection without a session
-   * @param {string} token @returns {Promise<Credentials>} never rejects
-   */
+  /** @param {Connection} connection @param {string} token @returns {Promise<Credentials>} */
   async #confirmed(connection, token) {
     const credentials = await this.#credentialsOf(token);
     return credentials.refusal === null && connection.isOpen
@@ -202,10 +200,7 @@ export class Authentication {
       : credentials;
   }
 
-  /**
-   * @param {import('./session.js').Session} session @param {string} token
-   * @returns {Promise<Credentials>}
-   */
+  /** @param {Session} session @param {string} token @returns {Promise<Credentials>} */
   async #renewalOf(session, token) {
     try {
       const identity = await this.verifier.verify(token);

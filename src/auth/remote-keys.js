@@ -136,10 +136,7 @@ export class RemoteKeys {
     }
   }
 
-  /**
-   * Waits for a read that is under way or may begin now.
-   * @returns {Promise<boolean>} false: there was none, or it failed
-   */
+  /** Waits for a read. @returns {Promise<boolean>} false: none, or it failed */
   async #freshen() {
     if (this.#reading === null && this.now() - this.#beganMs < COOLDOWN_MS) return false;
     if (this.#waiting >= MAX_WAITING) return false;

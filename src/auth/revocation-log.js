@@ -50,9 +50,7 @@ export class RevocationLog {
     clearTimeout(this.#timer);
   }
 
-  /**
-   * @param {import('./claims.js').Identity} identity @throws {TokenError} the list is not known yet
-   */
+  /** @param {import('./claims.js').Identity} identity @throws {TokenError} no list yet */
   isRevoked(identity) {
     if (!this.#isLoaded) throw new TokenError('revocations_unavailable', 1);
     return this.revocations.isRevoked(identity);
@@ -88,10 +86,7 @@ export class RevocationLog {
     return revocation;
   }
 
-  /**
-   * A revocation has come, from this worker or another. It may be known already.
-   * @param {Revocation} revocation
-   */
+  /** It may be known already. @param {Revocation} revocation */
   apply(revocation) {
     if (this.revocations.add(revocation)) this.onRevoked(revocation);
   }

@@ -52,9 +52,7 @@ export class Sessions {
     return this.#users.size;
   }
 
-  /**
-   * @param {string} user @returns {ReadonlySet<Connection>} the user's connections on this worker
-   */
+  /** @param {string} user @returns {ReadonlySet<Connection>} those on this worker */
   connectionsOf(user) {
     const connections = this.#users.get(user);
     if (connections === undefined) return NO_CONNECTIONS;

@@ -30,10 +30,7 @@ const BACKSLASH = 0x5c;
 const COLON = 0x3a;
 const SPACE = 0x20;
 
-/**
- * @param {string} text valid JSON, in which each string before a colon is a name
- * @returns {number} names that are written in it
- */
+/** @param {string} text valid JSON @returns {number} names written in it */
 function countWritten(text) {
   let names = 0;
   for (let i = 0; i < text.length; i++) {

@@ -81,10 +81,7 @@ function parse(args) {
   return parseArgs({ args: [...args], options: OPTIONS, strict: true }).values;
 }
 
-/**
- * @param {ReturnType<typeof parse>} values
- * @returns {Record<string, unknown>|string} a string is a fault
- */
+/** @param {ReturnType<typeof parse>} values @returns {Record<string, unknown>|string} or a fault */
 function claimsOf({ rooms, broadcast, autojoin, info, ...lists }) {
   /** @type {Record<string, unknown>} */
   const claims = {};

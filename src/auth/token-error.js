@@ -40,10 +40,7 @@ const REASONS = Object.freeze({
 
 /** A token was refused: an error with the fields of a Refusal. @implements {Refusal} */
 export class TokenError extends Error {
-  /**
-   * @param {Reason} reason
-   * @param {number} [retryAfterS] when the same token may be accepted; 0: never
-   */
+  /** @param {Reason} reason @param {number} [retryAfterS] for this token; 0: never */
   constructor(reason, retryAfterS = REFUSALS[REASONS[reason]].retryAfterS ?? 0) {
     super(REFUSALS[REASONS[reason]].message);
     this.name = 'TokenError';

@@ -9,10 +9,7 @@
 const BEARER = /^Bearer +([^ ]+) *$/i;
 const SUBPROTOCOL_PREFIX = 'fanfare.token.';
 
-/**
- * @param {{headers: import('node:http').IncomingHttpHeaders, url?: string}} request
- * @returns {string|null} null if it has none
- */
+/** @param {{headers: import('node:http').IncomingHttpHeaders, url?: string}} request */
 export function tokenOf({ headers, url = '' }) {
   const bearer = BEARER.exec(headers.authorization ?? '');
   if (bearer !== null) return bearer[1];

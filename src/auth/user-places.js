@@ -27,10 +27,7 @@ export class UserPlaces {
     return this.mode === 'off';
   }
 
-  /**
-   * @param {Identity} identity
-   * @returns {Promise<Credentials>} rejects if places cannot be counted now
-   */
+  /** @param {Identity} identity @returns {Promise<Credentials>} rejects if it cannot count now */
   async take(identity) {
     const { mode, max, places, counters } = this;
     if (mode === 'off') return { identity, lease: null, refusal: null };
@@ -44,10 +41,7 @@ export class UserPlaces {
   }
 }
 
-/**
- * Users share the relay's count with addresses: a key is short ASCII, and no address.
- * @param {string} user
- */
+/** The relay counts users like addresses: short ASCII, unlike any address. @param {string} user */
 function placeKey(user) {
   return `${USER_PREFIX}${hash('sha256', user, 'base64url')}`;
 }

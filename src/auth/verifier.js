@@ -156,10 +156,7 @@ export class TokenVerifier {
     return read;
   }
 
-  /**
-   * @param {string} hash @param {string} text the signed part
-   * @param {string} signature base64url
-   */
+  /** @param {string} hash @param {string} text signed @param {string} signature base64url */
   #checkMac(hash, text, signature) {
     if (this.#secrets.length === 0) throw new TokenError('algorithm');
     const given = Buffer.from(signature, 'base64url');
@@ -210,10 +207,7 @@ export class TokenVerifier {
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
-/**
- * @param {string} part base64url
- * @returns {Record<string, unknown>} @throws {TokenError} if it is not UTF-8, or see parseObject()
- */
+/** @param {string} part base64url @returns {Record<string, unknown>} @throws {TokenError} */
 function readPart(part) {
   let text = '';
   try {
@@ -226,10 +220,7 @@ function readPart(part) {
   return value;
 }
 
-/**
- * @param {unknown} error @returns {TokenError}
- * @throws the error, if it is a fault of this program
- */
+/** @param {unknown} error @returns {TokenError} @throws a fault of this program */
 function refusalOf(error) {
   if (error instanceof TokenError) return error;
   if (error instanceof errors.JOSEError) return new TokenError('malformed');

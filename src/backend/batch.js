@@ -45,10 +45,7 @@ export function writePublication(buffer, at, publication) {
   return at + HEAD_BYTES + publication.copy(buffer, at + HEAD_BYTES);
 }
 
-/**
- * @param {Buffer} buffer @param {number} at
- * @returns {number} the end of a position item, whose position is still to be written
- */
+/** @param {Buffer} buffer @param {number} at @returns {number} where the position goes */
 export function writePositionHead(buffer, at) {
   buffer.writeUInt32BE(POSITION + POSITION_BYTES, at);
   return at + POSITION_ITEM_BYTES;
@@ -74,15 +71,9 @@ export function encodeReference(id) {
   return message;
 }
 
-/**
- * Reads one message. A cursor without callbacks, so that a publication takes few stack frames on
- * its way to the sockets.
- */
+/** Reads one message: a cursor without callbacks, for few stack frames up to the sockets. */
 export class BatchReader {
-  /**
-   * @param {Buffer} message @param {number} [at] the start of the batch in it
-   * @param {number} [end]
-   */
+  /** @param {Buffer} message @param {number} [at] @param {number} [end] */
   constructor(message, at = 0, end = message.length) {
     this.message = message;
     this.end = end;
@@ -100,9 +91,7 @@ export class BatchReader {
     this.nextOffset = 0;
   }
 
-  /**
-   * @returns {boolean} false at the end of the message, at its first fault, or at an unknown version
-   */
+  /** @returns {boolean} false at the end, at a fault, for an unknown version */
   next() {
     const { message, end: length } = this;
     while (this.at + HEAD_BYTES <= length) {

@@ -191,10 +191,7 @@ function tagOfUser(user) {
   return `u:${JSON.stringify(user)}`;
 }
 
-/**
- * @param {string} tag
- * @returns {string} the key of the sequence in queue.js, by which its lane is chosen
- */
+/** @param {string} tag @returns {string} the key in queue.js, which chooses its lane */
 export function keyOfTag(tag) {
   return isTagOfUser(tag) ? `u:${JSON.parse(tag.slice(2))}` : tag;
 }

@@ -32,10 +32,7 @@ async function loadEmbedded(isRecorded) {
   return (parts) => create(parts, { recorder });
 }
 
-/**
- * A worker's backend together with its link to the primary. With every backend, the primary counts
- * the connections of each client address.
- */
+/** A worker's backend, and its link to the primary, which counts connections by address. */
 class WorkerBackend {
   /** Connections in rooms, over the fleet. @type {import('./occupancy.js').Occupancy|null} */
   occupancy = null;

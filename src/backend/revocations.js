@@ -35,18 +35,12 @@ export function keyOf({ user, tokenId }) {
   return user === null ? `t${tokenId}` : `u${user}`;
 }
 
-/**
- * @param {Revocation} revocation
- * @returns {string} one line of JSON; equal revocations have equal texts
- */
+/** @param {Revocation} revocation @returns {string} one line; equal for equal revocations */
 export function encodeRevocation({ user, tokenId, issuedBeforeMs, keepUntilMs }) {
   return JSON.stringify([user, tokenId, issuedBeforeMs, keepUntilMs]);
 }
 
-/**
- * @param {string} text
- * @returns {Revocation|null} null if another program wrote the line, or if it was cut off
- */
+/** @param {string} text @returns {Revocation|null} null: not ours, or cut off */
 export function decodeRevocation(text) {
   /** @type {unknown} */
   let value;

@@ -17,11 +17,7 @@ export function newKey(nowMs) {
   return `${day}/${randomBytes(16).toString('base64url')}`;
 }
 
-/**
- * @param {number} nowMs @param {number} bytes
- * @param {string} sha256 64 hexadecimal digits in lower case
- * @returns {string}
- */
+/** @param {number} nowMs @param {number} bytes @param {string} sha256 lower-case hex */
 export function newUploadKey(nowMs, bytes, sha256) {
   return `${newKey(nowMs)}-${bytes}-${sha256}`;
 }

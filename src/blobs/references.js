@@ -10,10 +10,7 @@ import { isKey } from './object-keys.js';
 /** URLs stay the same for so long. Signatures may be 15 minutes old. */
 const PERIOD_MS = 300_000;
 const DAY_MS = 86_400_000;
-/**
- * If a user opens the URL, the browser saves the object. It does not run a script in it under the
- * bucket's name.
- */
+/** Browsers save the object: no script in it must run under the bucket's name. */
 const AS_DOWNLOAD = '?response-content-disposition=attachment';
 
 /** @import { References } from '../protocol/claim.js' */

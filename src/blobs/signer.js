@@ -34,10 +34,7 @@ export class Signer {
     };
   }
 
-  /**
-   * @param {Unsigned} request
-   * @returns {Record<string, string>} all headers of the request, the signature included
-   */
+  /** @param {Unsigned} request @returns {Record<string, string>} with the signature */
   headers({ method, url, headers = {}, nowMs }) {
     const datetime = timeText(nowMs);
     const signer = new AwsV4Signer({ ...this.#options, method, url, headers, datetime });
@@ -48,10 +45,7 @@ export class Signer {
     return Object.fromEntries(signer.headers);
   }
 
-  /**
-   * @param {Unsigned} request @param {number} ttlS
-   * @returns {string} the URL, valid without credentials from `nowMs` for that time
-   */
+  /** @param {Unsigned} request @param {number} ttlS @returns {string} from `nowMs` on */
   url(request, ttlS) {
     const signer = this.#presigner(request, ttlS);
     signer.url.searchParams.set('X-Amz-Signature', this.#signatureOf(signer));

@@ -48,10 +48,7 @@ or without one to an open server. It reconnects; in a room with history it recov
   },
 };
 
-/**
- * Notes joins and gaps.
- * @param {Context['output']} output @param {Room} room @param {number} [last]
- */
+/** Notes gaps. @param {Context['output']} output @param {Room} room @param {number} [last] */
 function follow(output, room, last = 0) {
   let isFirst = true;
   room.on('joined', ({ recovered, position }) => {

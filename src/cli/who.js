@@ -53,9 +53,7 @@ presence. Exits with 1 if nobody is in the room.
   },
 };
 
-/**
- * @param {Context} context @returns {Promise<number|null>} users; null: the room has no presence
- */
+/** @param {Context} context @returns {Promise<number|null>} null: the room has no presence */
 async function membersOf(context) {
   const { args, output } = context;
   let after = '';

@@ -250,10 +250,7 @@ export class Connection {
     this.#enter('waiting', { code, reason, delayMs });
   }
 
-  /**
-   * Lets go of the socket and of the timer. A dead socket takes minutes to close, so nothing waits
-   * for it.
-   */
+  /** Lets go of socket and timer. A dead socket takes minutes to close; nothing waits for it. */
   #drop() {
     const socket = this.#socket;
     this.#socket = this.#serverDelayMs = undefined;

@@ -11,10 +11,7 @@ const OVERLOAD_MS = 10_000;
 /** After close code 1011, internal error. */
 const INTERNAL_MS = 1000;
 
-/**
- * The peer closed on purpose (1000, 4500 to 4999), or the client broke a rule and would break it
- * again.
- */
+/** The peer closed on purpose (1000, 4500 to 4999), or the client would break a rule again. */
 const STOPS = /^(100[023789]|4[5-9])/;
 
 /**

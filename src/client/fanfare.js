@@ -41,10 +41,7 @@ import { Room } from './room.js';
  * }} Events
  */
 
-/**
- * The client of its parts (client.js), and the listener of its connection.
- * @extends {Emitter<Events>}
- */
+/** A Client (client.js), and its connection's listener. @extends {Emitter<Events>} */
 export class Fanfare extends Emitter {
   #connection;
   #publisher;

@@ -73,10 +73,7 @@ export class Publisher {
     this.#flush();
   }
 
-  /**
-   * There is no connection, and none is being made.
-   * @param {boolean} isClosed will there be none later, either?
-   */
+  /** There is no connection. @param {boolean} isClosed will there be none later? */
   _disconnected(isClosed) {
     if (isClosed) this.#wasConnected = false;
     else if (this.#isQueueing) return;

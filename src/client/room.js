@@ -16,6 +16,7 @@ import { MAX_WAITING } from './limits.js';
 import { Presence } from './presence.js';
 
 /** @import { Client, PublishOptions } from './client.js' */
+/** @import { Membership } from './membership.js' */
 
 /** @typedef {import('./wire.js').Message} Wire */
 /** @typedef {import('./wire.js').Position} Position */
@@ -79,10 +80,7 @@ export class Room extends Emitter {
   /** Of the last message received, or `since`. @type {Position|undefined} */
   _position;
   _options;
-  /**
-   * What its first join brings. After it the application has a state, which a gap would make wrong.
-   * @type {JoinOptions|undefined}
-   */
+  /** Of the first join: later, gaps would make the state wrong. @type {JoinOptions|undefined} */
   _latest;
   /** Of the last message handed to the application. @type {Position|undefined} */
   #processed;
@@ -93,10 +91,7 @@ export class Room extends Emitter {
   /** Where the messages after the last gap begin. @type {Position|undefined} */
   #resumeAt;
 
-  /**
-   * @param {JoinOptions} options @param {import('./membership.js').Membership} membership
-   * @param {Client} client
-   */
+  /** @param {JoinOptions} options @param {Membership} membership @param {Client} client */
   constructor(options, membership, client) {
     super();
     this.name = membership.name;
@@ -258,10 +253,7 @@ export class Room extends Emitter {
     if (this._position) this.#moveTo(this._position);
   }
 
-  /**
-   * Messages are missing up to the position. A state that is loaded from now on includes them.
-   * @param {number} [afterMs]
-   */
+  /** Messages are missing: a state loaded now includes them. @param {number} [afterMs] */
   async #gap(afterMs = 0) {
     // A listener may have ended this handle.
     if (this.#hasLeft) return;

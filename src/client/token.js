@@ -31,10 +31,7 @@ export class TokenSource {
     this.#source = source;
   }
 
-  /**
-   * @returns {Promise<string|null|undefined>} the cached token, or a new one; rejects as the
-   *   application's callback does
-   */
+  /** @returns {Promise<string|null|undefined>} cached or new; rejects as the callback does */
   async get() {
     if (performance.now() < this.#renewAtMs) return this.#token;
     try {
@@ -88,10 +85,7 @@ export class TokenSource {
   }
 }
 
-/**
- * @param {string|null|undefined} token
- * @returns {number} milliseconds that a JSON Web Token is still valid; 0 if it does not show its end
- */
+/** @param {string|null|undefined} token @returns {number} ms until its end; 0: unknown */
 function lifetimeMs(token) {
   try {
     const [, claims] = /** @type {string} */ (token)

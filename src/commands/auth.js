@@ -45,10 +45,7 @@ export class AuthCommands {
     });
   }
 
-  /**
-   * @param {string} type
-   * @returns {boolean} true if a connection may send it before it has authenticated
-   */
+  /** @param {string} type @returns {boolean} even before authentication? */
   isOpenToAll(type) {
     return BEFORE_TOKEN.has(type);
   }
@@ -99,10 +96,7 @@ export class AuthCommands {
     });
   }
 
-  /**
-   * Removes a connection from the rooms that its new token does not allow.
-   * @param {Connection} connection with a session
-   */
+  /** Leaves rooms that a new token forbids. @param {Connection} connection with a session */
   #leaveForbidden(connection) {
     for (const { name } of connection.listRooms()) {
       if (connection.session.mayJoin(name)) continue;
@@ -126,10 +120,7 @@ export class AuthCommands {
   }
 }
 
-/**
- * @param {unknown} sinces @param {string} room
- * @returns {unknown} undefined if the client has sent none
- */
+/** @param {unknown} sinces @param {string} room @returns {unknown} undefined: none */
 function positionIn(sinces, room) {
   if (typeof sinces !== 'object' || sinces === null || !Object.hasOwn(sinces, room))
     return undefined;

@@ -6,10 +6,7 @@
 
 import { decode } from '../protocol/decode.js';
 
-/**
- * One message in this number is timed, because two reads of the clock and the count cost 0.2 us. A
- * power of two.
- */
+/** One message in this number is timed, as timing costs 0.2 us. A power of two. */
 const TIMED_EVERY = 8;
 /** If a message is refused for its rate, it is decoded for its id only up to this size. */
 const MAX_REFUSED_BYTES = 4096;

@@ -154,10 +154,7 @@ export class JoinCommands {
     return true;
   }
 
-  /**
-   * @param {Connection} connection @param {string} name
-   * @returns {boolean} false: it is not in the room
-   */
+  /** @param {Connection} connection @param {string} name @returns {boolean} false: not in it */
   remove(connection, name) {
     connection.session.withdraw(name);
     const room = this.hub.rooms.get(name);
@@ -209,10 +206,7 @@ export class JoinCommands {
     this.#admit(connection, name, join);
   }
 
-  /**
-   * @param {Connection} connection not in the room, and below its limit of rooms
-   * @param {string} name @param {Joining} join
-   */
+  /** @param {Connection} connection that may join @param {string} name @param {Joining} join */
   #admit(connection, name, join) {
     const { hub, replies } = this;
     const room = hub.rooms.get(name);

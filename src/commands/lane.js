@@ -172,10 +172,7 @@ export class Lane {
     if (isIdle(line)) this.#lines.delete(connection);
   }
 
-  /**
-   * @param {Connection} connection @param {Line} line
-   * @returns {boolean} false: there is nothing to do now
-   */
+  /** @param {Connection} connection @param {Line} line @returns {boolean} false: nothing to do */
   #moveOne(connection, line) {
     const [step] = line.steps;
     if (step !== undefined && step.act !== null) {

@@ -63,10 +63,7 @@ export class Replies {
       connection.close(toClose({ code: 'ROOM_LIMIT' }));
   }
 
-  /**
-   * @param {Connection} connection @param {Id} id
-   * @param {number} waitSeconds below 0 if the connection was refused too often
-   */
+  /** @param {Connection} connection @param {Id} id @param {number} waitSeconds below 0: it ends */
   overRate(connection, id, waitSeconds) {
     const refused = refusal('RATE_LIMIT_EXCEEDED', undefined, waitSeconds);
     if (waitSeconds > 0) return this.refuse(connection, refused, id);

@@ -2,7 +2,9 @@
 
 import { ECHO_PREFIX, echoSuffix, encodePong, encodeWelcome } from '../protocol/encode.js';
 
+/** @import { Connection } from '../hub/connection.js' */
 /** @import { Handler } from './handler.js' */
+/** @import { Id } from './replies.js' */
 
 export class SessionCommands {
   /**
@@ -31,10 +33,7 @@ export class SessionCommands {
     this.welcome(connection, id);
   }
 
-  /**
-   * @param {import('../hub/connection.js').Connection} connection
-   * @param {import('./replies.js').Id} id
-   */
+  /** @param {Connection} connection @param {Id} id */
   welcome(connection, id) {
     connection.greet();
     const { limits, outageNotice } = this;

@@ -94,10 +94,7 @@ function parseKeys(text, setting, faults) {
   return keys;
 }
 
-/**
- * @param {string} entry
- * @returns {ApiKey|string} a fault, without any part of the entry that may be a secret
- */
+/** @param {string} entry @returns {ApiKey|string} a fault, without secrets */
 function parseKey(entry) {
   const [name, secret, rightsText, roomsText, ...others] = entry.split(/\s+/);
   if (rightsText === undefined || others.length > 0)

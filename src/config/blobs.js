@@ -86,10 +86,7 @@ function readUrl(name, text, faults) {
  * @property {readonly {pattern: string, value: {ttlMs: number}}[]} history
  */
 
-/**
- * Faults of settings that contradict each other, if there is a bucket.
- * @param {Related} config @returns {string[]}
- */
+/** The faults of contradictory settings. @param {Related} config @returns {string[]} */
 export function blobContradictions(config) {
   const { blobTtlDays, blobUrlTtlS, history, maxInlineBytes, maxUnsentBytes } = config;
   const faults = [];

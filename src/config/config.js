@@ -100,8 +100,7 @@ export function loadConfig(environment) {
 }
 
 /**
- * @param {Record<string, unknown>} values valid
- * @param {boolean} isOpen no tokens are configured
+ * @param {Record<string, unknown>} values valid @param {boolean} isOpen no tokens are configured
  * @returns {Config}
  */
 function completed(values, isOpen) {
@@ -235,10 +234,7 @@ function mark(mode) {
   return mode === 'enforce' ? '' : ` (${mode})`;
 }
 
-/**
- * @param {Readonly<Record<string, string|undefined>>} env @param {string} name
- * @returns {string} trimmed; '' if the variable is absent
- */
+/** @param {Readonly<Record<string, string|undefined>>} env @param {string} name */
 function textOf(env, name) {
   return (env[name] ?? '').trim();
 }
@@ -311,10 +307,7 @@ function trustFaults(values) {
   }
 }
 
-/**
- * Checks the origins and normalizes them to the form that browsers send.
- * @param {Record<string, unknown>} values
- */
+/** Checks origins, and writes them as browsers do. @param {Record<string, unknown>} values */
 function originFaults(values) {
   const faults = [];
   const origins = new Set();

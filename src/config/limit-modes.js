@@ -38,10 +38,7 @@ export function readLimitModes(values, textOf) {
   return { faults, warnings };
 }
 
-/**
- * @param {string} entry `mode` or `limit=mode`
- * @param {Map<string, string>} modes @returns {string} the fault, or ''
- */
+/** @param {string} entry `limit=mode` @param {Map<string, string>} modes @returns fault or '' */
 function readEntry(entry, modes) {
   const parts = entry.split('=').map((part) => part.trim());
   const [limit, mode] = parts.length === 1 ? ['', parts[0]] : parts;

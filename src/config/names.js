@@ -25,10 +25,7 @@ export const SECRET_FILES = new Map(
 
 const NAMES = [...SETTINGS.map(({ env }) => env), ...SECRET_FILES.keys()];
 
-/**
- * Names that only the commands for a running server read (cli/). A developer's shell may have them
- * when it starts a server.
- */
+/** Names that only the commands of cli/ read. A developer's shell may have them. */
 const COMMAND_NAMES = new Set(['FANFARE_URL', 'FANFARE_API_KEY', 'FANFARE_TOKEN']);
 
 /** Names of older versions that are still read. */
@@ -64,11 +61,7 @@ export const isServiceLinkUrl = (text) => SERVICE_LINK_URL.test(text);
 export const isKnown = (name) =>
   Object.hasOwn(FOREIGN_NAMES, name) || NAMES.includes(name) || OLD_NAMES.includes(name);
 
-/**
- * Checks one name of the environment.
- * @param {string} name @param {(name: string) => string} textOf
- * @returns {string} the fault, or ''
- */
+/** @param {string} name @param {(name: string) => string} textOf @returns the fault or '' */
 export function nameFault(name, textOf) {
   if (Object.hasOwn(FOREIGN_NAMES, name))
     return textOf(name) === '' ? '' : `${name}: ${FOREIGN_NAMES[name]}`;
@@ -85,10 +78,7 @@ export function nameFault(name, textOf) {
     : `${name}: unknown setting; did you mean ${meant}?`;
 }
 
-/**
- * @param {string} name in capitals
- * @returns {string|undefined} the guarded setting that it seems to mean
- */
+/** @param {string} name in capitals @returns {string|undefined} what it seems to mean */
 function misspelt(name) {
   if (INNOCENT.has(name)) return undefined;
   return GUARDED.find((known) => {

@@ -1,9 +1,6 @@
 // origins.js: brings an origin into the form that browsers send.
 
-/**
- * @param {string} text
- * @returns {string} as a browser writes it in its Origin header; '' if the text is not an origin
- */
+/** @param {string} text @returns {string} as browsers send it; '': it is none */
 export function normalOrigin(text) {
   if (!/^[a-z][a-z0-9+.-]*:\/\/[^/\\?#@*\s]+$/i.test(text)) return '';
   const url = parseUrl(text);

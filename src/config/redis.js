@@ -244,11 +244,7 @@ function readUrl(text) {
   }
 }
 
-/**
- * @param {string} name @param {unknown} list
- * @param {number} port used if an entry has none
- * @param {string[]} faults
- */
+/** @param {string} name @param {unknown} list @param {number} port @param {string[]} faults */
 function addresses(name, list, port, faults) {
   const entries = /** @type {string[]} */ (list).map((entry) => readAddress(entry, port, true));
   if (entries.length === 0 || entries.includes(null)) {
@@ -333,19 +329,13 @@ function tlsOptions({ caFile, certFile, keyFile, servername }) {
   };
 }
 
-/**
- * The secrets, plain and URL-encoded, which must never be shown.
- * @param {RedisSettings} redis @returns {string[]}
- */
+/** Plain and URL-encoded, never to be shown. @param {RedisSettings} redis @returns {string[]} */
 export function redisSecrets({ password, sentinelPassword }) {
   const secrets = [password, sentinelPassword].filter((secret) => secret !== '');
   return [...new Set([...secrets, ...secrets.map(encodeURIComponent)])];
 }
 
-/**
- * The text of an error, without secrets.
- * @param {unknown} error @param {readonly string[]} secrets @returns {string}
- */
+/** @param {unknown} error @param {readonly string[]} secrets @returns {string} */
 export function withoutSecrets(error, secrets) {
   const { message, code, errors } =
     /** @type {{message?: string, code?: string, errors?: Error[]}} */ (error);

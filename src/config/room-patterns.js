@@ -89,10 +89,7 @@ export function isAnyPattern(value) {
   return isRoomPattern(value.startsWith(INTERNAL) ? value.slice(1) : value);
 }
 
-/**
- * `*` stands for all native rooms, but not for those of doors.
- * @param {{parts: readonly string[]}} rule @param {string} room
- */
+/** `*` covers native rooms only. @param {{parts: readonly string[]}} rule @param {string} room */
 function isInSpace({ parts }, room) {
   return room.startsWith(INTERNAL) === parts[0].startsWith(INTERNAL);
 }
@@ -139,10 +136,7 @@ export function parseHistoryRules(entries, isPattern = isRoomPattern) {
   });
 }
 
-/**
- * @param {readonly string[]} entries patterns
- * @returns {{rules: Rule<true>[], faults: string[]}}
- */
+/** @param {readonly string[]} entries @returns {{rules: Rule<true>[], faults: string[]}} */
 export function parsePresenceRules(entries) {
   return parse(entries, isRoomPattern, (pattern) => ({
     pattern,

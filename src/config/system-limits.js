@@ -3,15 +3,10 @@
 // The server and the doctor (doctor/) share these figures, so the doctor predicts the server's
 // behaviour.
 
-/**
- * Length of the accept queue, requested from listen(2). The kernel limits it to net.core.somaxconn.
- */
+/** Length of the accept queue, for listen(2). The kernel caps it at net.core.somaxconn. */
 export const LISTEN_BACKLOG = 4096;
 
-/**
- * Unanswered bytes of a worker to Redis. A burst of this size must fit into another worker's output
- * buffer in Redis.
- */
+/** Unanswered bytes to Redis: such a burst must fit into a worker's output buffer there. */
 export const MAX_BYTES_TO_REDIS = 32 * 1024 * 1024;
 
 /** Descriptors that a worker has open before its first connection, rounded up. */
@@ -21,10 +16,7 @@ const RESERVED_DESCRIPTORS = 256;
 /** Upper bound of the reserve, as a share of the limit, for low limits. */
 const RESERVED_PART = 0.25;
 
-/**
- * @param {number} limit of open files
- * @returns {number} how many may be open before new connections are refused
- */
+/** @param {number} limit of open files @returns {number} open before connections are refused */
 export function usableDescriptors(limit) {
   return limit - Math.min(RESERVED_DESCRIPTORS, Math.floor(limit * RESERVED_PART));
 }

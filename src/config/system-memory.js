@@ -10,10 +10,7 @@
 import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 
-/**
- * cgroup v1 represents "no limit" by the largest multiple of a page in a signed 64-bit number. 2^60
- * is more than any machine has.
- */
+/** cgroup v1 writes nearly 2^63 for "no limit". No machine has 2^60 bytes. */
 const V1_UNLIMITED = 2 ** 60;
 /** Reserve of the primary: with full histories of the embedded broker it takes 593 MB. */
 const PRIMARY_BYTES = 600 * 1024 * 1024;
@@ -34,11 +31,7 @@ export function memoryBytes(read) {
   return kilobytes(read, '/proc/meminfo', 'MemTotal');
 }
 
-/**
- * The share of one worker.
- * @param {number} all bytes available to this server
- * @param {number} workers
- */
+/** The share of one worker. @param {number} all bytes of this server @param {number} workers */
 export function partOfWorker(all, workers) {
   const forWorkers = all - Math.min(PRIMARY_BYTES, all * PRIMARY_SHARE);
   return Math.max(MIN_PART_BYTES, Math.floor(forWorkers / workers));

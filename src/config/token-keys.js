@@ -19,10 +19,7 @@ const CURVES = /** @type {Readonly<Record<string, readonly string[]>>} */ ({
 
 export const ALGORITHMS = Object.freeze([...HMAC, ...RSA, ...Object.values(CURVES).flat()]);
 
-/**
- * RFC 7518 3.2 asks for as many bytes as the hash has. If a secret is shorter, an attacker with one
- * token can guess it offline.
- */
+/** RFC 7518 3.2: as long as the hash. Shorter ones can be guessed offline from one token. */
 const MIN_SECRET_BYTES = 32;
 /** RFC 7518 3.3 asks for 2,048 bits. Above the upper bound one check costs milliseconds. */
 const MIN_RSA_BYTES = 256;
@@ -121,10 +118,7 @@ function readPemBlock(block) {
   }
 }
 
-/**
- * @param {string} secret
- * @returns {string} the fault, which does not quote the secret; '' if the secret is valid
- */
+/** @param {string} secret @returns {string} the fault, without the secret; or '' */
 export function secretFault(secret) {
   // Everybody may know a public key. If it were a secret, everybody could sign.
   if (secret.includes('-----BEGIN ')) return 'a PEM text; a public key is no secret';

@@ -143,10 +143,7 @@ function isTrustworthy(text) {
   return url.protocol === 'http:' && isLocal;
 }
 
-/**
- * The settings in words, for the banner.
- * @param {TokenSettings} tokens @returns {string} without secrets
- */
+/** For the banner. @param {TokenSettings} tokens @returns {string} without secrets */
 export function describeTokens({ secrets, publicKeys, jwksUrl }) {
   const count = (/** @type {number} */ n, /** @type {string} */ what) =>
     n === 0 ? [] : [`${n} ${what}${n === 1 ? '' : 's'}`];

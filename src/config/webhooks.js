@@ -64,10 +64,7 @@ const FIELDS = Object.freeze([
   .../** @type {(keyof typeof NUMBERS)[]} */ (Object.keys(NUMBERS)),
 ]);
 
-/**
- * What an app's endpoint has instead of these fields. Its receivers refuse events that are older
- * than five minutes.
- */
+/** For an app's endpoint instead: receivers refuse events older than five minutes. */
 const APP_NUMBERS = Object.freeze({
   graceMs: 3000,
   maxAgeS: 290,
@@ -89,6 +86,7 @@ const CACHES = ['cache-', 'private-cache-', 'private-encrypted-cache-', 'presenc
 
 /** @import { App, AppWebhook, PusherSettings } from './pusher.js' */
 /** @import { RedisSettings } from './redis.js' */
+/** @import { Rule } from './room-patterns.js' */
 /** @typedef {typeof EVENT_TYPES[number]|typeof DOOR_TYPES[number]} EventType */
 
 /**
@@ -165,11 +163,7 @@ export class WebhookSettings {
     return this.#counted.of(room) === true;
   }
 
-  /**
-   * Has an event to be recorded?
-   * @param {EventType} type @param {string} [room] absent for `user.*`
-   * @returns {boolean}
-   */
+  /** Is it recorded? @param {EventType} type @param {string} [room] absent for `user.*` */
   covers(type, room) {
     const rules = /** @type {RoomRules<boolean>} */ (this.#rooms.get(type));
     return room === undefined ? !rules.isEmpty : rules.of(room) === true;
@@ -193,10 +187,7 @@ export class WebhookSettings {
   }
 }
 
-/**
- * @param {Endpoint} endpoint @param {EventType} type
- * @returns {import('./room-patterns.js').Rule<boolean>[]}
- */
+/** @param {Endpoint} endpoint @param {EventType} type @returns {Rule<boolean>[]} */
 function rulesOf({ rooms, pusher }, type) {
   const rules = rooms.map((pattern) => ({ pattern, value: true }));
   if (pusher === null) return rules;

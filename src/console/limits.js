@@ -100,21 +100,20 @@ export const LIMIT_METRICS = new Set(
   LIMITS.flatMap(({ acted, observed }) => [...acted, observed]).map((key) => key.split('{')[0]),
 );
 
+/** @import { Config, Mode, Setting } from '../config/settings.js' */
+
 /**
  * @typedef {object} LimitRow
  * @property {string} setting
  * @property {string} meaning
  * @property {string} unit
  * @property {number} value
- * @property {import('../config/settings.js').Mode} mode
+ * @property {Mode} mode
  * @property {number|null} acted refusals since the start of the server; null: counted in a row above
  * @property {number} observed
  */
 
-/**
- * @param {import('../config/settings.js').Config} config
- * @param {ReadonlyMap<string, number>} totals @returns {LimitRow[]}
- */
+/** @param {Config} config @param {ReadonlyMap<string, number>} totals @returns {LimitRow[]} */
 export function limitsOf(config, totals) {
   const values = /** @type {Record<string, any>} */ (/** @type {unknown} */ (config));
   const count = (/** @type {string} */ key) => totals.get(key) ?? 0;
@@ -133,7 +132,7 @@ export function limitsOf(config, totals) {
   });
 }
 
-/** @param {string} env @returns {import('../config/settings.js').Setting} */
+/** @param {string} env @returns {Setting} */
 function rowOf(env) {
   const row = SETTINGS.find((setting) => setting.env === env);
   if (row === undefined) throw new Error(`no setting ${env}`);

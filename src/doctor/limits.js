@@ -97,10 +97,7 @@ const DEFAULT_STREAM_NODE = 4096;
  *   apply here
  */
 
-/**
- * @type {readonly Limit[]} in the order of the report; of equal limits the earlier one is named
- *   first
- */
+/** @type {readonly Limit[]} in the report's order, which also decides between equal ones */
 export const LIMITS = Object.freeze([
   {
     name: 'nofile',

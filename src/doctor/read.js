@@ -51,10 +51,7 @@ export const READERS = {
   /** 0: off; 1: when the queue is full; 2: always. */
   synCookies: integerOf('/proc/sys/net/ipv4/tcp_syncookies'),
   deviceBacklog: integerOf('/proc/sys/net/core/netdev_max_backlog'),
-  /**
-   * Packets dropped since boot because that queue was full, and packets in all. One line per
-   * processor, in hexadecimal.
-   */
+  /** All packets, and those dropped at a full queue: a line per processor, hexadecimal. */
   packets: (/** @type {ReadFile} */ read) => {
     let seen = 0;
     let dropped = 0;
@@ -77,10 +74,7 @@ export const READERS = {
     }
     return { first, last, reserved };
   },
-  /**
-   * In pages: below the first number the kernel saves no memory, from the second on it does, and at
-   * the third it refuses.
-   */
+  /** In pages. From the second number on the kernel saves memory; at the third it refuses. */
   tcpMem: (/** @type {ReadFile} */ read) => integers(read, '/proc/sys/net/ipv4/tcp_mem', 3),
   /** In bytes: least, first, most. */
   tcpWmem: (/** @type {ReadFile} */ read) => integers(read, '/proc/sys/net/ipv4/tcp_wmem', 3),
@@ -136,10 +130,7 @@ export function readMachine(keys, pid = 'self', read = (path) => readFileSync(pa
   return found;
 }
 
-/**
- * @param {string} pid
- * @returns {boolean} whether it is in another network namespace, which has its own net.* settings
- */
+/** @param {string} pid @returns {boolean} is it in another network namespace? */
 export function isElsewhere(pid) {
   // Only the owner of the process and root may read this. Without permission the answer is false.
   return orElse(
@@ -148,10 +139,7 @@ export function isElsewhere(pid) {
   );
 }
 
-/**
- * The environment that a process was started with.
- * @param {string} pid @returns {Record<string, string>|Unread}
- */
+/** Of its start. @param {string} pid @returns {Record<string, string>|Unread} */
 export function environmentOf(pid) {
   try {
     const entries = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0').filter(Boolean);

@@ -2,9 +2,7 @@
 
 import { count } from './limits.js';
 
-/**
- * Version of the JSON. It rises when a field is removed or changes its meaning, not for new fields.
- */
+/** Version of the JSON. It rises when a field goes or changes its meaning, not for new ones. */
 export const FORMAT = 1;
 const MAX_VALUE_WIDTH = 60;
 
@@ -38,11 +36,7 @@ export function toText(report, notes) {
       if (verdict === shown) lines.push('', `${name}: ${why}`, ...wrapped(meaning));
       if (verdict === shown && fix !== null) lines.push(`  Fix: ${fix}`);
     }
-  /**
-   * Limits that could not be read, by reason. An unreachable Redis is one reason for all its
-   * limits.
-   * @type {Map<string, string[]>}
-   */
+  /** Limits, by the reason why they could not be read. @type {Map<string, string[]>} */
   const unread = new Map();
   for (const { name, verdict, why } of limits) {
     if (verdict === 'cannot read') unread.set(why, [...(unread.get(why) ?? []), name]);
@@ -73,10 +67,7 @@ function fitted(text) {
   return text.length <= MAX_VALUE_WIDTH ? text : `${text.slice(0, MAX_VALUE_WIDTH - 1)}…`;
 }
 
-/**
- * Aligns the columns: numbers to the right, text to the left.
- * @param {readonly string[][]} rows @returns {string[]}
- */
+/** Numbers go to the right. @param {readonly string[][]} rows @returns {string[]} */
 function table(rows) {
   const widths = rows[0].map((_, column) => Math.max(...rows.map((row) => row[column].length)));
   return rows.map((row) =>

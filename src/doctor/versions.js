@@ -28,11 +28,7 @@ export const LUA_FIXES = Object.freeze({
 
 /** @typedef {{product: 'Redis'|'Valkey', version: string}} RedisVersion */
 
-/**
- * @param {string} version as in process.version
- * @param {number} nowMs Unix time
- * @returns {string} '' if the line is tested and has support
- */
+/** @param {string} version `v22.1.0` @param {number} nowMs @returns {string} or '' */
 export function nodeNote(version, nowMs) {
   const line = String(numbersOf(version)[0]);
   const end = NODE_LINES[line];

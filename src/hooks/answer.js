@@ -23,10 +23,7 @@ const MAX_TEXT_LENGTH = 200;
 
 /** An answer that no hook may give. */
 export class AnswerError extends TypeError {
-  /**
-   * @param {string} message
-   * @param {boolean} [isTooLarge] a changed payload is larger than clients may send
-   */
+  /** @param {string} message @param {boolean} [isTooLarge] a changed payload is too large */
   constructor(message, isTooLarge = false) {
     super(message);
     this.isTooLarge = isTooLarge;

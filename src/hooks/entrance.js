@@ -168,10 +168,7 @@ export class HookEntrance {
     );
   }
 
-  /**
-   * Asks onConnect about the user of a token that has come in a command.
-   * @type {import('../auth/authentication.js').Confirm}
-   */
+  /** Calls onConnect for tokens in commands. @type {import('../auth/authentication.js').Confirm} */
   async confirm(connection, token, credentials) {
     const visitor = this.#visitors.get(connection);
     const handshake = visitor && this.#handshakes.get(visitor);
@@ -202,10 +199,7 @@ export class HookEntrance {
     return placed;
   }
 
-  /**
-   * @param {Visitor} visitor @param {Credentials} credentials without a refusal
-   * @returns {Credentials}
-   */
+  /** @param {Visitor} visitor @param {Credentials} credentials @returns {Credentials} */
   #admitted(visitor, { identity, lease: place }) {
     // The HTTP server releases the lease when the socket closes, also if no connection has opened.
     const release = () => {

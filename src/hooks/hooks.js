@@ -226,10 +226,7 @@ export class Hooks {
     if (!this.#slot.isAwake && this.#startSome()) this.#slot.wake();
   }
 
-  /**
-   * Starts calls in line while there are places: checks before disconnects.
-   * @returns {boolean} true if more of them could start
-   */
+  /** Starts checks, then disconnects. @returns {boolean} could more start? */
   #startSome() {
     while (this.#places < this.concurrency) {
       const call = first(this.#line) ?? first(this.#disconnects);
@@ -284,10 +281,7 @@ export class Hooks {
     return FAILED;
   }
 
-  /**
-   * Counts an answer that has turned out not to be allowed.
-   * @param {HookName} hook @param {string} fault @returns {Refusal}
-   */
+  /** The answer is not allowed. @param {HookName} hook @param {string} fault @returns {Refusal} */
   reject(hook, fault) {
     return /** @type {Refusal} */ (this.#count(hook, 'answer', new AnswerError(fault)).refusal);
   }

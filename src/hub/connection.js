@@ -50,19 +50,13 @@ import { ANONYMOUS } from './anonymous.js';
 const PREFIX = randomBytes(6).toString('base64url');
 let count = 0;
 
-/**
- * @param {string} id of any connection
- * @returns {number} the number of the connection if it is one of this process; otherwise 0
- */
+/** @param {string} id of any connection @returns {number} 0: it is of another process */
 export function numberOf(id) {
   return id.startsWith(PREFIX) ? Number.parseInt(id.slice(PREFIX.length), 36) || 0 : 0;
 }
 
 export class Connection {
-  /**
-   * @param {Transport} transport
-   * @param {string} address the client's address, as admission resolved it; limits count by it
-   */
+  /** @param {Transport} transport @param {string} address as admission resolved it */
   constructor(transport, address) {
     this.transport = transport;
     this.address = address;
@@ -81,10 +75,7 @@ export class Connection {
     this.room = null;
     /** Its position in that room's list of members. */
     this.position = 0;
-    /**
-     * The other rooms, with the position in each. Null until the connection is in two.
-     * @type {Map<JoinedRoom, number>|null}
-     */
+    /** The others and their positions; null: none yet. @type {Map<JoinedRoom, number>|null} */
     this.otherRooms = null;
     /** Rooms with history in which it lags: lagging-members.js has its positions. */
     this.lags = 0;
@@ -100,10 +91,7 @@ export class Connection {
     this.rate = null;
   }
 
-  /**
-   * Unique over all servers: 8 characters of the process, then a number. ASCII; JSON needs no
-   * escape for it.
-   */
+  /** Unique over all servers: a part for the process, then a number. ASCII, safe in JSON. */
   get id() {
     if (this._id === '') this._id = PREFIX + this.number.toString(36);
     return this._id;
@@ -114,10 +102,7 @@ export class Connection {
     return this.room === room || (this.otherRooms?.has(room) ?? false);
   }
 
-  /**
-   * @param {JoinedRoom} room one the connection is in
-   * @returns {number} its position in the room's list of members
-   */
+  /** @param {JoinedRoom} room one it is in @returns {number} in the room's list of members */
   positionIn(room) {
     if (this.room === room) return this.position;
     return /** @type {number} */ (this.otherRooms?.get(room));

@@ -11,10 +11,7 @@ import { publicationFrames } from '../protocol/frame.js';
 import { epochOf, exceptOf, hasExcept, KIND, kindOf, offsetOf } from '../protocol/publication.js';
 import { numberOf } from './connection.js';
 
-/**
- * After a resync, members reload their state at one per so many ms on average, until the spread
- * reaches the window for reconnects.
- */
+/** After a resync one member reloads per this time, within the window for reconnects. */
 const RELOAD_SPACING_MS = 10;
 
 /** @typedef {import('./connection.js').Connection} Connection */
@@ -40,10 +37,7 @@ export class Flight {
   constructor({ room, frames, publications, bytes, members, frameOf, omissions = null }) {
     this.room = room;
     this.frames = frames;
-    /**
-     * The same in the other formats, by format; each is built for the first member that takes it.
-     * @type {Buffer[]|null}
-     */
+    /** Those of other formats, built for the first member of each. @type {Buffer[]|null} */
     this.others = null;
     this.publications = publications;
     this.bytes = bytes;
@@ -52,10 +46,7 @@ export class Flight {
     /** The member to write to next. */
     this.next = 0;
     this.isCopy = false;
-    /**
-     * Connections that have left since the flush began; some may be back.
-     * @type {Set<Connection>|null}
-     */
+    /** Who left since the flush began; some may be back. @type {Set<Connection>|null} */
     this.left = null;
     this.frameOf = frameOf;
     this.omissions = omissions;
@@ -64,17 +55,11 @@ export class Flight {
      * @type {import('../protocol/position.js').Position|null|undefined}
      */
     this.before = undefined;
-    /**
-     * Has it publications without a position? Undefined: not determined yet.
-     * @type {boolean|undefined}
-     */
+    /** Without a position, too? Undefined: not determined yet. @type {boolean|undefined} */
     this.mayHaveOthers = undefined;
   }
 
-  /**
-   * A member gets nothing of this flight: the id of a stream of its own stays before it.
-   * @param {Transport} transport
-   */
+  /** A member gets nothing: its stream's id stays back. @param {Transport} transport */
   rewind(transport) {
     const { start, room } = this;
     if (start !== null) withOwnId(transport, room.name, NOTHING, start.epoch, start.offset);
@@ -179,10 +164,7 @@ export class Flight {
     return encodePublications(format, this.room.prefix, this.publications);
   }
 
-  /**
-   * A connection leaves the room: it gets nothing more of this flight.
-   * @param {Connection} connection
-   */
+  /** It has left: nothing more of this flight. @param {Connection} connection */
   exclude(connection) {
     this.left ??= new Set();
     this.left.add(connection);
@@ -261,10 +243,7 @@ export function resyncFlight(room, mark, members, reloadWindowMs) {
   });
 }
 
-/**
- * @param {number} members that reload their state
- * @param {number} reloadWindowMs @returns {number} the time over which they are to do so
- */
+/** @param {number} members to reload @param {number} reloadWindowMs @returns {number} for all */
 export function reloadSpreadMs(members, reloadWindowMs) {
   return Math.min(RELOAD_SPACING_MS * members, reloadWindowMs);
 }

@@ -59,10 +59,7 @@ export class Heartbeat {
     if (this.maxAgeMs > 0) connection.limitAge(this.#endOfLife());
   }
 
-  /**
-   * Spread, so that connections that were opened together do not end together.
-   * @returns {number} the second at which a new connection ends
-   */
+  /** The second at which a connection ends; spread for those that began together. */
   #endOfLife() {
     const ageMs = this.maxAgeMs * (1 - Math.random() * (1 - MIN_AGE_PART));
     return Math.ceil((this.lastStepMs + ageMs) / 1000);

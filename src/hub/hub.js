@@ -201,10 +201,7 @@ export class Hub {
     if (room.isEmpty) this.#close(room);
   }
 
-  /**
-   * Building or sending a connection's bytes has thrown: `Connection.fail` closes it.
-   * @param {Connection} connection @param {unknown} error
-   */
+  /** Called by Connection.fail. @param {Connection} connection @param {unknown} error */
   onFailed({ id }, error) {
     this.counters.connectionFailures++;
     this.rareLog.warn({ err: error, connection: id }, 'a connection failed: it is closed');
@@ -255,10 +252,7 @@ export class Hub {
     if (onNotice !== undefined && !onNotice(publication)) this.#malformed(room);
   }
 
-  /**
-   * Another program, or another version, has published something else. The worker drops it.
-   * @param {string} room
-   */
+  /** Drops what another program or version has published. @param {string} room */
   #malformed(room) {
     this.counters.malformed++;
     this.rareLog.warn({ room }, 'malformed publication on a room channel: dropped');

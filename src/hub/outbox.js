@@ -27,17 +27,11 @@ const SHORT_MEMBERS = 64;
 const PIECE_MS = 1;
 const WRITES_PER_CLOCK = 32;
 const MAX_WAITING_BYTES = 8 * 1024 * 1024;
-/**
- * The bound for all rooms together, flushes under way included: many rooms, each within its own
- * bound, can still be too much.
- */
+/** For all rooms, flushes under way included: many rooms, each in its bounds, can be much. */
 const MAX_WORKER_BYTES = 128 * 1024 * 1024;
 /** Above that, each room may hold so much: small rooms, which cost little, continue. */
 const SPARED_BYTES = 16 * 1024;
-/**
- * The largest write. A larger flush is split, so that the slow-consumer limits apply between the
- * parts.
- */
+/** Larger flushes are split, so that slow-consumer limits apply between the parts. */
 const MAX_FLIGHT_BYTES = 256 * 1024;
 /** @typedef {import('./room.js').Room} Room */
 
@@ -107,10 +101,7 @@ export class Outbox {
     room.enqueueResync(mark);
   }
 
-  /**
-   * Counts a publication that is about to wait, and queues its room for a flush.
-   * @param {Room} room @param {Buffer} publication
-   */
+  /** Counts it, and queues its room. @param {Room} room @param {Buffer} publication */
   #schedule(room, publication) {
     this.bytes += publication.length;
     this.counters.queueDepth++;

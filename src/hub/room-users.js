@@ -38,10 +38,7 @@ export class PresenceTracker {
   }
 }
 
-/**
- * Stands for a tracker if no room has presence.
- * @type {Pick<PresenceTracker, 'covers'|'usersOf'|'read'>}
- */
+/** If no room has presence. @type {Pick<PresenceTracker, 'covers'|'usersOf'|'read'>} */
 export const NO_PRESENCE = Object.freeze({
   covers: () => false,
   usersOf: () => null,
@@ -117,9 +114,7 @@ export class RoomUsers {
     for (const key of fewer.keys()) if (more.has(key)) found.add(key);
   }
 
-  /**
-   * @param {Connection} connection one that leaves the room; it may be no user but only a watcher
-   */
+  /** @param {Connection} connection one that leaves; a watcher is no user */
   leave(connection) {
     const key = this.users.get(connection);
     if (key === undefined) return;

@@ -29,10 +29,7 @@ export class Room {
      * @type {Set<Connection>|null}
      */
     this.announced = null;
-    /**
-     * Settles when the broker has answered the subscription; null: confirmed.
-     * @type {Promise<void>|null}
-     */
+    /** The broker's answer; null: confirmed. @type {Promise<void>|null} */
     this.confirming = null;
     this.prefix = roomPrefix(name);
     /** Null: the room has no history. @type {RoomSync|null} */
@@ -50,10 +47,7 @@ export class Room {
     this.heardBefore = 0;
   }
 
-  /**
-   * A publication has arrived: counts it, for a rate that no timer has to maintain.
-   * @param {number} window number of the present one
-   */
+  /** Counts a publication: the rate needs no timer. @param {number} window the present one */
   hear(window) {
     if (this.window !== window) {
       this.heardBefore = this.window === window - 1 ? this.heard : 0;
@@ -63,10 +57,7 @@ export class Room {
     this.heard++;
   }
 
-  /**
-   * @param {number} window number of the present one
-   * @returns {number} publications in the window before it
-   */
+  /** @param {number} window the present one @returns {number} publications in the one before */
   heardIn(window) {
     if (this.window === window) return this.heardBefore;
     return this.window === window - 1 ? this.heard : 0;
@@ -135,10 +126,7 @@ export class Room {
     this.members.push(connection);
   }
 
-  /**
-   * A connection is joining: it counts as in the room, but gets no publication yet.
-   * @param {Connection} connection
-   */
+  /** Joining: it counts, and gets no publication yet. @param {Connection} connection */
   expect(connection) {
     this.announced?.delete(connection);
     connection.setPosition(this, JOINING);
@@ -182,10 +170,7 @@ export class Room {
     this.users?.replace(standIn, connection);
   }
 
-  /**
-   * Does a member get the room's messages in steps, because it reads too slowly?
-   * @param {Connection} connection
-   */
+  /** Does it get messages in steps, because it reads too slowly? @param {Connection} connection */
   isLagging(connection) {
     return connection.lags > 0 && (this.sync?.lagging?.has(connection) ?? false);
   }
@@ -256,10 +241,7 @@ function isMark(publication) {
   return kindOf(publication) === KIND.RESYNC;
 }
 
-/**
- * The room of all connections. A field of the connection holds its position, because every
- * connection is in this room.
- */
+/** All connections are in this room, so a field of the connection has its position. */
 export class Everyone extends Room {
   /** @override @param {Connection} connection */
   has(connection) {

@@ -20,10 +20,7 @@
 
 import { CLOSES } from '../protocol/codes.js';
 
-/**
- * A closed slow consumer does not read its close frame. Without this, ws would hold the buffers
- * until its own close time-out.
- */
+/** Slow consumers do not read their close frame: ws would hold the buffers for longer. */
 const TERMINATE_AFTER_MS = 2000;
 /**
  * Unsent bytes with which a member of a room with history does not lag: a burst that the kernel
@@ -164,11 +161,7 @@ export class SlowConsumers {
       : lag;
   }
 
-  /**
-   * @param {Connection} connection
-   * @param {number} pending bytes that wait; their age counts from now
-   * @returns {Lag}
-   */
+  /** @param {Connection} connection @param {number} pending bytes, whose age counts from now */
   #begin(connection, pending) {
     const now = this.clock();
     const lag = { sinceMs: now, handedThen: pending, handed: pending, taken: 0, takenMs: now };

@@ -94,10 +94,7 @@ export class Aggregate {
     return totals;
   }
 
-  /**
-   * The same for one process.
-   * @param {number} id @param {ReadonlySet<string>} names @returns {Map<string, number>}
-   */
+  /** @param {number} id @param {ReadonlySet<string>} names @returns {Map<string, number>} */
   valuesOf(id, names) {
     /** @type {Map<string, number>} */
     const totals = new Map();
@@ -106,10 +103,7 @@ export class Aggregate {
     return totals;
   }
 
-  /**
-   * @param {Snapshot[]} [own] of the primary
-   * @returns {Promise<string>} in Prometheus' text format
-   */
+  /** @param {Snapshot[]} [own] of the primary @returns {Promise<string>} for Prometheus */
   async text(own = []) {
     const all = [
       ...[...this.last.values()].map(({ metrics }) => metrics),

@@ -85,17 +85,12 @@ export const API_REFUSALS = /** @type {const} */ ([
   'body_time',
 ]);
 
-/**
- * Resources for which idle sockets are closed: the labels of `fanfare_idle_sockets_closed_total`.
- */
+/** Why idle sockets are closed: the labels of `fanfare_idle_sockets_closed_total`. */
 export const EVICTIONS = /** @type {const} */ (['handshakes', 'plain_http', 'descriptors']);
 /** Reasons for closing a connection while reading: the labels of `fanfare_reader_closes_total`. */
 const READER_CLOSES = /** @type {const} */ (['flood', 'unfinished', 'overload']);
 
-/**
- * Fast paths, by the places that use them (src/transport/fast/README.md): the labels of
- * `fanfare_fast_path`.
- */
+/** Fast paths (src/transport/fast/README.md): the labels of `fanfare_fast_path`. */
 export const FAST_PATHS = /** @type {const} */ ([
   'direct_write',
   'shared_reads',
@@ -109,10 +104,7 @@ export const FAST_PATHS = /** @type {const} */ ([
 ]);
 /** @typedef {typeof FAST_PATHS[number]} FastPath */
 
-/**
- * The slots of a worker's turn, apart from the reads: the labels of `fanfare_turn_seconds`, beside
- * `loop` and `total`.
- */
+/** Slots of a turn except reads: labels of `fanfare_turn_seconds`, with `loop` and `total`. */
 export const TURN_SLOTS = /** @type {const} */ ([
   'flushes',
   'short_reads',
@@ -202,10 +194,7 @@ function zeros(keys) {
   return /** @type {Record<K, number>} */ (Object.fromEntries(keys.map((key) => [key, 0])));
 }
 
-/**
- * @param {readonly string[]} [apps] ids
- * @returns the counters of a worker, all zero. Gauges are marked.
- */
+/** @param {readonly string[]} [apps] ids @returns a worker's, all zero. Gauges are marked. */
 export function createCounters(apps = []) {
   return {
     /** gauge */ connections: 0,
@@ -275,10 +264,7 @@ export function createCounters(apps = []) {
   };
 }
 
-/**
- * What the apps of a door do. The ids are those of the configuration, so the labels are bounded.
- * @param {readonly string[]} ids of apps
- */
+/** A door's apps. Configuration bounds the labels. @param {readonly string[]} ids of apps */
 function createAppCounters(ids) {
   return {
     /** gauge */ connections: zeros(ids),

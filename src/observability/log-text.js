@@ -23,11 +23,7 @@ const YELLOW = '\x1b[1;33m';
 /** Fields of every line, which are useless on one's own terminal. */
 const LEFT_OUT = new Set(['level', 'time', 'pid', 'server', 'msg', 'err']);
 
-/**
- * @param {boolean} isColoured
- * @returns {(line: string) => string} formats a line of JSON as text; other lines are returned
- *   unchanged
- */
+/** @param {boolean} isColoured @returns {(line: string) => string} formats lines of JSON */
 export function textFormat(isColoured) {
   /** @param {string} colour @param {string} text */
   const paint = (colour, text) => (isColoured && text !== '' ? `${colour}${text}${RESET}` : text);

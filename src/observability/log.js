@@ -14,10 +14,7 @@ import { bannerText, textFormat } from './log-text.js';
 
 /** Bytes of log that may wait. Further lines are dropped. */
 const MAX_QUEUED_BYTES = 1_048_576;
-/**
- * PIPE_BUF: on a pipe that several processes share, a write of whole lines up to this size is never
- * interleaved.
- */
+/** PIPE_BUF: up to this size, writes of several processes to a pipe never mix. */
 const MAX_WRITE_BYTES = 4096;
 const RETRY_FULL_PIPE_MS = 20;
 const RETRY_AFTER_ERROR_MS = 1000;
@@ -237,10 +234,7 @@ class Destination {
     this.retry.unref();
   }
 
-  /**
-   * Writes the last lines, which have the reason of the exit, in at most EXIT_WRITE_MS and
-   * EXIT_WAIT_MS. After an error it writes no more.
-   */
+  /** The last lines have the reason of the exit. Bounded by EXIT_WRITE_MS and EXIT_WAIT_MS. */
   #flushAtExit() {
     // The callback of a pending write can't run any more, but its thread completes the write.
     if (this.isWriting) {

@@ -375,10 +375,7 @@ export const PRIMARY_METRICS = Object.freeze([
     'Log lines that could not be written.'),
 ]);
 
-/**
- * The courier's, which sends webhooks. There are none without endpoints.
- * @type {readonly Row<CourierSource>[]}
- */
+/** The courier's; none without endpoints. @type {readonly Row<CourierSource>[]} */
 // biome-ignore format: as above
 export const COURIER_METRICS = Object.freeze([
   gauge('fanfare_webhooks_pending{endpoint}', 'sum', (source) => source.pending(),

@@ -70,17 +70,11 @@ export class Balancer {
     /** Since when the skew has been above the threshold. @type {number|null} */
     this.skewedMs = null;
     this.pausedUntilMs = 0;
-    /**
-     * The rebalance under way.
-     * @type {{startedMs: number, moved: number, checkedMs: number, excess: number}|null}
-     */
+    /** @type {{startedMs: number, moved: number, checkedMs: number, excess: number}|null} */
     this.run = null;
   }
 
-  /**
-   * A worker has died, or a reload begins: the counts are out of date, and clients will return.
-   * @param {number} nowMs
-   */
+  /** A worker has died, or a reload begins: clients will return. @param {number} nowMs */
   interrupt(nowMs) {
     this.skewedMs = null;
     this.#end('interrupted', nowMs);
@@ -120,10 +114,7 @@ export class Balancer {
     this.log.info({ skew: rounded(skewOf(counts)), connections: counts }, 'rebalance started');
   }
 
-  /**
-   * @param {number} nowMs @param {readonly number[]} counts @param {Rules} rules
-   * @returns {readonly number[]}
-   */
+  /** @param {number} nowMs @param {readonly number[]} counts @param {Rules} rules */
   #move(nowMs, counts, rules) {
     const { run } = this;
     const excess = sumOf(excessOf(counts, rules.skewPercent));

@@ -52,10 +52,7 @@ export function banner({ config, port, metricsPort, isBrokerUp, hasHello }) {
 
 const DEFAULT_URL = 'ws://localhost:3000';
 
-/**
- * @param {Config} config
- * @returns {boolean} whether everyone who reaches the public port may do everything
- */
+/** @param {Config} config @returns {boolean} may everyone do everything? */
 export function isOpen({ tokens, hooks }) {
   return tokens === null && hooks === null;
 }

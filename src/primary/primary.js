@@ -176,11 +176,7 @@ class Primary {
     if (access === 'off' && config.console !== 'off') log.info(`the console is off: ${why}`);
   }
 
-  /**
-   * Without a Redis, events for webhooks are recorded here. The code is loaded with the first
-   * endpoints.
-   * @param {Config} config
-   */
+  /** Without Redis, events are recorded here. Loaded on demand. @param {Config} config */
   async #record({ webhooks, redis, stateDir }) {
     this.#webhooks = webhooks;
     if (!webhooks?.hasEndpoints || redis !== null || this.#recorder !== undefined) return;

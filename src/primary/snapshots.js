@@ -11,10 +11,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 
 export const SNAPSHOT_INTERVAL_MS = 15_000;
 const SCRAPE_TIMEOUT_MS = 1000;
-/**
- * A worker's exit and the close of its channel occur in any order. Its last metrics may arrive in
- * between.
- */
+/** A worker's exit and its channel's close come in any order, its last metrics in between. */
 const FINAL_METRICS_MS = 1000;
 
 /** @import { Aggregate, Snapshot } from '../observability/aggregate.js' */
@@ -39,10 +36,7 @@ export class Snapshots {
     this.collecting = undefined;
   }
 
-  /**
-   * Requests the metrics of every worker. Concurrent calls share one request.
-   * @returns {Promise<void>}
-   */
+  /** Requests all metrics. Concurrent calls share one request. @returns {Promise<void>} */
   collect() {
     this.collecting ??= this.#collect().finally(() => {
       this.collecting = undefined;
@@ -88,11 +82,7 @@ export class Snapshots {
     this.#answer(one.id);
   }
 
-  /**
-   * A worker has exited. Its counts move to the departed workers when its last message has been
-   * read.
-   * @param {WorkerProcess} one
-   */
+  /** Its counts go to the departed workers after its last message. @param {WorkerProcess} one */
   depart({ worker, id }) {
     this.#answer(id);
     let isOver = false;

@@ -84,11 +84,7 @@ export class Supervisor {
     this.processes = new Map();
     /** The current worker of each slot. @type {(WorkerProcess|undefined)[]} */
     this.slots = [];
-    /**
-     * Slots whose next worker a reload is starting. A death in such a slot needs no other
-     * replacement.
-     * @type {Set<number>}
-     */
+    /** A reload starts their next workers, even if one dies. @type {Set<number>} */
     this.rollingSlots = new Set();
     /** @type {Map<number, NodeJS.Timeout>} */
     this.replacements = new Map();
@@ -153,18 +149,12 @@ export class Supervisor {
     }));
   }
 
-  /**
-   * Kills a worker that another part of the primary found to be hung.
-   * @param {number} pid @param {string} why
-   */
+  /** Another part found that it hangs. @param {number} pid @param {string} why */
   killHung(pid, why) {
     for (const one of this.processes.values()) if (one.pid === pid) this.#killHung(one, why);
   }
 
-  /**
-   * 1 for each slot whose worker answered the last scrape, else 0.
-   * @returns {Record<string, number>}
-   */
+  /** By slot: 1 if it answered the last scrape, else 0. @returns {Record<string, number>} */
   workersUp() {
     /** @type {Record<string, number>} */
     const up = {};
@@ -175,10 +165,7 @@ export class Supervisor {
     return up;
   }
 
-  /**
-   * Replaces the workers one by one, with the new configuration. A call during a reload queues one
-   * more reload.
-   */
+  /** Replaces workers one by one. A call during a reload queues one more. */
   reload() {
     if (this.isStopping) return;
     if (this.isRolling) {
@@ -237,10 +224,7 @@ export class Supervisor {
     if (warning !== '') this.log.warn({ expires: new Date(certificate?.expiresMs ?? 0) }, warning);
   }
 
-  /**
-   * Only the certificate or its key has changed: the workers stay, and so do their connections.
-   * @param {Settings} settings
-   */
+  /** Only the certificate or its key has changed: workers stay. @param {Settings} settings */
   #replaceCertificate(settings) {
     this.settings = settings;
     for (const one of this.processes.values()) one.replaceCertificate(settings.certificate);
@@ -251,10 +235,7 @@ export class Supervisor {
     );
   }
 
-  /**
-   * @param {number} slot @param {Settings} settings
-   * @returns {Promise<boolean>} whether the slot has its new worker
-   */
+  /** @param {number} slot @param {Settings} settings @returns {Promise<boolean>} done? */
   async #rollSlot(slot, settings) {
     this.rollingSlots.add(slot);
     this.#cancelReplacement(slot);
@@ -476,10 +457,7 @@ export class Supervisor {
     this.replacements.set(slot, setTimeout(replace, afterMs));
   }
 
-  /**
-   * Connections of the fullest worker, divided by the mean. A missing worker has none.
-   * @returns {number}
-   */
+  /** The fullest worker's connections / mean. Missing ones have none. @returns {number} */
   skew() {
     return skewOf(this.slots.map((one) => one?.beat.connections ?? 0));
   }

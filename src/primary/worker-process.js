@@ -36,9 +36,7 @@ export class WorkerProcess {
     this.slot = slot;
     /** @type {'starting'|'ready'|'draining'|'gone'} */
     this.state = 'starting';
-    /**
-     * Whether its exit is expected: it is drained, or it is a candidate that a reload may give up.
-     */
+    /** Is its exit expected? It is drained, or a candidate that a reload may give up. */
     this.mayExit = false;
     this.isHung = false;
     /** Why it failed or was killed, for the log. */
@@ -56,10 +54,7 @@ export class WorkerProcess {
       () => this.kill(`not ready after ${startTimeoutMs} ms`),
       startTimeoutMs,
     );
-    /**
-     * Resolves with true when it is ready, with false if it exits before.
-     * @type {Promise<boolean>}
-     */
+    /** True when it is ready, false if it exits before. @type {Promise<boolean>} */
     this.started = new Promise((resolve) => {
       this.resolveStarted = resolve;
     });

@@ -48,10 +48,7 @@ export function encodeClaim(timestampMs, from, { key, bytes, sha256, contentType
   return asClaim(encodePublication(KIND.MESSAGE, timestampMs, 0, from, source, 0, length, except));
 }
 
-/**
- * @param {Buffer} publication a claim, perhaps of another program
- * @returns {Claim|null} null: it is malformed
- */
+/** @param {Buffer} publication a claim @returns {Claim|null} null: malformed */
 export function claimOf(publication) {
   try {
     const text = publication.toString('utf8', payloadStart(publication), payloadEnd(publication));

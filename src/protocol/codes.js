@@ -130,10 +130,7 @@ export const CLOSES = Object.freeze({
   },
 });
 
-/**
- * Close codes that `ws` sends by itself, with an empty reason.
- * @type {Readonly<Record<string, Close>>}
- */
+/** `ws` sends them itself, without a reason. @type {Readonly<Record<string, Close>>} */
 export const WS_CLOSES = Object.freeze({
   PROTOCOL_ERROR: {
     code: 1002,
@@ -170,10 +167,7 @@ const RETRY_S = 5;
  * @property {boolean} [isFinal] true: no connection may stay, whatever it was allowed before
  */
 
-/**
- * Error codes: the values of the field `error` in an error reply.
- * @type {Readonly<Record<ErrorCode, Row & {client: string}>>}
- */
+/** Values of `error` in replies. @type {Readonly<Record<ErrorCode, Row & {client: string}>>} */
 export const ERRORS = Object.freeze({
   INVALID_MESSAGE_FORMAT: {
     message: 'The message is not a valid command.',

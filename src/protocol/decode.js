@@ -67,10 +67,7 @@ const LOWER_N = 0x6e;
  *   client does not name it
  */
 
-/**
- * @param {Buffer} message valid UTF-8
- * @returns {Command|null} null: the message is not a valid command (INVALID_MESSAGE_FORMAT)
- */
+/** @param {Buffer} message valid UTF-8 @returns {Command|null} null: INVALID_MESSAGE_FORMAT */
 export function decode(message) {
   const fields = scan(message);
   if (fields === null) return null;
@@ -218,10 +215,7 @@ const PAYLOAD_SUFFIX = Buffer.from('}');
 /** @type {Since} */
 const NO_POSITION = Object.freeze({ epoch: '', offset: 0, connectionId: '' });
 
-/**
- * @param {unknown} room
- * @returns {room is string} 1 to 200 characters of the allowed set, so ASCII and safe in JSON
- */
+/** @param {unknown} room @returns {room is string} at most 200, ASCII, safe in JSON */
 export function isRoom(room) {
   return typeof room === 'string' && ROOM.test(room);
 }
@@ -281,10 +275,7 @@ function isId(id) {
   return typeof id === 'string' ? id.length <= MAX_ID_LENGTH : Number.isSafeInteger(id);
 }
 
-/**
- * @param {Buffer} message @param {number} start @param {number} end
- * @returns {unknown} the value; the part has been checked before
- */
+/** @param {Buffer} message @param {number} start @param {number} end @returns {unknown} */
 function readValue(message, start, end) {
   if (message[start] === QUOTE) {
     let i = start + 1;

@@ -8,10 +8,7 @@ import { payloadEnd, payloadStart, senderOf, timestampOf } from './publication.j
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 
-/**
- * The field `id` of a reply: `,"id":…`, or an empty string if the command has no id.
- * @param {string|number|undefined} id
- */
+/** The field `,"id":…` of a reply, or ''. @param {string|number|undefined} id */
 function idMember(id) {
   return id === undefined ? '' : `,"id":${typeof id === 'number' ? id : JSON.stringify(id)}`;
 }
@@ -29,18 +26,12 @@ export function encodeRoomReply(type, room, id) {
   return `{"type":"${type}","room":"${room}"${idMember(id)}}`;
 }
 
-/**
- * The server has taken the connection out of a room.
- * @param {string} room @param {string} reason
- */
+/** The server took the connection out of a room. @param {string} room @param {string} reason */
 export function encodeLeft(room, reason) {
   return `{"type":"left","room":"${room}","reason":"${reason}"}`;
 }
 
-/**
- * @param {string} userId @param {number} expiresAt ms since 1970
- * @param {string|number|undefined} id
- */
+/** @param {string} userId @param {number} expiresAt Unix ms @param {string|number|undefined} id */
 export function encodeAuthenticated(userId, expiresAt, id) {
   return `{"type":"authenticated","userId":${JSON.stringify(userId)},"expiresAt":${Math.floor(expiresAt)}${idMember(id)}}`;
 }
@@ -122,10 +113,7 @@ export function encodeHistoryMessages(publications, first) {
 const HISTORY_OPEN = Buffer.from('{"payload":');
 const HISTORY_NEXT = Buffer.from(',{"payload":');
 
-/**
- * @param {string|number} id
- * @param {{epoch: string, offset: number}|void} position undefined if the room has no history
- */
+/** @param {string|number} id @param {{epoch: string, offset: number}|void} position or none */
 export function encodeAck(id, position) {
   return `{"type":"ack"${position ? positionMembers(position.epoch, position.offset) : ''}${idMember(id)}}`;
 }
@@ -169,10 +157,7 @@ function memberHead(user) {
  * @property {number} maxBytes of a page; it has at least one member, even if that one is larger
  */
 
-/**
- * The latest page. When many clients ask at once after a restart, they get the same page.
- * @type {(PageRequest & {page: MemberPage})|null}
- */
+/** Shared when many ask at once after a restart. @type {(PageRequest & {page: MemberPage})|null} */
 let latestPage = null;
 
 /**
@@ -226,10 +211,7 @@ export function encodeMembers(request) {
 
 const COMMA_TEXT = Buffer.from(',');
 
-/**
- * A `presence` reply is this prefix, the members, and `presenceSuffix`.
- * @param {string} room @param {boolean} isListed
- */
+/** Members and `presenceSuffix` follow. @param {string} room @param {boolean} isListed */
 export function presencePrefix(room, isListed) {
   return Buffer.from(
     `{"type":"presence","room":"${room}",${isListed ? '"members":[' : ''}`,

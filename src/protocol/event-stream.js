@@ -32,10 +32,7 @@ const TYPE_START = '{"type":"'.length;
 /** A comment. Clients ignore it; it keeps proxies from closing a quiet stream. */
 export const COMMENT = Buffer.from(':\n\n');
 
-/**
- * The id of an event: a position in the stream of one room.
- * @param {string} epoch @param {number} offset
- */
+/** The id of an event: a room's position. @param {string} epoch @param {number} offset */
 export function eventId(epoch, offset) {
   return `${epoch}:${offset}`;
 }
@@ -56,9 +53,7 @@ export function publicationEvents(prefix, publications, hasIds) {
   return events;
 }
 
-/**
- * @param {Buffer} publication @returns {Buffer|null} null: EventSource calls the event `message`
- */
+/** @param {Buffer} publication @returns {Buffer|null} null: EventSource calls it `message` */
 function eventLine(publication) {
   const kind = kindOf(publication);
   if (kind === KIND.PRESENCE) return PRESENCE_LINE;

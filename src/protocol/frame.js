@@ -28,10 +28,7 @@ const BROADCAST_PREFIX = Buffer.from('{"type":"broadcast","payload":');
 /** A ping without a body (RFC 6455 5.5.2). */
 export const PING_FRAME = Buffer.from([0x89, 0]);
 
-/**
- * The bytes of `{"type":"message","room":"…","payload":`, which all frames of a room share.
- * @param {string} room
- */
+/** `{"type":"message","room":"…","payload":`, for all frames. @param {string} room */
 export function roomPrefix(room) {
   return Buffer.from(`{"type":"message","room":"${room}","payload":`, 'latin1');
 }
@@ -129,10 +126,7 @@ const EVENT_PREFIX = Object.freeze({
   count: Buffer.from(',"event":"count","count":'),
 });
 
-/**
- * @param {Buffer} prefix @param {Buffer} publication
- * @param {number} payload size of the payload
- */
+/** @param {Buffer} prefix @param {Buffer} publication @param {number} payload its size */
 function presenceBytes(prefix, publication, payload) {
   const room = prefix.length - MESSAGE_PREFIX_BYTES - PAYLOAD_NAME_BYTES;
   return PRESENCE_PREFIX.length + room + EVENT_PREFIX[eventOf(publication)].length + payload + 1;

@@ -310,10 +310,7 @@ function isForbidden(b, start, end) {
   return end - start <= 13 && FORBIDDEN_KEYS.has(b.toString('latin1', start + 1, end - 1));
 }
 
-/**
- * Reads one value inside the message's object.
- * @param {Buffer} b @param {number} at @returns {number}
- */
+/** Reads a value inside the object. @param {Buffer} b @param {number} at @returns {number} */
 export function skipValue(b, at) {
   let i = at;
   let depth = 0; // of containers inside the message's object
@@ -369,10 +366,7 @@ export function skipSpace(b, i) {
   return i;
 }
 
-/**
- * @param {Buffer} b @param {number} i behind the opening quote
- * @returns {number} behind the closing one
- */
+/** @param {Buffer} b @param {number} i behind the quote @returns {number} behind the closing one */
 export function skipString(b, i) {
   const { length } = b;
   while (i < length) {
@@ -432,10 +426,7 @@ function skipNumber(b, i) {
   return i;
 }
 
-/**
- * @param {Buffer} b @param {number} i
- * @returns {number} the index of the first byte that is not a digit
- */
+/** @param {Buffer} b @param {number} i @returns {number} of the first byte that is no digit */
 function skipDigits(b, i) {
   while (i < b.length && b[i] >= ZERO && b[i] <= NINE) i++;
   return i;

@@ -31,10 +31,7 @@ import { isUtf8 } from 'node:buffer';
 import { OFFSET_BYTES, POSITION_BYTES, readEpoch, readOffset, writePosition } from './position.js';
 
 const HEADER_BYTES = 12;
-/**
- * A flag of the kind. A version of Fanfare that does not know it sees an unknown kind and drops the
- * message.
- */
+/** A flag of the kind. An older version sees an unknown kind, and drops the message. */
 const EXCEPT = 0x20;
 /** Another flag of the kind, with the same effect on versions that do not know it. */
 const CLAIM = 0x10;
@@ -126,10 +123,7 @@ export function encodeNotice(kind, text) {
   return encodePublication(kind, 0, 0, '', payload, 0, payload.length);
 }
 
-/**
- * @param {Buffer} publication of such a kind, perhaps of another program
- * @returns {string} its text; empty if it has none
- */
+/** @param {Buffer} publication perhaps of another program @returns {string} its text or '' */
 export function readNotice(publication) {
   if (publication.length <= HEADER_BYTES) return '';
   return publication.toString('utf8', payloadStart(publication));
@@ -147,10 +141,7 @@ export function kindOf(publication) {
   return publication[0] & ~FLAGS;
 }
 
-/**
- * @param {Buffer} publication a MESSAGE whose payload is a claim; it is changed
- * @returns {Buffer} the same
- */
+/** @param {Buffer} publication that has a claim, changed in place */
 export function asClaim(publication) {
   publication[0] |= CLAIM;
   return publication;
@@ -161,10 +152,7 @@ export function isClaim(publication) {
   return (publication[0] & CLAIM) !== 0;
 }
 
-/**
- * @param {Buffer} publication a MESSAGE that the broker is not to keep; it is changed
- * @returns {Buffer} the same
- */
+/** @param {Buffer} publication that is not to be kept, changed in place */
 export function asTransient(publication) {
   publication[0] |= TRANSIENT;
   return publication;
@@ -196,10 +184,7 @@ export function hasExcept(publication) {
   return (publication[0] & EXCEPT) !== 0;
 }
 
-/**
- * @param {Buffer} publication
- * @returns {string} the id of the connection that does not get it; '' if there is none
- */
+/** @param {Buffer} publication @returns {string} the id that does not get it, or '' */
 export function exceptOf(publication) {
   if (!hasExcept(publication)) return '';
   return publication.toString('latin1', senderEnd(publication), payloadStart(publication));
@@ -320,10 +305,7 @@ for (const byte of Buffer.from(
 ))
   SENDER[byte] = 1;
 
-/**
- * Checks whether these bytes begin and end as a JSON value does.
- * @param {Buffer} b @param {number} first @param {number} last
- */
+/** Does it begin and end like JSON? @param {Buffer} b @param {number} first @param {number} last */
 function isEnclosed(b, first, last) {
   const end = b[last];
   switch (b[first]) {

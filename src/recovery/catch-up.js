@@ -27,10 +27,7 @@ export class CatchUp {
     this.#finish();
   }
 
-  /**
-   * A read has compared a room's position.
-   * @param {Checked} room @param {number} era the era in which the read began
-   */
+  /** @param {Checked} room @param {number} era of the read that compared it */
   proven(room, era) {
     if (!this.unproven.has(room)) return;
     if (era !== this.era) return room.check();

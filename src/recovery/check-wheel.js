@@ -8,10 +8,7 @@
 const TICK_MS = 250;
 /** Places of the wheel: ten seconds. */
 const PLACES = 40;
-/**
- * In ticks: a room is compared at random between the two after its last proof. The rest of the ten
- * seconds is for the read.
- */
+/** Ticks from proof to comparison, at random between these; the rest of 10 s is to read. */
 const MIN_QUIET_TICKS = 28;
 const MAX_QUIET_TICKS = 37;
 
@@ -92,10 +89,7 @@ class Timetable {
     this.provenTick = this.wheel.ticks;
   }
 
-  /**
-   * Compares the room in so many ticks, or earlier if it is due earlier.
-   * @param {number} ticks less than PLACES
-   */
+  /** Compares the room in so many ticks, or earlier. @param {number} ticks less than PLACES */
   checkIn(ticks) {
     const tick = this.wheel.ticks + ticks;
     if (this.mustCheck && this.dueTick <= tick) return;

@@ -112,10 +112,7 @@ export class HistoryReader {
     );
   }
 
-  /**
-   * @param {string} room @param {number} count @param {Position} before
-   * @returns {Promise<HistoryPage>}
-   */
+  /** @param {string} room @param {number} count @param {Position} before */
   async #pageBefore(room, count, before) {
     const sync = this.scheduler.syncs.get(room);
     if (sync?.isLive && sync.epoch === before.epoch) {

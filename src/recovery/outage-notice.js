@@ -72,10 +72,7 @@ export class OutageNotice {
     this.scheduler.onState(state);
   }
 
-  /**
-   * The worker may have missed publications of these rooms a moment ago.
-   * @param {readonly string[]} rooms
-   */
+  /** The worker may have missed publications there. @param {readonly string[]} rooms */
   onLost(rooms) {
     this.scheduler.onLost(rooms);
     for (const room of rooms) if (this.hub.rooms.get(room)?.users) this.lostRooms.add(room);

@@ -8,6 +8,7 @@ import { isEpoch } from '../protocol/position.js';
 const MAX_READS = 64;
 
 /** @import { HistoryPage, ReadRequest } from '../backend/broker.js' */
+/** @import { Counters } from '../observability/counters.js' */
 
 /**
  * Recovery's part of the broker's contract.
@@ -19,9 +20,7 @@ const MAX_READS = 64;
  */
 
 export class ReadQueue {
-  /**
-   * @param {{broker: Histories, counters: import('../observability/counters.js').Counters}} parts
-   */
+  /** @param {{broker: Histories, counters: Counters}} parts */
   constructor({ broker, counters }) {
     this.broker = broker;
     this.counters = counters;

@@ -29,10 +29,7 @@ export class ReplayBudget {
     this.used = new Set();
   }
 
-  /**
-   * A buffer has been used, and has grown or shrunk.
-   * @param {ReplayBuffer} buffer @param {number} bytes
-   */
+  /** Notes its use and its new size. @param {ReplayBuffer} buffer @param {number} bytes */
   resized(buffer, bytes) {
     const { counters, used, maxBytes } = this;
     counters.replayBufferBytes += bytes;
@@ -89,10 +86,7 @@ export class ReplayBuffer {
     this.restart(this.next);
   }
 
-  /**
-   * Empties it if its newest publication is older, because the store has deleted them too.
-   * @param {number} minMs
-   */
+  /** If the newest is older, the store has none. @param {number} minMs */
   expire(minMs) {
     if (this.length > 0 && this.latestMs < minMs) this.#clear(this.next, true);
   }

@@ -196,10 +196,7 @@ export class RoomSync {
     this.timetable.checkIn(1);
   }
 
-  /**
-   * Compares the position with the broker, unless a comparison is under way. Live publications
-   * continue meanwhile.
-   */
+  /** Compares the position, once at a time. Live publications continue meanwhile. */
   check() {
     if (this.isClosed || this.epoch === '' || this.isBehind || this.isRestoring || this.isChecking)
       return;
@@ -332,10 +329,7 @@ export class RoomSync {
     );
   }
 
-  /**
-   * @param {HistoryPage} page
-   * @param {number} heldBefore the number of arrivals held before the read began
-   */
+  /** @param {HistoryPage} page @param {number} heldBefore arrivals held before the read */
   #restored(page, heldBefore) {
     const { epoch, offset, publications } = page;
     const first = offset - publications.length + 1;
@@ -362,10 +356,7 @@ export class RoomSync {
     this.#releaseHeld(heldBefore);
   }
 
-  /**
-   * Handles the held arrivals.
-   * @param {number} heldBefore the number of arrivals held before the read began
-   */
+  /** @param {number} heldBefore the number of arrivals held before the read began */
   #releaseHeld(heldBefore) {
     const held = /** @type {Arrival[]} */ (this.held);
     const isCut = this.isHeldCut;
@@ -424,10 +415,7 @@ export class RoomSync {
     if (number > this.readsDone) this.readsDone = number;
   }
 
-  /**
-   * A read has failed: it is repeated later, and the joins that wait for it are refused.
-   * @param {Error} error
-   */
+  /** Reads again later; joins that wait are refused. @param {Error} error */
   #again(error) {
     if (this.isClosed) return;
     this.timetable.checkIn(Math.min(MAX_PAUSE_TICKS, 2 ** this.failures++));

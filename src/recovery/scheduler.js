@@ -9,9 +9,7 @@ import { ReplayBudget } from './replay-buffer.js';
 import { RoomSync } from './room-sync.js';
 import { StepQueue } from './step-queue.js';
 
-/**
- * Reads that wait, from which on no join opens another room with history. A room has two at most.
- */
+/** Reads in line from which no join opens a room with history. A room has two at most. */
 const MAX_WAITING_READS = 20_000;
 /** Memory for the replay buffers of all rooms of the worker. */
 const MAX_REPLAY_BYTES = 64 * 1024 * 1024;
@@ -88,10 +86,7 @@ export class SyncScheduler {
     return this.waitingJoins === 0;
   }
 
-  /**
-   * Do so many reads wait that no join should open another room with history? Each further join
-   * would wait longer.
-   */
+  /** Do so many reads wait that no join should open another room with history? */
   get isFull() {
     return this.reads.waiting.size >= MAX_WAITING_READS;
   }
@@ -116,10 +111,7 @@ export class SyncScheduler {
     this.syncs.delete(sync.room);
   }
 
-  /**
-   * The history of a room has been deleted.
-   * @param {string} room @param {string} epoch that has ended
-   */
+  /** A history was deleted. @param {string} room @param {string} epoch ended */
   onDeleted(room, epoch) {
     this.syncs.get(room)?.forget(epoch);
   }
@@ -129,11 +121,7 @@ export class SyncScheduler {
     if (state === 'up') this.catchUp.begin(this.syncs.values());
   }
 
-  /**
-   * The worker may have missed publications of these rooms a moment ago: compares them at the next
-   * tick.
-   * @param {readonly string[]} rooms
-   */
+  /** After possible losses: compares them at the next tick. @param {readonly string[]} rooms */
   onLost(rooms) {
     for (const room of rooms) this.syncs.get(room)?.checkSoon();
   }

@@ -50,10 +50,7 @@ export class Handshake {
     this.http = null;
     /** The last byte that it may send, once it is closed. */
     this.lastByte = 0;
-    /**
-     * The address it counts for until it has a WebSocket; see Admission.peerOf.
-     * @type {string|null}
-     */
+    /** Where it counts until it is a WebSocket: Admission.peerOf. @type {string|null} */
     this.address = null;
     /** @type {AdmissionLease|null} */
     this.admitted = null;
@@ -195,10 +192,7 @@ export class Exchange {
   }
 }
 
-/**
- * In place of the Handshake of a socket with a WebSocket: most sockets of a server are idle ones,
- * and the rest of a Handshake takes 0.14 kB.
- */
+/** In place of the Handshake when the WebSocket is open: saves 0.14 kB each. */
 export class Upgraded {
   /** @param {Port} port @param {AdmissionLease} admitted */
   constructor(port, admitted) {

@@ -11,10 +11,7 @@ const MAJOR_VERSION = 3;
 // RFC 8446 4: type (1 byte), length (3).
 const MESSAGE_HEADER_BYTES = 4;
 const CLIENT_HELLO = 1;
-/**
- * The server does not wait for more than these bytes. Browsers send up to 2 KB, with a post-quantum
- * key.
- */
+/** The server waits for no more bytes. Browsers send up to 2 KB, with a post-quantum key. */
 const MAX_BYTES = 16_384;
 
 /**

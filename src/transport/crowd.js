@@ -21,10 +21,7 @@ export class Crowd {
   #singles = new Set();
   /** @type {Map<string, Group<T>>} */
   #groups = new Map();
-  /**
-   * `#bySize[n]` has the groups of n items, in the order in which they came to have n.
-   * @type {Set<Group<T>>[]}
-   */
+  /** `#bySize[n]` has the groups of n items, oldest first. @type {Set<Group<T>>[]} */
   #bySize = [new Set()];
   /** The size of the largest group; 0 if the crowd is empty. */
   #largest = 0;

@@ -41,10 +41,7 @@ class Fifo {
 export class FairQueue {
   /** The items of each address that has any. @type {Map<string, Fifo<T>>} */
   #byAddress = new Map();
-  /**
-   * The next in turn: the items of an address, or one item without an address.
-   * @type {Fifo<Fifo<T>|T>}
-   */
+  /** Next in turn: an address' items, or one without address. @type {Fifo<Fifo<T>|T>} */
   #turns = new Fifo();
 
   /** @param {T} item @param {string|null} address null: the item is on its own */

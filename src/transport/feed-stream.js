@@ -60,10 +60,7 @@ export class FeedStream extends Duplex {
     else this.once('finish', () => this.destroy());
   }
 
-  /**
-   * Passes bytes to the reader before it returns, unless the reader has paused the stream.
-   * @param {Buffer} bytes
-   */
+  /** Passes bytes on before it returns, unless paused. @param {Buffer} bytes */
   feed(bytes) {
     // If the stream has never been read, it would pass on the first bytes in a later step.
     if (!this.readableDidRead) this.read(0);

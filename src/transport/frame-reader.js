@@ -52,26 +52,17 @@ const MAX_HEADER_BYTES = 10;
 const NOT_OURS = -1;
 /** ws refuses the frame by its header alone. */
 const REFUSED = -2;
-/**
- * RFC 6455 5.2: the minimal number of bytes MUST be used to encode the length. ws does not check
- * it.
- */
+/** RFC 6455 5.2: lengths MUST be encoded in the minimal number of bytes. ws does not check. */
 const NOT_MINIMAL = -3;
 /** RFC 6455 7.4.1 */
 const PROTOCOL_ERROR = 1002;
 
-/**
- * Payloads from this size on are unmasked four bytes at a time: 140 bytes take 0.15 instead of 0.23
- * µs, 4 KB 1.5 instead of 6.4.
- */
+/** Unmasked by words from here on: 140 bytes take 0.15, not 0.23 µs; 4 KB 1.5, not 6.4. */
 const WORDS_FROM = 96;
 /** Smallest buffer for the first piece of a frame. It doubles up to the frame's size. */
 const MIN_HELD_BYTES = 256;
 
-/**
- * Work is counted in units. A frame that this reader handles is one unit, a frame for ws four. Each
- * started 4 KB adds one.
- */
+/** Units of work: a frame handled here is one, a frame for ws four; each 4 KB add one. */
 const UNITS_PER_CLOCK = 64;
 const WS_FRAME_UNITS = 4;
 /** Limit of one walk over a read: some 2,000 frames, or 8 MB. */
@@ -80,15 +71,9 @@ const MAX_UNITS = 2048;
 const WALK_MS = 1;
 /** A read up to this size waits in the line of short reads. */
 const MAX_SHORT_BYTES = 16_384;
-/**
- * Bytes that wait in the lines, all connections together. If a read exceeds it, its connection is
- * closed.
- */
+/** Bytes of all connections in the lines. The read that exceeds it ends its connection. */
 const MAX_WAITING_BYTES = 67_108_864;
-/**
- * Long reads fill at most this share of it, so that a short read, as most clients send, still has
- * room.
- */
+/** Long reads fill at most this share, so that short ones, the usual, still have room. */
 const LONG_SHARE = 0.75;
 /** ws gets at most this many frames or bytes at once; from 16 KB on it would pause the socket. */
 const MAX_RUN_FRAMES = 32;
@@ -295,10 +280,7 @@ export class FrameReader {
     if (reading !== undefined) this.#finish(reading);
   }
 
-  /**
-   * Closes connections with a message that does not end. Call it once a second.
-   * @param {number} nowMs
-   */
+  /** Closes if a message does not end. Call it once a second. @param {number} nowMs */
   sweep(nowMs) {
     for (const socket of this.#unfinished) {
       const reading = /** @type {Reading} */ (socket[READING]);
@@ -746,18 +728,13 @@ function socketOf(stream) {
   return stream instanceof FeedStream ? stream.socket : /** @type {Socket} */ (stream);
 }
 
-/**
- * Stops reading the socket. If ws reads the socket itself, ws must know that it is paused.
- * @param {Reading} reading
- */
+/** Stops reading. If ws reads the socket, ws must know it. @param {Reading} reading */
 function pause({ websocket, stream }) {
   if (stream instanceof FeedStream) stream.hold();
   else websocket.pause();
 }
 
-/**
- * @param {Reading} reading @returns {boolean} true if ws has paused its stream because it inflates
- */
+/** @param {Reading} reading @returns {boolean} ws paused it because it inflates */
 function isPausedByWs({ websocket, stream }) {
   return stream.isPaused() && (stream instanceof FeedStream || !websocket.isPaused);
 }

@@ -5,10 +5,7 @@
 
 import { refusal } from '../protocol/refusal.js';
 
-/**
- * Requests with more headers are refused. Node silently drops headers beyond its own limit, so
- * Node's limit is one more.
- */
+/** More are refused. Node drops headers beyond its limit silently, so that is one more. */
 export const MAX_HEADERS = 100;
 /** RFC 6455 4.1: 16 bytes in base64. */
 const KEY = /^[+/0-9A-Za-z]{22}==$/;

@@ -83,10 +83,7 @@ export class Handshakes {
     this.answers.reject(socket, fault);
   }
 
-  /**
-   * @param {IncomingMessage} request for server-sent events
-   * @param {TrackedSocket} socket that is not idle, and no longer speaks HTTP
-   */
+  /** @param {IncomingMessage} request @param {TrackedSocket} socket not idle, and no longer HTTP */
   stream(request, socket) {
     const { streams } = this;
     if (streams === null || socket.destroyed) return;
@@ -192,9 +189,7 @@ export class Handshakes {
     this.#refuseStream(socket, refusal);
   }
 
-  /**
-   * @param {TrackedSocket} socket @param {Refusal} refusal for the request alone, or for its token
-   */
+  /** @param {TrackedSocket} socket @param {Refusal} refusal of the request or its token */
   #refuseStream(socket, refusal) {
     this.counters.refused[toHttp(refusal).status === 400 ? 'bad_request' : 'denied']++;
     this.answers.reject(socket, refusal);

@@ -44,10 +44,7 @@ function notAllowed(methods) {
   return { status, headers: { ...headers, Allow: methods }, body };
 }
 
-/**
- * The checks of each request in plain HTTP, whatever its path.
- * @param {IncomingMessage} request @returns {Answer|null}
- */
+/** For all paths of plain HTTP. @param {IncomingMessage} request @returns {Answer|null} */
 export function requestFault(request) {
   const fault = headFault(request);
   if (fault !== null) return toHttp(fault);

@@ -144,10 +144,7 @@ export class HttpReader {
     socket.on('data', socketOnData);
   }
 
-  /**
-   * Parses the bytes up to the last request that is answered.
-   * @param {TrackedSocket} socket @param {Buffer} bytes
-   */
+  /** Parses up to the last answered request. @param {TrackedSocket} socket @param {Buffer} bytes */
   parse(socket, bytes) {
     const handshake = socket[HANDSHAKE];
     const { http } = handshake;

@@ -202,10 +202,7 @@ export class HttpServer {
     });
   }
 
-  /**
-   * TLS handshakes that begin from now on use this certificate. Open connections stay as they are.
-   * @param {Certificate} certificate
-   */
+  /** For TLS handshakes from now on. Open connections stay. @param {Certificate} certificate */
   replaceCertificate(certificate) {
     this.secure?.replaceCertificate(certificate);
   }
@@ -381,10 +378,7 @@ export class HttpServer {
     }
   }
 
-  /**
-   * @param {TrackedSocket} socket whose turn it is to begin TLS
-   * @returns {boolean} false: the socket is closed
-   */
+  /** @param {TrackedSocket} socket to begin TLS @returns {boolean} false: the socket is closed */
   #startTls(socket) {
     const handshake = socket[HANDSHAKE];
     if (handshake.phase !== IN_LINE || socket.destroyed || socket.readableEnded) {
@@ -554,10 +548,7 @@ function hasBegun(socket) {
   return socket.bytesRead > 0;
 }
 
-/**
- * @param {Iterable<Socket>} sockets
- * @returns {boolean} true if the kernel has all that was written to them
- */
+/** @param {Iterable<Socket>} sockets @returns {boolean} has the kernel all bytes? */
 function allWritten(sockets) {
   for (const socket of sockets) if (!socket.writableFinished && !socket.destroyed) return false;
   return true;

@@ -35,10 +35,7 @@ export class IdleSockets {
    */
   constructor({ config, descriptorLimit, counters, answers }) {
     this.config = config;
-    /**
-     * The largest number of sockets that leaves descriptors for the worker itself. A worker without
-     * free descriptors cannot work at all.
-     */
+    /** Leaves descriptors for the worker itself: without any it cannot work at all. */
     this.maxSockets = descriptorLimit - OWN_DESCRIPTORS;
     this.counters = counters;
     this.answers = answers;
@@ -89,10 +86,7 @@ export class IdleSockets {
     socket[HANDSHAKE].leave(socket);
   }
 
-  /**
-   * Closes the socket whose loss matters least, because descriptors run short.
-   * @returns {boolean} false if there is no socket to close
-   */
+  /** Closes the socket whose loss matters least. @returns {boolean} false: none */
   makeRoom() {
     for (const socket of this.answers) {
       discard(socket); // it has had its last answer

@@ -19,19 +19,11 @@ import { routeOf } from './route.js';
 
 /** A refused peer has this long to read the answer and close. */
 const LINGER_MS = 1000;
-/**
- * Largest number of sockets that linger. In a flood of refusals the server closes the others as
- * soon as the answer is written.
- */
+/** Sockets that linger. In a flood the server closes the others when they are answered. */
 const MAX_LINGERING = 1000;
-/**
- * If this many linger, connections above the rate of their address are closed without an answer.
- */
+/** If this many linger, connections above their address' rate are closed without an answer. */
 const MAX_LINGERING_OVER_RATE = 100;
-/**
- * Bytes that a refused peer may still send. Beyond this number the server closes the socket at
- * once.
- */
+/** Bytes that a refused peer may still send. Beyond it the server closes the socket. */
 const MAX_LINGERING_BYTES = 8_388_608;
 
 /** @import { Refusal } from '../protocol/refusal.js' */
@@ -137,10 +129,7 @@ export class LastAnswers {
       socket[HANDSHAKE].want(this.streams.read(request));
   }
 
-  /**
-   * Sends the last answer on a socket that does not become a WebSocket.
-   * @param {TrackedSocket} socket @param {string} text
-   */
+  /** Sends the last answer of a socket. @param {TrackedSocket} socket @param {string} text */
   answer(socket, text) {
     if (socket[HANDSHAKE].needsTls) return discard(socket); // it could not read the answer
     takeOver(socket);

@@ -6,10 +6,7 @@ import { CLOSED, discard, HANDSHAKE } from './accepted-socket.js';
 import { hasBody } from './handshake.js';
 import { answer, plainAnswer, requestFault, respond, responseText } from './http-answers.js';
 
-/**
- * After this many requests, or at the first answer after this time, plain HTTP closes a kept-alive
- * socket.
- */
+/** After so many requests, or this time, plain HTTP closes a kept-alive socket. */
 const MAX_REQUESTS = 100;
 const MAX_AGE_MS = 60_000;
 /** A socket with a valid API key is closed at the first answer after this time. */
@@ -131,20 +128,14 @@ export class PlainHttp {
     api.handle(call, request, response, onCut, flowOf(socket), onUnread);
   }
 
-  /**
-   * A request to the HTTP API has been answered.
-   * @param {TrackedSocket} socket @param {Exchange} http
-   */
+  /** The HTTP API has answered. @param {TrackedSocket} socket @param {Exchange} http */
   #called(socket, http) {
     if (!http.answered() || socket[HANDSHAKE].phase === CLOSED || socket.destroyed) return;
     if (http.isEnding || this.isStopped()) return this.answers.linger(socket);
     this.idle.addBackend(socket);
   }
 
-  /**
-   * Refuses a request of the HTTP API whose body has not been read.
-   * @param {TrackedSocket} socket @param {Answer} given
-   */
+  /** A request is refused, its body unread. @param {TrackedSocket} socket @param {Answer} given */
   #cutShort(socket, { status, headers, body }) {
     // A pipelined request cannot be answered before the one ahead of it.
     const { http } = socket[HANDSHAKE];

@@ -67,10 +67,7 @@ export class SecureSockets {
     this.counters.tls.expiresMs = certificate.expiresMs;
   }
 
-  /**
-   * @param {Socket} socket whose ClientHello has arrived
-   * @param {string|null} address for the turns
-   */
+  /** @param {Socket} socket with its ClientHello @param {string|null} address for the turns */
   push(socket, address) {
     this.#line.push(socket, address);
     this.#slot.wake();

@@ -29,10 +29,7 @@ import { offerBytes, pendingBytesOf, queueBytes, whenDrained } from './socket-wr
 
 /** Pongs per second to one peer. RFC 6455 5.5.3 lets the server answer only the latest ping. */
 const MAX_PONGS_PER_SECOND = 10;
-/**
- * Pings in a row whose pong had no room. After that many, the server gives up a peer that never
- * reads.
- */
+/** Pings in a row whose pong had no room: after that the server gives up the peer. */
 const MAX_UNSENT_PONGS = 60;
 /**
  * TLS reports bytes as sent in a later step of the event loop. Without this allowance, a peer would
@@ -100,10 +97,7 @@ export class ServerWebSocket {
     this.descriptor = owner.writesDirectly ? descriptorOf(socket) : -1;
     /** @type {number} */
     this.format = door.format;
-    /**
-     * True if bytes may wait in the socket's stream. ws writes to it as well, but only close
-     * frames, and nothing follows those.
-     */
+    /** May bytes wait in the socket's stream? ws also writes there, but only close frames. */
     this.mayLag = false;
     /** Bytes that wait in the socket's stream although the peer reads. */
     this.usualPendingBytes = 'encrypted' in socket ? TLS_PENDING_BYTES : 0;
@@ -307,10 +301,7 @@ function socketOnClose() {
   transport.owner.closed(transport);
 }
 
-/**
- * Gets the messages that the reader left to ws.
- * @this {WebSocket} @param {Buffer} data @param {boolean} isBinary
- */
+/** The reader left them to ws. @this {WebSocket} @param {Buffer} data @param {boolean} isBinary */
 function websocketOnMessage(data, isBinary) {
   const { transport } = /** @type {WsPart} */ (this);
   if (transport === null) return;

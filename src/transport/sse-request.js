@@ -26,10 +26,7 @@ const PREFLIGHT_S = 86_400;
 /** @typedef {Readonly<Record<string, string>>} Headers */
 
 export class StreamRequest {
-  /**
-   * @param {Pick<IncomingMessage, 'url'|'headers'>} request `GET /sse`
-   * @param {Headers} headers for every answer
-   */
+  /** @param {Pick<IncomingMessage, 'url'|'headers'>} request `GET /sse` @param {Headers} headers */
   constructor(request, headers) {
     const url = request.url ?? '';
     const query = url.indexOf('?');
@@ -43,10 +40,7 @@ export class StreamRequest {
     this.latest = readLatest(number('last'), number('lastSeconds'));
     this.isPresent = parameters.get('presence') === 'true';
     const header = request.headers['last-event-id'];
-    /**
-     * '': none. The header counts first: it is newer than the URL if EventSource returns.
-     * @type {string}
-     */
+    /** '': none. When EventSource returns, the header is newer than the URL. @type {string} */
     this.lastEventId =
       (typeof header === 'string' && header) || (parameters.get('lastEventId') ?? '');
     this.isReturning = this.lastEventId.includes(':');
@@ -92,10 +86,7 @@ export function readLastEventId(lastEventId, count) {
   });
 }
 
-/**
- * @param {StreamRequest} stream @param {Refusal} refused
- * @returns {string} a whole response, the last of its connection
- */
+/** @param {StreamRequest} stream @param {Refusal} refused @returns {string} a last response */
 export function streamRefusal({ headers: common, isEventSource }, refused) {
   const { status, headers, body } = toHttp(refused);
   if (!isEventSource) return responseText(status, { ...common, ...headers }, body);

@@ -265,18 +265,12 @@ export class EventStreams {
     return new StreamRequest(request, this.corsHeaders(request));
   }
 
-  /**
-   * Checks a request before admission.
-   * @param {IncomingMessage} request @param {StreamRequest} stream
-   */
+  /** Before admission. @param {IncomingMessage} request @param {StreamRequest} stream */
   faultOf(request, stream) {
     return streamFault(request, stream);
   }
 
-  /**
-   * The last answer to a request that gets no stream.
-   * @param {StreamRequest} stream @param {Refusal} refused
-   */
+  /** The last answer. @param {StreamRequest} stream @param {Refusal} refused */
   refusalText(stream, refused) {
     return streamRefusal(stream, refused);
   }
@@ -436,10 +430,7 @@ export class EventStreams {
   }
 }
 
-/**
- * @param {number} code
- * @returns {string} the line that precedes the end of a stream; '' if the client knows its time
- */
+/** @param {number} code @returns {string} its last line; '': the client knows its time */
 function retryBefore(code) {
   return code === CLOSES.OVERLOAD.code ? `retry: ${randomMs(OVERLOAD_RETRY_MS)}\n` : '';
 }
@@ -454,10 +445,7 @@ function destroy(socket) {
   socket.destroy();
 }
 
-/**
- * A client has nothing to send. A further request on this connection gets no answer.
- * @this {StreamSocket}
- */
+/** Clients have nothing to send: further requests get no answer. @this {StreamSocket} */
 function socketOnData() {
   if (this.bytesRead > this[STREAM].lastByte) this.destroy();
 }

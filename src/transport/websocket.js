@@ -119,10 +119,7 @@ export class WebSockets {
     });
   }
 
-  /**
-   * @param {ServerWebSocket} websocket
-   * @param {Buffer} text a part of the read: to be used before it returns
-   */
+  /** @param {ServerWebSocket} websocket @param {Buffer} text part of the read: use it at once */
   onText({ connection, door }, text) {
     connection.markAlive();
     if (!connection.isOpen) return;

@@ -100,10 +100,7 @@ export class Delivery {
       }
   }
 
-  /**
-   * Waits for the answers under way, for CLOSE_MS at most, and gives the lanes up. Their next owner
-   * repeats what had no answer by then.
-   */
+  /** Waits CLOSE_MS at most for answers; the lanes' next owner repeats what had none. */
   async close() {
     this.#isClosed = true;
     clearInterval(this.#timer);
@@ -115,10 +112,7 @@ export class Delivery {
     await Promise.all(this.lanes.map((lane) => lane.close()));
   }
 
-  /**
-   * A worker of this server begins to drain. Its clients come back within the time.
-   * @param {number} ms
-   */
+  /** A worker here begins to drain: its clients come back within the time. @param {number} ms */
   hold(ms) {
     this.holds.holdLeaves(ms);
   }

@@ -158,10 +158,7 @@ export class Effect {
   }
 }
 
-/**
- * @param {string} endpoint @param {Sendable} event
- * @returns {string} names the pending effect in its lane
- */
+/** @param {string} endpoint @param {Sendable} event @returns {string} its name in its lane */
 export function fieldOf(endpoint, event) {
   const { type, room, user, epoch, seq } = event;
   const kind = KINDS[type];

@@ -234,10 +234,7 @@ export class EndpointQueue {
     this.#isPumping = false;
   }
 
-  /**
-   * The events of the next request: one, or those that are due, in the order of their rooms.
-   * @param {Order} first its first effect is due
-   */
+  /** Of the next request: one, or all due. @param {Order} first a due one */
   #take(first) {
     const { batchMs } = this.form;
     /** @type {Effect[]} */

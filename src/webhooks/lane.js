@@ -142,10 +142,7 @@ export class Lane {
     return isOurs && this.now() < this.#leaseEndMs && this.has(effect);
   }
 
-  /**
-   * Tells the endpoint that events are missing.
-   * @param {EffectEndpoint} endpoint @param {number} count
-   */
+  /** Tells it that events are missing. @param {EffectEndpoint} endpoint @param {number} count */
   announceGap(endpoint, count) {
     const at = Date.now();
     const field = JSON.stringify([endpoint.name, 'gap']);

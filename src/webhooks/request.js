@@ -118,10 +118,7 @@ function judge(status, retryAfter) {
   return { outcome: isPause ? 'unavailable' : 'failed', error: `status ${status}`, retryAfterMs };
 }
 
-/**
- * RFC 9110 10.2.3: seconds, or a date.
- * @param {string} text @returns {number|null} null if it is neither
- */
+/** RFC 9110 10.2.3: seconds or a date. @param {string} text @returns {number|null} null: neither */
 function readRetryAfter(text) {
   const ms = /^\d{1,15}$/.test(text.trim()) ? Number(text) * 1000 : Date.parse(text) - Date.now();
   return Number.isNaN(ms) ? null : Math.min(Math.max(ms, 0), MAX_RETRY_AFTER_MS);

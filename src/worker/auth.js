@@ -70,10 +70,7 @@ export class WorkerAuth {
     );
   }
 
-  /**
-   * @param {Buffer} publication a notice, perhaps of another program
-   * @returns {boolean} false if it is malformed
-   */
+  /** @param {Buffer} publication perhaps of another program @returns {boolean} false: malformed */
   #receive(publication) {
     const revocation = decodeRevocation(readNotice(publication));
     if (revocation !== null) this.log.apply(revocation);
@@ -85,10 +82,7 @@ export class WorkerAuth {
     this.log.refresh();
   }
 
-  /**
-   * Revokes tokens on every server: see RevocationLog.
-   * @param {Parameters<RevocationLog['revoke']>[0]} target
-   */
+  /** On every server: see RevocationLog. @param {Parameters<RevocationLog['revoke']>[0]} target */
   revoke(target) {
     return this.log.revoke(target);
   }

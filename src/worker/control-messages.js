@@ -18,10 +18,7 @@
 //   {type:'drain', deadlineMs}  stop accepting, close    {type:'final', metrics}      the last metrics, before it exits
 //                         the connections, exit 0        {type:'failed', message}     it can't start; it exits 1
 
-/**
- * The interval of a worker's heartbeats to the primary; a quarter of FANFARE_WORKER_TIMEOUT_MS if
- * that is shorter.
- */
+/** Heartbeats to the primary; a quarter of FANFARE_WORKER_TIMEOUT_MS if that is shorter. */
 export const BEAT_INTERVAL_MS = 1000;
 
 /** @typedef {import('../config/certificate.js').Certificate} Certificate */

@@ -21,10 +21,7 @@ const BATCH_INTERVAL_MS = 100;
 const REST_MS = 9000;
 const CLOSE_WAIT_MS = 5000;
 const ANSWER_WAIT_MS = 2000;
-/**
- * A round trip of the bus, with time to spare for a loaded machine and for workers that begin to
- * drain a little later.
- */
+/** A round trip of the bus, with time to spare for workers that begin to drain later. */
 const SETTLE_MS = 250;
 const POLL_MS = 20;
 

@@ -9,6 +9,7 @@ import { Sessions } from '../auth/sessions.js';
 import { UserPlaces } from '../auth/user-places.js';
 import { Health } from './health.js';
 
+/** @import { UserEdges } from '../auth/sessions.js' */
 /** @import { CommandParts } from '../commands/index.js' */
 /** @import { Basics } from './basics.js' */
 /** @import { Delivery } from './delivery.js' */
@@ -122,10 +123,7 @@ export class Entry {
   }
 }
 
-/**
- * Sessions without tokens: nothing revokes them.
- * @param {Basics} basics @param {import('../auth/sessions.js').UserEdges|null} edges
- */
+/** Without tokens. @param {Basics} basics @param {UserEdges|null} edges */
 function createSessions({ counters, closeAll }, edges) {
   const revocations = { isRevoked: () => false };
   return new Sessions({ revocations, counters: counters.auth, edges, closeAll });

@@ -33,10 +33,7 @@ export class ExcessConnections {
     this.counters = counters;
   }
 
-  /**
-   * @param {string} key of an address or a user
-   * @param {number} connections how many of them may stay
-   */
+  /** @param {string} key of an address or a user @param {number} connections that may stay */
   keep(key, connections) {
     if (this.#orders.size === 0) this.surveys.push(() => this.#close());
     this.#orders.set(key, connections);

@@ -102,10 +102,7 @@ export class FleetMember {
     return isWhole ? first.list() : null;
   }
 
-  /**
-   * @param {readonly string[]} users
-   * @returns {Promise<number[]|null>} positions of those that are online
-   */
+  /** @param {readonly string[]} users @returns {Promise<number[]|null>} their positions */
   async #online(users) {
     const { sessions } = this;
     if (sessions !== null)
@@ -387,10 +384,7 @@ function openOf(connections) {
   return { count: open.length, first: open.slice(0, MAX_CONNECTIONS) };
 }
 
-/**
- * Users of other doors are named after their app, `~123:ann`, and exist without tokens, too.
- * @param {string} user
- */
+/** Other doors name users after their app, `~123:ann`, also without tokens. @param {string} user */
 function isOfDoor(user) {
   return user.startsWith('~');
 }

@@ -440,10 +440,7 @@ export class Fleet {
     return answer !== null && this.#collect(answer.survey, answer.worker, answer.result);
   }
 
-  /**
-   * @param {string} id @param {string} worker @param {unknown} result
-   * @returns {boolean} false: malformed
-   */
+  /** @param {string} id @param {string} worker @param {unknown} result @returns {boolean} */
   #collect(id, worker, result) {
     const survey = this.#surveys.get(id);
     // The answer came behind the deadline, or twice.

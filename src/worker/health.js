@@ -6,10 +6,7 @@ import { getHeapStatistics } from 'node:v8';
 import { OWN_DESCRIPTORS, parseOpenFiles } from '../config/system-limits.js';
 import { privateBytes } from '../config/system-memory.js';
 
-/**
- * The same period as the heartbeat's: timers of one period fire together, and each wake-up costs an
- * idle worker 80 us.
- */
+/** The heartbeat's period: timers of one period fire together, a wake-up costs 80 us. */
 const SAMPLE_MS = 250;
 /** The number of samples kept: the worst of the last second counts. */
 const SAMPLES = 4;
@@ -66,10 +63,7 @@ export class Health {
     return 100 * Math.max(heap, privateBytes() / this.memoryBytes);
   }
 
-  /**
-   * The greater of heap used and memory used, each in per cent of its limit. The value is at most a
-   * second old.
-   */
+  /** The greater of heap and memory, in per cent of its limit; at most a second old. */
   heapPercent() {
     return this.memoryPercent;
   }
@@ -80,10 +74,7 @@ export class Health {
   }
 }
 
-/**
- * @returns {number} how many files this process may open; Infinity if the system has no limit or
- *   does not show it
- */
+/** @returns {number} Infinity: no limit, or the system does not show it */
 function descriptorLimit() {
   try {
     return (

@@ -55,10 +55,7 @@ class WorkerHooks {
     const sessions =
       authentication?.sessions ??
       new Sessions({ revocations, counters: counters.auth, edges, closeAll });
-    /**
-     * Connections with a user; null if neither a token nor a hook names users.
-     * @type {Sessions|null}
-     */
+    /** Null if neither tokens nor hooks name users. @type {Sessions|null} */
     this.sessions = authentication !== null || this.hooks.has('onConnect') ? sessions : null;
     this.entrance = new HookEntrance({
       hooks: this.hooks,
@@ -78,10 +75,7 @@ class WorkerHooks {
     this.askJoins = this.hooks.has('onJoin') ? this.entrance.askJoins.bind(this.entrance) : null;
   }
 
-  /**
-   * Waits for the calls under way, which are those of onDisconnect.
-   * @param {number} endMs on the clock of performance.now()
-   */
+  /** Waits for onDisconnect. @param {number} endMs performance.now() */
   async drain(endMs) {
     while (!this.hooks.isIdle && performance.now() < endMs) await delay(POLL_MS);
   }

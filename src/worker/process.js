@@ -168,9 +168,7 @@ function portInUse({ host, port }) {
   return `${address} (PORT) is in use (EADDRINUSE): set another port`;
 }
 
-/**
- * @param {ToPrimary} message @returns {Promise<void>} resolves when the message has been written
- */
+/** @param {ToPrimary} message @returns {Promise<void>} resolves when it has been written */
 function send(message) {
   return new Promise((resolve) => {
     if (!process.send || !process.connected) return resolve();

@@ -54,10 +54,7 @@ export class Relocations {
     this.pending.clear();
   }
 
-  /**
-   * The connection has reached its maximum age.
-   * @param {Connection} connection @param {number} [nowMs]
-   */
+  /** It has reached its maximum age. @param {Connection} connection @param {number} [nowMs] */
   expire(connection, nowMs = performance.now()) {
     if (this.isSteady()) this.#announce(connection, 'age', nowMs);
   }

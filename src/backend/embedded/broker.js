@@ -47,10 +47,7 @@ export class EmbeddedBroker {
     this.delayedUnsubscribe = new DelayedUnsubscribe(roomLingerMs, (rooms) =>
       this.#unsubscribe(rooms),
     );
-    /**
-     * The publications under way that close() waits for: the last promise covers all.
-     * @type {Promise<void>}
-     */
+    /** close() waits for it: the last promise covers all. @type {Promise<void>} */
     this.lastPublish = Promise.resolve();
     /** The same, of those with an outcome of their own. @type {Promise<Position|void>} */
     this.lastOutcome = Promise.resolve();
@@ -123,10 +120,7 @@ export class EmbeddedBroker {
     }
   }
 
-  /**
-   * @param {string} room @param {Buffer} publication @param {PublishOptions} [options]
-   * @returns {Promise<Position|void>}
-   */
+  /** @param {string} room @param {Buffer} publication @param {PublishOptions} [options] */
   publish(room, publication, options) {
     if (this.isClosed || this.events === null) return Promise.reject(closed());
     const key = options?.idempotencyKey ? keyText(options.idempotencyKey, options.fingerprint) : '';

@@ -14,6 +14,7 @@ const MAX_ENTRIES = 10_000;
 const MAX_LENGTH = 8 * 1024 * 1024;
 const MAX_FILE_BYTES = 512 * 1024 * 1024;
 
+/** @import { Change } from '../../webhooks/queue.js' */
 /** @typedef {import('../../webhooks/queue.js').Entry} Entry */
 /** @typedef {import('../../webhooks/queue.js').EventQueue} EventQueue */
 
@@ -132,10 +133,7 @@ export class EmbeddedEventQueue {
     return entries.slice(at, at + limit);
   }
 
-  /**
-   * @param {number} lane @param {number} fence
-   * @param {import('../../webhooks/queue.js').Change} change
-   */
+  /** @param {number} lane @param {number} fence @param {Change} change */
   async commit(lane, fence, { set, remove, upTo, announced = null }) {
     const one = this.#lanes[lane];
     if (!this.#owns(one, fence)) return false;

@@ -6,10 +6,7 @@
 import { edgesOf, keyOfTag } from '../edges.js';
 import { EmbeddedEventQueue } from './event-queue.js';
 
-/**
- * Rooms whose sequence is remembered. A forgotten one begins another life, above the one before, so
- * nothing is lost.
- */
+/** Rooms with a known sequence. A forgotten one begins another life, above the one before. */
 const MAX_SEQUENCES = 100_000;
 
 /** @typedef {import('../../config/webhooks.js').EventType} EventType */

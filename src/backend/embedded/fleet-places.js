@@ -132,10 +132,7 @@ export class FleetPlaces {
     return { servers: this.servers, ...this.counters };
   }
 
-  /**
-   * @param {Volunteer} volunteer
-   * @param {FleetRules} rules of its configuration; those of the latest worker count
-   */
+  /** @param {Volunteer} volunteer @param {FleetRules} rules the latest worker's count */
   volunteer(volunteer, rules) {
     if (this.#volunteers.size === 0) this.#echoMs = this.#nowMs;
     if (!isDeepStrictEqual(rules, this.#rules)) this.#setRules(rules);
@@ -368,10 +365,7 @@ export class FleetPlaces {
     return rank;
   }
 
-  /**
-   * @param {string} key @param {number} held
-   * @returns {number} from 0 to RANKS: the part of its cap that the key holds
-   */
+  /** @param {string} key @param {number} held @returns {number} 0 to RANKS: held of the cap */
   #rankOf(key, held) {
     const kind = kindOfKey(key);
     if (kind === 'app') return RANKS;

@@ -29,10 +29,7 @@ import { MAX_PAGE_BYTES } from '../broker.js';
 const MAX_BYTES = 256 * 1024 * 1024;
 /** The bound on rooms with a known position: 260 MB with one small publication each. */
 const MAX_STREAMS = 200_000;
-/**
- * The largest share of `maxBytes` for one room, so that a room with large publications does not
- * evict all the others.
- */
+/** One room gets at most this part of `maxBytes`, so it cannot evict all the others. */
 const ROOM_PART = 4;
 
 const LENGTH_BYTES = 4;
@@ -41,10 +38,7 @@ const MAX_SEGMENT_BYTES = 32 * 1024;
 /** Memory of a segment beside its bytes: a Buffer, its store, an object. */
 const SEGMENT_OVERHEAD_BYTES = 256;
 const SLOTS = 65_536;
-/**
- * Histories that one sweep frees: 3 ms. A read of a history that has expired and is not freed yet
- * finds it expired.
- */
+/** Histories that one sweep frees: 3 ms. Reads find those that are left expired, too. */
 const MAX_SWEPT = 10_000;
 
 /** @import { HistoryRule } from '../../config/room-patterns.js' */

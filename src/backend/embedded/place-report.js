@@ -39,9 +39,7 @@ export function isOtherVersion(report) {
   return report.length >= HEAD_BYTES && report[0] !== VERSION;
 }
 
-/**
- * @param {Buffer} report @returns {PlaceReport|null} null if it is malformed, or of another version
- */
+/** @param {Buffer} report @returns {PlaceReport|null} malformed, or of another version: null */
 export function decodeReport(report) {
   if (report.length < HEAD_BYTES || report.length > MAX_BYTES || report[0] !== VERSION) return null;
   const server = report.toString('hex', 1, HEAD_BYTES);

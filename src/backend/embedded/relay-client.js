@@ -32,10 +32,7 @@ import {
   readPositionOf,
 } from './relay-wire.js';
 
-/**
- * The relay answers within a tick of the primary. If it has not answered for so long, it will not
- * return soon.
- */
+/** The relay answers within a tick of the primary: after this it will not return soon. */
 const REQUEST_TIMEOUT_MS = 5000;
 const WATCH_MS = 1000;
 const AWAY_MS = 1500;
@@ -43,10 +40,7 @@ const AWAY_MS = 1500;
 const RECONCILE_MS = 5000;
 /** The most requests without an answer; above it new requests are refused. */
 const MAX_REQUESTS = 100_000;
-/**
- * The longest delay of a changed number of connections: as stale as a broadcast's listenerCount may
- * be.
- */
+/** A changed number of connections is sent within this: listenerCount may be as stale. */
 const REPORT_DELAY_MS = 10;
 const CLOSE_TIMEOUT_MS = 1000;
 /** The most unsent bytes. Above it the primary is not reading, and new requests are refused. */
@@ -153,10 +147,7 @@ export class RelayClient {
   /** Those that this worker has. @type {Map<string, number>} */
   held = new Map();
   heldPlaces = 0;
-  /**
-   * Requested places, by the number of a request that timed out: the relay may still grant them.
-   * @type {Map<number, string>}
-   */
+  /** Places by request that timed out; may still be granted. @type {Map<number, string>} */
   late = new Map();
   reconciledMs = 0;
   /** @type {number|null} */
@@ -192,10 +183,7 @@ export class RelayClient {
     Object.assign(this, listeners);
   }
 
-  /**
-   * Connects, and compares the versions. Rejects if there is no relay, or one of another version.
-   * Nothing is sent to such a relay.
-   */
+  /** Connects. Rejects, and sends nothing, if the relay is absent or of another version. */
   async open() {
     const socket = connect(this.path);
     this.socket = socket;
@@ -372,10 +360,7 @@ export class RelayClient {
     return this.#decided(OP.APPEND, room, key, publication);
   }
 
-  /**
-   * @param {number} op @param {string} room @param {string} key @param {Buffer} publication
-   * @returns {Promise<any>} its own outcome
-   */
+  /** @param {number} op @param {string} room @param {string} key @param {Buffer} publication */
   #decided(op, room, key, publication) {
     const refusal = this.#refusal();
     if (refusal !== null) return Promise.reject(refusal);
@@ -550,10 +535,7 @@ export class RelayClient {
     setImmediate(this.flush);
   }
 
-  /**
-   * @param {string|null} [address] of a requested place
-   * @returns {{id: number, promise: Promise<Answer>}}
-   */
+  /** @param {string|null} [address] of a place @returns {{id: number, promise: Promise<Answer>}} */
   #request(address = null) {
     const id = this.nextRequest;
     this.nextRequest = id === MAX_NUMBER ? 1 : id + 1;
@@ -743,10 +725,7 @@ export class RelayClient {
   }
 }
 
-/**
- * @param {Batch} batch
- * @param {Position} position of its first publication; offset 0: the key has another publication
- */
+/** @param {Batch} batch @param {Position} position of the first; offset 0: a conflict */
 function decide({ op, outcomes }, { epoch, offset }) {
   for (const [i, outcome] of outcomes.entries()) {
     if (offset === 0) outcome.reject(conflict());

@@ -61,16 +61,10 @@ import {
 import { Subscriptions } from './subscriptions.js';
 
 const MAX_PENDING_BYTES = 64 * 1024 * 1024;
-/**
- * The most bytes of queued publications. One more of the largest size still stays below
- * MAX_PENDING_BYTES.
- */
+/** Queued publications. One more of the largest size stays below MAX_PENDING_BYTES. */
 const MAX_BACKLOG_BYTES = 16 * 1024 * 1024;
 const LEFT_OUT_LOG_MS = 60_000;
-/**
- * A worker with this many pending bytes gets no further history. Well above a socket's high-water
- * mark, so a `drain` follows.
- */
+/** With more pending bytes a worker gets no history. Above the high-water mark of sockets. */
 const READ_AHEAD_BYTES = 1024 * 1024;
 /** The most reads of one worker that wait for `drain`. */
 const MAX_WAITING_READS = 100_000;
@@ -596,10 +590,7 @@ class Link {
     this.writer.writeTo(socket);
   }
 
-  /**
-   * @param {number} op PUBLISH or APPEND
-   * @param {Buffer} buffer @param {number} start @param {number} end
-   */
+  /** @param {number} op @param {Buffer} buffer @param {number} start @param {number} end */
   #publish(op, buffer, start, end) {
     const { relay, key, outcomes } = this;
     const room = readBatchRoom(buffer, start + HEAD_BYTES, end);
@@ -803,10 +794,7 @@ class Link {
     }
   }
 
-  /**
-   * Answers with this version. A worker of another version ends the link, and logs the reason.
-   * @param {number} version of the worker
-   */
+  /** A worker of another version ends the link. @param {number} version */
   #hello(version) {
     this.out().number(OP.HELLO, RELAY_VERSION);
     if (version === RELAY_VERSION) return;

@@ -152,14 +152,9 @@ const CONTROLS = Object.freeze({
 
 /** Bytes before a message's fields: its length and its type. */
 export const HEAD_BYTES = 5;
-/**
- * The largest message that either end takes: the largest `FANFARE_MAX_MESSAGE_BYTES` and some room.
- */
+/** Largest message for either end: the largest `FANFARE_MAX_MESSAGE_BYTES` and some room. */
 export const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
-/**
- * The room whose users are the rooms and users of a worker's connections, for webhooks (edges.js).
- * No client can name it.
- */
+/** Its users are a worker's rooms and users (edges.js). No client can name it. */
 export const EDGES_ROOM = '*edges';
 /** Length of an idempotency key, before its fingerprint. */
 export const KEY_LENGTH = 22;
@@ -175,10 +170,7 @@ const NO_BATCH = -1;
 const LENGTH_BYTES = 4;
 /** In place of a room's length in one byte: two bytes with the length follow. */
 const LONG_ROOM = 255;
-/**
- * A batch with several publications ends with its slab, so this is its largest size: that of a
- * segment of histories.js.
- */
+/** A batch ends with its slab, so this is its largest size: a segment of histories.js. */
 export const SLAB_BYTES = 32 * 1024;
 const COUNT_BYTES = 4;
 const NOTHING = Buffer.alloc(0);
@@ -209,10 +201,7 @@ export class MessageReader {
     this.neededBytes = 0;
   }
 
-  /**
-   * @param {Buffer} chunk
-   * @throws {RangeError} if the length is impossible: the rest of the stream is then useless
-   */
+  /** @param {Buffer} chunk @throws {RangeError} impossible length: the stream is useless */
   read(chunk) {
     let buffer = chunk;
     if (this.partsBytes > 0) {
@@ -254,10 +243,7 @@ export function readOp(buffer, start) {
   return buffer[start + LENGTH_BYTES];
 }
 
-/**
- * The version in a HELLO, the number of publications in a PUBLISH.
- * @param {Buffer} buffer @param {number} at
- */
+/** The version in HELLO, the count in PUBLISH. @param {Buffer} buffer @param {number} at */
 export function readNumber(buffer, at) {
   return buffer.readUInt32BE(at);
 }
@@ -381,10 +367,7 @@ function roomBytes({ length }) {
   return length < LONG_ROOM ? 1 + length : 3 + length;
 }
 
-/**
- * @param {Buffer} buffer @param {number} at @param {string} room ASCII
- * @returns {number} the end of the written bytes
- */
+/** @param {Buffer} buffer @param {number} at @param {string} room @returns {number} the end */
 function writeRoom(buffer, at, room) {
   const { length } = room;
   let start = at + 1;
@@ -410,10 +393,7 @@ export function batchAt(buffer, at) {
   return roomEndAt(buffer, at + COUNT_BYTES);
 }
 
-/**
- * Turns a PUBLISH or APPEND into a PUBLICATION, in place.
- * @param {Buffer} buffer @param {number} at
- */
+/** Changes PUBLISH or APPEND to PUBLICATION. @param {Buffer} buffer @param {number} at */
 export function makePublication(buffer, at) {
   buffer[at - 1] = OP.PUBLICATION;
 }
@@ -457,10 +437,7 @@ export function readExit(buffer, at, end) {
   return { room, user: buffer.toString('utf8', roomEndAt(buffer, at), end) };
 }
 
-/**
- * @param {Buffer} body of a MEMBERS
- * @returns {import('../presence.js').PresenceSnapshot} members are slices
- */
+/** @param {Buffer} body @returns {import('../presence.js').PresenceSnapshot} slices of it */
 export function readMembers(body) {
   const count = body.readUInt32BE(0);
   return { count, members: body[4] === 0 ? null : publicationsIn(body.subarray(5)) };
@@ -728,9 +705,7 @@ export class MessageWriter {
     slab.write(endedEpoch + room, at + 21 + beforeBytes, 'latin1');
   }
 
-  /**
-   * @param {number} request @param {Read} page its runs are not copied, and must never be modified
-   */
+  /** @param {number} request @param {Read} page runs are not copied: never modify them */
   page(request, page) {
     const { runs } = page;
     let bytes = 0;

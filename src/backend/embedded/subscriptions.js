@@ -52,10 +52,7 @@ export class Subscriptions {
     if (subscribers.size === 0) this.subscribers.delete(room);
   }
 
-  /**
-   * The caller must not modify the set.
-   * @param {string} room @returns {ReadonlySet<S>|undefined}
-   */
+  /** Not to be modified. @param {string} room @returns {ReadonlySet<S>|undefined} */
   of(room) {
     return this.subscribers.get(room);
   }

@@ -240,10 +240,7 @@ export class RedisBroker {
     if (this.closing === null) this.#unsubscribe(this.keys.channelOf(room));
   }
 
-  /**
-   * @param {string} room @param {Buffer} publication @param {PublishOptions} [options]
-   * @returns {Promise<Position|void>}
-   */
+  /** @param {string} room @param {Buffer} publication @param {PublishOptions} [options] */
   publish(room, publication, options) {
     if (this.closing !== null) return closed();
     const node = this.#nodeOf(room);
@@ -326,9 +323,7 @@ export class RedisBroker {
     this.rules.tick();
   }
 
-  /**
-   * @param {string} room @returns {RedisNode|null} null if no node of the cluster serves this slot
-   */
+  /** @param {string} room @returns {RedisNode|null} null: no node serves this slot */
   #nodeOf(room) {
     return this.node ?? this.cluster?.of(slotOfTag(room)) ?? null;
   }
@@ -337,10 +332,7 @@ export class RedisBroker {
     return this.#nodeFor(this.keys.fleetChannel);
   }
 
-  /**
-   * @param {string} channel
-   * @returns {RedisNode|null} null if no node of the cluster serves its slot
-   */
+  /** @param {string} channel @returns {RedisNode|null} null: no node serves its slot */
   #nodeFor(channel) {
     return this.node ?? this.cluster?.of(slotOf(channel)) ?? null;
   }
@@ -428,10 +420,7 @@ export class RedisBroker {
     if (isUp) this.onSettled();
   }
 
-  /**
-   * The fleet's channel depends on its own node only: in a cluster another may be away, and the
-   * counting continues.
-   */
+  /** The fleet's channel depends on its own node only: in a cluster others may be unavailable. */
   #updateFleet() {
     const isLive = this.#fleetNode()?.isUp ?? false;
     if (isLive === this.isCounting || this.closing !== null) return;
@@ -469,10 +458,7 @@ export class RedisBroker {
     );
   }
 
-  /**
-   * Counts a message of another program or another version.
-   * @param {string} channel without the prefix
-   */
+  /** Counts a message of another program or version. @param {string} channel without the prefix */
   #onMalformed(channel) {
     this.counters.malformed++;
     const now = performance.now();
@@ -515,5 +501,5 @@ function closed() {
 }
 
 /** @import { Address, RedisSettings } from '../../config/redis.js' */
-/** @import { Broker, BrokerEvents, BrokerState, HistoryOf, HistoryPage, Position, PublishOptions, ReadRequest } from '../broker.js' */
+/** @import { Broker, BrokerEvents, BrokerState, HistoryOf, HistoryPage, PublishOptions, ReadRequest } from '../broker.js' */
 /** @import { RedisConnection } from './connection.js' */

@@ -258,10 +258,7 @@ export class RedisCluster {
     }
   }
 
-  /**
-   * Makes a node probe through one of its own slots.
-   * @param {RedisNode} node @param {boolean} isNew
-   */
+  /** A node probes through one of its slots. @param {RedisNode} node @param {boolean} isNew */
   #settle(node, isNew) {
     const isOurs = (/** @type {number} */ slot) => this.owners[slot] === node;
     if (!isNew && isOurs(slotOf(node.probeChannel))) return;

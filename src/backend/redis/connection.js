@@ -17,10 +17,7 @@ import { resetTls } from './fast/tls-reset.js';
 /** @import { Socket } from 'node:net' */
 
 const CONNECT_TIMEOUT_MS = 2000;
-/**
- * Time from our end of a connection to the destruction of its socket, if the other side does not
- * end it: a frozen Redis.
- */
+/** A frozen Redis does not end the connection after us: then its socket is destroyed. */
 const DISCONNECT_TIMEOUT_MS = 200;
 const KEEP_ALIVE_MS = 10_000;
 /** Interval of the checks of a Redis that is loading its data. */
@@ -109,9 +106,7 @@ export class RedisConnection {
     this.redis.connect().catch(() => {});
   }
 
-  /**
-   * Whether a command can be written now. Between a socket's end and its `close` event it can't.
-   */
+  /** Can a command be written now? Not between a socket's end and its `close` event. */
   get isWritable() {
     return this.isReady && this.redis.status === 'ready' && this.redis.stream.writable;
   }
@@ -120,10 +115,7 @@ export class RedisConnection {
     this.attempts = 0;
   }
 
-  /**
-   * Resets the connection. Commands under way are rejected, and a new connection is made.
-   * @param {string} reason
-   */
+  /** Rejects the commands under way, and connects again. @param {string} reason */
   destroy(reason) {
     this.reason = reason;
     reset(this.redis.stream, this.canResetTls);
@@ -139,10 +131,7 @@ export class RedisConnection {
     this.redis.disconnect();
   }
 
-  /**
-   * Describes an error for the log, without its command, because the arguments may hold a password.
-   * @param {unknown} error
-   */
+  /** For the log, without the command: it may hold a password. @param {unknown} error */
   describe(error) {
     return withoutSecrets(error, this.secrets);
   }

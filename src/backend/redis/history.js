@@ -39,10 +39,7 @@ import { LUA_FRAMING, readScript } from './scripts.js';
 
 const PLAIN = scriptOf('PUBLISH');
 const SHARDED = scriptOf('SPUBLISH');
-/**
- * Meta outlives the stream by far. While meta exists, an empty stream counts as trimmed or expired,
- * not as new.
- */
+/** Meta outlives the stream: with it, an empty stream is trimmed or expired, not new. */
 const META_TTL_FACTOR = 10;
 const MIN_META_TTL_MS = 86_400_000;
 /** How far a stream may exceed its size and its time before a call trims it, as a share. */
@@ -94,19 +91,13 @@ export class RedisHistory {
     /** Of the position reads of this tick; null before the first. @type {Guard|null} */
     this.guard = null;
     this.isTrusting = fence === 'trust';
-    /**
-     * The fence of the server at the other end of this connection, perhaps with the fence before
-     * it; empty if it is not known yet.
-     */
+    /** The fence of the server on this connection, perhaps with the one before; '': unknown. */
     this.fence = '';
     /** @type {Map<string, RoomCache>} */
     this.rooms = new Map();
     /** Whether this connection has sent the whole script. */
     this.isLoaded = false;
-    /**
-     * The latest call of each room that is gathered or unanswered.
-     * @type {Map<string, HistoryPublish>}
-     */
+    /** The latest unanswered call of each room. @type {Map<string, HistoryPublish>} */
     this.latest = new Map();
     /** The weight of the reads under way. */
     this.reading = 0;
@@ -164,10 +155,7 @@ export class RedisHistory {
       : promise.then(({ epoch, offset }) => ({ epoch, offset: offset + before }));
   }
 
-  /**
-   * @param {string} room @param {HistoryRule} rule @param {ReadRequest} from
-   * @returns {Promise<HistoryPage>}
-   */
+  /** @param {string} room @param {HistoryRule} rule @param {ReadRequest} from */
   read(room, rule, from) {
     const refusal = this.publisher.refusal(0);
     if (refusal !== '') return unavailable(refusal);
@@ -345,10 +333,7 @@ class RoomCache {
       this.ended = (epoch + this.ended).slice(0, MAX_ENDED * EPOCH_BYTES);
   }
 
-  /**
-   * Returns the highest offset that Redis has given out, as far as this worker knows.
-   * @returns {Floor}
-   */
+  /** The highest offset of Redis that this worker knows. @returns {Floor} */
   floor() {
     return { epoch: this.epoch, top: this.top };
   }
@@ -358,20 +343,13 @@ class RoomCache {
     return this.incarnation.length === INCARNATION_BYTES && nowMs < this.renewalMs;
   }
 
-  /**
-   * The script has extended the lifetime of meta.
-   * @param {number} top the offset that it found
-   * @param {HistoryRule} rule
-   */
+  /** Meta lives longer now. @param {number} top its offset @param {HistoryRule} rule */
   renewed(top, rule) {
     const afterMs = top === 0 ? EMPTY_RENEWAL_MS : metaTtlMs(rule) * RENEWAL_SHARE;
     this.renewalMs = performance.now() + afterMs;
   }
 
-  /**
-   * Whether the next call is to trim the stream and renew the lifetimes.
-   * @param {number} publications @param {HistoryRule} rule
-   */
+  /** Must the next call trim and renew? @param {number} publications @param {HistoryRule} rule */
   isMaintenanceDue(publications, rule) {
     this.unmaintained += publications;
     const nowMs = performance.now();

@@ -60,10 +60,7 @@ export class Inbox {
     this.deliver = deliver;
   }
 
-  /**
-   * Takes a message from Redis. The hot path: a publication goes straight to `deliver`.
-   * @param {Buffer} channel @param {Buffer} message
-   */
+  /** Hot path: a publication goes to `deliver`. @param {Buffer} channel @param {Buffer} message */
   receive(channel, message) {
     const { keys } = this;
     if (keys.kindOf(channel) !== CHANNEL_KIND.ROOM) {

@@ -71,10 +71,7 @@ export class Keys {
     return `${this.prefix}history:{${room}}:stream`;
   }
 
-  /**
-   * @param {string} room with history
-   * @param {string} idempotencyKey of any length: the name has its hash
-   */
+  /** @param {string} room with history @param {string} idempotencyKey the name has its hash */
   idempotencyOf(room, idempotencyKey) {
     return `${this.prefix}history:{${room}}:key:${hashOf(idempotencyKey)}`;
   }

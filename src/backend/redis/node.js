@@ -198,10 +198,7 @@ export class RedisNode {
     this.subscriber.open();
   }
 
-  /**
-   * Sends its probes through this channel from now on.
-   * @param {string} channel in one of its slots
-   */
+  /** Sends its probes through this channel. @param {string} channel in one of its slots */
   probeOn(channel) {
     this.probe.stop();
     if (this.probeChannel !== '') this.subscriptions.unsubscribe(this.probeChannel);
@@ -217,10 +214,7 @@ export class RedisNode {
     );
   }
 
-  /**
-   * A probe of one of this worker's nodes has come back.
-   * @param {Buffer} channel @param {Buffer} message
-   */
+  /** A probe of this worker has come back. @param {Buffer} channel @param {Buffer} message */
   receiveProbe(channel, message) {
     if (channel.equals(Buffer.from(this.probeChannel))) this.probe.receive(message);
   }

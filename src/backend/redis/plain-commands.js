@@ -32,10 +32,7 @@ export function sendPlain(redis, command, bytes) {
   redis.sendCommand(plain);
 }
 
-/**
- * @param {Buffer} bytes `*<count>`, then `$<length>` and the bytes of each argument
- * @returns {Buffer[]}
- */
+/** @param {Buffer} bytes `*<count>`, then `$<length>` and bytes of each argument */
 function argumentsOf(bytes) {
   const found = [];
   let at = bytes.indexOf(CR) + 2;

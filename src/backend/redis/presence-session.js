@@ -26,10 +26,7 @@ const CLEARED_ROOMS = 64;
 /** Rooms in one SADD or SREM. */
 const CHUNK_ROOMS = 1000;
 const MAX_CALLS = 16;
-/**
- * Old sessions that this worker clears itself. Further ones are cleared after their heartbeat times
- * out.
- */
+/** Old sessions that a worker clears itself. Others are cleared when their heartbeat is late. */
 const MAX_PAST = 16;
 /** Reports of dead sessions that wait. */
 const MAX_DEAD = 256;
@@ -97,10 +94,7 @@ export class PresenceSession {
     this.name = '';
     this.isUsed = false;
     this.beganMs = 0;
-    /**
-     * The number of reasons so far to doubt that Redis has all confirmed writes, and how many of
-     * them new sessions have settled.
-     */
+    /** Reasons so far to doubt that Redis has all writes, and those that new sessions settled. */
     this.doubts = 1;
     this.settled = 0;
     /** Names the data set of Redis. If the name changes, Redis has lost everything. */
@@ -204,9 +198,7 @@ export class PresenceSession {
     if (isNew || storeId !== this.storeId) this.doubt();
   }
 
-  /**
-   * @returns {Promise<{storeId: string, isNew: boolean}>} `isNew`: Redis did not know this session
-   */
+  /** @returns {Promise<{storeId: string, isNew: boolean}>} `isNew`: unknown to Redis */
   async #heartbeat() {
     const sentMs = performance.now();
     const dead = this.dead.slice();
@@ -289,9 +281,7 @@ export class PresenceSession {
     this.log.info({ name }, 'removed the users of a dead worker from presence');
   }
 
-  /**
-   * Ends this worker's sessions and clears them. If Redis is unavailable, others find them later.
-   */
+  /** Ends and clears this worker's sessions. If Redis is unavailable, others find them later. */
   async retire() {
     try {
       const names = [this.name, ...this.past.map(({ name }) => name)];

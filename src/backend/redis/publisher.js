@@ -74,9 +74,7 @@ export class RedisPublisher {
     /** The latest of each room among them. @type {Map<string, Message>} */
     this.latest = new Map();
     this.isScheduled = false;
-    /**
-     * The reason to refuse publications although Redis is connected; empty if there is no reason.
-     */
+    /** Why publications are refused although Redis is connected; '': they are not. */
     this.obstacle = '';
     this.messages = 0;
     this.bytes = 0;
@@ -155,10 +153,7 @@ export class RedisPublisher {
     return message.done.promise;
   }
 
-  /**
-   * The reason to refuse a message; empty if there is room for it.
-   * @param {number} bytes of the message
-   */
+  /** Why a message is refused; '': there is room. @param {number} bytes of the message */
   refusal(bytes) {
     if (!this.connection.isWritable) return 'Redis is unavailable';
     if (this.messages >= MAX_MESSAGES || this.bytes + bytes > MAX_BYTES_TO_REDIS)
@@ -173,10 +168,7 @@ export class RedisPublisher {
     this.#schedule();
   }
 
-  /**
-   * Gathers a message again that Redis has refused, before all new messages.
-   * @param {Message<any>} message
-   */
+  /** Gathers a refused message again, before new ones. @param {Message<any>} message */
   gatherAgain(message) {
     const batch = /** @type {Batch} */ (message.batch);
     batch.unanswered--;
@@ -191,10 +183,7 @@ export class RedisPublisher {
     setImmediate(this.flush);
   }
 
-  /**
-   * Counts the bytes that a message holds until its answer arrives.
-   * @param {Message<any>} message @param {number} bytes
-   */
+  /** Counts bytes until the answer arrives. @param {Message<any>} message @param {number} bytes */
   hold(message, bytes) {
     message.heldBytes += bytes + OVERHEAD_BYTES;
     this.bytes += bytes + OVERHEAD_BYTES;
@@ -263,10 +252,7 @@ export class RedisPublisher {
     this.onPublishLag?.(performance.now() - batch.writtenAt);
   }
 
-  /**
-   * @returns {Promise<void>} resolves when nothing is under way; bounded by the connection's
-   *   time-outs
-   */
+  /** @returns {Promise<void>} when nothing is under way; time-outs bound it */
   drained() {
     this.flush();
     if (this.messages === 0) return Promise.resolve();
@@ -470,10 +456,7 @@ export function bulk(text) {
   return `$${Buffer.byteLength(text)}\r\n${text}\r\n`;
 }
 
-/**
- * @param {boolean} isSharded
- * @returns {string} RESP of a call of once.lua, up to the number of its keys
- */
+/** @param {boolean} isSharded @returns {string} RESP for once.lua up to its key count */
 function onceHead(isSharded) {
   const script = readScript('once').replace("'PUBLISH'", isSharded ? "'SPUBLISH'" : "'PUBLISH'");
   return bulk('EVAL') + bulk(script);

@@ -99,10 +99,7 @@ export class RedisRevocations {
   }
 }
 
-/**
- * @param {string} field @param {string} value
- * @returns {Revocation|null} null if another program wrote the entry
- */
+/** @param {string} field @param {string} value @returns {Revocation|null} null: not ours */
 function decode(field, value) {
   // A newer version may have appended fields.
   const times = /^(\d{1,16}) (\d{1,16})(?: |$)/.exec(value);

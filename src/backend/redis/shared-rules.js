@@ -59,10 +59,7 @@ export class SharedRules {
     this.settling = null;
   }
 
-  /**
-   * @param {Buffer} message of the fleet's channel
-   * @returns {boolean} true if the message belongs to this exchange
-   */
+  /** @param {Buffer} message of the fleet's channel @returns {boolean} is it for this exchange? */
   static isOne(message) {
     return message[0] === ASK[0];
   }

@@ -210,10 +210,7 @@ export class Subscriber {
     return Promise.all(chunk.map(({ channel }) => redis.sunsubscribe(channel)));
   }
 
-  /**
-   * @param {Subscription[]} chunk
-   * @throws {unknown} an error of Redis for some channels, after it has answered for all
-   */
+  /** @param {Subscription[]} chunk @throws {unknown} a Redis error, after all answers */
   async #confirm(chunk) {
     const { generation } = this;
     const { redis } = this.connection;

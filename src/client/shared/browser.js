@@ -33,10 +33,7 @@ export function thisBrowser() {
   return /** @type {any} */ (globalThis);
 }
 
-/**
- * Web Locks need HTTPS or localhost, and Safari 15.4. A page with an opaque origin has none either.
- * @param {Browser} browser
- */
+/** Web Locks: HTTPS or localhost, no opaque origin, Safari 15.4. @param {Browser} browser */
 export function canShare({ navigator, BroadcastChannel, location }) {
   return !!navigator?.locks && !!BroadcastChannel && location?.origin !== 'null';
 }

@@ -143,10 +143,7 @@ export class Leader {
     return room;
   }
 
-  /**
-   * @param {Command} command
-   * @param {(reply: Message) => void} [onReply] not called if the connection breaks first
-   */
+  /** @param {Command} command @param {(reply: Message) => void} [onReply] unless lost */
   #request(command, onReply = () => {}) {
     const id = ++this.#lastId;
     this.#replies.set(id, onReply);

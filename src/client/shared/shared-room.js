@@ -320,21 +320,14 @@ export class SharedRoom {
     });
   }
 
-  /**
-   * @param {number} offset
-   * @returns {readonly Message[]|null} messages behind the offset; null: some are missing
-   */
+  /** @param {number} offset @returns {readonly Message[]|null} null: some are missing */
   #after(offset) {
     if (offset >= Number(this.#position?.offset)) return [];
     const index = this.#recent.findIndex((message) => message.offset === offset + 1);
     return index < 0 ? null : this.#recent.slice(index);
   }
 
-  /**
-   * The tab is in the room.
-   * @param {Join} join @param {Message} about
-   * @param {readonly Message[]} messages that follow
-   */
+  /** @param {Join} join @param {Message} about @param {readonly Message[]} messages */
   #admit({ tab, member, command }, about, messages) {
     if (this.#members.get(tab) !== member) return;
     member.isLive = true;

@@ -205,10 +205,7 @@ export class Tab {
     }
   }
 
-  /**
-   * Is a message missing before this one? A channel loses none, but a debugger makes it.
-   * @param {import('../wire.js').Message} push
-   */
+  /** A debugger makes a channel lose some. @param {import('../wire.js').Message} push */
   #isBehindGap({ type, room, epoch, offset }) {
     if (type === 'joined' || type === 'resync') this.#positions.delete(room);
     if (type !== 'message' || epoch === undefined) return false;

@@ -16,10 +16,7 @@ const HEIGHT = 168;
 const MAX_COLORS = 8;
 /** Rows of a table: the newest of them. */
 const MAX_ROWS = 100;
-/**
- * Events are counted in spans of this length: single samples of 3 s would draw a comb in which
- * nobody sees a rate.
- */
+/** Events are counted in these spans: samples of 3 s would draw a comb and not a rate. */
 const SPAN_MS = 30_000;
 /** Steps of the time axis. Its labels have no seconds, so it has no step below a minute. */
 const TIME_STEPS_S = [60, 120, 300, 600];
@@ -370,11 +367,7 @@ export class Chart {
   }
 }
 
-/**
- * A colour of the theme as a canvas takes it, without variables.
- * @param {string} name of a custom property
- * @returns {string}
- */
+/** A theme's colour, without variables. @param {string} name of a custom property */
 function color(name) {
   document.body.append(probe);
   probe.style.color = `var(${name})`;
@@ -404,10 +397,7 @@ function headOf({ id, unit }, lines, minutes) {
   return [quantity(unit, figure)];
 }
 
-/**
- * The top of the scale. A chart whose values are tiny would show their noise as mountains.
- * @param {number|null} max @param {Unit} unit
- */
+/** Noise of tiny values must not fill it. @param {number|null} max @param {Unit} unit */
 function top(max, unit) {
   const least = { count: 4, perSecond: 2, events: 4, ms: 2, bytes: 1e6 }[unit];
   return Math.max(least, (max ?? 0) * 1.15);

@@ -66,10 +66,7 @@ export async function run(button, action) {
   }
 }
 
-/**
- * @param {unknown} error
- * @returns {string} for people; the messages of the HTTP API name the field themselves
- */
+/** @param {unknown} error @returns {string} for people, as the API names fields */
 export function textOf(error) {
   return /** @type {Error} */ (error).message;
 }

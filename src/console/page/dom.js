@@ -24,10 +24,7 @@ export function h(tag, attributes, ...children) {
   return element;
 }
 
-/**
- * Replaces the children of an element.
- * @param {Element} element @param {...(Child|Child[])} children
- */
+/** Replaces the children. @param {Element} element @param {...(Child|Child[])} children */
 export function fill(element, ...children) {
   element.replaceChildren();
   append(element, children.flat());
@@ -104,10 +101,7 @@ export function pageHead(title, aside, text) {
   );
 }
 
-/**
- * A label with its field.
- * @param {string} label @param {HTMLElement} input @param {Child} [hint]
- */
+/** A labelled field. @param {string} label @param {HTMLElement} input @param {Child} [hint] */
 export function field(label, input, hint) {
   return h('label', { class: 'field' }, h('span', null, label), input, hint);
 }
@@ -196,10 +190,7 @@ export function barred(value, most, text) {
   return h('span', { class: 'barred' }, bar(value, most), h('span', null, text));
 }
 
-/**
- * A number as a bar beside it. SVG, because the policy of the page forbids style attributes.
- * @param {number} value @param {number} most
- */
+/** SVG: the page's policy forbids style attributes. @param {number} value @param {number} most */
 function bar(value, most) {
   const svg = document.createElementNS(SVG, 'svg');
   svg.setAttribute('viewBox', '0 0 100 6');

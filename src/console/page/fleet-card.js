@@ -125,10 +125,7 @@ function presentOf(servers) {
   return servers.filter(({ isGone }) => !isGone).length;
 }
 
-/**
- * @param {string} name @param {string} text
- * @param {number|null} [events] that should not happen
- */
+/** @param {string} name @param {string} text @param {number|null} [events] of faults */
 function figure(name, text, events) {
   return h('div', { class: events ? 'alarm' : null }, h('dt', null, name), h('dd', null, text));
 }

@@ -74,10 +74,7 @@ export class Fleet {
       .sort((one, other) => one.name.localeCompare(other.name));
   }
 
-  /**
-   * @param {string|null} server null: all
-   * @returns {Sums|null} null: there is no answer yet, or the server is gone
-   */
+  /** @param {string|null} server null: all @returns {Sums|null} null: no answer, or it is gone */
   sums(server) {
     const last = this.#surveys.at(-1);
     const workers = [...(last?.workers.values() ?? [])].filter(

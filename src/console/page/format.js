@@ -49,10 +49,7 @@ export function quantity(unit, value) {
   return text + SUFFIX[unit];
 }
 
-/**
- * The same at an axis: short, and without a unit that the head of the chart has.
- * @param {Unit} unit @param {number} value
- */
+/** Short, without the unit in the chart's head. @param {Unit} unit @param {number} value */
 export function axisText(unit, value) {
   return unit === 'bytes' ? bytes(value) : COMPACT.format(value);
 }

@@ -181,10 +181,7 @@ function roomTable(rooms) {
   );
 }
 
-/**
- * @param {{room: string, connections: number}} room
- * @param {number} most connections of a room in the list
- */
+/** @param {{room: string, connections: number}} room @param {number} most of all listed */
 function row({ room, connections }, most) {
   return [
     h('a', { href: `#/rooms/${encodeURIComponent(room)}`, class: 'mono' }, room),

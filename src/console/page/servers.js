@@ -64,10 +64,7 @@ export function serversView(app) {
   };
 }
 
-/**
- * @param {App} app @param {Member} server
- * @param {number} most connections of a worker of any server
- */
+/** @param {App} app @param {Member} server @param {number} most of any worker */
 function serverCard(app, { name, workers, seenMs, isGone }, most) {
   const connections = workers.reduce((sum, one) => sum + one.connections, 0);
   const versions = [...new Set(workers.map(({ version }) => version))];

@@ -14,10 +14,7 @@ import { Duplex } from 'node:stream';
 const MAX_HEAD_BYTES = 8192;
 /** Heads with more headers go to Node's parser. */
 const MAX_SHORT_HEADERS = 48;
-/**
- * Values neither begin nor end with a space, so they need no trimming. A path with '#' goes to
- * Node's parser.
- */
+/** No value begins or ends with a space. A path with '#' goes to Node's parser. */
 const SHAPE =
   /^GET \/[!"$-~]* HTTP\/1\.[01]\r\n(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+: ?[!-~](?:[ -~]*[!-~])?\r\n)*\r\n$/;
 /** RFC 9110 7.6.1: Firefox also names keep-alive. */
@@ -30,10 +27,7 @@ const LF = 0x0a;
 const CR = 0x0d;
 const SPACE = 0x20;
 
-/**
- * Headers whose meaning depends on the parser, or that Node keeps as a list.
- * @type {ReadonlySet<string>}
- */
+/** Node's parser acts on them, or Node keeps a list. @type {ReadonlySet<string>} */
 const NOT_SHORT = new Set([
   'content-length',
   'transfer-encoding',
@@ -154,10 +148,7 @@ export function peekShortHandshake(bytes, socket) {
   return readShortHandshake(Buffer.from(isWhole ? head : `${head}\r\n`, 'latin1'), socket);
 }
 
-/**
- * Reads a handshake in both ways.
- * @returns {string} '' if both give the same request; otherwise the reason
- */
+/** Reads a handshake in both ways. @returns {string} '': they agree */
 export function shortHandshakeFault() {
   const head = Buffer.from(
     'GET /ws?a=b HTTP/1.1\r\nHost: x\r\nUpgrade: WebSocket\r\nConnection: keep-alive, Upgrade\r\nX-A: b c\r\n\r\n',

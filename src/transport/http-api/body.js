@@ -43,10 +43,7 @@ export function readBody(request, maxBytes, onBody, onFault) {
   request.read(0);
 }
 
-/**
- * @param {IncomingMessage} request with a body
- * @returns {boolean} true if the body is JSON without a content encoding
- */
+/** @param {IncomingMessage} request with a body @returns {boolean} JSON, not compressed? */
 export function isJson({ headers }) {
   return JSON_TYPE.test(headers['content-type'] ?? '') && headers['content-encoding'] === undefined;
 }

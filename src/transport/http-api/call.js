@@ -162,10 +162,7 @@ export class Call {
     this.params = params;
   }
 
-  /**
-   * Takes further units from the rate of the key.
-   * @param {number} units @throws {ApiFault} RATE_LIMIT_EXCEEDED
-   */
+  /** From the key's rate. @param {number} units @throws {ApiFault} RATE_LIMIT_EXCEEDED */
   charge(units) {
     if (units <= 0) return;
     const { take, counters } = this.meters;

@@ -63,11 +63,7 @@ export class ConnectionRoutes {
   };
 }
 
-/**
- * A connection without a user, or without an address because no limit counts them, has no such
- * field.
- * @param {SeenConnection} connection
- */
+/** Fields without a value are left out. @param {SeenConnection} connection */
 function shown(connection) {
   const { user: name, address } = connection;
   return { ...connection, user: name || undefined, address: address || undefined };

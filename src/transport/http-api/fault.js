@@ -25,18 +25,12 @@ export class ApiFault extends Error {
   }
 }
 
-/**
- * @param {string} what has another value or form than allowed: a field, a parameter, a header
- * @param {string} rule what is allowed
- */
+/** @param {string} what a field, parameter, header @param {string} rule what is allowed */
 export function ruleText(what, rule) {
   return `${what}: ${rule}.`;
 }
 
-/**
- * @param {string} name of a parameter of the path or query, or of a header
- * @param {string} rule @returns {ApiFault}
- */
+/** @param {string} name of a parameter or a header @param {string} rule @returns {ApiFault} */
 export function badValue(name, rule) {
   return new ApiFault('INVALID_REQUEST', { field: name, message: ruleText(name, rule) });
 }

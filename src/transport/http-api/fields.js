@@ -156,18 +156,12 @@ export function readLimit(text) {
   return limit;
 }
 
-/**
- * @param {string} field that is missing, or that must not be there
- * @param {string} rule @returns {ApiFault}
- */
+/** @param {string} field missing or not allowed @param {string} rule @returns {ApiFault} */
 export function invalid(field, rule) {
   return new ApiFault('INVALID_FIELD', { field, message: ruleText(field, rule) });
 }
 
-/**
- * @param {string} one @param {string} other of two fields
- * @returns {ApiFault} neither or both are there
- */
+/** @param {string} one @param {string} other field @returns {ApiFault} neither or both are there */
 export function notOneOf(one, other) {
   return invalid(one, `exactly one of ${one} and ${other} is required`);
 }
@@ -180,10 +174,7 @@ class Reading {
     this.ignoresUnknown = ignoresUnknown;
     /** The fields of the object that was read last. @type {Fields} */
     this.fields = {};
-    /**
-     * The first faulty field, and what it must be; '' if it is unknown.
-     * @type {{field: string, rule: string}|null}
-     */
+    /** First fault, and what must be; '': unknown. @type {{field: string, rule: string}|null} */
     this.fault = null;
     /** The object of the first faulty field, if that is unknown. @type {{path: string, shape: Shape}|null} */
     this.unknown = null;
@@ -269,18 +260,12 @@ function only(fits, value) {
   return value !== undefined && fits(value) ? value : undefined;
 }
 
-/**
- * @param {Buffer} body @param {number} start @param {number} end
- * @returns {string|undefined} undefined: it is no string
- */
+/** @param {Buffer} body @param {number} start @param {number} end @returns {string|undefined} */
 export function textAt(body, start, end) {
   return body[start] === QUOTE ? JSON.parse(body.toString('utf8', start, end)) : undefined;
 }
 
-/**
- * @param {Buffer} body @param {number} start @param {number} end
- * @returns {number|undefined} undefined: it is no number
- */
+/** @param {Buffer} body @param {number} start @param {number} end @returns {number|undefined} */
 function numberAt(body, start, end) {
   const value = JSON.parse(body.toString('utf8', start, end));
   return typeof value === 'number' ? value : undefined;

@@ -58,10 +58,7 @@ export class HttpApi {
     return large === null ? call : this.#refuse(large);
   }
 
-  /**
-   * @param {Call} call @param {IncomingMessage} request whose body is the payload
-   * @returns {Refused|null}
-   */
+  /** @param {Call} call @param {IncomingMessage} request with it as body @returns {Refused|null} */
   #takeRaw(call, { headers }) {
     if (this.blobs === null) return { reason: 'media_type', fault: new ApiFault('NO_BUCKET') };
     if (this.blobs.isBusy) return unavailable('busy', 'too many uploads are under way');

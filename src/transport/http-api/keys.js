@@ -48,10 +48,7 @@ export class Key extends Holder {
     return this.#rooms === null || this.#rooms.some((parts) => fits(parts, room));
   }
 
-  /**
-   * @param {readonly string[]} rooms
-   * @throws {ApiFault} PERMISSION_DENIED, the same for absent and forbidden rooms
-   */
+  /** @param {readonly string[]} rooms @throws {ApiFault} even if absent, so no room is betrayed */
   requireRooms(rooms) {
     for (const room of rooms) if (!this.covers(room)) throw new ApiFault('PERMISSION_DENIED');
   }
@@ -68,10 +65,7 @@ export class KeyRing {
     this.keys = settings.map((one) => new Key(one));
   }
 
-  /**
-   * @param {string|undefined} authorization the header
-   * @returns {Key|null} null: there is no valid key
-   */
+  /** @param {string|undefined} authorization the header @returns {Key|null} null: no valid key */
   find(authorization) {
     const secret = BEARER.exec(authorization ?? '')?.[1];
     if (secret === undefined) return null;

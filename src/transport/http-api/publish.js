@@ -228,10 +228,7 @@ function encodedClaim(claim, except, key) {
   return { publication, options: onceOnly(API, key, publication) };
 }
 
-/**
- * Takes the cost of a body from the rate of its key, while the body is read.
- * @param {Call} call @param {AsyncIterable<Buffer>} body
- */
+/** Takes the cost while the body is read. @param {Call} call @param {AsyncIterable<Buffer>} body */
 async function* charged(call, body) {
   let paid = BYTES_PER_UNIT;
   let bytes = 0;

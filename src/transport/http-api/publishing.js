@@ -3,10 +3,7 @@
 import { toHttp } from '../../protocol/refusal.js';
 import { ApiFault, faultOf } from './fault.js';
 
-/**
- * Publications of one request that wait for the broker at once, in bytes. The others of the request
- * follow when these are answered.
- */
+/** Unanswered bytes of one request's publications. The others follow the answers. */
 const MAX_WAITING_BYTES = 4_194_304;
 /** A message costs one unit of the rate for each started block of this size, as on the socket. */
 export const BYTES_PER_UNIT = 4096;

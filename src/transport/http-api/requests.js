@@ -52,10 +52,7 @@ export class Requests {
     return null;
   }
 
-  /**
-   * @param {IncomingMessage} request @param {number} [maxBytes] of its body
-   * @returns {Refused|null}
-   */
+  /** @param {IncomingMessage} request @param {number} [maxBytes] @returns {Refused|null} */
   admitLength({ headers }, maxBytes = this.maxBodyBytes) {
     if (Number(headers['content-length'] ?? 0) <= maxBytes) return null;
     return { reason: 'body_size', fault: new ApiFault('BODY_TOO_LARGE') };
@@ -121,10 +118,7 @@ export class Requests {
     api.responses[status]++;
   }
 
-  /**
-   * Waits for the requests under way. The phase refuses further ones.
-   * @param {number} timeoutMs @returns {Promise<void>}
-   */
+  /** The phase refuses new ones. @param {number} timeoutMs @returns {Promise<void>} */
   async drain(timeoutMs) {
     if (this.#underWay === 0) return;
     await new Promise((resolve) => {

@@ -43,10 +43,7 @@ export function ownCommandsFault() {
 export class OwnCommand {
   constructor() {
     this.name = 'publish';
-    /**
-     * An error reply names its command by its arguments. There are none, so no payload is logged.
-     * @type {string[]}
-     */
+    /** An error reply names these: no payload is logged. @type {string[]} */
     this.args = [];
     this.isTraced = true;
   }

@@ -128,10 +128,7 @@ class Reading {
     return true;
   }
 
-  /**
-   * @param {Buffer} b @param {number} start
-   * @returns {number} the end of the message, UNKNOWN or INCOMPLETE
-   */
+  /** @param {Buffer} b @param {number} start @returns {number} its end, UNKNOWN or INCOMPLETE */
   #takeMessage(b, start) {
     const channelAt = this.#stringAt(b, start, start + this.head.length);
     if (channelAt <= 0) return channelAt;
@@ -193,10 +190,7 @@ class Reading {
     return at;
   }
 
-  /**
-   * @param {Buffer} b @param {number} start
-   * @param {number} end the smallest possible end of the frame
-   */
+  /** @param {Buffer} b @param {number} start @param {number} end the smallest possible one */
   #wait(b, start, end) {
     this.neededBytes = Math.max(end, b.length + 1) - start;
     return INCOMPLETE;

@@ -9,20 +9,14 @@
 /** @import { TLSSocket } from 'node:tls' */
 /** @typedef {{reset?: () => void, close: () => void}} Handle */
 
-/**
- * @param {TLSSocket} socket that is connected
- * @returns {string} '' if its connection can be reset; otherwise the reason
- */
+/** @param {TLSSocket} socket connected @returns {string} why it cannot be reset, or '' */
 export function tlsResetFault(socket) {
   return typeof handleBelow(socket)?.reset === 'function'
     ? ''
     : 'TLS sockets have no method _handle._parent.reset';
 }
 
-/**
- * Destroys the socket, and discards the bytes that have not reached the peer.
- * @param {TLSSocket} socket
- */
+/** Destroys the socket and its unsent bytes. @param {TLSSocket} socket */
 export function resetTls(socket) {
   const tcp = handleBelow(socket);
   if (typeof tcp?.reset === 'function') tcp.close = tcp.reset;
