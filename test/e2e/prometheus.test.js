@@ -16,6 +16,7 @@ import { freePort, startRedis } from '../../loadtest/lib/redis.js';
 import { startServer, until } from '../../loadtest/lib/server.js';
 import { connect } from '../helpers/clients.js';
 import { edited, startDaemon } from '../helpers/daemon.js';
+import { APP, connectPusher } from '../helpers/pusher.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const MEMBERS = 4;
@@ -51,6 +52,9 @@ test('a real Prometheus evaluates every rule and every panel, and a healthy serv
     FANFARE_HOOKS: hooks,
     FANFARE_WEBHOOKS: webhooks,
     API_KEYS: `backend ${API_KEY} publish`,
+    FANFARE_PUSHER_APP_ID: APP.id,
+    FANFARE_PUSHER_APP_KEY: APP.key,
+    FANFARE_PUSHER_APP_SECRET: APP.secret,
   });
   await talk(t, server.port);
   const prometheus = await startPrometheus(t, server, redis);
@@ -160,12 +164,13 @@ async function startReceiver(t) {
 }
 
 /**
- * Members of a room. One of them, and a backend, publish all the time.
+ * Members of a room, and a Pusher client. One member, and a backend, publish all the time.
  * @param {import('node:test').TestContext} t @param {number} port
  */
 async function talk(t, port) {
   const clients = await Promise.all(Array.from({ length: MEMBERS }, () => connect(t, port)));
   for (const client of clients) await client.join('square');
+  await connectPusher(t, port);
   const timer = setInterval(
     () => clients[0].send({ type: 'message', payload: 'x'.repeat(100) }),
     PUBLISH_INTERVAL_MS,
