@@ -129,6 +129,15 @@ export function scanMembers(b, at, readMember) {
 }
 
 /**
+ * Reads one value that is a payload of its own. Its keys are counted from 0.
+ * @param {Buffer} b valid UTF-8 @param {number} at @returns {number}
+ */
+export function skipPayload(b, at) {
+  keys = 0;
+  return skipValue(b, at);
+}
+
+/**
  * Records a top-level field if the protocol has it.
  * @param {Buffer} b @param {number} keyStart @param {number} start @param {number} end
  */

@@ -1,0 +1,133 @@
+// messages.js: the messages of Centrifugo's client protocol v2, as this door's handlers see them, and
+// the contract of its two codecs.
+//
+// Fields have the protocol's JSON names. A raw JSON value, such as `data`, is a Buffer with its
+// bytes. Maps are Map, so that `__proto__` is a name like any other. A number beyond 2^53 is
+// refused by the codec.
+
+/**
+ * What a client asks for; `pong` answers a ping.
+ * @typedef {'connect'|'subscribe'|'unsubscribe'|'publish'|'presence'|'presence_stats'|'history'|'ping'|'send'|'rpc'|'refresh'|'sub_refresh'|'pong'}
+ *   Method
+ */
+
+/**
+ * @typedef {object} Command
+ * @property {number} id 0: it has none
+ * @property {Method} method
+ * @property {Request} request
+ * @property {Buffer} source its bytes, which `decode` reads again as one command; they belong to the
+ *   read, and may change after the call
+ */
+
+/**
+ * The fields of all requests. A codec has checked their types; an absent field is undefined.
+ * @typedef {object} Request
+ * @property {string} [token]
+ * @property {string} [channel]
+ * @property {Buffer} [data] JSON. Those of protobuf clients may be any bytes
+ * @property {string} [name]
+ * @property {string} [version]
+ * @property {string} [method]
+ * @property {Map<string, Request>} [subs]
+ * @property {Map<string, string>} [headers]
+ * @property {boolean} [recover]
+ * @property {string} [epoch]
+ * @property {number} [offset]
+ * @property {boolean} [positioned]
+ * @property {boolean} [recoverable]
+ * @property {boolean} [join_leave]
+ * @property {number} [flag]
+ * @property {number|string} [type] of a subscription: 0, or of a kind that this door refuses
+ * @property {string} [key]
+ * @property {boolean} [removed]
+ * @property {boolean} [tf] a filter by tags is given
+ * @property {number} [limit]
+ * @property {{offset?: number, epoch?: string}} [since]
+ * @property {boolean} [reverse]
+ */
+
+/** @typedef {{code: number, message: string, temporary?: boolean}} ReplyError */
+
+/** @typedef {{user?: string, client?: string, conn_info?: Buffer|null}} ClientInfo */
+
+/**
+ * A publication in a result.
+ * @typedef {{data: Buffer, offset?: number, info?: ClientInfo, time?: number}} Publication
+ */
+
+/**
+ * @typedef {object} SubscribeResult
+ * @property {boolean} [expires]
+ * @property {number} [ttl] seconds
+ * @property {boolean} [recoverable]
+ * @property {boolean} [positioned]
+ * @property {string} [epoch]
+ * @property {number} [offset]
+ * @property {Buffer} [publications] of `publicationList`
+ * @property {boolean} [recovered]
+ * @property {boolean} [was_recovering]
+ * @property {Buffer|null} [data]
+ */
+
+/**
+ * One message to a client: a reply, or a push without an id. Zero values are left out; an empty
+ * result appears.
+ * @typedef {object} Reply
+ * @property {number} [id]
+ * @property {ReplyError} [error]
+ * @property {Push} [push]
+ * @property {object} [connect]
+ * @property {SubscribeResult} [subscribe]
+ * @property {object} [unsubscribe]
+ * @property {object} [publish]
+ * @property {{presence: Map<string, ClientInfo>}} [presence]
+ * @property {{num_clients: number, num_users: number}} [presence_stats]
+ * @property {{publications: Publication[], epoch: string, offset: number}} [history]
+ * @property {object} [ping]
+ * @property {{data: Buffer|null}} [rpc]
+ * @property {object} [refresh]
+ * @property {object} [sub_refresh]
+ */
+
+/**
+ * @typedef {object} Push
+ * @property {string} [channel]
+ * @property {Publication} [pub]
+ * @property {{info: ClientInfo}} [join]
+ * @property {{info: ClientInfo}} [leave]
+ * @property {{code: number, reason: string}} [unsubscribe]
+ * @property {{data: Buffer}} [message]
+ * @property {SubscribeResult} [subscribe]
+ * @property {{code: number, reason: string, reconnect?: boolean}} [disconnect]
+ * @property {{expires: boolean, ttl?: number}} [refresh]
+ */
+
+/**
+ * A publication as the hub has it, for an encoder.
+ * @typedef {object} Published
+ * @property {Buffer} source has the payload: JSON
+ * @property {number} start
+ * @property {number} end
+ * @property {number} offset 0: it has no position
+ * @property {number} timeMs since 1970
+ * @property {Buffer|null} info of `infoField`; null: not by a client
+ */
+
+/**
+ * One form of the messages.
+ * @typedef {object} Codec
+ * @property {string} name
+ * @property {boolean} isBinary
+ * @property {(bytes: Buffer) => Command[]|null} decode the commands of one message of a client; null:
+ *   malformed (disconnect 3501)
+ * @property {(reply: Reply) => Buffer} encode without a frame or a length
+ * @property {Buffer} ping the message of a ping: an empty reply
+ * @property {(channel: string) => Buffer} channelField what the pushes of a channel share
+ * @property {(field: Buffer, published: Published) => Buffer} publicationMessage a push
+ * @property {(list: readonly Published[]) => Buffer} publicationList `publications` of a
+ *   SubscribeResult
+ * @property {(info: ClientInfo) => Buffer} infoField
+ */
+
+export {};
