@@ -8,6 +8,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { readApiKeys } from './api-keys.js';
 import { blobContradictions, readBlobSettings } from './blobs.js';
 import { readTlsSettings } from './certificate.js';
+import { describeCentrifugo, readCentrifugoSettings } from './centrifugo.js';
 import { consoleAccess } from './console.js';
 import { readHookSettings } from './hooks.js';
 import { readLimitModes } from './limit-modes.js';
@@ -68,6 +69,8 @@ export function loadConfig(environment) {
   values.hooks = hooks;
   const pusher = readPusherSettings(values);
   values.pusher = pusher.pusher;
+  const { centrifugo, faults: centrifugoFaults } = readCentrifugoSettings(values);
+  values.centrifugo = centrifugo;
   const { webhooks, faults: webhookFaults } = readWebhookSettings(values, pusher.pusher);
   values.webhooks = webhooks;
   const { blobs, faults: blobFaults } = readBlobSettings(values);
@@ -84,6 +87,7 @@ export function loadConfig(environment) {
     ...hookFaults,
     ...webhookFaults,
     ...pusher.faults,
+    ...centrifugoFaults,
     ...blobFaults,
     ...trustFaults(values),
     ...originFaults(values),
@@ -190,8 +194,9 @@ export function isEqualExceptTls(old, next) {
 /**
  * Describes the configuration for the banner.
  * @param {Config} config
- * @returns {{broker: string, limits: string, rates: string, access: string, api: string, pusher: string}}
- *   without secrets; `pusher` is empty if there are no apps
+ * @returns {{broker: string, limits: string, rates: string, access: string, api: string,
+ *   pusher: string, centrifugo: string}} without secrets; `pusher` and `centrifugo` are empty if these
+ *   doors are not loaded
  */
 export function describe(config) {
   const broker =
@@ -226,7 +231,8 @@ export function describe(config) {
     apps === undefined
       ? ''
       : `${config.pusher?.pathPrefix}/app, /apps: app${apps.length === 1 ? '' : 's'} ${apps.slice(0, 10).join(', ')}${apps.length > 10 ? ', …' : ''}`;
-  return { broker, limits, rates, access, api, pusher };
+  const centrifugo = config.centrifugo === null ? '' : describeCentrifugo(config.centrifugo);
+  return { broker, limits, rates, access, api, pusher, centrifugo };
 }
 
 /** @param {Mode} mode */

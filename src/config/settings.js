@@ -33,7 +33,7 @@ export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
  * @property {string} meaning one line for the documentation
  */
 
-/** @typedef {'redis'|'tls'|'tokens'|'apiKeys'|'blobs'|'hooks'|'webhooks'|'pusher'|'limits'} Part */
+/** @typedef {'redis'|'tls'|'tokens'|'apiKeys'|'blobs'|'hooks'|'webhooks'|'pusher'|'centrifugo'|'limits'} Part */
 
 /** @typedef {{default?: unknown, secret?: true, fixed?: true, isMultiline?: true, part?: Part, old?: string}} Options */
 
@@ -223,6 +223,25 @@ const SECTIONS = {
       'Path in front of `/app/…` and `/apps/…`: the `wsPath` of clients. Both work without it, too.',
       { part: 'pusher' }),
   ],
+  Centrifugo: [
+    choice('FANFARE_CENTRIFUGO', 'centrifugoDoor', ['off', 'on'],
+      'Whether the server speaks the protocol of [Centrifugo clients](centrifugo.md), too.',
+      { part: 'centrifugo' }),
+    choice('FANFARE_CENTRIFUGO_TOKENS', 'centrifugoTokens', ['strict', 'lenient'],
+      'Tokens of these clients. `strict`: they have `exp` and `sub`, as native ones. `lenient`: without `exp` they never expire, without `sub` the connection is anonymous.',
+      { part: 'centrifugo' }),
+    list('FANFARE_CENTRIFUGO_ALLOW', 'centrifugoAllow',
+      'What these clients may do beside the rights in their tokens: `right:pattern` separated by commas, as in `subscribe:news:*`. Rights: `subscribe`, `publish`, `presence`, `history`.',
+      { part: 'centrifugo' }),
+    text('FANFARE_CENTRIFUGO_PATH', 'centrifugoPath',
+      'Path in front of `/connection/…` and `/emulation`.', { part: 'centrifugo' }),
+    text('FANFARE_CENTRIFUGO_API_KEY', 'centrifugoApiKey',
+      'Key of Centrifugo’s server API. Up to four, one on each line: all are accepted. Without a key there is no such API.',
+      { secret: true, isMultiline: true, part: 'centrifugo' }),
+    text('FANFARE_CENTRIFUGO_API_PATH', 'centrifugoApiPath',
+      'Path in front of the methods of that API. `/api` is possible if there are no `API_KEYS`.',
+      { default: '/centrifugo/api', part: 'centrifugo' }),
+  ],
   Rooms: [
     list('FANFARE_HISTORY', 'history',
       'Rooms with history, as `pattern=size/time` separated by commas: `chat.*=100/300s` keeps the last 100 publications until 300 s after the latest.',
@@ -399,6 +418,7 @@ export const LIMIT_MODES = /** @type {const} */ ([
  * @property {import('./webhooks.js').WebhookSettings|null} webhooks null if nothing is
  *   recorded: no endpoints, and no rooms to count
  * @property {import('./pusher.js').PusherSettings|null} pusher null if there are no apps
+ * @property {import('./centrifugo.js').CentrifugoSettings|null} centrifugo null if its door is off
  * @property {import('./blobs.js').BlobSettings|null} blobs null if there is no bucket for large messages
  * @property {import('./tokens.js').AuthMode} auth resolved from `auto`; `off` if `tokens` is null
  * @property {'everyone'|'granted'|'none'} clientBroadcast resolved from `auto`; `granted`: by tokens

@@ -22,7 +22,7 @@ import { consoleAccess } from '../config/console.js';
  * @returns {BannerLine[]} the first is the title
  */
 export function banner({ config, port, metricsPort, isBrokerUp, hasHello }) {
-  const { broker, limits, rates, access, api, pusher } = describe(config);
+  const { broker, limits, rates, access, api, pusher, centrifugo } = describe(config);
   const scheme = config.tls === null ? 'ws' : 'wss';
   const hosts = config.host === '' ? ['localhost', ...addresses()] : [bracketed(config.host)];
   const urls = hosts.map((host) => `${scheme}://${host}:${port}`);
@@ -42,6 +42,7 @@ export function banner({ config, port, metricsPort, isBrokerUp, hasHello }) {
     line(`  access      ${access}`, isOpen(config)),
     line(`  http api    ${api}`),
     ...(pusher === '' ? [] : [line(`  pusher      ${pusher}`)]),
+    ...(centrifugo === '' ? [] : [line(`  centrifugo  ${centrifugo}`)]),
     ...(config.hooks === null ? [] : [line(`  hooks       ${config.hooks.path}`)]),
     // It knows only the default address without being told, and it has no token.
     ...(hasHello && config.tokens === null
