@@ -37,6 +37,16 @@ const MAX_WAITING_READS = 1000;
  * @property {number} searchedBytes read to find the beginning, beside the messages
  */
 
+/**
+ * @typedef {object} HistoryPart
+ * @property {Buffer[]} publications consecutive, oldest first
+ * @property {number} first offset of the first one
+ * @property {string} epoch of the stream
+ * @property {number} offset of its newest publication
+ * @property {boolean} hasMore as in HistoryAnswer
+ * @property {number} searchedBytes as in HistoryAnswer
+ */
+
 export class HistoryReader {
   /**
    * @param {object} parts @param {import('./scheduler.js').SyncScheduler} parts.scheduler
@@ -52,9 +62,22 @@ export class HistoryReader {
    * @returns {Promise<HistoryAnswer>} Rejects with a BrokerError, or with another error that has
    *   such a code.
    */
-  async read(room, { limit, since = null, before = null, sinceTimeMs = null }) {
+  async read(room, query) {
+    const page = await this.page(room, query);
+    if (page === null) return NO_HISTORY;
+    const { publications, epoch, offset, first, hasMore, searchedBytes } = page;
+    const messages = encodeHistoryMessages(publications, first);
+    return { messages, position: { epoch, offset }, hasMore, searchedBytes };
+  }
+
+  /**
+   * The same, as publications.
+   * @param {string} room @param {HistoryQuery} query
+   * @returns {Promise<HistoryPart|null>} null: the room has no history
+   */
+  async page(room, { limit, since = null, before = null, sinceTimeMs = null }) {
     const rule = this.scheduler.historyOf(room);
-    if (rule === null) return NO_HISTORY;
+    if (rule === null) return null;
     const count = Math.min(limit ?? DEFAULT_LIMIT, rule.size);
     let searchedBytes = 0;
     /** @type {HistoryPage|undefined} */
@@ -79,8 +102,10 @@ export class HistoryReader {
     const from = first + claims.start + start;
     const next = first + claims.start + end;
     return {
-      messages: encodeHistoryMessages(resolved.slice(start, end), from),
-      position: { epoch, offset },
+      publications: resolved.slice(start, end),
+      first: from,
+      epoch,
+      offset,
       hasMore: isForward ? next > from && next <= offset : page.hasOlder || from > first,
       searchedBytes,
     };

@@ -1,0 +1,58 @@
+// members.js: the users of a channel, as `presence` shows them to clients and backends.
+//
+// Presence counts users, and Centrifugo's counts connections. So a user is one entry, under a name
+// that no connection has. A connection without a user is an entry of its own.
+
+import { isUtf8 } from 'node:buffer';
+import { scanMembers, skipSpace, skipValue } from '../../protocol/json-scan.js';
+
+/** @import { ClientInfo } from './messages.js' */
+
+/** @param {string} user */
+export function keyOf(user) {
+  return `u:${user}`;
+}
+
+/**
+ * @param {readonly Buffer[]} members as presence has them
+ * @returns {Map<string, ClientInfo>} by client
+ */
+export function membersOf(members) {
+  /** @type {Map<string, ClientInfo>} */
+  const clients = new Map();
+  for (const member of members) {
+    const info = readMember(member);
+    if (info !== null) clients.set(/** @type {string} */ (info.client), info);
+  }
+  return clients;
+}
+
+/**
+ * @param {Buffer} member
+ * @returns {ClientInfo|null} null: another program has written it, and it is malformed
+ */
+export function readMember(member) {
+  if (!isUtf8(member)) return null;
+  let user = '';
+  let client = '';
+  /** @type {Buffer|null} */
+  let info = null;
+  const end = scanMembers(member, skipSpace(member, 0), (name, start) => {
+    const valueEnd = skipValue(member, start);
+    if (valueEnd < 0) return -1;
+    const value = member.subarray(start, valueEnd);
+    if (name === 'user') user = textOf(value);
+    else if (name === 'client') client = textOf(value);
+    else if (name === 'info') info = value;
+    return valueEnd;
+  });
+  if (end !== member.length || (user === '' && client === '')) return null;
+  if (client !== '') return { user: '', client, conn_info: info };
+  return { user, client: keyOf(user), conn_info: info };
+}
+
+/** @param {Buffer} json @returns {string} '' if it is no string */
+function textOf(json) {
+  const value = JSON.parse(json.toString());
+  return typeof value === 'string' ? value : '';
+}

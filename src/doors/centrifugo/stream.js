@@ -1,0 +1,66 @@
+// stream.js: reads a channel's stream as Centrifugo's `history` does, for clients and the server API.
+//
+//   forward: oldest first, above `since`       reverse: newest first, below `since`
+
+import { DoorError } from './errors.js';
+
+/** An answer ends with the page that reaches this size. The client asks again from there. */
+const MAX_BYTES = 4 * 1024 * 1024;
+
+/** @import { HistoryPart, HistoryReader } from '../../recovery/history-reader.js' */
+
+/**
+ * @typedef {object} StreamQuery
+ * @property {number} limit publications; 0: the position alone
+ * @property {{offset: number, epoch: string}|null} since epoch '': that of the stream
+ * @property {boolean} isReverse
+ */
+
+/**
+ * @typedef {object} Stream
+ * @property {{offset: number, publication: Buffer}[]} publications in the order of the query
+ * @property {string} epoch
+ * @property {number} offset of the newest publication
+ */
+
+/**
+ * @param {Pick<HistoryReader, 'page'>} reader @param {string} room @param {StreamQuery} query
+ * @returns {Promise<Stream>}
+ * @throws {DoorError} 107, 108 or 112; or an error of the broker
+ */
+export async function readStream(reader, room, { limit, since, isReverse }) {
+  if (isReverse && since?.offset === 0) throw new DoorError(107, 'nothing is below offset 0');
+  const top = await reader.page(room, { limit: 0 });
+  if (top === null) throw new DoorError(108, 'the channel has no history');
+  const { epoch, offset } = top;
+  if (since !== null && since.epoch !== '' && since.epoch !== epoch) throw new DoorError(112);
+  /** @type {Stream['publications']} */
+  const publications = [];
+  let bytes = 0;
+  let place = since?.offset ?? (isReverse ? offset + 1 : 0);
+  while (publications.length < limit && bytes < MAX_BYTES) {
+    const from = { epoch, offset: place };
+    const rest = limit - publications.length;
+    const page = await reader.page(
+      room,
+      isReverse
+        ? { limit: rest, before: from }
+        : { limit: rest, since: { ...from, connectionId: '' } },
+    );
+    // The history has been deleted meanwhile, or another stream has begun.
+    if (page === null || page.epoch !== epoch) throw new DoorError(112);
+    const rows = rowsOf(page);
+    if (rows.length === 0) break;
+    if (isReverse) rows.reverse();
+    publications.push(...rows);
+    for (const { publication } of rows) bytes += publication.length;
+    place = rows[rows.length - 1].offset;
+    if (!page.hasMore) break;
+  }
+  return { publications, epoch, offset };
+}
+
+/** @param {HistoryPart} page */
+function rowsOf({ publications, first }) {
+  return publications.map((publication, index) => ({ offset: first + index, publication }));
+}
