@@ -132,6 +132,7 @@ class SimulatedWorker {
       isFlushing: () => false,
       isMarking: () => false,
       write() {},
+      resynced() {},
       resync() {},
     });
     await this.broker.subscribe(room);

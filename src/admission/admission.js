@@ -36,7 +36,7 @@ import { Refused } from './refused.js';
 /**
  * What admission needs to know of a door. If it does not use tokens, `ALLOWED_ORIGINS` does not
  * apply either: its own credentials, and the origins that they name, decide.
- * @typedef {{readonly name: string, readonly usesTokens: boolean}} DoorRules
+ * @typedef {{readonly name: string, readonly usesTokens: boolean, readonly asksLater?: boolean}} DoorRules
  */
 
 /** @type {DoorRules} */

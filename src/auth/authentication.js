@@ -22,6 +22,7 @@ import { UserPlaces } from './user-places.js';
 /** @import { Identity } from './claims.js' */
 /** @import { Credentials } from './credentials.js' */
 /** @import { Session } from './session.js' */
+/** @import { ReadClaims } from './verifier.js' */
 
 /**
  * @callback Confirm
@@ -79,14 +80,27 @@ export class Authentication {
 
   /**
    * Checks the token of a handshake.
-   * @param {import('node:http').IncomingMessage} request @param {string} [_address]
-   * @param {{readonly usesTokens: boolean}} [door] that its path names; absent: the native one
+   * @param {import('node:http').IncomingMessage} request
+   * @param {string} [_address]
+   * @param {{readonly usesTokens: boolean, readonly asksLater?: boolean}} [door] that its path names;
+   *   absent: the native one
    * @returns {Credentials|Promise<Credentials>|null} null: it has none. The promise never rejects.
    */
   check(request, _address, door) {
-    if (door?.usesTokens === false) return null;
+    if (door?.usesTokens === false || door?.asksLater) return null;
     const token = tokenOf(request);
     return token === null ? null : this.#credentialsOf(token);
+  }
+
+  /**
+   * Checks the token of a door whose clients send it in a command.
+   * @param {string|null} token null: the client has none
+   * @param {unknown} _handshake @param {unknown} _door
+   * @param {ReadClaims} read
+   * @returns {Credentials|Promise<Credentials>|null} as `check`
+   */
+  identify(token, _handshake, _door, read) {
+    return token === null ? null : this.#credentialsOf(token, read);
   }
 
   /**
@@ -103,7 +117,8 @@ export class Authentication {
     const refused = credentials.refusal ?? this.#lateRefusal(credentials);
     if (refused !== null) return this.#refuse(connection, refused);
     this.hub.add(connection);
-    this.#begin(connection, credentials);
+    // A door may accept tokens without a user. What they permit is its concern.
+    if (credentials.identity?.user !== '') this.#begin(connection, credentials);
     onSession(connection);
   }
 
@@ -181,10 +196,13 @@ export class Authentication {
     connection.close(toClose(refused));
   }
 
-  /** @param {string} token @returns {Credentials|Promise<Credentials>} never throws */
-  #credentialsOf(token) {
+  /**
+   * @param {string} token @param {ReadClaims} [read]
+   * @returns {Credentials|Promise<Credentials>} never throws
+   */
+  #credentialsOf(token, read) {
     try {
-      const identity = this.verifier.verify(token);
+      const identity = this.verifier.verify(token, read);
       if (identity instanceof Promise || !this.userPlaces.isOff) return this.#placeFor(identity);
       return { identity, lease: null, refusal: null };
     } catch (error) {
@@ -216,7 +234,10 @@ export class Authentication {
   /** @param {Identity|Promise<Identity>} verified @returns {Promise<Credentials>} never rejects */
   async #placeFor(verified) {
     try {
-      return await this.userPlaces.take(await verified);
+      const identity = await verified;
+      return identity.user === ''
+        ? { identity, lease: null, refusal: null }
+        : await this.userPlaces.take(identity);
     } catch (error) {
       return refusedBy(this.#refusalOf(error));
     }

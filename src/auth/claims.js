@@ -15,7 +15,7 @@ const MAX_USER_LENGTH = 128;
 const MAX_SENDER_BYTES = 255;
 const MAX_TOKEN_ID_LENGTH = 256;
 /** Of `info`, as JSON text. */
-const MAX_INFO_BYTES = 1024;
+export const MAX_INFO_BYTES = 1024;
 const MAX_AUTOJOIN = 100;
 /** Control characters and lone halves of surrogate pairs: not in a name that others see. */
 const UNPRINTABLE = /[\p{Cc}\p{Cs}]/u;
@@ -81,7 +81,7 @@ export function readIdentity(claims, nowS, settings) {
  * @param {Record<string, unknown>} claims
  * @param {{audience: readonly string[], issuer: readonly string[]}} allowed empty: not checked
  */
-function checkParties({ aud, iss }, { audience, issuer }) {
+export function checkParties({ aud, iss }, { audience, issuer }) {
   const given = Array.isArray(aud) ? aud : [aud];
   if (audience.length > 0 && !given.some((one) => audience.includes(one)))
     throw new TokenError('audience');
@@ -101,7 +101,7 @@ function checkTimes({ exp, nbf, iat }, nowS, maxLifetimeS) {
 }
 
 /** @param {unknown} value @returns {value is number|undefined} */
-function isTimeOrAbsent(value) {
+export function isTimeOrAbsent(value) {
   return value === undefined || isTime(value);
 }
 
@@ -126,7 +126,7 @@ export function isUser(value) {
 }
 
 /** @param {unknown} value @returns {value is string} */
-function isTokenId(value) {
+export function isTokenId(value) {
   return typeof value === 'string' && value !== '' && value.length <= MAX_TOKEN_ID_LENGTH;
 }
 

@@ -59,6 +59,7 @@ import { SessionCommands } from './session.js';
  * @property {Lane} lane
  * @property {Replies} replies
  * @property {JoinCommands} joins
+ * @property {HookGate|null} hookGate null if there are no hooks
  * @property {BroadcastCommand} broadcasts
  */
 
@@ -104,6 +105,7 @@ export function createCommands(parts) {
     lane,
     replies,
     joins,
+    hookGate,
     broadcasts,
   };
 }

@@ -150,7 +150,12 @@ export class JoinCommands {
     if (!this.#mayEnterAnother(connection)) return false;
     session.grant(name);
     const who = this.tracker.covers(name) ? { user, info: null } : null;
-    this.#admit(connection, name, { id: undefined, who, since: null });
+    const { encodeEntered } = transport.door;
+    const onJoined =
+      encodeEntered === undefined
+        ? null
+        : (/** @type {Joined|null} */ joined) => connection.send(encodeEntered(name, joined));
+    this.#admit(connection, name, { id: undefined, who, since: null, onJoined });
     return true;
   }
 

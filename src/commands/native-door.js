@@ -11,7 +11,8 @@ const SUBPROTOCOL = 'fanfare';
 
 /**
  * Decides on a connection by its token.
- * @typedef {Pick<import('../auth/authentication.js').Authentication, 'enter'|'leave'>} Entrance
+ * @typedef {Pick<import('../auth/authentication.js').Authentication,
+ *   'isRequired'|'identify'|'enter'|'leave'>} Entrance
  */
 
 /**

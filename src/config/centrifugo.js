@@ -1,4 +1,5 @@
-// centrifugo.js: reads the settings of Centrifugo's door, FANFARE_CENTRIFUGO and FANFARE_CENTRIFUGO_*.
+// centrifugo.js: reads the settings of Centrifugo's door, FANFARE_CENTRIFUGO and
+// FANFARE_CENTRIFUGO_*.
 //
 //   FANFARE_CENTRIFUGO=on
 //   FANFARE_CENTRIFUGO_ALLOW=subscribe:news:*, history:news:*
@@ -18,7 +19,7 @@ export const ALLOWED_RIGHTS = /** @type {const} */ ([
 const MAX_ALLOWED = 100;
 /** The current key, the previous and the next one, with room. */
 const MAX_KEYS = 4;
-/** As for keys of the native HTTP API: 32 characters of a random hexadecimal number are 128 bits. */
+/** As for keys of the native HTTP API: 32 random hexadecimal characters are 128 bits. */
 const KEY = /^[\x21-\x7e]{32,256}$/;
 /** A path without a slash at its end. */
 const PATH = /^(?:\/[A-Za-z0-9._~-]{1,64}){1,8}$/;

@@ -1,8 +1,8 @@
 // channel-names.js: the names of Centrifugo's channels as rooms, and patterns of them.
 //
-// A channel whose name a room may have is that room, so clients of both protocols meet in it. Others
-// have a room in a space of their own, which no native client can name: `~c:` and the name, with an
-// escape for each other character.
+// A channel whose name a room may have is that room, so clients of both protocols meet in it.
+// Others have a room in a space of their own, which no native client can name: `~c:` and the name,
+// with an escape for each other character.
 //
 //   news:42 -> news:42      $private -> ~c:/dprivate      dialog#42,43 -> ~c:dialog/h42/2c43
 

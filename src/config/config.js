@@ -7,8 +7,8 @@ import { isDeepStrictEqual } from 'node:util';
 
 import { readApiKeys } from './api-keys.js';
 import { blobContradictions, readBlobSettings } from './blobs.js';
-import { readTlsSettings } from './certificate.js';
 import { describeCentrifugo, readCentrifugoSettings } from './centrifugo.js';
+import { readTlsSettings } from './certificate.js';
 import { consoleAccess } from './console.js';
 import { readHookSettings } from './hooks.js';
 import { readLimitModes } from './limit-modes.js';
@@ -195,8 +195,8 @@ export function isEqualExceptTls(old, next) {
  * Describes the configuration for the banner.
  * @param {Config} config
  * @returns {{broker: string, limits: string, rates: string, access: string, api: string,
- *   pusher: string, centrifugo: string}} without secrets; `pusher` and `centrifugo` are empty if these
- *   doors are not loaded
+ *   pusher: string, centrifugo: string}} without secrets; `pusher` and `centrifugo` are empty if
+ *   these doors are not loaded
  */
 export function describe(config) {
   const broker =

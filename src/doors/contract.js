@@ -18,14 +18,17 @@
  * @property {import('../transport/http-api/call.js').Services['historyReader']} historyReader
  * @property {import('../hub/room-users.js').Tracker} tracker
  * @property {import('../transport/http-api/call.js').Services['fleet']} fleet
- * @property {Pick<import('../auth/sessions.js').Sessions, 'begin'|'end'|'connectionsOf'>} sessions
+ * @property {Pick<import('../auth/sessions.js').Sessions, 'begin'|'renew'|'end'|'connectionsOf'>} sessions
  *   connections with a user
  * @property {import('../auth/user-places.js').UserPlaces} userPlaces limits the connections of a user
  * @property {import('../backend/places.js').Places} places counts connections over all workers
  * @property {import('../commands/native-door.js').Entrance|null} entrance lets connections into the
  *   hub, behind the hook onConnect; null if neither tokens nor hooks are configured
+ * @property {Pick<import('../auth/verifier.js').TokenVerifier, 'verify'>|null} verifier null if no
+ *   tokens are configured
  * @property {import('../commands/hook-gate.js').HookCalls|null} hooks null if there are none
- * @property {Pick<Commands, 'lane'|'replies'>} commands the parts that all doors share
+ * @property {Pick<Commands, 'lane'|'replies'|'joins'|'hookGate'>} commands the parts that all doors
+ *   share
  * @property {import('../commands/index.js').CommandParts['admitMessage']} admitMessage
  * @property {import('../commands/index.js').CommandParts['charge']} charge
  * @property {Edges|null} edges null: nothing is recorded for webhooks

@@ -16,6 +16,10 @@ const KINDS = Object.freeze([
     isWanted: ({ pusher }) => pusher !== null,
     load: async () => (await import('./pusher/index.js')).createDoor,
   },
+  {
+    isWanted: ({ centrifugo }) => centrifugo !== null,
+    load: async () => (await import('./centrifugo/index.js')).createDoor,
+  },
 ]);
 
 /**

@@ -34,14 +34,15 @@ const NO_ROOMS = Object.freeze([]);
  * @property {Transport} transport
  */
 
-/** @typedef {{readonly name: string, readonly usesTokens: boolean}} Door */
+/** @typedef {{readonly name: string, readonly usesTokens: boolean, readonly asksLater?: boolean}} Door */
+/** @typedef {import('../auth/verifier.js').ReadClaims} ReadClaims */
 
 /** @type {Door} */
 const NATIVE = Object.freeze({ name: 'native', usesTokens: true });
 
 /**
  * @typedef {Pick<import('../auth/authentication.js').Authentication,
- *   'isRequired'|'check'|'enter'|'leave'>} Authentication
+ *   'isRequired'|'check'|'identify'|'enter'|'leave'>} Authentication
  */
 
 export class HookEntrance {
@@ -93,32 +94,57 @@ export class HookEntrance {
    * Checks the token of a handshake, then asks onConnect.
    * @param {IncomingMessage} request @param {string} address
    * @param {Door} [door] that its path names
-   * @returns {Credentials|Promise<Credentials>} the promise never rejects
+   * @returns {Credentials|Promise<Credentials>|null} the promise never rejects; null: the door asks
+   *   later
    */
   check(request, address, door = NATIVE) {
+    if (door.asksLater) return null;
+    const { headers, url = '' } = request;
     const checked = this.authentication?.check(request, address, door) ?? NOBODY;
-    return checked instanceof Promise
-      ? checked.then((credentials) => this.#ask(request, address, door, credentials))
-      : this.#ask(request, address, door, checked);
+    const token = door.usesTokens ? tokenOf(request) : null;
+    return this.#askAfter(checked, { headers, url, address }, door, token);
   }
 
   /**
-   * @param {IncomingMessage} request @param {string} address @param {Door} door
+   * Checks the token of a door whose clients send it in a command, then asks onConnect.
+   * @param {string|null} token null: the client has none
+   * @param {Omit<Handshake, 'transport'>} handshake of the connection
+   * @param {Door} door @param {ReadClaims} read
+   * @returns {Credentials|Promise<Credentials>} the promise never rejects
+   */
+  identify(token, handshake, door, read) {
+    const checked = this.authentication?.identify(token, handshake, door, read) ?? NOBODY;
+    return this.#askAfter(checked, handshake, door, token);
+  }
+
+  /**
+   * @param {Credentials|Promise<Credentials>} checked
+   * @param {Omit<Handshake, 'transport'>} request @param {Door} door @param {string|null} token
+   * @returns {Credentials|Promise<Credentials>}
+   */
+  #askAfter(checked, request, door, token) {
+    return checked instanceof Promise
+      ? checked.then((credentials) => this.#ask(request, door, token, credentials))
+      : this.#ask(request, door, token, checked);
+  }
+
+  /**
+   * @param {Omit<Handshake, 'transport'>} request @param {Door} door @param {string|null} token
    * @param {Credentials} credentials of the token
    * @returns {Credentials|Promise<Credentials>}
    */
-  #ask(request, address, door, credentials) {
+  #ask(request, door, token, credentials) {
     if (credentials.refusal !== null) return credentials;
-    const { user = null, info = null } = credentials.identity ?? {};
-    const { headers, url = '' } = request;
+    const { user: named = '', info = null } = credentials.identity ?? {};
+    const user = named === '' ? null : named;
+    const { headers, url, address } = request;
     const transport = transportOf(url, door);
     const visitor = new Visitor({ address, transport, user, info });
     if (!this.hooks.has('onConnect')) return this.#admitted(visitor, credentials);
     /** @type {Handshake} */
     const handshake = { headers, url, address, transport };
-    if (user === null && this.authentication !== null && door.usesTokens)
+    if (user === null && this.authentication !== null && door.usesTokens && !door.asksLater)
       this.#handshakes.set(visitor, handshake);
-    const token = door.usesTokens ? tokenOf(request) : null;
     const verdict = this.hooks.call('onConnect', [requestOf(handshake, token, user)]);
     return verdict instanceof Promise
       ? verdict.then((answer) => this.#conclude(visitor, credentials, answer))

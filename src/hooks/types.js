@@ -6,7 +6,7 @@
 //
 // docs/hooks.md explains when each hook is called, and the meaning of each answer.
 
-/** How a client has come. @typedef {'websocket'|'sse'|'pusher'} Transport */
+/** How a client has come. @typedef {'websocket'|'sse'|'pusher'|'centrifugo'} Transport */
 
 /**
  * A connection as hooks see it. The same object is passed to all hooks of one connection.

@@ -29,6 +29,7 @@ import { ANONYMOUS } from './anonymous.js';
  *   this connection's bytes has thrown
  * @property {() => void} ping asks the peer for a sign of life
  * @property {(text: string) => void} sendText sends one reply or push in this wire's format
+ * @property {(message: Buffer) => void} [sendBytes] the same for a door that hands over bytes
  * @property {(reconnectAfterMs: number) => boolean} sendShutdown sends the time after
  *   which the client is to return; a close follows. False: its door has no such notice
  * @property {(before: Buffer, source: Buffer, start: number, end: number, after: string) => void}
@@ -210,11 +211,15 @@ export class Connection {
     this.isOpen = false;
   }
 
-  /** @param {string} text a reply or push to this connection alone; ignored after the close */
-  send(text) {
+  /**
+   * @param {string|Buffer} message a reply or push to this connection alone, without a frame;
+   *   ignored after the close
+   */
+  send(message) {
     if (!this.isOpen) return;
     try {
-      this.transport.sendText(text);
+      if (typeof message === 'string') this.transport.sendText(message);
+      else this.transport.sendBytes?.(message);
     } catch (error) {
       this.fail(error);
     }
@@ -256,7 +261,8 @@ export class Connection {
     const { transport } = this;
     try {
       const { code, reason, notice } = transport.door.closeOf(close);
-      if (notice !== undefined) transport.sendText(notice);
+      if (typeof notice === 'string') transport.sendText(notice);
+      else if (notice !== undefined) transport.sendBytes?.(notice);
       transport.close(code, reason);
     } catch (error) {
       transport.failed(error);

@@ -29,6 +29,10 @@
  *   bytes belong to the read, and may change after the call
  * @property {(connection: Connection, bytes: Buffer) => void} receiveBinary the same for a binary
  *   message
+ * @property {(message: Buffer) => Buffer} [frame] frames a message that the door has handed over as
+ *   bytes
+ * @property {(connection: Connection) => boolean} [ping] sends a ping of its protocol, in place of a
+ *   WebSocket's. False: no answer can be expected now
  */
 
 /** @typedef {DoorTexts & WebSocketDoor} Door */

@@ -85,6 +85,7 @@ export class Hub {
   }) {
     this.broker = broker;
     this.outbox = outbox;
+    outbox.expelBy((room, member) => this.leave(member, room));
     this.slowConsumers = slowConsumers;
     this.scheduler = scheduler;
     this.tracker = tracker;

@@ -20,7 +20,7 @@
 // history, and reads later the publications that did not fit. A resync mark is a flush of its own
 // (flight.js).
 
-import { FORMAT } from '../protocol/format.js';
+import { FORMAT, leavesAtResync } from '../protocol/format.js';
 
 /** A flush to this many members takes less than PIECE_MS. */
 const SHORT_MEMBERS = 64;
@@ -55,6 +55,8 @@ export class Outbox {
     this.fanout = fanout;
     /** @type {(room: Room, publications: readonly Buffer[]) => void} */
     this.onFlushed = () => {};
+    /** @type {(room: Room, member: import('./connection.js').Connection) => void} */
+    this.onResynced = () => {};
     this.turn = turn;
     this.slot = turn.slot('flushes', this.run.bind(this));
     /** Rooms with few members whose publications wait. @type {Room[]} */
@@ -71,6 +73,14 @@ export class Outbox {
    */
   listen(onFlushed) {
     this.onFlushed = onFlushed;
+  }
+
+  /**
+   * @param {(room: Room, member: import('./connection.js').Connection) => void} onResynced called
+   *   with a member that gets a `resync` and is to leave the room
+   */
+  expelBy(onResynced) {
+    this.onResynced = onResynced;
   }
 
   /** @param {Room} room @param {Buffer} publication */
@@ -175,7 +185,16 @@ export class Outbox {
           const { transport } = member;
           let { frames } = flight;
           if (frameOf !== null || transport.format !== FORMAT.FRAMES) {
-            frames = frameOf === null ? flight.framesFor(transport) : frameOf(next - 1, transport);
+            if (frameOf === null) frames = flight.framesFor(transport);
+            else {
+              frames = frameOf(next - 1, transport);
+              if (leavesAtResync(transport.format)) {
+                // The list is the room's own.
+                flight.pause(next);
+                ({ members, left } = flight);
+                this.onResynced(room, member);
+              }
+            }
             if (frames.length === 0) continue; // nothing for members that take this format
           }
           // One comparison a member, unless a publication of this flight leaves a member out.

@@ -1,5 +1,6 @@
 // room-delivery.js: gives recovery access to one room with history: its members and its outbox.
 
+import { leavesAtResync } from '../protocol/format.js';
 import { isClaim, KIND, kindOf, offsetOf } from '../protocol/publication.js';
 import { reloadSpreadMs, resyncFrame, withOwnId } from './flight.js';
 
@@ -92,5 +93,11 @@ export class RoomDelivery {
     const afterMs = Math.floor(Math.random() * reloadSpreadMs(members, reloadWindowMs));
     const frames = resyncFrame(this.room.name, transport, position, afterMs);
     if (frames.length > 0) transport.write(frames);
+  }
+
+  /** @param {Connection} connection */
+  resynced(connection) {
+    if (leavesAtResync(connection.transport.format) && this.room.has(connection))
+      this.outbox.onResynced(this.room, connection);
   }
 }

@@ -65,6 +65,8 @@ const LOWER_N = 0x6e;
  * @property {number} offset
  * @property {string} connectionId the connection that received the messages up to there; '' if the
  *   client does not name it
+ * @property {boolean} [isAnyEpoch] the position counts in whichever stream the room has now. Only
+ *   for doors: their clients may begin with an offset alone
  */
 
 /** @param {Buffer} message valid UTF-8 @returns {Command|null} null: INVALID_MESSAGE_FORMAT */

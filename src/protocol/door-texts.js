@@ -5,27 +5,33 @@ import { encodeDegraded, encodeLeft, encodeShutdown } from './encode.js';
 import { toReply } from './refusal.js';
 
 /** @import { Refusal } from './refusal.js' */
+/** @typedef {{epoch: string, offset: number}} Joined */
 
 /**
  * The end of a connection, as its door tells it.
  * @typedef {object} DoorClose
  * @property {number} code of the close frame
  * @property {string} reason of the close frame
- * @property {string} [notice] sent before the close frame
+ * @property {string|Buffer} [notice] sent before the close frame
  */
 
 /**
- * A text of null is not sent: clients of this door have no such message. `connection` is one of the
- * hub's.
+ * What is said may be a text, or a message's bytes. Null is not sent: clients of this door have no
+ * such message. `connection` is one of the hub's.
  * @typedef {object} DoorTexts
- * @property {string} name of the door: `native` or `pusher`
+ * @property {string} name of the door: `native`, `pusher` or `centrifugo`
  * @property {(connection: {readonly id: string}) => string|null} [appOf] the id of its app, for
  *   operators; null: it has none. Absent: this door has no apps
  * @property {boolean} usesTokens do native tokens, and the rights in them, apply to its clients?
- * @property {(refused: Refusal, id: string|number|undefined, nowMs: number) => string|null}
+ * @property {boolean} [asksLater] a command of its clients brings the token: it and the hook
+ *   onConnect are asked then, and not at the handshake
+ * @property {(refused: Refusal, id: string|number|undefined, nowMs: number) => string|Buffer|null}
  *   encodeError a command with that id is refused, or the connection, which is closed next
- * @property {(room: string, reason: 'removed'|'permission') => string|null} encodeLeft the server
- *   has taken the connection out of a room
+ * @property {(room: string, reason: 'removed'|'permission') => string|Buffer|null} encodeLeft the
+ *   server has taken the connection out of a room
+ * @property {(room: string, joined: Joined|null) => string|Buffer} [encodeEntered] the backend has
+ *   joined the connection to a room; `joined` null: it has no history. Absent: as a native client
+ *   joins
  * @property {(reconnectAfterMs: number) => string|null} encodeShutdown a close follows. Null: these
  *   clients return at once, so a drain and a relocation spread their closes in place of the returns
  * @property {(degraded: boolean) => string|null} encodeDegraded the broker is unavailable, or it is

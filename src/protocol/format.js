@@ -14,6 +14,13 @@ export const FORMAT = Object.freeze({
   /** server-sent events; an event's id is its position */ EVENTS: 2,
   /** server-sent events without ids, because each stream adds its own */ BARE_EVENTS: 3,
   /** WebSocket frames of doors/pusher/ */ PUSHER: 4,
+  /** WebSocket frames of doors/centrifugo/: JSON */ CENTRIFUGO_JSON: 5,
+  /** the same: protobuf */ CENTRIFUGO_PROTOBUF: 6,
+  /** its streams: lines of JSON */ CENTRIFUGO_LINES: 7,
+  /** its streams: server-sent events */ CENTRIFUGO_EVENTS: 8,
+  /** its streams: protobuf */ CENTRIFUGO_DELIMITED: 9,
+  /** publications inside one of its replies: JSON */ CENTRIFUGO_JSON_LIST: 10,
+  /** the same: protobuf */ CENTRIFUGO_PROTOBUF_LIST: 11,
 });
 
 /** @import { Position } from './position.js' */
@@ -28,6 +35,10 @@ export const FORMAT = Object.freeze({
  * @property {((frames: Buffer, at: number) => number)|null} endOf the end of the publication that
  *   begins at `at`; null: `encode` may leave publications out
  * @property {(room: string, position: Position, afterMs: number) => Buffer} encodeResync empty: none
+ * @property {boolean} [leavesAtResync] a resync ends the membership: the client joins again, with its
+ *   position
+ * @property {number} [replyFormat] the format of a replay inside the reply to a join. Absent: a
+ *   replay follows the reply
  */
 
 /** @param {boolean} hasIds @returns {Format} */
@@ -85,6 +96,19 @@ export function encodePublications(format, prefix, publications) {
  */
 export function resyncIn(format, room, position, afterMs) {
   return ROWS[format].encodeResync(room, position, afterMs);
+}
+
+/** Does a resync end the membership of its receiver? @param {number} format of FORMAT */
+export function leavesAtResync(format) {
+  return ROWS[format].leavesAtResync === true;
+}
+
+/**
+ * @param {number} format of FORMAT
+ * @returns {number|undefined} that of a replay inside the reply; undefined: it follows the reply
+ */
+export function replyFormatOf(format) {
+  return ROWS[format].replyFormat;
 }
 
 /** Has each publication its place in the frames? @param {number} format of FORMAT */

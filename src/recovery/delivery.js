@@ -23,6 +23,8 @@
  *   publications, which end at that position, to a lagging member
  * @property {(connection: Connection, position: Position, members: number) => void} resync writes
  *   a `resync` to one of so many lagging members
+ * @property {(connection: Connection) => void} resynced it lags no more: if a resync ends a
+ *   membership in its format, it leaves the room
  */
 
 export {};

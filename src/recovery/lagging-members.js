@@ -280,6 +280,7 @@ export class LaggingMembers {
     member.hasResynced = true;
     delivery.resync(member.connection, { epoch: stream.epoch, offset: end }, this.members.size);
     this.#finish(member);
+    delivery.resynced(member.connection);
   }
 
   /** @param {LaggingMember} member that has got everything up to the next flush */

@@ -15,6 +15,7 @@
 // that comes back has a new connection, so it names the former one in `since`.
 
 import { resolveClaims } from '../protocol/claim.js';
+import { replyFormatOf } from '../protocol/format.js';
 import { framesBytes } from '../protocol/frame.js';
 import { timestampOf } from '../protocol/publication.js';
 import { replayFor } from './replay-frames.js';
@@ -33,6 +34,7 @@ import { replayFor } from './replay-frames.js';
  * @property {number} first offset where they begin; those that this connection does not get count,
  *   too
  * @property {number} bytes of these
+ * @property {Buffer} [replay] these publications, if the reply is to contain them
  * @property {number} acceptedMs when the first of them was accepted, in ms since 1970; Infinity if
  *   there is none
  */
@@ -202,7 +204,8 @@ export class RoomJoins {
     if (stream.epoch === '') return;
     const offset = this.delivery.handedOut(stream.offset);
     if (offset < 0) return;
-    const missed = since === null ? null : this.#recover(join, since, offset, error);
+    const missed =
+      since === null ? null : this.#recover(join, inStream(since, stream), offset, error);
     if (missed === undefined) return;
     if (missed !== null) return this.#admit(join, offset, true, missed);
     const latest = last === 0 ? NOTHING : this.#latest(join, offset, error);
@@ -309,7 +312,8 @@ export class RoomJoins {
     if (from === to) return NOTHING;
     const { maxReplayBytes, stream } = this;
     if (from + 1 < stream.replayBuffer.first) return null;
-    const { format, pendingBytes } = connection.transport;
+    const { format: own, pendingBytes } = connection.transport;
+    const format = replyFormatOf(own) ?? own;
     const range = { epoch: stream.epoch, from, to };
     const replay = this.frames.of(format, range, stream.replayBuffer, maxReplayBytes);
     if (replay === null) return null;
@@ -330,12 +334,12 @@ export class RoomJoins {
     const first = from + 1;
     const acceptedMs = this.#acceptedMs(first);
     const joined = { epoch, offset, recovered, replayed: count, first, bytes, acceptedMs };
+    const isInReply = replyFormatOf(connection.transport.format) !== undefined;
+    const reply = () => onJoined(isInReply ? { ...joined, replay: frames } : joined);
+    const behind = isInReply ? NOTHING.frames : frames;
     try {
-      const isReplayed = this.delivery.admit(connection, () => onJoined(joined), frames, {
-        epoch,
-        offset,
-      });
-      if (isReplayed) counters.deliveries += count;
+      const isReplayed = this.delivery.admit(connection, reply, behind, { epoch, offset });
+      if (isReplayed || isInReply) counters.deliveries += count;
     } finally {
       onAnswered();
     }
@@ -351,6 +355,14 @@ export class RoomJoins {
 }
 
 function nothing() {}
+
+/**
+ * @param {Since} since @param {RoomStream} stream whose position is known
+ * @returns {Since} in this stream, if the client has left the epoch open
+ */
+function inStream(since, { epoch }) {
+  return since.isAnyEpoch ? { ...since, epoch } : since;
+}
 
 /** @type {Replayed} */
 const NOTHING = Object.freeze({ frames: Buffer.alloc(0), count: 0 });

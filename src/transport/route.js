@@ -17,6 +17,8 @@
  * @property {(path: string) => 'websocket'|'api'|null} route the raw path, without the query; null:
  *   not of this door
  * @property {Door} door
+ * @property {(request: IncomingMessage) => Door} [doorFor] its WebSockets have several forms; all of
+ *   them admit as `door`
  * @property {Api|null} api null: it has none
  */
 

@@ -180,6 +180,11 @@ export class ServerWebSocket {
     this.write(textFrame(text));
   }
 
+  /** @param {Buffer} message of a door that frames it */
+  sendBytes(message) {
+    if (this.door.frame !== undefined) this.write(this.door.frame(message));
+  }
+
   /** @param {number} reconnectAfterMs */
   sendShutdown(reconnectAfterMs) {
     const text = this.door.encodeShutdown(reconnectAfterMs);
@@ -250,8 +255,11 @@ export class ServerWebSocket {
   ping() {
     // If a socket has unsent bytes, it gets no ping, because those bytes test the peer as well.
     // slow-consumers.js closes it by their age, or if the kernel takes none of them.
-    if (this.isBehind) this.connection.markAlive();
-    else if (this.connection.isOpen) this.write(PING_FRAME);
+    const { door, connection } = this;
+    if (this.isBehind) connection.markAlive();
+    else if (!connection.isOpen) return;
+    else if (door.ping === undefined) this.write(PING_FRAME);
+    else if (!door.ping(connection)) connection.markAlive();
   }
 
   /** @param {Buffer} body of the peer's ping */

@@ -64,7 +64,14 @@ export class Doors {
       api,
       doors: others,
       onUpgrade: (request, socket, head, { address, credentials }, door) =>
-        websockets.upgrade(request, socket, head, address, credentials, door?.door),
+        websockets.upgrade(
+          request,
+          socket,
+          head,
+          address,
+          credentials,
+          door?.doorFor?.(request) ?? door?.door,
+        ),
       readiness,
       log,
       counters,

@@ -160,6 +160,7 @@ export class Worker {
       userPlaces: entry.userPlaces,
       places: delivery.backend.addresses,
       entrance: entry.entrance,
+      verifier: entry.authentication?.verifier ?? null,
       hooks: entry.hooks?.entrance ?? null,
       commands,
       admitMessage: entry.admitMessage,

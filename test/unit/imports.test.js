@@ -148,12 +148,33 @@ const TABLE = Object.freeze({
       'auth/rights.js',
       'backend/places.js',
       'config/',
+      'doors/command-rate.js',
       'doors/pusher/http/',
       'hub/',
       'protocol/',
     ],
     packages: [],
     node: ['node:buffer', 'node:crypto'],
+  },
+  'doors/centrifugo': {
+    may: [
+      'auth/claims.js',
+      'auth/rights.js',
+      'auth/token-error.js',
+      'config/',
+      'doors/centrifugo/codec/',
+      'doors/command-rate.js',
+      'hub/',
+      'protocol/',
+    ],
+    packages: [],
+    node: ['node:buffer', 'node:crypto'],
+  },
+  'doors/centrifugo/codec': {
+    may: ['protocol/'],
+    packages: [],
+    node: ['node:buffer'],
+    never: CLOCK_OR_IO,
   },
   'doors/pusher/http': {
     may: ['config/', 'doors/pusher/', 'hub/', 'protocol/', 'transport/http-api/'],
@@ -162,7 +183,11 @@ const TABLE = Object.freeze({
   },
   transport: { may: ['hub/', 'protocol/', 'config/'], packages: ['ws', 'express'], node: 'any' },
   // Only index.js knows which doors there are.
-  doors: { may: ['doors/pusher/'], packages: [], node: [] },
+  doors: {
+    may: ['admission/rate.js', 'doors/centrifugo/', 'doors/pusher/'],
+    packages: [],
+    node: [],
+  },
   worker: {
     may: [
       'admission/',

@@ -1,4 +1,5 @@
-// errors.js: the errors of Centrifugo's protocols, as replies to clients and answers of the server API.
+// errors.js: the errors of Centrifugo's protocols, as replies to clients and answers of the server
+// API.
 
 /** @type {Readonly<Record<number, {message: string, isTemporary?: true}>>} */
 export const ERRORS = Object.freeze({

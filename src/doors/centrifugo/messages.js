@@ -1,5 +1,5 @@
-// messages.js: the messages of Centrifugo's client protocol v2, as this door's handlers see them, and
-// the contract of its two codecs.
+// messages.js: the messages of Centrifugo's client protocol v2, as this door's handlers see them,
+// and the contract of its two codecs.
 //
 // Fields have the protocol's JSON names. A raw JSON value, such as `data`, is a Buffer with its
 // bytes. Maps are Map, so that `__proto__` is a name like any other. A number beyond 2^53 is

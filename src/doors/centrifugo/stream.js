@@ -1,4 +1,5 @@
-// stream.js: reads a channel's stream as Centrifugo's `history` does, for clients and the server API.
+// stream.js: reads a channel's stream as Centrifugo's `history` does, for clients and the server
+// API.
 //
 //   forward: oldest first, above `since`       reverse: newest first, below `since`
 

@@ -12,6 +12,7 @@ import { Rate } from '../../admission/rate.js';
 import { appPlaceKey } from '../../backend/places.js';
 import { FORMAT } from '../../protocol/format.js';
 import { errorOf } from '../../protocol/refusal.js';
+import { CommandRate } from '../command-rate.js';
 import { Client } from './client.js';
 import { closeOf, noApp, overQuota, PUSHER_CLOSES, PusherClose } from './closes.js';
 import { errorText, establishedText, PONG_TEXT } from './frames.js';
@@ -72,9 +73,8 @@ export class Connections {
     this.services = services;
     this.#handlers = handlers;
     this.refused = new Refused(services);
-    const { maxRoomsPerConnection } = services.config;
     this.pingRate = new Rate(PINGS_PER_MINUTE, MAX_PINGS);
-    this.commandRate = new Rate(2 * maxRoomsPerConnection, 2 * maxRoomsPerConnection);
+    this.commandRate = new CommandRate(services);
   }
 
   /** @param {string} path without the query and the configured prefix */
@@ -214,7 +214,7 @@ export class Connections {
     if (event === 'pusher:pong') return;
     const isCommand = this.#handlers.commands.has(event);
     if (isCommand) {
-      if (!this.#admitCommand(connection, client)) return;
+      if (!this.commandRate.admit(connection, client.bucket('commands'), undefined)) return;
     } else if (!isLong && !this.#admitMessage(connection, bytes.length)) return;
     if (message === null) return commands.replies.malformed(connection);
     const kind =
@@ -271,28 +271,6 @@ export class Connections {
     const wait = this.services.admitMessage(connection, performance.now(), bytes);
     if (wait !== 0) this.services.commands.replies.overRate(connection, undefined, wait);
     return wait === 0;
-  }
-
-  /** @param {Connection} connection @param {Client} client @returns {boolean} false: it is refused */
-  #admitCommand(connection, client) {
-    const { config, counters, commands } = this.services;
-    const mode = config.messagesPerMinuteMode;
-    if (mode === 'off') return true;
-    const bucket = client.bucket('commands');
-    const now = performance.now();
-    if (this.commandRate.has(bucket, now)) {
-      this.commandRate.take(bucket, now);
-      return true;
-    }
-    if (mode === 'observe') {
-      counters.observed.messages++;
-      return true;
-    }
-    // It also counts as a message: who goes on is refused there, and closed.
-    if (!this.#admitMessage(connection, 0)) return false;
-    const wait = this.commandRate.retryAfter(bucket, now);
-    commands.replies.overRate(connection, undefined, wait);
-    return false;
   }
 
   /** @type {Door['encodeError']} */

@@ -1,17 +1,15 @@
 // json.js: the JSON form of the messages.
 //
 // A message of a client is one or more lines, each with a command. One scan checks a line and finds
-// its fields; a raw value, such as `data`, is never parsed and travels as the client's bytes, within
-// the limits of depth and keys that native payloads have. Payloads of other clients may have line
-// breaks between their tokens; they become spaces, because a line break separates messages here.
+// its fields; a raw value, such as `data`, is never parsed and travels as the client's bytes,
+// within the limits of depth and keys that native payloads have. Line breaks between the tokens of
+// such a value are the concern of framing.js.
 
 import { skipPayload, skipSpace, skipString } from '../../../protocol/json-scan.js';
 
 /** @import { ClientInfo, Codec, Command, Method, Published, Reply, Request } from '../messages.js' */
 
 const LF = 0x0a;
-const CR = 0x0d;
-const SPACE = 0x20;
 const QUOTE = 0x22;
 const COMMA = 0x2c;
 const COLON = 0x3a;
@@ -25,11 +23,13 @@ const MAX_FIELDS = 64;
 /** Entries of `subs` or `headers`, far above any limit of rooms that a client could use at once. */
 const MAX_ENTRIES = 10_000;
 
-/** The first of them that a command has is served. @type {readonly Method[]} */
-const METHODS = Object.freeze([
-  ...['connect', 'subscribe', 'unsubscribe', 'publish', 'presence', 'presence_stats'],
-  ...['history', 'ping', 'send', 'rpc', 'refresh', 'sub_refresh'],
-]);
+/** The first of them that a command has is served. */
+const METHODS = /** @type {readonly Method[]} */ (
+  Object.freeze([
+    ...['connect', 'subscribe', 'unsubscribe', 'publish', 'presence', 'presence_stats'],
+    ...['history', 'ping', 'send', 'rpc', 'refresh', 'sub_refresh'],
+  ])
+);
 
 /** @typedef {'string'|'boolean'|'number'|'raw'|'subs'|'headers'|'since'|'given'} Type */
 
@@ -125,7 +125,8 @@ function readRequest(b, at, request) {
   const fields = /** @type {Record<string, unknown>} */ (request);
   return eachMember(b, at, MAX_FIELDS, (name, start) => {
     const type = FIELDS.get(name);
-    if (type === undefined || b[start] === LOWER_N) return skipPayload(b, start);
+    if (type === undefined || (b[start] === LOWER_N && type !== 'raw'))
+      return skipPayload(b, start);
     const { value, end } = READERS[type](b, start);
     fields[name] = value;
     return end;
@@ -238,7 +239,7 @@ function writeObject(parts, entries, isMap = false) {
   for (const [name, value] of entries) {
     if (!isMap && isZero(value) && !ALWAYS.has(name)) continue;
     add(parts, `${separator}${JSON.stringify(name)}:`);
-    if (name === 'publications' && Buffer.isBuffer(value)) parts.push('[', oneLine(value), ']');
+    if (name === 'publications' && Buffer.isBuffer(value)) parts.push('[', value, ']');
     else writeValue(parts, value);
     separator = ',';
   }
@@ -247,7 +248,7 @@ function writeObject(parts, entries, isMap = false) {
 
 /** @param {(string|Buffer)[]} parts @param {unknown} value */
 function writeValue(parts, value) {
-  if (Buffer.isBuffer(value)) parts.push(oneLine(value));
+  if (Buffer.isBuffer(value)) parts.push(value);
   else if (value instanceof Map) writeObject(parts, value, true);
   else if (Array.isArray(value)) {
     let separator = '[';
@@ -273,19 +274,6 @@ function isZero(value) {
   return value === undefined || value === null || value === 0 || value === '' || value === false;
 }
 
-/** @param {Buffer} json @returns {Buffer} without line breaks; the same if it has none */
-function oneLine(json) {
-  if (!json.includes(LF) && !json.includes(CR)) return json;
-  const copy = Buffer.from(json);
-  removeLines(copy, 0, copy.length);
-  return copy;
-}
-
-/** @param {Buffer} b JSON @param {number} start @param {number} end */
-function removeLines(b, start, end) {
-  for (let i = start; i < end; i++) if (b[i] === LF || b[i] === CR) b[i] = SPACE;
-}
-
 /** @param {string} channel */
 function channelField(channel) {
   return Buffer.from(`{"push":{"channel":${JSON.stringify(channel)},"pub":{"data":`);
@@ -302,7 +290,6 @@ function around(head, { source, start, end }, tail) {
   const message = Buffer.allocUnsafe(head.length + end - start + tail.length);
   const from = head.copy(message);
   const to = from + source.copy(message, from, start, end);
-  if (source.includes(LF, start) || source.includes(CR, start)) removeLines(message, from, to);
   message.write(tail, to, 'latin1');
   return message;
 }

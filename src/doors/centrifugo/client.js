@@ -1,0 +1,107 @@
+// client.js: what the door knows of one connection.
+
+/** @import { Lease } from '../../auth/session.js' */
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { Codec, Command, Reply } from './messages.js' */
+/** @import { ChannelIdentity } from './tokens.js' */
+
+/**
+ * Handles a command. It may throw a DoorError: the reply is that error.
+ * @typedef {(connection: Connection, client: Client, command: Command) => void} Handler
+ */
+
+/**
+ * How far a connection is: `new` until its `connect`, `connecting` until the answer, `refused` if
+ * that is an error.
+ * @typedef {'new'|'connecting'|'connected'|'refused'} State
+ */
+
+/** Where commands for a connection that only listens have to be sent. @typedef {{session: string, node: string}} Upstream */
+
+/**
+ * A subscription, beside its membership of the room.
+ * @typedef {object} Subscription
+ * @property {boolean} isGranted by a token of its own, by the connection's token or by the backend:
+ *   another token of the connection does not end it
+ * @property {number} endS when it ends, in seconds since 1970; 0: with the connection
+ */
+
+export class Client {
+  /** @type {State} */
+  state = 'new';
+  /** Has a ping not been answered? */
+  isPinged = false;
+  /** Of its token or its hook; null: it has none. @type {import('../../auth/claims.js').Identity|null} */
+  identity = null;
+  /** @type {Lease|null} */
+  lease = null;
+  /** By channel. @type {Map<string, Subscription>|null} */
+  subscriptions = null;
+  /** Of its commands. @type {{fullAt: number}|null} */
+  #bucket = null;
+
+  /**
+   * @param {Codec} codec
+   * @param {{headers: import('node:http').IncomingHttpHeaders, url: string, address: string}|null}
+   *   handshake until it is connected
+   * @param {Upstream|null} upstream null: it sends commands itself
+   */
+  constructor(codec, handshake, upstream) {
+    this.codec = codec;
+    this.handshake = handshake;
+    this.upstream = upstream;
+  }
+
+  /** @param {State} state */
+  become(state) {
+    this.state = state;
+    if (state === 'connected' || state === 'refused') this.handshake = null;
+  }
+
+  /** @param {import('../../auth/claims.js').Identity|null} identity @param {Lease|null} lease */
+  identify(identity, lease) {
+    this.identity = identity;
+    this.lease = lease;
+  }
+
+  /** @param {boolean} isPinged */
+  expectPong(isPinged) {
+    this.isPinged = isPinged;
+  }
+
+  /** @param {string} channel @param {Subscription} subscription */
+  subscribed(channel, subscription) {
+    this.subscriptions ??= new Map();
+    this.subscriptions.set(channel, subscription);
+  }
+
+  /** @param {string} channel */
+  unsubscribed(channel) {
+    this.subscriptions?.delete(channel);
+  }
+
+  get bucket() {
+    this.#bucket ??= { fullAt: -0.5 };
+    return this.#bucket;
+  }
+
+  /** The user of its token or hook; '': none. */
+  get user() {
+    return this.identity?.user ?? '';
+  }
+
+  /** @param {Connection} connection @param {Reply} reply */
+  send(connection, reply) {
+    connection.send(this.codec.encode(reply));
+  }
+}
+
+/**
+ * @param {import('../../auth/claims.js').Identity|null} identity
+ * @returns {ChannelIdentity|null} null: not of a token of this door
+ */
+export function tokenIdentity(identity) {
+  return identity !== null && 'subscriptions' in identity
+    ? /** @type {ChannelIdentity} */ (identity)
+    : null;
+}

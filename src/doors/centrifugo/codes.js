@@ -1,0 +1,111 @@
+// codes.js: the codes of this door: how connections and subscriptions end, and which error a
+// refusal is.
+//
+// Clients come back after a close but for 3500 to 3999 and 4500 to 4999: the rule of Fanfare's own
+// codes. Those that Centrifugo has a number for are translated, so that its dashboards know them.
+
+import { CLOSES } from '../../protocol/codes.js';
+import { errorOf } from '../../protocol/refusal.js';
+import { ERRORS } from './errors.js';
+
+/** @import { ErrorCode } from '../../protocol/codes.js' */
+/** @import { Refusal } from '../../protocol/refusal.js' */
+/** @import { ReplyError } from './messages.js' */
+
+/** RFC 6455 5.5: a control frame has at most 125 bytes, 2 of them for the code. */
+const MAX_REASON_BYTES = 123;
+
+/** A close of this door: closeOf() does not translate it. */
+export class DoorClose {
+  /** @param {number} code @param {string} reason */
+  constructor(code, reason) {
+    this.code = code;
+    this.reason = cut(reason);
+  }
+}
+
+export const DISCONNECTS = Object.freeze({
+  SHUTDOWN: new DoorClose(3001, 'shutdown'),
+  EXPIRED: new DoorClose(3005, 'connection expired'),
+  SLOW: new DoorClose(3008, 'slow'),
+  FORCE_RECONNECT: new DoorClose(3011, 'force reconnect'),
+  NO_PONG: new DoorClose(3012, 'no pong'),
+  TOO_MANY_REQUESTS: new DoorClose(3013, 'too many requests'),
+  INVALID_TOKEN: new DoorClose(3500, 'invalid token'),
+  BAD_REQUEST: new DoorClose(3501, 'bad request'),
+  STALE: new DoorClose(3502, 'stale'),
+  FORCE: new DoorClose(3503, 'force disconnect'),
+  CONNECTION_LIMIT: new DoorClose(3504, 'connection limit'),
+  CHANNEL_LIMIT: new DoorClose(3505, 'channel limit'),
+  PERMISSION_DENIED: new DoorClose(3507, 'permission denied'),
+  NOT_AVAILABLE: new DoorClose(3508, 'not available'),
+});
+
+/** Why the server ends a subscription. From 2500 on, clients subscribe again. */
+export const UNSUBSCRIBED = Object.freeze({
+  SERVER: Object.freeze({ code: 2000, reason: 'server unsubscribe' }),
+  INSUFFICIENT: Object.freeze({ code: 2500, reason: 'insufficient state' }),
+  EXPIRED: Object.freeze({ code: 2501, reason: 'subscription expired' }),
+});
+
+/** By our code. @type {ReadonlyMap<number, DoorClose>} */
+const TRANSLATED = new Map([
+  [CLOSES.DRAIN.code, DISCONNECTS.SHUTDOWN],
+  [CLOSES.TOKEN_EXPIRED.code, DISCONNECTS.EXPIRED],
+  [CLOSES.SLOW_CONSUMER.code, DISCONNECTS.SLOW],
+  [CLOSES.REBALANCE.code, DISCONNECTS.FORCE_RECONNECT],
+  [CLOSES.AGE.code, DISCONNECTS.FORCE_RECONNECT],
+  [CLOSES.RATE_LIMITED.code, DISCONNECTS.TOO_MANY_REQUESTS],
+  [CLOSES.INVALID_TOKEN.code, DISCONNECTS.INVALID_TOKEN],
+  [CLOSES.BAD_REQUESTS.code, DISCONNECTS.BAD_REQUEST],
+  [CLOSES.AUTH_TIMEOUT.code, DISCONNECTS.STALE],
+  [CLOSES.KICKED.code, DISCONNECTS.FORCE],
+  [CLOSES.USER_LIMIT.code, DISCONNECTS.CONNECTION_LIMIT],
+  [CLOSES.ROOM_LIMIT.code, DISCONNECTS.CHANNEL_LIMIT],
+  [CLOSES.DENIED.code, DISCONNECTS.PERMISSION_DENIED],
+]);
+
+/**
+ * @param {{code: number, reason: string}} close a row of codes.js, or a code that the backend has
+ *   chosen
+ */
+export function closeOf(close) {
+  if (close instanceof DoorClose) return close;
+  return TRANSLATED.get(close.code) ?? { code: close.code, reason: cut(close.reason) };
+}
+
+/** Their error of each of ours; the others are 100. @type {Readonly<Partial<Record<ErrorCode, number>>>} */
+const CODES = Object.freeze({
+  INVALID_MESSAGE_FORMAT: 107,
+  UNKNOWN_TYPE: 104,
+  INVALID_ROOM: 102,
+  NOT_IN_ROOM: 103,
+  ALREADY_JOINED: 105,
+  ROOM_LIMIT: 106,
+  RATE_LIMIT_EXCEEDED: 111,
+  MESSAGE_TOO_LARGE: 106,
+  PERMISSION_DENIED: 103,
+  TOKEN_EXPIRED: 109,
+});
+
+/** @param {number} code of ERRORS @param {string} [message] in place of the usual one @returns {ReplyError} */
+export function replyError(code, message = ERRORS[code].message) {
+  return { code, message, temporary: ERRORS[code].isTemporary };
+}
+
+/** @param {Refusal} refused */
+export function errorOfRefusal(refused) {
+  const error = /** @type {ErrorCode} */ (errorOf(refused));
+  // A publish whose outcome is not known must not be repeated unasked.
+  if (error === 'OUTCOME_UNKNOWN') return { code: 100, message: refused.message };
+  return replyError(CODES[error] ?? 100, refused.code === 'DENIED' ? refused.message : undefined);
+}
+
+/** @param {string} reason */
+function cut(reason) {
+  if (Buffer.byteLength(reason) <= MAX_REASON_BYTES) return reason;
+  let end = MAX_REASON_BYTES;
+  const bytes = Buffer.from(reason);
+  while ((bytes[end] & 0xc0) === 0x80) end--; // not within a character
+  return bytes.toString('utf8', 0, end);
+}

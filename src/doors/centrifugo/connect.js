@@ -1,0 +1,107 @@
+// connect.js: the command connect: the token, the hook onConnect, the subscriptions that the server
+// makes, and the reply.
+
+import { VERSION } from '../../config/version.js';
+import { tokenIdentity } from './client.js';
+import { clientOf } from './client-id.js';
+import { DISCONNECTS } from './codes.js';
+import { DoorError } from './errors.js';
+import { expiryOf } from './results.js';
+import { connectionReader } from './tokens.js';
+
+/** @import { Credentials } from '../../auth/credentials.js' */
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { DoorServices } from '../contract.js' */
+/** @import { Client, Handler } from './client.js' */
+/** @import { Connections } from './connections.js' */
+/** @import { Command } from './messages.js' */
+
+/** Hooks and limits know the door by these. */
+const DOOR = Object.freeze({ name: 'centrifugo', usesTokens: true, asksLater: true });
+
+export class ConnectCommand {
+  /**
+   * @param {DoorServices} services @param {Connections} connections
+   * @param {import('./server-subscriptions.js').ServerSubscriptions} serverSubscriptions
+   */
+  constructor(services, connections, serverSubscriptions) {
+    this.services = services;
+    this.connections = connections;
+    this.serverSubscriptions = serverSubscriptions;
+    const { config } = services;
+    this.readClaims = connectionReader(config.centrifugo?.isLenient ?? false);
+    this.pingS = Math.ceil(config.pingIntervalMs / 1000);
+  }
+
+  /** @type {Handler} */
+  connect = (connection, client, command) => {
+    const { entrance, commands } = this.services;
+    const { token = '' } = command.request;
+    const { handshake } = client;
+    if (handshake === null) return;
+    const credentials =
+      entrance?.identify(token === '' ? null : token, handshake, DOOR, this.readClaims) ?? null;
+    commands.lane.after(connection, 'token', 0, credentials, (checked) =>
+      this.#conclude(connection, client, command, checked),
+    );
+  };
+
+  /**
+   * @param {Connection} connection @param {Client} client @param {Command} command
+   * @param {Credentials|null} credentials
+   */
+  #conclude(connection, client, command, credentials) {
+    if (!connection.isOpen) return credentials?.lease?.release();
+    const { entrance } = this.services;
+    const refused = credentials?.refusal ?? null;
+    if (refused?.code === 'TOKEN_EXPIRED' || refused?.code === 'UNAVAILABLE') {
+      client.become('refused');
+      const error = new DoorError(refused.code === 'UNAVAILABLE' ? 100 : 109);
+      return this.connections.refuse(connection, command.id, error);
+    }
+    if (refused !== null) return this.connections.end(connection, refused);
+    const { identity = null, lease = null } = credentials ?? {};
+    client.identify(identity, lease);
+    if (identity === null && entrance?.isRequired) {
+      this.services.counters.errors.PERMISSION_DENIED++;
+      return connection.close(DISCONNECTS.BAD_REQUEST);
+    }
+    this.#enter(connection, credentials);
+    if (connection.isOpen)
+      this.serverSubscriptions.begin(connection, client, command.request, (subs) =>
+        this.#reply(connection, client, command.id, subs),
+      );
+  }
+
+  /** @param {Connection} connection @param {Credentials|null} credentials */
+  #enter(connection, credentials) {
+    const { hub, entrance } = this.services;
+    // Broadcasts do not overtake the reply: it is written in this turn, or the connection enters
+    // rooms by stand-ins.
+    if (entrance === null) hub.add(connection);
+    else entrance.enter(connection, credentials, () => {});
+  }
+
+  /**
+   * @param {Connection} connection @param {Client} client @param {number} id
+   * @param {Map<string, import('./messages.js').SubscribeResult>|null} subs null: none
+   */
+  #reply(connection, client, id, subs) {
+    client.become('connected');
+    const { upstream, identity } = client;
+    const endS = tokenIdentity(identity)?.endS ?? 0;
+    client.send(connection, {
+      id,
+      connect: {
+        client: clientOf(connection.id),
+        version: `fanfare ${VERSION}`,
+        ...expiryOf(endS),
+        subs: subs ?? undefined,
+        ping: this.pingS,
+        pong: true,
+        session: upstream?.session,
+        node: upstream?.node,
+      },
+    });
+  }
+}

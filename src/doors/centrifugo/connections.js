@@ -1,0 +1,287 @@
+// connections.js: connections of Centrifugo's clients: their commands in order, their limits, their
+// end.
+//
+// The first command is `connect`. Until it is answered, a connection is not the hub's and gets
+// nothing. A client that breaks the protocol is disconnected; a command that cannot be served gets
+// an error. A close cannot be explained inside the WebSocket, so its reason has to be enough.
+//
+// Two buckets bound the commands of a connection. Subscriptions have one of their own, because
+// after a reconnect a client sends all of them at once; everything else counts as messages of
+// native clients do.
+
+import { errorOf, toClose } from '../../protocol/refusal.js';
+import { CommandRate } from '../command-rate.js';
+import { channelOf } from './channels.js';
+import { Client } from './client.js';
+import {
+  closeOf,
+  DISCONNECTS,
+  DoorClose,
+  errorOfRefusal,
+  replyError,
+  UNSUBSCRIBED,
+} from './codes.js';
+import { DoorError } from './errors.js';
+import { positionOf } from './results.js';
+
+/** From the handshake to `connect`. */
+const CONNECT_TIMEOUT_MS = 15_000;
+/** Commands of one message, beside two for each room that a connection may be in. */
+const MAX_COMMANDS = 128;
+/** Commands that have the bucket of subscriptions. @type {ReadonlySet<Method>} */
+const FREE = new Set(['connect', 'subscribe', 'unsubscribe', 'refresh', 'sub_refresh']);
+
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { DoorServices } from '../contract.js' */
+/** @import { Handler, Upstream } from './client.js' */
+/** @import { Codec, Command, Method } from './messages.js' */
+
+export class Connections {
+  /** @type {Map<Connection, Client>} */
+  #clients = new Map();
+  /** Those that have not sent `connect`: until when they may, the earliest first. @type {Map<Connection, number>} */
+  #waiting = new Map();
+  /** @type {ReadonlyMap<Method, Handler>} */
+  #handlers = new Map();
+
+  /** @param {DoorServices} services */
+  constructor(services) {
+    this.services = services;
+    const { maxRoomsPerConnection } = services.config;
+    this.maxCommands = MAX_COMMANDS + 2 * maxRoomsPerConnection;
+    this.commandRate = new CommandRate(services);
+  }
+
+  /** @param {ReadonlyMap<Method, Handler>} handlers */
+  serve(handlers) {
+    this.#handlers = handlers;
+  }
+
+  /** @param {Connection} connection @returns {Client|undefined} */
+  clientOf(connection) {
+    return this.#clients.get(connection);
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {Pick<import('node:http').IncomingMessage, 'headers'|'url'>} request of its handshake
+   * @param {unknown} _credentials tokens and hooks are asked at `connect`
+   * @param {{codec: Codec, upstream?: Upstream|null}} form
+   */
+  open(connection, { headers, url = '' }, _credentials, { codec, upstream = null }) {
+    const { address } = connection;
+    const { maxHandshakes } = this.services.config;
+    if (this.#waiting.size >= maxHandshakes)
+      for (const oldest of this.#waiting.keys()) {
+        this.#timeOut(oldest);
+        break;
+      }
+    this.#clients.set(connection, new Client(codec, { headers, url, address }, upstream));
+    this.#waiting.set(connection, performance.now() + CONNECT_TIMEOUT_MS);
+  }
+
+  /** @param {Connection} connection whose socket is closed */
+  closed(connection) {
+    const { hub, entrance, sessions, commands } = this.services;
+    const client = this.#clients.get(connection);
+    if (entrance === null) {
+      sessions.end(connection);
+      hub.remove(connection);
+    } else entrance.leave(connection);
+    commands.lane.forget(connection);
+    this.#waiting.delete(connection);
+    this.#clients.delete(connection);
+    client?.lease?.release();
+  }
+
+  /** Closes those that have not connected, which the hub does not know. */
+  drain() {
+    for (const connection of [...this.#waiting.keys()]) connection.close(DISCONNECTS.SHUTDOWN);
+    this.#waiting.clear();
+  }
+
+  /** Call it once a second. @param {number} nowMs */
+  sweep(nowMs) {
+    for (const [connection, endMs] of this.#waiting) {
+      if (endMs > nowMs) break;
+      this.#timeOut(connection);
+    }
+  }
+
+  /** @param {Connection} connection that has not sent `connect` */
+  #timeOut(connection) {
+    this.#waiting.delete(connection);
+    this.services.counters.auth.closes.timeout++;
+    connection.close(DISCONNECTS.STALE);
+  }
+
+  /**
+   * @param {Connection} connection
+   * @returns {boolean} true: its client is to answer a ping, which the caller sends
+   */
+  expectPong(connection) {
+    const client = this.#clients.get(connection);
+    if (client === undefined || client.state !== 'connected') return false;
+    client.expectPong(true);
+    return true;
+  }
+
+  /** @param {Connection} connection @param {Buffer} bytes a message, perhaps of several commands */
+  receiveCommands(connection, bytes) {
+    const client = this.#clients.get(connection);
+    if (client === undefined) return;
+    const { counters } = this.services;
+    counters.messages++;
+    const commands = client.codec.decode(bytes);
+    if (commands === null) {
+      counters.errors.INVALID_MESSAGE_FORMAT++;
+      return connection.close(DISCONNECTS.BAD_REQUEST);
+    }
+    if (commands.length > this.maxCommands) {
+      counters.errors.RATE_LIMIT_EXCEEDED++;
+      return connection.close(DISCONNECTS.TOO_MANY_REQUESTS);
+    }
+    for (const command of commands) {
+      if (!connection.isOpen) return;
+      this.#receive(connection, client, command);
+    }
+  }
+
+  /** @param {Connection} connection @param {Client} client @param {Command} command */
+  #receive(connection, client, command) {
+    const { method, id, source } = command;
+    if (!this.#isInOrder(client, command)) return this.#disconnect(connection);
+    if (method === 'pong') return client.expectPong(false);
+    if (method === 'connect') {
+      client.become('connecting');
+      this.#waiting.delete(connection);
+    }
+    if (!this.#admit(connection, client, command)) return;
+    const kind = method === 'subscribe' ? 'join' : method === 'publish' ? 'message' : undefined;
+    const { lane } = this.services.commands;
+    if (!lane.isEmpty && lane.holds(connection, kind, { id, source }, this.#resume)) return;
+    this.#handle(connection, client, command);
+  }
+
+  /**
+   * @param {Client} client @param {Command} command
+   * @returns {boolean} false: its client breaks the protocol
+   */
+  #isInOrder({ state, isPinged }, { method, id }) {
+    if (method === 'pong') return isPinged;
+    if (id === 0 && method !== 'send') return false;
+    return method === 'connect' ? state === 'new' : state === 'connecting' || state === 'connected';
+  }
+
+  /** @param {Connection} connection */
+  #disconnect(connection) {
+    this.services.counters.errors.INVALID_MESSAGE_FORMAT++;
+    connection.close(DISCONNECTS.BAD_REQUEST);
+  }
+
+  /** @param {Connection} connection @param {Client} client @param {Command} command */
+  #admit(connection, client, { method, id, source }) {
+    if (method === 'connect') return true;
+    if (FREE.has(method)) return this.commandRate.admit(connection, client.bucket, id);
+    const { admitMessage, commands } = this.services;
+    const wait = admitMessage(connection, performance.now(), source.length);
+    if (wait !== 0) commands.replies.overRate(connection, id || undefined, wait);
+    return wait === 0;
+  }
+
+  /** A command that has waited in the lane. @type {import('../../commands/lane.js').Resume} */
+  #resume = (connection, bytes) => {
+    const client = this.#clients.get(connection);
+    const [command] = client?.codec.decode(bytes) ?? [];
+    if (client === undefined || command === undefined) return;
+    // The `connect` before it has been refused.
+    if (client.state === 'refused') return this.#disconnect(connection);
+    try {
+      this.#handle(connection, client, command);
+    } catch (error) {
+      connection.fail(error);
+    }
+  };
+
+  /** @param {Connection} connection @param {Client} client @param {Command} command */
+  #handle(connection, client, command) {
+    const handler = this.#handlers.get(command.method);
+    try {
+      if (handler === undefined) throw new DoorError(104);
+      handler(connection, client, command);
+    } catch (error) {
+      if (!(error instanceof DoorError)) throw error;
+      this.refuse(connection, command.id, error);
+    }
+  }
+
+  /**
+   * @param {Connection} connection @param {number} id of the command
+   * @param {Pick<DoorError, 'code'|'message'>} error
+   */
+  refuse(connection, id, { code, message }) {
+    const { counters } = this.services;
+    counters.errors[COUNTED[code] ?? 'INTERNAL_ERROR']++;
+    if (id !== 0)
+      this.#clients.get(connection)?.send(connection, { id, error: replyError(code, message) });
+  }
+
+  /**
+   * The texts of the door, for the connections of one codec.
+   * @param {Codec} codec
+   */
+  textsOf(codec) {
+    return {
+      name: 'centrifugo',
+      usesTokens: true,
+      asksLater: true,
+      silentClose: DISCONNECTS.NO_PONG,
+      closeOf,
+      /** @type {import('../../hub/door.js').Door['encodeError']} */
+      encodeError: (refused, id) =>
+        typeof id === 'number' ? codec.encode({ id, error: errorOfRefusal(refused) }) : null,
+      /** @type {import('../../hub/door.js').Door['encodeLeft']} */
+      encodeLeft: (room) => {
+        const channel = channelOf(room);
+        return channel === null
+          ? null
+          : codec.encode({ push: { channel, unsubscribe: UNSUBSCRIBED.SERVER } });
+      },
+      /** @type {NonNullable<import('../../hub/door.js').Door['encodeEntered']>} */
+      encodeEntered: (room, joined) =>
+        codec.encode({
+          push: { channel: channelOf(room) ?? room, subscribe: positionOf(joined) },
+        }),
+      encodeShutdown: () => null,
+      encodeDegraded: () => null,
+    };
+  }
+
+  /**
+   * Ends a connection whose token, user or place is refused.
+   * @param {Connection} connection @param {import('../../protocol/refusal.js').Refusal} refused
+   */
+  end(connection, refused) {
+    const error = /** @type {import('../../protocol/codes.js').ErrorCode} */ (errorOf(refused));
+    this.services.counters.errors[error]++;
+    const close = closeOf(toClose(refused));
+    // The hook's text.
+    const reason = refused.code === 'DENIED' ? refused.message : close.reason;
+    connection.close(new DoorClose(close.code, reason));
+  }
+}
+
+/** How errors are counted. @type {Readonly<Record<number, import('../../protocol/codes.js').ErrorCode>>} */
+const COUNTED = Object.freeze({
+  102: 'INVALID_ROOM',
+  103: 'PERMISSION_DENIED',
+  104: 'UNKNOWN_TYPE',
+  105: 'ALREADY_JOINED',
+  106: 'ROOM_LIMIT',
+  107: 'INVALID_MESSAGE_FORMAT',
+  108: 'UNKNOWN_TYPE',
+  109: 'TOKEN_EXPIRED',
+  110: 'TOKEN_EXPIRED',
+  111: 'RATE_LIMIT_EXCEEDED',
+  112: 'UNAVAILABLE',
+});

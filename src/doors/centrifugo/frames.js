@@ -1,0 +1,145 @@
+// frames.js: the formats of this door: publications as its clients take them.
+//
+// A publication becomes a message of a codec, built once for all members that take the format, and
+// a framing puts the messages on the wire. Replays are a format of their own: they stand inside the
+// reply, so all clients that return to the same position share their bytes.
+
+import { FORMAT, registerFormat } from '../../protocol/format.js';
+import { roomOf } from '../../protocol/frame.js';
+import {
+  eventOf,
+  KIND,
+  kindOf,
+  offsetOf,
+  payloadEnd,
+  payloadStart,
+  senderOf,
+  timestampOf,
+} from '../../protocol/publication.js';
+import { channelOf } from './channels.js';
+import { isClient } from './client-id.js';
+import { jsonCodec } from './codec/json.js';
+import { protobufCodec } from './codec/protobuf.js';
+import { UNSUBSCRIBED } from './codes.js';
+import { FRAMINGS } from './framing.js';
+import { readMember } from './members.js';
+
+/** @import { Format } from '../../protocol/format.js' */
+/** @import { Framing } from './framing.js' */
+/** @import { ClientInfo, Codec, Published } from './messages.js' */
+
+const NOTHING = Buffer.alloc(0);
+
+export function registerFormats() {
+  const { text, binary, lines, events, delimited } = FRAMINGS;
+  const json = FORMAT.CENTRIFUGO_JSON_LIST;
+  const protobuf = FORMAT.CENTRIFUGO_PROTOBUF_LIST;
+  registerFormat(FORMAT.CENTRIFUGO_JSON, createFormat(jsonCodec, text, json));
+  registerFormat(FORMAT.CENTRIFUGO_PROTOBUF, createFormat(protobufCodec, binary, protobuf));
+  registerFormat(FORMAT.CENTRIFUGO_LINES, createFormat(jsonCodec, lines, json));
+  registerFormat(FORMAT.CENTRIFUGO_EVENTS, createFormat(jsonCodec, events, json));
+  registerFormat(FORMAT.CENTRIFUGO_DELIMITED, createFormat(protobufCodec, delimited, protobuf));
+  registerFormat(json, createListFormat(jsonCodec));
+  registerFormat(protobuf, createListFormat(protobufCodec));
+}
+
+/**
+ * What pushes of a room share.
+ * @typedef {{channel: string, field: Buffer}} Head
+ */
+
+/**
+ * @param {Codec} codec @param {Framing} framing @param {number} replyFormat
+ * @returns {Format}
+ */
+function createFormat(codec, framing, replyFormat) {
+  /** By the native prefix, which each open room has once. @type {WeakMap<Buffer, Head|null>} */
+  const heads = new WeakMap();
+  return {
+    encode(prefix, publications) {
+      let head = heads.get(prefix);
+      if (head === undefined) {
+        const channel = channelOf(roomOf(prefix));
+        head = channel === null ? null : { channel, field: codec.channelField(channel) };
+        heads.set(prefix, head);
+      }
+      /** @type {Buffer[]} */
+      const messages = [];
+      for (const publication of publications) {
+        const message = messageOf(codec, head, publication);
+        if (message !== null) messages.push(message);
+      }
+      return messages.length === 0 ? NOTHING : framing.frame(messages);
+    },
+    // Some publications have no message.
+    endOf: null,
+    encodeResync(room) {
+      const channel = channelOf(room);
+      if (channel === null) return NOTHING;
+      return framing.frame([
+        codec.encode({ push: { channel, unsubscribe: UNSUBSCRIBED.INSUFFICIENT } }),
+      ]);
+    },
+    leavesAtResync: true,
+    replyFormat,
+  };
+}
+
+/** @param {Codec} codec @returns {Format} */
+function createListFormat(codec) {
+  return {
+    encode: (_prefix, publications) =>
+      codec.publicationList(publications.map((publication) => publishedOf(codec, publication))),
+    endOf: null,
+    encodeResync: () => NOTHING,
+  };
+}
+
+/**
+ * @param {Codec} codec @param {Head|null} head null: not a channel's room
+ * @param {Buffer} publication
+ * @returns {Buffer|null} null: clients are not told
+ */
+function messageOf(codec, head, publication) {
+  const kind = kindOf(publication);
+  if (kind === KIND.BROADCAST) {
+    const data = publication.subarray(payloadStart(publication), payloadEnd(publication));
+    return codec.encode({ push: { message: { data } } });
+  }
+  if (head === null) return null;
+  if (kind === KIND.MESSAGE || kind === KIND.POSITIONED)
+    return codec.publicationMessage(head.field, publishedOf(codec, publication));
+  if (kind !== KIND.PRESENCE) return null;
+  const event = eventOf(publication);
+  if (event === 'count') return null;
+  const info = readMember(publication.subarray(payloadStart(publication)));
+  return info === null
+    ? null
+    : codec.encode({ push: { channel: head.channel, [event]: { info } } });
+}
+
+/** @param {Codec} codec @param {Buffer} publication @returns {Published} */
+function publishedOf(codec, publication) {
+  const info = infoOf(publication);
+  return {
+    source: publication,
+    start: payloadStart(publication),
+    end: payloadEnd(publication),
+    offset: kindOf(publication) === KIND.POSITIONED ? offsetOf(publication) : 0,
+    timeMs: timestampOf(publication),
+    info: info === null ? null : codec.infoField(info),
+  };
+}
+
+/**
+ * Who has published: a client of this door without a user, or a name. The client of a user is not
+ * known.
+ * @param {Buffer} publication
+ * @returns {ClientInfo|null} null: the server, or its HTTP APIs
+ */
+export function infoOf(publication) {
+  const sender = senderOf(publication);
+  if (sender === '') return null;
+  if (isClient(sender)) return { client: sender };
+  return { user: sender.includes('\\') ? JSON.parse(`"${sender}"`) : sender };
+}

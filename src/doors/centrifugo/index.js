@@ -1,0 +1,106 @@
+// index.js: the door of Centrifugo's client protocol: what it answers to, and its parts.
+
+import { isUtf8 } from 'node:buffer';
+import { FORMAT } from '../../protocol/format.js';
+import { jsonCodec } from './codec/json.js';
+import { protobufCodec } from './codec/protobuf.js';
+import { ConnectCommand } from './connect.js';
+import { Connections } from './connections.js';
+import { Expiries } from './expiry.js';
+import { registerFormats } from './frames.js';
+import { FRAMINGS } from './framing.js';
+import { PublishCommand } from './publish.js';
+import { ClientRights } from './rights.js';
+import { ServerSubscriptions } from './server-subscriptions.js';
+import { Subscriptions } from './subscribe.js';
+
+/** @import { Door } from '../../hub/door.js' */
+/** @import { CreateDoor, DoorServices } from '../contract.js' */
+/** @import { Framing } from './framing.js' */
+/** @import { Handler } from './client.js' */
+/** @import { Codec, Method } from './messages.js' */
+
+const PROTOBUF = 'centrifuge-protobuf';
+
+/** @type {CreateDoor} */
+export function createDoor(services) {
+  const { pathPrefix = '' } = services.config.centrifugo ?? {};
+  registerFormats();
+  const connections = createConnections(services);
+  const json = webSocketDoor(connections, jsonCodec, FRAMINGS.text, {
+    format: FORMAT.CENTRIFUGO_JSON,
+    subprotocol: 'centrifuge-json',
+  });
+  const protobuf = webSocketDoor(connections, protobufCodec, FRAMINGS.binary, {
+    format: FORMAT.CENTRIFUGO_PROTOBUF,
+    subprotocol: PROTOBUF,
+  });
+  return {
+    route: (path) => (path === `${pathPrefix}/connection/websocket` ? 'websocket' : null),
+    door: json,
+    doorFor: ({ url = '', headers }) =>
+      asksForProtobuf(url, headers['sec-websocket-protocol']) ? protobuf : json,
+    api: null,
+    sweep: (nowMs) => connections.sweep(nowMs),
+    async drain() {
+      connections.drain();
+    },
+    close() {},
+  };
+}
+
+/** @param {DoorServices} services */
+function createConnections(services) {
+  const connections = new Connections(services);
+  const rights = new ClientRights(services.config);
+  const expiries = new Expiries();
+  const subscriptions = new Subscriptions(services, connections, rights, expiries);
+  const server = new ServerSubscriptions(services, subscriptions);
+  const { connect } = new ConnectCommand(services, connections, server);
+  const { publish } = new PublishCommand(services, connections, rights);
+  const { subscribe, unsubscribe } = subscriptions;
+  /** @type {Partial<Record<Method, Handler>>} */
+  const handlers = { connect, publish, subscribe, unsubscribe };
+  connections.serve(new Map(/** @type {[Method, Handler][]} */ (Object.entries(handlers))));
+  return connections;
+}
+
+/**
+ * @param {Connections} connections @param {Codec} codec @param {Framing} framing
+ * @param {{format: number, subprotocol: string}} form
+ * @returns {Door}
+ */
+function webSocketDoor(connections, codec, framing, { format, subprotocol }) {
+  const ping = framing.frame([codec.ping]);
+  const form = { codec };
+  return {
+    ...connections.textsOf(codec),
+    format,
+    subprotocol,
+    mayDeflate: false,
+    frame: (message) => framing.frame([message]),
+    ping(connection) {
+      const isExpected = connections.expectPong(connection);
+      if (isExpected) connection.transport.write(ping);
+      return isExpected;
+    },
+    open: (connection, request, credentials) =>
+      connections.open(connection, request, credentials, form),
+    closed: (connection) => connections.closed(connection),
+    receive: (connection, text) => connections.receiveCommands(connection, text),
+    receiveBinary(connection, bytes) {
+      // Some clients send JSON in binary messages.
+      const isReadable = codec.isBinary || isUtf8(bytes);
+      connections.receiveCommands(connection, isReadable ? bytes : NOTHING);
+    },
+  };
+}
+
+const NOTHING = Buffer.alloc(0);
+
+/** @param {string} url @param {string} [subprotocols] offered */
+function asksForProtobuf(url, subprotocols = '') {
+  if (subprotocols !== '') return subprotocols.split(/, ?/).includes(PROTOBUF);
+  const mark = url.indexOf('?');
+  return mark >= 0 && new URLSearchParams(url.slice(mark)).get('format') === 'protobuf';
+}

@@ -1,0 +1,265 @@
+// subscribe.js: the commands subscribe and unsubscribe.
+//
+//   name -> subscription token, user-limited channel or right -> hook onJoin -> room -> reply
+//
+// A client that comes back names its last position. If every publication after it is kept, the
+// reply contains them, and live ones follow; otherwise it says that they are gone. There is no list
+// in between.
+
+import { encodeMember } from '../../protocol/encode.js';
+import { isPrivate, roomOf, usersOf } from './channels.js';
+import { tokenIdentity } from './client.js';
+import { clientOf } from './client-id.js';
+import { DISCONNECTS } from './codes.js';
+import { DoorError } from './errors.js';
+import { checkChannel } from './publish.js';
+import { expiryOf, positionOf } from './results.js';
+import { GRACE_S, subscriptionReader } from './tokens.js';
+
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { Since } from '../../protocol/decode.js' */
+/** @import { Joined } from '../../recovery/room-joins.js' */
+/** @import { DoorServices } from '../contract.js' */
+/** @import { Client, Handler } from './client.js' */
+/** @import { Connections } from './connections.js' */
+/** @import { Request, SubscribeResult } from './messages.js' */
+/** @import { ClientRights } from './rights.js' */
+/** @import { SubscriptionIdentity } from './tokens.js' */
+
+/** The client wants an error if its position is lost, because it has to load its state anew. */
+const REJECT_UNRECOVERED = 2;
+/** How old publications may be that a token without the right to history recovers. */
+const RESUME_WINDOW_MS = 120_000;
+
+export class Subscriptions {
+  /**
+   * @param {DoorServices} services @param {Connections} connections @param {ClientRights} rights
+   * @param {import('./expiry.js').Expiries} expiries
+   */
+  constructor(services, connections, rights, expiries) {
+    this.services = services;
+    this.connections = connections;
+    this.rights = rights;
+    this.expiries = expiries;
+    const { centrifugo, reconnectWindowMs } = services.config;
+    this.readClaims = subscriptionReader(centrifugo?.isLenient ?? false);
+    this.resumeWindowMs = RESUME_WINDOW_MS + reconnectWindowMs;
+  }
+
+  /** @type {Handler} */
+  subscribe = (connection, client, { id, request }) => {
+    const { channel = '', token = '', type = 0 } = request;
+    if (channel === '') return connection.close(DISCONNECTS.BAD_REQUEST);
+    checkChannel(channel);
+    if (type !== 0) throw new DoorError(108);
+    if (request.tf) throw new DoorError(107, 'filters are not supported');
+    if (this.#isIn(connection, channel)) throw new DoorError(105);
+    if (!this.#mayEnterAnother(connection)) throw new DoorError(106);
+    if (token === '') {
+      this.#checkRight(connection, client, channel);
+      return this.#ask(connection, client, id, request, null);
+    }
+    this.verify(connection, client, channel, token, (identity, code) => {
+      if (identity === null) return this.connections.refuse(connection, id, new DoorError(code));
+      this.#ask(connection, client, id, request, identity);
+    });
+  };
+
+  /** @type {Handler} */
+  unsubscribe = (connection, client, { id, request }) => {
+    const { channel = '' } = request;
+    if (channel === '') return connection.close(DISCONNECTS.BAD_REQUEST);
+    this.leave(connection, client, channel);
+    client.send(connection, { id, unsubscribe: {} });
+  };
+
+  /** @param {Connection} connection @param {Client} client @param {string} channel */
+  leave(connection, client, channel) {
+    const { hub } = this.services;
+    client.unsubscribed(channel);
+    const room = hub.rooms.get(roomOf(channel));
+    if (room?.has(connection)) hub.leave(connection, room);
+  }
+
+  /** @param {Connection} connection @param {string} channel */
+  #isIn(connection, channel) {
+    return this.services.hub.rooms.get(roomOf(channel))?.has(connection) ?? false;
+  }
+
+  /** The limit of rooms. In the mode `observe` it only counts. @param {Connection} connection */
+  #mayEnterAnother({ roomCount }) {
+    const { config, counters } = this.services;
+    if (roomCount < config.maxRoomsPerConnection) return true;
+    if (config.maxRoomsPerConnectionMode === 'observe') counters.observed.rooms++;
+    return config.maxRoomsPerConnectionMode !== 'enforce';
+  }
+
+  /**
+   * @param {Connection} connection @param {Client} client @param {string} channel
+   * @throws {DoorError} 103
+   */
+  #checkRight(connection, client, channel) {
+    if (isPrivate(channel)) throw new DoorError(103);
+    const users = usersOf(channel);
+    const isAllowed =
+      users === null
+        ? this.rights.has(connection, client, 'join', roomOf(channel))
+        : client.user !== '' && users.includes(client.user);
+    if (!isAllowed) throw new DoorError(103);
+  }
+
+  /**
+   * Verifies a subscription token. If it is not valid, the connection ends.
+   * @param {Connection} connection @param {Client} client @param {string} channel
+   * @param {string} token
+   * @param {(identity: SubscriptionIdentity|null, code: number) => void} act not called if the
+   *   connection has closed; null: refused with that code
+   */
+  verify(connection, client, channel, token, act) {
+    const { verifier, commands } = this.services;
+    if (verifier === null) return act(null, 103);
+    const check = async () => {
+      try {
+        return await verifier.verify(token, this.readClaims);
+      } catch (error) {
+        const { code } = /** @type {{code?: unknown}} */ (error);
+        if (typeof code !== 'string') throw error;
+        return code;
+      }
+    };
+    commands.lane.after(connection, 'join', token.length, check(), (checked) => {
+      if (!connection.isOpen) return;
+      if (checked === 'TOKEN_EXPIRED') return act(null, 109);
+      if (checked === 'UNAVAILABLE') return act(null, 100);
+      const identity = /** @type {SubscriptionIdentity|string} */ (checked);
+      if (typeof identity === 'string' || !isFor(identity, client, channel)) {
+        this.services.counters.errors.INVALID_TOKEN++;
+        return connection.close(DISCONNECTS.INVALID_TOKEN);
+      }
+      act(identity, 0);
+    });
+  }
+
+  /**
+   * @param {Connection} connection @param {Client} client @param {number} id
+   * @param {Request} request @param {SubscriptionIdentity|null} granted by a token of its own
+   */
+  #ask(connection, client, id, request, granted) {
+    const channel = String(request.channel);
+    const { hookGate } = this.services.commands;
+    const enter = () => this.#enter(connection, client, id, request, granted);
+    if (hookGate === null) return enter();
+    hookGate.enter(connection, roomOf(channel), (refused) => {
+      if (refused === null) enter();
+      else this.services.commands.replies.error(connection, refused.code, id, refused.message);
+    });
+  }
+
+  /**
+   * @param {Connection} connection @param {Client} client @param {number} id
+   * @param {Request} request @param {SubscriptionIdentity|null} granted
+   */
+  #enter(connection, client, id, request, granted) {
+    const channel = String(request.channel);
+    const room = roomOf(channel);
+    const { hub, scheduler, counters, commands } = this.services;
+    if (hub.rooms.get(room)?.has(connection))
+      return this.connections.refuse(connection, id, new DoorError(105));
+    if (!hub.rooms.has(room) && scheduler.isFull && scheduler.hasHistory(room)) {
+      counters.readsRefused++;
+      return this.connections.refuse(connection, id, new DoorError(100));
+    }
+    hub.join(connection, room, {
+      since: sinceOf(request),
+      oldestMs: this.oldestFor(client, room),
+      onJoined: (joined) => {
+        const isLost = request.recover === true && !(joined?.recovered ?? false);
+        if (isLost && (Number(request.flag ?? 0) & REJECT_UNRECOVERED) !== 0) {
+          this.leave(connection, client, channel);
+          return this.connections.refuse(connection, id, new DoorError(112));
+        }
+        this.entered(connection, client, channel, granted);
+        const result = { ...resultOf(request, joined), ...expiryOf(granted?.endS ?? 0) };
+        client.send(connection, {
+          id,
+          subscribe: { ...result, data: granted?.data ?? null },
+        });
+      },
+      onRefused: (error) => commands.replies.brokerError(connection, error, id),
+    });
+    // Later commands wait, so an unsubscribe follows the reply.
+    const answered = hub.rooms.get(room)?.joining(connection) ?? null;
+    if (answered !== null) commands.lane.awaitJoin(connection, answered);
+  }
+
+  /**
+   * A connection has become a member.
+   * @param {Connection} connection @param {Client} client @param {string} channel
+   * @param {{endS: number}|null} granted null: by a right, which may be lost
+   */
+  entered(connection, client, channel, granted) {
+    const endS = granted?.endS ?? 0;
+    client.subscribed(channel, { isGranted: granted !== null, endS });
+    if (endS > 0) this.expiries.add(endS + GRACE_S, connection, channel);
+    this.attend(connection, client, roomOf(channel));
+  }
+
+  /**
+   * Adds the client to the room's users.
+   * @param {Connection} connection @param {Client} client @param {string} name
+   */
+  attend(connection, client, name) {
+    const room = this.services.hub.rooms.get(name);
+    if (!room?.has(connection) || room.users === null || room.users.has(connection)) return;
+    const info = client.identity?.info ?? null;
+    const { session } = connection;
+    if (!session.isAnonymous) return room.users.join(connection, session.user, info);
+    const member = encodeMember(connection.id, info);
+    const own = Buffer.from(`,"client":"${clientOf(connection.id)}"}`);
+    const withClient = Buffer.concat([member.subarray(0, member.length - 1), own]);
+    room.users.join(connection, connection.id, info, withClient);
+  }
+
+  /**
+   * How old may the publications be that a position brings? A token that says what it permits, but
+   * not to read history, must not open all of it.
+   * @param {Client} client @param {string} room
+   * @returns {number} ms since 1970; 0: of any age
+   */
+  oldestFor({ identity }, room) {
+    const isLimited =
+      tokenIdentity(identity)?.hasRights === true &&
+      !identity?.rights.history.has(room) &&
+      !this.rights.allowed.history.has(room);
+    return isLimited ? Date.now() - this.resumeWindowMs : 0;
+  }
+}
+
+/** @param {SubscriptionIdentity} identity @param {Client} client @param {string} channel */
+function isFor({ user, channel: named }, client, channel) {
+  return user === client.user && named === channel;
+}
+
+/** @param {Request} request @returns {Since|null} null: it asks for no recovery */
+export function sinceOf({ recover, epoch = '', offset = 0 }) {
+  if (!recover) return null;
+  return { epoch, offset, connectionId: '', isAnyEpoch: epoch === '' };
+}
+
+/**
+ * @param {Request} request @param {Joined|null} joined null: the channel has no history
+ * @returns {SubscribeResult}
+ */
+export function resultOf({ recover = false, offset = 0 }, joined) {
+  const result = positionOf(joined);
+  if (!recover) return result;
+  if (!joined?.recovered) return { ...result, was_recovering: true };
+  const { replay } = joined;
+  return {
+    ...result,
+    offset,
+    was_recovering: true,
+    recovered: true,
+    publications: replay !== undefined && replay.length > 0 ? replay : undefined,
+  };
+}

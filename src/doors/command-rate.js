@@ -1,0 +1,41 @@
+// command-rate.js: the bucket of commands that a client sends all at once after a reconnect:
+// subscriptions and what belongs to them. All doors share it.
+
+import { Rate } from '../admission/rate.js';
+
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { DoorServices } from './contract.js' */
+
+export class CommandRate {
+  /** @param {Pick<DoorServices, 'config'|'counters'|'commands'|'admitMessage'>} services */
+  constructor(services) {
+    this.services = services;
+    const { maxRoomsPerConnection } = services.config;
+    this.rate = new Rate(2 * maxRoomsPerConnection, 2 * maxRoomsPerConnection);
+  }
+
+  /**
+   * @param {Connection} connection @param {{fullAt: number}} bucket of the connection
+   * @param {number|undefined} id of the command
+   * @returns {boolean} false: it is refused
+   */
+  admit(connection, bucket, id) {
+    const { config, counters, commands, admitMessage } = this.services;
+    const mode = config.messagesPerMinuteMode;
+    if (mode === 'off') return true;
+    const now = performance.now();
+    if (this.rate.has(bucket, now)) {
+      this.rate.take(bucket, now);
+      return true;
+    }
+    if (mode === 'observe') {
+      counters.observed.messages++;
+      return true;
+    }
+    // It also counts as a message: who goes on is refused there, and closed.
+    const over = admitMessage(connection, now, 0);
+    const wait = over === 0 ? this.rate.retryAfter(bucket, now) : over;
+    commands.replies.overRate(connection, id, wait);
+    return false;
+  }
+}
