@@ -41,7 +41,7 @@ export async function openRaw(t, port, path = '/connection/websocket', options =
 /** @param {Owner} t @param {number} port @param {Record<string, unknown>} [request] */
 export async function connectRaw(t, port, request = {}) {
   const client = await openRaw(t, port);
-  const reply = await client.ask('connect', request);
+  const reply = await client.call('connect', request);
   if (reply.connect === undefined) throw new Error(`connect: ${JSON.stringify(reply)}`);
   client.welcome = reply.connect;
   return client;
@@ -66,7 +66,7 @@ export class CentrifugoClient extends Client {
    * Sends a command and waits for its reply.
    * @param {string} method @param {Record<string, unknown>} [request]
    */
-  async ask(method, request = {}) {
+  async call(method, request = {}) {
     const id = this.command(method, request);
     const from = this.taken;
     const reply = await this.next((message) => message.id === id);
@@ -89,7 +89,7 @@ export class CentrifugoClient extends Client {
 
   /** @param {string} method @param {Record<string, unknown>} [request] @returns {Promise<number|undefined>} */
   async errorOf(method, request) {
-    return (await this.ask(method, request)).error?.code;
+    return (await this.call(method, request)).error?.code;
   }
 
   /** @param {string} kind of push @param {number} [timeoutMs] @returns {Promise<Message>} */
