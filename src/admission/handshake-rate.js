@@ -6,17 +6,15 @@
 import { Rate } from './rate.js';
 import { BucketTable } from './rate-limit.js';
 
+/** @import { Counters } from '../observability/counters.js' */
+
 /** Buckets examined for each new one, so that full buckets are deleted without a timer. */
 const SWEEP_STEP = 2;
 
 export class HandshakeRate {
   #addresses;
 
-  /**
-   * @param {number} perMinute that a bucket refills
-   * @param {number} burst that a bucket holds
-   * @param {import('../observability/counters.js').Counters} counters
-   */
+  /** @param {number} perMinute @param {number} burst @param {Counters} counters */
   constructor(perMinute, burst, counters) {
     this.rate = new Rate(perMinute, burst);
     this.#addresses = new BucketTable(() => counters.addressesForgotten++);

@@ -9,10 +9,7 @@ import { Refused } from './refused.js';
 
 /** Refused messages are counted per minute. */
 const REFUSED_WINDOW_MS = 60_000;
-/**
- * Largest number of addresses, and of users, with a bucket that is not full. Beyond it the oldest
- * bucket is deleted, and its owner may send a burst again.
- */
+/** Addresses, and users, with a bucket. Beyond it the oldest is deleted: its owner may burst. */
 const MAX_BUCKETS = 65_536;
 /** Buckets examined in one sweep: under a millisecond. */
 const SWEEP_BUCKETS = 8192;
@@ -24,10 +21,7 @@ export class TokenBucket {
     this.fullAt = -0.5;
     this.refused = 0;
     this.refusedSinceMs = 0;
-    /**
-     * The bucket of an address' broadcasts; null before the first.
-     * @type {{fullAt: number}|null}
-     */
+    /** Of an address' broadcasts; null before the first. @type {{fullAt: number}|null} */
     this.broadcasts = null;
   }
 }
@@ -72,10 +66,7 @@ export class BucketTable {
     return bucket;
   }
 
-  /**
-   * Deletes full buckets. Each call examines a part of them.
-   * @param {(bucket: TokenBucket) => boolean} isFull @param {number} [most] buckets to examine
-   */
+  /** @param {(bucket: TokenBucket) => boolean} isFull @param {number} [most] to examine */
   sweep(isFull, most = SWEEP_BUCKETS) {
     for (let i = Math.min(most, this.#buckets.size); i > 0; i--) {
       const next = this.#sweeping.next();
@@ -273,11 +264,7 @@ export class RateLimiter {
     return true;
   }
 
-  /**
-   * Deletes the buckets of addresses and users that are full again. Call it about once a second;
-   * each call examines a part of them.
-   * @param {number} nowMs
-   */
+  /** Deletes full buckets, a part at a time. Call it once a second. @param {number} nowMs */
   sweep(nowMs) {
     this.#addresses.sweep((bucket) => {
       const { broadcasts } = bucket;

@@ -29,10 +29,7 @@ export class Rate {
     return Math.min(this.depth, TOKEN * Math.max(1, Math.ceil(bytes / BYTES_PER_TOKEN)));
   }
 
-  /**
-   * @param {{fullAt: number}} allowance @param {number} nowMs @param {number} [cost]
-   * @returns {boolean} true if the bucket holds that many tokens
-   */
+  /** @param {{fullAt: number}} allowance @param {number} nowMs @param {number} [cost] tokens */
   has(allowance, nowMs, cost = TOKEN) {
     const now = Math.floor(nowMs * this.perMinute);
     return Math.max(allowance.fullAt, now) + cost - now <= this.depth;

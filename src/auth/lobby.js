@@ -62,7 +62,6 @@ export class Lobby {
     }
   }
 
-  /** The worker drains. */
   close() {
     for (const connection of this.#guests.keys()) connection.close(CLOSES.DRAIN);
   }

@@ -51,12 +51,10 @@ export class Session {
     return this.identity.user;
   }
 
-  /** Owner of its idempotency keys. */
   get keyOwner() {
     return `user ${JSON.stringify(this.user)}`;
   }
 
-  /** Rooms that the token joins. */
   get autojoin() {
     return this.identity.autojoin;
   }

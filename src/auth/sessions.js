@@ -106,10 +106,7 @@ export class Sessions {
     this.closeAll(expired, CLOSES.TOKEN_EXPIRED);
   }
 
-  /**
-   * Closes the connections whose tokens are revoked.
-   * @param {import('../backend/revocations.js').Revocation} revocation that is in force by now
-   */
+  /** @param {import('../backend/revocations.js').Revocation} revocation in force */
   revoked({ user }) {
     const suspects =
       user === null

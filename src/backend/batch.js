@@ -36,10 +36,7 @@ export const POSITION_ITEM_BYTES = HEAD_BYTES + POSITION_BYTES;
 /** The longest id; a UUID has 36 bytes. */
 const MAX_ID_BYTES = 64;
 
-/**
- * @param {Buffer} buffer @param {number} at @param {Buffer} publication
- * @returns {number} the end of the written bytes
- */
+/** @param {Buffer} buffer @param {number} at @param {Buffer} publication @returns its end */
 export function writePublication(buffer, at, publication) {
   buffer.writeUInt32BE(publication.length, at);
   return at + HEAD_BYTES + publication.copy(buffer, at + HEAD_BYTES);

@@ -133,10 +133,7 @@ export class Uploads {
     }
   }
 
-  /**
-   * Lets a backend put a payload into the bucket itself.
-   * @param {{bytes: number, sha256: string, contentType: string}} payload @returns {Announced}
-   */
+  /** @param {{bytes: number, sha256: string, contentType: string}} payload @returns {Announced} */
   announce({ bytes, sha256, contentType }) {
     this.#checkSize(bytes);
     const nowMs = Date.now();

@@ -148,10 +148,7 @@ export class Fanfare extends Emitter {
     if (this.state === 'idle') this.connect();
   }
 
-  /**
-   * Sends a command if there is a connection.
-   * @param {Sendable} command @param {OnReply} [onReply] @param {string} [text] the command as JSON
-   */
+  /** @param {Sendable} command @param {OnReply} [onReply] @param {string} [text] as JSON */
   _request(command, onReply = () => {}, text = JSON.stringify(command)) {
     if (this.state !== 'connected') return;
     const id = ++this.#lastId;

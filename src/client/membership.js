@@ -67,11 +67,7 @@ export class Membership {
   #presence;
   /** The room's newest message, or the reply that named its position. @type {Message} */
   #newest = {};
-  /**
-   * Positions of messages that this client does not receive, as text. The server replays them to
-   * the next connection.
-   * @type {Set<string|undefined>}
-   */
+  /** Positions of own messages: a replay has them. @type {Set<string|undefined>} */
   _own = new Set();
 
   /** @param {string} name @param {Client} client */

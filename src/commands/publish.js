@@ -72,11 +72,7 @@ export class MessageCommand {
   }
 }
 
-/**
- * @param {Connection} connection
- * @returns {string|undefined} the room of the connection; undefined if the connection is in no room
- *   or in several
- */
+/** @param {Connection} connection @returns {string|undefined} undefined: none or several */
 function onlyRoom(connection) {
   return connection.roomCount === 1
     ? (connection.room ?? connection.listRooms()[0]).name

@@ -87,10 +87,7 @@ export function readCertificate(tls) {
   return { certificate, faults };
 }
 
-/**
- * @param {Certificate} certificate @param {number} [nowMs] since the epoch
- * @returns {string} a warning for the log; '' if there is no reason for one
- */
+/** @param {Certificate} certificate @param {number} [nowMs] @returns {string} a warning, or '' */
 export function certificateWarning({ validFromMs, expiresMs }, nowMs = Date.now()) {
   if (nowMs >= expiresMs) return 'the TLS certificate has expired: clients refuse it';
   if (nowMs < validFromMs) return 'the TLS certificate is not valid yet: clients refuse it';

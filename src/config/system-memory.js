@@ -37,11 +37,7 @@ export function partOfWorker(all, workers) {
   return Math.max(MIN_PART_BYTES, Math.floor(forWorkers / workers));
 }
 
-/**
- * The heap limit of a worker.
- * @param {number} part of the worker, in bytes
- * @param {number} limit the default of V8, in bytes, which is never raised
- */
+/** @param {number} part bytes @param {number} limit V8's, never raised */
 export function heapOfWorker(part, limit) {
   return Math.min(limit, Math.floor(part * HEAP_SHARE));
 }

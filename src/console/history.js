@@ -151,11 +151,7 @@ function quantilesOf(metric, totals, before, scale) {
   return QUANTILES.map((q) => [`p${q * 100}`, quantile(buckets, q) * scale]);
 }
 
-/**
- * Interpolates within a bucket, as Prometheus does.
- * @param {readonly {bound: number, count: number}[]} buckets cumulative, ascending
- * @param {number} q
- */
+/** @param {readonly {bound: number, count: number}[]} buckets cumulative @param {number} q */
 export function quantile(buckets, q) {
   const all = buckets.at(-1)?.count ?? 0;
   if (all <= 0) return Number.NaN;

@@ -94,10 +94,7 @@ export const READERS = {
   },
   memoryBytes,
   cgroupMemory,
-  /**
-   * The default limit of V8, which follows the memory of the machine and NODE_OPTIONS. The heap
-   * of a worker is never larger than its share allows.
-   */
+  /** V8's default, of memory and NODE_OPTIONS. A worker's heap keeps to its share, too. */
   heapBytes: (/** @type {ReadFile} */ _read, /** @type {string} */ pid) => {
     if (pid !== 'self') throw new Error('the heap limit of another process cannot be read');
     return getHeapStatistics().heap_size_limit;

@@ -99,10 +99,7 @@ export class Hooks {
   #places = 0;
   /** @type {NodeJS.Timeout|undefined} */
   #timer;
-  /**
-   * The time in which a turn of the event loop starts calls in line. A hook that answers without a
-   * promise takes no place, so `concurrency` does not bound it.
-   */
+  /** A turn's time for calls in line: `concurrency` does not bound hooks without a promise. */
   #slot;
 
   /**

@@ -147,7 +147,6 @@ export class Connection {
     this.lags--;
   }
 
-  /** Is it in a room with history? */
   get hasHistory() {
     if (this.room !== null && this.room.sync !== null) return true;
     if (this.otherRooms === null) return false;
@@ -174,12 +173,10 @@ export class Connection {
     this.session = ANONYMOUS;
   }
 
-  /** It has to authenticate. */
   hold() {
     this.isHeld = true;
   }
 
-  /** It has authenticated, or is gone. */
   letGo() {
     this.isHeld = false;
   }

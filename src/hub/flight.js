@@ -43,7 +43,6 @@ export class Flight {
     this.bytes = bytes;
     /** The room's own list until the flush yields, then a copy. */
     this.members = members;
-    /** The member to write to next. */
     this.next = 0;
     this.isCopy = false;
     /** Who left since the flush began; some may be back. @type {Set<Connection>|null} */
@@ -65,7 +64,6 @@ export class Flight {
     if (start !== null) withOwnId(transport, room.name, NOTHING, start.epoch, start.offset);
   }
 
-  /** Does it carry a resync mark? */
   get isMark() {
     return this.frameOf !== null;
   }

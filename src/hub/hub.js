@@ -12,10 +12,7 @@ import { Everyone, Room } from './room.js';
 import { RoomDelivery } from './room-delivery.js';
 import { NO_PRESENCE } from './room-users.js';
 
-/**
- * The room of all connections. No client can name it, because isRoom() allows no star. The other
- * names that begin with a star belong to single workers.
- */
+/** The room of all connections: clients cannot name it. Other starred names are workers'. */
 export const EVERYONE = '*';
 const STAR = 0x2a;
 /** Rooms count their publications in windows of this length. */

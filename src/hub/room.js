@@ -175,11 +175,7 @@ export class Room {
     return connection.lags > 0 && (this.sync?.lagging?.has(connection) ?? false);
   }
 
-  /**
-   * @param {Connection} connection
-   * @returns {Promise<void>|null} settles when the connection's join has been answered; null if it is
-   *   not joining
-   */
+  /** @param {Connection} connection @returns {Promise<void>|null} null: it is not joining */
   joining(connection) {
     if (this.sync !== null) return this.sync.joins.answerTo(connection);
     return this.has(connection) ? this.confirming : null;

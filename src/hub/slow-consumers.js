@@ -143,10 +143,7 @@ export class SlowConsumers {
     return this.clock() - sinceMs <= this.maxAgeMs;
   }
 
-  /**
-   * Has a connection with old bytes to be closed?
-   * @param {Connection} connection @param {Lag} lag @param {number} pending @param {number} now
-   */
+  /** @param {Connection} connection @param {Lag} lag @param {number} pending @param {number} now */
   #mustEnd(connection, lag, pending, now) {
     const mayBeOld = this.policy === 'drop' || connection.hasHistory;
     return !mayBeOld || this.#isStalled(lag, pending, now);

@@ -80,11 +80,7 @@ export function droppedLines() {
   return destinations.reduce((sum, destination) => sum + destination.dropped, 0);
 }
 
-/**
- * Resolves when every line is written or dropped, or after `timeoutMs`. Call it before
- * process.exit(), which does not wait.
- * @param {number} [timeoutMs]
- */
+/** Call it before process.exit(), which does not wait for lines. @param {number} [timeoutMs] */
 export async function flushLog(timeoutMs = 500) {
   const end = performance.now() + timeoutMs;
   while (destinations.some((one) => one.isBusy) && performance.now() < end) {
@@ -130,8 +126,7 @@ function withoutSecrets(value, depth) {
 /** A bounded queue of lines before a file descriptor. @implements {DestinationStream} */
 class Destination {
   /**
-   * @param {number} descriptor string} [format] of each line => @param {(line: string) => string}
-   *   [format] of each line => string} [format] of each line
+   * @param {number} descriptor @param {(line: string) => string} [format] of each line
    */
   constructor(descriptor, format) {
     this.descriptor = withoutBlocking(descriptor);

@@ -40,10 +40,7 @@ const NO_ORDERS = Object.freeze([]);
  * @property {number} settleMs the skew has to last this long, because clients may be returning
  */
 
-/**
- * @param {readonly number[]} counts connections by worker
- * @returns {number} the largest count divided by the mean; 1 if there is no connection
- */
+/** @param {readonly number[]} counts by worker @returns {number} largest / mean; 1: none */
 export function skewOf(counts) {
   const mean = meanOf(counts);
   return mean > 0 ? Math.max(...counts) / mean : 1;

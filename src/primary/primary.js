@@ -299,10 +299,7 @@ function opsPortInUse({ metricsHost, metricsPort }) {
   return `${metricsHost}:${metricsPort} (METRICS_PORT) is in use${why}: set another port, METRICS_PORT=${other} for example`;
 }
 
-/**
- * Prints a banner if the log is text, otherwise log lines.
- * @param {Logger} log @param {Parameters<typeof banner>[0]} parts @param {boolean} isProduction
- */
+/** @param {Logger} log @param {Parameters<typeof banner>[0]} parts @param {boolean} isProduction */
 function announce(log, parts, isProduction) {
   const { config, port, metricsPort } = parts;
   const lines = banner(parts);

@@ -486,10 +486,7 @@ export class Supervisor {
     return loads;
   }
 
-  /**
-   * A worker that carries out requests of the console: the ready ones take turns.
-   * @returns {WorkerProcess|undefined} undefined: no worker is ready
-   */
+  /** For requests of the console: ready workers take turns. @returns {WorkerProcess|undefined} */
   nextReady() {
     const { slots } = this;
     for (let i = 0; i < slots.length; i++) {

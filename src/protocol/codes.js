@@ -241,10 +241,7 @@ export const ERRORS = Object.freeze({
  *   ErrorCode
  */
 
-/**
- * Error codes of the HTTP API. Those of `ERRORS` have texts of their own here.
- * @type {Readonly<Record<ApiErrorCode, Row & {client: string}>>}
- */
+/** Of the HTTP API. @type {Readonly<Record<ApiErrorCode, Row & {client: string}>>} */
 export const API_ERRORS = Object.freeze({
   INVALID_REQUEST: {
     status: 400,

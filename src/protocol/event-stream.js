@@ -100,11 +100,7 @@ function joinLines(text, start, end) {
   for (let i = start; i < end; i++) if (text[i] === LF || text[i] === CR) text[i] = SPACE;
 }
 
-/**
- * Builds the event of a reply or push of encode.js.
- * @param {string} text JSON that begins with its type
- * @param {string} [id] '': the event has none
- */
+/** The event of a reply. @param {string} text JSON @param {string} [id] '': none */
 export function textEvent(text, id = '') {
   const type = text.slice(TYPE_START, text.indexOf('"', TYPE_START));
   const line = type === 'message' ? '' : `event: ${type}\n`;

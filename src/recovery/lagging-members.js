@@ -124,10 +124,7 @@ export class LaggingMembers {
     return this.members.has(connection);
   }
 
-  /**
-   * @param {Connection} connection an ordinary member with unsent bytes
-   * @param {Position} position of the last publication that was written to it
-   */
+  /** @param {Connection} connection @param {Position} position of the last one written */
   add(connection, position) {
     const member = new LaggingMember(this, connection, position);
     this.members.set(connection, member);
@@ -148,7 +145,6 @@ export class LaggingMembers {
     if (member !== undefined) this.#end(member, 'left');
   }
 
-  /** The room has no members any more. */
   close() {
     this.isClosed = true;
     this.shared.reads.cancel(this);

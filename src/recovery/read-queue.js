@@ -24,7 +24,6 @@ export class ReadQueue {
   constructor({ broker, counters }) {
     this.broker = broker;
     this.counters = counters;
-    /** Reads under way. */
     this.active = 0;
     /** Reads that wait for their turn, in their order. @type {Set<WaitingRead>} */
     this.waiting = new Set();

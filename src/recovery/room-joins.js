@@ -120,16 +120,11 @@ export class RoomJoins {
     return this.pending.size;
   }
 
-  /** The room has no members any more. */
   close() {
     this.isClosed = true;
   }
 
-  /**
-   * Makes a connection a member, at once or when its join can be decided.
-   * @param {Connection} connection one that the room expects
-   * @param {JoinRequest} request
-   */
+  /** @param {Connection} connection that the room expects @param {JoinRequest} request */
   add(connection, request) {
     const { readsBegun: born } = this.stream;
     const join = { connection, request, born, answered: null, onAnswered: nothing };
@@ -291,11 +286,7 @@ export class RoomJoins {
     return this.#replay(connection, from + start, offset) ?? NOTHING;
   }
 
-  /**
-   * Reads the older publications that a join needs.
-   * @param {Join} join @param {Error|null} error of the read before: the join is refused
-   * @returns {undefined}
-   */
+  /** @param {Join} join @param {Error|null} error of the read before: refuses */
   #fill(join, error) {
     if (error) return this.#refuse(join, error);
     this.stream.fill().catch(() => {}); // if it fails, `settle` refuses the joins that wait for it

@@ -3,7 +3,6 @@
 
 /** It waits for its client: for a ClientHello, the end of TLS, or a request. */
 export const WAITING = 0;
-/** Its bytes wait for their turn. */
 export const IN_LINE = 1;
 /** Admission decides later. */
 export const ADMITTING = 2;
@@ -64,7 +63,6 @@ export class Handshake {
     this.group = null;
   }
 
-  /** Its client has to send more. */
   wait() {
     this.phase = WAITING;
   }
@@ -155,7 +153,6 @@ export class Exchange {
   parse = null;
   /** The stream that the HTTP server reads instead of the socket. @type {FeedStream|null} */
   stream = null;
-  /** Number of requests answered in plain HTTP. */
   requests = 0;
   calls = 0;
   /** The latest of them. @type {IncomingMessage|null} */

@@ -233,7 +233,6 @@ export class FrameReader {
     };
   }
 
-  /** Bytes that wait for their turn. */
   get waitingBytes() {
     return this.#waitingBytes;
   }
@@ -476,11 +475,7 @@ export class FrameReader {
     return false;
   }
 
-  /**
-   * Completes the held frame.
-   * @param {Socket} socket @param {Reading} reading @param {Buffer} bytes
-   * @returns {number} the bytes that belonged to it
-   */
+  /** @param {Socket} socket @param {Reading} reading @param {Buffer} bytes @returns taken */
   #readHeld(socket, reading, bytes) {
     let at = 0;
     for (;;) {

@@ -158,17 +158,14 @@ export class HttpServer {
     );
   }
 
-  /** All sockets of this port, in any phase. */
   get openSockets() {
     return this.counters.sockets;
   }
 
-  /** Number of sockets that plain HTTP keeps alive. */
   get plainSockets() {
     return this.#idle.plainSockets;
   }
 
-  /** If true, the server no longer accepts or admits. */
   get #isStopped() {
     return this.#stoppedMs !== Number.POSITIVE_INFINITY;
   }

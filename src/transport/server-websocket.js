@@ -247,7 +247,6 @@ export class ServerWebSocket {
     return this.ws === null ? this.isHalted : this.ws.isPaused;
   }
 
-  /** Whether the peer reads slower than the server writes. */
   get isBehind() {
     return this.pendingBytes > this.usualPendingBytes;
   }

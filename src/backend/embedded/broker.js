@@ -166,10 +166,7 @@ export class EmbeddedBroker {
   }
 }
 
-/**
- * A key of any length as the relay knows it: a part of its hash, then the fingerprint.
- * @param {string} key @param {string} [fingerprint]
- */
+/** The key's hash, then the fingerprint. @param {string} key @param {string} [fingerprint] */
 function keyText(key, fingerprint = '') {
   const hash = createHash('sha256').update(key).digest('base64url');
   return hash.slice(0, KEY_LENGTH) + fingerprint;

@@ -41,7 +41,6 @@ class Lane {
     return this.entries.length - this.first;
   }
 
-  /** Drops the oldest entry. */
   shift() {
     this.length -= this.entries[this.first++].body.length;
     // An array without its head is a copy, so not at each entry.

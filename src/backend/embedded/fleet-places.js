@@ -108,10 +108,7 @@ export class FleetPlaces {
   #echoMs = 0;
   #appointedMs = 0;
 
-  /**
-   * @param {ReadonlyMap<string, number>} counts the places of this server, by key
-   * @param {string} [id] of this server, of hexadecimal digits
-   */
+  /** @param {ReadonlyMap<string, number>} counts by key @param {string} [id] hexadecimal */
   constructor(counts, id = randomBytes(SERVER_BYTES).toString('hex')) {
     this.counts = counts;
     this.id = id;

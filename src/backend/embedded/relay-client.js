@@ -224,10 +224,7 @@ export class RelayClient {
     }
   }
 
-  /**
-   * Sends the collected messages and ends the link, without waiting for requests under way. May be
-   * called twice.
-   */
+  /** Sends what is collected and ends the link; requests under way fail. May be called twice. */
   async close() {
     const { socket } = this;
     if (socket === null || this.isClosing) return;

@@ -238,7 +238,6 @@ export class RelayServer {
     rmSync(this.folder, { recursive: true, force: true });
   }
 
-  /** Current values, and totals since the start. */
   counters() {
     let pendingBytes = 0;
     for (const link of this.links) pendingBytes += link.pendingBytes;
@@ -256,7 +255,6 @@ export class RelayServer {
     };
   }
 
-  /** The current size of the histories, and their losses since the start. */
   history() {
     const { bytes, publications, lostPublications, lostPositions } = this.streams;
     return {
@@ -338,11 +336,7 @@ export class RelayServer {
     for (const link of links) link.out().publication(OP.PUBLICATION, room, event);
   }
 
-  /**
-   * Called when a worker that has users in Redis has died. A live worker removes them: the first
-   * that takes the session.
-   * @param {string} name
-   */
+  /** A worker with users in Redis has died: a live one removes them. @param {string} name */
   #died(name) {
     if (this.links.size > 0)
       for (const link of this.links) link.out().control({ type: 'gone', name });
@@ -466,11 +460,7 @@ export class RelayServer {
   }
 }
 
-/**
- * Removes the folders of primaries that were killed together with their workers. Otherwise the
- * workers remove the folder.
- * @param {string} parent
- */
+/** Removes folders of primaries that were killed with their workers. @param {string} parent */
 async function sweepFolders(parent) {
   const names = (await readdir(parent))
     .filter((name) => FOLDER_NAME.test(name))

@@ -653,10 +653,7 @@ export class MessageWriter {
     this.slab.write(user, writeRoom(this.slab, at, room));
   }
 
-  /**
-   * @param {number} request @param {number} count
-   * @param {Buffer[]|null} members copied; null if there are too many to list
-   */
+  /** @param {number} request @param {number} count @param {Buffer[]|null} members copied */
   members(request, count, members) {
     const listed = members ?? [];
     let at = this.#open(

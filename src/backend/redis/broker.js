@@ -279,10 +279,7 @@ export class RedisBroker {
     return this.client;
   }
 
-  /**
-   * Receives the reports of all servers, this one included, or no longer.
-   * @param {((report: Buffer) => void)|null} onReport the report is valid during the call
-   */
+  /** @param {((report: Buffer) => void)|null} onReport valid in the call */
   receiveReports(onReport) {
     const isChanged = (onReport === null) !== (this.onReport === null);
     this.onReport = onReport;

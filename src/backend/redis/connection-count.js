@@ -110,11 +110,7 @@ export class ConnectionCount {
     return this.settling;
   }
 
-  /**
-   * Resolves with the number of workers, this one included. A worker that has just joined waits for
-   * the reports of the others.
-   * @returns {Promise<number>}
-   */
+  /** This one included. If it has just joined, it waits for others. @returns {Promise<number>} */
   async countWorkers() {
     const wait = this.joinedMs + ANSWERS_MS - performance.now();
     if (wait > 0) await new Promise((resolve) => setTimeout(resolve, wait).unref());
@@ -122,7 +118,6 @@ export class ConnectionCount {
     return this.others.size + 1;
   }
 
-  /** The interval between two reports of a worker. */
   get #intervalMs() {
     return Math.max(MIN_INTERVAL_MS, INTERVAL_PER_WORKER_MS * this.others.size);
   }

@@ -99,7 +99,6 @@ export class RedisHistory {
     this.isLoaded = false;
     /** The latest unanswered call of each room. @type {Map<string, HistoryPublish>} */
     this.latest = new Map();
-    /** The weight of the reads under way. */
     this.reading = 0;
     /** @type {Set<HistoryRead>} */
     this.waiting = new Set();
@@ -245,10 +244,7 @@ export class RedisHistory {
     }
   }
 
-  /**
-   * Called when a publication of the room has arrived.
-   * @param {string} room @param {number} offset @param {string} epoch
-   */
+  /** Of an arrival. @param {string} room @param {number} offset @param {string} epoch */
   see(room, offset, epoch) {
     const cache = this.rooms.get(room);
     if (cache !== undefined && cache.epoch === epoch && offset > cache.top) cache.top = offset;
@@ -498,11 +494,7 @@ class HistoryPublish extends Message {
   }
 }
 
-/**
- * A read of a room's history. A read changes nothing on behalf of its caller, so every failure is
- * UNAVAILABLE.
- * @extends {Message<HistoryPage>}
- */
+/** A read changes nothing, so each failure is UNAVAILABLE. @extends {Message<HistoryPage>} */
 class HistoryRead extends Message {
   /**
    * @param {RedisHistory} history @param {string} room @param {HistoryRule} rule
@@ -521,7 +513,6 @@ class HistoryRead extends Message {
     this.before = before;
     this.isForward = isForward;
     this.isGlance = isGlance;
-    /** Whether it asks for the position alone. */
     this.isPosition = limit === 0;
     /** Written before it; null if the script reads the position. @type {Guard|null} */
     this.guard = null;

@@ -108,10 +108,7 @@ function carryReports({ machine }, broker) {
   });
 }
 
-/**
- * The relay knows one name of each worker. Here it has those of its sessions: no name has a space.
- * @param {(name: string) => void} onName
- */
+/** Names of a worker's sessions; none has a space. @param {(name: string) => void} onName */
 function sessionNames(onName) {
   const names = { presence: '', edges: '' };
   const tell = () => onName(`${names.presence} ${names.edges}`.trim());

@@ -50,10 +50,7 @@ export class LoopbackProbe {
     this.#send(nowMs);
   }
 
-  /**
-   * The publishing connection is a new one, so a probe under way proves nothing about it.
-   * @param {number} nowMs on the live clock
-   */
+  /** A probe under way proves nothing about a new connection. @param {number} nowMs live clock */
   restart(nowMs) {
     if (this.isRunning) this.#send(nowMs);
   }

@@ -84,10 +84,7 @@ export class PresenceSession {
     this.log = parts.log;
     this.heartbeatMs = parts.heartbeatMs ?? HEARTBEAT_INTERVAL_MS;
     this.ttlMs = parts.ttlMs ?? TTL_MS;
-    /**
-     * The start of all session names of this worker. The random part is needed because worker ids
-     * repeat: after a restart, and in every container.
-     */
+    /** Begins its session names. Random, as worker ids repeat after restarts and in containers. */
     this.base = `${workerId.replace(/[^\x21-\x7e]/g, '_')}:${randomBytes(6).toString('hex')}`;
     this.generation = 0;
     /** The current session; empty before the first. */

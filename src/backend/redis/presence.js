@@ -14,10 +14,7 @@ import { BrokerError } from '../errors.js';
 import { PresenceSession } from './presence-session.js';
 
 const RETRY_MS = 1000;
-/**
- * The delay before this worker announces the leaves of an outage in which Redis has lost its data.
- * Meanwhile other workers write their users again.
- */
+/** Before the leaves of an outage with lost data: meanwhile others write their users again. */
 const SETTLE_MS = 5000;
 const CLOSE_TIMEOUT_MS = 2000;
 /** The most changes in one call: some 2 ms of Redis' time. */
@@ -66,9 +63,7 @@ class PresenceRoom {
     this.users = new Map();
     /** @type {Map<string, Change>} */
     this.changes = new Map();
-    /** Whether the session has registered this room. */
     this.isRegistered = false;
-    /** Whether the round under way includes the room. */
     this.isInRound = false;
   }
 }
@@ -452,11 +447,7 @@ export class RedisPresence {
   }
 }
 
-/**
- * Splits a room's changes into calls.
- * @param {PresenceRoom} room
- * @returns {{room: PresenceRoom, changes: [user: string, change: Change][]}[]}
- */
+/** @param {PresenceRoom} room @returns {{room: PresenceRoom, changes: [string, Change][]}[]} */
 function callsOf(room) {
   const all = [...room.changes];
   for (const [, change] of all) change.isSent = true;

@@ -87,11 +87,7 @@ export class RedisRecording {
     await this.redis.hincrby(this.keys.ofLane(lane, 'state'), 'lost', count);
   }
 
-  /**
-   * The keys that a script passes to `record`.
-   * @param {string} tag a room, or a user's tag
-   * @returns {[sequence: string, out: string, state: string]}
-   */
+  /** @param {string} tag room or user @returns {[sequence: string, out: string, state: string]} */
   keysOf(tag) {
     const sequence = this.keys.of(tag, 'sequence');
     if (this.isSharded) return [sequence, this.keys.of(tag, 'outbox'), sequence];

@@ -18,10 +18,7 @@ const MAX_HEARTBEAT_MS = 6000;
 /** Time that a starting worker waits for the rules of other workers. */
 const ANSWERS_MS = 80;
 const MAX_ANSWER_MS = 30;
-/**
- * Few workers answer early, so that the others hear them: 640 workers send some four answers, and
- * two workers wait for most of MAX_ANSWER_MS.
- */
+/** Few answer early, so that the others hear them: 640 workers send some four answers. */
 const ANSWER_EXPONENT = 1 / 8;
 /** Interval between two answers: after an outage the whole fleet asks at once. */
 const MIN_INTERVAL_MS = 20;

@@ -276,10 +276,7 @@ export class SharedRoom {
     });
   }
 
-  /**
-   * A tab begins with the messages since a time.
-   * @param {Join} join @param {number} sinceTime by the clock of this computer, in ms since 1970
-   */
+  /** @param {Join} join @param {number} sinceTime Unix ms of this computer */
   #beginAt(join, sinceTime) {
     const { lastSeconds, last = MAX_LAST, ...command } = join.command;
     this.#read(join, { sinceTime, limit: 1 }, ([first]) => {

@@ -378,12 +378,7 @@ function color(name) {
 
 const probe = h('span', { hidden: true });
 
-/**
- * The figure in the head of a chart.
- * @param {ChartInfo} info @param {Line[]} lines
- * @param {number} minutes that the lines cover
- * @returns {(Node|string)[]}
- */
+/** @param {ChartInfo} info @param {Line[]} lines @param {number} minutes */
 function headOf({ id, unit }, lines, minutes) {
   if (lines.length === 0) return ['none'];
   // A sample without a value has no figure: an old one would look like the present.

@@ -182,10 +182,7 @@ export function dataTable(caption, columns, rows) {
   );
 }
 
-/**
- * A number with a bar. The bars of a column begin at the same place, whatever their numbers.
- * @param {number} value @param {number} most @param {string} text
- */
+/** The bars of a column align. @param {number} value @param {number} most @param {string} text */
 export function barred(value, most, text) {
   return h('span', { class: 'barred' }, bar(value, most), h('span', null, text));
 }

@@ -15,10 +15,7 @@ import { Duplex } from 'node:stream';
 /** @typedef {(this: Server, socket: Stream) => void} ConnectionListener */
 /** @typedef {(bytes: Buffer) => void} Parse */
 
-/**
- * Tests the path with a request on a stream in memory.
- * @returns {string} '' if a server can be fed through its listeners; otherwise the reason
- */
+/** Tests it with a request on a stream in memory. @returns {string} '', or the reason */
 export function httpListenersFault() {
   let fault = 'the HTTP server does not parse what its listener gets';
   const server = createServer((_request, response) => {

@@ -20,10 +20,7 @@ const NOTHING = Buffer.alloc(0);
  * }} Constructor
  */
 
-/**
- * Tests the path with a ping and a close on a stream in memory.
- * @returns {string} '' if ws accepts a socket without a handshake; otherwise the reason
- */
+/** Tests it with a ping and a close on a stream in memory. @returns {string} '', or the reason */
 export function lazyWsFault() {
   /** @type {Buffer[]} */
   const written = [];

@@ -137,7 +137,6 @@ export class Call {
     return values;
   }
 
-  /** The body is a payload: it is not read into memory. */
   takeRawBody() {
     this.isRaw = true;
   }

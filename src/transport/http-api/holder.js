@@ -3,7 +3,6 @@
 export class Holder {
   /** The token bucket, for the limiter. */
   bucket = { fullAt: -0.5 };
-  /** Requests that are under way. */
   inFlight = 0;
 
   enter() {

@@ -40,11 +40,7 @@ export class HttpApi {
     this.#app = createApp(this.routes.map(permitted), { callOf, toAnswer: toHttp, log });
   }
 
-  /**
-   * Decides from the head of a request.
-   * @param {IncomingMessage} request @param {boolean} hasBody
-   * @returns {Call|Answer} an answer refuses the request
-   */
+  /** @param {IncomingMessage} request @param {boolean} hasBody @returns {Call|Answer} or refuses */
   begin(request, hasBody) {
     const key = this.keys.find(request.headers.authorization);
     if (key === null) return this.#refuse({ reason: 'key', fault: new ApiFault('UNAUTHORIZED') });
