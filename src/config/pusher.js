@@ -6,12 +6,12 @@
 // An app that comes from soketi keeps its field names. No fault quotes a secret, or a webhook's
 // URL, whose path or query may be one.
 
-import { readFileSync } from 'node:fs';
 import { ALIASES, FIELDS, NUMBERS, PRESETS, REPLACED, SWITCHES } from './app-fields.js';
+import { readJsonList } from './json-list.js';
 import { normalOrigin } from './origins.js';
 
 /** Events that an app's webhooks may ask for. */
-export const APP_EVENTS = /** @type {const} */ ([
+const APP_EVENTS = /** @type {const} */ ([
   'channel_occupied',
   'channel_vacated',
   'member_added',
@@ -27,7 +27,6 @@ const MAX_SECRETS = 4;
 const MAX_ORIGINS = 100;
 const MAX_WEBHOOKS = 10;
 const MAX_HEADERS = 20;
-const MAX_FILE_BYTES = 1_048_576;
 /** The SDK for Python, and `forURL` of the others, accept digits only. */
 const ID = /^\d{1,20}$/;
 const KEY = /^[A-Za-z0-9_-]{1,64}$/;
@@ -179,33 +178,12 @@ function entriesOf(values, faults) {
     const entry = { id, key, secrets: lines.filter((line) => line !== '') };
     return given === 3 ? [['FANFARE_PUSHER_APP_*', entry]] : [];
   }
-  const list = readFile(path);
+  const list = readJsonList(path, 'apps', MAX_APPS);
   if (typeof list === 'string') {
     faults.push(`FANFARE_PUSHER_APPS: ${path}: ${list}`);
     return [];
   }
   return list.map((entry, index) => [`FANFARE_PUSHER_APPS, app ${index + 1}`, entry]);
-}
-
-/** @param {string} path @returns {unknown[]|string} a fault */
-function readFile(path) {
-  let text;
-  try {
-    text = readFileSync(path, 'utf8');
-  } catch (error) {
-    return `cannot be read: ${/** @type {NodeJS.ErrnoException} */ (error).code}`;
-  }
-  if (text.length > MAX_FILE_BYTES) return `larger than ${MAX_FILE_BYTES} bytes`;
-  let list;
-  try {
-    list = JSON.parse(text);
-  } catch {
-    // The parser's own message quotes the text.
-    return 'not JSON';
-  }
-  if (!Array.isArray(list) || list.length === 0) return 'not a JSON array of apps';
-  if (list.length > MAX_APPS) return `${list.length} apps, at most ${MAX_APPS}`;
-  return list;
 }
 
 /** @param {string} path @param {string[]} faults */

@@ -7,7 +7,7 @@
 // Endpoints come from the operator's files alone, and no request can change them. No fault quotes a
 // secret, or a URL, whose path or query may be one.
 
-import { readFileSync } from 'node:fs';
+import { readJsonList } from './json-list.js';
 import { isRoomPattern, RoomRules } from './room-patterns.js';
 
 /** Events that the backend records. */
@@ -41,7 +41,6 @@ export const APP_EVENT_TYPES = Object.freeze({
 const DEFAULT_TYPES = EVENT_TYPES.slice(0, 4);
 const MAX_ENDPOINTS = 20;
 const MAX_PATTERNS = 100;
-const MAX_FILE_BYTES = 1_048_576;
 const NAME = /^[A-Za-z0-9_.:-]{1,64}$/;
 /** Standard Webhooks 1.0: 24 to 64 random bytes, in Base64. */
 const SECRET = /^whsec_([A-Za-z0-9+/]+={0,2})$/;
@@ -221,7 +220,7 @@ export function readWebhookSettings(values, pusher = null) {
   /** @type {string[]} */
   const faults = [];
   const ownPorts = portsOf(values);
-  const file = path === '' ? [] : readEndpoints(path);
+  const file = path === '' ? [] : readJsonList(path, 'endpoints', MAX_ENDPOINTS);
   if (typeof file === 'string') faults.push(`FANFARE_WEBHOOKS: ${path}: ${file}`);
   const endpoints = (typeof file === 'string' ? [] : file).map((entry, index) =>
     readEndpoint(entry, ownPorts, (fault) =>
@@ -306,27 +305,6 @@ function portsOf({ redis, metricsPort }) {
     ...addresses.map(({ port }) => /** @type {[string, string]} */ ([String(port), 'Redis'])),
     [String(metricsPort), 'METRICS_PORT'],
   ]);
-}
-
-/** @param {string} path @returns {unknown[]|string} a fault */
-function readEndpoints(path) {
-  let text;
-  try {
-    text = readFileSync(path, 'utf8');
-  } catch (error) {
-    return `cannot be read: ${/** @type {NodeJS.ErrnoException} */ (error).code}`;
-  }
-  if (text.length > MAX_FILE_BYTES) return `larger than ${MAX_FILE_BYTES} bytes`;
-  let list;
-  try {
-    list = JSON.parse(text);
-  } catch {
-    // The parser's own message quotes the text.
-    return 'not JSON';
-  }
-  if (!Array.isArray(list) || list.length === 0) return 'not a JSON array of endpoints';
-  if (list.length > MAX_ENDPOINTS) return `${list.length} endpoints, at most ${MAX_ENDPOINTS}`;
-  return list;
 }
 
 /**

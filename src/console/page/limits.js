@@ -1,11 +1,10 @@
 // limits.js: the limits of this server: their values, modes, and how often each of them acted.
 
 import { get } from './api.js';
-import { textOf } from './dialog.js';
-import { dataTable, empty, fill, h, pageHead, pill } from './dom.js';
+import { dataTable, h, pill } from './dom.js';
 import { whole } from './format.js';
+import { polledView } from './polled-view.js';
 
-const REFRESH_MS = 3000;
 const TONES = /** @type {const} */ ({ enforce: 'good', observe: 'warn', off: 'plain' });
 
 /**
@@ -15,27 +14,14 @@ const TONES = /** @type {const} */ ({ enforce: 'good', observe: 'warn', off: 'pl
 
 /** @returns {import('./view.js').View} */
 export function limitsView() {
-  const result = h('div', { class: 'result' });
-  const load = async () => {
-    try {
-      const { limits } = await get('/limits');
-      fill(result, table(limits));
-    } catch (error) {
-      fill(result, empty('alert', 'The limits cannot be read', textOf(error)));
-    }
-  };
-  load();
-  const timer = setInterval(load, REFRESH_MS);
-  return {
-    element: h(
-      'div',
-      null,
-      pageHead('Limits', null, 'Of this server. Counts began with its start.'),
-      result,
-    ),
-    title: 'Limits',
-    close: () => clearInterval(timer),
-  };
+  return polledView(
+    {
+      title: 'Limits',
+      about: 'Of this server. Counts began with its start.',
+      fault: 'The limits cannot be read',
+    },
+    async () => table((await get('/limits')).limits),
+  );
 }
 
 /** @param {Limit[]} limits */

@@ -1,12 +1,10 @@
 // servers.js: all servers of the fleet, with their workers.
 
-import { textOf } from './dialog.js';
-import { barred, dataTable, empty, fill, h, pageHead, pill } from './dom.js';
+import { barred, dataTable, h, pill } from './dom.js';
 import { bytes, clock, duration, plural, whole } from './format.js';
+import { polledView } from './polled-view.js';
 
 /** @import { App, View } from './view.js' */
-
-const REFRESH_MS = 3000;
 
 /** @typedef {import('./fleet.js').Member} Member */
 /** @typedef {import('./fleet.js').WorkerInfo} WorkerInfo */
@@ -23,45 +21,28 @@ const COLUMNS = [
 
 /** @param {App} app @returns {View} */
 export function serversView(app) {
-  const result = h('div', { class: 'result servers' });
-  const load = async () => {
-    try {
+  const about =
+    app.session.broker === 'redis'
+      ? 'All servers on the same Redis, with their workers.'
+      : 'This server is alone: it uses the embedded broker.';
+  return polledView(
+    { title: 'Servers', about, fault: 'The servers cannot be listed', className: 'servers' },
+    async () => {
       await app.fleet.load();
       const servers = app.fleet.servers();
       const workers = servers.flatMap((server) => (server.isGone ? [] : server.workers));
       const most = Math.max(1, ...workers.map((one) => one.connections));
-      fill(
-        result,
+      return [
         app.fleet.isPartial &&
           h(
             'p',
             { class: 'warning' },
             'A worker has not answered: it may be busy, starting, or of an older version.',
           ),
-        servers.map((server) => serverCard(app, server, most)),
-      );
-    } catch (error) {
-      fill(result, empty('alert', 'The servers cannot be listed', textOf(error)));
-    }
-  };
-  load();
-  const timer = setInterval(load, REFRESH_MS);
-  return {
-    element: h(
-      'div',
-      null,
-      pageHead(
-        'Servers',
-        null,
-        app.session.broker === 'redis'
-          ? 'All servers on the same Redis, with their workers.'
-          : 'This server is alone: it uses the embedded broker.',
-      ),
-      result,
-    ),
-    title: 'Servers',
-    close: () => clearInterval(timer),
-  };
+        ...servers.map((server) => serverCard(app, server, most)),
+      ];
+    },
+  );
 }
 
 /** @param {App} app @param {Member} server @param {number} most of any worker */

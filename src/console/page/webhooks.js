@@ -1,13 +1,13 @@
 // webhooks.js: the endpoints of webhooks: what waits for them, their last error, a test.
 
 import { get, post } from './api.js';
-import { run, textOf } from './dialog.js';
-import { dataTable, empty, fill, h, pageHead, pill } from './dom.js';
+import { run } from './dialog.js';
+import { dataTable, empty, h, pill } from './dom.js';
 import { clock, duration, whole } from './format.js';
+import { polledView } from './polled-view.js';
 
 /** @import { App, View } from './view.js' */
 
-const REFRESH_MS = 3000;
 const TONES = /** @type {const} */ ({ ok: 'good', paused: 'warn', failing: 'bad', gone: 'bad' });
 
 /**
@@ -17,38 +17,25 @@ const TONES = /** @type {const} */ ({ ok: 'good', paused: 'warn', failing: 'bad'
 
 /** @param {App} app @returns {View} */
 export function webhooksView(app) {
-  const result = h('div', { class: 'result' });
-  const load = async () => {
-    try {
+  return polledView(
+    {
+      title: 'Webhooks',
+      about: 'What this server sends to back ends.',
+      fault: 'The endpoints cannot be read',
+    },
+    async () => {
       const { isConfigured, endpoints, lanes } = await get('/webhooks');
       if (!isConfigured)
-        fill(
-          result,
-          empty(
-            'plug',
-            'No webhooks are configured',
-            'FANFARE_WEBHOOKS names a file of endpoints.',
-          ),
+        return empty(
+          'plug',
+          'No webhooks are configured',
+          'FANFARE_WEBHOOKS names a file of endpoints.',
         );
-      else if (endpoints === null)
-        fill(result, empty('alert', 'The courier is starting', 'It sends the webhooks.'));
-      else fill(result, table(app, endpoints), h('p', { class: 'muted' }, lanesOf(lanes)));
-    } catch (error) {
-      fill(result, empty('alert', 'The endpoints cannot be read', textOf(error)));
-    }
-  };
-  load();
-  const timer = setInterval(load, REFRESH_MS);
-  return {
-    element: h(
-      'div',
-      null,
-      pageHead('Webhooks', null, 'What this server sends to back ends.'),
-      result,
-    ),
-    title: 'Webhooks',
-    close: () => clearInterval(timer),
-  };
+      if (endpoints === null)
+        return empty('alert', 'The courier is starting', 'It sends the webhooks.');
+      return [table(app, endpoints), h('p', { class: 'muted' }, lanesOf(lanes))];
+    },
+  );
 }
 
 /** @param {number} lanes */

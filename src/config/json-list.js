@@ -1,0 +1,30 @@
+// json-list.js: reads a file with a JSON array, in which apps or endpoints are listed.
+
+import { readFileSync } from 'node:fs';
+
+const MAX_FILE_BYTES = 1_048_576;
+
+/**
+ * @param {string} path @param {string} what the array has, for the fault
+ * @param {number} max entries
+ * @returns {unknown[]|string} a fault, without any text of the file
+ */
+export function readJsonList(path, what, max) {
+  let text;
+  try {
+    text = readFileSync(path, 'utf8');
+  } catch (error) {
+    return `cannot be read: ${/** @type {NodeJS.ErrnoException} */ (error).code}`;
+  }
+  if (text.length > MAX_FILE_BYTES) return `larger than ${MAX_FILE_BYTES} bytes`;
+  let list;
+  try {
+    list = JSON.parse(text);
+  } catch {
+    // The parser's own message quotes the text.
+    return 'not JSON';
+  }
+  if (!Array.isArray(list) || list.length === 0) return `not a JSON array of ${what}`;
+  if (list.length > max) return `${list.length} ${what}, at most ${max}`;
+  return list;
+}
