@@ -4,6 +4,7 @@
 /** @import { Broker, HistoryOf } from '../backend/broker.js' */
 /** @import { Commands } from '../commands/index.js' */
 /** @import { Config } from '../config/settings.js' */
+/** @import { StreamDoor } from '../hub/door.js' */
 /** @import { LoadedDoor } from '../transport/route.js' */
 
 /**
@@ -17,7 +18,10 @@
  * @property {HistoryOf} historyOf
  * @property {import('../transport/http-api/call.js').Services['historyReader']} historyReader
  * @property {import('../hub/room-users.js').Tracker} tracker
- * @property {import('../transport/http-api/call.js').Services['fleet']} fleet
+ * @property
+ *   {import('../transport/http-api/call.js').Services['fleet'] & Pick<import('../worker/fleet.js').Fleet, 'name'|'listen'|'deliver'>}
+ *   fleet
+ * @property {import('../hub/upstreams.js').Upstreams} upstreams of this worker's streams
  * @property {Pick<import('../auth/sessions.js').Sessions, 'begin'|'renew'|'end'|'connectionsOf'>} sessions
  *   connections with a user
  * @property {import('../auth/user-places.js').UserPlaces} userPlaces limits the connections of a user
@@ -50,7 +54,10 @@
  * @property {() => void} close
  */
 
-/** @typedef {LoadedDoor & Parts} OpenDoor */
+/**
+ * @typedef {Omit<LoadedDoor, 'streams'> & {streams?: StreamDoor|null} & Parts} OpenDoor `streams`: null
+ *   if it has none
+ */
 /** @typedef {(services: DoorServices) => OpenDoor} CreateDoor */
 
 export {};

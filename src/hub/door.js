@@ -37,4 +37,35 @@
 
 /** @typedef {DoorTexts & WebSocketDoor} Door */
 
+/**
+ * How a stream speaks.
+ * @typedef {object} StreamForm
+ * @property {DoorTexts} texts
+ * @property {number} format of protocol/format.js: it takes publications in it
+ * @property {string} contentType
+ * @property {string} opening its first bytes
+ * @property {(message: Buffer) => Buffer} frame one message as bytes of the stream
+ * @property {(code: number, reason: string) => Buffer} ending its last bytes
+ */
+
+/**
+ * The streams of a door: responses that do not end. Its clients send their messages in other
+ * requests, which the door's HTTP API takes.
+ * @typedef {object} StreamDoor
+ * @property {Pick<DoorTexts, 'name'|'usesTokens'|'asksLater'>} rules for admission
+ * @property {string} allow the methods of requests for a stream, such as `GET, POST`
+ * @property {number} maxBodyBytes of such a request
+ * @property {boolean} allowsCredentials may pages of allowed origins send cookies?
+ * @property {(request: IncomingMessage) => StreamForm} formOf from its head
+ * @property {(request: IncomingMessage, body: Buffer) => Buffer|Refusal} firstOf the client's first
+ *   message; `body` is empty if the request has none
+ * @property
+ *   {(connection: Connection, request: IncomingMessage, credentials: Credentials|null, first: Buffer) => void}
+ *   openStream the response has begun: lets the connection into the hub, or closes it. `first` may
+ *   be kept
+ * @property {(connection: Connection) => boolean} ping sends a ping of its protocol, which the
+ *   client answers in a request. False: no answer can be expected now
+ * @property {(connection: Connection) => void} closed its socket is closed; once for each stream
+ */
+
 export {};

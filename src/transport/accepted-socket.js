@@ -19,10 +19,11 @@ export const HANDSHAKE = Symbol('handshake');
 /** @import { Refusal } from '../protocol/refusal.js' */
 /** @import { Crowd, Group } from './crowd.js' */
 /** @import { FeedStream } from './feed-stream.js' */
-/** @import { StreamRequest } from './sse-request.js' */
+/** @import { Streams } from './route.js' */
 /** @import { IncomingMessage } from 'node:http' */
 /** @import { Socket } from 'node:net' */
 /** @typedef {Socket & {[HANDSHAKE]: Handshake}} TrackedSocket */
+/** A request for a stream, as these streams have read it. @typedef {{streams: Streams, request: any}} WantedStream */
 
 /**
  * What the listeners of a socket call.
@@ -53,7 +54,7 @@ export class Handshake {
     this.address = null;
     /** @type {AdmissionLease|null} */
     this.admitted = null;
-    /** The request for a stream, until it is answered. @type {StreamRequest|null} */
+    /** The request for a stream, until it is answered. @type {WantedStream|null} */
     this.wanted = null;
     /** A refusal that waits for the client's first bytes. @type {Refusal|null} */
     this.refusal = null;
@@ -122,9 +123,9 @@ export class Handshake {
     this.refusal = refusal;
   }
 
-  /** @param {StreamRequest|null} stream */
-  want(stream) {
-    this.wanted = stream;
+  /** @param {WantedStream|null} wanted */
+  want(wanted) {
+    this.wanted = wanted;
   }
 
   beginHttp() {

@@ -11,12 +11,16 @@ import {
   Upgraded,
 } from './accepted-socket.js';
 import { handshakeFault } from './handshake.js';
+import { takesMethod } from './http-answers.js';
 
 /** @import { Admission, AdmissionLease } from '../admission/admission.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
-/** @import { Handshake, TrackedSocket } from './accepted-socket.js' */
-/** @import { LoadedDoor, Route } from './route.js' */
+/** @import { Handshake, TrackedSocket, WantedStream } from './accepted-socket.js' */
+/** @import { LoadedDoor, Route, Streams } from './route.js' */
 /** @import { IncomingMessage } from 'node:http' */
+
+/** Statuses of refusals for a request that is wrong in itself. */
+const MALFORMED = new Set([400, 405, 408, 413, 415]);
 
 /**
  * A well-formed request. `door` null: for the native one.
@@ -34,7 +38,7 @@ export class Handshakes {
    * @param
    *   {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, admitted: AdmissionLease, door: LoadedDoor|null) => void}
    *   parts.onUpgrade
-   * @param {import('./sse.js').EventStreams|null} parts.streams @param {boolean} parts.isSecure
+   * @param {(route: Route) => Streams|null} parts.streamsOf @param {boolean} parts.isSecure
    * @param {() => boolean} parts.isStopped if true, no handshake is admitted
    * @param {import('./deadlines.js').Deadlines<TrackedSocket>} parts.waiting
    * @param {import('./http-reader.js').HttpReader} parts.reader
@@ -45,7 +49,7 @@ export class Handshakes {
   constructor({
     admission,
     onUpgrade,
-    streams,
+    streamsOf,
     isSecure,
     isStopped,
     waiting,
@@ -57,7 +61,7 @@ export class Handshakes {
     this.#decided = turn.line('admitted', (decided) => this.#conclude(decided));
     this.admission = admission;
     this.onUpgrade = onUpgrade;
-    this.streams = streams;
+    this.streamsOf = streamsOf;
     this.isSecure = isSecure;
     this.isStopped = isStopped;
     this.waiting = waiting;
@@ -66,9 +70,13 @@ export class Handshakes {
     this.counters = counters;
   }
 
-  /** @param {IncomingMessage} request @param {Route} route */
-  isForStream({ method }, route) {
-    return this.streams !== null && method === 'GET' && route.name === 'stream';
+  /**
+   * @param {IncomingMessage} request @param {Route} route
+   * @returns {Streams|null} null: it is not a request for a stream
+   */
+  streamsFor(request, route) {
+    const streams = route.name === 'stream' ? this.streamsOf(route) : null;
+    return streams !== null && takesMethod(streams, request) ? streams : null;
   }
 
   /**
@@ -83,14 +91,15 @@ export class Handshakes {
     this.answers.reject(socket, fault);
   }
 
-  /** @param {IncomingMessage} request @param {TrackedSocket} socket not idle, and no longer HTTP */
-  stream(request, socket) {
-    const { streams } = this;
-    if (streams === null || socket.destroyed) return;
+  /**
+   * @param {IncomingMessage} request for a stream @param {WantedStream} wanted
+   * @param {Refusal|null} fault of the request
+   * @param {TrackedSocket} socket not idle, and no longer HTTP
+   */
+  stream(request, wanted, fault, socket) {
+    if (socket.destroyed) return;
     takeOver(socket);
-    const stream = streams.read(request);
-    socket[HANDSHAKE].want(stream);
-    const fault = streams.faultOf(request, stream);
+    socket[HANDSHAKE].want(wanted);
     if (fault === null) this.#admit({ request, door: null, socket, head: NOTHING });
     else this.#refuseStream(socket, fault);
   }
@@ -104,7 +113,8 @@ export class Handshakes {
     const isFirst = handshake.http === null || handshake.http.requests === 0;
     const refused = isFirst ? null : this.admission.admitPeer(handshake.address);
     if (refused !== null) return this.#refuse(wanted, refused);
-    const decision = this.admission.admit(request, door?.door);
+    const rules = handshake.wanted === null ? door?.door : handshake.wanted.streams.rules;
+    const decision = this.admission.admit(request, rules);
     if (!(decision instanceof Promise)) return this.#decide({ decision, ...wanted });
     takeOver(socket);
     handshake.decideLater();
@@ -165,12 +175,9 @@ export class Handshakes {
     this.reader.handOver(socket);
   }
 
-  /**
-   * @param {import('./sse-request.js').StreamRequest} wanted @param {TrackedSocket} socket
-   * @param {AdmissionLease} admitted
-   */
-  #openStream(wanted, socket, admitted) {
-    const refusal = this.streams?.open(wanted, socket, admitted) ?? null;
+  /** @param {WantedStream} wanted @param {TrackedSocket} socket @param {AdmissionLease} admitted */
+  #openStream({ streams, request }, socket, admitted) {
+    const refusal = streams.open(request, socket, admitted);
     if (refusal instanceof Promise)
       refusal.then((later) => this.#streamOpened(socket, admitted, later));
     else this.#streamOpened(socket, admitted, refusal);
@@ -191,7 +198,7 @@ export class Handshakes {
 
   /** @param {TrackedSocket} socket @param {Refusal} refusal of the request or its token */
   #refuseStream(socket, refusal) {
-    this.counters.refused[toHttp(refusal).status === 400 ? 'bad_request' : 'denied']++;
+    this.counters.refused[MALFORMED.has(toHttp(refusal).status ?? 0) ? 'bad_request' : 'denied']++;
     this.answers.reject(socket, refusal);
   }
 }

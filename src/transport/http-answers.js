@@ -7,7 +7,7 @@ import { headFault } from './handshake.js';
 /** @import { IncomingMessage, ServerResponse } from 'node:http' */
 /** @typedef {Record<string, string>} Headers */
 /** @typedef {import('../protocol/refusal.js').Answer} Answer */
-/** @typedef {{preflight(request: IncomingMessage): Answer}} Streams */
+/** @import { Streams } from './route.js' */
 
 /** A header of every answer: a browser takes no answer for a page or a script. */
 export const NOSNIFF = Object.freeze(/** @type {const} */ (['X-Content-Type-Options', 'nosniff']));
@@ -15,7 +15,7 @@ export const NOSNIFF = Object.freeze(/** @type {const} */ (['X-Content-Type-Opti
 /**
  * @param {IncomingMessage} request that is neither a handshake nor a request for a stream
  * @param {import('./route.js').Route} route @param {(route: 'livez'|'readyz') => Answer} health
- * @param {Streams|null} streams null: server-sent events are off
+ * @param {Streams|null} streams of the route; null: it has none
  * @returns {Answer}
  */
 export function plainAnswer(request, { name: route }, health, streams) {
@@ -30,12 +30,17 @@ export function plainAnswer(request, { name: route }, health, streams) {
   return isHealth ? health(route) : toHttp(refusal('upgrade_required'));
 }
 
-/** @param {IncomingMessage} request of `/sse` @param {Streams} streams @returns {Answer} */
+/** @param {IncomingMessage} request of a stream @param {Streams} streams @returns {Answer} */
 function streamAnswer(request, streams) {
   if (request.method === 'OPTIONS') return streams.preflight(request);
-  if (request.method === 'GET')
+  if (takesMethod(streams, request))
     return toHttp(refusal('service_unavailable', 'The previous request is not answered yet.', 1));
-  return notAllowed('GET, OPTIONS');
+  return notAllowed(`${streams.allow}, OPTIONS`);
+}
+
+/** @param {Streams} streams @param {Pick<IncomingMessage, 'method'>} request */
+export function takesMethod({ allow }, { method = '' }) {
+  return allow.split(', ').includes(method);
 }
 
 /** @param {string} methods @returns {Answer} */

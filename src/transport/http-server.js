@@ -31,6 +31,7 @@ import {
   Handshake,
   IN_LINE,
   NOTHING,
+  SERVED,
   socketOnClose,
   socketOnError,
   socketOnReadable,
@@ -42,8 +43,9 @@ import { readClientHello } from './client-hello.js';
 import { Deadlines } from './deadlines.js';
 import { FairQueue } from './fair-queue.js';
 import { copyReads } from './fast/shared-reads.js';
-import { isToWebSocket } from './handshake.js';
+import { hasBody, isToWebSocket } from './handshake.js';
 import { Handshakes } from './handshakes.js';
+import { readBody } from './http-api/body.js';
 import { HttpReader } from './http-reader.js';
 import { IdleSockets } from './idle-sockets.js';
 import { LastAnswers } from './last-answers.js';
@@ -58,11 +60,13 @@ const FINISH_MS = 1000;
 /** Longest time that `close` then waits until the last answers are written. */
 const LAST_WRITE_MS = 100;
 const POLL_MS = 20;
+const TOO_LARGE = refusal('BODY_TOO_LARGE');
+const TOO_LATE = refusal('request_timeout');
 
 /** @import { Certificate } from '../config/certificate.js' */
 /** @import { Line, Turn } from '../worker/turn.js' */
-/** @import { TrackedSocket } from './accepted-socket.js' */
-/** @import { Api, LoadedDoor, Route } from './route.js' */
+/** @import { Exchange, TrackedSocket } from './accepted-socket.js' */
+/** @import { Api, LoadedDoor, Route, Streams } from './route.js' */
 /** @import { IncomingMessage, ServerResponse } from 'node:http' */
 /** @import { Socket } from 'node:net' */
 /** @typedef {{debug(fields: object, text: string): void, error(fields: object, text: string): void}} Log */
@@ -96,8 +100,8 @@ export class HttpServer {
    *   {(request: IncomingMessage, socket: Socket, head: Buffer, admitted: import('../admission/admission.js').AdmissionLease, door: LoadedDoor|null) => void}
    *   parts.onUpgrade takes over a well-formed, admitted handshake that is not answered yet
    * @param {readonly LoadedDoor[]} [parts.doors] beside the native one
-   * @param {import('./sse.js').EventStreams|null} [parts.streams] takes over an admitted request
-   *   for server-sent events; null if they are off
+   * @param {Streams|null} [parts.streams] of the native door: they take over admitted requests for
+   *   server-sent events; null if they are off
    * @param {Api|null} [parts.api] null if no API keys are configured
    * @param {() => string|null} parts.readiness null if ready; otherwise the reason
    * @param {Log} parts.log @param {import('../observability/counters.js').Counters} parts.counters
@@ -130,10 +134,17 @@ export class HttpServer {
       (socket, deadlineMs) => this.#overdue(socket, deadlineMs),
     ));
     const onAnswer = (/** @type {TrackedSocket} */ socket) => this.#settled(socket);
-    const answers = (this.#answers = new LastAnswers({ streams, onAnswer, log, counters, turn }));
+    const streamsOf = (/** @type {Route} */ { name, door }) =>
+      name !== 'stream' ? null : door === null ? streams : (door.streams ?? null);
+    const streamsFor = (/** @type {IncomingMessage} */ request) =>
+      streamsOf(routeOf(request, doors));
+    const hasStreams = streams !== null || doors.some((door) => (door.streams ?? null) !== null);
+    const answers = (this.#answers = new LastAnswers({
+      ...{ streamsFor, hasStreams, onAnswer, log, counters, turn },
+    }));
     const { descriptorLimit } = admission.health;
     const idle = (this.#idle = new IdleSockets({ config, descriptorLimit, counters, answers }));
-    this.#plain = new PlainHttp({ admission, api, streams, readiness, isStopped, idle, answers });
+    this.#plain = new PlainHttp({ admission, api, streamsOf, readiness, isStopped, idle, answers });
     /** Null if the port speaks plain HTTP. */
     this.secure = certificate && this.#createSecure(certificate, turn);
     const reader = (this.reader = new HttpReader({
@@ -150,7 +161,7 @@ export class HttpServer {
       counters,
     }));
     this.#handshakes = new Handshakes({
-      ...{ admission, onUpgrade, streams, isStopped, waiting, reader, answers, counters, turn },
+      ...{ admission, onUpgrade, streamsOf, isStopped, waiting, reader, answers, counters, turn },
       isSecure: certificate !== null,
     });
     reader.acceptor.on('connection', (socket) =>
@@ -330,8 +341,10 @@ export class HttpServer {
 
   /** @param {TrackedSocket} socket that is in no crowd */
   #awaitClient(socket) {
-    socket[HANDSHAKE].wait();
-    this.#idle.addSilent(socket);
+    const handshake = socket[HANDSHAKE];
+    handshake.wait();
+    if (handshake.wanted === null) this.#idle.addSilent(socket);
+    else this.#idle.addSending(socket);
   }
 
   /** @param {Certificate} certificate @param {Turn} turn */
@@ -414,7 +427,8 @@ export class HttpServer {
    */
   #short(request, socket) {
     const route = routeOf(request, this.doors);
-    if (!isToWebSocket(request) && !this.#handshakes.isForStream(request, route)) return false;
+    if (!isToWebSocket(request) && this.#handshakes.streamsFor(request, route) === null)
+      return false;
     this.#upgrade(request, route, socket, NOTHING);
     return true;
   }
@@ -429,13 +443,66 @@ export class HttpServer {
     if (phase === CLOSED || http === null || http.isEnding || http.parse === null) return;
     const route = routeOf(request, this.doors);
     // If the previous answer is not sent yet, the socket cannot leave the HTTP server.
-    if (response.socket !== null && this.#handshakes.isForStream(request, route)) {
+    const streams = response.socket === null ? null : this.#handshakes.streamsFor(request, route);
+    if (streams === null) {
+      this.#settled(socket);
+      return this.#plain.request(request, route, response, socket, http);
+    }
+    if (streams.maxBodyBytes > 0 && hasBody(request))
+      return this.#awaitBody(request, streams, response, socket, http);
+    this.reader.end(socket, NOTHING);
+    this.#stream(request, streams, socket);
+  }
+
+  /**
+   * @param {IncomingMessage} request for a stream, without a body
+   * @param {Streams} streams @param {TrackedSocket} socket that no longer speaks HTTP
+   */
+  #stream(request, streams, socket) {
+    const wanted = { streams, request: streams.read(request) };
+    const fault =
+      streams.faultOf(request, wanted.request) ?? streams.withBody(wanted.request, NOTHING);
+    this.#idle.leave(socket);
+    this.#handshakes.stream(request, wanted, fault, socket);
+  }
+
+  /**
+   * Reads the body of a request for a stream. Until then the socket waits for its client, and its
+   * time runs.
+   * @param {IncomingMessage} request @param {Streams} streams @param {ServerResponse} response
+   * @param {TrackedSocket} socket @param {Exchange} http
+   */
+  #awaitBody(request, streams, response, socket, http) {
+    const handshake = socket[HANDSHAKE];
+    const wanted = { streams, request: streams.read(request) };
+    handshake.want(wanted);
+    const conclude = (/** @type {import('../protocol/refusal.js').Refusal|null} */ fault) => {
+      if (handshake.phase === CLOSED || socket.destroyed) return;
       this.reader.end(socket, NOTHING);
       this.#idle.leave(socket);
-      return this.#handshakes.stream(request, socket);
-    }
-    this.#settled(socket);
-    this.#plain.request(request, route, response, socket, http);
+      this.#handshakes.stream(request, wanted, fault, socket);
+    };
+    const { maxBodyBytes } = streams;
+    const fault =
+      streams.faultOf(request, wanted.request) ??
+      (Number(request.headers['content-length'] ?? 0) > maxBodyBytes ? TOO_LARGE : null);
+    if (fault !== null) return conclude(fault);
+    http.called(request); // the bytes of its body are no heads
+    http.endAfter(true); // a request behind it gets no answer
+    if (request.headers.expect !== undefined) response.writeContinue(); // RFC 9110 10.1.1
+    readBody(
+      request,
+      maxBodyBytes,
+      (body) => conclude(streams.withBody(wanted.request, body)),
+      (reason) => {
+        if (reason !== 'gone') conclude(reason === 'body_size' ? TOO_LARGE : TOO_LATE);
+      },
+    );
+    if (handshake.phase !== SERVED) return; // #begin lets it wait
+    // It has had plain HTTP before: the handshake's time begins now.
+    this.#idle.leave(socket);
+    this.#awaitClient(socket);
+    if (!this.#waiting.has(socket)) this.#waiting.add(socket);
   }
 
   /**
@@ -456,8 +523,8 @@ export class HttpServer {
     if (!isToWebSocket(request)) {
       if (route.name === 'livez' || route.name === 'readyz')
         return this.#plain.answerUpgrade(request, route, socket);
-      if (this.#handshakes.isForStream(request, route))
-        return this.#handshakes.stream(request, socket);
+      const streams = this.#handshakes.streamsFor(request, route);
+      if (streams !== null) return this.#stream(request, streams, socket);
     }
     this.#handshakes.websocket(request, route, socket, head);
   }

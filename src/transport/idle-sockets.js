@@ -12,6 +12,10 @@ import { Crowd } from './crowd.js';
 const MAX_PLAIN = 64;
 /** Idle sockets whose last request had a valid API key. */
 const MAX_BACKENDS = 256;
+/** Idle sockets of clients that send their messages in requests. */
+const MAX_CLIENTS = 1024;
+/** Sockets whose request for a stream has a body that is not complete yet. */
+const MAX_SENDING = 1024;
 
 /** @import { TrackedSocket } from './accepted-socket.js' */
 /** @typedef {typeof import('../observability/counters.js').EVICTIONS[number]} Eviction */
@@ -23,6 +27,10 @@ export class IdleSockets {
   #plain = new Crowd();
   /** Idle sockets of backends that use the HTTP API. @type {Crowd<TrackedSocket>} */
   #backends = new Crowd();
+  /** Idle sockets of clients with a stream. @type {Crowd<TrackedSocket>} */
+  #clients = new Crowd();
+  /** Sockets that send a body. @type {Crowd<TrackedSocket>} */
+  #sending = new Crowd();
 
   /**
    * @param {object} parts
@@ -75,10 +83,20 @@ export class IdleSockets {
     this.#add(this.#backends, socket, MAX_BACKENDS, 'plain_http');
   }
 
+  /** @param {TrackedSocket} socket of a client with a stream on another one */
+  addClient(socket) {
+    this.#add(this.#clients, socket, MAX_CLIENTS, 'plain_http');
+  }
+
+  /** @param {TrackedSocket} socket whose request waits for its body */
+  addSending(socket) {
+    this.#add(this.#sending, socket, MAX_SENDING, 'handshakes');
+  }
+
   /** Does plain HTTP or the HTTP API keep it alive? @param {TrackedSocket} socket */
   isKeptAlive(socket) {
     const { crowd } = socket[HANDSHAKE];
-    return crowd === this.#plain || crowd === this.#backends;
+    return crowd === this.#plain || crowd === this.#backends || crowd === this.#clients;
   }
 
   /** The socket is no longer idle. @param {TrackedSocket} socket */
@@ -94,7 +112,9 @@ export class IdleSockets {
     }
     const crowd = this.#plain.largest > this.#silent.largest ? this.#plain : this.#silent;
     // The backends' sockets are the last to go.
-    return this.#evict(crowd, 'descriptors') || this.#evict(this.#backends, 'descriptors');
+    return [crowd, this.#sending, this.#clients, this.#backends].some((one) =>
+      this.#evict(one, 'descriptors'),
+    );
   }
 
   /**

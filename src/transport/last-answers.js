@@ -15,7 +15,6 @@ import {
 import { Deadlines } from './deadlines.js';
 import { peekShortHandshake } from './fast/short-handshake.js';
 import { responseText } from './http-answers.js';
-import { routeOf } from './route.js';
 
 /** A refused peer has this long to read the answer and close. */
 const LINGER_MS = 1000;
@@ -28,6 +27,8 @@ const MAX_LINGERING_BYTES = 8_388_608;
 
 /** @import { Refusal } from '../protocol/refusal.js' */
 /** @import { TrackedSocket } from './accepted-socket.js' */
+/** @import { Streams } from './route.js' */
+/** @import { IncomingMessage } from 'node:http' */
 
 export class LastAnswers {
   /** Sockets that have their last answer. @type {Deadlines<TrackedSocket>} */
@@ -40,15 +41,18 @@ export class LastAnswers {
   #readers;
 
   /**
-   * @param {object} parts @param {import('./sse.js').EventStreams|null} parts.streams
+   * @param {object} parts
+   * @param {(request: IncomingMessage) => Streams|null} parts.streamsFor null: it is for none
+   * @param {boolean} parts.hasStreams may a request be for one?
    * @param {(socket: TrackedSocket) => void} parts.onAnswer the socket no longer waits, nor is idle
    * @param {{debug(fields: object, text: string): void}} parts.log
    * @param {Pick<import('../observability/counters.js').Counters, 'refused'>} parts.counters
    * @param {import('../worker/turn.js').Turn} parts.turn
    */
-  constructor({ streams, onAnswer, log, counters, turn }) {
+  constructor({ streamsFor, hasStreams, onAnswer, log, counters, turn }) {
     this.#readers = turn.line('refused_peers', (socket) => void socket.resume());
-    this.streams = streams;
+    this.streamsFor = streamsFor;
+    this.hasStreams = hasStreams;
     this.onAnswer = onAnswer;
     this.log = log;
     this.counters = counters;
@@ -81,7 +85,7 @@ export class LastAnswers {
    */
   refuseNew(socket, refused) {
     if (this.size >= MAX_LINGERING_OVER_RATE) return discard(socket);
-    if (this.streams === null || socket[HANDSHAKE].needsTls) return this.refuse(socket, refused);
+    if (!this.hasStreams || socket[HANDSHAKE].needsTls) return this.refuse(socket, refused);
     takeOver(socket);
     socket[HANDSHAKE].postpone(refused);
     this.linger(socket);
@@ -100,8 +104,8 @@ export class LastAnswers {
    */
   reject(socket, refused) {
     const { wanted } = socket[HANDSHAKE];
-    if (wanted !== null && this.streams !== null)
-      return this.answer(socket, this.streams.refusalText(wanted, refused));
+    if (wanted !== null)
+      return this.answer(socket, wanted.streams.refusalText(wanted.request, refused));
     const { status, headers, body } = toHttp(refused);
     this.answer(socket, responseText(status, headers, body));
   }
@@ -125,8 +129,8 @@ export class LastAnswers {
    */
   peek(socket, bytes) {
     const request = bytes && peekShortHandshake(bytes, socket);
-    if (request !== null && this.streams !== null && routeOf(request).name === 'stream')
-      socket[HANDSHAKE].want(this.streams.read(request));
+    const streams = request && this.streamsFor(request);
+    if (request && streams) socket[HANDSHAKE].want({ streams, request: streams.read(request) });
   }
 
   /** Sends the last answer of a socket. @param {TrackedSocket} socket @param {string} text */

@@ -13,8 +13,8 @@ const MAX_AGE_MS = 60_000;
 const MAX_API_AGE_MS = 600_000;
 
 /** @import { Exchange, TrackedSocket } from './accepted-socket.js' */
-/** @import { Answer, Streams } from './http-answers.js' */
-/** @import { Api, ApiCall, Route } from './route.js' */
+/** @import { Answer } from './http-answers.js' */
+/** @import { Api, ApiCall, Route, Streams } from './route.js' */
 /** @import { IncomingMessage, ServerResponse } from 'node:http' */
 
 export class PlainHttp {
@@ -22,16 +22,16 @@ export class PlainHttp {
    * @param {object} parts
    * @param {Pick<import('../admission/admission.js').Admission, 'admitPeer'>} parts.admission
    * @param {Api|null} parts.api null if no API keys are configured
-   * @param {Streams|null} parts.streams
+   * @param {(route: Route) => Streams|null} parts.streamsOf
    * @param {() => string|null} parts.readiness null if ready; otherwise the reason
    * @param {() => boolean} parts.isStopped if true, each answer is the last of its socket
    * @param {import('./idle-sockets.js').IdleSockets} parts.idle
    * @param {import('./last-answers.js').LastAnswers} parts.answers
    */
-  constructor({ admission, api, streams, readiness, isStopped, idle, answers }) {
+  constructor({ admission, api, streamsOf, readiness, isStopped, idle, answers }) {
     this.admission = admission;
     this.api = api;
-    this.streams = streams;
+    this.streamsOf = streamsOf;
     this.readiness = readiness;
     this.isStopped = isStopped;
     this.idle = idle;
@@ -61,7 +61,7 @@ export class PlainHttp {
     const refused = isFirst ? null : this.admission.admitPeer(handshake.address);
     const given =
       refused === null
-        ? (apiRefusal ?? plainAnswer(request, route, this.health, this.streams))
+        ? (apiRefusal ?? plainAnswer(request, route, this.health, this.streamsOf(route)))
         : toHttp(refused);
     // Clients of the API read the refusal of a body that they are still sending.
     if (apiRefusal !== null && hasBody(request) && http.calls === 0)
@@ -121,18 +121,20 @@ export class PlainHttp {
     if (isLast) call.endConnection();
     http.endAfter(isLast || !response.shouldKeepAlive);
     http.called(request);
-    response.on('close', () => this.#called(socket, http));
+    const isOfClient = call.isOfClient === true;
+    response.on('close', () => this.#called(socket, http, isOfClient));
     if (request.headers.expect !== undefined) response.writeContinue(); // RFC 9110 10.1.1
     const onCut = (/** @type {Answer} */ given) => this.#cutShort(socket, given);
     const onUnread = () => discard(socket);
     api.handle(call, request, response, onCut, flowOf(socket), onUnread);
   }
 
-  /** The HTTP API has answered. @param {TrackedSocket} socket @param {Exchange} http */
-  #called(socket, http) {
+  /** @param {TrackedSocket} socket @param {Exchange} http @param {boolean} isOfClient */
+  #called(socket, http, isOfClient) {
     if (!http.answered() || socket[HANDSHAKE].phase === CLOSED || socket.destroyed) return;
     if (http.isEnding || this.isStopped()) return this.answers.linger(socket);
-    this.idle.addBackend(socket);
+    if (isOfClient) this.idle.addClient(socket);
+    else this.idle.addBackend(socket);
   }
 
   /** A request is refused, its body unread. @param {TrackedSocket} socket @param {Answer} given */

@@ -1,25 +1,48 @@
 // route.js: what a request on the public port asks for, by its path.
 
+/** @import { AdmissionLease, DoorRules } from '../admission/admission.js' */
 /** @import { Door } from '../hub/door.js' */
-/** @import { Answer } from '../protocol/refusal.js' */
+/** @import { Answer, Refusal } from '../protocol/refusal.js' */
 /** @import { IncomingMessage, ServerResponse } from 'node:http' */
+/** @import { Socket } from 'node:net' */
 /** @typedef {'websocket'|'stream'|'livez'|'readyz'|'api'|'none'} RouteName */
 
 /**
  * @typedef {object} Route
  * @property {RouteName} name
- * @property {LoadedDoor|null} door whose WebSocket or HTTP API it is; null: the native door's
+ * @property {LoadedDoor|null} door whose WebSocket, stream or HTTP API it is; null: the native door's
  */
 
 /**
  * A door beside the native one, as the public port knows it.
  * @typedef {object} LoadedDoor
- * @property {(path: string) => 'websocket'|'api'|null} route the raw path, without the query; null:
- *   not of this door
+ * @property {(path: string) => 'websocket'|'stream'|'api'|null} route the raw path, without the
+ *   query; null: not of this door
  * @property {Door} door
  * @property {(request: IncomingMessage) => Door} [doorFor] its WebSockets have several forms; all of
  *   them admit as `door`
+ * @property {Streams|null} [streams] null: it has none
  * @property {Api|null} api null: it has none
+ */
+
+/**
+ * Streams behind the public port: responses that do not end.
+ * @typedef {object} Streams
+ * @property {string} allow the methods of its requests, besides OPTIONS
+ * @property {DoorRules|undefined} rules for admission; undefined: those of the native door
+ * @property {number} maxBodyBytes of a request; 0: requests have no body
+ * @property {(request: IncomingMessage) => Answer} preflight of CORS
+ * @property {(request: IncomingMessage) => any} read what the request wants, from its head; the
+ *   other functions get it
+ * @property {(request: IncomingMessage, wanted: any) => Refusal|null} faultOf checks the head
+ * @property {(wanted: any, body: Buffer) => Refusal|null} withBody reads the body; empty if the
+ *   request has none
+ * @property {(wanted: any, refused: Refusal) => string} refusalText a whole response, the last of its
+ *   connection
+ * @property
+ *   {(wanted: any, socket: Socket, admitted: AdmissionLease) => Refusal|null|Promise<Refusal|null>}
+ *   open answers an admitted request. The socket has no other reader and writer. Null: the stream
+ *   is open; a refusal has written nothing. The promise never rejects.
  */
 
 /**
@@ -34,7 +57,11 @@
  *   the answer
  */
 
-/** A request under way. @typedef {{endConnection(): void}} ApiCall */
+/**
+ * A request under way. A client's is not that of a backend, and its socket is kept with those of
+ * clients.
+ * @typedef {{endConnection(): void, isOfClient?: boolean}} ApiCall
+ */
 
 /** @param {RouteName} name @returns {Route} */
 const native = (name) => Object.freeze({ name, door: null });

@@ -6,24 +6,22 @@
 // stop it (WHATWG HTML 9.2). So a client that accepts text/event-stream gets 200, `retry:` and the
 // end if waiting helps, and 204 if it does not. Every other client gets the plain status.
 
-import { STATUS_CODES } from 'node:http';
 import { isRoom, MAX_LAST, MAX_LAST_SECONDS, readLatest, readSince } from '../protocol/decode.js';
 import { errorOf, refusal, toHttp } from '../protocol/refusal.js';
 import { hasBody, headFault } from './handshake.js';
-import { NOSNIFF, responseText } from './http-answers.js';
+import { responseText } from './http-answers.js';
+import { headText } from './stream.js';
 
 /** Rooms of a stream, with those that its token joins. An id lists a position for each. */
 export const MAX_STREAM_ROOMS = 8;
 /** In an id: the stream is not a member of this room yet. */
 export const NO_POSITION = '-';
 const MAX_ID_LENGTH = 512;
-/** How long a browser keeps the answer to a preflight. */
-const PREFLIGHT_S = 86_400;
 
 /** @import { Since } from '../protocol/decode.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
+/** @import { Headers } from './cors.js' */
 /** @import { IncomingMessage } from 'node:http' */
-/** @typedef {Readonly<Record<string, string>>} Headers */
 
 export class StreamRequest {
   /** @param {Pick<IncomingMessage, 'url'|'headers'>} request `GET /sse` @param {Headers} headers */
@@ -97,11 +95,7 @@ export function streamRefusal({ headers: common, isEventSource }, refused) {
   return `${streamHead(common)}retry: ${retryMs}\nevent: error\ndata: {"type":"error",${body.slice(1)}\n\n`;
 }
 
-/**
- * The head of a stream. It has no length and no chunks, so it ends with its connection (RFC 9112
- * 6.3, 8), and all streams share the bytes of their events.
- * @param {Headers} common
- */
+/** The head of a stream. @param {Headers} common */
 export function streamHead(common) {
   return headText(200, {
     'Content-Type': 'text/event-stream',
@@ -109,57 +103,4 @@ export function streamHead(common) {
     'X-Accel-Buffering': 'no', // nginx
     ...common,
   });
-}
-
-/** @param {number} status @param {Headers} headers */
-function headText(status, headers) {
-  let text = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`;
-  for (const name in headers) text += `${name}: ${headers[name]}\r\n`;
-  return `${text}${NOSNIFF.join(': ')}\r\nConnection: close\r\n\r\n`;
-}
-
-/**
- * Which pages may read the answers (https://fetch.spec.whatwg.org/#http-cors-protocol). Admission
- * decides whether they get a stream. Cookies grant nothing here, so no credentials are allowed.
- * @param {readonly string[]} allowedOrigins empty: all
- * @returns {(request: Pick<IncomingMessage, 'headers'>) => Headers}
- */
-export function createCorsHeaders(allowedOrigins) {
-  const exposed = 'Fanfare-Error, Retry-After';
-  if (allowedOrigins.length === 0) {
-    const headers = Object.freeze({
-      'Access-Control-Allow-Origin': '*',
-      'Access-Control-Expose-Headers': exposed,
-    });
-    return () => headers;
-  }
-  const allowed = new Set(allowedOrigins);
-  return ({ headers: { origin } }) => {
-    if (origin === undefined || !allowed.has(origin)) return VARY;
-    return {
-      ...VARY,
-      'Access-Control-Allow-Origin': origin,
-      'Access-Control-Expose-Headers': exposed,
-    };
-  };
-}
-
-/** @type {Headers} */
-const VARY = Object.freeze({ Vary: 'Origin' });
-
-/**
- * The answer to the question of a browser whether `fetch` may send these headers.
- * @param {Headers} common @returns {{status: number, headers: Headers, body: string}}
- */
-export function preflightAnswer(common) {
-  return {
-    status: 204,
-    headers: {
-      ...common,
-      'Access-Control-Allow-Methods': 'GET',
-      'Access-Control-Allow-Headers': 'Authorization, Cache-Control, Last-Event-ID',
-      'Access-Control-Max-Age': String(PREFLIGHT_S),
-    },
-    body: '',
-  };
 }

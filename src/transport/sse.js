@@ -3,20 +3,15 @@
 //   GET /sse?room=a -> admitted (http-server.js) -> token and rights -> 200, the head
 //     -> a Connection in the hub, which joins its rooms -> events -> end
 //
-// The hub, the outbox, recovery and the bounds are those of WebSockets. A client sends no commands:
-// the request names its rooms, and Last-Event-ID its positions. Events are built once per room and
-// shared. With one room with history, each event has its position as its id. With several, a list
-// of their positions follows the last event of each flush, because it differs from stream to
-// stream.
+// A client sends no commands: the request names its rooms, and Last-Event-ID its positions. Events
+// are built once per room and shared. With one room with history, each event has its position as
+// its id. With several, a list of their positions follows the last event of each flush, because it
+// differs from stream to stream.
 //
 // An EventSource returns by itself, after the time that `retry:` last said. So a drain, a
 // relocation and an overload send this client's own time before the end.
-//
-// A peer sends nothing, so its silence proves nothing. The kernel closes the socket of one that is
-// gone; until then its unsent bytes are bounded as those of a slow consumer.
 
 import { plainOnly, useFastPath } from '../config/fast-paths.js';
-import { Connection } from '../hub/connection.js';
 import { CLOSES } from '../protocol/codes.js';
 import { NATIVE_TEXTS } from '../protocol/door-texts.js';
 import {
@@ -29,83 +24,48 @@ import {
 import { COMMENT, endWithId, eventId, textEvent } from '../protocol/event-stream.js';
 import { FORMAT } from '../protocol/format.js';
 import { refusal } from '../protocol/refusal.js';
-import { descriptorOf, directWriteFault } from './fast/direct-write.js';
-import { offerBytes, pendingBytesOf, queueBytes, whenDrained } from './socket-writer.js';
+import { createCorsHeaders, preflightAnswer } from './cors.js';
+import { directWriteFault } from './fast/direct-write.js';
 import {
-  createCorsHeaders,
   MAX_STREAM_ROOMS,
   NO_POSITION,
-  preflightAnswer,
   readLastEventId,
   StreamRequest,
   streamFault,
   streamHead,
   streamRefusal,
 } from './sse-request.js';
+import { Stream } from './stream.js';
 
-/** How long a client may take to close its side after the end of its stream. */
-const CLOSE_TIMEOUT_MS = 5000;
-/** After this many bytes behind the request, the server drops the client. */
-const MAX_INPUT_BYTES = 65_536;
 /** Clients return after so long, unless another time follows. Spread, because a worker may die. */
 const RETRY_MS = { min: 1000, max: 5000 };
 /** An EventSource repeats the same delay until it is let in: near 0 it would flood the server. */
 const MIN_RETRY_MS = 100;
 const OVERLOAD_RETRY_MS = { min: 10_000, max: 20_000 };
 
-/** @type {unique symbol} */
-const STREAM = Symbol('stream');
+/** Headers that pages may set. */
+const HEADERS = 'Authorization, Cache-Control, Last-Event-ID';
 
-/** @typedef {Socket & {[STREAM]: EventStream}} StreamSocket */
 /** @import { Credentials } from '../auth/credentials.js' */
-/** @import { Transport } from '../hub/connection.js' */
+/** @import { Connection, Transport } from '../hub/connection.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
+/** @import { Streams } from './route.js' */
 /** @import { IncomingMessage } from 'node:http' */
 /** @import { Socket } from 'node:net' */
 
 /** One stream. @implements {Transport} */
-class EventStream {
-  /**
-   * @param {EventStreams} owner @param {StreamSocket} socket @param {string} address
-   * @param {number} descriptor
-   */
-  constructor(owner, socket, address, descriptor) {
-    this.owner = owner;
-    this.socket = socket;
-    this.descriptor = descriptor;
-    this.mayLag = false;
-    this.slowConsumers = owner.hub.slowConsumers;
-    /** @type {Connection} */
-    this.connection = new Connection(this, address);
-    /** @type {number} */
-    this.format = FORMAT.EVENTS;
+class EventStream extends Stream {
+  /** @param {EventStreams} owner @param {Socket} socket @param {string} address */
+  constructor(owner, socket, address) {
+    super(owner, socket, address, FORMAT.EVENTS);
     /** Rooms with history whose positions the id has, in its order. @type {readonly string[]} */
     this.tracked = NO_ROOMS;
     /** Their positions as text, if the format is BARE_EVENTS. @type {string[]} */
     this.positions = NO_POSITIONS;
-    /** The last byte that the client may send. */
-    this.lastByte = socket.bytesRead + MAX_INPUT_BYTES;
   }
 
   get door() {
     return NATIVE_TEXTS;
-  }
-
-  /** @returns {number} */
-  get pendingBytes() {
-    return pendingBytesOf(this);
-  }
-
-  /** @param {Buffer} events */
-  write(events) {
-    const written = offerBytes(this, events, events.length);
-    if (written < events.length)
-      queueBytes(this, written === 0 ? events : events.subarray(written));
-  }
-
-  /** @param {() => void} act */
-  whenDrained(act) {
-    whenDrained(this, act);
   }
 
   /** @param {string} text of encode.js @param {string} [id] */
@@ -168,20 +128,8 @@ class EventStream {
 
   /** @param {number} code @param {string} reason */
   close(code, reason) {
-    const { socket } = this;
-    if (socket.destroyed || socket.writableEnded) return;
-    const retry = retryBefore(code);
-    socket.end(`${retry}${textEvent(`{"type":"close","code":${code},"reason":"${reason}"}`)}`);
-    setTimeout(destroy, CLOSE_TIMEOUT_MS, socket).unref();
-  }
-
-  /** @param {unknown} error */
-  failed(error) {
-    this.owner.hub.onFailed(this.connection, error);
-  }
-
-  terminate() {
-    this.socket.destroy();
+    const text = `{"type":"close","code":${code},"reason":"${reason}"}`;
+    this.end(`${retryBefore(code)}${textEvent(text)}`);
   }
 }
 
@@ -214,7 +162,12 @@ const NO_POSITIONS = [];
  * @returns {number} 0: pass; above 0: the seconds to wait
  */
 
+/** @implements {Streams} */
 export class EventStreams {
+  allow = 'GET';
+  maxBodyBytes = 0;
+  rules = undefined;
+
   /**
    * @param {object} parts @param {import('../config/settings.js').Config} parts.config
    * @param {import('../hub/hub.js').Hub} parts.hub
@@ -257,7 +210,7 @@ export class EventStreams {
 
   /** @param {IncomingMessage} request `OPTIONS /sse` */
   preflight(request) {
-    return preflightAnswer(this.corsHeaders(request));
+    return preflightAnswer(this.corsHeaders(request), this.allow, HEADERS);
   }
 
   /** @param {IncomingMessage} request `GET /sse` */
@@ -268,6 +221,11 @@ export class EventStreams {
   /** Before admission. @param {IncomingMessage} request @param {StreamRequest} stream */
   faultOf(request, stream) {
     return streamFault(request, stream);
+  }
+
+  /** Requests have none. */
+  withBody() {
+    return null;
   }
 
   /** The last answer. @param {StreamRequest} stream @param {Refusal} refused */
@@ -288,9 +246,7 @@ export class EventStreams {
       this.#refusalOf(request, names, credentials) ??
       this.#rateRefusalOf(request, names, address, credentials);
     if (refused !== null) return refused;
-    const streamSocket = /** @type {StreamSocket} */ (socket);
-    const descriptor = this.writesDirectly ? descriptorOf(socket) : -1;
-    const stream = new EventStream(this, streamSocket, address, descriptor);
+    const stream = new EventStream(this, socket, address);
     if (this.askJoins === null) {
       this.#begin(stream, request, names, credentials);
       return null;
@@ -325,18 +281,9 @@ export class EventStreams {
    * @param {Credentials|null} credentials
    */
   #begin(stream, request, names, credentials) {
-    const { connection, socket } = stream;
-    socket[STREAM] = stream;
-    socket.setTimeout(0);
-    socket.on('data', socketOnData);
-    socket.on('end', socketOnEnd);
-    socket.on('close', socketOnClose);
-    socket.resume();
+    const { connection } = stream;
     this.counters.eventStreams++;
-    this.heartbeat.add(connection);
-    stream.write(
-      Buffer.from(`${streamHead(request.headers)}${COMMENT}retry: ${randomMs(RETRY_MS)}\n\n`),
-    );
+    stream.begin(`${streamHead(request.headers)}${COMMENT}retry: ${randomMs(RETRY_MS)}\n\n`);
     if (this.entrance === null) this.hub.add(connection);
     else this.entrance.enter(connection, credentials, () => {});
     if (!connection.isOpen) return;
@@ -438,30 +385,4 @@ function retryBefore(code) {
 /** @param {{min: number, max: number}} range */
 function randomMs({ min, max }) {
   return min + Math.floor(Math.random() * (max - min));
-}
-
-/** @param {Socket} socket */
-function destroy(socket) {
-  socket.destroy();
-}
-
-/** Clients have nothing to send: further requests get no answer. @this {StreamSocket} */
-function socketOnData() {
-  if (this.bytesRead > this[STREAM].lastByte) this.destroy();
-}
-
-/**
- * The client has closed its side. Nobody who listens does that, and without its end the server
- * would notice the client's absence late.
- * @this {StreamSocket}
- */
-function socketOnEnd() {
-  this[STREAM].connection.markClosed();
-  this.destroy();
-}
-
-/** @this {StreamSocket} */
-function socketOnClose() {
-  const stream = this[STREAM];
-  stream.owner.remove(stream);
 }

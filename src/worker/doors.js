@@ -1,9 +1,10 @@
 // doors.js: the parts of a worker through which clients and backends come in: the public port, and
 // what it hands requests to.
 //
-//   HTTP server -> WebSockets, streams of server-sent events, or an HTTP API
+//   HTTP server -> WebSockets, streams, or an HTTP API
 
 import { Heartbeat } from '../hub/heartbeat.js';
+import { DoorStreams } from '../transport/door-streams.js';
 import { HttpServer } from '../transport/http-server.js';
 import { EventStreams } from '../transport/sse.js';
 import { WebSockets } from '../transport/websocket.js';
@@ -62,7 +63,10 @@ export class Doors {
       admission: entry.admission,
       streams,
       api,
-      doors: others,
+      doors: others.map(({ streams = null, ...door }) => ({
+        ...door,
+        streams: streams && new DoorStreams({ ...common, door: streams }),
+      })),
       onUpgrade: (request, socket, head, { address, credentials }, door) =>
         websockets.upgrade(
           request,

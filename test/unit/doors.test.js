@@ -26,7 +26,7 @@ const silent = { debug() {}, warn() {}, error() {} };
 /**
  * A door whose texts are words. It answers messages in capitals.
  * @param {import('../../src/hub/hub.js').Hub} hub
- * @returns {OpenDoor & {told: string[]}}
+ * @returns {Omit<OpenDoor, 'streams'> & {told: string[]}}
  */
 function toyDoor(hub) {
   const told = /** @type {string[]} */ ([]);

@@ -1,0 +1,145 @@
+// stream.js: one stream: a response that does not end, as a transport of the hub.
+//
+// It has taken the socket over from the HTTP server. Its response has no length and no chunks, so
+// it ends with its connection (RFC 9112 6.3, 8), and all streams of one format share the bytes of
+// publications. The hub, the outbox, recovery and the bounds are those of WebSockets. What a stream
+// says is decided by its kind: sse.js, door-streams.js.
+//
+// A peer sends nothing, so its silence proves nothing. The kernel closes the socket of one that is
+// gone; until then its unsent bytes are bounded as those of a slow consumer.
+
+import { STATUS_CODES } from 'node:http';
+import { Connection } from '../hub/connection.js';
+import { descriptorOf } from './fast/direct-write.js';
+import { NOSNIFF } from './http-answers.js';
+import { offerBytes, pendingBytesOf, queueBytes, whenDrained } from './socket-writer.js';
+
+/** How long a client may take to close its side after the end of its stream. */
+const CLOSE_TIMEOUT_MS = 5000;
+/** After this many bytes behind the request, the server drops the client. */
+const MAX_INPUT_BYTES = 65_536;
+
+/** @type {unique symbol} */
+const STREAM = Symbol('stream');
+
+/** @typedef {Socket & {[STREAM]: Stream}} StreamSocket */
+/** @import { Transport } from '../hub/connection.js' */
+/** @import { Headers } from './cors.js' */
+/** @import { Socket } from 'node:net' */
+
+/**
+ * The parts that all streams of one kind share.
+ * @typedef {object} StreamOwner
+ * @property {import('../hub/hub.js').Hub} hub
+ * @property {import('../hub/heartbeat.js').Heartbeat} heartbeat
+ * @property {boolean} writesDirectly
+ * @property {(stream: any) => void} remove its socket is closed
+ */
+
+export class Stream {
+  /**
+   * @param {StreamOwner} owner @param {Socket} socket @param {string} address
+   * @param {number} format of its publications
+   */
+  constructor(owner, socket, address, format) {
+    this.owner = owner;
+    this.socket = socket;
+    this.descriptor = owner.writesDirectly ? descriptorOf(socket) : -1;
+    this.mayLag = false;
+    this.slowConsumers = owner.hub.slowConsumers;
+    /** @type {Connection} */
+    this.connection = new Connection(
+      /** @type {Transport} */ (/** @type {unknown} */ (this)),
+      address,
+    );
+    /** @type {number} */
+    this.format = format;
+    /** The last byte that the client may send. */
+    this.lastByte = socket.bytesRead + MAX_INPUT_BYTES;
+  }
+
+  /** The socket has no other reader and writer from now on. @param {string} head and first bytes */
+  begin(head) {
+    const socket = /** @type {StreamSocket} */ (this.socket);
+    socket[STREAM] = this;
+    socket.setTimeout(0);
+    socket.on('data', socketOnData);
+    socket.on('end', socketOnEnd);
+    socket.on('close', socketOnClose);
+    socket.resume();
+    this.owner.heartbeat.add(this.connection);
+    this.write(Buffer.from(head));
+  }
+
+  /** @returns {number} */
+  get pendingBytes() {
+    return pendingBytesOf(this);
+  }
+
+  /** @param {Buffer} bytes */
+  write(bytes) {
+    const written = offerBytes(this, bytes, bytes.length);
+    if (written < bytes.length) queueBytes(this, written === 0 ? bytes : bytes.subarray(written));
+  }
+
+  /** @param {() => void} act */
+  whenDrained(act) {
+    whenDrained(this, act);
+  }
+
+  /** Nothing follows. @param {string|Buffer} last */
+  end(last) {
+    const { socket } = this;
+    if (socket.destroyed || socket.writableEnded) return;
+    socket.end(last);
+    setTimeout(destroy, CLOSE_TIMEOUT_MS, socket).unref();
+  }
+
+  /** @param {unknown} error */
+  failed(error) {
+    this.owner.hub.onFailed(this.connection, error);
+  }
+
+  terminate() {
+    this.socket.destroy();
+  }
+}
+
+/**
+ * The head of a response, the last of its connection.
+ * @param {number} status @param {Headers} headers
+ */
+export function headText(status, headers) {
+  let text = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`;
+  for (const name in headers) text += `${name}: ${headers[name]}\r\n`;
+  return `${text}${NOSNIFF.join(': ')}\r\nConnection: close\r\n\r\n`;
+}
+
+/** @param {Socket} socket */
+function destroy(socket) {
+  socket.destroy();
+}
+
+/**
+ * A client has nothing to send. A further request on this connection gets no answer.
+ * @this {StreamSocket}
+ */
+function socketOnData() {
+  if (this.bytesRead > this[STREAM].lastByte) this.destroy();
+}
+
+/**
+ * The client has closed its side. Nobody who listens does that, and without its end the server
+ * would notice the client's absence late.
+ * @this {StreamSocket}
+ */
+function socketOnEnd() {
+  this[STREAM].connection.markClosed();
+  this.destroy();
+}
+
+/** @this {StreamSocket} */
+function socketOnClose() {
+  const stream = this[STREAM];
+  stream.owner.remove(stream);
+}
