@@ -6,6 +6,7 @@
 
 import { numberOf } from '../hub/connection.js';
 import { EVERYONE } from '../hub/hub.js';
+import { Upstreams } from '../hub/upstreams.js';
 import { CLOSES } from '../protocol/codes.js';
 import { FORMAT } from '../protocol/format.js';
 import { MAX_CONNECTIONS, MAX_NAMED_ROOMS } from './fleet-wire.js';
@@ -40,11 +41,12 @@ export class FleetMember {
    * @param {Pick<import('../admission/rate-limit.js').RateLimiter, 'refusedOf'>} parts.limiter
    * @param {import('./turn.js').Line<() => void>} parts.surveys walks over rooms and connections
    * @param {import('./close-all.js').CloseAll} parts.closeAll
+   * @param {import('../hub/upstreams.js').Upstreams} [parts.upstreams]
    * @param {() => WorkerInfo} parts.describe
    */
   constructor(parts) {
     const { hub, joins, sessions, signedIn = sessions, scheduler, refused, limiter } = parts;
-    const { surveys, closeAll, describe } = parts;
+    const { surveys, closeAll, upstreams = new Upstreams(), describe } = parts;
     this.hub = hub;
     this.joins = joins;
     this.sessions = sessions;
@@ -54,6 +56,7 @@ export class FleetMember {
     this.limiter = limiter;
     this.surveys = surveys;
     this.closeAll = closeAll;
+    this.upstreams = upstreams;
     this.describe = describe;
   }
 
@@ -78,6 +81,8 @@ export class FleetMember {
         return this.#join(args.user, args.rooms);
       case 'leave':
         return this.#leave(args.user, args.rooms);
+      case 'deliver':
+        return this.deliver(args.session, Buffer.from(args.messages, 'base64')) ? 1 : 0;
       case 'connections':
         return this.#listOf(openOf(await this.#connectionsOf(args.user)));
       case 'find':
@@ -89,6 +94,14 @@ export class FleetMember {
       case 'describe':
         return this.describe();
     }
+  }
+
+  /**
+   * @param {string} session @param {Buffer} messages of its client
+   * @returns {boolean} false: this worker has no such stream
+   */
+  deliver(session, messages) {
+    return this.upstreams.deliver(session, messages);
   }
 
   /** @param {Verbs['rooms']['args']} args @returns {Promise<Verbs['rooms']['result']|null>} */

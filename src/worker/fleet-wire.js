@@ -27,6 +27,9 @@ const MAX_ANSWER_LENGTH = 1024 * 1024;
 /** The longest SERVER_ID, version, address or state. */
 const MAX_TEXT_LENGTH = 256;
 const NAME = /^[\w-]{16}$/;
+const SESSION = /^[\w-]{22}$/;
+/** Of the messages of one `deliver`, in base64: 64 KB and a frame around them. */
+const MAX_MESSAGES_LENGTH = 96 * 1024;
 /** Rooms of any door: those of other doors than the native one begin with `~`, and are longer. */
 const ROOM_NAME = /^~?[A-Za-z0-9_.:@/-]{1,512}$/;
 const DOOR = /^[a-z]{1,20}$/;
@@ -51,6 +54,8 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
  * @property {{args: Target & {code: number}, result: number}} disconnect number of connections
  * @property {{args: {user: string, rooms: string[]}, result: number}} join the same
  * @property {{args: {user: string, rooms: string[]}, result: number}} leave the same
+ * @property {{args: {session: string, messages: string}, result: number}} deliver to one worker:
+ *   messages of a client, in base64; 1 if it has the stream with that session
  * @property {{args: {user: string}, result: {count: number, listed: UserConnection[]}}} connections
  *   of a user; `listed` has the first MAX_CONNECTIONS of them
  * @property {{args: Place, result: {count: number, listed: UserConnection[]}}} find the connections of
@@ -149,6 +154,11 @@ const CHECKS = Object.freeze({
   },
   join: { isArgs: isMembership, isResult: isCount },
   leave: { isArgs: isMembership, isResult: isCount },
+  deliver: {
+    isArgs: ({ session, messages }) =>
+      isSession(session) && typeof messages === 'string' && messages.length <= MAX_MESSAGES_LENGTH,
+    isResult: isCount,
+  },
   connections: {
     isArgs: ({ user }) => isUserName(user),
     isResult: isConnections,
@@ -255,8 +265,13 @@ function isReplyRoom(value) {
   return typeof value === 'string' && value.startsWith('*') && isName(value.slice(1));
 }
 
-/** @param {unknown} value @returns {value is string} */
-function isName(value) {
+/** @param {unknown} value of hub/upstreams.js @returns {value is string} */
+function isSession(value) {
+  return typeof value === 'string' && SESSION.test(value);
+}
+
+/** @param {unknown} value a worker's, or of a survey @returns {value is string} */
+export function isName(value) {
   return typeof value === 'string' && NAME.test(value);
 }
 

@@ -22,6 +22,7 @@ import {
   encodeAnswer,
   encodeRequest,
   isArguments,
+  isName,
   isResult,
   MAX_TOP,
   replyRoomOf,
@@ -30,6 +31,8 @@ import {
 /** The time that a survey waits for its answers. A worker answers within milliseconds. */
 const DEADLINE_MS = 1000;
 const MAX_SURVEYS = 1000;
+/** Deliveries to other workers that are not answered. */
+const MAX_DELIVERIES = 500;
 /** Rooms or connections. */
 const DEFAULT_LISTED = 100;
 
@@ -65,6 +68,7 @@ const DEFAULT_LISTED = 100;
 export class Fleet {
   /** @type {Map<string, Survey>} */
   #surveys = new Map();
+  #deliveries = 0;
   #isClosed = false;
 
   /**
@@ -92,6 +96,14 @@ export class Fleet {
     this.replyRoom = replyRoomOf(this.name);
     hub.listen(KIND.SURVEY, (publication) => this.#receiveRequest(publication));
     hub.listen(KIND.ANSWER, (publication) => this.#receiveAnswer(publication));
+  }
+
+  /**
+   * From now on other workers reach this one by its name. Rejects if the broker is away.
+   * @returns {Promise<unknown>}
+   */
+  listen() {
+    return this.broker.subscribe(this.replyRoom);
   }
 
   /** Ends the surveys under way with the answers they have. */
@@ -311,6 +323,32 @@ export class Fleet {
   }
 
   /**
+   * Passes messages of a client to the worker that has its stream.
+   * @param {string} worker the name of that one, as a client tells it
+   * @param {string} session of the stream @param {Buffer} messages
+   * @returns {Promise<boolean>} false: there is no such worker, or no such stream. Rejects with a
+   *   BrokerError if too many wait for their answer, or if the broker is away.
+   */
+  async deliver(worker, session, messages) {
+    if (worker === this.name) return this.member.deliver(session, messages);
+    const args = { session, messages: messages.toString('base64') };
+    if (!isName(worker) || !isArguments('deliver', args)) return false;
+    if (this.#deliveries >= MAX_DELIVERIES)
+      throw new BrokerError('UNAVAILABLE', 'too many deliveries are under way');
+    this.#deliveries++;
+    let isDelivered = false;
+    const merge = (/** @type {number} */ count) => {
+      isDelivered = count > 0;
+    };
+    try {
+      await this.#ask('deliver', args, merge, () => false, worker);
+      return isDelivered;
+    } finally {
+      this.#deliveries--;
+    }
+  }
+
+  /**
    * @template {Verb} V
    * @param {V} verb @param {Verbs[V]['args']} args
    * @param {(result: Verbs[V]['result']) => void} merge
@@ -351,13 +389,33 @@ export class Fleet {
    */
   async #survey(verb, args, merge, isFound = () => false) {
     if (!isArguments(verb, args)) throw new RangeError(`${verb}: arguments out of bounds`);
-    const { broker, counters } = this;
-    const surveys = this.#surveys;
-    if (this.#isClosed) throw new BrokerError('UNAVAILABLE', 'the worker is closing');
-    if (surveys.size >= MAX_SURVEYS) {
+    const { counters } = this;
+    if (this.#surveys.size - this.#deliveries >= MAX_SURVEYS) {
       counters.surveys.refused++;
       throw new BrokerError('UNAVAILABLE', 'too many surveys are under way');
     }
+    try {
+      const isWhole = await this.#ask(verb, args, merge, isFound, null);
+      counters.surveys[isWhole ? 'complete' : 'partial']++;
+      return { isPartial: !isWhole };
+    } catch (error) {
+      counters.surveys.failed++;
+      throw error;
+    }
+  }
+
+  /**
+   * @template {Verb} V
+   * @param {V} verb @param {Verbs[V]['args']} args
+   * @param {(result: Verbs[V]['result']) => void} merge
+   * @param {() => boolean} isFound
+   * @param {string|null} worker the only one that is asked; null: all
+   * @returns {Promise<boolean>} see `#answers`
+   */
+  async #ask(verb, args, merge, isFound, worker) {
+    const { broker } = this;
+    const surveys = this.#surveys;
+    if (this.#isClosed) throw new BrokerError('UNAVAILABLE', 'the worker is closing');
     const id = randomBytes(12).toString('base64url');
     /** @type {Survey} */
     const survey = {
@@ -374,17 +432,13 @@ export class Fleet {
     surveys.set(id, survey);
     try {
       const [expected] = await Promise.all([
-        broker.countWorkers(),
+        worker === null ? broker.countWorkers() : 1,
         broker.subscribe(this.replyRoom),
       ]);
       const request = encodeRequest(id, this.replyRoom, verb, args);
-      await broker.publish(EVERYONE, encodeNotice(KIND.SURVEY, request));
-      const isWhole = await this.#answers(survey, expected);
-      counters.surveys[isWhole ? 'complete' : 'partial']++;
-      return { isPartial: !isWhole };
-    } catch (error) {
-      counters.surveys.failed++;
-      throw error;
+      const room = worker === null ? EVERYONE : replyRoomOf(worker);
+      await broker.publish(room, encodeNotice(KIND.SURVEY, request));
+      return await this.#answers(survey, expected);
     } finally {
       surveys.delete(id);
     }

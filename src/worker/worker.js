@@ -8,6 +8,7 @@ import { describeFastPaths } from '../config/fast-paths.js';
 import { privateBytes } from '../config/system-memory.js';
 import { VERSION } from '../config/version.js';
 import { loadDoors } from '../doors/index.js';
+import { Upstreams } from '../hub/upstreams.js';
 import { createMeters } from './api.js';
 import { createBasics } from './basics.js';
 import { BEAT_INTERVAL_MS } from './control-messages.js';
@@ -83,6 +84,7 @@ export class Worker {
     this.commands = commandsOf(basics, delivery, entry);
     entry.hooks?.entrance.listen(this.commands.refuse);
     const surveys = turn.line('surveys', call);
+    this.upstreams = new Upstreams();
     this.fleet = this.#createFleet(surveys);
     const readiness = (this.readiness = new Readiness(basics, delivery, entry));
     const isSteady = () => readiness.isSteady;
@@ -132,6 +134,7 @@ export class Worker {
       limiter: entry.limiter,
       surveys,
       closeAll,
+      upstreams: this.upstreams,
       describe: () => this.describe(),
     });
     return new Fleet({
@@ -165,6 +168,7 @@ export class Worker {
       commands,
       admitMessage: entry.admitMessage,
       charge: entry.charge,
+      upstreams: this.upstreams,
       edges: delivery.backend.edges,
       meters,
       readiness: () => this.readiness.fault(),

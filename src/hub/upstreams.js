@@ -1,0 +1,43 @@
+// upstreams.js: finds the connection of a client that sends its messages in requests of their own,
+// because its transport, a stream, carries none.
+//
+// A stream gets a session, which only its client is told: whoever names it speaks for that client.
+// The request may arrive at any worker (worker/fleet.js).
+
+import { randomBytes } from 'node:crypto';
+
+/** 16 random bytes cannot be guessed. */
+const SESSION_BYTES = 16;
+
+/** Takes messages of a client. They may be kept. @typedef {(messages: Buffer) => void} Receive */
+
+export class Upstreams {
+  /** By session. @type {Map<string, Receive>} */
+  #open = new Map();
+
+  get size() {
+    return this.#open.size;
+  }
+
+  /** @param {Receive} receive @returns {string} the session, until `close` */
+  open(receive) {
+    const session = randomBytes(SESSION_BYTES).toString('base64url');
+    this.#open.set(session, receive);
+    return session;
+  }
+
+  /** @param {string} session */
+  close(session) {
+    this.#open.delete(session);
+  }
+
+  /**
+   * @param {string} session as a request names it @param {Buffer} messages
+   * @returns {boolean} false: no stream of this worker has that session
+   */
+  deliver(session, messages) {
+    const receive = this.#open.get(session);
+    receive?.(messages);
+    return receive !== undefined;
+  }
+}
