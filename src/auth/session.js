@@ -1,6 +1,4 @@
 // session.js: the user and the rights of an authenticated connection.
-//
-// Other connections have the session of hub/anonymous.js: they are anonymous, or wait in the lobby.
 
 import { asciiJson } from './claims.js';
 

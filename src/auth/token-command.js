@@ -1,6 +1,4 @@
-// token-command.js: prints a token for development, signed with the configured secret.
-//
-// For development and tests. In production the backend that knows the users signs the tokens.
+// token-command.js: prints a token for development and tests, signed with the configured secret.
 
 import { parseArgs } from 'node:util';
 import { SignJWT } from 'jose';

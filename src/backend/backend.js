@@ -1,7 +1,6 @@
-// backend.js: the contract of a backend, which connects the workers of a server or of a fleet.
-//
-// A backend is a folder. Its index.js exports `createBackend`, which builds a worker's broker and
-// presence without I/O.
+// backend.js: the contract of a backend, which connects the workers of a server or of a fleet: a
+// folder whose index.js exports `createBackend`, which builds a worker's broker and presence
+// without I/O.
 
 /**
  * The parts that a worker passes to its backend.

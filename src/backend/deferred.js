@@ -2,10 +2,8 @@
 
 /**
  * @template T
- * @typedef {object} Deferred
- * @property {Promise<T>} promise
- * @property {(value: T) => void} resolve
- * @property {(error: Error) => void} reject
+ * @typedef {{promise: Promise<T>, resolve: (value: T) => void,
+ *   reject: (error: Error) => void}} Deferred
  */
 
 /** @template T @returns {Deferred<T>} */

@@ -1,7 +1,6 @@
-// presence.js: the contract of presence. test/contract/ tests every implementation against it.
-//
-// A user is present while at least one worker has it. Users are opaque names here, and members are
-// opaque bytes. docs/architecture/backends.md explains the choices.
+// presence.js: the contract of presence; test/contract/ tests every implementation. A user is
+// present while a worker has it. Users are opaque names, members opaque bytes
+// (docs/architecture/backends.md).
 
 /**
  * @typedef {object} Presence
@@ -31,10 +30,9 @@
 
 /**
  * Heads of the publications that announce a join and a leave; the member's bytes follow. That of a
- * count is for edges.js. An event
- * is in order with the room's publications, without an offset. Large rooms get none. After an
- * outage a user is announced if its presence is news to the store. So a list read at any time, with
- * the events since then, is right.
+ * count is for edges.js. An event is in order with the room's publications, without an offset.
+ * Large rooms get none. After an outage a user is announced if its presence is news to the store.
+ * So a list read at any time, with the events since then, is right.
  * @typedef {{join: Buffer, leave: Buffer, count: Buffer}} Announcements
  */
 

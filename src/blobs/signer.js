@@ -1,4 +1,4 @@
-// signer.js: signs requests to an S3-compatible bucket (AWS Signature Version 4), and URLs of its
+// signer.js: signs requests to an S3-compatible bucket (AWS Signature Version 4), and URLs of
 // objects.
 //
 // aws4fetch brings a request into its canonical form, but signs with WebCrypto, asynchronously. A

@@ -44,11 +44,8 @@ const COMMANDS = {
 /** @typedef {keyof typeof COMMANDS} CommandName */
 
 /**
- * @typedef {object} Surroundings
- * @property {Readonly<Record<string, string|undefined>>} env
- * @property {NodeJS.ReadStream} stdin
- * @property {NodeJS.WriteStream} stdout
- * @property {NodeJS.WriteStream} stderr
+ * @typedef {{env: Readonly<Record<string, string|undefined>>, stdin: NodeJS.ReadStream,
+ *   stdout: NodeJS.WriteStream, stderr: NodeJS.WriteStream}} Surroundings
  */
 
 /**

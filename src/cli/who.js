@@ -13,16 +13,8 @@ const MOST = 1000;
 /** @typedef {{user: string, info?: unknown}} Member */
 /**
  * A row of `GET /api/connections`, as far as it is shown.
- * @typedef {object} Seen
- * @property {string} id
- * @property {string} [user]
- * @property {string} [address]
- * @property {string} [server]
- * @property {number} [worker]
- * @property {string} transport
- * @property {number} [connectedAt]
- * @property {number} [unsentBytes]
- * @property {number} [refusedMessages]
+ * @typedef {{id: string, user?: string, address?: string, server?: string, worker?: number,
+ *   transport: string, connectedAt?: number, unsentBytes?: number, refusedMessages?: number}} Seen
  */
 
 /** @type {Command} */

@@ -26,13 +26,9 @@ import { TokenSource } from './token.js';
 
 /**
  * The part of a WebSocket that the client uses: browsers, Node 22 and `ws` have it.
- * @typedef {object} Socket
- * @property {(data: string) => void} send
- * @property {(code?: number, reason?: string) => void} close
- * @property {((event: any) => void)|null} onopen
- * @property {((event: any) => void)|null} onmessage
- * @property {((event: any) => void)|null} onerror
- * @property {((event: Ending) => void)|null} onclose
+ * @typedef {{send: (data: string) => void, close: (code?: number, reason?: string) => void,
+ *   onopen: ((event: any) => void)|null, onmessage: ((event: any) => void)|null,
+ *   onerror: ((event: any) => void)|null, onclose: ((event: Ending) => void)|null}} Socket
  */
 
 /**

@@ -1,5 +1,5 @@
-// limits.js: the times and bounds of the client. Without imports here, the build writes the numbers
-// into the places that use them.
+// limits.js: the times and bounds of the client. Without imports here, the build inlines the
+// numbers.
 
 /** From the start of an attempt to `welcome`; with the token callback. */
 export const CONNECT_TIMEOUT_MS = 15_000;

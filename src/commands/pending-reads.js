@@ -1,5 +1,4 @@
-// pending-reads.js: `presence` and `history` commands that wait for their answer. They are bounded
-// over the whole worker.
+// pending-reads.js: `presence` and `history` commands that wait, bounded over the whole worker.
 
 const MAX_WAITING_READS = 10_000;
 

@@ -1,6 +1,4 @@
 // replies.js: error replies, and closes after too many errors.
-//
-// If a peer is at fault, it gets an answer: a row of codes.js, counted, never thrown.
 
 import { errorOf, refusal, toClose } from '../protocol/refusal.js';
 

@@ -78,12 +78,8 @@ function readUrl(name, text, faults) {
 }
 
 /**
- * @typedef {object} Related
- * @property {number} blobTtlDays
- * @property {number} blobUrlTtlS
- * @property {number} maxInlineBytes
- * @property {number} maxUnsentBytes
- * @property {readonly {pattern: string, value: {ttlMs: number}}[]} history
+ * @typedef {{blobTtlDays: number, blobUrlTtlS: number, maxInlineBytes: number,
+ *   maxUnsentBytes: number, history: readonly {pattern: string, value: {ttlMs: number}}[]}} Related
  */
 
 /** The faults of contradictory settings. @param {Related} config @returns {string[]} */

@@ -3,7 +3,7 @@
 //   enforce                             all limits act
 //   observe,frames=off,rooms=enforce    all only count, but two have a mode of their own
 //
-// Once, each limit had a setting for its mode. Those names are still read.
+// Each limit once had a setting for its mode: those names are still read.
 
 import { LIMIT_MODES, MODES } from './settings.js';
 

@@ -1,7 +1,7 @@
 // rates.js: reads rates: `100/min burst 20`, or `100/min` with the default burst.
 //
-// A rate is a token bucket: what a minute refills, and what may come at once. Once, each of the two
-// numbers had a setting. Those names are still read.
+// A rate is a token bucket: what a minute refills, and what may come at once. Each number once had
+// a setting: those names are still read.
 
 import { SETTINGS } from './settings.js';
 

@@ -26,17 +26,14 @@ const SENTINEL_PORT = 26_379;
  * @property {string} password
  * @property {string} sentinelUsername
  * @property {string} sentinelPassword
- * @property
- *   {Readonly<{caFile: string, certFile: string, keyFile: string, servername: string}>|null} tls
- *   null if the connection is not encrypted
+ * @property {Readonly<{caFile: string, certFile: string, keyFile: string, servername:
+ *   string}>|null} tls null if the connection is not encrypted
  */
 
 /**
  * What the readers below fill in.
- * @typedef {object} Draft
- * @property {{-readonly [K in Exclude<keyof RedisSettings, 'tls'>]: RedisSettings[K]}} settings
- * @property {boolean} isTls
- * @property {string[]} faults
+ * @typedef {{settings: {-readonly [K in Exclude<keyof RedisSettings, 'tls'>]: RedisSettings[K]},
+ *   isTls: boolean, faults: string[]}} Draft
  */
 /** @typedef {Record<string, unknown>} Values by key, as the rows of the settings' table read them */
 /** @typedef {(name: string) => boolean} IsSet in the environment */

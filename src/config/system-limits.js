@@ -1,7 +1,5 @@
-// system-limits.js: the system resources that a worker uses, and those that it reserves.
-//
-// The server and the doctor (doctor/) share these figures, so the doctor predicts the server's
-// behaviour.
+// system-limits.js: the system resources that a worker uses and reserves. The doctor (doctor/) uses
+// the same figures, so it predicts the server's behaviour.
 
 /** Length of the accept queue, for listen(2). The kernel caps it at net.core.somaxconn. */
 export const LISTEN_BACKLOG = 4096;

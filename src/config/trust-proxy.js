@@ -1,8 +1,5 @@
-// trust-proxy.js: decides which hops of a request are trusted to name the client in
-// X-Forwarded-For.
-//
-// The check at start (config.js) and every request (admission/address.js) share this parser of
-// TRUST_PROXY.
+// trust-proxy.js: which hops of a request are trusted to name the client in X-Forwarded-For: a
+// parser of TRUST_PROXY for the check at start (config.js) and for requests (admission/address.js).
 
 import { isIP } from 'node:net';
 

@@ -21,9 +21,7 @@ export const MAX_TAILS = 8;
  */
 
 /**
- * @typedef {object} TailListener
- * @property {(lines: TailLine[], left: number) => void} onLines
- * @property {() => void} onEnd
+ * @typedef {{onLines: (lines: TailLine[], left: number) => void, onEnd: () => void}} TailListener
  */
 
 export class Actions {

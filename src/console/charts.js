@@ -1,7 +1,5 @@
-// charts.js: the table of the console's charts.
-//
-// A chart has a source: metrics of the workers, and the way in which they become lines. Adding a
-// row adds a chart, its table of values, and its history.
+// charts.js: the table of the console's charts. A row has its source in the workers' metrics, and
+// adds a chart, a table of values and a history.
 
 /**
  * The ways in which a metric becomes lines.

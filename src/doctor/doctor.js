@@ -34,22 +34,15 @@ Exit codes: 0 no limit is too low, 1 a limit is too low, 2 invalid options or se
 /** @import { Config } from '../config/settings.js' */
 
 /**
- * @typedef {object} Options
- * @property {number} wanted
- * @property {string|null} pid
- * @property {'here'|'elsewhere'|null} clients
- * @property {number|null} idleTimeoutMs
- * @property {boolean} webhooks
- * @property {boolean} json
- * @property {boolean} help
+ * @typedef {{wanted: number, pid: string|null, clients: 'here'|'elsewhere'|null,
+ *   idleTimeoutMs: number|null, webhooks: boolean, json: boolean, help: boolean}} Options
  */
 
 /**
  * Prints the report.
  * @param {object} parts @param {string[]} parts.args
- * @param
- *   {(env?: Record<string, string>) => Promise<{settings: {config: Config}|null, faults: string[]}>}
- *   parts.loadSettings from the given environment, or from that of this process
+ * @param {(env?: Record<string, string>) => Promise<{settings: {config: Config}|null, faults:
+ *   string[]}>} parts.loadSettings from the given environment, or from that of this process
  * @returns {Promise<number>} the exit code
  */
 export async function runDoctor({ args, loadSettings }) {

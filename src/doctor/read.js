@@ -1,7 +1,7 @@
 // read.js: reads the limits of this machine, its kernel and Redis. limits.js judges them.
 //
-// Everything is read without root. A value that can't be read becomes an Unread with the reason and
-// never an error, because in a container half of /proc may be missing.
+// Everything is read without root. A value that can't be read becomes an Unread with the reason,
+// not an error: in a container half of /proc may be missing.
 
 import { readFileSync, readlinkSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';

@@ -27,11 +27,8 @@ const NO_ROOMS = Object.freeze([]);
 
 /**
  * The part of a request that onConnect gets.
- * @typedef {object} Handshake
- * @property {IncomingMessage['headers']} headers
- * @property {string} url
- * @property {string} address
- * @property {Transport} transport
+ * @typedef {{headers: IncomingMessage['headers'], url: string, address: string,
+ *   transport: Transport}} Handshake
  */
 
 /** @typedef {{readonly name: string, readonly usesTokens: boolean, readonly asksLater?: boolean}} Door */

@@ -1,6 +1,4 @@
-// visitor.js: a connection as hooks see it.
-//
-// It outlives the hub's connection until onDisconnect has been called, so it remembers the user.
+// visitor.js: a connection as hooks see it, until onDisconnect has been called.
 
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { HookConnection } from './types.js' */

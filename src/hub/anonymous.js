@@ -1,5 +1,4 @@
-// anonymous.js: the session of each connection that has none of its own. It has no user, and may do
-// whatever the settings allow.
+// anonymous.js: the session of connections without a user: it may do what the settings allow.
 
 /** @type {readonly string[]} */
 const NO_ROOMS = Object.freeze([]);

@@ -1,6 +1,5 @@
-// publisher.js: hands publications to the broker, for the commands and the HTTP API.
-//
-// The unanswered ones are counted, so that a drain can wait for them.
+// publisher.js: hands publications to the broker, for the commands and the HTTP API, and counts
+// those without an answer, so that a drain can wait for them.
 
 import { fingerprintOf } from '../protocol/fingerprint.js';
 

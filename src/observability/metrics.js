@@ -45,12 +45,8 @@ import { droppedLines } from './log.js';
  */
 
 /**
- * @typedef {object} FleetLimits
- * @property {number} servers
- * @property {Record<string, number>} decisions
- * @property {Record<string, number>} reports
- * @property {Record<string, number>} keys
- * @property {Record<string, number>} excess
+ * @typedef {{servers: number, decisions: Record<string, number>, reports: Record<string, number>,
+ *   keys: Record<string, number>, excess: Record<string, number>}} FleetLimits
  */
 
 /**

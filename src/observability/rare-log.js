@@ -1,7 +1,5 @@
-// rare-log.js: at most one log line per minute for events that may occur thousands of times.
-//
-// The first event of a kind is logged at once. Later events of the same minute are counted, and the
-// next line has their number.
+// rare-log.js: at most one log line a minute for events that may occur thousands of times. The
+// first is logged at once; the next line has the number of those in between.
 
 const INTERVAL_MS = 60_000;
 

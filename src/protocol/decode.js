@@ -1,7 +1,5 @@
-// decode.js: turns a client's message into a command.
-//
-// Only the fields that the server needs become values. The payload stays a slice of the message.
-// Pure: no I/O, no clock.
+// decode.js: turns a client's message into a command. Pure: no I/O. Only the fields that the server
+// needs become values; the payload stays a slice of the message.
 
 import { scan, skipSpace, skipString, skipValue } from './json-scan.js';
 import { isEpoch } from './position.js';

@@ -1,5 +1,4 @@
-// door-texts.js: what a door says to its clients on the server's own account, and the texts of the
-// native protocol.
+// door-texts.js: what a door says to its clients by itself, and these texts of the native protocol.
 
 import { encodeDegraded, encodeLeft, encodeShutdown } from './encode.js';
 import { toReply } from './refusal.js';

@@ -1,7 +1,5 @@
-// encode.js: the text of replies.
-//
-// Replies are concatenated: room names need no escape, and payloads are JSON text already. Pure: no
-// I/O, no clock.
+// encode.js: the text of replies. Pure: no I/O. They are concatenated: room names need no escape,
+// and payloads are JSON text already.
 
 import { payloadEnd, payloadStart, senderOf, timestampOf } from './publication.js';
 
@@ -236,12 +234,8 @@ export function encodeBroadcastResult(payload, listenerCount, id) {
 }
 
 /**
- * @typedef {object} Welcome
- * @property {string} connectionId
- * @property {string} serverId
- * @property {number} heartbeatMs
- * @property {object} limits
- * @property {boolean} degraded
+ * @typedef {{connectionId: string, serverId: string, heartbeatMs: number, limits: object,
+ *   degraded: boolean}} Welcome
  */
 
 /** @param {Welcome} welcome @param {string|number|undefined} id */

@@ -1,6 +1,5 @@
-// refusal.js: a refusal, and its three forms: an HTTP answer, an error reply, a close.
-//
-// Its row in codes.js decides what each form says.
+// refusal.js: a refusal and its three forms, by its row in codes.js: HTTP answer, error reply,
+// close.
 
 import { CLOSES, REFUSALS } from './codes.js';
 

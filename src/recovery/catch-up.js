@@ -1,7 +1,5 @@
-// catch-up.js: which rooms have been compared with the broker since it came back.
-//
-// A read that began before the broker came back proves nothing about the time after, so such a room
-// is compared once more.
+// catch-up.js: which rooms have been compared with the broker since it came back. A read that began
+// before proves nothing about the time after, so such a room is compared once more.
 
 /** @typedef {{check(): void}} Checked */
 

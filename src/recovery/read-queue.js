@@ -1,7 +1,5 @@
-// read-queue.js: reads of the broker's histories, a bounded number of them at a time.
-//
-// MAX_READS are under way; the others wait in their order. If the owner of a read closes before its
-// turn, the read is left out.
+// read-queue.js: reads of the broker's histories: MAX_READS at a time, the others wait in their
+// order. If the owner of a read closes before its turn, the read is left out.
 
 import { isEpoch } from '../protocol/position.js';
 

@@ -11,11 +11,8 @@ const MAX_PAGES = 64;
 
 /**
  * A member as the queue sees it.
- * @typedef {object} Stepper
- * @property {boolean} isQueued
- * @property {() => void} step
- * @property {(isQueued: boolean) => void} queued
- * @property {{fail(error: unknown): void}} connection
+ * @typedef {{isQueued: boolean, step: () => void, queued: (isQueued: boolean) => void,
+ *   connection: {fail(error: unknown): void}}} Stepper
  */
 
 export class StepQueue {

@@ -1,5 +1,4 @@
-// handshakes.js: decides requests for a WebSocket or a stream: checks, then admission, then the
-// transport that takes the socket.
+// handshakes.js: requests for a WebSocket or a stream: checks, admission, then their transport.
 
 import { refusal, toHttp } from '../protocol/refusal.js';
 import {

@@ -7,13 +7,7 @@
 
 /** @import { EventQueue } from './queue.js' */
 
-/**
- * @typedef {object} Call
- * @property {'call'} type
- * @property {number} id
- * @property {keyof EventQueue} method
- * @property {unknown[]} args
- */
+/** @typedef {{type: 'call', id: number, method: keyof EventQueue, args: unknown[]}} Call */
 
 /**
  * @typedef {object} Answer

@@ -124,9 +124,8 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
 /** @typedef {Record<string, any>} Fields */
 
 /**
- * @type {{readonly [V in Verb]: {
- *   isArgs: (value: Fields) => boolean,
- *   isResult: (value: unknown, args: Verbs[V]['args']) => boolean
+ * @type {{readonly [V in Verb]: { isArgs: (value: Fields) => boolean, isResult: (value: unknown,
+ *   args: Verbs[V]['args']) => boolean
  * }}}
  */
 const CHECKS = Object.freeze({

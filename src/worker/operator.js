@@ -25,9 +25,8 @@ const NO_HASH = '0'.repeat(64);
 
 /**
  * A route of the console, as in the table of the HTTP API.
- * @typedef {object} Route
- * @property {import('../config/api-keys.js').ApiRight} right
- * @property {(call: Call) => Promise<object|Buffer>} handle
+ * @typedef {{right: import('../config/api-keys.js').ApiRight,
+ *   handle: (call: Call) => Promise<object|Buffer>}} Route
  */
 
 export class Operator {

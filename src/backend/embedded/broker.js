@@ -1,8 +1,5 @@
 // broker.js: the broker of one machine: every worker asks the relay in the primary
 // (relay-server.js).
-//
-// The link carries the messages. This file adds subscriptions, the delay of unsubscribing, which
-// rooms have history, and the errors.
 
 import { createHash } from 'node:crypto';
 

@@ -10,12 +10,10 @@ import { EDGES_ROOM } from './relay-wire.js';
 
 /**
  * The part of a RelayClient that is needed.
- * @typedef {object} RelayLink
- * @property {(room: string, user: string, member: Buffer) => void} enter
- * @property {(room: string, user: string) => void} exit
- * @property {(room: string, message: import('../edges.js').RecordedMessage) => void} recordMessage
- * @property {EdgeStore['connectionsIn']} connectionsIn
- * @property {EdgeStore['occupied']} occupied
+ * @typedef {{enter: (room: string, user: string, member: Buffer) => void,
+ *   exit: (room: string, user: string) => void,
+ *   recordMessage: (room: string, message: import('../edges.js').RecordedMessage) => void,
+ *   connectionsIn: EdgeStore['connectionsIn'], occupied: EdgeStore['occupied']}} RelayLink
  */
 
 /** @implements {EdgeStore} */

@@ -1,6 +1,4 @@
 // members.js: the users in each room, with their owners: the core of the embedded presence.
-//
-// An owner is any object, for example a worker's link in the relay.
 
 /** @import { Announcements, EventCounts, PresenceSnapshot } from '../presence.js' */
 

@@ -5,11 +5,9 @@
 /**
  * The part of a RelayClient that presence needs. If the link has ended, changes are dropped and
  * reads reject with a BrokerError.
- * @typedef {object} RelayLink
- * @property {(room: string, user: string, member: Buffer) => void} enter
- * @property {(room: string, user: string) => void} exit
- * @property {() => void} exitAll
- * @property {(room: string) => Promise<PresenceSnapshot>} members
+ * @typedef {{enter: (room: string, user: string, member: Buffer) => void,
+ *   exit: (room: string, user: string) => void, exitAll: () => void,
+ *   members: (room: string) => Promise<PresenceSnapshot>}} RelayLink
  */
 
 /** @implements {Presence} */

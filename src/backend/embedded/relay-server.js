@@ -131,8 +131,7 @@ export class RelayServer {
    * @param {number} [parts.maxWaitingReads] of one worker
    * @param {{maxMembers: number, announcements: import('../presence.js').Announcements}}
    *   [parts.presence]
-   * @param {EventRecorder|null} [parts.recorder] null: nothing is
-   *   recorded for webhooks
+   * @param {EventRecorder|null} [parts.recorder] null: nothing is recorded for webhooks
    */
   constructor({
     log,

@@ -1,6 +1,5 @@
-// cluster-client.js: ioredis' own client of a cluster, for commands that may be repeated.
-//
-// It finds each key's node by itself. Publishes do not go through it: see cluster.js.
+// cluster-client.js: ioredis' own client of a cluster, which finds each key's node, for commands
+// that may be repeated. Publishes do not go through it: see cluster.js.
 
 import { Cluster } from 'ioredis';
 import { redisAccess, redisSecrets, withoutSecrets } from '../../config/redis.js';

@@ -1,7 +1,4 @@
 // occupancy-store.js: which rooms have a connection on which workers, and which users, in Redis.
-//
-// The same session, queue and cleaning as those of presence write it (presence.js): a room is
-// entered and left as if it had one user. lua/occupancy.lua has the step.
 
 import { COUNTED } from '../../config/webhooks.js';
 import { edgesOf } from '../edges.js';

@@ -45,18 +45,16 @@ const MAX_DEAD = 256;
 
 /**
  * @typedef {object} Scripts
- * @property
- *   {(...args: (string|number)[]) => Promise<[storeId: string, isNew: number, taken: string[]]>}
- *   presenceHeartbeat
+ * @property {(...args: (string|number)[]) => Promise<[storeId: string, isNew: number, taken:
+ *   string[]]>} presenceHeartbeat
  * @property {(...args: string[]) => Promise<number>} presenceCleared
  */
 
 /**
  * A second list of the rooms of sessions. A room is on it only while it is on that of its session.
  * Both calls may be repeated.
- * @typedef {object} SessionIndex
- * @property {(session: string, rooms: readonly string[]) => Promise<void>} add
- * @property {(session: string, rooms: readonly string[]) => Promise<void>} remove
+ * @typedef {{add: (session: string, rooms: readonly string[]) => Promise<void>,
+ *   remove: (session: string, rooms: readonly string[]) => Promise<void>}} SessionIndex
  */
 
 export class PresenceSession {

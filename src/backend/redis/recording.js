@@ -22,15 +22,12 @@ const MOVED = 100;
 
 /**
  * The scripts and commands of ioredis' client that are used here.
- * @typedef {object} Client
- * @property {(name: string, script: {numberOfKeys: number, lua: string}) => void} defineCommand
- * @property {(...args: (string|Buffer)[]) => Promise<[waiting: number, earlyMs: number]>}
- *   webhooksOccupancy
- * @property {(...args: (string|Buffer)[]) => Promise<number>} webhooksEvents
- * @property {(...args: (string|Buffer)[]) => Promise<number>} webhooksAppend
- * @property {(...args: (string|Buffer)[]) => Promise<number>} webhooksOutbox
- * @property {(key: string, start: number, end: number) => Promise<Buffer[]>} lrangeBuffer
- * @property {(key: string, field: string, by: number) => Promise<number>} hincrby
+ * @typedef {{defineCommand: (name: string, script: {numberOfKeys: number, lua: string}) => void,
+ *   webhooksOccupancy: (...args: (string|Buffer)[]) => Promise<[waiting: number, earlyMs: number]>,
+ *   webhooksEvents: (...args: (string|Buffer)[]) => Promise<number>, webhooksAppend: (...args:
+ *   (string|Buffer)[]) => Promise<number>, webhooksOutbox: (...args: (string|Buffer)[]) =>
+ *   Promise<number>, lrangeBuffer: (key: string, start: number, end: number) => Promise<Buffer[]>,
+ *   hincrby: (key: string, field: string, by: number) => Promise<number>}} Client
  */
 
 export class RedisRecording {

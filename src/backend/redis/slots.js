@@ -1,7 +1,5 @@
-// slots.js: the slot of a channel or key in a cluster, one of 16,384: CRC16 of its hash tag, or of
-// the whole name.
-//
-// "Hash tags": the tag is the text between the first `{` and the first `}` after it.
+// slots.js: the slot of a channel or key in a cluster, one of 16,384: CRC16 of the text between the
+// first `{` and the first `}` after it ("Hash tags"), or of the whole name.
 
 export const SLOTS = 16_384;
 

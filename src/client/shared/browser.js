@@ -4,28 +4,22 @@
  * Grants a lock to one callback at a time, in order, until its promise settles. If the page ends,
  * its locks are free.
  * @typedef {object} Locks
- * @property {(
- *   name: string,
- *   options: {mode?: 'shared', steal?: boolean, ifAvailable?: boolean, signal?: AbortSignal},
- *   callback: (lock: unknown) => unknown,
+ * @property {( name: string, options: {mode?: 'shared', steal?: boolean, ifAvailable?: boolean,
+ *   signal?: AbortSignal}, callback: (lock: unknown) => unknown,
  * ) => Promise<unknown>} request rejects with an AbortError if `signal` is aborted before the
  *   grant, or if another request steals the lock
  */
 
 /**
  * A BroadcastChannel: its messages reach all others of the same name, also in this page.
- * @typedef {object} Channel
- * @property {(message: unknown) => void} postMessage
- * @property {() => void} close
- * @property {(name: 'message', listener: (event: {data: any}) => void) => void} addEventListener
+ * @typedef {{postMessage: (message: unknown) => void, close: () => void,
+ *   addEventListener: (name: 'message', listener: (event: {data: any}) => void) => void}} Channel
  */
 
 /**
- * @typedef {object} Browser
- * @property {{locks?: Locks}} [navigator]
- * @property {new (name: string) => Channel} [BroadcastChannel]
- * @property {{origin: string}} [location]
- * @property {{addEventListener: (name: string, listener: () => void) => void}} [document]
+ * @typedef {{navigator?: {locks?: Locks}, BroadcastChannel?: new (name: string) => Channel,
+ *   location?: {origin: string},
+ *   document?: {addEventListener: (name: string, listener: () => void) => void}}} Browser
  */
 
 /** @returns {Browser} the globals of this page */

@@ -1,5 +1,4 @@
-// users.js: finds connections on every server, by user, room, address or id, and those whom limits
-// refuse most often; disconnects a user, revokes the tokens.
+// users.js: finds connections on every server, and those whom limits refuse most; acts on users.
 
 import { ApiError, act } from './api.js';
 import { confirmed, run, textOf } from './dialog.js';

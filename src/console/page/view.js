@@ -14,11 +14,8 @@
  */
 
 /**
- * @typedef {object} App
- * @property {Session} session
- * @property {import('./store.js').Store} store
- * @property {import('./fleet.js').Fleet} fleet
- * @property {(right: string) => boolean} can
+ * @typedef {{session: Session, store: import('./store.js').Store,
+ *   fleet: import('./fleet.js').Fleet, can: (right: string) => boolean}} App
  */
 
 /**

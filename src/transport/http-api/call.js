@@ -36,12 +36,10 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  * @typedef {object} BlobStore
  * @property {boolean} isBusy would another upload be refused?
  * @property {number} maxBytes
- * @property
- *   {(body: AsyncIterable<Buffer>|Buffer, options: {bytes?: number, contentType: string}) => Promise<Claim>}
- *   store
- * @property
- *   {(payload: {bytes: number, sha256: string, contentType: string}) => {upload: string, method: 'PUT', url: string, headers: Record<string, string>, expires: number}}
- *   announce
+ * @property {(body: AsyncIterable<Buffer>|Buffer, options: {bytes?: number, contentType: string})
+ *   => Promise<Claim>} store
+ * @property {(payload: {bytes: number, sha256: string, contentType: string}) => {upload: string,
+ *   method: 'PUT', url: string, headers: Record<string, string>, expires: number}} announce
  * @property {(upload: string) => Promise<Claim>} verify
  */
 
@@ -53,16 +51,13 @@ import { ApiFault, badValue, unknownText } from './fault.js';
 /**
  * The API's part of the contract of worker/fleet.js. All of them reject with a BrokerError.
  * @typedef {object} FleetControl
- * @property
- *   {(page: {prefix?: string, after?: string, limit?: number, except?: string|null}) => Promise<{rooms: {room: string, connections: number}[], isPartial: boolean}>}
- *   rooms
- * @property
- *   {(room: string) => Promise<{connections: number, users: number|null, position: import('../../protocol/position.js').Position|null, isPartial: boolean}>}
- *   room
+ * @property {(page: {prefix?: string, after?: string, limit?: number, except?: string|null}) =>
+ *   Promise<{rooms: {room: string, connections: number}[], isPartial: boolean}>} rooms
+ * @property {(room: string) => Promise<{connections: number, users: number|null, position:
+ *   import('../../protocol/position.js').Position|null, isPartial: boolean}>} room
  * @property {(users: readonly string[]) => Promise<{users: string[], isPartial: boolean}>} online
- * @property
- *   {(target: ConnectionTarget, limit?: number) => Promise<{count: number, listed: SeenConnection[], isPartial: boolean}>}
- *   connections
+ * @property {(target: ConnectionTarget, limit?: number) => Promise<{count: number, listed:
+ *   SeenConnection[], isPartial: boolean}>} connections
  * @property {(target: {user: string}|{connectionId: string}, code?: number) => Promise<number>}
  *   disconnect
  * @property {(user: string, rooms: readonly string[]) => Promise<number>} join
