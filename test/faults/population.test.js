@@ -7,7 +7,10 @@ import { INVARIANTS_OF_CLIENTS } from '../checker/invariants-of-clients.js';
 import { NEMESES } from '../checker/nemesis.js';
 import { OPTIONS, smoke } from './smoke.js';
 
-const LOAD = { clients: 10, rooms: 8, publishers: 4, rate: 60, isMixed: true };
+const LOAD = {
+  ...{ clients: 10, rooms: 8, publishers: 4, rate: 60 },
+  ...{ isMixed: true, hasCentrifugo: true },
+};
 
 for (const embedded of [false, true]) {
   test(
