@@ -1,7 +1,7 @@
 // centrifugo-sdk.js: a server for SDKs of Centrifugo's protocol: anybody may do everything, as in the
 // configurations of their own tests.
 
-import { startServer } from '../../loadtest/lib/server.js';
+import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
 import { SECRET } from './tokens.js';
 
 /** Of the server API. */
@@ -10,6 +10,7 @@ export const API_PATH = '/centrifugo/api';
 
 /** What an insecure Centrifugo allows. */
 export const OPEN_DOOR = Object.freeze({
+  ...NO_LIMITS,
   FANFARE_CENTRIFUGO: 'on',
   FANFARE_CENTRIFUGO_TOKENS: 'lenient',
   FANFARE_CENTRIFUGO_ALLOW: 'subscribe:*,publish:*,presence:*,history:*',
