@@ -35,14 +35,6 @@ const CHANNELS = Object.freeze({
   FANFARE_PRESENCE: '*',
 });
 
-/** The channels of centrifuge-go's tests, without one that it must not have. */
-const GO_RIGHTS = [
-  ...['test', 'test_*', 'thechannel', 'something_else', 'stress_*', 'smallhistory:*'].map(
-    (channel) => `subscribe:${channel}`,
-  ),
-  ...['publish:*', 'presence:*', 'history:*'],
-].join();
-
 /**
  * Test files of centrifuge-js: which of their tests run, how many there are, and how many others the
  * pattern leaves out.
@@ -182,9 +174,9 @@ describe('centrifuge-python 0.7.0', () => {
   });
 });
 
-test('centrifuge-go v0.9.6: its own tests', { timeout: INSTALL_TIMEOUT_MS }, async (t) => {
+test('centrifuge-go v0.12.1: its own tests', { timeout: INSTALL_TIMEOUT_MS }, async (t) => {
   if (spawnSync('go', ['version']).error) return t.skip('there is no Go here');
-  const module = 'github.com/centrifugal/centrifuge-go@v0.9.6';
+  const module = 'github.com/centrifugal/centrifuge-go@v0.12.1';
   const { status, stdout, stderr } = spawnSync('go', ['mod', 'download', '-json', module], {
     cwd: folder,
     encoding: 'utf8',
@@ -193,13 +185,12 @@ test('centrifuge-go v0.9.6: its own tests', { timeout: INSTALL_TIMEOUT_MS }, asy
   const sources = join(folder, 'go');
   cpSync(JSON.parse(stdout).Dir, sources, { recursive: true });
   await done('chmod', ['-R', 'u+w', sources]);
-  // Their Centrifugo has no presence, and knows one namespace: a test wants to be refused in another.
-  const { port } = await startOpenDoor(t, {
-    ...CHANNELS,
-    FANFARE_PRESENCE: '',
-    FANFARE_CENTRIFUGO_ALLOW: GO_RIGHTS,
-  });
+  // Their Centrifugo has no presence.
+  const { port } = await startOpenDoor(t, { ...CHANNELS, FANFARE_PRESENCE: '' });
   for (const name of readdirSync(sources))
     if (name.endsWith('_test.go')) readdress(join(sources, name), port);
-  await done('go', ['test', '-count=1', '.'], { cwd: sources, timeout: INSTALL_TIMEOUT_MS });
+  /** Why: docs/compatibility.md. */
+  const skip = '^(TestPublishProtobuf|TestSubscribeError|TestHandlePublishFossil)$';
+  const args = ['test', '-count=1', '-skip', skip, '.'];
+  await done('go', args, { cwd: sources, timeout: INSTALL_TIMEOUT_MS });
 });
