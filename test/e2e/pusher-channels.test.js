@@ -82,9 +82,14 @@ describe('subscribe', () => {
       assert.deepEqual([of, data.type, data.status], [channel, 'AuthError', 401], String(auth));
       if (!String(auth).includes(right)) assert.ok(!data.error.includes(right));
     }
+    const [first] = client.of(channel, 'pusher:subscription_error');
+    const data = { type: 'AuthError', error: 'The connection is unauthorized.', status: 401 };
+    assert.deepEqual(first, { event: 'pusher:subscription_error', channel, data });
+    const [last] = client.of(channel, 'pusher:subscription_error').slice(-1);
+    assert.equal(last.data.error, "Invalid key in subscription auth data: 'other'");
     client.send({
       event: 'pusher:subscribe',
-      data: JSON.stringify({ channel, auth: `${APP.key}:${right}` }),
+      data: JSON.stringify({ channel, auth: `${APP.key}:${right.toUpperCase()}` }),
     });
     await client.event(SUCCEEDED, channel);
     assertTypes(client);
@@ -259,6 +264,18 @@ describe('client events', () => {
     },
   );
 
+  test('keep the form of their data, as with soketi, if the app wants it', OPTIONS, async (t) => {
+    const { connect } = await startPusher(t, { preset: 'soketi' }, { WORKERS: '1' });
+    const [ann, ben] = [await connect(), await connect()];
+    for (const client of [ann, ben]) await client.subscribe('private-x');
+    for (const data of [{ a: [1] }, 'text', null]) {
+      ann.send({ event: 'client-e', channel: 'private-x', data });
+      assert.deepEqual((await ben.event('client-e')).data, data);
+    }
+    ann.send({ event: 'client-e', channel: 'private-x' });
+    assert.equal((await ben.event('client-e')).data, '{}', 'there is always data');
+  });
+
   test('are refused without a close', OPTIONS, async (t) => {
     const { connect } = await startPusher(t, { clientEventsPerSecond: 5 }, { WORKERS: '1' });
     const [client, other] = [await connect(), await connect()];
@@ -327,6 +344,16 @@ for (const backend of ['embedded', 'redis'])
     // An event without an offset that is not marked would end the room's epoch.
     const { values } = await scrape(server.metricsPort);
     assert.equal(values.get('fanfare_unnumbered_publications_total'), 0);
+    if (backend === 'embedded') return;
+    // Another server has the event, and the next start of this one.
+    const other = await startPusher(t, {}, env);
+    server.kill('SIGTERM');
+    await server.exited;
+    for (const { connect: again } of [other, await startPusher(t, {}, env)]) {
+      const client = await again();
+      await client.subscribe('cache-x');
+      assert.equal((await client.event('App\\Events\\X', 'cache-x')).data, '{"a":"ü"}');
+    }
   });
 
 test('apps and native rooms are apart, unless the app is shared', OPTIONS, async (t) => {

@@ -127,6 +127,16 @@ describe('liveness', () => {
     assert.equal(client.messages.length, 10, 'the first frame, pongs, and the subscription');
   });
 
+  test('beyond ten pings at once the others are ignored', OPTIONS, async (t) => {
+    const { connect } = await startPusher(t, {}, { WORKERS: '1' });
+    const client = await connect();
+    for (let i = 0; i < 100; i++) client.send({ event: 'pusher:ping', data: {} });
+    await client.subscribe('news');
+    const pongs = client.all(({ event }) => event === 'pusher:pong').length;
+    assert.ok(pongs >= 10 && pongs <= 20, `${pongs}`);
+    assert.equal(client.messages.length, 2 + pongs, 'without an error');
+  });
+
   test('a server that drains closes with 4200: come back at once', OPTIONS, async (t) => {
     const { server, connect } = await startPusher(t, {}, { FANFARE_RECONNECT_WINDOW_MS: '1000' });
     const clients = [];

@@ -143,18 +143,56 @@ describe('maxConnections of an app', TOGETHER, () => {
   });
 });
 
-test('a client that answers no ping is closed with 4201', OPTIONS, async (t) => {
-  const env = { ...ONE_WORKER, FANFARE_PING_INTERVAL_MS: '1000', FANFARE_PONG_TIMEOUT_MS: '500' };
-  const { port, connect } = await startPusher(t, {}, env);
-  const answering = await connect();
-  const url = `ws://127.0.0.1:${port}/app/${APP.key}?protocol=7`;
-  const silent = new PusherClient(url, APP, { autoPong: false });
-  t.after(() => silent.socket.terminate());
-  await silent.established();
-  const { code, errors } = await endOf(silent);
-  assert.deepEqual([code, errors.map((error) => error.code)], [4201, [4201]]);
-  await answering.pong();
-  assert.equal(answering.close, null);
+describe('a connection ends', TOGETHER, () => {
+  test('with 4201 if it answers no ping, and any frame is an answer', OPTIONS, async (t) => {
+    const env = { ...ONE_WORKER, FANFARE_PING_INTERVAL_MS: '1000', FANFARE_PONG_TIMEOUT_MS: '500' };
+    const { port, connect } = await startPusher(t, {}, env);
+    const answering = await connect();
+    const url = `ws://127.0.0.1:${port}/app/${APP.key}?protocol=7`;
+    const open = async () => {
+      const client = new PusherClient(url, APP, { autoPong: false });
+      t.after(() => client.socket.terminate());
+      await client.established();
+      return client;
+    };
+    const [silent, talking] = [await open(), await open()];
+    const talk = setInterval(() => talking.send({ event: 'pusher:pong', data: {} }), 100);
+    t.after(() => clearInterval(talk));
+    const { code, errors } = await endOf(silent);
+    assert.deepEqual([code, errors.map((error) => error.code)], [4201, [4201]]);
+    for (const client of [answering, talking]) await client.pong();
+  });
+
+  test('with 4200 at its maximum age', OPTIONS, async (t) => {
+    const env = {
+      ...ONE_WORKER,
+      FANFARE_PING_INTERVAL_MS: '500',
+      FANFARE_PONG_TIMEOUT_MS: '400',
+      FANFARE_MAX_CONNECTION_AGE_MS: '1000',
+    };
+    const { connect } = await startPusher(t, {}, env);
+    assert.deepEqual(await endOf(await connect()), { code: 4200, errors: [] });
+  });
+
+  test('with 4100 if it goes on above the rate of messages, or of frames', OPTIONS, async (t) => {
+    const env = {
+      ...ONE_WORKER,
+      FANFARE_LIMITS: 'enforce',
+      FANFARE_MESSAGES_RATE: '60/min burst 2',
+      FANFARE_MAX_REFUSED_MESSAGES: '3',
+      FANFARE_FRAMES_RATE: '60/min burst 5',
+    };
+    const { connect } = await startPusher(t, {}, env);
+    const client = await connect();
+    await client.subscribe('private-x');
+    for (let i = 0; i < 10; i++) client.send({ event: 'client-e', channel: 'private-x', data: i });
+    const { code, errors } = await endOf(client);
+    assert.equal(code, 4100);
+    assert.ok(errors.length > 0 && errors.every((error) => error.code === 4301));
+    const pinging = await connect();
+    for (let i = 0; i < 20; i++) pinging.socket.ping();
+    assert.equal((await pinging.closed()).code, 4100);
+  });
 });
 
 test('hooks see the door and its channels, and what they deny stays inside', OPTIONS, async (t) => {

@@ -184,6 +184,12 @@ describe('users', () => {
     const changing = await connect();
     await changing.signin({ id: 'ann' });
     await changing.signin({ id: 'ann' });
+    for (const user_data of ['{', '[]', '{}', '{"id":""}', '{"id":null}', '{"id":{}}']) {
+      const client = await connect();
+      const signed = hmac(APP.secret, `${client.socketId}::user::${user_data}`);
+      client.send({ event: 'pusher:signin', data: { auth: `${APP.key}:${signed}`, user_data } });
+      assert.equal((await client.closed()).code, 4009, user_data);
+    }
     const text = '{"id":"ben"}';
     const auth = `${APP.key}:${hmac(APP.secret, `${changing.socketId}::user::${text}`)}`;
     changing.send({ event: 'pusher:signin', data: { auth, user_data: text } });
@@ -233,6 +239,22 @@ describe('users', () => {
     assert.deepEqual(await eventsOf(), [{ name: 'offline', user_ids: ['cat'] }]);
     await ann.pong();
     assert.equal(ann.all(({ event }) => event === 'pusher_internal:watchlist_events').length, 3);
+  });
+
+  test('may have a number as their id, and watch a hundred others', OPTIONS, async (t) => {
+    const { connect, api } = await startPusher(t, {}, { WORKERS: '1' });
+    const client = await connect();
+    const watchlist = Array.from({ length: 101 }, (_, i) => `user-${i}`);
+    await client.signin({ id: 12, watchlist });
+    assert.equal((await client.event('pusher:error')).data.code, 4302);
+    const { data } = await client.event('pusher_internal:watchlist_events');
+    assert.deepEqual(data, { events: [{ name: 'offline', user_ids: watchlist.slice(0, 100) }] });
+    const other = await connect();
+    await other.signin({ id: '13', watchlist: [] });
+    await api('/events', { name: 'hi', data: '1', channel: '#server-to-user-12' });
+    await client.event('hi', '#server-to-user-12');
+    await other.pong();
+    assert.equal(other.messages.length, 3, 'the first frame, the sign-in, a pong');
   });
 
   test('must sign in or subscribe in time, if the app wants so', OPTIONS, async (t) => {

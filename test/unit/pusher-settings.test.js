@@ -161,6 +161,7 @@ test('a fault names the app and the field, and quotes no secret', (t) => {
     [{ secrets: ['a', 'b'] }, /"secret" and "secrets" are set/],
     [{ preset: 'reverb' }, /"preset": not one of strict, soketi/],
     [{ quotaCode: 4005 }, /"quotaCode": neither 4004/],
+    [{ activityTimeout: 0 }, /"activityTimeout": not an integer from 1/],
     [{ maxBatch: 0 }, /"maxBatch": not an integer from 1/],
     [{ enabled: 'yes' }, /"enabled": neither true nor false/],
     [{ origins: ['example.com'] }, /"origins": not an array/],
@@ -190,6 +191,11 @@ test('a fault names the app and the field, and quotes no secret', (t) => {
   assert.match(fault(t, [APP, { ...APP, id: '9' }]), /two apps have the same key/);
   const shared = { ...APP, shared: true };
   assert.match(fault(t, [shared, { ...shared, id: '9', key: 'k' }]), /apps 123 and 9 are shared/);
+});
+
+test('origins are compared in the form that browsers send', (t) => {
+  const { app } = valid(t, { origins: ['HTTPS://Chat.Example:443', 'capacitor://localhost'] });
+  assert.deepEqual(app.origins, ['https://chat.example', 'capacitor://localhost']);
 });
 
 test('a short secret is a warning', (t) => {
