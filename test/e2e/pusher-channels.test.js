@@ -6,7 +6,15 @@ import { describe, test } from 'node:test';
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { scrape, startServer } from '../../loadtest/lib/server.js';
 import { connect as connectNative } from '../helpers/clients.js';
-import { APP, entryOf, hmac, pusherOf, startPusher, writeApps } from '../helpers/pusher.js';
+import {
+  APP,
+  entryOf,
+  hmac,
+  pusherOf,
+  sharedPusher,
+  startPusher,
+  writeApps,
+} from '../helpers/pusher.js';
 
 const OPTIONS = { timeout: 60_000 };
 const SUCCEEDED = 'pusher_internal:subscription_succeeded';
@@ -30,9 +38,11 @@ function assertTypes(...clients) {
   }
 }
 
+const start = sharedPusher();
+
 describe('subscribe', () => {
   test('each kind of channel is answered, with its data as text', OPTIONS, async (t) => {
-    const { connect } = await startPusher(t, { clientEvents: true });
+    const { connect } = await start(t);
     const client = await connect();
     const names = ['news', 'a-b_c=d@e,f.g;h', 'cachestuff', 'private-x', 'private-encrypted-x'];
     for (const name of names) {
@@ -52,14 +62,14 @@ describe('subscribe', () => {
   });
 
   test('a channel of another prefix than with a dash is public', OPTIONS, async (t) => {
-    const { connect } = await startPusher(t, {}, { WORKERS: '1' });
+    const { connect } = await start(t);
     const client = await connect();
     for (const channel of ['privatestuff', 'presencestuff', 'cachestuff', 'private', 'presence_x'])
       assert.deepEqual(await client.subscribe(channel), {});
   });
 
   test('a wrong signature is refused, and the right one is not told', OPTIONS, async (t) => {
-    const { connect } = await startPusher(t, {}, { WORKERS: '1' });
+    const { connect } = await start(t);
     const client = await connect();
     const channel = 'private-x';
     const right = hmac(APP.secret, `${client.socketId}:${channel}`);
@@ -99,7 +109,7 @@ describe('subscribe', () => {
     'the signature covers channel_data, byte for byte, also where it means nothing',
     OPTIONS,
     async (t) => {
-      const { connect } = await startPusher(t, {}, { WORKERS: '1' });
+      const { connect } = await start(t);
       const client = await connect();
       const channel = 'private-x';
       const channel_data = ' {"a" : "\u00fc",\n"user_id":"1"}';
@@ -118,7 +128,7 @@ describe('subscribe', () => {
   });
 
   test('names have 1 to 200 characters of the alphabet', OPTIONS, async (t) => {
-    const { connect } = await startPusher(t, {}, { WORKERS: '1' });
+    const { connect } = await start(t);
     const client = await connect();
     for (const length of [1, 164, 165, 200]) await client.subscribe('x'.repeat(length));
     for (const name of ['', 'x'.repeat(201), 'a b', 'a/b', 'a:b', '#a', 'a#', 'ä', 'a\n', '~1:a']) {
@@ -133,7 +143,7 @@ describe('subscribe', () => {
   });
 
   test('a second subscription is an error, and makes no second member', OPTIONS, async (t) => {
-    const { connect, api } = await startPusher(t);
+    const { connect, api } = await start(t);
     const client = await connect();
     await client.subscribe('news');
     client.sendSubscribe('news');
@@ -149,7 +159,7 @@ describe('subscribe', () => {
   });
 
   test('a hundred at once are all answered; names of Object are names', OPTIONS, async (t) => {
-    const { connect } = await startPusher(t);
+    const { connect } = await start(t);
     const client = await connect();
     const names = Array.from({ length: 97 }, (_, i) => `presence-room-${i}`);
     names.push('__proto__', 'constructor', 'toString');
@@ -169,7 +179,7 @@ describe('subscribe', () => {
     'unsubscribe is silent, holds from then on, and may come early or twice',
     OPTIONS,
     async (t) => {
-      const { connect, api } = await startPusher(t);
+      const { connect, api } = await start(t);
       const client = await connect();
       client.sendSubscribe('news');
       client.unsubscribe('news');
@@ -194,7 +204,7 @@ test(
   'the success comes before each event of its channel, and events keep their order',
   OPTIONS,
   async (t) => {
-    const { connect, api } = await startPusher(t);
+    const { connect, api } = await start(t);
     const clients = [await connect(), await connect(), await connect(), await connect()];
     let isPublishing = true;
     let published = 0;
@@ -228,7 +238,7 @@ describe('client events', () => {
     'reach the others as text, never the sender, with the user of a member',
     OPTIONS,
     async (t) => {
-      const { connect } = await startPusher(t);
+      const { connect } = await start(t);
       const [ann, ben] = [await connect(), await connect()];
       for (const [client, user_id] of /** @type {const} */ ([
         [ann, 7],
@@ -317,7 +327,8 @@ describe('client events', () => {
 for (const backend of ['embedded', 'redis'])
   test(`cache channels keep the last event of the server: ${backend}`, OPTIONS, async (t) => {
     /** @type {Record<string, string>} */
-    const env = backend === 'redis' ? { REDIS_URL: (await startRedis(t)).url } : {};
+    const env = { FANFARE_RECONNECT_WINDOW_MS: '500' };
+    if (backend === 'redis') env.REDIS_URL = (await startRedis(t)).url;
     const { connect, api, server } = await startPusher(t, {}, env);
     const first = await connect();
     for (const channel of ['cache-x', 'private-cache-x', 'presence-cache-x']) {

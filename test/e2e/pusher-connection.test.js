@@ -12,6 +12,7 @@ import {
   entryOf,
   openPusher,
   PusherClient,
+  sharedPusher,
   signedQuery,
   startPusher,
   writeApps,
@@ -19,6 +20,7 @@ import {
 
 const OPTIONS = { timeout: 60_000 };
 const WITHIN_MS = 5000;
+const start = sharedPusher();
 
 /**
  * The error and the code with which a connection is refused inside of its WebSocket.
@@ -128,7 +130,7 @@ describe('liveness', () => {
   });
 
   test('beyond ten pings at once the others are ignored', OPTIONS, async (t) => {
-    const { connect } = await startPusher(t, {}, { WORKERS: '1' });
+    const { connect } = await start(t);
     const client = await connect();
     for (let i = 0; i < 100; i++) client.send({ event: 'pusher:ping', data: {} });
     await client.subscribe('news');
@@ -163,7 +165,7 @@ describe('bad input', () => {
     ['another event', '{"event":"hello","data":{}}', /client-/],
   ];
   test('is answered by an error without a code, and the connection stays', OPTIONS, async (t) => {
-    const pusher = await startPusher(t, {}, { WORKERS: '1' });
+    const pusher = await start(t);
     for (const [what, sent, message] of CASES) {
       const client = await pusher.connect();
       client.socket.send(sent);
@@ -177,7 +179,7 @@ describe('bad input', () => {
   });
 
   test('three times within ten seconds ends the connection with 4100', OPTIONS, async (t) => {
-    const { connect } = await startPusher(t, {}, { WORKERS: '1' });
+    const { connect } = await start(t);
     const client = await connect();
     for (let i = 0; i < 3; i++) client.socket.send('{');
     await client.closed();

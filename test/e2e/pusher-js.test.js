@@ -6,25 +6,37 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
-import { test } from 'node:test';
+import { describe, mock, test } from 'node:test';
 import express from 'express';
-import { freePort } from '../../loadtest/lib/redis.js';
-import { startServer, until } from '../../loadtest/lib/server.js';
+import { until } from '../../loadtest/lib/server.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import {
   APP,
   connectPusher,
-  entryOf,
   sdkOf,
+  sharedPusher,
   startPusher,
   startReceiver,
-  writeApps,
 } from '../helpers/pusher.js';
+import { shared } from '../helpers/shared.js';
 
 const OPTIONS = { timeout: 60_000 };
+const start = sharedPusher();
+const openBrowserOnce = shared(openBrowser);
 const require = createRequire(import.meta.url);
 /** @type {any} */
 const PusherJs = require('pusher-js');
+
+// When the server closes, the WebSocket of pusher-js waits 30 s for nothing, and the process with it.
+const startTimer = setTimeout;
+mock.method(
+  globalThis,
+  'setTimeout',
+  (/** @type {Function} */ act, /** @type {number} */ ms, /** @type {unknown[]} */ ...args) => {
+    const timer = startTimer(() => act(...args), ms);
+    return ms >= 30_000 ? timer.unref() : timer;
+  },
+);
 
 /** @typedef {import('node:test').TestContext} TestContext */
 
@@ -90,7 +102,7 @@ async function subscribe(pusher, name) {
 }
 
 test('pusher-js in Node: every kind of channel', OPTIONS, async (t) => {
-  const { port } = await startPusher(t);
+  const { port } = await start(t);
   const sdk = sdkOf(port);
   const [ann, ben] = [openPusherJs(t, port, 'ann'), openPusherJs(t, port, 'ben')];
 
@@ -124,7 +136,7 @@ test('pusher-js in Node: every kind of channel', OPTIONS, async (t) => {
 });
 
 test('pusher-js in Node: excluded, signed in, terminated', OPTIONS, async (t) => {
-  const { port } = await startPusher(t);
+  const { port } = await start(t);
   const sdk = sdkOf(port);
   const [ann, ben] = [openPusherJs(t, port, 'ann'), openPusherJs(t, port, 'ben')];
   const channels = [await subscribe(ann, 'news'), await subscribe(ben, 'news')];
@@ -152,7 +164,7 @@ test('pusher-js in Node: excluded, signed in, terminated', OPTIONS, async (t) =>
 });
 
 test('pusher-js in Node: users who are watched', OPTIONS, async (t) => {
-  const { port } = await startPusher(t);
+  const { port } = await start(t);
   const [ann, ben] = [openPusherJs(t, port, 'ann'), openPusherJs(t, port, 'ben')];
   ann.signin();
   await ann.user.signinDonePromise;
@@ -161,96 +173,96 @@ test('pusher-js in Node: users who are watched', OPTIONS, async (t) => {
   assert.deepEqual((await online).user_ids, ['ben']);
 });
 
-test('pusher-js in Node: comes back to a restarted server at once', OPTIONS, async (t) => {
-  const env = {
-    FANFARE_PUSHER_APPS: writeApps(t, [entryOf()]),
-    PORT: String(await freePort()),
-    FANFARE_RECONNECT_WINDOW_MS: '500',
-  };
-  const server = await startServer(t, env);
-  const ann = openPusherJs(t, server.port, 'ann');
-  const news = await subscribe(ann, 'news');
-  await subscribe(ann, 'presence-room');
-  /** @type {string[]} */
-  const states = [];
-  ann.connection.bind('state_change', (/** @type {any} */ { current }) => states.push(current));
-  server.kill('SIGTERM');
-  await server.exited;
-  await startServer(t, env);
-  const greeting = next(news, 'greeting');
-  await next(news, 'pusher:subscription_succeeded');
-  await sdkOf(server.port).trigger('news', 'greeting', 1);
-  assert.equal(await greeting, 1);
-  assert.ok(!states.includes('disconnected') && !states.includes('failed'), states.join());
-});
-
-test('the SDK pusher: batch, info, refusals, webhooks', OPTIONS, async (t) => {
-  const { url, received } = await startReceiver(t);
-  const events = [
-    'channel_occupied',
-    'channel_vacated',
-    'member_added',
-    'member_removed',
-    'client_event',
-  ];
-  const { port } = await startPusher(t, { webhooks: [{ url, events }] });
-  const sdk = sdkOf(port);
-  const ann = await connectPusher(t, port);
-  await ann.subscribe('presence-room', { user_id: 'ann' });
-  const bodyOf = async (/** @type {Promise<any>} */ response) => (await response).json();
-  const get = (/** @type {string} */ path, /** @type {any} */ params) =>
-    bodyOf(sdk.get({ path, params }));
-  assert.deepEqual(await get('/channels/presence-room', { info: 'user_count' }), {
-    occupied: true,
-    user_count: 1,
-  });
-  assert.deepEqual(await get('/channels/presence-room/users', {}), { users: [{ id: 'ann' }] });
-  const filter = { filter_by_prefix: 'presence-', info: 'user_count' };
-  assert.deepEqual(await get('/channels', filter), {
-    channels: { 'presence-room': { user_count: 1 } },
-  });
-  const info = { info: 'user_count' };
-  const item = { channel: 'presence-room', name: 'e', data: '1' };
-  assert.deepEqual(await bodyOf(sdk.trigger('presence-room', 'e', 0, info)), {
-    channels: { 'presence-room': { user_count: 1 } },
-  });
-  const batch = [
-    { ...item, ...info },
-    { ...item, channel: 'news', data: '2' },
-  ];
-  assert.deepEqual(await bodyOf(sdk.triggerBatch(batch)), { batch: [{ user_count: 1 }, {}] });
-  await ann.event('e');
-  await ann.event('e');
-  await assert.rejects(sdk.get({ path: '/channels/news/users' }), { status: 400 });
-  await assert.rejects(sdkOf(port, { secret: 'wrong' }).trigger('news', 'e', 1), { status: 401 });
-  await assert.rejects(sdk.trigger('news', 'e', 'x'.repeat(10_241)), { status: 413 });
-
-  // Who leaves before the courier runs has no effect.
-  await until(() => received.some(({ body }) => body.includes('member_added')), 20_000);
-  ann.send({ event: 'client-e', channel: 'presence-room', data: { a: 1 } });
-  ann.socket.close();
-  await until(() => received.some(({ body }) => body.includes('channel_vacated')), 20_000);
-  const hooks = received.flatMap(({ headers, body }) => {
-    const hook = sdk.webhook({ headers, rawBody: body });
-    assert.ok(hook.isValid());
-    const forged = sdk.webhook({ headers, rawBody: body.replace('time_ms', 'time_mz') });
-    assert.ok(!forged.isValid());
-    return /** @type {any[]} */ (hook.getEvents());
-  });
-  const channel = 'presence-room';
-  assert.deepEqual(
-    hooks.filter(({ name }) => name !== 'client_event'),
-    [
-      { name: 'channel_occupied', channel },
-      { name: 'member_added', channel, user_id: 'ann' },
-      { name: 'member_removed', channel, user_id: 'ann' },
-      { name: 'channel_vacated', channel },
-    ],
+// They mostly wait.
+describe('with servers of their own', { concurrency: 2 }, () => {
+  test(
+    'pusher-js in Node: comes back at once when all workers are replaced',
+    OPTIONS,
+    async (t) => {
+      const { server } = await startPusher(t, {}, { FANFARE_RECONNECT_WINDOW_MS: '500' });
+      const ann = openPusherJs(t, server.port, 'ann');
+      const news = await subscribe(ann, 'news');
+      await subscribe(ann, 'presence-room');
+      /** @type {string[]} */
+      const states = [];
+      ann.connection.bind('state_change', (/** @type {any} */ { current }) => states.push(current));
+      server.kill('SIGHUP');
+      const greeting = next(news, 'greeting');
+      await next(news, 'pusher:subscription_succeeded');
+      await sdkOf(server.port).trigger('news', 'greeting', 1);
+      assert.equal(await greeting, 1);
+      assert.deepEqual(states, ['connecting', 'connected']);
+    },
   );
-  const client = hooks.find(({ name }) => name === 'client_event');
-  const { socketId: socket_id } = ann;
-  const wanted = { name: 'client_event', channel, event: 'client-e', data: '{"a":1}', socket_id };
-  assert.deepEqual(client, { ...wanted, user_id: 'ann' });
+
+  test('the SDK pusher: batch, info, refusals, webhooks', OPTIONS, async (t) => {
+    const { url, received } = await startReceiver(t);
+    const events = [
+      'channel_occupied',
+      'channel_vacated',
+      'member_added',
+      'member_removed',
+      'client_event',
+    ];
+    const { port } = await startPusher(t, { webhooks: [{ url, events }] });
+    const sdk = sdkOf(port);
+    const ann = await connectPusher(t, port);
+    await ann.subscribe('presence-room', { user_id: 'ann' });
+    const bodyOf = async (/** @type {Promise<any>} */ response) => (await response).json();
+    const get = (/** @type {string} */ path, /** @type {any} */ params) =>
+      bodyOf(sdk.get({ path, params }));
+    assert.deepEqual(await get('/channels/presence-room', { info: 'user_count' }), {
+      occupied: true,
+      user_count: 1,
+    });
+    assert.deepEqual(await get('/channels/presence-room/users', {}), { users: [{ id: 'ann' }] });
+    const filter = { filter_by_prefix: 'presence-', info: 'user_count' };
+    assert.deepEqual(await get('/channels', filter), {
+      channels: { 'presence-room': { user_count: 1 } },
+    });
+    const info = { info: 'user_count' };
+    const item = { channel: 'presence-room', name: 'e', data: '1' };
+    assert.deepEqual(await bodyOf(sdk.trigger('presence-room', 'e', 0, info)), {
+      channels: { 'presence-room': { user_count: 1 } },
+    });
+    const batch = [
+      { ...item, ...info },
+      { ...item, channel: 'news', data: '2' },
+    ];
+    assert.deepEqual(await bodyOf(sdk.triggerBatch(batch)), { batch: [{ user_count: 1 }, {}] });
+    await ann.event('e');
+    await ann.event('e');
+    await assert.rejects(sdk.get({ path: '/channels/news/users' }), { status: 400 });
+    await assert.rejects(sdkOf(port, { secret: 'wrong' }).trigger('news', 'e', 1), { status: 401 });
+    await assert.rejects(sdk.trigger('news', 'e', 'x'.repeat(10_241)), { status: 413 });
+
+    // Who leaves before the courier runs has no effect.
+    await until(() => received.some(({ body }) => body.includes('member_added')), 20_000);
+    ann.send({ event: 'client-e', channel: 'presence-room', data: { a: 1 } });
+    ann.socket.close();
+    await until(() => received.some(({ body }) => body.includes('channel_vacated')), 20_000);
+    const hooks = received.flatMap(({ headers, body }) => {
+      const hook = sdk.webhook({ headers, rawBody: body });
+      assert.ok(hook.isValid());
+      const forged = sdk.webhook({ headers, rawBody: body.replace('time_ms', 'time_mz') });
+      assert.ok(!forged.isValid());
+      return /** @type {any[]} */ (hook.getEvents());
+    });
+    const channel = 'presence-room';
+    assert.deepEqual(
+      hooks.filter(({ name }) => name !== 'client_event'),
+      [
+        { name: 'channel_occupied', channel },
+        { name: 'member_added', channel, user_id: 'ann' },
+        { name: 'member_removed', channel, user_id: 'ann' },
+        { name: 'channel_vacated', channel },
+      ],
+    );
+    const client = hooks.find(({ name }) => name === 'client_event');
+    const { socketId: socket_id } = ann;
+    const wanted = { name: 'client_event', channel, event: 'client-e', data: '{"a":1}', socket_id };
+    assert.deepEqual(client, { ...wanted, user_id: 'ann' });
+  });
 });
 
 /**
@@ -292,9 +304,9 @@ for (const broadcaster of ['pusher', 'reverb'])
     ...OPTIONS,
     skip: withoutChromium,
   }, async (t) => {
-    const { port } = await startPusher(t);
+    const { port } = await start(t);
     const sdk = sdkOf(port);
-    const browser = await openBrowser(t);
+    const browser = await openBrowserOnce();
     const url = await startWeb(t, port);
     const open = async (/** @type {string} */ name) => {
       const page = await browser.newPage();
@@ -337,4 +349,5 @@ for (const broadcaster of ['pusher', 'reverb'])
     await sees(ann, 'secret {"s":1}');
     await ben.close();
     await sees(ann, 'leaving {"name":"ben"}');
+    await ann.close();
   });

@@ -5,12 +5,21 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { startServer } from '../../loadtest/lib/server.js';
-import { APP, entryOf, hmac, pusherOf, startPusher, writeApps } from '../helpers/pusher.js';
+import {
+  APP,
+  entryOf,
+  hmac,
+  pusherOf,
+  sharedPusher,
+  startPusher,
+  writeApps,
+} from '../helpers/pusher.js';
 
 const OPTIONS = { timeout: 60_000 };
 const ADDED = 'pusher_internal:member_added';
 const REMOVED = 'pusher_internal:member_removed';
 const ROOM = 'presence-room';
+const start = sharedPusher();
 
 /** @typedef {import('../helpers/pusher.js').PusherClient} PusherClient */
 
@@ -28,7 +37,7 @@ function sendMember(client, text) {
  * @returns {Promise<{connect: () => Promise<PusherClient>}>} its connections alternate
  */
 async function startTwo(t, backend) {
-  if (backend === 'embedded') return startPusher(t, {}, { WORKERS: '2' });
+  if (backend === 'embedded') return start(t);
   const env = {
     REDIS_URL: (await startRedis(t)).url,
     FANFARE_PUSHER_APPS: writeApps(t, [entryOf()]),
@@ -99,7 +108,7 @@ for (const backend of /** @type {const} */ (['embedded', 'redis']))
 
 describe('members', () => {
   test('without an id are refused, after their signature was verified', OPTIONS, async (t) => {
-    const { connect } = await startPusher(t, {}, { WORKERS: '1' });
+    const { connect } = await start(t);
     const client = await connect();
     const wrong = ['{}', '[]', 'null', '{"user_id":null}', '{"user_id":""}', '{"user_id":{}}', '{'];
     for (const text of wrong) {
@@ -145,7 +154,7 @@ describe('users', () => {
     'sign in, and receive events of their own on all of their connections',
     OPTIONS,
     async (t) => {
-      const { connect, api } = await startPusher(t);
+      const { connect, api } = await start(t);
       const clients = [await connect(), await connect()];
       for (const client of clients) {
         const answer = await client.signin({ id: 'ann', user_info: { a: 1 } });
@@ -172,7 +181,7 @@ describe('users', () => {
   );
 
   test('who sign in wrongly are closed with 4009', OPTIONS, async (t) => {
-    const { connect } = await startPusher(t, {}, { WORKERS: '1' });
+    const { connect } = await start(t);
     const forged = await connect();
     const user_data = '{"id":"ann"}';
     forged.send({
@@ -198,7 +207,7 @@ describe('users', () => {
   });
 
   test('need no channel_data for presence channels', OPTIONS, async (t) => {
-    const { connect } = await startPusher(t, {}, { WORKERS: '1' });
+    const { connect } = await start(t);
     const client = await connect();
     await client.signin({ id: 'ann', user_info: { a: 1 } });
     const { presence } = await client.subscribe(ROOM);
@@ -206,7 +215,7 @@ describe('users', () => {
   });
 
   test('are terminated by the HTTP API, all connections over the workers', OPTIONS, async (t) => {
-    const { connect, api } = await startPusher(t);
+    const { connect, api } = await start(t);
     const [one, two, other] = [await connect(), await connect(), await connect()];
     for (const client of [one, two]) await client.signin({ id: 'ann' });
     await other.signin({ id: 'ben' });
@@ -216,7 +225,7 @@ describe('users', () => {
   });
 
   test('hear of the users on their watch list', OPTIONS, async (t) => {
-    const { connect } = await startPusher(t);
+    const { connect } = await start(t);
     const ben = await connect();
     await ben.signin({ id: 'ben' });
     const ann = await connect();
@@ -242,7 +251,7 @@ describe('users', () => {
   });
 
   test('may have a number as their id, and watch a hundred others', OPTIONS, async (t) => {
-    const { connect, api } = await startPusher(t, {}, { WORKERS: '1' });
+    const { connect, api } = await start(t);
     const client = await connect();
     const watchlist = Array.from({ length: 101 }, (_, i) => `user-${i}`);
     await client.signin({ id: 12, watchlist });

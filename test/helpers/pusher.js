@@ -7,8 +7,9 @@ import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import Pusher from 'pusher';
-import { startServer } from '../../loadtest/lib/server.js';
+import { scrape, startServer, until } from '../../loadtest/lib/server.js';
 import { Client } from './clients.js';
+import { shared } from './shared.js';
 import { temporaryFolder } from './temporary-folder.js';
 
 /** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
@@ -57,6 +58,23 @@ export async function startPusher(t, settings, env) {
     ...env,
   });
   return pusherOf(t, server);
+}
+
+/**
+ * A server with one app for the tests of a file that come one after another. Each begins without
+ * connections.
+ * @param {Record<string, unknown>} [settings] of the app
+ * @param {Record<string, string>} [env]
+ */
+export function sharedPusher(settings, env) {
+  const start = shared((owner) => startPusher(owner, settings, env));
+  const connections = `fanfare_app_connections{app="${APP.id}"}`;
+  return async (/** @type {Owner} */ t) => {
+    const { server } = await start();
+    const isEmpty = async () => (await scrape(server.metricsPort)).values.get(connections) === 0;
+    await until(isEmpty, 10_000, 'the end of the connections of the test before');
+    return pusherOf(t, server);
+  };
 }
 
 /**

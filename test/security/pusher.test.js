@@ -7,12 +7,12 @@ import {
   hmac,
   openPusher,
   PusherClient,
+  sharedPusher,
   signedQuery,
-  startPusher,
 } from '../helpers/pusher.js';
 
 const OPTIONS = { timeout: 60_000 };
-const ONE_WORKER = { WORKERS: '1' };
+const start = sharedPusher({}, { WORKERS: '1' });
 const nested = (
   /** @type {number} */ depth,
   /** @type {string} */ open,
@@ -32,7 +32,7 @@ test(
   'deep or large JSON of an unknown client is refused, and nothing else happens',
   OPTIONS,
   async (t) => {
-    const { port, connect, server } = await startPusher(t, {}, ONE_WORKER);
+    const { port, connect, server } = await start(t);
     const [worker] = server.workerPids();
     const deep = [
       nested(40_000, '[', ']'),
@@ -78,7 +78,7 @@ test(
 
 describe('names at their bounds', () => {
   test('in subscriptions', OPTIONS, async (t) => {
-    const { connect } = await startPusher(t, {}, ONE_WORKER);
+    const { connect } = await start(t);
     const client = await connect();
     for (const [length, isValid] of LENGTHS)
       for (const prefix of ['', 'private-', 'presence-cache-']) {
@@ -94,7 +94,7 @@ describe('names at their bounds', () => {
   });
 
   test('in requests', OPTIONS, async (t) => {
-    const { api } = await startPusher(t, {}, ONE_WORKER);
+    const { api } = await start(t);
     for (const [length, isValid] of LENGTHS) {
       const name = 'x'.repeat(length);
       const status = isValid ? 200 : 400;
@@ -116,7 +116,7 @@ test(
   'a burst of a hundred subscriptions passes; wrongly signed ones are all refused',
   OPTIONS,
   async (t) => {
-    const { connect } = await startPusher(t, {}, ONE_WORKER);
+    const { connect } = await start(t);
     const client = await connect();
     for (let i = 0; i < 100; i++) client.sendSubscribe(`private-${i}`);
     await client.collect(({ event }) => event === 'pusher_internal:subscription_succeeded', 100);
@@ -131,7 +131,7 @@ test(
 
 describe('the signature of a request', () => {
   test('is needed, in each of its parts', OPTIONS, async (t) => {
-    const { port } = await startPusher(t, {}, ONE_WORKER);
+    const { port } = await start(t);
     const path = `/apps/${APP.id}/channels`;
     const get = async (/** @type {string} */ query, /** @type {string} */ where = path) =>
       (await fetch(`http://127.0.0.1:${port}${where}?${query}`)).status;
@@ -158,7 +158,7 @@ describe('the signature of a request', () => {
   });
 
   test('covers the body', OPTIONS, async (t) => {
-    const { port } = await startPusher(t, {}, ONE_WORKER);
+    const { port } = await start(t);
     const path = `/apps/${APP.id}/events`;
     const body = '{"name":"e","channel":"x","data":"1"}';
     const post = async (/** @type {string} */ sent, /** @type {string} */ query) =>
@@ -171,7 +171,7 @@ describe('the signature of a request', () => {
   });
 
   test('that is wrong many times slows nobody else down', OPTIONS, async (t) => {
-    const { port, api, connect } = await startPusher(t, {}, ONE_WORKER);
+    const { port, api, connect } = await start(t);
     const client = await connect();
     await client.subscribe('news');
     const path = `/apps/${APP.id}/events`;
@@ -197,7 +197,7 @@ describe('the signature of a request', () => {
 });
 
 test('a key in another encoding or case is another key', OPTIONS, async (t) => {
-  const { port } = await startPusher(t, {}, ONE_WORKER);
+  const { port } = await start(t);
   for (const key of ['APP-KEY', 'app-key%00', 'app-key/', 'app%2Dkey%2f..', '']) {
     const client = new PusherClient(`ws://127.0.0.1:${port}/app/${key}?protocol=7`, APP);
     await client.closed();
