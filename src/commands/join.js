@@ -137,7 +137,7 @@ export class JoinCommands {
   /**
    * Joins a room at the backend's request, whatever the connection's token and the hooks
    * permit. The room limit holds.
-   * @param {Connection} connection @param {string} name @param {string} user
+   * @param {Connection} connection @param {string} name @param {string} user '': it has none
    * @returns {boolean} false: the connection is in as many rooms as allowed, or of another door
    */
   joinAs(connection, name, user) {
@@ -149,7 +149,7 @@ export class JoinCommands {
     }
     if (!this.#mayEnterAnother(connection)) return false;
     session.grant(name);
-    const who = this.tracker.covers(name) ? { user, info: null } : null;
+    const who = this.tracker.covers(name) ? { user: user || undefined, info: null } : null;
     const { encodeEntered } = transport.door;
     const onJoined =
       encodeEntered === undefined

@@ -9,6 +9,9 @@
 
 import { createHash } from 'node:crypto';
 
+import { CHANNEL_SPACE, escapePattern } from './channel-names.js';
+import { isAnyPattern, isRoomPattern } from './room-patterns.js';
+
 /** What FANFARE_CENTRIFUGO_ALLOW grants to every client. */
 export const ALLOWED_RIGHTS = /** @type {const} */ ([
   'subscribe',
@@ -27,6 +30,7 @@ const PATH = /^(?:\/[A-Za-z0-9._~-]{1,64}){1,8}$/;
 const PATTERN = /^[\x21-\x7e]{1,255}$/;
 const RULE = /^([a-z]+):(.*)$/;
 
+/** @import { Rule } from './room-patterns.js' */
 /** @typedef {typeof ALLOWED_RIGHTS[number]} AllowedRight */
 /** @typedef {{right: AllowedRight, pattern: string}} AllowRule `pattern`: of channels, with stars */
 
@@ -82,6 +86,30 @@ export function describeCentrifugo({ isLenient, pathPrefix, apiPath, apiKeyHashe
   const keys = apiKeyHashes.length;
   const api = keys === 0 ? 'no server API' : `${apiPath}, ${keys} key${keys === 1 ? '' : 's'}`;
   return `${pathPrefix}/connection, ${api}${isLenient ? ', lenient tokens' : ''}`;
+}
+
+/** @param {string} pattern of FANFARE_HISTORY or FANFARE_PRESENCE, if the door is on */
+export function isChannelPattern(pattern) {
+  return PATTERN.test(pattern) && isAnyPattern(spaced(pattern));
+}
+
+/** @param {string} pattern of channels @returns {string} of their rooms that are not native */
+function spaced(pattern) {
+  return `${CHANNEL_SPACE}${escapePattern(pattern)}`;
+}
+
+/**
+ * The door's channels follow the rules of rooms, but those that are no native rooms are in a space of
+ * their own. So a pattern that may mean both gets a second rule.
+ * @template T @param {readonly Rule<T>[]} rules @returns {Rule<T>[]}
+ */
+export function withChannels(rules) {
+  return rules.flatMap((rule) => {
+    const { pattern, value } = rule;
+    const own = { pattern: spaced(pattern), value };
+    if (!isRoomPattern(pattern)) return [own];
+    return pattern.includes('*') || pattern.includes('/') ? [rule, own] : [rule];
+  });
 }
 
 /** @param {string} path @returns {boolean} whether the native HTTP API has it */

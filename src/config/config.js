@@ -7,7 +7,12 @@ import { isDeepStrictEqual } from 'node:util';
 
 import { readApiKeys } from './api-keys.js';
 import { blobContradictions, readBlobSettings } from './blobs.js';
-import { describeCentrifugo, readCentrifugoSettings } from './centrifugo.js';
+import {
+  describeCentrifugo,
+  isChannelPattern,
+  readCentrifugoSettings,
+  withChannels,
+} from './centrifugo.js';
 import { readTlsSettings } from './certificate.js';
 import { consoleAccess } from './console.js';
 import { readHookSettings } from './hooks.js';
@@ -30,6 +35,9 @@ import { readWebhookSettings } from './webhooks.js';
 
 /** Workers of an even load differ by a few per cent, and no rebalance would end below that. */
 const MIN_REBALANCE_SKEW_PERCENT = 110;
+
+/** Settings whose rules also depend on whether there are channels. */
+const BY_CHANNELS = new Set(['FANFARE_HISTORY', 'FANFARE_PRESENCE']);
 
 /**
  * Reads the configuration and reports every fault at once.
@@ -163,6 +171,12 @@ export function changedFixed(old, next) {
   if (!isDeepStrictEqual(rules, nextRules)) {
     const own = names.filter((name) => !isByDoors(name, old, next));
     names.splice(0, names.length, ...own, 'The first app, "cacheTtl" or "shared" of apps');
+  }
+  if ((old.centrifugo === null) !== (next.centrifugo === null)) {
+    const others = names.filter((name) => !BY_CHANNELS.has(name));
+    // They are patterns of channels as well.
+    if (others.length < names.length)
+      names.splice(0, names.length, ...others, 'FANFARE_CENTRIFUGO');
   }
   // Old and new workers share the port during a reload, and a client expects either TLS or not.
   if ((old.tls === null) !== (next.tls === null)) names.push('TLS_CERT_FILE');
@@ -331,8 +345,14 @@ function originFaults(values) {
 
 /** Reads the patterns of rooms. @param {Record<string, unknown>} values */
 function roomFaults(values) {
-  const history = parseHistoryRules(/** @type {string[]} */ (values.history));
-  const presence = parsePresenceRules(/** @type {string[]} */ (values.presence));
+  const hasChannels = values.centrifugo !== null;
+  const isPattern = hasChannels ? isChannelPattern : undefined;
+  const history = parseHistoryRules(/** @type {string[]} */ (values.history), isPattern);
+  const presence = parsePresenceRules(/** @type {string[]} */ (values.presence), isPattern);
+  if (hasChannels) {
+    history.rules = withChannels(history.rules);
+    presence.rules = withChannels(presence.rules);
+  }
   const doors = roomRulesOf(/** @type {Config['pusher']} */ (values.pusher));
   values.history = Object.freeze([...history.rules, ...doors.history]);
   values.presence = Object.freeze([...presence.rules, ...doors.presence]);
@@ -343,6 +363,9 @@ function roomFaults(values) {
       ? [
           `FANFARE_PUSHER_APPS: with FANFARE_HISTORY and each "cacheTtl" there are ${count} rules for histories, at most ${MAX_RULES}`,
         ]
+      : []),
+    ...(hasChannels && doors.history.length === 0 && count > MAX_RULES
+      ? [`FANFARE_HISTORY: with those of channels there are ${count} rules, at most ${MAX_RULES}`]
       : []),
     ...history.faults.map((fault) => `FANFARE_HISTORY: ${fault}`),
     ...presence.faults.map((fault) => `FANFARE_PRESENCE: ${fault}`),

@@ -136,9 +136,13 @@ export function parseHistoryRules(entries, isPattern = isRoomPattern) {
   });
 }
 
-/** @param {readonly string[]} entries @returns {{rules: Rule<true>[], faults: string[]}} */
-export function parsePresenceRules(entries) {
-  return parse(entries, isRoomPattern, (pattern) => ({
+/**
+ * @param {readonly string[]} entries patterns
+ * @param {(pattern: string) => boolean} [isPattern]
+ * @returns {{rules: Rule<true>[], faults: string[]}}
+ */
+export function parsePresenceRules(entries, isPattern = isRoomPattern) {
+  return parse(entries, isPattern, (pattern) => ({
     pattern,
     value: /** @type {const} */ (true),
   }));

@@ -16,7 +16,8 @@
  * @property {import('../hub/publisher.js').Publisher} publisher
  * @property {import('../recovery/scheduler.js').SyncScheduler} scheduler
  * @property {HistoryOf} historyOf
- * @property {import('../transport/http-api/call.js').Services['historyReader']} historyReader
+ * @property {Pick<import('../recovery/history-reader.js').HistoryReader, 'read'|'page'>}
+ *   historyReader
  * @property {import('../hub/room-users.js').Tracker} tracker
  * @property
  *   {import('../transport/http-api/call.js').Services['fleet'] & Pick<import('../worker/fleet.js').Fleet, 'name'|'listen'|'deliver'>}

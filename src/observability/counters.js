@@ -65,12 +65,27 @@ export const API_ROUTES = /** @type {const} */ ([
   'pusher_channel',
   'pusher_users',
   'pusher_terminate',
+  'centrifugo_publish',
+  'centrifugo_broadcast',
+  'centrifugo_subscribe',
+  'centrifugo_unsubscribe',
+  'centrifugo_disconnect',
+  'centrifugo_refresh',
+  'centrifugo_presence',
+  'centrifugo_presence_stats',
+  'centrifugo_history',
+  'centrifugo_history_remove',
+  'centrifugo_channels',
+  'centrifugo_info',
+  'centrifugo_rpc',
+  'centrifugo_batch',
   'unknown',
 ]);
 
 /** Statuses of the HTTP API: the labels of `fanfare_api_responses_total`. */
 const API_STATUSES = Object.freeze([
   '200',
+  '416', // of Centrifugo's server API
   ...new Set(Object.values(API_ERRORS).map(({ status }) => String(status))),
 ]);
 

@@ -32,10 +32,10 @@ export class FleetMember {
   /**
    * @param {object} parts @param {import('../hub/hub.js').Hub} parts.hub
    * @param {Pick<import('../commands/join.js').JoinCommands, 'joinAs'|'remove'>} parts.joins
-   * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'>|null} parts.sessions null
-   *   if no tokens are configured
-   * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'>|null} [parts.signedIn] the
-   *   same, and connections that have signed in through another door
+   * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'|'renew'>|null}
+   *   parts.sessions null if no tokens are configured
+   * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'|'renew'>|null}
+   *   [parts.signedIn] the same, and connections that have signed in through another door
    * @param {Pick<import('../recovery/scheduler.js').SyncScheduler, 'onDeleted'>} parts.scheduler
    * @param {Pick<import('../admission/refused.js').Refused, 'list'|'forgotten'>} parts.refused
    * @param {Pick<import('../admission/rate-limit.js').RateLimiter, 'refusedOf'>} parts.limiter
@@ -78,9 +78,11 @@ export class FleetMember {
       case 'disconnect':
         return this.#disconnect(args);
       case 'join':
-        return this.#join(args.user, args.rooms);
+        return this.#join(args);
       case 'leave':
-        return this.#leave(args.user, args.rooms);
+        return this.#leave(args);
+      case 'renew':
+        return this.#renew(args);
       case 'deliver':
         return this.deliver(args.session, Buffer.from(args.messages, 'base64')) ? 1 : 0;
       case 'connections':
@@ -134,21 +136,26 @@ export class FleetMember {
   }
 
   /** @param {Verbs['disconnect']['args']} args @returns {Promise<number|null>} */
-  async #disconnect({ user, connectionId, code }) {
+  async #disconnect(args) {
+    const { code, reason = reasonOf(code) } = args;
     const found =
-      user === null ? this.#connectionOf(connectionId) : await this.#connectionsOf(user);
+      args.connectionId === null
+        ? await this.#targeted(args)
+        : this.#connectionOf(args.connectionId);
     if (found === null) return null;
     const open = found.filter(({ isOpen }) => isOpen);
-    this.closeAll(open, { code, reason: reasonOf(code) });
+    this.closeAll(open, { code, reason });
     return open.length;
   }
 
   /**
-   * @param {string} user @param {readonly string[]} rooms
+   * @param {Verbs['join']['args']} args
    * @returns {Promise<number|null>} connections that are in all of the rooms, or about to be
    */
-  async #join(user, rooms) {
-    const found = await this.#connectionsOf(user);
+  async #join(args) {
+    const { rooms } = args;
+    const user = 'of' in args ? args.of.user : args.user;
+    const found = await this.#targeted(args);
     if (found === null) return null;
     return found.filter(
       (connection) =>
@@ -157,15 +164,50 @@ export class FleetMember {
   }
 
   /**
-   * @param {string} user @param {readonly string[]} rooms
+   * @param {Verbs['leave']['args']} args
    * @returns {Promise<number|null>} connections that have left at least one of the rooms
    */
-  async #leave(user, rooms) {
-    const found = await this.#connectionsOf(user);
+  async #leave(args) {
+    const { rooms } = args;
+    const found = await this.#targeted(args);
     if (found === null) return null;
     return found.filter(
       (connection) => rooms.filter((room) => this.joins.remove(connection, room)).length > 0,
     ).length;
+  }
+
+  /** @param {Verbs['renew']['args']} args @returns {Promise<number|null>} */
+  async #renew({ of, expiresAtMs }) {
+    const found = await this.#targeted({ of });
+    if (found === null) return null;
+    const at = expiresAtMs === 0 ? Number.POSITIVE_INFINITY : expiresAtMs;
+    return found.filter((connection) => {
+      const { session, isOpen, transport } = connection;
+      if (this.signedIn === null || !isOpen || session.isAnonymous) return false;
+      this.signedIn.renew(connection, { ...session.identity, expiresAtMs: at });
+      const text = transport.door.encodeRenewed?.(connection, at) ?? null;
+      if (text !== null) connection.send(text);
+      return true;
+    }).length;
+  }
+
+  /**
+   * @param {{user?: string|null, of?: import('./fleet-wire.js').Some}} target all connections of the
+   *   user, or some
+   * @returns {Promise<Connection[]|null>} null: too many walks wait
+   */
+  async #targeted({ user, of }) {
+    if (of === undefined) return this.#connectionsOf(user ?? '');
+    const { only, except } = of;
+    if (only === null) {
+      const found = await this.#connectionsOf(of.user);
+      return found?.filter(({ id }) => !except.includes(id)) ?? null;
+    }
+    const [one] = this.#connectionOf(only);
+    if (one === undefined) return [];
+    if (one.session.user === of.user) return [one];
+    const found = of.user === '' ? [] : await this.#connectionsOf(of.user);
+    return found?.filter((connection) => connection === one) ?? null;
   }
 
   /** @param {Found|null} found @returns {Verbs['find']['result']|null} */

@@ -24,6 +24,10 @@ export const MAX_TOP = 100;
 /** `online` with MAX_USERS users, each character of which takes six bytes as JSON. */
 const MAX_REQUEST_LENGTH = 1024 * 1024;
 const MAX_ANSWER_LENGTH = 1024 * 1024;
+/** The most connections that an action leaves out. */
+const MAX_EXCEPT = 1000;
+/** RFC 6455 5.5: a control frame has at most 125 bytes, two of which are the code. */
+export const MAX_REASON_BYTES = 123;
 /** The longest SERVER_ID, version, address or state. */
 const MAX_TEXT_LENGTH = 256;
 const NAME = /^[\w-]{16}$/;
@@ -51,9 +55,11 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
  * @property {{args: {room: string}, result: number}} room number of connections
  * @property {{args: {room: string, epoch: string}, result: number}} forget always 0
  * @property {{args: {users: string[]}, result: number[]}} online positions in `users`
- * @property {{args: Target & {code: number}, result: number}} disconnect number of connections
- * @property {{args: {user: string, rooms: string[]}, result: number}} join the same
- * @property {{args: {user: string, rooms: string[]}, result: number}} leave the same
+ * @property {{args: Target & {code: number, reason?: string}, result: number}} disconnect number of
+ *   connections
+ * @property {{args: Membership, result: number}} join the same
+ * @property {{args: Membership, result: number}} leave the same
+ * @property {{args: {of: Some, expiresAtMs: number}, result: number}} renew the same
  * @property {{args: {session: string, messages: string}, result: number}} deliver to one worker:
  *   messages of a client, in base64; 1 if it has the stream with that session
  * @property {{args: {user: string}, result: {count: number, listed: UserConnection[]}}} connections
@@ -115,7 +121,17 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
  * @property {number} [errors] error replies since the start
  */
 
-/** @typedef {{user: string, connectionId: null}|{user: null, connectionId: string}} Target */
+/**
+ * Some connections of a user: `only` that one, or all but those of `except`. With `only`, the user
+ * may be '', which is a connection without one.
+ * @typedef {{user: string, only: string|null, except: string[]}} Some
+ */
+/**
+ * `of` stands in place of the others, so that a worker that does not know it refuses the request.
+ * @typedef {{user: string, connectionId: null}|{user: null, connectionId: string}
+ *   |{user: null, connectionId: null, of: Some}} Target
+ */
+/** @typedef {{user: string, rooms: string[]}|{user: null, of: Some, rooms: string[]}} Membership */
 /**
  * One of them is not null. An older asker does not send `room`.
  * @typedef {{address: string|null, connectionId: string|null, room?: string|null}} Place
@@ -146,9 +162,14 @@ const CHECKS = Object.freeze({
       isListOf(value, users.length, (position) => isCount(position) && position < users.length),
   },
   disconnect: {
-    isArgs: ({ user, connectionId, code }) =>
+    isArgs: ({ user, connectionId, of, code, reason = '' }) =>
       isCloseCode(code) &&
-      (user === null ? isConnectionId(connectionId) : isUserName(user) && connectionId === null),
+      isReason(reason) &&
+      (of === undefined
+        ? user === null
+          ? isConnectionId(connectionId)
+          : isUserName(user) && connectionId === null
+        : user === null && connectionId === null && isSome(of)),
     isResult: isCount,
   },
   join: { isArgs: isMembership, isResult: isCount },
@@ -156,6 +177,10 @@ const CHECKS = Object.freeze({
   deliver: {
     isArgs: ({ session, messages }) =>
       isSession(session) && typeof messages === 'string' && messages.length <= MAX_MESSAGES_LENGTH,
+    isResult: isCount,
+  },
+  renew: {
+    isArgs: ({ of, expiresAtMs }) => isSome(of) && isCount(expiresAtMs),
     isResult: isCount,
   },
   connections: {
@@ -280,8 +305,16 @@ function isPart(value) {
 }
 
 /** @param {Fields} args */
-function isMembership({ user, rooms }) {
-  return isUserName(user) && isListOf(rooms, MAX_ROOMS, isRoomName);
+function isMembership({ user, of, rooms }) {
+  const isWhom = of === undefined ? isUserName(user) : user === null && isSome(of);
+  return isWhom && isListOf(rooms, MAX_ROOMS, isRoomName);
+}
+
+/** @param {unknown} value @returns {value is Some} */
+function isSome(value) {
+  const { user, only, except } = fieldsOf(value);
+  if (!isListOf(except, MAX_EXCEPT, isConnectionId)) return false;
+  return only === null ? isUserName(user) : isConnectionId(only) && isShort(user);
 }
 
 /** A name with two counts. @param {unknown} row @param {(name: unknown) => boolean} isOne */
@@ -333,9 +366,14 @@ function isShort(value) {
   return typeof value === 'string' && value.length <= MAX_TEXT_LENGTH;
 }
 
-/** RFC 6455 7.4.2: 4000-4999 are for applications. @param {unknown} value */
+/** RFC 6455 7.4.2: 3000-4999 are for libraries and applications. @param {unknown} value */
 function isCloseCode(value) {
-  return isCount(value) && value >= 4000 && value <= 4999;
+  return isCount(value) && value >= 3000 && value <= 4999;
+}
+
+/** @param {unknown} value */
+function isReason(value) {
+  return typeof value === 'string' && Buffer.byteLength(value) <= MAX_REASON_BYTES;
 }
 
 /** @param {unknown} value @returns {value is number} */

@@ -36,8 +36,14 @@ const MAX_DELIVERIES = 500;
 /** Rooms or connections. */
 const DEFAULT_LISTED = 100;
 
-/** @import { Request, UserConnection, Verb, Verbs, WorkerInfo } from './fleet-wire.js' */
+/** @import { Request, Some, UserConnection, Verb, Verbs, WorkerInfo } from './fleet-wire.js' */
 /** @typedef {{user: string}|{room: string}|{address: string}|{connectionId: string}} ConnectionTarget */
+
+/**
+ * A user's connections: all of them, `only` one, or all but some. Without configured tokens, a user is
+ * a name in rooms with presence.
+ * @typedef {{user: string, only?: string|null, except?: readonly string[]}} Whom
+ */
 
 /**
  * @typedef {object} Survey
@@ -288,38 +294,62 @@ export class Fleet {
 
   /**
    * Closes connections, on every server. They may connect again; see `revoke` of WorkerAuth.
-   * @param {{user: string}|{connectionId: string}} target @param {number} [code] 4000 to 4999
+   * @param {Whom|{connectionId: string}} target @param {number} [code] 3000 to 4999
+   * @param {string} [reason] at most MAX_REASON_BYTES; absent: that of the code
    * @returns {Promise<number>} connections closed. Rejects with OUTCOME_UNKNOWN if a worker has not
    *   answered: call it again. After the crash of a worker this takes some seconds, except for a
    *   `connectionId` that another worker has.
    */
-  disconnect(target, code = CLOSES.KICKED.code) {
-    const args =
-      'user' in target
-        ? { user: target.user, connectionId: null, code }
-        : { user: null, connectionId: target.connectionId, code };
-    return this.#act('disconnect', args, args.user === null ? 1 : Number.POSITIVE_INFINITY);
+  disconnect(target, code = CLOSES.KICKED.code, reason = undefined) {
+    const close = reason === undefined ? { code } : { code, reason };
+    if (!('user' in target)) {
+      const { connectionId } = target;
+      return this.#act('disconnect', { user: null, connectionId, ...close }, 1);
+    }
+    const of = someOf(target);
+    if (of === null)
+      return this.#act('disconnect', { user: target.user, connectionId: null, ...close });
+    return this.#act('disconnect', { user: null, connectionId: null, of, ...close }, mostOf(of));
   }
 
   /**
-   * Joins all connections of a user to rooms, whatever their tokens permit. Each gets a push
-   * `joined`.
-   * @param {string} user @param {readonly string[]} rooms at most 1000
+   * Joins all connections of a user, or some, to rooms, whatever their tokens permit. Each gets a
+   * push `joined`.
+   * @param {string|Whom} whom a user's name @param {readonly string[]} rooms at most 1000
    * @returns {Promise<number>} connections that are in all of the rooms now. A connection in as many
    *   rooms as allowed joins no more. Rejects as `disconnect` does.
    */
-  join(user, rooms) {
-    return this.#act('join', { user, rooms: [...rooms] });
+  join(whom, rooms) {
+    return this.#move('join', whom, rooms);
   }
 
   /**
-   * Takes all connections of a user out of rooms. Each gets a push `left`.
-   * @param {string} user @param {readonly string[]} rooms at most 1000
+   * Takes all connections of a user, or some, out of rooms. Each gets a push `left`.
+   * @param {string|Whom} whom a user's name @param {readonly string[]} rooms at most 1000
    * @returns {Promise<number>} connections that were in at least one of the rooms. Rejects as
    *   `disconnect` does.
    */
-  leave(user, rooms) {
-    return this.#act('leave', { user, rooms: [...rooms] });
+  leave(whom, rooms) {
+    return this.#move('leave', whom, rooms);
+  }
+
+  /** @param {'join'|'leave'} verb @param {string|Whom} whom @param {readonly string[]} rooms */
+  #move(verb, whom, rooms) {
+    const target = typeof whom === 'string' ? { user: whom } : whom;
+    const of = someOf(target);
+    if (of === null) return this.#act(verb, { user: target.user, rooms: [...rooms] });
+    return this.#act(verb, { user: null, of, rooms: [...rooms] }, mostOf(of));
+  }
+
+  /**
+   * Gives the sessions of a user, or of some connections, another time at which they expire.
+   * @param {Whom} whom
+   * @param {number} expiresAtMs ms since 1970; 0: they do not expire
+   * @returns {Promise<number>} connections. Rejects as `disconnect` does.
+   */
+  renew({ user, only = null, except = [] }, expiresAtMs) {
+    const of = { user, only, except: [...except] };
+    return this.#act('renew', { of, expiresAtMs }, mostOf(of));
   }
 
   /**
@@ -365,7 +395,7 @@ export class Fleet {
   }
 
   /**
-   * @template {'forget'|'disconnect'|'join'|'leave'} V
+   * @template {'forget'|'disconnect'|'join'|'leave'|'renew'} V
    * @param {V} verb @param {Verbs[V]['args']} args
    * @param {number} [most] the largest total that is possible
    * @returns {Promise<number>}
@@ -505,4 +535,14 @@ export class Fleet {
     survey.onAnswer();
     return true;
   }
+}
+
+/** @param {Whom} whom @returns {Some|null} null: all connections of the user */
+function someOf({ user, only = null, except = [] }) {
+  return only === null && except.length === 0 ? null : { user, only, except: [...except] };
+}
+
+/** @param {Some} some @returns {number} the most connections that it names */
+function mostOf({ only }) {
+  return only === null ? Number.POSITIVE_INFINITY : 1;
 }

@@ -217,6 +217,46 @@ for (const topology of Object.keys(TOPOLOGIES)) {
     assert.deepEqual((await fleet.online(['alice', 'bob'])).users, ['bob']);
   });
 
+  test(`${topology}: some connections of a user, a reason, and another time of expiry`, {
+    timeout: 60_000,
+  }, async (t) => {
+    const { servers, fleet } = await start(t, topology, { JWT_SECRET: SECRET });
+    const clients = await Promise.all(
+      ['alice', 'alice', 'alice', 'bob'].map((sub, i) =>
+        connect(t, servers[i % servers.length].port, {
+          headers: { Authorization: `Bearer ${token({ sub })}` },
+        }),
+      ),
+    );
+    const ids = [];
+    for (const client of clients)
+      ids.push((await client.ask({ type: 'hello' }, 'welcome')).connectionId);
+    const [only] = ids;
+    assert.equal(await fleet.join({ user: 'bob', only }, ['r']), 0);
+    assert.equal(await fleet.join({ user: '', only }, ['r']), 0);
+    assert.equal(await fleet.join({ user: 'alice', only }, ['r']), 1);
+    await clients[0].next(({ type, room }) => type === 'joined' && room === 'r');
+    assert.equal((await fleet.room('r')).connections, 1);
+    assert.equal(await fleet.leave({ user: 'alice', except: [only] }, ['r']), 0);
+    assert.equal(await fleet.leave({ user: 'alice', only }, ['r']), 1);
+    assert.equal(await fleet.disconnect({ user: 'alice', except: [only] }, 3512, 'why'), 2);
+    await until(() => clients[1].close !== null && clients[2].close !== null, 5000, 'the closes');
+    assert.deepEqual(clients[1].close, { code: 3512, reason: 'why' });
+    assert.equal(await fleet.renew({ user: 'nobody' }, Date.now()), 0);
+    assert.equal(await fleet.renew({ user: 'alice' }, 0), 1);
+    assert.equal(await fleet.renew({ user: 'alice', only }, Date.now() + 1000), 1);
+    await until(() => clients[0].close !== null, 8000, 'the expiry');
+    assert.equal(clients[0].close?.code, 4001);
+    assert.equal(clients[3].close, null);
+    for (const act of [
+      () => fleet.disconnect({ user: 'alice' }, 2999),
+      () => fleet.disconnect({ user: 'alice' }, 4000, 'é'.repeat(62)),
+      () => fleet.disconnect({ user: '', except: [only] }),
+      () => fleet.join({ user: 'alice', only: '{}' }, ['r']),
+    ])
+      await assert.rejects(act(), RangeError);
+  });
+
   test(`${topology}: a frozen worker makes the answers partial, until it is back`, {
     timeout: 60_000,
   }, async (t) => {

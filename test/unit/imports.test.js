@@ -181,6 +181,11 @@ const TABLE = Object.freeze({
     packages: [],
     node: ['node:buffer', 'node:crypto'],
   },
+  'doors/centrifugo': {
+    may: ['config/', 'protocol/', 'recovery/'],
+    packages: [],
+    node: ['node:buffer'],
+  },
   transport: { may: ['hub/', 'protocol/', 'config/'], packages: ['ws', 'express'], node: 'any' },
   // Only index.js knows which doors there are.
   doors: {

@@ -6,7 +6,7 @@
 import { isUtf8 } from 'node:buffer';
 import { scanMembers, skipSpace, skipValue } from '../../protocol/json-scan.js';
 
-/** @import { ClientInfo } from './messages.js' */
+/** @typedef {{user: string, client: string, conn_info: Buffer|null}} ClientInfo */
 
 /** @param {string} user */
 export function keyOf(user) {
@@ -22,7 +22,7 @@ export function membersOf(members) {
   const clients = new Map();
   for (const member of members) {
     const info = readMember(member);
-    if (info !== null) clients.set(/** @type {string} */ (info.client), info);
+    if (info !== null) clients.set(info.client, info);
   }
   return clients;
 }
@@ -55,4 +55,15 @@ export function readMember(member) {
 function textOf(json) {
   const value = JSON.parse(json.toString());
   return typeof value === 'string' ? value : '';
+}
+
+/**
+ * Who has published, as far as a publication says it.
+ * @param {string} sender of a publication: a part of JSON; '': a backend
+ * @returns {ClientInfo|null}
+ */
+export function infoOfSender(sender) {
+  if (sender === '') return null;
+  const user = JSON.parse(`"${sender}"`);
+  return { user, client: keyOf(user), conn_info: null };
 }

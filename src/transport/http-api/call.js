@@ -48,6 +48,9 @@ import { ApiFault, badValue, unknownText } from './fault.js';
 /** @typedef {{user: string}|{room: string}|{address: string}|{connectionId: string}} ConnectionTarget */
 /** A row of a list, as a worker writes it. @typedef {{user?: string, address: string}} SeenConnection */
 
+/** Of a user's connections: `only` one, or all but some. @typedef {{user: string, only?: string|null, except?: readonly string[]}} Whom */
+/** @typedef {{server: string, version: string, slot: number, connections: number, rooms: number, uptimeS: number, users?: number, memberships?: number}} SeenWorker */
+
 /**
  * The API's part of the contract of worker/fleet.js. All of them reject with a BrokerError.
  * @typedef {object} FleetControl
@@ -58,10 +61,13 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  * @property {(users: readonly string[]) => Promise<{users: string[], isPartial: boolean}>} online
  * @property {(target: ConnectionTarget, limit?: number) => Promise<{count: number, listed:
  *   SeenConnection[], isPartial: boolean}>} connections
- * @property {(target: {user: string}|{connectionId: string}, code?: number) => Promise<number>}
+ * @property {(target: Whom|{connectionId: string}, code?: number, reason?: string) =>
+ *   Promise<number>}
  *   disconnect
- * @property {(user: string, rooms: readonly string[]) => Promise<number>} join
- * @property {(user: string, rooms: readonly string[]) => Promise<number>} leave
+ * @property {(whom: string|Whom, rooms: readonly string[]) => Promise<number>} join
+ * @property {(whom: string|Whom, rooms: readonly string[]) => Promise<number>} leave
+ * @property {(whom: Whom, expiresAtMs: number) => Promise<number>} renew
+ * @property {() => Promise<{workers: SeenWorker[], isPartial: boolean}>} workers
  * @property {(room: string) => Promise<unknown>} deleteHistory
  */
 

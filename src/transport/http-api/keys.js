@@ -12,6 +12,8 @@ import { Holder } from './holder.js';
 /** RFC 6750 2.1. A longer header is not hashed. */
 const BEARER = /^Bearer +([\x21-\x7e]{1,256}) *$/i;
 
+export const MAX_SECRET_LENGTH = 256;
+
 /** @import { ApiKey, ApiRight } from '../../config/api-keys.js' */
 
 /** What the holder of one key may do. */
@@ -68,7 +70,11 @@ export class KeyRing {
   /** @param {string|undefined} authorization the header @returns {Key|null} null: no valid key */
   find(authorization) {
     const secret = BEARER.exec(authorization ?? '')?.[1];
-    if (secret === undefined) return null;
+    return secret === undefined ? null : this.findSecret(secret);
+  }
+
+  /** @param {string} secret at most MAX_SECRET_LENGTH @returns {Key|null} */
+  findSecret(secret) {
     const hash = createHash('sha256').update(secret).digest();
     /** @type {Key|null} */
     let found = null;

@@ -1,0 +1,39 @@
+// all-rooms.js: all occupied rooms with a prefix, for APIs of doors that answer without pages.
+
+import { ApiFault } from './fault.js';
+
+/** Rooms of one page. */
+const PAGE = 1000;
+/** Pages of one request: beyond these, backends have to ask for a longer prefix. */
+const MAX_PAGES = 20;
+
+/** @import { FleetControl } from './call.js' */
+
+/**
+ * @param {Pick<FleetControl, 'rooms'>} fleet
+ * @param {{prefix: string, except?: string}} which `prefix` of the rooms, and `except` of others
+ * @param {string} advice what to ask for if there are too many
+ * @returns {Promise<{room: string, connections: number}[]>} in the order of their names
+ * @throws {ApiFault} UNAVAILABLE, also if a worker has not answered
+ */
+export async function allRooms(fleet, which, advice) {
+  /** @type {{room: string, connections: number}[]} */
+  const found = [];
+  let after = '';
+  for (let page = 0; page < MAX_PAGES; page++) {
+    const next = await fleet.rooms({ ...which, after, limit: PAGE });
+    if (next.isPartial) throw incomplete();
+    found.push(...next.rooms);
+    if (next.rooms.length < PAGE) return found;
+    after = next.rooms[next.rooms.length - 1].room;
+  }
+  const message = `More than ${PAGE * MAX_PAGES} channels: ${advice}.`;
+  throw new ApiFault('UNAVAILABLE', { message });
+}
+
+/** @returns {ApiFault} in place of a number that is too small */
+export function incomplete() {
+  return new ApiFault('UNAVAILABLE', {
+    message: 'Not known: a worker has not answered. Try again.',
+  });
+}
