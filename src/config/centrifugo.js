@@ -1,5 +1,4 @@
-// centrifugo.js: reads the settings of Centrifugo's door, FANFARE_CENTRIFUGO and
-// FANFARE_CENTRIFUGO_*.
+// centrifugo.js: reads the settings of Centrifugo's door, FANFARE_CENTRIFUGO and those after it.
 //
 //   FANFARE_CENTRIFUGO=on
 //   FANFARE_CENTRIFUGO_ALLOW=subscribe:news:*, history:news:*
@@ -99,8 +98,8 @@ function spaced(pattern) {
 }
 
 /**
- * The door's channels follow the rules of rooms, but those that are no native rooms are in a space of
- * their own. So a pattern that may mean both gets a second rule.
+ * The door's channels follow the rules of rooms, but those that are no native rooms are in a space
+ * of their own. So a pattern that may mean both gets a second rule.
  * @template T @param {readonly Rule<T>[]} rules @returns {Rule<T>[]}
  */
 export function withChannels(rules) {

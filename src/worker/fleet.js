@@ -40,8 +40,8 @@ const DEFAULT_LISTED = 100;
 /** @typedef {{user: string}|{room: string}|{address: string}|{connectionId: string}} ConnectionTarget */
 
 /**
- * A user's connections: all of them, `only` one, or all but some. Without configured tokens, a user is
- * a name in rooms with presence.
+ * A user's connections: all of them, `only` one, or all but some. Without configured tokens, a user
+ * is a name in rooms with presence.
  * @typedef {{user: string, only?: string|null, except?: readonly string[]}} Whom
  */
 
