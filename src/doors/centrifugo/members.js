@@ -56,14 +56,3 @@ function textOf(json) {
   const value = JSON.parse(json.toString());
   return typeof value === 'string' ? value : '';
 }
-
-/**
- * Who has published, as far as a publication says it.
- * @param {string} sender of a publication: a part of JSON; '': a backend
- * @returns {ClientInfo|null}
- */
-export function infoOfSender(sender) {
-  if (sender === '') return null;
-  const user = JSON.parse(`"${sender}"`);
-  return { user, client: keyOf(user), conn_info: null };
-}
