@@ -78,6 +78,16 @@ export class Sessions {
     this.#enter(connection, identity, session.lease);
   }
 
+  /**
+   * Gives a connection another time at which it expires. Its rights stay.
+   * @param {Connection} connection with a session @param {number} expiresAtMs infinite: never
+   */
+  extend(connection, expiresAtMs) {
+    const { identity } = /** @type {Session} */ (connection.session);
+    const copy = Object.create(Object.getPrototypeOf(identity));
+    this.renew(connection, Object.assign(copy, identity, { expiresAtMs }));
+  }
+
   /** A connection is gone. May be called twice. @param {Connection} connection */
   end(connection) {
     const { session } = connection;

@@ -208,9 +208,8 @@ export function isEqualExceptTls(old, next) {
 /**
  * Describes the configuration for the banner.
  * @param {Config} config
- * @returns {{broker: string, limits: string, rates: string, access: string, api: string,
- *   pusher: string, centrifugo: string}} without secrets; `pusher` and `centrifugo` are empty if these
- *   doors are not loaded
+ * @returns {Record<'broker'|'limits'|'rates'|'access'|'api'|'pusher'|'centrifugo', string>} without
+ *   secrets; `pusher` and `centrifugo` are empty if these doors are not loaded
  */
 export function describe(config) {
   const broker =
@@ -349,14 +348,12 @@ function roomFaults(values) {
   const isPattern = hasChannels ? isChannelPattern : undefined;
   const history = parseHistoryRules(/** @type {string[]} */ (values.history), isPattern);
   const presence = parsePresenceRules(/** @type {string[]} */ (values.presence), isPattern);
-  if (hasChannels) {
-    history.rules = withChannels(history.rules);
-    presence.rules = withChannels(presence.rules);
-  }
+  const historyRules = hasChannels ? withChannels(history.rules) : history.rules;
+  const presenceRules = hasChannels ? withChannels(presence.rules) : presence.rules;
   const doors = roomRulesOf(/** @type {Config['pusher']} */ (values.pusher));
-  values.history = Object.freeze([...history.rules, ...doors.history]);
-  values.presence = Object.freeze([...presence.rules, ...doors.presence]);
-  const count = history.rules.length + doors.history.length;
+  values.history = Object.freeze([...historyRules, ...doors.history]);
+  values.presence = Object.freeze([...presenceRules, ...doors.presence]);
+  const count = historyRules.length + doors.history.length;
   return [
     // Servers tell each other their rules in one message.
     ...(doors.history.length > 0 && count > MAX_RULES

@@ -37,7 +37,7 @@ import { toReply } from './refusal.js';
  *   back and all that can be recovered is recovered
  * @property {DoorClose} [silentClose] for a connection that gives no sign of life. Absent: its socket
  *   is closed without a word
- * @property {(connection: {readonly id: string}, expiresAtMs: number) => string|null}
+ * @property {(connection: {readonly id: string}, expiresAtMs: number) => string|Buffer|null}
  *   [encodeRenewed] a backend has changed the time at which its session expires; infinite: never.
  *   Absent: these clients have no such message
  * @property {(close: {code: number, reason: string}) => DoorClose} closeOf translates a row of

@@ -89,10 +89,9 @@ export function routeOf({ url = '' }, doors = []) {
   const path = query === -1 ? url : url.slice(0, query);
   const route = ROUTES.get(path);
   if (route !== undefined) return route;
-  if (path.startsWith('/api/')) return API;
   for (const door of doors) {
     const name = door.route(path);
     if (name !== null) return { name, door };
   }
-  return NONE;
+  return path.startsWith('/api/') ? API : NONE;
 }

@@ -32,9 +32,9 @@ export class FleetMember {
   /**
    * @param {object} parts @param {import('../hub/hub.js').Hub} parts.hub
    * @param {Pick<import('../commands/join.js').JoinCommands, 'joinAs'|'remove'>} parts.joins
-   * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'|'renew'>|null}
+   * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'|'extend'>|null}
    *   parts.sessions null if no tokens are configured
-   * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'|'renew'>|null}
+   * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'|'extend'>|null}
    *   [parts.signedIn] the same, and connections that have signed in through another door
    * @param {Pick<import('../recovery/scheduler.js').SyncScheduler, 'onDeleted'>} parts.scheduler
    * @param {Pick<import('../admission/refused.js').Refused, 'list'|'forgotten'>} parts.refused
@@ -184,7 +184,7 @@ export class FleetMember {
     return found.filter((connection) => {
       const { session, isOpen, transport } = connection;
       if (this.signedIn === null || !isOpen || session.isAnonymous) return false;
-      this.signedIn.renew(connection, { ...session.identity, expiresAtMs: at });
+      this.signedIn.extend(connection, at);
       const text = transport.door.encodeRenewed?.(connection, at) ?? null;
       if (text !== null) connection.send(text);
       return true;

@@ -163,6 +163,7 @@ const TABLE = Object.freeze({
       'auth/token-error.js',
       'config/',
       'doors/centrifugo/codec/',
+      'doors/centrifugo/http/',
       'doors/command-rate.js',
       'hub/',
       'protocol/',
@@ -176,15 +177,15 @@ const TABLE = Object.freeze({
     node: ['node:buffer'],
     never: CLOCK_OR_IO,
   },
+  'doors/centrifugo/http': {
+    may: ['config/', 'doors/centrifugo/', 'hub/', 'protocol/', 'transport/http-api/'],
+    packages: [],
+    node: ['node:buffer'],
+  },
   'doors/pusher/http': {
     may: ['config/', 'doors/pusher/', 'hub/', 'protocol/', 'transport/http-api/'],
     packages: [],
     node: ['node:buffer', 'node:crypto'],
-  },
-  'doors/centrifugo': {
-    may: ['config/', 'protocol/', 'recovery/'],
-    packages: [],
-    node: ['node:buffer'],
   },
   transport: { may: ['hub/', 'protocol/', 'config/'], packages: ['ws', 'express'], node: 'any' },
   // Only index.js knows which doors there are.

@@ -22,7 +22,8 @@ import {
   UNSUBSCRIBED,
 } from './codes.js';
 import { DoorError } from './errors.js';
-import { positionOf } from './results.js';
+import { expiryOf, positionOf } from './results.js';
+import { GRACE_S } from './tokens.js';
 
 /** From the handshake to `connect`. */
 const CONNECT_TIMEOUT_MS = 15_000;
@@ -252,6 +253,8 @@ export class Connections {
         codec.encode({
           push: { channel: channelOf(room) ?? room, subscribe: positionOf(joined) },
         }),
+      /** @type {NonNullable<import('../../hub/door.js').Door['encodeRenewed']>} */
+      encodeRenewed: (_connection, atMs) => codec.encode({ push: { refresh: renewalOf(atMs) } }),
       encodeShutdown: () => null,
       encodeDegraded: () => null,
     };
@@ -269,6 +272,12 @@ export class Connections {
     const reason = refused.code === 'DENIED' ? refused.message : close.reason;
     connection.close(new DoorClose(close.code, reason));
   }
+}
+
+/** @param {number} atMs when the connection is closed @returns {{expires: boolean, ttl?: number}} */
+function renewalOf(atMs) {
+  const endS = atMs === Number.POSITIVE_INFINITY ? 0 : atMs / 1000 - GRACE_S;
+  return { expires: false, ...expiryOf(endS) };
 }
 
 /** How errors are counted. @type {Readonly<Record<number, import('../../protocol/codes.js').ErrorCode>>} */

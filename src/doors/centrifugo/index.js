@@ -9,6 +9,7 @@ import { Connections } from './connections.js';
 import { Expiries } from './expiry.js';
 import { registerFormats } from './frames.js';
 import { FRAMINGS } from './framing.js';
+import { CentrifugoApi, isApiPath } from './http/api.js';
 import { PublishCommand } from './publish.js';
 import { ClientRights } from './rights.js';
 import { ServerSubscriptions } from './server-subscriptions.js';
@@ -24,7 +25,8 @@ const PROTOBUF = 'centrifuge-protobuf';
 
 /** @type {CreateDoor} */
 export function createDoor(services) {
-  const { pathPrefix = '' } = services.config.centrifugo ?? {};
+  const { pathPrefix = '', apiPath = '', apiKeyHashes = [] } = services.config.centrifugo ?? {};
+  const api = apiKeyHashes.length === 0 ? null : new CentrifugoApi(services);
   registerFormats();
   const connections = createConnections(services);
   const json = webSocketDoor(connections, jsonCodec, FRAMINGS.text, {
@@ -36,14 +38,18 @@ export function createDoor(services) {
     subprotocol: PROTOBUF,
   });
   return {
-    route: (path) => (path === `${pathPrefix}/connection/websocket` ? 'websocket' : null),
+    route(path) {
+      if (path === `${pathPrefix}/connection/websocket`) return 'websocket';
+      return api !== null && isApiPath(path, apiPath) ? 'api' : null;
+    },
     door: json,
     doorFor: ({ url = '', headers }) =>
       asksForProtobuf(url, headers['sec-websocket-protocol']) ? protobuf : json,
-    api: null,
+    api,
     sweep: (nowMs) => connections.sweep(nowMs),
-    async drain() {
+    async drain(timeoutMs) {
       connections.drain();
+      await api?.drain(timeoutMs);
     },
     close() {},
   };

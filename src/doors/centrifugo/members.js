@@ -6,7 +6,7 @@
 import { isUtf8 } from 'node:buffer';
 import { scanMembers, skipSpace, skipValue } from '../../protocol/json-scan.js';
 
-/** @typedef {{user: string, client: string, conn_info: Buffer|null}} ClientInfo */
+/** @import { ClientInfo } from './messages.js' */
 
 /** @param {string} user */
 export function keyOf(user) {
@@ -22,7 +22,7 @@ export function membersOf(members) {
   const clients = new Map();
   for (const member of members) {
     const info = readMember(member);
-    if (info !== null) clients.set(info.client, info);
+    if (info !== null) clients.set(/** @type {string} */ (info.client), info);
   }
   return clients;
 }

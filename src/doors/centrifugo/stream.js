@@ -39,9 +39,11 @@ export async function readStream(reader, room, { limit, since, isReverse }) {
   const publications = [];
   let bytes = 0;
   let place = since?.offset ?? (isReverse ? offset + 1 : 0);
-  while (publications.length < limit && bytes < MAX_BYTES) {
+  // A backend may give a stream without publications another epoch at each look.
+  const most = offset === 0 ? 0 : limit;
+  while (publications.length < most && bytes < MAX_BYTES) {
     const from = { epoch, offset: place };
-    const rest = limit - publications.length;
+    const rest = most - publications.length;
     const page = await reader.page(
       room,
       isReverse

@@ -1,0 +1,171 @@
+// routes.js: the methods of Centrifugo's server API, and `batch`, which carries out several.
+
+import { ApiFault } from '../../../transport/http-api/fault.js';
+import { payload, readFields } from '../../../transport/http-api/fields.js';
+import { DoorError } from '../errors.js';
+import { errorOf, hasStatus, StatusFault } from './answers.js';
+import { ControlMethods } from './control.js';
+import { flag, present } from './fields.js';
+import { LookMethods } from './look.js';
+import { PublishMethods } from './publish.js';
+
+/** Commands of a batch that are under way at once. */
+const MAX_PARALLEL = 8;
+const ERROR_MODE = 'x-centrifugo-error-mode';
+const EMPTY = Buffer.from('{}');
+
+/** @import { AppRoute } from '../../../transport/http-api/app.js' */
+/** @import { Call } from '../../../transport/http-api/call.js' */
+/** @import { Shape, Slice } from '../../../transport/http-api/fields.js' */
+/** @import { Method, MethodServices } from './method.js' */
+
+/** @param {MethodServices} services @returns {Readonly<Record<string, Method>>} by name */
+function methodsOf(services) {
+  const { publish, broadcast } = new PublishMethods(services);
+  const { subscribe, unsubscribe, disconnect, refresh } = new ControlMethods(services);
+  const look = new LookMethods(services);
+  return {
+    publish,
+    broadcast,
+    subscribe,
+    unsubscribe,
+    disconnect,
+    refresh,
+    presence: look.presence,
+    presence_stats: look.presenceStats,
+    history: look.history,
+    history_remove: look.historyRemove,
+    channels: look.channels,
+    info: look.info,
+    rpc: { route: 'centrifugo_rpc', shape: {}, run: noRpc },
+  };
+}
+
+/**
+ * @param {string} base the configured path
+ * @param {MethodServices} services
+ * @returns {readonly AppRoute<Call>[]}
+ */
+export function routesOf(base, services) {
+  const { log } = services;
+  const methods = methodsOf(services);
+  const routes = Object.entries(methods).map(([name, { route, shape, run }]) =>
+    post(base, name, route, async (call) => {
+      const isByStatus = call.headers[ERROR_MODE] === 'transport';
+      try {
+        const body = call.body.length === 0 ? EMPTY : call.body;
+        return resultOf(await run(readRequest(body, shape), call, body));
+      } catch (error) {
+        if (hasStatus(error)) throw error;
+        const found = errorOf(error, log);
+        if (isByStatus) throw new StatusFault(found);
+        return { error: found };
+      }
+    }),
+  );
+  const batch = new Batch(methods, log);
+  return [...routes, post(base, 'batch', 'centrifugo_batch', batch.run)];
+}
+
+/**
+ * @param {string} base @param {string} method
+ * @param {AppRoute<Call>['name']} name @param {AppRoute<Call>['handle']} handle
+ * @returns {AppRoute<Call>}
+ */
+function post(base, method, name, handle) {
+  return { method: 'post', path: `${base}/${method}`, name, handle };
+}
+
+class Batch {
+  /**
+   * @param {Readonly<Record<string, Method>>} methods
+   * @param {MethodServices['log']} log
+   */
+  constructor(methods, log) {
+    this.methods = methods;
+    this.log = log;
+    /** @type {Shape} */
+    this.shape = {
+      commands: { items: Object.fromEntries(Object.keys(methods).map((name) => [name, payload])) },
+      parallel: flag,
+    };
+  }
+
+  /** `POST batch` @param {Call} call */
+  run = async (call) => {
+    const { commands = [], parallel = false } = this.#read(call.body);
+    call.charge(commands.length - 1);
+    /** @type {Buffer[]} */
+    const replies = new Array(commands.length);
+    let next = 0;
+    const work = async () => {
+      while (next < commands.length) {
+        const index = next++;
+        replies[index] = await this.#reply(call, commands[index]);
+      }
+    };
+    await Promise.all(Array.from({ length: parallel ? MAX_PARALLEL : 1 }, work));
+    const parts = replies.flatMap((one, index) => (index === 0 ? [one] : [COMMA, one]));
+    return Buffer.concat([HEAD, ...parts, TAIL]);
+  };
+
+  /** @param {Buffer} body @throws {ApiFault} there is no other answer than a status */
+  #read(body) {
+    try {
+      return readRequest(body, this.shape);
+    } catch (error) {
+      if (!(error instanceof DoorError)) throw error;
+      throw new StatusFault({ code: error.code, message: error.message });
+    }
+  }
+
+  /** @param {Call} call @param {Record<string, Slice>} command */
+  async #reply(call, command) {
+    try {
+      // Only the first method that is set counts.
+      const name = Object.keys(this.methods).find((one) => command[one] !== undefined);
+      if (name === undefined) throw new DoorError(104);
+      const { start, end } = command[name];
+      const { shape, run } = this.methods[name];
+      const body = call.body.subarray(start, end);
+      return around(`{"${name}":`, await run(readRequest(body, shape), call, body));
+    } catch (error) {
+      return Buffer.from(JSON.stringify({ error: errorOf(error, this.log) }));
+    }
+  }
+}
+
+const LENIENT = Object.freeze({ ignoresUnknown: true });
+const HEAD = Buffer.from('{"replies":[');
+const TAIL = Buffer.from(']}');
+const COMMA = Buffer.from(',');
+
+/**
+ * @param {Buffer} body @param {Shape} shape
+ * @returns {Record<string, any>} @throws {ApiFault|DoorError}
+ */
+function readRequest(body, shape) {
+  try {
+    return present(readFields(body, shape, LENIENT));
+  } catch (error) {
+    if (error instanceof ApiFault && error.code === 'INVALID_FIELD')
+      throw new DoorError(107, error.message);
+    throw error;
+  }
+}
+
+/** @param {object|Buffer} result */
+function resultOf(result) {
+  return around('{"result":', result);
+}
+
+/** @param {string} before @param {object|Buffer} result */
+function around(before, result) {
+  const json = Buffer.isBuffer(result) ? result : Buffer.from(JSON.stringify(result));
+  return Buffer.concat([Buffer.from(before), json, Buffer.from('}')]);
+}
+
+/** @returns {Promise<never>} */
+async function noRpc() {
+  throw new DoorError(104, 'there are no methods for rpc');
+}
