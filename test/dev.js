@@ -1,4 +1,4 @@
-// dev.js: `npm run dev`: runs the server, and starts it anew when a source file has changed.
+// dev.js: `npm run dev`: runs the server, and restarts it when a source file has changed.
 //
 // `node --watch` restarted twice for one save and ended a server that was draining. Here a save is
 // all changes of SETTLE_MS; the server gets one SIGTERM and the time it takes to drain; what
@@ -53,7 +53,7 @@ const onChange = () => {
   clearTimeout(settled);
   settled = setTimeout(restart, SETTLE_MS);
 };
-// Folder by folder, which is what inotify offers; a new folder is seen at the next start.
+// Folder by folder, as inotify offers it; a new folder is seen at the next start.
 const folders = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) =>
   entry.isDirectory(),
 );

@@ -20,7 +20,7 @@ import { FOLDERS, NAMES, PROGRAMS, SETS } from './suites.js';
 
 /** Runs only if it is named, and one file at a time: it takes minutes, and measures times. */
 const FAULTS = 'faults';
-/** What `npm test` runs: these suites, and the fault tests that take less than 20 s. */
+/** `npm test` runs these suites, and the fault tests that take less than 20 s. */
 const SUITES = Object.keys(FOLDERS).filter((name) => name !== FAULTS);
 /** A suite leaves out these files. */
 const LONG = SETS.long.files;

@@ -7,7 +7,7 @@
 // without tokens and streams of server-sent events join rooms with history and presence, publish,
 // read, let their tokens expire, and leave with and without a goodbye. Names of rooms and users
 // repeat, because some bounded caches keep names. Each process collects its garbage every few
-// seconds. After the warm-up, the line through what is left must not rise.
+// seconds. After the warm-up, the line through the rest must not rise.
 
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

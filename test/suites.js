@@ -1,4 +1,4 @@
-// suites.js: what `node test/run.js NAME` runs: folders of tests, and programs of their own.
+// suites.js: the suites of `node test/run.js NAME`: folders of tests, and programs of their own.
 // `--help` prints these tables, and test/README.md lists them.
 
 /** Folders of test files. `npm test` runs all but `faults`. @type {Record<string, string>} */

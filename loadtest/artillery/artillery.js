@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// artillery.js: starts Artillery, or prints in one line what it lacks.
+// artillery.js: starts Artillery, or prints in one line what is missing.
 //
 //   npm run loadtest [-- options of Artillery]        runs `artillery run loadtest/smoke.yml`
 //

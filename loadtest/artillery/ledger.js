@@ -125,7 +125,7 @@ class Member {
   leave() {
     const { publishers, members } = this.room;
     members.delete(this);
-    // What was sent before the oldest member came is nobody's business any more.
+    // No member can get messages that were sent before the oldest one came.
     const [oldest] = members;
     for (const [name, { sentMs, ended }] of publishers) {
       if (!ended || (oldest !== undefined && sentMs[sentMs.length - 1] > oldest.joinedMs)) break;

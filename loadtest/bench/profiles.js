@@ -7,12 +7,12 @@
 /**
  * @typedef {object} Profile
  * @property {string} path
- * @property {{ wait?: string, send: string }[]} join what to send, each once a message containing
+ * @property {{ wait?: string, send: string }[]} join messages, each sent after a message containing
  *   `wait` has come; `$ROOM` stands for the room's name, and `$LEN4` for the byte of its length + 4
  * @property {string} [ready] text within the message that says the join is done; without one: ready
  *   after the upgrade
- * @property {string} before what stands before the payload in a publication; `$ROOM` as above
- * @property {string} after what stands after it
+ * @property {string} before the text before the payload in a publication; `$ROOM` as above
+ * @property {string} after the text after it
  * @property {string} [headers] further lines of the handshake, each ending in CR LF
  * @property {boolean} [isBinary] messages are binary, and a zero byte is a ping, which wants the same
  *   back; only the C client can

@@ -123,7 +123,7 @@ else
     async measure(bench) {
       /** @type {Record<string, Cost>} */
       const costs = {};
-      // What the first two runs measure is mostly the compiler: the third one counts.
+      // The first two runs measure mostly the compiler: the third one counts.
       for (let run = 0; run < 3; run++)
         for (const title of Object.keys(LOADS)) costs[title] = await bench.round(title);
       return { folder: bench.folder, costs };

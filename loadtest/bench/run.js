@@ -164,7 +164,7 @@ async function measure(server, workload, round) {
 }
 
 /**
- * What the last round that found one found: a search begins there.
+ * The result of the last round that had one: a search begins there.
  * @param {string} server @param {string} workload
  */
 function knownLoad(server, workload) {

@@ -43,7 +43,7 @@ const PORTS_PER_SOURCE = 12_000;
 const ATTEMPTS = 3;
 
 /**
- * @typedef {object} Outcome what was measured so far
+ * @typedef {object} Outcome the measurements so far
  * @property {string} title
  * @property {Size} size
  * @property {string[]} limits of the machine

@@ -148,7 +148,7 @@ const RAW_SERVERS = {
  * @property {() => Promise<void>} close
  */
 
-/** Ends what was started here, so that an interrupted run leaves no process behind. */
+/** Ends all processes started here, so that an interrupted run leaves none behind. */
 const running = new Set(/** @type {(() => Promise<void>)[]} */ ([]));
 
 export async function stopAll() {

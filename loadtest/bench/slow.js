@@ -1,4 +1,4 @@
-// slow.js: a tenth of the members does not read: does this delay the others, and what does it cost
+// slow.js: a tenth of the members does not read. Does it delay the others, and how much does it cost
 // the server?
 //
 //   node loadtest/bench/slow.js                         500 members, 50 messages of 8 kB a second, 20 s, 3 rounds

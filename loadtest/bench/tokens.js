@@ -8,7 +8,7 @@
 // sleep more often beside the slower server, and the kernel charges each wake-up of the client to
 // the server's write.
 //
-// In each round both servers start anew. Each has one worker, and they take batches of handshakes in
+// In each round both servers start again. Each has a worker, and they take batches of handshakes in
 // turn. The first batches show a new process, which compiles its code; the others show a warm one.
 
 import { createHmac, randomBytes } from 'node:crypto';

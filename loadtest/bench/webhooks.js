@@ -1,4 +1,4 @@
-// webhooks.js: what webhooks cost when the endpoint is down, and when it is slow.
+// webhooks.js: the cost of webhooks when the endpoint is down, and when it is slow.
 //
 //   node loadtest/bench/webhooks.js                     down for 10 minutes, 10,000 users in motion, Redis
 //   node loadtest/bench/webhooks.js --backend embedded --minutes 3
@@ -26,9 +26,9 @@ const CLIENT_PROCESSES = 2;
 /** The courier measures its queue this often. */
 const SAMPLE_MS = 15_000;
 const CALM_MS = 180_000;
-/** Of `slow`: users who leave by a command, and do not close the connection. */
+/** Of `slow`: users that leave by a command instead of closing the connection. */
 const SEATS_PER_CONNECTION = 50;
-/** Between two windows, for what the last one has left. */
+/** Between two windows, so that the backlog of the last one drains. */
 const PAUSE_MS = 1000;
 
 /** @typedef {import('../lib/run.js').Run} Run */

@@ -33,7 +33,7 @@ import { markdownTable, show } from './figures.js';
  * @property {number} clientCores
  * @property {number} clientBusiest the busiest client process, as a share of one processor
  * @property {number} cpuPerMillion the server's CPU-seconds for a million deliveries
- * @property {number} stolenCores what the hypervisor gave to others
+ * @property {number} stolenCores time that the hypervisor gave to others
  */
 
 /**

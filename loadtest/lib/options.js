@@ -26,7 +26,7 @@ export class UsageError extends Error {}
 /**
  * @typedef {object} Row
  * @property {string} name
- * @property {string} value what --help calls its value; '' for a switch
+ * @property {string} value the name of its value in --help; '' for a switch
  * @property {boolean} multiple it may be repeated
  * @property {string} kind
  * @property {string} usual its default, as text; '' if it has none

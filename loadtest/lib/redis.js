@@ -99,7 +99,7 @@ export class RedisServer {
     await this.#end('SIGKILL');
   }
 
-  /** Kills it for good. */
+  /** Kills it, and does not start it again. */
   async end() {
     await this.kill();
     await rm(this.folder, { recursive: true, force: true });

@@ -243,7 +243,7 @@ function decades(low, high) {
  * Steps of 1, 2 or 5 × 10ⁿ, the last at or beyond the end.
  * @param {number} low
  * @param {number} end
- * @param {number} count about so many
+ * @param {number} count approximate
  * @returns {number[]}
  */
 export function niceTicks(low, end, count) {

@@ -233,7 +233,7 @@ async function broadcast(context) {
     ended: 'connections',
   };
   const least = Math.min(stepSize, connections);
-  // Some 1,000 a second at worst, where the server does not end what it is asked to.
+  // Some 1,000 a second at worst, if the server does not close connections when asked to.
   await fleet.all('close', (process) => ({ keep: fleet.part(least, process) }), connections * 3);
   for (let size = least; ; size = Math.min(size + stepSize, connections)) {
     if (isStopped()) break;

@@ -6,7 +6,7 @@ import { scrape } from '../lib/server.js';
 
 /** Bounds the report: a run of many hours is thinned out, every second sample dropped at a time. */
 const MAX_SAMPLES = 2000;
-/** Ticks and samples do not come in step: processor time is taken over so many samples. */
+/** Ticks and samples are not in step, so processor time is taken over this many samples. */
 const CPU_SAMPLES = 4;
 
 /** @typedef {import('./client.js').Tick} Tick */

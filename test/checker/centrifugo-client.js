@@ -18,7 +18,7 @@ const DELAYS = Object.freeze({ minReconnectDelay: 100, maxReconnectDelay: 2000 }
 const SUBSCRIBE_DELAYS = Object.freeze({ minResubscribeDelay: 100, maxResubscribeDelay: 1000 });
 /** From here on the library subscribes again when the server ends a subscription. */
 const AGAIN = 2500;
-/** No server: this protocol has no notice that the broker is away, so none is asked for. */
+/** No server: this protocol has no notice of outages, so none is expected. */
 const NO_SERVER = -1;
 
 /** @typedef {import('./record.js').Position} Position */

@@ -83,7 +83,7 @@ export class RecoveringClient {
     this.#connect();
   }
 
-  /** Closes it for good. @returns {Promise<void>} when it is closed */
+  /** Closes it, without a return. @returns {Promise<void>} when it is closed */
   async stop() {
     this.isWanted = false;
     for (const timer of this.timers) clearTimeout(timer);
@@ -114,7 +114,7 @@ export class RecoveringClient {
     this.socket?.resume();
   }
 
-  /** Loses its connection now and comes back after so many milliseconds. @param {number} ms */
+  /** Loses its connection now, and returns after this time. @param {number} ms */
   leave(ms) {
     if (this.socket === null) return;
     this.reconnectAfterMs = ms;

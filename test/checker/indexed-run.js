@@ -20,7 +20,7 @@ import { Users } from './users.js';
  */
 export const SETTLE_US = 15_000_000;
 
-/** Answers to a publish while the broker is away. */
+/** Answers to a publish while the broker is unavailable. */
 const SAID_WHILE_AWAY = new Set(['UNAVAILABLE', 'OUTCOME_UNKNOWN']);
 
 /**
@@ -35,8 +35,8 @@ class Tail {
    * @param {Member} member
    * @param {Stream} stream
    * @param {number} to the reply's offset
-   * @param {number} asked so many
-   * @param {number} replayed so many are announced; NaN: the client does not tell
+   * @param {number} asked this many
+   * @param {number} replayed the announced number; NaN: the client does not report it
    */
   constructor(member, stream, to, asked, replayed) {
     this.member = member;
@@ -75,7 +75,7 @@ export class Member {
     this.skipped = null;
     /** Up to which offset a replay was promised. */
     this.replayTo = 0;
-    /** Of its request: so many of the newest messages. */
+    /** Of its request: this many of the newest messages. */
     this.asked = 0;
     /** While those arrive. @type {Tail|null} */
     this.tail = null;

@@ -27,7 +27,7 @@ import { INVARIANTS_OF_CLIENTS } from './invariants-of-clients.js';
 /** How long servers may take to notice that some of them are at another Redis. */
 const NOTICED_US = 10_000_000;
 /**
- * The longest time to notice that the broker is away and to notify all clients: twice the limit in
+ * The longest time to notice that the broker is down and to notify all clients: twice the limit in
  * the tests of each case.
  */
 const TOLD_US = 10_000_000;
@@ -150,7 +150,7 @@ export const INVARIANTS = Object.freeze([
     claim: 'who is subscribed when a stream loses something is told so, by a new epoch',
     asked: {
       deliver: epochWasDeclared,
-      // Who gives no position may come to a worker that is behind, and gets messages again.
+      // A client without a position may reach a worker that is behind, and get messages again.
       reply: (run, told) => (told.member.since === undefined ? null : doesNotGoBack(run, told)),
       resync: doesNotGoBack,
       ended: knowsTheEpoch,
@@ -242,7 +242,7 @@ function followsLive(run, sight) {
 function* gapsAreOwn(run) {
   for (const { member, stream, offset } of run.holes) {
     if (run.isOwn(stream, offset, member.client)) yield '';
-    // Nobody knows what stands there: perhaps its own message, of unknown outcome.
+    // That message is unknown: perhaps its own, of unknown outcome.
     else if (stream.places.has(offset))
       yield `${stream.places.get(offset)?.value} at ${stream.epoch}:${offset} has not come to ${member}`;
   }

@@ -50,7 +50,7 @@ export const STREAMS = Object.freeze([1, 2, 3]);
  * @property {boolean} [cutsReplays] the last message of a replay is missing
  * @property {boolean} [ignoresEpochs] workers pass on a new epoch without a `resync`
  * @property {boolean} [hidesOutages] clients get no `degraded` when publishes are refused
- * @property {boolean} [echoes] who publishes without an echo gets the message
+ * @property {boolean} [echoes] a client gets its message even if it publishes without an echo
  * @property {boolean} [cutsTails] the first message of a join with `last` is missing
  * @property {boolean} [ignoresCaps] users may have any number of connections
  * @property {boolean} [ignoresRevocations] a revoked token is as good as another
@@ -178,7 +178,7 @@ export class Model {
     for (const ack of this.acks.splice(0)) this.emit(ack);
   }
 
-  /** A worker hears of up to so many publications. @param {number} number @param {number} [most] */
+  /** A worker receives up to `most` publications. @param {number} number @param {number} [most] */
   pump(number, most = Number.POSITIVE_INFINITY) {
     const worker = this.workers[number];
     for (let n = 0; n < most; n++) {
@@ -376,7 +376,7 @@ export class Model {
     for (const [other, name] of GUESTS) if (name === user) this.exit(other);
   }
 
-  /** All is calm, everybody who may come in is in, and all is counted and listed. */
+  /** All is calm: each permitted client is in, counted and listed. */
   survey() {
     if (!this.isMixed) return;
     for (const [guest, user] of GUESTS) if (user in CAPPED) this.enter(guest);

@@ -23,7 +23,7 @@ import { Fanfare, PASSWORD, USER, USER_ARGS } from './trial.js';
 const MAX_KILLS = 3;
 const KILL_WINDOW_MS = 65_000;
 const SLOW_SHARE = 0.05;
-/** Users that leave while nobody hears of it. */
+/** Users that leave unnoticed. */
 const STIRRED = 3;
 /**
  * Of a flood that fills the kernel's buffers between Redis and a worker that does not read: some 10
@@ -217,7 +217,7 @@ export const NEMESES = Object.freeze({
   },
   subscribersKeptOut: {
     name: 'all subscriptions lost, and users leave meanwhile',
-    // Less than the time after which clients are told of an outage.
+    // Less than the time after which clients are notified of an outage.
     holdMs: [300, 800],
     on: 'redis',
     needsProxy: true,

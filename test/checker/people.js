@@ -125,7 +125,7 @@ const REFUSALS = new Set(['INVALID_TOKEN', 'PERMISSION_DENIED']);
 
 /** Knows no positions: each of its joins asks for the newest messages, and live ones follow. */
 export class Visitor extends RecoveringClient {
-  /** @param {Parts & {last: number}} parts `last`: at most so many */
+  /** @param {Parts & {last: number}} parts `last`: the maximum number */
   constructor({ last, ...parts }) {
     super(parts);
     this.most = last;

@@ -13,7 +13,7 @@ const ALL = [...GUESTS.keys()];
 /** @typedef {import('./model.js').Model} Model */
 
 /**
- * Nobody is in, and no revocation is in force; a story may have revoked anybody.
+ * No client is connected, and no revocation is in force; a story may have revoked any user.
  * @param {Model} model
  */
 function emptied(model) {

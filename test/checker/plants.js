@@ -135,7 +135,7 @@ export const PLANTS = [
   },
   {
     fault: 'an offset is given to two accepted messages',
-    // The second is dropped as seen, by workers and clients: nobody gets it.
+    // Workers and clients take the second for a repeat and drop it: no client gets it.
     expected: ['I3', 'I7'],
     act: (model) => {
       const [{ epoch, offset }] = accepted(model, 'h.0', 1);
@@ -177,7 +177,7 @@ export const PLANTS = [
     act: (model) => {
       const [first, second] = [model.publish('a', 'h.0'), model.publish('b', 'h.0')];
       model.workers[1].bus.splice(-2, 2, second, first);
-      // No healing: that would ask the store for what is on its way.
+      // No healing: that would read messages under way from the store.
       model.workers[1].positions.delete('h.0');
       model.pump(1);
       model.workers[1].positions.set('h.0', {

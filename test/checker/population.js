@@ -22,7 +22,7 @@ const PRESENCE_ROOMS = Object.freeze([`${PRESENCE_PREFIX}0`, `${PRESENCE_PREFIX}
 export const COMMUTED_ROOMS = Object.freeze(
   Array.from({ length: 20 }, (_, i) => `${PRESENCE_PREFIX}${10 + i}`),
 );
-/** A room for those who may be refused. */
+/** A room for clients that may be refused. */
 const DOOR = 'door';
 const CROWD = 'crowd';
 const ALLOWED = 4;
@@ -41,7 +41,7 @@ const LIBRARIES = 6;
 /** Less than any history keeps, and than a reply may hold. */
 const LAST = 30;
 const TICK_MS = 250;
-/** Each so many ticks, on average. */
+/** Average numbers of ticks between two. */
 const TICKS = Object.freeze({
   visit: 1,
   again: 12,
@@ -75,7 +75,7 @@ export const settingsOf = (secret) => ({
   FANFARE_FLEET_LIMITS_MODE: 'enforce',
 });
 
-/** What the first line of a record says of them. */
+/** How the first line of a record describes them. */
 export const FACTS = Object.freeze({
   presence: [...PRESENCE_ROOMS, ...COMMUTED_ROOMS, PUSHER_ROOM],
   capped: { [CROWD]: { allowed: ALLOWED, wanted: WANTED } },
@@ -256,7 +256,7 @@ export class Population {
     for (const client of this.random.shuffled(clients).slice(0, count)) client.leave(delayMs());
   }
 
-  /** Waits for calm, and records what must be so then. */
+  /** Waits for calm, and records the state that must hold then. */
   async census() {
     this.isStirring = false;
     await pause(CALM_MS);
@@ -266,7 +266,7 @@ export class Population {
     this.isStirring = true;
   }
 
-  /** Nobody does anything any more, and all come back. */
+  /** No client acts any more, and all return. */
   silence() {
     clearInterval(this.timer);
     this.mover.visits = this.mover.visits.slice(0, 1);
@@ -324,7 +324,7 @@ export class Population {
       this.recorder.write({ type: 'revoke', user: String(user) });
       this.revoked++;
     } catch {
-      // A server that is away, or too slow.
+      // A server that is unavailable or too slow.
     } finally {
       this.isRevoking = false;
     }

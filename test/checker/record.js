@@ -33,7 +33,7 @@ const READ_BYTES = 4_194_304;
  * @typedef {{type: 'ok', value: string, epoch?: string, offset?: number}} OkEvent
  * @typedef {{type: 'fail'|'info', value: string, reason: string}} NotOkEvent
  *
- * A subscriber. `user`: of its token. `last`: so many of the newest messages are to follow the reply.
+ * A subscriber. `user`: of its token. `last`: this many of the newest messages follow the reply.
  * `id`: where the last event id of a stream stands in this room; `since` is what the client has read.
  * @typedef {{type: 'connect', client: number, server?: number, user?: string}} ConnectEvent
  * @typedef
@@ -83,7 +83,7 @@ export function nowUs() {
 }
 
 export class Recorder {
-  /** @param {string} path is made anew */
+  /** @param {string} path is overwritten */
   constructor(path) {
     this.path = path;
     this.events = 0;
@@ -92,7 +92,7 @@ export class Recorder {
     this.file = openSync(path, 'w');
   }
 
-  /** Stamps it and keeps it. @param {What} what */
+  /** Adds the time, and keeps it. @param {What} what */
   write(what) {
     if (this.file === null) return;
     this.events++;

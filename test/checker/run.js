@@ -65,12 +65,12 @@ const QUIET_MS = /** @type {const} */ ([1000, 8000]);
 const LONG_QUIET_SHARE = 0.15;
 const BEGINNING_MS = 2000;
 /**
- * Of all clients so many lose their connection with each fault, and come back up to so long after
+ * This part of all clients loses its connection with each fault, and returns up to this long after
  * its end.
  */
 const LEAVING_SHARE = 0.05;
 const LATE_MS = 4000;
-/** What a run may be like; twice: twice as often. @type {Readonly<Record<string, string[]>>} */
+/** Choices of a run; listed twice: twice as often. @type {Readonly<Record<string, string[]>>} */
 const PROFILE = Object.freeze({
   topology: ['redis', 'redis', 'embedded', 'sentinel', 'cluster'],
   readers: ['quick', 'slow'],
@@ -113,7 +113,7 @@ const title = `random faults for ${minutes} minutes, seed ${seed}: ${Object.valu
 const restMs = REST_MS + (options.webhooks ? WEBHOOKS_REST_MS : 0);
 await run(title, trial, minutes * 60_000 + restMs);
 
-/** Draws what no option says. @param {Random} random */
+/** Draws the values that no option sets. @param {Random} random */
 function drawProfile(random) {
   const pick = (/** @type {'topology'|'readers'} */ name) => {
     const drawn = random.pick(PROFILE[name]);

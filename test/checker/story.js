@@ -1,4 +1,4 @@
-// story.js: any number of events of a cluster, told to the model; for the tests of the checker.
+// story.js: feeds events of a cluster to the model, for the tests of the checker.
 
 import fc from 'fast-check';
 import { Checker } from './checker.js';
@@ -116,7 +116,7 @@ export function violated({ findings }) {
 }
 
 /**
- * All connected and nothing on its way: so that what a plant does is all that happens.
+ * All are connected and nothing is under way, so that a plant's own effect is all that happens.
  * @param {Model} model
  */
 export function calm(model) {
@@ -162,7 +162,7 @@ export function position({ epoch, offset }) {
  * @param {Event[]} events
  * @param {number} pick
  * @param {(delivery: Delivery) => boolean} fits
- * @param {number} [last] among the last so many
+ * @param {number} [last] only among this many of the last
  * @returns {number}
  */
 export function somewhere(events, pick, fits, last = events.length) {

@@ -27,7 +27,7 @@ export class StreamClient {
    * @param {object} parts
    * @param {number} parts.id
    * @param {readonly string[]} parts.urls of servers
-   * @param {readonly Visit[]} parts.visits what it asks for, in turn: one, or what a page asks for
+   * @param {readonly Visit[]} parts.visits its requests in turn: one, or those of a page
    *   whose tokens change
    * @param {number} [parts.last] with its first request
    * @param {string} [parts.user] of the tokens

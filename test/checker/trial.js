@@ -22,7 +22,7 @@ import { HISTORY_PREFIX, Workload } from './workload.js';
 
 const READY_MS = 30_000;
 const GONE_MS = 60_000;
-/** People are away for up to 40 s. */
+/** Users stay away for up to 40 s. */
 const BACK_MS = 90_000;
 /**
  * How long gauges may take to fall to their values of before. An emptied room stays subscribed for

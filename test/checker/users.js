@@ -96,7 +96,7 @@ export class Users {
   }
 
   /**
-   * What is wrong with a list of users, at a time when all is settled.
+   * The faults of a list of users, when all is settled.
    * @param {string} room
    * @param {readonly string[]} users
    * @param {number} t

@@ -1,16 +1,16 @@
-// webhook-model.js: who is where, as a back end knows it that does what docs/webhooks.md says: it
+// webhook-model.js: the users of each room, for a back end that follows docs/webhooks.md: it
 // keeps the highest epoch and sequence for each room, for each user in a room and for each user, and
-// ignores what is not above them. After a gap it reads the state anew.
+// ignores lower ones. After a gap it reads the state again.
 
 /**
- * Who is where, as the HTTP API says it, or the clients of a run.
+ * The users of each room, by the HTTP API or by the clients of a run.
  * @typedef {object} Truth
  * @property {readonly string[]} rooms with connections
  * @property {readonly string[]} members `room user`
  * @property {readonly string[]} users with a connection
  */
 
-/** Events of somebody who comes. */
+/** Events of arrivals. */
 const COMES = new Set(['room.occupied', 'member.joined', 'user.connected']);
 const LISTS = /** @type {const} */ (['rooms', 'members', 'users']);
 /** @type {Readonly<Record<string, typeof LISTS[number]>>} */
@@ -43,7 +43,7 @@ export class WebhookModel {
     else states.set(name, { isThere: COMES.has(type), epoch, sequence });
   }
 
-  /** The state was read anew. What is known of sequences stays. @param {Truth} truth */
+  /** The state was read again. Known sequences stay. @param {Truth} truth */
   replace(truth) {
     for (const list of LISTS) {
       const there = new Set(truth[list]);

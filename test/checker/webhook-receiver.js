@@ -20,7 +20,7 @@ export const WEBHOOK_SECRET = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
  * calm at the end of a run.
  */
 const MAX_FAILURES = 3;
-/** After so many failures an event steps aside: later ones of its room overtake it. */
+/** After this many failures an event steps aside: later ones of its room overtake it. */
 const STEPS_ASIDE = 3;
 /** Of ten failures. `503` and `reset` pause the endpoint for a second. */
 const FAILURES = Object.freeze([...Array(6).fill('500'), '503', ...Array(2).fill('late'), 'reset']);
@@ -38,7 +38,7 @@ const FAILURES = Object.freeze([...Array(6).fill('500'), '503', ...Array(2).fill
  * @property {number} atMs by performance.now()
  */
 
-/** What is known of an id. */
+/** An id's history. */
 class Known {
   constructor() {
     this.failures = 0;

@@ -1,4 +1,5 @@
-// webhook-truth.js: reads who is where from the HTTP API, as docs/webhooks.md asks for after a gap.
+// webhook-truth.js: reads the users of each room from the HTTP API, as docs/webhooks.md asks for after
+// a gap.
 
 import { each } from '../../loadtest/lib/ws-client.js';
 import { apiOf } from '../helpers/api.js';

@@ -43,7 +43,7 @@ export class WebhookWatch {
     this.file = file;
     /** @type {Where} */
     this.where = { ports: [], secret: '', users: [], pending: async () => 0 };
-    /** What the receiver knew in the end. */
+    /** The receiver's knowledge at the end. */
     this.known = '';
     /** @type {{fromMs: number, toMs: number}[]} */
     this.faults = [];
@@ -67,7 +67,7 @@ export class WebhookWatch {
 
   /** Waits for calm. @returns {Promise<string[]>} how the receiver's model differs from the truth */
   async settle() {
-    // What has failed three times waits for up to 36 s. If it could fail again, or hold up others of
+    // An event that failed three times waits up to 36 s. If it could fail again, or hold up others of
     // its room, no time would be enough.
     this.receiver.failing = 0;
     await pause(CALM_MS);

@@ -14,7 +14,7 @@ import { Publisher } from './publisher.js';
  */
 const WINDOW = 32;
 const TICK_MS = 10;
-/** Clients start so many at a time, so that the start is no storm. */
+/** This many clients start at a time, so that the start is no storm. */
 const STARTED_AT_ONCE = 25;
 const START_PAUSE_MS = 20;
 const JOINED_MS = 30_000;

@@ -39,7 +39,7 @@ after(() => rmSync(folder, { recursive: true, force: true }));
  * @param {string} command
  * @param {string[]} args
  * @param {{timeout?: number, env?: Record<string, string>, cwd?: string}} [options]
- * @returns {Promise<string>} what it printed
+ * @returns {Promise<string>} its output
  */
 async function run(command, args, { timeout = CLIENT_TIMEOUT_MS, env = {}, cwd = folder } = {}) {
   const child = spawn(command, args, { cwd, timeout, env: { ...process.env, ...env } });
@@ -181,7 +181,7 @@ async function startScene(t) {
   return { ...pusher, ann, args: [String(pusher.port), APP.key, APP.secret, webhook] };
 }
 
-/** What the SDKs publish to the channel `news`. @param {import('../helpers/pusher.js').PusherClient} ann */
+/** The SDKs publish to the channel `news`. @param {import('../helpers/pusher.js').PusherClient} ann */
 const newsOf = (ann) =>
   ann.of('news').flatMap(({ event, data }) => (event.startsWith('pusher') ? [] : [[event, data]]));
 

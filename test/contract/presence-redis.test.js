@@ -1,4 +1,4 @@
-// presence-redis.test.js: presence when Redis forgets, refuses or is away, and after workers have died.
+// presence-redis.test.js: presence when Redis forgets, refuses or is down, and when workers die.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -207,7 +207,7 @@ withRedis(
     await until(async () => (await b.read('room')) === '1: older');
     b.join('room', 'ann', 'latest');
     await until(async () => (await a.read('room')) === '1: latest');
-    // What a worker does when Redis may have lost its writes; both write all their users again.
+    // As if Redis may have lost the writes: both workers write all their users again.
     for (const { presence } of [b, a]) {
       const { session } = /** @type {RedisPresence} */ (presence);
       const { name } = session;

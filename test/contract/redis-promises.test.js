@@ -170,7 +170,7 @@ test(
     assert.notEqual(meanwhile.epoch, before.epoch);
     await lead(first);
     const page = await look();
-    // The first Redis has missed what the second one accepted: a position there proves nothing now.
+    // The first Redis lacks publications of the second: a position there proves nothing now.
     assert.notEqual(page.epoch, before.epoch);
     assert.notEqual(page.epoch, meanwhile.epoch);
   },

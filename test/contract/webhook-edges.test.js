@@ -51,7 +51,7 @@ function settingsOf({ types = EVENT_TYPES, rooms = ['*'], countedApps = [] }) {
   return new WebhookSettings([endpoint], false, countedApps);
 }
 
-/** A fleet: its servers share what they record. */
+/** A fleet: its servers share their records. */
 class Fleet {
   /**
    * @param {TestContext} t
@@ -76,7 +76,7 @@ class Fleet {
     /** @type {EventQueue} */
     this.queue = opened?.queue ?? this.memory;
     this.workers = 0;
-    /** What records; null: as without endpoints. @type {typeof redisRecorder|null} */
+    /** The recorder; null: as without endpoints. @type {typeof redisRecorder|null} */
     this.recorder = redisRecorder;
     this.times = TIMES;
   }
@@ -138,7 +138,7 @@ class Fleet {
     return all;
   }
 
-  /** Waits for so many events. @param {number} count */
+  /** Waits for this many events. @param {number} count */
   async reached(count) {
     await eventually(() =>
       this.events().then(
@@ -149,7 +149,7 @@ class Fleet {
   }
 
   /**
-   * Waits for so many events, and for the time in which one more would come.
+   * Waits for this many events, and for the time in which one more would come.
    * @param {number} count
    * @returns {Promise<string[]>} each as `type room user`
    */
@@ -185,7 +185,7 @@ class Worker {
     this.occupancy = parts.occupancy;
     this.machine = parts.machine;
     this.closeBackend = parts.close;
-    /** Counts that a room was told. @type {number[]} */
+    /** Counts that were sent to a room. @type {number[]} */
     this.told = [];
     this.onPublication = (/** @type {string} */ _room, /** @type {Buffer} */ publication) => {
       if (publication[0] === 0x23) this.told.push(Number(publication.toString('latin1', 1)));
@@ -585,7 +585,7 @@ it(
     await eventually(() => a.told.length === 2);
     assert.ok(performance.now() - toldMs > 4500, `${performance.now() - toldMs} ms`);
     assert.deepEqual(a.told, [101, 103]);
-    // Nobody asks for events.
+    // No endpoint asks for events.
     assert.deepEqual(await fleet.events(), []);
   },
   { types: [], countedApps: ['7'] },
@@ -749,7 +749,7 @@ it('random joins and leaves of three workers, one of which dies, end in the trut
   assertSequences(await fleet.events());
 });
 
-// What only Redis has: several servers, outages, and the cost of it.
+// Only on Redis: several servers, outages, and their cost.
 
 only(
   'redis',
@@ -767,7 +767,7 @@ only(
     a.join('room', 'bob');
     a.edges.count('alone', 1);
     await fleet.recorded(5);
-    // Nobody is told: the machine is gone, too.
+    // No other server learns of it: the machine is gone, too.
     a.machine.nameSession('');
     a.kill();
     const texts = await fleet.recorded(7);
@@ -958,7 +958,7 @@ only(
     await until(async () => workers.every(({ broker }) => broker.state === 'up'));
     for (let i = 0; i < 20; i++) change();
 
-    // What a receiver has, for whom the latest event of a user or room counts.
+    // The state of a receiver that counts the latest event of a user or room.
     const stateOf = async () => {
       /** @type {Map<string, string>} */
       const latest = new Map();

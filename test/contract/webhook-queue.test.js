@@ -294,7 +294,7 @@ it('5,000 effects of one commit are all loaded', async (lanes) => {
   assert.deepEqual([...(await lanes.queue.load(LANE, fence))].sort(), [...set].sort());
 });
 
-// What only one of the backends has.
+// Features of one backend only.
 
 test('redis: after Redis has lost its data, fences ascend, the epoch is another, and a loss is reported', {
   timeout: TIMEOUT_MS,
@@ -335,7 +335,7 @@ test('redis: after another primary has taken over, the epoch is another, and a l
   await take(queue, LANE);
   const [before] = (await queue.read(LANE, null, 1)).map(eventOf);
   await redis.stop();
-  // It has its data, but nobody can know that.
+  // It has its data, but no worker can know that.
   await redis.restart();
   await eventually(() =>
     record('room', 1).then(
@@ -362,7 +362,7 @@ test('redis: a courier that has never owned a lane knows of it, and reports that
   await redis.cli('FLUSHALL');
   await take(other, LANE);
   assert.equal((await other.lost(LANE)).count, 1);
-  // One that begins now cannot notice it, but another one tells.
+  // One that begins now cannot notice it, but learns it from another one.
   const third = openEventQueue({
     config: configOf({ redis: redis.settings, redisPrefix: String(prefix) }),
   });

@@ -161,7 +161,7 @@ test('fanfare.closed counts connections that the server closed, and none that th
   await once(server, 'listening');
   t.after(() => server.close());
   /**
-   * What the server does with a join, by room.
+   * How the server treats a join, by room.
    * @type {Record<string, (socket: import('ws').WebSocket, id: number) => void>}
    */
   const answers = {
@@ -218,7 +218,7 @@ test('every scenario exists, checks every delivery, and names only existing step
     'slow-consumers.yml',
     'smoke.yml',
   ]);
-  // What loadtest:all runs if nothing else is said.
+  // The default of loadtest:all.
   const { stdout } = spawnSync(process.execPath, ['loadtest/artillery/all.js', '--help'], {
     cwd: root,
     encoding: 'utf8',

@@ -39,7 +39,7 @@ const sharedStore = shared((owner) =>
 const metricsOf = async ({ metricsPort }) =>
   (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text();
 
-/** A client that remembers what it was sent. */
+/** A client that remembers all messages it gets. */
 class Client {
   /**
    * @param {TestContext} t
@@ -411,7 +411,7 @@ test('a revocation closes WebSockets and streams on two servers within a second,
   assert.equal(returned.status, 401);
   const late = await startServer(t, env);
   assert.equal((await new Client(t, late, { token: text }).close()).code, 4500);
-  // While Redis is away, a server that has read the list knows it still.
+  // While Redis is down, a server that has read the list still knows it.
   redis.freeze();
   assert.equal((await new Client(t, late, { token: text }).close()).code, 4500);
   const fresh = await new Client(t, late, { token: token({ iat: nowS() + 2 }) }).open();

@@ -267,7 +267,7 @@ const FAILURES = [
   ],
 ];
 
-/** A port on which nobody listens. */
+/** A port without a listener. */
 async function closedPort() {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');

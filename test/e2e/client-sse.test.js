@@ -69,7 +69,7 @@ test(
     await until(() => fanfare.state === 'connected');
     const drains = codes.length;
     await more(20);
-    // The stream begins anew with a plain room.
+    // The stream begins again with a plain room.
     const plain = fanfare.join('plain');
     await new Promise((resolve) => plain.on('joined', () => resolve(undefined)));
     await more(20);

@@ -54,7 +54,7 @@ async function startStream(t, url) {
     stream,
     views,
     clients,
-    /** Waits for so many more messages. @param {number} count */
+    /** Waits for this many further messages. @param {number} count */
     more: async (count) => {
       const from = stream.accepted.size;
       await until(() => stream.accepted.size >= from + count, 20_000, `${count} messages`);

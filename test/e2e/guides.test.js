@@ -22,7 +22,7 @@ const root = fileURLToPath(new URL('../../', import.meta.url));
 const START_MS = 60_000;
 const WELCOME = '{"type":"hello","id":0}';
 
-/** What the programs below have: sockets, and their messages by type. */
+/** Helpers for the programs below: sockets, and their messages by type. */
 const PRELUDE = `
 import { WebSocket } from 'ws';
 const received = new Map();
@@ -104,7 +104,7 @@ test('each guide works to the letter in a fresh clone', { timeout: 280_000, skip
     assert.equal(status, 0, `${code}\n${stdout}${stderr}`);
     return stdout;
   };
-  /** Runs a program in that network. @param {string} code @returns {string} what it prints */
+  /** Runs a program in that network. @param {string} code @returns {string} its output */
   const program = (code) => {
     writeFileSync(join(clone, 'program.mjs'), PRELUDE + code);
     return shell('node program.mjs').trim();

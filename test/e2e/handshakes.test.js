@@ -1,4 +1,4 @@
-// handshakes.test.js: who gets in while a hostile client, or everybody at once, knocks at a real
+// handshakes.test.js: which clients get in while a hostile client, or all at once, knock at a real
 // server.
 
 import assert from 'node:assert/strict';

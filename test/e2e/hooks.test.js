@@ -1,4 +1,4 @@
-// hooks.test.js: hooks on real servers. What the hooks do: test/helpers/hooks/all.js.
+// hooks.test.js: hooks on real servers. test/helpers/hooks/all.js has the hooks.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -207,7 +207,7 @@ test(
             assert.equal(answer.message, 'staff only');
         }
       }
-      // What a hello or auth has joined is answered before.
+      // Joins by a hello or auth are answered before.
       await stranger.ask({ type: 'ping', id: 'end' }, 'pong');
       const got = JSON.stringify(stranger.messages);
       assert.doesNotMatch(got, /for staff only|"user":"ann"/, kind);

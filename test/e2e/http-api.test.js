@@ -480,7 +480,7 @@ test('a request that is not valid is refused with its own error, and publishes n
   assert.equal((await api('/rooms/h.1/history')).body.offset, 0);
 });
 
-/** Requests that are refused, and what their answers say. */
+/** Requests that are refused, and their answers. */
 const MESSAGES = /** @type {[string, object, string][]} */ ([
   ['/publish', { body: { rooom: 'a', payload: 1 } }, 'Unknown field rooom. Did you mean room?'],
   ['/publish', { body: { channel: 'a', payload: 1 } }, 'Unknown field channel.'],

@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url';
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const LIMIT_MS = 100_000;
 
-/** What holds, and the script that shows it. @type {[string, string, ...string[]][]} */
+/** Promises, and the script that shows each of them. @type {[string, string, ...string[]][]} */
 const CASES = [
   [
     'two servers on one Redis: every member gets every message once, in order',

@@ -35,7 +35,7 @@ test('a server without the rule of another numbers its publications there, and a
   }
   await at.a.collect('message', 3);
   at.a.socket.terminate();
-  // Nobody follows the room now.
+  // No connection follows the room now.
   await publish(at.before, 'm4');
   await publish(at.after, 'm5');
   const back = await connect(t, a.port);

@@ -32,7 +32,7 @@ async function startBy(t, command) {
       FANFARE_MAX_LOOP_LAG_MS: '10000',
     },
     stdio: ['ignore', 'pipe', 'ignore'],
-    // A group of its own, so that the test can end what is left of it.
+    // A group of its own, so that the test can end the processes that are left of it.
     detached: true,
   });
   const group = -(/** @type {number} */ (child.pid));
@@ -41,7 +41,7 @@ async function startBy(t, command) {
     try {
       process.kill(group, 'SIGKILL');
     } catch {
-      // Nobody is left in it.
+      // No process is left in it.
     }
     await exited;
   });

@@ -8,7 +8,7 @@ import { samples, startServer, until } from '../../loadtest/lib/server.js';
 import { connect, connectInTurn } from '../helpers/clients.js';
 
 const TIMEOUT_MS = 40_000;
-/** What a worker's death may take to be told, while its primary lives. */
+/** A worker's death must be noticed within this time while its primary lives. */
 const AT_ONCE_MS = 2000;
 const CLIENTS = 10;
 const ENV = { FANFARE_PRESENCE: 'team.*', FANFARE_SCHEDULING: 'round-robin', WORKERS: '2' };
@@ -91,7 +91,7 @@ test('embedded: users come and go over two workers, and those of a killed worker
   const killedMs = performance.now();
   process.kill(victim, 'SIGKILL');
   await until(() => clients.some(({ close }) => close?.code === 1006) || watcher.close !== null);
-  // Who is asked may be on the killed worker, too, and not know it yet.
+  // The worker that answers may not know yet that the other one was killed.
   const survivor = () =>
     /** @type {Client} */ ([watcher, ...clients].find(({ close }) => close === null));
   const stayed = () => {
@@ -132,7 +132,7 @@ test('over Redis: a user counts once over two servers; the machine of a killed w
   const tab = await connect(t, b.port);
   await join(tab, 'user-0', 'tab');
   await until(async () => (await users(watcher)).length === CLIENTS + 1);
-  // A join is told after it is answered: those of two workers in any order.
+  // A join is announced after its answer: those of two workers in any order.
   const joined = () => events(watcher).sort();
   await until(() => joined().length >= CLIENTS + 1);
   assert.deepEqual(joined(), [...clients.map((_, i) => `+user-${i}`), '+watcher'].sort());

@@ -127,7 +127,7 @@ function panels() {
   );
 }
 
-/** What Grafana makes of its variables where all is chosen. @param {string} expr */
+/** Replaces variables as Grafana does when all values are chosen. @param {string} expr */
 function filledIn(expr) {
   return expr.replaceAll('$__rate_interval', '1m').replaceAll(/\$(instance|node|redis)\b/g, '.*');
 }

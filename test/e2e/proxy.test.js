@@ -26,7 +26,7 @@ const VISITORS = 2;
 for (const { name, start, drainDelayMs } of [
   // Two checks, a second apart, and some: HAProxy has seen it before anyone is sent away.
   { name: 'HAProxy', start: startHaproxy, drainDelayMs: 4000 },
-  // nginx asks nobody: it learns from the first handshake that is refused.
+  // nginx does not check by itself: it learns from the first handshake that is refused.
   { name: 'nginx', start: startNginx, drainDelayMs: 0 },
 ]) {
   test(
@@ -280,7 +280,7 @@ async function joined(t, port) {
 }
 
 /**
- * Waits until the members of one server have been sent away, as told, and brings them back.
+ * Waits until the members of one server have been sent away, and brings them back in time.
  * @param {TestContext} t @param {number} port @param {Member[]} members @param {string} serverId
  */
 async function back(t, port, members, serverId) {

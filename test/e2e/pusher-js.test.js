@@ -41,7 +41,7 @@ mock.method(
 /** @typedef {import('node:test').TestContext} TestContext */
 
 /**
- * pusher-js in this process. Its user is told to the backend by name, as a cookie would.
+ * pusher-js in this process. The backend gets its user by name, as from a cookie.
  * @param {TestContext} t @param {number} port @param {string} name
  */
 function openPusherJs(t, port, name) {

@@ -29,7 +29,7 @@ function codeOf(path, language, port) {
 }
 
 /**
- * Waits until a tab shows so many messages.
+ * Waits until a tab shows this many messages.
  * @param {import('playwright-core').Page} page @param {number} count
  */
 async function messagesOn(page, count) {

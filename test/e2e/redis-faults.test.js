@@ -193,7 +193,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     await a.broker.publish('room', large);
     await eventually(() => b.texts.length === 1, 1000);
     assert.equal(await redis.cli('DBSIZE'), '1');
-    // Without the right to ask who subscribes it is stored for whoever may.
+    // Without the right to look for subscribers, it is stored in any case.
     await redis.cli('ACL', 'SETUSER', 'default', '-pubsub');
     await a.broker.publish('nobody', large);
     assert.equal(await redis.cli('DBSIZE'), '2');

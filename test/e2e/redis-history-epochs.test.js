@@ -34,7 +34,7 @@ describe('epochs of histories on Redis', { concurrency: 4 }, () => {
       await redis.kill();
       await redis.restart();
       await eventually(() => a.state === 'up' && b.state === 'up');
-      // The reader is first: a read must not call complete who knows of 6 to 10.
+      // The reader is first: a read must not call a client complete that knows of 6 to 10.
       const after = await read(b, 'kept', { after: 10, limit: 100 });
       if (isStrict) {
         assert.notEqual(after.epoch, epoch);
@@ -95,7 +95,7 @@ describe('epochs of histories on Redis', { concurrency: 4 }, () => {
     assert.deepEqual([...new Set(await Promise.all(refused))], ['UNAVAILABLE']);
     await eventually(() => a.states.some(({ state }) => state === 'degraded'));
     await eventually(() => a.state === 'up');
-    // It has what it had, or what the other has: a replica does not vouch for either.
+    // It has its own data or the other's: a replica proves neither.
     assert.equal(await outcome(a.broker.history('kept', ALL)), 'UNAVAILABLE');
     await redis.cli('REPLICAOF', 'NO', 'ONE');
     await eventually(
@@ -235,7 +235,7 @@ describe('epochs of histories on Redis', { concurrency: 4 }, () => {
     const inVain = {
       // It has published itself.
       'kept-1': () => outcome(a.broker.publish('kept-1', Buffer.from('again'))),
-      // It has heard of what another worker has published.
+      // It has received publications of another worker.
       'kept-2': () => outcome(b.broker.publish('kept-2', Buffer.from('again'))),
       'kept-3': () => outcome(b.broker.history('kept-3', ALL)),
     };

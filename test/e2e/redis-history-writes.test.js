@@ -15,7 +15,7 @@ import { eventually, outcome, start } from '../helpers/redis-worker.js';
 /** @typedef {import('../../loadtest/lib/redis.js').RedisServer} RedisServer */
 
 describe('publishes to histories on Redis', { concurrency: 4 }, () => {
-  /** Why Redis may refuse: what brings it about, and what ends it. */
+  /** Why Redis may refuse: the cause, and its end. */
   const REFUSALS =
     /** @type {Record<string, {args?: string[], begin: (redis: RedisServer) => Promise<unknown>, end: (redis: RedisServer) => Promise<unknown>}>} */ ({
       OOM: {
@@ -95,7 +95,7 @@ describe('publishes to histories on Redis', { concurrency: 4 }, () => {
       timeout: TIMEOUT_MS,
     }, async (t) => {
       const redis = await startRedis(t, { args });
-      // What is slow here is Redis at work, not Redis mute.
+      // Redis is slow here because it works, not because it is unreachable.
       const [a, b] = [
         await start(t, redis, { history, redisTimeoutMs: 5000 }),
         await start(t, redis, { history }),
@@ -152,7 +152,7 @@ describe('publishes to histories on Redis', { concurrency: 4 }, () => {
     const commands = ['publish', 'pexpire', 'xtrim'];
     for (const command of commands) assert.equal(await without(command, command), 'OK');
     assert.deepEqual(await read(b, 'kept'), { epoch, offset: 4, texts: ['1', ...commands] });
-    // Before it is stored a refusal is one, and nobody will see the publication.
+    // Before the publication is stored, a refusal is final, and no client will see it.
     assert.equal(await without('set', 'without set', 'k'), 'UNAVAILABLE');
     assert.equal(await without('xadd', 'without xadd', 'k'), 'UNAVAILABLE');
     // Neither the key nor a number is taken by a publication that was refused: a number that nobody

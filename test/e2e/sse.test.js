@@ -130,7 +130,7 @@ class Publisher {
         }
         client.socket.terminate();
       } catch {
-        // The server is away, or the connection was lost: the next one goes on.
+        // The server is unavailable, or the connection was lost: the next one goes on.
         await new Promise((resolve) => setTimeout(resolve, 50));
       }
     }
@@ -211,7 +211,7 @@ test('EventSources in one room and in two miss nothing over a worker kill, a rel
   const redis = await startRedis(t);
   const port = await freePort();
   const env = { ...ENV, REDIS_URL: redis.url, PORT: String(port) };
-  // Publishes go on through it while the other server is away.
+  // Publishes go on through it while the other server is down.
   const other = await startServer(t, { ...env, PORT: '0', WORKERS: '1' });
   let server = await startServer(t, env);
   const listeners = Array.from(

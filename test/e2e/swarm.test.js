@@ -28,7 +28,7 @@ const CHROMIUM_FLAGS = [
   '--disable-sync',
 ];
 
-/** For those who do it no harm. */
+/** For clients that do no harm. */
 const shared = startServer(/** @type {any} */ ({ after }), { FANFARE_LIMITS: 'off' });
 
 /** Two at a time: most of it is waiting. */

@@ -1,4 +1,4 @@
-// terminal.test.js: a server that people start by hand: what they read, Ctrl-C, and a terminal that
+// terminal.test.js: a server that people start by hand: its output, Ctrl-C, and a terminal that
 // is closed.
 
 import assert from 'node:assert/strict';
@@ -78,7 +78,7 @@ test(
       plain,
       /\n {2}fanfare is ready: 2 workers\r\n\r\n {2}public .*\r\n {2}operations .*\r\n {2}console .*\r\n {2}broker .*\r\n/,
     );
-    // What an operator may not want is yellow.
+    // Values that an operator may not want are yellow.
     assert.ok(text().includes(`${COLOUR}1;33maccess      open to everyone`));
     const [, url] = /npm run hello -- (ws:\S+)/.exec(plain) ?? [];
     const { status, stderr } = spawnSync(process.execPath, [HELLO, url], { encoding: 'utf8' });

@@ -71,7 +71,7 @@ class Scene {
     return server;
   }
 
-  /** What the API of the last server says. */
+  /** The answer of the last server's API. */
   truth() {
     const { port } = /** @type {Server} */ (this.servers.at(-1));
     const rooms = [...this.receiver.model.lists.rooms.keys()];
@@ -102,12 +102,12 @@ class Scene {
       .sort();
   }
 
-  /** Users who joined or left, of the events that were accepted. @param {string} type */
+  /** Users that joined or left, by accepted events. @param {string} type */
   count(type) {
     return this.receiver.accepted.filter((one) => one.type === type).length;
   }
 
-  /** A courier, or the Redis that knows what it has delivered, ends now. */
+  /** A courier ends now, or the Redis that knows its deliveries. */
   fault() {
     this.faultsMs.push(performance.now());
   }

@@ -23,7 +23,7 @@ const CLIENTS = 1000;
 const WORKERS = 4;
 const ROOMS = 50;
 const MESSAGES_PER_SECOND = 100;
-/** The server renders its metrics twice a second; who asks more often waits. */
+/** The server renders its metrics twice a second; more frequent requests wait. */
 const POLL_MS = 500;
 const BEFORE_MS = 2000;
 const AFTER_MS = 6000;

@@ -8,7 +8,7 @@ import { SECRET } from './tokens.js';
 export const API_KEY = 'centrifugo-api-key-0123456789-abcdef';
 export const API_PATH = '/centrifugo/api';
 
-/** What an insecure Centrifugo allows. */
+/** The rights of an insecure Centrifugo. */
 export const OPEN_DOOR = Object.freeze({
   ...NO_LIMITS,
   FANFARE_CENTRIFUGO: 'on',

@@ -20,7 +20,7 @@ export async function openConsole(t, url, { hash = '', browser, ...options } = {
   const page = await browser.newPage({ viewport: { width: 1440, height: 900 }, ...options });
   t.after(() => page.close());
   page.setDefaultTimeout(10_000);
-  /** What must not happen. @type {string[]} */
+  /** Events that must not happen. @type {string[]} */
   const faults = [];
   page.on('pageerror', (error) => faults.push(`error: ${error.message}`));
   page.on('console', (message) => {

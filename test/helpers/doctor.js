@@ -1,4 +1,4 @@
-// doctor.js: a machine whose limits are all high, and what the doctor reports about it.
+// doctor.js: a machine whose limits are all high, and the doctor's report about it.
 
 import assert from 'node:assert/strict';
 import { loadConfig } from '../../src/config/config.js';

@@ -8,7 +8,7 @@
 /** @typedef {{epoch: string, offset: number}} Position */
 
 /**
- * What a viewer's application gets.
+ * The events of a viewer's application.
  * @typedef {{type: 'message', payload: number} & Position | {type: 'state'} & Position} Sight
  */
 

@@ -1,4 +1,4 @@
-// presence-workers.js: workers with presence on each backend, and what each of them hears.
+// presence-workers.js: workers with presence on each backend, and the events that each receives.
 
 import assert from 'node:assert/strict';
 import { until } from '../../loadtest/lib/server.js';

@@ -195,7 +195,7 @@ export class PusherClient extends Client {
   }
 
   /**
-   * A round trip: what the server has sent before has arrived.
+   * A round trip: after it, all earlier messages of the server have arrived.
    */
   async pong() {
     this.send({ event: 'pusher:ping', data: {} });

@@ -89,7 +89,7 @@ export class Cluster {
     });
   }
 
-  /** Who had the slot of a room at the beginning. @param {string} room */
+  /** The first owner of a room's slot. @param {string} room */
   primaryOf(room) {
     return this.primaries[Math.floor(((slotOf(room) + 1) * PRIMARIES - 1) / SLOTS)];
   }

@@ -1,4 +1,4 @@
-// redis-worker.js: a Redis broker as a worker has it, for tests of what becomes of it.
+// redis-worker.js: a worker's Redis broker, for tests of outages.
 
 import pino from 'pino';
 import { RedisBroker } from '../../src/backend/redis/broker.js';
@@ -13,7 +13,7 @@ const defaults = /** @type {import('../../src/config/settings.js').Config} */ (
   loadConfig({}).config
 );
 
-/** A broker as a worker has it, and what it told. */
+/** A worker's broker, and the events it reported. */
 export class Worker {
   /**
    * @param {{settings: RedisSettings}} redis
@@ -136,7 +136,7 @@ export async function delivers(from, to, withinMs, room = 'room') {
   }, withinMs);
 }
 
-/** Publishes to a room, one after another is due, until told to end; and what became of each. */
+/** Publishes to a room at fixed times until it is stopped, and collects the outcomes. */
 export class Stream {
   /** @param {Worker} from @param {string} room @param {number} intervalMs */
   constructor(from, room, intervalMs) {

@@ -19,7 +19,7 @@ export class ReturningClients {
     this.closes = new Map();
     /** Delays of SERVER_SHUTDOWN. @type {number[]} */
     this.delaysMs = [];
-    /** What went wrong: a gap, a repeated message, a join without recovery. @type {string[]} */
+    /** Faults: a gap, a repeated message, a join without recovery. @type {string[]} */
     this.faults = [];
   }
 

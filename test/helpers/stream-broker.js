@@ -76,7 +76,7 @@ export class StreamBroker {
     return { epoch: stream.epoch, offset };
   }
 
-  /** Delivers what has been announced. @param {number} [count] */
+  /** Delivers announced publications. @param {number} [count] */
   deliver(count = this.announcements.length) {
     for (const { room, publication, offset, epoch } of this.announcements.splice(0, count)) {
       this.onPublication(room, publication, offset, epoch);

@@ -23,7 +23,7 @@ const MAX_FAILURES = 3;
 const MAX_ENTRIES = 1000;
 const MAX_KEPT = 10;
 const MAX_KEPT_BYTES = 400;
-/** One in so many executions is a connection to the real server. */
+/** One in this number of executions is a connection to the real server. */
 const SERVER_SHARE = 0.02;
 const SERVER_CONNECTIONS = 50;
 const SERVER_STAY_MS = 100;

@@ -8,7 +8,7 @@ import { createCounters } from '../../src/observability/counters.js';
 import { errorOf, toHttp } from '../../src/protocol/refusal.js';
 import { configOf } from '../helpers/config.js';
 
-/** Counts the connections of each address, as the relay does, and remembers what it was asked. */
+/** Counts the connections of each address, as the relay does, and remembers the requests. */
 class Counter {
   constructor() {
     /** @type {Map<string, number>} */

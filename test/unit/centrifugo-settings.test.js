@@ -1,4 +1,4 @@
-// centrifugo-settings.test.js: FANFARE_CENTRIFUGO and what goes with it.
+// centrifugo-settings.test.js: FANFARE_CENTRIFUGO and related settings.
 
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';

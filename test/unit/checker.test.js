@@ -169,7 +169,7 @@ test('a resync with the messages of `last` names the position before them', () =
   const withResync = (/** @type {number} */ to) => [
     ...events.slice(0, at + 1),
     { t, type: /** @type {const} */ ('resync'), client: 0, room: 'h.0', epoch, offset: to },
-    // What a client drops that believes it.
+    // Messages that a client drops if it believes this.
     ...events.slice(at + 1).map((event) => {
       const isOld = event.type === 'deliver' && event.client === 0 && Number(event.offset) <= to;
       return isOld && event.room === 'h.0'

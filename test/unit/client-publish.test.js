@@ -80,7 +80,7 @@ test('messages without an echo whose `ack` comes late leave nothing behind', asy
     collect();
     return process.memoryUsage().heapUsed;
   };
-  // Compiled code grows the heap now and then, but what publishes leave behind grows it each time.
+  // Compiled code grows the heap now and then, but garbage of publishes grows it each time.
   let used = await publish(1000, 11);
   let least = Number.POSITIVE_INFINITY;
   for (let round = 0; round < 4; round++) {
@@ -102,7 +102,7 @@ test('a message without an echo is forgotten once the position has passed it', a
     const published = room.publish('own', { echo: false });
     before();
     client.socket.answer('message', { type: 'ack', ...position });
-    // What `publish` resolves with is what the room remembers.
+    // `publish` resolves with the position that the room remembers.
     return new WeakRef(await published);
   };
   const nothing = () => {};

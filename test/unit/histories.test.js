@@ -158,7 +158,7 @@ test('above the byte limit, the least recently published rooms lose their public
   const streams = new Histories({ maxBytes: 100_000 });
   const epochs = new Map();
   for (let i = 0; i < 100; i++) {
-    // Each with another time to live, so that no list alone knows who is the oldest.
+    // Each with another time to live, so that no list alone knows the oldest.
     const rule = { size: 100, ttlMs: 60_000 + (i % 3) };
     for (let n = 0; n < 4; n++)
       epochs.set(i, append(streams, `room-${i}`, rule, Buffer.alloc(1000), i).epoch);

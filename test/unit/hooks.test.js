@@ -130,7 +130,7 @@ test('a hook that throws, at once or later, costs its own call', async () => {
   assert.equal(lines.length, 1); // one a minute
 });
 
-/** Thenables, with what `then` does. @type {[string, (resolve: (answer: unknown) => void) => void][]} */
+/** Thenables, by their `then`. @type {[string, (resolve: (answer: unknown) => void) => void][]} */
 const THENS = [
   [
     'throws',

@@ -1,4 +1,4 @@
-// lane.test.js: what waits for what, and how much may wait.
+// lane.test.js: which commands wait for which, and how many may wait.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -20,7 +20,7 @@ import { temporaryFolder } from '../helpers/temporary-folder.js';
 const LOG = new URL('../../src/observability/log.js', import.meta.url).href;
 
 /**
- * What a logger writes.
+ * The output of a logger.
  * @param {import('node:test').TestContext} t @param {(log: import('pino').Logger) => void} act
  */
 async function written(t, act) {

@@ -1,4 +1,4 @@
-// outage-notice.test.js: what clients hear of an outage (recovery/outage-notice.js).
+// outage-notice.test.js: how clients are notified of an outage (recovery/outage-notice.js).
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -12,7 +12,7 @@ import { createCounters } from '../../src/observability/counters.js';
 function build() {
   /** @type {(() => void)[]} */
   const waiting = [];
-  /** What the changes say, as `room what user`. @type {string[]} */
+  /** The changes, as `room change user`. @type {string[]} */
   const said = [];
   const later = (/** @type {unknown} */ answer) =>
     new Promise((resolve) => void waiting.push(() => resolve(answer)));

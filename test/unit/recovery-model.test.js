@@ -150,7 +150,7 @@ class Model {
     }
   }
 
-  /** What came last. @type {import('../helpers/stream-broker.js').Announcement[]} */
+  /** The latest announcements. @type {import('../helpers/stream-broker.js').Announcement[]} */
   delivered = [];
 
   /** @type {Record<number, (Position & {connectionId?: string})|null>} */
@@ -214,7 +214,7 @@ class Model {
     client.say({ type: 'join', room: 'h', ...sent });
   }
 
-  /** What the client's application sees, as far as it has not been looked at. @param {number} i */
+  /** The events of the client's application that were not looked at yet. @param {number} i */
   check(i) {
     const one = this.clients[i];
     if (one === null) return;

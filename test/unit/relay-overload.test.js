@@ -206,7 +206,7 @@ test(
     assert.ok(plain > 500 && history === 0, `${plain} ${history}`);
     assert.equal(relay.counters().droppedLinks, 0);
     assert.equal(relay.counters().workers, 2);
-    // It reads again, and gets what is published from then on.
+    // It reads again, and gets all later publications.
     deaf.resume();
     await until(() => relay.counters().pendingBytes === 0);
     const read = deaf.bytesRead;
@@ -230,7 +230,7 @@ test('in a room with history, publications left out can still be read', OPTIONS,
   reader.socket?.resume();
   await until(() => relay.counters().pendingBytes === 0);
   await publisher.append('kept', '', Buffer.alloc(10));
-  // A follower finds the gap by the next offset, as after every loss, and reads what it missed.
+  // A follower finds the gap by the next offset, as after every loss, and reads the missing part.
   await until(() => offsets.at(-1) === 301);
   const gapAt = offsets.findIndex((offset, i) => offset !== i + 1);
   assert.ok(gapAt > 0);

@@ -181,7 +181,7 @@ test('a body that never ends delays a token by the time-out', async (t) => {
   assert.match(logged[0], /fault: 'time-out'/);
 });
 
-/** Answers that are not a JWKS, and what the log says of them. */
+/** Answers that are not a JWKS, and their log lines. */
 const LIES = /** @type {[string, (response: ServerResponse) => void, RegExp][]} */ ([
   ['status 500', (response) => void response.writeHead(500).end('{"keys":[]}'), /status 500/],
   [

@@ -40,7 +40,7 @@ function build() {
     reportConnections() {},
     countConnections: async () => 0,
   };
-  /** Bytes of replies, as the rate is told of them. @type {number[]} */
+  /** Bytes of replies that the rate was charged. @type {number[]} */
   const charged = [];
   const { counters, hub, commands } = buildHub({
     config,

@@ -29,7 +29,7 @@ import { SECRET, token } from '../helpers/tokens.js';
 
 const CASES = Number(process.env.TEST_HANDSHAKE_ANSWERS ?? 3000);
 const SEED = Number(process.env.TEST_SEED ?? 1);
-/** A planted fault has to be found in so many. */
+/** A planted fault must be found within this number of cases. */
 const PLANTED_CASES = 2000;
 /** Turns of the event loop in which a server without load handles all that it has read. */
 const TURNS = 4;

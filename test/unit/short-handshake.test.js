@@ -24,9 +24,9 @@ import { isOff } from '../helpers/hidden/fields.js';
 const CASES = Number(process.env.TEST_HANDSHAKES ?? 100_000);
 const SEED = Number(process.env.TEST_SEED ?? 1);
 
-/** One of so many cases is answered as well. */
+/** One of this number of cases is answered, too. */
 const ANSWERED = 8;
-/** Streams are freed in a later turn of the event loop, and a turn has so many cases. */
+/** Cases in one turn of the event loop: streams are freed in a later turn. */
 const CASES_PER_TURN = 1000;
 
 /** @typedef {Pick<import('node:http').IncomingMessage, 'method'|'url'|'httpVersion'|'httpVersionMajor'|'httpVersionMinor'|'headers'|'rawHeaders'>} Read */

@@ -43,7 +43,7 @@ function supervise(t, env = {}) {
   /** @type {Promise<number>} */
   const stopped = new Promise((resolve) => (onStopped = resolve));
   /**
-   * What the next reload finds.
+   * The configuration that the next reload finds.
    * @type {{settings: import('../../src/primary/supervisor.js').Settings, faults: string[]}}
    */
   const next = { settings: settingsOf(env), faults: [] };

@@ -27,7 +27,7 @@ test('the parts of all workers and of the primary are at most the whole memory',
       assert.ok(heapOfWorker(part, Number.POSITIVE_INFINITY) < part);
     }
   }
-  // V8's own limit is never raised, and a worker that would not start gets what it needs.
+  // V8's own limit is never raised, and a worker that would not start gets the minimum.
   assert.equal(heapOfWorker(24 * GIB, 4 * GIB), 4 * GIB);
   assert.ok(partOfWorker(GIB / 4, 64) >= 64 * MIB);
 });

@@ -684,7 +684,7 @@ for (const seed of [1, 2, 3, 4])
       return state / 2 ** 32;
     };
     const one = (/** @type {number} */ below) => Math.floor(random() * below);
-    /** Who is in which room: `r1 u2`. @type {Set<string>} */
+    /** The users of rooms: `r1 u2`. @type {Set<string>} */
     const truth = new Set();
     const model = new Map();
     let isCalm = false;

@@ -54,7 +54,7 @@ function settingsOf(...args) {
   return config.webhooks;
 }
 
-/** What the library of Pusher reads. @param {Message} message */
+/** As Pusher's library reads it. @param {Message} message */
 function read({ body, headers = {} }) {
   const pusher = new Pusher({ appId: '7', key: KEY, secret: SECRET, host: 'localhost' });
   const webhook = pusher.webhook({
@@ -65,7 +65,7 @@ function read({ body, headers = {} }) {
   return { events: webhook.getEvents(), atMs: webhook.getTime().getTime() };
 }
 
-/** A name, its channel, and who. @param {any} event */
+/** An event's name, channel and user. @param {any} event */
 function textOf({ name, channel, user_id = '', event = '' }) {
   return `${name} ${channel} ${user_id}${event}`.trim();
 }

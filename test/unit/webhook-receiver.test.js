@@ -1,4 +1,4 @@
-// The receiver of the fault tests finds what it is there to find: repeated events, another order, a
+// The receiver of the fault tests finds the faults it looks for: repeated events, another order, a
 // wrong signature, and a model that is not the truth.
 
 import assert from 'node:assert/strict';

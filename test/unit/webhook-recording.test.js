@@ -1,5 +1,5 @@
-// webhook-recording.test.js: what a worker reports for webhooks, and that it costs nothing without
-// endpoints. contract/webhook-edges has what the backends make of it.
+// webhook-recording.test.js: a worker's reports for webhooks, and that they cost nothing without
+// endpoints. contract/webhook-edges tests the backends' part.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -56,7 +56,7 @@ test('without endpoints, nothing that records is loaded', () => {
     assert.equal(loaded.has(path), false, path);
 });
 
-/** A hub whose broker confirms at once, and what it tells about its rooms. */
+/** A hub whose broker confirms at once, and its reports about rooms. */
 function build({ subscribe = () => Promise.resolve() } = {}) {
   /** @type {string[]} */
   const told = [];

@@ -1,9 +1,9 @@
-// users.js: users who come and go in rooms with presence, for webhooks.js. Forked by it.
+// users.js: users that come and go in rooms with presence. webhooks.js forks it.
 //
 //   open    opens the connections, and every user joins
 //   churn   users come and go at a rate, until rest
 //   count   -> moves so far
-//   rest    finishes what is under way -> who is where: the truth
+//   rest    finishes its work -> the users of each room: the truth
 //
 // A user leaves by a command or by closing the connection, and comes back the same way. Each move
 // is that of a random user.

@@ -1,4 +1,4 @@
-// raw.js: a server that does almost nothing, to see what the measuring client itself can take.
+// raw.js: a server that does almost nothing, which shows how much the measuring client can take.
 //
 // One process on `node:net`: the handshake with the one key that the client sends, no rooms (all
 // are in one), the publications of a tick joined into one Buffer and written once to each member,

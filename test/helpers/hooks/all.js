@@ -1,4 +1,4 @@
-// all.js: hooks for tests. What they do follows from the room, the payload and the query.
+// all.js: hooks for tests. Their answers follow from the room, the payload and the query.
 
 import { setTimeout as delay } from 'node:timers/promises';
 

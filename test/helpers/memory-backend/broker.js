@@ -13,7 +13,7 @@ import { BrokerError, conflict } from '../../../src/backend/errors.js';
 /** @typedef {import('../../../src/backend/broker.js').BrokerEvents} BrokerEvents */
 /** @typedef {import('../../../src/backend/broker.js').Position} Position */
 
-/** What the brokers of one server share. */
+/** State that the brokers of one server share. */
 export class MemoryStore {
   /** @param {import('../../../src/backend/broker.js').HistoryOf} historyOf */
   constructor(historyOf) {
