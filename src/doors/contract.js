@@ -23,7 +23,8 @@
  *   {import('../transport/http-api/call.js').Services['fleet'] & Pick<import('../worker/fleet.js').Fleet, 'name'|'listen'|'deliver'>}
  *   fleet
  * @property {import('../hub/upstreams.js').Upstreams} upstreams of this worker's streams
- * @property {Pick<import('../auth/sessions.js').Sessions, 'begin'|'renew'|'end'|'connectionsOf'>} sessions
+ * @property {Pick<import('../auth/sessions.js').Sessions, 'begin'|'renew'|'end'|'isRevoked'|'connectionsOf'>}
+ *   sessions
  *   connections with a user
  * @property {import('../auth/user-places.js').UserPlaces} userPlaces limits the connections of a user
  * @property {import('../backend/places.js').Places} places counts connections over all workers

@@ -82,7 +82,10 @@ export class Hub {
   }) {
     this.broker = broker;
     this.outbox = outbox;
-    outbox.expelBy((room, member) => this.leave(member, room));
+    outbox.expelBy((room, member) => {
+      this.leave(member, room);
+      member.transport.door.expelled?.(member, room.name);
+    });
     this.slowConsumers = slowConsumers;
     this.scheduler = scheduler;
     this.tracker = tracker;

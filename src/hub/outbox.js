@@ -193,6 +193,7 @@ export class Outbox {
                 flight.pause(next);
                 ({ members, left } = flight);
                 this.onResynced(room, member);
+                if (!member.isOpen) continue;
               }
             }
             if (frames.length === 0) continue; // nothing for members that take this format

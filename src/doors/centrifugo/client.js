@@ -23,6 +23,7 @@
  * @typedef {object} Subscription
  * @property {boolean} isGranted by a token of its own, by the connection's token or by the backend:
  *   another token of the connection does not end it
+ * @property {boolean} isServers has the server made it? Then the client cannot make it again
  * @property {number} endS when it ends, in seconds since 1970; 0: with the connection
  */
 

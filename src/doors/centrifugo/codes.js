@@ -28,6 +28,7 @@ export const DISCONNECTS = Object.freeze({
   SHUTDOWN: new DoorClose(3001, 'shutdown'),
   EXPIRED: new DoorClose(3005, 'connection expired'),
   SLOW: new DoorClose(3008, 'slow'),
+  INSUFFICIENT_STATE: new DoorClose(3010, 'insufficient state'),
   FORCE_RECONNECT: new DoorClose(3011, 'force reconnect'),
   NO_PONG: new DoorClose(3012, 'no pong'),
   TOO_MANY_REQUESTS: new DoorClose(3013, 'too many requests'),

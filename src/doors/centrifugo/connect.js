@@ -7,7 +7,7 @@ import { clientOf } from './client-id.js';
 import { DISCONNECTS } from './codes.js';
 import { DoorError } from './errors.js';
 import { expiryOf } from './results.js';
-import { connectionReader } from './tokens.js';
+import { connectionReader, GRACE_S } from './tokens.js';
 
 /** @import { Credentials } from '../../auth/credentials.js' */
 /** @import { Connection } from '../../hub/connection.js' */
@@ -23,8 +23,10 @@ export class ConnectCommand {
   /**
    * @param {DoorServices} services @param {Connections} connections
    * @param {import('./server-subscriptions.js').ServerSubscriptions} serverSubscriptions
+   * @param {import('./expiry.js').Expiries} expiries
    */
-  constructor(services, connections, serverSubscriptions) {
+  constructor(services, connections, serverSubscriptions, expiries) {
+    this.expiries = expiries;
     this.services = services;
     this.connections = connections;
     this.serverSubscriptions = serverSubscriptions;
@@ -68,7 +70,7 @@ export class ConnectCommand {
     }
     this.#enter(connection, credentials);
     if (connection.isOpen)
-      this.serverSubscriptions.begin(connection, client, command.request, (subs) =>
+      this.serverSubscriptions.begin(connection, client, command, (subs) =>
         this.#reply(connection, client, command.id, subs),
       );
   }
@@ -90,6 +92,8 @@ export class ConnectCommand {
     client.become('connected');
     const { upstream, identity } = client;
     const endS = tokenIdentity(identity)?.endS ?? 0;
+    if (endS > 0 && connection.session.isAnonymous)
+      this.expiries.add(endS + GRACE_S, connection, '');
     client.send(connection, {
       id,
       connect: {

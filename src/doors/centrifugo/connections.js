@@ -32,6 +32,14 @@ const MAX_COMMANDS = 128;
 /** Commands that have the bucket of subscriptions. @type {ReadonlySet<Method>} */
 const FREE = new Set(['connect', 'subscribe', 'unsubscribe', 'refresh', 'sub_refresh']);
 
+/** Commands that overlap with others of their kind. @type {ReadonlyMap<Method, 'join'|'message'>} */
+const KINDS = new Map(
+  /** @type {const} */ ([
+    ['subscribe', 'join'],
+    ['publish', 'message'],
+  ]),
+);
+
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { Handler, Upstream } from './client.js' */
@@ -44,6 +52,8 @@ export class Connections {
   #waiting = new Map();
   /** @type {ReadonlyMap<Method, Handler>} */
   #handlers = new Map();
+  /** @type {(connection: Connection, room: string) => void} */
+  #onExpelled = () => {};
 
   /** @param {DoorServices} services */
   constructor(services) {
@@ -53,9 +63,14 @@ export class Connections {
     this.commandRate = new CommandRate(services);
   }
 
-  /** @param {ReadonlyMap<Method, Handler>} handlers */
-  serve(handlers) {
+  /**
+   * @param {ReadonlyMap<Method, Handler>} handlers
+   * @param {(connection: Connection, room: string) => void} onExpelled a resync has ended a
+   *   membership
+   */
+  serve(handlers, onExpelled) {
     this.#handlers = handlers;
+    this.#onExpelled = onExpelled;
   }
 
   /** @param {Connection} connection @returns {Client|undefined} */
@@ -158,7 +173,7 @@ export class Connections {
       this.#waiting.delete(connection);
     }
     if (!this.#admit(connection, client, command)) return;
-    const kind = method === 'subscribe' ? 'join' : method === 'publish' ? 'message' : undefined;
+    const kind = client.state === 'connected' ? KINDS.get(method) : undefined;
     const { lane } = this.services.commands;
     if (!lane.isEmpty && lane.holds(connection, kind, { id, source }, this.#resume)) return;
     this.#handle(connection, client, command);
@@ -255,6 +270,8 @@ export class Connections {
         }),
       /** @type {NonNullable<import('../../hub/door.js').Door['encodeRenewed']>} */
       encodeRenewed: (_connection, atMs) => codec.encode({ push: { refresh: renewalOf(atMs) } }),
+      /** @type {NonNullable<import('../../hub/door.js').Door['expelled']>} */
+      expelled: (connection, room) => this.#onExpelled(connection, room),
       encodeShutdown: () => null,
       encodeDegraded: () => null,
     };

@@ -2,6 +2,7 @@
 
 import { isUtf8 } from 'node:buffer';
 import { FORMAT } from '../../protocol/format.js';
+import { BackendCommands } from './backend.js';
 import { jsonCodec } from './codec/json.js';
 import { protobufCodec } from './codec/protobuf.js';
 import { ConnectCommand } from './connect.js';
@@ -11,6 +12,8 @@ import { registerFormats } from './frames.js';
 import { FRAMINGS } from './framing.js';
 import { CentrifugoApi, isApiPath } from './http/api.js';
 import { PublishCommand } from './publish.js';
+import { ReadCommands } from './reads.js';
+import { RefreshCommands } from './refresh.js';
 import { ClientRights } from './rights.js';
 import { ServerSubscriptions } from './server-subscriptions.js';
 import { Subscriptions } from './subscribe.js';
@@ -28,7 +31,7 @@ export function createDoor(services) {
   const { pathPrefix = '', apiPath = '', apiKeyHashes = [] } = services.config.centrifugo ?? {};
   const api = apiKeyHashes.length === 0 ? null : new CentrifugoApi(services);
   registerFormats();
-  const connections = createConnections(services);
+  const { connections, expiries, expire } = createConnections(services);
   const json = webSocketDoor(connections, jsonCodec, FRAMINGS.text, {
     format: FORMAT.CENTRIFUGO_JSON,
     subprotocol: 'centrifuge-json',
@@ -46,7 +49,10 @@ export function createDoor(services) {
     doorFor: ({ url = '', headers }) =>
       asksForProtobuf(url, headers['sec-websocket-protocol']) ? protobuf : json,
     api,
-    sweep: (nowMs) => connections.sweep(nowMs),
+    sweep(nowMs) {
+      connections.sweep(nowMs);
+      expiries.sweep(expire);
+    },
     async drain(timeoutMs) {
       connections.drain();
       await api?.drain(timeoutMs);
@@ -61,14 +67,25 @@ function createConnections(services) {
   const rights = new ClientRights(services.config);
   const expiries = new Expiries();
   const subscriptions = new Subscriptions(services, connections, rights, expiries);
-  const server = new ServerSubscriptions(services, subscriptions);
-  const { connect } = new ConnectCommand(services, connections, server);
+  const server = new ServerSubscriptions(services, connections, subscriptions);
+  const { connect, readClaims } = new ConnectCommand(services, connections, server, expiries);
   const { publish } = new PublishCommand(services, connections, rights);
+  const { history, presence, stats, ping } = new ReadCommands(services, connections, rights);
+  const tokens = new RefreshCommands(services, connections, subscriptions, readClaims);
+  const { refresh, subRefresh, expire } = tokens;
+  const { rpc, send } = new BackendCommands(services, connections);
   const { subscribe, unsubscribe } = subscriptions;
   /** @type {Partial<Record<Method, Handler>>} */
-  const handlers = { connect, publish, subscribe, unsubscribe };
-  connections.serve(new Map(/** @type {[Method, Handler][]} */ (Object.entries(handlers))));
-  return connections;
+  const handlers = {
+    ...{ connect, subscribe, unsubscribe, publish, history, presence, ping, refresh, rpc, send },
+    presence_stats: stats,
+    sub_refresh: subRefresh,
+  };
+  connections.serve(
+    new Map(/** @type {[Method, Handler][]} */ (Object.entries(handlers))),
+    subscriptions.expelled.bind(subscriptions),
+  );
+  return { connections, expiries, expire };
 }
 
 /**

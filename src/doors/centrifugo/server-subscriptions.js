@@ -1,23 +1,199 @@
 // server-subscriptions.js: the channels that a connection's token subscribes it to.
+//
+// Their results stand in the reply to `connect`, and nothing may be pushed before it. So a stand-in
+// joins each room and collects what comes for the client. When all rooms have answered, the reply is
+// written, then what was collected, and the connection takes the places of the stand-ins, all in one
+// turn.
 
-/** @import { Connection } from '../../hub/connection.js' */
+import { Connection } from '../../hub/connection.js';
+import { roomOf } from './channels.js';
+import { tokenIdentity } from './client.js';
+import { DISCONNECTS } from './codes.js';
+import { DoorError } from './errors.js';
+import { resultOf, sinceOf } from './subscribe.js';
+
+/** @import { Transport } from '../../hub/connection.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { Client } from './client.js' */
+/** @import { Connections } from './connections.js' */
 /** @import { Request, SubscribeResult } from './messages.js' */
 /** @import { Subscriptions } from './subscribe.js' */
 
+/**
+ * The subscriptions of one connection, until all are answered.
+ * @typedef {object} Round
+ * @property {Connection} connection
+ * @property {Client} client
+ * @property {number} open rooms that have not answered
+ * @property {boolean} isFailed has one of them refused?
+ * @property {Map<string, {standIn: StandIn, result: SubscribeResult}>} entries by channel
+ * @property {(subs: Map<string, SubscribeResult>) => void} reply
+ * @property {() => void} settle
+ */
+
 export class ServerSubscriptions {
-  /** @param {DoorServices} services @param {Subscriptions} subscriptions */
-  constructor(services, subscriptions) {
+  /**
+   * @param {DoorServices} services @param {Connections} connections
+   * @param {Subscriptions} subscriptions
+   */
+  constructor(services, connections, subscriptions) {
     this.services = services;
+    this.connections = connections;
     this.subscriptions = subscriptions;
   }
 
   /**
-   * @param {Connection} _connection @param {Client} _client @param {Request} _request
+   * @param {Connection} connection @param {Client} client
+   * @param {{id: number, request: Request}} command connect
    * @param {(subs: Map<string, SubscribeResult>|null) => void} reply null: there are none
    */
-  begin(_connection, _client, _request, reply) {
-    reply(null);
+  begin(connection, client, { id, request }, reply) {
+    const wanted = tokenIdentity(client.identity)?.subscriptions;
+    if (wanted === undefined || wanted.size === 0) return reply(null);
+    const { config, commands } = this.services;
+    if (
+      wanted.size > config.maxRoomsPerConnection &&
+      config.maxRoomsPerConnectionMode === 'enforce'
+    )
+      return connection.close(DISCONNECTS.CHANNEL_LIMIT);
+    /** @type {() => void} */
+    let settle = () => {};
+    const answered = new Promise((resolve) => {
+      settle = () => resolve(undefined);
+    });
+    /** @type {Round} */
+    const round = {
+      connection,
+      client,
+      open: wanted.size,
+      isFailed: false,
+      entries: new Map(),
+      reply,
+      settle,
+    };
+    // Commands after `connect` wait for its reply.
+    commands.lane.awaitJoin(
+      connection,
+      answered.then(() => {}),
+    );
+    for (const [channel, { data }] of wanted)
+      this.#ask(round, channel, () => this.#join(round, id, channel, request, data));
+  }
+
+  /** Asks the hook onJoin. @param {Round} round @param {string} channel @param {() => void} join */
+  #ask(round, channel, join) {
+    const { hooks } = this.services;
+    if (hooks === null || !hooks.has('onJoin')) return join();
+    // Not by the lane: it waits for this round.
+    Promise.resolve(hooks.callFor('onJoin', round.connection, [roomOf(channel)])).then(
+      ({ refusal }) => {
+        if (refusal === null && round.connection.isOpen) join();
+        else this.#answered(round, 0); // the client is not subscribed to it
+      },
+      (error) => round.connection.fail(error),
+    );
+  }
+
+  /**
+   * @param {Round} round @param {number} id of the command @param {string} channel
+   * @param {Request} request @param {Buffer|null} data for the client
+   */
+  #join(round, id, channel, { subs }, data) {
+    const { hub } = this.services;
+    const room = roomOf(channel);
+    const sub = subs?.get(channel) ?? {};
+    const { maxUnsentBytes } = this.services.config;
+    const standIn = new StandIn(round.connection, maxUnsentBytes);
+    hub.join(standIn, room, {
+      since: sinceOf(sub),
+      oldestMs: this.subscriptions.oldestFor(round.client, room),
+      onJoined: (joined) => {
+        round.entries.set(channel, { standIn, result: { ...resultOf(sub, joined), data } });
+        this.#answered(round, id);
+      },
+      onRefused: () => {
+        round.isFailed = true;
+        this.#answered(round, id);
+      },
+    });
+  }
+
+  /** A room has answered. @param {Round} round @param {number} id */
+  #answered(round, id) {
+    if (--round.open > 0) return;
+    // Not now: the last join is not over, and a flush may be under way.
+    queueMicrotask(() => {
+      try {
+        this.#conclude(round, id);
+      } catch (error) {
+        round.connection.fail(error);
+      }
+      round.settle();
+    });
+  }
+
+  /** @param {Round} round @param {number} id */
+  #conclude({ connection, client, isFailed, entries, reply }, id) {
+    const { hub } = this.services;
+    const isFull = [...entries.values()].some(({ standIn }) => standIn.isFull);
+    if (isFailed || isFull || !connection.isOpen) {
+      for (const [channel, { standIn }] of entries) {
+        const room = hub.rooms.get(roomOf(channel));
+        if (room?.has(standIn)) hub.leave(standIn, room);
+      }
+      if (isFull) return connection.close(DISCONNECTS.SLOW);
+      client.become('refused');
+      return this.connections.refuse(connection, id, new DoorError(100));
+    }
+    reply(new Map([...entries].map(([channel, { result }]) => [channel, result])));
+    for (const [channel, { standIn }] of entries) {
+      const room = hub.rooms.get(roomOf(channel));
+      for (const frames of standIn.frames) connection.transport.write(frames);
+      // A resync has ended the membership, and is among the frames.
+      if (!room?.has(standIn)) return connection.close(DISCONNECTS.INSUFFICIENT_STATE);
+      room.replace(standIn, connection);
+      this.subscriptions.entered(connection, client, channel, { endS: 0 }, true);
+    }
+  }
+}
+
+/** A member in the place of a connection whose `connect` is not answered. */
+class StandIn extends Connection {
+  /** @type {Buffer[]} */
+  frames = [];
+  isFull = false;
+  #bytes = 0;
+
+  /** @param {Connection} connection @param {number} maxBytes */
+  constructor(connection, maxBytes) {
+    const { format, door } = connection.transport;
+    /** @type {Transport} */
+    const transport = {
+      pendingBytes: 0,
+      format,
+      door,
+      write: (frames) => this.#keep(frames),
+      whenDrained() {},
+      sendText() {},
+      sendAround() {},
+      sendShutdown: () => true,
+      ping() {},
+      terminate() {},
+      close() {},
+      failed: (error) => connection.transport.failed(error),
+    };
+    super(transport, connection.address);
+    // Publications leave out both of them together.
+    this.number = connection.number;
+    this.maxBytes = maxBytes;
+  }
+
+  /** @param {Buffer} frames */
+  #keep(frames) {
+    this.#bytes += frames.length;
+    if (this.#bytes > this.maxBytes) {
+      this.isFull = true;
+      this.frames = [];
+    } else this.frames.push(frames);
   }
 }

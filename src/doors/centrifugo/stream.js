@@ -5,7 +5,7 @@
 
 import { DoorError } from './errors.js';
 
-/** An answer ends with the page that reaches this size. The client asks again from there. */
+/** For backends. They ask again from the end of an answer. */
 const MAX_BYTES = 4 * 1024 * 1024;
 
 /** @import { HistoryPart, HistoryReader } from '../../recovery/history-reader.js' */
@@ -15,6 +15,7 @@ const MAX_BYTES = 4 * 1024 * 1024;
  * @property {number} limit publications; 0: the position alone
  * @property {{offset: number, epoch: string}|null} since epoch '': that of the stream
  * @property {boolean} isReverse
+ * @property {number} [maxBytes] the answer ends with the page that reaches this size
  */
 
 /**
@@ -29,7 +30,8 @@ const MAX_BYTES = 4 * 1024 * 1024;
  * @returns {Promise<Stream>}
  * @throws {DoorError} 107, 108 or 112; or an error of the broker
  */
-export async function readStream(reader, room, { limit, since, isReverse }) {
+export async function readStream(reader, room, query) {
+  const { limit, since, isReverse, maxBytes = MAX_BYTES } = query;
   if (isReverse && since?.offset === 0) throw new DoorError(107, 'nothing is below offset 0');
   const top = await reader.page(room, { limit: 0 });
   if (top === null) throw new DoorError(108, 'the channel has no history');
@@ -41,7 +43,7 @@ export async function readStream(reader, room, { limit, since, isReverse }) {
   let place = since?.offset ?? (isReverse ? offset + 1 : 0);
   // A backend may give a stream without publications another epoch at each look.
   const most = offset === 0 ? 0 : limit;
-  while (publications.length < most && bytes < MAX_BYTES) {
+  while (publications.length < most && bytes < maxBytes) {
     const from = { epoch, offset: place };
     const rest = most - publications.length;
     const page = await reader.page(

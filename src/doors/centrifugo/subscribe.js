@@ -7,7 +7,7 @@
 // in between.
 
 import { encodeMember } from '../../protocol/encode.js';
-import { isPrivate, roomOf, usersOf } from './channels.js';
+import { channelOf, isPrivate, roomOf, usersOf } from './channels.js';
 import { tokenIdentity } from './client.js';
 import { clientOf } from './client-id.js';
 import { DISCONNECTS } from './codes.js';
@@ -16,6 +16,8 @@ import { checkChannel } from './publish.js';
 import { expiryOf, positionOf } from './results.js';
 import { GRACE_S, subscriptionReader } from './tokens.js';
 
+/** @import { Identity } from '../../auth/claims.js' */
+/** @import { ReadClaims } from '../../auth/verifier.js' */
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { Since } from '../../protocol/decode.js' */
 /** @import { Joined } from '../../recovery/room-joins.js' */
@@ -81,6 +83,20 @@ export class Subscriptions {
     if (room?.has(connection)) hub.leave(connection, room);
   }
 
+  /**
+   * A resync has ended a membership, and told the client. It can make a subscription of its own
+   * again; the others come with the next connection.
+   * @param {Connection} connection @param {string} room
+   */
+  expelled(connection, room) {
+    const client = this.connections.clientOf(connection);
+    const channel = channelOf(room);
+    if (client === undefined || channel === null) return;
+    const isOwn = client.subscriptions?.get(channel)?.isServers === false;
+    client.unsubscribed(channel);
+    if (!isOwn) connection.close(DISCONNECTS.INSUFFICIENT_STATE);
+  }
+
   /** @param {Connection} connection @param {string} channel */
   #isIn(connection, channel) {
     return this.services.hub.rooms.get(roomOf(channel))?.has(connection) ?? false;
@@ -112,32 +128,56 @@ export class Subscriptions {
    * Verifies a subscription token. If it is not valid, the connection ends.
    * @param {Connection} connection @param {Client} client @param {string} channel
    * @param {string} token
-   * @param {(identity: SubscriptionIdentity|null, code: number) => void} act not called if the
-   *   connection has closed; null: refused with that code
+   * @param {(identity: SubscriptionIdentity|null, code: number) => void} act as for `check`
    */
   verify(connection, client, channel, token, act) {
-    const { verifier, commands } = this.services;
-    if (verifier === null) return act(null, 103);
-    const check = async () => {
+    this.check(connection, token, this.readClaims, 'join', (checked, code) => {
+      if (checked === null) return act(null, code);
+      const identity = /** @type {SubscriptionIdentity} */ (checked);
+      if (isFor(identity, client, channel)) return act(identity, 0);
+      this.services.counters.errors.INVALID_TOKEN++;
+      connection.close(DISCONNECTS.INVALID_TOKEN);
+    });
+  }
+
+  /**
+   * Verifies a token. If it is not valid, the connection ends.
+   * @param {Connection} connection @param {string} token @param {ReadClaims} readClaims
+   * @param {'join'|'token'} kind which later commands may overlap
+   * @param {(identity: Identity|null, code: number) => void} act not called if the connection has
+   *   closed; null: refused with that code
+   */
+  check(connection, token, readClaims, kind, act) {
+    const { verifier, sessions, commands } = this.services;
+    if (verifier === null) return act(null, 108);
+    const verified = async () => {
       try {
-        return await verifier.verify(token, this.readClaims);
+        return await verifier.verify(token, readClaims);
       } catch (error) {
         const { code } = /** @type {{code?: unknown}} */ (error);
         if (typeof code !== 'string') throw error;
         return code;
       }
     };
-    commands.lane.after(connection, 'join', token.length, check(), (checked) => {
+    commands.lane.after(connection, kind, token.length, verified(), (checked) => {
       if (!connection.isOpen) return;
       if (checked === 'TOKEN_EXPIRED') return act(null, 109);
       if (checked === 'UNAVAILABLE') return act(null, 100);
-      const identity = /** @type {SubscriptionIdentity|string} */ (checked);
-      if (typeof identity === 'string' || !isFor(identity, client, channel)) {
-        this.services.counters.errors.INVALID_TOKEN++;
-        return connection.close(DISCONNECTS.INVALID_TOKEN);
-      }
-      act(identity, 0);
+      // It may have been revoked since it was verified.
+      if (typeof checked !== 'string' && !sessions.isRevoked(checked)) return act(checked, 0);
+      this.services.counters.errors.INVALID_TOKEN++;
+      connection.close(DISCONNECTS.INVALID_TOKEN);
     });
+  }
+
+  /**
+   * A subscription gets another end.
+   * @param {Connection} connection @param {Client} client @param {string} channel
+   * @param {number} endS 0: with the connection
+   */
+  prolong(connection, client, channel, endS) {
+    client.subscribed(channel, { isGranted: true, isServers: false, endS });
+    if (endS > 0) this.expiries.add(endS + GRACE_S, connection, channel);
   }
 
   /**
@@ -196,10 +236,11 @@ export class Subscriptions {
    * A connection has become a member.
    * @param {Connection} connection @param {Client} client @param {string} channel
    * @param {{endS: number}|null} granted null: by a right, which may be lost
+   * @param {boolean} [isServers] has the server subscribed it?
    */
-  entered(connection, client, channel, granted) {
+  entered(connection, client, channel, granted, isServers = false) {
     const endS = granted?.endS ?? 0;
-    client.subscribed(channel, { isGranted: granted !== null, endS });
+    client.subscribed(channel, { isGranted: granted !== null, isServers, endS });
     if (endS > 0) this.expiries.add(endS + GRACE_S, connection, channel);
     this.attend(connection, client, roomOf(channel));
   }

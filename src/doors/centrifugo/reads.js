@@ -1,0 +1,150 @@
+// reads.js: the commands history, presence and presence_stats.
+//
+// Answers are bounded: history by half of the bytes that may wait for a connection, and then the
+// client asks again from its end; presence has no pages, so a larger list is refused.
+
+import { payloadEnd, payloadStart, timestampOf } from '../../protocol/publication.js';
+import { roomOf } from './channels.js';
+import { DISCONNECTS } from './codes.js';
+import { DoorError } from './errors.js';
+import { infoOf } from './frames.js';
+import { membersOf } from './members.js';
+import { checkChannel } from './publish.js';
+import { readStream } from './stream.js';
+
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { DoorServices } from '../contract.js' */
+/** @import { Client, Handler } from './client.js' */
+/** @import { Connections } from './connections.js' */
+/** @import { Reply } from './messages.js' */
+/** @import { ClientRights } from './rights.js' */
+/** @import { Stream } from './stream.js' */
+
+/** Publications of one answer, as in Centrifugo. */
+const MAX_LIMIT = 300;
+/** Reads of all connections that wait for their answer. */
+const MAX_WAITING = 10_000;
+
+export class ReadCommands {
+  #waiting = 0;
+
+  /** @param {DoorServices} services @param {Connections} connections @param {ClientRights} rights */
+  constructor(services, connections, rights) {
+    this.services = services;
+    this.connections = connections;
+    this.rights = rights;
+    this.maxBytes = services.config.maxUnsentBytes / 2;
+  }
+
+  /** @type {Handler} */
+  history = (connection, client, { id, request }) => {
+    const { channel = '', limit = 0, since, reverse = false } = request;
+    if (channel === '') return connection.close(DISCONNECTS.BAD_REQUEST);
+    const room = this.#roomFor(connection, client, channel, 'history');
+    if (this.services.historyOf(room) === null) throw new DoorError(108);
+    const query = {
+      limit: limit < 0 ? MAX_LIMIT : Math.min(limit, MAX_LIMIT),
+      since: since === undefined ? null : { offset: 0, epoch: '', ...since },
+      isReverse: reverse,
+      maxBytes: this.maxBytes,
+    };
+    const read = () =>
+      this.#answer(connection, client, id, async () => ({
+        history: resultOf(await readStream(this.services.historyReader, room, query)),
+      }));
+    // Who may not join a room may not read it either.
+    const { hookGate, replies } = this.services.commands;
+    if (hookGate === null) return read();
+    hookGate.enter(connection, room, (refused) => {
+      if (refused === null) read();
+      else replies.error(connection, refused.code, id, refused.message);
+    });
+  };
+
+  /** @type {Handler} */
+  presence = (connection, client, { id, request }) => {
+    const room = this.#roomWithPresence(connection, client, request.channel);
+    this.#answer(connection, client, id, async () => {
+      const { members } = await this.services.tracker.read(room);
+      const bytes = (members ?? []).reduce((sum, { length }) => sum + length, 0);
+      if (members === null || bytes > this.maxBytes) throw new DoorError(106, 'too many members');
+      return { presence: { presence: membersOf(members) } };
+    });
+  };
+
+  /** @type {Handler} */
+  stats = (connection, client, { id, request }) => {
+    const room = this.#roomWithPresence(connection, client, request.channel);
+    this.#answer(connection, client, id, async () => {
+      const { count } = await this.services.tracker.read(room);
+      return { presence_stats: { num_clients: count, num_users: count } };
+    });
+  };
+
+  /** @type {Handler} */
+  ping = (connection, client, { id }) => client.send(connection, { id, ping: {} });
+
+  /**
+   * @param {Connection} connection @param {Client} client @param {string} [channel]
+   * @throws {DoorError}
+   */
+  #roomWithPresence(connection, client, channel = '') {
+    const room = this.#roomFor(connection, client, channel, 'presence');
+    if (!this.services.tracker.covers(room)) throw new DoorError(108);
+    return room;
+  }
+
+  /**
+   * @param {Connection} connection @param {Client} client @param {string} channel
+   * @param {'history'|'presence'} right
+   * @throws {DoorError}
+   */
+  #roomFor(connection, client, channel, right) {
+    checkChannel(channel);
+    const room = roomOf(channel);
+    if (!this.rights.has(connection, client, right, room)) throw new DoorError(103);
+    return room;
+  }
+
+  /**
+   * @param {Connection} connection @param {Client} client @param {number} id
+   * @param {() => Promise<Reply>} read
+   */
+  #answer(connection, client, id, read) {
+    const { counters, charge, commands } = this.services;
+    if (this.#waiting >= MAX_WAITING) {
+      counters.readsRefused++;
+      return this.connections.refuse(connection, id, new DoorError(100));
+    }
+    this.#waiting++;
+    read()
+      .finally(() => this.#waiting--)
+      .then(
+        (reply) => {
+          if (!connection.isOpen) return;
+          const message = client.codec.encode({ id, ...reply });
+          charge(connection, message.length);
+          connection.send(message);
+        },
+        (error) => {
+          if (error instanceof DoorError) this.connections.refuse(connection, id, error);
+          else commands.replies.brokerError(connection, error, id);
+        },
+      )
+      .catch((error) => connection.fail(error));
+  }
+}
+
+/** @param {Stream} stream */
+function resultOf({ publications, epoch, offset }) {
+  return {
+    publications: publications.map(({ offset: own, publication }) => ({
+      data: publication.subarray(payloadStart(publication), payloadEnd(publication)),
+      offset: own,
+      info: infoOf(publication) ?? undefined,
+      time: timestampOf(publication),
+    })),
+    epoch,
+    offset,
+  };
+}

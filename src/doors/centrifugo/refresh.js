@@ -1,0 +1,120 @@
+// refresh.js: the commands refresh and sub_refresh: new tokens before the old ones end.
+//
+// A client has GRACE_S after the end. Then its connection is closed, or its subscription ended.
+
+import { VERSION } from '../../config/version.js';
+import { isPrivate, roomOf, usersOf } from './channels.js';
+import { tokenIdentity } from './client.js';
+import { clientOf } from './client-id.js';
+import { DISCONNECTS, UNSUBSCRIBED } from './codes.js';
+import { DoorError } from './errors.js';
+import { expiryOf } from './results.js';
+import { GRACE_S } from './tokens.js';
+
+/** @import { ReadClaims } from '../../auth/verifier.js' */
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { DoorServices } from '../contract.js' */
+/** @import { Client, Handler } from './client.js' */
+/** @import { Connections } from './connections.js' */
+/** @import { Subscriptions } from './subscribe.js' */
+/** @import { ChannelIdentity } from './tokens.js' */
+
+export class RefreshCommands {
+  /**
+   * @param {DoorServices} services @param {Connections} connections
+   * @param {Subscriptions} subscriptions @param {ReadClaims} readClaims of connection tokens
+   */
+  constructor(services, connections, subscriptions, readClaims) {
+    this.services = services;
+    this.connections = connections;
+    this.subscriptions = subscriptions;
+    this.readClaims = readClaims;
+  }
+
+  /** @type {Handler} */
+  refresh = (connection, client, { id, request }) => {
+    const { token = '' } = request;
+    if (token === '') return connection.close(DISCONNECTS.BAD_REQUEST);
+    this.subscriptions.check(connection, token, this.readClaims, 'token', (checked, code) => {
+      if (checked === null) return this.#refuse(connection, id, code);
+      const identity = /** @type {ChannelIdentity} */ (checked);
+      if (identity.endS === 0) return connection.close(DISCONNECTS.BAD_REQUEST);
+      if (identity.user !== client.user || client.identity === null)
+        return connection.close(DISCONNECTS.INVALID_TOKEN);
+      this.#renew(connection, client, identity);
+      client.send(connection, {
+        id,
+        refresh: {
+          client: clientOf(connection.id),
+          version: `fanfare ${VERSION}`,
+          ...expiryOf(identity.endS),
+        },
+      });
+      this.#leaveForbidden(connection, client);
+    });
+  };
+
+  /** @param {Connection} connection @param {Client} client @param {ChannelIdentity} identity */
+  #renew(connection, client, identity) {
+    client.identify(identity, client.lease);
+    if (!connection.session.isAnonymous) this.services.sessions.renew(connection, identity);
+    else this.subscriptions.expiries.add(identity.endS + GRACE_S, connection, '');
+  }
+
+  /**
+   * Ends the subscriptions that the new token does not permit.
+   * @param {Connection} connection @param {Client} client
+   */
+  #leaveForbidden(connection, client) {
+    for (const [channel, { isGranted }] of client.subscriptions ?? []) {
+      const isOwn = isGranted || isPrivate(channel) || usersOf(channel) !== null;
+      const { rights } = this.subscriptions;
+      if (isOwn || rights.has(connection, client, 'join', roomOf(channel))) continue;
+      this.#end(connection, client, channel, UNSUBSCRIBED.SERVER);
+    }
+  }
+
+  /** @type {Handler} */
+  subRefresh = (connection, client, { id, request }) => {
+    const { channel = '', token = '' } = request;
+    if (channel === '' || token === '') return connection.close(DISCONNECTS.BAD_REQUEST);
+    if (!client.subscriptions?.has(channel)) throw new DoorError(103);
+    this.subscriptions.verify(connection, client, channel, token, (identity, code) => {
+      if (identity === null) return this.#refuse(connection, id, code);
+      if (!client.subscriptions?.has(channel)) return this.#refuse(connection, id, 103);
+      this.subscriptions.prolong(connection, client, channel, identity.endS);
+      client.send(connection, { id, sub_refresh: expiryOf(identity.endS) });
+    });
+  };
+
+  /** @param {Connection} connection @param {number} id @param {number} code */
+  #refuse(connection, id, code) {
+    this.connections.refuse(connection, id, new DoorError(code === 109 ? 110 : code));
+  }
+
+  /**
+   * A time has come at which a subscription, or the connection (''), was to end.
+   * @param {Connection} connection @param {string} channel
+   */
+  expire = (connection, channel) => {
+    const client = this.connections.clientOf(connection);
+    if (client === undefined || !connection.isOpen) return;
+    const endS =
+      channel === ''
+        ? (tokenIdentity(client.identity)?.endS ?? 0)
+        : (client.subscriptions?.get(channel)?.endS ?? 0);
+    if (endS === 0 || (endS + GRACE_S) * 1000 > Date.now()) return;
+    if (channel !== '') return this.#end(connection, client, channel, UNSUBSCRIBED.EXPIRED);
+    this.services.counters.auth.closes.expired++;
+    connection.close(DISCONNECTS.EXPIRED);
+  };
+
+  /**
+   * @param {Connection} connection @param {Client} client @param {string} channel
+   * @param {{code: number, reason: string}} unsubscribe
+   */
+  #end(connection, client, channel, unsubscribe) {
+    this.subscriptions.leave(connection, client, channel);
+    client.send(connection, { push: { channel, unsubscribe } });
+  }
+}

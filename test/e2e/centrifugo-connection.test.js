@@ -1,0 +1,261 @@
+// centrifugo-connection.test.js: connections of the Centrifugo door as they go over the wire: the
+// order of commands, tokens, pings, and how connections end.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { describe, test } from 'node:test';
+import {
+  CentrifugoClient,
+  connectionToken,
+  openRaw,
+  startCentrifugo,
+  WITH_TOKENS,
+} from '../helpers/centrifugo.js';
+
+const OPTIONS = { timeout: 60_000 };
+const inSeconds = (/** @type {number} */ seconds) => Math.floor(Date.now() / 1000) + seconds;
+
+/** @param {() => Promise<CentrifugoClient>} open @param {(client: CentrifugoClient) => void} act */
+async function closedBy(open, act) {
+  const client = await open();
+  act(client);
+  const code = await client.closeCode();
+  assert.notEqual(client.close?.reason, '', 'clients take a close without a reason for a cut');
+  return code;
+}
+
+describe('the order of commands', () => {
+  test('what breaks it is closed with 3501', OPTIONS, async (t) => {
+    const { open } = await startCentrifugo(t);
+    const connected = (/** @type {string} */ text) => (/** @type {CentrifugoClient} */ client) => {
+      client.command('connect');
+      client.socket.send(text);
+    };
+    for (const [name, act] of /** @type {[string, (client: CentrifugoClient) => void][]} */ ([
+      ['first command is no connect', (client) => client.command('subscribe', { channel: 'a' })],
+      ['second connect', connected('{"id":2,"connect":{}}')],
+      ['no id', connected('{"subscribe":{"channel":"a"}}')],
+      ['id 0', connected('{"id":0,"subscribe":{"channel":"a"}}')],
+      ['id beyond 32 bits', connected('{"id":4294967296,"subscribe":{"channel":"a"}}')],
+      ['no method', connected('{"id":2}')],
+      ['not JSON', connected('{"id":2')],
+      ['two values on a line', connected('{"id":2,"ping":{}}{"id":3,"ping":{}}')],
+      ['no command', connected('\n')],
+      ['a field of another type', connected('{"id":2,"subscribe":{"channel":7}}')],
+      ['a pong without a ping', connected('{}')],
+      ['no channel', connected('{"id":2,"subscribe":{}}')],
+      ['an unsubscribe without a channel', connected('{"id":2,"unsubscribe":{}}')],
+      ['a history without a channel', connected('{"id":2,"history":{}}')],
+      ['a refresh without a token', connected('{"id":2,"refresh":{}}')],
+    ]))
+      assert.equal(await closedBy(open, act), 3501, name);
+  });
+
+  test('several commands of one message are answered by their ids', OPTIONS, async (t) => {
+    const { open } = await startCentrifugo(t);
+    const client = await open();
+    client.send(
+      '{"id":7,"connect":{}}\n{"id":5,"subscribe":{"channel":"a"}}\n{"id":6,"ping":{}}\n\n',
+    );
+    await client.next(({ id }) => id === 6);
+    assert.deepEqual(
+      client.messages.map(({ id }) => id),
+      [7, 5, 6],
+    );
+    assert.deepEqual(client.messages.slice(1), [
+      { id: 5, subscribe: {} },
+      { id: 6, ping: {} },
+    ]);
+  });
+
+  test('only the first request of a command is served', OPTIONS, async (t) => {
+    const { connect } = await startCentrifugo(t);
+    const client = await connect();
+    client.send('{"id":2,"publish":{"channel":"a","data":1},"subscribe":{"channel":"a"}}');
+    const { id, ...result } = await client.next(({ id }) => id === 2);
+    assert.deepEqual(result, { subscribe: {} });
+  });
+
+  test('more commands in a message than anybody needs are closed with 3013', OPTIONS, async (t) => {
+    const { open } = await startCentrifugo(t);
+    const code = await closedBy(open, (client) => {
+      client.command('connect');
+      client.send('{"id":2,"ping":{}}\n'.repeat(1000));
+    });
+    assert.equal(code, 3013);
+  });
+
+  test('send without a hook is closed with 3508, rpc is 108', OPTIONS, async (t) => {
+    const { connect } = await startCentrifugo(t);
+    const client = await connect();
+    assert.equal(await client.errorOf('rpc', { method: 'x', data: 1 }), 108);
+    assert.equal(
+      await closedBy(
+        async () => client,
+        () => client.send('{"send":{"data":1}}'),
+      ),
+      3508,
+    );
+  });
+});
+
+describe('connect', () => {
+  test('the reply has a client, pings and the form of a UUID', OPTIONS, async (t) => {
+    const { connect } = await startCentrifugo(t, { FANFARE_PING_INTERVAL_MS: '20000' });
+    const { welcome } = await connect({ name: 'js', version: '5', data: { a: 1 } });
+    assert.match(welcome.client, /^[0-9a-f]{8}-[0-9a-f]{4}-4000-8000-[0-9a-f]{12}$/);
+    assert.match(welcome.version, /^fanfare /);
+    const { client, version, ...rest } = welcome;
+    assert.deepEqual(rest, { ping: 20, pong: true });
+  });
+
+  test('the subprotocol centrifuge-json is selected if it is offered', OPTIONS, async (t) => {
+    const { port } = await startCentrifugo(t);
+    const named = new CentrifugoClient(
+      `ws://127.0.0.1:${port}/connection/websocket`,
+      /** @type {any} */ (['centrifuge-json']),
+    );
+    t.after(() => named.socket.terminate());
+    await once(named.socket, 'open');
+    assert.equal(named.socket.protocol, 'centrifuge-json');
+    const plain = await openRaw(t, port);
+    assert.equal(plain.socket.protocol, '');
+  });
+
+  test('tokens: their end, and what is wrong with them', OPTIONS, async (t) => {
+    const { open, connect } = await startCentrifugo(t, WITH_TOKENS);
+    const { welcome } = await connect({ token: connectionToken({ exp: inSeconds(100) }) });
+    assert.equal(welcome.expires, true);
+    assert.ok(welcome.ttl > 90 && welcome.ttl <= 100, `${welcome.ttl}`);
+    for (const [name, token, code] of /** @type {[string, string, number][]} */ ([
+      ['no token', '', 3501],
+      ['not a token', 'x', 3500],
+      ['another secret', `${connectionToken().slice(0, -4)}AAAA`, 3500],
+      ['no user', connectionToken({ sub: undefined }), 3500],
+      ['no end', connectionToken({ exp: undefined }), 3500],
+      ['a channel of a wrong name', connectionToken({ channels: ['a b'] }), 3500],
+      [
+        'a regular expression',
+        connectionToken({ caps: [{ channels: ['a'], match: 'regex', allow: [] }] }),
+        3500,
+      ],
+    ]))
+      assert.equal(
+        await closedBy(open, (client) => client.command('connect', { token })),
+        code,
+        name,
+      );
+  });
+
+  test('an expired token is error 109, and any later command 3501', OPTIONS, async (t) => {
+    const { open } = await startCentrifugo(t, WITH_TOKENS);
+    const client = await open();
+    const token = connectionToken({ exp: inSeconds(-60) });
+    const { error } = await client.call('connect', { token });
+    assert.deepEqual(error, { code: 109, message: 'token expired' });
+    client.command('ping');
+    assert.equal(await client.closeCode(), 3501);
+  });
+
+  test('lenient tokens need neither a user nor an end', OPTIONS, async (t) => {
+    const { connect } = await startCentrifugo(t, {
+      ...WITH_TOKENS,
+      FANFARE_CENTRIFUGO_TOKENS: 'lenient',
+    });
+    const token = connectionToken({ sub: undefined, exp: undefined, iat: 1738078824 });
+    const { welcome } = await connect({ token });
+    assert.equal(welcome.expires, undefined);
+  });
+
+  test('without a token an optional server takes everybody', OPTIONS, async (t) => {
+    const { connect } = await startCentrifugo(t, { ...WITH_TOKENS, FANFARE_AUTH: 'optional' });
+    assert.deepEqual((await (await connect()).call('subscribe', { channel: 'a' })).subscribe, {});
+  });
+});
+
+describe('refresh', () => {
+  test(
+    'a new token prolongs the connection; another user or no end does not',
+    OPTIONS,
+    async (t) => {
+      const { connect } = await startCentrifugo(t, {
+        ...WITH_TOKENS,
+        FANFARE_CENTRIFUGO_TOKENS: 'lenient',
+      });
+      const token = (/** @type {Record<string, unknown>} */ claims) => ({
+        token: connectionToken({ exp: inSeconds(50), ...claims }),
+      });
+      const client = await connect(token({}));
+      const { refresh } = await client.call('refresh', token({ exp: inSeconds(500) }));
+      assert.equal(refresh.client, client.welcome.client);
+      assert.ok(refresh.expires && refresh.ttl > 490, JSON.stringify(refresh));
+      assert.equal(await client.errorOf('refresh', token({ exp: inSeconds(-60) })), 110);
+      client.command('refresh', token({ sub: 'bob' }));
+      assert.equal(await client.closeCode(), 3500);
+      const other = await connect(token({}));
+      other.command('refresh', token({ exp: undefined }));
+      assert.equal(await other.closeCode(), 3501);
+    },
+  );
+
+  test('a new token without a right ends its subscriptions with 2000', OPTIONS, async (t) => {
+    const { connect } = await startCentrifugo(t, WITH_TOKENS);
+    const caps = (/** @type {string[]} */ channels) => ({
+      token: connectionToken({ caps: [{ channels, match: 'wildcard', allow: ['sub'] }] }),
+    });
+    const client = await connect(caps(['a*', 'b']));
+    await client.call('subscribe', { channel: 'a1' });
+    await client.call('subscribe', { channel: 'b' });
+    await client.call('refresh', caps(['a*']));
+    const push = await client.push('unsubscribe');
+    assert.deepEqual(push, {
+      channel: 'b',
+      unsubscribe: { code: 2000, reason: 'server unsubscribe' },
+    });
+    assert.deepEqual(await client.errorOf('subscribe', { channel: 'b' }), 103);
+    assert.deepEqual(await client.errorOf('subscribe', { channel: 'a1' }), 105);
+  });
+});
+
+describe('liveness', () => {
+  test(
+    'pings are empty replies, and a client without an answer is closed with 3012',
+    OPTIONS,
+    async (t) => {
+      const { connect } = await startCentrifugo(t, {
+        FANFARE_PING_INTERVAL_MS: '600',
+        FANFARE_PONG_TIMEOUT_MS: '300',
+      });
+      const [lively, silent] = [await connect(), await connect()];
+      silent.answersPings = false;
+      assert.equal(await silent.closeCode(), 3012);
+      assert.deepEqual(silent.messages.at(-1), {});
+      await lively.collect((message) => Object.keys(message).length === 0, 3);
+      assert.equal(lively.close, null);
+    },
+  );
+
+  test('a drain closes with 3001', OPTIONS, async (t) => {
+    const { connect, open, server } = await startCentrifugo(t, {
+      FANFARE_RECONNECT_WINDOW_MS: '0',
+    });
+    const [client, waiting] = [await connect(), await open()];
+    server.kill('SIGTERM');
+    assert.equal(await client.closeCode(), 3001);
+    assert.equal(await waiting.closeCode(), 3001, 'before its connect');
+  });
+
+  test('who sends too much gets error 111, and is closed with 3013', OPTIONS, async (t) => {
+    const { connect } = await startCentrifugo(t, {
+      FANFARE_MESSAGES_RATE: '10/min burst 10',
+      FANFARE_MAX_REFUSED_MESSAGES: '5',
+    });
+    const client = await connect();
+    for (let i = 0; i < 20; i++) client.command('publish', { channel: 'a', data: i });
+    assert.equal(await client.closeCode(), 3013);
+    const errors = client.all(({ error }) => error !== undefined).map(({ error }) => error);
+    assert.equal(errors.length, 5);
+    assert.equal(errors[0].code, 111);
+    assert.equal(errors[0].temporary, true);
+  });
+});
