@@ -13,13 +13,16 @@ import { payloadText, withPayload } from '../protocol/publication.js';
 /**
  * @typedef {object} Verdict
  * @property {Refusal|null} refusal null: allowed
- * @property {{payload: Buffer|null}} answer the changed payload, JSON; null: as it was
+ * @property {{payload: Buffer|null}} answer the changed payload or the result, JSON; null: as it was,
+ *   or none
  */
+
+/** Hooks about a command. @typedef {'onJoin'|'onPublish'|'onRpc'|'onSend'} CalledHook */
 
 /**
  * @typedef {object} HookCalls
- * @property {(hook: 'onConnect'|'onJoin'|'onPublish') => boolean} has
- * @property {(hook: 'onJoin'|'onPublish', connection: Connection, args: readonly unknown[]) => Verdict|Promise<Verdict>}
+ * @property {(hook: 'onConnect'|CalledHook) => boolean} has
+ * @property {(hook: CalledHook, connection: Connection, args: readonly unknown[]) => Verdict|Promise<Verdict>}
  *   callFor the promise never rejects
  */
 

@@ -191,7 +191,7 @@ const SECTIONS = {
   ],
   Hooks: [
     text('FANFARE_HOOKS', 'hooksFile',
-      'JavaScript file with [hooks](hooks.md): `onConnect`, `onJoin`, `onPublish`, `onDisconnect`. SIGHUP loads it again. Without it no hook is called.',
+      'JavaScript file with [hooks](hooks.md): `onConnect`, `onJoin`, `onPublish`, `onDisconnect` and others. SIGHUP loads it again. Without it no hook is called.',
       { part: 'hooks' }),
     integer('FANFARE_HOOK_TIMEOUT_MS', 'hookTimeoutMs', 1000, [10, 60_000],
       'Time limit for a hook call. When it expires, the call fails and the request is refused.'),

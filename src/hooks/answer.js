@@ -18,7 +18,8 @@ const MAX_TEXT_LENGTH = 200;
  * @property {string|null} user of a Welcome
  * @property {Buffer|null} info of a Welcome: JSON
  * @property {unknown} data of a Welcome
- * @property {Buffer|null} payload the changed payload: JSON; null: the hook has not changed it
+ * @property {Buffer|null} payload the changed payload, or the result of a call: JSON; null: the hook
+ *   has not changed it, or has none
  */
 
 /** An answer that no hook may give. */
@@ -45,6 +46,8 @@ const FIELDS = {
   onConnect: ['user', 'info', 'data'],
   onJoin: [],
   onPublish: ['payload'],
+  onRpc: ['data'],
+  onSend: [],
   onDisconnect: [],
 };
 
@@ -66,7 +69,9 @@ export function readAnswer(hook, answer, maxPayloadBytes) {
     throw new AnswerError(
       `${hook} returned an object ${unknown === undefined ? 'without a field' : `with the field ${unknown}`}`,
     );
-  return hook === 'onConnect' ? readWelcome(fields) : readChanged(fields, maxPayloadBytes);
+  if (hook === 'onConnect') return readWelcome(fields);
+  if (hook === 'onRpc') return readResult(fields, maxPayloadBytes);
+  return readChanged(fields, maxPayloadBytes);
 }
 
 /** @param {HookName} hook @param {unknown} text */
@@ -95,6 +100,14 @@ function readChanged(fields, maxPayloadBytes) {
     throw new AnswerError(`onPublish returned a payload of ${payload.length} bytes`, true);
   if (!isPayload(payload))
     throw new AnswerError('onPublish returned a payload that no client may send: depth or keys');
+  return { ...ALLOWED, payload };
+}
+
+/** @param {Record<string, unknown>} fields @param {number} maxPayloadBytes @returns {Answer} */
+function readResult({ data }, maxPayloadBytes) {
+  const payload = encode('data', data);
+  if (payload.length > maxPayloadBytes)
+    throw new AnswerError(`onRpc returned data of ${payload.length} bytes`, true);
   return { ...ALLOWED, payload };
 }
 

@@ -253,7 +253,7 @@ export class HookEntrance {
   }
 
   /**
-   * @param {'onJoin'|'onPublish'} hook @param {Connection} connection
+   * @param {'onJoin'|'onPublish'|'onRpc'|'onSend'} hook @param {Connection} connection
    * @param {readonly unknown[]} args
    */
   callFor(hook, connection, args) {

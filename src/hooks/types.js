@@ -48,10 +48,12 @@
  */
 
 /** Publishes this payload instead. @typedef {{payload: unknown}} Changed */
+/** The result of a call: JSON. @typedef {{data: unknown}} Result */
 
 /** @typedef {Plain|Deny|Welcome} ConnectAnswer */
 /** @typedef {Plain|Deny} JoinAnswer */
 /** @typedef {Plain|Deny|Changed} PublishAnswer */
+/** @typedef {Plain|Deny|Result} RpcAnswer */
 
 /** @template T @typedef {T|Promise<T>} Awaitable */
 
@@ -74,6 +76,19 @@
  */
 
 /**
+ * @callback OnRpc a client of Centrifugo calls a method of the backend
+ * @param {HookConnection} connection @param {string} method @param {any} data parsed; undefined:
+ *   none
+ * @param {HookContext} context @returns {Awaitable<RpcAnswer>}
+ */
+
+/**
+ * @callback OnSend a client of Centrifugo sends a message to the backend, without a reply
+ * @param {HookConnection} connection @param {any} data parsed @param {HookContext} context
+ * @returns {Awaitable<Plain|Deny>}
+ */
+
+/**
  * @callback OnDisconnect after a connection has closed; the answer is ignored
  * @param {HookConnection} connection @param {HookContext} context @returns {Awaitable<unknown>}
  */
@@ -84,6 +99,8 @@
  * @property {OnConnect} [onConnect]
  * @property {OnJoin} [onJoin]
  * @property {OnPublish} [onPublish]
+ * @property {OnRpc} [onRpc]
+ * @property {OnSend} [onSend]
  * @property {OnDisconnect} [onDisconnect]
  */
 

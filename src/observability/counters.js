@@ -163,6 +163,8 @@ export const HOOK_NAMES = /** @type {const} */ ([
   'onConnect',
   'onJoin',
   'onPublish',
+  'onRpc',
+  'onSend',
   'onDisconnect',
 ]);
 

@@ -2,7 +2,6 @@
 
 import { isUtf8 } from 'node:buffer';
 import { FORMAT } from '../../protocol/format.js';
-import { BackendCommands } from './backend.js';
 import { jsonCodec } from './codec/json.js';
 import { protobufCodec } from './codec/protobuf.js';
 import { ConnectCommand } from './connect.js';
@@ -15,6 +14,7 @@ import { PublishCommand } from './publish.js';
 import { ReadCommands } from './reads.js';
 import { RefreshCommands } from './refresh.js';
 import { ClientRights } from './rights.js';
+import { RpcCommands } from './rpc.js';
 import { ServerSubscriptions } from './server-subscriptions.js';
 import { Subscriptions } from './subscribe.js';
 
@@ -73,7 +73,7 @@ function createConnections(services) {
   const { history, presence, stats, ping } = new ReadCommands(services, connections, rights);
   const tokens = new RefreshCommands(services, connections, subscriptions, readClaims);
   const { refresh, subRefresh, expire } = tokens;
-  const { rpc, send } = new BackendCommands(services, connections);
+  const { rpc, send } = new RpcCommands(services);
   const { subscribe, unsubscribe } = subscriptions;
   /** @type {Partial<Record<Method, Handler>>} */
   const handlers = {

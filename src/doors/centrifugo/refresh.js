@@ -81,7 +81,8 @@ export class RefreshCommands {
     if (!client.subscriptions?.has(channel)) throw new DoorError(103);
     this.subscriptions.verify(connection, client, channel, token, (identity, code) => {
       if (identity === null) return this.#refuse(connection, id, code);
-      if (!client.subscriptions?.has(channel)) return this.#refuse(connection, id, 103);
+      if (!client.subscriptions?.has(channel))
+        return this.connections.refuse(connection, id, new DoorError(103));
       this.subscriptions.prolong(connection, client, channel, identity.endS);
       client.send(connection, { id, sub_refresh: expiryOf(identity.endS) });
     });
@@ -89,6 +90,7 @@ export class RefreshCommands {
 
   /** @param {Connection} connection @param {number} id @param {number} code */
   #refuse(connection, id, code) {
+    if (code === 103) return connection.close(DISCONNECTS.INVALID_TOKEN);
     this.connections.refuse(connection, id, new DoorError(code === 109 ? 110 : code));
   }
 

@@ -125,7 +125,7 @@ export class Subscriptions {
   }
 
   /**
-   * Verifies a subscription token. If it is not valid, the connection ends.
+   * Verifies a subscription token. If it is for another user or channel, the connection ends.
    * @param {Connection} connection @param {Client} client @param {string} channel
    * @param {string} token
    * @param {(identity: SubscriptionIdentity|null, code: number) => void} act as for `check`
@@ -141,11 +141,11 @@ export class Subscriptions {
   }
 
   /**
-   * Verifies a token. If it is not valid, the connection ends.
+   * Verifies a token.
    * @param {Connection} connection @param {string} token @param {ReadClaims} readClaims
    * @param {'join'|'token'} kind which later commands may overlap
    * @param {(identity: Identity|null, code: number) => void} act not called if the connection has
-   *   closed; null: refused with that code
+   *   closed; null: refused with that code, 103 if the token is not valid
    */
   check(connection, token, readClaims, kind, act) {
     const { verifier, sessions, commands } = this.services;
@@ -166,7 +166,7 @@ export class Subscriptions {
       // It may have been revoked since it was verified.
       if (typeof checked !== 'string' && !sessions.isRevoked(checked)) return act(checked, 0);
       this.services.counters.errors.INVALID_TOKEN++;
-      connection.close(DISCONNECTS.INVALID_TOKEN);
+      act(null, 103);
     });
   }
 
