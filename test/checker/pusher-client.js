@@ -14,6 +14,9 @@ const RETRY_MS = /** @type {const} */ ([300, 1000]);
 /** pusher-js: 4200 to 4299 come back at once, and others but 4000 to 4099 after a second. */
 const BACK_MS = 1000;
 
+/** Pusher's protocol has no notice of an outage, so no server owes one. */
+const NO_SERVER = -1;
+
 /** @typedef {Record<string, any>} Frame */
 
 export class PusherClient {
@@ -122,7 +125,7 @@ export class PusherClient {
       if (frame.event === 'pusher:connection_established') {
         isOpen = true;
         this.socketId = JSON.parse(frame.data).socket_id;
-        this.#opened(server, socket);
+        this.#opened(socket);
       } else this.#receive(frame);
     });
     // `close` follows, with the code.
@@ -142,10 +145,11 @@ export class PusherClient {
     });
   }
 
-  /** @param {number} server @param {WebSocket} socket */
-  #opened(server, socket) {
+  /** @param {WebSocket} socket */
+  #opened(socket) {
     const { id, user } = this;
-    this.recorder.write({ type: 'connect', client: id, server, ...(user && { user }) });
+    const link = { server: NO_SERVER, ...(user && { user }) };
+    this.recorder.write({ type: 'connect', client: id, ...link });
     for (const place of this.places.values()) this.#subscribe(place);
     this.#later(SUBSCRIBE_TIMEOUT_MS, () => {
       if (this.socket === socket && !this.isJoined) socket.terminate();

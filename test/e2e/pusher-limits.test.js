@@ -62,6 +62,12 @@ describe('limits of the server', TOGETHER, () => {
       );
       assert.match(earliest.messages[0].data.message, /address/);
       await first.pong();
+      const loud = openPusher(t, port);
+      await loud.opened;
+      const sentMs = Date.now();
+      loud.send({ event: 'pusher:subscribe', data: { channel: 'news' } });
+      assert.equal((await loud.closed()).code, 4100);
+      assert.ok(Date.now() - sentMs < 1000, 'it has not waited in silence');
       server.kill('SIGTERM');
       for (const client of refused) {
         const { code } = await client.closed();

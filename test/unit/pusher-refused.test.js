@@ -92,6 +92,14 @@ test('a refusal comes after a random time of at most 8 s, with its text and 4100
   }
 });
 
+test('a client that does not wait in silence is refused at once', () => {
+  const { refused, open } = build(() => 1);
+  const [one, other] = [open('per_ip'), open('per_ip')];
+  refused.end(one);
+  refused.end(/** @type {any} */ (new Opened()));
+  assert.deepEqual([one.closes.length, other.closes.length], [1, 0]);
+});
+
 test('beyond 5,000 that wait, the answer is HTTP', () => {
   const { refused, open } = build(() => 1);
   const refusals = Array.from({ length: MAX_WAITING - 1 }, () => open('per_ip'));

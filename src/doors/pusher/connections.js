@@ -202,7 +202,7 @@ export class Connections {
   /** @type {Door['receive']} */
   receive(connection, bytes) {
     const client = this.#clients.get(connection);
-    if (client === undefined) return;
+    if (client === undefined) return this.refused.end(connection);
     const { counters, commands } = this.services;
     counters.messages++;
     counters.apps.messages[client.app.id]++;

@@ -60,6 +60,15 @@ export class Refused {
     this.#waiting.set(connection, { endMs, close: this.#closeOf(refused) });
   }
 
+  /**
+   * Clients are silent until the first frame. This one is not, so it does not deserve the wait.
+   * @param {Connection} connection perhaps not one of these
+   */
+  end(connection) {
+    const waiting = this.#waiting.get(connection);
+    if (waiting !== undefined) connection.close(waiting.close);
+  }
+
   /** A connection is gone. @param {Connection} connection */
   delete(connection) {
     this.#waiting.delete(connection);
