@@ -39,12 +39,13 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  * @property {(room: string) => void} unsubscribe Ends the subscription after a delay, so that rooms
  *   which empty and fill again cause no load. Publications may still arrive meanwhile.
  *
- * @property {(room: string, publication: Buffer, options?: PublishOptions) =>
- *   Promise<Position|void>} publish Resolves when the broker has accepted the publication, whether
- *   or not it reaches a receiver. Resolves with the publication's position if the room has history.
- *   Rejects with UNAVAILABLE (never accepted) or OUTCOME_UNKNOWN (perhaps accepted, perhaps
- *   delivered later). The buffer belongs to the broker from the call on. Successive publications of
- *   one worker to a room keep their order.
+ * @property
+ *   {(room: string, publication: Buffer, options?: PublishOptions) => Promise<Position|void>}
+ *   publish Resolves when the broker has accepted the publication, whether or not it reaches a
+ *   receiver. Resolves with the publication's position if the room has history. Rejects with
+ *   UNAVAILABLE (never accepted) or OUTCOME_UNKNOWN (perhaps accepted, perhaps delivered later).
+ *   The buffer belongs to the broker from the call on. Successive publications of one worker to a
+ *   room keep their order.
  *
  * @property {() => void} [flush] Sends the publications of this turn now. Without it, they leave
  *   together at the end of the turn.

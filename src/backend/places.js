@@ -7,9 +7,10 @@ import { MODES } from '../config/settings.js';
 
 /**
  * @typedef {object} Places
- * @property {(key: string, cap: number, force: boolean) => Promise<{admitted: boolean, connections:
- *   number}>} acquire counts one more connection of the key, unless it is one too many: for `cap`
- *   on this server, or for the limit over all servers. With `force` it always counts
+ * @property
+ *   {(key: string, cap: number, force: boolean) => Promise<{admitted: boolean, connections: number}>}
+ *   acquire counts one more connection of the key, unless it is one too many: for `cap` on this
+ *   server, or for the limit over all servers. With `force` it always counts
  * @property {(key: string) => void} release gives back one admitted connection
  */
 

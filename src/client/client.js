@@ -23,7 +23,10 @@
 /**
  * @typedef {object} Client
  * @property {State} state
- * @property {( room: string, payload: unknown, options?: PublishOptions,
+ * @property {(
+ *   room: string,
+ *   payload: unknown,
+ *   options?: PublishOptions,
  * ) => Promise<Partial<Position>>} publish
  * @property {(command: Command) => Promise<Message>} request
  * @property {(command: Sendable, onReply?: OnReply, text?: string) => void} _request

@@ -36,8 +36,12 @@ import { startOf } from './wire.js';
  * @property {Position|undefined} _position the next join has to bring the messages after it
  * @property {JoinOptions|undefined} _latest what its first join has to bring
  * @property {JoinOptions} _options
- * @property {( newest: Message, recovered: boolean, start: number, asked: number, recent?:
- *   JoinOptions,
+ * @property {(
+ *   newest: Message,
+ *   recovered: boolean,
+ *   start: number,
+ *   asked: number,
+ *   recent?: JoinOptions,
  * ) => boolean} _joined the connection is in the room; its newest message, whether the handle's
  *   messages were recovered, the offset before the replay, the same as the join asked for it, and
  *   whose `lastSeconds` it asked for. False: another join has to bring messages before these

@@ -10,8 +10,10 @@ const WAKING = ['online', 'pageshow', 'resume', 'visibilitychange'];
 /**
  * The part of a page's globals that is used here. Node and workers have no page.
  * @typedef {object} Page
- * @property {( name: string, listener: () => unknown, options: {signal: AbortSignal, capture:
- *   true},
+ * @property {(
+ *   name: string,
+ *   listener: () => unknown,
+ *   options: {signal: AbortSignal, capture: true},
  * ) => void} [addEventListener]
  * @property {{hidden: boolean}} [document]
  */

@@ -39,9 +39,13 @@ import { Presence } from './presence.js';
  * `joined`: the connection is a member; `recovered`: nothing was missed. `reset`: messages may have
  * been missed, and `state` is the result of `recoverFailed`. `left`: the handle has ended.
  * @template Payload
- * @typedef {{ message: [payload: Payload, meta: Meta], joined: [about: {recovered: boolean, since:
- *   Position|undefined, position: Position|undefined}], resync: [position: Position], reset:
- *   [state: any, position: Position|undefined], error: [error: FanfareError], left: [],
+ * @typedef {{
+ *   message: [payload: Payload, meta: Meta],
+ *   joined: [about: {recovered: boolean, since: Position|undefined, position: Position|undefined}],
+ *   resync: [position: Position],
+ *   reset: [state: any, position: Position|undefined],
+ *   error: [error: FanfareError],
+ *   left: [],
  * }} RoomEvents
  */
 

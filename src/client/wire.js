@@ -8,7 +8,10 @@
  * @property {string} [userId] of the connection's token
  * @property {string} serverId
  * @property {number} heartbeatMs between two pings of the server
- * @property {{ maxMessageBytes: number, maxRooms?: number, messagesPerMinute?: number,
+ * @property {{
+ *   maxMessageBytes: number,
+ *   maxRooms?: number,
+ *   messagesPerMinute?: number,
  *   idempotencyMs?: number,
  * }} limits those that the server enforces
  * @property {boolean} degraded is the broker unavailable?

@@ -26,8 +26,9 @@ const SENTINEL_PORT = 26_379;
  * @property {string} password
  * @property {string} sentinelUsername
  * @property {string} sentinelPassword
- * @property {Readonly<{caFile: string, certFile: string, keyFile: string, servername:
- *   string}>|null} tls null if the connection is not encrypted
+ * @property
+ *   {Readonly<{caFile: string, certFile: string, keyFile: string, servername: string}>|null} tls
+ *   null if the connection is not encrypted
  */
 
 /**

@@ -401,8 +401,10 @@ export const LIMIT_MODES = /** @type {const} */ ([
 /**
  * The type of a row's value.
  * @template {Row} R
- * @typedef {R extends {type: 'integer'|'rate'} ? number : R extends {type: 'list'} ? readonly
- *   string[] : R extends {type: 'enum', values: readonly (infer V)[]} ? V : string} Value
+ * @typedef {R extends {type: 'integer'|'rate'} ? number
+ *   : R extends {type: 'list'} ? readonly string[]
+ *   : R extends {type: 'enum', values: readonly (infer V)[]} ? V
+ *   : string} Value
  */
 
 /**
@@ -420,7 +422,8 @@ export const LIMIT_MODES = /** @type {const} */ ([
  * @property {import('./blobs.js').BlobSettings|null} blobs null if there is no bucket for large messages
  * @property {import('./tokens.js').AuthMode} auth resolved from `auto`; `off` if `tokens` is null
  * @property {'everyone'|'granted'|'none'} clientBroadcast resolved from `auto`; `granted`: by tokens
- * @property {readonly Rule<HistoryRule>[] } history the first rule that matches a room applies
+ * @property {readonly Rule<HistoryRule>[]
+ *   } history the first rule that matches a room applies
  * @property {readonly Rule<true>[]} presence
  */
 

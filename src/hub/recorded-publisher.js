@@ -12,8 +12,9 @@ import { Publisher } from './publisher.js';
 /**
  * @typedef {object} Recorder
  * @property {(room: string) => boolean} coversMessages
- * @property {(room: string, message: {sender: string, payload: string, offset: number|undefined})
- *   => void} publish
+ * @property
+ *   {(room: string, message: {sender: string, payload: string, offset: number|undefined}) => void}
+ *   publish
  */
 
 export class RecordedPublisher extends Publisher {

@@ -339,8 +339,9 @@ function valuesOf(value, names) {
 /** Fits them to 20,000 sockets. @param {Registry} registry @param {LoopLag} lag */
 function tameDefaults(registry, lag) {
   /**
-   * @typedef {{aggregator: string, collect?: () => unknown, set: (value: number) => void, get: ()
-   *   => Promise<Snapshot>}} Default
+   * @typedef
+   *   {{aggregator: string, collect?: () => unknown, set: (value: number) => void, get: () => Promise<Snapshot>}}
+   *   Default
    */
   /** @param {string} name */
   const find = (name) =>

@@ -93,8 +93,9 @@ export class HttpServer {
   /**
    * @param {object} parts @param {import('../config/settings.js').Config} parts.config
    * @param {Certificate|null} [parts.certificate] null: the port speaks plain HTTP
-   * @param {Pick<import('../admission/admission.js').Admission,
-   *   'admit'|'admitPeer'|'peerOf'|'isShortOfDescriptors'|'health'>} parts.admission
+   * @param
+   *   {Pick<import('../admission/admission.js').Admission, 'admit'|'admitPeer'|'peerOf'|'isShortOfDescriptors'|'health'>}
+   *   parts.admission
    * @param
    *   {(request: IncomingMessage, socket: Socket, head: Buffer, admitted: import('../admission/admission.js').AdmissionLease, door: LoadedDoor|null) => void}
    *   parts.onUpgrade takes over a well-formed, admitted handshake that is not answered yet

@@ -128,8 +128,8 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
  */
 /**
  * `of` stands in place of the others, so that a worker that does not know it refuses the request.
- * @typedef {{user: string, connectionId: null}|{user: null, connectionId: string}
- *   |{user: null, connectionId: null, of: Some}} Target
+ * @typedef {{user: string, connectionId: null}|{user: null, connectionId: string} |{user: null,
+ *   connectionId: null, of: Some}} Target
  */
 /** @typedef {{user: string, rooms: string[]}|{user: null, of: Some, rooms: string[]}} Membership */
 /**
@@ -140,8 +140,9 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
 /** @typedef {Record<string, any>} Fields */
 
 /**
- * @type {{readonly [V in Verb]: { isArgs: (value: Fields) => boolean, isResult: (value: unknown,
- *   args: Verbs[V]['args']) => boolean
+ * @type {{readonly [V in Verb]: {
+ *   isArgs: (value: Fields) => boolean,
+ *   isResult: (value: unknown, args: Verbs[V]['args']) => boolean
  * }}}
  */
 const CHECKS = Object.freeze({

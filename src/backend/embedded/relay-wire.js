@@ -136,12 +136,13 @@ const CONTROLS = Object.freeze({
 });
 
 /**
- * @typedef {{type: 'connections', connections: number} | {type: 'count', request: number} | {type:
- *   'workers', request: number} | {type: 'held', held: number, asked: number} | {type: 'places',
- *   places: [address: string, places: Places][]} | {type: 'volunteer', rules: FleetRules} | {type:
- *   'resign'} | {type: 'exit-all'} | {type: 'name', name: string} | Report | {type:
- *   'connections-in', request: number, room: string} | Occupied | {type: 'record', room: string,
- *   kind: EventType, mark: string, fields: string}} ToRelay
+ * @typedef {{type: 'connections', connections: number} | {type: 'count', request: number}
+ *   | {type: 'workers', request: number} | {type: 'held', held: number, asked: number}
+ *   | {type: 'places', places: [address: string, places: Places][]}
+ *   | {type: 'volunteer', rules: FleetRules} | {type: 'resign'} | {type: 'exit-all'}
+ *   | {type: 'name', name: string} | Report
+ *   | {type: 'connections-in', request: number, room: string} | Occupied
+ *   | {type: 'record', room: string, kind: EventType, mark: string, fields: string}} ToRelay
  * @typedef {import('../../config/webhooks.js').EventType} EventType
  * @typedef {{type: 'occupied', request: number} & import('../occupancy.js').RoomPage} Occupied
  * @typedef {Report | {type: 'tell-places'} | {type: 'carry', isCarrier: boolean}

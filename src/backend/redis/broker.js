@@ -37,8 +37,9 @@ const UNKNOWN_LOG_INTERVAL_MS = 60_000;
  *   {Pick<import('../../config/settings.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'|'fastPaths'>}
  *   config
  * @property {import('pino').Logger} log
- * @property {Pick<import('../../observability/counters.js').Counters,
- *   'brokerReconnects'|'probeMisses'|'skipped'|'malformed'|'unknownVersions'|'fastPaths'>} counters
+ * @property
+ *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'skipped'|'malformed'|'unknownVersions'|'fastPaths'>}
+ *   counters
  * @property {string} workerId
  * @property {HistoryOf} [historyOf]
  * @property {RoomRules<import('../../config/room-patterns.js').HistoryRule>} [historyRules] the rules

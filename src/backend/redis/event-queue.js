@@ -27,8 +27,9 @@ const PAGE_FIELDS = 1000;
  * @property {(...args: (string|number)[]) => Promise<number>} webhooksCommit
  * @property
  *   {(key: string, cursor: string, count: 'COUNT', n: number) => Promise<[string, string[]]>} hscan
- * @property {(key: string, start: string, end: '+', count: 'COUNT', n: number) => Promise<[string,
- *   string[]][]>} xrange
+ * @property
+ *   {(key: string, start: string, end: '+', count: 'COUNT', n: number) => Promise<[string, string[]][]>}
+ *   xrange
  * @property {(key: string) => Promise<number>} xlen
  * @property {(key: string) => Promise<number>} hlen
  * @property {(key: string, field: string) => Promise<string|null>} hget

@@ -21,8 +21,9 @@ const MEMBERS = LUA_FRAMING + readScript('members');
  */
 
 /**
- * @typedef {(...args: (string|number|Buffer)[]) => Promise<[joins: number, leaves: number,
- *   suppressed: number, left: number, refused: Refused, waiting: number]>} ChangeScript
+ * @typedef
+ *   {(...args: (string|number|Buffer)[]) => Promise<[joins: number, leaves: number, suppressed: number, left: number, refused: Refused, waiting: number]>}
+ *   ChangeScript
  */
 
 /** @implements {Store} */

@@ -57,8 +57,9 @@ const PATIENCE_MS = 20_000;
  * @property {NodeConfig} config
  * @property {import('./keys.js').Keys} keys
  * @property {import('./stall-aware-clock.js').StallAwareClock} clock
- * @property {Pick<import('../../observability/counters.js').Counters,
- *   'brokerReconnects'|'probeMisses'|'fastPaths'>} counters
+ * @property
+ *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'fastPaths'>}
+ *   counters
  * @property {NodeEvents} events
  */
 

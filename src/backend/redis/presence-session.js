@@ -45,8 +45,9 @@ const MAX_DEAD = 256;
 
 /**
  * @typedef {object} Scripts
- * @property {(...args: (string|number)[]) => Promise<[storeId: string, isNew: number, taken:
- *   string[]]>} presenceHeartbeat
+ * @property
+ *   {(...args: (string|number)[]) => Promise<[storeId: string, isNew: number, taken: string[]]>}
+ *   presenceHeartbeat
  * @property {(...args: string[]) => Promise<number>} presenceCleared
  */
 

@@ -26,8 +26,9 @@ const MAX_CALLS = 16;
  * A change that Redis has not confirmed. lua/members.lua explains its kinds. A join is new if Redis
  * has no record of that user in that room and no change of it is under way. If the user leaves
  * before a new join was sent, the worker drops the join.
- * @typedef {{what: 'join'|'restore'|'announceJoin'|'leave'|'announceLeave', member: Buffer, isNew?:
- *   boolean, isSent?: boolean}} Change
+ * @typedef
+ *   {{what: 'join'|'restore'|'announceJoin'|'leave'|'announceLeave', member: Buffer, isNew?: boolean, isSent?: boolean}}
+ *   Change
  */
 
 /**

@@ -24,9 +24,10 @@ const MOVED = 100;
  * The scripts and commands of ioredis' client that are used here.
  * @typedef {{defineCommand: (name: string, script: {numberOfKeys: number, lua: string}) => void,
  *   webhooksOccupancy: (...args: (string|Buffer)[]) => Promise<[waiting: number, earlyMs: number]>,
- *   webhooksEvents: (...args: (string|Buffer)[]) => Promise<number>, webhooksAppend: (...args:
- *   (string|Buffer)[]) => Promise<number>, webhooksOutbox: (...args: (string|Buffer)[]) =>
- *   Promise<number>, lrangeBuffer: (key: string, start: number, end: number) => Promise<Buffer[]>,
+ *   webhooksEvents: (...args: (string|Buffer)[]) => Promise<number>,
+ *   webhooksAppend: (...args: (string|Buffer)[]) => Promise<number>,
+ *   webhooksOutbox: (...args: (string|Buffer)[]) => Promise<number>,
+ *   lrangeBuffer: (key: string, start: number, end: number) => Promise<Buffer[]>,
  *   hincrby: (key: string, field: string, by: number) => Promise<number>}} Client
  */
 

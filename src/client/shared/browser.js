@@ -4,8 +4,10 @@
  * Grants a lock to one callback at a time, in order, until its promise settles. If the page ends,
  * its locks are free.
  * @typedef {object} Locks
- * @property {( name: string, options: {mode?: 'shared', steal?: boolean, ifAvailable?: boolean,
- *   signal?: AbortSignal}, callback: (lock: unknown) => unknown,
+ * @property {(
+ *   name: string,
+ *   options: {mode?: 'shared', steal?: boolean, ifAvailable?: boolean, signal?: AbortSignal},
+ *   callback: (lock: unknown) => unknown,
  * ) => Promise<unknown>} request rejects with an AbortError if `signal` is aborted before the
  *   grant, or if another request steals the lock
  */

@@ -33,7 +33,9 @@ import {
  * The leader as a room sees it.
  * @typedef {object} Port
  * @property {() => string|undefined} self `from` of the connection's messages
- * @property {( command: Command, onReply?: (reply: Message) => void,
+ * @property {(
+ *   command: Command,
+ *   onReply?: (reply: Message) => void,
  * ) => void} request
  * @property {(tabs: readonly string[], pushes: readonly Message[]) => void} push
  * @property {() => void} forget the connection is not in the room

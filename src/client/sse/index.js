@@ -38,8 +38,11 @@ const FIRST_FINAL_CODE = 4500;
 
 /**
  * As in `fanfare/client` (../fanfare.js).
- * @typedef {{ state: [state: State, detail: StateDetail], broadcast: [payload: any], degraded:
- *   [degraded: boolean], error: [error: FanfareError],
+ * @typedef {{
+ *   state: [state: State, detail: StateDetail],
+ *   broadcast: [payload: any],
+ *   degraded: [degraded: boolean],
+ *   error: [error: FanfareError],
  * }} Events
  */
 

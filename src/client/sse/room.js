@@ -20,9 +20,13 @@ const RELOAD_MS = 10_000;
 /**
  * As in `fanfare/client` (../room.js).
  * @template Payload
- * @typedef {{ message: [payload: Payload, meta: Meta], joined: [about: {recovered: boolean,
- *   position: Position|undefined}], resync: [position: Position], reset: [state: any, position:
- *   Position|undefined], error: [error: FanfareError], left: [],
+ * @typedef {{
+ *   message: [payload: Payload, meta: Meta],
+ *   joined: [about: {recovered: boolean, position: Position|undefined}],
+ *   resync: [position: Position],
+ *   reset: [state: any, position: Position|undefined],
+ *   error: [error: FanfareError],
+ *   left: [],
  * }} RoomEvents
  */
 

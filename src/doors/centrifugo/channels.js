@@ -55,10 +55,7 @@ export function isPrivate(channel) {
   return channel.startsWith('$') || channel.startsWith('$', channel.indexOf(':') + 1);
 }
 
-/**
- * @param {string} channel
- * @returns {readonly string[]|null} the only users who may subscribe to it; null: it is not limited
- */
+/** @param {string} channel @returns {readonly string[]|null} permitted users; null: all */
 export function usersOf(channel) {
   const mark = channel.lastIndexOf('#');
   return mark < 0 ? null : channel.slice(mark + 1).split(',');

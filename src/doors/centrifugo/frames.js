@@ -48,10 +48,7 @@ export function registerFormats() {
  * @typedef {{channel: string, field: Buffer}} Head
  */
 
-/**
- * @param {Codec} codec @param {Framing} framing @param {number} replyFormat
- * @returns {Format}
- */
+/** @param {Codec} codec @param {Framing} framing @param {number} replyFormat @returns {Format} */
 function createFormat(codec, framing, replyFormat) {
   /** By the native prefix, which each open room has once. @type {WeakMap<Buffer, Head|null>} */
   const heads = new WeakMap();
@@ -97,8 +94,7 @@ function createListFormat(codec) {
 
 /**
  * @param {Codec} codec @param {Head|null} head null: not a channel's room
- * @param {Buffer} publication
- * @returns {Buffer|null} null: clients are not told
+ * @param {Buffer} publication @returns {Buffer|null} null: clients are not told
  */
 function messageOf(codec, head, publication) {
   const kind = kindOf(publication);
@@ -134,8 +130,7 @@ function publishedOf(codec, publication) {
 /**
  * Who has published: a client of this door without a user, or a name. The client of a user is not
  * known.
- * @param {Buffer} publication
- * @returns {ClientInfo|null} null: the server, or its HTTP APIs
+ * @param {Buffer} publication @returns {ClientInfo|null} null: the server, or its HTTP APIs
  */
 export function infoOf(publication) {
   const sender = senderOf(publication);

@@ -21,9 +21,7 @@ const LINE_END = Buffer.from('\n');
  * @property {(bytes: Buffer, at: number) => number} endOf the end of the message that begins at `at`
  */
 
-/**
- * @param {Buffer} target @param {number} at @param {Buffer} json @returns {number} its end
- */
+/** @param {Buffer} target @param {number} at @param {Buffer} json @returns {number} its end */
 function writeLine(target, at, json) {
   const end = at + json.copy(target, at);
   if (json.includes(LF) || json.includes(CR))
@@ -31,10 +29,7 @@ function writeLine(target, at, json) {
   return end;
 }
 
-/**
- * @param {Buffer} before each message @param {Buffer} after
- * @returns {Framing['frame']}
- */
+/** @param {Buffer} before each message @param {Buffer} after @returns {Framing['frame']} */
 function between(before, after) {
   return (messages) => {
     let bytes = messages.length * (before.length + after.length);

@@ -13,10 +13,7 @@ export function keyOf(user) {
   return `u:${user}`;
 }
 
-/**
- * @param {readonly Buffer[]} members as presence has them
- * @returns {Map<string, ClientInfo>} by client
- */
+/** @param {readonly Buffer[]} members of presence @returns {Map<string, ClientInfo>} by client */
 export function membersOf(members) {
   /** @type {Map<string, ClientInfo>} */
   const clients = new Map();
@@ -27,10 +24,7 @@ export function membersOf(members) {
   return clients;
 }
 
-/**
- * @param {Buffer} member
- * @returns {ClientInfo|null} null: another program has written it, and it is malformed
- */
+/** @param {Buffer} member @returns {ClientInfo|null} null: malformed, of another program */
 export function readMember(member) {
   if (!isUtf8(member)) return null;
   let user = '';

@@ -73,34 +73,20 @@
 /**
  * One message to a client: a reply, or a push without an id. Zero values are left out; an empty
  * result appears.
- * @typedef {object} Reply
- * @property {number} [id]
- * @property {ReplyError} [error]
- * @property {Push} [push]
- * @property {object} [connect]
- * @property {SubscribeResult} [subscribe]
- * @property {object} [unsubscribe]
- * @property {object} [publish]
- * @property {{presence: Map<string, ClientInfo>}} [presence]
- * @property {{num_clients: number, num_users: number}} [presence_stats]
- * @property {{publications: Publication[], epoch: string, offset: number}} [history]
- * @property {object} [ping]
- * @property {{data: Buffer|null}} [rpc]
- * @property {object} [refresh]
- * @property {object} [sub_refresh]
+ * @typedef {{id?: number, error?: ReplyError, push?: Push, connect?: object,
+ *   subscribe?: SubscribeResult, unsubscribe?: object, publish?: object,
+ *   presence?: {presence: Map<string, ClientInfo>},
+ *   presence_stats?: {num_clients: number, num_users: number},
+ *   history?: {publications: Publication[], epoch: string, offset: number}, ping?: object,
+ *   rpc?: {data: Buffer|null}, refresh?: object, sub_refresh?: object}} Reply
  */
 
 /**
- * @typedef {object} Push
- * @property {string} [channel]
- * @property {Publication} [pub]
- * @property {{info: ClientInfo}} [join]
- * @property {{info: ClientInfo}} [leave]
- * @property {{code: number, reason: string}} [unsubscribe]
- * @property {{data: Buffer}} [message]
- * @property {SubscribeResult} [subscribe]
- * @property {{code: number, reason: string, reconnect?: boolean}} [disconnect]
- * @property {{expires: boolean, ttl?: number}} [refresh]
+ * @typedef {{channel?: string, pub?: Publication, join?: {info: ClientInfo},
+ *   leave?: {info: ClientInfo}, unsubscribe?: {code: number, reason: string},
+ *   message?: {data: Buffer}, subscribe?: SubscribeResult,
+ *   disconnect?: {code: number, reason: string, reconnect?: boolean},
+ *   refresh?: {expires: boolean, ttl?: number}}} Push
  */
 
 /**

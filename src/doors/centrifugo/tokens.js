@@ -48,8 +48,7 @@ const CAPABILITIES = new Map([
 /** Of a connection token. */
 export class ChannelIdentity extends Identity {
   /**
-   * @param {ConstructorParameters<typeof Identity>[0]} parts
-   * @param {object} own
+   * @param {ConstructorParameters<typeof Identity>[0]} parts @param {object} own
    * @param {number} own.endS when the client is to bring a new token, in seconds since 1970; 0: never
    * @param {boolean} own.hasRights does the token say what it permits?
    * @param {ReadonlyMap<string, ServerSubscription>} own.subscriptions by channel
@@ -65,10 +64,8 @@ export class ChannelIdentity extends Identity {
 /** Of a subscription token: its user may be '' as well. */
 export class SubscriptionIdentity extends Identity {
   /**
-   * @param {ConstructorParameters<typeof Identity>[0]} parts
-   * @param {object} own
-   * @param {string} own.channel
-   * @param {number} own.endS 0: with the connection
+   * @param {ConstructorParameters<typeof Identity>[0]} parts @param {object} own
+   * @param {string} own.channel @param {number} own.endS 0: with the connection
    * @param {Buffer|null} own.data JSON for the client
    */
   constructor(parts, { channel, endS, data }) {
@@ -146,10 +143,7 @@ function readEnd({ exp, nbf, iat, expire_at: expireAt }, nowS, maxLifetimeS) {
   return expireAt === undefined ? Math.ceil(end ?? 0) : Math.ceil(Number(expireAt));
 }
 
-/**
- * @param {Record<string, unknown>} claims
- * @returns {{rights: Rights, hasRights: boolean}}
- */
+/** @param {Record<string, unknown>} claims @returns {{rights: Rights, hasRights: boolean}} */
 function rightsOf({ rooms, caps }) {
   const native = readRights(rooms);
   if (native === null) throw new TokenError('claims');

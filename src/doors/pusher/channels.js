@@ -57,10 +57,7 @@ const CHANNEL = /^[-A-Za-z0-9_=@,.;]+$/;
 /** The official SDKs refuse longer ids of users in channel names. */
 const MAX_USER_CHANNEL_LENGTH = 200;
 
-/**
- * Is this the name of a channel? Its length is the app's concern.
- * @param {unknown} name @returns {name is string}
- */
+/** Is it a channel's name, of any length? @param {unknown} name @returns {name is string} */
 export function isChannel(name) {
   if (typeof name !== 'string') return false;
   if (!name.startsWith(SERVER_TO_USER)) return CHANNEL.test(name);
@@ -77,10 +74,7 @@ export function channelOfUser(user) {
   return SERVER_TO_USER + user;
 }
 
-/**
- * @param {NamedApp} app
- * @returns {string} what the rooms of the app begin with; a shared app's channels have no prefix
- */
+/** @param {NamedApp} app @returns {string} starts names of its rooms; '': shared */
 export function roomPrefixOf({ id, isShared }) {
   return isShared ? '' : `~${id}:`;
 }
@@ -99,21 +93,14 @@ export function roomOfUser({ id }, user) {
   return `~${id}:u:${escapeName(user)}`;
 }
 
-/**
- * The name that tokens, limits and the API use for a signed-in user.
- * @param {Pick<NamedApp, 'id'>} app @param {string} user
- */
+/** For tokens, limits and the API. @param {Pick<NamedApp, 'id'>} app @param {string} user */
 export function sessionUserOf({ id }, user) {
   return `~${id}:${user}`;
 }
 
 const OWN_ROOM = /^~\d+:(u:)?(.+)$/s;
 
-/**
- * @param {string} room
- * @returns {string|null} the channel as clients of its app name it; null if no channel has this
- *   room
- */
+/** @param {string} room @returns {string|null} as clients name it; null: none has this room */
 export function channelOf(room) {
   const own = OWN_ROOM.exec(room);
   const text = unescapeName(own === null ? room : own[2]);

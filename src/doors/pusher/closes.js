@@ -58,8 +58,7 @@ export function noApp(key) {
 }
 
 /**
- * @param {number} code
- * @param {{code: number, reason: string}} close
+ * @param {number} code @param {{code: number, reason: string}} close
  * @param {boolean} [isExplained] does a `pusher:error` precede?
  * @returns {[number, Readonly<DoorClose>]}
  */
@@ -94,10 +93,7 @@ const TRANSLATED = new Map([
   row(NEVER, CLOSES.DENIED), // the hook's text precedes
 ]);
 
-/**
- * @param {{code: number, reason: string}} close a row of codes.js, or one of this file
- * @returns {Readonly<DoorClose>}
- */
+/** @param {{code: number, reason: string}} close a row of codes.js or of this file */
 export function closeOf(close) {
   if (close instanceof PusherClose) return close;
   const { code, reason } = close;

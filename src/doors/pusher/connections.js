@@ -134,10 +134,7 @@ export class Connections {
     connection.send(establishedText(socketIdOf(connection.id), app.activityTimeoutS));
   }
 
-  /**
-   * @param {import('node:http').IncomingMessage} request
-   * @returns {App|PusherClose}
-   */
+  /** @param {import('node:http').IncomingMessage} request @returns {App|PusherClose} */
   #admit({ url = '', headers, socket }) {
     const { config } = this.services;
     const { byKey, pathPrefix } = /** @type {NonNullable<typeof config.pusher>} */ (config.pusher);

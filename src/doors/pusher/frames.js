@@ -21,11 +21,7 @@ import {
 import { appIdOf, channelOf } from './channels.js';
 import { readObject } from './messages.js';
 
-/**
- * @param {number|null} code null: none of Pusher's
- * @param {string} message for people
- * @param {string} [channel] that it is about
- */
+/** @param {number|null} code @param {string} message for people @param {string} [channel] */
 export function errorText(code, message, channel) {
   return JSON.stringify({ event: 'pusher:error', data: { message, code }, channel });
 }
@@ -43,10 +39,7 @@ export function subscribedText(channel, data = '{}') {
   return JSON.stringify({ event: 'pusher_internal:subscription_succeeded', channel, data });
 }
 
-/**
- * @param {string} channel
- * @param {{type: string, status: number, error: string}} refused
- */
+/** @param {string} channel @param {{type: string, status: number, error: string}} refused */
 export function notSubscribedText(channel, { type, status, error }) {
   const data = { type, error, status };
   return JSON.stringify({ event: 'pusher:subscription_error', channel, data });
@@ -72,8 +65,7 @@ export function watchlistText(online, offline) {
 }
 
 /**
- * @param {string} event
- * @param {string} data any text
+ * @param {string} event @param {string} data any text
  * @param {string|null} [user] of a client event in a presence channel
  * @param {boolean} [isRaw] `data` is JSON, and stays it
  * @returns {Buffer} the payload of a publication
@@ -107,10 +99,7 @@ export function readMember(text) {
   };
 }
 
-/**
- * @param {Iterable<ShownMember>} members
- * @returns {string} JSON: `data` of subscription_succeeded
- */
+/** @param {Iterable<ShownMember>} members @returns {string} JSON: of subscription_succeeded */
 export function membersData(members) {
   const ids = [];
   const hash = [];

@@ -43,8 +43,7 @@ export function readMessage(text) {
 
 /**
  * `data` of a message to the server, which may also be an object's JSON in a string.
- * @param {Message} message
- * @returns {Readonly<Record<string, unknown>>} empty if it is none
+ * @param {Message} message @returns {Readonly<Record<string, unknown>>} empty if it is none
  */
 export function fieldsOf({ data }) {
   if (typeof data === 'string') return readObject(data)?.value ?? NO_FIELDS;
@@ -54,18 +53,12 @@ export function fieldsOf({ data }) {
 /** @type {Readonly<Record<string, unknown>>} */
 const NO_FIELDS = Object.freeze(Object.create(null));
 
-/**
- * @param {unknown} value
- * @returns {value is Readonly<Record<string, unknown>>}
- */
+/** @param {unknown} value @returns {value is Readonly<Record<string, unknown>>} */
 export function isObject(value) {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/**
- * @param {string} text
- * @returns {Parsed|null} null: not one JSON object of at most MAX_JSON_DEPTH levels
- */
+/** @param {string} text @returns {Parsed|null} null: no object, or deeper than MAX_JSON_DEPTH */
 export function readObject(text) {
   const places = placesOf(text);
   if (places === null) return null;

@@ -34,10 +34,7 @@ export class Refused {
   /** One for each code. @type {Map<string, PusherClose>} */
   #closes = new Map();
 
-  /**
-   * @param {Pick<DoorServices, 'closeAll'|'phase'>} services
-   * @param {() => number} [random]
-   */
+  /** @param {Pick<DoorServices, 'closeAll'|'phase'>} services @param {() => number} [random] */
   constructor({ closeAll, phase }, random = Math.random) {
     this.closeAll = closeAll;
     this.phase = phase;
@@ -49,10 +46,7 @@ export class Refused {
     return isOfAdmission(refused) && this.#waiting.size < MAX_WAITING;
   }
 
-  /**
-   * @param {Connection} connection that has just opened
-   * @param {Refusal} refused one that `takes` is true for
-   */
+  /** @param {Connection} connection just opened @param {Refusal} refused that `takes` accepts */
   add(connection, refused) {
     // A worker that drains: another one takes the client at once.
     if (refused.code === 'service_unavailable') return connection.close(PUSHER_CLOSES.RESTART);

@@ -51,10 +51,7 @@ export function channelText(socketId, channel, channelData) {
   return channelData === '' ? `${socketId}:${channel}` : `${socketId}:${channel}:${channelData}`;
 }
 
-/**
- * What an application signs so that a connection may sign in.
- * @param {string} socketId @param {string} userData byte for byte as received
- */
+/** For signing in. @param {string} socketId @param {string} userData as received */
 export function userText(socketId, userData) {
   return `${socketId}::user::${userData}`;
 }

@@ -116,10 +116,7 @@ function identityOf(app, { id }) {
   });
 }
 
-/**
- * @param {App} app @param {string} data user_data, whose signature is valid
- * @returns {SignedInUser|null} null: it names no user
- */
+/** @param {App} app @param {string} data of a valid signature @returns {SignedInUser|null} */
 function readUser(app, data) {
   const parsed = readObject(data);
   if (parsed === null) return null;

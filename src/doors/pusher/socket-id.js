@@ -21,19 +21,12 @@ export function socketIdOf(id) {
   return `${process}.${Number.parseInt(id.slice(PREFIX_LENGTH), 36)}`;
 }
 
-/**
- * Has it the form of a socket id, of any server?
- * @param {unknown} text @returns {text is string}
- */
+/** Has it a socket id's form, of any server? @param {unknown} text @returns {text is string} */
 export function isSocketId(text) {
   return typeof text === 'string' && text.length <= MAX_LENGTH && SOCKET_ID.test(text);
 }
 
-/**
- * @param {string} socketId
- * @returns {string|null} the id of the Connection, on any server; null: no connection of Fanfare
- *   has this socket id
- */
+/** @param {string} socketId @returns {string|null} of the Connection, on any server */
 export function connectionIdOf(socketId) {
   const parts = OWN.exec(socketId);
   if (parts === null) return null;

@@ -223,10 +223,7 @@ function verify({ id }, { app }, channel, auth, data) {
   }
 }
 
-/**
- * @param {Client} client @param {unknown} data channel_data, whose signature is valid
- * @returns {Member|Refused}
- */
+/** @param {Client} client @param {unknown} data channel_data, verified @returns {Member|Refused} */
 function memberOf({ app, user: signedIn }, data) {
   const text = String(data);
   if (text === '' && signedIn !== null)

@@ -36,10 +36,12 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  * @typedef {object} BlobStore
  * @property {boolean} isBusy would another upload be refused?
  * @property {number} maxBytes
- * @property {(body: AsyncIterable<Buffer>|Buffer, options: {bytes?: number, contentType: string})
- *   => Promise<Claim>} store
- * @property {(payload: {bytes: number, sha256: string, contentType: string}) => {upload: string,
- *   method: 'PUT', url: string, headers: Record<string, string>, expires: number}} announce
+ * @property
+ *   {(body: AsyncIterable<Buffer>|Buffer, options: {bytes?: number, contentType: string}) => Promise<Claim>}
+ *   store
+ * @property
+ *   {(payload: {bytes: number, sha256: string, contentType: string}) => {upload: string, method: 'PUT', url: string, headers: Record<string, string>, expires: number}}
+ *   announce
  * @property {(upload: string) => Promise<Claim>} verify
  */
 

@@ -209,11 +209,7 @@ function readEntry(reader, type, wire, end, entries) {
   entries.set(key, value ?? (type === 'string' ? '' : {}));
 }
 
-/**
- * Writes from the end of a buffer to its start.
- *
- * The buffer is shared: nothing else runs until the bytes are copied out of it.
- */
+/** Writes a shared buffer from its end: nothing else runs until the bytes are copied out. */
 class Writer {
   buffer = Buffer.allocUnsafeSlow(16_384);
   at = 0;
@@ -373,10 +369,7 @@ function readOrNull(read) {
   }
 }
 
-/**
- * @param {Reader} reader @param {number} last the end of its bytes
- * @returns {Command} its first request counts
- */
+/** @param {Reader} reader @param {number} last the end of its bytes @returns {Command} */
 function readCommand(reader, last) {
   const start = reader.at;
   const end = reader.length(last);
@@ -410,30 +403,21 @@ export function decodeEmulation(bytes) {
   });
 }
 
-/**
- * @param {Buffer} bytes
- * @param {number} at start of a message behind its length
- * @returns {number} its end
- */
+/** @param {Buffer} bytes @param {number} at start @returns {number} its end */
 export function delimitedEnd(bytes, at) {
   const reader = new Reader(bytes);
   reader.at = at;
   return reader.length(bytes.length);
 }
 
-/**
- * @param {readonly Buffer[]} messages @returns {number} bytes of all, each behind its length
- */
+/** @param {readonly Buffer[]} messages @returns {number} bytes of all, each behind its length */
 export function delimitedBytes(messages) {
   let bytes = 0;
   for (const { length } of messages) bytes += varintBytes(length) + length;
   return bytes;
 }
 
-/**
- * @param {Buffer} target @param {number} at @param {Buffer} message
- * @returns {number} its end
- */
+/** @param {Buffer} target @param {number} at @param {Buffer} message @returns {number} its end */
 export function writeDelimited(target, at, message) {
   const start = writeVarint(target, at, message.length);
   return start + message.copy(target, start);

@@ -26,18 +26,12 @@ const NO_KEY = 'auth_key is not the key of an app';
 /** @import { Refused } from '../../../transport/http-api/requests.js' */
 /** @import { ApiServices } from './app-call.js' */
 
-/**
- * Is this a path of the API?
- * @param {string} path without the configured prefix
- */
+/** Is this a path of the API? @param {string} path without the configured prefix */
 export function isApiPath(path) {
   return APP_PATH.test(path) || SHORT_PATH.test(path) || path === HEALTH_PATH;
 }
 
-/**
- * @param {string} path as received, without the query
- * @param {string} prefix that clients may put in front, or leave out
- */
+/** @param {string} path without the query @param {string} prefix that may be left out */
 export function ownPath(path, prefix) {
   return prefix !== '' && path.startsWith(`${prefix}/`) ? path.slice(prefix.length) : path;
 }

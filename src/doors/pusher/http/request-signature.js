@@ -42,10 +42,7 @@ const ARRAY = /^([^[]+)\[[^\]]*\]$/;
  * @property {boolean} hasBody
  */
 
-/**
- * @param {string} query as received
- * @returns {string|undefined} the key of the app, which is not verified
- */
+/** @param {string} query as received @returns {string|undefined} the app's key, not verified */
 export function keyOf(query) {
   const key = split(query)?.find(([name]) => name === 'auth_key');
   return key?.[1];
@@ -128,10 +125,7 @@ function collapsed(parameters) {
   return joined;
 }
 
-/**
- * @param {Parameter[]} parameters
- * @returns {string|null} what is signed; null if another request could have the same text
- */
+/** @param {Parameter[]} parameters @returns {string|null} null: not the only request with it */
 function textOf(parameters) {
   const keys = new Set(parameters.map(([key]) => key));
   if (keys.size < parameters.length) return null;
