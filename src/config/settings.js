@@ -225,7 +225,7 @@ const SECTIONS = {
   ],
   Centrifugo: [
     choice('FANFARE_CENTRIFUGO', 'centrifugoDoor', ['off', 'on'],
-      'Whether the server speaks the protocol of Centrifugo clients, too. `FANFARE_HISTORY` and `FANFARE_PRESENCE` then have patterns of their channels, as `$private:*`.',
+      'Whether the server speaks the protocol of [Centrifugo clients](centrifugo.md), too. `FANFARE_HISTORY` and `FANFARE_PRESENCE` then have patterns of their channels, as `$private:*`.',
       { part: 'centrifugo' }),
     choice('FANFARE_CENTRIFUGO_TOKENS', 'centrifugoTokens', ['strict', 'lenient'],
       'Tokens of these clients. `strict`: they have `exp` and `sub`, as native ones. `lenient`: without `exp` they never expire, without `sub` the connection is anonymous.',

@@ -211,8 +211,12 @@ function zeros(keys) {
   return /** @type {Record<K, number>} */ (Object.fromEntries(keys.map((key) => [key, 0])));
 }
 
-/** @param {readonly string[]} [apps] ids @returns a worker's, all zero. Gauges are marked. */
-export function createCounters(apps = []) {
+/**
+ * @param {readonly string[]} [apps] ids
+ * @param {readonly string[]} [doors] names of those that are on, without the native one and apps
+ * @returns a worker's, all zero. Gauges are marked.
+ */
+export function createCounters(apps = [], doors = []) {
   return {
     /** gauge */ connections: 0,
     /** gauge: those of `connections` that are streams of server-sent events */ eventStreams: 0,
@@ -278,6 +282,7 @@ export function createCounters(apps = []) {
     hooks: createHookCounters(),
     blobs: createBlobCounters(),
     apps: createAppCounters(apps),
+    /** gauge: those of `connections` that came through another door */ doors: zeros(doors),
   };
 }
 

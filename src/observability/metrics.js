@@ -111,7 +111,7 @@ export const METRICS = Object.freeze([
 
   // Connections.
   gauge('fanfare_transport_connections{transport}', 'sum', transportConnections,
-    'Open connections, by transport: `websocket`, `sse`, or `pusher` if there are apps.'),
+    'Open connections, by transport: `websocket`, `sse`, `pusher` if there are apps, or `centrifugo`.'),
   gauge('fanfare_app_connections{app}', 'sum', ({ counters }) => counters.apps.connections,
     'Open connections of Pusher clients, by app.'),
   counter('fanfare_app_messages_total{app}', ({ counters }) => counters.apps.messages,
@@ -408,11 +408,17 @@ function primaryCpuSeconds() {
 }
 
 /** @param {Source} source */
-function transportConnections({ counters: { connections, eventStreams, apps } }) {
+function transportConnections({ counters: { connections, eventStreams, apps, doors } }) {
   const ofApps = Object.values(apps.connections);
-  const pusher = ofApps.reduce((sum, count) => sum + count, 0);
-  const native = { websocket: connections - eventStreams - pusher, sse: eventStreams };
-  return ofApps.length === 0 ? native : { ...native, pusher };
+  const pusher = ofApps.reduce(sumOf, 0);
+  const others = pusher + Object.values(doors).reduce(sumOf, 0);
+  const native = { websocket: connections - eventStreams - others, sse: eventStreams };
+  return ofApps.length === 0 ? { ...native, ...doors } : { ...native, pusher, ...doors };
+}
+
+/** @param {number} sum @param {number} count */
+function sumOf(sum, count) {
+  return sum + count;
 }
 
 /** @param {Source} source */

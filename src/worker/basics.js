@@ -12,7 +12,10 @@ import { Turn } from './turn.js';
  * @param {number} parts.slot this worker's number among those of its server, from 0
  */
 export function createBasics({ config, log, phase, slot }) {
-  const counters = createCounters(config.pusher?.apps.map(({ id }) => id));
+  const counters = createCounters(
+    config.pusher?.apps.map(({ id }) => id),
+    config.centrifugo === null ? [] : ['centrifugo'],
+  );
   const memoryBytes = readPart(config.workers);
   const metrics = createMetrics(counters, { worker: slot, memoryBytes });
   const turn = new Turn({ seconds: metrics.turnSeconds });

@@ -82,7 +82,7 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
  * @property {number} forgotten names that had to make room for others since the start
  */
 
-/** How the client has come. @typedef {'websocket'|'sse'|'pusher'} TransportName */
+/** How the client has come. @typedef {'websocket'|'sse'|'pusher'|'centrifugo'} TransportName */
 
 /**
  * @typedef {object} UserConnection

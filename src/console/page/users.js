@@ -56,7 +56,12 @@ const KINDS = Object.freeze({
 });
 
 /** @type {Readonly<Record<string, string>>} */
-const TRANSPORTS = Object.freeze({ websocket: 'WebSocket', sse: 'SSE', pusher: 'Pusher' });
+const TRANSPORTS = Object.freeze({
+  websocket: 'WebSocket',
+  sse: 'SSE',
+  pusher: 'Pusher',
+  centrifugo: 'Centrifugo',
+});
 
 /** @typedef {import('./view.js').App} App */
 /**

@@ -90,6 +90,7 @@ export class ConnectCommand {
    */
   #reply(connection, client, id, subs) {
     client.become('connected');
+    this.services.counters.doors.centrifugo++;
     const { upstream, identity } = client;
     const endS = tokenIdentity(identity)?.endS ?? 0;
     if (endS > 0 && connection.session.isAnonymous)

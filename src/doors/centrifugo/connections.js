@@ -98,8 +98,9 @@ export class Connections {
 
   /** @param {Connection} connection whose socket is closed */
   closed(connection) {
-    const { hub, entrance, sessions, commands } = this.services;
+    const { hub, entrance, sessions, commands, counters } = this.services;
     const client = this.#clients.get(connection);
+    if (client?.state === 'connected') counters.doors.centrifugo--;
     if (entrance === null) {
       sessions.end(connection);
       hub.remove(connection);
