@@ -119,7 +119,8 @@ export class ControlMethods {
         return {};
       }
       if (!this.hasTokens) throw new DoorError(108, 'no tokens are configured');
-      if (whom?.user === '') throw new DoorError(108, 'a connection without a user does not expire');
+      if (whom?.user === '')
+        throw new DoorError(108, 'a connection without a user does not expire');
       if (expireAtS === 0 && !this.isLenient)
         throw new DoorError(107, 'expire_at is required, because tokens are strict');
       if (whom !== null) {
