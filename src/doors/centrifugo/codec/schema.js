@@ -112,7 +112,6 @@ const TABLE = {
     unsubscribe: [7, 'Unsubscribe'],
     message: [8, 'SendRequest'],
     subscribe: [9, 'Subscribe'],
-    connect: [10, 'ConnectResult'],
     disconnect: [11, 'Disconnect'],
     refresh: [12, 'Refresh'],
   },
