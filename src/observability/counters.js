@@ -201,6 +201,9 @@ const FLEET_LIMITS = /** @type {const} */ (['address', 'user']);
 /** Results of surveys of the fleet: the labels of `fanfare_surveys_total`. */
 const SURVEYS = /** @type {const} */ (['complete', 'partial', 'failed', 'refused']);
 
+/** Requests with commands of streams: the labels of `fanfare_emulation_requests_total`. */
+const EMULATION = /** @type {const} */ (['delivered', 'unknown', 'malformed', 'unavailable']);
+
 /** Kinds of presence events: the labels of `fanfare_presence_events_total`. */
 const PRESENCE_EVENTS = /** @type {const} */ (['join', 'leave', 'suppressed']);
 /** Results of a join with `since`: the labels of `fanfare_recoveries_total`. */
@@ -272,6 +275,7 @@ export function createCounters(apps = [], doors = []) {
     unknownVersions: 0,
     surveys: zeros(SURVEYS),
     /** requests of the fleet that this worker could not answer */ surveysUnanswered: 0,
+    emulation: zeros(EMULATION),
     tls: {
       /** gauge: end of the certificate's validity, in ms since the epoch; 0 without TLS */
       expiresMs: 0,

@@ -201,6 +201,8 @@ export const METRICS = Object.freeze([
     'Questions and actions of this server to all workers of the fleet, by result. `partial`: a worker did not answer.'),
   counter('fanfare_surveys_unanswered_total', ({ counters }) => counters.surveysUnanswered,
     'Surveys of the fleet that a worker could not answer.'),
+  counter('fanfare_emulation_requests_total{result}', ({ counters }) => counters.emulation,
+    'Requests with commands of Centrifugo clients on streams. `unknown`: no worker has such a stream.'),
   // Rooms with history.
   counter('fanfare_history_reads_total', ({ counters }) => counters.historyReads,
     'Reads of publications from the broker, to load a room or to fill a gap.'),

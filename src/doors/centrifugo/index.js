@@ -2,10 +2,12 @@
 
 import { isUtf8 } from 'node:buffer';
 import { FORMAT } from '../../protocol/format.js';
+import { JoinedApis } from './apis.js';
 import { jsonCodec } from './codec/json.js';
 import { protobufCodec } from './codec/protobuf.js';
 import { ConnectCommand } from './connect.js';
 import { Connections } from './connections.js';
+import { Emulation } from './emulation.js';
 import { Expiries } from './expiry.js';
 import { registerFormats } from './frames.js';
 import { FRAMINGS } from './framing.js';
@@ -16,6 +18,7 @@ import { RefreshCommands } from './refresh.js';
 import { ClientRights } from './rights.js';
 import { RpcCommands } from './rpc.js';
 import { ServerSubscriptions } from './server-subscriptions.js';
+import { CentrifugoStreams } from './streams.js';
 import { Subscriptions } from './subscribe.js';
 
 /** @import { Door } from '../../hub/door.js' */
@@ -29,7 +32,7 @@ const PROTOBUF = 'centrifuge-protobuf';
 /** @type {CreateDoor} */
 export function createDoor(services) {
   const { pathPrefix = '', apiPath = '', apiKeyHashes = [] } = services.config.centrifugo ?? {};
-  const api = apiKeyHashes.length === 0 ? null : new CentrifugoApi(services);
+  const serverApi = apiKeyHashes.length === 0 ? null : new CentrifugoApi(services);
   registerFormats();
   const { connections, expiries, expire } = createConnections(services);
   const json = webSocketDoor(connections, jsonCodec, FRAMINGS.text, {
@@ -40,14 +43,26 @@ export function createDoor(services) {
     format: FORMAT.CENTRIFUGO_PROTOBUF,
     subprotocol: PROTOBUF,
   });
+  const streams = new CentrifugoStreams(services, connections);
+  const emulation = new Emulation(services);
+  const own = (/** @type {string} */ path) =>
+    path.startsWith(pathPrefix) ? path.slice(pathPrefix.length) : '';
+  const api = new JoinedApis([
+    { isPath: (path) => emulation.isPath(own(path)), api: emulation },
+    ...(serverApi === null
+      ? []
+      : [{ isPath: (/** @type {string} */ path) => isApiPath(path, apiPath), api: serverApi }]),
+  ]);
   return {
     route(path) {
-      if (path === `${pathPrefix}/connection/websocket`) return 'websocket';
-      return api !== null && isApiPath(path, apiPath) ? 'api' : null;
+      if (own(path) === '/connection/websocket') return 'websocket';
+      if (streams.isPath(own(path))) return 'stream';
+      return api.isPath(path) ? 'api' : null;
     },
     door: json,
     doorFor: ({ url = '', headers }) =>
       asksForProtobuf(url, headers['sec-websocket-protocol']) ? protobuf : json,
+    streams,
     api,
     sweep(nowMs) {
       connections.sweep(nowMs);
@@ -55,7 +70,7 @@ export function createDoor(services) {
     },
     async drain(timeoutMs) {
       connections.drain();
-      await api?.drain(timeoutMs);
+      await serverApi?.drain(timeoutMs);
     },
     close() {},
   };

@@ -1,0 +1,150 @@
+// emulation.js: commands of clients whose transport is a stream, each in a request of its own.
+//
+//   POST /emulation {"session": S, "node": N, "data": "<commands>"}
+//     -> the worker N, perhaps of another server -> the stream with the session S -> 204
+//
+// A session is a secret of its client, so nothing else is asked. Its commands have the limits of
+// their connection. A request with an unknown session is the last of its connection: whoever
+// guesses pays for a new connection each time. Requests under way are bounded, and not taken from
+// the places of back-ends.
+
+import { refusal, toHttp } from '../../protocol/refusal.js';
+import { createCorsHeaders, preflightAnswer } from '../../transport/cors.js';
+import { respond } from '../../transport/http-answers.js';
+import { readBody } from '../../transport/http-api/body.js';
+import { decodeEmulation } from './codec/protobuf.js';
+import { isProtobuf, MAX_BODY_BYTES } from './streams.js';
+
+const PATH = '/emulation';
+/** Requests under way. With their bodies they take 64 MB at most. */
+const MAX_REQUESTS = 1000;
+
+/** @import { Answer, Refusal } from '../../protocol/refusal.js' */
+/** @import { Headers } from '../../transport/cors.js' */
+/** @import { Api, ApiCall } from '../../transport/route.js' */
+/** @import { IncomingMessage, ServerResponse } from 'node:http' */
+/** @import { DoorServices } from '../contract.js' */
+
+/** How a request has ended. @typedef {keyof import('../../observability/counters.js').Counters['emulation']} Outcome */
+/** @typedef {{session: string, node: string, data: Buffer}} Emulated */
+
+/** A request under way. @implements {ApiCall} */
+class Call {
+  isOfClient = true;
+  isLast = false;
+
+  /** @param {Headers} headers of its answer @param {boolean} isBinary */
+  constructor(headers, isBinary) {
+    this.headers = headers;
+    this.isBinary = isBinary;
+  }
+
+  endConnection() {
+    this.isLast = true;
+  }
+}
+
+/** @implements {Api} */
+export class Emulation {
+  #underWay = 0;
+
+  /** @param {Pick<DoorServices, 'config'|'fleet'|'counters'>} services */
+  constructor({ config, fleet, counters }) {
+    this.fleet = fleet;
+    this.counters = counters;
+    this.corsHeaders = createCorsHeaders(config.allowedOrigins, true);
+  }
+
+  /** @param {string} path without the configured prefix */
+  isPath(path) {
+    return path === PATH;
+  }
+
+  /** @param {IncomingMessage} request @param {boolean} hasBody @returns {Call|Answer} */
+  begin(request, hasBody) {
+    const { method, headers } = request;
+    const common = this.corsHeaders(request);
+    if (method === 'OPTIONS') return preflightAnswer(common, 'POST', 'Content-Type');
+    if (method !== 'POST') {
+      const answer = this.#refuse('malformed', common, refusal('method_not_allowed', 'Only POST.'));
+      return { ...answer, headers: { ...answer.headers, Allow: 'POST, OPTIONS' } };
+    }
+    if (!hasBody) return this.#refuse('malformed', common, NO_COMMANDS);
+    if (headers['content-encoding'] !== undefined)
+      return this.#refuse('malformed', common, refusal('UNSUPPORTED_MEDIA_TYPE'));
+    if (Number(headers['content-length'] ?? 0) > MAX_BODY_BYTES)
+      return this.#refuse('malformed', common, TOO_LARGE);
+    if (this.#underWay >= MAX_REQUESTS)
+      return this.#refuse('unavailable', common, refusal('service_unavailable'));
+    return new Call(common, isProtobuf(headers));
+  }
+
+  /**
+   * @param {Call} call @param {IncomingMessage} request @param {ServerResponse} response
+   * @param {(answer: Answer) => void} onCut
+   */
+  handle(call, request, response, onCut) {
+    this.#underWay++;
+    response.on('close', () => {
+      this.#underWay--;
+    });
+    readBody(
+      request,
+      MAX_BODY_BYTES,
+      (body) => this.#deliver(call, body, response),
+      (reason) => {
+        const fault = reason === 'body_size' ? TOO_LARGE : refusal('REQUEST_TIMEOUT');
+        if (reason !== 'gone') onCut(this.#refuse('malformed', call.headers, fault));
+      },
+    );
+  }
+
+  /** @param {Call} call @param {Buffer} body @param {ServerResponse} response */
+  async #deliver(call, body, response) {
+    const emulated = call.isBinary ? decodeEmulation(body) : readJson(body);
+    if (emulated === null)
+      return send(call, response, this.#refuse('malformed', call.headers, NO_COMMANDS));
+    const { node, session, data } = emulated;
+    const outcome = await this.fleet.deliver(node, session, data).then(
+      (isDelivered) => (isDelivered ? 'delivered' : 'unknown'),
+      () => /** @type {const} */ ('unavailable'),
+    );
+    if (outcome === 'delivered') {
+      this.counters.emulation.delivered++;
+      send(call, response, { status: 204, headers: call.headers, body: '' });
+    } else if (outcome === 'unknown') {
+      call.endConnection();
+      send(call, response, this.#refuse('unknown', call.headers, refusal('not_found')));
+    } else {
+      const refused = refusal('service_unavailable');
+      send(call, response, this.#refuse('unavailable', call.headers, refused));
+    }
+  }
+
+  /** @param {Outcome} outcome @param {Headers} common @param {Refusal} refused @returns {Answer} */
+  #refuse(outcome, common, refused) {
+    this.counters.emulation[outcome]++;
+    const { status, headers, body } = toHttp(refused);
+    return { status, headers: { ...common, ...headers }, body };
+  }
+}
+
+const NO_COMMANDS = refusal('bad_request', 'The body must have session, node and data.');
+const TOO_LARGE = refusal('BODY_TOO_LARGE');
+
+/** @param {Call} call @param {ServerResponse} response @param {Answer} answer */
+function send({ isLast }, response, { status, headers, body }) {
+  respond(response, status, isLast ? { ...headers, Connection: 'close' } : headers, body);
+}
+
+/** @param {Buffer} body @returns {Emulated|null} null: malformed */
+function readJson(body) {
+  try {
+    const { session, node, data } = JSON.parse(body.toString());
+    return [session, node, data].every((one) => typeof one === 'string')
+      ? { session, node, data: Buffer.from(data) }
+      : null;
+  } catch {
+    return null; // no JSON, or null
+  }
+}

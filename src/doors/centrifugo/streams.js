@@ -1,0 +1,140 @@
+// streams.js: clients without a WebSocket, on a response that does not end.
+//
+//   POST /connection/http_stream, the body is their connect    lines of JSON, or protobuf messages
+//   GET /connection/sse?cf_connect=…                           server-sent events, always JSON
+//
+// The reply to connect has a session and the name of this worker. The client names both in the
+// requests with its further commands (emulation.js), which may arrive at any worker.
+
+import { FORMAT } from '../../protocol/format.js';
+import { refusal } from '../../protocol/refusal.js';
+import { jsonCodec } from './codec/json.js';
+import { protobufCodec } from './codec/protobuf.js';
+import { FRAMINGS } from './framing.js';
+
+const HTTP_STREAM = '/connection/http_stream';
+const SSE = '/connection/sse';
+export const MAX_BODY_BYTES = 65_536;
+const PROTOBUF = 'application/octet-stream';
+
+/** @import { Connection } from '../../hub/connection.js' */
+/** @import { StreamDoor, StreamForm } from '../../hub/door.js' */
+/** @import { IncomingMessage } from 'node:http' */
+/** @import { DoorServices } from '../contract.js' */
+/** @import { Connections } from './connections.js' */
+/** @import { Framing } from './framing.js' */
+/** @import { Codec } from './messages.js' */
+
+/** @typedef {StreamForm & {codec: Codec}} Form */
+
+/** @implements {StreamDoor} */
+export class CentrifugoStreams {
+  allow = 'GET, POST';
+  maxBodyBytes = MAX_BODY_BYTES;
+  allowsCredentials = true;
+  /** Of each stream. @type {Map<Connection, string>} */
+  #sessions = new Map();
+  /** Pending until other workers reach this one by its name. @type {Promise<unknown>|null} */
+  #listening = null;
+
+  /** @param {DoorServices} services @param {Connections} connections */
+  constructor(services, connections) {
+    this.services = services;
+    this.connections = connections;
+    const { lines, events, delimited } = FRAMINGS;
+    const json = { codec: jsonCodec, texts: connections.textsOf(jsonCodec) };
+    const protobuf = { codec: protobufCodec, texts: connections.textsOf(protobufCodec) };
+    this.rules = json.texts;
+    this.lines = formOf(json, lines, FORMAT.CENTRIFUGO_LINES, 'application/json');
+    this.events = formOf(json, events, FORMAT.CENTRIFUGO_EVENTS, 'text/event-stream', '\r\n');
+    this.delimited = formOf(protobuf, delimited, FORMAT.CENTRIFUGO_DELIMITED, PROTOBUF);
+  }
+
+  /** @param {string} path without the configured prefix */
+  isPath(path) {
+    return path === HTTP_STREAM || path === SSE;
+  }
+
+  /** @param {Pick<IncomingMessage, 'url'|'headers'>} request @returns {Form} */
+  formOf({ url = '', headers }) {
+    if (partsOf(url).path.endsWith(SSE)) return this.events;
+    return isProtobuf(headers) ? this.delimited : this.lines;
+  }
+
+  /** @type {StreamDoor['firstOf']} */
+  firstOf({ url = '', method }, body) {
+    const { path, query } = partsOf(url);
+    const isInQuery = path.endsWith(SSE) && method === 'GET';
+    const first = isInQuery ? Buffer.from(query.get('cf_connect') ?? '') : body;
+    if (first.length > 0) return first;
+    const place = isInQuery ? 'The parameter cf_connect' : 'The body';
+    return refusal('bad_request', `${place} must be a command to connect.`);
+  }
+
+  /** @type {StreamDoor['openStream']} */
+  openStream(connection, request, credentials, first) {
+    const { upstreams, fleet } = this.services;
+    const { codec } = this.formOf(request);
+    const session = upstreams.open((messages) => this.#receive(connection, messages));
+    this.#sessions.set(connection, session);
+    const upstream = { session, node: fleet.name };
+    this.connections.open(connection, request, credentials, { codec, upstream });
+    // If the broker is away, commands that arrive here still count.
+    this.#listening ??= fleet.listen().catch(() => {
+      this.#listening = null;
+    });
+    this.#listening.then(() => this.#receive(connection, first));
+  }
+
+  /** @param {Connection} connection @param {Buffer} messages */
+  #receive(connection, messages) {
+    connection.markAlive();
+    if (!connection.isOpen) return;
+    try {
+      this.connections.receiveCommands(connection, messages);
+    } catch (error) {
+      connection.fail(error);
+    }
+  }
+
+  /** @type {StreamDoor['ping']} */
+  ping(connection) {
+    const isExpected = this.connections.expectPong(connection);
+    const codec = this.connections.clientOf(connection)?.codec;
+    if (isExpected && codec !== undefined) connection.send(codec.ping);
+    return isExpected;
+  }
+
+  /** @type {StreamDoor['closed']} */
+  closed(connection) {
+    this.services.upstreams.close(this.#sessions.get(connection) ?? '');
+    this.#sessions.delete(connection);
+    this.connections.closed(connection);
+  }
+}
+
+/**
+ * @param {Pick<Form, 'codec'|'texts'>} base @param {Framing} framing @param {number} format
+ * @param {string} contentType @param {string} [opening]
+ * @returns {Form}
+ */
+function formOf({ codec, texts }, framing, format, contentType, opening = '') {
+  return {
+    ...{ codec, texts, format, contentType, opening },
+    frame: (message) => framing.frame([message]),
+    ending: (code, reason) =>
+      framing.frame([codec.encode({ push: { disconnect: { code, reason } } })]),
+  };
+}
+
+/** @param {string} url */
+function partsOf(url) {
+  const mark = url.indexOf('?');
+  if (mark < 0) return { path: url, query: new URLSearchParams() };
+  return { path: url.slice(0, mark), query: new URLSearchParams(url.slice(mark)) };
+}
+
+/** @param {import('node:http').IncomingHttpHeaders} headers */
+export function isProtobuf({ 'content-type': type = '' }) {
+  return type.split(';', 1)[0].trim().toLowerCase() === PROTOBUF;
+}

@@ -1,0 +1,259 @@
+// centrifugo-streams.test.js: clients of the Centrifugo door without a WebSocket, on real servers:
+// HTTP streaming, server-sent events, and the requests with their commands.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import protobuf from 'protobufjs';
+import { startRedis } from '../../loadtest/lib/redis.js';
+import { NO_LIMITS, scrape, startServer, until } from '../../loadtest/lib/server.js';
+import { FRAMINGS } from '../../src/doors/centrifugo/framing.js';
+import { connectRaw } from '../helpers/centrifugo.js';
+import { answerOf, ask, StreamClient } from '../helpers/centrifugo-stream.js';
+
+const limit = { timeout: 60_000 };
+const ALL = 'subscribe:*,publish:*,presence:*,history:*';
+const OPEN = { ...NO_LIMITS, FANFARE_CENTRIFUGO: 'on', FANFARE_CENTRIFUGO_ALLOW: ALL };
+const JSON_TYPE = { 'Content-Type': 'application/json' };
+const BINARY_TYPE = { 'Content-Type': 'application/octet-stream' };
+
+/** @param {import('node:test').TestContext} t @param {Record<string, string>} [env] */
+const start = (t, env = {}) => startServer(t, { ...OPEN, ...env });
+
+/** Requests of the emulation, by result. @param {number} metricsPort */
+async function emulated(metricsPort) {
+  const { values } = await scrape(metricsPort);
+  const of = (/** @type {string} */ result) =>
+    values.get(`fanfare_emulation_requests_total{result="${result}"}`) ?? 0;
+  return { delivered: of('delivered'), malformed: of('malformed'), unknown: of('unknown') };
+}
+
+for (const transport of /** @type {const} */ (['http_stream', 'sse']))
+  test(`${transport}: commands reach the stream from every worker`, limit, async (t) => {
+    const { port, metricsPort } = await start(t, { WORKERS: '3' });
+    const client = await StreamClient.open(t, port, transport);
+    const { headers } = client.response;
+    assert.equal(
+      headers['content-type'],
+      transport === 'sse' ? 'text/event-stream' : 'application/json',
+    );
+    assert.match(String(headers['cache-control']), /^private, no-cache, no-store/);
+    assert.equal(headers['x-accel-buffering'], 'no');
+    if (transport === 'sse') assert.ok(String(client.bytes).startsWith('\r\ndata: {"id":1,'));
+    const { welcome } = client;
+    assert.match(welcome.session, /^[\w-]{22}$/);
+    assert.match(welcome.node, /^[\w-]{16}$/);
+    assert.deepEqual((await client.call('subscribe', { channel: 'news' })).subscribe, {});
+    const other = await connectRaw(t, port);
+    await other.call('subscribe', { channel: 'news' });
+    // Each in a connection of its own, which any worker accepts.
+    for (let i = 0; i < 12; i++)
+      assert.deepEqual((await client.call('publish', { channel: 'news', data: i })).publish, {});
+    await client.until(() => client.publications('news').length === 12);
+    await until(() => other.publications('news').length === 12);
+    assert.deepEqual(
+      other.publications('news').map(({ data }) => data),
+      Array.from({ length: 12 }, (_, i) => i),
+    );
+    await client.call('unsubscribe', { channel: 'news' });
+    await other.call('publish', { channel: 'news', data: 'later' });
+    await until(() => other.publications('news').length === 13);
+    assert.equal(client.publications('news').length, 12);
+    // Answers to pings count, too.
+    assert.ok((await emulated(metricsPort)).delivered >= 14);
+  });
+
+test('commands reach a stream on another server', limit, async (t) => {
+  const env = { REDIS_URL: (await startRedis(t)).url, WORKERS: '1' };
+  const [one, two] = [await start(t, env), await start(t, env)];
+  const client = await StreamClient.open(t, one.port);
+  assert.deepEqual((await client.call('subscribe', { channel: 'news' }, two.port)).subscribe, {});
+  await client.call('publish', { channel: 'news', data: { far: true } }, two.port);
+  await client.until(() => client.publications('news').length === 1);
+  const second = await StreamClient.open(t, two.port);
+  assert.notEqual(second.welcome.node, client.welcome.node);
+  // The right session on the wrong worker.
+  const { status } = await client.send('{"id":9,"ping":{}}', { node: second.welcome.node });
+  assert.equal(status, 404);
+});
+
+test('a stream in protobuf, and commands in protobuf', limit, async (t) => {
+  const { port } = await start(t);
+  const { root } = protobuf.parse(
+    `syntax = "proto3";
+    message Command { uint32 id = 1; Connect connect = 4; Subscribe subscribe = 5; Publish publish = 7; }
+    message Connect {} message Subscribe { string channel = 1; }
+    message Publish { string channel = 1; bytes data = 2; }
+    message Reply { uint32 id = 1; Push push = 4; ConnectResult connect = 5; Empty subscribe = 6; }
+    message Push { string channel = 2; Publication pub = 4; }
+    message Publication { bytes data = 4; }
+    message ConnectResult { string client = 1; string session = 9; string node = 10; }
+    message Empty {}
+    message EmulationRequest { string node = 1; string session = 2; bytes data = 3; }`,
+  );
+  const Reply = root.lookupType('Reply');
+  const command = (/** @type {object} */ values) =>
+    Buffer.from(root.lookupType('Command').encodeDelimited(values).finish());
+  const options = { method: 'POST', headers: BINARY_TYPE };
+  const response = await ask(
+    port,
+    '/connection/http_stream',
+    options,
+    command({ id: 1, connect: {} }),
+  );
+  t.after(() => response.destroy());
+  assert.equal(response.headers['content-type'], 'application/octet-stream');
+  /** @type {any[]} */
+  const replies = [];
+  let bytes = Buffer.alloc(0);
+  response.on('data', (part) => {
+    bytes = Buffer.concat([bytes, part]);
+    for (let end; bytes.length > 0; bytes = bytes.subarray(end)) {
+      end = FRAMINGS.delimited.endOf(bytes, 0);
+      replies.push(Reply.toObject(Reply.decodeDelimited(bytes.subarray(0, end))));
+    }
+  });
+  await until(() => replies.length === 1);
+  const { session, node } = replies[0].connect;
+  const data = Buffer.concat([
+    command({ id: 2, subscribe: { channel: 'news' } }),
+    command({ id: 3, publish: { channel: 'news', data: Buffer.from('{"a":1}') } }),
+  ]);
+  const body = root.lookupType('EmulationRequest').encode({ session, node, data }).finish();
+  assert.equal((await answerOf(port, '/emulation', options, Buffer.from(body))).status, 204);
+  await until(() => replies.some(({ push }) => push?.pub));
+  const { push } = replies.find((reply) => reply.push?.pub);
+  assert.deepEqual([push.channel, String(push.pub.data)], ['news', '{"a":1}']);
+  const malformed = await answerOf(port, '/emulation', options, Buffer.from([0x0a, 99]));
+  assert.equal(malformed.status, 400);
+});
+
+test(
+  'guessed, dead and malformed sessions get their status, and change nothing',
+  limit,
+  async (t) => {
+    const { port, metricsPort } = await start(t);
+    const client = await StreamClient.open(t, port);
+    const ping = '{"id":2,"ping":{}}';
+    const guessed = await client.send(ping, { session: 'A'.repeat(22) });
+    assert.equal(guessed.status, 404);
+    assert.equal(guessed.headers.connection, 'close');
+    assert.equal((await client.send(ping, { node: 'A'.repeat(16) })).status, 404);
+    for (const node of ['', '*', '../news', 'a'.repeat(3000)])
+      assert.equal((await client.send(ping, { node })).status, 404, node);
+    const gone = await StreamClient.open(t, port);
+    gone.response.destroy();
+    await until(async () => (await gone.send(ping)).status === 404);
+    const post = { method: 'POST', headers: JSON_TYPE };
+    const { session, node } = client.welcome;
+    for (const body of ['', '{', 'null', '[]', '{"session":1}', JSON.stringify({ session, node })])
+      assert.equal((await answerOf(port, '/emulation', post, body)).status, 400, body);
+    const large = JSON.stringify({ session, node, data: 'x'.repeat(65_536) });
+    assert.equal((await answerOf(port, '/emulation', post, large)).status, 413);
+    const chunked = { method: 'POST', headers: { ...JSON_TYPE, 'Transfer-Encoding': 'chunked' } };
+    assert.equal((await answerOf(port, '/emulation', chunked, large)).status, 413);
+    const get = await answerOf(port, '/emulation', { method: 'GET' });
+    assert.deepEqual([get.status, get.headers.allow], [405, 'POST, OPTIONS']);
+    assert.deepEqual(
+      client.replies.filter(({ id }) => id > 0).map(({ id }) => id),
+      [1],
+    );
+    assert.deepEqual((await client.call('subscribe', { channel: 'a' })).subscribe, {});
+    const { malformed, unknown } = await emulated(metricsPort);
+    assert.equal(malformed, 9);
+    assert.ok(unknown >= 7);
+  },
+);
+
+test('pages of allowed origins only may read streams and send commands', limit, async (t) => {
+  const { port } = await start(t, { ALLOWED_ORIGINS: 'https://a.test' });
+  const from = (/** @type {string} */ Origin) => ({ headers: { ...JSON_TYPE, Origin } });
+  for (const path of ['/connection/http_stream', '/connection/sse', '/emulation']) {
+    const allowed = await answerOf(port, path, { method: 'OPTIONS', ...from('https://a.test') });
+    assert.equal(allowed.status, 204);
+    assert.equal(allowed.headers['access-control-allow-origin'], 'https://a.test');
+    assert.equal(allowed.headers['access-control-allow-credentials'], 'true');
+    assert.match(String(allowed.headers['access-control-allow-headers']), /Content-Type/);
+    const other = await answerOf(port, path, { method: 'OPTIONS', ...from('https://b.test') });
+    assert.equal(other.headers['access-control-allow-origin'], undefined);
+  }
+  const body = '{"id":1,"connect":{}}';
+  const options = { method: 'POST', ...from('https://b.test') };
+  assert.equal((await answerOf(port, '/connection/http_stream', options, body)).status, 403);
+});
+
+test('a request for a stream without a connect, or with a wrong one', limit, async (t) => {
+  const { port } = await start(t);
+  const get = (/** @type {string} */ path) => answerOf(port, path, { method: 'GET' });
+  assert.equal((await get('/connection/sse')).status, 400);
+  assert.equal((await get('/connection/sse?cf_connect=')).status, 400);
+  assert.equal((await get('/connection/http_stream')).status, 400);
+  const post = (/** @type {string} */ body) =>
+    answerOf(port, '/connection/http_stream', { method: 'POST', headers: JSON_TYPE }, body);
+  assert.equal((await post('x'.repeat(65_537))).status, 413);
+  const end = '{"push":{"disconnect":{"code":3501,"reason":"bad request"}}}\n';
+  for (const body of ['{', '{"id":1,"subscribe":{"channel":"a"}}', '{"connect":{}}']) {
+    const { status, text } = await post(body);
+    assert.deepEqual([status, text], [200, end], body);
+  }
+  const sse = await get('/connection/sse?cf_connect=%7B');
+  assert.equal(sse.text, `\r\ndata: ${end}\n`);
+});
+
+test('limits by address hold for streams, and rates for their commands', limit, async (t) => {
+  const { port } = await startServer(t, {
+    ...{ FANFARE_CENTRIFUGO: 'on', FANFARE_CENTRIFUGO_ALLOW: ALL, WORKERS: '2' },
+    FANFARE_MAX_CONNECTIONS_PER_IP: '2',
+    FANFARE_MESSAGES_RATE: '60/min burst 5',
+  });
+  const client = await StreamClient.open(t, port);
+  await StreamClient.open(t, port);
+  const command = '{"id":1,"connect":{}}';
+  const options = { method: 'POST', headers: JSON_TYPE };
+  const third = await answerOf(port, '/connection/http_stream', options, command);
+  assert.equal(third.status, 429);
+  const many = Array.from({ length: 12 }, (_, i) => `{"id":${i + 2},"ping":{}}`).join('\n');
+  assert.equal((await client.send(many)).status, 204);
+  await client.until(() => client.replies.some(({ error }) => error?.code === 111));
+});
+
+test('a draining server says so in the stream', limit, async (t) => {
+  const server = await start(t);
+  const clients = [
+    await StreamClient.open(t, server.port),
+    await StreamClient.open(t, server.port, 'sse'),
+  ];
+  server.kill('SIGTERM');
+  for (const client of clients)
+    assert.deepEqual(await client.disconnected(), { code: 3001, reason: 'shutdown' });
+});
+
+test('a client that answers pings in requests stays, another is disconnected', limit, async (t) => {
+  const { port } = await start(t, {
+    FANFARE_PING_INTERVAL_MS: '1000',
+    FANFARE_PONG_TIMEOUT_MS: '500',
+  });
+  const client = await StreamClient.open(t, port);
+  const silent = await StreamClient.open(t, port);
+  silent.answersPings = false;
+  assert.deepEqual(await silent.disconnected(), { code: 3012, reason: 'no pong' });
+  const pings = () => client.replies.filter((reply) => Object.keys(reply).length === 0).length;
+  await client.until(() => pings() >= 3);
+  assert.equal(client.isEnded, false);
+});
+
+test('a stream that is read late gets all messages of a room with history', limit, async (t) => {
+  const { port } = await start(t, { FANFARE_HISTORY: 'h.*=1000/60s', WORKERS: '1' });
+  const client = await StreamClient.open(t, port);
+  await client.call('subscribe', { channel: 'h.a' });
+  client.response.pause();
+  const publisher = await connectRaw(t, port);
+  const text = 'x'.repeat(30_000);
+  for (let n = 1; n <= 400; n++)
+    await publisher.call('publish', { channel: 'h.a', data: { n, text } });
+  client.response.resume();
+  await client.until(() => client.publications('h.a').length === 400);
+  assert.deepEqual(
+    client.publications('h.a').map(({ data }) => data.n),
+    Array.from({ length: 400 }, (_, i) => i + 1),
+  );
+});
