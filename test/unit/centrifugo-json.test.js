@@ -1,0 +1,183 @@
+// centrifugo-json.test.js: the JSON form of Centrifugo's messages (doors/centrifugo/codec/json.js):
+// what is read, what is refused, what is written. Hostile input costs no more than its bytes.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { jsonCodec } from '../../src/doors/centrifugo/codec/json.js';
+
+/** @param {string|Buffer} text */
+const decode = (text) => jsonCodec.decode(Buffer.from(text));
+/** @param {import('../../src/doors/centrifugo/messages.js').Reply} reply */
+const encode = (reply) => jsonCodec.encode(reply).toString();
+
+test('the fields of requests, raw values as they were written', () => {
+  const text =
+    '{"id":7,"subscribe":{"channel":"a\\u0062","recover":true,"offset":5,"epoch":"e","data":{"n": 1e400},"flag":2,"tf":{"op":"eq"},"unknown":[{}]}}';
+  const [command] = decode(text) ?? [];
+  const { data, ...rest } = command.request;
+  assert.deepEqual(
+    { id: command.id, method: command.method, ...rest },
+    {
+      id: 7,
+      method: 'subscribe',
+      channel: 'ab',
+      recover: true,
+      offset: 5,
+      epoch: 'e',
+      flag: 2,
+      tf: true,
+    },
+  );
+  assert.equal(String(data), '{"n": 1e400}');
+  assert.equal(String(command.source), text);
+});
+
+test('commands in lines, with empty ones and spaces between', () => {
+  const commands = decode('\n {"id":1,"ping":{}} \r\n\n{}\n{"send":{"data":null}}\n') ?? [];
+  assert.deepEqual(
+    commands.map(({ id, method }) => [id, method]),
+    [
+      [1, 'ping'],
+      [0, 'pong'],
+      [0, 'send'],
+    ],
+  );
+  for (const command of commands) {
+    const [again] = decode(command.source) ?? [];
+    assert.deepEqual([again.id, again.method], [command.id, command.method]);
+  }
+});
+
+test('null is an absent field, except for data', () => {
+  const [{ request }] = decode('{"id":1,"publish":{"channel":null,"data":null}}') ?? [];
+  assert.equal(request.channel, undefined);
+  assert.equal(String(request.data), 'null');
+  const [{ method, request: none }] = decode('{"id":1,"ping":null,"publish":{}}') ?? [];
+  assert.deepEqual([method, none], ['publish', {}]);
+});
+
+test('names of channels in maps are names, also __proto__', () => {
+  const [{ request }] =
+    decode(
+      '{"id":1,"connect":{"subs":{"__proto__":{"recover":true},"constructor":{}},"headers":{"__proto__":"x"}}}',
+    ) ?? [];
+  assert.deepEqual(
+    [...(request.subs ?? [])],
+    [
+      ['__proto__', { recover: true }],
+      ['constructor', {}],
+    ],
+  );
+  assert.deepEqual([...(request.headers ?? [])], [['__proto__', 'x']]);
+  assert.equal(/** @type {any} */ ({}).recover, undefined);
+  assert.equal(
+    encode({ connect: { subs: new Map([['__proto__', {}]]) } }),
+    '{"connect":{"subs":{"__proto__":{}}}}',
+  );
+});
+
+test('10,000 entries of subs are read, one more is refused', () => {
+  const subs = (/** @type {number} */ count) =>
+    `{"id":1,"connect":{"subs":{${Array.from({ length: count }, (_, i) => `"${i}":{"offset":${i}}`)}}}}`;
+  assert.equal(decode(subs(10_000))?.[0].request.subs?.size, 10_000);
+  assert.equal(decode(subs(10_001)), null);
+});
+
+test('malformed input is refused, and nothing throws', () => {
+  for (const text of [
+    '',
+    ' ',
+    '\n\n',
+    '[]',
+    '1',
+    'null',
+    '{"id":1}',
+    '{"id":1,"nothing":{}}',
+    '{"id":1,"ping":[]}',
+    '{"id":-1,"ping":{}}',
+    '{"id":1.5,"ping":{}}',
+    '{"id":"1","ping":{}}',
+    '{"id":4294967296,"ping":{}}',
+    '{"id":1,"ping":{}',
+    '{"id":1,"ping":{}},',
+    '{"id":1,"ping":{}}{}',
+    '{"id":1 "ping":{}}',
+    '{"id":1,"subscribe":{"channel":1}}',
+    '{"id":1,"subscribe":{"recover":1}}',
+    '{"id":1,"subscribe":{"recover":"true"}}',
+    '{"id":1,"subscribe":{"offset":"5"}}',
+    '{"id":1,"subscribe":{"offset":1e300}}',
+    '{"id":1,"subscribe":{"offset":9007199254740993}}',
+    '{"id":1,"connect":{"subs":[]}}',
+    '{"id":1,"connect":{"subs":{"a":1}}}',
+    '{"id":1,"connect":{"headers":{"a":1}}}',
+    `{"id":1,"publish":{"data":${'['.repeat(33)}${']'.repeat(33)}}}`,
+    `{"id":1,"publish":{"data":{"__proto__":1}}}`,
+  ])
+    assert.equal(decode(text), null, text);
+  const deep = `{"id":1,"x":${'['.repeat(500_000)}`;
+  const began = performance.now();
+  assert.equal(decode(deep), null);
+  assert.ok(performance.now() - began < 100, 'depth costs nothing');
+});
+
+test('random mutations of a command are read or refused, and what is read is JSON', () => {
+  const seeds = [
+    '{"id":1,"publish":{"channel":"a","data":{"x":["y",1e5,null,true]}}}',
+    '{"id":2,"connect":{"token":"t","subs":{"a":{"recover":true,"offset":1,"epoch":"e"}}}}',
+  ];
+  fc.assert(
+    fc.property(
+      fc.constantFrom(...seeds),
+      fc.array(fc.tuple(fc.nat(100), fc.string({ maxLength: 3 })), { maxLength: 4 }),
+      (seed, edits) => {
+        let text = seed;
+        for (const [at, part] of edits) text = text.slice(0, at) + part + text.slice(at + 1);
+        const commands = decode(text);
+        for (const { source, request } of commands ?? []) {
+          JSON.parse(String(source));
+          if (request.data !== undefined) JSON.parse(String(request.data));
+        }
+      },
+    ),
+    { numRuns: 500 },
+  );
+});
+
+test('zero values are left out, empty results and numbers of clients are not', () => {
+  assert.equal(encode({ id: 3, publish: {} }), '{"id":3,"publish":{}}');
+  assert.equal(
+    encode({ id: 3, subscribe: { recoverable: false, epoch: '', offset: 0, data: null } }),
+    '{"id":3,"subscribe":{}}',
+  );
+  assert.equal(
+    encode({ id: 1, presence_stats: { num_clients: 0, num_users: 0 } }),
+    '{"id":1,"presence_stats":{"num_clients":0,"num_users":0}}',
+  );
+  assert.equal(
+    encode({ id: 1, history: { publications: [], epoch: 'e', offset: 0 } }),
+    '{"id":1,"history":{"publications":[],"epoch":"e"}}',
+  );
+  assert.equal(jsonCodec.ping.toString(), '{}');
+});
+
+test('a publication as a push and in a list', () => {
+  const source = Buffer.from('..{"a":"ü"}..');
+  const info = jsonCodec.infoField({ user: 'bo"ü', conn_info: Buffer.from('{"n":1}') });
+  const published = { source, start: 2, end: source.length - 2, offset: 7, timeMs: 9, info };
+  const push = jsonCodec.publicationMessage(jsonCodec.channelField('a"b'), published);
+  const pub = {
+    data: { a: 'ü' },
+    offset: 7,
+    info: { user: 'bo"ü', conn_info: { n: 1 } },
+    time: 9,
+  };
+  assert.deepEqual(JSON.parse(String(push)), { push: { channel: 'a"b', pub } });
+  const list = jsonCodec.publicationList([published, { ...published, offset: 0, info: null }]);
+  assert.deepEqual(JSON.parse(`[${list}]`), [pub, { data: { a: 'ü' }, time: 9 }]);
+  assert.equal(
+    encode({ id: 1, subscribe: { publications: list } }),
+    `{"id":1,"subscribe":{"publications":[${list}]}}`,
+  );
+});
