@@ -6,52 +6,54 @@
 // requests.js bounds those under way.
 
 import { toHttp } from '../../protocol/refusal.js';
-import { createApp } from './app.js';
 import { isJson } from './body.js';
 import { Call } from './call.js';
 import { ApiFault, faultOf } from './fault.js';
 import { KeyRing } from './keys.js';
 import { PublishRoutes } from './publish.js';
 import { ClientGone, hasRawBody, isMediaType, rawBody } from './raw-body.js';
-import { Requests, unavailable } from './requests.js';
+import { unavailable } from './requests.js';
+import { RoutedApi } from './routed-api.js';
 import { routesOf } from './routes.js';
 
 /** @import { Answer } from '../http-answers.js' */
 /** @import { IncomingMessage, ServerResponse } from 'node:http' */
 /** @import { Refused } from './requests.js' */
 
-export class HttpApi {
-  #app;
-  /** @type {WeakMap<IncomingMessage, Call>} */
-  #calls = new WeakMap();
-
+/** @extends {RoutedApi<Call>} */
+export class HttpApi extends RoutedApi {
   /** @param {import('./call.js').Services & import('./call.js').Meters} parts */
   constructor({ take, observe, ...services }) {
-    const { config, counters, blobs, log } = services;
-    this.log = log;
-    this.blobs = blobs;
-    this.meters = { take, observe, counters };
-    this.keys = new KeyRing(config.apiKeys);
-    this.requests = new Requests({ ...services, ...this.meters }, this.keys.keys.length);
-    this.publish = new PublishRoutes(services);
-    this.routes = routesOf(services, this.publish);
-    const callOf = (/** @type {IncomingMessage} */ request) =>
-      /** @type {Call} */ (this.#calls.get(request));
-    this.#app = createApp(this.routes.map(permitted), { callOf, toAnswer: toHttp, log });
+    const { config, counters } = services;
+    const keys = new KeyRing(config.apiKeys);
+    const publish = new PublishRoutes(services);
+    const routes = routesOf(services, publish);
+    super({
+      services,
+      meters: { take, observe, counters },
+      holders: keys.keys.length,
+      routes: routes.map(permitted),
+      toAnswer: toHttp,
+    });
+    this.keys = keys;
+    this.publish = publish;
+    this.routes = routes;
+    this.blobs = services.blobs;
+    this.log = services.log;
   }
 
   /** @param {IncomingMessage} request @param {boolean} hasBody @returns {Call|Answer} or refuses */
   begin(request, hasBody) {
     const key = this.keys.find(request.headers.authorization);
-    if (key === null) return this.#refuse({ reason: 'key', fault: new ApiFault('UNAUTHORIZED') });
+    if (key === null) return this.refuse({ reason: 'key', fault: new ApiFault('UNAUTHORIZED') });
     const refused = this.requests.admit(key);
-    if (refused !== null) return this.#refuse(refused);
+    if (refused !== null) return this.refuse(refused);
     const call = new Call(this.meters, request, key);
     const unfit = hasRawBody(request) ? this.#takeRaw(call, request) : null;
-    if (unfit !== null) return this.#refuse(unfit);
-    if (!call.isRaw && hasBody && !isJson(request)) return this.#refuse(untyped());
+    if (unfit !== null) return this.refuse(unfit);
+    if (!call.isRaw && hasBody && !isJson(request)) return this.refuse(untyped());
     const large = this.requests.admitLength(request, call.isRaw ? this.blobs?.maxBytes : undefined);
-    return large === null ? call : this.#refuse(large);
+    return large === null ? call : this.refuse(large);
   }
 
   /** @param {Call} call @param {IncomingMessage} request with it as body @returns {Refused|null} */
@@ -65,38 +67,22 @@ export class HttpApi {
   }
 
   /**
-   * Reads the body, and has the request answered.
+   * @override
    * @param {Call} call @param {IncomingMessage} request @param {ServerResponse} response
-   * @param {(answer: Answer) => void} onCut called instead of an answer if the body is refused
-   *   before its end
+   * @param {(answer: Answer) => void} onCut
    * @param {import('./raw-body.js').BodyFlow} flow of the request's socket
-   * @param {() => void} onUnread closes the socket: the client does not take the answer
+   * @param {() => void} onUnread
    */
   handle(call, request, response, onCut, flow, onUnread) {
+    if (!call.isRaw) return super.handle(call, request, response, onCut, flow, onUnread);
     const leave = this.requests.enter(call, response, onUnread);
-    if (call.isRaw) {
-      const body = rawBody(request, flow);
-      this.#publishRaw(call, body, request, response).then((answer) => {
-        body.destroy();
-        if (answer === null) return;
-        leave();
-        onCut(answer);
-      });
-      return;
-    }
-    this.requests.readBody(
-      request,
-      leave,
-      (body) => {
-        call.received(body);
-        this.#calls.set(request, call);
-        this.#app(
-          /** @type {import('express').Request} */ (request),
-          /** @type {import('express').Response} */ (response),
-        );
-      },
-      (refused) => onCut(this.#refuse(refused)),
-    );
+    const body = rawBody(request, flow);
+    this.#publishRaw(call, body, request, response).then((answer) => {
+      body.destroy();
+      if (answer === null) return;
+      leave();
+      onCut(answer);
+    });
   }
 
   /**
@@ -119,18 +105,6 @@ export class HttpApi {
       call.answer(response, answer.status, answer.headers, answer.body);
     }
     return null;
-  }
-
-  /** Waits for the requests under way. @param {number} timeoutMs @returns {Promise<void>} */
-  drain(timeoutMs) {
-    return this.requests.drain(timeoutMs);
-  }
-
-  /** @param {Refused} refused @returns {Answer} */
-  #refuse({ reason, fault }) {
-    const answer = toHttp(fault);
-    this.requests.countRefused(reason, answer.status);
-    return answer;
   }
 }
 

@@ -5,9 +5,8 @@
 // A request without a valid signature is refused unread. The public port counts it for its address
 // then, as it does with an unknown API key.
 
-import { createApp } from '../../../transport/http-api/app.js';
 import { ApiFault } from '../../../transport/http-api/fault.js';
-import { Requests } from '../../../transport/http-api/requests.js';
+import { encodedBody, RoutedApi } from '../../../transport/http-api/routed-api.js';
 import { toAnswer } from './answers.js';
 import { AppCall, AppHolder } from './app-call.js';
 import { isSignedBody, keyOf, verifyRequest } from './request-signature.js';
@@ -21,7 +20,7 @@ const HEALTH_PATH = '/up';
 
 const NO_KEY = 'auth_key is not the key of an app';
 
-/** @import { IncomingMessage, ServerResponse } from 'node:http' */
+/** @import { IncomingMessage } from 'node:http' */
 /** @import { Answer } from '../../../protocol/refusal.js' */
 /** @import { Refused } from '../../../transport/http-api/requests.js' */
 /** @import { ApiServices } from './app-call.js' */
@@ -36,26 +35,19 @@ export function ownPath(path, prefix) {
   return prefix !== '' && path.startsWith(`${prefix}/`) ? path.slice(prefix.length) : path;
 }
 
-export class PusherApi {
-  #app;
-  /** @type {WeakMap<IncomingMessage, AppCall>} */
-  #calls = new WeakMap();
-
-  /** @param {ApiServices} services */
+/** @extends {RoutedApi<AppCall>} */
+export class PusherApi extends RoutedApi {
+  /** @param {ApiServices} parts */
   constructor({ meters, counters, ...services }) {
-    const { config, log } = services;
+    const { config } = services;
     const { apps, pathPrefix } = /** @type {NonNullable<typeof config.pusher>} */ (config.pusher);
-    this.meters = meters;
+    const routes = routesOf({ ...services, counters: meters.counters, appCounters: counters.apps });
+    super({ services, meters, holders: apps.length, routes, toAnswer });
     this.readiness = services.readiness;
     this.pathPrefix = pathPrefix;
     this.holders = apps.map((app) => new AppHolder(app));
     this.byId = new Map(this.holders.map((holder) => [holder.app.id, holder]));
     this.byKey = new Map(this.holders.map((holder) => [holder.app.key, holder]));
-    this.requests = new Requests({ ...services, ...meters }, apps.length);
-    const callOf = (/** @type {IncomingMessage} */ request) =>
-      /** @type {AppCall} */ (this.#calls.get(request));
-    const routes = routesOf({ ...services, counters: meters.counters, appCounters: counters.apps });
-    this.#app = createApp(routes, { callOf, toAnswer, log });
   }
 
   /**
@@ -71,52 +63,25 @@ export class PusherApi {
     if (path === HEALTH_PATH) return this.#health();
     const holder = this.#holderOf(path, query);
     if (holder === undefined)
-      return this.#refuse(SHORT_PATH.test(path) ? unsigned(NO_KEY) : unknownApp());
+      return this.refuse(SHORT_PATH.test(path) ? unsigned(NO_KEY) : unknownApp());
     const { app } = holder;
     const signed = verifyRequest(app, { method, path, query, hasBody }, Date.now() / 1000);
-    if (typeof signed === 'string') return this.#refuse(unsigned(signed));
-    if (!app.isEnabled) return this.#refuse(disabled());
+    if (typeof signed === 'string') return this.refuse(unsigned(signed));
+    if (!app.isEnabled) return this.refuse(disabled());
     const refused = this.requests.admit(holder) ?? this.requests.admitLength(request);
-    if (refused !== null) return this.#refuse(refused);
+    if (refused !== null) return this.refuse(refused);
     if (hasBody && request.headers['content-encoding'] !== undefined)
-      return this.#refuse(encoded());
+      return this.refuse(encodedBody());
     request.url = query === '' ? path : `${path}?${query}`;
     return new AppCall(this.meters, request, holder, signed);
   }
 
-  /**
-   * Reads the body, and has the request answered.
-   * @param {AppCall} call @param {IncomingMessage} request @param {ServerResponse} response
-   * @param {(answer: Answer) => void} onCut called instead of an answer if the body is refused
-   *   before its end
-   * @param {unknown} _flow
-   * @param {() => void} onUnread closes the socket: the client does not take the answer
-   */
-  handle(call, request, response, onCut, _flow, onUnread) {
-    const leave = this.requests.enter(call, response, onUnread);
-    this.requests.readBody(
-      request,
-      leave,
-      (body) => {
-        if (!isSignedBody(call.signed, body)) {
-          const { fault } = unsigned('body_md5 is not the MD5 of the body');
-          const { status, headers, body: text } = toAnswer(fault);
-          return call.answer(response, status, headers, text);
-        }
-        call.received(body);
-        this.#calls.set(request, call);
-        this.#app(
-          /** @type {import('express').Request} */ (request),
-          /** @type {import('express').Response} */ (response),
-        );
-      },
-      (refused) => onCut(this.#refuse(refused)),
-    );
-  }
-
-  /** Waits for the requests under way. @param {number} timeoutMs @returns {Promise<void>} */
-  drain(timeoutMs) {
-    return this.requests.drain(timeoutMs);
+  /** @override @type {RoutedApi<AppCall>['received']} */
+  received(call, body, request, response) {
+    if (isSignedBody(call.signed, body)) return super.received(call, body, request, response);
+    const { fault } = unsigned('body_md5 is not the MD5 of the body');
+    const { status, headers, body: text } = toAnswer(fault);
+    call.answer(response, status, headers, text);
   }
 
   /** @param {string} path @param {string} query @returns {AppHolder|undefined} */
@@ -130,13 +95,6 @@ export class PusherApi {
     const reason = this.readiness();
     if (reason === null) return { status: 200, headers: {}, body: '{"health":"OK"}' };
     return { status: 503, headers: {}, body: JSON.stringify({ error: reason, code: 503 }) };
-  }
-
-  /** @param {Refused} refused @returns {Answer} */
-  #refuse({ reason, fault }) {
-    const answer = toAnswer(fault);
-    this.requests.countRefused(reason, answer.status);
-    return answer;
   }
 }
 
@@ -157,10 +115,4 @@ function unsigned(why) {
 function disabled() {
   const message = 'The app is disabled.';
   return { reason: 'key', fault: new ApiFault('PERMISSION_DENIED', { message }) };
-}
-
-/** @returns {Refused} */
-function encoded() {
-  const message = 'The body must not have a content encoding.';
-  return { reason: 'media_type', fault: new ApiFault('UNSUPPORTED_MEDIA_TYPE', { message }) };
 }

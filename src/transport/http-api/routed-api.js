@@ -1,0 +1,85 @@
+// routed-api.js: what the HTTP APIs of all doors share: the way of an admitted request, from its
+// body to the table of routes, and refusals in the API's own form.
+
+import { createApp } from './app.js';
+import { ApiFault } from './fault.js';
+import { Requests } from './requests.js';
+
+/** @import { IncomingMessage, ServerResponse } from 'node:http' */
+/** @import { Answer } from '../../protocol/refusal.js' */
+/** @import { AppRoute } from './app.js' */
+/** @import { Call, Meters, Services } from './call.js' */
+/** @import { Refused } from './requests.js' */
+
+/** @template {Call<any>} C */
+export class RoutedApi {
+  #app;
+  /** @type {WeakMap<IncomingMessage, C>} */
+  #calls = new WeakMap();
+  #toAnswer;
+
+  /**
+   * @param {object} parts @param {Pick<Services, 'config'|'phase'|'log'>} parts.services
+   * @param {Meters} parts.meters @param {number} parts.holders number of API keys or apps
+   * @param {readonly AppRoute<C>[]} parts.routes
+   * @param {(fault: ApiFault) => Answer} parts.toAnswer
+   */
+  constructor({ services, meters, holders, routes, toAnswer }) {
+    this.meters = meters;
+    this.requests = new Requests({ ...services, ...meters }, holders);
+    this.#toAnswer = toAnswer;
+    const callOf = (/** @type {IncomingMessage} */ request) =>
+      /** @type {C} */ (this.#calls.get(request));
+    this.#app = createApp(routes, { callOf, toAnswer, log: services.log });
+  }
+
+  /**
+   * Reads the body, and has the request answered.
+   * @param {C} call @param {IncomingMessage} request @param {ServerResponse} response
+   * @param {(answer: Answer) => void} onCut called instead of an answer if the body is refused
+   *   before its end
+   * @param {unknown} _flow
+   * @param {() => void} onUnread closes the socket: the client does not take the answer
+   */
+  handle(call, request, response, onCut, _flow, onUnread) {
+    const leave = this.requests.enter(call, response, onUnread);
+    this.requests.readBody(
+      request,
+      leave,
+      (body) => this.received(call, body, request, response),
+      (refused) => onCut(this.refuse(refused)),
+    );
+  }
+
+  /**
+   * The body has been read: the route of the request answers it.
+   * @param {C} call @param {Buffer} body
+   * @param {IncomingMessage} request @param {ServerResponse} response
+   */
+  received(call, body, request, response) {
+    call.received(body);
+    this.#calls.set(request, call);
+    this.#app(
+      /** @type {import('express').Request} */ (request),
+      /** @type {import('express').Response} */ (response),
+    );
+  }
+
+  /** A request is refused before it is under way. @param {Refused} refused @returns {Answer} */
+  refuse({ reason, fault }) {
+    const answer = this.#toAnswer(fault);
+    this.requests.countRefused(reason, answer.status);
+    return answer;
+  }
+
+  /** Waits for the requests under way. @param {number} timeoutMs @returns {Promise<void>} */
+  drain(timeoutMs) {
+    return this.requests.drain(timeoutMs);
+  }
+}
+
+/** For APIs that take plain bodies only. @returns {Refused} */
+export function encodedBody() {
+  const message = 'The body must not have a content encoding.';
+  return { reason: 'media_type', fault: new ApiFault('UNSUPPORTED_MEDIA_TYPE', { message }) };
+}
