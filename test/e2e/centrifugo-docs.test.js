@@ -25,7 +25,7 @@ function settings() {
 
 /** For Node 20, which has no WebSocket of its own. */
 class NodeCentrifuge extends Centrifuge {
-  /** @param {string} url @param {object} options */
+  /** @param {ConstructorParameters<typeof Centrifuge>[0]} url @param {object} options */
   constructor(url, options) {
     super(url, { ...options, websocket: WebSocket });
   }
@@ -64,4 +64,23 @@ test('a page with centrifuge-js hears the backend, and what it missed', OPTIONS,
   centrifuge.connect();
   await until(() => lines.length > 1, 10_000, 'the recovery');
   assert.deepEqual(lines, ['Hello!', 'Hello!']);
+});
+
+test('without WebSockets the page goes on with HTTP streaming', OPTIONS, async (t) => {
+  const { API_KEY: _, ...env } = settings();
+  const { port } = await startServer(t, { ...env, WORKERS: '1' });
+  const { token } = await runCode(codeWith(PAGE, 'SignJWT'), { SignJWT }, ['token']);
+  // Nobody listens at port 1.
+  const code = codeWith(PAGE, 'emulationEndpoint')
+    .replace('ws://localhost:3000', 'ws://127.0.0.1:1')
+    .replaceAll('3000', String(port));
+  const { centrifuge } = await runCode(code, { Centrifuge: NodeCentrifuge, token }, ['centrifuge']);
+  t.after(() => centrifuge.disconnect());
+  const connected = new Promise((resolve) => centrifuge.on('connected', resolve));
+  centrifuge.connect();
+  assert.equal((await connected).transport, 'http_stream');
+  // It is sent by `/emulation`.
+  const subscription = centrifuge.newSubscription('chat:1');
+  subscription.subscribe();
+  await subscription.ready(10_000);
 });
