@@ -20,6 +20,8 @@ import { Inbox } from '../../../src/backend/redis/inbox.js';
 import { Keys } from '../../../src/backend/redis/keys.js';
 import { loadConfig, parseConfigFile } from '../../../src/config/config.js';
 import { RoomRules } from '../../../src/config/room-patterns.js';
+import { jsonCodec } from '../../../src/doors/centrifugo/codec/json.js';
+import { decodeEmulation, protobufCodec } from '../../../src/doors/centrifugo/codec/protobuf.js';
 import { Connection } from '../../../src/hub/connection.js';
 import { createCounters } from '../../../src/observability/counters.js';
 import { ERRORS } from '../../../src/protocol/codes.js';
@@ -664,6 +666,32 @@ const settings = {
   },
 };
 
+/** @type {Target} */
+const centrifugo = {
+  name: 'commands of Centrifugo clients',
+  ...from('centrifugo'),
+  share: 0.1,
+  start() {
+    return {
+      async run(inputs) {
+        return inputs.map((input) => {
+          const emulated = decodeEmulation(input);
+          assert.ok(emulated === null || emulated.data.length <= input.length);
+          const kinds = [jsonCodec, protobufCodec].map(({ decode }) => {
+            const commands = decode(input);
+            // A command that has waited is read again.
+            for (const command of commands ?? [])
+              assert.deepEqual(decode(command.source), [command]);
+            return commands === null ? 'malformed' : commands.map(({ method }) => method).join();
+          });
+          return kinds.join(' ');
+        });
+      },
+      close() {},
+    };
+  },
+};
+
 /** @type {readonly Target[]} */
 export const TARGETS = Object.freeze([
   frames,
@@ -674,4 +702,5 @@ export const TARGETS = Object.freeze([
   relay,
   answers,
   settings,
+  centrifugo,
 ]);
