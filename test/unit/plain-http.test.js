@@ -261,6 +261,31 @@ test(
   },
 );
 
+test('idle connections of clients are bounded, and those of backends stay', limit, async (t) => {
+  /** @type {import('../../src/transport/route.js').Api} */
+  const api = {
+    begin: ({ method }) => ({ endConnection() {}, isOfClient: method === 'POST' }),
+    handle: (_call, request, response) => {
+      request.resume();
+      response.writeHead(204).end();
+    },
+  };
+  const { connect, counters, server } = await start(t, { api, env: { FANFARE_LIMITS: 'off' } });
+  const ask = async (/** @type {string} */ method) => {
+    const client = await connect();
+    const head = `${method} /api/x HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n`;
+    assert.equal((await client.write(head).response()).status, 204);
+    return client;
+  };
+  const backend = await ask('GET');
+  const clients = /** @type {Awaited<ReturnType<typeof ask>>[]} */ ([]);
+  for (let i = 0; i < 1028; i++) clients.push(await ask('POST'));
+  await until(() => clients.filter(({ isClosed }) => isClosed).length === 4);
+  assert.equal(counters.idleClosed.plain_http, 4);
+  assert.equal(backend.isClosed, false);
+  assert.ok(server.openSockets >= 1025);
+});
+
 test('a body that is not whole after 10 s gets 408, and its connection ends', limit, async (t) => {
   const parts = apiParts();
   const { connect } = await start(t, { api: new HttpApi(parts) });
