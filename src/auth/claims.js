@@ -5,7 +5,7 @@
 // are ignored.
 
 import { isRoomPattern } from '../config/room-patterns.js';
-import { readRights } from './rights.js';
+import { ALL_ROOMS, readRights } from './rights.js';
 import { TokenError } from './token-error.js';
 
 /** Clocks of two machines differ, so every time in a token may be off by as much. */
@@ -40,6 +40,19 @@ export class Identity {
     this.mayBroadcast = mayBroadcast;
     this.autojoin = autojoin;
     this.info = info;
+  }
+
+  /**
+   * Of a user whom the application names without a token. A revocation of the user closes earlier
+   * connections only: for new ones the application is asked.
+   * @param {string} user @param {Buffer|null} info
+   */
+  static named(user, info) {
+    return new Identity({
+      ...{ user, info, tokenId: null, rights: ALL_ROOMS, mayBroadcast: false, autojoin: NO_ROOMS },
+      issuedAtMs: Date.now(),
+      expiresAtMs: Number.POSITIVE_INFINITY,
+    });
   }
 }
 

@@ -15,9 +15,6 @@ import { tokenOf } from '../auth/token-place.js';
 import { refusal, toClose } from '../protocol/refusal.js';
 import { Visitor } from './visitor.js';
 
-/** @type {readonly string[]} */
-const NO_ROOMS = Object.freeze([]);
-
 /** @import { Credentials } from '../auth/credentials.js' */
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
@@ -160,17 +157,7 @@ export class HookEntrance {
     visitor.welcome(answer);
     if (user !== null) this.#handshakes.delete(visitor);
     if (user === null || credentials.identity !== null) return this.#admitted(visitor, credentials);
-    const named = new Identity({
-      user,
-      tokenId: null,
-      // A revocation of the user closes earlier connections; onConnect decides about new ones.
-      issuedAtMs: Date.now(),
-      expiresAtMs: Number.POSITIVE_INFINITY,
-      rights: ALL_ROOMS,
-      mayBroadcast: false,
-      autojoin: NO_ROOMS,
-      info,
-    });
+    const named = Identity.named(user, info);
     if (this.userPlaces.isOff)
       return this.#admitted(visitor, { identity: named, lease: null, refusal: null });
     return this.#place(visitor, named);

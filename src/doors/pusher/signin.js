@@ -3,7 +3,6 @@
 // there is online. The limit of connections per user applies from then on.
 
 import { asciiJson, Identity } from '../../auth/claims.js';
-import { ALL_ROOMS } from '../../auth/rights.js';
 import { refusal, toClose } from '../../protocol/refusal.js';
 import { roomOfUser, sessionUserOf } from './channels.js';
 import { PUSHER_CLOSES } from './closes.js';
@@ -51,7 +50,7 @@ export class SignIn {
     const text = signedInText(String(data));
     if (client.user !== null) return connection.send(text);
     client.signIn(user);
-    const identity = identityOf(app, user);
+    const identity = Identity.named(sessionUserOf(app, user.id), null);
     const { userPlaces, commands } = this.services;
     if (userPlaces.isOff) return this.#enter(connection, client, user, identity, null, text);
     commands.lane.after(connection, 'token', 0, this.#place(identity), (placed) => {
@@ -100,20 +99,6 @@ export class SignIn {
     const answered = hub.rooms.get(name)?.joining(connection) ?? null;
     if (answered !== null) commands.lane.awaitJoin(connection, answered);
   }
-}
-
-/** @param {App} app @param {SignedInUser} user */
-function identityOf(app, { id }) {
-  return new Identity({
-    user: sessionUserOf(app, id),
-    tokenId: null,
-    issuedAtMs: Date.now(),
-    expiresAtMs: Number.POSITIVE_INFINITY,
-    rights: ALL_ROOMS,
-    mayBroadcast: false,
-    autojoin: NO_ROOMS,
-    info: null,
-  });
 }
 
 /** @param {App} app @param {string} data of a valid signature @returns {SignedInUser|null} */
