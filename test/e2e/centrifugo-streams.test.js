@@ -38,7 +38,7 @@ for (const transport of /** @type {const} */ (['http_stream', 'sse']))
     );
     assert.match(String(headers['cache-control']), /^private, no-cache, no-store/);
     assert.equal(headers['x-accel-buffering'], 'no');
-    if (transport === 'sse') assert.ok(String(client.bytes).startsWith('\r\ndata: {"id":1,'));
+    if (transport === 'sse') assert.ok(String(client.bytes).startsWith('\ndata: {"id":1,'));
     const { welcome } = client;
     assert.match(welcome.session, /^[\w-]{22}$/);
     assert.match(welcome.node, /^[\w-]{16}$/);
@@ -196,7 +196,7 @@ test('a request for a stream without a connect, or with a wrong one', limit, asy
     assert.deepEqual([status, text], [200, end], body);
   }
   const sse = await get('/connection/sse?cf_connect=%7B');
-  assert.equal(sse.text, `\r\ndata: ${end}\n`);
+  assert.equal(sse.text, `\ndata: ${end}\n`);
 });
 
 test('limits by address hold for streams, and rates for their commands', limit, async (t) => {

@@ -46,7 +46,8 @@ export class CentrifugoStreams {
     const protobuf = { codec: protobufCodec, texts: connections.textsOf(protobufCodec) };
     this.rules = json.texts;
     this.lines = formOf(json, lines, FORMAT.CENTRIFUGO_LINES, 'application/json');
-    this.events = formOf(json, events, FORMAT.CENTRIFUGO_EVENTS, 'text/event-stream', '\r\n');
+    // Not CR LF, as Centrifugo begins: eventsource 2 would miss the event in the same chunk.
+    this.events = formOf(json, events, FORMAT.CENTRIFUGO_EVENTS, 'text/event-stream', '\n');
     this.delimited = formOf(protobuf, delimited, FORMAT.CENTRIFUGO_DELIMITED, PROTOBUF);
   }
 
