@@ -140,7 +140,7 @@ describe('centrifuge-python 0.7.0', () => {
   const python = join(venv, 'bin/python');
   const sources = join(folder, 'python-sources');
   /** Of tests/test_client.py. Why: docs/compatibility.md. */
-  const NOT_APPLICABLE = ['TestServerSideSubscriptions'];
+  const NOT_APPLICABLE = ['TestJoinLeave', 'TestPresenceTwoClients', 'TestServerSideSubscriptions'];
 
   before(async () => {
     if (spawnSync('python3', ['--version']).error)
