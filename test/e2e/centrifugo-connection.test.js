@@ -259,3 +259,95 @@ describe('liveness', () => {
     assert.equal(errors[0].temporary, true);
   });
 });
+
+describe('the end of a connection', () => {
+  test('a revoked user is closed with 3503, and refused with 3500', OPTIONS, async (t) => {
+    const KEY = 'k'.repeat(32);
+    const { connect, open, port } = await startCentrifugo(t, {
+      ...WITH_TOKENS,
+      API_KEYS: `admin ${KEY} all`,
+    });
+    const token = connectionToken();
+    const clients = [await connect({ token }), await connect({ token })];
+    const other = await connect({ token: connectionToken({ sub: 'bob' }) });
+    const { status } = await fetch(`http://127.0.0.1:${port}/api/revoke`, {
+      method: 'POST',
+      headers: { Authorization: `Bearer ${KEY}`, 'Content-Type': 'application/json' },
+      body: JSON.stringify({ user: 'alice' }),
+    });
+    assert.ok(status < 300, `${status}`);
+    for (const client of clients) assert.equal(await client.closeCode(), 3503);
+    const again = await open();
+    again.command('connect', { token });
+    assert.equal(await again.closeCode(), 3500);
+    assert.deepEqual((await other.call('ping')).ping, {});
+  });
+
+  test('a connection above the limit of its user is closed with 3504', OPTIONS, async (t) => {
+    const { connect, open } = await startCentrifugo(t, {
+      ...WITH_TOKENS,
+      FANFARE_MAX_CONNECTIONS_PER_USER: '2',
+    });
+    const token = connectionToken();
+    const [first] = [await connect({ token }), await connect({ token })];
+    const third = await open();
+    third.command('connect', { token });
+    assert.equal(await third.closeCode(), 3504);
+    first.socket.close();
+    await first.closed();
+    let error;
+    do {
+      const next = await open();
+      next.command('connect', { token });
+      error = await next
+        .next(() => true)
+        .then(
+          () => null,
+          () => next.close?.code,
+        );
+    } while (error === 3504); // the server has yet to see the close
+    assert.equal(error, null);
+  });
+
+  test('a token that has ended is closed with 3005, 25 s later', OPTIONS, async (t) => {
+    const { connect } = await startCentrifugo(t, {
+      ...WITH_TOKENS,
+      FANFARE_CENTRIFUGO_TOKENS: 'lenient',
+    });
+    for (const sub of ['alice', undefined]) {
+      const token = connectionToken({ sub, exp: inSeconds(60), expire_at: inSeconds(-23) });
+      const client = await connect({ token });
+      assert.equal(await client.closeCode(), 3005, sub);
+    }
+  });
+
+  test('a connection at its maximum age is closed with 3011', OPTIONS, async (t) => {
+    const { connect } = await startCentrifugo(t, {
+      FANFARE_MAX_CONNECTION_AGE_MS: '1000',
+      FANFARE_PING_INTERVAL_MS: '400',
+      FANFARE_PONG_TIMEOUT_MS: '200',
+    });
+    assert.equal(await (await connect()).closeCode(), 3011);
+  });
+
+  test('a slow reader of a channel without history is closed with 3008', OPTIONS, async (t) => {
+    const { connect } = await startCentrifugo(t, {
+      FANFARE_MAX_UNSENT_BYTES: '131072',
+      FANFARE_LIMITS: 'off',
+    });
+    const [slow, publisher] = [await connect(), await connect()];
+    await slow.call('subscribe', { channel: 'a' });
+    // @ts-expect-error: the socket of ws
+    slow.socket._socket.pause();
+    let isClosed = false;
+    slow.socket.on('close', () => {
+      isClosed = true;
+    });
+    const data = 'x'.repeat(90_000);
+    for (let i = 0; i < 400 && !isClosed; i++)
+      await publisher.call('publish', { channel: 'a', data });
+    // @ts-expect-error: the same
+    slow.socket._socket.resume();
+    assert.equal(await slow.closeCode(), 3008);
+  });
+});
