@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { startRedis } from '../../loadtest/lib/redis.js';
-import { startCentrifugo } from '../helpers/centrifugo.js';
+import { connectionToken, startCentrifugo, WITH_TOKENS } from '../helpers/centrifugo.js';
 import { eventually } from '../helpers/redis-worker.js';
 
 /** @typedef {import('../helpers/centrifugo.js').CentrifugoClient} CentrifugoClient */
@@ -178,6 +178,43 @@ for (const backend of ['embedded', 'Redis'])
       },
     );
   });
+
+test(
+  'channels of the server are told by 3010, and recover nothing of a stream that ended',
+  OPTIONS,
+  async (t) => {
+    const { connect, port } = await startCentrifugo(t, { ...ENV, ...WITH_TOKENS });
+    const token = connectionToken({ channels: ['h'], rooms: { publish: ['*'] } });
+    const client = await connect({ token });
+    await publish(client, 'h', [1, 2]);
+    const { epoch } = client.welcome.subs.h;
+    await deleteHistory(port, 'h');
+    assert.equal(await client.closeCode(), 3010);
+    const again = await connect({ token, subs: { h: { recover: true, offset: 2, epoch } } });
+    const { h } = again.welcome.subs;
+    assert.deepEqual([h.recovered, h.was_recovering], [undefined, true]);
+    assert.notEqual(h.epoch, epoch);
+  },
+);
+
+test('while Redis is unavailable, commands get a temporary error 100', OPTIONS, async (t) => {
+  const redis = await startRedis(t);
+  const { connect } = await startCentrifugo(t, { ...ENV, REDIS_URL: redis.url });
+  const client = await connect();
+  await subscribe(client, { channel: 'h' });
+  await redis.kill();
+  const temporary = { code: 100, message: 'internal server error', temporary: true };
+  await eventually(
+    async () => (await client.call('publish', { channel: 'h', data: 1 })).error?.temporary === true,
+  );
+  for (const [method, request] of /** @type {[string, Record<string, unknown>][]} */ ([
+    ['publish', { channel: 'h', data: 1 }],
+    ['subscribe', { channel: 'h2' }],
+    ['history', { channel: 'h3', limit: 1 }],
+  ]))
+    assert.deepEqual((await client.call(method, request)).error, temporary, method);
+  assert.equal(client.close, null);
+});
 
 test(
   'a rollback of Redis is told: recovered is false, before and after the fork',

@@ -39,7 +39,7 @@ test('a connection without a connect is closed after 15 s with 3502', () => {
   const nowMs = performance.now();
   connections.sweep(nowMs + 14_000);
   assert.equal(early.transport.closed, null);
-  connections.receiveCommands(late.connection, Buffer.from('{"id":1,"connect":{}}'));
+  connections.admitted(late.connection);
   connections.sweep(nowMs + 16_000);
   assert.equal(early.transport.closed?.code, 3502);
   assert.equal(late.transport.closed, null);

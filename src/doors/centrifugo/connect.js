@@ -68,6 +68,7 @@ export class ConnectCommand {
       this.services.counters.errors.PERMISSION_DENIED++;
       return connection.close(DISCONNECTS.BAD_REQUEST);
     }
+    this.connections.admitted(connection);
     this.#enter(connection, credentials);
     if (connection.isOpen)
       this.serverSubscriptions.begin(connection, client, command, (subs) =>

@@ -48,7 +48,7 @@ const KINDS = new Map(
 export class Connections {
   /** @type {Map<Connection, Client>} */
   #clients = new Map();
-  /** Those that have not sent `connect`: until when they may, the earliest first. @type {Map<Connection, number>} */
+  /** Those whose `connect` has not let them in: until when it may, the earliest first. @type {Map<Connection, number>} */
   #waiting = new Map();
   /** @type {ReadonlyMap<Method, Handler>} */
   #handlers = new Map();
@@ -111,6 +111,11 @@ export class Connections {
     client?.lease?.release();
   }
 
+  /** The connection is the hub's from now on. @param {Connection} connection */
+  admitted(connection) {
+    this.#waiting.delete(connection);
+  }
+
   /** Closes those that have not connected, which the hub does not know. */
   drain() {
     for (const connection of [...this.#waiting.keys()]) connection.close(DISCONNECTS.SHUTDOWN);
@@ -125,7 +130,7 @@ export class Connections {
     }
   }
 
-  /** @param {Connection} connection that has not sent `connect` */
+  /** @param {Connection} connection whose `connect` has not let it in */
   #timeOut(connection) {
     this.#waiting.delete(connection);
     this.services.counters.auth.closes.timeout++;
@@ -169,10 +174,7 @@ export class Connections {
     const { method, id, source } = command;
     if (!this.#isInOrder(client, command)) return this.#disconnect(connection);
     if (method === 'pong') return client.expectPong(false);
-    if (method === 'connect') {
-      client.become('connecting');
-      this.#waiting.delete(connection);
-    }
+    if (method === 'connect') client.become('connecting');
     if (!this.#admit(connection, client, command)) return;
     const kind = client.state === 'connected' ? KINDS.get(method) : undefined;
     const { lane } = this.services.commands;

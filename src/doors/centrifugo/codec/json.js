@@ -12,6 +12,7 @@ import { skipPayload, skipSpace, skipString } from '../../../protocol/json-scan.
 const LF = 0x0a;
 const QUOTE = 0x22;
 const COMMA = 0x2c;
+const BACKSLASH = 0x5c;
 const COLON = 0x3a;
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
@@ -92,27 +93,29 @@ function readCommand(line) {
   let id = 0;
   let isEmpty = true;
   let chosen = METHODS.length;
-  let start = 0;
+  /** @type {Request} */
+  let request = {};
   const end = eachMember(line, 0, MAX_FIELDS, (name, at) => {
     isEmpty = false;
     if (name === 'id') {
       const read = readNumber(line, at);
       id = read.value;
-      return Number.isSafeInteger(id) && id >= 0 && id < 2 ** 32 ? read.end : MALFORMED;
+      return id >= 0 && id < 2 ** 32 ? read.end : MALFORMED;
     }
     const method = METHODS.indexOf(/** @type {Method} */ (name));
-    if (method >= 0 && method < chosen && line[at] === OPEN_BRACE) {
+    if (method < 0) return skipPayload(line, at);
+    /** @type {Request} */
+    const own = {};
+    const after = readRequest(line, at, own);
+    if (method < chosen && line[at] === OPEN_BRACE) {
       chosen = method;
-      start = at;
+      request = own;
     }
-    return method < 0 ? skipPayload(line, at) : readRequest(line, at, {});
+    return after;
   });
   if (end < 0 || skipSpace(line, end) !== line.length) return null;
-  if (isEmpty) return { id: 0, method: 'pong', request: {}, source: line };
+  if (isEmpty) return { id: 0, method: 'pong', request, source: line };
   if (chosen === METHODS.length) return null;
-  /** @type {Request} */
-  const request = {};
-  readRequest(line, start, request);
   return { id, method: METHODS[chosen], request, source: line };
 }
 
@@ -166,7 +169,10 @@ const READERS = {
 /** @param {Buffer} b @param {number} at @returns {{value: string, end: number}} */
 function readString(b, at) {
   const end = b[at] === QUOTE ? skipString(b, at + 1) : MALFORMED;
-  return { value: end < 0 ? '' : JSON.parse(b.toString('utf8', at, end)), end };
+  if (end < 0) return { value: '', end };
+  for (let i = at + 1; i < end; i++)
+    if (b[i] === BACKSLASH) return { value: JSON.parse(b.toString('utf8', at, end)), end };
+  return { value: b.toString('utf8', at + 1, end - 1), end };
 }
 
 /** @param {Buffer} b @param {number} at @returns {{value: number, end: number}} whole and safe */
