@@ -80,8 +80,7 @@ export class Authentication {
 
   /**
    * Checks the token of a handshake.
-   * @param {import('node:http').IncomingMessage} request
-   * @param {string} [_address]
+   * @param {import('node:http').IncomingMessage} request @param {string} [_address]
    * @param {{readonly usesTokens: boolean, readonly asksLater?: boolean}} [door] that its path names;
    *   absent: the native one
    * @returns {Credentials|Promise<Credentials>|null} null: it has none. The promise never rejects.
@@ -96,8 +95,7 @@ export class Authentication {
    * Checks the token of a door whose clients send it in a command.
    * @param {string|null} token null: the client has none
    * @param {unknown} _handshake @param {unknown} _door
-   * @param {ReadClaims} read
-   * @returns {Credentials|Promise<Credentials>|null} as `check`
+   * @param {ReadClaims} read @returns {Credentials|Promise<Credentials>|null} as `check`
    */
   identify(token, _handshake, _door, read) {
     return token === null ? null : this.#credentialsOf(token, read);

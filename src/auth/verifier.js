@@ -98,8 +98,7 @@ export class TokenVerifier {
   }
 
   /**
-   * @param {string} token
-   * @param {ReadClaims} [read] a door has its own for tokens of its clients
+   * @param {string} token @param {ReadClaims} [read] a door has its own for tokens of its clients
    * @returns {Identity|Promise<Identity>} a promise for tokens of public keys
    * @throws {TokenError} at once or by the promise; counted by its reason
    */

@@ -28,9 +28,7 @@
 /** The most revocations in force at once. */
 export const MAX_REVOCATIONS = 100_000;
 
-/**
- * @param {Revocation} revocation @returns {string} equal for revocations of the same user or token
- */
+/** @param {Revocation} revocation @returns {string} equal for the same user or token */
 export function keyOf({ user, tokenId }) {
   return user === null ? `t${tokenId}` : `u${user}`;
 }

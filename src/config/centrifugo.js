@@ -77,10 +77,7 @@ export function readCentrifugoSettings(values) {
   return { centrifugo: Object.freeze(settings), faults };
 }
 
-/**
- * @param {CentrifugoSettings} settings
- * @returns {string} for the banner
- */
+/** @param {CentrifugoSettings} settings @returns {string} for the banner */
 export function describeCentrifugo({ isLenient, pathPrefix, apiPath, apiKeyHashes }) {
   const keys = apiKeyHashes.length;
   const api = keys === 0 ? 'no server API' : `${apiPath}, ${keys} key${keys === 1 ? '' : 's'}`;

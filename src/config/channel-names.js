@@ -38,10 +38,7 @@ export function escapePattern(pattern) {
   );
 }
 
-/**
- * @param {string} escaped
- * @returns {string|null} null: it does not come from `escapeChannel`
- */
+/** @param {string} escaped @returns {string|null} null: it does not come from `escapeChannel` */
 export function unescapeChannel(escaped) {
   const channel = escaped.replace(ESCAPED, (code) =>
     code === STAR

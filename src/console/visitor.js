@@ -44,10 +44,7 @@ export class Door {
     this.configOf = configOf;
   }
 
-  /**
-   * May this request get the page? It has no data in it.
-   * @param {IncomingMessage} request @returns {Refusal|null}
-   */
+  /** May it get the page, without data? @param {IncomingMessage} request @returns {Refusal|null} */
   refusePage(request) {
     const { access, why } = consoleAccess(this.configOf());
     if (access === 'off') return refusal(404, 'CONSOLE_OFF', `The console is off: ${why}.`);

@@ -657,11 +657,7 @@ function connectionsIn(memory, { workers }) {
   );
 }
 
-/**
- * The inverse of connectionsIn.
- * @param {number} connections @param {Config} config
- * @returns {number} bytes
- */
+/** @param {number} connections @param {Config} config @returns {number} bytes */
 function memoryFor(connections, { workers }) {
   return Math.ceil((connections * CONNECTION_BYTES + (workers + 1) * PROCESS_BYTES) / MEMORY_SHARE);
 }

@@ -4,11 +4,7 @@
 /** @import { Config } from '../config/settings.js' */
 /** @import { CreateDoor } from './contract.js' */
 
-/**
- * @typedef {object} DoorKind
- * @property {(config: Config) => boolean} isWanted
- * @property {() => Promise<CreateDoor>} load
- */
+/** @typedef {{isWanted: (config: Config) => boolean, load: () => Promise<CreateDoor>}} DoorKind */
 
 /** @type {readonly DoorKind[]} */
 const KINDS = Object.freeze([
@@ -22,11 +18,7 @@ const KINDS = Object.freeze([
   },
 ]);
 
-/**
- * @param {Config} config
- * @param {readonly DoorKind[]} [kinds]
- * @returns {Promise<CreateDoor[]>}
- */
+/** @param {Config} config @param {readonly DoorKind[]} [kinds] @returns {Promise<CreateDoor[]>} */
 export function loadDoors(config, kinds = KINDS) {
   return Promise.all(kinds.filter((kind) => kind.isWanted(config)).map((kind) => kind.load()));
 }

@@ -164,10 +164,7 @@ export class Hooks {
     });
   }
 
-  /**
-   * Calls onDisconnect. It waits as long as it has to.
-   * @param {readonly unknown[]} args without the context
-   */
+  /** Waits as long as it has to. @param {readonly unknown[]} args without the context */
   disconnected(args) {
     this.counters.calls.onDisconnect++;
     const call = new Call('onDisconnect', args, 0);

@@ -125,9 +125,7 @@ function withoutSecrets(value, depth) {
 
 /** A bounded queue of lines before a file descriptor. @implements {DestinationStream} */
 class Destination {
-  /**
-   * @param {number} descriptor @param {(line: string) => string} [format] of each line
-   */
+  /** @param {number} descriptor @param {(line: string) => string} [format] of each line */
   constructor(descriptor, format) {
     this.descriptor = withoutBlocking(descriptor);
     this.format = format;

@@ -60,10 +60,7 @@ class DoorStream extends Stream {
     this.write(this.form.frame(message));
   }
 
-  /**
-   * @param {Buffer} before @param {Buffer} source @param {number} start @param {number} end
-   * @param {string} after
-   */
+  /** @type {import('../hub/connection.js').Transport['sendAround']} */
   sendAround(before, source, start, end, after) {
     this.sendBytes(Buffer.concat([before, source.subarray(start, end), Buffer.from(after)]));
   }
@@ -91,11 +88,9 @@ class DoorStream extends Stream {
 /** @implements {Streams} */
 export class DoorStreams {
   /**
-   * @param {object} parts
-   * @param {import('../config/settings.js').Config} parts.config
+   * @param {object} parts @param {import('../config/settings.js').Config} parts.config
    * @param {import('../hub/hub.js').Hub} parts.hub
-   * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
-   * @param {StreamDoor} parts.door
+   * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat @param {StreamDoor} parts.door
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
   constructor({ config, hub, heartbeat, door, counters }) {

@@ -14,10 +14,7 @@ const KEY = /^[+/0-9A-Za-z]{22}==$/;
 /** @import { IncomingMessage } from 'node:http' */
 /** @import { Route } from './route.js' */
 
-/**
- * Checks a handshake before admission.
- * @param {IncomingMessage} request @param {Route} route @returns {Refusal|null}
- */
+/** @param {IncomingMessage} request @param {Route} route @returns {Refusal|null} */
 export function handshakeFault(request, route) {
   const { headers } = request;
   const wrong = headFault(request);

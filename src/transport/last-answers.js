@@ -98,10 +98,7 @@ export class LastAnswers {
     this.reject(socket, refused);
   }
 
-  /**
-   * Requests for streams are refused in their own way.
-   * @param {TrackedSocket} socket @param {Refusal} refused
-   */
+  /** Streams have their own refusals. @param {TrackedSocket} socket @param {Refusal} refused */
   reject(socket, refused) {
     const { wanted } = socket[HANDSHAKE];
     if (wanted !== null)

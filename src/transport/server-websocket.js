@@ -192,10 +192,7 @@ export class ServerWebSocket {
     return text !== null;
   }
 
-  /**
-   * @param {Buffer} before @param {Buffer} source @param {number} start @param {number} end
-   * @param {string} after
-   */
+  /** @type {import('../hub/connection.js').Transport['sendAround']} */
   sendAround(before, source, start, end, after) {
     const length = writeFrameAround(scratch, before, source, start, end, after);
     if (length === 0) return this.write(frameAround(before, source, start, end, after));

@@ -81,10 +81,7 @@ class EventStream extends Stream {
     this.sendEvent(text);
   }
 
-  /**
-   * @param {Buffer} before @param {Buffer} source @param {number} start @param {number} end
-   * @param {string} after
-   */
+  /** @type {import('../hub/connection.js').Transport['sendAround']} */
   sendAround(before, source, start, end, after) {
     this.sendText(`${before}${source.toString('utf8', start, end)}${after}`);
   }
@@ -104,10 +101,7 @@ class EventStream extends Stream {
     this.positions = rooms.map(() => NO_POSITION);
   }
 
-  /**
-   * @param {number} index of a room in `tracked`
-   * @param {string} position @returns {string} the id of the stream
-   */
+  /** @param {number} index in `tracked` @param {string} position @returns {string} its id */
   move(index, position) {
     if (this.format === FORMAT.EVENTS) return position;
     this.positions[index] = position;

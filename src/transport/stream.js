@@ -105,10 +105,7 @@ export class Stream {
   }
 }
 
-/**
- * The head of a response, the last of its connection.
- * @param {number} status @param {Headers} headers
- */
+/** The head of a connection's last response. @param {number} status @param {Headers} headers */
 export function headText(status, headers) {
   let text = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`;
   for (const name in headers) text += `${name}: ${headers[name]}\r\n`;
@@ -120,10 +117,7 @@ function destroy(socket) {
   socket.destroy();
 }
 
-/**
- * A client has nothing to send. A further request on this connection gets no answer.
- * @this {StreamSocket}
- */
+/** Clients have nothing to send: further requests get no answer. @this {StreamSocket} */
 function socketOnData() {
   if (this.bytesRead > this[STREAM].lastByte) this.destroy();
 }

@@ -38,9 +38,7 @@ const EMBEDDINGS = Object.freeze([
 export class RefusedAddress extends Error {}
 
 export class AddressGuard {
-  /**
-   * @param {object} options @param {boolean} options.publicOnly @param {Resolve} [options.resolve]
-   */
+  /** @param {{publicOnly: boolean, resolve?: Resolve}} options */
   constructor({ publicOnly, resolve = dnsLookup }) {
     this.resolve = resolve;
     this.refused = new BlockList();

@@ -104,10 +104,7 @@ export class Fleet {
     hub.listen(KIND.ANSWER, (publication) => this.#receiveAnswer(publication));
   }
 
-  /**
-   * From now on other workers reach this one by its name. Rejects if the broker is away.
-   * @returns {Promise<unknown>}
-   */
+  /** From now on others reach this worker by its name. Rejects if the broker is unavailable. */
   listen() {
     return this.broker.subscribe(this.replyRoom);
   }
@@ -343,8 +340,7 @@ export class Fleet {
 
   /**
    * Gives the sessions of a user, or of some connections, another time at which they expire.
-   * @param {Whom} whom
-   * @param {number} expiresAtMs ms since 1970; 0: they do not expire
+   * @param {Whom} whom @param {number} expiresAtMs ms since 1970; 0: they do not expire
    * @returns {Promise<number>} connections. Rejects as `disconnect` does.
    */
   renew({ user, only = null, except = [] }, expiresAtMs) {
@@ -437,8 +433,7 @@ export class Fleet {
   /**
    * @template {Verb} V
    * @param {V} verb @param {Verbs[V]['args']} args
-   * @param {(result: Verbs[V]['result']) => void} merge
-   * @param {() => boolean} isFound
+   * @param {(result: Verbs[V]['result']) => void} merge @param {() => boolean} isFound
    * @param {string|null} worker the only one that is asked; null: all
    * @returns {Promise<boolean>} see `#answers`
    */

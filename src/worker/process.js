@@ -151,10 +151,7 @@ class WorkerProcess {
       });
   }
 
-  /**
-   * After an uncaught exception the worker's state can't be trusted: it drains and exits.
-   * @param {unknown} error
-   */
+  /** An uncaught exception leaves an unknown state: drains, exits. @param {unknown} error */
   crash(error) {
     this.log.fatal({ err: error }, 'uncaught exception: worker exits');
     if (this.#phase.isDraining) process.exit(1);

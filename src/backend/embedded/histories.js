@@ -60,9 +60,7 @@ const MAX_SWEPT = 10_000;
  */
 
 export class Histories {
-  /**
-   * @param {object} [bounds] @param {number} [bounds.maxBytes] @param {number} [bounds.maxStreams]
-   */
+  /** @param {{maxBytes?: number, maxStreams?: number}} [bounds] */
   constructor({ maxBytes = MAX_BYTES, maxStreams = MAX_STREAMS } = {}) {
     this.maxBytes = maxBytes;
     this.maxStreams = maxStreams;

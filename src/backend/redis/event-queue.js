@@ -111,10 +111,7 @@ class RedisEventQueue {
     return pending;
   }
 
-  /**
-   * @param {number} lane @param {string|null} afterId @param {number} limit
-   * @returns {Promise<Entry[]>}
-   */
+  /** @type {EventQueue['read']} */
   async read(lane, afterId, limit) {
     const start = afterId === null ? '-' : `(${afterId}`;
     const entries = await this.#ask(() =>
@@ -123,10 +120,7 @@ class RedisEventQueue {
     return entries.map(([id, [, body]]) => ({ id, body }));
   }
 
-  /**
-   * @param {number} lane @param {number} fence @param {Change} change
-   * @returns {Promise<boolean>}
-   */
+  /** @type {EventQueue['commit']} */
   async commit(lane, fence, { set, remove, upTo, announced = null }) {
     const { keys } = this;
     const done = await this.#ask(() =>

@@ -11,8 +11,7 @@ const REFRESH_MS = 3000;
 /**
  * @param {{title: string, about: string, fault: string, className?: string}} texts `fault`: above
  *   the error when a read fails
- * @param {() => Promise<Child|Child[]>} read
- * @returns {View}
+ * @param {() => Promise<Child|Child[]>} read @returns {View}
  */
 export function polledView({ title, about, fault, className = '' }, read) {
   const result = h('div', { class: `result ${className}`.trim() });

@@ -66,10 +66,7 @@ const TRANSLATED = new Map([
   [CLOSES.DENIED.code, DISCONNECTS.PERMISSION_DENIED],
 ]);
 
-/**
- * @param {{code: number, reason: string}} close a row of codes.js, or a code that the backend has
- *   chosen
- */
+/** @param {{code: number, reason: string}} close a row of codes.js or a backend's code */
 export function closeOf(close) {
   if (close instanceof DoorClose) return close;
   return TRANSLATED.get(close.code) ?? { code: close.code, reason: cut(close.reason) };

@@ -245,10 +245,7 @@ export class Connections {
       this.#clients.get(connection)?.send(connection, { id, error: replyError(code, message) });
   }
 
-  /**
-   * The texts of the door, for the connections of one codec.
-   * @param {Codec} codec
-   */
+  /** The texts of the door, for the connections of one codec. @param {Codec} codec */
   textsOf(codec) {
     return {
       name: 'centrifugo',

@@ -96,8 +96,7 @@ export class ReadCommands {
 
   /**
    * @param {Connection} connection @param {Client} client @param {string} channel
-   * @param {'history'|'presence'} right
-   * @throws {DoorError}
+   * @param {'history'|'presence'} right @throws {DoorError}
    */
   #roomFor(connection, client, channel, right) {
     checkChannel(channel);

@@ -27,8 +27,7 @@ const MAX_BYTES = 4 * 1024 * 1024;
 
 /**
  * @param {Pick<HistoryReader, 'page'>} reader @param {string} room @param {StreamQuery} query
- * @returns {Promise<Stream>}
- * @throws {DoorError} 107, 108 or 112; or an error of the broker
+ * @returns {Promise<Stream>} @throws {DoorError} 107, 108 or 112; or an error of the broker
  */
 export async function readStream(reader, room, query) {
   const { limit, since, isReverse, maxBytes = MAX_BYTES } = query;

@@ -45,20 +45,17 @@ const MAX_READS_PER_SWEEP = 100;
 
 /**
  * A subscription that is not answered yet.
- * @typedef {object} Pending
- * @property {Subscription} subscription
- * @property {() => void} settle
+ * @typedef {{subscription: Subscription, settle: () => void}} Pending
  */
 
 /** @typedef {{event: 'join'|'leave', member: ShownMember}} Change */
 
 /**
  * What views need of the worker.
- * @typedef {object} ViewParts
- * @property {import('../../hub/hub.js').Hub} hub
- * @property {import('../../hub/room-users.js').Tracker} tracker
- * @property {import('../contract.js').DoorServices['broker']} broker
- * @property {import('../../observability/counters.js').Counters} counters
+ * @typedef {{hub: import('../../hub/hub.js').Hub,
+ *   tracker: import('../../hub/room-users.js').Tracker,
+ *   broker: import('../contract.js').DoorServices['broker'],
+ *   counters: import('../../observability/counters.js').Counters}} ViewParts
  */
 
 export class Presence {
@@ -219,10 +216,7 @@ class RoomView {
     this.#isDoubtful = true;
   }
 
-  /**
-   * @param {number} nowMs @param {boolean} mayRead
-   * @returns {boolean} true: it is read again
-   */
+  /** @param {number} nowMs @param {boolean} mayRead @returns {boolean} true: it is read again */
   sweep(nowMs, mayRead) {
     // A backend may take a subscriber out of a room of native clients.
     const room = /** @type {Room} */ (this.#room);

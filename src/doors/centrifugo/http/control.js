@@ -133,11 +133,7 @@ export class ControlMethods {
   };
 }
 
-/**
- * @param {Fields} fields
- * @returns {Whom|null} null: no connection has this id
- * @throws {DoorError}
- */
+/** @param {Fields} fields @returns {Whom|null} null: no such connection @throws {DoorError} */
 function whomOf(fields) {
   refuseFields(fields, REFUSED_WHOM);
   const { user = '', client = '', whitelist = [] } = fields;

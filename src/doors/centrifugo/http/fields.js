@@ -40,11 +40,7 @@ export function present(fields) {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null));
 }
 
-/**
- * @param {string|undefined} channel
- * @returns {string} its room
- * @throws {DoorError}
- */
+/** @param {string|undefined} channel @returns {string} its room @throws {DoorError} */
 export function roomOfChannel(channel) {
   if (channel === undefined || channel === '') throw new DoorError(107, 'channel is required');
   const fault = channelFault(channel);
@@ -80,8 +76,7 @@ function isRecord(value) {
 
 /**
  * @param {Buffer} body @param {number} start @param {number} end
- * @param {(value: unknown) => boolean} fits
- * @returns {unknown} undefined: it does not fit
+ * @param {(value: unknown) => boolean} fits @returns {unknown} undefined: it does not fit
  */
 function valueAt(body, start, end, fits) {
   // Nearly all values are short strings.

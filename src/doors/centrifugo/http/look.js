@@ -146,10 +146,7 @@ function encodeInfo({ user = '', client = '', conn_info: info = null }) {
   return info === null ? head : `${head.slice(0, -1)},"conn_info":${info.toString()}}`;
 }
 
-/**
- * @param {{offset: number, publication: Buffer}} row
- * @param {boolean} isNext does another one precede?
- */
+/** @param {{offset: number, publication: Buffer}} row @param {boolean} isNext does one precede? */
 function encodePublication({ offset, publication }, isNext) {
   const info = infoOf(publication);
   return [

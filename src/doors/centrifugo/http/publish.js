@@ -79,10 +79,7 @@ export class PublishMethods {
     },
   };
 
-  /**
-   * @param {Fields} fields @param {Buffer} body that the slices belong to
-   * @returns {Buffer} JSON
-   */
+  /** @param {Fields} fields @param {Buffer} body with the slices @returns {Buffer} JSON */
   #dataOf(fields, body) {
     refuseFields(fields, REFUSED);
     const data = readData(fields, body);

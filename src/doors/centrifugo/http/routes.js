@@ -43,8 +43,7 @@ function methodsOf(services) {
 
 /**
  * @param {string} base the configured path
- * @param {MethodServices} services
- * @returns {readonly AppRoute<Call>[]}
+ * @param {MethodServices} services @returns {readonly AppRoute<Call>[]}
  */
 export function routesOf(base, services) {
   const { log } = services;
@@ -77,10 +76,7 @@ function post(base, method, name, handle) {
 }
 
 class Batch {
-  /**
-   * @param {Readonly<Record<string, Method>>} methods
-   * @param {MethodServices['log']} log
-   */
+  /** @param {Readonly<Record<string, Method>>} methods @param {MethodServices['log']} log */
   constructor(methods, log) {
     this.methods = methods;
     this.log = log;
