@@ -134,9 +134,16 @@ test(
     const { port, metricsPort } = await start(t);
     const client = await StreamClient.open(t, port);
     const ping = '{"id":2,"ping":{}}';
-    const guessed = await client.send(ping, { session: 'A'.repeat(22) });
-    assert.equal(guessed.status, 404);
-    assert.equal(guessed.headers.connection, 'close');
+    const kept = { method: 'POST', headers: { ...JSON_TYPE, Connection: 'keep-alive' } };
+    const { session, node } = client.welcome;
+    for (const [guess, status, connection] of [
+      [session, 204, 'keep-alive'],
+      ['A'.repeat(22), 404, 'close'],
+    ]) {
+      const body = JSON.stringify({ session: guess, node, data: ping });
+      const answer = await answerOf(port, '/emulation', kept, body);
+      assert.deepEqual([answer.status, answer.headers.connection], [status, connection]);
+    }
     assert.equal((await client.send(ping, { node: 'A'.repeat(16) })).status, 404);
     for (const node of ['', '*', '../news', 'a'.repeat(3000)])
       assert.equal((await client.send(ping, { node })).status, 404, node);
@@ -144,7 +151,6 @@ test(
     gone.response.destroy();
     await until(async () => (await gone.send(ping)).status === 404);
     const post = { method: 'POST', headers: JSON_TYPE };
-    const { session, node } = client.welcome;
     for (const body of ['', '{', 'null', '[]', '{"session":1}', JSON.stringify({ session, node })])
       assert.equal((await answerOf(port, '/emulation', post, body)).status, 400, body);
     const large = JSON.stringify({ session, node, data: 'x'.repeat(65_536) });
@@ -155,8 +161,9 @@ test(
     assert.deepEqual([get.status, get.headers.allow], [405, 'POST, OPTIONS']);
     assert.deepEqual(
       client.replies.filter(({ id }) => id > 0).map(({ id }) => id),
-      [1],
+      [1, 2],
     );
+    client.lastId = 2;
     assert.deepEqual((await client.call('subscribe', { channel: 'a' })).subscribe, {});
     const { malformed, unknown } = await emulated(metricsPort);
     assert.equal(malformed, 9);

@@ -337,6 +337,7 @@ test('malformed input is refused, and nothing is allocated for lengths', () => {
     'a command with an id and no request': [2, ID, 1],
     'an offset of 54 bits': [0, ...subscribe([OFFSET, ...tens(7), 0x1f])],
     'an offset of more than 64 bits': [0, ...subscribe([OFFSET, ...tens(9), 0x02])],
+    'an offset with a 66th bit': [0, ...subscribe([OFFSET, ...Array(9).fill(0x80), 0x02])],
     'a channel that is not UTF-8': [0, ...subscribe([0x0a, 2, 0xc3, 0x28])],
     'a channel that is longer than its request': [0, ...subscribe([0x0a, 9, 0x61])],
     'an unknown field that is cut': [3, (30 << 3) & 0x7f, 0x01, 0x80],
@@ -391,7 +392,9 @@ test('requests of the emulation', () => {
 
 test('each framing says where a message ends, and lines have no line breaks', () => {
   const json = fc.array(
-    fc.json().map((text) => Buffer.from(`{\r\n"a":\n${text}}`)),
+    fc
+      .tuple(fc.json(), fc.constantFrom('', '\n', '\r', '\r\n'))
+      .map(([text, end]) => Buffer.from(`{${end}"a":${end}${text}}`)),
     { minLength: 1, maxLength: 4 },
   );
   fc.assert(
