@@ -553,6 +553,23 @@ export const LIMITS = Object.freeze([
       };
     },
   },
+  {
+    name: 'centrifugo-tokens',
+    needs: [],
+    source: '`FANFARE_CENTRIFUGO_TOKENS`',
+    meaning:
+      'Tokens of Centrifugo’s clients. The verdict is a note if they are lenient: one without `exp` is valid until it is revoked.',
+    judge(_readings, { config: { centrifugo, tokens } }) {
+      if (centrifugo === null || tokens === null) return null;
+      const { isLenient } = centrifugo;
+      return {
+        value: isLenient ? 'lenient' : 'strict',
+        permits: null,
+        note: isLenient ? 'a token without exp is valid until it is revoked' : undefined,
+        fix: isLenient ? 'sign tokens with exp, then FANFARE_CENTRIFUGO_TOKENS=strict' : undefined,
+      };
+    },
+  },
 ]);
 
 /**

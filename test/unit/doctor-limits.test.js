@@ -124,10 +124,12 @@ const LOWEST = [
   ['bucket', { bucket: { ms: 20, fault: 'the bucket answered 403' } }, null, /FANFARE_BLOB_URL/],
 ];
 
+const NOTES_ONLY = ['node', 'pusher-apps', 'centrifugo-tokens'];
+
 test('every limit has a case', () => {
   assert.deepEqual(
     LOWEST.map(([name]) => name),
-    LIMITS.map(({ name }) => name).filter((name) => !['node', 'pusher-apps'].includes(name)), // notes only
+    LIMITS.map(({ name }) => name).filter((name) => !NOTES_ONLY.includes(name)),
   );
 });
 
@@ -337,6 +339,17 @@ test('the default node of a stream is no fault, and is reported only if rooms ha
   assert.match(row.value, /^4 KiB; 1 KiB saves memory/);
   const without = look(readings).limits.map(({ name }) => name);
   assert.ok(!without.includes('redis-stream-node'));
+});
+
+test('tokens of Centrifugo clients are noted if they need not expire', () => {
+  const name = 'centrifugo-tokens';
+  const env = { FANFARE_CENTRIFUGO: 'on', FANFARE_CENTRIFUGO_TOKENS: 'lenient' };
+  assert.ok(!look(plenty(), { env }).limits.some((row) => row.name === name));
+  const secret = { JWT_SECRET: 'x'.repeat(32) };
+  const lenient = rowOf(look(plenty(), { env: { ...env, ...secret } }), name);
+  assert.deepEqual([lenient.verdict, lenient.value], ['note', 'lenient']);
+  const strict = { FANFARE_CENTRIFUGO: 'on', ...secret };
+  assert.equal(rowOf(look(plenty(), { env: strict }), name).verdict, 'ok');
 });
 
 test('a shared app of Pusher clients is noted if native clients need no token', () => {

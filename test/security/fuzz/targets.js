@@ -22,12 +22,14 @@ import { loadConfig, parseConfigFile } from '../../../src/config/config.js';
 import { RoomRules } from '../../../src/config/room-patterns.js';
 import { jsonCodec } from '../../../src/doors/centrifugo/codec/json.js';
 import { decodeEmulation, protobufCodec } from '../../../src/doors/centrifugo/codec/protobuf.js';
+import { routesOf } from '../../../src/doors/centrifugo/http/routes.js';
 import { Connection } from '../../../src/hub/connection.js';
 import { createCounters } from '../../../src/observability/counters.js';
 import { ERRORS } from '../../../src/protocol/codes.js';
 import { decode } from '../../../src/protocol/decode.js';
 import { readPosition } from '../../../src/protocol/position.js';
 import { ANNOUNCEMENTS } from '../../../src/protocol/publication.js';
+import { ApiFault } from '../../../src/transport/http-api/fault.js';
 import { HttpServer } from '../../../src/transport/http-server.js';
 import { WebSockets } from '../../../src/transport/websocket.js';
 import { Turn } from '../../../src/worker/turn.js';
@@ -692,6 +694,66 @@ const centrifugo = {
   },
 };
 
+/** Requests to Centrifugo's server API: a method, a space, the body. @type {Target} */
+const centrifugoApi = {
+  name: 'Centrifugo requests',
+  ...from('centrifugo-api'),
+  share: 0.1,
+  start() {
+    const none = async () => 0;
+    const services = /** @type {any} */ ({
+      config: config('{"FANFARE_CENTRIFUGO":"on","JWT_SECRET":"0123456789abcdef0123456789abcdef"}'),
+      publisher: { publish: async () => ({ epoch: 'e', offset: 1 }) },
+      fleet: {
+        ...{ disconnect: none, join: none, leave: none, renew: none, deleteHistory: none },
+        rooms: async () => ({ rooms: [{ room: 'a__proto__', connections: 1 }], isPartial: false }),
+        workers: async () => ({ workers: [], isPartial: false }),
+      },
+      tracker: {
+        covers: (/** @type {string} */ room) => room === 'p',
+        read: async () => ({ count: 1, members: [Buffer.from('{"user":"u"}')] }),
+      },
+      historyOf: (/** @type {string} */ room) => (room === 'h' ? RULE : null),
+      historyReader: {
+        page: async (/** @type {string} */ room) =>
+          room !== 'h'
+            ? null
+            : {
+                publications: [],
+                first: 1,
+                epoch: 'e',
+                offset: 0,
+                hasMore: false,
+                searchedBytes: 0,
+              },
+      },
+      counters: createCounters(),
+      log: { error: (/** @type {{err: Error}} */ { err }) => assert.fail(err) },
+    });
+    const routes = routesOf('', services);
+    const outcomeOf = async (/** @type {Buffer} */ input) => {
+      const at = input.indexOf(' ');
+      const path = `/${input.toString('latin1', 0, Math.max(0, at))}`;
+      const route = routes.find((one) => one.path === path);
+      if (route === undefined) return 'no method';
+      const body = input.subarray(at + 1);
+      const call = /** @type {any} */ ({ body, headers: {}, charge() {} });
+      try {
+        const answer = await route.handle(call);
+        const text = Buffer.isBuffer(answer) ? utf8(answer) : JSON.stringify(answer);
+        const { result, replies, error } = JSON.parse(text);
+        assert.equal([result, replies, error].filter((one) => one !== undefined).length, 1);
+        assert.ok(error === undefined || error.code >= 100, text);
+        return `${path} ${error?.code ?? 'done'}`;
+      } catch (error) {
+        assert.ok(error instanceof ApiFault, String(error));
+        return `${path} ${error.code}`;
+      }
+    };
+    return { run: (inputs) => Promise.all(inputs.map(outcomeOf)), close() {} };
+  },
+};
+
 /** @type {readonly Target[]} */
 export const TARGETS = Object.freeze([
   frames,
@@ -703,4 +765,5 @@ export const TARGETS = Object.freeze([
   answers,
   settings,
   centrifugo,
+  centrifugoApi,
 ]);
