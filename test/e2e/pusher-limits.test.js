@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { scrape, startServer, until } from '../../loadtest/lib/server.js';
+import { handshakeStatus } from '../helpers/clients.js';
 import {
   APP,
   entryOf,
@@ -74,6 +75,41 @@ describe('limits of the server', TOGETHER, () => {
         assert.ok(code === 4100 || code === 4200, `${code}`);
       }
       assert.ok(refused.some(({ close }) => close?.code === 4200));
+    },
+  );
+
+  test(
+    'of new connections are told inside behind a proxy, and by HTTP without one',
+    OPTIONS,
+    async (t) => {
+      const env = {
+        ...ONE_WORKER,
+        FANFARE_LIMITS: 'enforce',
+        FANFARE_HANDSHAKES_RATE_PER_IP: '1/min burst 1',
+      };
+      const [proxied, direct] = [
+        await startPusher(t, {}, { ...env, TRUST_PROXY: '127.0.0.1/32' }),
+        await startPusher(t, {}, env),
+      ];
+      const open = (/** @type {string} */ address) => {
+        const url = `ws://127.0.0.1:${proxied.port}/app/${APP.key}?protocol=7`;
+        const headers = { 'X-Forwarded-For': address };
+        const client = new PusherClient(url, APP, { headers });
+        t.after(() => client.socket.terminate());
+        return client;
+      };
+      const first = open('192.0.2.1');
+      await first.established();
+      const refused = open('192.0.2.1');
+      await refused.opened;
+      refused.send({ event: 'pusher:ping' });
+      const { code, errors } = await endOf(refused);
+      assert.deepEqual([code, errors.length, errors[0].code], [4100, 1, 4100]);
+      assert.match(errors[0].message, /handshakes/);
+      await open('192.0.2.2').established();
+      await direct.connect();
+      const url = `ws://127.0.0.1:${direct.port}/app/${APP.key}?protocol=7`;
+      assert.equal(await handshakeStatus(url), 429);
     },
   );
 
