@@ -352,7 +352,7 @@ export const PRIMARY_METRICS = Object.freeze([
   gauge('fanfare_fleet_limit_excess{limit}', 'sum', (source) => source.fleetLimits().excess,
     'Connections of this server that are too many for all servers together, by limit. In mode `enforce` they are closed within a second.'),
   gauge('fanfare_fleet_limit_keys{state}', 'sum', (source) => source.fleetLimits().keys,
-    'Addresses and users with at least a fifth of their limit on this server: `reported` to the other servers, or `left_out` because a report has room for 1,000.'),
+    'Addresses and users with at least a fifth of their limit on this server, and apps with `maxConnections`: `reported` to the other servers, or `left_out` because a report has room for 1,000.'),
   counter('fanfare_fleet_limit_reports_total{kind}', (source) => source.fleetLimits().reports,
     'Reports about connections per address and user: `sent`, `received` from other servers, of an `unknown_version`, or `malformed`.'),
   gauge('fanfare_embedded_history_bytes', 'sum', (source) => source.history().bytes,
