@@ -38,4 +38,13 @@ export class CommandRate {
     commands.replies.overRate(connection, id, wait);
     return false;
   }
+
+  /**
+   * Counts the bytes that a command has brought, as those of a message.
+   * @param {{fullAt: number}} bucket @param {number} bytes
+   */
+  charge(bucket, bytes) {
+    if (this.services.config.messagesPerMinuteMode !== 'enforce') return;
+    this.rate.owe(bucket, performance.now(), this.rate.costOf(bytes));
+  }
 }

@@ -6,6 +6,8 @@ import { test } from 'node:test';
 import { jsonCodec } from '../../src/doors/centrifugo/codec/json.js';
 import { Connections } from '../../src/doors/centrifugo/connections.js';
 import { Expiries } from '../../src/doors/centrifugo/expiry.js';
+import { ClientRights } from '../../src/doors/centrifugo/rights.js';
+import { Subscriptions } from '../../src/doors/centrifugo/subscribe.js';
 import { Connection } from '../../src/hub/connection.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 import { build } from '../helpers/recovery.js';
@@ -13,6 +15,8 @@ import { build } from '../helpers/recovery.js';
 /** @param {Record<string, string>} [env] */
 function buildConnections(env) {
   const { config, hub, counters, commands } = build({ env });
+  /** @type {number[]} */
+  const charged = [];
   const services = /** @type {any} */ ({
     config,
     hub,
@@ -21,6 +25,7 @@ function buildConnections(env) {
     entrance: null,
     sessions: { end() {} },
     admitMessage: () => 0,
+    charge: (/** @type {Connection} */ _, /** @type {number} */ bytes) => void charged.push(bytes),
   });
   const connections = new Connections(services);
   const open = () => {
@@ -30,7 +35,13 @@ function buildConnections(env) {
     connections.open(connection, { headers: {}, url: '' }, null, { codec: jsonCodec });
     return { connection, transport };
   };
-  return { connections, open, counters };
+  const subscriptions = new Subscriptions(
+    services,
+    connections,
+    new ClientRights(config),
+    new Expiries(),
+  );
+  return { connections, subscriptions, open, counters, charged };
 }
 
 /** @param {{transport: FakeTransport}} opened @returns {number} 0: it is open */
@@ -80,7 +91,12 @@ test('subscriptions are looked at once their second has come, also after a jump 
     expiries.sweep((_, channel) => void channels.push(channel));
     return channels;
   };
+  const removed = expiries.add(1_800_000_010, connection, 'removed');
   expiries.add(1_800_000_010, connection, 'ten');
+  expiries.remove(removed);
+  expiries.remove(removed);
+  expiries.remove(null);
+  assert.equal(expiries.size, 1);
   expiries.add(1_800_000_010.5, connection, 'eleven');
   expiries.add(1_799_000_000, connection, 'past');
   expiries.add(1_800_100_000, connection, 'later');
@@ -92,4 +108,44 @@ test('subscriptions are looked at once their second has come, also after a jump 
   t.mock.timers.setTime(1_900_000_000_000);
   assert.deepEqual(looked(), ['eleven', 'later']);
   assert.deepEqual(looked(), []);
+  assert.equal(expiries.size, 0);
+});
+
+test('old publications in a reply count as messages and as commands, recent ones are free', () => {
+  const { connections, subscriptions, open, charged } = buildConnections({
+    FANFARE_MAX_ROOMS_PER_CONNECTION: '2',
+    FANFARE_LIMITS: 'enforce',
+  });
+  const { connection } = open();
+  const client = connections.clientOf(connection);
+  assert.ok(client);
+  const joined = (/** @type {boolean} */ recovered, /** @type {number} */ ageMs) => ({
+    ...{ epoch: '', offset: 9, first: 1, replayed: 9, bytes: 100_000 },
+    ...{ recovered, acceptedMs: Date.now() - ageMs },
+  });
+  const admit = () => connections.commandRate.admit(connection, client.bucket, 1);
+  subscriptions.charge(connection, client, null);
+  subscriptions.charge(connection, client, { ...joined(true, 1e9), bytes: 0 });
+  subscriptions.charge(connection, client, joined(true, 60_000));
+  assert.deepEqual([charged, admit()], [[], true]);
+  subscriptions.charge(connection, client, joined(true, 600_000));
+  assert.deepEqual([charged, admit()], [[100_000], false]);
+});
+
+test('a subscription is expected to end once, however often it is prolonged', () => {
+  const { connections, subscriptions, open } = buildConnections();
+  const { connection } = open();
+  const client = connections.clientOf(connection);
+  assert.ok(client);
+  const endS = Math.ceil(Date.now() / 1000) + 100;
+  for (let i = 0; i < 10; i++) {
+    subscriptions.prolong(connection, client, 'a', endS + i);
+    subscriptions.limit(connection, client, endS + i);
+  }
+  assert.equal(subscriptions.expiries.size, 2);
+  subscriptions.leave(connection, client, 'a');
+  assert.equal(subscriptions.expiries.size, 1);
+  subscriptions.prolong(connection, client, 'b', endS);
+  subscriptions.closed(client);
+  assert.equal(subscriptions.expiries.size, 0);
 });

@@ -24,7 +24,7 @@
  * @property {boolean} isGranted by a token of its own, by the connection's token or by the backend:
  *   another token of the connection does not end it
  * @property {boolean} isServers has the server made it? Then the client cannot make it again
- * @property {number} endS when it ends, in seconds since 1970; 0: with the connection
+ * @property {import('./expiry.js').Expiry|null} expiry null: it ends with the connection
  */
 
 export class Client {
@@ -36,6 +36,8 @@ export class Client {
   identity = null;
   /** @type {Lease|null} */
   lease = null;
+  /** Of a connection without a user. @type {import('./expiry.js').Expiry|null} */
+  expiry = null;
   /** By channel. @type {Map<string, Subscription>|null} */
   subscriptions = null;
   /** Of its commands. @type {{fullAt: number}|null} */
@@ -63,6 +65,11 @@ export class Client {
   identify(identity, lease) {
     this.identity = identity;
     this.lease = lease;
+  }
+
+  /** @param {import('./expiry.js').Expiry|null} expiry */
+  expireBy(expiry) {
+    this.expiry = expiry;
   }
 
   /** @param {boolean} isPinged */

@@ -7,7 +7,7 @@ import { clientOf } from './client-id.js';
 import { DISCONNECTS } from './codes.js';
 import { DoorError } from './errors.js';
 import { expiryOf } from './results.js';
-import { connectionReader, GRACE_S } from './tokens.js';
+import { connectionReader } from './tokens.js';
 
 /** @import { Credentials } from '../../auth/credentials.js' */
 /** @import { Connection } from '../../hub/connection.js' */
@@ -23,10 +23,10 @@ export class ConnectCommand {
   /**
    * @param {DoorServices} services @param {Connections} connections
    * @param {import('./server-subscriptions.js').ServerSubscriptions} serverSubscriptions
-   * @param {import('./expiry.js').Expiries} expiries
+   * @param {import('./subscribe.js').Subscriptions} subscriptions
    */
-  constructor(services, connections, serverSubscriptions, expiries) {
-    this.expiries = expiries;
+  constructor(services, connections, serverSubscriptions, subscriptions) {
+    this.subscriptions = subscriptions;
     this.services = services;
     this.connections = connections;
     this.serverSubscriptions = serverSubscriptions;
@@ -94,8 +94,7 @@ export class ConnectCommand {
     this.services.counters.doors.centrifugo++;
     const { upstream, identity } = client;
     const endS = tokenIdentity(identity)?.endS ?? 0;
-    if (endS > 0 && connection.session.isAnonymous)
-      this.expiries.add(endS + GRACE_S, connection, '');
+    this.subscriptions.limit(connection, client, endS);
     client.send(connection, {
       id,
       connect: {

@@ -54,6 +54,8 @@ export class Connections {
   #handlers = new Map();
   /** @type {(connection: Connection, room: string) => void} */
   #onExpelled = () => {};
+  /** @type {(client: Client) => void} */
+  #onClosed = () => {};
 
   /** @param {DoorServices} services */
   constructor(services) {
@@ -67,10 +69,12 @@ export class Connections {
    * @param {ReadonlyMap<Method, Handler>} handlers
    * @param {(connection: Connection, room: string) => void} onExpelled a resync has ended a
    *   membership
+   * @param {(client: Client) => void} onClosed
    */
-  serve(handlers, onExpelled) {
+  serve(handlers, onExpelled, onClosed) {
     this.#handlers = handlers;
     this.#onExpelled = onExpelled;
+    this.#onClosed = onClosed;
   }
 
   /** @param {Connection} connection @returns {Client|undefined} */
@@ -108,7 +112,9 @@ export class Connections {
     commands.lane.forget(connection);
     this.#waiting.delete(connection);
     this.#clients.delete(connection);
-    client?.lease?.release();
+    if (client === undefined) return;
+    this.#onClosed(client);
+    client.lease?.release();
   }
 
   /** The connection is the hub's from now on. @param {Connection} connection */

@@ -1,38 +1,67 @@
-// expiry.js: subscriptions that end at a time, unless a new token comes before.
+// expiry.js: subscriptions, and connections without a user, that end at a time unless a new token
+// comes before. Each is kept once, and not after it has ended otherwise.
 
 /** @import { Connection } from '../../hub/connection.js' */
 
+/**
+ * @typedef {object} Expiry
+ * @property {Connection} connection
+ * @property {string} channel '': the connection itself
+ * @property {number} second since 1970
+ */
+
 export class Expiries {
-  /** By the second since 1970 at which they are looked at. @type {Map<number, {connection: Connection, channel: string}[]>} */
+  /** By second. @type {Map<number, Set<Expiry>>} */
   #seconds = new Map();
   #sweptS = Math.floor(Date.now() / 1000);
 
-  /** @param {number} endS @param {Connection} connection @param {string} channel */
-  add(endS, connection, channel) {
-    const second = Math.max(Math.ceil(endS), this.#sweptS + 1);
-    const entry = { connection, channel };
+  /**
+   * @param {number} atS since 1970 @param {Connection} connection @param {string} channel
+   * @returns {Expiry}
+   */
+  add(atS, connection, channel) {
+    const second = Math.max(Math.ceil(atS), this.#sweptS + 1);
+    const expiry = { connection, channel, second };
     const others = this.#seconds.get(second);
-    if (others === undefined) this.#seconds.set(second, [entry]);
-    else others.push(entry);
+    if (others === undefined) this.#seconds.set(second, new Set([expiry]));
+    else others.add(expiry);
+    return expiry;
+  }
+
+  /** @param {Expiry|null} expiry null: there is none. May be called twice */
+  remove(expiry) {
+    if (expiry === null) return;
+    const others = this.#seconds.get(expiry.second);
+    if (others?.delete(expiry) && others.size === 0) this.#seconds.delete(expiry.second);
+  }
+
+  get size() {
+    let size = 0;
+    for (const expiries of this.#seconds.values()) size += expiries.size;
+    return size;
   }
 
   /**
    * Call it once a second.
-   * @param {(connection: Connection, channel: string) => void} look called for each whose time has
-   *   come, though it may have been prolonged or ended since
+   * @param {(connection: Connection, channel: string) => void} expire called for each whose time
+   *   has come
    */
-  sweep(look) {
+  sweep(expire) {
     const nowS = Math.floor(Date.now() / 1000);
     if (nowS - this.#sweptS > this.#seconds.size) {
-      for (const second of [...this.#seconds.keys()]) if (second <= nowS) this.#take(second, look);
-    } else for (let second = this.#sweptS + 1; second <= nowS; second++) this.#take(second, look);
+      // After a jump of the clock there are fewer entries than seconds.
+      for (const second of [...this.#seconds.keys()])
+        if (second <= nowS) this.#take(second, expire);
+    } else {
+      for (let second = this.#sweptS + 1; second <= nowS; second++) this.#take(second, expire);
+    }
     this.#sweptS = Math.max(this.#sweptS, nowS);
   }
 
-  /** @param {number} second @param {(connection: Connection, channel: string) => void} look */
-  #take(second, look) {
-    const entries = this.#seconds.get(second);
+  /** @param {number} second @param {(connection: Connection, channel: string) => void} expire */
+  #take(second, expire) {
+    const expiries = this.#seconds.get(second) ?? [];
     this.#seconds.delete(second);
-    for (const { connection, channel } of entries ?? []) look(connection, channel);
+    for (const { connection, channel } of expiries) expire(connection, channel);
   }
 }

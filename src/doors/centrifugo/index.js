@@ -83,7 +83,7 @@ function createConnections(services) {
   const expiries = new Expiries();
   const subscriptions = new Subscriptions(services, connections, rights, expiries);
   const server = new ServerSubscriptions(services, connections, subscriptions);
-  const { connect, readClaims } = new ConnectCommand(services, connections, server, expiries);
+  const { connect, readClaims } = new ConnectCommand(services, connections, server, subscriptions);
   const { publish } = new PublishCommand(services, connections, rights);
   const { history, presence, stats, ping } = new ReadCommands(services, connections, rights);
   const tokens = new RefreshCommands(services, connections, subscriptions, readClaims);
@@ -99,6 +99,7 @@ function createConnections(services) {
   connections.serve(
     new Map(/** @type {[Method, Handler][]} */ (Object.entries(handlers))),
     subscriptions.expelled.bind(subscriptions),
+    subscriptions.closed.bind(subscriptions),
   );
   return { connections, expiries, expire };
 }

@@ -4,12 +4,10 @@
 
 import { VERSION } from '../../config/version.js';
 import { isPrivate, roomOf, usersOf } from './channels.js';
-import { tokenIdentity } from './client.js';
 import { clientOf } from './client-id.js';
 import { DISCONNECTS, UNSUBSCRIBED } from './codes.js';
 import { DoorError } from './errors.js';
 import { expiryOf } from './results.js';
-import { GRACE_S } from './tokens.js';
 
 /** @import { ReadClaims } from '../../auth/verifier.js' */
 /** @import { Connection } from '../../hub/connection.js' */
@@ -58,7 +56,7 @@ export class RefreshCommands {
   #renew(connection, client, identity) {
     client.identify(identity, client.lease);
     if (!connection.session.isAnonymous) this.services.sessions.renew(connection, identity);
-    else this.subscriptions.expiries.add(identity.endS + GRACE_S, connection, '');
+    this.subscriptions.limit(connection, client, identity.endS);
   }
 
   /**
@@ -66,7 +64,7 @@ export class RefreshCommands {
    * @param {Connection} connection @param {Client} client
    */
   #leaveForbidden(connection, client) {
-    for (const [channel, { isGranted }] of client.subscriptions ?? []) {
+    for (const [channel, { isGranted }] of [...(client.subscriptions ?? [])]) {
       const isOwn = isGranted || isPrivate(channel) || usersOf(channel) !== null;
       const { rights } = this.subscriptions;
       if (isOwn || rights.has(connection, client, 'join', roomOf(channel))) continue;
@@ -78,10 +76,10 @@ export class RefreshCommands {
   subRefresh = (connection, client, { id, request }) => {
     const { channel = '', token = '' } = request;
     if (channel === '' || token === '') return connection.close(DISCONNECTS.BAD_REQUEST);
-    if (!client.subscriptions?.has(channel)) throw new DoorError(103);
+    if (!this.subscriptions.isIn(connection, channel)) throw new DoorError(103);
     this.subscriptions.verify(connection, client, channel, token, (identity, code) => {
       if (identity === null) return this.#refuse(connection, id, code);
-      if (!client.subscriptions?.has(channel))
+      if (!this.subscriptions.isIn(connection, channel))
         return this.connections.refuse(connection, id, new DoorError(103));
       this.subscriptions.prolong(connection, client, channel, identity.endS);
       client.send(connection, { id, sub_refresh: expiryOf(identity.endS) });
@@ -101,11 +99,6 @@ export class RefreshCommands {
   expire = (connection, channel) => {
     const client = this.connections.clientOf(connection);
     if (client === undefined || !connection.isOpen) return;
-    const endS =
-      channel === ''
-        ? (tokenIdentity(client.identity)?.endS ?? 0)
-        : (client.subscriptions?.get(channel)?.endS ?? 0);
-    if (endS === 0 || (endS + GRACE_S) * 1000 > Date.now()) return;
     if (channel !== '') return this.#end(connection, client, channel, UNSUBSCRIBED.EXPIRED);
     this.services.counters.auth.closes.expired++;
     connection.close(DISCONNECTS.EXPIRED);
@@ -116,7 +109,9 @@ export class RefreshCommands {
    * @param {{code: number, reason: string}} unsubscribe
    */
   #end(connection, client, channel, unsubscribe) {
+    const isIn = this.subscriptions.isIn(connection, channel);
     this.subscriptions.leave(connection, client, channel);
-    client.send(connection, { push: { channel, unsubscribe } });
+    // The backend may have ended it before.
+    if (isIn) client.send(connection, { push: { channel, unsubscribe } });
   }
 }

@@ -24,6 +24,7 @@ import { resultOf, sinceOf } from './subscribe.js';
  * @typedef {object} Round
  * @property {Connection} connection
  * @property {Client} client
+ * @property {number} id of its `connect`
  * @property {number} open rooms that have not answered
  * @property {boolean} isFailed has one of them refused?
  * @property {Map<string, {standIn: StandIn, result: SubscribeResult}>} entries by channel
@@ -65,6 +66,7 @@ export class ServerSubscriptions {
     const round = {
       connection,
       client,
+      id,
       open: wanted.size,
       isFailed: false,
       entries: new Map(),
@@ -77,30 +79,37 @@ export class ServerSubscriptions {
       answered.then(() => {}),
     );
     for (const [channel, { data }] of wanted)
-      this.#ask(round, channel, () => this.#join(round, id, channel, request, data));
+      this.#ask(round, channel, () => this.#join(round, channel, request, data));
   }
 
   /** Asks the hook onJoin. @param {Round} round @param {string} channel @param {() => void} join */
   #ask(round, channel, join) {
     const { hooks } = this.services;
-    if (hooks === null || !hooks.has('onJoin')) return join();
-    // Not by the lane: it waits for this round.
-    Promise.resolve(hooks.callFor('onJoin', round.connection, [roomOf(channel)])).then(
-      ({ refusal }) => {
-        if (refusal === null && round.connection.isOpen) join();
-        else this.#answered(round, 0); // the client is not subscribed to it
-      },
-      (error) => round.connection.fail(error),
-    );
+    const enter = (/** @type {boolean} */ isAllowed) => {
+      try {
+        if (isAllowed && round.connection.isOpen) return join();
+      } catch (error) {
+        round.connection.fail(error);
+      }
+      this.#answered(round); // the client is not subscribed to it
+    };
+    if (hooks === null || !hooks.has('onJoin')) return enter(true);
+    // Not by the lane: it waits for this round. The promise never rejects.
+    const verdict = hooks.callFor('onJoin', round.connection, [roomOf(channel)]);
+    Promise.resolve(verdict).then(({ refusal }) => enter(refusal === null));
   }
 
   /**
-   * @param {Round} round @param {number} id of the command @param {string} channel
-   * @param {Request} request @param {Buffer|null} data for the client
+   * @param {Round} round @param {string} channel @param {Request} request
+   * @param {Buffer|null} data for the client
    */
-  #join(round, id, channel, { subs }, data) {
+  #join(round, channel, { subs }, data) {
     const { hub } = this.services;
     const room = roomOf(channel);
+    if (this.subscriptions.isFull(room)) {
+      round.isFailed = true;
+      return this.#answered(round);
+    }
     const sub = subs?.get(channel) ?? {};
     const { maxUnsentBytes } = this.services.config;
     const standIn = new StandIn(round.connection, maxUnsentBytes);
@@ -109,22 +118,23 @@ export class ServerSubscriptions {
       oldestMs: this.subscriptions.oldestFor(round.client, room),
       onJoined: (joined) => {
         round.entries.set(channel, { standIn, result: { ...resultOf(sub, joined), data } });
-        this.#answered(round, id);
+        this.subscriptions.charge(round.connection, round.client, joined);
+        this.#answered(round);
       },
       onRefused: () => {
         round.isFailed = true;
-        this.#answered(round, id);
+        this.#answered(round);
       },
     });
   }
 
-  /** A room has answered. @param {Round} round @param {number} id */
-  #answered(round, id) {
+  /** A room has answered. @param {Round} round */
+  #answered(round) {
     if (--round.open > 0) return;
     // Not now: the last join is not over, and a flush may be under way.
     queueMicrotask(() => {
       try {
-        this.#conclude(round, id);
+        this.#conclude(round);
       } catch (error) {
         round.connection.fail(error);
       }
@@ -132,8 +142,8 @@ export class ServerSubscriptions {
     });
   }
 
-  /** @param {Round} round @param {number} id */
-  #conclude({ connection, client, isFailed, entries, reply }, id) {
+  /** @param {Round} round */
+  #conclude({ connection, client, id, isFailed, entries, reply }) {
     const { hub } = this.services;
     const isFull = [...entries.values()].some(({ standIn }) => standIn.isFull);
     if (isFailed || isFull || !connection.isOpen) {

@@ -55,8 +55,7 @@ export class Subscriptions {
     checkChannel(channel);
     if (type !== 0) throw new DoorError(108);
     if (request.tf) throw new DoorError(107, 'filters are not supported');
-    if (this.#isIn(connection, channel)) throw new DoorError(105);
-    if (!this.#mayEnterAnother(connection)) throw new DoorError(106);
+    if (this.isIn(connection, channel)) throw new DoorError(105);
     if (token === '') {
       this.#checkRight(connection, client, channel);
       return this.#ask(connection, client, id, request, null);
@@ -78,7 +77,7 @@ export class Subscriptions {
   /** @param {Connection} connection @param {Client} client @param {string} channel */
   leave(connection, client, channel) {
     const { hub } = this.services;
-    client.unsubscribed(channel);
+    this.#forget(client, channel);
     const room = hub.rooms.get(roomOf(channel));
     if (room?.has(connection)) hub.leave(connection, room);
   }
@@ -93,13 +92,24 @@ export class Subscriptions {
     const channel = channelOf(room);
     if (client === undefined || channel === null) return;
     const isOwn = client.subscriptions?.get(channel)?.isServers === false;
-    client.unsubscribed(channel);
+    this.#forget(client, channel);
     if (!isOwn) connection.close(DISCONNECTS.INSUFFICIENT_STATE);
   }
 
   /** @param {Connection} connection @param {string} channel */
-  #isIn(connection, channel) {
+  isIn(connection, channel) {
     return this.services.hub.rooms.get(roomOf(channel))?.has(connection) ?? false;
+  }
+
+  /**
+   * Do too many reads wait for another room with history to open? It is counted.
+   * @param {string} room
+   */
+  isFull(room) {
+    const { hub, scheduler, counters } = this.services;
+    const isFull = !hub.rooms.has(room) && scheduler.isFull && scheduler.hasHistory(room);
+    if (isFull) counters.readsRefused++;
+    return isFull;
   }
 
   /** The limit of rooms. In the mode `observe` it only counts. @param {Connection} connection */
@@ -176,8 +186,54 @@ export class Subscriptions {
    * @param {number} endS 0: with the connection
    */
   prolong(connection, client, channel, endS) {
-    client.subscribed(channel, { isGranted: true, isServers: false, endS });
-    if (endS > 0) this.expiries.add(endS + GRACE_S, connection, channel);
+    const isServers = client.subscriptions?.get(channel)?.isServers ?? false;
+    this.#keep(connection, client, channel, endS, { isGranted: true, isServers });
+  }
+
+  /**
+   * @param {Connection} connection @param {Client} client @param {string} channel
+   * @param {number} endS 0: with the connection
+   * @param {{isGranted: boolean, isServers: boolean}} traits
+   */
+  #keep(connection, client, channel, endS, traits) {
+    this.#forget(client, channel);
+    const expiry = endS > 0 ? this.expiries.add(endS + GRACE_S, connection, channel) : null;
+    client.subscribed(channel, { ...traits, expiry });
+  }
+
+  /** @param {Client} client @param {string} channel */
+  #forget(client, channel) {
+    this.expiries.remove(client.subscriptions?.get(channel)?.expiry ?? null);
+    client.unsubscribed(channel);
+  }
+
+  /**
+   * A connection without a user ends with its token. Sessions do that for the others.
+   * @param {Connection} connection @param {Client} client
+   * @param {number} endS 0: it does not end
+   */
+  limit(connection, client, endS) {
+    this.expiries.remove(client.expiry);
+    const isOwn = endS > 0 && connection.session.isAnonymous;
+    client.expireBy(isOwn ? this.expiries.add(endS + GRACE_S, connection, '') : null);
+  }
+
+  /** @param {Client} client whose connection is closed */
+  closed(client) {
+    this.expiries.remove(client.expiry);
+    for (const { expiry } of client.subscriptions?.values() ?? []) this.expiries.remove(expiry);
+  }
+
+  /**
+   * Publications in the reply count as messages, except those that the client would have received
+   * shortly before: after a drain, clients would use up the rates of their address.
+   * @param {Connection} connection @param {Client} client @param {Joined|null} joined
+   */
+  charge(connection, client, joined) {
+    if (joined === null || joined.bytes === 0) return;
+    if (joined.recovered && joined.acceptedMs >= Date.now() - this.resumeWindowMs) return;
+    this.services.charge(connection, joined.bytes);
+    this.connections.commandRate.charge(client.bucket, joined.bytes);
   }
 
   /**
@@ -202,13 +258,12 @@ export class Subscriptions {
   #enter(connection, client, id, request, granted) {
     const channel = String(request.channel);
     const room = roomOf(channel);
-    const { hub, scheduler, counters, commands } = this.services;
+    const { hub, commands } = this.services;
     if (hub.rooms.get(room)?.has(connection))
       return this.connections.refuse(connection, id, new DoorError(105));
-    if (!hub.rooms.has(room) && scheduler.isFull && scheduler.hasHistory(room)) {
-      counters.readsRefused++;
-      return this.connections.refuse(connection, id, new DoorError(100));
-    }
+    if (!this.#mayEnterAnother(connection))
+      return this.connections.refuse(connection, id, new DoorError(106));
+    if (this.isFull(room)) return this.connections.refuse(connection, id, new DoorError(100));
     hub.join(connection, room, {
       since: sinceOf(request),
       oldestMs: this.oldestFor(client, room),
@@ -219,6 +274,7 @@ export class Subscriptions {
           return this.connections.refuse(connection, id, new DoorError(112));
         }
         this.entered(connection, client, channel, granted);
+        this.charge(connection, client, joined);
         const result = { ...resultOf(request, joined), ...expiryOf(granted?.endS ?? 0) };
         client.send(connection, {
           id,
@@ -239,9 +295,10 @@ export class Subscriptions {
    * @param {boolean} [isServers] has the server subscribed it?
    */
   entered(connection, client, channel, granted, isServers = false) {
-    const endS = granted?.endS ?? 0;
-    client.subscribed(channel, { isGranted: granted !== null, isServers, endS });
-    if (endS > 0) this.expiries.add(endS + GRACE_S, connection, channel);
+    this.#keep(connection, client, channel, granted?.endS ?? 0, {
+      isGranted: granted !== null,
+      isServers,
+    });
     this.attend(connection, client, roomOf(channel));
   }
 
