@@ -143,10 +143,7 @@ export class Connections {
     connection.close(DISCONNECTS.STALE);
   }
 
-  /**
-   * @param {Connection} connection
-   * @returns {boolean} true: its client is to answer a ping, which the caller sends
-   */
+  /** @param {Connection} connection @returns {boolean} true: the caller sends a ping */
   expectPong(connection) {
     const client = this.#clients.get(connection);
     if (client === undefined || client.state !== 'connected') return false;

@@ -22,29 +22,14 @@
 
 /**
  * The fields of all requests. A codec has checked their types; an absent field is undefined.
- * @typedef {object} Request
- * @property {string} [token]
- * @property {string} [channel]
- * @property {Buffer} [data] JSON. Those of protobuf clients may be any bytes
- * @property {string} [name]
- * @property {string} [version]
- * @property {string} [method]
- * @property {Map<string, Request>} [subs]
- * @property {Map<string, string>} [headers]
- * @property {boolean} [recover]
- * @property {string} [epoch]
- * @property {number} [offset]
- * @property {boolean} [positioned]
- * @property {boolean} [recoverable]
- * @property {boolean} [join_leave]
- * @property {number} [flag]
- * @property {number|string} [type] of a subscription: 0, or of a kind that this door refuses
- * @property {string} [key]
- * @property {boolean} [removed]
- * @property {boolean} [tf] a filter by tags is given
- * @property {number} [limit]
- * @property {{offset?: number, epoch?: string}} [since]
- * @property {boolean} [reverse]
+ * `data`: JSON; those of protobuf clients may be any bytes. `type` of a subscription: 0, or of a
+ * kind that this door refuses. `tf`: a filter by tags is given.
+ * @typedef {{token?: string, channel?: string, data?: Buffer, name?: string, version?: string,
+ *   method?: string, subs?: Map<string, Request>, headers?: Map<string, string>,
+ *   recover?: boolean, epoch?: string, offset?: number, positioned?: boolean,
+ *   recoverable?: boolean, join_leave?: boolean, flag?: number, type?: number|string, key?: string,
+ *   removed?: boolean, tf?: boolean, limit?: number, since?: {offset?: number, epoch?: string},
+ *   reverse?: boolean}} Request
  */
 
 /** @typedef {{code: number, message: string, temporary?: boolean}} ReplyError */
@@ -57,17 +42,10 @@
  */
 
 /**
- * @typedef {object} SubscribeResult
- * @property {boolean} [expires]
- * @property {number} [ttl] seconds
- * @property {boolean} [recoverable]
- * @property {boolean} [positioned]
- * @property {string} [epoch]
- * @property {number} [offset]
- * @property {Buffer} [publications] of `publicationList`
- * @property {boolean} [recovered]
- * @property {boolean} [was_recovering]
- * @property {Buffer|null} [data]
+ * `ttl`: seconds. `publications`: of `publicationList`.
+ * @typedef {{expires?: boolean, ttl?: number, recoverable?: boolean, positioned?: boolean,
+ *   epoch?: string, offset?: number, publications?: Buffer, recovered?: boolean,
+ *   was_recovering?: boolean, data?: Buffer|null}} SubscribeResult
  */
 
 /**

@@ -59,10 +59,7 @@ export class RefreshCommands {
     this.subscriptions.limit(connection, client, identity.endS);
   }
 
-  /**
-   * Ends the subscriptions that the new token does not permit.
-   * @param {Connection} connection @param {Client} client
-   */
+  /** Ends forbidden subscriptions. @param {Connection} connection @param {Client} client */
   #leaveForbidden(connection, client) {
     for (const [channel, { isGranted }] of [...(client.subscriptions ?? [])]) {
       const isOwn = isGranted || isPrivate(channel) || usersOf(channel) !== null;

@@ -302,10 +302,7 @@ export class Subscriptions {
     this.attend(connection, client, roomOf(channel));
   }
 
-  /**
-   * Adds the client to the room's users.
-   * @param {Connection} connection @param {Client} client @param {string} name
-   */
+  /** @param {Connection} connection @param {Client} client @param {string} name */
   attend(connection, client, name) {
     const room = this.services.hub.rooms.get(name);
     if (!room?.has(connection) || room.users === null || room.users.has(connection)) return;
