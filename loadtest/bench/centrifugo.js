@@ -1,4 +1,4 @@
-// centrifugo.js: what the Centrifugo door costs beside the native one, JSON and protobuf, and what
+// centrifugo.js: the cost of the Centrifugo door beside the native one, JSON and protobuf, and what
 // Centrifugo's own server does with the same clients.
 //
 //   node loadtest/bench/centrifugo.js                     3 rounds, about 25 minutes

@@ -1,4 +1,4 @@
-// pusher.js: what the Pusher door costs beside the native one: deliveries to one room, and memory of
+// pusher.js: the cost of the Pusher door beside the native one: deliveries to a room, and memory of
 // an idle connection.
 //
 //   node loadtest/bench/pusher.js                     3 rounds, about 12 minutes

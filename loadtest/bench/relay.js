@@ -1,4 +1,4 @@
-// relay.js: what a publication costs the relay of the embedded backend: CPU of its process, as in
+// relay.js: the cost of a publication for the embedded backend's relay: CPU of its process, as in
 // the primary, and of two workers' ends together, which share this process.
 //
 //   node loadtest/bench/relay.js                     this version, 9 rounds of each load

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// tls.js: what TLS on the public port costs a worker: CPU of handshakes, echoes and deliveries, and
+// tls.js: the cost of TLS on the public port: a worker's CPU of handshakes, echoes and deliveries, and
 // memory of connections, beside a server without TLS.
 //
 //   node loadtest/bench/tls.js

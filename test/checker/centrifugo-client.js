@@ -1,5 +1,5 @@
 // centrifugo-client.js: centrifuge-js as a subscriber of rooms with history, over one of its
-// transports. It records what the library hands to the application.
+// transports. It records the calls of the library to the application.
 //
 // The library recovers by itself, and drops nothing: each publication that it hands on is a delivery,
 // and one that comes twice is a fault. When the server ends a subscription with 2500 or above, the

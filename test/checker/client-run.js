@@ -4,7 +4,7 @@
 //
 //   node test/checker/client-run.js --disturbances 100 [--seed S] [--keep record.jsonl]
 //
-// Two judges look at what the applications got. The stream's own requires that each message came
+// Two judges look at the applications' messages. The stream's own requires that each message came
 // once and in order, or that a new state came before it. The checker compares the record of the
 // run with its invariants (invariants.js). As root on Linux the script restarts itself in a network
 // namespace, because some disturbances are firewall rules.

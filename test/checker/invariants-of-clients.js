@@ -1,5 +1,5 @@
-// invariants-of-clients.js: rows of the table of invariants: what single clients, users and tokens are
-// promised.
+// invariants-of-clients.js: rows of the table of invariants: the promises to single clients,
+// users and tokens.
 //
 // A user may be in a wrong list, or have too many connections, for a while after a fault. So these are
 // asked when nothing has been done to the servers for SETTLE_US.

@@ -1,5 +1,5 @@
-// plants-of-clients.js: faults that the checker must find in what single clients, users and tokens
-// record.
+// plants-of-clients.js: faults that the checker must find in records of single clients, users
+// and tokens.
 
 import { GUESTS, HISTORY_ROOMS, LOBBY, STREAMS } from './model.js';
 import { accepted } from './story.js';

@@ -1,4 +1,4 @@
-// plants.js: faults that the checker must find in what publishers and subscribers record.
+// plants.js: faults that the checker must find in records of publishers and subscribers.
 
 import { accepted, position, somewhere, withoutMarker } from './story.js';
 

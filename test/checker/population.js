@@ -3,8 +3,8 @@
 // tokens are revoked, and clients of Pusher's and Centrifugo's protocols if the run wants them. For
 // webhooks there are also commuters, whose rooms are often empty.
 //
-// They live through the faults. Now and then some of them do what clients do: leave, return, publish
-// without an echo, join anew.
+// They live through the faults. Now and then some of them act as clients do: leave, return, publish
+// without an echo, join again.
 
 import { pause } from '../../loadtest/lib/run.js';
 import { SECRET, token } from '../helpers/tokens.js';

@@ -34,7 +34,7 @@ const READ_BYTES = 4_194_304;
  * @typedef {{type: 'fail'|'info', value: string, reason: string}} NotOkEvent
  *
  * A subscriber. `user`: of its token. `last`: this many of the newest messages follow the reply.
- * `id`: where the last event id of a stream stands in this room; `since` is what the client has read.
+ * `id`: the position of a stream's last event id in this room; `since`: the client's own position.
  * @typedef {{type: 'connect', client: number, server?: number, user?: string}} ConnectEvent
  * @typedef
  *   {{type: 'subscribe', client: number, room: string, since?: Position, last?: number, id?: Position}}
@@ -51,7 +51,7 @@ const READ_BYTES = 4_194_304;
  * @typedef {{type: 'leave', client: number, room: string}} LeaveEvent
  * @typedef {{type: 'close', client: number, code: number}} CloseEvent
  *
- * The users of a room with presence, as a member knows them that does what docs/presence.md says.
+ * The users of a room with presence, as a member knows them that follows docs/presence.md.
  * null: it has asked, and has no list yet.
  * @typedef {{type: 'list', client: number, room: string, users: string[]|null}} ListEvent
  *

@@ -1,4 +1,4 @@
-// users.js: what a record says of users: who has which connections and is in which room, since when,
+// users.js: the users in a record: which connections and rooms each has, since when,
 // and whose tokens are revoked.
 
 /** Answers of servers that did not know of a revocation yet are no finding for so long. */

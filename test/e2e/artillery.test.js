@@ -93,7 +93,7 @@ test('smoke.yml passes if every delivery arrives, and fails if some are lost', {
   assert.match(bad.said, /fail: .*fanfare\.lost == 0/);
   assert.equal(bad.counters['vusers.completed'], 20);
   assert.equal(bad.counters['fanfare.repeated'], 0);
-  // Nothing that arrived is called lost, and nearly all that did not is. What was on its way as a
+  // No delivered message is reported lost, and nearly all dropped ones are. What was on its way as a
   // member came is not due to it, hence nearly. Without the other thread's ledger a third would be
   // missing: the deaf have no gaps.
   const lost = bad.counters['fanfare.lost'];

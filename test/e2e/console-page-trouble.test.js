@@ -1,4 +1,4 @@
-// console-page-trouble.test.js: what the console shows while something is wrong, and whether it can
+// console-page-trouble.test.js: the console while something is wrong, and whether it can
 // be read on a telephone. In Chromium, against real servers on a real Redis that is frozen, and a
 // server that is killed. It runs with `node test/run.js long`.
 

@@ -1,4 +1,4 @@
-// The load tests hold the whole server to what it promises, on real processes; here each runs in a
+// The load tests hold the whole server to its promises, on real processes; here each runs in a
 // small form.
 
 import assert from 'node:assert/strict';

@@ -54,7 +54,7 @@ export async function seriousFaults(page) {
 }
 
 /**
- * What is cut, lies outside the window, or lies over something else. Parts that scroll by design
+ * Parts that are cut, lie outside the window, or cover something else. Parts that scroll by design
  * are left out: messages, members, code.
  * @param {Page} page @returns {Promise<string[]>}
  */

@@ -1,6 +1,6 @@
 // doc-code.js: the blocks of code of README.md and docs/, for the tests that run them.
 //
-// A comment before a block says who runs it: `<!-- run by e2e/readme -->`, or why nobody does:
+// A comment before a block names its test: `<!-- run by e2e/readme -->`, or why none runs it:
 // `<!-- not run: the values are examples -->`. A comment at the top of a page that begins with
 // `<!-- code here is ` says so for all blocks without a comment of their own.
 // unit/docs-code holds that each block has one, and that the test reads the page.

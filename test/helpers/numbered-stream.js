@@ -1,7 +1,7 @@
 // numbered-stream.js: a stream of numbers in one room with history, and the judge of its viewers.
 //
-// The stream publishes the next number when the last one has its outcome. A viewer lists what its
-// client hands to the application: messages, and states that the application has loaded. Every
+// The stream publishes the next number when the last one has its outcome. A viewer lists the
+// messages that its client hands to the application, and the states that it has loaded. Every
 // message has to be the one behind the last, unless a state says where to continue.
 
 /** @typedef {import('../../src/client/fanfare.js').Fanfare} Fanfare */

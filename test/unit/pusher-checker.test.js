@@ -1,4 +1,4 @@
-// pusher-checker.test.js: the Pusher client of random runs notices what the door must not do.
+// pusher-checker.test.js: the Pusher client of random runs notices faults of the door.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

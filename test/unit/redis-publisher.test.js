@@ -1,4 +1,4 @@
-// redis-publisher.test.js: what a publish over Redis says when the answer does not come in time.
+// redis-publisher.test.js: the outcome of a publish over Redis when the answer is late.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,4 +1,4 @@
-// sse-recovery.test.js: what an event stream brings after an interruption: ids, missed messages, resync
+// sse-recovery.test.js: an event stream after an interruption: ids, missed messages, resync
 // (transport/sse.js, recovery/).
 
 import assert from 'node:assert/strict';

@@ -1,5 +1,5 @@
-// What the couriers of all servers share: who left is kept back, and no edge cancels its opposite
-// while an endpoint reads the state anew.
+// State that the couriers of all servers share: departures are kept back, and no edge cancels its
+// opposite while an endpoint reads the state again.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
