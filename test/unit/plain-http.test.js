@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { loadConfig } from '../../src/config/config.js';
+import { Emulation } from '../../src/doors/centrifugo/emulation.js';
 import { NO_PRESENCE } from '../../src/hub/room-users.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { HttpApi } from '../../src/transport/http-api/http-api.js';
@@ -355,6 +356,26 @@ test(
     await api.drain(60_000); // nothing is left to wait for
   },
 );
+
+test('a pipelined request gives back its place if its socket closes first', limit, async (t) => {
+  const parts = apiParts();
+  /** @type {Promise<never>} */
+  const never = new Promise(() => {});
+  const { connect } = await start(t, {
+    api: new HttpApi({ ...parts, publisher: { publish: () => never } }),
+  });
+  const fleet = { name: '', listen: () => never, deliver: () => never };
+  const emulation = new Emulation({ ...parts, fleet: /** @type {any} */ (fleet) });
+  const other = await start(t, { api: emulation });
+  const publish = apiRequest('{"room":"a","payload":1}').replace('none', 'publish');
+  const emulated = apiRequest('{"session":"a","node":"b","data":"c"}');
+  const client = (await connect()).write(publish + publish);
+  const browser = (await other.connect()).write(emulated + emulated);
+  await until(() => parts.counters.api.inFlight === 2 && emulation.underWay === 2);
+  client.socket.destroy();
+  browser.socket.destroy();
+  await until(() => parts.counters.api.inFlight === 0 && emulation.underWay === 0);
+});
 
 test('one of several API keys has half of the places at most', limit, async (t) => {
   const other = 'y'.repeat(32);

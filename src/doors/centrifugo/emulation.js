@@ -12,6 +12,7 @@ import { refusal, toHttp } from '../../protocol/refusal.js';
 import { createCorsHeaders, preflightAnswer } from '../../transport/cors.js';
 import { respond } from '../../transport/http-answers.js';
 import { readBody } from '../../transport/http-api/body.js';
+import { whenOver } from '../../transport/http-api/requests.js';
 import { decodeEmulation } from './codec/protobuf.js';
 import { isProtobuf, MAX_BODY_BYTES } from './streams.js';
 
@@ -46,13 +47,19 @@ class Call {
 
 /** @implements {Api} */
 export class Emulation {
-  #underWay = 0;
+  /** @type {Set<Call>} */
+  #underWay = new Set();
 
   /** @param {Pick<DoorServices, 'config'|'fleet'|'counters'>} services */
   constructor({ config, fleet, counters }) {
     this.fleet = fleet;
     this.counters = counters;
     this.corsHeaders = createCorsHeaders(config.allowedOrigins, true);
+  }
+
+  /** Requests that are not answered. */
+  get underWay() {
+    return this.#underWay.size;
   }
 
   /** @param {string} path without the configured prefix */
@@ -74,7 +81,7 @@ export class Emulation {
       return this.#refuse('malformed', common, refusal('UNSUPPORTED_MEDIA_TYPE'));
     if (Number(headers['content-length'] ?? 0) > MAX_BODY_BYTES)
       return this.#refuse('malformed', common, TOO_LARGE);
-    if (this.#underWay >= MAX_REQUESTS)
+    if (this.#underWay.size >= MAX_REQUESTS)
       return this.#refuse('unavailable', common, refusal('service_unavailable'));
     return new Call(common, isProtobuf(headers));
   }
@@ -84,10 +91,8 @@ export class Emulation {
    * @param {(answer: Answer) => void} onCut
    */
   handle(call, request, response, onCut) {
-    this.#underWay++;
-    response.on('close', () => {
-      this.#underWay--;
-    });
+    this.#underWay.add(call);
+    whenOver(response, () => this.#underWay.delete(call));
     readBody(
       request,
       MAX_BODY_BYTES,

@@ -80,7 +80,7 @@ export class Requests {
       counters.api.inFlight--;
       if (--this.#underWay === 0) this.#onIdle?.();
     };
-    response.on('close', leave);
+    whenOver(response, leave);
     call.whenUnsent((bytes) => {
       if (isOver) return;
       timer = setTimeout(
@@ -129,6 +129,19 @@ export class Requests {
       };
     });
   }
+}
+
+/**
+ * A pipelined response whose turn never comes emits nothing when its socket closes.
+ * @param {ServerResponse} response @param {() => void} act called when it is over; perhaps twice
+ */
+export function whenOver(response, act) {
+  const { socket } = response.req;
+  socket.on('close', act);
+  response.on('close', () => {
+    socket.removeListener('close', act);
+    act();
+  });
 }
 
 /** @param {Reason} reason @param {string} cause @returns {Refused} */
