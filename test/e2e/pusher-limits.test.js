@@ -216,6 +216,23 @@ describe('a connection ends', TOGETHER, () => {
     assert.deepEqual(await endOf(await connect()), { code: 4200, errors: [] });
   });
 
+  test('with 4100 if it reads too slowly', OPTIONS, async (t) => {
+    const env = { ...ONE_WORKER, FANFARE_MAX_UNSENT_BYTES: '200000' };
+    const { connect, api, server } = await startPusher(t, {}, env);
+    const slow = await connect();
+    await slow.subscribe('news');
+    slow.socket.pause();
+    const batch = Array(10).fill({ name: 'e', channel: 'news', data: 'x'.repeat(10_000) });
+    // The kernel takes the first megabytes.
+    await until(async () => {
+      for (let i = 0; i < 10; i++) await api('/batch_events', { batch });
+      const { values } = await scrape(server.metricsPort);
+      return values.get('fanfare_slow_consumers_total{consequence="closed"}') === 1;
+    }, 30_000);
+    slow.socket.resume();
+    assert.equal((await slow.closed()).code, 4100);
+  });
+
   test('with 4100 if it goes on above the rate of messages, or of frames', OPTIONS, async (t) => {
     const env = {
       ...ONE_WORKER,
