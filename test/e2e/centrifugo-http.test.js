@@ -296,6 +296,9 @@ test('statuses: HTTP itself, JSON, and the error mode transport', OPTIONS, async
   assert.equal((await ask('/info', { method: 'GET', body: undefined })).status, 405);
   assert.equal((await ask('/publish', { body: '{' })).status, 400);
   assert.equal((await ask('/publish', { body: '[]' })).status, 400);
+  assert.equal((await ask('/publish', { body: '' })).status, 400);
+  assert.deepEqual((await ask('/batch', { body: '{"commands":[]}' })).body, { replies: [] });
+  assert.equal((await ask('/rpc')).body.error.code, 107);
   assert.equal((await ask('/batch', { body: '{"commands":7}' })).status, 400);
   assert.equal((await ask('/info', { headers: { 'Content-Encoding': 'gzip' } })).status, 415);
   assert.deepEqual((await ask('/publish')).body, {

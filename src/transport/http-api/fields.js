@@ -40,7 +40,8 @@ const COMMA = 0x2c;
  */
 
 /** `rule`: what the value must be, for the client. @typedef {{rule: string, read: Read}} Reader */
-/** @typedef {Readonly<Record<string, Reader|{readonly items: Shape}>>} Shape */
+/** A list of objects. @typedef {{readonly items: Shape, readonly mayBeEmpty?: boolean}} Items */
+/** @typedef {Readonly<Record<string, Reader|Items>>} Shape */
 /** @typedef {Record<string, any>} Fields */
 
 const A_USER = 'a user is 1 to 128 characters without control characters';
@@ -197,7 +198,7 @@ class Reading {
       }
       const field = path + name;
       if (Object.hasOwn(fields, name)) return this.#skip(start, field, 'it occurs twice');
-      if ('items' in known) return this.#items(start, known.items, name, fields);
+      if ('items' in known) return this.#items(start, known, name, fields);
       const valueEnd = skipValue(this.body, start);
       if (valueEnd < 0) return -1;
       fields[name] = known.read(this.body, start, valueEnd);
@@ -210,19 +211,20 @@ class Reading {
 
   /**
    * Reads a list of objects.
-   * @param {number} at @param {Shape} shape of each object
+   * @param {number} at @param {Items} items
    * @param {string} name of the list
    * @param {Fields} fields gets the list
    */
-  #items(at, shape, name, fields) {
+  #items(at, { items: shape, mayBeEmpty = false }, name, fields) {
     const { body } = this;
     if (body[at] !== OPEN_BRACKET) return this.#skip(at, name, OBJECTS);
     /** @type {Fields[]} */
     const items = [];
     fields[name] = items;
     let i = skipSpace(body, at + 1);
-    if (body[i] === CLOSE_BRACKET) this.fault ??= { field: name, rule: OBJECTS };
-    else {
+    if (body[i] === CLOSE_BRACKET) {
+      if (!mayBeEmpty) this.fault ??= { field: name, rule: OBJECTS };
+    } else {
       for (;;) {
         const path = `${name}[${items.length}]`;
         i =

@@ -5,14 +5,13 @@ import { payload, readFields } from '../../../transport/http-api/fields.js';
 import { DoorError } from '../errors.js';
 import { errorOf, hasStatus, StatusFault } from './answers.js';
 import { ControlMethods } from './control.js';
-import { flag, present } from './fields.js';
+import { flag, present, text } from './fields.js';
 import { LookMethods } from './look.js';
 import { PublishMethods } from './publish.js';
 
 /** Commands of a batch that are under way at once. */
 const MAX_PARALLEL = 8;
 const ERROR_MODE = 'x-centrifugo-error-mode';
-const EMPTY = Buffer.from('{}');
 
 /** @import { AppRoute } from '../../../transport/http-api/app.js' */
 /** @import { Call } from '../../../transport/http-api/call.js' */
@@ -37,7 +36,7 @@ function methodsOf(services) {
     history_remove: look.historyRemove,
     channels: look.channels,
     info: look.info,
-    rpc: { route: 'centrifugo_rpc', shape: {}, run: noRpc },
+    rpc: { route: 'centrifugo_rpc', shape: { method: text }, run: noRpc },
   };
 }
 
@@ -52,7 +51,7 @@ export function routesOf(base, services) {
     post(base, name, route, async (call) => {
       const isByStatus = call.headers[ERROR_MODE] === 'transport';
       try {
-        const body = call.body.length === 0 ? EMPTY : call.body;
+        const { body } = call;
         return resultOf(await run(readRequest(body, shape), call, body));
       } catch (error) {
         if (hasStatus(error)) throw error;
@@ -82,7 +81,10 @@ class Batch {
     this.log = log;
     /** @type {Shape} */
     this.shape = {
-      commands: { items: Object.fromEntries(Object.keys(methods).map((name) => [name, payload])) },
+      commands: {
+        items: Object.fromEntries(Object.keys(methods).map((name) => [name, payload])),
+        mayBeEmpty: true,
+      },
       parallel: flag,
     };
   }
@@ -161,7 +163,8 @@ function around(before, result) {
   return Buffer.concat([Buffer.from(before), json, Buffer.from('}')]);
 }
 
-/** @returns {Promise<never>} */
-async function noRpc() {
+/** @type {Method['run']} */
+async function noRpc({ method = '' }) {
+  if (method === '') throw new DoorError(107, 'method is required');
   throw new DoorError(104, 'there are no methods for rpc');
 }
