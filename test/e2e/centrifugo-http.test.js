@@ -1,6 +1,8 @@
 // centrifugo-http.test.js: Centrifugo's server API on real servers, with real clients of its door.
 
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { NO_LIMITS, scrape, startServer, until } from '../../loadtest/lib/server.js';
@@ -8,6 +10,7 @@ import { connectionToken, connectRaw, WITH_TOKENS } from '../helpers/centrifugo.
 import { centrifugoApiOf, KEY } from '../helpers/centrifugo-api.js';
 import { connect } from '../helpers/clients.js';
 import { shared } from '../helpers/shared.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
 /** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
@@ -281,6 +284,29 @@ test('a request needs a key, in one of its three places', OPTIONS, async () => {
     [{}, `?API_KEY=${KEY}`],
   ]))
     assert.deepEqual(await post(headers, query), [401, 'error'], JSON.stringify([headers, query]));
+});
+
+test('a reload replaces the keys of the file', OPTIONS, async (t) => {
+  const path = join(temporaryFolder(t), 'keys');
+  const next = `${KEY}-next`;
+  writeFileSync(path, `${KEY}\n`);
+  const { FANFARE_CENTRIFUGO_API_KEY: _, ...env } = ENV;
+  const server = await startServer(t, { ...env, FANFARE_CENTRIFUGO_API_KEY_FILE: path });
+  const url = `http://127.0.0.1:${server.port}/centrifugo/api/info`;
+  // A worker that leaves closes connections that fetch keeps alive.
+  const statusWith = async (/** @type {string} */ key) => {
+    const headers = { 'X-API-Key': key };
+    const response = await fetch(url, { method: 'POST', headers, body: '{}' }).catch(() => null);
+    return response?.status;
+  };
+  assert.deepEqual([await statusWith(KEY), await statusWith(next)], [200, 401]);
+  writeFileSync(path, `${next}\n${KEY}\n`);
+  server.kill('SIGHUP');
+  await until(async () => (await statusWith(next)) === 200, 20_000, 'the new key');
+  await until(async () => (await statusWith(KEY)) === 200, 5000, 'the old key');
+  writeFileSync(path, `${next}\n`);
+  server.kill('SIGHUP');
+  await until(async () => (await statusWith(KEY)) === 401, 20_000, 'the end of the old key');
 });
 
 test('statuses: HTTP itself, JSON, and the error mode transport', OPTIONS, async () => {
