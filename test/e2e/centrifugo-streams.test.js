@@ -2,6 +2,8 @@
 // HTTP streaming, server-sent events, and the requests with their commands.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { request } from 'node:https';
 import { test } from 'node:test';
 import protobuf from 'protobufjs';
 import { startRedis } from '../../loadtest/lib/redis.js';
@@ -9,6 +11,7 @@ import { NO_LIMITS, scrape, startServer, until } from '../../loadtest/lib/server
 import { FRAMINGS } from '../../src/doors/centrifugo/framing.js';
 import { connectRaw } from '../helpers/centrifugo.js';
 import { answerOf, ask, StreamClient } from '../helpers/centrifugo-stream.js';
+import { makeServerCertificate } from '../helpers/certificates.js';
 
 const limit = { timeout: 60_000 };
 const ALL = 'subscribe:*,publish:*,presence:*,history:*';
@@ -221,6 +224,25 @@ test('limits by address hold for streams, and rates for their commands', limit, 
   const many = Array.from({ length: 12 }, (_, i) => `{"id":${i + 2},"ping":{}}`).join('\n');
   assert.equal((await client.send(many)).status, 204);
   await client.until(() => client.replies.some(({ error }) => error?.code === 111));
+});
+
+test('a stream over TLS, whose request comes in pieces', limit, async (t) => {
+  const made = await makeServerCertificate(t);
+  const { port } = await start(t, made.env);
+  const where = { host: '127.0.0.1', port, ca: made.ca, agent: false };
+  const asked = request({ ...where, method: 'POST', path: '/connection/http_stream' });
+  asked.write('{"id":1,');
+  setTimeout(() => asked.end('"connect":{}}'), 50);
+  const [response] = await once(asked, 'response');
+  t.after(() => response.destroy());
+  const client = new StreamClient(port, response);
+  await client.until(() => client.replies.length === 1);
+  const { session, node } = client.replies[0].connect;
+  const posted = request({ ...where, method: 'POST', path: '/emulation' });
+  posted.end(JSON.stringify({ session, node, data: '{"id":2,"subscribe":{"channel":"a"}}' }));
+  const [answer] = await once(posted, 'response');
+  assert.equal(answer.statusCode, 204);
+  await client.until(() => client.replies.some(({ id, subscribe }) => id === 2 && subscribe));
 });
 
 test('a draining server says so in the stream', limit, async (t) => {
