@@ -17,6 +17,9 @@ function buildConnections(env) {
   const { config, hub, counters, commands } = build({ env });
   /** @type {number[]} */
   const charged = [];
+  /** Bytes that counted as messages. @type {number[]} */
+  const admitted = [];
+  const limits = { wait: 0 };
   const services = /** @type {any} */ ({
     config,
     hub,
@@ -24,7 +27,14 @@ function buildConnections(env) {
     commands,
     entrance: null,
     sessions: { end() {} },
-    admitMessage: () => 0,
+    admitMessage(
+      /** @type {Connection} */ _,
+      /** @type {number} */ __,
+      /** @type {number} */ bytes,
+    ) {
+      admitted.push(bytes);
+      return limits.wait;
+    },
     charge: (/** @type {Connection} */ _, /** @type {number} */ bytes) => void charged.push(bytes),
   });
   const connections = new Connections(services);
@@ -41,7 +51,7 @@ function buildConnections(env) {
     new ClientRights(config),
     new Expiries(),
   );
-  return { connections, subscriptions, open, counters, charged };
+  return { connections, subscriptions, open, counters, charged, admitted, limits };
 }
 
 /** @param {{transport: FakeTransport}} opened @returns {number} 0: it is open */
@@ -148,4 +158,45 @@ test('a subscription is expected to end once, however often it is prolonged', ()
   subscriptions.prolong(connection, client, 'b', endS);
   subscriptions.closed(client);
   assert.equal(subscriptions.expiries.size, 0);
+});
+
+test('a long message counts before it is decoded, and its command does not count again', () => {
+  const { connections, open, admitted, limits } = buildConnections();
+  const { connection } = open();
+  const client = connections.clientOf(connection);
+  assert.ok(client);
+  let decoded = 0;
+  const { decode } = client.codec;
+  client.codec = {
+    ...client.codec,
+    decode(bytes) {
+      decoded++;
+      return decode(bytes);
+    },
+  };
+  connections.serve(
+    new Map(),
+    () => {},
+    () => {},
+  );
+  const publish = (/** @type {number} */ bytes) =>
+    Buffer.from(`{"id":1,"publish":{"channel":"a","data":"${'x'.repeat(bytes)}"}}`);
+  client.become('connected');
+  connections.receiveCommands(connection, publish(10));
+  const short = publish(10).length;
+  connections.receiveCommands(connection, publish(5000));
+  connections.receiveCommands(
+    connection,
+    Buffer.concat([publish(5000), Buffer.from('\n'), publish(10)]),
+  );
+  const long = publish(5000).length;
+  assert.deepEqual(admitted, [short, long, long + 1 + short, 0]);
+  assert.equal(decoded, 3);
+  limits.wait = 5;
+  connections.receiveCommands(connection, publish(5000));
+  assert.equal(decoded, 3, 'refused without a look');
+  assert.equal(connection.isOpen, true);
+  limits.wait = -1;
+  connections.receiveCommands(connection, publish(5000));
+  assert.equal(connection.isOpen, false);
 });

@@ -29,6 +29,8 @@ import { GRACE_S } from './tokens.js';
 const CONNECT_TIMEOUT_MS = 15_000;
 /** Commands of one message, beside two for each room that a connection may be in. */
 const MAX_COMMANDS = 128;
+/** A longer message counts against the limit of messages before it is decoded. */
+const MAX_UNCOUNTED_BYTES = 4096;
 /** Commands that have the bucket of subscriptions. @type {ReadonlySet<Method>} */
 const FREE = new Set(['connect', 'subscribe', 'unsubscribe', 'refresh', 'sub_refresh']);
 
@@ -157,6 +159,9 @@ export class Connections {
     if (client === undefined) return;
     const { counters } = this.services;
     counters.messages++;
+    // The first message is decoded once for each handshake, whose rate is limited.
+    const isLong = bytes.length > MAX_UNCOUNTED_BYTES && client.state !== 'new';
+    if (isLong && !this.#admitMessage(connection, bytes.length)) return;
     const commands = client.codec.decode(bytes);
     if (commands === null) {
       counters.errors.INVALID_MESSAGE_FORMAT++;
@@ -168,17 +173,20 @@ export class Connections {
     }
     for (const command of commands) {
       if (!connection.isOpen) return;
-      this.#receive(connection, client, command);
+      this.#receive(connection, client, command, isLong);
     }
   }
 
-  /** @param {Connection} connection @param {Client} client @param {Command} command */
-  #receive(connection, client, command) {
+  /**
+   * @param {Connection} connection @param {Client} client @param {Command} command
+   * @param {boolean} isCounted do its bytes count already?
+   */
+  #receive(connection, client, command, isCounted) {
     const { method, id, source } = command;
     if (!this.#isInOrder(client, command)) return this.#disconnect(connection);
     if (method === 'pong') return client.expectPong(false);
     if (method === 'connect') client.become('connecting');
-    if (!this.#admit(connection, client, command)) return;
+    if (!this.#admit(connection, client, command, isCounted)) return;
     const kind = client.state === 'connected' ? KINDS.get(method) : undefined;
     const { lane } = this.services.commands;
     if (!lane.isEmpty && lane.holds(connection, kind, { id, source }, this.#resume)) return;
@@ -201,12 +209,26 @@ export class Connections {
     connection.close(DISCONNECTS.BAD_REQUEST);
   }
 
-  /** @param {Connection} connection @param {Client} client @param {Command} command */
-  #admit(connection, client, { method, id, source }) {
+  /**
+   * @param {Connection} connection @param {Client} client @param {Command} command
+   * @param {boolean} isCounted
+   */
+  #admit(connection, client, { method, id, source }, isCounted) {
     if (method === 'connect') return true;
     if (FREE.has(method)) return this.commandRate.admit(connection, client.bucket, id);
+    // The only command of a long message has been counted with it.
+    const isOnly = isCounted && source.length > MAX_UNCOUNTED_BYTES;
+    return isOnly || this.#admitMessage(connection, isCounted ? 0 : source.length, id);
+  }
+
+  /**
+   * @param {Connection} connection @param {number} bytes
+   * @param {number} [id] of the command, if it is known; 0: none
+   * @returns {boolean} false: it is refused
+   */
+  #admitMessage(connection, bytes, id = 0) {
     const { admitMessage, commands } = this.services;
-    const wait = admitMessage(connection, performance.now(), source.length);
+    const wait = admitMessage(connection, performance.now(), bytes);
     if (wait !== 0) commands.replies.overRate(connection, id || undefined, wait);
     return wait === 0;
   }
