@@ -1,24 +1,15 @@
 // outbox.js: publications that wait for their rooms' members, and the flush that writes them.
 //
-// Publications collect per room during a tick. At the end of the tick the outbox builds their
-// frames once, in one buffer, and writes that buffer once to each member. So a burst costs a member
-// one system call and not one per publication. The busier the worker, the more a flush carries: the
-// cost of a delivery falls as the load rises.
-//
-// A flush over many members yields. When its slot of the turn has spent its share (worker/turn.js),
-// the event loop turns (reads, pings, joins), and then the flush continues. A message of a small
-// room must not wait for a big one. So rooms of at most SHORT_MEMBERS go first, and only then the
-// long ones, in pieces of PIECE_MS in turn. While a room's flush is under way, new publications
-// wait for the next flush, so each member sees one order.
-//
 //   push -> room.waiting --(end of tick, or of the flush before it)--> room.flight {frames, members, next} -> sockets
 //
-// The memory is bounded. A room's waiting publications may take up MAX_WAITING_BYTES, and those of
-// all rooms MAX_WORKER_BYTES. Above the second bound, each room may still hold SPARED_BYTES. Beyond
-// the bounds the newest publications are left out and counted, because then the worker itself is
-// the bottleneck and not a single reader. Recovery asks `isFull` before it delivers to a room with
-// history, and reads later the publications that did not fit. A resync mark is a flush of its own
-// (flight.js).
+// Publications collect per room during a tick. At its end their frames are built once, in one
+// buffer, which is written once to each member. So a burst costs a member one system call, and the
+// busier the worker, the less a delivery costs.
+//
+// docs/architecture/fan-out.md says how flushes yield and take turns, and has the bounds. Beyond
+// these the newest publications are left out and counted, because then the worker itself is the
+// bottleneck and not a single reader. Recovery asks `isFull` before it delivers to a room with
+// history, and reads later the publications that did not fit.
 
 import { FORMAT, leavesAtResync } from '../protocol/format.js';
 

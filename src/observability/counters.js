@@ -354,7 +354,6 @@ export function createBlobCounters() {
   };
 }
 
-/** @typedef {ReturnType<typeof createApiCounters>} ApiCounters */
 /** @typedef {ReturnType<typeof createHookCounters>} HookCounters */
 /** @typedef {ReturnType<typeof createBlobCounters>} BlobCounters */
 /** @typedef {ReturnType<typeof createCounters>} Counters */

@@ -7,14 +7,10 @@
 //   position ── step, drain, step, drain … ──> the last publication handed out: an ordinary member
 //                  └── the history no longer has the next publication: `resync`, an ordinary member
 //
-// A step has at most STEP_BYTES. It comes from the room's replay buffer, or if that begins later,
-// from a page of the broker's history. A room reads one page at a time for all its members, so many
-// members with similar positions cost one read.
-//
 // A member becomes an ordinary one, or gets its `resync`, between two flushes only, or a flush
 // would skip it or write the same publications again. A member that cannot take a step waits for
-// the end of the flush or of a read (`resume`). The check wheel calls `resume` too, so no member
-// waits longer than ten seconds in vain.
+// the end of the flush or of a read (`resume`); the check wheel calls `resume` too. Steps and their
+// bounds: docs/architecture/recovery.md, "Lagging members".
 
 import { KIND, kindOf, withPosition } from '../protocol/publication.js';
 import { asDeliverable } from './deliverable.js';

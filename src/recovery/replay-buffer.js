@@ -1,14 +1,11 @@
 // replay-buffer.js: a room's recent publications in this worker: consecutive, up to the last one
 // that was handed to the outbox.
 //
-// Joins with `since` and `history` commands are answered from here, so a thousand returning clients
-// cost the broker one read. A replay buffer begins empty at the room's position. Live publications
-// are appended, and one read puts the older ones in front (`fill`). It is a cache, and may be
-// emptied at any time.
-//
 //   … trimmed | first … next-1 | the next publication
 //
-// The replay buffers of all rooms share a budget. Above it, the least recently used are emptied.
+// Joins with `since` and `history` commands are answered from here. A replay buffer begins empty at
+// the room's position: live publications are appended, and one read puts the older ones in front
+// (`fill`). It is a cache, and may be emptied at any time (docs/architecture/recovery.md).
 
 import { timestampOf } from '../protocol/publication.js';
 

@@ -13,13 +13,9 @@
 //                         and the stream continues from the broker's position.
 //
 // A stream is opened in the same way: arrivals are held until a read has brought the position. A
-// failed read is repeated, after ever longer pauses, while the room has members. A cut subscription
-// shows no gap until the next publication, so positions are compared (`check`) when the broker is
-// back, and every ten seconds in quiet rooms (check-wheel.js).
-//
-// A full outbox is a gap too: arrivals are dropped until it has drained, and are then read.
-//
-// Joins of the room wait for the position, and some of them for older publications (room-joins.js).
+// failed read is repeated, after ever longer pauses, while the room has members. A full outbox is a
+// gap too: arrivals are dropped until it has drained, and are then read. `check` finds losses that
+// show no gap (docs/architecture/recovery.md). Joins wait for the position (room-joins.js).
 
 import { isEpoch } from '../protocol/position.js';
 import { encodeResyncMark, withPosition } from '../protocol/publication.js';

@@ -15,13 +15,8 @@
 // than it reads. The frames reach ws through its own listener (fast/ws-listener.js) or a
 // FeedStream.
 //
-// **Turns.** The kernel hands over up to 64 KB a read, and many reads a turn of the event loop. A
-// read of 64 KB can hold 10,900 empty frames. So one walk over a read ends after MAX_UNITS of work
-// or WALK_MS, and all walks of a turn share its time for reads (worker/turn.js). The reader copies
-// the rest, pauses the socket, and puts its connection into one of two lines. Short reads that only
-// came too late in their turn go first, then connections that have more to read than a turn gives.
-// A connection that fills a whole read waits in line for the next one. These rules apply with any
-// limits.
+// **Turns.** A read of 64 KB can hold 10,900 empty frames. So a walk over a read is bounded; the
+// rest waits in one of two lines: docs/architecture/fast-paths.md, "One client, one share".
 //
 // **Counts.** Control frames, empty frames and small fragments take a token each
 // (admission/rate-limit.js). Large fragments pay as bytes of their message. A connection without a

@@ -751,4 +751,3 @@ function away() {
 function gone() {
   return new BrokerError('UNAVAILABLE', 'the relay link is closed');
 }
-/** @typedef {import('../../config/webhooks.js').EventType} EventType */

@@ -16,8 +16,6 @@ import { readScript } from './scripts.js';
 const PAGE_FIELDS = 1000;
 
 /** @typedef {import('../../webhooks/queue.js').EventQueue} EventQueue */
-/** @typedef {import('../../webhooks/queue.js').Change} Change */
-/** @typedef {import('../../webhooks/queue.js').Entry} Entry */
 
 /**
  * The part of ioredis' client that the queue uses, with its scripts.

@@ -19,7 +19,6 @@ import { ANSWER_MS, LOOK_MS, MAX_LOOK_MS } from './limits.js';
 /** @import { Browser, Channel, Locks } from './browser.js' */
 
 /** @typedef {import('../connection.js').State} State */
-/** @typedef {import('../connection.js').StateDetail} StateDetail */
 /** @typedef {import('./leader.js').FromLeader} FromLeader */
 /** @typedef {import('./leader.js').FromTab} FromTab */
 
