@@ -25,7 +25,7 @@ import { Visitor } from './visitor.js';
 /**
  * The part of a request that onConnect gets.
  * @typedef {{headers: IncomingMessage['headers'], url: string, address: string,
- *   transport: Transport}} Handshake
+ *   transport: Transport, data?: unknown}} Handshake `data`: what came with the token
  */
 
 /** @typedef {{readonly name: string, readonly usesTokens: boolean, readonly asksLater?: boolean}} Door */
@@ -131,12 +131,12 @@ export class HookEntrance {
     if (credentials.refusal !== null) return credentials;
     const { user: named = '', info = null } = credentials.identity ?? {};
     const user = named === '' ? null : named;
-    const { headers, url, address } = request;
+    const { headers, url, address, data } = request;
     const transport = transportOf(url, door);
     const visitor = new Visitor({ address, transport, user, info });
     if (!this.hooks.has('onConnect')) return this.#admitted(visitor, credentials);
     /** @type {Handshake} */
-    const handshake = { headers, url, address, transport };
+    const handshake = { headers, url, address, transport, data };
     if (user === null && this.authentication !== null && door.usesTokens && !door.asksLater)
       this.#handshakes.set(visitor, handshake);
     const verdict = this.hooks.call('onConnect', [requestOf(handshake, token, user)]);
@@ -302,9 +302,10 @@ function transportOf(url, door) {
  * @param {string|null} user of the token
  * @returns {import('./types.js').ConnectRequest}
  */
-function requestOf({ headers, url, address, transport }, token, user) {
+function requestOf({ headers, url, address, transport, data }, token, user) {
   const query = new URLSearchParams(url.includes('?') ? url.slice(url.indexOf('?') + 1) : '');
-  return { headers: { ...headers }, address, token, query, user, transport };
+  const request = { headers: { ...headers }, address, token, query, user, transport };
+  return data === undefined ? request : { ...request, data };
 }
 
 /** @type {Credentials} */

@@ -29,6 +29,7 @@
  * @property {URLSearchParams} query of the URL
  * @property {string|null} user of the verified token; null if there is none yet
  * @property {Transport} transport
+ * @property {any} [data] of the command connect of Centrifugo's clients
  */
 
 /**

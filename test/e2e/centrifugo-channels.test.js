@@ -170,7 +170,7 @@ describe('publish', () => {
     const error = (/** @type {Record<string, unknown>} */ request) =>
       client.errorOf('publish', { channel: 'a', ...request });
     assert.equal(await error({}), 107);
-    assert.equal(await error({ data: 'x'.repeat(1001) }), 106);
+    assert.equal(await error({ data: 'x'.repeat(1001) }), 107);
     assert.equal(await error({ data: 1, key: 'k' }), 108);
     assert.equal(await error({ channel: 'a b', data: 1 }), 102);
     await client.call('subscribe', { channel: 'a' });

@@ -14,6 +14,10 @@ test('onConnect gets the token of connect, and may name the user', OPTIONS, asyn
   denied.command('connect', { token: 'denied' });
   await denied.closed();
   assert.deepEqual(denied.close, { code: 3507, reason: 'no such customer' });
+  const asking = await open();
+  asking.command('connect', { data: { deny: 'by its data' } });
+  await asking.closed();
+  assert.deepEqual(asking.close, { code: 3507, reason: 'by its data' });
   const broken = await open();
   broken.command('connect', { token: 'broken' });
   assert.equal(await broken.closeCode(), 1013);
@@ -63,7 +67,7 @@ test('onRpc answers rpc in order, onSend takes messages', OPTIONS, async (t) => 
     (await client.call('rpc', { method })).error;
   assert.deepEqual(await error('deny'), { code: 103, message: 'not you' });
   assert.equal((await error('throw')).code, 100);
-  assert.equal((await error('large')).code, 106);
+  assert.equal((await error('large')).code, 107);
   client.send({ send: { data: { a: 1 } } });
   assert.deepEqual((await client.call('rpc', { method: 'sent' })).rpc.data, [{ a: 1 }]);
   client.send({ send: { data: 'deny' } });

@@ -2,6 +2,7 @@
 // makes, and the reply.
 
 import { VERSION } from '../../config/version.js';
+import { isPayload } from '../../protocol/decode.js';
 import { tokenIdentity } from './client.js';
 import { clientOf } from './client-id.js';
 import { DISCONNECTS } from './codes.js';
@@ -41,12 +42,23 @@ export class ConnectCommand {
     const { token = '' } = command.request;
     const { handshake } = client;
     if (handshake === null) return;
+    const asked = { ...handshake, data: this.#dataOf(client, command) };
     const credentials =
-      entrance?.identify(token === '' ? null : token, handshake, DOOR, this.readClaims) ?? null;
+      entrance?.identify(token === '' ? null : token, asked, DOOR, this.readClaims) ?? null;
     commands.lane.after(connection, 'token', 0, credentials, (checked) =>
       this.#conclude(connection, client, command, checked),
     );
   };
+
+  /**
+   * @param {Client} client @param {Command} command
+   * @returns {unknown} for the hook; undefined: it is not asked, or there is none
+   */
+  #dataOf({ codec }, { request: { data } }) {
+    if (!this.services.hooks?.has('onConnect') || data === undefined) return undefined;
+    if (data.length === 0 || (codec.isBinary && !isPayload(data))) return undefined;
+    return JSON.parse(data.toString());
+  }
 
   /**
    * @param {Connection} connection @param {Client} client @param {Command} command

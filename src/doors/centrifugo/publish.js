@@ -31,7 +31,8 @@ export class PublishCommand {
     // Publications of maps have a key.
     if (key || request.removed) throw new DoorError(108);
     if (data === undefined || data.length === 0) throw new DoorError(107, 'no data');
-    if (data.length > this.services.config.maxInlineBytes) throw new DoorError(106);
+    if (data.length > this.services.config.maxInlineBytes)
+      throw new DoorError(107, 'data is too large');
     if (client.codec.isBinary && !isPayload(data)) throw new DoorError(107, 'data is not JSON');
     const room = roomOf(channel);
     if (!this.rights.has(connection, client, 'publish', room)) throw new DoorError(103);

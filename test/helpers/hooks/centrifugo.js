@@ -6,9 +6,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 const sent = [];
 
 export default /** @satisfies {import('../../../src/hooks/types.js').Hooks} */ ({
-  onConnect({ token, transport, headers }) {
+  onConnect({ token, transport, headers, data }) {
     if (transport !== 'centrifugo') return { deny: transport };
     if (token === 'denied') return { deny: 'no such customer' };
+    if (data?.deny) return { deny: data.deny };
     if (token === 'broken') throw new Error('the database is unavailable');
     return headers['x-user'] === undefined ? undefined : { user: String(headers['x-user']) };
   },
