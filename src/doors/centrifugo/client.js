@@ -30,8 +30,8 @@
 export class Client {
   /** @type {State} */
   state = 'new';
-  /** Has a ping not been answered? */
-  isPinged = false;
+  /** Pings without an answer. A client that was suspended answers several at once. */
+  pings = 0;
   /** Of its token or its hook; null: it has none. @type {import('../../auth/claims.js').Identity|null} */
   identity = null;
   /** @type {Lease|null} */
@@ -72,9 +72,9 @@ export class Client {
     this.expiry = expiry;
   }
 
-  /** @param {boolean} isPinged */
-  expectPong(isPinged) {
-    this.isPinged = isPinged;
+  /** @param {1|-1} change a ping is sent, or answered */
+  countPings(change) {
+    this.pings += change;
   }
 
   /** @param {string} channel @param {Subscription} subscription */

@@ -149,7 +149,7 @@ export class Connections {
   expectPong(connection) {
     const client = this.#clients.get(connection);
     if (client === undefined || client.state !== 'connected') return false;
-    client.expectPong(true);
+    client.countPings(1);
     return true;
   }
 
@@ -184,7 +184,7 @@ export class Connections {
   #receive(connection, client, command, isCounted) {
     const { method, id, source } = command;
     if (!this.#isInOrder(client, command)) return this.#disconnect(connection);
-    if (method === 'pong') return client.expectPong(false);
+    if (method === 'pong') return client.countPings(-1);
     if (method === 'connect') client.become('connecting');
     if (!this.#admit(connection, client, command, isCounted)) return;
     const kind = client.state === 'connected' ? KINDS.get(method) : undefined;
@@ -197,8 +197,8 @@ export class Connections {
    * @param {Client} client @param {Command} command
    * @returns {boolean} false: its client breaks the protocol
    */
-  #isInOrder({ state, isPinged }, { method, id }) {
-    if (method === 'pong') return isPinged;
+  #isInOrder({ state, pings }, { method, id }) {
+    if (method === 'pong') return pings > 0;
     if (id === 0 && method !== 'send') return false;
     return method === 'connect' ? state === 'new' : state === 'connecting' || state === 'connected';
   }
