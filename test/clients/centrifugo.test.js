@@ -3,11 +3,12 @@
 //
 // Their tests name `localhost:8000` and the secret `secret`. They get the address of the server under
 // test instead, and tokens with the same claims, signed with a secret as long as Fanfare demands.
-// centrifuge-js has its tests only in its repository, so they are in centrifugo/centrifuge-js, with
-// their license. Those of centrifuge-python and centrifuge-go come with their packages.
+// The tests of centrifuge-python and centrifuge-go come with their packages. Those of centrifuge-js
+// are in its repository only: FANFARE_TEST_CENTRIFUGE_JS names a checkout of it.
 
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import {
   copyFileSync,
@@ -35,15 +36,38 @@ const CHANNELS = Object.freeze({
   FANFARE_PRESENCE: '*',
 });
 
+/** The commit of centrifuge-js 5.7.1 whose tests run. */
+const CENTRIFUGE_JS_COMMIT = 'c9e867858f703ef7e0b4c68e77004b36b3490214';
 /**
- * Test files of centrifuge-js: which of their tests run, how many there are, and how many others the
- * pattern leaves out.
+ * Test files of centrifuge-js at that commit: which of their tests run, how many there are, how many
+ * others the pattern leaves out, and the SHA-256 of the file.
  */
 const SUITES = Object.freeze([
-  { name: 'centrifuge', tests: 62, others: 0 },
-  { name: 'centrifuge.protobuf', tests: 8, others: 0 },
-  { name: 'recovery', pattern: '^stream:', tests: 3, others: 1 },
-  { name: 'getstate', tests: 7, others: 0 },
+  {
+    name: 'centrifuge',
+    tests: 62,
+    others: 0,
+    sha256: '589c3487105ccba062c1d77dbebbcf6291dbcb7c5d2ae88a001120286e0e0a24',
+  },
+  {
+    name: 'centrifuge.protobuf',
+    tests: 8,
+    others: 0,
+    sha256: '5810ca27b1204aee158f467b7be27947f473c118ab701b03f901e59172c79fb5',
+  },
+  {
+    name: 'recovery',
+    pattern: '^stream:',
+    tests: 3,
+    others: 1,
+    sha256: '33e91eefdab4de0ee01a4ff15dd512957f7681350ca5d1908eb6bab1b2fbbcf2',
+  },
+  {
+    name: 'getstate',
+    tests: 7,
+    others: 0,
+    sha256: 'f29eb8e0f6a534bd27f37be7e825e1af8c9ce119a50a1f6e575e9d2bea706b8c',
+  },
 ]);
 
 const here = fileURLToPath(new URL('./centrifugo/', import.meta.url));
@@ -94,27 +118,34 @@ const readdress = (path, port) => writeFileSync(path, addressed(readFileSync(pat
 
 /**
  * Builds a test file of centrifuge-js, which imports the package's sources, for its npm package.
- * @param {string} name @param {number} port
+ * @param {{name: string, sha256: string, checkout: string, port: number}} suite
  */
-async function buildSuite(name, port) {
-  const source = addressed(readFileSync(join(here, `centrifuge-js/${name}.test.ts`), 'utf8'), port)
+async function buildSuite({ name, sha256, checkout, port }) {
+  const text = readFileSync(join(checkout, `src/${name}.test.ts`), 'utf8');
+  const hash = createHash('sha256').update(text).digest('hex');
+  assert.equal(hash, sha256, `${name}.test.ts is not that of ${CENTRIFUGE_JS_COMMIT}`);
+  const source = addressed(text, port)
     .replace("from './protobuf'", "from 'centrifuge/build/protobuf'")
     .replaceAll(/from '\.\/(centrifuge|types|codes)'/g, "from 'centrifuge'");
   const { code } = await esbuild.transform(source, { loader: 'ts', format: 'cjs' });
   writeFileSync(join(folder, `${name}.test.js`), code);
 }
 
-describe('centrifuge-js 5.7.1', () => {
+const { FANFARE_TEST_CENTRIFUGE_JS: checkout = '' } = process.env;
+const skip =
+  checkout === '' && `set FANFARE_TEST_CENTRIFUGE_JS to a checkout of ${CENTRIFUGE_JS_COMMIT}`;
+
+describe('centrifuge-js 5.7.1', { skip }, () => {
   before(async () => {
     copyFileSync(join(here, 'package.json'), join(folder, 'package.json'));
     const flags = ['--no-audit', '--no-fund', '--ignore-scripts', '--loglevel=error'];
     await done('npm', ['install', ...flags], { timeout: INSTALL_TIMEOUT_MS });
   });
 
-  for (const { name, pattern = '', tests, others } of SUITES)
+  for (const { name, pattern = '', tests, others, sha256 } of SUITES)
     test(`its own ${name}.test.ts`, { timeout: SUITE_TIMEOUT_MS }, async (t) => {
       const { port } = await startOpenDoor(t, CHANNELS);
-      await buildSuite(name, port);
+      await buildSuite({ name, sha256, checkout, port });
       const file = join(folder, `${name}.json`);
       const jest = join(folder, 'node_modules/.bin/jest');
       const { output } = await run(jest, [
