@@ -26,8 +26,7 @@ export class HandshakeRate {
 
   /**
    * Takes a token of the address if there is one.
-   * @param {string} address as limits count it
-   * @param {number} nowMs of a monotonic clock
+   * @param {string} address as limits count it @param {number} nowMs of a monotonic clock
    * @returns {number} 0 if a token was taken; otherwise the seconds until there is one
    */
   take(address, nowMs) {

@@ -121,8 +121,7 @@ export class RateLimiter {
    * refuses it. A limit in the mode `observe` only counts what it would have refused.
    * @param {Limited} connection its `rate` is created with its first message
    * @param {string} address as limits count it (addressKey)
-   * @param {number} nowMs of a clock that never goes back
-   * @param {number} [bytes] of the message
+   * @param {number} nowMs of a clock that never goes back @param {number} [bytes] of the message
    * @param {string} [user] of the connection's token; '': it has none
    * @returns {number} 0: pass. Above 0: refused; the seconds until one will be accepted. -1:
    *   refused too often, close with 4005
@@ -171,8 +170,7 @@ export class RateLimiter {
   /**
    * Counts a stream of server-sent events before it opens: each of its rooms takes a token of the
    * address and of the user.
-   * @param {string} address as limits count it
-   * @param {number} nowMs @param {number} rooms
+   * @param {string} address as limits count it @param {number} nowMs @param {number} rooms
    * @param {string} user as in `admitMessage`
    * @param {boolean} isReturning the client goes on from a position: all streams of an address come
    *   back at once after a drain, so they pass on credit
@@ -208,8 +206,7 @@ export class RateLimiter {
    * Counts a broadcast that has passed as a message. It takes as many tokens from a separate bucket
    * of its address.
    * @param {Limited} connection @param {string} address as limits count it
-   * @param {number} nowMs @param {number} bytes
-   * @returns {number} as `admitMessage`
+   * @param {number} nowMs @param {number} bytes @returns {number} as `admitMessage`
    */
   admitBroadcast(connection, address, nowMs, bytes) {
     const { broadcastMode, broadcastRate } = this;
@@ -234,8 +231,7 @@ export class RateLimiter {
    * Charges for a reply. Its first 4 KB are free, because the message has paid a token. Later
    * messages wait until further bytes are paid.
    * @param {Limited} connection @param {string} address as limits count it
-   * @param {number} nowMs @param {number} bytes
-   * @param {string} [user] as in `admitMessage`
+   * @param {number} nowMs @param {number} bytes @param {string} [user] as in `admitMessage`
    */
   charge(connection, address, nowMs, bytes, user = '') {
     const more = bytes - BYTES_PER_TOKEN;

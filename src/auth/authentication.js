@@ -179,8 +179,7 @@ export class Authentication {
 
   /**
    * Has the token been revoked since it was verified? Then no connection of it was there to close.
-   * @param {Credentials} credentials without a refusal
-   * @returns {Refusal|null}
+   * @param {Credentials} credentials without a refusal @returns {Refusal|null}
    */
   #lateRefusal({ identity, lease }) {
     if (!this.sessions.isRevoked(/** @type {Identity} */ (identity))) return null;

@@ -22,10 +22,8 @@ const UNPRINTABLE = /[\p{Cc}\p{Cs}]/u;
 
 export class Identity {
   /**
-   * @param {object} parts @param {string} parts.user `sub`
-   * @param {string|null} parts.tokenId `jti`
-   * @param {number} parts.issuedAtMs `iat`
-   * @param {number} parts.expiresAtMs `exp`
+   * @param {object} parts @param {string} parts.user `sub` @param {string|null} parts.tokenId `jti`
+   * @param {number} parts.issuedAtMs `iat` @param {number} parts.expiresAtMs `exp`
    * @param {import('./rights.js').Rights} parts.rights
    * @param {boolean} parts.mayBroadcast `broadcast`
    * @param {readonly string[]} parts.autojoin rooms to join on connect; the token permits them
@@ -60,8 +58,7 @@ export class Identity {
 const NO_ROOMS = Object.freeze([]);
 
 /**
- * @param {Record<string, unknown>} claims of a token whose signature is valid
- * @param {number} nowS
+ * @param {Record<string, unknown>} claims of a token whose signature is valid @param {number} nowS
  * @param {Pick<import('../config/tokens.js').TokenSettings, 'audience'|'issuer'|'maxLifetimeS'>}
  *   settings
  * @returns {Identity} @throws {TokenError}

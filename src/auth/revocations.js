@@ -26,8 +26,7 @@ export class Revocations {
   /**
    * @param {object} parts @param {number} parts.maxLifetimeS of a token
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
-   * @param {() => number} [parts.now] ms since 1970
-   * @param {number} [parts.max]
+   * @param {() => number} [parts.now] ms since 1970 @param {number} [parts.max]
    */
   constructor({ maxLifetimeS, counters, now = Date.now, max = MAX_REVOCATIONS }) {
     this.maxLifetimeMs = maxLifetimeS * 1000;

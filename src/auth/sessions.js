@@ -132,8 +132,7 @@ export class Sessions {
 
   /**
    * After a jump of the clock there are fewer minutes with connections than minutes.
-   * @param {number} from @param {number} to
-   * @returns {number[]} minutes that may have connections
+   * @param {number} from @param {number} to @returns {number[]} minutes that may have connections
    */
   #minutes(from, to) {
     return to - from > this.#expiring.size

@@ -78,8 +78,7 @@ export class Bucket {
   }
 
   /**
-   * @template T
-   * @param {string} key @param {AbortSignal} signal
+   * @template T @param {string} key @param {AbortSignal} signal
    * @param {(body: AsyncIterable<Buffer>) => Promise<T>} read @returns {Promise<T>}
    */
   get(key, signal, read) {
@@ -108,10 +107,8 @@ export class Bucket {
   }
 
   /**
-   * @param {string} key @param {string} id of the upload
-   * @param {number} number of the part, from 1
-   * @param {Buffer} body @param {AbortSignal} signal
-   * @returns {Promise<string>} its ETag
+   * @param {string} key @param {string} id of the upload @param {number} number of the part, from 1
+   * @param {Buffer} body @param {AbortSignal} signal @returns {Promise<string>} its ETag
    */
   putPart(key, id, number, body, signal) {
     const query = `?partNumber=${number}&uploadId=${encodeURIComponent(id)}`;
@@ -122,8 +119,7 @@ export class Bucket {
   }
 
   /**
-   * @param {string} key @param {string} id
-   * @param {readonly string[]} etags of the parts, in order
+   * @param {string} key @param {string} id @param {readonly string[]} etags of the parts, in order
    * @param {AbortSignal} signal
    */
   async completeParts(key, id, etags, signal) {
@@ -148,8 +144,7 @@ export class Bucket {
   }
 
   /**
-   * @template T
-   * @param {Wanted} wanted
+   * @template T @param {Wanted} wanted
    * @param {(response: IncomingMessage) => Promise<T>} read of a response with an expected status
    * @returns {Promise<T>}
    */

@@ -19,8 +19,7 @@ const AS_DOWNLOAD = '?response-content-disposition=attachment';
 export class SignedReferences {
   /**
    * @param {object} parts @param {import('./signer.js').Signer} parts.signer
-   * @param {string} parts.publicUrl of the bucket
-   * @param {number} parts.urlTtlS
+   * @param {string} parts.publicUrl of the bucket @param {number} parts.urlTtlS
    * @param {number} parts.ttlDays age up to which objects are in the bucket
    * @param {{references: Record<'signed'|'expired'|'malformed', number>}} parts.counters
    * @param {() => number} [parts.now] ms since 1970

@@ -55,8 +55,7 @@ export class Signer {
   /**
    * Signs URLs that differ in their last part only. The canonical form is built once for all of
    * them, so a reference costs 9 us and not 48.
-   * @param {Unsigned} request its URL ends with a slash
-   * @param {number} ttlS
+   * @param {Unsigned} request its URL ends with a slash @param {number} ttlS
    * @returns {(name: string) => string} the URL of an object; its name needs no escapes
    */
   urls(request, ttlS) {

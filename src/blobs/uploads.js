@@ -45,10 +45,8 @@ export class Uploads {
   /**
    * @param {object} parts @param {import('./bucket.js').Bucket} parts.bucket
    * @param {import('./signer.js').Signer} parts.signer
-   * @param {string} parts.publicUrl of the bucket
-   * @param {number} parts.maxBytes of an object
-   * @param {number} parts.maxUploads at once
-   * @param {number} parts.timeoutMs of an upload
+   * @param {string} parts.publicUrl of the bucket @param {number} parts.maxBytes of an object
+   * @param {number} parts.maxUploads at once @param {number} parts.timeoutMs of an upload
    * @param {UploadCounters} parts.counters
    */
   constructor({ bucket, signer, publicUrl, maxBytes, maxUploads, timeoutMs, counters }) {

@@ -9,8 +9,7 @@ const TIMEOUT_MS = 10_000;
 
 /**
  * @param {Pick<Context, 'target'|'signal'>} context @param {string} path behind /api
- * @param {string} [body] JSON; with it the request is a POST
- * @returns {Promise<any>} the answer
+ * @param {string} [body] JSON; with it the request is a POST @returns {Promise<any>} the answer
  * @throws {Failure}
  */
 export async function callApi({ target: { url, apiKey }, signal }, path, body) {

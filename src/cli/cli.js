@@ -118,8 +118,7 @@ function targetOf({ url: given, 'api-key': apiKey, token }, env) {
 
 /**
  * Stops the command at Ctrl-C, and when the reader of a pipe has ended (`| head`).
- * @param {AbortController} stop @param {NodeJS.WriteStream} stdout
- * @returns {() => void} undoes it
+ * @param {AbortController} stop @param {NodeJS.WriteStream} stdout @returns {() => void} undoes it
  */
 function stopOn(stop, stdout) {
   /** @param {NodeJS.Signals} signal */

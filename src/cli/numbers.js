@@ -5,8 +5,7 @@ import { EXIT, Failure } from './failure.js';
 /**
  * @param {Readonly<Record<string, string|boolean|undefined>>} values @param {string} name
  * @param {number} min @param {number} max
- * @returns {number|undefined} undefined: the option is absent
- * @throws {Failure}
+ * @returns {number|undefined} undefined: the option is absent @throws {Failure}
  */
 export function numberIn(values, name, min, max) {
   const text = values[name];

@@ -25,8 +25,7 @@ export class Output {
   /**
    * @param {object} parts
    * @param {NodeJS.WriteStream} parts.stdout @param {NodeJS.WriteStream} parts.stderr
-   * @param {boolean} parts.isJson also on a terminal
-   * @param {boolean} parts.isPlain no colours
+   * @param {boolean} parts.isJson also on a terminal @param {boolean} parts.isPlain no colours
    */
   constructor({ stdout, stderr, isJson, isPlain }) {
     this.#stdout = stdout;

@@ -29,8 +29,7 @@ export class Emitter {
   /**
    * Calls the listeners. If one throws, its error is reported as uncaught, and the others are
    * called all the same.
-   * @template {keyof Events} Name
-   * @param {Name} event @param {Events[Name]} args
+   * @template {keyof Events} Name @param {Name} event @param {Events[Name]} args
    * @returns {boolean} false if there is no listener
    */
   emit(event, ...args) {

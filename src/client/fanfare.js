@@ -95,10 +95,9 @@ export class Fanfare extends Emitter {
   }
 
   /**
-   * @template [Payload=any]
-   * @param {string} name @param {import('./room.js').JoinOptions} [options]
-   * @returns {Room<Payload>} a handle of its own: the connection leaves the room when its last handle
-   *   has left
+   * @template [Payload=any] @param {string} name @param {import('./room.js').JoinOptions} [options]
+   * @returns {Room<Payload>} a handle of its own: the connection leaves the room when its last
+   *   handle has left
    */
   join(name, options = {}) {
     const membership = this.#rooms.get(name) ?? new Membership(name, this);

@@ -70,10 +70,7 @@ import { Presence } from './presence.js';
  * @property {number} [offset] of the room's newest message
  */
 
-/**
- * @template [Payload=any]
- * @extends {Emitter<RoomEvents<Payload>>}
- */
+/** @template [Payload=any] @extends {Emitter<RoomEvents<Payload>>} */
 export class Room extends Emitter {
   #membership;
   #client;

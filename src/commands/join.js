@@ -125,8 +125,7 @@ export class JoinCommands {
 
   /**
    * Joins a room for a transport whose clients send no commands. The transport has asked the hooks.
-   * @param {Connection} connection not in the room
-   * @param {string} name of a room that it may join
+   * @param {Connection} connection not in the room @param {string} name of a room that it may join
    * @param {TransportJoin} join
    */
   joinFor(connection, name, { isPresent, ...join }) {

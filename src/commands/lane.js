@@ -107,8 +107,7 @@ export class Lane {
 
   /**
    * Acts when the answer has come and all earlier commands have acted.
-   * @template T
-   * @param {Connection} connection @param {Kind} kind
+   * @template T @param {Connection} connection @param {Kind} kind
    * @param {number} bytes that the command holds meanwhile
    * @param {T|Promise<T>} answer @param {(answer: T) => void} act
    */

@@ -20,8 +20,7 @@ export class PendingReads {
   }
 
   /**
-   * @template T
-   * @param {Connection} connection @param {Id} id @param {() => Promise<T>} read
+   * @template T @param {Connection} connection @param {Id} id @param {() => Promise<T>} read
    * @param {(read: T) => {before: Buffer, text: Buffer, after: string, readBytes?: number}} reply
    *   `readBytes`: read beside the text
    */

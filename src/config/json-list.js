@@ -6,8 +6,7 @@ const MAX_FILE_BYTES = 1_048_576;
 
 /**
  * @param {string} path @param {string} what the array has, for the fault
- * @param {number} max entries
- * @returns {unknown[]|string} a fault, without any text of the file
+ * @param {number} max entries @returns {unknown[]|string} a fault, without any text of the file
  */
 export function readJsonList(path, what, max) {
   let text;

@@ -97,8 +97,7 @@ function isInSpace({ parts }, room) {
 /**
  * Searches each part behind the previous one, leftmost first. Unlike a regular expression, no
  * pattern can take exponential time.
- * @param {readonly string[]} parts a pattern, split at its stars
- * @param {string} room
+ * @param {readonly string[]} parts a pattern, split at its stars @param {string} room
  */
 export function fits(parts, room) {
   const first = parts[0];
@@ -137,8 +136,7 @@ export function parseHistoryRules(entries, isPattern = isRoomPattern) {
 }
 
 /**
- * @param {readonly string[]} entries patterns
- * @param {(pattern: string) => boolean} [isPattern]
+ * @param {readonly string[]} entries patterns @param {(pattern: string) => boolean} [isPattern]
  * @returns {{rules: Rule<true>[], faults: string[]}}
  */
 export function parsePresenceRules(entries, isPattern = isRoomPattern) {
@@ -149,8 +147,7 @@ export function parsePresenceRules(entries, isPattern = isRoomPattern) {
 }
 
 /**
- * @template T
- * @param {readonly string[]} entries @param {(pattern: string) => boolean} isPattern
+ * @template T @param {readonly string[]} entries @param {(pattern: string) => boolean} isPattern
  * @param {(entry: string) => Rule<T>|string} read returns a string for a fault
  */
 function parse(entries, isPattern, read) {

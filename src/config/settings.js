@@ -437,15 +437,12 @@ export const LIMIT_MODES = /** @type {const} */ ([
 
 /**
  * A row, with the literal types that Config is derived from.
- * @template {string} K
- * @template {Setting['type']} T
- * @template O
+ * @template {string} K @template {Setting['type']} T @template O
  * @typedef {{env: string, key: K, type: T, default: unknown, meaning: string} & O} RowOf
  */
 
 /**
- * @template {string} K
- * @template {Options} [const O={}]
+ * @template {string} K @template {Options} [const O={}]
  * @param {string} env @param {K} key @param {string} meaning @param {O} [options]
  * @returns {RowOf<K, 'string', O>}
  */
@@ -454,8 +451,7 @@ function text(env, key, meaning, options) {
 }
 
 /**
- * @template {string} K
- * @template {Options} [const O={}]
+ * @template {string} K @template {Options} [const O={}]
  * @param {string} env @param {K} key @param {string} meaning @param {O} [options]
  * @returns {RowOf<K, 'list', O>}
  */
@@ -464,9 +460,7 @@ function list(env, key, meaning, options) {
 }
 
 /**
- * @template {string} K
- * @template {Options} [const O={}]
- * @param {string} env its end gives the unit
+ * @template {string} K @template {Options} [const O={}] @param {string} env its end gives the unit
  * @param {K} key @param {number|(() => number)} value the default
  * @param {readonly [min: number, max: number]} bounds @param {string} meaning @param {O} [options]
  * @returns {RowOf<K, 'integer', O>}
@@ -479,21 +473,17 @@ function integer(env, key, value, [min, max], meaning, options) {
 
 /**
  * A rate, as rates.js reads it.
- * @template {string} K
- * @template {string} B
+ * @template {string} K @template {string} B
  * @param {string} env @param {K} key of what a minute refills
  * @param {B} burst the key of what may come at once
- * @param {string} value the default @param {string} meaning
- * @returns {RowOf<K, 'rate', {burst: B}>}
+ * @param {string} value the default @param {string} meaning @returns {RowOf<K, 'rate', {burst: B}>}
  */
 function rate(env, key, burst, value, meaning) {
   return { env, key, burst, type: 'rate', default: value, meaning };
 }
 
 /**
- * @template {string} K
- * @template {string} V
- * @template {Options} [const O={}]
+ * @template {string} K @template {string} V @template {Options} [const O={}]
  * @param {string} env @param {K} key
  * @param {readonly V[]} values the first is the default, unless the options name another
  * @param {string} meaning @param {O} [options]

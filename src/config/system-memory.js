@@ -44,8 +44,7 @@ export function heapOfWorker(part, limit) {
 
 /**
  * The share of each worker of this server, as far as the system reports it.
- * @param {number} workers @param {ReadFile} [read]
- * @returns {number} bytes
+ * @param {number} workers @param {ReadFile} [read] @returns {number} bytes
  */
 export function readPart(workers, read = fromSystem) {
   let all = totalmem();
@@ -156,8 +155,7 @@ export function integerOf(path) {
 }
 
 /**
- * @param {ReadFile} read @param {string} path
- * @param {string} name of a line `Name:   12 kB`
+ * @param {ReadFile} read @param {string} path @param {string} name of a line `Name:   12 kB`
  * @returns {number} bytes
  */
 export function kilobytes(read, path, name) {

@@ -80,10 +80,8 @@ export function readTokenSettings(values) {
 }
 
 /**
- * @param {string} name of the setting
- * @param {string} value one secret on each line
- * @param {string[]} faults one is added for each line that is no secret
- * @returns {string[]}
+ * @param {string} name of the setting @param {string} value one secret on each line
+ * @param {string[]} faults one is added for each line that is no secret @returns {string[]}
  */
 function readSecrets(name, value, faults) {
   // A PEM text has lines, too. As one text it gets a fault that says what is wrong.
@@ -100,10 +98,8 @@ function readSecrets(name, value, faults) {
 }
 
 /**
- * @param {string} name of the setting
- * @param {string} value PEM text, or the path of a PEM file
- * @param {string[]} faults one is added if the value is not a key
- * @returns {PublicKey[]}
+ * @param {string} name of the setting @param {string} value PEM text, or the path of a PEM file
+ * @param {string[]} faults one is added if the value is not a key @returns {PublicKey[]}
  */
 function readKeys(name, value, faults) {
   if (value === '') return [];

@@ -247,8 +247,7 @@ export function readWebhookSettings(values, pusher = null) {
 
 /**
  * @param {PusherSettings|null} pusher @param {Set<string>} names that are taken
- * @param {ReadonlyMap<string, string>} ownPorts @param {string[]} faults
- * @returns {Endpoint[]}
+ * @param {ReadonlyMap<string, string>} ownPorts @param {string[]} faults @returns {Endpoint[]}
  */
 function readAppEndpoints(pusher, names, ownPorts, faults) {
   return (pusher?.apps ?? []).flatMap((app) =>

@@ -110,8 +110,7 @@ export const READERS = {
 
 /**
  * Reads some limits of this machine.
- * @template {keyof Machine} K
- * @param {readonly K[]} keys
+ * @template {keyof Machine} K @param {readonly K[]} keys
  * @param {string} [pid] process whose limits and cgroup are read; `self` by default
  * @param {ReadFile} [read] @returns {{[P in K]: Machine[P]|Unread}}
  */

@@ -16,8 +16,7 @@ export class CommandRate {
 
   /**
    * @param {Connection} connection @param {{fullAt: number}} bucket of the connection
-   * @param {number|undefined} id of the command
-   * @returns {boolean} false: it is refused
+   * @param {number|undefined} id of the command @returns {boolean} false: it is refused
    */
   admit(connection, bucket, id) {
     const { config, counters, commands, admitMessage } = this.services;

@@ -124,8 +124,7 @@ export class HookEntrance {
 
   /**
    * @param {Omit<Handshake, 'transport'>} request @param {Door} door @param {string|null} token
-   * @param {Credentials} credentials of the token
-   * @returns {Credentials|Promise<Credentials>}
+   * @param {Credentials} credentials of the token @returns {Credentials|Promise<Credentials>}
    */
   #ask(request, door, token, credentials) {
     if (credentials.refusal !== null) return credentials;
@@ -165,8 +164,7 @@ export class HookEntrance {
 
   /**
    * @param {Credentials} credentials of the token; if they are refused, their lease is released
-   * @param {Verdict} verdict of onConnect
-   * @returns {Credentials|null} null: not refused
+   * @param {Verdict} verdict of onConnect @returns {Credentials|null} null: not refused
    */
   #refusalOf({ identity, lease }, { refusal: refused, answer: { user, info } }) {
     const isOther = identity !== null && user !== null && (user !== identity.user || info !== null);
@@ -298,8 +296,7 @@ function transportOf(url, door) {
 }
 
 /**
- * @param {Handshake} handshake @param {string|null} token
- * @param {string|null} user of the token
+ * @param {Handshake} handshake @param {string|null} token @param {string|null} user of the token
  * @returns {import('./types.js').ConnectRequest}
  */
 function requestOf({ headers, url, address, transport, data }, token, user) {

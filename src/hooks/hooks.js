@@ -143,10 +143,9 @@ export class Hooks {
   }
 
   /**
-   * @param {HookName} hook one that there is
-   * @param {readonly unknown[]} args without the context
-   * @returns {Verdict|Promise<Verdict>} a promise, which never rejects, only if the hook returns one
-   *   or if the call waits
+   * @param {HookName} hook one that there is @param {readonly unknown[]} args without the context
+   * @returns {Verdict|Promise<Verdict>} a promise, which never rejects, only if the hook returns
+   *   one or if the call waits
    */
   call(hook, args) {
     this.counters.calls[hook]++;

@@ -72,8 +72,7 @@
 /**
  * @callback OnPublish before a message of a client is published
  * @param {HookConnection} connection @param {string} room `*` for a broadcast
- * @param {any} payload parsed
- * @param {HookContext} context @returns {Awaitable<PublishAnswer>}
+ * @param {any} payload parsed @param {HookContext} context @returns {Awaitable<PublishAnswer>}
  */
 
 /**

@@ -144,8 +144,7 @@ export class Hub {
   /**
    * A connection is to join a room when its door has gathered what its client is told first. Until
    * `join`, it counts as in the room and gets no publication. `leave` takes it out again.
-   * @param {Connection} connection not in that room yet
-   * @param {string} name @returns {Room}
+   * @param {Connection} connection not in that room yet @param {string} name @returns {Room}
    */
   announce(connection, name) {
     const room = this.openRoom(name);
@@ -210,8 +209,7 @@ export class Hub {
 
   /**
    * @param {string} name @param {Buffer} publication
-   * @param {number} [offset] 0: the room has no history
-   * @param {string} [epoch]
+   * @param {number} [offset] 0: the room has no history @param {string} [epoch]
    */
   broadcast(name, publication, offset = 0, epoch = '') {
     const room = this.rooms.get(name);

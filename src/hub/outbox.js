@@ -257,8 +257,7 @@ export class Outbox {
   /**
    * Passes a lagging member: it gets only publications without a position, because
    * lagging-members.js cannot bring these.
-   * @param {Room} room with history
-   * @param {import('./flight.js').Flight} flight
+   * @param {Room} room with history @param {import('./flight.js').Flight} flight
    * @param {import('./connection.js').Connection} member @returns {number} bytes written
    */
   #passLagging({ sync }, flight, member) {

@@ -39,8 +39,7 @@ const destinations = [];
  * @param {string} [options.name] of the server, written in every line
  * @param {'auto'|'json'|'text'} [options.format] `auto`: text on a terminal, else JSON
  * @param {boolean} [options.colour] on a terminal
- * @param {number} [options.descriptor] of the destination; stdout by default
- * @returns {Logger}
+ * @param {number} [options.descriptor] of the destination; stdout by default @returns {Logger}
  */
 export function createLog({ level, name, format = 'auto', colour = true, descriptor = 1 }) {
   const isTerminal = isatty(descriptor);

@@ -430,8 +430,7 @@ function fastPaths({ counters }) {
 }
 
 /**
- * @template S
- * @param {string} title the name, perhaps with a label: `errors_total{code}`
+ * @template S @param {string} title the name, perhaps with a label: `errors_total{code}`
  * @param {(source: S) => number|Record<string, number>} read @param {string} help @returns {Row<S>}
  */
 function counter(title, read, help) {
@@ -439,8 +438,7 @@ function counter(title, read, help) {
 }
 
 /**
- * @template S
- * @param {string} title @param {'sum'|'max'|'min'|'first'} aggregator
+ * @template S @param {string} title @param {'sum'|'max'|'min'|'first'} aggregator
  * @param {(source: S) => number|Record<string, number>} read @param {string} help @returns {Row<S>}
  */
 function gauge(title, aggregator, read, help) {
@@ -449,8 +447,7 @@ function gauge(title, aggregator, read, help) {
 
 /**
  * @param {string} title @param {readonly number[]} buckets @param {string} help
- * @param {readonly string[]} [values] of its label
- * @returns {Row<any>} it reads no source
+ * @param {readonly string[]} [values] of its label @returns {Row<any>} it reads no source
  */
 function histogram(title, buckets, help, values) {
   return { ...named(title), type: 'histogram', buckets, help, values };

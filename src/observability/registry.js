@@ -204,8 +204,7 @@ class FastHistogram {
 /**
  * Registers a histogram for each value of a label, under one name.
  * @param {Registry} registry @param {Omit<Row, 'read'>} row
- * @param {readonly string[]} labels the values
- * @returns {[string, FastHistogram][]}
+ * @param {readonly string[]} labels the values @returns {[string, FastHistogram][]}
  */
 function registerFamily(registry, row, labels) {
   const { name, help, label = '' } = row;
@@ -320,8 +319,7 @@ function register(registry, row, read) {
 
 /**
  * @param {number|Record<string, number>} value one, or several by label
- * @param {readonly string[]} names of the labels
- * @returns {MetricValue[]}
+ * @param {readonly string[]} names of the labels @returns {MetricValue[]}
  */
 function valuesOf(value, names) {
   if (typeof value === 'number') return [{ value, labels: {} }];

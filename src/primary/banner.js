@@ -15,8 +15,7 @@ import { consoleAccess } from '../config/console.js';
 
 /**
  * @param {object} parts @param {Config} parts.config
- * @param {number} parts.port of the public port in use
- * @param {number} parts.metricsPort in use
+ * @param {number} parts.port of the public port in use @param {number} parts.metricsPort in use
  * @param {boolean} parts.isBrokerUp
  * @param {boolean} parts.hasHello whether `npm run hello` is there, for somebody at a terminal
  * @returns {BannerLine[]} the first is the title

@@ -39,8 +39,7 @@ export class OpsServer {
    * @param {() => Promise<string>} parts.metrics in Prometheus' text format; the caller bounds its
    *   time
    * @param {() => {ready: number, workers: number, draining: boolean}} parts.readiness
-   * @param {Router|null} [parts.pages] the console's routes
-   * @param {Logger} parts.log
+   * @param {Router|null} [parts.pages] the console's routes @param {Logger} parts.log
    */
   constructor({ port, host, metrics, readiness, pages = null, log }) {
     this.port = port;

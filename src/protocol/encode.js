@@ -92,8 +92,7 @@ export function historySuffix(position, hasMore, id) {
 /**
  * The messages of a `history` reply, without the brackets.
  * @param {readonly Buffer[]} publications consecutive
- * @param {number} first offset of the first publication
- * @returns {Buffer}
+ * @param {number} first offset of the first publication @returns {Buffer}
  */
 export function encodeHistoryMessages(publications, first) {
   return Buffer.concat(
@@ -123,8 +122,7 @@ export function encodePong(id) {
 
 /**
  * A member, as replies and events show it.
- * @param {string} user @param {Buffer|null} info JSON
- * @returns {Buffer} JSON
+ * @param {string} user @param {Buffer|null} info JSON @returns {Buffer} JSON
  */
 export function encodeMember(user, info) {
   const head = memberHead(user);

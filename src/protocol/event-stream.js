@@ -39,10 +39,8 @@ export function eventId(epoch, offset) {
 
 /**
  * Builds the events of several publications to one room, in one buffer.
- * @param {Buffer} prefix roomPrefix(room)
- * @param {readonly Buffer[]} publications in order
- * @param {boolean} hasIds does each event carry the position of its publication?
- * @returns {Buffer}
+ * @param {Buffer} prefix roomPrefix(room) @param {readonly Buffer[]} publications in order
+ * @param {boolean} hasIds does each event carry the position of its publication? @returns {Buffer}
  */
 export function publicationEvents(prefix, publications, hasIds) {
   let total = 0;

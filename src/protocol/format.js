@@ -80,10 +80,8 @@ export function registerFormat(format, row) {
 }
 
 /**
- * @param {number} format of FORMAT
- * @param {Buffer} prefix roomPrefix(room)
- * @param {readonly Buffer[]} publications in order
- * @returns {Buffer}
+ * @param {number} format of FORMAT @param {Buffer} prefix roomPrefix(room)
+ * @param {readonly Buffer[]} publications in order @returns {Buffer}
  */
 export function encodePublications(format, prefix, publications) {
   return ROWS[format].encode(prefix, publications);
@@ -121,8 +119,7 @@ export function hasEnds(format) {
  * @param {number} format of FORMAT
  * @param {{prefix: Buffer, publications: readonly Buffer[], frames: Buffer}} encoded `publications`
  *   are read only if the format has no ends
- * @param {readonly number[]} omitted their places, from 0, ascending
- * @returns {Buffer}
+ * @param {readonly number[]} omitted their places, from 0, ascending @returns {Buffer}
  */
 export function encodeWithout(format, { prefix, publications, frames }, omitted) {
   if (frames.length === 0) return frames;
@@ -140,8 +137,7 @@ export function encodeWithout(format, { prefix, publications, frames }, omitted)
  * Copies encoded publications, and leaves some of them out.
  * @param {number} format of FORMAT, with an end of each publication
  * @param {Buffer} frames of `encodePublications`
- * @param {readonly number[]} omitted their places, from 0, ascending
- * @returns {Buffer}
+ * @param {readonly number[]} omitted their places, from 0, ascending @returns {Buffer}
  */
 export function leaveOut(format, frames, omitted) {
   const endOf = /** @type {NonNullable<Format['endOf']>} */ (ROWS[format].endOf);

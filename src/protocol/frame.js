@@ -102,8 +102,7 @@ export function pongFrame(body) {
 
 /**
  * Builds the frames of several publications to one room, in one buffer.
- * @param {Buffer} prefix roomPrefix(room)
- * @param {readonly Buffer[]} publications in order
+ * @param {Buffer} prefix roomPrefix(room) @param {readonly Buffer[]} publications in order
  * @returns {Buffer}
  */
 export function publicationFrames(prefix, publications) {
@@ -238,10 +237,8 @@ export function headerBytes(length) {
 }
 
 /**
- * @param {Buffer} frame @param {number} at
- * @param {number} length of the body
- * @param {number} [first] its first byte: flags and opcode
- * @returns {number} the start of the body
+ * @param {Buffer} frame @param {number} at @param {number} length of the body
+ * @param {number} [first] its first byte: flags and opcode @returns {number} the start of the body
  */
 export function writeHeader(frame, at, length, first = FIN_TEXT) {
   frame[at] = first;
@@ -262,8 +259,7 @@ export function writeHeader(frame, at, length, first = FIN_TEXT) {
 }
 
 /**
- * @param {Buffer} frames unmasked
- * @param {number} at start of a frame
+ * @param {Buffer} frames unmasked @param {number} at start of a frame
  * @returns {{start: number, length: number}} position of its body
  */
 export function readHeader(frames, at) {

@@ -102,8 +102,7 @@ export function scan(b) {
 /**
  * Reads one object whose names `scan` does not know, as the HTTP API has. Its keys are counted from
  * 0.
- * @param {Buffer} b valid UTF-8
- * @param {number} at the opening brace
+ * @param {Buffer} b valid UTF-8 @param {number} at the opening brace
  * @param {(name: string, start: number) => number} readMember reads the value that begins at
  *   `start`, and returns the index behind it; -1 if it is malformed
  * @returns {number} the index behind the object; -1 if it is malformed
@@ -442,9 +441,7 @@ function skipDigits(b, i) {
 }
 
 /**
- * @param {Buffer} b @param {number} i
- * @param {number} c the literal's first byte
- * @returns {number}
+ * @param {Buffer} b @param {number} i @param {number} c the literal's first byte @returns {number}
  */
 function skipLiteral(b, i, c) {
   const literal = c === 0x74 ? TRUE : c === 0x66 ? FALSE : c === 0x6e ? NULL : null;

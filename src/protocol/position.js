@@ -25,8 +25,7 @@ export function isEpoch(epoch) {
 }
 
 /**
- * @param {Buffer} target @param {number} at
- * @param {string} epoch 16 characters
+ * @param {Buffer} target @param {number} at @param {string} epoch 16 characters
  * @param {number} offset a safe integer
  */
 export function writePosition(target, at, epoch, offset) {

@@ -84,8 +84,7 @@ export function eventOf(publication) {
  * @param {number} timestampMs brought into the header's range, because a clock may be before 1970
  * @param {number} tag 0 to 2³²-1
  * @param {string} from the sender: at most 255 ASCII characters, escaped as in JSON
- * @param {Buffer} source contains the payload, as JSON
- * @param {number} start @param {number} end
+ * @param {Buffer} source contains the payload, as JSON @param {number} start @param {number} end
  * @param {string} [except] only for a MESSAGE, with the tag 0: the id of a connection that does not
  *   get it (isConnectionId); '': all members get it
  * @returns {Buffer}
@@ -114,9 +113,7 @@ export function payloadText(publication) {
 
 /**
  * A message between workers: JSON, without a sender and a time.
- * @param {number} kind REVOCATION, SURVEY or ANSWER
- * @param {string} text JSON
- * @returns {Buffer}
+ * @param {number} kind REVOCATION, SURVEY or ANSWER @param {string} text JSON @returns {Buffer}
  */
 export function encodeNotice(kind, text) {
   const payload = Buffer.from(text);
@@ -166,8 +163,7 @@ export function isTransient(publication) {
 /**
  * The same publication with another payload. The header stays, and the position if there is one.
  * @param {Buffer} publication a MESSAGE, perhaps a claim, or BROADCAST or POSITIONED
- * @param {Buffer} payload JSON
- * @returns {Buffer} a copy that is no claim
+ * @param {Buffer} payload JSON @returns {Buffer} a copy that is no claim
  */
 export function withPayload(publication, payload) {
   const copy = Buffer.concat([
@@ -225,8 +221,7 @@ export function payloadEnd(publication) {
 
 /**
  * A copy with its position. The original may be a slice of a large buffer.
- * @param {Buffer} publication a MESSAGE
- * @param {number} offset @param {string} epoch 16 characters
+ * @param {Buffer} publication a MESSAGE @param {number} offset @param {string} epoch 16 characters
  */
 export function withPosition(publication, offset, epoch) {
   const end = publication.length;

@@ -16,8 +16,7 @@ import { CLOSES, REFUSALS } from './codes.js';
 
 /**
  * @param {RefusalCode} code @param {string} [message] in place of the usual one
- * @param {number} [retryAfterS] the same
- * @returns {Refusal}
+ * @param {number} [retryAfterS] the same @returns {Refusal}
  */
 export function refusal(
   code,

@@ -113,8 +113,7 @@ export class HistoryReader {
 
   /**
    * @param {string} room @param {number} count @param {Since|null} since
-   * @param {number} size of the room's rule
-   * @returns {Promise<HistoryPage>}
+   * @param {number} size of the room's rule @returns {Promise<HistoryPage>}
    */
   async #page(room, count, since, size) {
     const buffered = await this.#bufferedPage(room, count, since);
@@ -155,8 +154,7 @@ export class HistoryReader {
 
   /**
    * Turns a time into a position.
-   * @param {string} room @param {number} timeMs since 1970
-   * @param {number} size of the room's rule
+   * @param {string} room @param {number} timeMs since 1970 @param {number} size of the room's rule
    * @returns {Promise<{since: Since, top: number, searchedBytes: number}>} `since`: of the message
    *   before the first that was accepted then or later; `top`: offset of the newest
    */

@@ -213,8 +213,7 @@ export class LaggingMembers {
 
   /**
    * @param {LaggingMember} member
-   * @param {Publications} publications have the next one, and all up to `end`
-   * @param {number} end
+   * @param {Publications} publications have the next one, and all up to `end` @param {number} end
    */
   #send(member, publications, end) {
     const { connection, epoch, offset: from } = member;

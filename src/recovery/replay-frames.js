@@ -95,8 +95,7 @@ export class ReplayFrames {
 /**
  * Leaves out the messages that a connection does not get.
  * @param {Replay} replay @param {string} id of the connection
- * @param {string} [formerId] of a connection that the client had before
- * @returns {Replayed}
+ * @param {string} [formerId] of a connection that the client had before @returns {Replayed}
  */
 export function replayFor(replay, id, formerId = '') {
   const { from, to, format, frames, excepts } = replay;

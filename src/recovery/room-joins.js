@@ -209,8 +209,7 @@ export class RoomJoins {
 
   /**
    * The publications behind a client's position.
-   * @param {Join} join @param {Since} since
-   * @param {number} offset of the last publication
+   * @param {Join} join @param {Since} since @param {number} offset of the last publication
    * @param {Error|null} error of the read that the join waits for
    * @returns {Replayed|null|undefined} null: not recovered; undefined: not known yet, or refused
    */

@@ -256,8 +256,7 @@ export class FrameReader {
 
   /**
    * ws is to handle the frames that this reader leaves to it, and the close.
-   * @param {Socket} socket attached without ws
-   * @returns {boolean} false: it is too late for that
+   * @param {Socket} socket attached without ws @returns {boolean} false: it is too late for that
    */
   openWs(socket) {
     const reading = /** @type {Reading} */ (socket[READING]);
@@ -737,8 +736,7 @@ function progressOf(reading) {
 
 /**
  * Checks whether a whole frame that this reader handles takes a token.
- * @param {number} first its first byte
- * @param {number} size
+ * @param {number} first its first byte @param {number} size
  */
 function isCounted(first, size) {
   return first !== TEXT || size === 2 + MASK_BYTES;

@@ -80,8 +80,7 @@ export class Handshakes {
 
   /**
    * @param {IncomingMessage} request for a WebSocket, or another upgrade
-   * @param {Route} route @param {TrackedSocket} socket that is not idle
-   * @param {Buffer} head
+   * @param {Route} route @param {TrackedSocket} socket that is not idle @param {Buffer} head
    */
   websocket(request, route, socket, head) {
     const fault = handshakeFault(request, route);

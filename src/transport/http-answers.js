@@ -15,8 +15,7 @@ export const NOSNIFF = Object.freeze(/** @type {const} */ (['X-Content-Type-Opti
 /**
  * @param {IncomingMessage} request that is neither a handshake nor a request for a stream
  * @param {import('./route.js').Route} route @param {(route: 'livez'|'readyz') => Answer} health
- * @param {Streams|null} streams of the route; null: it has none
- * @returns {Answer}
+ * @param {Streams|null} streams of the route; null: it has none @returns {Answer}
  */
 export function plainAnswer(request, { name: route }, health, streams) {
   const { method } = request;
@@ -65,8 +64,7 @@ export function answer(status, headers, body) {
 }
 
 /**
- * @param {number} status @param {Readonly<Headers>} headers
- * @param {string} body ASCII
+ * @param {number} status @param {Readonly<Headers>} headers @param {string} body ASCII
  * @returns {string} a whole response, the last of its connection
  */
 export function responseText(status, headers, body) {

@@ -71,10 +71,7 @@ const TOO_LATE = refusal('request_timeout');
 /** @import { Socket } from 'node:net' */
 /** @typedef {{debug(fields: object, text: string): void, error(fields: object, text: string): void}} Log */
 
-/**
- * @typedef {import('./accepted-socket.js').Port} Port
- * @implements {Port}
- */
+/** @typedef {import('./accepted-socket.js').Port} Port @implements {Port} */
 export class HttpServer {
   /** Sockets that have not finished their handshake. @type {Deadlines<TrackedSocket>} */
   #waiting;
@@ -507,8 +504,7 @@ export class HttpServer {
 
   /**
    * @param {IncomingMessage} request @param {Route} route
-   * @param {TrackedSocket} socket that no longer speaks HTTP
-   * @param {Buffer} head
+   * @param {TrackedSocket} socket that no longer speaks HTTP @param {Buffer} head
    */
   #upgrade(request, route, socket, head) {
     if (socket[HANDSHAKE].phase === CLOSED) {

@@ -119,8 +119,7 @@ export class IdleSockets {
 
   /**
    * @param {Crowd<TrackedSocket>} crowd @param {TrackedSocket} socket that is in no crowd
-   * @param {number} max with the socket
-   * @param {Eviction} reason
+   * @param {number} max with the socket @param {Eviction} reason
    */
   #add(crowd, socket, max, reason) {
     if (crowd.size >= max) this.#evict(crowd, reason);

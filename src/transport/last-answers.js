@@ -80,8 +80,7 @@ export class LastAnswers {
   /**
    * Refuses a connection above the rate of its address. The answer waits for the first bytes,
    * because an EventSource, which only its request shows, would never come back after 429.
-   * @param {TrackedSocket} socket that is new
-   * @param {Refusal} refused
+   * @param {TrackedSocket} socket that is new @param {Refusal} refused
    */
   refuseNew(socket, refused) {
     if (this.size >= MAX_LINGERING_OVER_RATE) return discard(socket);

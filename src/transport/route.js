@@ -81,8 +81,7 @@ const ROUTES = new Map([
 /**
  * The raw path decides. Nothing is decoded or resolved, so no other spelling of a path passes.
  * @param {Pick<IncomingMessage, 'url'>} request
- * @param {readonly LoadedDoor[]} [doors] beside the native one
- * @returns {Route}
+ * @param {readonly LoadedDoor[]} [doors] beside the native one @returns {Route}
  */
 export function routeOf({ url = '' }, doors = []) {
   const query = url.indexOf('?');

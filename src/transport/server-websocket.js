@@ -82,8 +82,7 @@ export class WsPart extends WebSocket {
 export class ServerWebSocket {
   /**
    * @param {Owner} owner @param {Socket} socket whose handshake is answered, or is about to be
-   * @param {string} address the client's
-   * @param {Door} door
+   * @param {string} address the client's @param {Door} door
    */
   constructor(owner, socket, address, door) {
     this.owner = owner;

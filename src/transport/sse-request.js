@@ -65,8 +65,7 @@ export function streamFault(request, { rooms, latest }) {
 
 /**
  * The positions at which a returning client goes on, one for each room with history.
- * @param {string} lastEventId '': it is new
- * @param {number} count of these rooms
+ * @param {string} lastEventId '': it is new @param {number} count of these rooms
  * @returns {(Since|null)[]} null: the client has not been in the room. An id that does not fit
  *   leads to positions that no room can prove, so the client gets `resync`. So does an id with more
  *   positions than rooms, and a place without one. A position of another room has another epoch.

@@ -193,8 +193,7 @@ export class WebSockets {
 
   /**
    * The answer that ws gives as well.
-   * @param {IncomingMessage} request well-formed
-   * @param {Door} door
+   * @param {IncomingMessage} request well-formed @param {Door} door
    * @returns {string|null} null: ws decides on extensions, or on unusual subprotocols
    */
   #answerTo({ headers }, { subprotocol }) {

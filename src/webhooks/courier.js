@@ -62,8 +62,7 @@ const CLOSE_TIMEOUT_MS = 3000;
 
 /**
  * Runs until the primary ends it, or is gone itself.
- * @param {Config} config with webhooks
- * @param {import('pino').Logger} log
+ * @param {Config} config with webhooks @param {import('pino').Logger} log
  */
 export async function runCourier(config, log) {
   // The terminal's Ctrl-C reaches the whole process group. The primary decides the next step.

@@ -52,8 +52,7 @@ export function messageOf(event) {
 /**
  * @param {readonly string[]} secrets `whsec_…`; each of them signs, so that receivers may have
  *   either while a secret rotates
- * @param {string} id @param {string} body
- * @param {number} timestampS Unix time of the attempt
+ * @param {string} id @param {string} body @param {number} timestampS Unix time of the attempt
  * @returns {Record<string, string>} the headers
  */
 export function signedHeaders(secrets, id, body, timestampS) {

@@ -93,8 +93,7 @@ export const LEASE_MS = 10_000;
 
 /**
  * FNV-1a over the UTF-16 code units. A worker computes it, so no script has to.
- * @param {string} key a room's name, or `u:` and a user's
- * @returns {number} the lane of the room
+ * @param {string} key a room's name, or `u:` and a user's @returns {number} the lane of the room
  */
 export function laneOf(key) {
   let hash = 0x811c9dc5;

@@ -62,8 +62,7 @@ export class Requester {
   /**
    * @param {import('../config/webhooks.js').Endpoint} endpoint
    * @param {import('./message.js').Message} message @param {AbortSignal} signal
-   * @param {boolean} [isFresh] with a connection of its own
-   * @returns {Promise<Result|'stale'>}
+   * @param {boolean} [isFresh] with a connection of its own @returns {Promise<Result|'stale'>}
    */
   #attempt({ url, secrets, timeoutMs }, { id, body, headers }, signal, isFresh = false) {
     const target = new URL(url);

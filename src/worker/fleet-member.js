@@ -325,8 +325,7 @@ export class FleetMember {
 
   /**
    * Visits all of them, in slices, when the walks before have ended.
-   * @template T
-   * @param {() => Iterable<T>} all called when the walk begins
+   * @template T @param {() => Iterable<T>} all called when the walk begins
    * @param {(one: T) => number} visit returns the cost of the visit
    * @returns {Promise<boolean>} false: too many walks wait
    */

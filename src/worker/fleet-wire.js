@@ -221,8 +221,7 @@ export function isArguments(verb, args) {
 }
 
 /**
- * @template {Verb} V
- * @param {V} verb @param {unknown} result @param {Verbs[V]['args']} args
+ * @template {Verb} V @param {V} verb @param {unknown} result @param {Verbs[V]['args']} args
  * @returns {result is Verbs[V]['result']}
  */
 export function isResult(verb, result, args) {
@@ -388,8 +387,7 @@ function isListOf(value, max, isItem) {
 }
 
 /**
- * @param {string} text @param {number} maxLength
- * @param {number} count the least number of fields
+ * @param {string} text @param {number} maxLength @param {number} count the least number of fields
  * @returns {unknown[]|null}
  */
 function readList(text, maxLength, count) {

@@ -375,8 +375,7 @@ export class Fleet {
   }
 
   /**
-   * @template {Verb} V
-   * @param {V} verb @param {Verbs[V]['args']} args
+   * @template {Verb} V @param {V} verb @param {Verbs[V]['args']} args
    * @param {(result: Verbs[V]['result']) => void} merge
    * @param {() => boolean} [isFound] no other answer can change the result
    */
@@ -393,8 +392,7 @@ export class Fleet {
   /**
    * @template {'forget'|'disconnect'|'join'|'leave'|'renew'} V
    * @param {V} verb @param {Verbs[V]['args']} args
-   * @param {number} [most] the largest total that is possible
-   * @returns {Promise<number>}
+   * @param {number} [most] the largest total that is possible @returns {Promise<number>}
    */
   async #act(verb, args, most = Number.POSITIVE_INFINITY) {
     let total = 0;
@@ -407,8 +405,7 @@ export class Fleet {
   }
 
   /**
-   * @template {Verb} V
-   * @param {V} verb @param {Verbs[V]['args']} args
+   * @template {Verb} V @param {V} verb @param {Verbs[V]['args']} args
    * @param {(result: Verbs[V]['result']) => void} merge
    * @param {() => boolean} [isFound] no other answer can change the result
    * @returns {Promise<{isPartial: boolean}>} @throws {RangeError} for arguments out of their bounds
@@ -431,8 +428,7 @@ export class Fleet {
   }
 
   /**
-   * @template {Verb} V
-   * @param {V} verb @param {Verbs[V]['args']} args
+   * @template {Verb} V @param {V} verb @param {Verbs[V]['args']} args
    * @param {(result: Verbs[V]['result']) => void} merge @param {() => boolean} isFound
    * @param {string|null} worker the only one that is asked; null: all
    * @returns {Promise<boolean>} see `#answers`

@@ -86,8 +86,7 @@ export class Turn {
 
   /**
    * Takes a slot for items that are done one after the other.
-   * @template T
-   * @param {SlotName} name @param {(item: T) => void} act @returns {Line<T>}
+   * @template T @param {SlotName} name @param {(item: T) => void} act @returns {Line<T>}
    */
   line(name, act) {
     return this.#add(new Line(this, name, act));
@@ -224,10 +223,7 @@ export class Slot {
   }
 }
 
-/**
- * A slot whose items are done one after the other.
- * @template T
- */
+/** A slot whose items are done one after the other. @template T */
 export class Line extends Slot {
   /** @param {Turn} turn @param {SlotName} name @param {(item: T) => void} act */
   constructor(turn, name, act) {

@@ -60,8 +60,7 @@ export class EmbeddedEventQueue {
   #doubtUntilMs = 0;
 
   /**
-   * @param {object} [options] for tests
-   * @param {number} [options.maxEntries] of a lane
+   * @param {object} [options] for tests @param {number} [options.maxEntries] of a lane
    * @param {number} [options.maxLength] characters of a lane's entries
    * @param {() => number} [options.nowMs] of a clock that never goes back
    */

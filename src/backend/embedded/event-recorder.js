@@ -19,8 +19,7 @@ export class EventRecorder {
   /**
    * @param {object} parts @param {import('../edges.js').Covers} parts.covers may change at a reload
    * @param {Pick<import('./event-queue.js').EmbeddedEventQueue, 'append'>} parts.queue
-   * @param {() => number} [parts.now] ms since 1970
-   * @param {number} [parts.maxSequences]
+   * @param {() => number} [parts.now] ms since 1970 @param {number} [parts.maxSequences]
    */
   constructor({ covers, queue, now = Date.now, maxSequences = MAX_SEQUENCES }) {
     this.covers = covers;

@@ -170,8 +170,7 @@ export class FleetPlaces {
   /**
    * @param {string} key that this server itself would admit
    * @param {number} held places of the key here
-   * @param {boolean} force the place is counted in any case
-   * @param {number} ownCap of an app
+   * @param {boolean} force the place is counted in any case @param {number} ownCap of an app
    * @returns {boolean} whether one more is too many for all servers together
    */
   refuses(key, held, force, ownCap) {

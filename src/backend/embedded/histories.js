@@ -298,8 +298,7 @@ class Stream {
   /**
    * Reads the newest publications up to one of them, without a copy: back over whole segments, then
    * forward in the first segment needed.
-   * @param {number} last offset of a stored publication
-   * @param {number} count above 0
+   * @param {number} last offset of a stored publication @param {number} count above 0
    * @param {number} maxBytes @returns {{first: number, runs: Buffer[]}}
    */
   newest(last, count, maxBytes) {
@@ -349,8 +348,7 @@ class Stream {
 
   /**
    * Reads the oldest publications above an offset, without a copy.
-   * @param {number} after below `offset`
-   * @param {number} limit above 0
+   * @param {number} after below `offset` @param {number} limit above 0
    * @param {number} maxBytes @returns {{first: number, runs: Buffer[]}}
    */
   oldest(after, limit, maxBytes) {

@@ -341,8 +341,7 @@ export class RelayClient {
   /**
    * Publishes to a room without history, unless the key has been used there.
    * @param {string} room @param {string} key with its fingerprint
-   * @param {Buffer} publication copied at once
-   * @returns {Promise<void>}
+   * @param {Buffer} publication copied at once @returns {Promise<void>}
    */
   publishOnce(room, key, publication) {
     return this.#decided(OP.PUBLISH, room, key, publication);
@@ -350,8 +349,7 @@ export class RelayClient {
 
   /**
    * @param {string} room @param {string} key with its fingerprint; may be empty
-   * @param {Buffer} publication copied at once
-   * @returns {Promise<Position>}
+   * @param {Buffer} publication copied at once @returns {Promise<Position>}
    */
   append(room, key, publication) {
     return this.#decided(OP.APPEND, room, key, publication);

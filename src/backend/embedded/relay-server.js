@@ -377,8 +377,7 @@ export class RelayServer {
 
   /**
    * @param {Link} link @param {string} address @param {number} cap
-   * @param {boolean} force counts the place even above the cap
-   * @param {number} request
+   * @param {boolean} force counts the place even above the cap @param {number} request
    */
   acquire(link, address, cap, force, request) {
     const before = this.addresses.get(address) ?? 0;

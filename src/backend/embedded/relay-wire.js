@@ -250,8 +250,7 @@ export function readNumber(buffer, at) {
 
 /**
  * CONTROL.
- * @param {Buffer} buffer @param {number} at @param {number} end
- * @returns {any} ToRelay or FromRelay
+ * @param {Buffer} buffer @param {number} at @param {number} end @returns {any} ToRelay or FromRelay
  * @throws {MalformedMessage}
  */
 export function readControl(buffer, at, end) {
@@ -400,8 +399,7 @@ export function makePublication(buffer, at) {
 
 /**
  * Writes the position of the first publication into an APPEND, in place.
- * @param {Buffer} buffer @param {number} itemsAt the start of the batch
- * @param {Position} position
+ * @param {Buffer} buffer @param {number} itemsAt the start of the batch @param {Position} position
  */
 export function setPosition(buffer, itemsAt, { epoch, offset }) {
   writePosition(buffer, itemsAt + ITEM_HEAD_BYTES, epoch, offset);
@@ -592,10 +590,8 @@ export class MessageWriter {
   /**
    * Writes a publication into a batch: into the last message, if that is a batch of the same room.
    * @param {number} op PUBLISH, APPEND or PUBLICATION
-   * @param {string} room at most 65,535 ASCII characters
-   * @param {Buffer} publication copied
-   * @param {boolean} [isAlone] in a batch of its own
-   * @returns {boolean} has it joined a batch?
+   * @param {string} room at most 65,535 ASCII characters @param {Buffer} publication copied
+   * @param {boolean} [isAlone] in a batch of its own @returns {boolean} has it joined a batch?
    */
   publication(op, room, publication, isAlone = false) {
     const bytes = ITEM_HEAD_BYTES + publication.length;

@@ -42,8 +42,7 @@ export class RevocationFile {
   #reading = Promise.resolve();
 
   /**
-   * @param {string} folder created if it does not exist
-   * @param {object} [options]
+   * @param {string} folder created if it does not exist @param {object} [options]
    * @param {(lines: number, path: string) => void} [options.onUnreadable] the file has this many
    *   lines that cannot be read; called when there are more than before
    * @param {number} [options.max] for tests

@@ -52,10 +52,9 @@ export class RedisConnection {
   /**
    * @param {object} parts @param {import('../../config/redis.js').RedisSettings} parts.settings
    * @param {import('../../config/redis.js').Address} [parts.address] of a node, in a cluster
-   * @param {string} parts.name for `CLIENT LIST`
-   * @param {number} parts.timeoutMs for each answer
-   * @param {(stream: Socket) => boolean} [parts.checkReset] whether a connected
-   *   TLS socket can be reset
+   * @param {string} parts.name for `CLIENT LIST` @param {number} parts.timeoutMs for each answer
+   * @param {(stream: Socket) => boolean} [parts.checkReset] whether a connected TLS socket can be
+   *   reset
    * @param {() => void} parts.onReady the connection can be written to
    * @param {(reason: string) => void} parts.onAway the connection is lost, or could not be made
    * @throws {Error} if a certificate's file can't be read

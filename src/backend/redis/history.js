@@ -113,8 +113,7 @@ export class RedisHistory {
 
   /**
    * The replication ID of Redis has changed, and no data was lost.
-   * @param {string} server its `run_id`
-   * @param {string} former `master_replid`
+   * @param {string} server its `run_id` @param {string} former `master_replid`
    * @param {string} current
    */
   moveOn(server, former, current) {
@@ -129,8 +128,7 @@ export class RedisHistory {
   /**
    * @param {string} room @param {HistoryRule} rule @param {Buffer} publication
    * @param {string} idempotencyKey empty if there is none
-   * @param {string} fingerprint of the payload; may be empty
-   * @returns {Promise<Position>}
+   * @param {string} fingerprint of the payload; may be empty @returns {Promise<Position>}
    */
   publish(room, rule, publication, idempotencyKey, fingerprint) {
     const { publisher } = this;
@@ -254,8 +252,7 @@ export class RedisHistory {
    * Called when Redis has answered a call. If the stream is shorter than when the call was written,
    * Redis has lost publications and gives their offsets to others. The worker then ends the epoch
    * and resets the connection.
-   * @param {string} room @param {string} epoch
-   * @param {number} top the offset that the call found
+   * @param {string} room @param {string} epoch @param {number} top the offset that the call found
    * @param {Floor} floor
    */
   isCutShort(room, epoch, top, floor) {
@@ -366,8 +363,7 @@ class HistoryPublish extends Message {
    * @param {RedisHistory} history @param {string} room @param {HistoryRule} rule
    * @param {HistoryPublish|null} previous call of the room, if it is not answered yet
    * @param {boolean} isLarge a single publication, announced by reference
-   * @param {string} idempotencyKey in Redis; empty if there is none
-   * @param {string} fingerprint
+   * @param {string} idempotencyKey in Redis; empty if there is none @param {string} fingerprint
    */
   constructor(history, room, rule, previous, isLarge, idempotencyKey, fingerprint) {
     super(history.publisher, history.keys.channelOf(room), null, idempotencyKey, NO_BODY);
@@ -609,8 +605,7 @@ class HistoryRead extends Message {
   /**
    * @param {string} epoch @param {number} offset
    * @param {Buffer[]} messages newest first, or oldest first if forward
-   * @param {boolean} hasOlder are older ones kept?
-   * @returns {HistoryPage}
+   * @param {boolean} hasOlder are older ones kept? @returns {HistoryPage}
    */
   #page(epoch, offset, messages, hasOlder) {
     const { after, limit, isForward, before } = this;

@@ -127,8 +127,7 @@ export class RedisPublisher {
   /**
    * Publishes to a room, unless the key has been used there.
    * @param {string} room @param {Buffer} publication @param {string} idempotencyKey
-   * @param {string} fingerprint of the payload; may be empty
-   * @returns {Promise<void>}
+   * @param {string} fingerprint of the payload; may be empty @returns {Promise<void>}
    */
   publishOnce(room, publication, idempotencyKey, fingerprint) {
     const size = HEAD_BYTES + publication.length;

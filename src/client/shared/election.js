@@ -18,8 +18,7 @@ export class Election {
 
   /**
    * @param {object} parts @param {import('./browser.js').Locks} parts.locks
-   * @param {string} parts.name of the lock
-   * @param {() => void} parts.onElected
+   * @param {string} parts.name of the lock @param {() => void} parts.onElected
    * @param {() => void} parts.onDeposed another tab has stolen the lock; this one waits again
    */
   constructor({ locks, name, onElected, onDeposed }) {

@@ -242,8 +242,7 @@ export class SharedRoom {
 
   /**
    * A tab continues behind an offset.
-   * @param {Join} join @param {number} offset
-   * @param {readonly Message[]} missed up to the offset
+   * @param {Join} join @param {number} offset @param {readonly Message[]} missed up to the offset
    * @param {number} pages read so far
    */
   #catchUp(join, offset, missed, pages) {

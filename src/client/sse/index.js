@@ -77,8 +77,7 @@ export class Fanfare extends Emitter {
   }
 
   /**
-   * @template [Payload=any]
-   * @param {string} name @param {import('./room.js').JoinOptions} [options]
+   * @template [Payload=any] @param {string} name @param {import('./room.js').JoinOptions} [options]
    * @returns {Room<Payload>}
    */
   join(name, options = {}) {

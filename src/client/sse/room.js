@@ -30,10 +30,7 @@ const RELOAD_MS = 10_000;
  * }} RoomEvents
  */
 
-/**
- * @template [Payload=any]
- * @extends {Emitter<RoomEvents<Payload>>}
- */
+/** @template [Payload=any] @extends {Emitter<RoomEvents<Payload>>} */
 export class Room extends Emitter {
   #on;
   #recoverFailed;

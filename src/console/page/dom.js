@@ -6,8 +6,7 @@
 const SVG = 'http://www.w3.org/2000/svg';
 
 /**
- * @template {keyof HTMLElementTagNameMap} T
- * @param {T} tag
+ * @template {keyof HTMLElementTagNameMap} T @param {T} tag
  * @param {Attributes|null} [attributes] a function is a listener: `onclick`; true is an attribute
  *   without a value; false, null and undefined are none
  * @param {...(Child|Child[])} children @returns {HTMLElementTagNameMap[T]}

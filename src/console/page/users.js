@@ -71,8 +71,7 @@ const TRANSPORTS = Object.freeze({
  */
 
 /**
- * @param {App} app @param {string} name '' if there is none yet
- * @param {string} path a key of KINDS
+ * @param {App} app @param {string} name '' if there is none yet @param {string} path a key of KINDS
  * @returns {import('./view.js').View}
  */
 export function usersView(app, name, path) {
@@ -318,8 +317,7 @@ function revokeButton(app, user, reload) {
 }
 
 /**
- * @param {App} app @param {UserConnection[]} connections
- * @param {number} count of all
+ * @param {App} app @param {UserConnection[]} connections @param {number} count of all
  * @param {() => Promise<void>} reload
  */
 function connectionTable(app, connections, count, reload) {

@@ -43,10 +43,7 @@ export function registerFormats() {
   registerFormat(protobuf, createListFormat(protobufCodec));
 }
 
-/**
- * What pushes of a room share.
- * @typedef {{channel: string, field: Buffer}} Head
- */
+/** What pushes of a room share. @typedef {{channel: string, field: Buffer}} Head */
 
 /** @param {Codec} codec @param {Framing} framing @param {number} replyFormat @returns {Format} */
 function createFormat(codec, framing, replyFormat) {

@@ -106,8 +106,7 @@ function createConnections(services) {
 
 /**
  * @param {Connections} connections @param {Codec} codec @param {Framing} framing
- * @param {{format: number, subprotocol: string}} form
- * @returns {Door}
+ * @param {{format: number, subprotocol: string}} form @returns {Door}
  */
 function webSocketDoor(connections, codec, framing, { format, subprotocol }) {
   const ping = framing.frame([codec.ping]);

@@ -116,8 +116,7 @@ export class CentrifugoStreams {
 
 /**
  * @param {Pick<Form, 'codec'|'texts'>} base @param {Framing} framing @param {number} format
- * @param {string} contentType @param {string} [opening]
- * @returns {Form}
+ * @param {string} contentType @param {string} [opening] @returns {Form}
  */
 function formOf({ codec, texts }, framing, format, contentType, opening = '') {
   return {

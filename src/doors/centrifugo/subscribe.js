@@ -209,8 +209,7 @@ export class Subscriptions {
 
   /**
    * A connection without a user ends with its token. Sessions do that for the others.
-   * @param {Connection} connection @param {Client} client
-   * @param {number} endS 0: it does not end
+   * @param {Connection} connection @param {Client} client @param {number} endS 0: it does not end
    */
   limit(connection, client, endS) {
     this.expiries.remove(client.expiry);
@@ -318,8 +317,7 @@ export class Subscriptions {
   /**
    * How old may the publications be that a position brings? A token that says what it permits, but
    * not to read history, must not open all of it.
-   * @param {Client} client @param {string} room
-   * @returns {number} ms since 1970; 0: of any age
+   * @param {Client} client @param {string} room @returns {number} ms since 1970; 0: of any age
    */
   oldestFor({ identity }, room) {
     const isLimited =

@@ -139,8 +139,7 @@ function countText(count) {
 /**
  * An event of presence in a room, for the members of this worker.
  * @callback OnMember
- * @param {string} room @param {'join'|'leave'} event
- * @param {string} member JSON of presence
+ * @param {string} room @param {'join'|'leave'} event @param {string} member JSON of presence
  * @returns {ShownMember|null} null: clients are not told
  */
 
@@ -171,8 +170,7 @@ export class PusherFrames {
   }
 
   /**
-   * @param {Buffer} prefix roomPrefix(room)
-   * @param {readonly Buffer[]} publications in order
+   * @param {Buffer} prefix roomPrefix(room) @param {readonly Buffer[]} publications in order
    * @returns {Buffer} a frame for each of them; empty if clients are told of none
    */
   encode(prefix, publications) {

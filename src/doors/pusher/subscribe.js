@@ -243,8 +243,7 @@ function memberOf({ app, user: signedIn }, data) {
 
 /**
  * @param {string} user @param {string} id JSON, as the application wrote it
- * @param {string|null} info JSON
- * @returns {Member}
+ * @param {string|null} info JSON @returns {Member}
  */
 function newMember(user, id, info) {
   const shown = info === null ? '' : `,"info":${info}`;

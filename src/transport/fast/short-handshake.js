@@ -92,10 +92,9 @@ class ShortRequest {
 }
 
 /**
- * @param {Buffer} bytes the first read of a socket
- * @param {Socket} socket
- * @returns {IncomingMessage|null} a GET to upgrade to WebSocket, or without an
- *   upgrade, as far as its decisions need it; null: Node's parser is to read the bytes
+ * @param {Buffer} bytes the first read of a socket @param {Socket} socket
+ * @returns {IncomingMessage|null} a GET to upgrade to WebSocket, or without an upgrade, as far as
+ *   its decisions need it; null: Node's parser is to read the bytes
  */
 export function readShortHandshake(bytes, socket) {
   const { length } = bytes;

@@ -18,8 +18,7 @@ import { ApiFault, faultOf } from './fault.js';
 
 /**
  * Builds the application. The body of a request has been read before.
- * @template {Call<any>} C
- * @param {readonly AppRoute<C>[]} routes @param {object} parts
+ * @template {Call<any>} C @param {readonly AppRoute<C>[]} routes @param {object} parts
  * @param {(request: import('node:http').IncomingMessage) => C} parts.callOf
  * @param {(fault: ApiFault) => Answer} parts.toAnswer @param {Log} parts.log
  */

@@ -105,8 +105,7 @@ export class Call {
   #onUnsent = () => {};
 
   /**
-   * @param {Meters} meters @param {Pick<IncomingMessage, 'headers'|'url'>} request
-   * @param {K} key
+   * @param {Meters} meters @param {Pick<IncomingMessage, 'headers'|'url'>} request @param {K} key
    */
   constructor(meters, request, key) {
     this.meters = meters;
@@ -120,8 +119,7 @@ export class Call {
 
   /**
    * Reads the parameters of the query.
-   * @param {readonly string[]} names that the route has
-   * @returns {Record<string, string|undefined>}
+   * @param {readonly string[]} names that the route has @returns {Record<string, string|undefined>}
    * @throws {ApiFault} INVALID_REQUEST if there are others, or one occurs twice
    */
   readQuery(names) {

@@ -36,8 +36,7 @@ export function badValue(name, rule) {
 }
 
 /**
- * @param {string} kind of the name: field, parameter
- * @param {string} name that the request has
+ * @param {string} kind of the name: field, parameter @param {string} name that the request has
  * @param {readonly string[]} known names
  */
 export function unknownText(kind, name, known) {

@@ -146,8 +146,7 @@ export function readFields(body, shape, { ignoresUnknown = false } = {}) {
 
 /**
  * @param {string|undefined} text the parameter `limit`
- * @returns {number|undefined} undefined: it is absent
- * @throws {ApiFault} INVALID_REQUEST
+ * @returns {number|undefined} undefined: it is absent @throws {ApiFault} INVALID_REQUEST
  */
 export function readLimit(text) {
   if (text === undefined) return undefined;
@@ -211,8 +210,7 @@ class Reading {
 
   /**
    * Reads a list of objects.
-   * @param {number} at @param {Items} items
-   * @param {string} name of the list
+   * @param {number} at @param {Items} items @param {string} name of the list
    * @param {Fields} fields gets the list
    */
   #items(at, { items: shape, mayBeEmpty = false }, name, fields) {

@@ -197,8 +197,7 @@ export class PublishRoutes {
   /**
    * Checks the sizes of the payloads, and takes their cost from the rate of the key. Large ones
    * need a bucket.
-   * @param {Call} call @param {readonly Slice[]} payloads
-   * @param {number} copies of each
+   * @param {Call} call @param {readonly Slice[]} payloads @param {number} copies of each
    */
   #charge(call, payloads, copies) {
     let units = 0;

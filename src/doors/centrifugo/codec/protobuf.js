@@ -356,10 +356,7 @@ function encodeMessage(message, values) {
   return writer.finish();
 }
 
-/**
- * @template T
- * @param {() => T} read @returns {T|null} null: malformed
- */
+/** @template T @param {() => T} read @returns {T|null} null: malformed */
 function readOrNull(read) {
   try {
     return read();
@@ -454,8 +451,7 @@ function publicationBytes({ start, end, offset, timeMs, info }) {
 
 /**
  * Writes a Publication as `encode` does, without a pass through the table.
- * @param {Buffer} target @param {number} at @param {Published} published
- * @returns {number} its end
+ * @param {Buffer} target @param {number} at @param {Published} published @returns {number} its end
  */
 function writePublication(target, at, { source, start, end, offset, timeMs, info }) {
   if (end > start) {

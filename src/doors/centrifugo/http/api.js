@@ -22,8 +22,7 @@ const OLD_SCHEME = /^apikey +([\x21-\x7e]+) *$/i;
 
 /**
  * Is this a path of the API?
- * @param {string} path as received, without the query
- * @param {string} base the configured path
+ * @param {string} path as received, without the query @param {string} base the configured path
  */
 export function isApiPath(path, base) {
   return path.startsWith(`${base}/`) || path === base;

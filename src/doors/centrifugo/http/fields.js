@@ -51,8 +51,7 @@ export function roomOfChannel(channel) {
 
 /**
  * Refuses fields that would have no effect here.
- * @param {Fields} fields @param {readonly string[]} names read by `isGiven`
- * @throws {DoorError}
+ * @param {Fields} fields @param {readonly string[]} names read by `isGiven` @throws {DoorError}
  */
 export function refuseFields(fields, names) {
   const name = names.find((one) => fields[one] === true);

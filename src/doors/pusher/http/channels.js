@@ -156,8 +156,7 @@ function channelOfPath({ app, params: { channel } }) {
 }
 
 /**
- * @template T, R
- * @param {readonly T[]} list @param {(one: T) => Promise<R>} read
+ * @template T, R @param {readonly T[]} list @param {(one: T) => Promise<R>} read
  * @returns {Promise<R[]>} in the order of `list`
  */
 async function readAll(list, read) {
