@@ -614,7 +614,8 @@ it(
 it('rooms are listed by name with the connections of all workers, in pages', async (fleet) => {
   const worker = await fleet.server();
   const [a, b] = [await worker(), await worker()];
-  assert.deepEqual(await b.occupancy.list({}), []);
+  // A client of a cluster connects to the node of these keys in its own time.
+  await eventually(async () => (await b.occupancy.list({}).catch(() => null))?.length === 0);
   a.edges.connect('chat');
   for (const [room, count] of /** @type {const} */ ([
     ['chat', 1],
@@ -653,7 +654,7 @@ it('a count follows the joins and leaves within a worker, and goes with a killed
   const worker = await fleet.server();
   const [a, b] = [await worker(), await worker()];
   const is = (/** @type {number} */ count) =>
-    eventually(async () => (await b.occupancy.count('room')) === count);
+    eventually(async () => (await b.occupancy.count('room').catch(() => null)) === count);
   a.edges.count('room', 1);
   await is(1);
   a.edges.count('room', 200);
