@@ -334,17 +334,29 @@ it('a room is occupied once and vacated once, over two workers', async (fleet) =
 
 it('a room that empties and fills again on a worker causes no event', async (fleet) => {
   const a = await (await fleet.server())();
-  a.edges.count('room', 1);
-  a.edges.connect('ann');
-  await fleet.reached(2);
-  for (let i = 0; i < 20; i++) {
-    a.edges.count('room', 0);
-    a.edges.disconnect('ann');
-    await new Promise((resolve) => setTimeout(resolve, LINGER_MS / 5));
-    a.edges.count('room', 1);
-    a.edges.connect('ann');
+  for (let attempt = 1; ; attempt++) {
+    const [room, user] = [`room-${attempt}`, `user-${attempt}`];
+    a.edges.count(room, 1);
+    a.edges.connect(user);
+    await fleet.reached(2 * attempt);
+    let longestMs = 0;
+    for (let i = 0; i < 20; i++) {
+      const leftMs = performance.now();
+      a.edges.count(room, 0);
+      a.edges.disconnect(user);
+      await new Promise((resolve) => setTimeout(resolve, LINGER_MS / 5));
+      a.edges.count(room, 1);
+      a.edges.connect(user);
+      longestMs = Math.max(longestMs, performance.now() - leftMs);
+    }
+    // A busy machine may wake this test too late: then the room was really empty.
+    if (longestMs > LINGER_MS / 2) continue;
+    const texts = (await fleet.recorded(2 * attempt)).filter((text) =>
+      text.endsWith(`-${attempt}`),
+    );
+    assert.deepEqual(texts.sort(), [`room.occupied ${room}`, `user.connected ${user}`]);
+    return;
   }
-  assert.deepEqual((await fleet.recorded(2)).sort(), ['room.occupied room', 'user.connected ann']);
 });
 
 it('the first and the last connection of a user are recorded, whatever the name', async (fleet) => {
