@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # nodes.sh: runs tests on other versions of Node, with fast paths and without:
 #
-#   bash test/nodes.sh                          unit, contract and security suites on Node 22, 24 and 26
+#   bash test/nodes.sh                          unit, contract and security suites on all tested lines
 #   bash test/nodes.sh unit/fast-paths …        these suites or files
-#   NODES="20 22" bash test/nodes.sh            other versions
+#   NODES="20 26.10.0" bash test/nodes.sh       other versions
 #   bash test/nodes.sh --quick                  what `npm test` runs, on Node 22, 24 and 26
-#   bash test/nodes.sh --install                only fetches them
+#   bash test/nodes.sh --install                only fetches what `--quick` needs
 #
 # A version comes from the npm registry, as the package `node-<platform>-<arch>` (90 to 130 MB), into
 # node_modules/.cache/nodes/. It stays there until `npm ci`. The fast paths use private fields of
@@ -15,8 +15,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-VERSIONS="22 24 26"
+VERSIONS="20 22 24 26"
 NEWEST=26
+# `npm test` runs everything on the Node that you have, and a part on these.
+QUICK="22 24 26"
 FAST_PATHS=(unit/fast-paths unit/frame-reader unit/websocket contract/fast-paths)
 HTTP=(unit/http-server unit/handshake unit/handshakes unit/plain-http unit/last-answers security/handshake)
 package=node-$(node -p 'process.platform + "-" + process.arch')
@@ -62,9 +64,9 @@ pair() {
 }
 
 case "${1:-}" in
-  --install) install "${NODES:-$VERSIONS}" ;;
+  --install) install "${NODES:-$QUICK}" ;;
   --quick)
-    install "$VERSIONS"
+    install "$QUICK"
     pair $NEWEST/on $NEWEST/off "${HTTP[@]}" "${FAST_PATHS[@]}"
     pair 22/on 24/on "${FAST_PATHS[@]}"
     ;;

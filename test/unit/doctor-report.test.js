@@ -74,14 +74,15 @@ test('all files that list the lines of Node list the same ones', () => {
     readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
   assert.match(read('package.json'), new RegExp(`"node": ">=${floor}\\.`));
   assert.match(read('package.json'), new RegExp(`"@types/node": "\\^${floor}\\.`));
-  assert.match(
-    read('README.md'),
-    new RegExp(`Node ${lines.slice(0, -1).join(', ')} and ${newest}`),
-  );
-  const list = `Node ${others.slice(0, -1).join(', ')} and ${newest}`;
-  for (const file of ['test/README.md', 'test/setup.sh', 'CONTRIBUTING.md'])
-    assert.ok(read(file).includes(list), file);
-  assert.ok(read('test/nodes.sh').includes(`VERSIONS="${others.join(' ')}"\nNEWEST=${newest}\n`));
+  const listOf = (/** @type {readonly string[]} */ some) =>
+    `Node ${some.slice(0, -1).join(', ')} and ${newest}`;
+  for (const file of ['README.md', 'test/README.md', 'CONTRIBUTING.md'])
+    assert.ok(read(file).includes(listOf(lines)), file);
+  for (const file of ['test/setup.sh', 'CONTRIBUTING.md'])
+    assert.ok(read(file).includes(listOf(others)), file);
+  const script = read('test/nodes.sh');
+  assert.ok(script.includes(`VERSIONS="${lines.join(' ')}"\nNEWEST=${newest}\n`));
+  assert.ok(script.includes(`QUICK="${others.join(' ')}"\n`));
   const images = [...read('docker/Dockerfile').matchAll(/^FROM node:(\d+)-/gm)].map(([, n]) => n);
   assert.ok(images.length > 1 && images.every((line) => line === newest));
 });
