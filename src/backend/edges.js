@@ -13,7 +13,7 @@
 // is called.
 
 import { DelayedUnsubscribe } from './delayed-unsubscribe.js';
-import { FOLLOWED } from './occupancy.js';
+import { FOLLOWED, isUserOfApp } from './occupancy.js';
 
 /** The largest payload that is recorded; of a larger one, the size. */
 const MAX_PAYLOAD_BYTES = 16_384;
@@ -40,6 +40,7 @@ const MAX_REPORTED = 5000;
  * @property {(room: string, message: RecordedMessage) => void} publish
  * @property {OccupancyStore['connectionsIn']} connectionsIn of all workers
  * @property {OccupancyStore['occupied']} occupied
+ * @property {OccupancyStore['online']} online
  */
 
 /**
@@ -111,7 +112,7 @@ export class Edges {
 
   /** The user has a first connection on this worker. @param {string} user */
   connect(user) {
-    if (this.coversUsers && !USER_OF_APP.test(user)) this.#enter(tagOfUser(user), 1);
+    if (this.coversUsers && !isUserOfApp(user)) this.#enter(tagOfUser(user), 1);
   }
 
   /** The user's last connection on this worker is gone. @param {string} user */
@@ -178,8 +179,6 @@ export class Edges {
 }
 
 const USER = 'u:"';
-/** Users of the apps of a door: no endpoint asks for them. */
-const USER_OF_APP = /^~\d+:/;
 
 /** @param {string} tag */
 export function isTagOfUser(tag) {
@@ -187,7 +186,7 @@ export function isTagOfUser(tag) {
 }
 
 /** @param {string} user */
-function tagOfUser(user) {
+export function tagOfUser(user) {
   return `u:${JSON.stringify(user)}`;
 }
 

@@ -1,11 +1,20 @@
-// occupancy.js: which rooms have connections over the fleet, and how many, as the backend knows it.
+// occupancy.js: which rooms have connections over the fleet, and how many, and which users, as the
+// backend knows it.
 //
-// It knows the rooms whose edges are recorded for webhooks. For others, each worker has to be asked
-// (worker/fleet.js). Workers report their counts a few times a second (edges.js), and a worker that
-// was killed counts until it has been cleared up.
+// It knows the rooms and users whose edges are recorded for webhooks. For others, each worker has
+// to be asked (worker/fleet.js). Workers report their counts a few times a second (edges.js), and a
+// worker that was killed counts until it has been cleared up.
+//
+// An answer is the state of the edges. So a room that emptied a moment ago is still there, without
+// connections, until that edge is recorded: if a client comes back before, no edge is. A receiver
+// of webhooks that reads the state after a gap would otherwise take the room for vacated for good.
 
 /** Events for which it has to be known whether a room is occupied. */
 export const FOLLOWED = /** @type {const} */ (['room.occupied', 'room.vacated', 'cache.missed']);
+
+const USERS = /** @type {const} */ (['user.connected', 'user.disconnected']);
+/** Users of the apps of a door: no endpoint asks for them. */
+const USER_OF_APP = /^~\d+:/;
 
 /**
  * A page of rooms, in the order of their names.
@@ -21,7 +30,9 @@ export const FOLLOWED = /** @type {const} */ (['room.occupied', 'room.vacated', 
  * The backend's part. All calls reject with a BrokerError if the backend is unavailable.
  * @typedef {object} OccupancyStore
  * @property {(room: string) => Promise<number>} connectionsIn
- * @property {(page: RoomPage) => Promise<OccupiedRoom[]>} occupied rooms with connections
+ * @property {(page: RoomPage) => Promise<OccupiedRoom[]>} occupied rooms that have not been vacated
+ * @property {(users: readonly string[]) => Promise<string[]>} online those of the users that have not
+ *   been disconnected
  */
 
 export class Occupancy {
@@ -47,6 +58,11 @@ export class Occupancy {
     return FOLLOWED.some((type) => this.webhooks.coversPrefix(type, prefix, except));
   }
 
+  /** Is it known whether the user is there? @param {string} user */
+  coversUser(user) {
+    return USERS.some((type) => this.webhooks.covers(type)) && !isUserOfApp(user);
+  }
+
   /** @param {string} room one that is covered @returns {Promise<number>} connections */
   count(room) {
     return this.store.connectionsIn(room);
@@ -59,4 +75,14 @@ export class Occupancy {
   list({ prefix = '', after = '', limit = 100 }) {
     return this.store.occupied({ prefix, after, limit });
   }
+
+  /** @param {readonly string[]} users that are covered @returns {Promise<string[]>} those who are there */
+  online(users) {
+    return this.store.online(users);
+  }
+}
+
+/** @param {string} user */
+export function isUserOfApp(user) {
+  return USER_OF_APP.test(user);
 }

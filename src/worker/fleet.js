@@ -116,7 +116,8 @@ export class Fleet {
   }
 
   /**
-   * Rooms with connections, in the order of their names. All errors are BrokerErrors.
+   * Rooms with connections, in the order of their names, and rooms that are about to be recorded as
+   * vacated, with 0 connections. All errors are BrokerErrors.
    * @param {object} [page] @param {string} [page.prefix] of the names
    * @param {string} [page.after] a name: only rooms behind it
    * @param {number} [page.limit] 1 to 1000; 100 if it is absent
@@ -185,18 +186,25 @@ export class Fleet {
   }
 
   /**
-   * Finds users with at least one connection. If no tokens are configured, users are the names in
-   * rooms with presence.
+   * Finds users with at least one connection; or, if edges of users are recorded for webhooks,
+   * those who are connected by these. If no tokens are configured, users are the names in rooms
+   * with presence.
    * @param {readonly string[]} users at most 1000
    * @returns {Promise<{users: string[], isPartial: boolean}>} in the order of `users`
    */
   async online(users) {
-    /** @type {Set<number>} */
-    const found = new Set();
-    const { isPartial } = await this.#read('online', { users: [...users] }, (positions) => {
-      for (const position of positions) found.add(position);
-    });
-    return { users: users.filter((_, position) => found.has(position)), isPartial };
+    // Without tokens no edges of users are recorded.
+    const occupancy = this.member.sessions === null ? null : this.occupancy;
+    const isKnown = (/** @type {string} */ user) => occupancy?.coversUser(user) ?? false;
+    const known = users.filter(isKnown);
+    const unknown = users.filter((user) => !isKnown(user));
+    const found = new Set(known.length === 0 ? [] : await occupancy?.online(known));
+    let isPartial = false;
+    if (unknown.length > 0)
+      ({ isPartial } = await this.#read('online', { users: unknown }, (positions) => {
+        for (const position of positions) found.add(unknown[position]);
+      }));
+    return { users: users.filter((user) => found.has(user)), isPartial };
   }
 
   /**

@@ -79,6 +79,7 @@ class Fleet {
     /** The recorder; null: as without endpoints. @type {typeof redisRecorder|null} */
     this.recorder = redisRecorder;
     this.times = TIMES;
+    this.lingerMs = LINGER_MS;
   }
 
   /** @returns {Promise<() => Promise<Worker>>} starts the workers of one server */
@@ -116,7 +117,7 @@ class Fleet {
           : createRedis(parts, { recorder: this.recorder, presenceTimes: this.times });
       const store = backend.edges ?? NOBODY;
       assert.ok(backend.presence);
-      const edges = new Edges({ store, covers, counts, lingerMs: LINGER_MS });
+      const edges = new Edges({ store, covers, counts, lingerMs: this.lingerMs });
       const settings = /** @type {WebhookSettings} */ (config.webhooks);
       const occupancy = new Occupancy(store, settings);
       const { presence } = backend;
@@ -170,6 +171,7 @@ const NOBODY = {
   publish() {},
   connectionsIn: async () => 0,
   occupied: async () => [],
+  online: async () => [],
 };
 
 class Worker {
@@ -662,6 +664,39 @@ it('rooms are listed by name with the connections of all workers, in pages', asy
   assert.equal(await a.occupancy.count('cha'), 0);
 });
 
+it('the state that is read is that of the edges: who left a moment ago is there', async (fleet) => {
+  fleet.lingerMs = 800;
+  const worker = await fleet.server();
+  const [a, b] = [await worker(), await worker()];
+  const read = async () => ({
+    rooms: (await b.occupancy.list({})).map(({ room, connections }) => `${room} ${connections}`),
+    users: await b.occupancy.online(['ann', 'bob', 'a"b']),
+  });
+  a.edges.count('room', 1);
+  a.edges.connect('a"b');
+  a.edges.connect('ann');
+  await fleet.reached(3);
+  assert.deepEqual(await read(), { rooms: ['room 1'], users: ['ann', 'a"b'] });
+  // If they came back now, no event would say so.
+  a.edges.count('room', 0);
+  a.edges.disconnect('ann');
+  await eventually(async () => (await read()).rooms.join() === 'room 0');
+  assert.deepEqual((await read()).users, ['ann', 'a"b']);
+  assert.equal((await fleet.events()).length, 3);
+  a.edges.count('room', 1);
+  a.edges.connect('ann');
+  await eventually(async () => (await read()).rooms.join() === 'room 1');
+  a.edges.count('room', 0);
+  a.edges.disconnect('ann');
+  for (;;) {
+    const { rooms, users } = await read();
+    const events = (await fleet.events()).map(textOf);
+    if (rooms.length === 0) assert.ok(events.includes('room.vacated room'));
+    if (!users.includes('ann')) assert.ok(events.includes('user.disconnected ann'));
+    if (rooms.length === 0 && users.join() === 'a"b') break;
+  }
+});
+
 it('a count follows the joins and leaves within a worker, and goes with a killed one', async (fleet) => {
   const worker = await fleet.server();
   const [a, b] = [await worker(), await worker()];
@@ -676,7 +711,7 @@ it('a count follows the joins and leaves within a worker, and goes with a killed
   await is(200);
   a.edges.count('room', 0);
   await is(0);
-  assert.deepEqual(await b.occupancy.list({}), []);
+  await eventually(async () => (await b.occupancy.list({})).length === 0);
   a.edges.count('room', 7);
   b.edges.count('room', 2);
   await is(9);

@@ -239,6 +239,35 @@ for (const backend of /** @type {const} */ (['redis', 'embedded'])) {
   );
 
   test(
+    `${backend}: a user who reconnects at once is there for whoever reads the state meanwhile`,
+    OPTIONS,
+    async (t) => {
+      const receiver = await startReceiver(t);
+      const secret = newSecret();
+      const server = await start(t, backend, {
+        API_KEYS: `main ${secret} all`,
+        FANFARE_ROOM_LINGER_MS: '5000',
+        FANFARE_WEBHOOKS: endpointFile(t, { url: receiver.url, types: TYPES, rooms: ['*'] }),
+      });
+      const call = apiOf(server, secret);
+      const read = async () => ({
+        rooms: (await call('/rooms')).body.rooms.map((/** @type {any} */ { room }) => room),
+        ...(await call('/presence', { body: { users: ['ann', 'bob'] } })).body,
+      });
+      const client = await enter(t, server.port, 'ann');
+      await client.join('chat.1');
+      await until(() => receiver.events.length === 3, 15_000, receiver.lines().join());
+      client.socket.close();
+      // No event would come if she came back within these five seconds.
+      await until(async () => (await call('/connections?user=ann')).body.count === 0);
+      const there = { rooms: ['chat.1'], online: ['ann'], partial: false };
+      assert.deepEqual(await read(), there);
+      await until(() => receiver.events.length === 6, 15_000, receiver.lines().join());
+      assert.deepEqual(await read(), { rooms: [], online: [], partial: false });
+    },
+  );
+
+  test(
     `${backend}: a courier that is killed is replaced, and what waits is sent`,
     OPTIONS,
     async (t) => {

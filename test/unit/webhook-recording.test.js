@@ -126,6 +126,7 @@ test('a count is reported 200 ms after its first change, and falls to 0 before t
       publish() {},
       connectionsIn: async () => 0,
       occupied: async () => [],
+      online: async () => [],
     },
     covers: () => false,
     counts: (room) => room === '~7:a',

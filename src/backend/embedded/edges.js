@@ -4,6 +4,7 @@
 // They go to the relay as the users of one room, whose name no client can use, each with its number
 // of connections. When the link ends, the relay removes them, so a crash leaves nothing behind.
 
+import { tagOfUser } from '../edges.js';
 import { EDGES_ROOM } from './relay-wire.js';
 
 /** @typedef {import('../edges.js').EdgeStore} EdgeStore */
@@ -45,6 +46,12 @@ export class EmbeddedEdges {
   /** @type {EdgeStore['occupied']} */
   occupied(page) {
     return this.link.occupied(page);
+  }
+
+  /** @type {EdgeStore['online']} */
+  async online(users) {
+    const counts = await Promise.all(users.map((user) => this.link.connectionsIn(tagOfUser(user))));
+    return users.filter((_, i) => counts[i] > 0);
   }
 
   /** @param {string} tag */

@@ -88,8 +88,8 @@ export class Occupancy extends Members {
   }
 
   /**
-   * Rooms with connections. One list after another, and each in many turns: a server may have
-   * 100,000 rooms.
+   * Rooms that workers have not left. One list after another, and each in many turns: a server may
+   * have 100,000 rooms.
    * @param {RoomPage} page @returns {Promise<OccupiedRoom[]|null>} null: too many lists wait
    */
   list(page) {
@@ -107,11 +107,10 @@ export class Occupancy extends Members {
     /** @type {string[]} */
     let names = [];
     let visits = 0;
-    for (const [tag, one] of this.#counted) {
+    for (const tag of this.#counted.keys()) {
       if (++visits % MAX_VISITS === 0) await turn();
       // The tag of a user has a quote.
-      if (tag <= after || !tag.startsWith(prefix) || tag.includes('"') || sumOf(one) === 0)
-        continue;
+      if (tag <= after || !tag.startsWith(prefix) || tag.includes('"')) continue;
       names.push(tag);
       if (names.length >= 2 * limit) names = firstOf(names, limit);
     }

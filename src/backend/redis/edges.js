@@ -5,6 +5,8 @@
 // Messages of a tick and room leave in one call, after Redis has accepted them. A message is no
 // state, so nothing repeats it: if it cannot be recorded, it is counted as lost in its lane.
 
+import { tagOfUser } from '../edges.js';
+import { BrokerError } from '../errors.js';
 import { OccupancyStore } from './occupancy-store.js';
 import { RedisPresence } from './presence.js';
 import { RedisRecording } from './recording.js';
@@ -136,9 +138,32 @@ export class RedisEdges {
     return this.rooms.connectionsIn(room);
   }
 
-  /** @param {import('../occupancy.js').RoomPage} page */
-  occupied(page) {
-    return this.rooms.occupied(page);
+  /** @type {EdgeStore['occupied']} */
+  async occupied({ prefix, after, limit }) {
+    /** @type {import('../occupancy.js').OccupiedRoom[]} */
+    const found = [];
+    for (let from = after; ; ) {
+      const wanted = limit - found.length;
+      const page = await this.rooms.occupied({ prefix, after: from, limit: wanted });
+      const names = new Set(await this.#occupied(page.map(({ room }) => room)));
+      for (const one of page) if (names.has(one.room)) found.push(one);
+      if (page.length < wanted || found.length === limit) return found;
+      from = page[page.length - 1].room;
+    }
+  }
+
+  /** @type {EdgeStore['online']} */
+  async online(users) {
+    const tags = users.map(tagOfUser);
+    const found = new Set(await this.#occupied(tags));
+    return users.filter((_, i) => found.has(tags[i]));
+  }
+
+  /** By the key that decides their edges. @param {readonly string[]} tags @returns {Promise<string[]>} */
+  #occupied(tags) {
+    return this.recording.occupied(tags).catch((cause) => {
+      throw new BrokerError('UNAVAILABLE', 'cannot read who is there', { cause });
+    });
   }
 
   /** @param {string} room @param {RecordedMessage} message */

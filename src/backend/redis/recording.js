@@ -28,6 +28,7 @@ const MOVED = 100;
  *   webhooksAppend: (...args: (string|Buffer)[]) => Promise<number>,
  *   webhooksOutbox: (...args: (string|Buffer)[]) => Promise<number>,
  *   lrangeBuffer: (key: string, start: number, end: number) => Promise<Buffer[]>,
+ *   exists: (key: string) => Promise<number>,
  *   hincrby: (key: string, field: string, by: number) => Promise<number>}} Client
  */
 
@@ -82,6 +83,15 @@ export class RedisRecording {
   /** @param {number} lane @param {number} count of events that were lost before they were recorded */
   async countLost(lane, count) {
     await this.redis.hincrby(this.keys.ofLane(lane, 'state'), 'lost', count);
+  }
+
+  /** @param {readonly string[]} tags @returns {Promise<string[]>} those with a session */
+  async occupied(tags) {
+    if (!this.connection.isWritable) throw new Error('Redis is unavailable');
+    const exist = await Promise.all(
+      tags.map((tag) => this.redis.exists(this.keys.of(tag, 'sessions'))),
+    );
+    return tags.filter((_, i) => exist[i] === 1);
   }
 
   /** @param {string} tag room or user @returns {[sequence: string, out: string, state: string]} */

@@ -28,7 +28,6 @@ const RETRY_MS = 1000;
  *   {(...args: (string|number)[]) => Promise<[entries: string[], counts: string[]]>} webhooksRooms
  */
 
-/** @implements {OccupancyStore} */
 export class RoomIndex {
   /** Connections of this worker, by room. @type {Map<string, number>} */
   #counts = new Map();
@@ -125,16 +124,18 @@ export class RoomIndex {
     return sum;
   }
 
-  /** @type {OccupancyStore['occupied']} */
+  /**
+   * All rooms that are occupied, and perhaps some that are about to be, or were until now.
+   * @type {OccupancyStore['occupied']}
+   */
   async occupied({ prefix, after, limit }) {
     /** @type {OccupiedRoom[]} */
     const rooms = [];
     const from = after >= prefix && after !== '' ? `[${after}!` : `[${prefix}`;
     const to = prefix === '' ? '+' : `(${prefix}\x7f`;
     let current = { room: '', connections: 0 };
-    // The connections in a room may have left a moment ago.
     const end = () => {
-      if (current.connections > 0) rooms.push(current);
+      if (current.room !== '') rooms.push(current);
     };
     for await (const { room, connections } of this.#read(from, to)) {
       if (room === current.room) {

@@ -23,7 +23,7 @@ export async function allRooms(fleet, which, advice) {
   for (let page = 0; page < MAX_PAGES; page++) {
     const next = await fleet.rooms({ ...which, after, limit: PAGE });
     if (next.isPartial) throw incomplete();
-    found.push(...next.rooms);
+    for (const one of next.rooms) if (one.connections > 0) found.push(one);
     if (next.rooms.length < PAGE) return found;
     after = next.rooms[next.rooms.length - 1].room;
   }
