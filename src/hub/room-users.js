@@ -36,13 +36,31 @@ export class PresenceTracker {
   read(room) {
     return this.presence.read(room);
   }
+
+  /**
+   * Waits until the store has all earlier joins of this worker in the room. Until then another
+   * worker may announce that a user leaves who has joined here meanwhile.
+   * @param {string} room @returns {Promise<void>} never rejects: if the store is unavailable, it
+   *   gets the joins later
+   */
+  async recorded(room) {
+    try {
+      await this.presence.read(room);
+    } catch {
+      // The views of rooms are read again after an outage.
+    }
+  }
 }
 
-/** If no room has presence. @type {Pick<PresenceTracker, 'covers'|'usersOf'|'read'>} */
+/**
+ * If no room has presence.
+ * @type {Pick<PresenceTracker, 'covers'|'usersOf'|'read'|'recorded'>}
+ */
 export const NO_PRESENCE = Object.freeze({
   covers: () => false,
   usersOf: () => null,
   read: async () => ({ count: 0, members: [] }),
+  recorded: async () => {},
 });
 
 /** @typedef {typeof NO_PRESENCE} Tracker */

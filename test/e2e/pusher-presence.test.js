@@ -14,6 +14,7 @@ import {
   startPusher,
   writeApps,
 } from '../helpers/pusher.js';
+import { startTcpProxy } from '../helpers/tcp-proxy.js';
 
 const OPTIONS = { timeout: 60_000 };
 const ADDED = 'pusher_internal:member_added';
@@ -105,6 +106,69 @@ for (const backend of /** @type {const} */ (['embedded', 'redis']))
       assert.deepEqual([ann.of(ROOM, ADDED).length, ann.of(ROOM, REMOVED).length], [1, 1]);
     });
   });
+
+describe('a user with a connection elsewhere', () => {
+  /**
+   * Two servers; the second one's wire to Redis can be slow.
+   * @param {import('node:test').TestContext} t
+   */
+  async function startSlow(t) {
+    const { port } = await startRedis(t);
+    const wire = await startTcpProxy(t, port);
+    const FANFARE_PUSHER_APPS = writeApps(t, [entryOf()]);
+    const env = { FANFARE_PUSHER_APPS, WORKERS: '1' };
+    const quick = await startServer(t, { ...env, REDIS_URL: `redis://127.0.0.1:${port}` });
+    const slow = await startServer(t, { ...env, REDIS_URL: wire.url });
+    return { wire, quick: pusherOf(t, quick), slow: pusherOf(t, slow) };
+  }
+
+  test('is a member on this server, too, before the success is sent', OPTIONS, async (t) => {
+    const { wire, quick, slow } = await startSlow(t);
+    const [ann, ben] = [await quick.connect(), await quick.connect()];
+    const [cat, same] = [await slow.connect(), await slow.connect()];
+    await ann.subscribe(ROOM, { user_id: 'ann' });
+    await ben.subscribe(ROOM, { user_id: 'ben' });
+    await cat.subscribe(ROOM, { user_id: 'cat' });
+    await ann.next(({ event, data }) => event === ADDED && JSON.parse(data).user_id === 'cat');
+    wire.change({ latencyMs: 300 });
+    await same.subscribe(ROOM, { user_id: 'ben' });
+    ben.unsubscribe(ROOM);
+    await ben.pong();
+    for (const client of [same, cat]) client.unsubscribe(ROOM);
+    await ann.next(({ event, data }) => event === REMOVED && JSON.parse(data).user_id === 'cat');
+    const users = [ADDED, REMOVED].map((event) =>
+      ann.of(ROOM, event).map(({ data }) => JSON.parse(data).user_id),
+    );
+    assert.deepEqual(users, [
+      ['ben', 'cat'],
+      ['ben', 'cat'],
+    ]);
+  });
+
+  test('is online on this server, too, before the sign-in is confirmed', OPTIONS, async (t) => {
+    const { wire, quick, slow } = await startSlow(t);
+    const [ben, ann] = [await quick.connect(), await quick.connect()];
+    const [same, dan] = [await slow.connect(), await slow.connect()];
+    await ben.signin({ id: 'ben' });
+    await ann.signin({ id: 'ann', watchlist: ['ben', 'dan'] });
+    const isWatch = (/** @type {any} */ { event }) => event === 'pusher_internal:watchlist_events';
+    await ann.next(isWatch);
+    wire.change({ latencyMs: 300 });
+    await same.signin({ id: 'ben' });
+    ben.socket.close();
+    await ben.closed();
+    await dan.signin({ id: 'dan' });
+    await ann.next((frame) => isWatch(frame) && frame.data.events[0].user_ids[0] === 'dan');
+    assert.deepEqual(
+      ann.all(isWatch).flatMap(({ data }) => data.events),
+      [
+        { name: 'online', user_ids: ['ben'] },
+        { name: 'offline', user_ids: ['dan'] },
+        { name: 'online', user_ids: ['dan'] },
+      ],
+    );
+  });
+});
 
 describe('members', () => {
   test('without an id are refused, after their signature was verified', OPTIONS, async (t) => {

@@ -8,6 +8,9 @@
 //   subscribe -> announced -> [view is read] -> user joins presence -> event reaches the view
 //             -> subscription_succeeded with the view's members, and member of the room
 //
+// A user whom the view has already, by another worker, joins presence here before the success, too.
+// Or the other worker could announce that the user has left, although a client was told otherwise.
+//
 // The view is a member of the room itself, without a client: it keeps the room open, and each flush
 // is encoded for it. It is read from the store when it opens, and again if events may have been
 // lost; clients are then told the difference.
@@ -149,7 +152,10 @@ class RoomView {
   #told = new Set();
   /** @type {Map<Connection, Pending>} */
   #pending = new Map();
-  /** Subscribers whose user is not in the view yet, by user. @type {Map<string, Set<Pending>>} */
+  /**
+   * Subscribers whose user is not in the view yet, or not recorded for this worker, by user.
+   * @type {Map<string, Set<Pending>>}
+   */
   #arriving = new Map();
   #arrivingSinceMs = 0;
   /** @type {Set<(isOccupied: boolean) => void>} */
@@ -332,17 +338,35 @@ class RoomView {
   /** @param {Pending} pending */
   #admit(pending) {
     const { connection, user, info, member, max } = pending.subscription;
-    const isNew = !this.#members.has(user) && !this.#arriving.has(user);
-    if (isNew && this.#members.size + this.#arriving.size >= max)
-      return this.#refuse(pending, 'full');
-    this.#room?.users?.join(connection, user, info, member);
-    if (this.#members.has(user)) return this.#complete(pending);
+    const isShown = this.#members.has(user);
     const others = this.#arriving.get(user);
-    if (others === undefined) this.#arriving.set(user, new Set([pending]));
-    else others.add(pending);
+    if (!isShown && others === undefined && this.#isFull(max)) return this.#refuse(pending, 'full');
+    const wasHere = this.#isHere(user);
+    this.#room?.users?.join(connection, user, info, member);
+    if (others !== undefined) others.add(pending);
+    else if (isShown && wasHere) this.#complete(pending);
+    else {
+      this.#arriving.set(user, new Set([pending]));
+      if (isShown) this.#arriveRecorded(user);
+    }
   }
 
-  /** @param {string} user in the view by now */
+  /** @param {number} max members of the channel */
+  #isFull(max) {
+    let free = max - this.#members.size;
+    if (this.#arriving.size < free) return false;
+    for (const user of this.#arriving.keys()) if (!this.#members.has(user)) free--;
+    return free <= 0;
+  }
+
+  /** @param {string} user in the view, by another worker */
+  async #arriveRecorded(user) {
+    await this.parts.tracker.recorded(this.name);
+    // If the view has lost the user meanwhile, the user's own event follows.
+    if (this.#members.has(user)) this.#arrive(user);
+  }
+
+  /** @param {string} user in the view by now, and recorded */
   #arrive(user) {
     for (const pending of this.#arriving.get(user) ?? []) this.#complete(pending);
   }

@@ -75,20 +75,27 @@ export class SignIn {
    * @param {string} text of the reply
    */
   #enter(connection, client, user, identity, lease, text) {
-    const { hub, sessions, commands } = this.services;
+    const { hub, sessions, commands, tracker } = this.services;
     const { app } = client;
     // A hook may have named another user before.
     sessions.end(connection);
     sessions.begin(connection, identity, lease);
     const name = roomOfUser(app, user.id);
+    const onOnline = () => {
+      if (!connection.isOpen) return;
+      connection.send(text);
+      this.onSignedIn(connection, client);
+    };
     hub.join(connection, name, {
       since: null,
       onJoined: () => {
-        const room = hub.rooms.get(name);
-        if (!connection.isOpen || room === undefined) return;
-        room.users?.join(connection, user.id, null);
-        connection.send(text);
-        this.onSignedIn(connection, client);
+        const users = hub.rooms.get(name)?.users;
+        if (!connection.isOpen || users == null) return;
+        const wasHere = users.isHere(user.id);
+        users.join(connection, user.id, null);
+        if (wasHere) return onOnline();
+        // Or watchers could be told that the user is offline, when a connection elsewhere leaves.
+        commands.lane.awaitJoin(connection, tracker.recorded(name).then(onOnline));
       },
       onRefused: (error) => {
         client.signOut();
