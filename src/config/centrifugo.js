@@ -28,6 +28,8 @@ const PATH = /^(?:\/[A-Za-z0-9._~-]{1,64}){1,8}$/;
 /** Characters of channels, and stars. */
 const PATTERN = /^[\x21-\x7e]{1,255}$/;
 const RULE = /^([a-z]+):(.*)$/;
+/** A namespace, if there is one, and the mark of user-limited channels. */
+const PERSONAL = /^(?:[A-Za-z0-9_.-]{1,64}:)?#$/;
 
 /** @import { Rule } from './room-patterns.js' */
 /** @typedef {typeof ALLOWED_RIGHTS[number]} AllowedRight */
@@ -38,6 +40,7 @@ const RULE = /^([a-z]+):(.*)$/;
  * @property {boolean} isLenient are tokens without `exp` and `sub` accepted?
  * @property {string} pathPrefix before `/connection/…` and `/emulation`; '' or `/…`
  * @property {readonly AllowRule[]} allow
+ * @property {string} personal personal channels, up to the user; '': there are none
  * @property {string} apiPath of the server API, before its methods: `/…`
  * @property {readonly string[]} apiKeyHashes SHA-256 in hexadecimal; empty: there is no server API
  */
@@ -55,12 +58,19 @@ export function readCentrifugoSettings(values) {
   if (apiPath === '' && values.centrifugoApiPath === '/')
     faults.push('FANFARE_CENTRIFUGO_API_PATH: its methods need a path of their own');
   const allow = readAllow(/** @type {readonly string[]} */ (values.centrifugoAllow), faults);
+  const personal = String(values.centrifugoPersonal ?? '');
+  if (personal !== '' && !PERSONAL.test(personal))
+    faults.push(
+      `FANFARE_CENTRIFUGO_PERSONAL: ${JSON.stringify(personal)} is neither # nor a namespace and #, as personal:# is`,
+    );
   const apiKeyHashes = readKeys(String(values.centrifugoApiKey ?? ''), faults);
   const isOn = values.centrifugoDoor === 'on';
   if (!isOn && apiKeyHashes.length > 0)
     faults.push('FANFARE_CENTRIFUGO_API_KEY: does nothing without FANFARE_CENTRIFUGO=on');
   if (!isOn && allow.length > 0)
     faults.push('FANFARE_CENTRIFUGO_ALLOW: does nothing without FANFARE_CENTRIFUGO=on');
+  if (!isOn && personal !== '')
+    faults.push('FANFARE_CENTRIFUGO_PERSONAL: does nothing without FANFARE_CENTRIFUGO=on');
   const { length } = /** @type {readonly unknown[]} */ (values.apiKeys ?? []);
   if (isNative(apiPath) && apiKeyHashes.length > 0 && length > 0)
     faults.push(
@@ -71,6 +81,7 @@ export function readCentrifugoSettings(values) {
     isLenient: values.centrifugoTokens === 'lenient',
     pathPrefix,
     allow: Object.freeze(allow),
+    personal,
     apiPath,
     apiKeyHashes: Object.freeze(apiKeyHashes),
   };

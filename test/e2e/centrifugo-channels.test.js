@@ -292,6 +292,37 @@ describe('subscriptions by the server', () => {
     },
   );
 
+  test("each user's personal channel is among them, if it is configured", OPTIONS, async (t) => {
+    const { connect, open } = await startCentrifugo(t, {
+      ...WITH_TOKENS,
+      FANFARE_CENTRIFUGO_PERSONAL: 'personal:#',
+      FANFARE_HISTORY: 'personal:*=10/60s',
+    });
+    const own = 'personal:#42';
+    const client = await connect(asking({ sub: '42', channels: ['news'] }));
+    assert.deepEqual(Object.keys(client.welcome.subs).sort(), ['news', own]);
+    const { epoch } = client.welcome.subs[own];
+    assert.equal(await client.errorOf('subscribe', { channel: own }), 105);
+    const other = await connect(asking({ sub: '43', channels: [own] }));
+    assert.deepEqual(Object.keys(other.welcome.subs).sort(), [own, 'personal:#43']);
+    const publisher = await connect(asking({ sub: 'p', ...caps(['*'], ['pub']) }));
+    await publisher.call('publish', { channel: own, data: 1 });
+    assert.equal((await client.next(({ push }) => push?.pub)).push.channel, own);
+    const again = await connect({
+      ...asking({ sub: '42' }),
+      subs: { [own]: { recover: true, offset: 0, epoch } },
+    });
+    assert.equal(again.welcome.subs[own].publications.length, 1);
+    // Their channels would be of others, or have no valid name.
+    for (const sub of ['42,43', 'a#42', 'a b', 'ä', 'a/b']) {
+      const { welcome } = await connect(asking({ sub }));
+      assert.equal(welcome.subs, undefined, sub);
+    }
+    const anonymous = await open();
+    anonymous.command('connect');
+    assert.equal(await anonymous.closeCode(), 3501);
+  });
+
   test('positions in connect are recovered', OPTIONS, async (t) => {
     const { connect } = await startCentrifugo(t, { ...WITH_TOKENS, ...HISTORY });
     const publisher = await connect(asking(caps(['*'], ['pub'])));

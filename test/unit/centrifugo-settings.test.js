@@ -33,6 +33,7 @@ test('the door is off by default, and has no server API and no rules when it is 
     isLenient: false,
     pathPrefix: '',
     allow: [],
+    personal: '',
     apiPath: '/centrifugo/api',
     apiKeyHashes: [],
   });
@@ -45,6 +46,7 @@ test('all settings of the door', (t) => {
   const config = valid({
     ...ON,
     FANFARE_CENTRIFUGO_TOKENS: 'lenient',
+    FANFARE_CENTRIFUGO_PERSONAL: 'personal:#',
     FANFARE_CENTRIFUGO_PATH: '/rt/',
     FANFARE_CENTRIFUGO_ALLOW: 'subscribe:news:*, history:*',
     FANFARE_CENTRIFUGO_API_PATH: '/rt/api',
@@ -57,6 +59,7 @@ test('all settings of the door', (t) => {
       { right: 'subscribe', pattern: 'news:*' },
       { right: 'history', pattern: '*' },
     ],
+    personal: 'personal:#',
     apiPath: '/rt/api',
     apiKeyHashes: [hashOf(KEY), hashOf(OTHER_KEY)],
   });
@@ -83,6 +86,9 @@ for (const [name, env] of /** @type {[string, Record<string, string>][]} */ ([
   ['FANFARE_CENTRIFUGO_ALLOW', { ...ON, FANFARE_CENTRIFUGO_ALLOW: 'subscribe' }],
   ['FANFARE_CENTRIFUGO_ALLOW', { ...ON, FANFARE_CENTRIFUGO_ALLOW: 'listen:news' }],
   ['FANFARE_CENTRIFUGO_ALLOW', { FANFARE_CENTRIFUGO_ALLOW: 'subscribe:news' }],
+  ['FANFARE_CENTRIFUGO_PERSONAL', { ...ON, FANFARE_CENTRIFUGO_PERSONAL: 'personal' }],
+  ['FANFARE_CENTRIFUGO_PERSONAL', { ...ON, FANFARE_CENTRIFUGO_PERSONAL: 'a:b:#' }],
+  ['FANFARE_CENTRIFUGO_PERSONAL', { FANFARE_CENTRIFUGO_PERSONAL: '#' }],
   ['FANFARE_CENTRIFUGO_PATH', { ...ON, FANFARE_CENTRIFUGO_PATH: 'rt' }],
   ['FANFARE_CENTRIFUGO_API_PATH', { ...ON, FANFARE_CENTRIFUGO_API_PATH: '/' }],
 ])) {

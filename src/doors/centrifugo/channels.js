@@ -60,3 +60,16 @@ export function usersOf(channel) {
   const mark = channel.lastIndexOf('#');
   return mark < 0 ? null : channel.slice(mark + 1).split(',');
 }
+
+/**
+ * @param {string} prefix `#` or `namespace:#`; '': there are no personal channels
+ * @param {string} user
+ * @returns {string|null} null: there is none for that user, as for `42,43`, whose channel would be
+ *   of two others
+ */
+export function personalChannelOf(prefix, user) {
+  if (prefix === '' || user === '') return null;
+  const channel = prefix + user;
+  const users = usersOf(channel) ?? [];
+  return isChannel(channel) && users.length === 1 && users[0] === user ? channel : null;
+}

@@ -1,4 +1,5 @@
-// server-subscriptions.js: the channels that a connection's token subscribes it to.
+// server-subscriptions.js: the channels that a connection's token subscribes it to, and the
+// personal channel of its user.
 //
 // Their results stand in the reply to `connect`, and nothing may be pushed before it. So a stand-in
 // joins each room and collects what comes for the client. When all rooms have answered, the reply
@@ -6,7 +7,7 @@
 // one turn.
 
 import { Connection } from '../../hub/connection.js';
-import { roomOf } from './channels.js';
+import { personalChannelOf, roomOf } from './channels.js';
 import { tokenIdentity } from './client.js';
 import { DISCONNECTS } from './codes.js';
 import { DoorError } from './errors.js';
@@ -18,6 +19,7 @@ import { resultOf, sinceOf } from './subscribe.js';
 /** @import { Connections } from './connections.js' */
 /** @import { Request, SubscribeResult } from './messages.js' */
 /** @import { Subscriptions } from './subscribe.js' */
+/** @import { ServerSubscription } from './tokens.js' */
 
 /**
  * The subscriptions of one connection, until all are answered.
@@ -31,6 +33,9 @@ import { resultOf, sinceOf } from './subscribe.js';
  * @property {(subs: Map<string, SubscribeResult>) => void} reply
  * @property {() => void} settle
  */
+
+/** @type {ReadonlyMap<string, ServerSubscription>} */
+const NONE = new Map();
 
 export class ServerSubscriptions {
   /**
@@ -49,8 +54,8 @@ export class ServerSubscriptions {
    * @param {(subs: Map<string, SubscribeResult>|null) => void} reply null: there are none
    */
   begin(connection, client, { id, request }, reply) {
-    const wanted = tokenIdentity(client.identity)?.subscriptions;
-    if (wanted === undefined || wanted.size === 0) return reply(null);
+    const wanted = this.#wantedBy(client);
+    if (wanted.size === 0) return reply(null);
     const { config, commands } = this.services;
     if (
       wanted.size > config.maxRoomsPerConnection &&
@@ -80,6 +85,14 @@ export class ServerSubscriptions {
     );
     for (const [channel, { data }] of wanted)
       this.#ask(round, channel, () => this.#join(round, channel, request, data));
+  }
+
+  /** @param {Client} client @returns {ReadonlyMap<string, ServerSubscription>} by channel */
+  #wantedBy({ identity, user }) {
+    const named = tokenIdentity(identity)?.subscriptions ?? NONE;
+    const personal = personalChannelOf(this.services.config.centrifugo?.personal ?? '', user);
+    if (personal === null || named.has(personal)) return named;
+    return new Map([...named, [personal, { data: null }]]);
   }
 
   /** Asks the hook onJoin. @param {Round} round @param {string} channel @param {() => void} join */
