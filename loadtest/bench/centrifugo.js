@@ -103,6 +103,9 @@ const ROWS = [
 const isMeasured = (work, { server, publishes }) =>
   (server === 'fanfare' || isPresent(server)) && (work === FAN_OUT || !publishes);
 
+/** The load that the search of an earlier round found, by variant. @type {Map<string, number>} */
+const loads = new Map();
+
 await experiment({
   question: "Measures the Centrifugo door's fan-out and memory beside those of the native door.",
   options: `rounds N | whole 1..100 | 3 | rounds
@@ -135,9 +138,10 @@ await experiment({
   async measure({ work, target, swarm }, { variant, values: { quick, sources } }) {
     const log = (/** @type {string} */ line) => process.stderr.write(`${variant}: ${line}\n`);
     const figures = await WORKLOADS[work].run({
-      ...{ target, swarm, quick, sources, log },
+      ...{ target, swarm, quick, sources, log, known: loads.get(variant) },
       payloadBytes: PAYLOAD_BYTES,
     });
+    if (figures.load !== undefined) loads.set(variant, figures.load);
     for (const flag of figures.flags) log(`! ${flag}`);
     return { variant, ...figures };
   },

@@ -21,7 +21,6 @@ import { WORKLOADS } from './workloads.js';
 
 const KEY = 'bench';
 const DOORS = /** @type {const} */ (['native', 'pusher']);
-/** Members of the room, which the issue of this door asks for. */
 const FAN_OUT = 'saturated-1000';
 const LEAST_SHARE = 0.9;
 const MOST_KB = 0.3;
@@ -89,6 +88,9 @@ const ROWS = [
   },
 ];
 
+/** The load that the search of an earlier round found, by variant. @type {Map<string, number>} */
+const loads = new Map();
+
 await experiment({
   question: "Measures the Pusher door's fan-out and memory beside those of the native door.",
   options: `rounds N | whole 1..100 | 3 | rounds
@@ -119,9 +121,10 @@ await experiment({
   async measure({ work, target, swarm }, { variant, values: { quick, sources } }) {
     const log = (/** @type {string} */ line) => process.stderr.write(`${variant}: ${line}\n`);
     const figures = await WORKLOADS[work].run({
-      ...{ target, swarm, quick, sources, log },
+      ...{ target, swarm, quick, sources, log, known: loads.get(variant) },
       payloadBytes: PAYLOAD_BYTES,
     });
+    if (figures.load !== undefined) loads.set(variant, figures.load);
     for (const flag of figures.flags) log(`! ${flag}`);
     return { variant, ...figures };
   },

@@ -280,6 +280,28 @@ test('data that is no string is sent as its text, digits unchanged', async (t) =
   assert.equal((await member.next('message')).payload.data, '{"n": 12345678901234567890}');
 });
 
+test('SDKs name their content type as they like; the answer is 200 and an object', async () => {
+  const { api } = await start();
+  const types = [
+    'application/json; charset=utf-8',
+    'text/plain',
+    'application/x-www-form-urlencoded',
+  ];
+  for (const type of types) {
+    // .NET's SDK names itself.
+    const headers = { 'Content-Type': type, 'Pusher-Library-Name': 'pusher-http-dotnet' };
+    const body = { name: 'n', channels: ['c'], data: 'd' };
+    const answer = await api('/events', { body, headers });
+    assert.deepEqual([answer.status, answer.text], [200, '{}'], type);
+    assert.match(String(answer.headers.get('content-type')), /^application\/json\b/);
+  }
+  // PHP reads the properties of an object.
+  assert.equal(
+    (await api('/channels', { query: { filter_by_prefix: 'x' } })).text,
+    '{"channels":{}}',
+  );
+});
+
 test('an idempotency key publishes an event once', async (t) => {
   const { server, api } = await start();
   const member = await connect(t, server.port);

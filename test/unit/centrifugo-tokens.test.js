@@ -2,6 +2,7 @@
 // codes of the door (doors/centrifugo/tokens.js, client-id.js, channels.js, codes.js).
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import {
@@ -13,7 +14,12 @@ import {
   usersOf,
 } from '../../src/doors/centrifugo/channels.js';
 import { clientOf, idOf, isClient } from '../../src/doors/centrifugo/client-id.js';
-import { closeOf, errorOfRefusal } from '../../src/doors/centrifugo/codes.js';
+import {
+  closeOf,
+  DISCONNECTS,
+  errorOfRefusal,
+  UNSUBSCRIBED,
+} from '../../src/doors/centrifugo/codes.js';
 import { connectionReader, subscriptionReader } from '../../src/doors/centrifugo/tokens.js';
 import { CLOSES, ERRORS } from '../../src/protocol/codes.js';
 import { isRoom } from '../../src/protocol/decode.js';
@@ -222,6 +228,9 @@ test('each close of the server has a code and a reason that clients act on right
     DENIED: 3507,
     ROOM_LIMIT: 3505,
   });
+  const page = readFileSync(new URL('../../docs/centrifugo.md', import.meta.url), 'utf8');
+  for (const { code } of [...Object.values(DISCONNECTS), ...Object.values(UNSUBSCRIBED)])
+    assert.match(page, new RegExp(`\\b${code}\\b`), `${code} is documented`);
   const own = closeOf({ code: 4100, reason: 'ü'.repeat(100) });
   assert.deepEqual([own.code, own.reason], [4100, 'ü'.repeat(61)], 'of a backend');
 });

@@ -1,6 +1,7 @@
 // pusher-wire.test.js: messages, frames and closes of the Pusher door.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { closeOf, noApp, PUSHER_CLOSES, PusherClose } from '../../src/doors/pusher/closes.js';
@@ -384,10 +385,12 @@ test('the closes of the door itself pass unchanged, with an error of the same co
     NO_APP: noApp('k'.repeat(300)),
     quota: new PusherClose(4100, 'm'),
   };
+  const page = readFileSync(new URL('../../docs/pusher.md', import.meta.url), 'utf8');
   for (const [name, close] of Object.entries(all)) {
     assert.equal(closeOf(close), close, name);
     assert.equal(JSON.parse(close.notice).data.code, close.code);
     assert.ok(Buffer.byteLength(close.reason) <= 123, name);
+    assert.match(page, new RegExp(`\\b${close.code}\\b`), `${name} is documented`);
   }
   assert.deepEqual(
     Object.entries(PUSHER_CLOSES).map(([name, { code }]) => `${name} ${code}`),
