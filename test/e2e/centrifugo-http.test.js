@@ -204,11 +204,18 @@ for (const [name, start] of Object.entries(BACKENDS)) {
           ['bob', first],
           ['cat', 'nobody'],
           ['', first],
+          ['bob', 'u:cat'],
         ])
           assert.deepEqual(await api('disconnect', { user: name, client }), { result: {} });
+        const kept = { user: 'cat', whitelist: ['u:cat'] };
+        assert.deepEqual(await api('disconnect', kept), { result: {} });
         assert.equal((await clients[0].call('subscribe', { channel: 'x' })).error, undefined);
         assert.deepEqual(await api('disconnect', { user: 'cat', client: first }), { result: {} });
         assert.equal(await clients[0].closeCode(), 3503);
+        // As presence lists the user.
+        const again = [await user(t, 'cat'), await user(t, 'cat', 1)];
+        assert.deepEqual(await api('disconnect', { user: 'cat', client: 'u:cat' }), { result: {} });
+        for (const client of again) assert.equal(await client.closeCode(), 3503);
       },
     );
 

@@ -7,6 +7,7 @@
 import { CLOSES } from '../../../protocol/codes.js';
 import { idOf } from '../client-id.js';
 import { DoorError } from '../errors.js';
+import { keyOf } from '../members.js';
 import { GRACE_S } from '../tokens.js';
 import {
   flag,
@@ -140,9 +141,12 @@ function whomOf(fields) {
   if (user.length > MAX_USER_LENGTH)
     throw new DoorError(107, `user has more than ${MAX_USER_LENGTH} characters`);
   if (user === '' && client === '') throw new DoorError(107, 'user is required');
+  // Presence lists a user's connections as one client: all of them are meant.
+  const all = user === '' ? '' : keyOf(user);
+  if (all !== '' && whitelist.includes(all)) return null;
   // A client that is no longer there needs no action.
   const except = whitelist.flatMap((/** @type {string} */ one) => idOf(one) ?? []);
-  if (client === '') return { user, except };
+  if (client === all || client === '') return { user, except };
   const only = idOf(client);
   if (only === null || except.includes(only)) return null;
   return { user, only };
