@@ -96,6 +96,8 @@ test('echo-chat: people, messages and typing notices by Laravel Echo', OPTIONS, 
     await page.locator('#messages li', { hasText: 'Hello <i>Ann</i>' }).waitFor();
   await ann.waitForFunction(`document.getElementById('typing').textContent === ''`);
   await ben.waitForFunction(`document.getElementById('messages').children.length === 1`);
+  await ben.locator('#text').pressSequentially('o');
+  await ann.locator('#typing', { hasText: 'Ben is typing' }).waitFor();
   for (const page of [ann, ben]) await assertAccessible(page);
   await ann.close();
   await ben.waitForFunction(`document.getElementById('people').children.length === 1`);

@@ -64,6 +64,7 @@ function enter({ key, url }) {
     event.preventDefault();
     const text = get('text').value;
     get('text').value = '';
+    whisperedAt = 0; // the others stop showing it at the message
     const response = await fetch('/messages', {
       method: 'POST',
       headers: {
