@@ -1,21 +1,23 @@
 // scale.js: very many idle connections at one server: memory, CPU, a broadcast a minute that reaches
-// all, and a reconnect storm.
+// all, a tenth that vanishes and returns, joins and leaves, a rolling reload, a reconnect storm.
 //
-//   npm run scale                                          100,000 connections: about five minutes
-//   npm run scale -- --connections 250000                  about seven minutes, 6 GB of memory
-//   npm run scale -- --connections 5000 --interval 2 --seconds 6 --idle 5
-//   npm run scale -- --server fanfare-redis --workers 8 --no-storm
+//   npm run scale                                    100,000 connections: about eight minutes
+//   npm run scale -- --connections 250000            about twelve minutes, 6 GB of memory
+//   npm run scale -- --connections 1000000           about forty minutes, 18 GB of memory
+//   npm run scale -- --connections 5000 --interval 2 --hold 6 --idle 5
+//   npm run scale -- --server fanfare-redis --workers 8 --phases none
 //
 // A process may have some 20,000 files, sockets among them, so server and client get as many
 // processes as that takes. A source address has some 28,000 ports, so the client uses several. On
 // the way up the script stops at a few sizes, which show how memory per connection and processor
-// time per delivery grow. In the storm (storm.js) the server drains, and all clients move to a
-// second one.
+// time per delivery grow. changes.js has what happens to them then. In the storm (storm.js) the
+// server drains, and all clients move to a second one: beyond MAX_STORM, only if it is asked for.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { experiment } from '../lib/experiment.js';
 import { markdownTable, show } from '../lib/figures.js';
 import { endUnused } from '../lib/options.js';
+import { drop, reload, visits } from './changes.js';
 import {
   availableKb,
   demandMachine,
@@ -25,15 +27,38 @@ import {
   processTree,
   pssKbOf,
 } from './machine.js';
+import { Others } from './others.js';
 import { OPTION, startBench } from './script.js';
 import { quiet } from './servers.js';
 import { storm } from './storm.js';
 import { findClient } from './swarm.js';
 import { clean, measured } from './workloads.js';
 
-const STAGES = [20_000, 50_000, 100_000];
-/** Both ends in the kernel, client and server; twice the server, for the storm has two of them. */
-const KB_PER_CONNECTION = 22;
+const STAGES = [20_000, 50_000, 100_000, 250_000, 500_000];
+/**
+ * Both ends in the kernel take 10.1 kB, the server 2.6 and the client 0.2. A broadcast on its way to
+ * all has a buffer of the kernel for each, of a kilobyte.
+ */
+const KB_PER_CONNECTION = 15;
+/** The second server of a storm. */
+const KB_IN_SECOND = 3;
+/** Most connections of a storm by default: two processors have to close all and to take all. */
+const MAX_STORM = 500_000;
+/**
+ * Pings a second of all connections together. Each costs some 26 us of the server's CPU, and as
+ * much of the client's and the kernel's, which share the processors.
+ */
+const MAX_PINGS = 8400;
+/** The shortest ping interval in seconds: the server's default. */
+const MIN_PING = 30;
+/** From this number on connections are held longer. */
+const MANY = 1_000_000;
+const HOLD = { few: 180, many: 600 };
+/** Most seconds of joins and leaves. */
+const VISITS_SECONDS = 10;
+/** A worker that is replaced has this time: its start, and its drain. */
+const REPLACE_MS = 20_000;
+
 /**
  * Ports of one source address that are used, of the 28,232 that Linux has by default. connect(2)
  * tries every other port first. If it finds half of the range in use, it looks at each of these
@@ -63,34 +88,46 @@ await experiment({
   workers N | whole 1..256 | | workers of the server; without, as many as the connections need
   processes N | whole 1..256 | | client processes; without, as many as the connections need
   sources N | whole 0..250 | | source addresses from 127.0.0.2 on; 0: the kernel chooses one; without, as many as needed
-  idle S | number 0.1..3600 | 30 | duration of the measurement of idle CPU: 30 s is one period of pings
+  ping S | number 1..3600 | | ping interval of the server; without, 30 s, or longer for more than 250,000 connections
+  idle S | number 0.1..3600 | | duration of the measurement of idle CPU; without, one ping interval
   interval S | number 0.01..3600 | 60 | seconds between two broadcasts
-  seconds S | number 1..86400 | 180 | duration of the broadcasts
-  no-storm | | | ends after the broadcasts
+  hold S | number 1..86400 | | duration of the broadcasts; without, 180 s, or 600 s for a million
+  phases LIST | list of none drop visits reload storm | | what follows: a part vanishes and returns; joins and leaves; all workers are replaced; the server drains. Without, all; of more than 500,000 connections, no storm
+  drop PERCENT | number 0.1..90 | 10 | connections that vanish at once
+  visits N | whole 1..1000000 | 10000 | joins a second, and as many leaves
   ignore-delays | | | in the storm, clients return at once, whatever delay the server names
   window S | number 0.1..600 | 20 | FANFARE_RECONNECT_WINDOW_MS in seconds: the delays of the storm
-  limit S | number 10..86400 | 900 | the script ends itself after this time
+  limit S | number 10..86400 | | the script ends itself after this time; without, what such a run needs at most
   ${OPTION.payload}
   ${OPTION.client}`,
 
   async setup({ owner, values }) {
-    const { server, client, limit, connections } = values;
+    const { server, client, connections } = values;
     const size = sizeOf(values);
-    const limits = demandMachine({ connections, ...size, kbPerConnection: KB_PER_CONNECTION });
-    if (!values.noStorm && findClient(client).kind !== 'c')
-      endUnused('the storm needs the C client: use --no-storm, or install a C compiler named cc');
+    const { phases, processes, workers, limit } = size;
+    const limits = demandMachine({
+      connections,
+      ...size,
+      ...(phases.includes('storm')
+        ? { kbPerConnection: KB_PER_CONNECTION + KB_IN_SECOND, servers: 2 }
+        : { kbPerConnection: KB_PER_CONNECTION }),
+    });
+    if (phases.length > 0 && findClient(client).kind !== 'c')
+      endUnused('these need the C client: use --phases none, or install a C compiler named cc');
     setTimeout(async () => {
       console.error(`not done within ${limit} s`);
       await owner.end();
       process.exit(1);
     }, limit * 1000).unref();
-    const { processes, workers } = size;
-    const env = { FANFARE_RECONNECT_WINDOW_MS: String(values.window * 1000) };
+    const env = {
+      FANFARE_RECONNECT_WINDOW_MS: String(values.window * 1000),
+      FANFARE_PING_INTERVAL_MS: String(size.ping * 1000),
+    };
     const bench = await startBench(owner, { server, client, processes, workers, env });
-    return { size, limits, bench };
+    return { size, limits, bench, env };
   },
 
-  async measure({ size, limits, bench }, { values }) {
+  async measure({ size, limits, bench, env }, { values }) {
     /** @type {Outcome} */
     const outcome = {
       ...{ title: bench.target.title, size, limits, stages: [], measured: {}, failure: '' },
@@ -98,6 +135,7 @@ await experiment({
     };
     try {
       await load(bench, values, outcome);
+      await change(bench, values, outcome, env);
     } catch (error) {
       outcome.failure = error instanceof Error ? error.message : String(error);
     }
@@ -105,15 +143,15 @@ await experiment({
   },
 
   report([[outcome]], values) {
-    const { connections, server, idle, interval } = values;
+    const { connections, server, interval } = values;
     const { size, opening, stages, failure, measured } = outcome;
-    const { workers, processes, sources } = size;
+    const { workers, processes, sources, ping } = size;
     return {
       title: `${figure(connections, 0)} connections, ${outcome.title}`,
-      note: `${workers} workers, ${processes} client processes, ${sources} source addresses`,
+      note: `${workers} workers, ${processes} client processes, ${sources} source addresses, a ping every ${ping} s`,
       lines: linesOf(outcome, values),
       data: {
-        ...{ server, connections, ...size, idle, interval },
+        ...{ server, connections, ...size, interval },
         ...{ opening, stages, failure, measured },
       },
       failed: failure !== '',
@@ -121,9 +159,18 @@ await experiment({
   },
 });
 
-/** Processes and addresses as given, or as many as the connections need. @param {Values} values */
-function sizeOf({ connections, workers, processes, sources }) {
+/** As given, or as the connections need. @param {Values} values */
+function sizeOf({ connections, workers, processes, sources, ...rest }) {
+  const ping = rest.ping || Math.max(MIN_PING, 10 * Math.round(connections / MAX_PINGS / 10));
+  const hold = rest.hold || (connections >= MANY ? HOLD.many : HOLD.few);
+  const usual = ['drop', 'visits', 'reload', ...(connections > MAX_STORM ? [] : ['storm'])];
+  /** @type {string[]} */
+  const wanted = rest.phases || usual;
+  const phases = wanted.filter((name) => name !== 'none');
   return {
+    ...{ ping, hold, phases },
+    idle: rest.idle || ping,
+    limit: rest.limit || Math.ceil(900 + hold + connections / 400),
     // Workers do not share connections quite evenly: room for a quarter more than the mean.
     workers: workers || Math.max(2, Math.ceil(connections / (MAX_SOCKETS * 0.75))),
     processes: processes || Math.max(2, Math.ceil(connections / MAX_SOCKETS)),
@@ -135,10 +182,10 @@ function sizeOf({ connections, workers, processes, sources }) {
 
 /** @param {Bench} bench @param {Values} values @param {Outcome} outcome gets what was measured */
 async function load(bench, values, outcome) {
-  const { connections, server, interval, seconds, idle, payload: payloadBytes } = values;
+  const { connections, interval, payload: payloadBytes } = values;
   const { target, swarm } = bench;
   const { measured: report, size } = outcome;
-  const { sources, workers } = size;
+  const { sources, hold, idle } = size;
   // The code is compiled and the first rooms exist before the base of the memory is taken.
   await swarm.open({ count: 200, group: 1, room: 'warm', sources });
   await swarm.run({ group: 1, perSecond: 20, seconds: 1, payloadBytes });
@@ -154,10 +201,10 @@ async function load(bench, values, outcome) {
     .map((pid) => pssKbOf([pid]));
   report.idle = { ...(await idleCpu(target, idle)), pssKb: target.pssKb() };
   console.log(`idle: ${figure(report.idle.cores, 3)} cores in the server`);
-  console.log(`now ${Math.round(seconds / interval)} broadcasts, one every ${interval} s`);
+  console.log(`now ${Math.round(hold / interval)} broadcasts, one every ${interval} s`);
   const before = machineSeconds();
   const step = await measured(target, () =>
-    swarm.run({ perSecond: 1 / interval, seconds, payloadBytes, drainMs: 60_000 }),
+    swarm.run({ perSecond: 1 / interval, seconds: hold, payloadBytes, drainMs: 60_000 }),
   );
   const { histogram, ...figures } = step;
   report.broadcast = { ...figures, stolenSeconds: machineSeconds().stolen - before.stolen };
@@ -165,19 +212,72 @@ async function load(bench, values, outcome) {
     throw new Error(
       `${step.received} of ${step.expected} deliveries arrived, ${step.wrong} connections did not get what they should, ${step.lost} connections lost`,
     );
-  if (values.noStorm) return;
+}
+
+/**
+ * What follows the broadcasts.
+ * @param {Bench} bench @param {Values} values @param {Outcome} outcome gets what was measured
+ * @param {Record<string, string>} env of the server
+ */
+async function change({ target, swarm }, values, outcome, env) {
+  const { connections, server, payload: payloadBytes, window } = values;
+  const { measured: report, size } = outcome;
+  const { sources, workers, processes, phases } = size;
+  /** @param {string} what @param {{ others: Record<string, any>, after?: Record<string, any> }} done */
+  const check = (what, { others, after }) => {
+    if (!others.isClean) throw new Error(`${what}: the others lost deliveries or connections`);
+    if (after && !after.isClean)
+      throw new Error(`after the ${what}: ${after.received} of ${after.expected} arrived`);
+  };
+  const others = new Others(target, payloadBytes);
+  try {
+    if (phases.some((name) => name !== 'storm')) await others.open(sources);
+    if (phases.includes('drop')) {
+      const dropped = Math.floor((connections * values.drop) / 100);
+      console.log(`now ${figure(dropped, 0)} connections vanish and come back`);
+      report.drop = await drop({
+        ...{ target, swarm, others, connections, dropped, sources, payloadBytes },
+        concurrency: 60 * processes,
+      });
+      const { open } = report.drop;
+      if (open !== connections) throw new Error(`drop: ${open} of ${connections} are back`);
+      check('drop', report.drop);
+    }
+    if (phases.includes('visits')) {
+      console.log(`now ${values.visits} joins and as many leaves a second`);
+      report.visits = await visits({
+        ...{ target, swarm, others, perSecond: values.visits },
+        seconds: Math.min(VISITS_SECONDS, size.hold),
+      });
+      const { visits: wanted, joined, left, lost } = report.visits;
+      if (joined !== wanted || left !== wanted || lost > 0)
+        throw new Error(`${joined} of ${wanted} joins and ${left} leaves were answered`);
+      check('visits', report.visits);
+    }
+    if (phases.includes('reload')) {
+      console.log('now a reload replaces all workers');
+      report.reload = await reload({
+        ...{ target, swarm, others, payloadBytes },
+        timeoutMs: workers * (REPLACE_MS + window * 1000),
+      });
+      const { open } = report.reload;
+      if (open !== connections) throw new Error(`reload: ${open} of ${connections} are back`);
+      check('reload', report.reload);
+    }
+  } finally {
+    await others.close();
+  }
+  if (!phases.includes('storm')) return;
   console.log('now the server drains');
   report.storm = await storm({
-    ...{ target, swarm, server, workers, payloadBytes, sources },
+    ...{ target, swarm, server, workers, env, payloadBytes, sources },
     obey: !values.ignoreDelays,
-    timeoutMs: (values.window + 180) * 1000,
+    timeoutMs: (window + 180) * 1000,
   });
-  const { open, left, others, after } = report.storm;
+  const { open, left } = report.storm;
   if (left < connections || open !== connections)
     throw new Error(`storm: ${left} connections left, ${open} of ${connections} are back`);
-  if (!others.isClean) throw new Error('storm: the others lost deliveries or connections');
-  if (!after.isClean)
-    throw new Error(`after the storm: ${after.received} of ${after.expected} deliveries arrived`);
+  check('storm', report.storm);
 }
 
 /**
@@ -259,6 +359,100 @@ async function idleCpu(target, duration) {
   };
 }
 
+/** @param {string} what @param {Record<string, any>} others @returns {[string, string][]} */
+function othersRows(what, others) {
+  const { count, perSecond, beforeP50Ms, beforeP99Ms, refused, closed, received, expected } =
+    others;
+  return [
+    ...(Number.isNaN(beforeP99Ms)
+      ? []
+      : /** @type {[string, string][]} */ ([
+          [
+            `${what}: p50 / p99 of ${figure(count, 0)} others, ${perSecond} messages/s, before`,
+            `${figure(beforeP50Ms)} / ${figure(beforeP99Ms)} ms`,
+          ],
+        ])),
+    [
+      `${what}: the same meanwhile, and the maximum`,
+      `${[others.p50Ms, others.p99Ms, others.maxMs].map((each) => figure(each)).join(' / ')} ms`,
+    ],
+    [
+      `${what}: deliveries to the others`,
+      `${figure(received, 0)} of ${figure(expected, 0)}${closed > 0 ? `, without those that were closed and came back (${figure(closed, 0)} times)` : ''}${refused > 0 ? `; ${refused} messages were refused` : ''}`,
+    ],
+  ];
+}
+
+/** @param {string} what @param {Record<string, any>} after @returns {[string, string]} */
+function afterRow(what, { received, expected, p99Ms }) {
+  return [
+    `after the ${what}: a broadcast reached`,
+    `${figure(received, 0)} of ${figure(expected, 0)}, p99 ${figure(p99Ms)} ms`,
+  ];
+}
+
+/** @param {Record<string, any>} report @returns {[string, string][]} names and figures */
+function changeRows({ drop, visits, reload }) {
+  /** @type {[string, string][]} */
+  const rows = [];
+  if (drop)
+    rows.push(
+      [
+        `drop: ${figure(drop.dropped, 0)} connections vanished at once, and all were back after`,
+        `${figure(drop.seconds)} s; ${figure(drop.failed, 0)} handshakes failed`,
+      ],
+      [
+        'drop: CPU of the server; of the whole machine',
+        `${figure(drop.serverCpuSeconds)} s; ${figure(drop.machineBusySeconds)} s`,
+      ],
+      ...othersRows('drop', drop.others),
+      afterRow('drop', drop.after),
+    );
+  if (visits)
+    rows.push(
+      [
+        `visits: ${figure(visits.perSecond, 0)} joins and as many leaves a second, answered`,
+        `${figure(visits.joined, 0)} and ${figure(visits.left, 0)} of ${figure(visits.visits, 0)}, in ${figure(visits.seconds)} s`,
+      ],
+      [
+        'visits: a join takes p50 / p99 / max',
+        `${[visits.p50Ms, visits.p99Ms, visits.maxMs].map((each) => figure(each)).join(' / ')} ms`,
+      ],
+      [
+        'visits: CPU of the server; of the whole machine',
+        `${figure(visits.serverCores, 2)} cores; ${figure(visits.machineCores, 2)} cores`,
+      ],
+      ...othersRows('visits', visits.others),
+    );
+  if (reload)
+    rows.push(
+      [
+        `reload: all ${reload.workers} workers replaced after; the slowest`,
+        `${figure(reload.seconds)} s; ${figure(slowest(reload.replacedSeconds))} s`,
+      ],
+      [
+        'reload: time away p50 / p99 / max',
+        `${[reload.awayP50Seconds, reload.awayP99Seconds, reload.maxSeconds].map((each) => figure(each)).join(' / ')} s`,
+      ],
+      [
+        'reload: connections closed (some more than once); attempts that failed',
+        `${figure(reload.left, 0)}; ${figure(reload.retries, 0)}`,
+      ],
+      [
+        'reload: most connections back within one second; CPU of the machine',
+        `${figure(Math.max(...reload.backBySecond), 0)}; ${figure(reload.machineBusySeconds)} s`,
+      ],
+      ...othersRows('reload', reload.others),
+      afterRow('reload', reload.after),
+    );
+  return rows;
+}
+
+/** @param {readonly number[]} times when each was done, one after another */
+function slowest(times) {
+  return Math.max(...times.map((time, i) => time - (times[i - 1] ?? 0)));
+}
+
 /** @param {number|undefined} value */
 function figure(value, digits = 1) {
   return show(value ?? Number.NaN, digits);
@@ -267,7 +461,7 @@ function figure(value, digits = 1) {
 /**
  * @param {Record<string, any> | undefined} s the storm
  * @param {number} connections
- * @returns {(readonly [string, string])[]} names and figures
+ * @returns {[string, string][]} names and figures
  */
 function stormRows(s, connections) {
   if (!s) return [];
@@ -290,35 +484,22 @@ function stormRows(s, connections) {
       'storm: CPU of the second server; of the machine',
       `${figure(s.serverCpuSeconds)} s; ${figure(s.machineBusySeconds)} s`,
     ],
-    [
-      `storm: p50 / p99 of ${figure(others.count, 0)} others at the second server, ${others.perSecond} messages/s, before`,
-      `${figure(others.beforeP50Ms)} / ${figure(others.beforeP99Ms)} ms`,
-    ],
-    [
-      'storm: the same meanwhile, and the maximum',
-      `${[others.p50Ms, others.p99Ms, others.maxMs].map((each) => figure(each)).join(' / ')} ms`,
-    ],
-    [
-      'storm: deliveries to the others',
-      `${figure(others.received, 0)} of ${figure(others.expected, 0)}`,
-    ],
-    [
-      'after the storm: a broadcast reached',
-      `${figure(after.received, 0)} of ${figure(after.expected, 0)}`,
-    ],
+    ...othersRows('storm', others),
+    afterRow('storm', after),
   ];
 }
 
 /** @param {Outcome} outcome @param {Values} values @returns {string[]} the report */
 function linesOf({ size, limits, stages, opening, measured: report, failure }, values) {
   const { connections, interval } = values;
-  const { workers } = size;
+  const { workers, hold, ping } = size;
   const last = stages.at(-1) ?? {};
   const { empty, idle: idling, workersPssKb = [] } = report;
   const { received, expected, sent, ...broadcast } = report.broadcast ?? {};
   const { p50Ms, p99Ms, maxMs, serverCpuSeconds, wallSeconds, cpuSeconds } = broadcast;
   return [
     ...limits.map((line) => `- ${line}`),
+    `- a ping every ${ping} s`,
     '',
     failure === ''
       ? `**None lost**: ${figure(received, 0)} of ${figure(expected, 0)} deliveries, each connection with every message once.`
@@ -358,7 +539,7 @@ function linesOf({ size, limits, stages, opening, measured: report, failure }, v
           'idle CPU of the server with all; of the whole machine',
           `${figure(idling?.cores, 3)} cores; ${figure(idling?.machineCores, 3)} cores`,
         ],
-        ['broadcasts', `${figure(sent, 0)}, one every ${interval} s`],
+        ['broadcasts', `${figure(sent, 0)}, one every ${interval} s, in ${figure(hold, 0)} s`],
         [
           'latency p50 / p99 / max',
           `${[p50Ms, p99Ms, maxMs].map((ms) => figure(ms)).join(' / ')} ms`,
@@ -370,6 +551,7 @@ function linesOf({ size, limits, stages, opening, measured: report, failure }, v
         ['client CPU', `${figure(cpuSeconds)} s`],
         ['connections lost', figure(report.broadcast?.lost, 0)],
         ['time stolen by the hypervisor', `${figure(report.broadcast?.stolenSeconds, 2)} s`],
+        ...changeRows(report),
         ...stormRows(report.storm, connections),
       ],
       1,

@@ -16,6 +16,7 @@ import { cpuSecondsOf, processTree, pssKbOf } from './machine.js';
 import { PROFILES } from './profiles.js';
 
 const START_MS = 20_000;
+const START_MS_PER_WORKER = 1000;
 const STOP_MS = 5000;
 const OUTPUT_CHARS = 4000;
 
@@ -212,7 +213,7 @@ export async function startServer(name, { workers = 2, env = {} } = {}) {
     // A cluster listens as soon as its first worker does: wait for all of them, and for the end of
     // the work at the start.
     const expected = kind.program || kind.script?.endsWith('raw.js') ? 1 : workers + 1;
-    const deadline = performance.now() + START_MS;
+    const deadline = performance.now() + START_MS + workers * START_MS_PER_WORKER;
     while (!(await isListening(port)) || target.pids().length < expected) {
       if (child.exitCode !== null || child.signalCode !== null || performance.now() > deadline)
         throw new Error(`${kind.title} does not start:\n${output}`);

@@ -26,6 +26,8 @@ const SCRIPT = fileURLToPath(new URL('./client/client.js', import.meta.url));
  *   room was sent
  * @property {number} lost connections
  * @property {number} sent messages
+ * @property {number} [refused] of a run with `moving`: messages that nobody got
+ * @property {number} [moved] of a run with `moving`: connections that it does not judge
  * @property {number} stray deliveries that belong to no run under way
  * @property {number} maxMs
  * @property {number} frames
@@ -232,6 +234,8 @@ export class Swarm {
    * @param {boolean} [options.everyProcess] all of them publish, not only the first
    * @param {number} [options.publishers] members of each room that take turns, in each publishing
    *   process
+   * @param {boolean} [options.moving] connections may be closed and come back meanwhile: those that
+   *   stay are judged, by the messages that anybody got. For a swarm of one process; C client only
    * @returns {Promise<RunResult>}
    */
   async run({
@@ -243,6 +247,7 @@ export class Swarm {
     drainMs = 2000,
     everyProcess = false,
     publishers = 4,
+    moving = false,
   }) {
     const step = this.#nextStep();
     const messages = Math.max(1, Math.round(perSecond * seconds));
@@ -258,6 +263,7 @@ export class Swarm {
         process: one === from && (everyProcess || i === 0) ? i : -1,
         processes: everyProcess ? this.#count : 1,
         publishers,
+        moving: moving ? 1 : 0,
       }));
     // Only when all of them are ready to count may one begin to send.
     const started = performance.now();
@@ -342,14 +348,23 @@ export class Swarm {
    * @param {number} options.timeoutMs
    * @param {boolean} [options.obey] false: a client returns at once, whatever delay the server named
    * @param {number} [options.group]
-   * @param {() => void} options.onReady called when all processes wait for the closes
+   * @param {() => Promise<void>|void} options.onReady called when all processes wait for the closes
+   * @param {boolean} [options.repeats] a connection may be closed again, or not at all, until the
+   *   promise of `onReady` resolves. Without, it ends when each has been closed and is back
    */
-  async comeBack({ timeoutMs, obey = true, group = 0, onReady }) {
+  async comeBack({ timeoutMs, obey = true, group = 0, onReady, repeats = false }) {
     if (this.#client.kind !== 'c') throw new Error('only the C client comes back');
-    const back = this.#all('return', () => ({ group, timeoutMs, obey: obey ? 1 : 0 }));
+    const back = this.#all('return', () => ({
+      ...{ group, timeoutMs, obey: obey ? 1 : 0 },
+      untilSettled: repeats ? 1 : 0,
+    }));
     // A process obeys one command after the other, so its next answer shows that it waits.
     await this.#all('status', () => ({ group }));
-    onReady();
+    const cause = onReady();
+    if (repeats) {
+      await cause;
+      await this.#all('settle', () => ({ group }));
+    }
     const answers = await back;
     return {
       open: sum(answers, 'open'),
@@ -362,6 +377,31 @@ export class Swarm {
       cpuSeconds: sum(answers, 'cpuSeconds'),
       leftBySecond: sumBySecond(answers, 'leftBySecond'),
       backBySecond: sumBySecond(answers, 'backBySecond'),
+      histogram: addedHistograms(answers),
+    };
+  }
+
+  /**
+   * Members join another room in turn and leave it as soon as they are in. Only the C client can.
+   * @param {{ perSecond: number, seconds: number, rooms: number, timeoutMs: number }} options
+   */
+  async visit({ perSecond, seconds, rooms, timeoutMs }) {
+    if (this.#client.kind !== 'c') throw new Error('only the C client visits rooms');
+    const visits = Math.round(perSecond * seconds);
+    const answers = await this.#all('visit', (i) => ({
+      visits: this.#part(visits, i),
+      perSecond: perSecond / this.#count,
+      ...{ rooms, timeoutMs, room: 'visited-' },
+      ...{ join: '{"type":"join","room":"$ROOM"}', joined: '"joined"' },
+      ...{ leave: '{"type":"leave","room":"$ROOM"}', left: '"left"' },
+    }));
+    return {
+      visits,
+      joined: sum(answers, 'joined'),
+      left: sum(answers, 'left'),
+      lost: sum(answers, 'lost'),
+      seconds: Math.max(...answers.map((answer) => answer.seconds)),
+      maxMs: Math.max(...answers.map((answer) => answer.maxUs)) / 1000,
       histogram: addedHistograms(answers),
     };
   }
@@ -425,6 +465,8 @@ function combine(answers, seconds) {
     lost: sum(answers, 'lost'),
     sent: sum(answers, 'sent'),
     stray: sum(answers, 'stray'),
+    refused: answers.reduce((total, { refused = 0 }) => total + refused, 0),
+    moved: answers.reduce((total, { moved = 0 }) => total + moved, 0),
     maxMs: Math.max(...answers.map((answer) => answer.maxUs)) / 1000,
     frames: sum(answers, 'frames'),
     bytes: sum(answers, 'bytes'),

@@ -28,17 +28,25 @@ async function runScale(t, args) {
   return { code, output, report: () => JSON.parse(readFileSync(`${save}.json`, 'utf8')) };
 }
 
-test('all connections get every broadcast, and all come back after the drain of their server', {
+test('all connections get every broadcast, and all come back after a drop, a reload and a drain', {
   skip: findClient('auto').kind !== 'c' && 'no C compiler',
-  timeout: 90_000,
+  timeout: 170_000,
 }, async (t) => {
-  const small = '--connections 300 --interval 0.5 --seconds 1 --idle 0.3 --window 1 --limit 80';
+  const small =
+    '--connections 300 --interval 0.5 --hold 1 --idle 0.3 --window 1 --visits 200 --limit 160';
   const { code, output, report } = await runScale(t, small.split(' '));
   assert.equal(code, 0, output);
   const { measured, stages, failure } = report();
   assert.equal(failure, '');
   assert.equal(measured.broadcast.received, 600);
   assert.equal(stages.at(-1).members, 300);
+  const { drop, visits, reload } = measured;
+  assert.deepEqual([drop.dropped, drop.open, drop.after.received], [30, 300, 300]);
+  assert.deepEqual([visits.joined, visits.left], [200, 200]);
+  assert.deepEqual([reload.replacedSeconds.length, reload.open], [2, 300]);
+  assert.ok(reload.left >= 300 && reload.after.received === 300);
+  for (const { others } of [drop, visits, reload])
+    assert.ok(others.expected > 0 && others.received === others.expected && others.isClean);
   const { left, back, others, after } = measured.storm;
   assert.deepEqual([left, back, after.received], [300, 300, 300]);
   assert.ok(others.expected > 0 && others.isClean);

@@ -32,12 +32,12 @@
 
 enum { MAX_GROUPS = 4, MAX_STEPS = 4, MAX_PAYLOAD = 16384, MARKER = 26, BUCKETS = 2048, READ_BYTES = 1 << 18 };
 // The wheel of those that are to return: slots of 10 ms, 80 s in all.
-enum { SLOT_US = 10000, SLOTS = 8000, SECONDS = 600, FIRST_DELAY_US = 1000000, MAX_DELAY_US = 30000000 };
+enum { SLOT_US = 10000, SLOTS = 8000, SECONDS = 1800, FIRST_DELAY_US = 1000000, MAX_DELAY_US = 30000000 };
 enum state { CLOSED, CONNECTING, UPGRADING, JOINING, OPEN };
 
 struct connection {
   int fd;
-  uint8_t state, group, step, paused;
+  uint8_t state, group, step, paused, moved, visit; // moved: dialled since the run began; visit: see go_on_visiting
   uint32_t index;                            // its place in the group; its room is index % rooms
   uint32_t received;
   uint64_t sum; // of sequence numbers, this run
@@ -63,7 +63,7 @@ struct group {
   uint64_t opened_at_us, deadline_us;
   double cpu_before;
   // the run
-  int mode; // 0 nothing, 1 run, 2 shootout, 3 echo, 4 cycle
+  int mode; // 0 nothing, 1 run, 2 shootout, 3 echo, 4 cycle, 5 visits
   int going; // a run or shootout has begun; before, it is armed: it counts already, for others may begin first
   uint32_t run_id, step, payload_bytes;
   uint64_t start_us, window_end_us, give_up_us, drain_us, last_us, max_us;
@@ -72,13 +72,20 @@ struct group {
   uint32_t process, processes, publishers;
   uint64_t expected, received, in_window, stray, lost, sent, frames_before, bytes_before, reads_before;
   uint32_t histogram[BUCKETS];
+  // a run whose connections may move meanwhile
+  int moving;
+  uint32_t *seen; // deliveries of each message
   // the shootout
   struct { struct connection *sender; uint64_t sent_us, back_us; } *samples;
   uint32_t samples_wanted, samples_sent, samples_back, samples_in_flight;
   // the cycle
   uint64_t cycles_wanted, cycles_started, cycles_done;
+  // the visits
+  uint64_t visits_wanted, visits_started, visits_joined, visits_done;
+  uint32_t next_visitor, rooms_visited;
+  char visited[128], join[256], joined[64], leave[256], gone[64];
   // the return
-  int returning, obeys;
+  int returning, obeys, until_settled;
   uint32_t return_id, away, back, left, retries, left_by_second[SECONDS], back_by_second[SECONDS];
   uint64_t returning_us, return_by_us, slot, last_left_us, last_back_us;
   struct connection *slots[SLOTS];
@@ -313,6 +320,8 @@ static void dial(struct connection *c) {
   c->received = 0;
   c->sum = 0;
   c->paused = g->paused;
+  c->moved = 1;
+  c->visit = 0;
   c->after_ms = 0;
   c->state = CONNECTING;
   g->in_flight++;
@@ -354,8 +363,10 @@ static void became_ready(struct connection *c) {
     g->back++;
     g->back_by_second[second_of(g)]++;
     g->last_back_us = now - g->returning_us;
-    g->histogram[bucket_of(us)]++;
-    if (us > g->max_us) g->max_us = us;
+    if (g->mode != 1) { // else both belong to the run
+      g->histogram[bucket_of(us)]++;
+      if (us > g->max_us) g->max_us = us;
+    }
   }
   if (g->mode == 4) {
     g->cycles_done++;
@@ -405,6 +416,7 @@ static void delivered(struct connection *c, struct group *g, const uint8_t *mark
   uint64_t us = now > due ? now - due : 0;
   g->histogram[bucket_of(us)]++;
   if (us > g->max_us) g->max_us = us;
+  if (g->moving && sequence < g->messages) g->seen[sequence]++;
   if (now <= g->window_end_us) g->in_window++;
   g->last_us = now;
   g->received++;
@@ -417,12 +429,41 @@ static void delivered(struct connection *c, struct group *g, const uint8_t *mark
     }
   } else if (g->mode == 3 && now < g->window_end_us) publish(c, now, 0);
 }
+// Copies a visit's text with $ROOM replaced by the room that this connection visits.
+static void send_visit(struct connection *c, const char *text) {
+  char message[512];
+  struct group *g = &groups[c->group];
+  const char *room = strstr(text, "$ROOM");
+  if (!room) return;
+  size_t n = snprintf(message, sizeof message, "%.*s%s%u%s", (int)(room - text), text, g->visited, c->index % g->rooms_visited, room + 5);
+  send_frame(c, 1, message, n < sizeof message ? n : sizeof message - 1);
+}
+// Is it an answer to a visit? A joined visitor leaves at once.
+static int on_visit(struct connection *c, const char *p, size_t n, uint64_t now) {
+  struct group *g = &groups[c->group];
+  if (c->visit == 1 && memmem(p, n, g->joined, strlen(g->joined))) {
+    uint64_t us = now > c->left_us ? now - c->left_us : 0;
+    g->histogram[bucket_of(us)]++;
+    if (us > g->max_us) g->max_us = us;
+    g->visits_joined++;
+    c->visit = 2;
+    send_visit(c, g->leave);
+    return 1;
+  }
+  if (c->visit == 2 && memmem(p, n, g->gone, strlen(g->gone))) {
+    g->visits_done++;
+    c->visit = 0;
+    return 1;
+  }
+  return 0;
+}
 static void on_message(struct connection *c, const uint8_t *p, size_t n, uint64_t now) {
   struct group *g = &groups[c->group];
   if (c->state == JOINING) {
     go_on_joining(c, (const char *)p, n);
     if (c->state == CLOSED) return;
   }
+  if (c->visit && on_visit(c, (const char *)p, n, now)) return;
   const uint8_t *end = p + n, *marker = p + g->marker_offset;
   if (n < g->marker_offset + MARKER || marker[0] != '#' || marker[1] != 'T' || marker[MARKER - 1] != '#') {
     marker = n < MARKER ? NULL : memmem(p, n, "#T", 2);
@@ -588,6 +629,27 @@ static void go_on_cycling(struct group *g, uint64_t now) {
     fflush(stdout);
   }
 }
+// Members join another room in turn, at a steady rate, and leave it again.
+static void go_on_visiting(struct group *g, uint64_t now) {
+  for (uint32_t looked = 0; g->visits_started < g->visits_wanted && looked < g->count; looked++) {
+    uint64_t due = g->start_us + (uint64_t)(g->visits_started * g->interval_us);
+    if (due > now) break;
+    struct connection *c = g->members[g->next_visitor++ % g->count];
+    if (c->state != OPEN || c->visit) continue;
+    g->visits_started++;
+    c->visit = 1;
+    c->left_us = due;
+    send_visit(c, g->join);
+  }
+  if (g->visits_done < g->visits_wanted && now < g->give_up_us) return;
+  g->mode = 0;
+  printf("{\"id\":%u,\"started\":%llu,\"joined\":%llu,\"left\":%llu,\"lost\":%llu,\"maxUs\":%llu,\"seconds\":%.6f,\"cpuSeconds\":%.6f", g->run_id,
+         (unsigned long long)g->visits_started, (unsigned long long)g->visits_joined, (unsigned long long)g->visits_done, (unsigned long long)g->lost,
+         (unsigned long long)g->max_us, (now - g->start_us) / 1e6, cpu_seconds() - g->cpu_before);
+  print_histogram(g->histogram);
+  printf("}\n");
+  fflush(stdout);
+}
 static void print_seconds(const char *name, const uint32_t *counts, uint32_t seconds) {
   printf(",\"%s\":[", name);
   for (uint32_t i = 0; i <= seconds; i++) printf(i ? ",%u" : "%u", counts[i]);
@@ -603,7 +665,7 @@ static void go_on_returning(struct group *g, uint64_t now) {
     }
   }
   // A connection may be closed again after its return.
-  if ((g->left < g->wanted || g->open < g->wanted) && now < g->return_by_us) return;
+  if ((g->until_settled || g->left < g->wanted || g->open < g->wanted) && now < g->return_by_us) return;
   printf("{\"id\":%u,\"open\":%u,\"left\":%u,\"back\":%u,\"retries\":%u,\"lastLeftUs\":%llu,\"lastBackUs\":%llu,\"maxUs\":%llu,\"cpuSeconds\":%.6f",
          g->return_id, g->open, g->left, g->back, g->retries, (unsigned long long)g->last_left_us, (unsigned long long)g->last_back_us,
          (unsigned long long)g->max_us, cpu_seconds() - g->cpu_before);
@@ -627,13 +689,18 @@ static void begin(struct group *g, int mode) {
   g->payload_bytes = number_of("payload", 100);
   if (g->payload_bytes > MAX_PAYLOAD) g->payload_bytes = MAX_PAYLOAD;
   memset(g->histogram, 0, sizeof g->histogram);
+  g->moving = 0;
   g->received = g->in_window = g->stray = g->lost = g->sent = g->last_us = g->max_us = g->expected = 0;
   g->next_message = 0;
   g->cpu_before = cpu_seconds();
   g->frames_before = frames;
   g->bytes_before = bytes;
   g->reads_before = reads;
-  for (uint32_t i = 0; i < g->count; i++) g->members[i]->received = g->members[i]->sum = 0;
+  for (uint32_t i = 0; i < g->count; i++) {
+    struct connection *c = g->members[i];
+    c->received = c->sum = 0;
+    c->moved = c->state != OPEN; // one that is on its way may miss the first messages
+  }
 }
 static void arm_run(struct group *g) {
   begin(g, 1);
@@ -645,6 +712,9 @@ static void arm_run(struct group *g) {
   g->process = (int)number_of("process", -1);
   g->processes = number_of("processes", 1);
   g->publishers = number_of("publishers", 4);
+  g->moving = number_of("moving", 0);
+  g->seen = realloc(g->seen, (g->messages + 1) * sizeof *g->seen);
+  memset(g->seen, 0, (g->messages + 1) * sizeof *g->seen);
   for (uint32_t i = 0; i < g->count; i++) {
     uint64_t count, sum;
     if (g->members[i]->state != OPEN || g->members[i]->paused) continue;
@@ -662,17 +732,42 @@ static void publish_due(struct group *g, uint64_t now) {
     if (turn % g->processes != g->process) continue;
     uint64_t index = j % g->rooms + g->rooms * ((turn / g->processes) % g->publishers);
     struct connection *c = index < g->count ? g->members[index] : NULL;
+    // While connections move, one that stays publishes.
+    for (uint64_t other = index; g->moving && c && (c->state != OPEN || c->after_ms) && other < g->count; other += g->rooms) c = g->members[other];
     if (!c || c->state != OPEN) continue; // it will be missed by all its receivers
     publish(c, due, (uint32_t)j);
     g->sent++;
   }
 }
+// While connections move, a publisher may be closed before the server has its message. So a message that nobody got
+// counts as refused, and those that have stayed must have every other one. Answers whether they have.
+static int count_stayers(struct group *g, uint64_t *refused, uint64_t *moved, uint64_t *wrong) {
+  uint64_t count = 0, sum = 0;
+  for (uint64_t j = 0; j < g->messages; j++)
+    if (g->seen[j]) {
+      count++;
+      sum += j;
+    }
+  *refused = g->messages - count;
+  *moved = *wrong = g->expected = g->received = 0;
+  for (uint32_t i = 0; i < g->count; i++) {
+    struct connection *c = g->members[i];
+    if (c->moved || c->state != OPEN) {
+      ++*moved;
+      continue;
+    }
+    g->expected += count;
+    g->received += c->received;
+    if (c->received != count || c->sum != sum) ++*wrong;
+  }
+  return *wrong == 0 && *refused == 0;
+}
 static void reply_run(struct group *g) {
-  uint64_t wrong = 0;
+  uint64_t wrong = 0, refused = 0, moved = 0;
   for (uint32_t i = 0; i < g->count; i++) {
     struct connection *c = g->members[i];
     uint64_t count, sum;
-    if (c->state != OPEN || c->paused) continue;
+    if (g->moving || c->state != OPEN || c->paused) continue;
     due_of_room(g, i % g->rooms, &count, &sum);
     if (g->mode == 2) {
       count = g->messages;
@@ -680,10 +775,12 @@ static void reply_run(struct group *g) {
     }
     if (c->received != count || c->sum != sum) wrong++;
   }
-  printf("{\"id\":%u,\"open\":%u,\"expected\":%llu,\"received\":%llu,\"inWindow\":%llu,\"wrong\":%llu,\"stray\":%llu,\"lost\":%llu,"
+  if (g->moving) count_stayers(g, &refused, &moved, &wrong);
+  printf("{\"id\":%u,\"open\":%u,\"expected\":%llu,\"received\":%llu,\"inWindow\":%llu,\"wrong\":%llu,\"stray\":%llu,\"lost\":%llu,\"refused\":%llu,\"moved\":%llu,"
          "\"sent\":%llu,\"lastUs\":%llu,\"maxUs\":%llu,\"frames\":%llu,\"bytes\":%llu,\"reads\":%llu,\"cpuSeconds\":%.6f",
          g->run_id, g->open, (unsigned long long)g->expected, (unsigned long long)g->received, (unsigned long long)g->in_window,
          (unsigned long long)(g->mode == 3 ? 0 : wrong), (unsigned long long)g->stray, (unsigned long long)g->lost,
+         (unsigned long long)refused, (unsigned long long)moved,
          (unsigned long long)g->sent, (unsigned long long)(g->last_us > g->start_us ? g->last_us - g->start_us : 0),
          (unsigned long long)g->max_us, (unsigned long long)(frames - g->frames_before), (unsigned long long)(bytes - g->bytes_before),
          (unsigned long long)(reads - g->reads_before), cpu_seconds() - g->cpu_before);
@@ -827,6 +924,7 @@ static void execute(char *line) {
     g->returning = 1;
     g->return_id = id;
     g->obeys = number_of("obey", 1);
+    g->until_settled = number_of("untilSettled", 0);
     g->wanted = g->open;
     g->away = g->back = g->left = g->retries = g->in_flight = 0;
     g->max_us = g->last_left_us = g->last_back_us = 0;
@@ -834,6 +932,23 @@ static void execute(char *line) {
     g->slot = g->returning_us / SLOT_US;
     g->return_by_us = g->returning_us + (uint64_t)number_of("timeoutMs", 60000) * 1000;
     g->cpu_before = cpu_seconds();
+    return;
+  } else if (!strcmp(command, "settle")) { // the return under way ends when all are back
+    g->until_settled = 0;
+    printf("{\"id\":%u}\n", id);
+  } else if (!strcmp(command, "visit")) {
+    begin(g, 5);
+    g->start_us = now_us();
+    g->give_up_us = g->start_us + (uint64_t)number_of("timeoutMs", 60000) * 1000;
+    g->interval_us = 1e6 / number_of("perSecond", 1);
+    g->visits_wanted = number_of("visits", 0);
+    g->visits_started = g->visits_joined = g->visits_done = g->next_visitor = 0;
+    g->rooms_visited = number_of("rooms", 1);
+    copy_text(g->visited, sizeof g->visited, "room");
+    copy_text(g->join, sizeof g->join, "join");
+    copy_text(g->joined, sizeof g->joined, "joined");
+    copy_text(g->leave, sizeof g->leave, "leave");
+    copy_text(g->gone, sizeof g->gone, "left");
     return;
   } else if (!strcmp(command, "close")) {
     close_group(g, number_of("keep", 0));
@@ -879,7 +994,9 @@ static uint64_t work(uint64_t now) { // what is due; answers when to come again
     }
     if (g->mode == 1 && g->going) {
       publish_due(g, now);
-      if (now >= g->window_end_us && g->received >= g->expected && g->next_message >= g->messages) reply_run(g);
+      uint64_t refused, moved, wrong;
+      if (g->moving && now >= g->window_end_us && g->next_message >= g->messages && count_stayers(g, &refused, &moved, &wrong)) reply_run(g);
+      else if (!g->moving && now >= g->window_end_us && g->received >= g->expected && g->next_message >= g->messages) reply_run(g);
       else if (now >= g->give_up_us) reply_run(g);
       else {
         uint64_t due = g->next_message < g->messages ? g->start_us + (uint64_t)(g->next_message * g->interval_us) + 1 : now + 2000;
@@ -896,6 +1013,9 @@ static uint64_t work(uint64_t now) { // what is due; answers when to come again
     } else if (g->mode == 4) {
       go_on_cycling(g, now);
       if (now + 50000 < next) next = now + 50000;
+    } else if (g->mode == 5) {
+      go_on_visiting(g, now);
+      if (now + 1000 < next) next = now + 1000;
     }
   }
   return next;

@@ -1,0 +1,117 @@
+// others.js: connections that get messages at a steady rate while something befalls the rest of a
+// server.
+//
+// They belong to a client process of their own, so what differs between before and meanwhile is due
+// to the server and the machine.
+
+import { percentileMs } from '../lib/latency.js';
+import { findClient, Swarm } from './swarm.js';
+import { clean, measured, openAll } from './workloads.js';
+
+const COUNT = 1000;
+const ROOM = 'others';
+const PER_SECOND = 10;
+/** Messages are sent in runs of this length until the event is over. */
+const RUN_SECONDS = 3;
+
+/** @typedef {import('./servers.js').Target} Target */
+/** @typedef {import('./workloads.js').Step} Step */
+
+export class Others {
+  #swarm = new Swarm({ client: findClient('c'), processes: 1 });
+
+  /** @param {Target} target @param {number} payloadBytes */
+  constructor(target, payloadBytes) {
+    this.target = target;
+    this.payloadBytes = payloadBytes;
+    /** A run that nothing disturbs. @type {Step|null} */
+    this.before = null;
+  }
+
+  /** Opens the connections. @param {number} sources */
+  async open(sources) {
+    this.#swarm.start();
+    await this.#swarm.aim(this.target);
+    await openAll(this.#swarm, { count: COUNT, room: ROOM, sources });
+    await this.#run(false);
+  }
+
+  /** Measures how they fare when nothing happens. */
+  async rest() {
+    this.before = await this.#run(false);
+  }
+
+  /** @param {boolean} moving @returns {Promise<Step>} */
+  #run(moving) {
+    return measured(this.target, () =>
+      this.#swarm.run({
+        perSecond: PER_SECOND,
+        seconds: RUN_SECONDS,
+        payloadBytes: this.payloadBytes,
+        drainMs: moving ? 5000 : 30_000,
+        moving,
+      }),
+    );
+  }
+
+  /**
+   * Sends messages until the event is over. If it closes connections of theirs, those come back, and
+   * are judged again from the next run on.
+   * @template T
+   * @param {Promise<T>} event under way
+   * @param {{ moving?: boolean, timeoutMs?: number }} [options] `moving`: it may close them
+   */
+  async during(event, { moving = false, timeoutMs = 0 } = {}) {
+    let over = false;
+    const ended = event.finally(() => {
+      over = true;
+    });
+    const back = moving
+      ? this.#swarm.comeBack({ timeoutMs, onReady: () => ended.then(() => {}), repeats: true })
+      : null;
+    ended.catch(() => {}); // it is thrown below
+    /** @type {Step[]} */
+    const runs = [];
+    do runs.push(await this.#run(moving));
+    while (!over);
+    const result = await ended;
+    const returned = await back;
+    return { result, others: this.#report(runs, returned?.left ?? 0) };
+  }
+
+  /** @param {readonly Step[]} runs @param {number} closed */
+  #report(runs, closed) {
+    const { before } = this;
+    return {
+      count: COUNT,
+      perSecond: PER_SECOND,
+      beforeP50Ms: before?.p50Ms ?? Number.NaN,
+      beforeP99Ms: before?.p99Ms ?? Number.NaN,
+      isClean: runs.every(clean) && (before === null || clean(before)),
+      closed,
+      ...together(runs),
+    };
+  }
+
+  close() {
+    return this.#swarm.close();
+  }
+}
+
+/** @param {readonly Step[]} runs */
+function together(runs) {
+  const histogram = new Float64Array(runs[0].histogram.length);
+  for (const run of runs) for (const [i, count] of run.histogram.entries()) histogram[i] += count;
+  const sum = (/** @type {'expected'|'received'|'lost'|'refused'} */ key) =>
+    runs.reduce((total, run) => total + (run[key] ?? 0), 0);
+  return {
+    expected: sum('expected'),
+    received: sum('received'),
+    lost: sum('lost'),
+    refused: sum('refused'),
+    p50Ms: percentileMs(histogram, 0.5),
+    p99Ms: percentileMs(histogram, 0.99),
+    maxMs: Math.max(...runs.map((run) => run.maxMs)),
+    p99MsByRun: runs.map((run) => run.p99Ms),
+  };
+}
