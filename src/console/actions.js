@@ -3,6 +3,8 @@
 // A request that gets no answer within TIMEOUT_MS, or whose worker exits, ends with 504: the
 // outcome is unknown. Requests and tails under way are bounded.
 
+import { refusal, toHttp } from '../protocol/refusal.js';
+
 /** A worker waits a second for the answers of a fleet. */
 const TIMEOUT_MS = 5000;
 const MAX_REQUESTS = 64;
@@ -39,8 +41,7 @@ export class Actions {
   /** @param {OperatorRequest} request @returns {Promise<Outcome>} */
   run(request) {
     const worker = this.#requests.size < MAX_REQUESTS ? this.nextReady() : undefined;
-    if (worker === undefined)
-      return Promise.resolve(fault(503, 'UNAVAILABLE', 'No worker is ready for this request.'));
+    if (worker === undefined) return Promise.resolve(NOT_READY);
     const id = ++this.#id;
     return new Promise((resolve) => {
       const timer = setTimeout(() => this.#settle(id, UNKNOWN), TIMEOUT_MS);
@@ -97,13 +98,7 @@ export class Actions {
   }
 }
 
-const UNKNOWN = fault(
-  504,
-  'OUTCOME_UNKNOWN',
-  'The worker has not answered. The action may have had its effect.',
+const NOT_READY = toHttp(refusal('UNAVAILABLE', 'No worker is ready for this request.'));
+const UNKNOWN = toHttp(
+  refusal('OUTCOME_UNKNOWN', 'The worker has not answered. The action may have had its effect.'),
 );
-
-/** @param {number} status @param {string} error @param {string} message @returns {Outcome} */
-export function fault(status, error, message) {
-  return { status, body: JSON.stringify({ error, message }) };
-}

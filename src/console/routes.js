@@ -15,7 +15,7 @@ import express, { Router } from 'express';
 import { fits } from '../config/room-patterns.js';
 import { VERSION } from '../config/version.js';
 import { examineServer } from '../doctor/doctor.js';
-import { fault } from './actions.js';
+import { refusal, toHttp } from '../protocol/refusal.js';
 import { HEADERS, readAssets } from './assets.js';
 import { CHARTS } from './charts.js';
 import { POINTS, SAMPLE_MS } from './history.js';
@@ -30,8 +30,9 @@ const MAX_TAIL_BYTES = 262_144;
 const TAIL_BEAT_MS = 10_000;
 
 /** @import { Config } from '../config/settings.js' */
+/** @import { Answer } from '../protocol/refusal.js' */
 /** @import { Actions, Outcome, Worker } from './actions.js' */
-/** @import { Door, Refusal, Visitor } from './visitor.js' */
+/** @import { Door, Visitor } from './visitor.js' */
 /** @import { Request, Response } from 'express' */
 
 /** One slot of the server. @typedef {{slot: number, state: string, pid: number|null}} Slot */
@@ -79,7 +80,7 @@ export function createRoutes(parts) {
   });
   router.get([...assets.keys()], async (request, response) => {
     const refused = parts.door.refusePage(request);
-    if (refused !== null) return refuse(response, refused);
+    if (refused !== null) return answer(response, toHttp(refused));
     const asset = assets.get(request.path);
     if (asset === undefined) return answer(response, NOT_FOUND);
     response.set('Content-Type', asset.type).end(await readFile(asset.path));
@@ -115,10 +116,7 @@ class Routes {
   /** @param {Request} request @param {Response} response @param {() => void} next */
   admit = (request, response, next) => {
     const found = this.parts.door.admit(request);
-    if ('error' in found) {
-      if (found.status === 401) response.set('WWW-Authenticate', 'Bearer');
-      return refuse(response, found);
-    }
+    if ('code' in found) return answer(response, toHttp(found));
     this.#visitors.set(request, found);
     next();
   };
@@ -308,20 +306,18 @@ function subjectsIn(body) {
   }
 }
 
-const NOT_FOUND = fault(404, 'NOT_FOUND', 'Not found.');
-const INVALID = fault(400, 'INVALID_REQUEST', 'The request is malformed.');
-const BUSY = fault(503, 'UNAVAILABLE', 'Too many tails are open, or no worker is ready.');
-const NO_TEST = fault(403, 'PERMISSION_DENIED', 'This key may not publish.');
-const DENIED = fault(403, 'PERMISSION_DENIED', 'This key may not read messages of this room.');
+const NOT_FOUND = toHttp(refusal('NOT_FOUND'));
+const INVALID = toHttp(refusal('INVALID_REQUEST'));
+const BUSY = toHttp(refusal('UNAVAILABLE', 'Too many tails are open, or no worker is ready.'));
+const NO_TEST = toHttp(refusal('PERMISSION_DENIED', 'This key may not publish.'));
+const DENIED = toHttp(refusal('PERMISSION_DENIED', 'This key may not read messages of this room.'));
 
-/** @param {Response} response @param {Outcome} outcome */
-function answer(response, { status, body }) {
-  response.status(status).set('Content-Type', 'application/json').end(body);
-}
-
-/** @param {Response} response @param {Refusal} refusal */
-function refuse(response, { status, error, message }) {
-  answer(response, fault(status, error, message));
+/** @param {Response} response @param {Outcome & Partial<Answer>} outcome */
+function answer(response, { status, headers = {}, body }) {
+  response
+    .status(status)
+    .set({ ...headers, 'Content-Type': 'application/json' })
+    .end(body);
 }
 
 /** @param {unknown} value @returns {value is Record<string, string>} */

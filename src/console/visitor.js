@@ -14,6 +14,7 @@
 
 import { API_RIGHTS } from '../config/api-keys.js';
 import { consoleAccess } from '../config/console.js';
+import { refusal } from '../protocol/refusal.js';
 import { KeyRing } from '../transport/http-api/keys.js';
 
 const LOOPBACK_HOST = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?$/i;
@@ -22,6 +23,7 @@ const HEADER = 'x-fanfare-console';
 
 /** @import { ApiRight } from '../config/api-keys.js' */
 /** @import { Config } from '../config/settings.js' */
+/** @import { Refusal } from '../protocol/refusal.js' */
 /** @import { IncomingMessage } from 'node:http' */
 
 /**
@@ -30,8 +32,6 @@ const HEADER = 'x-fanfare-console';
  * @property {readonly ApiRight[]} rights
  * @property {readonly string[]|null} rooms patterns; null: all rooms
  */
-
-/** @typedef {{status: number, error: string, message: string}} Refusal */
 
 export class Door {
   /** Keys of one configuration; a reload brings another one. */
@@ -47,13 +47,9 @@ export class Door {
   /** May it get the page, without data? @param {IncomingMessage} request @returns {Refusal|null} */
   refusePage(request) {
     const { access, why } = consoleAccess(this.configOf());
-    if (access === 'off') return refusal(404, 'CONSOLE_OFF', `The console is off: ${why}.`);
+    if (access === 'off') return refusal('CONSOLE_OFF', `The console is off: ${why}.`);
     if (access === 'open' && !LOOPBACK_HOST.test(request.headers.host ?? ''))
-      return refusal(
-        403,
-        'HOST_NOT_ALLOWED',
-        'Without a key the console answers only to localhost. Set FANFARE_CONSOLE=key to reach it by another name.',
-      );
+      return refusal('HOST_NOT_ALLOWED');
     return null;
   }
 
@@ -70,10 +66,10 @@ export class Door {
     }
     const found = this.#keys.find(request.headers.authorization);
     if (found === null)
-      return refusal(401, 'UNAUTHORIZED', 'This console needs an API key with the right console.');
+      return refusal('UNAUTHORIZED', 'This console needs an API key with the right console.');
     const { name, rights, rooms } = config.apiKeys[this.#keys.keys.indexOf(found)];
     if (!rights.includes('console'))
-      return refusal(403, 'PERMISSION_DENIED', 'This API key does not have the right console.');
+      return refusal('PERMISSION_DENIED', 'This API key does not have the right console.');
     return { name, rights, rooms };
   }
 }
@@ -83,10 +79,5 @@ function refuseForeign({ headers }) {
   const { host, origin, 'sec-fetch-site': site = 'same-origin' } = headers;
   const isOwn = origin === undefined || origin === `http://${host}` || origin === `https://${host}`;
   if (headers[HEADER] !== undefined && isOwn && site === 'same-origin') return null;
-  return refusal(403, 'FOREIGN_REQUEST', 'This request does not come from the console.');
-}
-
-/** @param {number} status @param {string} error @param {string} message @returns {Refusal} */
-function refusal(status, error, message) {
-  return { status, error, message };
+  return refusal('FOREIGN_REQUEST');
 }

@@ -8,6 +8,7 @@
 import { createServer } from 'node:http';
 import express from 'express';
 import { CONTENT_TYPE } from '../observability/registry.js';
+import { refusal, toHttp } from '../protocol/refusal.js';
 import { Crowd } from '../transport/crowd.js';
 import { Scrape } from './scrape.js';
 import { Turnstile } from './turnstile.js';
@@ -149,7 +150,10 @@ function routes(scrape, readiness, pages, log) {
   });
   if (pages !== null) app.use(pages);
   app.use((_request, response) => {
-    response.status(404).json({ error: 'NOT_FOUND', message: 'Not found.' });
+    response
+      .status(404)
+      .type('json')
+      .end(toHttp(refusal('NOT_FOUND')).body);
   });
   /**
    * Express recognizes an error handler by its four parameters.
@@ -160,9 +164,11 @@ function routes(scrape, readiness, pages, log) {
     // A path that can't be decoded is a fault of the client and arrives here with its status.
     const status = error.status ?? 500;
     if (status >= 500) log.error({ err: error, path: request.path }, 'operations port');
+    const code = status >= 500 ? 'INTERNAL_ERROR' : 'INVALID_REQUEST';
     response
       .status(status)
-      .json({ error: status >= 500 ? 'INTERNAL_ERROR' : 'BAD_REQUEST', message: 'That failed.' });
+      .type('json')
+      .end(toHttp(refusal(code, 'That failed.')).body);
   };
   app.use(onError);
   return app;

@@ -371,6 +371,14 @@ const ENTRY = Object.freeze({
   descriptors: BUSY,
   tokens: { ...BUSY, message: 'Tokens cannot be checked now.' },
   hooks: { ...BUSY, message: 'The connection cannot be checked now.' },
+  // The console.
+  CONSOLE_OFF: { status: 404, message: 'The console is off.' },
+  HOST_NOT_ALLOWED: {
+    status: 403,
+    message:
+      'Without a key the console answers only to localhost. Set FANFARE_CONSOLE=key to reach it by another name.',
+  },
+  FOREIGN_REQUEST: { status: 403, message: 'This request does not come from the console.' },
   // The public port. The names are those of the statuses.
   bad_request: { message: 'Not an HTTP request.', headers: CLOSE },
   not_found: { status: 404, message: 'Not found.' },

@@ -214,7 +214,7 @@ function admit(env, headers) {
   const found = new Door(() => config).admit(
     /** @type {import('node:http').IncomingMessage} */ (/** @type {unknown} */ (request)),
   );
-  return 'error' in found ? found.error : found.rights;
+  return 'code' in found ? found.code : found.rights;
 }
 
 test('an open console refuses other hosts, other origins and requests without its header', () => {

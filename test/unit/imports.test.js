@@ -231,6 +231,7 @@ const TABLE = Object.freeze({
       'doctor/doctor.js',
       'observability/',
       'protocol/publication.js',
+      'protocol/refusal.js',
       'transport/crowd.js',
       'webhooks/queue-channel.js',
     ],
@@ -244,7 +245,7 @@ const TABLE = Object.freeze({
   'client/sse': { may: ['client/'], packages: [], node: [] },
   // Actions go to a worker by the messages of the primary, not by imports.
   console: {
-    may: ['config/', 'doctor/doctor.js', 'transport/http-api/keys.js'],
+    may: ['config/', 'doctor/doctor.js', 'protocol/refusal.js', 'transport/http-api/keys.js'],
     packages: ['express'],
     node: 'any',
   },
