@@ -31,7 +31,7 @@ const QUIET_MS = 300;
 
 await experiment({
   question: 'Measures the CPU that a token adds to a handshake.',
-  options: `rounds N | whole 1..100 | 3 | rounds; each starts both servers anew
+  options: `rounds N | whole 1..100 | 3 | rounds; each starts both servers again
   batches N | whole 8..1000 | 20 | batches of ${BATCH} handshakes of each server in a round
   rate N | whole 10..20000 | 1500 | handshakes a second
   users N | whole 1..${BATCH} | ${BATCH} | different tokens`,

@@ -11,7 +11,7 @@ import { TokenError } from './token-error.js';
 /** Clocks of two machines differ, so every time in a token may be off by as much. */
 export const LEEWAY_S = 5;
 const MAX_USER_LENGTH = 128;
-/** A publication carries its sender as ASCII, behind one byte for the length. */
+/** A publication carries its sender as ASCII, after one byte for the length. */
 const MAX_SENDER_BYTES = 255;
 const MAX_TOKEN_ID_LENGTH = 256;
 /** Of `info`, as JSON text. */

@@ -21,7 +21,7 @@ const COOLDOWN_MS = 30_000;
 const TIMEOUT_MS = 5000;
 /** Sets with certificates have some 30 KB. */
 const MAX_ANSWER_BYTES = 262_144;
-/** Keys behind these are left out. */
+/** Keys after these are left out. */
 const MAX_KEYS = 100;
 const MAX_KEY_ID_LENGTH = 256;
 /** Tokens that wait for a read. */

@@ -5,7 +5,7 @@
 //   reference     u32 length with the top bit set, an id (ASCII): the publication was too large for
 //                 pub/sub and is stored under this id, or in its room's history if the id is empty
 //   position      u32 length with the second bit set, the position (protocol/position.js) of the next
-//                 publication. Rooms with history begin with one; offsets behind it are consecutive
+//                 publication. Rooms with history begin with one; offsets after it are consecutive
 //   version       u32: both top bits, and a version from 2 to 65535. All that follows has that version
 //
 // A message without a version item has version 1, the only one so far. A reader stops at an item of

@@ -20,7 +20,7 @@ const USER_OF_APP = /^~\d+:/;
  * A page of rooms, in the order of their names.
  * @typedef {object} RoomPage
  * @property {string} prefix of their names; '' for all
- * @property {string} after a name: only rooms behind it; '' for the first page
+ * @property {string} after a name: only rooms after it; '' for the first page
  * @property {number} limit rooms
  */
 

@@ -1,4 +1,4 @@
-// object-keys.js: the names of objects in the bucket, behind the prefix of FANFARE_BLOB_URL.
+// object-keys.js: the names of objects in the bucket, after the prefix of FANFARE_BLOB_URL.
 //
 //   2026-11-22/mMbpJ7qcYl9Yd2mYc0ab9w                     stored by Fanfare
 //   2026-11-22/mMbpJ7qcYl9Yd2mYc0ab9w-5242880-9f86d08…    announced by POST /api/uploads

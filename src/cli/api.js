@@ -8,7 +8,7 @@ import { EXIT, Failure } from './failure.js';
 const TIMEOUT_MS = 10_000;
 
 /**
- * @param {Pick<Context, 'target'|'signal'>} context @param {string} path behind /api
+ * @param {Pick<Context, 'target'|'signal'>} context @param {string} path after /api
  * @param {string} [body] JSON; with it the request is a POST @returns {Promise<any>} the answer
  * @throws {Failure}
  */

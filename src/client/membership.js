@@ -25,7 +25,7 @@ import { startOf } from './wire.js';
  *   beside `since`
  * @property {{user: string, info?: unknown}|false} [presence] false: watch without being listed
  * @property {(position: Position|undefined) => unknown} [recoverFailed] loads the application's
- *   state. Messages behind `position` follow it. If it fails, it is called again
+ *   state. Messages after `position` follow it. If it fails, it is called again
  */
 
 /**

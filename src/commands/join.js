@@ -29,7 +29,7 @@ const RESUME_WINDOW_MS = 120_000;
  * @property {number} [last] the number of latest messages asked for
  * @property {number} [lastSeconds] only those of so many seconds; 0: of any age
  * @property {TransportJoin['onJoined']|null} [onJoined] in place of the reply
- * @property {() => void} [onRefused] called behind the error reply
+ * @property {() => void} [onRefused] called after the error reply
  */
 
 /**
@@ -137,7 +137,7 @@ export class JoinCommands {
    * Joins a room at the backend's request, whatever the connection's token and the hooks
    * permit. The room limit holds.
    * @param {Connection} connection @param {string} name @param {string} user '': it has none
-   * @returns {boolean} false: the connection is in as many rooms as allowed, or of another door
+   * @returns {boolean} false: the connection has reached its room limit, or is of another door
    */
   joinAs(connection, name, user) {
     const { session, transport } = connection;

@@ -95,7 +95,7 @@ function isInSpace({ parts }, room) {
 }
 
 /**
- * Searches each part behind the previous one, leftmost first. Unlike a regular expression, no
+ * Searches each part after the previous one, leftmost first. Unlike a regular expression, no
  * pattern can take exponential time.
  * @param {readonly string[]} parts a pattern, split at its stars @param {string} room
  */

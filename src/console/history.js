@@ -77,7 +77,7 @@ export class History {
     this.#marks = this.#marks.filter((mark) => mark.timeMs > startMs).slice(-MAX_MARKS);
   }
 
-  /** The samples behind a time, and the marks. @param {number} sinceMs 0: all @returns {Page} */
+  /** The samples after a time, and the marks. @param {number} sinceMs 0: all @returns {Page} */
   read(sinceMs) {
     const first = Math.max(0, this.#count - POINTS);
     /** @type {number[]} */

@@ -2,7 +2,7 @@
 //
 //   GET  /  /console/…                 the page, without data
 //   GET  /console/api/session          the visitor's rights, and the table of charts
-//   GET  /console/api/history?since=   samples behind a time, and the state of the server
+//   GET  /console/api/history?since=   samples after a time, and the state of the server
 //   GET  /console/api/limits           limits, and how often each acted
 //   GET  /console/api/doctor           the doctor's findings
 //   GET  /console/api/webhooks         the endpoints of webhooks, as the courier reports them

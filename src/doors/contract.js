@@ -29,7 +29,7 @@
  * @property {import('../auth/user-places.js').UserPlaces} userPlaces limits the connections of a user
  * @property {import('../backend/places.js').Places} places counts connections over all workers
  * @property {import('../commands/native-door.js').Entrance|null} entrance lets connections into the
- *   hub, behind the hook onConnect; null if neither tokens nor hooks are configured
+ *   hub, after the hook onConnect; null if neither tokens nor hooks are configured
  * @property {Pick<import('../auth/verifier.js').TokenVerifier, 'verify'>|null} verifier null if no
  *   tokens are configured
  * @property {import('../commands/hook-gate.js').HookCalls|null} hooks null if there are none

@@ -93,7 +93,7 @@ export class Outbox {
   }
 
   /**
-   * Puts a resync mark behind the publications that wait. A mark is never left out; a read of the
+   * Puts a resync mark after the publications that wait. A mark is never left out; a read of the
    * broker leads to at most one.
    * @param {Room} room @param {Buffer} mark
    */

@@ -169,7 +169,7 @@ class Primary {
         log.error({ err: error }, 'cannot use FANFARE_STATE_DIR: revocations will be refused'),
       );
     if (config.tokens !== null && config.redis === null && config.stateDir === '')
-      log.warn('revocations end with this server: set FANFARE_STATE_DIR, or use Redis');
+      log.warn('revocations are lost when this server stops: set FANFARE_STATE_DIR, or use Redis');
     if (config.redisSubscriptions === 'server')
       log.warn('REDIS_SUBSCRIPTIONS=server has no effect any more: remove it');
     const { access, why } = consoleAccess(config);

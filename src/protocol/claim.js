@@ -19,7 +19,7 @@ import {
 
 /**
  * @typedef {object} Claim
- * @property {string} key its name in the bucket, behind the configured URL
+ * @property {string} key its name in the bucket, after the configured URL
  * @property {number} bytes
  * @property {string} sha256 64 hexadecimal digits
  * @property {string} contentType
@@ -28,7 +28,7 @@ import {
 /**
  * @typedef {object} References
  * @property {(publication: Buffer) => Buffer} resolve replaces a claim by a reference
- * @property {() => number} period a number that changes when URLs have to be signed anew
+ * @property {() => number} period a number that changes when URLs have to be signed again
  */
 
 /** @type {References} For a worker without a bucket: references have no URL. */

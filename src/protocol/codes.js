@@ -94,13 +94,13 @@ export const CLOSES = Object.freeze({
   BAD_REQUESTS: {
     code: 4501,
     reason: 'bad requests',
-    cause: 'The third malformed message within 10 s.',
+    cause: 'The client sent its third malformed message within 10 s.',
     client: 'stop',
   },
   AUTH_TIMEOUT: {
     code: 4502,
     reason: 'authentication time-out',
-    cause: 'Tokens are required, and none came within 5 s of the handshake.',
+    cause: 'Tokens are required, and the client sent none within 5 s of the handshake.',
     client: 'stop',
   },
   KICKED: {
@@ -119,13 +119,14 @@ export const CLOSES = Object.freeze({
   DENIED: {
     code: 4506,
     reason: 'denied',
-    cause: 'The hook `onConnect` has denied the connection. An error with its text precedes.',
+    cause: 'The hook `onConnect` denied the connection. An error with its text comes first.',
     client: 'stop',
   },
   ROOM_LIMIT: {
     code: 4505,
     reason: 'room limit',
-    cause: 'More joins were refused within 10 s than the room limit allows rooms.',
+    cause:
+      'The client kept joining: more joins were refused within 10 s than the room limit has rooms.',
     client: 'stop',
   },
 });
@@ -186,7 +187,7 @@ export const ERRORS = Object.freeze({
   NOT_IN_ROOM: { message: 'The connection is not in this room.', client: 'join first' },
   ALREADY_JOINED: { message: 'The connection is already in this room.', client: 'ignore it' },
   ROOM_LIMIT: {
-    message: 'The connection is in as many rooms as allowed.',
+    message: 'Room limit reached.',
     client: 'leave a room first',
     close: CLOSES.ROOM_LIMIT,
   },
@@ -197,7 +198,7 @@ export const ERRORS = Object.freeze({
     close: CLOSES.RATE_LIMITED,
   },
   MESSAGE_TOO_LARGE: { message: 'The message is too large.', client: 'send less', status: 413 },
-  PERMISSION_DENIED: { message: 'Not permitted.', client: 'give up', status: 403 },
+  PERMISSION_DENIED: { message: 'Not permitted.', client: 'do not retry', status: 403 },
   INVALID_TOKEN: {
     message: 'The token is not valid.',
     client: 'get a new token',

@@ -67,7 +67,7 @@ const found = {
 let keys = 0;
 
 /**
- * Checks a message. All functions below that read a part return the index behind that part, or -1
+ * Checks a message. All functions below that read a part return the index after that part, or -1
  * if the part is malformed.
  * @param {Buffer} b valid UTF-8
  * @returns {Readonly<typeof found>|null} its fields, valid until the next call; null if the message
@@ -104,8 +104,8 @@ export function scan(b) {
  * 0.
  * @param {Buffer} b valid UTF-8 @param {number} at the opening brace
  * @param {(name: string, start: number) => number} readMember reads the value that begins at
- *   `start`, and returns the index behind it; -1 if it is malformed
- * @returns {number} the index behind the object; -1 if it is malformed
+ *   `start`, and returns the index after it; -1 if it is malformed
+ * @returns {number} the index after the object; -1 if it is malformed
  */
 export function scanMembers(b, at, readMember) {
   keys = 0;
@@ -374,7 +374,7 @@ export function skipSpace(b, i) {
   return i;
 }
 
-/** @param {Buffer} b @param {number} i behind the quote @returns {number} behind the closing one */
+/** @param {Buffer} b @param {number} i after the quote @returns {number} after the closing one */
 export function skipString(b, i) {
   const { length } = b;
   while (i < length) {

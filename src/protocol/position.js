@@ -1,6 +1,6 @@
 // position.js: a position in a room's stream, and its only encoding.
 //
-// The relay's and Redis' messages contain these 24 bytes, and so does a kept publication, behind
+// The relay's and Redis' messages contain these 24 bytes, and so does a kept publication, after
 // its payload:
 //
 //   epoch    16 ASCII bytes
@@ -40,7 +40,7 @@ export function readEpoch(source, at) {
 
 /**
  * @param {Buffer} source
- * @param {number} at of the offset, which stands EPOCH_BYTES behind the start of a position
+ * @param {number} at of the offset, which stands EPOCH_BYTES after the start of a position
  * @returns {number} perhaps not a safe integer, if another program wrote it
  */
 export function readOffset(source, at) {

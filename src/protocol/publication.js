@@ -21,7 +21,7 @@
 // publisher's own check (190 us for a string of 100 KB), and a program that may publish on Redis
 // could forge any sender anyway.
 //
-// If a room has history, a worker keeps a copy with the position behind the payload
+// If a room has history, a worker keeps a copy with the position after the payload
 // (`withPosition`). So live frames and replays come from the same bytes, and rooms without history
 // pay nothing.
 //

@@ -9,7 +9,7 @@
  * @property {(publication: Buffer) => void} deliver puts the stream's next publication, of kind
  *   POSITIONED, into the outbox for all members
  * @property {(mark: Buffer) => void} markResync puts a mark of kind RESYNC into the outbox: each
- *   member gets a `resync` between the publications before and behind it. The outbox takes a mark
+ *   member gets a `resync` between the publications before and after it. The outbox takes a mark
  *   even if it is full.
  * @property {(latest: number) => number} handedOut returns the offset of the last publication that
  *   no longer waits for the members; `latest` if no publication waits, -1 if a resync mark waits

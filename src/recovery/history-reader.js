@@ -21,7 +21,7 @@ const MAX_WAITING_READS = 1000;
  * At most one of `since`, `before` and `sinceTimeMs` is given. Without them, the newest messages.
  * @typedef {object} HistoryQuery
  * @property {number} [limit] messages, within the room's rule
- * @property {Since|null} [since] asks for the messages behind it, the oldest first. If its epoch is
+ * @property {Since|null} [since] asks for the messages after it, the oldest first. If its epoch is
  *   another one: the newest
  * @property {Position|null} [before] asks for the messages before it, the newest first. If its epoch
  *   is another one: none
@@ -32,7 +32,7 @@ const MAX_WAITING_READS = 1000;
  * @typedef {object} HistoryAnswer
  * @property {Buffer} messages JSON text without brackets, oldest first
  * @property {Position|null} position null: the room has no history
- * @property {boolean} hasMore are there further messages: newer ones behind `since` or
+ * @property {boolean} hasMore are there further messages: newer ones after `since` or
  *   `sinceTimeMs`, otherwise older ones?
  * @property {number} searchedBytes read to find the beginning, beside the messages
  */

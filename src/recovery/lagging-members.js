@@ -36,7 +36,7 @@ class LaggingMember {
     this.connection = connection;
     this.epoch = epoch;
     this.offset = offset;
-    /** Is a publication behind its position gone? Then it gets `resync`. */
+    /** Is a publication after its position gone? Then it gets `resync`. */
     this.isLost = false;
     this.hasResynced = false;
     this.isQueued = false;
@@ -54,7 +54,7 @@ class LaggingMember {
 
 class Page {
   /**
-   * @param {number} after the offset that was read behind
+   * @param {number} after the read began after this offset
    * @param {import('../backend/broker.js').HistoryPage} page
    * @param {import('../observability/counters.js').Counters} counters
    */
@@ -233,7 +233,7 @@ export class LaggingMembers {
     this.shared.steps.add(member);
   }
 
-  /** Reads the page behind the member's position. @param {LaggingMember} member */
+  /** Reads the page after the member's position. @param {LaggingMember} member */
   #read(member) {
     this.waiting.add(member);
     const { reads, wheel, steps } = this.shared;

@@ -73,7 +73,7 @@ export class ReplayBuffer {
     return this.mayHaveOlder && this.length < this.maxCount;
   }
 
-  /** Begins anew, empty. @param {number} next */
+  /** Starts over, empty. @param {number} next */
   restart(next) {
     this.#clear(next, next === 1);
   }

@@ -208,7 +208,7 @@ export class RoomJoins {
   }
 
   /**
-   * The publications behind a client's position.
+   * The publications after a client's position.
    * @param {Join} join @param {Since} since @param {number} offset of the last publication
    * @param {Error|null} error of the read that the join waits for
    * @returns {Replayed|null|undefined} null: not recovered; undefined: not known yet, or refused

@@ -39,7 +39,7 @@ export class SyncScheduler {
   }) {
     this.historyOf = historyOf;
     this.references = references;
-    // Half of what may wait for a connection. With all of it, the first live publication behind a
+    // Half of what may wait for a connection. With all of it, the first live publication after a
     // replay would close the client as a slow consumer, and it would come back for the same replay.
     this.maxReplayBytes = maxUnsentBytes / 2;
     this.reads = new ReadQueue({ broker, counters });

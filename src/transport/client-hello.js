@@ -1,8 +1,7 @@
-// client-hello.js: decides whether the first message of a TLS client has arrived completely.
+// client-hello.js: has the first message of a TLS client arrived completely?
 //
-// Nearly all CPU time of a server's handshake follows the ClientHello. So the public port reads up
-// to that point itself, and the handshake waits for its turn. Only lengths are read here; OpenSSL
-// checks the message.
+// Nearly all CPU time of a handshake follows it, so from there the handshake waits for its turn.
+// Only lengths are read here; OpenSSL checks the message.
 
 // RFC 8446 5.1: type (1 byte), version (2), length (2).
 const RECORD_HEADER_BYTES = 5;

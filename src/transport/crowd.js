@@ -1,9 +1,7 @@
-// crowd.js: the idle sockets of one kind, by client address. It finds the oldest socket of the
-// address that has most.
+// crowd.js: idle sockets by client address. At a bound, the server closes the oldest socket of the
+// address that has most, so a client that opens sockets and stays silent loses its own.
 //
-// If a bound is reached, the server closes that socket, so a client that opens sockets and stays
-// silent loses its own. All operations take constant time: addresses are kept in one set per number
-// of sockets.
+// All operations take constant time: there is a set of addresses for each number of sockets.
 
 /** @template T */
 export class Group {

@@ -1,8 +1,7 @@
 // feed-stream.js: a stream that ws or Node's HTTP server reads instead of a socket.
 //
-// Its owner pushes bytes into it, and writes go to the socket. Both ws and Node's HTTP server
-// accept any Duplex, so this is the documented way to control their reads. It costs a second stream
-// for each socket.
+// Its owner pushes bytes into it, and writes go to the socket. ws and Node's HTTP server accept any
+// Duplex, so this is the documented way to control their reads.
 
 import { Duplex } from 'node:stream';
 

@@ -1,22 +1,16 @@
 // frame-reader.js: splits the bytes of clients into frames, and bounds the work that one client
 // causes.
 //
-// ws reads through a Writable stream, with a small Buffer for each part of a header and two events
-// for each message. That is half of the cost of an echoed message. This reader walks the socket's
-// reads in place, for the frames that nearly every client sends: whole text messages, pings and
-// pongs. ws gets all other frames: fragments, binary messages, close frames, protocol errors, and
-// text that is not UTF-8. After the first of them, ws gets all frames of the connection:
+// The reader walks the socket's reads in place, for the frames that nearly every client sends: whole
+// text messages, pings and pongs. From the first other frame on, ws gets all frames of the
+// connection: fragments, binary messages, close frames, protocol errors, text that is not UTF-8.
 //
 //                     the first frame for ws
 //   (upgrade) ---> OURS -----------------------> WS (for good)
 //
-// ws gets whole frames only, unchanged, or the header of a frame that it refuses. So each close
-// code is ws's own. If compression was negotiated, ws gets all frames, because it inflates later
-// than it reads. The frames reach ws through its own listener (fast/ws-listener.js) or a
-// FeedStream.
-//
-// **Turns.** A read of 64 KB can hold 10,900 empty frames. So a walk over a read is bounded; the
-// rest waits in one of two lines: docs/architecture/fast-paths.md, "One client, one share".
+// ws gets whole frames only, unchanged, or the header of a frame that it refuses, so each close code
+// is ws's own. If compression was negotiated, ws gets all frames, because it inflates later than it
+// reads. docs/architecture/fast-paths.md explains both, and the two lines in which reads wait.
 //
 // **Counts.** Control frames, empty frames and small fragments take a token each
 // (admission/rate-limit.js). Large fragments pay as bytes of their message. A connection without a
@@ -76,7 +70,7 @@ const MAX_RUN_BYTES = 16_383;
 /** A fragment from this size on takes no token. */
 const SMALL_BYTES = 1024;
 /**
- * Bytes may be in flight when the server closes, perhaps with the peer's close frame behind them.
+ * Bytes may be in flight when the server closes, perhaps with the peer's close frame after them.
  * Beyond this number the reader stops reading the peer.
  */
 const MAX_BYTES_AFTER_CLOSE = 262_144;
@@ -203,7 +197,7 @@ export class FrameReader {
     const reader = this;
     // Created once per server, shared by all sockets.
     /**
-     * Gets the bytes behind the handshake, and all reads if they are not shared.
+     * Gets the bytes after the handshake, and all reads if they are not shared.
      * @this {Socket}
      * @param {Buffer} bytes
      */

@@ -1,5 +1,5 @@
 // http-reader.js: reads the requests of the public port. The short reader takes usual ones. Node's
-// HTTP server gets all others, in small pieces, and nothing behind the last one that is answered.
+// HTTP server gets all others, in small pieces, and nothing after the last one that is answered.
 //
 // The sockets are the port's. A fast path feeds the server's own listeners; without it the server
 // reads a FeedStream.
@@ -31,7 +31,7 @@ const KEEP_ALIVE_TIMEOUT_MS = 5000;
  */
 const PIECE_BYTES = 512;
 /**
- * A piece ends with a head, so that the parser gets no request behind the last one that is
+ * A piece ends with a head, so that the parser gets no request after the last one that is
  * answered. Node would create its objects, and an Error with a stack when the socket closes.
  */
 const END_OF_HEAD = Buffer.from('\r\n\r\n');
@@ -62,7 +62,7 @@ export class HttpReader {
    * @param {(request: IncomingMessage, response: ServerResponse, socket: TrackedSocket) => void}
    *   parts.onRequest
    * @param {(request: IncomingMessage, socket: TrackedSocket, head: Buffer) => void} parts.onUpgrade
-   *   the socket no longer speaks HTTP; `head` has all bytes read behind the request
+   *   the socket no longer speaks HTTP; `head` has all bytes read after the request
    * @param {(socket: TrackedSocket) => void} parts.onConnect the same for the method CONNECT
    * @param {(error: NodeJS.ErrnoException, socket: TrackedSocket) => void} parts.onFault input that
    *   Node's parser could not read, or did not get in time
@@ -173,7 +173,7 @@ export class HttpReader {
   /**
    * The socket no longer speaks HTTP.
    * @param {TrackedSocket} socket @param {Buffer} head
-   * @returns {Buffer} all bytes read behind the request
+   * @returns {Buffer} all bytes read after the request
    */
   end(socket, head) {
     const handshake = socket[HANDSHAKE];
@@ -186,7 +186,7 @@ export class HttpReader {
       if (stream !== null) {
         stream.abandon();
         this.#fed.delete(socket);
-        socket.pause(); // bytes behind the request wait for the next reader
+        socket.pause(); // bytes after the request wait for the next reader
       }
     }
     return ahead.length === 0 ? head : Buffer.concat([head, ahead]);

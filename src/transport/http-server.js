@@ -15,11 +15,8 @@
 // its request. Until TLS is established, no refusal can be sent, so the server closes the socket
 // instead.
 //
-// After an outage all clients reconnect at once, and the kernel hands over a thousand sockets in
-// one turn of the event loop, a quarter of a millisecond each. So sockets with bytes to read wait
-// in a line, once for each read, and each turn spends a share on it. Sockets that a cap per address
-// admits later wait in a second line (handshakes.js). A socket is refused when its time is over, so
-// the lines have no length limit. Addresses take turns (fair-queue.js).
+// Sockets with bytes to read wait in a line, once for each read (docs/architecture/overview.md,
+// "Storms"). A socket is refused when its time is over, so the line has no length limit.
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { LISTEN_BACKLOG } from '../config/system-limits.js';
@@ -436,7 +433,7 @@ export class HttpServer {
    */
   #request(request, response, socket) {
     const { phase, http } = socket[HANDSHAKE];
-    // It has been answered, or comes behind the last request, or behind one for a stream.
+    // It has been answered, or comes after the last request, or after one for a stream.
     if (phase === CLOSED || http === null || http.isEnding || http.parse === null) return;
     const route = routeOf(request, this.doors);
     // If the previous answer is not sent yet, the socket cannot leave the HTTP server.
@@ -485,7 +482,7 @@ export class HttpServer {
       (Number(request.headers['content-length'] ?? 0) > maxBodyBytes ? TOO_LARGE : null);
     if (fault !== null) return conclude(fault);
     http.called(request); // the bytes of its body are no heads
-    http.endAfter(true); // a request behind it gets no answer
+    http.endAfter(true); // a request after it gets no answer
     if (request.headers.expect !== undefined) response.writeContinue(); // RFC 9110 10.1.1
     readBody(
       request,
@@ -543,7 +540,7 @@ export class HttpServer {
       return;
     }
     if (http?.call?.complete) {
-      // The API has not answered yet. The socket ends behind that answer.
+      // The API has not answered yet. The socket ends after that answer.
       http.endAfter(true);
       return;
     }

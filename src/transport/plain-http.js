@@ -78,7 +78,7 @@ export class PlainHttp {
     const { status, headers, body } = given;
     respond(response, status, isLast ? { Connection: 'close', ...headers } : headers, body);
     // Node decides with the headers: it closes if it refuses a body that the client announced with
-    // `Expect` (RFC 9110 10.1.1), and no request behind such an answer counts (RFC 9112 9.6).
+    // `Expect` (RFC 9110 10.1.1), and no request after such an answer counts (RFC 9112 9.6).
     http.endAfter(isLast || headers.Connection !== undefined || !response.shouldKeepAlive);
     if (!http.isEnding) this.idle.addPlain(socket);
     else if (http.calls === 0) this.answers.linger(socket); // no earlier answer is under way

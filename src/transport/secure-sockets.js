@@ -1,14 +1,12 @@
 // secure-sockets.js: TLS on the public port: from a socket whose ClientHello has arrived to the
 // decrypted stream.
 //
-// A handshake costs 1 ms of CPU or more, and after an outage all clients come at once. So each turn
-// spends a share on handshakes, and addresses take turns (fair-queue.js). Node computes the
-// server's answer in the tick after the TLS socket is made, so the next handshake begins one tick
+// A handshake costs 1 ms of CPU or more, so each turn spends a share on them. Node computes the
+// server's answer in the tick after the TLS socket is made. So the next handshake begins one tick
 // later, when the time is known, and the slot is the last of a turn. Limit: a client that first
 // offers a wrong key share gets a second attempt, which does not wait in line.
 //
-// The sockets are given to a `tls.Server` that does not listen. Node documents that: its event
-// `connection` may be emitted for any socket.
+// The sockets are given to a `tls.Server` that does not listen, as Node's documentation permits.
 //
 // Versions and ciphers are Mozilla's intermediate configuration (ssl-config.mozilla.org): TLS 1.2
 // and 1.3, forward secrecy, authenticated encryption. Clients without AES hardware choose ChaCha.

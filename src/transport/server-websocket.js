@@ -5,14 +5,13 @@
 // (socket-writer.js). ws writes only close frames, to the same socket, so the order holds. A reply
 // is built in one buffer of the process, free again when the kernel has taken the bytes.
 //
-// ws keeps the rules of the protocol. A connection needs it for its close, and for the frames that
-// frame-reader.js leaves to it. If fast/lazy-ws.js is in use, the WebSocket of ws is created then:
+// A connection needs ws for its close, and for the frames that frame-reader.js leaves to it. If
+// fast/lazy-ws.js is in use, the WebSocket of ws is created then:
 //
 //             a frame for ws, or close()
 //   LAZY  ------------------------------> with ws, for good
 //
-// Every listener is one shared function that finds its connection on the object it is called on, so
-// a connection needs no closure.
+// Listeners are shared functions that find their connection on `this`, so it needs no closure.
 
 import { WebSocket } from 'ws';
 import { Connection } from '../hub/connection.js';

@@ -3,10 +3,9 @@
 //   GET /sse?room=a -> admitted (http-server.js) -> token and rights -> 200, the head
 //     -> a Connection in the hub, which joins its rooms -> events -> end
 //
-// A client sends no commands: the request names its rooms, and Last-Event-ID its positions. Events
-// are built once per room and shared. With one room with history, each event has its position as
-// its id. With several, a list of their positions follows the last event of each flush, because it
-// differs from stream to stream.
+// The request names the rooms, and Last-Event-ID its positions. Events are built once per room and
+// shared. With one room with history, each event has its position as its id. With several, a list
+// of positions follows the last event of each flush, because it differs from stream to stream.
 //
 // An EventSource returns by itself, after the time that `retry:` last said. So a drain, a
 // relocation and an overload send this client's own time before the end.

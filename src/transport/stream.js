@@ -5,8 +5,8 @@
 // publications. The hub, the outbox, recovery and the bounds are those of WebSockets. What a stream
 // says is decided by its kind: sse.js, door-streams.js.
 //
-// A peer sends nothing, so its silence proves nothing. The kernel closes the socket of one that is
-// gone; until then its unsent bytes are bounded as those of a slow consumer.
+// A peer sends nothing, so its silence proves nothing: the kernel closes the socket of one that is
+// gone. Until then its unsent bytes are bounded as a slow consumer's.
 
 import { STATUS_CODES } from 'node:http';
 import { Connection } from '../hub/connection.js';
@@ -16,7 +16,7 @@ import { offerBytes, pendingBytesOf, queueBytes, whenDrained } from './socket-wr
 
 /** How long a client may take to close its side after the end of its stream. */
 const CLOSE_TIMEOUT_MS = 5000;
-/** After this many bytes behind the request, the server drops the client. */
+/** If more bytes than this follow the request, the server drops the client. */
 const MAX_INPUT_BYTES = 65_536;
 
 /** @type {unique symbol} */

@@ -193,7 +193,7 @@ class Reach {
 
   ok() {
     this.#failingSinceMs = null;
-    if (this.#isLogged) this.log.info('webhooks: the queue is back');
+    if (this.#isLogged) this.log.info('webhooks: the queue is available again');
     this.#isLogged = false;
   }
 

@@ -95,7 +95,7 @@ export class Effect {
     this.dueMs = dueMs;
   }
 
-  /** The endpoint may know of it: an attempt begins, or it reads the state anew. */
+  /** The endpoint may know of it: an attempt begins, or it reads the state again. */
   doubt() {
     this.certain = false;
   }

@@ -142,7 +142,7 @@ export class EndpointQueue {
     }
   }
 
-  /** It reads the state anew: what waits may be no news. */
+  /** It reads the state again: what waits may be no news. */
   doubt() {
     for (const effect of this.#states.values()) {
       if (!effect.certain) continue;

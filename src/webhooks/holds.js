@@ -1,7 +1,7 @@
 // holds.js: two times that the couriers of all servers share through the queue.
 //
 //   leaves   a worker drains: events of those who left are kept back, because its clients return
-//   doubt    an endpoint gets a gap and reads the state anew. It may learn there that somebody left
+//   doubt    an endpoint gets a gap and reads the state again. It may learn there that somebody left
 //            whose event still waits. If a return cancelled that event, the endpoint would not hear
 //            of the return. So no edge cancels its opposite that waited in this time
 //

@@ -32,7 +32,7 @@ export const LEASE_MS = 10_000;
  * @property {string} [from] of `message.published`
  * @property {number} [offset] of `message.published` in a room with history
  * @property {number} seq ascends by 1 in each room, or for each user if the type is `user.*`
- * @property {string} epoch names the life of the sequence: `seq` begins anew with another one
+ * @property {string} epoch names the life of the sequence: `seq` starts over with another one
  * @property {number} at Unix time in ms
  */
 
@@ -78,7 +78,7 @@ export const LEASE_MS = 10_000;
  * @property {() => Promise<QueueSize>} size
  * @property {(ms: number) => Promise<void>} hold a worker begins to drain: for this time, all couriers
  *   keep back events of those who left, because its clients come back
- * @property {(ms: number) => Promise<void>} doubt an endpoint reads the state anew: for this time, no
+ * @property {(ms: number) => Promise<void>} doubt an endpoint reads the state again: for this time, no
  *   courier lets an edge cancel its opposite (holds.js)
  * @property {() => Promise<{leavesMs: number, doubtMs: number}>} held ms that are left of the longest
  *   hold, and of the doubt; 0: none

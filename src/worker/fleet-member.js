@@ -337,7 +337,7 @@ export class FleetMember {
       .finally(() => {
         this.#walks--;
       });
-    // A walk that fails must not fail the walks behind it.
+    // A walk that fails must not fail the walks after it.
     this.#lastWalk = walk.catch(() => {});
     await walk;
     return true;

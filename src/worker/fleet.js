@@ -119,7 +119,7 @@ export class Fleet {
    * Rooms with connections, in the order of their names, and rooms that are about to be recorded as
    * vacated, with 0 connections. All errors are BrokerErrors.
    * @param {object} [page] @param {string} [page.prefix] of the names
-   * @param {string} [page.after] a name: only rooms behind it
+   * @param {string} [page.after] a name: only rooms after it
    * @param {number} [page.limit] 1 to 1000; 100 if it is absent
    * @param {string|null} [page.except] rooms with this prefix may be missing
    * @returns {Promise<RoomPage>}
@@ -526,7 +526,7 @@ export class Fleet {
   /** @param {string} id @param {string} worker @param {unknown} result @returns {boolean} */
   #collect(id, worker, result) {
     const survey = this.#surveys.get(id);
-    // The answer came behind the deadline, or twice.
+    // The answer came after the deadline, or twice.
     if (survey === undefined || survey.workers.has(worker)) return true;
     if (result === null) survey.refusals++;
     else if (!survey.merge(result)) return false;

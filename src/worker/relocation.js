@@ -1,4 +1,4 @@
-// relocation.js: closes single connections so that their clients connect anew.
+// relocation.js: closes single connections so that their clients reconnect.
 //
 // Causes: the maximum age of a connection, and the primary's rebalance (primary/balance.js). Both
 // take the same way on every transport:

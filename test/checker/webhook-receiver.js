@@ -52,7 +52,7 @@ export class WebhookReceiver {
    * @param {object} parts
    * @param {import('./random.js').Random} parts.random
    * @param {() => Promise<import('./webhook-model.js').Truth>} [parts.readTruth] how it reads the
-   *   state anew after a gap
+   *   state again after a gap
    */
   constructor({ random, readTruth = async () => ({ rooms: [], members: [], users: [] }) }) {
     this.random = random;

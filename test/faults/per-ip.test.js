@@ -115,7 +115,7 @@ async function direct(test) {
     const name =
       forged === 'none'
         ? 'direct'
-        : `direct, X-Forwarded-For ${forged === 'random' ? 'forged anew each time' : `forged: ${forged}`}`;
+        : `direct, X-Forwarded-For ${forged === 'random' ? 'newly forged each time' : `forged: ${forged}`}`;
     test.check(
       `${name}: of ${DIALLED}`,
       `${CAP} admitted, ${REFUSED} refused with 429`,
@@ -149,7 +149,7 @@ async function behindProxy(test) {
   const callers = await Promise.all(
     [
       { name: 'itself', forged: 'none' },
-      { name: 'forging anew each time', forged: 'random' },
+      { name: 'forging a new one each time', forged: 'random' },
       { name: `forging ${spaces[0].address}`, forged: spaces[0].address },
     ].map(async ({ name, forged }, i) => ({
       name,

@@ -42,7 +42,7 @@ function refusals({ figures }, reason) {
 }
 
 test(
-  '5: if Redis is killed and returns empty after 5 s, clients stay, get `resync`, and start anew',
+  '5: if Redis is killed and returns empty after 5 s, clients stay, get `resync`, and start over',
   OPTIONS,
   async (t) => {
     const { trial, report } = await smoke(t, {}, (trial) =>

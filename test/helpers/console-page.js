@@ -100,7 +100,7 @@ export function misplaced(page) {
 /**
  * Has a page remember the texts and areas that it draws on canvases, for `axisFaults` and
  * `areasOf`.
- * @param {Page} page before its navigation, or before it draws anew
+ * @param {Page} page before its navigation, or before it draws again
  */
 export async function watchCanvases(page) {
   const watch = () => {

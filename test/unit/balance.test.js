@@ -75,7 +75,7 @@ test('without a threshold no connection moves', () => {
   for (let i = 0; i < 100; i++) assert.deepEqual(second(SKEWED, { rules: { skewPercent: 0 } }), []);
 });
 
-test('while a worker is missing nothing moves, and the wait begins anew', () => {
+test('while a worker is missing nothing moves, and the wait starts over', () => {
   const { balancer, second, wait } = build();
   wait(20, SKEWED);
   assert.deepEqual(second(SKEWED), [16, 0, 0, 0]);

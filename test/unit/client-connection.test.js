@@ -150,7 +150,7 @@ test('a handshake without an answer ends after 15 s', async (t) => {
   assert.equal(client.fanfare.state, 'waiting');
 });
 
-test('after close, publishes wait for the connection that connect opens anew', async (t) => {
+test('after close, publishes wait for the connection that connect opens again', async (t) => {
   const client = setUp(t);
   await client.joined();
   await client.fanfare.close();

@@ -312,7 +312,7 @@ test('a refusal has the reason of its body, if that has one', async (t) => {
   const client = setUp(t);
   client.fanfare.join('chat.1');
   await turn();
-  const reason = 'The connection is in as many rooms as allowed.';
+  const reason = 'Room limit reached.';
   await client.request.refuse(400, {}, JSON.stringify({ error: 'ROOM_LIMIT', message: reason }));
   assert.equal(client.fanfare.state, 'closed');
   assert.equal(client.errors.at(-1), `REFUSED: the server refused the stream: HTTP 400: ${reason}`);

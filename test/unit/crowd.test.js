@@ -34,7 +34,7 @@ test('items without an address count one by one, and the oldest of them comes fi
   assert.equal(crowd.size, 0);
 });
 
-test('property: the crowd agrees with a model that counts anew at each step', () => {
+test('property: the crowd agrees with a model that counts again at each step', () => {
   const step = fc.record({
     leave: fc.boolean(),
     address: fc.constantFrom('a', 'b', 'c', null),

@@ -487,7 +487,7 @@ test('a loss is announced once, also in a lane to which nothing comes any more',
   );
 });
 
-test('an edge that waits while the endpoint reads the state anew is not cancelled', async (t) => {
+test('an edge that waits while the endpoint reads the state again is not cancelled', async (t) => {
   const { queue, advance, seen } = courier(t, { endpoint: { graceMs: 10_000 } });
   queue.record(joined('u1'));
   queue.record(joined('u2'));

@@ -106,7 +106,9 @@ export class EventRecorder {
 export async function openRecorder({ covers, stateDir, log }) {
   const queue = new EmbeddedEventQueue();
   if (stateDir === '')
-    log.warn('events for webhooks end with this server: set FANFARE_STATE_DIR, or use Redis');
+    log.warn(
+      'webhooks: undelivered events are lost when this server stops: set FANFARE_STATE_DIR, or use Redis',
+    );
   else
     await queue.open(stateDir).catch((error) => {
       log.error({ err: error }, 'cannot use FANFARE_STATE_DIR: events for webhooks are not kept');

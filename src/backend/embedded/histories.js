@@ -3,7 +3,7 @@
 //   append(room, rule, publication, nowMs)  -> the position of the publication
 //   page(room, {after, limit}, nowMs)       -> the room's position, and the newest publications above `after`
 //
-// A stream keeps its publications in segments, each behind its length, as on the relay's wire.
+// A stream keeps its publications in segments, each after its length, as on the relay's wire.
 // Segments are never overwritten, so a read lends them without a copy, and a thousand small
 // publications are a few objects for the garbage collector.
 //
@@ -49,7 +49,7 @@ const MAX_SWEPT = 10_000;
  * @property {string} epoch
  * @property {number} offset of the room's newest publication
  * @property {number} first offset of the first of the publications
- * @property {Buffer[]} runs the publications, each behind its length: see publicationsIn. They are
+ * @property {Buffer[]} runs the publications, each after its length: see publicationsIn. They are
  *   lent: the caller may keep them but not modify them
  * @property {boolean} hasOlder as in a HistoryPage
  */
@@ -82,7 +82,7 @@ export class Histories {
 
   /**
    * @param {string} room @param {HistoryRule} rule
-   * @param {Buffer} run publications, each behind its length; copied
+   * @param {Buffer} run publications, each after its length; copied
    * @param {number} count of publications in it
    * @param {number} nowMs @returns {Position} of the last one
    */
@@ -304,7 +304,7 @@ class Stream {
   newest(last, count, maxBytes) {
     const { segments } = this;
     let index = segments.length;
-    /** Publications behind `last` in the segment before `index`. */
+    /** Publications after `last` in the segment before `index`. */
     let later = this.offset - last;
     while (later >= segments[index - 1].count) later -= segments[--index].count;
     const stop = index;
@@ -414,7 +414,7 @@ class List {
   }
 }
 
-/** @param {Buffer} run publications, each behind its length @returns {Buffer[]} slices of it */
+/** @param {Buffer} run publications, each after its length @returns {Buffer[]} slices of it */
 export function publicationsIn(run) {
   const publications = [];
   let at = 0;

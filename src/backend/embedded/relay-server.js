@@ -214,8 +214,12 @@ export class RelayServer {
     if (isAlone === this.isAlone) return;
     this.isAlone = isAlone;
     if (isAlone)
-      this.log.warn('no report returns through Redis: this server applies limits by itself');
-    else this.log.info({ servers: this.fleet.servers }, 'limits hold for all servers together');
+      this.log.warn('fleet limits: no reports from Redis, applying limits to this server only');
+    else
+      this.log.info(
+        { servers: this.fleet.servers },
+        'fleet limits: applied to all servers together',
+      );
   }
 
   /** Ends all links and removes the socket. May be called twice. */

@@ -113,7 +113,7 @@ export class RedisBroker {
       keys: this.keys,
       onNumbered: (room, offset, epoch) => {
         // Not in a cluster: if a node is demoted, Redis ends the subscriptions, and the broker
-        // reads the positions of all rooms anew.
+        // reads the positions of all rooms again.
         this.node?.history.see(room, offset, epoch);
       },
       onOther: (channel, message) => this.#inboxOnOther(channel, message),

@@ -26,7 +26,7 @@ export function trackEmptying(redis) {
 /**
  * Reads the bytes before ioredis. Call it after ioredis has added its listener and before any read.
  * @param {Stream} stream
- * @param {() => void} onEmptied must end the connection, because the bytes behind the push are
+ * @param {() => void} onEmptied must end the connection, because the bytes after the push are
  *   dropped
  */
 export function watchEmptying(stream, onEmptied) {

@@ -719,7 +719,7 @@ class Found {
   /**
    * @param {string} epoch @param {number} above the publications wanted have higher offsets
    * @param {number} last the highest offset wanted
-   * @param {boolean} isForward keeps those before the first gap; else those behind the last gap
+   * @param {boolean} isForward keeps those before the first gap; else those after the last gap
    */
   constructor(epoch, above, last, isForward) {
     this.epoch = epoch;

@@ -8,7 +8,7 @@
 // - A primary may become a replica and a primary again while a connection lives, with the data of
 //   another server. Its replication ID (`master_replid`) changes then. The worker asks for it every
 //   INTERVAL_MS and resets the connection if it has changed: a new connection asks for the fence of
-//   histories anew (lua/history.lua).
+//   histories again (lua/history.lua).
 // - A primary also changes its replication ID, and loses nothing, when its first replica attaches
 //   and an hour after its last one has left (`repl-backlog-ttl`). It forgets the former ID then. A
 //   promoted replica remembers it as `master_replid2` for at least `repl-backlog-ttl`. So a change

@@ -83,7 +83,7 @@ export class Inbox {
   }
 
   /**
-   * Holds a publication back behind the waiting ones of its room.
+   * Holds a publication back after the waiting ones of its room.
    * @param {string} room @param {Buffer} publication @param {number} offset @param {string} epoch
    */
   #wait(room, publication, offset, epoch) {
@@ -127,7 +127,7 @@ export class Inbox {
   #release(room, queue) {
     let here = 0;
     while (here < queue.length && queue[here].isHere) here++;
-    // Removed first: a publication that arrives meanwhile then waits behind those that still wait.
+    // Removed first: a publication that arrives meanwhile then waits after those that still wait.
     const ready = queue.splice(0, here);
     if (queue.length === 0) this.held.delete(room);
     for (const { body, bytes, offset, epoch } of ready) {

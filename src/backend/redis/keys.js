@@ -1,4 +1,4 @@
-// keys.js: the names of channels and keys, behind the configured prefix.
+// keys.js: the names of channels and keys, after the configured prefix.
 //
 //   room:{<room>}                  channel of a room
 //   census                         channel of the fleet: connection counts and history rules
@@ -17,7 +17,7 @@
 
 import { createHash } from 'node:crypto';
 
-/** The kind of a channel, which is the first byte behind the prefix. */
+/** The kind of a channel, which is the first byte after the prefix. */
 export const CHANNEL_KIND = Object.freeze({ ROOM: 0x72, PROBE: 0x70, FLEET: 0x63, LIMITS: 0x6c });
 
 export class Keys {

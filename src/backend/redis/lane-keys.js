@@ -1,11 +1,11 @@
-// lane-keys.js: the names of the keys for webhooks, behind the configured prefix.
+// lane-keys.js: the names of the keys for webhooks, after the configured prefix.
 //
 //   webhooks:{lane-<n>}:stream     events of the lane, in order
 //   webhooks:{lane-<n>}:pending    what the courier has yet to send: field -> JSON
 //   webhooks:{lane-<n>}:lease      the fence of the owner
 //   webhooks:{lane-<n>}:state      the latest fence, entries lost and announced, bytes, the mark of the Redis
 //   webhooks:{lane-0}:hold        exists while a worker drains: couriers keep back who left
-//   webhooks:{lane-0}:doubt       exists while an endpoint reads the state anew: webhooks/holds.js
+//   webhooks:{lane-0}:doubt       exists while an endpoint reads the state again: webhooks/holds.js
 //   webhooks:{<room>}:sequence     epoch and number of the room's latest event
 //   webhooks:{<room>}:sessions     sessions of workers with a connection in the room
 //   webhooks:{<room>}:counts       session -> connections, and the last sum that the room was told

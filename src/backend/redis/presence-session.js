@@ -245,7 +245,7 @@ export class PresenceSession {
     }
   }
 
-  /** Queues the oldest own session to be cleared, when all its users are written anew. */
+  /** Queues the oldest own session to be cleared, when all its users are written again. */
   async clearPast() {
     const { name, rooms } = this.past[0];
     // Redis may have lost the list of the session's rooms, or never have received it.

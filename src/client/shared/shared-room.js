@@ -169,7 +169,7 @@ export class SharedRoom {
   /**
    * Joins with the connection.
    * @param {{since?: Position, last?: number, lastSeconds?: number}} wish of the first tab; of all
-   *   when the connection joins anew
+   *   when the connection joins again
    */
   #enter(wish) {
     this.#isJoining = true;

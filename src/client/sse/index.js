@@ -2,7 +2,7 @@
 //
 // A part of the API of `fanfare/client`, to stand in if WebSockets are blocked. It reads the stream
 // with `fetch`, because an EventSource puts tokens into URLs, hides the status of a refusal and
-// does not notice a dead connection. A request names all rooms, so the stream begins anew when a
+// does not notice a dead connection. A request names all rooms, so the stream starts over when a
 // room is joined or left, after the last message of each room.
 
 import { reconnectDelay } from '../delay.js';
@@ -94,7 +94,7 @@ export class Fanfare extends Emitter {
     return room;
   }
 
-  /** Begins the stream anew, also after `close` and after a refusal. */
+  /** Begins the stream again, also after `close` and after a refusal. */
   async connect() {
     const { signal } = this.#enter(this.#rooms.size ? 'connecting' : 'idle');
     // Rooms that are joined together share a request.

@@ -1,6 +1,6 @@
 // room.js: one room of a stream: each message once, in order, as in `fanfare/client` (../room.js).
 //
-// After a gap the application loads its state anew (`recoverFailed`). Live messages wait meanwhile,
+// After a gap the application loads its state again (`recoverFailed`). Live messages wait meanwhile,
 // and follow the new state. A further gap begins a new load, and the older state is dropped.
 
 import { Emitter } from '../emitter.js';

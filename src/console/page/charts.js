@@ -103,7 +103,7 @@ export class Chart {
     else this.#draw();
   }
 
-  /** Draws anew: the theme or the width has changed. */
+  /** Draws again: the theme or the width has changed. */
   redraw() {
     this.#plot?.destroy();
     this.#plot = null;

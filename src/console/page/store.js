@@ -12,7 +12,7 @@
 /** @typedef {{times: number[], lines: Line[]}} Figures */
 
 /**
- * An answer of the server: the samples behind those that the page has.
+ * An answer of the server: the samples after those that the page has.
  * @typedef {object} Part
  * @property {number[]} times
  * @property {Line[]} lines
@@ -39,14 +39,14 @@ export class Store {
     this.points = points;
   }
 
-  /** The time behind which the page has no samples. */
+  /** The time after which the page has no samples. */
   get since() {
     return this.times.at(-1) ?? 0;
   }
 
   /** @param {Part} part */
   add(part) {
-    // A server that has started anew has a history of its own.
+    // A server that has started over has a history of its own.
     if (this.last !== null && this.last.startedMs !== part.startedMs) this.#clear();
     const before = this.times.length;
     this.times.push(...part.times);

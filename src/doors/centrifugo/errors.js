@@ -21,7 +21,7 @@ export const ERRORS = Object.freeze({
 
 /** A handler throws it to refuse a command or a request. */
 export class DoorError extends Error {
-  /** @param {number} code @param {string} [detail] behind the usual message */
+  /** @param {number} code @param {string} [detail] after the usual message */
   constructor(code, detail) {
     const usual = ERRORS[code]?.message ?? 'error';
     super(detail === undefined ? usual : `${usual}: ${detail}`);

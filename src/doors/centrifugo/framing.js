@@ -78,7 +78,7 @@ const binary = {
   endOf: frameEnd,
 };
 
-/** Binary messages of a stream, each behind its length. @type {Framing} */
+/** Binary messages of a stream, each after its length. @type {Framing} */
 const delimited = {
   frame(messages) {
     const bytes = Buffer.allocUnsafe(delimitedBytes(messages));

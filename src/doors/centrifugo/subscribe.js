@@ -28,7 +28,7 @@ import { GRACE_S, subscriptionReader } from './tokens.js';
 /** @import { ClientRights } from './rights.js' */
 /** @import { SubscriptionIdentity } from './tokens.js' */
 
-/** The client wants an error if its position is lost, because it has to load its state anew. */
+/** The client wants an error if its position is lost, because it has to load its state again. */
 const REJECT_UNRECOVERED = 2;
 /** How old publications may be that a token without the right to history recovers. */
 const RESUME_WINDOW_MS = 120_000;

@@ -4,9 +4,9 @@
 // the WebSocket, because to these clients an HTTP status is a failure of the network. Messages are
 // read, counted against a limit and passed to the handler of their event.
 //
-// Three buckets of a connection bound its messages. Pings have one of their own, so that a client
-// over another limit is not taken for dead. So have subscriptions and sign-ins: after a reconnect a
-// client sends all of them at once. Everything else counts as messages of native clients do.
+// Three buckets bound a connection's messages. Pings have their own, so that a client over another
+// limit is not taken for dead, and so do subscriptions and sign-ins, which a client sends all at
+// once after a reconnect. Everything else counts as native messages do.
 
 import { Rate } from '../../admission/rate.js';
 import { appPlaceKey } from '../../backend/places.js';

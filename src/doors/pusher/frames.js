@@ -207,7 +207,7 @@ export class PusherFrames {
 
   /**
    * @param {Head} head @param {Buffer} publication
-   * @returns {Buffer|null} its frame behind `{"channel":C,`; null: clients are not told
+   * @returns {Buffer|null} its frame after `{"channel":C,`; null: clients are not told
    */
   #textOf({ room, isOwn }, publication) {
     const kind = kindOf(publication);

@@ -118,7 +118,7 @@ function placesOf(text) {
 }
 
 /**
- * @param {string} text @param {number} i behind an opening quote
+ * @param {string} text @param {number} i after an opening quote
  * @returns {number} the closing one, or the end of the text
  */
 function stringEnd(text, i) {

@@ -1,8 +1,7 @@
 // direct-write.js: writes frames to a socket's descriptor, past its stream.
 //
-// A stream write costs a request object, a callback and three times the JavaScript. The kernel may
-// take a part of the bytes only, and the caller writes the rest to the stream. To keep the order,
-// it must not write directly while bytes wait there.
+// If the kernel takes only a part of the bytes, the caller writes the rest to the stream, and does
+// not write directly while bytes wait there.
 //
 // Private: `socket._handle`, and the handle's `fd`.
 

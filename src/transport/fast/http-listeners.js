@@ -2,7 +2,6 @@
 //
 // The public port decides when a new socket is read and how many bytes the parser gets at once. It
 // calls the server's own `connection` listener, then the `data` listener that this one sets.
-// Without this path the HTTP server reads a FeedStream.
 //
 // Private: an HTTP server has exactly one `connection` listener of its own, and that listener sets
 // exactly one `data` listener on the socket, which works without a `this`.

@@ -1,8 +1,6 @@
 // lazy-ws.js: gives a socket whose handshake is answered to ws, as late as the connection needs ws.
 //
-// A WebSocket of ws has a receiver, a sender and ten listeners, which most connections need only
-// for their close. Until then frame-reader.js reads the frames, and the transport writes them.
-// Without this path ws answers the handshake.
+// Until then frame-reader.js reads the frames, and the transport writes them.
 //
 // Private: the constructor of WebSocket without an address, and its method `setSocket`.
 

@@ -1,10 +1,8 @@
 // shared-reads.js: reads all sockets into one buffer.
 //
-// By default Node allocates 64 KB for each read, makes an ArrayBuffer and a Buffer of it, and
-// passes it through the socket's stream: 5 of the 21 us that an echoed message costs. With the
-// option `onread` (https://nodejs.org/api/net.html#new-netsocketoptions) Node reads into a buffer
-// of the caller. An HTTP server cannot give its sockets that option, so this file sets the same
-// fields.
+// With the option `onread` (https://nodejs.org/api/net.html#new-netsocketoptions) Node reads into a
+// buffer of the caller. An HTTP server cannot give its sockets that option, so this file sets the
+// same fields.
 //
 // Private: the symbols `kBuffer` and `kBufferCb` of a socket, and `_handle.useUserBuffer`.
 

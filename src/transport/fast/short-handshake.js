@@ -1,7 +1,7 @@
 // short-handshake.js: reads usual requests for a WebSocket or a stream without Node's HTTP parser.
 //
 // Nearly all of them are one read of one shape: GET, headers of printable ASCII, none twice, no
-// body, no byte behind the head. For that shape this file gives the checks of a handshake the
+// body, no byte after the head. For that shape this file gives the checks of a handshake the
 // strings that Node's parser would, without a parser, an IncomingMessage and their listeners. All
 // other bytes go to Node's parser, and the same functions decide (handshake.js, admission.js).
 //

@@ -1,8 +1,7 @@
 // ws-listener.js: takes the listener through which ws reads a socket, so that the frame reader can
 // call it.
 //
-// The frame reader hands ws whole frames. It calls the listener that ws has set for `data`, with
-// the socket as `this`. Without this path, ws reads a FeedStream instead of the socket.
+// The frame reader calls the listener that ws has set for `data`, with the socket as `this`.
 //
 // Private: ws has exactly one `data` listener on its socket, and is fed by calling it.
 

@@ -166,7 +166,7 @@ export function notOneOf(one, other) {
   return invalid(one, `exactly one of ${one} and ${other} is required`);
 }
 
-/** One walk over a body. It goes on behind a faulty field, because the grammar counts first. */
+/** One walk over a body. It goes on after a faulty field, because the grammar counts first. */
 class Reading {
   /** @param {Buffer} body @param {boolean} ignoresUnknown */
   constructor(body, ignoresUnknown) {
@@ -183,7 +183,7 @@ class Reading {
   /**
    * @param {number} at the start of an object
    * @param {Shape} shape @param {string} path of the object, for faults
-   * @returns {number} the index behind it; -1 if it is malformed
+   * @returns {number} the index after it; -1 if it is malformed
    */
   members(at, shape, path) {
     /** @type {Fields} */

@@ -37,7 +37,7 @@ export function isMediaType(type) {
  *
  * Node's own back-pressure would pause the socket in the middle of a read, which the public port
  * takes for a client that does not read its answers. So the request always flows, and the socket is
- * paused behind a read.
+ * paused after a read.
  * @param {IncomingMessage} request @param {BodyFlow} flow
  * @returns {Readable} ends with an error if the client leaves; destroy it in any case
  */

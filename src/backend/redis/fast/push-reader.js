@@ -138,7 +138,7 @@ class Reading {
     try {
       this.onMessage(b.subarray(channelAt, channelEnd), b.subarray(bodyAt, stringEnd));
     } catch (error) {
-      // As with ioredis, an error of the listener is thrown uncaught, and the frames behind the
+      // As with ioredis, an error of the listener is thrown uncaught, and the frames after the
       // message are still read.
       process.nextTick(() => {
         throw error;

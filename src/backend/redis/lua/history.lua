@@ -140,7 +140,7 @@ if isRead then
   if ARGV[11] ~= '' then
     if string.sub(ARGV[11], 1, 16) ~= string.sub(incarnation, 33) then return { incarnation, top, messages, 0 } end
     last = math.min(top, string.sub(ARGV[11], 17) - 1)
-    -- The entry that has the publication may go on behind it.
+    -- The entry that has the publication may go on after it.
     local entry = last > count and call('XRANGE', stream, last, '+', 'COUNT', 1)[1]
     if not entry or firstOffset(entry[2][2]) > last then return { incarnation, top, messages, 0 } end
     expected = tonumber(string.match(entry[1], '^%d+'))
@@ -153,7 +153,7 @@ if isRead then
     for _, entry in ipairs(entries) do
       local message = entry[2][2]
       bytes = bytes - #message
-      -- Returns at least one message, but none behind a gap: another program has changed the
+      -- Returns at least one message, but none after a gap: another program has changed the
       -- stream.
       local isBehindGap = tonumber(string.match(entry[1], '^%d+')) ~= expected
       if (bytes < 0 and #messages > 0) or isBehindGap then

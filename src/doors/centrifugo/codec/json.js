@@ -1,9 +1,8 @@
 // json.js: the JSON form of the messages.
 //
-// A message of a client is one or more lines, each with a command. One scan checks a line and finds
-// its fields; a raw value, such as `data`, is never parsed and travels as the client's bytes,
-// within the limits of depth and keys that native payloads have. Line breaks between the tokens of
-// such a value are the concern of framing.js.
+// A client's message is one or more lines, each with a command. One scan checks a line and finds
+// its fields. A raw value, such as `data`, travels as the client's bytes, within the limits of depth
+// and keys that native payloads have; framing.js removes the line breaks between its tokens.
 
 import { skipPayload, skipSpace, skipString } from '../../../protocol/json-scan.js';
 
@@ -121,7 +120,7 @@ function readCommand(line) {
 
 /**
  * @param {Buffer} b @param {number} at @param {Request} request gets the fields
- * @returns {number} the index behind the object; MALFORMED: a field is of another type
+ * @returns {number} the index after the object; MALFORMED: a field is of another type
  */
 function readRequest(b, at, request) {
   if (b[at] === LOWER_N) return skipPayload(b, at); // null
@@ -201,8 +200,8 @@ function readMap(b, at, read) {
 /**
  * Walks the members of an object. Any name is allowed: none becomes a property.
  * @param {Buffer} b valid UTF-8 @param {number} at of the object @param {number} max members
- * @param {(name: string, start: number) => number} readMember returns the index behind the value
- * @returns {number} the index behind the object; MALFORMED
+ * @param {(name: string, start: number) => number} readMember returns the index after the value
+ * @returns {number} the index after the object; MALFORMED
  */
 function eachMember(b, at, max, readMember) {
   if (b[at] !== OPEN_BRACE) return MALFORMED;

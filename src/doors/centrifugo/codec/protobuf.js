@@ -1,17 +1,15 @@
 // protobuf.js: Centrifugo's messages in Protocol Buffers, read and written by the table of
 // schema.js.
 //
-// A frame is one or more messages, each behind its length as a varint:
+// A frame is one or more messages, each after its length as a varint:
 //
 //   length, then fields: tag (number << 3 | wire type), then the value
 //
-// Input comes from strangers. So a length must fit into what is left, a number into its type, text
-// must be UTF-8, and a field must have the wire type of the table. Everything else is malformed,
-// and ends the connection. Nothing is allocated for a length before its bytes are there. Of numbers
-// of 64 bits, JavaScript has 53.
+// A length must fit into what is left, a number into its type (and into 53 bits), text must be
+// UTF-8, and a field must have the wire type of the table. Anything else is malformed and ends the
+// connection. Nothing is allocated for a length before its bytes are there.
 //
-// Messages are written from their end to their start, so that each length is known when it is
-// written.
+// Messages are written from end to start, so that each length is known when it is written.
 
 import { isUtf8 } from 'node:buffer';
 import { messageNamed } from './schema.js';
@@ -252,7 +250,7 @@ class Writer {
     this.varint(length);
   }
 
-  /** @param {Buffer} bytes behind their length */
+  /** @param {Buffer} bytes after their length */
   bytes(bytes) {
     this.raw(bytes);
     this.varint(bytes.length);
@@ -407,7 +405,7 @@ export function delimitedEnd(bytes, at) {
   return reader.length(bytes.length);
 }
 
-/** @param {readonly Buffer[]} messages @returns {number} bytes of all, each behind its length */
+/** @param {readonly Buffer[]} messages @returns {number} bytes of all, each after its length */
 export function delimitedBytes(messages) {
   let bytes = 0;
   for (const { length } of messages) bytes += varintBytes(length) + length;
