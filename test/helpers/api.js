@@ -1,6 +1,7 @@
 // api.js: a client of the HTTP API for tests, and keys.
 
 import { randomBytes } from 'node:crypto';
+import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
 
 /** A new secret of a key. */
 export const newSecret = () => randomBytes(32).toString('hex');
@@ -27,7 +28,7 @@ export const newSecret = () => randomBytes(32).toString('hex');
  */
 export function apiOf({ port }, secret) {
   /**
-   * @param {string} path behind /api
+   * @param {string} path after /api
    * @param {ApiRequest} [request]
    * @returns {Promise<ApiAnswer>}
    */
@@ -51,4 +52,21 @@ export function apiOf({ port }, secret) {
       text,
     };
   };
+}
+
+/**
+ * A server with a key that may do everything.
+ * @param {import('../../loadtest/lib/server.js').Owner} t @param {Record<string, string>} [env]
+ */
+export async function startWithKey(t, env = {}) {
+  const secret = newSecret();
+  const server = await startServer(t, {
+    ...NO_LIMITS,
+    WORKERS: '1',
+    FANFARE_HISTORY: 'h.*=100/60s',
+    FANFARE_PRESENCE: 'p.*',
+    ...env,
+    API_KEYS: `main ${secret} all${env.API_KEYS === undefined ? '' : `; ${env.API_KEYS}`}`,
+  });
+  return { server, secret, api: apiOf(server, secret) };
 }

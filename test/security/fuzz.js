@@ -31,8 +31,8 @@ const SERVER_PATIENCE_MS = 5000;
 /** Resident memory of a worker after all of it. */
 const SERVER_MAX_MB = 300;
 
-/** @typedef {import('./fuzz/targets.js').Target} Target */
-/** @typedef {import('./fuzz/targets.js').Running} Running */
+/** @typedef {import('./fuzz/parts.js').Target} Target */
+/** @typedef {import('./fuzz/parts.js').Running} Running */
 /** @typedef {import('./fuzz/mutate.js').Plan} Plan */
 
 const { values } = parseArgs({

@@ -7,141 +7,37 @@
 
 import assert from 'node:assert/strict';
 import { isUtf8 } from 'node:buffer';
-import { readFileSync } from 'node:fs';
-import { PassThrough } from 'node:stream';
-import { setImmediate as turn } from 'node:timers/promises';
 import { createAddressResolver } from '../../../src/admission/address.js';
 import { Admission } from '../../../src/admission/admission.js';
-import { publicationsIn } from '../../../src/backend/embedded/histories.js';
-import { RelayServer } from '../../../src/backend/embedded/relay-server.js';
-import { MessageReader, OP, readMembers } from '../../../src/backend/embedded/relay-wire.js';
-import { RedisPushes } from '../../../src/backend/redis/fast/push-reader.js';
-import { Inbox } from '../../../src/backend/redis/inbox.js';
-import { Keys } from '../../../src/backend/redis/keys.js';
 import { loadConfig, parseConfigFile } from '../../../src/config/config.js';
-import { RoomRules } from '../../../src/config/room-patterns.js';
 import { jsonCodec } from '../../../src/doors/centrifugo/codec/json.js';
 import { decodeEmulation, protobufCodec } from '../../../src/doors/centrifugo/codec/protobuf.js';
 import { routesOf } from '../../../src/doors/centrifugo/http/routes.js';
 import { Connection } from '../../../src/hub/connection.js';
 import { createCounters } from '../../../src/observability/counters.js';
-import { ERRORS } from '../../../src/protocol/codes.js';
 import { decode } from '../../../src/protocol/decode.js';
-import { readPosition } from '../../../src/protocol/position.js';
-import { ANNOUNCEMENTS } from '../../../src/protocol/publication.js';
 import { ApiFault } from '../../../src/transport/http-api/fault.js';
 import { HttpServer } from '../../../src/transport/http-server.js';
 import { WebSockets } from '../../../src/transport/websocket.js';
 import { Turn } from '../../../src/worker/turn.js';
 import { FakeTransport, messagesOf } from '../../helpers/fake-transport.js';
-import { buildHub } from '../../helpers/hub.js';
-import { createBackend } from '../../helpers/memory-backend/index.js';
 import { closeCode, FrameParser, OPCODES } from '../../helpers/raw-frames.js';
 import { KEY } from '../../helpers/raw-http.js';
+import { answers, pushes, redis, relay } from './backend-targets.js';
 import { FakeSocket } from './fake-socket.js';
-import { Corpus } from './mutate.js';
+import {
+  config,
+  EMPTY,
+  from,
+  isCloseCode,
+  kindOfMessage,
+  RULE,
+  turns,
+  utf8,
+  worker,
+} from './parts.js';
 
-const RULE = Object.freeze({ size: 5, ttlMs: 1000 });
-const MAX_MESSAGE_BYTES = 4096;
-const EMPTY = Buffer.alloc(0);
-/** Turns of the event loop in which all that follows from an input has happened. */
-const TURNS = 6;
-/**
- * Close codes that a server may send: those of the table in docs/protocol.md, and echoes of a client’s.
- */
-const isCloseCode = (/** @type {number} */ code) =>
-  code >= 1000 && code < 5000 && code !== 1006 && code !== 1015;
-
-/**
- * @typedef
- *   {{run: (inputs: readonly Buffer[], numbers: readonly number[]) => Promise<string[]>, close: () => Promise<void>|void}}
- *   Running
- */
-/**
- * @typedef
- *   {{name: string, file: URL, corpus: Corpus, share: number, start: () => Promise<Running>|Running}}
- *   Target
- */
-
-/** @param {string} name */
-function from(name) {
-  const file = new URL(`../corpus/${name}.json`, import.meta.url);
-  return { file, corpus: new Corpus(JSON.parse(readFileSync(file, 'utf8'))) };
-}
-
-/** @param {string} [env] */
-function config(env) {
-  const { config, faults } = loadConfig({
-    FANFARE_LIMITS: 'off',
-    FANFARE_MAX_MESSAGE_BYTES: String(MAX_MESSAGE_BYTES),
-    ...(env === undefined ? {} : JSON.parse(env)),
-  });
-  assert.ok(config, faults.join());
-  return config;
-}
-
-async function turns() {
-  for (let i = 0; i < TURNS; i++) await turn();
-}
-
-let workers = 0;
-
-/** A whole worker but for its sockets: hub, commands, broker and presence of one process. */
-async function worker() {
-  const historyRules = new RoomRules([{ pattern: 'h.*', value: RULE }]);
-  const presenceRules = new RoomRules([{ pattern: 'p.*', value: /** @type {const} */ (true) }]);
-  const historyOf = (/** @type {string} */ room) => historyRules.of(room);
-  const backend = createBackend(
-    /** @type {any} */ ({
-      config: {
-        serverId: `fuzz-${++workers}`,
-        presence: presenceRules.own,
-        presenceMaxMembers: 10,
-      },
-      historyRules,
-      announcements: ANNOUNCEMENTS,
-    }),
-  );
-  const { broker } = backend;
-  /** @type {unknown[]} */
-  const errors = [];
-  const parts = buildHub({
-    config: config(),
-    broker,
-    historyOf,
-    presence: /** @type {import('../../../src/backend/presence.js').Presence} */ (backend.presence),
-    covers: (room) => presenceRules.of(room) !== null,
-    log: { debug() {}, warn() {}, error: (fields) => void errors.push(fields) },
-  });
-  const { hub, scheduler } = parts;
-  await broker.start({
-    onPublication: (room, publication, offset, epoch) =>
-      hub.broadcast(room, publication, offset, epoch),
-    onLost: (rooms) => scheduler.onLost(rooms),
-    onState() {},
-  });
-  await hub.start();
-  const close = () => {
-    scheduler.close();
-    return backend.close();
-  };
-  /** All that came has gone. */
-  const isClean = () => {
-    assert.deepEqual(errors, []);
-    assert.equal(hub.connections.length, 0);
-    assert.deepEqual([...hub.rooms.keys()], ['*']);
-  };
-  return { ...parts, isClean, close };
-}
-
-/** The kind of a message from the server. @param {any} message */
-function kindOfMessage(message) {
-  assert.equal(typeof message.type, 'string');
-  if (message.type !== 'error') return message.type;
-  assert.ok(message.error in ERRORS, message.error);
-  assert.notEqual(message.error, 'INTERNAL_ERROR');
-  return message.error;
-}
+/** @import { Target } from './parts.js' */
 
 /** Frames from the socket up to the hub and back. @type {Target} */
 const frames = {
@@ -285,12 +181,6 @@ function compareWithJson(input) {
   }
 }
 
-/** Requires UTF-8. @param {Buffer} bytes */
-function utf8(bytes) {
-  assert.ok(isUtf8(bytes), 'UTF-8');
-  return bytes.toString('utf8');
-}
-
 /** Heads of requests, to the public port. @type {Target} */
 const http = {
   name: 'HTTP heads',
@@ -401,240 +291,6 @@ function assertHandshake(input) {
     },
   );
   assert.ok(isGood, `was let in: ${JSON.stringify(text)}`);
-}
-
-/** Messages that Redis pushes to a subscriber. @type {Target} */
-const pushes = {
-  name: 'Redis pushes',
-  ...from('redis-pushes'),
-  share: 0.15,
-  start() {
-    /** @param {readonly Buffer[]} pieces */
-    const read = (pieces) => {
-      const stream = new PassThrough();
-      /** @type {string[]} */
-      const seen = [];
-      let theirs = '';
-      const flush = () => {
-        if (theirs !== '') seen.push(theirs);
-        theirs = '';
-      };
-      const onTheirs = (/** @type {Buffer} */ bytes) => {
-        theirs += bytes.toString('latin1');
-      };
-      stream.on('data', onTheirs);
-      const onMessage = (/** @type {Buffer} */ channel, /** @type {Buffer} */ body) => {
-        flush();
-        seen.push(`${channel.toString('latin1')}=${body.toString('latin1')}`);
-      };
-      new RedisPushes({ kind: 'message', onMessage }).attach(stream);
-      for (const piece of pieces) stream.emit('data', piece);
-      flush();
-      return { seen, isOver: stream.listeners('data')[0] === onTheirs };
-    };
-    return {
-      async run(inputs, numbers) {
-        return inputs.map((input, i) => {
-          const at = numbers[i] % (input.length + 1);
-          const whole = read([input]);
-          const cut = read([input.subarray(0, at), input.subarray(at)]);
-          // From the first byte that the reader can't parse, ioredis reads everything: cut off
-          // within a length, that may be later.
-          if (whole.isOver) assert.ok(whole.seen.join('\n').startsWith(cut.seen.join('\n')));
-          else assert.deepEqual(cut.seen, whole.seen);
-          const messages = whole.seen.filter((one) => /^[\w:.]*=/.test(one)).length;
-          return `${Math.min(messages, 4)} messages${whole.isOver ? ', then ioredis’s' : ''}`;
-        });
-      },
-      close() {},
-    };
-  },
-};
-
-/** Messages of a Redis channel, up to the frames of members. @type {Target} */
-const redis = {
-  name: 'Redis messages',
-  ...from('redis-messages'),
-  share: 0.1,
-  async start() {
-    const { hub, commands, isClean, close } = await worker();
-    /** @type {string[]} */
-    let skipped = [];
-    const keys = new Keys('');
-    const channelOf = (/** @type {string} */ room) => Buffer.from(keys.channelOf(room));
-    const inbox = new Inbox({
-      keys,
-      deliver: (room, publication, offset, epoch) =>
-        hub.broadcast(room, publication, offset, epoch),
-      fetch: async () => null,
-      onSkipped: (reason) => void skipped.push(reason),
-      onMalformed: (channel) => void skipped.push(channel),
-      onUnknown: (room) => void skipped.push(room),
-    });
-    return {
-      async run(inputs) {
-        /** @type {string[]} */
-        const outcomes = [];
-        for (const input of inputs) {
-          const members = ['r.1', 'h.1', 'p.1'].map((room) => {
-            const transport = new FakeTransport();
-            const connection = new Connection(transport, '127.0.0.1');
-            hub.add(connection);
-            commands.receive(connection, Buffer.from(`{"type":"join","room":"${room}"}`));
-            return { room, transport, connection };
-          });
-          await turn();
-          skipped = [];
-          for (const { room } of members) inbox.receive(channelOf(room), Buffer.from(input));
-          inbox.receive(channelOf('*'), Buffer.from(input));
-          await turns();
-          const kinds = new Set(skipped.map(() => 'skipped'));
-          for (const { transport, connection } of members) {
-            for (const kind of kindsOfPushes(Buffer.concat(transport.writes))) kinds.add(kind);
-            hub.remove(connection);
-          }
-          outcomes.push([...kinds].sort().join(' '));
-        }
-        await turns();
-        isClean();
-        return outcomes;
-      },
-      close() {
-        inbox.close();
-        return close();
-      },
-    };
-  },
-};
-
-/**
- * The worker of the sender checks payloads; other workers do not check them again. So a program
- * that writes to this Redis can publish a payload that is no JSON. Even then the frame is whole and
- * UTF-8, and other frames are unchanged.
- * @param {Buffer} written
- */
-function kindsOfPushes(written) {
-  /** @type {string[]} */
-  const kinds = [];
-  const parser = new FrameParser(({ isFinal, reserved, opcode, body }) => {
-    assert.ok(isFinal && reserved === 0 && opcode === OPCODES.text, 'a text frame');
-    const text = utf8(body);
-    try {
-      kinds.push(kindOfMessage(JSON.parse(text)));
-    } catch (error) {
-      if (!(error instanceof SyntaxError)) throw error;
-      assert.match(text, /^\{"type":"(?:message|broadcast|presence)",.*\}$/s);
-      kinds.push('a payload that is no JSON');
-    }
-  });
-  parser.push(written);
-  assert.equal(parser.rest.length, 0, 'whole frames');
-  return kinds;
-}
-
-/** Messages of workers to the relay. @type {Target} */
-const relay = {
-  name: 'relay requests',
-  ...from('relay'),
-  share: 0.1,
-  async start() {
-    const log = /** @type {any} */ ({ debug() {}, error() {}, warn() {}, info() {} });
-    const historyOf = (/** @type {string} */ room) => (room.startsWith('h.') ? RULE : null);
-    const relay = new RelayServer({
-      log,
-      historyOf,
-      presence: { maxMembers: 10, announcements: ANNOUNCEMENTS },
-    });
-    await relay.start();
-    const known = new Set(Object.values(OP));
-    return {
-      async run(inputs, numbers) {
-        const sockets = inputs.map((input, i) => {
-          const socket = new FakeSocket();
-          relay.server?.emit('connection', socket);
-          socket.feed(input, numbers[i]);
-          return socket;
-        });
-        await turns();
-        const outcomes = sockets.map((socket) => {
-          const kinds = new Set();
-          const reader = new MessageReader((buffer, start) => {
-            const op = buffer[start + 4];
-            assert.ok(known.has(/** @type {any} */ (op)), `op ${op}`);
-            kinds.add(op);
-          });
-          reader.read(socket.written);
-          return `${socket.destroyed ? 'dropped' : 'kept'} ${[...kinds].sort().join(' ')}`;
-        });
-        for (const socket of sockets) socket.destroy();
-        await turns();
-        const { workers, rooms, addresses, connections, pendingBytes } = relay.counters();
-        assert.deepEqual({ workers, rooms, addresses, connections, pendingBytes }, NOTHING_LEFT);
-        return outcomes;
-      },
-      close: () => relay.close(),
-    };
-  },
-};
-
-const NOTHING_LEFT = { workers: 0, rooms: 0, addresses: 0, connections: 0, pendingBytes: 0 };
-
-/**
- * Answers of the relay, read by a worker: at worst a RangeError, which ends the
- * link.
- * @type {Target}
- */
-const answers = {
-  name: 'relay answers',
-  ...from('relay'),
-  share: 0.03,
-  start() {
-    return {
-      async run(inputs, numbers) {
-        return inputs.map((input, i) => {
-          /** @param {readonly Buffer[]} pieces */
-          const read = (pieces) => {
-            /** @type {string[]} */
-            const seen = [];
-            const reader = new MessageReader((buffer, start, end) => {
-              const body = buffer.subarray(start + 5, end);
-              seen.push(`${buffer[start + 4]} ${body.length}`);
-              for (const look of [
-                readMembers,
-                publicationsIn,
-                (/** @type {Buffer} */ b) => readPosition(b, 0),
-              ])
-                quietly(() => look(body));
-            });
-            const isWhole = quietly(() => {
-              for (const piece of pieces) reader.read(piece);
-            });
-            if (!isWhole) seen.push('no stream');
-            return seen;
-          };
-          const whole = read([input]);
-          const at = numbers[i] % (input.length + 1);
-          assert.deepEqual(read([input.subarray(0, at), input.subarray(at)]), whole);
-          return [...new Set(whole.map((one) => one.split(' ')[0]))].slice(0, 4).join(' ');
-        });
-      },
-      close() {},
-    };
-  },
-};
-
-/**
- * @param {() => unknown} act
- * @returns {boolean} false: a RangeError, the error of a malformed message
- */
-function quietly(act) {
-  try {
-    act();
-    return true;
-  } catch (error) {
-    assert.ok(error instanceof RangeError, String(error));
-    return false;
-  }
 }
 
 /** A configuration file, and X-Forwarded-For. @type {Target} */
