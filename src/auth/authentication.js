@@ -243,7 +243,7 @@ export class Authentication {
   /** @param {unknown} error of the verifier, or of the places @returns {Refusal} */
   #refusalOf(error) {
     if (error instanceof TokenError) return error;
-    // A place could not be asked for: the relay is away. Or a fault of ours.
+    // A place could not be asked for: the relay is unavailable. Or a fault of ours.
     if (/** @type {{code?: unknown}} */ (error).code !== 'UNAVAILABLE')
       this.log.error({ err: error }, 'a token could not be checked');
     return refusal('UNAVAILABLE');

@@ -84,7 +84,7 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  * @typedef {object} BrokerEvents
  * @property {(room: string, publication: Buffer, offset: number, epoch: string) => void}
  *   onPublication Called once for each publication, in the order of acceptance, on every subscribed
- *   worker including the publisher's. A publication accepted while a subscriber is away is lost to
+ *   worker including the publisher's. A publication accepted while a subscriber is disconnected is lost to
  *   that subscriber. The buffer may be kept but not modified. It may be a slice of a larger one, so
  *   copy it to keep it for long. Without history `offset` is 0 and `epoch` is ''.
  *

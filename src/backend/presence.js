@@ -18,7 +18,8 @@
  *   join and a leave in quick succession may cancel each other out.
  *
  * @property {(room: string) => Promise<PresenceSnapshot>} read Resolves with the users of the room,
- *   and sees all earlier calls of this worker. Rejects with a BrokerError if the store is away.
+ *   and sees all earlier calls of this worker. Rejects with a BrokerError if the store is
+ *   unavailable.
  */
 
 /**

@@ -30,8 +30,8 @@ import { Room } from './room.js';
 
 /**
  * `state`: of the connection. `welcome`: connection id, user and limits. `broadcast`: a message to
- * all connections. `degraded`: the broker is away (true) or back (false). `error`: an error of no
- * other place; without a listener it goes to the console.
+ * all connections. `degraded`: the broker is unavailable (true) or back (false). `error`: an error
+ * without another place; without a listener it goes to the console.
  * @typedef {{
  *   state: [state: State, detail: StateDetail],
  *   welcome: [welcome: Welcome],

@@ -200,7 +200,7 @@ export class HookEntrance {
     try {
       placed = await this.userPlaces.take(identity);
     } catch {
-      placed = refusedBy(refusal('HOOK_FAILED')); // the relay is away
+      placed = refusedBy(refusal('HOOK_FAILED')); // the relay is unavailable
     }
     if (placed.refusal === null) return this.#admitted(visitor, placed);
     this.#left(visitor);

@@ -117,7 +117,7 @@ export class Hub {
     return this.everyone.members;
   }
 
-  /** Subscribes to the broadcasts. Rejects if the broker is away. */
+  /** Subscribes to the broadcasts. Rejects if the broker is unavailable. */
   start() {
     return this.broker.subscribe(EVERYONE);
   }

@@ -10,7 +10,7 @@
 //                                                '--no progress for PATIENCE_MS--> IDLE (abandoned), for PAUSE_MS
 //
 // The aim lies halfway between the threshold and an even load, so that a rebalance does not begin
-// again at once. While any worker is overloaded or away from the broker, no connection moves.
+// again at once. While any worker is overloaded or without the broker, no connection moves.
 
 export const BALANCE_INTERVAL_MS = 1000;
 /** With fewer connections per worker, chance alone makes a skew. */
@@ -30,7 +30,7 @@ const NO_ORDERS = Object.freeze([]);
  * A worker's own account of its load.
  * @typedef {object} Load
  * @property {number} connections
- * @property {boolean} isSteady false: overloaded, away from the broker, or silent
+ * @property {boolean} isSteady false: overloaded, without the broker, or silent
  */
 
 /**

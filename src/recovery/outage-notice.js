@@ -1,4 +1,4 @@
-// outage-notice.js: the notice to clients that the broker is away, and that it is back.
+// outage-notice.js: the notice to clients that the broker is unavailable, and that it is back.
 //
 // After GRACE_MS of outage, the worker sends `degraded` to all connections that have said hello or
 // are in a room, and sets it in every `welcome`. It withdraws the notice when the broker is up and
@@ -57,7 +57,7 @@ export class OutageNotice {
     scheduler.catchUp.listen(() => this.#withdraw());
   }
 
-  /** The broker is away when this worker starts, and no client is connected yet. */
+  /** The broker is unavailable when this worker starts, and no client is connected yet. */
   startAway() {
     this.isUp = false;
     this.isOn = true;

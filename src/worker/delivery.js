@@ -141,7 +141,7 @@ export class Delivery {
   /** Subscribes to the broadcasts. If the broker is unavailable, the worker starts degraded. */
   async subscribe() {
     if (!this.isBrokerUp) this.outageNotice.startAway();
-    // If the broker is away, it subscribes this room with all others when it returns.
+    // If the broker is unavailable, it subscribes this room with all others when it returns.
     await this.hub
       .start()
       .catch((error) => this.log.warn({ err: error }, 'broker unavailable: starting degraded'));

@@ -361,7 +361,7 @@ export class Fleet {
    * @param {string} worker the name of that one, as a client tells it
    * @param {string} session of the stream @param {Buffer} messages
    * @returns {Promise<boolean>} false: there is no such worker, or no such stream. Rejects with a
-   *   BrokerError if too many wait for their answer, or if the broker is away.
+   *   BrokerError if too many wait for their answer, or if the broker is unavailable.
    */
   async deliver(worker, session, messages) {
     if (worker === this.name) return this.member.deliver(session, messages);
@@ -513,7 +513,7 @@ export class Fleet {
       return;
     }
     const answer = encodeNotice(KIND.ANSWER, encodeAnswer(survey, this.name, result));
-    // If the broker is away, the asker finds this worker's answer missing.
+    // If the broker is unavailable, the asker finds this worker's answer missing.
     await this.broker.publish(replyRoom, answer).catch(() => this.counters.surveysUnanswered++);
   }
 

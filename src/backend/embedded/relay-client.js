@@ -158,7 +158,7 @@ export class RelayClient {
   /**
    * @param {object} parts @param {string} parts.path of the relay's socket
    * @param {import('pino').Logger} parts.log @param {number} [parts.watchMs]
-   * @param {number} [parts.awayMs] time without an answer after which the relay counts as away
+   * @param {number} [parts.awayMs] without an answer for this long, the relay is unavailable
    * @param {number} [parts.requestTimeoutMs] @param {number} [parts.reconcileMs]
    */
   constructor({
@@ -249,7 +249,7 @@ export class RelayClient {
    * @returns {Promise<{admitted: boolean, connections: number}>} `connections` of the address now
    */
   async acquire(address, cap, force) {
-    // Not refused while the relay is away: it may answer before the handshake's deadline.
+    // Not refused while the relay is unavailable: it may answer before the handshake's deadline.
     if (!this.isOpen || this.isClosing) throw gone();
     if (this.requests.size + this.late.size >= MAX_REQUESTS) throw tooMany();
     const request = this.#request(address);

@@ -55,7 +55,7 @@ export class RedisCluster {
     this.askedMs = Number.NEGATIVE_INFINITY;
     /** Requests for the map since the cluster was last up. */
     this.looks = 0;
-    /** The time before the next request while the map is incomplete or a node is away. */
+    /** The time before the next request while the map is incomplete or a node is unavailable. */
     this.pauseMs = 0;
     this.isStale = true;
     /** The one that noticed; it knows more than the others. @type {RedisNode|null} */

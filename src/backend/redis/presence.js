@@ -176,8 +176,7 @@ export class RedisPresence {
     one.users.delete(user);
     const change = one.changes.get(user);
     const isUnsent = change?.isNew === true && !change.isSent;
-    // A user who came and went while Redis was away leaves no change, because an outage may be
-    // long.
+    // Outages may be long, so a user who came and went during one leaves no change.
     if (isUnsent || (!entry.isWritten && !this.isUp && this.working === null)) {
       one.changes.delete(user);
       // The round under way, or the next one, removes the room if it is empty.
@@ -270,7 +269,7 @@ export class RedisPresence {
   /** @param {unknown} error */
   #onFailure(error) {
     const reason = this.connection.describe(error);
-    // If the connection is away, the broker has logged it.
+    // If the connection is unavailable, the broker has logged it.
     if (!this.hasFailed && this.isUp) this.log.warn({ reason }, 'cannot write presence');
     this.hasFailed = true;
     this.#refuseReads(new BrokerError('UNAVAILABLE', 'cannot read presence', { cause: error }));

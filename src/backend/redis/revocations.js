@@ -95,7 +95,7 @@ export class RedisRevocations {
   }
 
   #check() {
-    if (!this.connection.isWritable) throw new BrokerError('UNAVAILABLE', 'Redis is away');
+    if (!this.connection.isWritable) throw new BrokerError('UNAVAILABLE', 'Redis is unavailable');
   }
 }
 

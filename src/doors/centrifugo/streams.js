@@ -80,7 +80,7 @@ export class CentrifugoStreams {
     this.#sessions.set(connection, session);
     const upstream = { session, node: fleet.name };
     this.connections.open(connection, request, credentials, { codec, upstream });
-    // If the broker is away, commands that arrive here still count.
+    // If the broker is unavailable, commands that arrive here still count.
     this.#listening ??= fleet.listen().catch(() => {
       this.#listening = null;
     });

@@ -24,8 +24,8 @@ local function declare(name)
   taken[#taken + 1] = name
 end
 for i = 6, #ARGV do declare(ARGV[i]) end
--- A session that was silent itself can't judge the silence of others: Redis was away from all of
--- them, or all were stalled.
+-- A session that was silent itself can't judge the silence of others: Redis was unavailable to all
+-- of them, or all were stalled.
 if ARGV[5] == '1' and last and now - last <= tonumber(ARGV[2]) then
   for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[2], 'LIMIT', 0, 16)) do declare(name) end
 end
