@@ -84,8 +84,8 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  * @typedef {object} BrokerEvents
  * @property {(room: string, publication: Buffer, offset: number, epoch: string) => void}
  *   onPublication Called once for each publication, in the order of acceptance, on every subscribed
- *   worker including the publisher's. A subscriber that is disconnected misses it. The buffer may be
- *   kept but not modified. It may be a slice of a larger one, so copy it to keep it for long. Without
+ *   worker including the publisher's. A disconnected subscriber misses it. The buffer may be kept
+ *   but not modified. It may be a slice of a larger one, so copy it to keep it for long. Without
  *   history `offset` is 0 and `epoch` is ''.
  *
  * @property {(state: BrokerState) => void} onState Called on every change of `state`. After `up`

@@ -1,15 +1,15 @@
 // frame-reader.js: splits the bytes of clients into frames, and bounds the work that one client
 // causes.
 //
-// The reader walks the socket's reads in place, for the frames that nearly every client sends: whole
-// text messages, pings and pongs. From the first other frame on, ws gets all frames of the
-// connection: fragments, binary messages, close frames, protocol errors, text that is not UTF-8.
+// It walks the socket's reads in place, for the frames that nearly every client sends: whole text
+// messages, pings and pongs. From the first other frame on, ws gets all frames of the connection:
+// fragments, binary messages, close frames, protocol errors, text that is not UTF-8.
 //
 //                     the first frame for ws
 //   (upgrade) ---> OURS -----------------------> WS (for good)
 //
-// ws gets whole frames only, unchanged, or the header of a frame that it refuses, so each close code
-// is ws's own. If compression was negotiated, ws gets all frames, because it inflates later than it
+// ws gets whole frames, unchanged, or the header of a frame that it refuses, so each close code is
+// ws's own. If compression was negotiated, ws gets all frames, because it inflates later than it
 // reads. docs/architecture/fast-paths.md explains both, and the two lines in which reads wait.
 //
 // **Counts.** Control frames, empty frames and small fragments take a token each

@@ -1,7 +1,7 @@
 // room.js: one room of a stream: each message once, in order, as in `fanfare/client` (../room.js).
 //
-// After a gap the application loads its state again (`recoverFailed`). Live messages wait meanwhile,
-// and follow the new state. A further gap begins a new load, and the older state is dropped.
+// After a gap the application loads its state again (`recoverFailed`). Live messages wait, and
+// follow the new state. A further gap begins a new load, and the older state is dropped.
 
 import { Emitter } from '../emitter.js';
 import { FanfareError } from './error.js';

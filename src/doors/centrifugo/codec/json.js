@@ -1,8 +1,8 @@
 // json.js: the JSON form of the messages.
 //
 // A client's message is one or more lines, each with a command. One scan checks a line and finds
-// its fields. A raw value, such as `data`, travels as the client's bytes, within the limits of depth
-// and keys that native payloads have; framing.js removes the line breaks between its tokens.
+// its fields. A raw value, such as `data`, travels as the client's bytes, within the limits of
+// depth and keys that native payloads have; framing.js removes the line breaks between its tokens.
 
 import { skipPayload, skipSpace, skipString } from '../../../protocol/json-scan.js';
 
