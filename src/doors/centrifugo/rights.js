@@ -1,7 +1,7 @@
 // rights.js: may a client subscribe, publish, read presence or history?
 //
 // Its token decides, if it says what it permits; FANFARE_CENTRIFUGO_ALLOW adds rights for all
-// clients. Without tokens everything is permitted, as to native clients, and also without a token if
+// clients. Without tokens everything is permitted, as to native clients, and without a token if
 // FANFARE_AUTH is `optional`. Hooks are asked afterwards.
 
 import { Rights } from '../../auth/rights.js';
