@@ -17,6 +17,10 @@
  *   more. If no other worker has the user, the room gets a leave event. Never fails, like `join`. A
  *   join and a leave in quick succession may cancel each other out.
  *
+ * @property {(room: string) => Promise<void>} recorded Resolves when the store has all earlier joins
+ *   of this worker in the room. Until then, another worker's leave may announce that a user is gone
+ *   who has joined here meanwhile. Rejects with a BrokerError if the store is away.
+ *
  * @property {(room: string) => Promise<PresenceSnapshot>} read Resolves with the users of the room,
  *   and sees all earlier calls of this worker. Rejects with a BrokerError if the store is
  *   unavailable.

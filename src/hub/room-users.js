@@ -12,6 +12,7 @@ import { encodeMember } from '../protocol/encode.js';
  * @typedef {object} PresenceStore
  * @property {(room: string, user: string, member: Buffer) => void} join
  * @property {(room: string, user: string) => void} leave
+ * @property {(room: string) => Promise<void>} recorded
  * @property {(room: string) => Promise<{count: number, members: Buffer[]|null}>} read
  */
 
@@ -45,7 +46,7 @@ export class PresenceTracker {
    */
   async recorded(room) {
     try {
-      await this.presence.read(room);
+      await this.presence.recorded(room);
     } catch {
       // The views of rooms are read again after an outage.
     }

@@ -106,6 +106,21 @@ function suite(name, prepare) {
     await a.got(['room +ann 1', 'room -ann 2']);
   });
 
+  it('a join that is recorded outlasts the leave of another worker', async (attach) => {
+    const [a, b, c] = [await attach(), await attach(), await attach('room')];
+    a.join('room', 'ann');
+    await a.presence.recorded('room');
+    for (let round = 0; round < 20; round++) {
+      const [from, to] = round % 2 === 0 ? [a, b] : [b, a];
+      to.join('room', 'ann');
+      await to.presence.recorded('room');
+      from.presence.leave('room', 'ann');
+    }
+    a.join('room', 'end');
+    await c.got(['room +ann', 'room +end']);
+    assert.equal(await c.read('room'), '2: ann end');
+  });
+
   it('a read sees all earlier changes of its own worker, and rooms are separate', async (attach) => {
     const a = await attach();
     for (let i = 0; i < 20; i++) {

@@ -35,7 +35,12 @@ export function build({
     historyOf,
     clock: () => clock.now,
     maxBufferBytes,
-    presence: { join() {}, leave() {}, read: async () => ({ count: 0, members: [] }) },
+    presence: {
+      join() {},
+      leave() {},
+      async recorded() {},
+      read: async () => ({ count: 0, members: [] }),
+    },
     covers,
     charge: (connection, bytes) => void charged.push([connection, bytes]),
   });

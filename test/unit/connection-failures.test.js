@@ -38,6 +38,7 @@ function build() {
     presence: {
       join() {},
       leave() {},
+      async recorded() {},
       read: async () => ({ count: 1, members: [/** @type {any} */ (null)] }),
     },
     log: { debug() {}, warn: (_fields, text) => void warnings.push(text), error() {} },

@@ -48,6 +48,7 @@ function build() {
     presence: {
       join: (room, user, member) => void said.push(`${room} +${user} ${member}`),
       leave: (room, user) => void said.push(`${room} -${user}`),
+      async recorded() {},
       read: (room) => read(room),
     },
     covers: (room) => room.startsWith('p'),

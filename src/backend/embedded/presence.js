@@ -7,6 +7,7 @@
  * reads reject with a BrokerError.
  * @typedef {{enter: (room: string, user: string, member: Buffer) => void,
  *   exit: (room: string, user: string) => void, exitAll: () => void,
+ *   confirm: () => Promise<void>,
  *   members: (room: string) => Promise<PresenceSnapshot>}} RelayLink
  */
 
@@ -31,6 +32,11 @@ export class EmbeddedPresence {
   /** @param {string} room @param {string} user */
   leave(room, user) {
     this.link.exit(room, user);
+  }
+
+  /** Messages of a link are handled in order. */
+  recorded() {
+    return this.link.confirm();
   }
 
   /** @param {string} room */

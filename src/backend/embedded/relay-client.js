@@ -130,7 +130,7 @@ export class RelayClient {
   nextRequest = 1;
   /** In the order they were sent. @type {Map<number, Request>} */
   requests = new Map();
-  /** The outcome of this tick's publications. @type {Deferred<void>|null} */
+  /** What was sent until the end of this tick has been handled. @type {Deferred<void>|null} */
   sync = null;
   /** The result of the counts requested in this tick. @type {Promise<number>|null} */
   counting = null;
@@ -334,6 +334,19 @@ export class RelayClient {
     const refusal = this.#refusal();
     if (refusal !== null) return Promise.reject(refusal);
     this.#out().publication(OP.PUBLISH, room, publication);
+    return this.#synced();
+  }
+
+  /** @returns {Promise<void>} resolves when the relay has handled everything sent before */
+  confirm() {
+    const refusal = this.#refusal();
+    if (refusal !== null) return Promise.reject(refusal);
+    this.#schedule();
+    return this.#synced();
+  }
+
+  /** Shared by all of this tick. */
+  #synced() {
     this.sync ??= deferred();
     return this.sync.promise;
   }

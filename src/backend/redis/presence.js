@@ -203,6 +203,11 @@ export class RedisPresence {
     return read.promise;
   }
 
+  /** @param {string} room */
+  async recorded(room) {
+    await this.read(room);
+  }
+
   /** @param {string} name @returns {PresenceRoom} */
   #room(name) {
     let room = this.rooms.get(name);

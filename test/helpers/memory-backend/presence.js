@@ -23,6 +23,8 @@ export class MemoryPresence {
     this.members.leave(this, room, user);
   }
 
+  async recorded() {}
+
   /** @param {string} room */
   async read(room) {
     return this.members.read(room);
