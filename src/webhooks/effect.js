@@ -73,6 +73,10 @@ export class Effect {
     this.attempts = 0;
     /** It has failed too often to hold up its room. */
     this.isAside = false;
+    /** Attempts without an answer. */
+    this.suspicions = 0;
+    /** What the endpoint had got at the last of these. @type {number|null} */
+    this.deliveredBefore = null;
   }
 
   /** An edge that nobody has tried to send. */
@@ -108,6 +112,12 @@ export class Effect {
 
   stepAside() {
     this.isAside = true;
+  }
+
+  /** An attempt had no answer. @param {number} delivered requests that the endpoint has got */
+  suspect(delivered) {
+    this.suspicions++;
+    this.deliveredBefore = delivered;
   }
 
   /** It replaces another effect of its field. @param {Effect} before */

@@ -5,8 +5,10 @@
 // A room's states are sent one after the other, and so are its messages. Rooms do not wait for each
 // other. An answer that asks for a pause, or an unreachable endpoint, pauses all of it. Any other
 // failure delays its room, and after STEPS_ASIDE failures only the event: one that can never be
-// delivered does not stop its room. After CIRCUIT_FAILURES in a row there is one request in
-// PROBE_MS. If the endpoint's form allows it, a request carries the events of several rooms.
+// delivered does not stop its room. That holds for an event at which the receiver crashes, too,
+// although it looks like an unavailable endpoint. After CIRCUIT_FAILURES in a row there is one
+// request in PROBE_MS. If the endpoint's form allows it, a request carries the events of several
+// rooms.
 
 import { fieldOf } from './effect.js';
 
@@ -15,6 +17,8 @@ const CIRCUIT_FAILURES = 20;
 const PROBE_MS = 30_000;
 /** The pauses of an endpoint that is unavailable double from here to PROBE_MS. */
 const FIRST_PAUSE_MS = 1000;
+/** An answer may ask for a shorter one. */
+const LEAST_PAUSE_MS = 800;
 const JITTER = 0.2;
 /** States that wait for one endpoint: a bound on users in motion, about 50 MB. */
 const MAX_STATES = 100_000;
@@ -298,7 +302,9 @@ export class EndpointQueue {
       const order = this.#orders.get(gap.order);
       return order !== undefined && this.#ready.has(order) ? order : undefined;
     }
-    return this.#isCollecting() ? undefined : this.#ready.values().next().value;
+    if (this.#isCollecting()) return undefined;
+    if (isTrial) for (const order of this.#ready) if (!this.#firstOf(order)?.isAside) return order;
+    return this.#ready.values().next().value;
   }
 
   /** Does the next request wait for more events? */
@@ -318,7 +324,7 @@ export class EndpointQueue {
   }
 
   /** @param {Effect[]} effects of the request @param {import('./request.js').Result} result */
-  #judge(effects, { outcome, error, retryAfterMs }) {
+  #judge(effects, { outcome, error, retryAfterMs, isSuspect = false }) {
     this.attempts[outcome]++;
     if (outcome === 'delivered') {
       this.failures = 0;
@@ -331,11 +337,13 @@ export class EndpointQueue {
     this.lastErrorAt = Date.now();
     if (outcome === 'gone') return this.#end();
     this.failures++;
-    if (outcome === 'failed') for (const effect of effects) this.#delay(effect);
+    const isOfEvent = isSuspect && effects.every((effect) => this.#isGuilty(effect));
+    if (outcome === 'failed' || isOfEvent) for (const effect of effects) this.#delay(effect);
     else {
       this.pauses++;
       const ownMs = Math.min(FIRST_PAUSE_MS * 2 ** Math.min(this.pauses - 1, 10), PROBE_MS);
-      this.#pause(retryAfterMs ?? this.#jittered(ownMs));
+      this.#pause(Math.max(retryAfterMs ?? this.#jittered(ownMs), LEAST_PAUSE_MS));
+      if (isSuspect) for (const effect of effects) this.#suspect(effect);
     }
     if (this.failures === CIRCUIT_FAILURES)
       this.log.error(
@@ -352,13 +360,40 @@ export class EndpointQueue {
     const { scheduleMs } = this.form;
     const index = Math.min(effect.attempts, scheduleMs.length - 1);
     effect.fail(this.now() + this.#jittered(scheduleMs[index]));
-    if (effect.attempts >= STEPS_ASIDE && !effect.isAside) {
-      const order = this.#orders.get(effect.order);
-      order?.queueOf(effect).delete(effect.field);
-      effect.stepAside();
-      this.#enqueue(effect);
-    }
+    if (effect.attempts >= STEPS_ASIDE) this.#setAside(effect);
     lane.store(effect);
+  }
+
+  /**
+   * It had no answer again, and others have got through since the last time: it is the event, and
+   * not the endpoint.
+   * @param {Effect} effect
+   */
+  #isGuilty({ attempts, deliveredBefore }) {
+    const { delivered } = this.attempts;
+    return attempts > 0 || delivered > (deliveredBefore ?? delivered);
+  }
+
+  /**
+   * It had no answer: it may be the cause, or the endpoint as a whole. After some attempts others
+   * are tried first.
+   * @param {Effect} effect
+   */
+  #suspect(effect) {
+    effect.suspect(this.attempts.delivered);
+    const { lane, suspicions } = effect;
+    if (suspicions < STEPS_ASIDE || !lane.has(effect)) return;
+    this.#setAside(effect);
+    lane.store(effect);
+  }
+
+  /** @param {Effect} effect that holds up its room no more */
+  #setAside(effect) {
+    if (effect.isAside) return;
+    const order = this.#orders.get(effect.order);
+    order?.queueOf(effect).delete(effect.field);
+    effect.stepAside();
+    this.#enqueue(effect);
   }
 
   /** It does not exist any more, for good. */

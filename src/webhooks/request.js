@@ -17,8 +17,12 @@ const MAX_ANSWER_BYTES = 65_536;
 const ANSWER_TIMEOUT_MS = 1000;
 
 const MAX_RETRY_AFTER_MS = 3_600_000;
+/** How a request ends on a connection that the endpoint has closed. */
+const STALE = new Set(['ECONNRESET', 'EPIPE']);
 /** The endpoint as a whole cannot take requests now. */
 const THROTTLES = new Set([429, 502, 503, 504]);
+/** The same, says a proxy that has got no answer from the receiver. */
+const UNANSWERED = new Set([502, 504]);
 
 /**
  * How a request ended. `failed`: this event is refused, or its answer is late. `unavailable`: the
@@ -31,6 +35,8 @@ const THROTTLES = new Set([429, 502, 503, 504]);
  * @property {Outcome} outcome
  * @property {string} error '' if it was delivered; without secrets and without the answer's body
  * @property {number|null} retryAfterMs if the answer asks for it, at most an hour
+ * @property {boolean} [isSuspect] `unavailable` may be the event's own fault: the receiver had the
+ *   request and did not answer it, as one does that crashes
  */
 
 export class Requester {
@@ -94,18 +100,18 @@ export class Requester {
         else if (signal.aborted && request.writableFinished)
           resolve(ended('failed', `no answer within ${timeoutMs} ms`));
         else if (signal.aborted) resolve(ended('unavailable', `no connection in ${timeoutMs} ms`));
-        else if (!isFresh && request.reusedSocket && code === 'ECONNRESET') resolve('stale');
+        else if (!isFresh && request.reusedSocket && STALE.has(code ?? '')) resolve('stale');
         else if (code?.startsWith('HPE_')) resolve(ended('failed', `not an HTTP answer (${code})`));
-        else resolve(ended('unavailable', code ?? error.message));
+        else resolve(ended('unavailable', code ?? error.message, request.writableFinished));
       });
       request.end(body);
     });
   }
 }
 
-/** @param {Outcome} outcome @param {string} error @returns {Result} */
-function ended(outcome, error) {
-  return { outcome, error, retryAfterMs: null };
+/** @param {Outcome} outcome @param {string} error @param {boolean} [isSuspect] @returns {Result} */
+function ended(outcome, error, isSuspect = false) {
+  return { outcome, error, retryAfterMs: null, isSuspect };
 }
 
 /** @param {number} status @param {string|undefined} retryAfter @returns {Result} */
@@ -114,7 +120,12 @@ function judge(status, retryAfter) {
   if (status === 410) return ended('gone', 'status 410');
   const retryAfterMs = retryAfter === undefined ? null : readRetryAfter(retryAfter);
   const isPause = THROTTLES.has(status) || retryAfterMs !== null;
-  return { outcome: isPause ? 'unavailable' : 'failed', error: `status ${status}`, retryAfterMs };
+  return {
+    outcome: isPause ? 'unavailable' : 'failed',
+    error: `status ${status}`,
+    retryAfterMs,
+    isSuspect: UNANSWERED.has(status),
+  };
 }
 
 /** RFC 9110 10.2.3: seconds or a date. @param {string} text @returns {number|null} null: neither */

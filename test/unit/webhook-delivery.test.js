@@ -11,6 +11,8 @@ import { MemoryQueue } from '../helpers/memory-queue.js';
 const OK = Object.freeze({ outcome: 'delivered', error: '', retryAfterMs: null });
 const FAILED = Object.freeze({ outcome: 'failed', error: 'status 500', retryAfterMs: null });
 const BUSY = Object.freeze({ outcome: 'unavailable', error: 'status 503', retryAfterMs: null });
+/** The receiver has crashed, and its proxy says so. */
+const CRASHED = Object.freeze({ ...BUSY, error: 'status 502', isSuspect: true });
 
 /** @typedef {import('../../src/webhooks/request.js').Result} Result */
 /** @typedef {{id: string, type: string, data: Record<string, any>, atMs: number}} Received */
@@ -374,6 +376,68 @@ test('beside a poison event sequences ascend; it comes later with its own, and t
   assert.equal(queue.pending, 0);
 });
 
+test('an event at which the receiver crashes steps aside, and delays other rooms by seconds', async (t) => {
+  const { queue, requests, advance, seen } = courier(t, {
+    answer: ({ data }) => (data.user === 'poison' ? CRASHED : OK),
+  });
+  queue.record(joined('poison'));
+  queue.record(joined('u2'));
+  for (let i = 0; i < 20; i++) queue.record(joined('u', `r${i}`));
+  await advance(30_000);
+  assert.ok(seen().includes('joined u2'), 'its room goes on');
+  assert.equal(requests.filter(({ data }) => data.user === 'u').length, 20);
+  await advance(300_000, 500);
+  const poison = requests.filter(({ data }) => data.user === 'poison');
+  assert.ok(poison.length >= 4 && poison.length <= 8, `${poison.length} attempts`);
+  // A later event meets an endpoint that takes it at once.
+  const before = Date.now();
+  queue.record(joined('u3'));
+  await advance(6000);
+  assert.equal(seen().at(-1), 'joined u3');
+  assert.ok(requests[requests.length - 1].atMs + 1_700_000_000_000 - before <= 5000);
+});
+
+test('the same if its room is the only one', async (t) => {
+  const { queue, advance, seen } = courier(t, {
+    answer: ({ data }) => (data.user === 'poison' ? CRASHED : OK),
+  });
+  queue.record(joined('poison'));
+  for (const user of ['u2', 'u3']) queue.record(joined(user));
+  await advance(30_000);
+  assert.deepEqual(
+    seen().filter((line) => line !== 'joined poison'),
+    ['joined u2', 'joined u3'],
+  );
+});
+
+test('after an outage behind a proxy all events come within the longest pause, a room in order', async (t) => {
+  let isDown = true;
+  const { queue, requests, advance, endpoint } = courier(t, {
+    answer: () => (isDown ? CRASHED : OK),
+    endpoint: { concurrency: 1 },
+  });
+  for (let i = 0; i < 10; i++)
+    for (let room = 0; room < 10; room++) queue.record(joined(`u${i}`, `r${room}`));
+  await advance(600_000, 500);
+  const before = requests.length;
+  assert.ok(before < 30, `${before} requests to an endpoint that is down`);
+  isDown = false;
+  await advance(40_000, 500);
+  assert.equal(endpoint.pending, 0);
+  const attempts = new Map();
+  for (const { id } of requests) attempts.set(id, (attempts.get(id) ?? 0) + 1);
+  for (let room = 0; room < 10; room++) {
+    const sequences = requests
+      .slice(before)
+      .filter(({ id, data }) => data.room === `r${room}` && attempts.get(id) <= 3)
+      .map(({ data }) => data.sequence);
+    assert.deepEqual(
+      sequences,
+      [...sequences].sort((a, b) => a - b),
+    );
+  }
+});
+
 test('429, 502 to 504 and an unreachable endpoint pause the endpoint, and then one request tries', async (t) => {
   let isDown = true;
   const { queue, requests, advance, endpoint } = courier(t, {
@@ -395,6 +459,15 @@ test('429, 502 to 504 and an unreachable endpoint pause the endpoint, and then o
   assert.equal(endpoint.pending, 0);
   assert.equal(endpoint.state, 'ok');
   assert.equal(endpoint.attempts.delivered, 8);
+});
+
+test('an endpoint that asks for no pause at all gets one', async (t) => {
+  const { queue, requests, advance } = courier(t, {
+    answer: () => ({ ...BUSY, retryAfterMs: 0 }),
+  });
+  queue.record(joined('u'));
+  await advance(8000);
+  assert.ok(requests.length >= 4 && requests.length <= 7, `${requests.length}`);
 });
 
 test('after 20 failures in a row there is one request in 30 s', async (t) => {
