@@ -119,7 +119,7 @@ export class Delivery {
 
   /** @param {Sendable} event @returns {readonly EndpointQueue[]} */
   #wantedBy(event) {
-    return [...this.endpoints.values()].filter(({ isGone, form }) => !isGone && form.wants(event));
+    return [...this.endpoints.values()].filter(({ form }) => form.wants(event));
   }
 
   /** @param {EndpointQueue} endpoint @param {Effect[]} effects */

@@ -191,7 +191,7 @@ export class EndpointQueue {
    */
   lost(lane, count, reason, isQuiet = false) {
     this.dropped[reason] += count;
-    if (!isQuiet && !this.isGone && this.form.tellsGaps) lane.announceGap(this, count);
+    if (!isQuiet && this.form.tellsGaps) lane.announceGap(this, count);
   }
 
   /**
@@ -396,14 +396,14 @@ export class EndpointQueue {
     this.#enqueue(effect);
   }
 
-  /** It does not exist any more, for good. */
+  /** It does not exist any more. If a reload brings it back, the gaps tell what it has missed. */
   #end() {
     this.isGone = true;
     this.log.error(
       { endpoint: this.name },
       'webhooks: the endpoint answered 410 Gone: nothing is sent to it until the configuration is reloaded',
     );
-    for (const map of [this.#states, this.#messages, this.#gaps])
+    for (const map of [this.#states, this.#messages])
       for (const effect of [...map.values()]) this.drop(effect, 'gone');
   }
 

@@ -302,6 +302,10 @@ export class Lane {
       this.#pending.set(effect.field, effect);
       effect.endpoint.add(effect);
     }
+    for (const effect of effects) {
+      const endpoint = /** @type {EndpointQueue} */ (this.endpoints.get(effect.endpoint.name));
+      if (endpoint.isGone && effect.kind !== 'gap') endpoint.drop(effect, 'gone');
+    }
     for (const endpoint of new Set(effects.map((effect) => effect.endpoint))) endpoint.pump();
   }
 
@@ -344,6 +348,10 @@ export class Lane {
       return;
     }
     for (const endpoint of this.wantedBy(event)) {
+      if (endpoint.isGone) {
+        endpoint.lost(this, 1, 'gone');
+        continue;
+      }
       const effect = new Effect({ lane: this, endpoint, event, dueMs: this.now() });
       if (waitsForOpposite(effect, endpoint))
         effect.postpone(effect.dueMs + endpoint.settings.graceMs);

@@ -481,18 +481,37 @@ test('after 20 failures in a row there is one request in 30 s', async (t) => {
   assert.ok(requests.length - before <= 3, `${requests.length - before}`);
 });
 
-test('410 ends an endpoint: nothing more is sent, and what waits is counted', async (t) => {
-  const { queue, requests, advance, endpoint } = courier(t, {
-    answer: () => ({ outcome: 'gone', error: 'status 410', retryAfterMs: null }),
-    endpoint: { concurrency: 1 },
-  });
+test('410 ends an endpoint: nothing more is sent, what is dropped is counted, and a gap after a reload says so', async (t) => {
+  const queue = new MemoryQueue();
+  const GONE = { outcome: 'gone', error: 'status 410', retryAfterMs: null };
+  const first = courier(t, { queue, answer: () => GONE, endpoint: { concurrency: 1 } });
   for (let i = 0; i < 5; i++) queue.record(joined('u', `r${i}`));
-  await advance(5000);
+  await first.advance(5000);
   queue.record(joined('u', 'later'));
-  await advance(10_000);
-  assert.equal(requests.length, 1);
-  assert.equal(endpoint.state, 'gone');
-  assert.equal(endpoint.dropped.gone, 5);
+  queue.record(left('u', 'r1'));
+  await first.advance(10_000);
+  assert.equal(first.requests.length, 1);
+  assert.equal(first.endpoint.state, 'gone');
+  assert.equal(first.endpoint.dropped.gone, 7);
+  await first.delivery.close();
+
+  // Nobody has mended it: it is still gone, and the gaps still wait.
+  const second = courier(t, { queue, answer: () => GONE, endpoint: { concurrency: 1 } });
+  await second.advance(5000);
+  assert.deepEqual(
+    second.requests.map(({ type }) => type),
+    ['webhook.gap'],
+  );
+  await second.delivery.close();
+
+  const { requests, advance } = courier(t, { queue });
+  await advance(5000);
+  assert.ok(requests.length > 0 && requests.every(({ type }) => type === 'webhook.gap'));
+  const dropped = requests.reduce((sum, { data }) => sum + data.dropped, 0);
+  assert.equal(dropped, 7);
+  queue.record(joined('u', 'r1'));
+  await advance(5000);
+  assert.equal(requests.at(-1)?.type, 'member.joined');
   assert.equal(queue.pending, 0);
 });
 
