@@ -51,6 +51,8 @@ export class Person extends RecoveringClient {
     this.mayBeRefused = false;
     /** @type {Map<string, Roster>} */
     this.rosters = new Map();
+    /** Rooms whose `left` has not come. @type {Set<string>} */
+    this.leaving = new Set();
   }
 
   /** Asks for the users of a room. @param {string} room */
@@ -65,7 +67,8 @@ export class Person extends RecoveringClient {
 
   /** Leaves a room on the same connection, and joins it again. @param {string} room @param {number} ms */
   stepOut(room, ms) {
-    if (!this.places.get(room)?.isJoined) return;
+    if (!this.places.get(room)?.isJoined || this.leaving.has(room)) return;
+    this.leaving.add(room);
     this.socket?.send(JSON.stringify({ type: 'leave', room }));
     this.retry(room, ms / 1000);
   }
@@ -86,7 +89,9 @@ const PERSONS = {
 
   joined(client, reply) {
     HANDLERS.joined?.(client, reply);
-    /** @type {Person} */ (client).ask(reply.room);
+    const person = /** @type {Person} */ (client);
+    person.leaving.delete(reply.room);
+    person.ask(reply.room);
   },
 
   left(client, { room }) {
