@@ -10,8 +10,14 @@ import { BlockList, isIP } from 'node:net';
 
 /** Never: this network, link-local, multicast, reserved and broadcast. */
 const NEVER_V4 = ['0.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '240.0.0.0/4'];
-/** The same; fd00:ec2::254 is the metadata service of AWS. */
-const NEVER_V6 = ['::/128', 'fe80::/10', 'fec0::/10', 'ff00::/8', 'fd00:ec2::254/128'];
+/**
+ * The same, and ways into them whose IPv4 address is not at a known place: local NAT64 (RFC 8215)
+ * and Teredo. fd00:ec2::254 is the metadata service of AWS.
+ */
+const NEVER_V6 = [
+  ...['::/128', 'fe80::/10', 'fec0::/10', 'ff00::/8', 'fd00:ec2::254/128'],
+  ...['64:ff9b:1::/48', '2001::/32'],
+];
 const PRIVATE_V4 = [
   '127.0.0.0/8',
   '10.0.0.0/8',
@@ -23,11 +29,13 @@ const PRIVATE_V4 = [
 ];
 const PRIVATE_V6 = ['::1/128', 'fc00::/7'];
 /**
- * IPv6 addresses with an IPv4 address inside, by the bits in front of it: IPv4-compatible, NAT64
- * (RFC 6052), 6to4. BlockList itself reads the IPv4-mapped ones, ::ffff:0:0/96.
+ * IPv6 addresses with an IPv4 address inside, by the bits in front of it: IPv4-compatible,
+ * IPv4-translated (RFC 2765), NAT64 (RFC 6052), 6to4. BlockList itself reads the IPv4-mapped ones,
+ * ::ffff:0:0/96.
  */
 const EMBEDDINGS = Object.freeze([
   { bits: 96, embed: (/** @type {string} */ hex) => `::${hex}` },
+  { bits: 96, embed: (/** @type {string} */ hex) => `::ffff:0:${hex}` },
   { bits: 96, embed: (/** @type {string} */ hex) => `64:ff9b::${hex}` },
   { bits: 16, embed: (/** @type {string} */ hex) => `2002:${hex}::` },
 ]);
