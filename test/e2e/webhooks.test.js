@@ -312,6 +312,42 @@ async function answering(server, secret) {
 }
 
 test(
+  'a reload reads the file again; a broken file keeps the endpoints, and no log has a secret',
+  OPTIONS,
+  async (t) => {
+    const [first, second] = [await startReceiver(t), await startReceiver(t)];
+    const file = endpointFile(t, { url: first.url, graceMs: 0 });
+    const server = await start(t, 'embedded', { FANFARE_WEBHOOKS: file });
+    const aborted = () =>
+      server.lines.filter(({ msg }) => String(msg).startsWith('reload aborted'));
+    const courier = server.courierPid();
+    for (const [n, text] of [
+      '[{"url": "http://127.0.0.1:1/key-in-the-path", "secret": "whsec_secretsecretsecret"',
+      JSON.stringify([{ url: 'http://127.0.0.1:1/key-in-the-path', secret: 'secretsecretsecret' }]),
+      '[]',
+    ].entries()) {
+      writeFileSync(file, text);
+      server.kill('SIGHUP');
+      await until(() => aborted().length === n + 1, 15_000, 'an aborted reload');
+    }
+    const ann = await enter(t, server.port, 'ann');
+    await ann.join('chat.1');
+    await until(() => first.events.length === 2, 15_000, first.lines().join());
+    assert.equal(server.courierPid(), courier);
+
+    writeFileSync(file, JSON.stringify([{ url: second.url, secret: KEY, graceMs: 0 }]));
+    server.kill('SIGHUP');
+    await server.line(({ msg }) => msg === 'reload complete', 30_000);
+    const bob = await enter(t, server.port, 'bob');
+    await bob.join('chat.1');
+    await until(() => second.lines().includes('member.joined bob'), 15_000, second.lines().join());
+    assert.equal(first.lines().includes('member.joined bob'), false);
+    const log = JSON.stringify(server.lines) + server.stderr();
+    assert.doesNotMatch(log, /secretsecret|key-in-the-path|key=secret|MfKQ9r8G/);
+  },
+);
+
+test(
   'the console shows the endpoints and sends a test, and so does the doctor',
   OPTIONS,
   async (t) => {

@@ -1,0 +1,62 @@
+// A courier that dies at once, or as a whole series of them, and what the primary does then.
+
+import assert from 'node:assert/strict';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import pino from 'pino';
+import { until } from '../../loadtest/lib/server.js';
+import { CourierProcess } from '../../src/primary/courier-process.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
+
+const SETTINGS = /** @type {any} */ ({
+  config: { webhooks: { hasEndpoints: true } },
+  env: { PATH: process.env.PATH },
+});
+
+/** @param {import('node:test').TestContext} t @param {string} body of its entry point */
+function build(t, body) {
+  const folder = temporaryFolder(t);
+  const [exec, births] = [join(folder, 'courier.mjs'), join(folder, 'births')];
+  const note = `import { appendFileSync } from 'node:fs';
+    appendFileSync(${JSON.stringify(births)}, \`\${Date.now()}\\n\`);`;
+  writeFileSync(exec, `${note}\n${body}\n`);
+  writeFileSync(births, '');
+  /** @type {Record<string, any>[]} */
+  const lines = [];
+  const log = pino({}, { write: (/** @type {string} */ line) => lines.push(JSON.parse(line)) });
+  const aggregate = /** @type {any} */ ({ update() {}, depart() {} });
+  const courier = new CourierProcess({ exec, aggregate, queue: () => null, log });
+  t.after(() => courier.stop());
+  const bornAt = () => readFileSync(births, 'utf8').split('\n').filter(Boolean).map(Number);
+  return { courier, lines, bornAt };
+}
+
+test('a courier that dies at once is replaced after pauses that double', async (t) => {
+  const { courier, lines, bornAt } = build(t, 'process.exit(7);');
+  courier.start(SETTINGS);
+  await until(() => courier.restarts === 4, 20_000, 'four deaths');
+  assert.deepEqual(
+    lines.map(({ code, pauseMs }) => [code, pauseMs]),
+    [500, 1000, 2000, 4000].map((ms) => [7, ms]),
+  );
+  const births = bornAt();
+  assert.ok(births[3] - births[0] >= 3500, `${births}`);
+  const result = await courier.test('one');
+  assert.equal(result.outcome, 'failed');
+  await courier.stop();
+  const { length } = bornAt();
+  assert.equal(length, 4, 'none follows after the end');
+});
+
+test('a courier that does not stop is killed after 4 s', async (t) => {
+  const { courier, bornAt } = build(
+    t,
+    "process.on('SIGTERM', () => {}); setInterval(() => {}, 1e6);",
+  );
+  courier.start(SETTINGS);
+  await until(() => bornAt().length === 1, 10_000, 'a courier');
+  const beganMs = performance.now();
+  await courier.stop();
+  assert.ok(performance.now() - beganMs >= 3900);
+});
