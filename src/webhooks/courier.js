@@ -38,7 +38,7 @@ const CLOSE_TIMEOUT_MS = 3000;
  * @property {string} origin of its URL: the path may be a secret
  * @property {readonly string[]} types
  * @property {readonly string[]} rooms
- * @property {'ok'|'paused'|'failing'|'gone'} state
+ * @property {import('./endpoint.js').State} state
  * @property {number} pending
  * @property {number} oldestSeconds
  * @property {number} delivered requests

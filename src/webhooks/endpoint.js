@@ -32,6 +32,7 @@ const MAX_BATCH = 100;
 /** @import { Outcome } from './request.js' */
 
 /** @typedef {'overflow'|'expired'|'lost'|'gone'|'malformed'} DropReason */
+/** @typedef {'ok'|'retrying'|'paused'|'failing'|'gone'} State `retrying`: the last request failed */
 
 /** Effects that are sent in order: the first one is next. */
 class Order {
@@ -115,11 +116,12 @@ export class EndpointQueue {
     return this.#states.size + this.#messages.size + this.#gaps.size;
   }
 
-  /** @returns {'ok'|'paused'|'failing'|'gone'} */
+  /** @returns {State} */
   get state() {
     if (this.isGone) return 'gone';
     if (this.failures >= CIRCUIT_FAILURES) return 'failing';
-    return this.pausedUntilMs > this.now() ? 'paused' : 'ok';
+    if (this.pausedUntilMs > this.now()) return 'paused';
+    return this.failures > 0 ? 'retrying' : 'ok';
   }
 
   /** @param {number} unixMs @returns {number} age of the oldest event that waits, in seconds */

@@ -324,12 +324,14 @@ test('no more requests than the concurrency are under way', async (t) => {
 });
 
 test('retries keep the id, on the schedule, and a poison event steps aside', async (t) => {
-  const { queue, requests, advance } = courier(t, {
+  const { queue, requests, advance, endpoint } = courier(t, {
     answer: ({ data }) => (data.user === 'poison' ? FAILED : OK),
   });
   queue.record(joined('poison'));
   queue.record(joined('u2'));
-  await advance(45_000);
+  await advance(4000);
+  assert.equal(endpoint.state, 'retrying');
+  await advance(41_000);
   const poison = requests.filter(({ data }) => data.user === 'poison');
   assert.equal(new Set(poison.map(({ id }) => id)).size, 1);
   const pauses = poison.slice(1).map(({ atMs }, i) => Math.round((atMs - poison[i].atMs) / 1000));

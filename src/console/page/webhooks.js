@@ -8,7 +8,14 @@ import { polledView } from './polled-view.js';
 
 /** @import { App, View } from './view.js' */
 
-const TONES = /** @type {const} */ ({ ok: 'good', paused: 'warn', failing: 'bad', gone: 'bad' });
+const TONES = /** @type {const} */ ({
+  ok: 'good',
+  retrying: 'warn',
+  paused: 'warn',
+  failing: 'bad',
+  gone: 'bad',
+});
+const LANES = 16;
 
 /**
  * @typedef {{name: string, app: string|null, origin: string, types: string[], rooms: string[], state: keyof typeof TONES, pending: number, oldestSeconds: number, delivered: number, dropped: number, lastError: string, lastErrorAt: number, lastDeliveryAt: number}}
@@ -40,7 +47,11 @@ export function webhooksView(app) {
 
 /** @param {number} lanes */
 function lanesOf(lanes) {
-  return `This server sends the events of ${lanes} of 16 lanes; other servers on the same Redis send the rest. Counts began with the start or the last reload.`;
+  const share =
+    lanes === LANES
+      ? 'This server sends all events.'
+      : `This server sends the events of ${lanes} of ${LANES} lanes; other servers on the same Redis send the rest.`;
+  return `${share} Counts began with the start or the last reload.`;
 }
 
 /** @param {App} app @param {Endpoint[]} endpoints */
