@@ -36,8 +36,8 @@ import {
 import { OPTION, stopOnSignal, withServer } from './bench/script.js';
 import { searchRate } from './bench/search.js';
 import { quiet } from './bench/servers.js';
+import { clean, measured } from './bench/step.js';
 import { findClient } from './bench/swarm.js';
-import { clean, measured } from './bench/workloads.js';
 import { markdown, withTable } from './lib/capacity-table.js';
 import { forTerminal, showMs } from './lib/figures.js';
 import { BUCKETS, meanMs } from './lib/latency.js';
@@ -283,7 +283,7 @@ function loadOf(step) {
   };
 }
 
-/** @typedef {import('./bench/workloads.js').Step} Step */
+/** @typedef {import('./bench/step.js').Step} Step */
 
 /**
  * @typedef {{group: number, rooms: number, publishers: number, messages: number}} Group a row of

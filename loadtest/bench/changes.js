@@ -6,7 +6,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { percentileMs } from '../lib/latency.js';
 import { machineSeconds } from './machine.js';
-import { clean, measured } from './workloads.js';
+import { clean, measured } from './step.js';
 
 const POLL_MS = 200;
 /** Rooms that members join and leave in turn. */

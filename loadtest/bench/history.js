@@ -22,7 +22,7 @@ import { experiment } from '../lib/experiment.js';
 import { markdownTable, median, show } from '../lib/figures.js';
 import { redisSettings, startRedis } from '../lib/redis.js';
 import { startBench } from './script.js';
-import { clean, measured, openAll } from './workloads.js';
+import { clean, measured, openAll } from './step.js';
 
 const WORKERS = 2;
 const TICK_MS = 10;

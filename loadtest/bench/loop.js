@@ -12,7 +12,7 @@ import { markdownTable, show } from '../lib/figures.js';
 import { demandMachine } from './machine.js';
 import { OPTION, preload, startBench } from './script.js';
 import { quiet } from './servers.js';
-import { clean, measured, openAll } from './workloads.js';
+import { clean, measured, openAll } from './step.js';
 
 const SOURCES = 4;
 const PROCESSES = 2;

@@ -239,6 +239,11 @@ function firstLineOf(command, args) {
   }
 }
 
+/** @param {string} [folder] of a checkout */
+export function commitOf(folder = '.') {
+  return firstLineOf('git', ['-C', folder, 'rev-parse', '--short', 'HEAD']);
+}
+
 /** The machine and the versions, for the head of a report. */
 export function describeMachine() {
   return {
@@ -248,7 +253,7 @@ export function describeMachine() {
     node: process.version,
     redis: /v=(\S+)/.exec(firstLineOf('redis-server', ['--version']))?.[1] ?? 'not installed',
     compiler: firstLineOf('cc', ['--version']),
-    commit: firstLineOf('git', ['rev-parse', '--short', 'HEAD']),
+    commit: commitOf(),
     ephemeralPorts: ephemeralPorts().count,
     maxBacklog: maxBacklog(),
     maxFiles: maxFiles().hard,

@@ -5,8 +5,8 @@
 // to the server and the machine.
 
 import { percentileMs } from '../lib/latency.js';
+import { clean, measured, openAll } from './step.js';
 import { findClient, Swarm } from './swarm.js';
-import { clean, measured, openAll } from './workloads.js';
 
 const COUNT = 1000;
 const ROOM = 'others';
@@ -15,7 +15,7 @@ const PER_SECOND = 10;
 const RUN_SECONDS = 3;
 
 /** @typedef {import('./servers.js').Target} Target */
-/** @typedef {import('./workloads.js').Step} Step */
+/** @typedef {import('./step.js').Step} Step */
 
 export class Others {
   #swarm = new Swarm({ client: findClient('c'), processes: 1 });

@@ -1,14 +1,14 @@
 // report.js: medians, ranges and ratios, as a table for people (Markdown).
 
 import { median, show } from '../lib/figures.js';
-import { WORKLOADS } from './workloads.js';
+import { TABLES } from './workloads.js';
 
 /**
  * One measurement: a server, a workload, a round.
  * @typedef {object} Cell
  * @property {string} server
  * @property {string} title of the server
- * @property {string} workload
+ * @property {string} workload or the part of one that is a table of its own
  * @property {number} round
  * @property {Record<string, number | null>} values
  * @property {string[]} flags
@@ -61,6 +61,33 @@ export function ratio(cells, server, base, workload, key) {
 }
 
 /**
+ * The servers that a figure does not tell apart: each set of at least two whose ranges over all
+ * rounds have a value in common.
+ * @param {readonly { title: string, numbers: readonly number[] }[]} servers
+ * @returns {string[][]} titles, the set with the lowest values first
+ */
+export function equalSets(servers) {
+  const ranges = servers
+    .filter(({ numbers }) => numbers.length > 1)
+    .map(({ title, numbers }) => ({
+      title,
+      low: Math.min(...numbers),
+      high: Math.max(...numbers),
+    }))
+    .sort((a, b) => a.low - b.low);
+  /** @type {string[][]} */
+  const sets = [];
+  for (const { low } of ranges) {
+    const set = ranges.filter((one) => one.low <= low && low <= one.high).map(({ title }) => title);
+    const last = sets.at(-1);
+    if (last?.every((title) => set.includes(title))) sets.pop();
+    if (set.length > 1 && !sets.some((one) => set.every((title) => one.includes(title))))
+      sets.push(set);
+  }
+  return sets;
+}
+
+/**
  * @param {object} report
  * @param {string} report.startedAt
  * @param {string} report.command
@@ -77,8 +104,9 @@ export function markdown({ startedAt, command, machine, client, cells, base }) {
   const lines = [
     `# Side by side, ${startedAt}`,
     '',
-    `\`${command}\`; medians of ${rounds} interleaved ${rounds === 1 ? 'round' : 'rounds'}, in brackets the range; × is the ratio to ${base}, the median of the`,
-    'ratios within each round. Absolute figures belong to this machine and hour; ratios last longer. ../README.md says what each means.',
+    `\`${command}\`; medians of up to ${rounds} interleaved ${rounds === 1 ? 'round' : 'rounds'}, each with new processes of server and client;`,
+    `in brackets the range; × is the ratio to ${base}, the median of the ratios within each round. A row is client-bound if a`,
+    'process of the client used at least 90 % of a core: the server may be better. Absolute figures belong to this machine and hour; ratios last longer. ../README.md says what each means.',
     '',
     ...Object.entries(machine).map(([key, value]) => `- ${key}: ${value}`),
     ...client.lines.map((line) => `- ${line}`),
@@ -92,12 +120,12 @@ export function markdown({ startedAt, command, machine, client, cells, base }) {
     );
 
   for (const workload of workloads) {
-    const { title, metrics } = WORKLOADS[workload];
+    const { title, metrics } = TABLES[workload];
     lines.push(`## ${title}`, '');
     lines.push(
-      `| server | ${metrics.map((metric) => (metric.unit && !metric.title.endsWith('/s') ? `${metric.title}, ${metric.unit}` : metric.title)).join(' | ')} | CPU client / server, s | remarks |`,
+      `| server | ${metrics.map((metric) => (metric.unit && !metric.title.endsWith('/s') ? `${metric.title}, ${metric.unit}` : metric.title)).join(' | ')} | CPU client / server, s | client's busiest process, % of a core | remarks |`,
     );
-    lines.push(`|---|${metrics.map(() => '---:|').join('')}---:|---|`);
+    lines.push(`|---|${metrics.map(() => '---:|').join('')}---:|---:|---|`);
     for (const [server, name] of servers) {
       const mine = cells.filter((cell) => cell.server === server && cell.workload === workload);
       if (mine.length === 0) continue;
@@ -114,6 +142,7 @@ export function markdown({ startedAt, command, machine, client, cells, base }) {
       });
       const clientCpu = figure(cells, server, workload, 'clientCpuSeconds').median;
       const serverCpu = figure(cells, server, workload, 'serverCpuSeconds').median;
+      const busiest = 100 * figure(cells, server, workload, 'clientBusiest').median;
       const flags = new Map();
       for (const flag of mine.flatMap((cell) => cell.flags))
         flags.set(flag, (flags.get(flag) ?? 0) + 1);
@@ -121,10 +150,23 @@ export function markdown({ startedAt, command, machine, client, cells, base }) {
         .map(([flag, count]) => (mine.length > 1 ? `${flag} (${count} of ${mine.length})` : flag))
         .join('; ');
       lines.push(
-        `| ${name} | ${columns.join(' | ')} | ${show(clientCpu, 2)} / ${show(serverCpu, 2)} | ${remarks.replaceAll('|', '/')} |`,
+        `| ${name} | ${columns.join(' | ')} | ${show(clientCpu, 2)} / ${show(serverCpu, 2)} | ${show(busiest)} | ${remarks.replaceAll('|', '/')} |`,
       );
     }
     lines.push('');
+    for (const { key, title: name } of metrics) {
+      const sets = equalSets(
+        servers.map(([server, title]) => ({
+          title,
+          numbers: figure(cells, server, workload, key).numbers,
+        })),
+      );
+      if (sets.length > 0)
+        lines.push(
+          `- Equal within noise, ${name}: ${sets.map((set) => set.join(' = ')).join('; ')}`,
+        );
+    }
+    if (lines.at(-1) !== '') lines.push('');
   }
   return lines.join('\n');
 }

@@ -14,8 +14,9 @@ import { PROFILES } from './profiles.js';
 import { markdown } from './report.js';
 import { OPTION, stopOnSignal } from './script.js';
 import { externalServer, isPresent, SERVERS, startServer } from './servers.js';
+import { measured } from './step.js';
 import { findClient, Swarm } from './swarm.js';
-import { measured, WORKLOADS } from './workloads.js';
+import { ROUNDS, TABLES, WORKLOADS } from './workloads.js';
 
 /**
  * A measurement from which the hypervisor took more of the processors' time is one of other guests.
@@ -23,21 +24,27 @@ import { measured, WORKLOADS } from './workloads.js';
 const MAX_STOLEN_SHARE = 0.05;
 const MAX_REPEATS = 2;
 
+/** What a run without --only and --workloads leaves out, so that it takes 45 minutes at most. */
+const ON_REQUEST = ['tutorial', 'saturated-5000', 'low-5000', 'shootout'];
+const byDefault = (/** @type {string} */ name) => !ON_REQUEST.includes(name);
+
 const { values: options } = readOptions(
   `Measures Fanfare side by side with other servers. Saves Markdown and JSON in loadtest/bench/results/.
 
-  npm run bench                                     everything, 3 rounds: 35 to 40 minutes
+  npm run bench                                     all but what --only and --workloads leave out: some 40 minutes
+  npm run bench -- --workloads fixed                fixed rates, 5 rounds: 10 minutes
   npm run bench -- --only fanfare,plain-ws --workloads saturated-1000,low-1000 --rounds 5
   npm run bench -- --url ws://127.0.0.1:8000 --profile centrifugo --server-pid 4711 --only plain-ws`,
-  `only LIST | list of none ${Object.keys(SERVERS).join(' ')} | ${Object.keys(SERVERS).filter(isPresent).join()} | servers to measure; without, those that are installed; none: only those of --url
-  workloads LIST | list of ${Object.keys(WORKLOADS).join(' ')} | ${Object.keys(WORKLOADS).join()} | workloads to run
-  rounds N | whole 1..1000 | | rounds; without, 3, or 1 with --quick
+  `only LIST | list of none ${Object.keys(SERVERS).join(' ')} | ${Object.keys(SERVERS).filter(isPresent).filter(byDefault).join()} | servers to measure; without, those that are installed, but not the tutorial's; none: only those of --url
+  workloads LIST | list of ${Object.keys(WORKLOADS).join(' ')} | ${Object.keys(WORKLOADS).filter(byDefault).join()} | workloads to run
+  rounds N | whole 1..1000 | | rounds; without, 3, or 5 of fixed and saturated, or 1 with --quick
   quick | | | small and short: to see that it works
   ${OPTION.client}
   processes N | whole 1..64 | 2 | client processes
   sources N | whole 0..250 | 4 | source addresses from 127.0.0.2 on; 0: the kernel chooses one
   ${OPTION.payload}
   base NAME | | plain-ws | server that the ratios refer to
+  other FOLDER | | | another checkout of Fanfare, measured beside this one
   ${OPTION.save}
   Other servers, started by you: one of each for each server
   url URL… | | | URL of the server
@@ -47,9 +54,12 @@ const { values: options } = readOptions(
   redis-pid PID | whole 1.. | | the process of its Redis`,
 );
 const { payload: payloadBytes, sources, processes } = options;
-const rounds = options.rounds || (options.quick ? 1 : 3);
+/** @param {string} workload */
+const roundsOf = (workload) =>
+  options.rounds || (options.quick ? 1 : (WORKLOADS[workload].rounds ?? ROUNDS));
 const wantedServers = options.only.filter((/** @type {string} */ name) => name !== 'none');
 const wantedWorkloads = options.workloads;
+const rounds = Math.max(...wantedWorkloads.map(roundsOf));
 
 installServers();
 const client = findClient(options.client);
@@ -64,9 +74,16 @@ stopOnSignal();
 
 /** @type {import('./report.js').Cell[]} */
 const cells = [];
+/** How long each measurement took. @type {{ workload: string, seconds: number }[]} */
+const done = [];
 /** @type {{ start: () => Promise<import('./servers.js').Target>, name: string }[]} */
 const servers = [
-  ...wantedServers.map((/** @type {string} */ name) => ({ name, start: () => startServer(name) })),
+  ...wantedServers.flatMap((/** @type {string} */ name) => [
+    { name, start: () => startServer(name) },
+    ...(options.other && name.startsWith('fanfare')
+      ? [{ name: `${name} (other)`, start: () => startServer(name, { checkout: options.other }) }]
+      : []),
+  ]),
   ...options.url.map((/** @type {string} */ url, /** @type {number} */ i) => {
     const target = externalServer({
       url,
@@ -85,28 +102,30 @@ for (const line of clientLimit.lines) log(line);
 const began = performance.now();
 for (let round = 1; round <= rounds; round++) {
   for (const workload of wantedWorkloads) {
+    if (round > roundsOf(workload)) continue;
     for (const server of servers) {
-      log(`\n— round ${round} of ${rounds}, ${workload}, ${server.name}${progress()}`);
-      let cell = await measure(server, workload, round);
-      for (let again = 0; cell.stolenShare > MAX_STOLEN_SHARE && again < MAX_REPEATS; again++) {
+      log(`\n— round ${round} of ${roundsOf(workload)}, ${workload}, ${server.name}${progress()}`);
+      let measurement = await measure(server, workload, round);
+      for (let again = 0; isDisturbed(measurement) && again < MAX_REPEATS; again++) {
         log(
-          `  ! the hypervisor took ${Math.round(cell.stolenShare * 100)} % of the processors: measured again`,
+          `  ! the hypervisor took ${Math.round(measurement[0].stolenShare * 100)} % of the processors: measured again`,
         );
-        cell = await measure(server, workload, round);
+        measurement = await measure(server, workload, round);
       }
-      cells.push(cell);
-      save(); // after each cell, so that an interrupted run has its figures
+      cells.push(...measurement);
+      done.push({ workload, seconds: measurement[0].seconds });
+      save(); // after each one, so that an interrupted run has its figures
     }
   }
 }
-log(`\n${cells.length} measurements in ${minutes((performance.now() - began) / 1000)}`);
+log(`\n${done.length} measurements in ${minutes((performance.now() - began) / 1000)}`);
 console.log(save());
 
 /**
  * @param {{ name: string, start: () => Promise<import('./servers.js').Target> }} server
  * @param {string} workload
  * @param {number} round
- * @returns {Promise<import('./report.js').Cell>}
+ * @returns {Promise<import('./report.js').Cell[]>} one for each table of the workload
  */
 async function measure(server, workload, round) {
   const started = performance.now();
@@ -144,23 +163,39 @@ async function measure(server, workload, round) {
   const stolenShare =
     (machineSeconds().stolen - before.stolen) /
     (seconds * Number(machine.processor.split('× ')[1]));
-  for (const { key, title, unit, digits } of WORKLOADS[workload].metrics) {
-    const value = figures.values[key];
+  await sleep(300);
+  const { parts = { [workload]: figures } } = figures;
+  return Object.entries(parts).map(([table, one]) => {
+    if (one !== figures) log(`  ${TABLES[table].title}`);
+    show(TABLES[table], one);
+    return {
+      server: server.name,
+      title: target?.title ?? SERVERS[server.name]?.title ?? server.name,
+      workload: table,
+      round,
+      ...one,
+      stolenShare,
+      seconds,
+    };
+  });
+}
+
+/**
+ * @param {import('./workloads.js').Table} table @param {import('./workloads.js').Figures} figures
+ */
+function show({ metrics }, { values, flags }) {
+  for (const { key, title, unit, digits } of metrics) {
+    const value = values[key];
     log(
       `  ${title}: ${value === null || value === undefined ? '–' : value.toLocaleString('en', { maximumFractionDigits: digits ?? 0 })} ${unit}`,
     );
   }
-  for (const flag of figures.flags) log(`  ! ${flag}`);
-  await sleep(300);
-  return {
-    server: server.name,
-    title: target?.title ?? SERVERS[server.name]?.title ?? server.name,
-    workload,
-    round,
-    ...figures,
-    stolenShare,
-    seconds,
-  };
+  for (const flag of flags) log(`  ! ${flag}`);
+}
+
+/** @param {readonly import('./report.js').Cell[]} measurement */
+function isDisturbed([{ stolenShare }]) {
+  return stolenShare > MAX_STOLEN_SHARE;
 }
 
 /**
@@ -178,16 +213,21 @@ function knownLoad(server, workload) {
  * measurement on the average.
  */
 function progress() {
-  const all = rounds * wantedWorkloads.length * servers.length;
-  if (cells.length === 0) return ` (1 of ${all})`;
-  const meanOf = (/** @type {typeof cells} */ some) =>
+  const all = wantedWorkloads.reduce(
+    (/** @type {number} */ sum, /** @type {string} */ name) =>
+      sum + servers.length * roundsOf(name),
+    0,
+  );
+  if (done.length === 0) return ` (1 of ${all})`;
+  const meanOf = (/** @type {typeof done} */ some) =>
     some.reduce((sum, { seconds }) => sum + seconds, 0) / some.length;
   let left = 0;
   for (const workload of wantedWorkloads) {
-    const done = cells.filter((cell) => cell.workload === workload);
-    left += (rounds * servers.length - done.length) * meanOf(done.length > 0 ? done : cells);
+    const mine = done.filter((one) => one.workload === workload);
+    left +=
+      (roundsOf(workload) * servers.length - mine.length) * meanOf(mine.length > 0 ? mine : done);
   }
-  return ` (${cells.length + 1} of ${all}, ${minutes((performance.now() - began) / 1000)} so far, some ${minutes(left)} to go)`;
+  return ` (${done.length + 1} of ${all}, ${minutes((performance.now() - began) / 1000)} so far, some ${minutes(left)} to go)`;
 }
 
 /** @param {number} seconds */

@@ -30,9 +30,9 @@ import {
 import { Others } from './others.js';
 import { OPTION, startBench } from './script.js';
 import { quiet } from './servers.js';
+import { clean, measured } from './step.js';
 import { storm } from './storm.js';
 import { findClient } from './swarm.js';
-import { clean, measured } from './workloads.js';
 
 const STAGES = [20_000, 50_000, 100_000, 250_000, 500_000];
 /**

@@ -7,12 +7,12 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { accessSync, constants, existsSync } from 'node:fs';
-import { delimiter, join } from 'node:path';
+import { delimiter, join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { freePort, isListening, startRedis } from '../lib/redis.js';
 import { compile } from './compile.js';
-import { cpuSecondsOf, processTree, pssKbOf } from './machine.js';
+import { commitOf, cpuSecondsOf, processTree, pssKbOf } from './machine.js';
 import { PROFILES } from './profiles.js';
 
 const START_MS = 20_000;
@@ -159,11 +159,15 @@ export async function stopAll() {
 /**
  * Starts a server and waits until it takes connections.
  * @param {string} name
- * @param {{ workers?: number, env?: Record<string, string> }} [options]
+ * @param {object} [options]
+ * @param {number} [options.workers]
+ * @param {Record<string, string>} [options.env]
+ * @param {string} [options.checkout] of Fanfare, in place of this one
  * @returns {Promise<Target>}
  */
-export async function startServer(name, { workers = 2, env = {} } = {}) {
-  const kind = SERVERS[name] ?? RAW_SERVERS[name];
+export async function startServer(name, { workers = 2, env = {}, checkout = '' } = {}) {
+  const known = SERVERS[name] ?? RAW_SERVERS[name];
+  const kind = known && checkout !== '' ? ofCheckout(known, checkout) : known;
   if (!kind) throw new Error(`no server named ${name}: ${Object.keys(SERVERS).join(', ')}`);
   if (kind.install !== undefined && !isPresent(name))
     throw new Error(`${kind.title} is not installed: ${kind.install}`);
@@ -230,11 +234,21 @@ export async function startServer(name, { workers = 2, env = {} } = {}) {
   }
 }
 
+/** @param {ServerKind} kind of Fanfare @param {string} checkout @returns {ServerKind} */
+function ofCheckout(kind, checkout) {
+  const folder = resolve(checkout);
+  return {
+    ...kind,
+    title: `${kind.title}, ${commitOf(folder)}`,
+    script: join(folder, 'src/main.js'),
+  };
+}
+
 /** @param {ServerKind} kind @returns {[string, string[]]} */
 function commandOf({ script = '', program, source }) {
   if (source !== undefined) return [compile(source), []];
   if (program !== undefined) return [pathOf(program.name), program.args];
-  return [process.execPath, [fileURLToPath(new URL(script, import.meta.url))]];
+  return [process.execPath, [resolve(fileURLToPath(new URL('.', import.meta.url)), script)]];
 }
 
 /** @param {import('node:child_process').ChildProcess} child */

@@ -18,7 +18,7 @@ import { markdownTable, median, show } from '../lib/figures.js';
 import { scrape } from '../lib/server.js';
 import { OPTION, startBench } from './script.js';
 import { quiet } from './servers.js';
-import { clean, measured, openAll } from './workloads.js';
+import { clean, measured, openAll } from './step.js';
 
 const MIN_MB = 6;
 const PARTS = 6;

@@ -7,7 +7,7 @@ import { percentileMs } from '../lib/latency.js';
 import { machineSeconds } from './machine.js';
 import { Others } from './others.js';
 import { startServer } from './servers.js';
-import { clean, measured } from './workloads.js';
+import { clean, measured } from './step.js';
 
 /**
  * @param {object} options

@@ -6,9 +6,22 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { percentileMs } from '../lib/latency.js';
-import { machineSeconds } from './machine.js';
+import { fixedRates } from './fixed-rates.js';
 import { searchRate } from './search.js';
 import { quiet } from './servers.js';
+import {
+  CLIENT_BOUND,
+  clean,
+  costs,
+  describe,
+  fixed,
+  flagsOf,
+  isClientBound,
+  measured,
+  metric,
+  openAll,
+  plain,
+} from './step.js';
 
 /**
  * @typedef {object} Bench the means of a workload
@@ -24,34 +37,31 @@ import { quiet } from './servers.js';
 /**
  * @typedef {object} Figures
  * @property {Record<string, number | null>} values by the metric's key
- * @property {string[]} flags remarks for the reader: the client was the limit, messages were lost, …
+ * @property {string[]} flags remarks for the reader: client-bound, messages were lost, …
  * @property {Record<string, unknown>} detail kept in the JSON report
  * @property {number} [load] the one a search found
+ * @property {Record<string, Figures>} [parts] of its tables, if they are several
  */
 
 /**
- * @typedef {object} Metric
- * @property {string} key
+ * @typedef {object} Table of the report
  * @property {string} title
- * @property {string} unit
- * @property {number} digits
+ * @property {readonly import('./step.js').Metric[]} metrics the first one leads
  */
-
-/**
- * @param {string} key
- * @param {string} title
- * @param {string} unit
- * @param {number} [digits]
- * @returns {Metric}
- */
-const metric = (key, title, unit, digits = 0) => ({ key, title, unit, digits });
 
 /**
  * @typedef {object} Workload
  * @property {string} title
- * @property {readonly Metric[]} metrics the first one leads
+ * @property {readonly import('./step.js').Metric[]} metrics
+ * @property {Record<string, Table>} [parts] its tables, if they are several
+ * @property {number} [rounds] servers started for it; without, ROUNDS
  * @property {(bench: Bench) => Promise<Figures>} run
  */
+
+/** Servers started for a workload that says nothing else. */
+export const ROUNDS = 3;
+/** … and for those whose figures the README compares first. */
+const MANY_ROUNDS = 5;
 
 /** Milliseconds at the 95th percentile within which a saturated server must still deliver. */
 const SATURATED_P95_MS = 500;
@@ -63,6 +73,9 @@ const SHOOTOUT_MAX = 16_000;
 
 /** @type {Record<string, Workload>} */
 export const WORKLOADS = {
+  fixed: { ...fixedRates, rounds: MANY_ROUNDS },
+  ...saturated(1000),
+  ...saturated(5000),
   idle: {
     title: '10,000 idle connections, each opened, upgraded and joined to one room',
     metrics: [
@@ -74,8 +87,6 @@ export const WORKLOADS = {
   },
   ...lowRate(1000, { warmUpSeconds: 7, warmSeconds: 6 }),
   ...lowRate(5000, { warmUpSeconds: 4, warmSeconds: 3 }),
-  ...saturated(1000),
-  ...saturated(5000),
   shootout: {
     title: `shootout: largest room in which 95 % of round trips take ≤ ${SHOOTOUT_P95_MS} ms, 4 messages on their way at a time`,
     metrics: [metric('members', 'members', '')],
@@ -112,6 +123,13 @@ export const WORKLOADS = {
   },
 };
 
+/** @type {Record<string, Table>} by name */
+export const TABLES = Object.fromEntries(
+  Object.entries(WORKLOADS).flatMap(([name, workload]) =>
+    Object.entries(workload.parts ?? { [name]: workload }),
+  ),
+);
+
 /** @type {Workload['run']} */
 async function idle({ target, swarm, quick, sources }) {
   const count = quick ? 2000 : 10_000;
@@ -131,13 +149,15 @@ async function idle({ target, swarm, quick, sources }) {
   const flags = complete
     ? []
     : [`${opened.failed} of ${count} connections failed, ${lost} were lost`];
-  if (opened.cpuSeconds / opened.seconds > 0.85 * swarm.size) flags.push('the client is the limit');
+  const busiest = opened.cpuSeconds / opened.seconds / swarm.size;
+  if (isClientBound({ busiest })) flags.push(CLIENT_BOUND);
   return {
     values: {
       handshakesPerSecond: complete ? count / opened.seconds : null,
       cpuMsPerHandshake: complete ? (cpuSeconds * 1000) / count : null,
       kbPerConnection: complete ? (kbAfter - kbBefore) / count : null,
       clientCpuSeconds: opened.cpuSeconds,
+      clientBusiest: busiest,
       serverCpuSeconds: cpuSeconds,
     },
     flags,
@@ -203,6 +223,7 @@ function saturated(members) {
         metric('cpuPerMillion', 'server CPU-s per 1M deliveries', 's', 2),
         metric('bytesPerFrame', 'bytes per frame', 'B'),
       ],
+      rounds: MANY_ROUNDS,
       async run({ target, swarm, quick, payloadBytes, sources, known, log }) {
         await swarm.aim(target);
         await openAll(swarm, { count: members, sources });
@@ -324,7 +345,7 @@ async function shootout({ target, swarm, quick, payloadBytes, sources, known, lo
     },
     recover: () => quiet(target, 8000),
   });
-  if (best?.step && best.step.busiest > 0.85) flags.push('the client is the limit');
+  if (best?.step && isClientBound(best.step)) flags.push(CLIENT_BOUND);
   if (best && best.score >= (quick ? 4000 : SHOOTOUT_MAX))
     flags.push('or more: the largest that is tried');
   return {
@@ -347,7 +368,7 @@ async function echo({ target, swarm, quick, payloadBytes, sources }) {
   const ok = step.lost === 0 && step.open === 64;
   const flags = [];
   if (!ok) flags.push(`${step.lost} connections lost`);
-  if (step.busiest > 0.85) flags.push('the client is the limit');
+  if (isClientBound(step)) flags.push(CLIENT_BOUND);
   if (step.cpuSeconds > step.serverCpuSeconds) flags.push('the client costs more than the server');
   return {
     values: {
@@ -427,21 +448,10 @@ async function compareNeighbours({ target, swarm, quick, payloadBytes, sources, 
 }
 
 /**
- * Opens connections, all of them or none.
- * @param {import('./swarm.js').Swarm} swarm
- * @param {Parameters<import('./swarm.js').Swarm['open']>[0]} options
- */
-export async function openAll(swarm, options) {
-  const opened = await swarm.open(options);
-  if (opened.failed > 0)
-    throw new Error(`${opened.failed} of ${options.count} connections could not be opened`);
-}
-
-/**
  * After a step that failed: a server that has nothing left to do, and new connections where some
  * are gone or have missed something. One that was only late has nothing behind it that the next
  * step could meet.
- * @param {Step} step
+ * @param {import('./step.js').Step} step
  * @param {import('./servers.js').Target} target
  * @param {import('./swarm.js').Swarm} swarm
  * @param {Parameters<import('./swarm.js').Swarm['open']>[0]} options
@@ -455,76 +465,8 @@ async function rest(step, target, swarm, options) {
 }
 
 /**
- * Runs some work and measures its cost for the server, Redis, the client and the machine.
- * @template {import('./swarm.js').RunResult} T
- * @param {import('./servers.js').Target} target
- * @param {() => Promise<T>} work
- */
-export async function measured(target, work) {
-  const machine = machineSeconds();
-  const server = target.cpuSeconds();
-  const redis = target.redisCpuSeconds();
-  const started = performance.now();
-  const result = await work();
-  const wallSeconds = (performance.now() - started) / 1000;
-  const serverCpuSeconds = target.cpuSeconds() - server;
-  const redisCpuSeconds = target.redisCpuSeconds() - redis;
-  const after = machineSeconds();
-  return {
-    ...result,
-    wallSeconds,
-    serverCpuSeconds,
-    redisCpuSeconds,
-    stolenSeconds: after.stolen - machine.stolen,
-    otherCpuSeconds: Math.max(
-      0,
-      after.busy - machine.busy - serverCpuSeconds - redisCpuSeconds - result.cpuSeconds,
-    ),
-    p50Ms: percentileMs(result.histogram, 0.5),
-    p95Ms: percentileMs(result.histogram, 0.95),
-    p99Ms: percentileMs(result.histogram, 0.99),
-  };
-}
-
-/** @typedef {Awaited<ReturnType<typeof measured<import('./swarm.js').RunResult>>>} Step */
-
-/**
- * Whether each message arrived once at each member, and no connection was lost.
- * @param {import('./swarm.js').RunResult} step
- */
-export function clean(step) {
-  return (
-    step.received === step.expected && step.expected > 0 && step.wrong === 0 && step.lost === 0
-  );
-}
-
-/** @param {Step} step */
-function flagsOf(step) {
-  const flags = [];
-  if (!clean(step))
-    flags.push(
-      `lost: ${step.received} of ${step.expected} arrived, ${step.wrong} connections wrong, ${step.lost} disconnected`,
-    );
-  if (step.busiest > 0.85) flags.push('the client is the limit');
-  if (step.cpuSeconds > step.serverCpuSeconds && step.serverCpuSeconds > 0.1)
-    flags.push('the client costs more than the server');
-  return flags;
-}
-
-/** Figures that every row has. @param {Step} step */
-function costs(step) {
-  return {
-    serverCpuSeconds: step.serverCpuSeconds,
-    clientCpuSeconds: step.cpuSeconds,
-    clientBusiest: step.busiest,
-    stolenSeconds: step.stolenSeconds,
-    otherShare: step.otherCpuSeconds / step.wallSeconds,
-  };
-}
-
-/**
- * @param {{ score: number, step: Step, load: number } | null} best
- * @param {(step: Step, score: number) => Record<string, number | null>} valuesOf
+ * @param {{ score: number, step: import('./step.js').Step, load: number } | null} best
+ * @param {(step: import('./step.js').Step, score: number) => Record<string, number | null>} valuesOf
  * @returns {Figures}
  */
 function searched(best, valuesOf) {
@@ -535,25 +477,4 @@ function searched(best, valuesOf) {
     detail: { step: plain(best.step) },
     load: best.load,
   };
-}
-
-/** Without its histogram, for the report. @param {Step} step */
-function plain(step) {
-  const { histogram, ...rest } = step;
-  return rest;
-}
-
-/** @param {number} number */
-const fixed = (number) => number.toFixed(1);
-
-/** @param {Step} step */
-function describe(step) {
-  const parts = [
-    `${step.received}/${step.expected}`,
-    `p50 ${fixed(step.p50Ms)} p95 ${fixed(step.p95Ms)} p99 ${fixed(step.p99Ms)} max ${fixed(step.maxMs)} ms`,
-    `CPU server ${step.serverCpuSeconds.toFixed(2)} redis ${step.redisCpuSeconds.toFixed(2)} client ${step.cpuSeconds.toFixed(2)} other ${step.otherCpuSeconds.toFixed(2)} s`,
-  ];
-  if (step.wrong > 0) parts.push(`${step.wrong} connections wrong`);
-  if (step.lost > 0) parts.push(`${step.lost} disconnected`);
-  return parts.join(', ');
 }

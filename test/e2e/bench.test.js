@@ -2,12 +2,14 @@
 // in it.
 
 import assert from 'node:assert/strict';
+import { availableParallelism } from 'node:os';
 import { test } from 'node:test';
-import { ratio } from '../../loadtest/bench/report.js';
+import { equalSets, markdown, ratio } from '../../loadtest/bench/report.js';
 import { searchRate } from '../../loadtest/bench/search.js';
 import { isPresent, startServer } from '../../loadtest/bench/servers.js';
+import { CLIENT_BOUND, clean, DISTURBED, flagsOf } from '../../loadtest/bench/step.js';
 import { findClient, Swarm } from '../../loadtest/bench/swarm.js';
-import { clean } from '../../loadtest/bench/workloads.js';
+import { ROUNDS, TABLES, WORKLOADS } from '../../loadtest/bench/workloads.js';
 import {
   addHistogram,
   BUCKETS,
@@ -219,6 +221,65 @@ test('ratios are taken within a round', () => {
     cell('base', 3, null),
   ];
   assert.equal(ratio(cells, 'a', 'base', 'w', 'x'), 2);
+});
+
+test('servers whose ranges have a value in common are equal within noise', () => {
+  const server = (/** @type {string} */ title, /** @type {number[]} */ ...numbers) => ({
+    title,
+    numbers,
+  });
+  assert.deepEqual(equalSets([server('a', 8.8, 8.6), server('b', 8.7, 9), server('c', 4, 5)]), [
+    ['a', 'b'],
+  ]);
+  // b is equal to both others, which differ.
+  assert.deepEqual(equalSets([server('a', 1, 2), server('b', 2, 4), server('c', 3, 5)]), [
+    ['a', 'b'],
+    ['b', 'c'],
+  ]);
+  assert.deepEqual(equalSets([server('a', 1, 9), server('b', 2, 3), server('c', 4, 5)]), [
+    ['a', 'b'],
+    ['a', 'c'],
+  ]);
+  // One round has no noise.
+  assert.deepEqual(equalSets([server('a', 1), server('b', 1)]), []);
+  assert.deepEqual(equalSets([server('a', 1, 2), server('b', 3, 4)]), []);
+});
+
+test('the report has ranges, the share of the client, and what noise hides', () => {
+  const cells = [1, 2].flatMap((round) =>
+    [8, 8.1].map((rate, i) => ({
+      ...{ server: `s${i}`, title: `Server ${i}`, workload: 'saturated-1000', round },
+      values: { deliveriesPerSecond: (rate + round / 10) * 1e6, clientBusiest: 0.93 },
+      ...{ flags: [CLIENT_BOUND], detail: {}, stolenShare: 0, seconds: 1 },
+    })),
+  );
+  const text = markdown({
+    ...{ startedAt: 'now', command: 'run.js', machine: {}, client: { lines: [] }, cells },
+    base: 's0',
+  });
+  assert.match(text, /Server 1 \| 8,250,000 \(8,200,000–8,300,000\) × 1\.01/);
+  assert.match(text, /\| 93 \| client-bound \(2 of 2\) \|/);
+  assert.match(text, /Equal within noise, deliveries\/s: Server 0 = Server 1/);
+});
+
+test('a row says that its client or other processes may have bounded it', () => {
+  const usual = { received: 1, expected: 1, wrong: 0, lost: 0, cpuSeconds: 0, serverCpuSeconds: 0 };
+  const flags = (/** @type {number} */ busiest, /** @type {number} */ otherShare) => {
+    const otherCpuSeconds = otherShare * availableParallelism();
+    const step = { ...usual, busiest, otherCpuSeconds, wallSeconds: 1 };
+    return flagsOf(/** @type {any} */ (step));
+  };
+  assert.deepEqual(flags(0.89, 0.14), []);
+  assert.deepEqual(flags(0.9, 0), [CLIENT_BOUND]);
+  assert.deepEqual(flags(0.5, 0.16), [DISTURBED]);
+});
+
+test('the fixed rates and the highest one are measured on at least five servers', () => {
+  for (const name of ['fixed', 'saturated-1000']) assert.ok((WORKLOADS[name].rounds ?? 0) >= 5);
+  assert.ok(ROUNDS >= 3);
+  const parts = Object.keys(WORKLOADS.fixed.parts ?? {});
+  assert.deepEqual(parts, ['fixed-100', 'fixed-1000', 'fixed-3000', 'fixed-4000']);
+  for (const part of parts) assert.ok(TABLES[part].metrics.some(({ key }) => key === 'p95Ms'));
 });
 
 test('the limit delivers over its processes', {
