@@ -44,6 +44,8 @@ export class Flight {
     /** The room's own list until the flush yields, then a copy. */
     this.members = members;
     this.next = 0;
+    /** The time that its pieces took. */
+    this.spentMs = 0;
     this.isCopy = false;
     /** Who left since the flush began; some may be back. @type {Set<Connection>|null} */
     this.left = null;
@@ -180,6 +182,11 @@ export class Flight {
     const copy = /** @type {Connection[]} */ (this.members);
     const position = copy.indexOf(member, Math.max(this.next, place));
     if (position >= 0) copy[position] = connection; // else it is written, or has joined since
+  }
+
+  /** A piece of it took that long. @param {number} ms */
+  spend(ms) {
+    this.spentMs += ms;
   }
 
   /** The flush yields. @param {number} next the member to write to next */

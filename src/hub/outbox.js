@@ -17,6 +17,12 @@ import { FORMAT, leavesAtResync } from '../protocol/format.js';
 const SHORT_MEMBERS = 64;
 const PIECE_MS = 1;
 const WRITES_PER_CLOCK = 32;
+/**
+ * After a flush to more than SHORT_MEMBERS the room rests as long as that took, up to MAX_REST_MS,
+ * unless ENOUGH_BYTES wait: a write of so much gains little from more.
+ */
+const MAX_REST_MS = 10;
+const ENOUGH_BYTES = 16 * 1024;
 const MAX_WAITING_BYTES = 8 * 1024 * 1024;
 /** For all rooms, flushes under way included: many rooms, each in its bounds, can be much. */
 const MAX_WORKER_BYTES = 128 * 1024 * 1024;
@@ -54,6 +60,8 @@ export class Outbox {
     this.short = [];
     /** The others, in turn, flushes under way included. @type {Room[]} */
     this.long = [];
+    /** Those of the others whose publications wait for the end of a rest. @type {Room[]} */
+    this.resting = [];
     /** Bytes of all publications that are not written to all members yet. */
     this.bytes = 0;
   }
@@ -106,22 +114,47 @@ export class Outbox {
   #schedule(room, publication) {
     this.bytes += publication.length;
     this.counters.queueDepth++;
-    if (room.isQueued) return;
-    this.#queue(room);
-    this.slot.wake();
+    if (!room.isQueued && this.#queue(room)) this.slot.wake();
   }
 
-  /** @param {Room} room whose publications wait, or whose flush has yielded */
+  /**
+   * @param {Room} room whose publications wait, or whose flush has yielded
+   * @returns {boolean} false: it rests
+   */
   #queue(room) {
-    (room.flight === null && room.members.length <= SHORT_MEMBERS ? this.short : this.long).push(
-      room,
-    );
+    if (room.flight === null && room.members.length <= SHORT_MEMBERS) this.short.push(room);
+    else if (room.restsUntilMs === 0 || !this.#rests(room, this.turn.clock())) this.long.push(room);
+    else {
+      this.resting.push(room);
+      return false;
+    }
+    return true;
+  }
+
+  /**
+   * A flush to many members costs nearly the same with one publication as with ten. So a busy room
+   * leaves the processors to others between two flushes, and the next one carries more.
+   * @param {Room} room @param {number} now @returns {boolean} true: the slot wakes when it is over
+   */
+  #rests(room, now) {
+    const isOver = room.restsUntilMs <= now || room.waitingBytes >= ENOUGH_BYTES;
+    if (isOver || room.flight !== null) return false;
+    this.slot.wakeAt(room.restsUntilMs);
+    return true;
+  }
+
+  /** @param {number} now */
+  #endRests(now) {
+    const { resting } = this;
+    this.resting = [];
+    for (const room of resting) (this.#rests(room, now) ? this.resting : this.long).push(room);
   }
 
   /** The flushes of one turn. @returns {boolean} true if some are left */
   run() {
     const { short, long } = this;
     const { beganMs, endMs } = this.slot;
+    if (this.resting.length > 0) this.#endRests(beganMs);
     let now = beganMs;
     // The rest of the share goes to the long flushes, and at least one piece. So neither kind
     // starves the other.
@@ -141,7 +174,7 @@ export class Outbox {
   /** Writes everything that waits, without yielding. The drain calls it. */
   flush() {
     for (;;) {
-      const room = this.long.shift() ?? this.short.shift();
+      const room = this.long.shift() ?? this.short.shift() ?? this.resting.shift();
       if (room === undefined) return;
       this.#write(room, 0, Number.POSITIVE_INFINITY);
     }
@@ -153,6 +186,7 @@ export class Outbox {
    * @returns {number} the time afterwards
    */
   #write(room, now, pieceEnd) {
+    const began = now;
     const flight = room.flight ?? room.depart(this.limits);
     const { frameOf, omissions } = flight;
     const isOwed = room.sync !== null;
@@ -222,6 +256,8 @@ export class Outbox {
     const { counters } = this;
     if (frameOf === null) counters.deliveries += written * flight.publications.length - omitted;
     counters.bytesOut += bytes;
+    const ended = pieceEnd === Number.POSITIVE_INFINITY ? now : this.turn.clock();
+    flight.spend(ended - began);
     if (next < members.length) {
       flight.pause(next);
     } else {
@@ -231,11 +267,12 @@ export class Outbox {
       this.fanout.observe(members.length);
       this.onFlushed(room, flight.publications);
       room.sync?.flushed(room.waiting.length === 0);
-      room.arrive();
+      const restMs = members.length > SHORT_MEMBERS ? Math.min(MAX_REST_MS, flight.spentMs) : 0;
+      room.arrive(ended + restMs);
       room.sync?.lagging?.resume();
     }
     if (room.isQueued) this.#queue(room);
-    return pieceEnd === Number.POSITIVE_INFINITY ? now : this.turn.clock();
+    return ended;
   }
 
   /**

@@ -41,6 +41,8 @@ export class Room {
     this.resyncsWaiting = 0;
     /** The flush under way. @type {Flight|null} */
     this.flight = null;
+    /** The end of the rest after its last flush, on the clock of the turn. */
+    this.restsUntilMs = 0;
     /** The window of the last publication; publications in it, and in the window before it. */
     this.window = 0;
     this.heard = 0;
@@ -227,8 +229,10 @@ export class Room {
     return this.flight;
   }
 
-  arrive() {
+  /** Ends a flush. @param {number} restsUntilMs on the clock of the turn */
+  arrive(restsUntilMs) {
     this.flight = null;
+    this.restsUntilMs = restsUntilMs;
   }
 }
 

@@ -160,6 +160,9 @@ export class Slot {
   isAwake = false;
   /** When the slot ended with work left; Infinity: it had none. */
   #yieldedMs = Number.POSITIVE_INFINITY;
+  /** Wakes the slot at `#alarmMs`. @type {NodeJS.Timeout|undefined} */
+  #alarm = undefined;
+  #alarmMs = Number.POSITIVE_INFINITY;
 
   /** @param {Turn} turn @param {SlotName} name @param {() => boolean} work */
   constructor(turn, name, work) {
@@ -180,6 +183,19 @@ export class Slot {
     this.isAwake = true;
     this.turn.schedule();
   }
+
+  /** There will be work. @param {number} timeMs on the clock of the turn */
+  wakeAt(timeMs) {
+    if (timeMs >= this.#alarmMs) return;
+    clearTimeout(this.#alarm);
+    this.#alarmMs = timeMs;
+    this.#alarm = setTimeout(this.#ring, Math.max(1, timeMs - this.turn.clock())).unref();
+  }
+
+  #ring = () => {
+    this.#alarmMs = Number.POSITIVE_INFINITY;
+    this.wake();
+  };
 
   /** Has the share of this turn been spent? It begins with the first work of a turn. */
   isSpent() {

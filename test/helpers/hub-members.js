@@ -42,7 +42,7 @@ export function build({
     countConnections: async () => 42,
     history: noHistory,
   };
-  const { counters, slowConsumers, outbox, hub, commands, phase } = buildHub({
+  const { counters, turn, slowConsumers, outbox, hub, commands, phase } = buildHub({
     config,
     broker,
     budgetBytes,
@@ -63,6 +63,7 @@ export function build({
     clock,
     /** @type {Partial<import('../../src/backend/broker.js').Broker>} */
     broker,
+    turn,
     hub,
     outbox,
     commands,

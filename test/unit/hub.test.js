@@ -77,6 +77,73 @@ test('a flush over many members yields, and every member keeps the order', async
   for (const { transport } of members) assert.deepEqual(payloads(transport), ['first', 'second']);
 });
 
+test('after a flush a large room rests as long as that took, and a small one does not', async () => {
+  const { hub, connect, turn: scheduler, outbox } = build();
+  let now = 1000;
+  scheduler.clock = () => now;
+  const small = connect();
+  hub.join(small.connection, 'small', QUIET);
+  const members = Array.from({ length: 100 }, connect);
+  for (const { connection, transport } of members) {
+    hub.join(connection, 'big', QUIET);
+    const write = transport.write.bind(transport);
+    transport.write = (frames) => {
+      now += 0.04;
+      write(frames);
+    };
+  }
+  const room = /** @type {import('../../src/hub/room.js').Room} */ (hub.rooms.get('big'));
+  const last = members[99].transport;
+  hub.broadcast('big', publication(0));
+  while (room.isQueued) await turn();
+  assert.deepEqual(payloads(last), [0], 'an idle room writes at once');
+  assert.ok(room.restsUntilMs - now > 3 && room.restsUntilMs - now <= 4.1, 'rests for the 4 ms');
+  hub.broadcast('big', publication(1));
+  for (let i = 0; i < 5; i++) hub.broadcast('small', publication(i));
+  await turn();
+  assert.equal(payloads(small.transport).length, 5);
+  hub.broadcast('big', publication(2));
+  now = room.restsUntilMs - 0.1;
+  outbox.slot.wake();
+  await turn();
+  assert.deepEqual(payloads(last), [0]);
+  now = room.restsUntilMs;
+  while (room.isQueued) await turn();
+  assert.deepEqual(payloads(last), [0, 1, 2]);
+  assert.equal(last.writes.length, 2, 'both publications share a write');
+
+  // A drain does not wait for the end of a rest.
+  hub.broadcast('big', publication(3));
+  assert.equal(outbox.resting.length, 1);
+  outbox.flush();
+  assert.deepEqual(payloads(last), [0, 1, 2, 3]);
+});
+
+test('a rest has a bound, and ends when enough waits for a write', async () => {
+  const { hub, connect, turn: scheduler, outbox } = build();
+  let now = 1000;
+  scheduler.clock = () => now;
+  const members = Array.from({ length: 100 }, connect);
+  for (const { connection, transport } of members) {
+    hub.join(connection, 'big', QUIET);
+    const write = transport.write.bind(transport);
+    transport.write = (frames) => {
+      now += 5;
+      write(frames);
+    };
+  }
+  const room = /** @type {import('../../src/hub/room.js').Room} */ (hub.rooms.get('big'));
+  hub.broadcast('big', publication(0));
+  while (room.isQueued) await turn();
+  assert.ok(room.restsUntilMs - now <= 10, 'the flush took 500 ms');
+  for (let i = 0; i < 9; i++) hub.broadcast('big', publication('x'.repeat(2000)));
+  assert.equal(outbox.resting.length, 1);
+  outbox.slot.wake();
+  await turn();
+  assert.ok(room.flight);
+  outbox.flush();
+});
+
 test('a connection that leaves or closes while a flush has yielded gets nothing more, and all others get each frame once', async () => {
   const { hub, connect } = build();
   const members = Array.from({ length: 300 }, connect);
