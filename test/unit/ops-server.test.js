@@ -80,8 +80,10 @@ test(
     finish();
     for (const client of clients) assert.equal((await client.response()).body, 'renderings 1\n');
     for (const client of clients) client.write(get('/metrics'));
-    for (const client of clients) assert.equal((await client.response()).body, 'renderings 2\n');
-    assert.ok(performance.now() - beganMs < 5000);
+    for (const client of clients)
+      assert.match((await client.response()).body, /^renderings [2-9]\n$/);
+    // A busy machine takes longer than half a second for the second hundred.
+    assert.ok(renderings <= 2 + Math.floor((performance.now() - beganMs) / 500), `${renderings}`);
   },
 );
 

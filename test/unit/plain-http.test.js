@@ -262,7 +262,9 @@ test(
   },
 );
 
-test('idle connections of clients are bounded, and those of backends stay', limit, async (t) => {
+test('idle connections of clients are bounded, and those of backends stay', {
+  timeout: 60_000, // it opens a thousand, one after another
+}, async (t) => {
   /** @type {import('../../src/transport/route.js').Api} */
   const api = {
     begin: ({ method }) => ({ endConnection() {}, isOfClient: method === 'POST' }),
