@@ -9,6 +9,7 @@ import { connect } from 'node:net';
  */
 
 export const KEY = 'dGhlIHNhbXBsZSBub25jZQ==';
+const TIMEOUT_MS = 10_000;
 
 /**
  * A well-formed handshake, or one with a fault of choice.
@@ -77,7 +78,7 @@ export class RawClient {
    * The next response, taken from the received bytes.
    * @param {number} [withinMs] @returns {Promise<RawResponse>}
    */
-  async response(withinMs = 3000) {
+  async response(withinMs = TIMEOUT_MS) {
     /** @type {RawResponse|null} */
     let response = null;
     await this.#until(() => {
@@ -88,7 +89,7 @@ export class RawClient {
   }
 
   /** Resolves when the server has closed, too. @param {number} [withinMs] */
-  async closed(withinMs = 3000) {
+  async closed(withinMs = TIMEOUT_MS) {
     await this.#until(() => this.isClosed, withinMs);
   }
 
