@@ -456,9 +456,12 @@ function unexpected(stderr, topology) {
   return rest === '' ? [] : [rest];
 }
 
-/** Lines at level `error` that servers log when their processes are killed or frozen. */
+/**
+ * Lines at level `error` that servers log when their processes are killed or frozen, and when the
+ * receiver of webhooks fails on purpose.
+ */
 const OF_NEMESES =
-  /^(worker died|worker hung: killed|worker did not exit in time|lost the relay: draining|the courier)/;
+  /^(worker died|worker hung: killed|worker did not exit in time|lost the relay: draining|the courier|webhooks: 20 failures)/;
 
 /** @param {number} pid */
 function isAlive(pid) {
