@@ -240,14 +240,20 @@ export class EndpointQueue {
     this.#isPumping = false;
   }
 
-  /** Of the next request: one, or all due. @param {Order} first a due one */
+  /**
+   * Of the next request: one, or all due. One that has stepped aside goes alone, because it may be
+   * why its batch failed.
+   * @param {Order} first a due one
+   */
   #take(first) {
-    const { batchMs } = this.form;
+    const isAside = (/** @type {Order} */ order) => this.#firstOf(order)?.isAside ?? false;
+    const isAlone = this.form.batchMs === 0 || isAside(first);
     /** @type {Effect[]} */
     const taken = [];
-    for (const order of batchMs > 0 ? this.#ready : [first]) {
+    for (const order of isAlone ? [first] : this.#ready) {
+      if (!isAlone && isAside(order)) continue;
       this.#ready.delete(order);
-      for (const effect of batchMs > 0 ? this.#dueOf(order) : [this.#firstOf(order)]) {
+      for (const effect of isAlone ? [this.#firstOf(order)] : this.#dueOf(order)) {
         if (effect === undefined) break;
         order.inFlight.add(effect);
         if (taken.push(effect) === MAX_BATCH) return taken;

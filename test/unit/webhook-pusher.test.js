@@ -434,6 +434,33 @@ test('a batch that fails comes again, each event in its turn', async (t) => {
   assert.equal(endpoint.pending, 0);
 });
 
+for (const [name, refusal] of /** @type {const} */ ([
+  ['refuses', FAILED],
+  ['crashes at', { ...FAILED, outcome: 'unavailable', isSuspect: true }],
+]))
+  test(`an event that the receiver ${name} does not take the others of its batch with it`, async (t) => {
+    const { queue, requests, advance, endpoint } = courier(t, {
+      webhook: { batchMs: 100 },
+      answer: (texts) => (texts.some((text) => text.endsWith(' poison')) ? refusal : DELIVERED),
+    });
+    const users = Array.from({ length: 20 }, (_, n) => `u${n}`);
+    for (const user of [...users.slice(0, 10), 'poison', ...users.slice(10)])
+      queue.record(joined(user));
+    await advance(60_000);
+    assert.equal(endpoint.attempts.delivered, 20);
+    assert.equal(endpoint.pending, 1);
+    assert.ok(requests.length < 20 + 12, `${requests.length}`);
+    // Others that come later are collected again.
+    for (const user of ['late-1', 'late-2']) queue.record(joined(user));
+    await advance(5000);
+    assert.deepEqual(
+      requests.map(({ texts }) => texts.length).filter((length) => length === 2),
+      [2],
+    );
+    await advance(330_000);
+    assert.equal(endpoint.dropped.expired, 1);
+  });
+
 test('events that do not fit into one body go in several, and each of them once', async (t) => {
   const { queue, requests, advance, seen } = courier(t, { webhook: { batchMs: 100 } });
   const data = 'x'.repeat(16_000);
