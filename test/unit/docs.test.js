@@ -112,6 +112,24 @@ test('each feature and each guarantee has a command that shows it', () => {
   }
 });
 
+test('docs/compatibility.md names tests that exist', () => {
+  const cells = read('docs/compatibility.md').matchAll(/\| ((?:`\w+\/[\w-]+`: [^|]+)) \|$/gm);
+  /** @type {string[]} */
+  const missing = [];
+  let count = 0;
+  for (const [, cell] of cells)
+    for (const part of cell.split(/\. (?=`)/)) {
+      const [, file, names] = /** @type {RegExpExecArray} */ (/^`(.+?)`: (.+)$/.exec(part));
+      const text = read(`test/${file}.test.js`);
+      // A name may have a semicolon, too.
+      const all = text.includes(names) ? [names] : names.split('; ');
+      count += all.length;
+      missing.push(...all.filter((name) => !text.includes(name)).map((name) => `${file}: ${name}`));
+    }
+  assert.deepEqual(missing, []);
+  assert.ok(count >= 40, `${count}`);
+});
+
 test('docs/architecture/tasks.md names files that exist', () => {
   const text = read('docs/architecture/tasks.md');
   const paths = [...text.matchAll(/`((?:src|test|docs|ops)\/[\w./-]+)`/g)].map(([, path]) => path);
