@@ -22,7 +22,12 @@ import { normalOrigin } from './origins.js';
 import { readPusherSettings, roomRulesOf } from './pusher.js';
 import { readOldRates, readRate } from './rates.js';
 import { describeRedis, readRedisSettings } from './redis.js';
-import { MAX_RULES, parseHistoryRules, parsePresenceRules } from './room-patterns.js';
+import {
+  MAX_RULES,
+  parseHistoryRules,
+  parsePresenceRules,
+  parseStateRules,
+} from './room-patterns.js';
 import { readSecretFiles } from './secret-files.js';
 import { SETTINGS } from './settings.js';
 import { describeTokens, readTokenSettings } from './tokens.js';
@@ -347,10 +352,15 @@ function roomFaults(values) {
   const hasChannels = values.centrifugo !== null;
   const isPattern = hasChannels ? isChannelPattern : undefined;
   const history = parseHistoryRules(/** @type {string[]} */ (values.history), isPattern);
+  const state = parseStateRules(
+    /** @type {string[]} */ (values.state),
+    /** @type {number} */ (values.stateMaxBytes),
+  );
   const presence = parsePresenceRules(/** @type {string[]} */ (values.presence), isPattern);
   const historyRules = hasChannels ? withChannels(history.rules) : history.rules;
   const presenceRules = hasChannels ? withChannels(presence.rules) : presence.rules;
   const doors = roomRulesOf(/** @type {Config['pusher']} */ (values.pusher));
+  values.state = Object.freeze(state.rules);
   values.history = Object.freeze([...historyRules, ...doors.history]);
   values.presence = Object.freeze([...presenceRules, ...doors.presence]);
   const count = historyRules.length + doors.history.length;
@@ -365,6 +375,7 @@ function roomFaults(values) {
       ? [`FANFARE_HISTORY: with those of channels there are ${count} rules, at most ${MAX_RULES}`]
       : []),
     ...history.faults.map((fault) => `FANFARE_HISTORY: ${fault}`),
+    ...state.faults.map((fault) => `FANFARE_STATE: ${fault}`),
     ...presence.faults.map((fault) => `FANFARE_PRESENCE: ${fault}`),
   ];
 }
@@ -409,6 +420,17 @@ function contradictions(values) {
   if (v.maxUnsentBytes < v.maxMessageBytes) {
     faults.push(
       `FANFARE_MAX_UNSENT_BYTES: ${v.maxUnsentBytes} is less than one message of FANFARE_MAX_MESSAGE_BYTES (${v.maxMessageBytes})`,
+    );
+  }
+  // A message on a channel of Redis has the whole publication: its header, key and payload.
+  if (v.redis !== null && v.state.length > 0 && v.stateMaxValueBytes + 1024 > v.maxPubsubBytes) {
+    faults.push(
+      `FANFARE_STATE_MAX_VALUE_BYTES: ${v.stateMaxValueBytes} must be at least 1024 less than FANFARE_MAX_PUBSUB_BYTES (${v.maxPubsubBytes})`,
+    );
+  }
+  if (v.state.length > 0 && v.stateMaxValueBytes > v.maxInlineBytes) {
+    faults.push(
+      `FANFARE_STATE_MAX_VALUE_BYTES: ${v.stateMaxValueBytes} is more than FANFARE_MAX_INLINE_BYTES (${v.maxInlineBytes})`,
     );
   }
   if (v.blobs !== null) faults.push(...blobContradictions(v));

@@ -1,7 +1,8 @@
 // room-patterns.js: rules for rooms by their names. They decide which rooms have history, how much,
-// and which rooms have presence.
+// which rooms have state, and which rooms have presence.
 //
 //   FANFARE_HISTORY=chat.*=100/300s, news=1000/1h     the last 100 publications, for 300 s after the latest
+//   FANFARE_STATE=price.*=1000/1h every 100ms         the newest publication of up to 1000 keys
 //   FANFARE_PRESENCE=chat.*, lobby
 //
 // A pattern is a room name in which `*` matches any number of characters. The first rule that
@@ -14,6 +15,10 @@ const INTERNAL = '~';
 const MAX_REMEMBERED = 20_000;
 const MAX_HISTORY_SIZE = 10_000;
 const MAX_HISTORY_TTL_MS = 7 * 86_400_000;
+/** The most keys of a room with state: reads of Redis take a time in proportion to them. */
+const MAX_STATE_KEYS = 10_000;
+const MAX_STATE_TTL_MS = 30 * 86_400_000;
+const MAX_INTERVAL_MS = 60_000;
 export const MAX_RULES = 100;
 const UNIT_MS = /** @type {Readonly<Record<string, number>>} */ (
   Object.freeze({ ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 })
@@ -22,10 +27,19 @@ const UNIT_MS = /** @type {Readonly<Record<string, number>>} */ (
 /**
  * How much of a room's history is stored.
  * @typedef {object} HistoryRule
- * @property {number} size publications
+ * @property {number} size publications; in a room with state, keys
  * @property {number} ttlMs the whole history is deleted when this time has passed since the latest
- *   publication
+ *   publication; so is the whole state
+ * @property {StateBounds} [state] the room has state: of each key the newest publication is kept
  */
+
+/**
+ * @typedef {object} StateBounds
+ * @property {number} everyMs members get changes at most once in this time; 0: at once
+ * @property {number} maxBytes of all keys and their publications together
+ */
+
+/** The rule of a room with state. @typedef {HistoryRule & {state: StateBounds}} StateRule */
 
 /**
  * A rule for the rooms that match a pattern.
@@ -39,8 +53,6 @@ export class RoomRules {
   constructor(rules) {
     /** The rules given at construction. */
     this.own = rules;
-    /** @type {Set<string>} */
-    this.patterns = new Set();
     /** @type {{parts: string[], value: T}[]} */
     this.rules = [];
     this.isEmpty = true;
@@ -49,19 +61,16 @@ export class RoomRules {
     this.add(rules);
   }
 
-  /** Adds rules with a lower priority than the existing ones. @param {readonly Rule<T>[]} rules */
-  add(rules) {
-    for (const { pattern, value } of rules) {
-      this.patterns.add(pattern);
-      this.rules.push({ parts: pattern.split('*'), value });
-    }
+  /**
+   * Adds rules with a lower priority than the existing ones.
+   * @param {readonly Rule<T>[]} rules
+   * @param {boolean} [isFirst] with a higher one
+   */
+  add(rules, isFirst = false) {
+    const added = rules.map(({ pattern, value }) => ({ parts: pattern.split('*'), value }));
+    this.rules = isFirst ? [...added, ...this.rules] : [...this.rules, ...added];
     this.isEmpty = this.rules.length === 0;
     this.remembered.clear();
-  }
-
-  /** @param {string} pattern */
-  has(pattern) {
-    return this.patterns.has(pattern);
   }
 
   /** @param {string} room @returns {T|null} null if no pattern matches */
@@ -136,7 +145,53 @@ export function parseHistoryRules(entries, isPattern = isRoomPattern) {
 }
 
 /**
- * @param {readonly string[]} entries patterns @param {(pattern: string) => boolean} [isPattern]
+ * @param {readonly string[]} entries `pattern=keys/ttl`, perhaps with ` every interval`
+ * @param {number} maxBytes of a room
+ * @param {(pattern: string) => boolean} [isPattern]
+ * @returns {{rules: Rule<StateRule>[], faults: string[]}} one line per fault
+ */
+export function parseStateRules(entries, maxBytes, isPattern = isRoomPattern) {
+  return parse(entries, isPattern, (entry) => {
+    const match = /^([^=]*)=(\d{1,6})\/(\d{1,9})(ms|s|m|h|d)(?: +every +(\d{1,6})(ms|s|m))?$/.exec(
+      entry,
+    );
+    const text = JSON.stringify(entry);
+    if (match === null)
+      return `${text} is not pattern=keys/time or pattern=keys/time every interval, as in price.*=1000/1h every 100ms`;
+    const size = Number(match[2]);
+    const ttlMs = Number(match[3]) * UNIT_MS[match[4]];
+    const everyMs = match[5] === undefined ? 0 : Number(match[5]) * UNIT_MS[match[6]];
+    if (size < 1 || size > MAX_STATE_KEYS)
+      return `${text}: the number of keys must be 1 to ${MAX_STATE_KEYS}`;
+    if (ttlMs < 1000 || ttlMs > MAX_STATE_TTL_MS) return `${text}: the time must be 1s to 30d`;
+    if (match[5] !== undefined && (everyMs < 1 || everyMs > MAX_INTERVAL_MS))
+      return `${text}: the interval must be 1ms to 60s`;
+    const state = Object.freeze({ everyMs, maxBytes });
+    return { pattern: match[1], value: Object.freeze({ size, ttlMs, state }) };
+  });
+}
+
+/**
+ * A rule as the settings have it.
+ * @param {Rule<HistoryRule>} rule
+ */
+export function ruleText({ pattern, value: { size, ttlMs, state } }) {
+  const every = state === undefined || state.everyMs === 0 ? '' : ` every ${state.everyMs}ms`;
+  return `${pattern}=${size}/${ttlMs}ms${every}`;
+}
+
+/**
+ * The rules of rooms with a stream: those with state come first.
+ * @param {{state: readonly Rule<HistoryRule>[], history: readonly Rule<HistoryRule>[]}} config
+ * @returns {Rule<HistoryRule>[]}
+ */
+export function streamRulesOf({ state, history }) {
+  return [...state, ...history];
+}
+
+/**
+ * @param {readonly string[]} entries patterns
+ * @param {(pattern: string) => boolean} [isPattern]
  * @returns {{rules: Rule<true>[], faults: string[]}}
  */
 export function parsePresenceRules(entries, isPattern = isRoomPattern) {

@@ -6,7 +6,7 @@
 
 import { availableParallelism, hostname } from 'node:os';
 
-/** @import { HistoryRule, Rule } from './room-patterns.js' */
+/** @import { HistoryRule, Rule, StateRule } from './room-patterns.js' */
 
 /** A limit does nothing (`off`), counts (`observe`), or acts (`enforce`). */
 export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
@@ -252,6 +252,14 @@ const SECTIONS = {
     choice('FANFARE_HISTORY_FENCE', 'historyFence', ['strict', 'trust'],
       'What happens after Redis restarts or fails over: `strict` restarts all histories, because Redis may have lost publications; `trust` continues them, at your own risk.',
       { fixed: true }),
+    list('FANFARE_STATE', 'state',
+      '[Rooms with state](state-rooms.md), as `pattern=keys/time` separated by commas: `price.*=1000/1h` keeps the newest message of up to 1,000 keys until 1 h after the latest. `price.*=1000/1h every 100ms` sends changes at most once in 100 ms. These rules apply before those of `FANFARE_HISTORY`.',
+      { fixed: true }),
+    integer('FANFARE_STATE_MAX_VALUE_BYTES', 'stateMaxValueBytes', 16_384, [16, 262_144],
+      'Largest payload in a room with state.'),
+    integer('FANFARE_STATE_MAX_BYTES', 'stateMaxBytes', 4_194_304, [1024, 8_388_608],
+      'Largest state of a room: its keys and messages. Above it, and above its number of keys, new keys and larger messages are refused.',
+      { fixed: true }),
     list('FANFARE_PRESENCE', 'presence',
       'Rooms with presence, as comma-separated patterns. The server lists their users and announces joins and leaves.',
       { fixed: true }),
@@ -427,6 +435,7 @@ export const LIMIT_MODES = /** @type {const} */ ([
  * @property {'everyone'|'granted'|'none'} clientBroadcast resolved from `auto`; `granted`: by tokens
  * @property {readonly Rule<HistoryRule>[]
  *   } history the first rule that matches a room applies
+ * @property {readonly Rule<StateRule>[]} state as `history`, and before it
  * @property {readonly Rule<true>[]} presence
  */
 
