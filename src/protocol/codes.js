@@ -228,6 +228,11 @@ export const ERRORS = Object.freeze({
     client: 'use a new key',
     status: 409,
   },
+  STATE_FULL: {
+    message: 'The state of the room is full.',
+    client: 'remove keys, or send less',
+    status: 409,
+  },
   INTERNAL_ERROR: {
     message: 'The server failed.',
     client: 'report it',
@@ -238,7 +243,7 @@ export const ERRORS = Object.freeze({
 
 /**
  * @typedef
- *   {'INVALID_MESSAGE_FORMAT'|'UNKNOWN_TYPE'|'INVALID_ROOM'|'ROOM_REQUIRED'|'NOT_IN_ROOM'|'ALREADY_JOINED'|'ROOM_LIMIT'|'RATE_LIMIT_EXCEEDED'|'MESSAGE_TOO_LARGE'|'PERMISSION_DENIED'|'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'|'INTERNAL_ERROR'}
+ *   {'INVALID_MESSAGE_FORMAT'|'UNKNOWN_TYPE'|'INVALID_ROOM'|'ROOM_REQUIRED'|'NOT_IN_ROOM'|'ALREADY_JOINED'|'ROOM_LIMIT'|'RATE_LIMIT_EXCEEDED'|'MESSAGE_TOO_LARGE'|'PERMISSION_DENIED'|'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'|'STATE_FULL'|'INTERNAL_ERROR'}
  *   ErrorCode
  */
 
@@ -266,6 +271,7 @@ export const API_ERRORS = Object.freeze({
   },
   NOT_FOUND: { status: 404, message: 'Not found.', client: 'check the path' },
   NO_HISTORY: { status: 404, message: 'The room has no history.', client: 'see FANFARE_HISTORY' },
+  NO_STATE: { status: 404, message: 'The room has no state.', client: 'see FANFARE_STATE' },
   NO_PRESENCE: {
     status: 404,
     message: 'The room has no presence.',
@@ -301,6 +307,7 @@ export const API_ERRORS = Object.freeze({
     ...ERRORS.IDEMPOTENCY_CONFLICT,
     message: 'The idempotency key was used for another message.',
   },
+  STATE_FULL: ERRORS.STATE_FULL,
   BODY_TOO_LARGE: { status: 413, message: 'The body is too large.', client: 'send less' },
   PAYLOAD_TOO_LARGE: { status: 413, message: 'The payload is too large.', client: 'send less' },
   UNSUPPORTED_MEDIA_TYPE: {
@@ -333,7 +340,7 @@ export const API_ERRORS = Object.freeze({
 
 /**
  * @typedef
- *   {'INVALID_REQUEST'|'INVALID_JSON'|'UNAUTHORIZED'|'PERMISSION_DENIED'|'NOT_FOUND'|'NO_HISTORY'|'NO_PRESENCE'|'NO_TOKENS'|'NO_BUCKET'|'NO_UPLOAD'|'NO_CONNECTION'|'METHOD_NOT_ALLOWED'|'REQUEST_TIMEOUT'|'IDEMPOTENCY_CONFLICT'|'BODY_TOO_LARGE'|'PAYLOAD_TOO_LARGE'|'UNSUPPORTED_MEDIA_TYPE'|'INVALID_FIELD'|'RATE_LIMIT_EXCEEDED'|'INTERNAL_ERROR'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'}
+ *   {'INVALID_REQUEST'|'INVALID_JSON'|'UNAUTHORIZED'|'PERMISSION_DENIED'|'NOT_FOUND'|'NO_HISTORY'|'NO_STATE'|'NO_PRESENCE'|'NO_TOKENS'|'NO_BUCKET'|'NO_UPLOAD'|'NO_CONNECTION'|'METHOD_NOT_ALLOWED'|'REQUEST_TIMEOUT'|'IDEMPOTENCY_CONFLICT'|'STATE_FULL'|'BODY_TOO_LARGE'|'PAYLOAD_TOO_LARGE'|'UNSUPPORTED_MEDIA_TYPE'|'INVALID_FIELD'|'RATE_LIMIT_EXCEEDED'|'INTERNAL_ERROR'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'}
  *   ApiErrorCode
  */
 

@@ -40,6 +40,7 @@ const LOWER_N = 0x6e;
  * @property {unknown} before as `room`
  * @property {unknown} sinceTime as `room`
  * @property {unknown} idempotencyKey as `room`
+ * @property {unknown} key as `room`
  * @property {Buffer} source the message
  * @property {number} payloadStart the field `payload`, JSON
  * @property {number} payloadEnd
@@ -88,6 +89,7 @@ export function decode(message) {
     beforeStart,
     sinceTimeStart,
     keyStart,
+    stateKeyStart,
   } = fields;
   if (typeStart < 0 || message[typeStart] !== QUOTE) return null;
   if (textStart >= 0 && message[textStart] !== QUOTE) return null;
@@ -119,6 +121,10 @@ export function decode(message) {
         : (readValue(message, sinceTimeStart, fields.sinceTimeEnd) ?? undefined),
     idempotencyKey:
       keyStart < 0 ? undefined : (readValue(message, keyStart, fields.keyEnd) ?? undefined),
+    key:
+      stateKeyStart < 0
+        ? undefined
+        : (readValue(message, stateKeyStart, fields.stateKeyEnd) ?? undefined),
     source: message,
     payloadStart: fields.payloadStart,
     payloadEnd: fields.payloadEnd,

@@ -1,7 +1,7 @@
 // encode.js: the text of replies. Pure: no I/O. They are concatenated: room names need no escape,
 // and payloads are JSON text already.
 
-import { payloadEnd, payloadStart, senderOf, timestampOf } from './publication.js';
+import { keyTextOf, payloadEnd, payloadStart, senderOf, timestampOf } from './publication.js';
 
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
@@ -57,6 +57,32 @@ export function encodeJoined(room, { epoch, offset, recovered, replayed, first }
   return `{"type":"joined","room":"${room}"${positionMembers(epoch, offset)},"recovered":${recovered}${replay}${idMember(id)}}`;
 }
 
+/**
+ * The reply to a join if the room has state: messages follow, then `synced`.
+ * @param {string} room
+ * @param {{epoch: string, offset: number, recovered: boolean}} joined
+ * @param {string|number|undefined} id
+ */
+export function encodeJoinedState(room, { epoch, offset, recovered }, id) {
+  return `{"type":"joined","room":"${room}"${positionMembers(epoch, offset)},"recovered":${recovered},"state":true${idMember(id)}}`;
+}
+
+/**
+ * A member has the whole state of a room up to a position.
+ * @param {string} room @param {string} epoch @param {number} offset
+ */
+export function encodeSynced(room, epoch, offset) {
+  return `{"type":"synced","room":"${room}"${positionMembers(epoch, offset)}}`;
+}
+
+/**
+ * A member is to forget the state of a room: the whole state follows.
+ * @param {string} room @param {string} epoch @param {number} offset
+ */
+export function encodeReset(room, epoch, offset) {
+  return `{"type":"reset","room":"${room}"${positionMembers(epoch, offset)}}`;
+}
+
 /** @param {string} epoch @param {number} offset */
 function positionMembers(epoch, offset) {
   return `,"epoch":"${epoch}","offset":${offset}`;
@@ -101,6 +127,24 @@ export function encodeHistoryMessages(publications, first) {
       publication.subarray(payloadStart(publication), payloadEnd(publication)),
       Buffer.from(
         `,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)},"offset":${first + i}}`,
+        'latin1',
+      ),
+    ]),
+  );
+}
+
+/**
+ * Entries of a room's state, without the brackets.
+ * @param {readonly {publication: Buffer, offset: number}[]} entries with keys
+ * @returns {Buffer}
+ */
+export function encodeStateEntries(entries) {
+  return Buffer.concat(
+    entries.flatMap(({ publication, offset }, i) => [
+      Buffer.from(`${i === 0 ? '' : ','}{"key":"${keyTextOf(publication)}","payload":`),
+      publication.subarray(payloadStart(publication), payloadEnd(publication)),
+      Buffer.from(
+        `,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)},"offset":${offset}}`,
         'latin1',
       ),
     ]),

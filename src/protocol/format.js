@@ -35,11 +35,16 @@ export const FORMAT = Object.freeze({
  * @property {((frames: Buffer, at: number) => number)|null} endOf the end of the publication that
  *   begins at `at`; null: `encode` may leave publications out
  * @property {(room: string, position: Position, afterMs: number) => Buffer} encodeResync empty: none
+ * @property {(text: string, position: Position) => Buffer} [encodeNotice] a push of encode.js, with
+ *   which a member of a room with state reaches a position. Absent: no member of such a room takes
+ *   this format
  * @property {boolean} [leavesAtResync] a resync ends the membership: the client joins again, with its
  *   position
  * @property {number} [replyFormat] the format of a replay inside the reply to a join. Absent: a
  *   replay follows the reply
  */
+
+const NOTHING = Buffer.alloc(0);
 
 /** @param {boolean} hasIds @returns {Format} */
 function events(hasIds) {
@@ -50,6 +55,8 @@ function events(hasIds) {
       const text = encodeResync(room, epoch, offset, afterMs);
       return Buffer.from(textEvent(text, hasIds ? eventId(epoch, offset) : ''), 'latin1');
     },
+    encodeNotice: (text, { epoch, offset }) =>
+      Buffer.from(textEvent(text, hasIds ? eventId(epoch, offset) : ''), 'latin1'),
   };
 }
 
@@ -62,6 +69,7 @@ const FRAMES = Object.freeze({
     /** @type {Position} */ { epoch, offset },
     /** @type {number} */ afterMs,
   ) => textFrame(encodeResync(room, epoch, offset, afterMs)),
+  encodeNotice: textFrame,
 });
 
 /** By the numbers of FORMAT. @type {Format[]} */
@@ -94,6 +102,14 @@ export function encodePublications(format, prefix, publications) {
  */
 export function resyncIn(format, room, position, afterMs) {
   return ROWS[format].encodeResync(room, position, afterMs);
+}
+
+/**
+ * @param {number} format of FORMAT @param {string} text of a push, with ASCII only
+ * @param {Position} position @returns {Buffer} empty: this format has none
+ */
+export function encodeNotice(format, text, position) {
+  return ROWS[format].encodeNotice?.(text, position) ?? NOTHING;
 }
 
 /** Does a resync end the membership of its receiver? @param {number} format of FORMAT */

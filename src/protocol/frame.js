@@ -8,13 +8,16 @@
 import {
   epochOf,
   eventOf,
+  hasKey,
   KIND,
+  keyBytes,
   kindOf,
   offsetOf,
   payloadEnd,
   payloadStart,
   senderOf,
   timestampOf,
+  writeKey,
 } from './publication.js';
 
 export const FIN_TEXT = 0x81; // RFC 6455 5.2: FIN, opcode 1
@@ -157,6 +160,9 @@ export function framesBytes(prefix, publications) {
 const SUFFIX_BYTES = 9 + 14 + 1;
 // `,"offset":` + digits + `,"epoch":"` + 16 characters + `"`
 const POSITION_TEXT_BYTES = 10 + 10 + 16 + 1;
+// `,"key":"` + key + `"`
+const KEY_HEAD = Buffer.from(',"key":"');
+const KEY_TEXT_BYTES = KEY_HEAD.length + 1;
 
 /** @param {Buffer} prefix roomPrefix(room) @param {Buffer} publication */
 export function textBytes(prefix, publication) {
@@ -166,9 +172,9 @@ export function textBytes(prefix, publication) {
   if (kind === KIND.BROADCAST) return BROADCAST_PREFIX.length + payload + 1;
   const bytes =
     prefix.length + payload + SUFFIX_BYTES + publication[11] + timestampDigits(publication);
-  return kind === KIND.POSITIONED
-    ? bytes + POSITION_TEXT_BYTES + digits(offsetOf(publication))
-    : bytes;
+  if (kind !== KIND.POSITIONED) return bytes;
+  const key = hasKey(publication) ? KEY_TEXT_BYTES + keyBytes(publication) : 0;
+  return bytes + POSITION_TEXT_BYTES + digits(offsetOf(publication)) + key;
 }
 
 /** @param {Buffer} publication @returns {number} digits of its time */
@@ -207,6 +213,11 @@ export function writePublicationText(frames, at, prefix, publication) {
   // Sender and time follow the payload, so that the prefix is the same for all frames of a room.
   if (kind === KIND.POSITIONED) {
     at += publication.copy(frames, at, start, payloadEnd(publication));
+    if (hasKey(publication)) {
+      at += KEY_HEAD.copy(frames, at);
+      at += writeKey(publication, frames, at);
+      frames[at++] = 0x22; // "
+    }
     return at + frames.write(keptSuffix(publication), at, 'latin1');
   }
   at += publication.copy(frames, at, start);

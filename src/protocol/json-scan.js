@@ -63,6 +63,8 @@ const found = {
   lastSecondsEnd: -1,
   keyStart: -1,
   keyEnd: -1,
+  stateKeyStart: -1,
+  stateKeyEnd: -1,
 };
 let keys = 0;
 
@@ -76,7 +78,7 @@ let keys = 0;
 export function scan(b) {
   found.typeStart = found.idStart = found.roomStart = found.payloadStart = found.textStart = -1;
   found.sinceStart = found.limitStart = found.presenceStart = found.afterStart = -1;
-  found.echoStart = found.lastStart = found.keyStart = -1;
+  found.echoStart = found.lastStart = found.keyStart = found.stateKeyStart = -1;
   found.beforeStart = found.sinceTimeStart = found.lastSecondsStart = -1;
   keys = 0;
   let i = skipSpace(b, 0);
@@ -198,6 +200,10 @@ function record(b, keyStart, start, end) {
       found.keyStart = start;
       found.keyEnd = end;
       break;
+    case 'key':
+      found.stateKeyStart = start;
+      found.stateKeyEnd = end;
+      break;
     case 'echo':
       found.echoStart = start;
       found.echoEnd = end;
@@ -225,6 +231,9 @@ function keyName(b, at) {
     case 0x65: // e
       if (b[at + 5] === QUOTE && b[at + 2] === 0x63 && b[at + 3] === 0x68 && b[at + 4] === 0x6f)
         return 'echo';
+      break;
+    case 0x6b: // k
+      if (b[at + 4] === QUOTE && b[at + 2] === 0x65 && b[at + 3] === 0x79) return 'key';
       break;
     case 0x69: // i
       if (b[at + 2] === 0x64 && b[at + 3] === QUOTE) return 'id';

@@ -2,14 +2,15 @@
 // as JSON text.
 //
 //   byte 0       kind: MESSAGE, BROADCAST, PRESENCE, REVOCATION, SURVEY or ANSWER; a MESSAGE may have
-//                the flags EXCEPT, CLAIM and TRANSIENT
+//                the flags EXCEPT, CLAIM and TRANSIENT, or the flag KEY alone
 //   bytes 1-6    time of acceptance, ms since 1970, big-endian
 //   bytes 7-10   tag: a number by which the publisher's worker recognises it; 0 if unused. With the
-//                flag EXCEPT: the length of that connection's id
+//                flag EXCEPT: the length of that connection's id; with the flag KEY: of the key
 //   byte 11      length of the sender
 //   then         the sender (ASCII, escaped as in JSON); with the flag EXCEPT the id of a connection
-//                that does not get the message; then the payload (UTF-8 JSON, exactly as the client
-//                wrote it)
+//                that does not get the message; with the flag KEY the key (UTF-8, escaped as
+//                JSON.stringify does it); then the payload (UTF-8 JSON, exactly as the client wrote
+//                it)
 //
 // The payload stays text up to the receiving clients. The payload of a CLAIM names an object in a
 // bucket; each worker replaces it by a reference with a signed URL (claim.js).
@@ -37,9 +38,20 @@ const EXCEPT = 0x20;
 const CLAIM = 0x10;
 /** The same: the room's history does not have this message (PublishOptions.isTransient). */
 const TRANSIENT = 0x08;
-const FLAGS = EXCEPT | CLAIM | TRANSIENT;
+/** The same: the message of a key, in a room with state. */
+const KEY = 0x80;
+const FLAGS = EXCEPT | CLAIM | TRANSIENT | KEY;
+/** Flags with a text between the sender and the payload, whose length is the tag. */
+const TEXTS = EXCEPT | KEY;
 /** The longest id of a connection in a publication. */
 const MAX_EXCEPT_LENGTH = 64;
+/** In UTF-16 units. */
+const MAX_KEY_LENGTH = 200;
+/** In the header. A unit takes three bytes at most, and an escape is shorter. */
+const MAX_KEY_BYTES = 3 * MAX_KEY_LENGTH;
+const NOT_IN_KEYS = /[\p{Cc}\p{Cs}]/u;
+/** The payload that removes a key. */
+const NULL = Buffer.from('null');
 /** The largest time that the header's six bytes hold: the year 10889. */
 const MAX_TIMESTAMP_MS = 2 ** 48 - 1;
 
@@ -104,6 +116,84 @@ export function encodePublication(kind, timestampMs, tag, from, source, start, e
   }
   source.copy(publication, at, start, end);
   return publication;
+}
+
+/**
+ * The message of a key, for a room with state. The payload `null` removes the key.
+ * @param {number} timestampMs @param {string} from as in encodePublication
+ * @param {string} key isStateKey
+ * @param {Buffer} source @param {number} start @param {number} end
+ * @returns {Buffer}
+ */
+export function encodeKeyed(timestampMs, from, key, source, start, end) {
+  const text = keyTextIn(key);
+  const bytes = Buffer.byteLength(text);
+  const at = HEADER_BYTES + from.length + bytes;
+  const publication = Buffer.allocUnsafe(at + end - start);
+  publication[0] = KIND.MESSAGE | KEY;
+  publication.writeUIntBE(Math.min(Math.max(0, timestampMs), MAX_TIMESTAMP_MS), 1, 6);
+  publication.writeUInt32BE(bytes, 7);
+  publication[11] = from.length;
+  publication.write(from, HEADER_BYTES, 'latin1');
+  publication.write(text, HEADER_BYTES + from.length);
+  source.copy(publication, at, start, end);
+  return publication;
+}
+
+/**
+ * @param {unknown} key
+ * @returns {key is string} 1 to 200 UTF-16 units, without control characters and lone surrogates
+ */
+export function isStateKey(key) {
+  return (
+    typeof key === 'string' && key !== '' && key.length <= MAX_KEY_LENGTH && !NOT_IN_KEYS.test(key)
+  );
+}
+
+/** A key as it stands between quotes in JSON. @param {string} key */
+export function keyTextIn(key) {
+  return JSON.stringify(key).slice(1, -1);
+}
+
+/** Is it the message of a key? @param {Buffer} publication */
+export function hasKey(publication) {
+  return (publication[0] & KEY) !== 0;
+}
+
+/** @param {Buffer} publication with a key @returns {number} bytes of `writeKey` */
+export function keyBytes(publication) {
+  return tagOf(publication);
+}
+
+/**
+ * Copies the key as it stands between quotes in JSON.
+ * @param {Buffer} publication with a key @param {Buffer} target @param {number} at
+ * @returns {number} the bytes
+ */
+export function writeKey(publication, target, at) {
+  const start = senderEnd(publication);
+  return publication.copy(target, at, start, start + tagOf(publication));
+}
+
+/** @param {Buffer} publication with a key @returns {string} the key, as in JSON between quotes */
+export function keyTextOf(publication) {
+  const start = senderEnd(publication);
+  return publication.toString('utf8', start, start + tagOf(publication));
+}
+
+/** @param {Buffer} publication with a key @returns {string} the key */
+export function keyOf(publication) {
+  const text = keyTextOf(publication);
+  return text.includes('\\') ? JSON.parse(`"${text}"`) : text;
+}
+
+/** Does it remove its key? @param {Buffer} publication with a key */
+export function isRemoval(publication) {
+  const start = payloadStart(publication);
+  return (
+    payloadEnd(publication) - start === NULL.length &&
+    publication.compare(NULL, 0, NULL.length, start, start + NULL.length) === 0
+  );
 }
 
 /** @param {Buffer} publication @returns {string} its payload: JSON */
@@ -209,7 +299,7 @@ function senderEnd(publication) {
 /** @param {Buffer} publication @returns {number} the start of its payload */
 export function payloadStart(publication) {
   const end = senderEnd(publication);
-  return hasExcept(publication) ? end + tagOf(publication) : end;
+  return (publication[0] & TEXTS) !== 0 ? end + tagOf(publication) : end;
 }
 
 /** @param {Buffer} publication @returns {number} the end of its payload */
@@ -262,7 +352,9 @@ export function isPublication(publication) {
   if (length <= start) return false;
   const kind = kindOf(publication);
   if ((publication[0] & (CLAIM | TRANSIENT)) !== 0 && kind !== KIND.MESSAGE) return false;
-  if (hasExcept(publication)) {
+  if (hasKey(publication)) {
+    if (publication[0] !== (KIND.MESSAGE | KEY) || !isKeyText(publication)) return false;
+  } else if (hasExcept(publication)) {
     const exceptLength = tagOf(publication);
     if (kind !== KIND.MESSAGE || exceptLength === 0 || exceptLength > MAX_EXCEPT_LENGTH)
       return false;
@@ -277,6 +369,21 @@ export function isPublication(publication) {
     break;
   }
   return isEnclosed(publication, start, length - 1) && isText(publication, start, length);
+}
+
+/** Has it a key, as encodeKeyed writes it? @param {Buffer} publication with the flag */
+function isKeyText(publication) {
+  const start = senderEnd(publication);
+  const end = start + tagOf(publication);
+  if (end === start || end - start > MAX_KEY_BYTES || end > publication.length) return false;
+  if (!isUtf8(publication.subarray(start, end))) return false;
+  const text = publication.toString('utf8', start, end);
+  try {
+    const key = JSON.parse(`"${text}"`);
+    return isStateKey(key) && keyTextIn(key) === text;
+  } catch {
+    return false; // a quote, or an invalid escape
+  }
 }
 
 /**

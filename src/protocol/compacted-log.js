@@ -1,0 +1,180 @@
+// compacted-log.js: the state of a room: of each key the newest publication, in the order of their
+// offsets.
+//
+//   K1@3 removed  K2@5  K3@9 …     `after(5)`: K3@9 and all later ones
+//
+// A client that has seen all changes up to an offset needs only those behind it: an older
+// publication of the same key is superseded. A removed key stays as a tombstone, or a client that
+// comes back would keep it. There are at most as many tombstones as keys; `floor` is the highest
+// offset of one that is forgotten. A position below the floor proves nothing.
+//
+// The store has such a log for each room, and each worker a copy of those of its rooms.
+
+import { isRemoval, keyBytes, keyTextOf } from './publication.js';
+
+/** From this number on, superseded entries are removed when they are the majority. */
+const MIN_STALE = 64;
+const NOTHING = Buffer.alloc(0);
+
+/**
+ * @typedef {object} Entry
+ * @property {string} key as in JSON between quotes
+ * @property {number} offset
+ * @property {Buffer} publication
+ * @property {boolean} isTombstone
+ * @property {number} bytes of the key and the publication
+ * @property {boolean} isStale superseded, or forgotten
+ */
+
+export class CompactedLog {
+  /** @param {{maxKeys: number, maxBytes: number}} bounds */
+  constructor({ maxKeys, maxBytes }) {
+    this.maxKeys = maxKeys;
+    this.maxBytes = maxBytes;
+    /** Ascending offsets; some are stale. @type {Entry[]} */
+    this.entries = [];
+    /** @type {Map<string, Entry>} */
+    this.byKey = new Map();
+    /** The oldest first; some are stale. @type {Entry[]} */
+    this.tombstones = [];
+    this.tombstoneCount = 0;
+    this.tombstoneBytes = 0;
+    /** Of the keys, without the tombstones. */
+    this.liveBytes = 0;
+    this.floor = 0;
+  }
+
+  /** Keys that are not removed. */
+  get keys() {
+    return this.byKey.size - this.tombstoneCount;
+  }
+
+  get bytes() {
+    return this.liveBytes + this.tombstoneBytes;
+  }
+
+  /** Entries of an empty log, whose tombstones up to the floor are forgotten. @param {number} floor */
+  clear(floor) {
+    this.entries = [];
+    this.byKey.clear();
+    this.tombstones = [];
+    this.tombstoneCount = this.tombstoneBytes = this.liveBytes = 0;
+    this.floor = floor;
+  }
+
+  /** The store has forgotten tombstones. @param {number} floor */
+  raiseFloor(floor) {
+    this.floor = Math.max(this.floor, floor);
+  }
+
+  /** Is there room for it? @param {Buffer} publication with a key */
+  fits(publication) {
+    if (isRemoval(publication)) return true;
+    const former = this.byKey.get(keyTextOf(publication));
+    const isNew = former === undefined || former.isTombstone;
+    if (isNew && this.keys >= this.maxKeys) return false;
+    const freed = isNew ? 0 : former.bytes;
+    return this.liveBytes - freed + bytesOf(publication) <= this.maxBytes;
+  }
+
+  /**
+   * @param {number} offset above those of all others
+   * @param {Buffer} publication with a key, perhaps with its position
+   * @param {Buffer} [kept] what the log keeps of it
+   */
+  put(offset, publication, kept = publication) {
+    const key = keyTextOf(publication);
+    const former = this.byKey.get(key);
+    if (former !== undefined) this.#remove(former);
+    const isTombstone = isRemoval(publication);
+    const bytes = bytesOf(publication);
+    const entry = { key, offset, publication: kept, isTombstone, bytes, isStale: false };
+    this.entries.push(entry);
+    this.byKey.set(key, entry);
+    if (isTombstone) {
+      this.tombstoneCount++;
+      this.tombstoneBytes += bytes;
+      this.tombstones.push(entry);
+    } else this.liveBytes += bytes;
+    this.#bound();
+  }
+
+  /** @param {string} key as in JSON between quotes @returns {Entry|undefined} */
+  get(key) {
+    return this.byKey.get(key);
+  }
+
+  /**
+   * The entries behind an offset, up to another, the oldest change first.
+   * @param {number} after @param {number} [end]
+   * @param {{maxCount?: number, maxBytes?: number}} [bounds] it has one at least, if there is any
+   * @returns {{entries: Entry[], reached: number}} `reached`: there is no other entry up to there
+   */
+  read(after, end = Number.MAX_SAFE_INTEGER, bounds = {}) {
+    const { maxCount = Number.POSITIVE_INFINITY, maxBytes = Number.POSITIVE_INFINITY } = bounds;
+    /** @type {Entry[]} */
+    const entries = [];
+    let bytes = 0;
+    let reached = after;
+    for (let i = this.#indexAfter(after); i < this.entries.length; i++) {
+      const entry = this.entries[i];
+      if (entry.offset > end) break;
+      if (entry.isStale) continue;
+      bytes += entry.publication.length;
+      if (entries.length > 0 && (bytes > maxBytes || entries.length >= maxCount))
+        return { entries, reached };
+      entries.push(entry);
+      reached = entry.offset;
+    }
+    return { entries, reached: end };
+  }
+
+  /** @param {number} offset @returns {number} of the first entry behind it, stale ones included */
+  #indexAfter(offset) {
+    let low = 0;
+    let high = this.entries.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if (this.entries[middle].offset <= offset) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  /** @param {Entry} entry */
+  #remove(entry) {
+    entry.isStale = true;
+    entry.publication = NOTHING;
+    this.byKey.delete(entry.key);
+    if (entry.isTombstone) {
+      this.tombstoneCount--;
+      this.tombstoneBytes -= entry.bytes;
+    } else this.liveBytes -= entry.bytes;
+  }
+
+  #bound() {
+    const { tombstones, maxKeys, maxBytes } = this;
+    let forgotten = 0;
+    while (this.tombstoneCount > 0 && (this.tombstoneCount > maxKeys || this.bytes > maxBytes)) {
+      const oldest = tombstones[forgotten++];
+      if (oldest.isStale) continue;
+      this.#remove(oldest);
+      this.floor = oldest.offset;
+    }
+    if (forgotten > 0) tombstones.splice(0, forgotten);
+    if (tombstones.length > 2 * this.tombstoneCount + MIN_STALE)
+      this.tombstones = tombstones.filter(isFresh);
+    if (this.entries.length > 2 * this.byKey.size + MIN_STALE)
+      this.entries = this.entries.filter(isFresh);
+  }
+}
+
+/** @param {Entry} entry */
+function isFresh({ isStale }) {
+  return !isStale;
+}
+
+/** @param {Buffer} publication with a key: the key is in its header, and is counted twice */
+function bytesOf(publication) {
+  return keyBytes(publication) + publication.length;
+}
