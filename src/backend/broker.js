@@ -1,7 +1,8 @@
 // broker.js: the contract of a broker. test/contract/ tests every implementation against it.
 //
 // Rooms are names to a broker: 1 to 512 printable ASCII characters without braces. Publications are
-// opaque bytes. docs/architecture/backends.md explains the choices.
+// opaque bytes, except in rooms with state: there each has a key (protocol/publication.js).
+// docs/architecture/backends.md explains the choices.
 
 /** The time that a broker remembers an idempotency key. */
 export const IDEMPOTENCY_MS = 300_000;
@@ -17,7 +18,7 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
 /** @typedef {import('../protocol/position.js').Position} Position */
 
 /**
- * The history rule of a room, or null if the room has no history.
+ * The rule of a room with history or state, or null if the room has neither.
  * @typedef {(room: string) => import('../config/room-patterns.js').HistoryRule|null} HistoryOf
  */
 
@@ -46,6 +47,11 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  *   UNAVAILABLE (never accepted) or OUTCOME_UNKNOWN (perhaps accepted, perhaps delivered later).
  *   The buffer belongs to the broker from the call on. Successive publications of one worker to a
  *   room keep their order.
+ *   In a room with state the store keeps the newest publication of each key, and of a removed key a
+ *   tombstone. Each accepted publication has the next offset. Rejects with STATE_FULL if a new key
+ *   or a larger publication would exceed the bounds of the room's rule (removals never do), and
+ *   with INVALID_MESSAGE_FORMAT if the publication has no key. The whole state expires when the
+ *   rule's time has passed since its last publication; then the epoch ends.
  *
  * @property {() => void} [flush] Sends the publications of this turn now. Without it, they leave
  *   together at the end of the turn.
@@ -109,6 +115,10 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  *   newest. They may be more than the rule's size
  * @property {boolean} [isGlance] the caller does not follow the room, so the store need not
  *   remember an epoch for a room without publications
+ * @property {Position} [since] of a room with state: returns all changes above it if it proves that
+ *   they are all (the epoch is current, the offset neither above the room's nor below `floor`),
+ *   otherwise the whole state. `after` does not count then
+ * @property {readonly string[]} [keys] of a room with state: returns these only, in any order
  * @property {string} [endedEpoch] an epoch that must not continue: it has forked, or its history is to
  *   be deleted. If it is current, the store deletes its publications and begins a new epoch, in the
  *   same step
@@ -125,4 +135,14 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  *   `before`, unless the read was forward
  * @property {boolean} hasOlder of a read that is not forward: does the room keep older ones above
  *   `after`? False if there are no publications
+ * @property {StatePart} [state] of a room with state. `publications` are of each key the newest then,
+ *   tombstones included, the oldest change first; they are not consecutive
+ */
+
+/**
+ * @typedef {object} StatePart
+ * @property {readonly number[]} offsets of the publications
+ * @property {number} floor the highest offset of a tombstone that is forgotten; 0: none is
+ * @property {boolean} isWhole does the page begin with the oldest, because `since` proves nothing?
+ * @property {boolean} hasMore is there a publication behind the last one?
  */

@@ -130,10 +130,12 @@ export class Edges {
    * @param {string} room @param {object} message @param {string} message.sender escaped as in JSON
    * @param {string} message.payload JSON
    * @param {number|undefined} message.offset undefined: the room has no history
+   * @param {string} [message.key] of a room with state, escaped as in JSON
    */
-  publish(room, { sender, payload, offset }) {
+  publish(room, { sender, payload, offset, key }) {
     const head = `"room":"${room}","from":"${sender}"`;
-    const place = offset === undefined ? '' : `,"offset":${offset}`;
+    const name = key === undefined ? '' : `,"key":"${key}"`;
+    const place = offset === undefined ? name : `,"offset":${offset}${name}`;
     const bytes = Buffer.byteLength(payload);
     const what = bytes > MAX_PAYLOAD_BYTES ? `"bytes":${bytes}` : `"payload":${payload}`;
     const fields = `${head}${place},${what}`;

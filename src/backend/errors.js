@@ -4,8 +4,12 @@
  * Rows of codes.js. UNAVAILABLE: the request had no effect and never will, so the caller may repeat
  * it. OUTCOME_UNKNOWN: the request may have had its effect, or may have it later.
  * IDEMPOTENCY_CONFLICT: the request had no effect, because its idempotency key belongs to another
- * publication.
- * @typedef {'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'} BrokerErrorCode
+ * publication. STATE_FULL: it had no effect, because the room's state would be larger than its
+ * bounds. INVALID_MESSAGE_FORMAT: it had no effect, because a room with state takes publications
+ * with keys only, and other rooms only those without.
+ * @typedef
+ *   {'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'|'STATE_FULL'|'INVALID_MESSAGE_FORMAT'}
+ *   BrokerErrorCode
  */
 
 export class BrokerError extends Error {
@@ -19,4 +23,16 @@ export class BrokerError extends Error {
 
 export function conflict() {
   return new BrokerError('IDEMPOTENCY_CONFLICT', 'the idempotency key has another publication');
+}
+
+export function full() {
+  return new BrokerError('STATE_FULL', "the room's state is full");
+}
+
+export function keyMissing() {
+  return new BrokerError('INVALID_MESSAGE_FORMAT', 'a room with state needs a key');
+}
+
+export function keyUnexpected() {
+  return new BrokerError('INVALID_MESSAGE_FORMAT', 'only a room with state takes a key');
 }

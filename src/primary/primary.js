@@ -13,7 +13,7 @@
 import { RelayServer } from '../backend/embedded/relay-server.js';
 import { compact } from '../backend/embedded/revocation-file.js';
 import { consoleAccess } from '../config/console.js';
-import { RoomRules } from '../config/room-patterns.js';
+import { RoomRules, streamRulesOf } from '../config/room-patterns.js';
 import { CONSOLE_METRICS, Console } from '../console/console.js';
 import { glance } from '../doctor/doctor.js';
 import { Aggregate } from '../observability/aggregate.js';
@@ -82,10 +82,10 @@ class Primary {
     this.parts = parts;
     this.config = config;
     this.log = log;
-    const history = new RoomRules(config.history);
+    const streams = new RoomRules(streamRulesOf(config));
     this.relay = new RelayServer({
       log,
-      historyOf: (room) => history.of(room),
+      historyOf: (room) => streams.of(room),
       presence: { maxMembers: config.presenceMaxMembers, announcements: ANNOUNCEMENTS },
       onHung: (pid) => this.#supervisor?.killHung(pid, 'not reading its relay link'),
     });

@@ -3,8 +3,9 @@
 
 import { createHash } from 'node:crypto';
 
+import { hasKey } from '../../protocol/publication.js';
 import { DelayedUnsubscribe } from '../delayed-unsubscribe.js';
-import { BrokerError } from '../errors.js';
+import { BrokerError, keyMissing } from '../errors.js';
 import { KEY_LENGTH } from './relay-wire.js';
 
 /**
@@ -17,7 +18,8 @@ import { KEY_LENGTH } from './relay-wire.js';
  * @property {(room: string) => void} unsubscribe
  * @property {(room: string, publication: Buffer) => Promise<void>} publish
  * @property {(room: string, key: string, publication: Buffer) => Promise<void>} publishOnce
- * @property {(room: string, key: string, publication: Buffer) => Promise<Position>} append
+ * @property
+ *   {(room: string, key: string, publication: Buffer, isAlone: boolean) => Promise<Position>} append
  * @property {() => void} sendNow
  * @property {Broker['history']} history
  * @property {(connections: number) => void} reportConnections
@@ -121,10 +123,13 @@ export class EmbeddedBroker {
   publish(room, publication, options) {
     if (this.isClosed || this.events === null) return Promise.reject(closed());
     const key = options?.idempotencyKey ? keyText(options.idempotencyKey, options.fingerprint) : '';
-    const isKept = !options?.isTransient && this.historyOf(room) !== null;
+    const rule = this.historyOf(room);
+    const isState = rule?.state !== undefined;
+    if (isState && !hasKey(publication)) return Promise.reject(keyMissing());
+    const isKept = rule !== null && (isState || !options?.isTransient);
     if (isKept || key !== '') {
       this.lastOutcome = isKept
-        ? this.link.append(room, key, publication)
+        ? this.link.append(room, key, publication, isState)
         : this.link.publishOnce(room, key, publication);
       return this.lastOutcome;
     }
@@ -140,7 +145,11 @@ export class EmbeddedBroker {
   async history(room, from) {
     if (this.isClosed || this.events === null) throw closed();
     try {
-      return await this.link.history(room, from);
+      const page = await this.link.history(room, from);
+      // The relay does not know the room, as none has published there.
+      if (page.state === undefined && this.historyOf(room)?.state !== undefined)
+        return { ...page, state: { offsets: [], floor: 0, isWhole: true, hasMore: false } };
+      return page;
     } catch (error) {
       // A failed read has no effect, so the caller may repeat it.
       throw new BrokerError('UNAVAILABLE', 'the relay did not return the history', {

@@ -7,6 +7,9 @@
 // Segments are never overwritten, so a read lends them without a copy, and a thousand small
 // publications are a few objects for the garbage collector.
 //
+// A room with state has a stream that keeps the newest publication of each key (`set`). When its
+// state expires or is evicted, its epoch ends too, because its members have to forget it.
+//
 // Everything is bounded, and every loss is counted. Above `maxBytes`, the rooms least recently
 // published to lose their publications; their positions continue, so a client that missed nothing
 // still recovers. Above `maxStreams`, the oldest positions are forgotten, and these rooms begin a
@@ -22,7 +25,9 @@
 // as much as it frees.
 
 import { hash, randomBytes } from 'node:crypto';
-import { EPOCH_BYTES } from '../../protocol/position.js';
+import { CompactedLog } from '../../protocol/compacted-log.js';
+import { EPOCH_BYTES, OFFSET_BYTES, readOffset, writeOffset } from '../../protocol/position.js';
+import { keyTextIn } from '../../protocol/publication.js';
 import { MAX_PAGE_BYTES } from '../broker.js';
 
 /** The bound on all streams together: segments and their overhead. */
@@ -41,7 +46,10 @@ const SLOTS = 65_536;
 /** Histories that one sweep frees: 3 ms. Reads find those that are left expired, too. */
 const MAX_SWEPT = 10_000;
 
-/** @import { HistoryRule } from '../../config/room-patterns.js' */
+/** Memory of an entry of a room's state beside its bytes. */
+const ENTRY_OVERHEAD_BYTES = 256;
+
+/** @import { HistoryRule, StateRule } from '../../config/room-patterns.js' */
 /** @import { Position, ReadRequest } from '../broker.js' */
 
 /**
@@ -52,6 +60,8 @@ const MAX_SWEPT = 10_000;
  * @property {Buffer[]} runs the publications, each after its length: see publicationsIn. They are
  *   lent: the caller may keep them but not modify them
  * @property {boolean} hasOlder as in a HistoryPage
+ * @property {{floor: number, isWhole: boolean, hasMore: boolean}} [state] as in a HistoryPage. Each
+ *   publication is behind its offset and its length then
  */
 
 /**
@@ -92,7 +102,7 @@ export class Histories {
       stream = new Stream(room, this.#epochOf(room));
       this.streams.set(room, stream);
     } else if (stream.expiresMs <= nowMs) {
-      this.#empty(stream);
+      this.#expire(stream);
     }
     const kept = Math.min(count, rule.size);
     let from = 0;
@@ -109,6 +119,35 @@ export class Histories {
   }
 
   /**
+   * Keeps the publication of a key, in place of the former one.
+   * @param {string} room with state @param {StateRule} rule
+   * @param {Buffer} publication copied
+   * @param {number} nowMs @returns {Position|null} null: the state is full
+   */
+  set(room, rule, publication, nowMs) {
+    const known = this.streams.get(room);
+    if (known !== undefined && known.expiresMs <= nowMs) this.#expire(known);
+    let stream = /** @type {StateStream|undefined} */ (this.streams.get(room));
+    if (stream === undefined) {
+      stream = new StateStream(room, this.#epochOf(room), rule);
+      this.streams.set(room, stream);
+    }
+    if (!stream.log.fits(publication)) {
+      if (stream.offset === 0) this.streams.delete(room); // its epoch is computed, too
+      return null;
+    }
+    const { bytes, count } = stream;
+    stream.set(publication);
+    this.bytes += stream.bytes - bytes;
+    this.publications += stream.count - count;
+    stream.expiresMs = nowMs + rule.ttlMs;
+    stream.publishedMs = nowMs;
+    this.#keep(stream, rule.ttlMs);
+    this.#bound(stream);
+    return { epoch: stream.epoch, offset: stream.offset };
+  }
+
+  /**
    * @param {string} room @param {ReadRequest} request @param {number} nowMs
    * @returns {Read} at most `limit` publications and about `maxBytes`, but at least one if there is
    *   one
@@ -116,9 +155,11 @@ export class Histories {
   page(room, request, nowMs) {
     const { after, limit, maxBytes = MAX_PAGE_BYTES, before, isForward, endedEpoch } = request;
     if (endedEpoch) this.#end(room, endedEpoch);
+    const known = this.streams.get(room);
+    if (known !== undefined && known.expiresMs <= nowMs) this.#expire(known);
     const stream = this.streams.get(room);
     if (stream === undefined) return emptyPage(this.#epochOf(room), 0);
-    if (stream.expiresMs <= nowMs) this.#empty(stream);
+    if (stream instanceof StateStream) return stream.page(request);
     const { epoch, offset } = stream;
     if (before !== undefined && before.epoch !== epoch) return emptyPage(epoch, offset);
     const last = before === undefined ? offset : Math.min(offset, before.offset - 1);
@@ -136,7 +177,7 @@ export class Histories {
     let left = MAX_SWEPT;
     for (const list of this.kept.values()) {
       while (list.first !== null && list.first.expiresMs <= nowMs && left-- > 0)
-        this.#empty(list.first);
+        this.#expire(list.first);
     }
   }
 
@@ -153,15 +194,20 @@ export class Histories {
 
   /** @param {Stream} stream the stream just published to: it is the last to be evicted */
   #bound(stream) {
-    while (stream.bytes > this.maxBytes / ROOM_PART && stream.count > 1) {
+    // The rule bounds a state.
+    const isState = stream instanceof StateStream;
+    while (!isState && stream.bytes > this.maxBytes / ROOM_PART && stream.count > 1) {
       this.#shift(stream);
       this.lostPublications++;
     }
     while (this.bytes > this.maxBytes) {
       const oldest = this.#leastRecent();
       if (oldest === null || oldest === stream) break;
-      this.lostPublications += oldest.count;
-      this.#empty(oldest);
+      if (oldest instanceof StateStream) this.#forget(oldest);
+      else {
+        this.lostPublications += oldest.count;
+        this.#empty(oldest);
+      }
     }
     while (this.streams.size > this.maxStreams)
       this.#forget(this.bare.first ?? this.#leastRecent() ?? stream);
@@ -182,6 +228,12 @@ export class Histories {
   #shift(stream) {
     this.bytes -= stream.shift();
     this.publications--;
+  }
+
+  /** Its time has passed. @param {Stream} stream */
+  #expire(stream) {
+    if (stream instanceof StateStream) this.#remove(stream);
+    else this.#empty(stream);
   }
 
   /** Frees the publications; the position stays. @param {Stream} stream */
@@ -385,6 +437,69 @@ class Stream {
   }
 }
 
+/** The stream of a room with state: of each key the newest publication. */
+class StateStream extends Stream {
+  /** @param {string} room @param {string} epoch @param {StateRule} rule */
+  constructor(room, epoch, { size, state }) {
+    super(room, epoch);
+    this.log = new CompactedLog({ maxKeys: size, maxBytes: state.maxBytes });
+  }
+
+  /** @param {Buffer} publication for which there is room; copied */
+  set(publication) {
+    // It is a slice of what was read.
+    this.log.put(++this.offset, publication, Buffer.from(publication));
+    this.#count();
+  }
+
+  #count() {
+    this.count = this.log.byKey.size;
+    this.bytes = this.log.bytes + this.count * ENTRY_OVERHEAD_BYTES;
+  }
+
+  /** @override */
+  clear() {
+    super.clear();
+    this.log.clear(this.offset);
+  }
+
+  /** @param {ReadRequest} request @returns {Read} */
+  page({ after, limit, maxBytes = MAX_PAGE_BYTES, since, keys }) {
+    const { epoch, offset, log } = this;
+    const { floor } = log;
+    const isProven =
+      since !== undefined &&
+      since.epoch === epoch &&
+      since.offset >= floor &&
+      since.offset <= offset;
+    const isWhole = since !== undefined && !isProven;
+    const page = { epoch, offset, first: offset + 1, hasOlder: false };
+    if (limit === 0) return { ...page, runs: [], state: { floor, isWhole, hasMore: false } };
+    const from = isWhole ? 0 : (since?.offset ?? after);
+    const bounds = { maxCount: limit, maxBytes: Math.min(maxBytes, MAX_PAGE_BYTES) };
+    const { entries, reached } =
+      keys === undefined
+        ? log.read(from, offset, bounds)
+        : { entries: keys.flatMap((key) => log.get(keyTextIn(key)) ?? []), reached: offset };
+    const runs = entries.length === 0 ? [] : [runOf(entries)];
+    return { ...page, runs, state: { floor, isWhole, hasMore: reached < offset } };
+  }
+}
+
+/** @param {readonly import('../../protocol/compacted-log.js').Entry[]} entries */
+function runOf(entries) {
+  let bytes = 0;
+  for (const { publication } of entries) bytes += OFFSET_BYTES + LENGTH_BYTES + publication.length;
+  const run = Buffer.allocUnsafeSlow(bytes);
+  let at = 0;
+  for (const { offset, publication } of entries) {
+    writeOffset(run, at, offset);
+    at = run.writeUInt32BE(publication.length, at + OFFSET_BYTES);
+    at += publication.copy(run, at);
+  }
+  return run;
+}
+
 /** A list of histories, the least recently added first. */
 class List {
   constructor() {
@@ -424,6 +539,25 @@ export function publicationsIn(run) {
     publications.push(run.subarray(start, at));
   }
   return publications;
+}
+
+/**
+ * @param {Buffer} run publications of a state, each behind its offset and its length
+ * @returns {{publications: Buffer[], offsets: number[]}} slices of it
+ */
+export function entriesIn(run) {
+  /** @type {Buffer[]} */
+  const publications = [];
+  /** @type {number[]} */
+  const offsets = [];
+  let at = 0;
+  while (at < run.length) {
+    offsets.push(readOffset(run, at));
+    const start = at + OFFSET_BYTES + LENGTH_BYTES;
+    at = start + run.readUInt32BE(at + OFFSET_BYTES);
+    publications.push(run.subarray(start, at));
+  }
+  return { publications, offsets };
 }
 
 /** @param {string} epoch @param {number} offset @returns {Read} */

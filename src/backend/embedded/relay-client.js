@@ -13,9 +13,10 @@
 import { connect } from 'node:net';
 import { BatchReader } from '../batch.js';
 import { deferred } from '../deferred.js';
-import { BrokerError, conflict } from '../errors.js';
+import { BrokerError, conflict, full } from '../errors.js';
 import {
   batchAt,
+  FULL,
   HEAD_BYTES,
   MAX_OUTCOMES,
   MessageReader,
@@ -362,20 +363,25 @@ export class RelayClient {
 
   /**
    * @param {string} room @param {string} key with its fingerprint; may be empty
-   * @param {Buffer} publication copied at once @returns {Promise<Position>}
+   * @param {Buffer} publication copied at once
+   * @param {boolean} [isAlone] with an outcome of its own, as in a room with state
+   * @returns {Promise<Position>}
    */
-  append(room, key, publication) {
-    return this.#decided(OP.APPEND, room, key, publication);
+  append(room, key, publication, isAlone = false) {
+    return this.#decided(OP.APPEND, room, key, publication, isAlone);
   }
 
-  /** @param {number} op @param {string} room @param {string} key @param {Buffer} publication */
-  #decided(op, room, key, publication) {
+  /**
+   * @param {number} op @param {string} room @param {string} key @param {Buffer} publication
+   * @param {boolean} [isAlone]
+   */
+  #decided(op, room, key, publication, isAlone = key !== '') {
     const refusal = this.#refusal();
     if (refusal !== null) return Promise.reject(refusal);
     const outcome = deferred();
     const out = this.#out();
     if (key !== '') out.text(OP.KEY, key);
-    if (out.publication(op, room, publication, key !== '')) {
+    if (out.publication(op, room, publication, isAlone || key !== '')) {
       /** @type {Batch} */ (this.undecided.at(-1)).outcomes.push(outcome);
     } else {
       this.undecided.push({ op, outcomes: [outcome] });
@@ -737,6 +743,8 @@ export class RelayClient {
 function decide({ op, outcomes }, { epoch, offset }) {
   for (const [i, outcome] of outcomes.entries()) {
     if (offset === 0) outcome.reject(conflict());
+    else if (op === OP.APPEND && epoch === FULL.epoch && offset === FULL.offset)
+      outcome.reject(full());
     else outcome.resolve(op === OP.APPEND ? { epoch, offset: offset + i } : undefined);
   }
 }

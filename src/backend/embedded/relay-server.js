@@ -26,7 +26,7 @@ import { mkdtemp, readdir, rm, stat } from 'node:fs/promises';
 import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { countPublications, POSITION_ITEM_BYTES } from '../batch.js';
+import { countPublications, HEAD_BYTES as ITEM_HEAD_BYTES, POSITION_ITEM_BYTES } from '../batch.js';
 import { FleetPlaces, TICK_MS } from './fleet-places.js';
 import { Histories } from './histories.js';
 import { IdempotencyKeys, isConflict } from './idempotency-keys.js';
@@ -37,6 +37,7 @@ import {
   batchAt,
   CONFLICT,
   EDGES_ROOM,
+  FULL,
   HEAD_BYTES,
   KEY_LENGTH,
   MAX_OUTCOMES,
@@ -365,18 +366,33 @@ export class RelayServer {
     const count = readNumber(buffer, start + HEAD_BYTES);
     if (count === 0 || countPublications(buffer, from, end) !== count)
       throw new MalformedMessage('another number of publications in a batch');
-    const { epoch, offset } = this.streams.append(
-      room,
-      rule,
-      buffer.subarray(from, end),
-      count,
-      nowMs,
-    );
-    const position = { epoch, offset: offset - count + 1 };
+    const run = buffer.subarray(from, end);
+    const position = this.#keep(room, rule, run, count, nowMs);
+    if (position === null) return FULL;
     if (key !== '') keys.set(room, key, { position, fingerprint }, nowMs);
     setPosition(buffer, itemsAt, position);
     this.publish(room, 'history', buffer, start, end);
     return position;
+  }
+
+  /**
+   * @param {string} room @param {HistoryRule} rule
+   * @param {Buffer} run publications, each behind its length
+   * @param {number} count of them @param {number} nowMs
+   * @returns {Position|null} of the first one; null: the state of the room is full
+   */
+  #keep(room, rule, run, count, nowMs) {
+    if (rule.state !== undefined) {
+      if (count !== 1) throw new MalformedMessage('several publications for a room with state');
+      return this.streams.set(
+        room,
+        /** @type {StateRule} */ (rule),
+        run.subarray(ITEM_HEAD_BYTES),
+        nowMs,
+      );
+    }
+    const { epoch, offset } = this.streams.append(room, rule, run, count, nowMs);
+    return { epoch, offset: offset - count + 1 };
   }
 
   /**
@@ -502,6 +518,7 @@ function readKey(text) {
 
 const NO_PLACES = Object.freeze({ held: 0, asked: 0 });
 
+/** @import { HistoryRule, StateRule } from '../../config/room-patterns.js' */
 /** @import { HistoryOf, Position, ReadRequest } from '../broker.js' */
 /** @import { Volunteer } from './fleet-places.js' */
 

@@ -37,8 +37,13 @@
 //                                                                  publications: u32 length, bytes
 //                                                     (or a REPLY if the relay refuses the read)
 //   Flags: 1 the oldest publications, 2 an epoch to end comes before the room, 4 a position comes
-//   before these: the publications below it.
+//   before these: the publications below it, 8 a position comes behind that: `since` of a
+//   ReadRequest, 16 its `keys` come behind that, as u32 length and JSON.
 //   A position: protocol/position.js. If the key has another publication, the offset is 0.
+//
+// In a room with state an APPEND has one publication, and a PAGE the offset of each publication
+// before its length, the floor in place of the first offset, and other flags: 2 it is of a room
+// with state, 4 it is the whole state, 8 there are more publications.
 //
 // Presence: with the embedded broker, the users of each room.
 //
@@ -66,13 +71,13 @@ import {
   writePositionHead,
   writePublication,
 } from '../batch.js';
-import { publicationsIn } from './histories.js';
+import { entriesIn, publicationsIn } from './histories.js';
 
 /**
  * The version of these messages, and of those in worker/control-messages.js. Raise it when one of
  * either is changed, removed or added (docs/architecture/versions.md).
  */
-export const RELAY_VERSION = 3;
+export const RELAY_VERSION = 4;
 
 export const OP = Object.freeze({
   HELLO: 1,
@@ -162,6 +167,8 @@ export const KEY_LENGTH = 22;
 export const CONFLICT = Object.freeze({ epoch: '0'.repeat(16), offset: 0 });
 /** The outcome of a PUBLISH that has been accepted, now or earlier. @type {Position} */
 export const ACCEPTED = Object.freeze({ epoch: '0'.repeat(16), offset: 1 });
+/** The outcome of an APPEND if the state of its room is full. @type {Position} */
+export const FULL = Object.freeze({ epoch: '0'.repeat(16), offset: 2 });
 /** The most outcomes in one answer, because the answer is a message too. */
 export const MAX_OUTCOMES = 10_000;
 /** The end of a batch that takes no more. */
@@ -177,6 +184,12 @@ const NOTHING = Buffer.alloc(0);
 const FORWARD = 1;
 const ENDS_EPOCH = 2;
 const BEFORE = 4;
+const SINCE = 8;
+const KEYS = 16;
+const HAS_OLDER = 1;
+const STATE = 2;
+const WHOLE = 4;
+const HAS_MORE = 8;
 
 /** @import { Position } from '../../protocol/position.js' */
 /** @import { HistoryPage, ReadRequest } from '../broker.js' */
@@ -450,7 +463,11 @@ export function readPositionOf(body, index) {
 export function readHistory(buffer, at, end) {
   const flags = buffer[at + 20];
   const hasBefore = (flags & BEFORE) !== 0;
-  const epochAt = at + 21 + (hasBefore ? POSITION_BYTES : 0);
+  const hasSince = (flags & SINCE) !== 0;
+  const sinceAt = at + 21 + (hasBefore ? POSITION_BYTES : 0);
+  const keysAt = sinceAt + (hasSince ? POSITION_BYTES : 0);
+  const { keys, end: epochAt } =
+    flags & KEYS ? readKeys(buffer, keysAt, end) : { keys: undefined, end: keysAt };
   const roomAt = epochAt + (flags & ENDS_EPOCH ? EPOCH_BYTES : 0);
   return {
     request: buffer.readUInt32BE(at),
@@ -459,17 +476,39 @@ export function readHistory(buffer, at, end) {
     maxBytes: buffer.readUInt32BE(at + 16),
     isForward: (flags & FORWARD) !== 0,
     before: hasBefore ? readPosition(buffer, at + 21) : undefined,
+    since: hasSince ? readPosition(buffer, sinceAt) : undefined,
+    keys,
     endedEpoch: buffer.toString('latin1', epochAt, roomAt),
     room: buffer.toString('latin1', roomAt, end),
   };
+}
+
+/**
+ * @param {Buffer} buffer @param {number} at @param {number} end
+ * @returns {{keys: string[], end: number}}
+ * @throws {MalformedMessage} if they are longer than the message
+ */
+function readKeys(buffer, at, end) {
+  const start = at + 4;
+  const keysEnd = start <= end ? start + buffer.readUInt32BE(at) : Number.POSITIVE_INFINITY;
+  if (keysEnd > end) throw new MalformedMessage('keys longer than their message');
+  return { keys: JSON.parse(buffer.toString('utf8', start, keysEnd)), end: keysEnd };
 }
 
 /** @param {Buffer} body of a PAGE @returns {HistoryPage} publications are slices */
 export function readPage(body) {
   const { epoch, offset } = readPosition(body, 0);
   const first = readOffset(body, POSITION_BYTES);
-  const hasOlder = body[POSITION_BYTES + OFFSET_BYTES] !== 0;
-  const publications = publicationsIn(body.subarray(POSITION_BYTES + OFFSET_BYTES + 1));
+  const flags = body[POSITION_BYTES + OFFSET_BYTES];
+  const hasOlder = (flags & HAS_OLDER) !== 0;
+  const run = body.subarray(POSITION_BYTES + OFFSET_BYTES + 1);
+  if ((flags & STATE) !== 0) {
+    const { publications, offsets } = entriesIn(run);
+    const isWhole = (flags & WHOLE) !== 0;
+    const state = { offsets, floor: first, isWhole, hasMore: (flags & HAS_MORE) !== 0 };
+    return { epoch, offset, first: offset + 1, publications, hasOlder, state };
+  }
+  const publications = publicationsIn(run);
   return { epoch, offset, first, publications, hasOlder };
 }
 
@@ -683,31 +722,49 @@ export class MessageWriter {
   history(
     request,
     room,
-    { after, limit, maxBytes = 0xffffffff, before, isForward, endedEpoch = '' },
+    { after, limit, maxBytes = 0xffffffff, before, isForward, endedEpoch = '', since, keys },
   ) {
     const beforeBytes = before === undefined ? 0 : POSITION_BYTES;
-    const at = this.#open(OP.HISTORY, 21 + beforeBytes + endedEpoch.length + room.length);
+    const sinceBytes = since === undefined ? 0 : POSITION_BYTES;
+    const keyList = keys === undefined ? null : Buffer.from(JSON.stringify(keys));
+    const keysBytes = keyList === null ? 0 : 4 + keyList.length;
+    const restAt = 21 + beforeBytes + sinceBytes + keysBytes;
+    const at = this.#open(OP.HISTORY, restAt + endedEpoch.length + room.length);
     const { slab } = this;
     slab.writeUInt32BE(request, at);
     writeOffset(slab, at + 4, after);
     slab.writeUInt32BE(Math.min(limit, 0xffffffff), at + 12);
     slab.writeUInt32BE(Math.min(maxBytes, 0xffffffff), at + 16);
     slab[at + 20] =
-      (isForward ? FORWARD : 0) | (endedEpoch === '' ? 0 : ENDS_EPOCH) | (before ? BEFORE : 0);
+      (isForward ? FORWARD : 0) |
+      (endedEpoch === '' ? 0 : ENDS_EPOCH) |
+      (before ? BEFORE : 0) |
+      (since ? SINCE : 0) |
+      (keyList === null ? 0 : KEYS);
     if (before !== undefined) writePosition(slab, at + 21, before.epoch, before.offset);
-    slab.write(endedEpoch + room, at + 21 + beforeBytes, 'latin1');
+    const sinceAt = at + 21 + beforeBytes;
+    if (since !== undefined) writePosition(slab, sinceAt, since.epoch, since.offset);
+    if (keyList !== null) {
+      slab.writeUInt32BE(keyList.length, sinceAt + sinceBytes);
+      keyList.copy(slab, sinceAt + sinceBytes + 4);
+    }
+    slab.write(endedEpoch + room, at + restAt, 'latin1');
   }
 
   /** @param {number} request @param {Read} page runs are not copied: never modify them */
   page(request, page) {
-    const { runs } = page;
+    const { runs, state } = page;
     let bytes = 0;
     for (const run of runs) bytes += run.length;
     const at = this.#open(OP.PAGE, 4 + POSITION_BYTES + OFFSET_BYTES + 1, bytes);
     this.slab.writeUInt32BE(request, at);
     writePosition(this.slab, at + 4, page.epoch, page.offset);
-    writeOffset(this.slab, at + 4 + POSITION_BYTES, page.first);
-    this.slab[at + 4 + POSITION_BYTES + OFFSET_BYTES] = page.hasOlder ? 1 : 0;
+    writeOffset(this.slab, at + 4 + POSITION_BYTES, state?.floor ?? page.first);
+    this.slab[at + 4 + POSITION_BYTES + OFFSET_BYTES] =
+      (page.hasOlder ? HAS_OLDER : 0) |
+      (state === undefined ? 0 : STATE) |
+      (state?.isWhole ? WHOLE : 0) |
+      (state?.hasMore ? HAS_MORE : 0);
     if (bytes === 0) return;
     this.#cut();
     this.full.push(...runs);

@@ -9,7 +9,8 @@
 import { randomBytes } from 'node:crypto';
 import { addressText } from '../../config/redis.js';
 import { RoomRules } from '../../config/room-patterns.js';
-import { BrokerError } from '../errors.js';
+import { hasKey } from '../../protocol/publication.js';
+import { BrokerError, keyMissing } from '../errors.js';
 import { RedisCluster } from './cluster.js';
 import { RedisClusterClient } from './cluster-client.js';
 import { ConnectionCount } from './connection-count.js';
@@ -105,6 +106,7 @@ export class RedisBroker {
             onAway: (reason) => this.#onAway(reason, ''),
           });
     this.rules = this.#makeRules(parts.historyRules);
+    this.stateRules = this.#makeRules(parts.historyRules, true);
     this.connectionCount = this.#makeConnectionCount(id);
   }
 
@@ -114,7 +116,7 @@ export class RedisBroker {
       onNumbered: (room, offset, epoch) => {
         // Not in a cluster: if a node is demoted, Redis ends the subscriptions, and the broker
         // reads the positions of all rooms again.
-        this.node?.history.see(room, offset, epoch);
+        this.node?.see(room, offset, epoch);
       },
       onOther: (channel, message) => this.#inboxOnOther(channel, message),
       fetch: (room, id, offset, epoch) => this.#fetch(room, id, offset, epoch),
@@ -150,15 +152,21 @@ export class RedisBroker {
     return node;
   }
 
-  /** The rules that all servers share. @param {BrokerParts['historyRules']} rules of this one */
-  #makeRules(rules = new RoomRules([])) {
+  /**
+   * The rules that all servers share.
+   * @param {BrokerParts['historyRules']} rules of this one
+   * @param {boolean} [areOfState] those of rooms with state
+   */
+  #makeRules(rules = new RoomRules([]), areOfState = false) {
+    const setting = areOfState ? 'FANFARE_STATE' : 'FANFARE_HISTORY';
     return new SharedRules({
       rules,
+      areOfState,
       send: (message) => this.#sendToAll(message),
       onAdopted: (patterns) =>
         this.log.warn(
           { patterns },
-          'other servers have FANFARE_HISTORY rules that this one lacks: using them until the next restart',
+          `other servers have ${setting} rules that this one lacks: using them until the next restart`,
         ),
     });
   }
@@ -203,7 +211,7 @@ export class RedisBroker {
     this.cluster?.tick();
     await settled;
     clearTimeout(timer);
-    await this.rules.settled();
+    await Promise.all([this.rules.settled(), this.stateRules.settled()]);
   }
 
   /** @returns {Promise<void>} */
@@ -245,10 +253,14 @@ export class RedisBroker {
     if (this.closing !== null) return closed();
     const node = this.#nodeOf(room);
     if (node === null) return homeless();
-    const rule = options?.isTransient ? null : this.historyOf(room);
+    const found = this.historyOf(room);
+    const isState = found?.state !== undefined;
+    if (isState && !hasKey(publication)) return Promise.reject(keyMissing());
+    const rule = options?.isTransient && !isState ? null : found;
     const key = options?.idempotencyKey ?? '';
     const fingerprint = options?.fingerprint ?? '';
-    if (rule !== null) return node.history.publish(room, rule, publication, key, fingerprint);
+    if (rule !== null)
+      return node.streamsOf(rule).publish(room, rule, publication, key, fingerprint);
     if (key === '') return node.publisher.publish(room, publication);
     return node.publisher.publishOnce(room, publication, key, fingerprint);
   }
@@ -266,7 +278,7 @@ export class RedisBroker {
     const rule = this.historyOf(room);
     if (rule === null)
       return Promise.reject(new BrokerError('UNAVAILABLE', 'the room has no history'));
-    return node.history.read(room, rule, from);
+    return node.streamsOf(rule).read(room, rule, from);
   }
 
   /** @returns {RedisConnection|RedisClusterClient} */
@@ -318,6 +330,7 @@ export class RedisBroker {
     this.cluster?.tick();
     this.connectionCount.tick(nowMs);
     this.rules.tick();
+    this.stateRules.tick();
   }
 
   /** @param {string} room @returns {RedisNode|null} null: no node serves this slot */
@@ -372,12 +385,17 @@ export class RedisBroker {
         break;
       case CHANNEL_KIND.FLEET:
         if (!SharedRules.isOne(message)) this.connectionCount.receive(message);
-        else if (!this.rules.receive(message)) this.#onMalformed('census');
+        else if (!this.#rulesOf(message).receive(message)) this.#onMalformed('census');
         break;
       case CHANNEL_KIND.LIMITS:
         this.onReport?.(message);
         break;
     }
+  }
+
+  /** @param {Buffer} message about rules */
+  #rulesOf(message) {
+    return SharedRules.isOfState(message) ? this.stateRules : this.rules;
   }
 
   /** @param {string[]} channels */
@@ -425,9 +443,11 @@ export class RedisBroker {
     if (isLive) {
       this.connectionCount.join();
       this.rules.join();
+      this.stateRules.join();
     } else {
       this.connectionCount.pause();
       this.rules.pause();
+      this.stateRules.pause();
     }
   }
 

@@ -37,8 +37,7 @@ import { BrokerError, conflict } from '../errors.js';
 import { bulk, Message, NO_BODY, unavailable } from './publisher.js';
 import { LUA_FRAMING, readScript } from './scripts.js';
 
-const PLAIN = scriptOf('PUBLISH');
-const SHARDED = scriptOf('SPUBLISH');
+const SCRIPTS = scriptsOf('history');
 /** Meta outlives the stream: with it, an empty stream is trimmed or expired, not new. */
 const META_TTL_FACTOR = 10;
 const MIN_META_TTL_MS = 86_400_000;
@@ -83,7 +82,7 @@ export class RedisHistory {
    * @param {() => string} parts.guardKey returns a key that never exists, in a slot of the node
    */
   constructor({ publisher, keys, isSharded, maxPubsubBytes, fence, guardKey }) {
-    this.script = isSharded ? SHARDED : PLAIN;
+    this.script = this.scripts[isSharded ? 'sharded' : 'plain'];
     this.publisher = publisher;
     this.keys = keys;
     this.maxPubsubBytes = maxPubsubBytes;
@@ -103,6 +102,30 @@ export class RedisHistory {
     /** @type {Set<HistoryRead>} */
     this.waiting = new Set();
     this.reset();
+  }
+
+  get scripts() {
+    return SCRIPTS;
+  }
+
+  /** The number of a room's keys, the one of an idempotency key excluded. */
+  get keyCount() {
+    return 2;
+  }
+
+  /** @param {string} room @returns {string} RESP of its keys */
+  keysOf(room) {
+    return bulk(this.keys.metaOf(room)) + bulk(this.keys.streamOf(room));
+  }
+
+  /** @param {string} room @returns {string} the first of them */
+  metaOf(room) {
+    return this.keys.metaOf(room);
+  }
+
+  /** @param {string} room @param {HistoryRule} rule @param {ReadRequest} from */
+  createRead(room, rule, from) {
+    return new HistoryRead(this, room, rule, from);
   }
 
   reset() {
@@ -143,8 +166,7 @@ export class RedisHistory {
       this.latest.set(room, message);
       publisher.gather(message);
     }
-    const before = message.publications.push(publication) - 1;
-    message.bodyBytes += size;
+    const before = message.add(publication, size);
     publisher.hold(message, size);
     const { promise } = message.done;
     return before === 0
@@ -157,7 +179,7 @@ export class RedisHistory {
     const refusal = this.publisher.refusal(0);
     if (refusal !== '') return unavailable(refusal);
     if (from.endedEpoch) this.cache(room).end(from.endedEpoch);
-    const read = new HistoryRead(this, room, rule, from);
+    const read = this.createRead(room, rule, from);
     if (this.waiting.size === 0 && this.#hasTurn(read)) this.#begin(read);
     else if (this.waiting.size < MAX_WAITING) this.waiting.add(read);
     else return unavailable('too many reads are waiting for Redis');
@@ -287,7 +309,7 @@ export class RedisHistory {
 const NO_FLOOR = Object.freeze({ epoch: '', top: 0 });
 
 /** The state of a room as this worker last saw it. */
-class RoomCache {
+export class RoomCache {
   constructor() {
     /** Fence and epoch on this connection; empty if they are not known yet. */
     this.incarnation = '';
@@ -358,7 +380,7 @@ class RoomCache {
 }
 
 /** Publications of one tick for one room with history. @extends {Message<Position>} */
-class HistoryPublish extends Message {
+export class HistoryPublish extends Message {
   /**
    * @param {RedisHistory} history @param {string} room @param {HistoryRule} rule
    * @param {HistoryPublish|null} previous call of the room, if it is not answered yet
@@ -393,6 +415,27 @@ class HistoryPublish extends Message {
     );
   }
 
+  /**
+   * @param {Buffer} publication @param {number} size with its head
+   * @returns {number} its place in the call
+   */
+  add(publication, size) {
+    this.bodyBytes += size;
+    return this.publications.push(publication) - 1;
+  }
+
+  /** The call is about to be written. @returns {RoomCache} of the room */
+  begin() {
+    const { history, room, previous } = this;
+    this.isClosed = true;
+    if (previous !== null) previous.isFollowed = true;
+    this.previous = null;
+    const cache = history.cache(room);
+    this.incarnation = cache.incarnation;
+    this.floor = cache.floor();
+    return cache;
+  }
+
   /** @override */
   get maxWireBytes() {
     return this.history.maxCallBytes(this.room) + this.bodyBytes;
@@ -400,19 +443,13 @@ class HistoryPublish extends Message {
 
   /** @override @param {Buffer} buffer @param {number} start */
   write(buffer, start) {
-    const { history, room, rule, key, previous } = this;
-    const { keys } = history;
-    this.isClosed = true;
-    if (previous !== null) previous.isFollowed = true;
-    this.previous = null;
-    const cache = history.cache(room);
+    const { history, room, rule, key } = this;
+    const cache = this.begin();
     const hasKey = key !== '';
     const isMaintenanceDue = cache.isMaintenanceDue(this.publications.length, rule);
-    this.incarnation = cache.incarnation;
-    this.floor = cache.floor();
     const head =
       history.callHead(hasKey ? 3 : 2, isMaintenanceDue ? 9 : hasKey ? 6 : 5) +
-      keysOf(keys, room) +
+      history.keysOf(room) +
       (hasKey ? bulk(key) : '') +
       bulk(cache.incarnation || history.fence) +
       bulk(newEpoch() + cache.ended) +
@@ -437,7 +474,7 @@ class HistoryPublish extends Message {
 
   /** @override @param {number|[incarnation: Buffer, offset: number]} reply */
   resolve(reply) {
-    this.#leave();
+    this.leave();
     this.answered();
     let [incarnation, offset] =
       typeof reply === 'number'
@@ -455,7 +492,7 @@ class HistoryPublish extends Message {
       const last = offset;
       offset -= this.publications.length - 1;
       if (this.history.isCutShort(this.room, epoch, offset - 1, this.floor)) {
-        this.done.reject(new BrokerError('OUTCOME_UNKNOWN', 'Redis lost publications'));
+        this.cutShort();
         return;
       }
       this.history.see(this.room, last, epoch);
@@ -473,25 +510,29 @@ class HistoryPublish extends Message {
         return;
       }
     }
-    this.#leave();
+    this.leave();
     this.history.cache(this.room).maintainedMs = Number.NEGATIVE_INFINITY;
     super.reject(error);
   }
 
   /** @override @param {string} reason */
   refuse(reason) {
-    this.#leave();
+    this.leave();
     super.refuse(reason);
   }
 
-  #leave() {
+  cutShort() {
+    this.done.reject(new BrokerError('OUTCOME_UNKNOWN', 'Redis lost publications'));
+  }
+
+  leave() {
     const { latest } = this.history;
     if (latest.get(this.room) === this) latest.delete(this.room);
   }
 }
 
 /** A read changes nothing, so each failure is UNAVAILABLE. @extends {Message<HistoryPage>} */
-class HistoryRead extends Message {
+export class HistoryRead extends Message {
   /**
    * @param {RedisHistory} history @param {string} room @param {HistoryRule} rule
    * @param {ReadRequest} from
@@ -525,17 +566,23 @@ class HistoryRead extends Message {
 
   /** @override @param {Buffer} buffer @param {number} start */
   write(buffer, start) {
-    const { history, room, isGlance } = this;
+    const { history, room } = this;
     const cache = history.rooms.get(room);
     if (cache !== undefined) this.floor = cache.floor();
     if (this.guard !== null && cache?.isReadable(performance.now())) {
       this.incarnation = cache.incarnation;
-      const command = `*3\r\n$4\r\nHGET\r\n${bulk(history.keys.metaOf(room))}`;
+      const command = `*3\r\n$4\r\nHGET\r\n${bulk(history.metaOf(room))}`;
       return start + buffer.write(command + bulk(this.incarnation), start);
     }
-    const text =
+    return start + buffer.write(this.callOf(cache), start);
+  }
+
+  /** @param {RoomCache|undefined} cache @returns {string} RESP of the call */
+  callOf(cache) {
+    const { history, room, isGlance } = this;
+    return (
       history.callHead(2, 12) +
-      keysOf(history.keys, room) +
+      history.keysOf(room) +
       bulk(cache?.incarnation || history.fence) +
       bulk(newEpoch() + (cache?.ended ?? '')) +
       bulk('') +
@@ -547,8 +594,8 @@ class HistoryRead extends Message {
       bulk(isGlance ? '1' : '') +
       bulk(this.limit > 0 && !history.isTrusting ? '1' : '') +
       bulk(this.before === undefined ? '' : `${this.before.epoch}${this.before.offset}`) +
-      bulk(String(this.rule.size));
-    return start + buffer.write(text, start);
+      bulk(String(this.rule.size))
+    );
   }
 
   /**
@@ -567,7 +614,8 @@ class HistoryRead extends Message {
       history.learn(room, incarnation);
       history.cache(room).renewed(offset, this.rule);
     }
-    this.#finish(incarnation.slice(-EPOCH_BYTES), offset, messages, hasOlder === 1);
+    const page = this.#page(incarnation.slice(-EPOCH_BYTES), offset, messages, hasOlder === 1);
+    this.finish(page);
   }
 
   /** @param {Buffer|null} reply one more than the offset; null if the incarnation is unknown */
@@ -577,7 +625,7 @@ class HistoryRead extends Message {
     if (!isProven && !this.isExpired) return this.#callScript();
     this.answered();
     if (!isProven) this.history.readOnSettled(this);
-    else this.#finish(this.incarnation.slice(-EPOCH_BYTES), offset, [], false);
+    else this.finish(this.#page(this.incarnation.slice(-EPOCH_BYTES), offset, [], false));
   }
 
   /** Reads the position by the script, which has more answers and names the reason of a refusal. */
@@ -587,17 +635,15 @@ class HistoryRead extends Message {
     this.publisher.gatherAgain(this);
   }
 
-  /**
-   * @param {string} epoch @param {number} offset @param {Buffer[]} messages
-   * @param {boolean} hasOlder are older ones kept?
-   */
-  #finish(epoch, offset, messages, hasOlder) {
+  /** @param {HistoryPage} page */
+  finish(page) {
     const { history, room } = this;
+    const { epoch, offset } = page;
     if (history.isCutShort(room, epoch, offset, this.floor)) {
       this.#fail('Redis lost publications');
     } else {
       history.see(room, offset, epoch);
-      this.done.resolve(this.#page(epoch, offset, messages, hasOlder));
+      this.done.resolve(page);
     }
     history.readOnSettled(this);
   }
@@ -703,7 +749,7 @@ class Guard extends Message {
 }
 
 /** Another publication has used the key, and its position is not known. */
-function unreadableKey() {
+export function unreadableKey() {
   return new BrokerError(
     'OUTCOME_UNKNOWN',
     'another version of Fanfare wrote the value of this idempotency key',
@@ -756,18 +802,13 @@ class Found {
   }
 }
 
-/** @param {Keys} keys @param {string} room */
-function keysOf(keys, room) {
-  return bulk(keys.metaOf(room)) + bulk(keys.streamOf(room));
-}
-
 /** @param {HistoryRule} rule */
 function metaTtlMs(rule) {
   return Math.max(META_TTL_FACTOR * rule.ttlMs, MIN_META_TTL_MS);
 }
 
 /** @returns {string} a unique epoch: two calls under way may each begin one */
-function newEpoch() {
+export function newEpoch() {
   if (poolAt === pool.length) {
     randomFillSync(pool);
     poolAt = 0;
@@ -776,12 +817,18 @@ function newEpoch() {
   return pool.toString('hex', poolAt - EPOCH_BYTES / 2, poolAt);
 }
 
+/** @param {string} name of a script that publishes */
+export function scriptsOf(name) {
+  return { plain: scriptOf(name, 'PUBLISH'), sharded: scriptOf(name, 'SPUBLISH') };
+}
+
 /**
- * @param {string} publish the publish command
+ * @param {string} name @param {string} publish the publish command
  * @returns {{eval: string, evalsha: string}} RESP of a call, up to its keys
  */
-function scriptOf(publish) {
-  const text = LUA_FRAMING + readScript('history').replace("'PUBLISH'", `'${publish}'`);
+function scriptOf(name, publish) {
+  const own = readScript(name).replace("'PUBLISH'", `'${publish}'`);
+  const text = LUA_FRAMING + readScript('stream') + own;
   const sha = createHash('sha1').update(text, 'latin1').digest('hex');
   return { eval: bulk('EVAL') + bulk(text), evalsha: bulk('EVALSHA') + bulk(sha) };
 }

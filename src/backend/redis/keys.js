@@ -8,6 +8,11 @@
 //   blob:{<room>}:<random>         a publication too large for pub/sub, in a room without history
 //   history:{<room>}:meta          the position of the room's stream: fence, epoch, latest offset
 //   history:{<room>}:stream        its publications
+//   state:{<room>}:meta            the same as of a history, in a room with state
+//   state:{<room>}:values          the newest publication of each key
+//   state:{<room>}:log             its offset
+//   state:{<room>}:removed         the offsets of removed keys
+//   state:{<room>}:sums            bytes, and the highest offset of a forgotten removal
 //   history:{<room>}:key:<hash>    the position and the fingerprint of an idempotency key
 //   once:{<room>}:<hash>           the fingerprint of an idempotency key, in a room without history
 //
@@ -69,6 +74,11 @@ export class Keys {
   /** @param {string} room */
   streamOf(room) {
     return `${this.prefix}history:{${room}}:stream`;
+  }
+
+  /** @param {string} room @param {string} part meta, values, log, removed or sums */
+  stateOf(room, part) {
+    return `${this.prefix}state:{${room}}:${part}`;
   }
 
   /** @param {string} room with history @param {string} idempotencyKey the name has its hash */

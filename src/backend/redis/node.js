@@ -24,6 +24,7 @@ import { RedisHistory } from './history.js';
 import { RedisIdentity } from './identity.js';
 import { LoopbackProbe } from './loopback-probe.js';
 import { RedisPublisher } from './publisher.js';
+import { RedisState } from './state.js';
 import { Subscriber } from './subscriber.js';
 
 /** The errors of Redis if this node does not serve a slot, or no longer does. */
@@ -90,7 +91,7 @@ export class RedisNode {
     });
     this.#listen(config);
     this.publisher = this.#makePublisher(config);
-    this.history = new RedisHistory({
+    const streams = {
       publisher: this.publisher,
       keys,
       isSharded: this.isSharded,
@@ -98,7 +99,9 @@ export class RedisNode {
       fence: config.historyFence,
       // In a cluster this channel is in a slot of the node.
       guardKey: () => this.probeChannel,
-    });
+    };
+    this.history = new RedisHistory(streams);
+    this.state = new RedisState(streams);
     this.subscriptions = new Subscriber({
       connection: this.subscriber,
       isSharded: this.isSharded,
@@ -116,7 +119,8 @@ export class RedisNode {
       isFenced: config.historyFence === 'strict',
       onUpdate: () => this.#checkSplit(),
       onMoved: (server, former, replicationId) => {
-        this.history.moveOn(server, former, replicationId);
+        for (const stream of [this.history, this.state])
+          stream.moveOn(server, former, replicationId);
         // The owner of these channels reads their rooms, which renames the fence of each. The
         // sooner this happens, the fewer rooms get a new epoch from a worker that starts now.
         events.onMoved([...this.subscriptions.channels.keys()]);
@@ -219,6 +223,20 @@ export class RedisNode {
     if (channel.equals(Buffer.from(this.probeChannel))) this.probe.receive(message);
   }
 
+  /**
+   * The store of a room's stream.
+   * @param {import('../../config/room-patterns.js').HistoryRule} rule of the room
+   */
+  streamsOf({ state }) {
+    return state === undefined ? this.history : this.state;
+  }
+
+  /** Of an arrival. @param {string} room @param {number} offset @param {string} epoch */
+  see(room, offset, epoch) {
+    this.history.see(room, offset, epoch);
+    if (this.state.rooms.size > 0) this.state.see(room, offset, epoch);
+  }
+
   get isUp() {
     return this.commands.isReady && this.subscriptions.isLive && this.isProven;
   }
@@ -244,6 +262,7 @@ export class RedisNode {
     this.isProven = false;
     this.provenMs = this.clock.nowMs;
     this.history.reset();
+    this.state.reset();
     trackEmptying(this.commands.redis);
     this.identity.commandsOnReady(this.clock.nowMs);
     this.probe.restart(this.clock.nowMs);

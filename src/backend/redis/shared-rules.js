@@ -1,16 +1,25 @@
-// shared-rules.js: exchanges the history rules of all servers over the channel of the fleet.
+// shared-rules.js: exchanges the rules of all servers for rooms with history, or for those with
+// state, over the channel of the fleet.
 //
 //   #?          a worker has started or is back: a worker with rules answers
 //   #<rules>    a worker's own rules, as in FANFARE_HISTORY; as an answer, and as a heartbeat
+//   #=? and #=<bytes>;<rules>    the same for rooms with state, as in FANFARE_STATE_MAX_BYTES and
+//                                FANFARE_STATE
 //
 // Each message reaches all workers. So a worker waits for a random time, and sends nothing if it
 // hears its own rules meanwhile.
 //
-// A room must have history on every server or on none: a publication without offset would break the
-// guarantee, and no reader could notice. So a worker adopts missing rules until it is restarted.
+// A room must have history, or state, on every server or on none: a publication without offset
+// would break the guarantee, and no reader could notice. So a worker adopts missing rules until it
+// is restarted.
 // Workers send their own rules only, so a rule ends with the servers that were started with it.
 
-import { isAnyPattern, parseHistoryRules } from '../../config/room-patterns.js';
+import {
+  isAnyPattern,
+  parseHistoryRules,
+  parseStateRules,
+  ruleText,
+} from '../../config/room-patterns.js';
 
 /** A heartbeat follows the latest one of the same rules after a random time between these two. */
 const MIN_HEARTBEAT_MS = 2000;
@@ -25,9 +34,43 @@ const MIN_INTERVAL_MS = 20;
 const MAX_MESSAGE_BYTES = 32 * 1024;
 /** The most rules adopted from others, so that a stray program can't fill the memory. */
 const MAX_ADOPTED = 100;
-const ASK = Buffer.from('#?');
+const START = '#'.charCodeAt(0);
+
+/**
+ * A kind of rules, and its form in messages.
+ * @typedef {object} Kind
+ * @property {string} head of its messages
+ * @property {(rule: HistoryRule) => boolean} has
+ * @property {(rules: readonly Rule[]) => string} format
+ * @property {(text: string) => {rules: Rule[], faults: string[]}} parse
+ * @property {boolean} isFirst do adopted rules apply before all others?
+ */
+
+/** @type {Kind} */
+const HISTORY = {
+  head: '#',
+  has: ({ state }) => state === undefined,
+  format: (rules) => rules.map(ruleText).join(),
+  parse: (text) => parseHistoryRules(text.split(','), isAnyPattern),
+  isFirst: false,
+};
+
+/** @type {Kind} */
+const STATE = {
+  head: '#=',
+  has: ({ state }) => state !== undefined,
+  format: (rules) => `${rules[0]?.value.state?.maxBytes};${rules.map(ruleText)}`,
+  parse: (text) => {
+    const [bytes, entries = ''] = text.split(';');
+    const maxBytes = /^\d{1,9}$/.test(bytes) ? Number(bytes) : 0;
+    if (maxBytes === 0) return { rules: [], faults: ['no bytes'] };
+    return parseStateRules(entries.split(','), maxBytes);
+  },
+  isFirst: true,
+};
 
 /** @import { HistoryRule, RoomRules } from '../../config/room-patterns.js' */
+/** @typedef {import('../../config/room-patterns.js').Rule<HistoryRule>} Rule */
 
 export class SharedRules {
   /**
@@ -35,16 +78,19 @@ export class SharedRules {
    * @param {RoomRules<HistoryRule>} parts.rules of this worker; adopted rules are added
    * @param {(message: Buffer) => void} parts.send best effort
    * @param {(text: string) => void} parts.onAdopted
+   * @param {boolean} [parts.areOfState] the rules of rooms with state
    */
-  constructor({ rules, send, onAdopted }) {
+  constructor({ rules, send, onAdopted, areOfState = false }) {
+    this.kind = areOfState ? STATE : HISTORY;
     this.rules = rules;
     this.send = send;
     this.onAdopted = onAdopted;
-    const entries = rules.own.map(
-      ({ pattern, value: { size, ttlMs } }) => `${pattern}=${size}/${ttlMs}ms`,
-    );
-    this.own = Buffer.from(`#${entries}`);
-    this.hasOwn = entries.length > 0;
+    const { head, has, format } = this.kind;
+    const own = rules.own.filter(({ value }) => has(value));
+    this.patterns = new Set(own.map(({ pattern }) => pattern));
+    this.ask = Buffer.from(`${head}?`);
+    this.own = Buffer.from(head + format(own));
+    this.hasOwn = own.length > 0;
     this.adopted = 0;
     this.isLive = false;
     /** The time of the latest message with these rules, and that of the next heartbeat. */
@@ -56,14 +102,22 @@ export class SharedRules {
     this.settling = null;
   }
 
-  /** @param {Buffer} message of the fleet's channel @returns {boolean} is it for this exchange? */
+  /**
+   * @param {Buffer} message of the fleet's channel
+   * @returns {boolean} is it about rules?
+   */
   static isOne(message) {
-    return message[0] === ASK[0];
+    return message[0] === START;
+  }
+
+  /** @param {Buffer} message about rules @returns {boolean} is it about those of rooms with state? */
+  static isOfState(message) {
+    return message.toString('latin1', 0, STATE.head.length) === STATE.head;
   }
 
   join() {
     this.isLive = true;
-    this.send(ASK);
+    this.send(this.ask);
     this.#say();
     this.settling ??= new Promise((resolve) => void setTimeout(resolve, ANSWERS_MS));
   }
@@ -83,7 +137,7 @@ export class SharedRules {
 
   /** @param {Buffer} message @returns {boolean} false if the message is malformed */
   receive(message) {
-    if (message.equals(ASK)) {
+    if (message.equals(this.ask)) {
       if (this.isLive) this.#answer();
       return true;
     }
@@ -92,15 +146,16 @@ export class SharedRules {
       return true;
     }
     if (message.length > MAX_MESSAGE_BYTES) return false;
-    const entries = message.toString('latin1', 1).split(',');
-    const { rules, faults } = parseHistoryRules(entries, isAnyPattern);
+    const { head, parse, isFirst } = this.kind;
+    const { rules, faults } = parse(message.toString('latin1', head.length));
     if (faults.length > 0) return false;
     const fresh = rules
-      .filter(({ pattern }) => !this.rules.has(pattern))
+      .filter(({ pattern }) => !this.patterns.has(pattern))
       .slice(0, MAX_ADOPTED - this.adopted);
     if (fresh.length === 0) return true;
     this.adopted += fresh.length;
-    this.rules.add(fresh);
+    this.rules.add(fresh, isFirst);
+    for (const { pattern } of fresh) this.patterns.add(pattern);
     this.onAdopted(fresh.map(({ pattern }) => pattern).join());
     return true;
   }

@@ -4,11 +4,13 @@
 // publishes while it is being called does not overtake publications that others have not got yet.
 
 import { HEAD_BYTES, writePublication } from '../../../src/backend/batch.js';
-import { Histories, publicationsIn } from '../../../src/backend/embedded/histories.js';
+import { entriesIn, Histories, publicationsIn } from '../../../src/backend/embedded/histories.js';
 import { IdempotencyKeys, isConflict } from '../../../src/backend/embedded/idempotency-keys.js';
 import { Subscriptions } from '../../../src/backend/embedded/subscriptions.js';
-import { BrokerError, conflict } from '../../../src/backend/errors.js';
+import { BrokerError, conflict, full, keyMissing } from '../../../src/backend/errors.js';
+import { hasKey } from '../../../src/protocol/publication.js';
 
+/** @typedef {import('../../../src/config/room-patterns.js').StateRule} StateRule */
 /** @typedef {import('../../../src/backend/broker.js').Broker} Broker */
 /** @typedef {import('../../../src/backend/broker.js').BrokerEvents} BrokerEvents */
 /** @typedef {import('../../../src/backend/broker.js').Position} Position */
@@ -38,7 +40,9 @@ export class MemoryStore {
    * @returns {Position|void}
    */
   accept(room, publication, { idempotencyKey: key = '', fingerprint = '', isTransient = false }) {
-    const rule = isTransient ? null : this.historyOf(room);
+    const found = this.historyOf(room);
+    if (found?.state !== undefined && !hasKey(publication)) throw keyMissing();
+    const rule = isTransient && found?.state === undefined ? null : found;
     const nowMs = performance.now();
     const first = key === '' ? null : this.keys.find(room, key, nowMs);
     if (first !== null) {
@@ -47,7 +51,13 @@ export class MemoryStore {
     }
     const run = Buffer.alloc(HEAD_BYTES + publication.length);
     writePublication(run, 0, publication);
-    const position = rule === null ? null : this.streams.append(room, rule, run, 1, nowMs);
+    const position =
+      rule === null
+        ? null
+        : rule.state === undefined
+          ? this.streams.append(room, rule, run, 1, nowMs)
+          : this.streams.set(room, /** @type {StateRule} */ (rule), publication, nowMs);
+    if (rule?.state !== undefined && position === null) throw full();
     this.announce(room, publication, position?.offset ?? 0, position?.epoch ?? '');
     if (key !== '') this.keys.set(room, key, { position, fingerprint }, nowMs);
     return position ?? undefined;
@@ -122,8 +132,12 @@ export class MemoryBroker {
   /** @param {string} room @param {import('../../../src/backend/broker.js').ReadRequest} from */
   async history(room, from) {
     this.#check();
-    const { runs, ...page } = this.store.streams.page(room, from, performance.now());
-    return { ...page, publications: runs.flatMap(publicationsIn) };
+    const { runs, state, ...page } = this.store.streams.page(room, from, performance.now());
+    if (this.store.historyOf(room)?.state === undefined)
+      return { ...page, publications: runs.flatMap(publicationsIn) };
+    const none = { floor: 0, isWhole: true, hasMore: false };
+    const { publications, offsets } = entriesIn(Buffer.concat(runs));
+    return { ...page, publications, state: { ...(state ?? none), offsets } };
   }
 
   /** @param {number} connections */

@@ -23,26 +23,17 @@
 --     or   incarnation, latest offset, messages, newest first, 1 if older ones above `after` are
 --          kept; oldest first if 8 is '1'
 --
--- An incarnation is a fence and an epoch. The fence names a server and its replication ID. If meta
--- was written under another fence, Redis has restored an older snapshot, or a replica was promoted.
--- Some announced publications may be lost, so the epoch ends. The epoch also ends if the caller has
--- proved that it must: the address of Redis led to another server meanwhile, and this server lacks
--- publications of that one.
+-- The incarnation and meta: stream.lua. The functions of the framing: batch.lua. The texts of both
+-- come before this one.
 --
 -- The value of an idempotency key is epoch:offset:fingerprint. Later versions may append fields,
 -- each after a colon. A value of another form is of another version; it should begin with '@'.
 --
--- Meta is a hash of one field. Its name is the incarnation, its value the latest offset + 1. If the
--- value rises, the caller's incarnation is current. If not, the script asks Redis for its identity
--- (INFO) in the same step, so a caller that is out of date does no harm. Each call from Lua costs
--- more than its work; hence there are few, and their arguments are strings, because a number would
--- be printed as a double.
---
 -- The stream has messages as they were announced. The id of an entry is the offset of its last
 -- publication. The body is publications with their lengths in front. With the position before it,
--- it is a message (batch.js). The functions of the framing are in batch.lua.
+-- it is a message (batch.js).
 
-local call, pcall, meta, stream, incarnation = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[1]
+local stream = KEYS[2]
 local isRead, isLarge, count = ARGV[3] == '', ARGV[4] == '0', tonumber(ARGV[4])
 if isLarge and not isRead then count = 1 end
 
@@ -58,52 +49,7 @@ if KEYS[3] then
   end
 end
 
-local top
-if #incarnation == 48 then
-  if isRead then
-    top = tonumber(call('HGET', meta, incarnation) or 0) - 1
-    -- The caller promises clients that they have missed no other publication. So the script checks
-    -- whether Redis was promoted since it reported that incarnation: a replica has another
-    -- primary's data. (Without a second ID, Redis has only got its first replica.)
-    if ARGV[10] == '1' and top >= 0 then
-      local replication = call('INFO', 'replication')
-      local isOther = string.match(replication, 'master_replid:(%x+)'):sub(1, 16) ~= string.sub(incarnation, 17, 32)
-      if isOther and not string.find(replication, 'master_replid2:0+[\r\n]') then incarnation, top = '', nil end
-    end
-  else
-    -- If this fails, nothing has changed, because all other writes follow it.
-    top = call('HINCRBY', meta, incarnation, isLarge and '1' or ARGV[4]) - 1 - count
-    if top < 0 then call('HDEL', meta, incarnation) end
-  end
-end
-local isKnown = top and top >= 0
-if not isKnown then
-  local was = call('HGETALL', meta)
-  local wasFence, fence = was[1] and string.sub(was[1], 1, 32), string.sub(incarnation, 1, 32)
-  if incarnation == 'trust' then
-    fence = wasFence or string.rep('0', 32)
-  elseif wasFence ~= fence then
-    -- Half of each ID is random enough, and a hash with names over 64 bytes takes twice the memory.
-    local server, replication = call('INFO', 'server'), call('INFO', 'replication')
-    fence = string.match(server, 'run_id:(%x+)'):sub(1, 16) .. string.match(replication, 'master_replid:(%x+)'):sub(1, 16)
-    if #incarnation == 64 and fence .. (wasFence or '') == incarnation then
-      call('HSET', meta, fence .. string.sub(was[1], 33), was[2])
-      call('HDEL', meta, was[1])
-      was[1], wasFence = fence .. string.sub(was[1], 33), fence
-    end
-  end
-  if wasFence == fence and not string.find(ARGV[2], string.sub(was[1], 33), 17, true) then
-    incarnation, top = was[1], tonumber(was[2]) - 1
-  else
-    incarnation, top = fence .. string.sub(ARGV[2], 1, 16), 0
-    if not (isRead and ARGV[9] == '1') then
-      call('HSET', meta, incarnation, 1)
-      if was[1] then call('HDEL', meta, was[1]) end
-      call('UNLINK', stream)
-    end
-  end
-  if not isRead then call('HINCRBY', meta, incarnation, count) end
-end
+local top, isKnown = locate(isRead, isLarge and '1' or ARGV[4], count, ARGV[9] == '1', ARGV[10] == '1', 2)
 
 if isRead then
   -- PEXPIRE is a write, so Redis refuses it on a replica, or on a primary without its replicas,

@@ -1,0 +1,66 @@
+-- stream.lua: the incarnation of a room's stream, for the scripts of rooms with history or state.
+--
+-- An incarnation is a fence and an epoch. The fence names a server and its replication ID. If meta
+-- was written under another fence, Redis has restored an older snapshot, or a replica was promoted.
+-- Some announced publications may be lost, so the epoch ends. The epoch also ends if the caller has
+-- proved that it must: the address of Redis led to another server meanwhile, and this server lacks
+-- publications of that one.
+--
+-- Meta is a hash of one field. Its name is the incarnation, its value the latest offset + 1. If the
+-- value rises, the caller's incarnation is current. If not, the script asks Redis for its identity
+-- (INFO) in the same step, so a caller that is out of date does no harm. Each call from Lua costs
+-- more than its work; hence there are few, and their arguments are strings, because a number would
+-- be printed as a double.
+
+local call, pcall, meta, incarnation = redis.call, redis.pcall, KEYS[1], ARGV[1]
+
+-- Finds the incarnation, or begins one. `count` publications are about to be numbered; `added` is
+-- the same as a string. If an epoch ends, the keys from 2 to `lastKey` are deleted. Returns the
+-- offset of the latest publication before these, and whether the caller knew the incarnation.
+local function locate(isRead, added, count, isGlance, mustCheck, lastKey)
+  local top
+  if #incarnation == 48 then
+    if isRead then
+      top = tonumber(call('HGET', meta, incarnation) or 0) - 1
+      -- The caller promises clients that they have missed no other publication. So the script
+      -- checks whether Redis was promoted since it reported that incarnation: a replica has another
+      -- primary's data. (Without a second ID, Redis has only got its first replica.)
+      if mustCheck and top >= 0 then
+        local replication = call('INFO', 'replication')
+        local isOther = string.match(replication, 'master_replid:(%x+)'):sub(1, 16) ~= string.sub(incarnation, 17, 32)
+        if isOther and not string.find(replication, 'master_replid2:0+[\r\n]') then incarnation, top = '', nil end
+      end
+    else
+      -- If this fails, nothing has changed, because all other writes follow it.
+      top = call('HINCRBY', meta, incarnation, added) - 1 - count
+      if top < 0 then call('HDEL', meta, incarnation) end
+    end
+  end
+  if top and top >= 0 then return top, true end
+  local was = call('HGETALL', meta)
+  local wasFence, fence = was[1] and string.sub(was[1], 1, 32), string.sub(incarnation, 1, 32)
+  if incarnation == 'trust' then
+    fence = wasFence or string.rep('0', 32)
+  elseif wasFence ~= fence then
+    -- Half of each ID is random enough, and a hash with names over 64 bytes takes twice the memory.
+    local server, replication = call('INFO', 'server'), call('INFO', 'replication')
+    fence = string.match(server, 'run_id:(%x+)'):sub(1, 16) .. string.match(replication, 'master_replid:(%x+)'):sub(1, 16)
+    if #incarnation == 64 and fence .. (wasFence or '') == incarnation then
+      call('HSET', meta, fence .. string.sub(was[1], 33), was[2])
+      call('HDEL', meta, was[1])
+      was[1], wasFence = fence .. string.sub(was[1], 33), fence
+    end
+  end
+  if wasFence == fence and not string.find(ARGV[2], string.sub(was[1], 33), 17, true) then
+    incarnation, top = was[1], tonumber(was[2]) - 1
+  else
+    incarnation, top = fence .. string.sub(ARGV[2], 1, 16), 0
+    if not (isRead and isGlance) then
+      call('HSET', meta, incarnation, 1)
+      if was[1] then call('HDEL', meta, was[1]) end
+      call('UNLINK', unpack(KEYS, 2, lastKey))
+    end
+  end
+  if not isRead then call('HINCRBY', meta, incarnation, added) end
+  return top, false
+end

@@ -1,0 +1,217 @@
+// state.js: rooms with state. One script (lua/state.lua) publishes to them and reads them.
+//
+// Messages of a tick, fences, ended epochs, position checks and the turns of reads are those of
+// rooms with history (history.js). What the store keeps differs, and so does the answer: the script
+// accepts each publication of a tick, or refuses it because the state is full.
+
+import { EPOCH_BYTES } from '../../protocol/position.js';
+import { isRemoval, keyBytes, keyTextIn, writeKey } from '../../protocol/publication.js';
+import { HEAD_BYTES } from '../batch.js';
+import { IDEMPOTENCY_MS } from '../broker.js';
+import { conflict, full } from '../errors.js';
+import {
+  HistoryPublish,
+  HistoryRead,
+  newEpoch,
+  RedisHistory,
+  scriptsOf,
+  unreadableKey,
+} from './history.js';
+import { bulk, unavailable } from './publisher.js';
+
+const SCRIPTS = scriptsOf('state');
+/** RESP of one argument, beside its bytes: `$`, its length, two line ends. */
+const ARGUMENT_BYTES = 16;
+
+/** @import { HistoryRule, StateRule } from '../../config/room-patterns.js' */
+/** @import { HistoryPage, ReadRequest } from '../broker.js' */
+
+/** Of each publication of a call its offset; 0: refused. @typedef {{epoch: string, offsets: number[]}} Outcomes */
+
+export class RedisState extends RedisHistory {
+  /** @override */
+  get scripts() {
+    return SCRIPTS;
+  }
+
+  /** @override */
+  get keyCount() {
+    return 5;
+  }
+
+  /** @override @param {string} room */
+  metaOf(room) {
+    return this.keys.stateOf(room, 'meta');
+  }
+
+  /** @override @param {string} room */
+  keysOf(room) {
+    const { keys } = this;
+    return ['meta', 'values', 'log', 'removed', 'sums']
+      .map((part) => bulk(keys.stateOf(room, part)))
+      .join('');
+  }
+
+  /** @override @param {string} room */
+  maxCallBytes(room) {
+    return 2 * super.maxCallBytes(room);
+  }
+
+  /** @override @param {string} room @param {HistoryRule} rule @param {ReadRequest} from */
+  createRead(room, rule, from) {
+    return new StateRead(this, room, rule, from);
+  }
+
+  /** @override @type {RedisHistory['publish']} */
+  publish(room, rule, publication, idempotencyKey, fingerprint) {
+    const { publisher } = this;
+    const size = HEAD_BYTES + publication.length + keyBytes(publication) + 3 * ARGUMENT_BYTES;
+    const refusal = publisher.refusal(size);
+    if (refusal !== '') return unavailable(refusal);
+    let message = this.latest.get(room);
+    if (message === undefined || idempotencyKey !== '' || !message.takes(size)) {
+      const key = idempotencyKey === '' ? '' : this.keys.idempotencyOf(room, idempotencyKey);
+      message = new StatePublish(this, room, rule, message ?? null, false, key, fingerprint);
+      this.latest.set(room, message);
+      publisher.gather(message);
+    }
+    const place = message.add(publication, size);
+    publisher.hold(message, size);
+    return message.done.promise.then((outcomes) => {
+      const { epoch, offsets } = /** @type {Outcomes} */ (/** @type {unknown} */ (outcomes));
+      if (offsets[place] === 0) throw full();
+      return { epoch, offset: offsets[place] };
+    });
+  }
+}
+
+class StatePublish extends HistoryPublish {
+  /** @override @param {Buffer} buffer @param {number} start */
+  write(buffer, start) {
+    const { history, room, key, publications } = this;
+    const rule = /** @type {StateRule} */ (this.rule);
+    const cache = this.begin();
+    const hasKey = key !== '';
+    const head =
+      history.callHead(hasKey ? 6 : 5, 8 + 3 * publications.length) +
+      history.keysOf(room) +
+      (hasKey ? bulk(key) : '') +
+      bulk(cache.incarnation || history.fence) +
+      bulk(newEpoch() + cache.ended) +
+      bulk(this.channel) +
+      bulk(String(publications.length)) +
+      bulk(hasKey ? `${IDEMPOTENCY_MS} ${this.fingerprint}` : '') +
+      bulk(String(rule.size)) +
+      bulk(String(rule.state.maxBytes)) +
+      bulk(String(rule.ttlMs));
+    let at = start + buffer.write(head, start);
+    for (const publication of publications) {
+      at += buffer.write(`$${keyBytes(publication)}\r\n`, at, 'latin1');
+      at += writeKey(publication, buffer, at);
+      at += buffer.write(`\r\n$${publication.length}\r\n`, at, 'latin1');
+      at += publication.copy(buffer, at);
+      at += buffer.write(`\r\n$1\r\n${isRemoval(publication) ? '1' : '0'}\r\n`, at, 'latin1');
+    }
+    return at;
+  }
+
+  /** @override @param {any} reply incarnation, offset of the last one, flags */
+  resolve(reply) {
+    this.leave();
+    this.answered();
+    const [bytes, last, flags] = /** @type {[Buffer, number, Buffer]} */ (reply);
+    const incarnation = bytes.toString('latin1');
+    const { history, room, done, publications } = this;
+    if (incarnation === '') {
+      done.reject(last === 0 ? conflict() : unreadableKey());
+      return;
+    }
+    const epoch = incarnation.slice(-EPOCH_BYTES);
+    // For a repeated idempotency key the answer has the epoch alone.
+    if (incarnation.length === EPOCH_BYTES)
+      return this.#settle({ epoch, offsets: publications.map(() => last) });
+    if (incarnation !== this.incarnation) history.learn(room, incarnation);
+    const accepted = flags.toString('latin1');
+    let next = last;
+    for (const flag of accepted) if (flag === '1') next--;
+    if (history.isCutShort(room, epoch, next, this.floor)) return this.cutShort();
+    history.see(room, last, epoch);
+    this.#settle({
+      epoch,
+      offsets: publications.map((_, i) => (accepted[i] === '1' ? ++next : 0)),
+    });
+  }
+
+  /** @param {Outcomes} outcomes */
+  #settle(outcomes) {
+    this.done.resolve(/** @type {any} */ (outcomes));
+  }
+}
+
+class StateRead extends HistoryRead {
+  /** @param {RedisState} history @param {string} room @param {HistoryRule} rule @param {ReadRequest} from */
+  constructor(history, room, rule, from) {
+    super(history, room, rule, from);
+    this.limit = from.limit;
+    this.since = from.since;
+    this.named = from.keys;
+  }
+
+  /** @override */
+  get maxWireBytes() {
+    let bytes = super.maxWireBytes;
+    for (const key of this.named ?? []) bytes += ARGUMENT_BYTES + 3 * keyTextIn(key).length;
+    return bytes;
+  }
+
+  /** @override @type {HistoryRead['callOf']} */
+  callOf(cache) {
+    const { history, room, since, named = [] } = this;
+    return (
+      history.callHead(5, 10 + named.length) +
+      history.keysOf(room) +
+      bulk(cache?.incarnation || history.fence) +
+      bulk(newEpoch() + (cache?.ended ?? '')) +
+      bulk('') +
+      bulk(String(this.after)) +
+      bulk(String(this.limit)) +
+      bulk(String(this.maxBytes)) +
+      bulk(this.isGlance ? '1' : '') +
+      bulk(this.limit > 0 && !history.isTrusting ? '1' : '') +
+      bulk(since?.epoch ?? '') +
+      bulk(String(since?.offset ?? '')) +
+      named.map((key) => bulk(keyTextIn(key))).join('')
+    );
+  }
+
+  /** @override @param {any} reply */
+  resolve(reply) {
+    if (!Array.isArray(reply)) return super.resolve(reply);
+    this.answered();
+    const { history, room, isGlance, rule } = this;
+    const [bytes, offset, floor, isWhole, hasMore, ...entries] = reply;
+    const incarnation = /** @type {Buffer} */ (bytes).toString('latin1');
+    if (!isGlance || offset > 0) {
+      history.learn(room, incarnation);
+      history.cache(room).renewed(offset, rule);
+    }
+    const epoch = incarnation.slice(-EPOCH_BYTES);
+    /** @type {number[]} */
+    const offsets = [];
+    /** @type {Buffer[]} */
+    const publications = [];
+    for (let i = 0; i + 1 < entries.length; i += 2) {
+      offsets.push(entries[i]);
+      publications.push(entries[i + 1]);
+    }
+    const state = { offsets, floor, isWhole: isWhole === 1, hasMore: hasMore === 1 };
+    this.finish({ epoch, offset, first: offset + 1, publications, hasOlder: false, state });
+  }
+
+  /** @override @param {HistoryPage} page */
+  finish(page) {
+    // A position that was read without the script.
+    const state = page.state ?? { offsets: [], floor: 0, isWhole: false, hasMore: false };
+    super.finish({ ...page, state });
+  }
+}
