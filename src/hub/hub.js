@@ -221,6 +221,7 @@ export class Hub {
     if (room.sync !== null && offset > 0) return room.sync.arrive(publication, offset, epoch);
     if (room.members.length === 0 || !isPublication(publication))
       return this.#unsent(room, publication);
+    if (room.isState && kindOf(publication) === KIND.MESSAGE) return this.#malformed(name);
     this.outbox.push(
       room,
       isClaim(publication) ? this.references.resolve(publication) : publication,

@@ -10,6 +10,9 @@
 // these the newest publications are left out and counted, because then the worker itself is the
 // bottleneck and not a single reader. Recovery asks `isFull` before it delivers to a room with
 // history, and reads later the publications that did not fit.
+//
+// In a room with state, a flush has of each key the newest message only. Its rule may keep flushes
+// apart: then the room rests until the next one is due.
 
 import { FORMAT, leavesAtResync } from '../protocol/format.js';
 
@@ -117,12 +120,20 @@ export class Outbox {
     if (!room.isQueued && this.#queue(room)) this.slot.wake();
   }
 
+  /** Forgets the messages that wait in a room with state. @param {Room} room */
+  drop(room) {
+    const { count, bytes } = room.dropWaiting();
+    this.bytes -= bytes;
+    this.counters.queueDepth -= count;
+  }
+
   /**
    * @param {Room} room whose publications wait, or whose flush has yielded
    * @returns {boolean} false: it rests
    */
   #queue(room) {
-    if (room.flight === null && room.members.length <= SHORT_MEMBERS) this.short.push(room);
+    const isShort = room.flight === null && room.members.length <= SHORT_MEMBERS;
+    if (isShort && room.everyMs === 0) this.short.push(room);
     else if (room.restsUntilMs === 0 || !this.#rests(room, this.turn.clock())) this.long.push(room);
     else {
       this.resting.push(room);
@@ -137,7 +148,8 @@ export class Outbox {
    * @param {Room} room @param {number} now @returns {boolean} true: the slot wakes when it is over
    */
   #rests(room, now) {
-    const isOver = room.restsUntilMs <= now || room.waitingBytes >= ENOUGH_BYTES;
+    const isEnough = room.everyMs === 0 && room.waitingBytes >= ENOUGH_BYTES;
+    const isOver = room.restsUntilMs <= now || isEnough;
     if (isOver || room.flight !== null) return false;
     this.slot.wakeAt(room.restsUntilMs);
     return true;
@@ -187,7 +199,8 @@ export class Outbox {
    */
   #write(room, now, pieceEnd) {
     const began = now;
-    const flight = room.flight ?? room.depart(this.limits);
+    const flight = room.flight ?? this.#depart(room);
+    if (flight === null) return now;
     const { frameOf, omissions } = flight;
     const isOwed = room.sync !== null;
     let { members, left, next } = flight;
@@ -268,11 +281,24 @@ export class Outbox {
       this.onFlushed(room, flight.publications);
       room.sync?.flushed(room.waiting.length === 0);
       const restMs = members.length > SHORT_MEMBERS ? Math.min(MAX_REST_MS, flight.spentMs) : 0;
-      room.arrive(ended + restMs);
+      room.arrive(room.everyMs === 0 ? ended + restMs : room.dueMs);
       room.sync?.lagging?.resume();
     }
     if (room.isQueued) this.#queue(room);
     return ended;
+  }
+
+  /** @param {Room} room @returns {import('./flight.js').Flight|null} null: nothing waits any more */
+  #depart(room) {
+    if (!room.isState) return room.depart(this.limits);
+    if (room.waiting.length === 0) return null;
+    const { count, bytes } = room.conflate();
+    this.bytes -= bytes;
+    this.counters.queueDepth -= count;
+    this.counters.conflated += count;
+    const flight = room.depart(this.limits);
+    room.delay(this.turn.clock());
+    return flight;
   }
 
   /**

@@ -52,6 +52,7 @@ export class Publisher {
       },
       (error) => {
         this.unanswered--;
+        if (error.code === 'STATE_FULL') this.counters.stateFull++;
         listener.onRefused(connection, id, error);
       },
     );
@@ -67,6 +68,9 @@ export class Publisher {
     this.unanswered++;
     try {
       return await this.broker.publish(room, publication, options);
+    } catch (error) {
+      if (/** @type {{code?: string}} */ (error).code === 'STATE_FULL') this.counters.stateFull++;
+      throw error;
     } finally {
       this.unanswered--;
     }

@@ -4,7 +4,7 @@
 // A message is reported when the broker has accepted it. Those of the HTTP API are not: its callers
 // are the back-ends that would receive them.
 
-import { payloadText, senderOf } from '../protocol/publication.js';
+import { hasKey, keyTextOf, payloadText, senderOf } from '../protocol/publication.js';
 import { Publisher } from './publisher.js';
 
 /** @import { PublishListener } from './publisher.js' */
@@ -13,7 +13,7 @@ import { Publisher } from './publisher.js';
  * @typedef {object} Recorder
  * @property {(room: string) => boolean} coversMessages
  * @property
- *   {(room: string, message: {sender: string, payload: string, offset: number|undefined}) => void}
+ *   {(room: string, message: {sender: string, payload: string, offset: number|undefined, key: string|undefined}) => void}
  *   publish
  */
 
@@ -59,6 +59,7 @@ class Reporting {
       sender: senderOf(publication),
       payload: payloadText(publication),
       offset: position?.offset,
+      key: hasKey(publication) ? keyTextOf(publication) : undefined,
     });
     this.listener.onPublished(connection, id, position);
   }

@@ -1,6 +1,7 @@
-// room-delivery.js: gives recovery access to one room with history: its members and its outbox.
+// room-delivery.js: gives recovery access to one room with history or state: its members and its
+// outbox.
 
-import { leavesAtResync } from '../protocol/format.js';
+import { encodeNotice, leavesAtResync } from '../protocol/format.js';
 import { isClaim, KIND, kindOf, offsetOf } from '../protocol/publication.js';
 import { reloadSpreadMs, resyncFrame, withOwnId } from './flight.js';
 
@@ -69,6 +70,24 @@ export class RoomDelivery {
     transport.write(frames);
     this.counters.bytesOut += frames.length;
     return connection.isOpen;
+  }
+
+  members() {
+    return this.room.members;
+  }
+
+  dropWaiting() {
+    this.outbox.drop(this.room);
+  }
+
+  /** @param {Connection} connection @param {string} text @param {Position} position */
+  tell({ transport }, text, position) {
+    const { epoch, offset } = position;
+    const shared = encodeNotice(transport.format, text, position);
+    if (shared.length === 0) return; // nothing in its format
+    const frames = withOwnId(transport, this.room.name, shared, epoch, offset);
+    transport.write(frames);
+    this.counters.bytesOut += frames.length;
   }
 
   isFlushing() {

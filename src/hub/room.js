@@ -4,7 +4,7 @@
 // so leaving is O(1): the last member moves to the free position.
 
 import { roomPrefix } from '../protocol/frame.js';
-import { KIND, kindOf } from '../protocol/publication.js';
+import { hasKey, KIND, keyTextOf, kindOf } from '../protocol/publication.js';
 import { publicationFlight, resyncFlight } from './flight.js';
 
 /** @import { RoomSync } from '../recovery/room-sync.js' */
@@ -32,13 +32,19 @@ export class Room {
     /** The broker's answer; null: confirmed. @type {Promise<void>|null} */
     this.confirming = null;
     this.prefix = roomPrefix(name);
-    /** Null: the room has no history. @type {RoomSync|null} */
+    /** Null: the room has neither history nor state. @type {RoomSync|null} */
     this.sync = null;
     /** Publications that wait for the next flush. @type {Buffer[]} */
     this.waiting = [];
     this.waitingBytes = 0;
     /** Resync marks among `waiting`. */
     this.resyncsWaiting = 0;
+    /** Has the room state? Then a flush has of each key the newest message only. */
+    this.isState = false;
+    /** Flushes are at least so far apart; 0: they need not be. */
+    this.everyMs = 0;
+    /** When the next flush may begin, if they are, on the clock of the turn. */
+    this.dueMs = 0;
     /** The flush under way. @type {Flight|null} */
     this.flight = null;
     /** The end of the rest after its last flush, on the clock of the turn. */
@@ -98,6 +104,8 @@ export class Room {
   /** @param {RoomSync} sync of a room with history */
   follow(sync) {
     this.sync = sync;
+    this.isState = sync.isState;
+    this.everyMs = sync.everyMs;
   }
 
   /** @param {Promise<void>} subscribed @param {() => void} onFailed */
@@ -193,6 +201,61 @@ export class Room {
   enqueueResync(mark) {
     this.resyncsWaiting++;
     this.enqueue(mark);
+  }
+
+  /**
+   * Removes the messages that wait and are superseded by others that wait.
+   * @returns {{count: number, bytes: number}} of the removed ones
+   */
+  conflate() {
+    const { waiting } = this;
+    /** @type {Buffer[]} */
+    const kept = [];
+    const seen = new Set();
+    let bytes = 0;
+    for (let i = waiting.length - 1; i >= 0; i--) {
+      const publication = waiting[i];
+      if (hasKey(publication)) {
+        const key = keyTextOf(publication);
+        if (seen.has(key)) {
+          bytes += publication.length;
+          continue;
+        }
+        seen.add(key);
+      }
+      kept.push(publication);
+    }
+    return this.#keep(kept.reverse(), bytes);
+  }
+
+  /**
+   * Removes the messages with a position that wait.
+   * @returns {{count: number, bytes: number}} of the removed ones
+   */
+  dropWaiting() {
+    let bytes = 0;
+    const kept = this.waiting.filter((publication) => {
+      const isKept = kindOf(publication) !== KIND.POSITIONED;
+      if (!isKept) bytes += publication.length;
+      return isKept;
+    });
+    return this.#keep(kept, bytes);
+  }
+
+  /** @param {Buffer[]} kept @param {number} bytes of the others */
+  #keep(kept, bytes) {
+    const count = this.waiting.length - kept.length;
+    this.waiting = kept;
+    this.waitingBytes -= bytes;
+    return { count, bytes };
+  }
+
+  /**
+   * A flush has begun. What it has left, because it was too large, follows at once.
+   * @param {number} now
+   */
+  delay(now) {
+    this.dueMs = this.waiting.length > 0 ? 0 : now + this.everyMs;
   }
 
   /**

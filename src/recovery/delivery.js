@@ -1,4 +1,4 @@
-// delivery.js: the contract between recovery and the hub, for one room with history.
+// delivery.js: the contract between recovery and the hub, for one room with history or state.
 
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Position } from '../protocol/position.js' */
@@ -17,10 +17,15 @@
  *   admit makes a connection a member, then sends its reply, then its replay; nothing runs in
  *   between. `frames` end at that position, and may be empty. Returns false if no replay was
  *   written.
+ * @property {() => readonly Connection[]} members the list of the hub: it changes
+ * @property {() => void} dropWaiting forgets the messages that wait for the members of a room with
+ *   state: what they say is not true any more
  * @property {() => boolean} isFlushing is a flush to the members under way?
  * @property {() => boolean} isMarking is a `resync` being written to the members?
  * @property {(connection: Connection, frames: Buffer, end: Position) => void} write writes older
  *   publications, which end at that position, to a lagging member
+ * @property {(connection: Connection, text: string, position: Position) => void} tell writes a
+ *   push of encode.js to a member of a room with state, which has reached that position then
  * @property {(connection: Connection, position: Position, members: number) => void} resync writes
  *   a `resync` to one of so many lagging members
  * @property {(connection: Connection) => void} resynced it lags no more: if a resync ends a

@@ -77,7 +77,7 @@ export class HistoryReader {
    */
   async page(room, { limit, since = null, before = null, sinceTimeMs = null }) {
     const rule = this.scheduler.historyOf(room);
-    if (rule === null) return null;
+    if (rule === null || rule.state !== undefined) return null;
     const count = Math.min(limit ?? DEFAULT_LIMIT, rule.size);
     let searchedBytes = 0;
     /** @type {HistoryPage|undefined} */

@@ -17,8 +17,8 @@ import { asDeliverable } from './deliverable.js';
 import { replayFor } from './replay-frames.js';
 
 /** The bytes of one step, except that a single publication may be larger. */
-const STEP_BYTES = 64 * 1024;
-const MAX_STEP_COUNT = 1024;
+export const STEP_BYTES = 64 * 1024;
+export const MAX_STEP_COUNT = 1024;
 /** The bytes of a page of the broker's history. */
 const PAGE_BYTES = 256 * 1024;
 
@@ -26,7 +26,7 @@ const PAGE_BYTES = 256 * 1024;
 /** @import { Position } from '../protocol/position.js' */
 /** @import { Publications, Replay, ReplayFrames } from './replay-frames.js' */
 
-class LaggingMember {
+export class LaggingMember {
   /**
    * @param {LaggingMembers} owner @param {Connection} connection
    * @param {Position} position of the last publication that was written to it
@@ -49,6 +49,11 @@ class LaggingMember {
 
   step() {
     this.owner.step(this);
+  }
+
+  /** @param {number} offset up to which it has been sent all */
+  moveTo(offset) {
+    this.offset = offset;
   }
 }
 
@@ -122,11 +127,16 @@ export class LaggingMembers {
 
   /** @param {Connection} connection @param {Position} position of the last one written */
   add(connection, position) {
-    const member = new LaggingMember(this, connection, position);
-    this.members.set(connection, member);
-    connection.beginLag();
     this.counters.laggingMembers++;
-    this.#stepWhenDrained(member);
+    this.begin(new LaggingMember(this, connection, position));
+  }
+
+  /** @param {LaggingMember} member */
+  begin(member) {
+    this.members.set(member.connection, member);
+    member.connection.beginLag();
+    if (member.connection.transport.pendingBytes === 0) this.shared.steps.add(member);
+    else this.stepWhenDrained(member);
   }
 
   /** A resync mark has passed the member. @param {Connection} connection */
@@ -138,7 +148,7 @@ export class LaggingMembers {
   /** The connection leaves the room. @param {Connection} connection */
   forget(connection) {
     const member = this.members.get(connection);
-    if (member !== undefined) this.#end(member, 'left');
+    if (member !== undefined) this.end(member, 'left');
   }
 
   close() {
@@ -155,7 +165,7 @@ export class LaggingMembers {
     for (const member of waiting) {
       // A member without a step left becomes an ordinary one here: before its queued step, the next
       // flush could begin.
-      if (this.#isCaughtUp(member)) this.#finish(member);
+      if (this.#isCaughtUp(member)) this.finish(member);
       else this.shared.steps.add(member);
     }
   }
@@ -169,14 +179,23 @@ export class LaggingMembers {
   step(member) {
     const { connection } = member;
     if (this.members.get(connection) !== member || !connection.isOpen || this.isClosed) return;
-    if (connection.transport.pendingBytes > 0) return this.#stepWhenDrained(member);
+    if (connection.transport.pendingBytes > 0) return this.stepWhenDrained(member);
     const { stream, delivery } = this;
     const end = delivery.handedOut(stream.offset);
     // A mark is on its way to all members, or a new epoch is: it decides.
     if (end < 0 || delivery.isMarking() || stream.epoch === stream.deletedEpoch)
       return void this.waiting.add(member);
-    if (this.#isLost(member, end)) return this.#resync(member, end);
-    if (member.offset === end) return this.#finish(member);
+    if (this.isLost(member, end)) return this.restart(member, end);
+    if (member.offset === end) return this.finish(member);
+    this.advance(member, end);
+  }
+
+  /**
+   * Brings a member nearer to the end.
+   * @param {LaggingMember} member before `end` @param {number} end
+   */
+  advance(member, end) {
+    const { stream } = this;
     stream.expire();
     const next = member.offset + 1;
     const { replayBuffer } = stream;
@@ -186,11 +205,11 @@ export class LaggingMembers {
     if (page.has(next)) return this.#send(member, page, Math.min(end, page.last));
     if (!page.lacks(next)) return this.#read(member);
     member.isLost = true;
-    this.#resync(member, end);
+    this.restart(member, end);
   }
 
   /** @param {LaggingMember} member @param {number} end */
-  #isLost({ isLost, epoch, offset }, end) {
+  isLost({ isLost, epoch, offset }, end) {
     return isLost || epoch !== this.stream.epoch || offset > end;
   }
 
@@ -200,14 +219,14 @@ export class LaggingMembers {
     const end = delivery.handedOut(stream.offset);
     return (
       member.offset === end &&
-      !this.#isLost(member, end) &&
+      !this.isLost(member, end) &&
       stream.epoch !== stream.deletedEpoch &&
       member.connection.transport.pendingBytes === 0
     );
   }
 
   /** @param {LaggingMember} member */
-  #stepWhenDrained(member) {
+  stepWhenDrained(member) {
     member.connection.transport.whenDrained(() => this.shared.steps.add(member));
   }
 
@@ -261,8 +280,11 @@ export class LaggingMembers {
     );
   }
 
-  /** @param {LaggingMember} member @param {number} end */
-  #resync(member, end) {
+  /**
+   * A publication behind its position is gone.
+   * @param {LaggingMember} member @param {number} end @returns {void}
+   */
+  restart(member, end) {
     const { delivery, stream } = this;
     if (delivery.isFlushing()) return void this.waiting.add(member);
     member.epoch = stream.epoch;
@@ -270,23 +292,28 @@ export class LaggingMembers {
     member.isLost = false;
     member.hasResynced = true;
     delivery.resync(member.connection, { epoch: stream.epoch, offset: end }, this.members.size);
-    this.#finish(member);
+    this.finish(member);
     delivery.resynced(member.connection);
   }
 
   /** @param {LaggingMember} member that has got everything up to the next flush */
-  #finish(member) {
+  finish(member) {
     if (this.delivery.isFlushing()) this.waiting.add(member);
-    else this.#end(member, member.hasResynced ? 'resync' : 'caught_up');
+    else this.end(member, member.hasResynced ? 'resync' : 'caught_up');
   }
 
   /** @param {LaggingMember} member @param {'caught_up'|'resync'|'left'} outcome */
-  #end(member, outcome) {
+  end(member, outcome) {
     this.members.delete(member.connection);
     this.waiting.delete(member);
     member.connection.endLag();
+    this.count(member, outcome);
+    if (this.members.size === 0) this.dropPage();
+  }
+
+  /** @param {LaggingMember} _member that has ended @param {'caught_up'|'resync'|'left'} outcome */
+  count(_member, outcome) {
     this.counters.laggingMembers--;
     this.counters.lagsEnded[outcome]++;
-    if (this.members.size === 0) this.dropPage();
   }
 }

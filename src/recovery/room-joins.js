@@ -35,6 +35,7 @@ import { replayFor } from './replay-frames.js';
  *   too
  * @property {number} bytes of these
  * @property {Buffer} [replay] these publications, if the reply is to contain them
+ * @property {boolean} [isState] the room has state: messages and `synced` follow
  * @property {number} acceptedMs when the first of them was accepted, in ms since 1970; Infinity if
  *   there is none
  */
@@ -130,7 +131,7 @@ export class RoomJoins {
     const join = { connection, request, born, answered: null, onAnswered: nothing };
     this.pending.set(connection, join);
     if (this.isInLine || this.line.isSpent()) this.#settleLater();
-    else this.#decide(join, null);
+    else this.decide(join, null);
   }
 
   /**
@@ -157,7 +158,7 @@ export class RoomJoins {
 
   /** The room can not be subscribed or read: refuses all joins. @param {Error} error */
   refuseAll(error) {
-    for (const join of [...this.pending.values()]) this.#refuse(join, error);
+    for (const join of [...this.pending.values()]) this.refuse(join, error);
   }
 
   /**
@@ -169,7 +170,7 @@ export class RoomJoins {
     for (const join of this.pending.values()) {
       const { size } = this.pending;
       try {
-        this.#decide(join, error);
+        this.decide(join, error);
       } catch (fault) {
         join.connection.fail(fault);
       }
@@ -193,7 +194,7 @@ export class RoomJoins {
   }
 
   /** @param {Join} join @param {Error|null} error of the read that the join waits for */
-  #decide(join, error) {
+  decide(join, error) {
     const { stream } = this;
     const { since, last } = join.request;
     if (stream.epoch === '') return;
@@ -218,13 +219,7 @@ export class RoomJoins {
     if (since.epoch === '' || since.epoch === stream.formerEpoch || stream.mustEnd) return null;
     if (since.epoch === stream.deletedEpoch) return null;
     if (since.epoch !== stream.epoch || since.offset > stream.offset) {
-      // The client may have seen more than this worker has, on another worker. A read that began
-      // after the join came decides.
-      const { isInStep } = stream;
-      if (isInStep && stream.readsDone > join.born) return null;
-      if (error) return this.#refuse(join, error);
-      if (isInStep) stream.refresh();
-      return undefined;
+      return this.isUnknown(join, error) ? undefined : null;
     }
     if (since.offset > offset) return undefined; // the next flush brings the room there
     stream.expire();
@@ -235,6 +230,21 @@ export class RoomJoins {
     if (oldestMs > 0 && since.offset < offset && this.#acceptedMs(since.offset + 1) < oldestMs)
       return null;
     return this.#replay(join.connection, since.offset, offset, since.connectionId);
+  }
+
+  /**
+   * Is it unknown whether the position of a client is in the stream? The client may have seen more
+   * than this worker has, on another worker. A read that began after the join came decides.
+   * @param {Join} join @param {Error|null} error of the read that the join waits for: refuses
+   * @returns {boolean} false: it is not in the stream
+   */
+  isUnknown(join, error) {
+    const { stream } = this;
+    const { isInStep } = stream;
+    if (isInStep && stream.readsDone > join.born) return false;
+    if (error) this.refuse(join, error);
+    else if (isInStep) stream.refresh();
+    return true;
   }
 
   /**
@@ -287,7 +297,7 @@ export class RoomJoins {
 
   /** @param {Join} join @param {Error|null} error of the read before: refuses */
   #fill(join, error) {
-    if (error) return this.#refuse(join, error);
+    if (error) return this.refuse(join, error);
     this.stream.fill().catch(() => {}); // if it fails, `settle` refuses the joins that wait for it
   }
 
@@ -312,14 +322,21 @@ export class RoomJoins {
   }
 
   /**
+   * @param {Connection} connection @param {JoinRequest} request @param {boolean} recovered
+   */
+  decided(connection, { since }, recovered) {
+    this.pending.delete(connection);
+    if (since !== null) this.counters.recoveries[recovered ? 'recovered' : 'insufficient']++;
+  }
+
+  /**
    * @param {Join} join @param {number} offset @param {boolean} recovered @param {Replayed} replayed
    */
   #admit({ connection, request, onAnswered }, offset, recovered, { frames, count, from = offset }) {
     const { counters } = this;
     const { epoch } = this.stream;
-    this.pending.delete(connection);
-    const { since, onJoined } = request;
-    if (since !== null) counters.recoveries[recovered ? 'recovered' : 'insufficient']++;
+    const { onJoined } = request;
+    this.decided(connection, request, recovered);
     const bytes = frames.length;
     const first = from + 1;
     const acceptedMs = this.#acceptedMs(first);
@@ -336,7 +353,7 @@ export class RoomJoins {
   }
 
   /** @param {Join} join @param {Error} error @returns {undefined} */
-  #refuse({ connection, request, onAnswered }, error) {
+  refuse({ connection, request, onAnswered }, error) {
     this.pending.delete(connection);
     if (request.since !== null) this.counters.recoveries.unavailable++;
     request.onRefused(error);
@@ -350,7 +367,7 @@ function nothing() {}
  * @param {Since} since @param {RoomStream} stream whose position is known
  * @returns {Since} in this stream, if the client has left the epoch open
  */
-function inStream(since, { epoch }) {
+export function inStream(since, { epoch }) {
   return since.isAnyEpoch ? { ...since, epoch } : since;
 }
 

@@ -16,6 +16,9 @@
 // failed read is repeated, after ever longer pauses, while the room has members. A full outbox is a
 // gap too: arrivals are dropped until it has drained, and are then read. `check` finds losses that
 // show no gap (docs/architecture/recovery.md). Joins wait for the position (room-joins.js).
+//
+// A room with state is followed in the same way (state-sync.js). What a worker keeps of the stream,
+// and what a page of the broker means, differ: `accept`, `receive`, `lag`.
 
 import { isEpoch } from '../protocol/position.js';
 import { encodeResyncMark, withPosition } from '../protocol/publication.js';
@@ -35,6 +38,11 @@ const MAX_PAUSE_TICKS = 8;
 /** @typedef {{publication: Buffer, offset: number, epoch: string}} Arrival */
 
 export class RoomSync {
+  /** Has the room state? Then StateSync follows it. */
+  isState = false;
+  /** Members get the room's messages at most once in this time; 0: at once. */
+  everyMs = 0;
+
   /**
    * @param {object} parts @param {string} parts.room
    * @param {Buffer} parts.prefix of the room's frames
@@ -86,7 +94,13 @@ export class RoomSync {
     /** Members that read too slowly; null: none has yet. @type {LaggingMembers|null} */
     this.lagging = null;
     /** Joins that are not decided yet. */
-    this.joins = new RoomJoins({ stream: this, frames: this.frames, delivery, shared });
+    this.joins = this.createJoins();
+  }
+
+  /** @returns {RoomJoins} */
+  createJoins() {
+    const { frames, delivery, shared } = this;
+    return new RoomJoins({ stream: this, frames, delivery, shared });
   }
 
   /** The subscription is confirmed. */
@@ -125,7 +139,7 @@ export class RoomSync {
     if (epoch === this.epoch) {
       if (offset <= this.offset) return;
       if (offset === this.offset + 1) {
-        this.#deliver(publication);
+        this.accept(publication);
         return;
       }
     } else if (epoch === this.formerEpoch) return;
@@ -296,11 +310,8 @@ export class RoomSync {
     const number = ++this.readsBegun;
     const { era } = catchUp;
     const heldBefore = this.held?.length ?? 0;
-    // The position decides most joins: those without `since`, those of another stream, and those
-    // that have missed nothing.
-    const limit = isOpening ? 0 : this.rule.size;
     const endedEpoch = this.mustEnd ? this.epoch : '';
-    const from = { after: this.offset, limit };
+    const from = this.requestOf(isOpening);
     reads.read(this.room, endedEpoch === '' ? from : { ...from, endedEpoch }, this).then(
       (page) => {
         this.isRestoring = false;
@@ -325,8 +336,25 @@ export class RoomSync {
     );
   }
 
+  /**
+   * The read that brings the missing publications.
+   * @param {boolean} isOpening is it the first one?
+   * @returns {import('../backend/broker.js').ReadRequest}
+   */
+  requestOf(isOpening) {
+    // The position decides most joins: those without `since`, those of another stream, and those
+    // that have missed nothing.
+    return { after: this.offset, limit: isOpening ? 0 : this.rule.size };
+  }
+
   /** @param {HistoryPage} page @param {number} heldBefore arrivals held before the read */
   #restored(page, heldBefore) {
+    this.receive(page);
+    this.#releaseHeld(heldBefore);
+  }
+
+  /** Continues with what a read has brought. @param {HistoryPage} page */
+  receive(page) {
     const { epoch, offset, publications } = page;
     const first = offset - publications.length + 1;
     if (
@@ -345,11 +373,10 @@ export class RoomSync {
       const missed = publications.slice(this.offset + 1 - first);
       if (missed.length > 0) this.counters.gaps++;
       for (const publication of missed) {
-        if (!this.#deliver(publication)) break;
+        if (!this.accept(publication)) break;
         this.counters.backfilled++;
       }
     }
-    this.#releaseHeld(heldBefore);
   }
 
   /** @param {number} heldBefore the number of arrivals held before the read began */
@@ -381,7 +408,7 @@ export class RoomSync {
   }
 
   /** @param {Buffer} publication the next one @returns {boolean} false: the outbox is full */
-  #deliver(publication) {
+  accept(publication) {
     const { delivery } = this;
     if (delivery.isFull()) {
       this.isBehind = true;

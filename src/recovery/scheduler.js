@@ -1,5 +1,5 @@
-// scheduler.js: the rooms with history of a worker, and the parts that they share: reads of the
-// broker, the wheel of position checks, the memory for replays, the time for joins.
+// scheduler.js: the rooms with history or state of a worker, and the parts that they share: reads
+// of the broker, the wheel of position checks, the memory for replays, the time for joins.
 
 import { NO_BUCKET } from '../protocol/claim.js';
 import { CatchUp } from './catch-up.js';
@@ -7,24 +7,29 @@ import { CheckWheel } from './check-wheel.js';
 import { ReadQueue } from './read-queue.js';
 import { ReplayBudget } from './replay-buffer.js';
 import { RoomSync } from './room-sync.js';
+import { StateSync } from './state-sync.js';
 import { StepQueue } from './step-queue.js';
 
 /** Reads in line from which no join opens a room with history. A room has two at most. */
 const MAX_WAITING_READS = 20_000;
 /** Memory for the replay buffers of all rooms of the worker. */
 const MAX_REPLAY_BYTES = 64 * 1024 * 1024;
+/** Copies of states of the worker, from which on no join opens another room with state. */
+const MAX_STATE_BYTES = 256 * 1024 * 1024;
 
 /** @import { BrokerState, HistoryOf } from '../backend/broker.js' */
 
 export class SyncScheduler {
   /**
    * @param {object} parts
-   * @param {import('./read-queue.js').Histories} parts.broker @param {HistoryOf} parts.historyOf
+   * @param {import('./read-queue.js').Histories} parts.broker
+   * @param {HistoryOf} parts.historyOf the rules of rooms with history or state
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {import('../protocol/claim.js').References} [parts.references]
    * @param {number} parts.maxUnsentBytes of a connection
    * @param {import('../worker/turn.js').Turn} parts.turn
    * @param {number} [parts.maxBufferBytes] of all replay buffers
+   * @param {number} [parts.maxStateBytes] of all copies of states
    * @param {() => number} [parts.clock] ms, monotonic
    */
   constructor({
@@ -35,9 +40,11 @@ export class SyncScheduler {
     maxUnsentBytes,
     turn,
     maxBufferBytes = MAX_REPLAY_BYTES,
+    maxStateBytes = MAX_STATE_BYTES,
     clock = () => performance.now(),
   }) {
     this.historyOf = historyOf;
+    this.maxStateBytes = maxStateBytes;
     this.references = references;
     // Half of what may wait for a connection. With all of it, the first live publication after a
     // replay would close the client as a slow consumer, and it would come back for the same replay.
@@ -70,9 +77,14 @@ export class SyncScheduler {
     this.wheel.close();
   }
 
-  /** @param {string} room */
+  /** Has the room history or state? @param {string} room */
   hasHistory(room) {
     return this.historyOf(room) !== null;
+  }
+
+  /** @param {string} room */
+  hasState(room) {
+    return this.historyOf(room)?.state !== undefined;
   }
 
   /** Joins that are not decided yet, all rooms together. */
@@ -86,9 +98,15 @@ export class SyncScheduler {
     return this.waitingJoins === 0;
   }
 
-  /** Do so many reads wait that no join should open another room with history? */
+  /**
+   * Do so many reads wait, or have copies of states so many bytes, that no join should open another
+   * room with history or state?
+   */
   get isFull() {
-    return this.reads.waiting.size >= MAX_WAITING_READS;
+    return (
+      this.reads.waiting.size >= MAX_WAITING_READS ||
+      this.shared.counters.stateBytes >= this.maxStateBytes
+    );
   }
 
   /**
@@ -100,7 +118,11 @@ export class SyncScheduler {
     const rule = /** @type {import('../config/room-patterns.js').HistoryRule} */ (
       this.historyOf(room)
     );
-    const sync = new RoomSync({ room, prefix, rule, delivery, shared: this.shared });
+    const { shared } = this;
+    const parts = { room, prefix, delivery, shared };
+    const sync = isStateRule(rule)
+      ? new StateSync({ ...parts, rule })
+      : new RoomSync({ ...parts, rule });
     this.syncs.set(room, sync);
     return sync;
   }
@@ -130,4 +152,12 @@ export class SyncScheduler {
 /** @param {import('./room-joins.js').RoomJoins} joins */
 function goOn(joins) {
   joins.goOn();
+}
+
+/**
+ * @param {import('../config/room-patterns.js').HistoryRule} rule
+ * @returns {rule is import('../config/room-patterns.js').StateRule}
+ */
+function isStateRule(rule) {
+  return rule.state !== undefined;
 }

@@ -1,0 +1,74 @@
+// state-joins.js: the joins of one room with state. Each is decided as soon as the worker has its
+// copy of the state.
+//
+// The reply says whether the client's position counts. The member is behind then, at its position
+// or at the beginning, and gets what it lacks as all members that are behind (state-members.js).
+
+import { inStream, RoomJoins } from './room-joins.js';
+
+const NOTHING = Buffer.alloc(0);
+
+/** @import { Since } from '../protocol/decode.js' */
+/** @import { Join } from './room-joins.js' */
+/** @import { StateMembers, StateStream } from './state-members.js' */
+/** @typedef {StateStream & {readonly members: StateMembers}} RoomState */
+
+export class StateJoins extends RoomJoins {
+  /**
+   * @param {Omit<ConstructorParameters<typeof RoomJoins>[0], 'stream'> & {stream: RoomState}} parts
+   */
+  constructor(parts) {
+    super(parts);
+    this.room = parts.stream;
+  }
+
+  /** @override @param {Join} join @param {Error|null} error of the read that the join waits for */
+  decide(join, error) {
+    const { room } = this;
+    const { since } = join.request;
+    if (room.epoch === '') return;
+    const from = since === null ? 0 : this.#positionOf(join, inStream(since, room), error);
+    if (from !== undefined) this.#admit(join, from);
+  }
+
+  /**
+   * @param {Join} join @param {Since} since @param {Error|null} error
+   * @returns {number|null|undefined} the offset that the client continues from; null: it has to
+   *   begin anew; undefined: not known yet, or refused
+   */
+  #positionOf(join, since, error) {
+    const { room } = this;
+    const { epoch, offset } = since;
+    if (epoch === '' || epoch === room.formerEpoch || room.mustEnd) return null;
+    if (epoch !== room.epoch || offset > room.offset)
+      return this.isUnknown(join, error) ? undefined : null;
+    return offset >= room.log.floor ? offset : null;
+  }
+
+  /** @param {Join} join @param {number|null} position null: not recovered */
+  #admit({ connection, request, onAnswered }, position) {
+    const { room } = this;
+    const { epoch } = room;
+    const recovered = position !== null && request.since !== null;
+    const from = position ?? 0;
+    this.decided(connection, request, recovered);
+    const offset = Math.max(from, this.delivery.handedOut(room.offset));
+    const joined = {
+      epoch,
+      offset,
+      recovered,
+      replayed: 0,
+      first: from + 1,
+      // What the client has to be sent, not what it asks for.
+      bytes: recovered ? 0 : room.log.liveBytes,
+      acceptedMs: Number.POSITIVE_INFINITY,
+      isState: true,
+    };
+    try {
+      this.delivery.admit(connection, () => request.onJoined(joined), NOTHING, { epoch, offset });
+      if (connection.isOpen) room.members.sync(connection, { epoch, offset: from });
+    } finally {
+      onAnswered();
+    }
+  }
+}

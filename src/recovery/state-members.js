@@ -1,0 +1,174 @@
+// state-members.js: the members of one room with state that are behind: they have just joined, read
+// more slowly than messages come, or have to begin anew.
+//
+// A member has a position. Each step brings it the next changes behind that from the worker's copy
+// of the state, of each key the newest, the oldest first. So a member that was away for an hour
+// gets each changed key once, and no more bytes than the state has. Steps, their bounds and the end
+// are those of lagging members.
+//
+//   a join            position or 0 ── steps ──> the last change handed out: `synced`
+//   no proof          `reset`, 0    ── steps ──> `synced`
+//   a slow reader     position      ── steps ──> an ordinary member
+//
+// A position proves nothing if a tombstone behind it is forgotten: the member may have that key. A
+// member that begins at 0 has none of the keys forgotten before.
+
+import { encodeReset, encodeSynced } from '../protocol/encode.js';
+import { encodePublications, FORMAT } from '../protocol/format.js';
+import { LaggingMember, LaggingMembers, MAX_STEP_COUNT, STEP_BYTES } from './lagging-members.js';
+
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Position } from '../protocol/position.js' */
+/** @import { CompactedLog } from '../protocol/compacted-log.js' */
+/** @typedef {import('./room-joins.js').RoomStream & {readonly log: CompactedLog}} StateStream */
+
+class StateMember extends LaggingMember {
+  /**
+   * @param {StateMembers} owner @param {Connection} connection @param {Position} position
+   * @param {number} floor up to here it does not matter which tombstones are forgotten
+   * @param {boolean} isSlow does it read too slowly?
+   */
+  constructor(owner, connection, position, floor, isSlow) {
+    super(owner, connection, position);
+    this.floor = floor;
+    this.isSlow = isSlow;
+    /** Is it to hear when it has the whole state? */
+    this.isSyncing = !isSlow;
+  }
+
+  /** Begins anew. @param {string} epoch @param {number} floor */
+  restart(epoch, floor) {
+    this.isLost = false;
+    this.hasResynced = true;
+    this.isSyncing = true;
+    this.epoch = epoch;
+    this.offset = 0;
+    this.floor = floor;
+  }
+}
+
+/**
+ * A step, for all members that take it at the same time.
+ * @typedef {object} Step
+ * @property {number} from @property {number} end
+ * @property {string} epoch
+ * @property {number} version offset of the state from which it was made
+ * @property {number} reached @property {number} count @property {Buffer} frames
+ */
+
+export class StateMembers extends LaggingMembers {
+  /**
+   * @param {Omit<ConstructorParameters<typeof LaggingMembers>[0], 'stream'> & {stream: StateStream}}
+   *   parts
+   */
+  constructor(parts) {
+    super(parts);
+    this.state = parts.stream;
+    /** The latest of each format. @type {Step[]} */
+    this.latest = [];
+  }
+
+  /** @override A slow reader. @param {Connection} connection @param {Position} position */
+  add(connection, position) {
+    this.counters.laggingMembers++;
+    this.begin(new StateMember(this, connection, position, position.offset, true));
+  }
+
+  /**
+   * A new member gets what it lacks.
+   * @param {Connection} connection @param {Position} position offset 0: it has nothing
+   */
+  sync(connection, position) {
+    const floor = position.offset === 0 ? this.state.log.floor : position.offset;
+    this.counters.syncingMembers++;
+    this.begin(new StateMember(this, connection, position, floor, false));
+  }
+
+  /** The state is another one: all members begin anew. */
+  restartAll() {
+    const { epoch } = this.state;
+    for (const connection of this.delivery.members()) {
+      const behind = this.members.get(connection);
+      if (behind === undefined && connection.isOpen) this.sync(connection, { epoch, offset: 0 });
+      this.lose(connection);
+    }
+  }
+
+  /** @override */
+  close() {
+    super.close();
+    for (const member of this.members.values())
+      this.count(/** @type {StateMember} */ (member), 'left');
+    this.members.clear();
+  }
+
+  /** @override @param {StateMember} member */
+  isLost({ isLost, epoch, offset, floor }) {
+    const { state } = this;
+    if (isLost || epoch !== state.epoch || offset > state.offset) return true;
+    return state.log.floor > Math.max(floor, offset);
+  }
+
+  /** @override @param {StateMember} member @param {number} end */
+  advance(member, end) {
+    const { connection, epoch, offset } = member;
+    if (offset > end) {
+      // On another worker its client has seen what waits here: the next flush is not for it.
+      this.#tellSynced(member);
+      return void this.waiting.add(member);
+    }
+    const { reached, count, frames } = this.#stepOf(connection.transport.format, member, end);
+    member.moveTo(reached);
+    if (count > 0) {
+      this.delivery.write(connection, frames, { epoch, offset: reached });
+      this.counters.deliveries += count;
+    }
+    if (reached === end && connection.transport.pendingBytes === 0) this.finish(member);
+    else this.shared.steps.add(member);
+  }
+
+  /** @override @param {StateMember} member @param {number} end */
+  restart(member, end) {
+    const { epoch, log } = this.state;
+    member.restart(epoch, log.floor);
+    this.delivery.tell(member.connection, encodeReset(this.room, epoch, end), { epoch, offset: 0 });
+    this.shared.steps.add(member);
+  }
+
+  /** @override @param {StateMember} member @param {'caught_up'|'resync'|'left'} outcome */
+  end(member, outcome) {
+    if (outcome !== 'left') this.#tellSynced(member);
+    super.end(member, outcome);
+    if (this.members.size === 0) this.latest = [];
+  }
+
+  /** @override @param {StateMember} member @param {'caught_up'|'resync'|'left'} outcome */
+  count(member, outcome) {
+    if (member.isSlow) super.count(member, outcome);
+    else this.counters.syncingMembers--;
+  }
+
+  /** @param {StateMember} member */
+  #tellSynced(member) {
+    if (!member.isSyncing) return;
+    member.isSyncing = false;
+    const { connection, epoch, offset } = member;
+    this.delivery.tell(connection, encodeSynced(this.room, epoch, offset), { epoch, offset });
+  }
+
+  /** @param {number} format @param {StateMember} member @param {number} end @returns {Step} */
+  #stepOf(format, { epoch, offset: from }, end) {
+    const plain = format === FORMAT.DEFLATED ? FORMAT.FRAMES : format;
+    const { log, offset: version } = this.state;
+    const known = this.latest[plain];
+    const isSame = known?.from === from && known.end === end && known.epoch === epoch;
+    if (isSame && known.version === version) return known;
+    const bounds = { maxCount: MAX_STEP_COUNT, maxBytes: STEP_BYTES };
+    const { entries, reached } = log.read(from, end, bounds);
+    const publications = entries.map(({ publication }) => publication);
+    const frames = encodePublications(plain, this.frames.prefix, publications);
+    const step = { from, end, epoch, version, reached, count: entries.length, frames };
+    this.latest[plain] = step;
+    return step;
+  }
+}

@@ -1,0 +1,72 @@
+// state-reader.js: reads the state of a room from the broker, for the HTTP API.
+
+import { encodeStateEntries } from '../protocol/encode.js';
+import { hasKey, isPublication, isRemoval } from '../protocol/publication.js';
+import { unavailable } from './read-queue.js';
+
+/** Reads that wait, from which on requests are refused. */
+const MAX_WAITING_READS = 1000;
+/** Entries of a page of the broker. Tombstones among them are left out. */
+const MIN_PAGE = 1000;
+const MAX_BYTES = 1_048_576;
+
+/**
+ * @typedef {object} StateQuery
+ * @property {readonly string[]|null} keys null: all
+ * @property {number} after an offset: entries behind it; does not count with `keys`
+ * @property {number} limit of entries
+ */
+
+/**
+ * @typedef {object} StateAnswer
+ * @property {string} epoch @property {number} offset of the newest change
+ * @property {Buffer} entries JSON text without brackets, the oldest change first
+ * @property {boolean} hasMore are there entries behind these?
+ */
+
+export class StateReader {
+  /**
+   * @param {object} parts @param {import('./scheduler.js').SyncScheduler} parts.scheduler
+   * @param {import('../observability/counters.js').Counters} parts.counters
+   */
+  constructor({ scheduler, counters }) {
+    this.scheduler = scheduler;
+    this.counters = counters;
+  }
+
+  /**
+   * @param {string} room @param {StateQuery} query
+   * @returns {Promise<StateAnswer|null>} null: the room has no state. Rejects with a BrokerError.
+   */
+  async read(room, { keys, after, limit }) {
+    if (!this.scheduler.hasState(room)) return null;
+    const { reads } = this.scheduler;
+    if (reads.waiting.size >= MAX_WAITING_READS) {
+      this.counters.readsRefused++;
+      throw unavailable('too many reads are waiting');
+    }
+    /** @type {{publication: Buffer, offset: number}[]} */
+    const found = [];
+    let last = after;
+    let bytes = 0;
+    for (;;) {
+      const from = { after: last, limit: MIN_PAGE, maxBytes: MAX_BYTES, isForward: true };
+      const named = keys === null ? {} : { keys };
+      const page = await reads.read(room, { ...from, ...named, isGlance: true });
+      const { epoch, offset, publications, state } = page;
+      if (state === undefined) throw unavailable('the broker does not know the state');
+      for (const [i, publication] of publications.entries()) {
+        last = state.offsets[i];
+        if (!isPublication(publication) || !hasKey(publication) || isRemoval(publication)) continue;
+        bytes += publication.length;
+        found.push({ publication, offset: last });
+      }
+      const isEnough = found.length > limit || bytes > MAX_BYTES;
+      if (state.hasMore && !isEnough && publications.length > 0) continue;
+      if (keys !== null) found.sort((a, b) => a.offset - b.offset);
+      const taken = found.slice(0, limit);
+      const hasMore = found.length > limit || state.hasMore;
+      return { epoch, offset, entries: encodeStateEntries(taken), hasMore };
+    }
+  }
+}

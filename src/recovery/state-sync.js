@@ -1,0 +1,159 @@
+// state-sync.js: follows the stream of a room with state.
+//
+// RoomSync puts the arrivals into order and finds gaps. Each worker with members has a copy of the
+// room's state (protocol/compacted-log.js): joins, lagging members and members after a reset are
+// sent it from there (state-members.js).
+//
+//   a gap         one read brings the changes behind the worker's position, of each key the newest
+//   no proof      (another epoch; a tombstone that the worker lacks is forgotten): the same read
+//                 brings the whole state. All members get `reset`, then that state
+
+import { CompactedLog } from '../protocol/compacted-log.js';
+import { hasKey, isPublication, withPosition } from '../protocol/publication.js';
+import { RoomSync } from './room-sync.js';
+import { StateJoins } from './state-joins.js';
+import { StateMembers } from './state-members.js';
+
+/** All: a page holds the largest state. */
+const NO_LIMIT = 1_000_000;
+
+/** @import { HistoryPage, ReadRequest } from '../backend/broker.js' */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Position } from '../protocol/position.js' */
+
+export class StateSync extends RoomSync {
+  /** @override */
+  isState = true;
+  /** The room's copy is counted as so many bytes. */
+  #counted = 0;
+  /** @type {StateMembers|null} */
+  #members = null;
+
+  /**
+   * @param {Omit<ConstructorParameters<typeof RoomSync>[0], 'rule'>
+   *   & {rule: import('../config/room-patterns.js').StateRule}} parts
+   */
+  constructor(parts) {
+    super(parts);
+    const { size, state } = parts.rule;
+    this.everyMs = state.everyMs;
+    this.log = new CompactedLog({ maxKeys: size, maxBytes: state.maxBytes });
+  }
+
+  /** @override */
+  createJoins() {
+    const { frames, delivery, shared } = this;
+    return new StateJoins({ stream: this, frames, delivery, shared });
+  }
+
+  /** @override */
+  close() {
+    super.close();
+    this.log.clear(0);
+    this.#count();
+  }
+
+  /** Those that are not at the end of the stream. */
+  get members() {
+    if (this.#members === null) {
+      const { room, rule, frames, delivery, shared } = this;
+      const { size } = rule;
+      this.#members = new StateMembers({ stream: this, room, size, frames, delivery, shared });
+      this.lagging = this.#members;
+    }
+    return this.#members;
+  }
+
+  /** @override @param {Connection} connection @param {Position} position */
+  lag(connection, position) {
+    this.members.add(connection, position);
+  }
+
+  /** @override The store forgets a whole state, with its epoch: a comparison finds that. */
+  expire() {}
+
+  /** @override @returns {ReadRequest} */
+  requestOf() {
+    const { epoch, offset } = this;
+    const from = { after: 0, limit: NO_LIMIT, isForward: true };
+    return epoch === '' ? from : { ...from, since: { epoch, offset } };
+  }
+
+  /** @override @param {HistoryPage} page */
+  receive(page) {
+    const { epoch, offset, publications, state } = page;
+    if (state === undefined) return; // not a broker's answer for a room with state
+    const { offsets, floor, isWhole } = state;
+    if (this.epoch === '' || isWhole) return this.#begin(page, offsets, floor);
+    if (epoch !== this.epoch) return;
+    if (publications.length > 0) this.counters.gaps++;
+    for (const [i, publication] of publications.entries()) {
+      if (offsets[i] <= this.offset) continue;
+      if (!this.#take(publication, offsets[i])) return;
+      this.counters.backfilled++;
+    }
+    this.offset = offset;
+    this.log.raiseFloor(floor);
+  }
+
+  /**
+   * The whole state replaces the copy.
+   * @param {HistoryPage} page @param {readonly number[]} offsets @param {number} floor
+   */
+  #begin({ epoch, offset, publications }, offsets, floor) {
+    const { log, counters } = this;
+    const isOpening = this.epoch === '';
+    if (epoch !== this.epoch) this.formerEpoch = this.epoch;
+    this.epoch = epoch;
+    this.offset = offset;
+    log.clear(floor);
+    for (const [i, publication] of publications.entries()) this.#put(publication, offsets[i]);
+    this.#count();
+    if (isOpening) return;
+    counters.gaps++;
+    counters.resyncs++;
+    this.delivery.dropWaiting();
+    this.members.restartAll();
+  }
+
+  /** @override @param {Buffer} publication the next one */
+  accept(publication) {
+    if (!this.#take(publication, this.offset + 1)) return false;
+    this.timetable.prove();
+    return true;
+  }
+
+  /** @param {Buffer} publication @param {number} offset @returns {boolean} false: the outbox is full */
+  #take(publication, offset) {
+    const { delivery } = this;
+    if (delivery.isFull()) {
+      this.isBehind = true;
+      return false;
+    }
+    this.offset = offset;
+    const positioned = this.#put(publication, offset);
+    this.#count();
+    if (positioned !== null) delivery.deliver(positioned);
+    return true;
+  }
+
+  /**
+   * @param {Buffer} publication @param {number} offset
+   * @returns {Buffer|null} with its position; null: another program has made it
+   */
+  #put(publication, offset) {
+    if (!isPublication(publication) || !hasKey(publication)) {
+      this.counters.malformed++;
+      return null;
+    }
+    const positioned = withPosition(publication, offset, this.epoch);
+    this.log.put(offset, publication, positioned);
+    return positioned;
+  }
+
+  #count() {
+    const { bytes } = this.log;
+    this.counters.stateBytes += bytes - this.#counted;
+    this.#counted = bytes;
+  }
+}
