@@ -3,7 +3,7 @@
 // All other checks come first, because they cost less. Publishes and joins by the HTTP API do not
 // pass here: the backend has decided them.
 
-import { payloadText, withPayload } from '../protocol/publication.js';
+import { hasKey, keyOf, payloadText, withPayload } from '../protocol/publication.js';
 
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
@@ -22,7 +22,7 @@ import { payloadText, withPayload } from '../protocol/publication.js';
 /**
  * @typedef {object} HookCalls
  * @property {(hook: 'onConnect'|CalledHook) => boolean} has
- * @property {(hook: CalledHook, connection: Connection, args: readonly unknown[]) => Verdict|Promise<Verdict>}
+ * @property {(hook: CalledHook, connection: Connection, args: readonly unknown[], key?: string) => Verdict|Promise<Verdict>}
  *   callFor the promise never rejects
  */
 
@@ -67,7 +67,8 @@ export class HookGate {
     if (!this.hooks.has('onPublish')) return publish(publication);
     if (this.lane.isFull) return this.lane.refuse(connection, id);
     const payload = JSON.parse(payloadText(publication));
-    const verdict = this.hooks.callFor('onPublish', connection, [room, payload]);
+    const key = hasKey(publication) ? keyOf(publication) : undefined;
+    const verdict = this.hooks.callFor('onPublish', connection, [room, payload], key);
     const { length } = publication;
     this.lane.after(connection, 'message', length, verdict, ({ refusal, answer }) => {
       const { payload: changed } = answer;

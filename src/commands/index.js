@@ -139,7 +139,13 @@ function createHandlers(parts, { replies, lane, hookGate }) {
     charge,
     counters,
   });
-  const messages = new MessageCommand({ publisher, replies, maxInlineBytes });
+  const messages = new MessageCommand({
+    publisher,
+    replies,
+    maxInlineBytes,
+    hasState: (room) => parts.scheduler.hasState(room),
+    maxValueBytes: config.stateMaxValueBytes,
+  });
   const broadcasts = new BroadcastCommand({
     clientBroadcast: config.clientBroadcast,
     hub,

@@ -3,6 +3,7 @@
 import { isRoom, MAX_INFO_BYTES, readLatest, readPresence, readSince } from '../protocol/decode.js';
 import {
   encodeJoined,
+  encodeJoinedState,
   encodeLeft,
   encodeNotReplayed,
   encodeRoomReply,
@@ -248,7 +249,8 @@ export class JoinCommands {
         else if (joined === null) {
           if (since !== null) this.counters.recoveries.insufficient++;
           connection.send(encodeNotReplayed(name, since !== null, last > 0, id));
-        } else connection.send(encodeJoined(name, joined, id, last > 0));
+        } else if (joined.isState) connection.send(encodeJoinedState(name, joined, id));
+        else connection.send(encodeJoined(name, joined, id, last > 0));
         if (joined !== null && joined.bytes > 0 && !this.#isResumed(joined))
           this.charge(connection, joined.bytes);
         this.#attend(connection, name, who);

@@ -3,7 +3,11 @@
 import { onceOnly } from '../hub/publisher.js';
 import { isIdempotencyKey, isRoom } from '../protocol/decode.js';
 import { encodeAck } from '../protocol/encode.js';
-import { encodePublication, KIND } from '../protocol/publication.js';
+import { encodeKeyed, encodePublication, isStateKey, KIND } from '../protocol/publication.js';
+
+const NO_KEY = 'The room has state: give a key of 1 to 200 characters without control characters.';
+const NO_STATE = 'Only rooms with state take a key.';
+const NO_ECHO = 'In a room with state all members get a message: echo must not be false.';
 
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { PublishListener, Publisher } from '../hub/publisher.js' */
@@ -20,8 +24,18 @@ export class MessageCommand {
    * @param {object} parts
    * @param {CommandPublisher} parts.publisher @param {import('./replies.js').Replies} parts.replies
    * @param {number} parts.maxInlineBytes of a payload
+   * @param {(room: string) => boolean} [parts.hasState]
+   * @param {number} [parts.maxValueBytes] of a payload in a room with state
    */
-  constructor({ publisher, replies, maxInlineBytes }) {
+  constructor({
+    publisher,
+    replies,
+    maxInlineBytes,
+    hasState = () => false,
+    maxValueBytes = maxInlineBytes,
+  }) {
+    this.hasState = hasState;
+    this.maxValueBytes = maxValueBytes;
     this.publisher = publisher;
     this.replies = replies;
     this.maxInlineBytes = maxInlineBytes;
@@ -45,6 +59,8 @@ export class MessageCommand {
     if (end - start > this.maxInlineBytes)
       return this.replies.error(connection, 'MESSAGE_TOO_LARGE', id);
     const now = Date.now();
+    if (command.key !== undefined || this.hasState(name))
+      return this.#set(connection, command, name, now, start, end);
     const publication = encodePublication(
       KIND.MESSAGE,
       now,
@@ -57,6 +73,28 @@ export class MessageCommand {
     );
     const options = key === undefined ? undefined : onceOnly(session.keyOwner, key, publication);
     this.publisher.publishFor(this, connection, id, name, publication, options);
+  }
+
+  /**
+   * Publishes the message of a key.
+   * @param {Connection} connection @param {import('../protocol/decode.js').Command} command
+   * @param {string} name of the room @param {number} now
+   * @param {number} start of the payload @param {number} end
+   */
+  #set(connection, { id, source, echo, key, idempotencyKey }, name, now, start, end) {
+    const { replies, publisher } = this;
+    if (!this.hasState(name)) return replies.malformed(connection, id, NO_STATE);
+    if (!isStateKey(key)) return replies.malformed(connection, id, NO_KEY);
+    if (echo === false) return replies.malformed(connection, id, NO_ECHO);
+    if (end - start > this.maxValueBytes) return replies.error(connection, 'MESSAGE_TOO_LARGE', id);
+    const publication = encodeKeyed(now, connection.sender, key, source, start, end);
+    const { keyOwner } = connection.session;
+    const options = onceOnly(
+      keyOwner,
+      /** @type {string|undefined} */ (idempotencyKey),
+      publication,
+    );
+    publisher.publishFor(this, connection, id, name, publication, options);
   }
 
   onPublish() {}

@@ -79,7 +79,11 @@ export class Replies {
       case 'UNAVAILABLE':
       case 'OUTCOME_UNKNOWN':
       case 'IDEMPOTENCY_CONFLICT':
+      case 'STATE_FULL':
         this.error(connection, code, id);
+        return;
+      case 'INVALID_MESSAGE_FORMAT':
+        this.error(connection, code, id, /** @type {Error} */ (error).message);
         return;
     }
     this.log.error({ err: error }, 'broker failed with an unexpected error');

@@ -44,9 +44,11 @@ class Call {
   /**
    * @param {HookName} hook @param {readonly unknown[]} args
    * @param {number} deadlineMs on the clock of performance.now()
+   * @param {string} [key] of the message, in a room with state
    */
-  constructor(hook, args, deadlineMs) {
+  constructor(hook, args, deadlineMs, key) {
     this.hook = hook;
+    this.key = key;
     this.args = args;
     this.deadlineMs = deadlineMs;
     /** 0: it waits in line. */
@@ -82,6 +84,7 @@ const NO_ARGS = Object.freeze([]);
 /** Most hooks need no signal. @param {Call} call @returns {import('./types.js').HookContext} */
 function lazyContext(call) {
   return {
+    key: call.key,
     get signal() {
       return call.signal;
     },
@@ -143,13 +146,15 @@ export class Hooks {
   }
 
   /**
-   * @param {HookName} hook one that there is @param {readonly unknown[]} args without the context
-   * @returns {Verdict|Promise<Verdict>} a promise, which never rejects, only if the hook returns
-   *   one or if the call waits
+   * @param {HookName} hook one that there is
+   * @param {readonly unknown[]} args without the context
+   * @param {string} [key] of the message, in a room with state
+   * @returns {Verdict|Promise<Verdict>} a promise, which never rejects, only if the hook returns one
+   *   or if the call waits
    */
-  call(hook, args) {
+  call(hook, args, key) {
     this.counters.calls[hook]++;
-    const call = new Call(hook, args, performance.now() + this.timeoutMs);
+    const call = new Call(hook, args, performance.now() + this.timeoutMs, key);
     if (this.#places < this.concurrency && this.#line.size === 0) {
       const verdict = this.#start(call);
       if (verdict !== null) return verdict;

@@ -35,6 +35,7 @@
 /**
  * @typedef {object} HookContext
  * @property {AbortSignal} signal aborted at the deadline of the call: pass it to `fetch` and the like
+ * @property {string} [key] of onPublish: the key of a message in a room with state
  */
 
 /** Refuses. The client gets the text, of at most 200 characters. @typedef {{deny: string}} Deny */

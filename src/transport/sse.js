@@ -15,6 +15,7 @@ import { CLOSES } from '../protocol/codes.js';
 import { NATIVE_TEXTS } from '../protocol/door-texts.js';
 import {
   encodeJoined,
+  encodeJoinedState,
   encodeLeft,
   encodeNotReplayed,
   encodeResync,
@@ -345,6 +346,13 @@ export class EventStreams {
           if (joined === null)
             return stream.sendEvent(encodeNotReplayed(name, false, hasLast, undefined));
           const { epoch, recovered, replayed, first } = joined;
+          // A client that is to begin anew has no position any more.
+          if (joined.isState) {
+            const text = encodeJoinedState(name, joined, undefined);
+            return recovered
+              ? stream.sendEvent(text)
+              : stream.sendEvent(text, stream.move(index, eventId(epoch, 0)));
+          }
           const text = encodeJoined(name, joined, undefined, hasLast);
           if (recovered) return stream.sendEvent(text);
           // The messages of `last` follow, and move the id.

@@ -5,7 +5,7 @@
 
 import { getHeapStatistics } from 'node:v8';
 import { createBackend } from '../backend/index.js';
-import { RoomRules } from '../config/room-patterns.js';
+import { RoomRules, streamRulesOf } from '../config/room-patterns.js';
 import { Hub } from '../hub/hub.js';
 import { Outbox } from '../hub/outbox.js';
 import { Publisher } from '../hub/publisher.js';
@@ -15,13 +15,14 @@ import { ANNOUNCEMENTS } from '../protocol/publication.js';
 import { HistoryReader } from '../recovery/history-reader.js';
 import { OutageNotice } from '../recovery/outage-notice.js';
 import { SyncScheduler } from '../recovery/scheduler.js';
+import { StateReader } from '../recovery/state-reader.js';
 
 /** @import { Basics } from './basics.js' */
 
 /** @param {Basics} basics @param {string} relayPath the socket of the primary's relay */
 export async function createDelivery(basics, relayPath) {
   const { config, log, counters, metrics } = basics;
-  const historyRules = new RoomRules(config.history);
+  const historyRules = new RoomRules(streamRulesOf(config));
   const backend = await createBackend({
     config,
     log,
@@ -67,7 +68,18 @@ export class Delivery {
     this.log = log;
     this.backend = backend;
     this.blobs = blobs?.uploads ?? null;
-    this.historyOf = (/** @type {string} */ room) => historyRules.of(room);
+    /** Of rooms with history or state. @type {import('../backend/broker.js').HistoryOf} */
+    this.streamOf = (room) => historyRules.of(room);
+    /** Of rooms with state. @type {import('../backend/broker.js').HistoryOf} */
+    this.stateOf = (room) => {
+      const rule = historyRules.of(room);
+      return rule?.state === undefined ? null : rule;
+    };
+    /** Of rooms with history. @type {import('../backend/broker.js').HistoryOf} */
+    this.historyOf = (room) => {
+      const rule = historyRules.of(room);
+      return rule?.state === undefined ? rule : null;
+    };
     const presenceRules = new RoomRules(config.presence);
     const covers = (/** @type {string} */ room) => presenceRules.of(room) !== null;
     const tracker = (this.tracker =
@@ -86,7 +98,7 @@ export class Delivery {
       fanout: metrics.fanout,
       turn,
     }));
-    const { historyOf } = this;
+    const { streamOf: historyOf } = this;
     const scheduler = (this.scheduler = new SyncScheduler({
       broker,
       historyOf,
@@ -108,6 +120,7 @@ export class Delivery {
     }));
     this.outageNotice = new OutageNotice({ hub, scheduler, turn });
     this.historyReader = new HistoryReader({ scheduler, counters });
+    this.stateReader = new StateReader({ scheduler, counters });
     this.publisher = createPublisher({ broker, phase, counters });
   }
 

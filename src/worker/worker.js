@@ -77,6 +77,7 @@ export class Worker {
   constructor(place, basics, { delivery, entry, HttpApi, createDoors }) {
     const { config, log, phase, counters, metrics, turn, closeAll } = basics;
     const { hub, tracker, historyOf, historyReader, publisher } = delivery;
+    const { stateOf, stateReader } = delivery;
     this.basics = basics;
     this.place = place;
     this.delivery = delivery;
@@ -98,6 +99,8 @@ export class Worker {
       publisher,
       historyOf,
       historyReader,
+      stateOf,
+      stateReader,
       tracker,
       fleet: this.fleet,
       phase,
@@ -123,7 +126,7 @@ export class Worker {
   #createFleet(surveys) {
     const { basics, delivery, entry, commands } = this;
     const { counters, closeAll } = basics;
-    const { hub, scheduler, tracker, historyOf } = delivery;
+    const { hub, scheduler, tracker, streamOf: historyOf } = delivery;
     const member = new FleetMember({
       hub,
       joins: commands.joins,

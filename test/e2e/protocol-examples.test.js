@@ -27,6 +27,7 @@ test('a server answers as each example of docs/protocol.md shows', async (t) => 
   assert.ok(examples.length >= 10);
   const { port } = await startServer(t, {
     FANFARE_HISTORY: 'chat.*=100/300s',
+    FANFARE_STATE: 'price.*=100/1h',
     FANFARE_PRESENCE: 'team',
   });
   for (const { title, lines } of examples) {

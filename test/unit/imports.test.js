@@ -119,8 +119,16 @@ const TABLE = Object.freeze({
     packages: [],
     node: 'any',
   },
-  'backend/embedded': { may: [...BACKEND_PARTS, 'config/'], packages: [], node: 'any' },
-  'backend/redis': { may: [...BACKEND_PARTS, 'config/'], packages: ['ioredis'], node: 'any' },
+  'backend/embedded': {
+    may: [...BACKEND_PARTS, 'config/', 'protocol/compacted-log.js', 'protocol/publication.js'],
+    packages: [],
+    node: 'any',
+  },
+  'backend/redis': {
+    may: [...BACKEND_PARTS, 'config/', 'protocol/publication.js'],
+    packages: ['ioredis'],
+    node: 'any',
+  },
   // Wires, broker and admission are handed to it: it has no I/O of its own.
   hub: {
     may: ['protocol/', 'observability/rare-log.js'],

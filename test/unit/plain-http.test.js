@@ -22,6 +22,8 @@ function apiParts() {
     broker: { countConnections: never },
     publisher: { publish: never },
     historyOf: () => null,
+    stateOf: () => null,
+    stateReader: { read: async () => null },
     blobs: null,
     historyReader: { read: never },
     tracker: NO_PRESENCE,

@@ -126,6 +126,8 @@ export class Subscriptions {
    */
   #checkRight(connection, client, channel) {
     if (isPrivate(channel)) throw new DoorError(103);
+    // Its messages have keys, which publications have not.
+    if (this.services.scheduler.hasState(roomOf(channel))) throw new DoorError(103);
     const users = usersOf(channel);
     const isAllowed =
       users === null

@@ -99,6 +99,7 @@ export class Subscriptions {
   /** @param {Connection} connection @param {string} name */
   #mayEnter({ roomCount }, name) {
     const { config, counters, hub, scheduler } = this.services;
+    if (scheduler.hasState(name)) return false; // its messages have keys, which Pusher's have not
     if (roomCount >= config.maxRoomsPerConnection) {
       if (config.maxRoomsPerConnectionMode === 'observe') counters.observed.rooms++;
       if (config.maxRoomsPerConnectionMode === 'enforce') return false;

@@ -18,6 +18,8 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  * @property {Pick<Broker, 'countConnections'>} broker
  * @property {Pick<import('../../hub/publisher.js').Publisher, 'publish'>} publisher
  * @property {HistoryOf} historyOf
+ * @property {HistoryOf} stateOf the rules of rooms with state
+ * @property {Pick<import('../../recovery/state-reader.js').StateReader, 'read'>} stateReader
  * @property {Pick<import('../../recovery/history-reader.js').HistoryReader, 'read'>} historyReader
  * @property {Pick<import('../../hub/room-users.js').Tracker, 'covers'|'read'>} tracker
  * @property {FleetControl} fleet
@@ -119,10 +121,12 @@ export class Call {
 
   /**
    * Reads the parameters of the query.
-   * @param {readonly string[]} names that the route has @returns {Record<string, string|undefined>}
+   * @param {readonly string[]} names that the route has
+   * @param {readonly string[]} [repeatable] those that may occur more than once
+   * @returns {Record<string, string|undefined>}
    * @throws {ApiFault} INVALID_REQUEST if there are others, or one occurs twice
    */
-  readQuery(names) {
+  readQuery(names, repeatable = []) {
     /** @type {Record<string, string>} */
     const values = {};
     for (const [name, value] of this.query) {
@@ -132,7 +136,7 @@ export class Call {
           field,
           message: unknownText('parameter', field, names),
         });
-      if (name in values) throw badValue(name, 'it occurs twice');
+      if (name in values && !repeatable.includes(name)) throw badValue(name, 'it occurs twice');
       values[name] = value;
     }
     return values;

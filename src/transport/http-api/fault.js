@@ -53,6 +53,7 @@ const KNOWN_CODES = new Set([
   'UNAVAILABLE',
   'OUTCOME_UNKNOWN',
   'IDEMPOTENCY_CONFLICT',
+  'STATE_FULL',
   'NO_UPLOAD',
   'PAYLOAD_TOO_LARGE',
   'REQUEST_TIMEOUT',
@@ -70,6 +71,13 @@ export function faultOf(error, log) {
     error
   );
   if (KNOWN_CODES.has(code)) return new ApiFault(/** @type {ApiErrorCode} */ (code), { message });
+  // A door's client publishes to a room with state.
+  if (code === 'INVALID_MESSAGE_FORMAT') return invalidKey(/** @type {Error} */ (error).message);
   log.error({ err: error }, 'HTTP API: a request failed');
   return new ApiFault('INTERNAL_ERROR');
+}
+
+/** @param {string} rule */
+function invalidKey(rule) {
+  return new ApiFault('INVALID_FIELD', { field: 'key', message: ruleText('key', rule) });
 }

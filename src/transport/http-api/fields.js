@@ -9,7 +9,7 @@ import { isUtf8 } from 'node:buffer';
 import { ERRORS } from '../../protocol/codes.js';
 import { isRoom, isUser } from '../../protocol/decode.js';
 import { scanMembers, skipSpace, skipValue } from '../../protocol/json-scan.js';
-import { isConnectionId } from '../../protocol/publication.js';
+import { isConnectionId, isStateKey } from '../../protocol/publication.js';
 import { ApiFault, badValue, ruleText, unknownText } from './fault.js';
 import { isMediaType } from './raw-body.js';
 
@@ -51,6 +51,7 @@ export const A_CONNECTION = 'the connectionId of a welcome';
 /** Of a list of objects. */
 export const OBJECTS = 'a list of 1 to 1,000 objects';
 export const A_KEY = '1 to 128 visible ASCII characters';
+export const A_STATE_KEY = '1 to 200 characters without control characters';
 
 /** @type {Reader} */
 export const payload = { rule: 'JSON', read: (_body, start, end) => ({ start, end }) };
@@ -79,6 +80,11 @@ export const connectionId = reader(A_CONNECTION, (body, start, end) =>
 /** @type {Reader} */
 export const idempotencyKey = reader(A_KEY, (body, start, end) =>
   only(isIdempotencyKey, textAt(body, start, end)),
+);
+
+/** @type {Reader} Of a message in a room with state. */
+export const stateKey = reader(A_STATE_KEY, (body, start, end) =>
+  only(isStateKey, textAt(body, start, end)),
 );
 
 /** @type {Reader} The `jti` of a token. */

@@ -7,12 +7,18 @@ import { EVERYONE } from '../../hub/hub.js';
 import { onceOnly } from '../../hub/publisher.js';
 import { encodeClaim } from '../../protocol/claim.js';
 import { isRoom } from '../../protocol/decode.js';
-import { encodePublication, isConnectionId, KIND } from '../../protocol/publication.js';
+import {
+  encodeKeyed,
+  encodePublication,
+  isConnectionId,
+  KIND,
+} from '../../protocol/publication.js';
 import { ApiFault, badValue } from './fault.js';
 import {
   A_CONNECTION,
   A_KEY,
   A_ROOM,
+  A_STATE_KEY,
   connectionId,
   idempotencyKey,
   invalid,
@@ -23,6 +29,7 @@ import {
   readFields,
   room,
   rooms,
+  stateKey,
   upload,
 } from './fields.js';
 import { BYTES_PER_UNIT, Publishing, unitsOf } from './publishing.js';
@@ -39,15 +46,19 @@ const DEFAULT_TYPE = 'application/octet-stream';
 /** @import { Fields, Slice } from './fields.js' */
 /** @import { Outcome } from './publishing.js' */
 
-const MESSAGE = { room, rooms, payload, upload, except: connectionId };
-const BATCH = { messages: { items: { room, payload, except: connectionId, idempotencyKey } } };
+const MESSAGE = { room, rooms, payload, upload, key: stateKey, except: connectionId };
+const BATCH = {
+  messages: { items: { room, payload, key: stateKey, except: connectionId, idempotencyKey } },
+};
 const BROADCAST = { payload };
 
 export class PublishRoutes {
   /** @param {Services} services */
   constructor(services) {
-    const { config, broker, blobs } = services;
+    const { config, broker, blobs, stateOf } = services;
     const { maxMessageBytes, maxInlineBytes } = config;
+    this.stateOf = stateOf;
+    this.maxValueBytes = config.stateMaxValueBytes;
     /** Of a payload that goes through the broker. */
     this.maxPayloadBytes = blobs ? maxInlineBytes : Math.min(maxInlineBytes, maxMessageBytes);
     this.broker = broker;
@@ -66,6 +77,7 @@ export class PublishRoutes {
     /** @type {string[]} */
     const names = fields.rooms ?? [fields.room];
     call.key.requireRooms(names);
+    for (const name of names) this.#checkKey(name, fields, '');
     const claim = await this.#claim(call, fields, names.length);
     if (claim === null) this.#charge(call, [fields.payload], names.length);
     // Brokers do not change it.
@@ -89,6 +101,7 @@ export class PublishRoutes {
     if (this.blobs === null) throw new ApiFault('NO_BUCKET');
     call.key.requireRight('publish');
     if (!isRoom(name)) throw badValue('room', A_ROOM);
+    if (this.stateOf(name) !== null) throw badValue('room', 'it has state: send JSON with a key');
     if (except !== undefined && !isConnectionId(except)) throw badValue('except', A_CONNECTION);
     call.key.requireRooms([name]);
     const key = idempotencyHeader(call);
@@ -116,6 +129,7 @@ export class PublishRoutes {
     for (const [index, fields] of messages.entries()) {
       if (fields.room === undefined) throw invalid(`messages[${index}].room`, A_ROOM);
       if (fields.payload === undefined) throw invalid(`messages[${index}].payload`, payload.rule);
+      this.#checkKey(fields.room, fields, `messages[${index}].`);
       names.push(fields.room);
       payloads.push(fields.payload);
     }
@@ -167,6 +181,21 @@ export class PublishRoutes {
   };
 
   /**
+   * In rooms with state each message has a key and a payload of its own, and all members get it.
+   * @param {string} name of the room @param {Fields} fields @param {string} path of the fields
+   */
+  #checkKey(name, { key, payload: slice, except, upload: object }, path) {
+    if (this.stateOf(name) === null) {
+      if (key !== undefined) throw invalid(`${path}key`, `the room ${name} has no state`);
+      return;
+    }
+    if (key === undefined) throw invalid(`${path}key`, `the room has state: ${A_STATE_KEY}`);
+    if (except !== undefined) throw invalid(`${path}except`, 'not in a room with state');
+    if (object !== undefined) throw invalid(`${path}upload`, 'not in a room with state');
+    if (slice.end - slice.start > this.maxValueBytes) throw new ApiFault('PAYLOAD_TOO_LARGE');
+  }
+
+  /**
    * Puts a large payload into the bucket, or looks for one that the backend has put there.
    * @param {Call} call @param {Fields} fields @param {number} copies
    * @returns {Promise<Claim|null>} null: the payload goes through the broker
@@ -210,14 +239,17 @@ export class PublishRoutes {
   }
 
   /**
-   * @param {Buffer} body @param {Fields} fields `payload`, and perhaps `except`
-   * @param {string|undefined} key
+   * @param {Buffer} body @param {Fields} fields `payload`, and perhaps `except` or `key`
+   * @param {string|undefined} idempotencyKey
    */
-  #encode(body, { payload: slice, except }, key) {
+  #encode(body, { payload: slice, except, key }, idempotencyKey) {
     const { start, end } = slice;
     const now = Date.now();
-    const publication = encodePublication(KIND.MESSAGE, now, 0, SENDER, body, start, end, except);
-    return { publication, options: onceOnly(API, key, publication) };
+    const publication =
+      key === undefined
+        ? encodePublication(KIND.MESSAGE, now, 0, SENDER, body, start, end, except)
+        : encodeKeyed(now, SENDER, key, body, start, end);
+    return { publication, options: onceOnly(API, idempotencyKey, publication) };
   }
 }
 

@@ -2,9 +2,11 @@
 
 import { isRoom, isUser, readSince, readSinceTime } from '../../protocol/decode.js';
 import { encodeMembers } from '../../protocol/encode.js';
+import { isStateKey } from '../../protocol/publication.js';
 import { ApiFault, badValue } from './fault.js';
 import {
   A_ROOM,
+  A_STATE_KEY,
   MAX_LIMIT,
   notOneOf,
   readFields,
@@ -20,6 +22,9 @@ const MAX_PAGES = 10;
 const MAX_MEMBER_BYTES = 1_048_576;
 /** Reads of presence under way for one request. */
 const MAX_READS = 8;
+/** Keys that a request for a state names. */
+const MAX_KEYS = 100;
+const OFFSET = /^\d{1,15}$/;
 const POSITION = /^[0-9a-f]{16}:\d{1,15}$/;
 const TIME = /^\d{1,16}$/;
 
@@ -29,8 +34,9 @@ const QUERY = { rooms, users };
 
 export class RoomRoutes {
   /** @param {Services} services */
-  constructor({ historyReader, historyOf, tracker, fleet }) {
+  constructor({ historyReader, historyOf, stateReader, tracker, fleet }) {
     this.historyReader = historyReader;
+    this.stateReader = stateReader;
     this.historyOf = historyOf;
     this.tracker = tracker;
     this.fleet = fleet;
@@ -98,6 +104,29 @@ export class RoomRoutes {
       Buffer.from(`{"room":"${name}","messages":[`),
       page.messages,
       Buffer.from(`],"epoch":"${epoch}","offset":${offset},"more":${page.hasMore}}`),
+    ]);
+  };
+
+  /** `GET rooms/:room/state` @param {Call} call */
+  state = async (call) => {
+    const { limit, after = '0' } = call.readQuery(['key', 'limit', 'after'], ['key']);
+    const name = roomOf(call);
+    const keys = call.query.getAll('key');
+    if (keys.length > MAX_KEYS || !keys.every(isStateKey))
+      throw badValue('key', `up to ${MAX_KEYS} times ${A_STATE_KEY}`);
+    if (!OFFSET.test(after)) throw badValue('after', 'the offset of an entry');
+    const most = readLimit(limit) ?? MAX_LIMIT;
+    const page = await this.stateReader.read(name, {
+      keys: keys.length === 0 ? null : keys,
+      after: Number(after),
+      limit: most,
+    });
+    if (page === null) throw new ApiFault('NO_STATE');
+    const { epoch, offset, entries, hasMore } = page;
+    return Buffer.concat([
+      Buffer.from(`{"room":"${name}","epoch":"${epoch}","offset":${offset},"entries":[`),
+      entries,
+      Buffer.from(`],"more":${hasMore}}`),
     ]);
   };
 

@@ -32,6 +32,7 @@ export function routesOf(services, publish = new PublishRoutes(services)) {
     get('/api/rooms/:room', 'rooms', 'room', rooms.room),
     get('/api/rooms/:room/history', 'history', 'history', rooms.history),
     remove('/api/rooms/:room/history', 'delete', 'delete_history', rooms.deleteHistory),
+    get('/api/rooms/:room/state', 'history', 'state', rooms.state),
     get('/api/rooms/:room/presence', 'presence', 'presence', rooms.presence),
     post('/api/presence', 'presence', 'query_presence', rooms.queryPresence),
     get('/api/connections', 'presence', 'connections', connections.list),
