@@ -124,7 +124,7 @@ function judge(status, retryAfter) {
     outcome: isPause ? 'unavailable' : 'failed',
     error: `status ${status}`,
     retryAfterMs,
-    isSuspect: UNANSWERED.has(status),
+    isSuspect: retryAfterMs === null && UNANSWERED.has(status),
   };
 }
 

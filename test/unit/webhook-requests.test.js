@@ -155,14 +155,18 @@ test('an answer decides: delivered, failed, a pause, or the end', async (t) => {
 });
 
 test('an event without an answer is suspect, and one at an unreachable or busy endpoint is not', async (t) => {
-  const answers = ['reset', 'end', '502', '504', '503', '429', '500'];
+  const answers = ['reset', 'end', '502', '504', '502 later', '503', '429', '500'];
   let requests = 0;
   const port = await receiver(t, async (request, response) => {
     const answer = answers[requests++];
     await bodyOf(request);
     if (answer === 'reset') request.socket.resetAndDestroy();
     else if (answer === 'end') request.socket.end();
-    else response.writeHead(Number(answer), { connection: 'close' }).end();
+    else {
+      const [status, later] = answer.split(' ');
+      const headers = later && { 'retry-after': '1' };
+      response.writeHead(Number(status), { connection: 'close', ...headers }).end();
+    }
   });
   const post = poster(t, `http://127.0.0.1:${port}/`);
   const results = [];
@@ -178,6 +182,7 @@ test('an event without an answer is suspect, and one at an unreachable or busy e
       'end unavailable true',
       '502 unavailable true',
       '504 unavailable true',
+      '502 later unavailable false',
       '503 unavailable false',
       '429 unavailable false',
       '500 failed false',
