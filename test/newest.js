@@ -44,7 +44,8 @@ for (const [name] of wanted)
     process.exit(64);
   }
 const copy = mkdtempSync(join(tmpdir(), 'fanfare-newest-'));
-process.on('exit', () => rmSync(copy, { recursive: true, force: true }));
+// Programs that a signal has ended with this one may still write there.
+process.on('exit', () => rmSync(copy, { recursive: true, force: true, maxRetries: 10 }));
 for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM']))
   process.once(signal, () => process.exit(1)); // the programs get it, too, or end with their pipe
 
@@ -145,11 +146,12 @@ async function mustRun(program, args) {
 }
 
 /**
- * Shows the output, and keeps it.
+ * Keeps the output, and shows it.
  * @param {string} program @param {readonly string[]} args @param {NodeJS.ProcessEnv} more
+ * @param {boolean} [isShown]
  * @returns {Promise<Run>}
  */
-function start(program, args, more) {
+function start(program, args, more, isShown = true) {
   console.log(`> ${program} ${args.join(' ')}`);
   const child = spawn(program, args, {
     cwd: copy,
@@ -160,7 +162,7 @@ function start(program, args, more) {
   let output = '';
   child.stdout.setEncoding('utf8').on('data', (text) => {
     output += text;
-    process.stdout.write(text);
+    if (isShown) process.stdout.write(text);
   });
   return new Promise((resolve, reject) => {
     child.on('error', reject);
@@ -170,7 +172,7 @@ function start(program, args, more) {
 
 /** @param {string} name of a package of npm @returns {Promise<string>} its newest release */
 async function newestIn(name) {
-  const { code, output } = await start('npm', ['view', name, 'versions', '--json'], {});
+  const { code, output } = await start('npm', ['view', name, 'versions', '--json'], {}, false);
   if (code !== 0) throw new Error(`npm knows no versions of ${name}`);
   return newestOf(JSON.parse(output));
 }
