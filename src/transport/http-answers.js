@@ -1,8 +1,8 @@
 // http-answers.js: the answers of the public port in plain HTTP: health checks and refusals.
 
-import { STATUS_CODES } from 'node:http';
 import { refusal, toHttp } from '../protocol/refusal.js';
 import { headFault } from './handshake.js';
+import { STATUS_CODES } from './node-http.js';
 
 /** @import { IncomingMessage, ServerResponse } from 'node:http' */
 /** @typedef {Record<string, string>} Headers */

@@ -4,7 +4,6 @@
 // The sockets are the port's. A fast path feeds the server's own listeners; without it the server
 // reads a FeedStream.
 
-import { createServer } from 'node:http';
 import { createServer as createAcceptor } from 'node:net';
 import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import {
@@ -19,6 +18,7 @@ import { httpListenersFault, speakHttp, takeConnectionListener } from './fast/ht
 import { readShortHandshake, shortHandshakeFault } from './fast/short-handshake.js';
 import { FeedStream } from './feed-stream.js';
 import { MAX_HEADERS } from './handshake.js';
+import { createServer } from './node-http.js';
 
 const MAX_HEADER_BYTES = 16_384;
 const HEADERS_TIMEOUT_MS = 10_000;

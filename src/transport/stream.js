@@ -8,10 +8,10 @@
 // A peer sends nothing, so its silence proves nothing: the kernel closes the socket of one that is
 // gone. Until then its unsent bytes are bounded as a slow consumer's.
 
-import { STATUS_CODES } from 'node:http';
 import { Connection } from '../hub/connection.js';
 import { descriptorOf } from './fast/direct-write.js';
 import { NOSNIFF } from './http-answers.js';
+import { STATUS_CODES } from './node-http.js';
 import { offerBytes, pendingBytesOf, queueBytes, whenDrained } from './socket-writer.js';
 
 /** How long a client may take to close its side after the end of its stream. */

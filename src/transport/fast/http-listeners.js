@@ -6,8 +6,8 @@
 // Private: an HTTP server has exactly one `connection` listener of its own, and that listener sets
 // exactly one `data` listener on the socket, which works without a `this`.
 
-import { createServer } from 'node:http';
 import { Duplex } from 'node:stream';
+import { createServer } from '../node-http.js';
 
 /** @import { Server } from 'node:http' */
 /** @import { Duplex as Stream } from 'node:stream' */

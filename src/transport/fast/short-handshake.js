@@ -7,8 +7,8 @@
 //
 // Private: the rules by which Node's parser takes a request for an upgrade, and reads its headers.
 
-import { createServer } from 'node:http';
 import { Duplex } from 'node:stream';
+import { createServer } from '../node-http.js';
 
 /** Longer heads go to Node's parser, whose own limit is 16 KB. */
 const MAX_HEAD_BYTES = 8192;

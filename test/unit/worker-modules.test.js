@@ -1,0 +1,59 @@
+// worker-modules.test.js: what a worker loads if only the defaults are configured. A module that
+// it need not have costs memory in each of them.
+
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+
+const ROOT = fileURLToPath(new URL('../../', import.meta.url));
+
+/** Packages that it loads, with what they need themselves. */
+const PACKAGES = new Set([
+  ...['pino', 'atomic-sleep', 'fast-redact', 'on-exit-leak-free', 'pino-std-serializers'],
+  ...['quick-format-unescaped', 'safe-stable-stringify', 'sonic-boom', 'thread-stream'],
+  ...['@pinojs/redact', 'prom-client', '@opentelemetry/api', 'tdigest', 'bintrees'],
+  ...['proxy-addr', 'forwarded', 'ipaddr.js', 'ws'],
+]);
+/** Large parts of Node that only an import of `node:http` asks for: transport/node-http.js. */
+const NEVER = /undici|internal\/http2|internal\/webstreams\/(?:transformstream|compression)/;
+
+/** Builds a worker of the embedded backend without starting it, and reports what is loaded. */
+const SCRIPT = `
+  import { createRequire } from 'node:module';
+  import { loadConfig } from './src/config/config.js';
+  import { createLog } from './src/observability/log.js';
+  await import('./src/worker/process.js');
+  const { createWorker } = await import('./src/worker/worker.js');
+  const { Phase } = await import('./src/worker/phase.js');
+  const log = createLog({ level: 'silent', name: 'test' });
+  const { config } = loadConfig({});
+  const phase = new Phase();
+  await createWorker({ config, log, phase, slot: 0, relayPath: '/nowhere', onBeat() {}, onOrphaned() {} });
+  const { cache } = createRequire(import.meta.url);
+  console.log(JSON.stringify({ files: Object.keys(cache), parts: process.moduleLoadList }));
+  process.exit(0);
+`;
+
+test('a worker with the default settings loads only the packages that it uses', async () => {
+  const { stdout } = await promisify(execFile)(
+    process.execPath,
+    ['--input-type=module', '--eval', SCRIPT],
+    { cwd: ROOT },
+  );
+  /** @type {{files: string[], parts: string[]}} */
+  const { files, parts } = JSON.parse(stdout);
+  const packages = files.map(
+    (file) => /.*\/node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(file)?.[1] ?? file,
+  );
+  assert.deepEqual(
+    [...new Set(packages)].filter((name) => !PACKAGES.has(name)),
+    [],
+  );
+  assert.ok(packages.includes('ws') && packages.includes('pino'), packages.join(' '));
+  assert.deepEqual(
+    parts.filter((part) => NEVER.test(part)),
+    [],
+  );
+});
