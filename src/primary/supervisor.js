@@ -24,7 +24,12 @@ import { Deaths } from './deaths.js';
 import { SNAPSHOT_INTERVAL_MS, Snapshots } from './snapshots.js';
 import { KILL_AFTER_MS, WorkerProcess, workerArguments } from './worker-process.js';
 
+/**
+ * A worker's start takes some 0.35 s of CPU, and all workers of a server start at once: with 72 on
+ * two processors the last ones are ready after 13 s, and far later beside other work.
+ */
 const START_TIMEOUT_MS = 15_000;
+const START_TIMEOUT_PER_WORKER_MS = 500;
 
 /** @import { Config } from '../config/settings.js' */
 /** @import { MarkKind } from '../console/history.js' */
@@ -329,7 +334,8 @@ export class Supervisor {
       this.log.error({ err: error, slot }, 'cannot fork a worker');
       return undefined;
     }
-    const one = new WorkerProcess(worker, slot, START_TIMEOUT_MS, certificate);
+    const timeoutMs = START_TIMEOUT_MS + START_TIMEOUT_PER_WORKER_MS * this.settings.config.workers;
+    const one = new WorkerProcess(worker, slot, timeoutMs, certificate);
     this.processes.set(one.id, one);
     worker.on('message', (message) => this.#workerOnMessage(one, message));
     worker.on('exit', (code, signal) => this.#workerOnExit(one, code, signal));
