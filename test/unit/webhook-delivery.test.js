@@ -785,11 +785,11 @@ for (const seed of [1, 2, 3, 4])
     const answer = (/** @type {Received} */ { type, data }) => {
       const kind = random();
       // One third is lost: before the receiver has it, or after.
-      if (!isCalm && kind < 0.2) return kind < 0.1 ? FAILED : BUSY;
+      if (!isCalm && kind < 0.2) return [FAILED, BUSY, CRASHED][Math.floor(15 * kind)];
       const key = `${data.room} ${data.user}`;
       if (data.sequence > (model.get(key)?.sequence ?? 0))
         model.set(key, { sequence: data.sequence, isIn: type === 'member.joined' });
-      return !isCalm && kind < 0.33 ? FAILED : OK;
+      return !isCalm && kind < 0.33 ? (kind < 0.27 ? FAILED : CRASHED) : OK;
     };
     const queue = new MemoryQueue();
     let current = courier(t, { queue, answer });
