@@ -10,6 +10,7 @@
 /**
  * @typedef {object} PublishOptions
  * @property {boolean} [echo] false: this connection does not receive the message itself
+ * @property {string} [key] in a room with state: whose value the payload becomes; `null` removes it
  * @property {string} [idempotencyKey] a server that remembers it accepts the message once
  */
 

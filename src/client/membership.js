@@ -6,12 +6,14 @@
 //
 // The connection joins for the first handle and leaves after the last. A join begins at the
 // earliest position that a handle needs, and each handle drops what it has had. If a later handle
-// wants older messages, the connection joins again without leaving: the server replays them.
+// wants older messages, the connection joins again without leaving: the server replays them. All
+// handles of a room with state share its map (state.js).
 
 import { reconnectDelay } from './delay.js';
 import { FanfareError } from './error.js';
 import { MAX_OWN } from './limits.js';
 import { presenceOf, Users } from './presence.js';
+import { State } from './state.js';
 import { startOf } from './wire.js';
 
 /** @import { Client } from './client.js' */
@@ -49,7 +51,7 @@ import { startOf } from './wire.js';
  * @property {() => void} _skip own messages that come next are not received
  * @property {() => void} _lost the connection is not in the room
  * @property {() => void} leave
- * @property {(event: 'error', error: FanfareError) => boolean} emit
+ * @property {(event: 'error'|'change'|'reset'|'synced', ...args: any[]) => boolean} emit
  */
 
 export class Membership {
@@ -69,6 +71,8 @@ export class Membership {
   #newest = {};
   /** Positions of own messages: a replay has them. @type {Set<string|undefined>} */
   _own = new Set();
+  /** In a room with state. @type {State|undefined} */
+  _state;
 
   /** @param {string} name @param {Client} client */
   constructor(name, client) {
@@ -132,6 +136,7 @@ export class Membership {
       if (_latest?.lastSeconds) recent = _latest;
       if (!since || (own?.epoch === since.epoch && own.offset < since.offset)) since = own;
     }
+    if (this._state) since = this._state._position;
     // Handles that have been in the room continue. One that wants older messages is served alone.
     if (since && !this.#isJoined) {
       last = 0;
@@ -162,7 +167,12 @@ export class Membership {
       this.#isJoined = true;
       this.#attempt = 0;
       this.#newest = reply;
-      const { epoch, offset, recovered } = reply;
+      const { epoch, offset, recovered, state } = reply;
+      const map = this._state;
+      this._state = state && (map ?? new State(this.#handles));
+      // The application's `since`: without a map there is nothing to continue.
+      if (recovered && map !== this._state) return this.#rejoin();
+      this._state?._receive(reply);
       const from = /** @type {number} */ (since?.offset);
       const start = recovered ? from : startOf(reply);
       const asked = recent ? offset : since?.epoch === epoch ? from : offset - last;
@@ -222,7 +232,8 @@ export class Membership {
     else if (type === 'presence') this._users._receive(message);
     else if (type === 'degraded') {
       if (!message.degraded) this._users._refresh();
-    } else if (type === 'message' || type === 'resync') {
+    } else if (this._state) this._state._receive(message);
+    else if (type === 'message' || type === 'resync') {
       if (type === 'resync' || epoch !== this.#newest.epoch || offset > this.#newest.offset)
         this.#newest = message;
       for (const handle of this.#handles) handle._receive(message);

@@ -47,7 +47,7 @@ export class Publisher {
    * @param {string} room @param {unknown} payload @param {PublishOptions} [options]
    * @returns {Promise<Partial<Position>>} rejects with a FanfareError
    */
-  async publish(room, payload, { echo, idempotencyKey } = {}) {
+  async publish(room, payload, { key, echo, idempotencyKey } = {}) {
     const { state } = this.#client;
     const mayWait = this.#isQueueing || (state === 'connecting' && !this.#wasConnected);
     /** @type {import('./error.js').Code|undefined} */
@@ -57,7 +57,7 @@ export class Publisher {
     else if (!mayWait && state !== 'connected') refusal = 'OFFLINE';
     if (refusal) throw new FanfareError(refusal, { room });
     if (this.#isQueueing) idempotencyKey ??= randomKey();
-    const text = JSON.stringify({ type: 'message', room, payload, echo, idempotencyKey });
+    const text = JSON.stringify({ type: 'message', room, key, payload, echo, idempotencyKey });
     return new Promise((resolve, reject) => {
       /** @type {Outgoing} */
       const message = { room, text, resolve, reject };

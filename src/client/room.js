@@ -8,6 +8,9 @@
 //   joined, recovered ────────────────────────────────> missed messages, live messages
 //   joined, not recovered ─┐
 //   resync ────────────────┴─> recoverFailed ─> reset ─> messages that waited, live messages
+//
+// In a room with state there are no messages. The membership keeps the map, and emits its changes
+// on each handle.
 
 import { reconnectDelay } from './delay.js';
 import { Emitter } from './emitter.js';
@@ -36,13 +39,24 @@ import { Presence } from './presence.js';
  */
 
 /**
+ * A change in a room with state.
+ * @template [Payload=any]
+ * @typedef {Meta & Position & {key: string, payload: Payload|null, previous: Payload|undefined}} Change
+ */
+
+/**
  * `joined`: the connection is a member; `recovered`: nothing was missed. `reset`: messages may have
  * been missed, and `state` is the result of `recoverFailed`. `left`: the handle has ended.
+ *
+ * In a room with state: `change`: the map has changed. `reset`: the map has been emptied, and the
+ * whole state follows. `synced`: after a join or a `reset`, the map is whole.
  * @template Payload
  * @typedef {{
  *   message: [payload: Payload, meta: Meta],
  *   joined: [about: {recovered: boolean, since: Position|undefined, position: Position|undefined}],
  *   resync: [position: Position],
+ *   change: [change: Change<Payload>],
+ *   synced: [position: Position],
  *   reset: [state: any, position: Position|undefined],
  *   error: [error: FanfareError],
  *   left: [],
@@ -109,7 +123,15 @@ export class Room extends Emitter {
    * @returns {Position|undefined} undefined in a room without history
    */
   get position() {
-    return this.#processed;
+    return this.#membership._state?._position ?? this.#processed;
+  }
+
+  /**
+   * The values of a room with state by key, which follow its changes. All handles share this map.
+   * @returns {ReadonlyMap<string, Payload>|undefined} undefined unless the room is known to be one
+   */
+  get state() {
+    return this.#membership._state?._values;
   }
 
   /**
@@ -195,15 +217,14 @@ export class Room extends Emitter {
    * @param {JoinOptions} [recent]
    * @returns {boolean} false: another join has to bring messages before these
    */
-  _joined({ epoch, offset }, recovered, start, asked, recent) {
+  _joined({ epoch, offset, state }, recovered, start, asked, recent) {
     const own = this._position;
     const wasJoined = this.#isJoined;
     const { last = 0, lastSeconds } = this._latest ?? {};
     const isContinuing = !this._latest;
-    let isMissing = isContinuing;
-    let position;
-    if (epoch) {
-      position = { epoch, offset };
+    let isMissing = isContinuing && !state;
+    const position = epoch && { epoch, offset };
+    if (epoch && !state) {
       if (lastSeconds && this._latest !== recent) return false;
       let from = lastSeconds ? start : Math.max(0, offset - last);
       if (own) from = own.epoch === epoch ? own.offset : -1;
@@ -214,8 +235,12 @@ export class Room extends Emitter {
     this.#isJoined = true;
     this._latest = undefined;
     if (!isMissing) this.#processed ??= this._position;
-    if (!wasJoined)
-      this.emit('joined', { recovered: isContinuing && !isMissing, since: own, position });
+    if (!wasJoined) {
+      recovered &&= isContinuing && !isMissing;
+      this.emit('joined', { recovered: !!recovered, since: own, position });
+      if (this.#membership._state?._isSynced)
+        this.emit('synced', /** @type {Position} */ (this.position));
+    }
     if (isMissing) this.#gap();
     return true;
   }

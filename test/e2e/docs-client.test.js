@@ -36,6 +36,7 @@ async function setUp(t, env) {
     WORKERS: '1',
     FANFARE_HISTORY: 'chat.*=100/300s',
     FANFARE_PRESENCE: 'chat.*',
+    FANFARE_STATE: 'price.*=100/1h',
     API_KEYS: `main ${secret} all`,
     ...env,
   });
@@ -101,6 +102,35 @@ test('a script that only publishes ends', async (t) => {
     messages.map((/** @type {{payload: unknown}} */ { payload }) => payload),
     ['from a script'],
   );
+});
+
+test('the snippet of a room with state shows all keys, then each change', async (t) => {
+  const { server, code, api } = await setUp(t);
+  const publish = (/** @type {string} */ key, /** @type {unknown} */ payload) =>
+    api('/publish', { body: { room: 'price.eur', key, payload } });
+  for (const key of ['EURGBP', 'EURCHF']) await publish(key, 1);
+  /** @type {unknown[]} */
+  const seen = [];
+  await runCode(
+    code("key: 'EURGBP'"),
+    {
+      fanfare: clientOf(t, server.port),
+      show: (/** @type {Map<string, number>} */ state) => seen.push([...state]),
+      flash: (/** @type {unknown[]} */ ...change) => seen.push(change),
+    },
+    ['room'],
+  );
+  await until(() => seen.length === 5);
+  assert.deepEqual(seen, [
+    ['EURGBP', 1, undefined],
+    ['EURCHF', 1, undefined],
+    [
+      ['EURGBP', 1],
+      ['EURCHF', 1],
+    ],
+    ['EURUSD', 1.08, undefined],
+    ['EURGBP', null, 1],
+  ]);
 });
 
 test('loadOlder puts each older message above those shown, until there are no more', async (t) => {
@@ -264,19 +294,51 @@ const handle = async (payload) => console.log(payload);
   assert.equal(await second.next(), 'two');
 });
 
+/**
+ * Opens a page with an application, and a client of the server in fanfare.js.
+ * @param {TestContext} t @param {Awaited<ReturnType<typeof openBrowser>>} browser
+ * @param {number} port
+ * @param {Record<string, string>} files by name; `app`: the application
+ */
+async function openApp(t, browser, port, { app, ...files }) {
+  const folder = temporaryFolder(t);
+  symlinkSync(join(root, 'node_modules'), join(folder, 'node_modules'));
+  const fanfareJs = `
+    import { Fanfare } from ${JSON.stringify(`${root}src/client/index.js`)};
+    export const fanfare = new Fanfare('ws://127.0.0.1:${port}');`;
+  const all = { ...files, 'fanfare.js': fanfareJs, 'app.jsx': app };
+  for (const [name, text] of Object.entries(all)) writeFileSync(join(folder, name), text);
+  const bundled = await build({
+    entryPoints: [join(folder, 'app.jsx')],
+    bundle: true,
+    write: false,
+    jsx: 'automatic',
+    define: { 'process.env.NODE_ENV': '"development"' },
+  });
+  const page = await browser.newPage();
+  /** Joins and leaves that the page has sent. @type {[string, string][]} */
+  const sent = [];
+  page.on('websocket', (socket) =>
+    socket.on('framesent', ({ payload }) => {
+      const { type, room: name } = JSON.parse(String(payload));
+      if (type === 'join' || type === 'leave') sent.push([type, name]);
+    }),
+  );
+  await page.goto(`http://127.0.0.1:${port}/livez`);
+  await page.addScriptTag({ content: bundled.outputFiles[0].text });
+  return { page, sent };
+}
+
 test('the recipes for React and Vue show a room in two components, also when its name changes', {
   timeout: 90_000,
   skip: withoutChromium,
 }, async (t) => {
   const { server, code, api } = await setUp(t);
   const browser = await openBrowser(t);
-  const fanfareJs = `
-    import { Fanfare } from ${JSON.stringify(`${root}src/client/index.js`)};
-    export const fanfare = new Fanfare('ws://127.0.0.1:${server.port}');`;
   const apps = /** @type {const} */ ({
     react: {
       file: 'useRoom.jsx',
-      text: "from 'react'",
+      text: 'useState({ name, messages: [] })',
       app: `
         import { StrictMode, useCallback, useState } from 'react';
         import { createRoot } from 'react-dom/client';
@@ -301,7 +363,7 @@ test('the recipes for React and Vue show a room in two components, also when its
     },
     vue: {
       file: 'useRoom.js',
-      text: "from 'vue'",
+      text: 'messages = shallowRef([])',
       app: `
         import { createApp, h, ref } from 'vue';
         import { useRoom } from './useRoom.js';
@@ -334,29 +396,7 @@ test('the recipes for React and Vue show a room in two components, also when its
           assert.equal((await api('/publish', { body })).status, 200);
         }
       }
-      const folder = temporaryFolder(t);
-      symlinkSync(join(root, 'node_modules'), join(folder, 'node_modules'));
-      writeFileSync(join(folder, 'fanfare.js'), fanfareJs);
-      writeFileSync(join(folder, file), code(text));
-      writeFileSync(join(folder, 'app.jsx'), app);
-      const bundled = await build({
-        entryPoints: [join(folder, 'app.jsx')],
-        bundle: true,
-        write: false,
-        jsx: 'automatic',
-        define: { 'process.env.NODE_ENV': '"development"' },
-      });
-      const page = await browser.newPage();
-      /** Joins and leaves that the page has sent. @type {[string, string][]} */
-      const sent = [];
-      page.on('websocket', (socket) =>
-        socket.on('framesent', ({ payload }) => {
-          const { type, room: name } = JSON.parse(String(payload));
-          if (type === 'join' || type === 'leave') sent.push([type, name]);
-        }),
-      );
-      await page.goto(`http://127.0.0.1:${server.port}/livez`);
-      await page.addScriptTag({ content: bundled.outputFiles[0].text });
+      const { page, sent } = await openApp(t, browser, server.port, { [file]: code(text), app });
       /** The texts of each list on the page, below the name of its room. */
       const show = async (/** @type {[string, ...string[]][]} */ ...lists) => {
         const shown = () =>
@@ -399,6 +439,99 @@ test('the recipes for React and Vue show a room in two components, also when its
       assert.deepEqual(mixed, [], 'no render shows a message below the name of another room');
       await page.evaluate('window.end()');
       await until(async () => (await members('chat.b')) === 0);
+      await page.close();
+    });
+  }
+});
+
+test('the recipes for a room with state in React and Vue show its values in two components', {
+  timeout: 90_000,
+  skip: withoutChromium,
+}, async (t) => {
+  const { server, code, api } = await setUp(t);
+  const browser = await openBrowser(t);
+  const apps = /** @type {const} */ ({
+    react: {
+      file: 'useRoomState.jsx',
+      text: 'useState({ name, state: NONE })',
+      app: `
+        import { StrictMode, useState } from 'react';
+        import { createRoot } from 'react-dom/client';
+        import { useRoomState } from './useRoomState.jsx';
+        function List({ name }) {
+          const texts = [...useRoomState(name)].map(([key, value]) => key + '=' + value).sort();
+          return <ul title={name}>{texts.map((text) => <li key={text}>{text}</li>)}</ul>;
+        }
+        function App() {
+          const [name, setName] = useState('price.a');
+          const [isTwice, setTwice] = useState(false);
+          window.go = setName;
+          window.twice = setTwice;
+          return <><List name={name} />{isTwice && <List name={name} />}</>;
+        }
+        const root = createRoot(document.body);
+        window.end = () => root.unmount();
+        root.render(<StrictMode><App /></StrictMode>);`,
+    },
+    vue: {
+      file: 'useRoomState.js',
+      text: 'shallowRef(new Map())',
+      app: `
+        import { createApp, h, ref } from 'vue';
+        import { useRoomState } from './useRoomState.js';
+        const name = ref('price.a');
+        const isTwice = ref(false);
+        window.go = (next) => { name.value = next; };
+        window.twice = (next) => { isTwice.value = next; };
+        const List = {
+          setup() {
+            const state = useRoomState(name);
+            return () => {
+              const texts = [...state.value].map(([key, value]) => key + '=' + value).sort();
+              return h('ul', { title: name.value }, texts.map((text) => h('li', text)));
+            };
+          },
+        };
+        const app = createApp(() => [h(List), isTwice.value ? h(List) : null]);
+        window.end = () => app.unmount();
+        app.mount(document.body);`,
+    },
+  });
+  for (const [name, { file, text, app }] of Object.entries(apps)) {
+    await t.test(name, async (t) => {
+      const publish = async (
+        /** @type {string} */ room,
+        /** @type {string} */ key,
+        /** @type {unknown} */ payload,
+      ) => assert.equal((await api('/publish', { body: { room, key, payload } })).status, 200);
+      for (const [key, value] of Object.entries({ x: 1, y: 2, z: null }))
+        await publish('price.a', key, value);
+      await publish('price.b', 'x', 7);
+      const { page, sent } = await openApp(t, browser, server.port, { [file]: code(text), app });
+      /** The texts of each list on the page, below the name of its room. */
+      const show = async (/** @type {string[][]} */ ...lists) => {
+        const shown = () =>
+          page.evaluate(`[...document.querySelectorAll('ul')].map((list) =>
+            [list.title, ...[...list.children].map((each) => each.textContent)])`);
+        await until(async () => JSON.stringify(await shown()) === JSON.stringify(lists)).catch(
+          async () => assert.deepEqual(await shown(), lists),
+        );
+      };
+      await show(['price.a', 'x=1', 'y=2']);
+      // React's StrictMode mounts, unmounts and mounts each component.
+      assert.deepEqual(sent, [['join', 'price.a']]);
+      await publish('price.a', 'x', 3);
+      await publish('price.a', 'y', null);
+      await show(['price.a', 'x=3']);
+      await page.evaluate('window.twice(true)');
+      await show(['price.a', 'x=3'], ['price.a', 'x=3']);
+      await publish('price.a', 'z', 4);
+      await show(['price.a', 'x=3', 'z=4'], ['price.a', 'x=3', 'z=4']);
+      assert.equal(sent.length, 1);
+      await page.evaluate(`window.go('price.b')`);
+      await show(['price.b', 'x=7'], ['price.b', 'x=7']);
+      await page.evaluate(`window.end()`);
+      await until(async () => (await api('/rooms/price.b')).body.connections === 0);
       await page.close();
     });
   }

@@ -7,7 +7,15 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { Fanfare } from '../../src/client/fanfare.js';
 import { canShare } from '../../src/client/shared/browser.js';
 import { Tab } from '../../src/client/shared/tab.js';
-import { at, message as publication, seen } from '../helpers/client-messages.js';
+import {
+  at,
+  change,
+  message as publication,
+  reset,
+  seen,
+  seenState,
+  synced,
+} from '../helpers/client-messages.js';
 import { FakeBrowser } from '../helpers/fake-browser.js';
 import { fakeSockets } from '../helpers/fake-socket.js';
 
@@ -504,4 +512,146 @@ test('a browser without Web Locks or channels, or without an origin, shares noth
     assert.ok(!canShare({ ...globals, [name]: undefined }), name);
   assert.ok(!canShare({ ...globals, navigator: {} }));
   assert.ok(!canShare({ ...globals, location: { origin: 'null' } }));
+});
+
+/** @param {Message} [about] */
+const joinedState = (about) => ({
+  type: 'joined',
+  room: 'chat.1',
+  state: true,
+  ...at(10),
+  recovered: false,
+  ...about,
+});
+
+/**
+ * A tab in a room with state, with the keys a and b.
+ * @param {ReturnType<typeof setUp>} all
+ */
+async function openInState(all) {
+  const tab = await all.open();
+  await all.greet();
+  const room = tab.fanfare.join('chat.1');
+  const list = seenState(room);
+  await all.settle();
+  await all.answer('join', joinedState());
+  await all.push(change('a', 1, 4));
+  await all.push(change('b', 1, 9));
+  return { tab, room, list };
+}
+
+test('a tab that joins a room with state later gets the keys from the leader', async (t) => {
+  const all = setUp(t);
+  const { room, list } = await openInState(all);
+  const second = await all.open();
+  const secondRoom = second.fanfare.join('chat.1');
+  const secondList = seenState(secondRoom);
+  await all.settle();
+  assert.deepEqual(secondList, [
+    ['joined', false],
+    ['a', 1, undefined],
+    ['b', 1, undefined],
+  ]);
+  await all.push(synced(10));
+  await all.push(change('b', null, 12));
+  await all.push(change('a', 2, 15));
+  assert.deepEqual(list, [...secondList]);
+  const third = await all.open();
+  const thirdRoom = third.fanfare.join('chat.1');
+  const thirdList = seenState(thirdRoom);
+  await all.settle();
+  assert.deepEqual(thirdList, [
+    ['joined', false],
+    ['a', 2, undefined],
+    ['synced', 15],
+  ]);
+  for (const one of [room, secondRoom, thirdRoom])
+    assert.deepEqual([one.state, one.position], [new Map([['a', 2]]), at(15)]);
+  await all.push(reset(3, 'e2'));
+  await all.push({ ...change('c', 1, 2), epoch: 'e2' });
+  await all.push(synced(3, 'e2'));
+  for (const one of [room, secondRoom, thirdRoom])
+    assert.deepEqual([one.state, one.position], [new Map([['c', 1]]), at(3, 'e2')]);
+  assert.equal(all.socket.all('join').length, 1);
+});
+
+test('after a change of the leader each tab of a room with state has the whole state', async (t) => {
+  const all = setUp(t);
+  const { tab } = await openInState(all);
+  const second = await all.open();
+  const room = second.fanfare.join('chat.1');
+  await all.settle();
+  await all.push(synced(10));
+  const list = seenState(room);
+  tab.page.crash();
+  await all.settle();
+  await all.greet();
+  assert.deepEqual(all.socket.last('join').since, at(10));
+  // The leader serves tabs that have no map, so it needs all of it.
+  await all.answer('join', joinedState({ recovered: true, ...at(11) }));
+  assert.equal(all.socket.last('join').since, undefined);
+  await all.answer('join', joinedState(at(11)));
+  await all.push(change('b', 1, 9));
+  await all.push(change('a', 3, 11));
+  await all.push(synced(11));
+  assert.deepEqual(list, [
+    ['reset', 0],
+    ['joined', false],
+    ['b', 1, undefined],
+    ['a', 3, undefined],
+    ['synced', 11],
+  ]);
+});
+
+test('a tab behind in a room with state gets removals as long as the leader knows all of them', async (t) => {
+  const all = setUp(t);
+  const { room } = await openInState(all);
+  await all.push(synced(10));
+  const second = await all.open();
+  const late = second.fanfare.join('chat.1');
+  await all.settle();
+  second.page.document.dispatchEvent(new Event('freeze'));
+  await all.push(change('a', null, 11));
+  second.page.document.dispatchEvent(new Event('resume'));
+  await all.settle();
+  const list = seenState(late);
+  await all.settle();
+  assert.deepEqual(late.state, new Map([['b', 1]]));
+  second.page.document.dispatchEvent(new Event('freeze'));
+  for (let i = 0; i <= 1000; i++) await all.push(change(`k${i}`, null, 20 + i));
+  second.page.document.dispatchEvent(new Event('resume'));
+  await all.settle();
+  assert.deepEqual(
+    list.find((entry) => /** @type {string[]} */ (entry)[0] === 'reset'),
+    ['reset', 0],
+  );
+  assert.deepEqual([late.state, late.position], [new Map([['b', 1]]), room.position]);
+});
+
+test('a tab that has missed a change in a room with state joins again', async (t) => {
+  const all = setUp(t);
+  const { room } = await openInState(all);
+  const second = await all.open();
+  const late = second.fanfare.join('chat.1');
+  await all.settle();
+  await all.push(synced(10));
+  await all.push(change('a', 2, 12));
+  second.page.isCrashed = true;
+  await all.push(change('a', 3, 14));
+  second.page.isCrashed = false;
+  await all.push(change('b', 2, 17));
+  await all.settle();
+  assert.deepEqual(late.state, room.state);
+});
+
+test('echo: false is refused in a room with state, as without tabs', async (t) => {
+  const all = setUp(t);
+  const { room } = await openInState(all);
+  const refused = assert.rejects(room.publish(1, { key: 'a', echo: false }), {
+    code: 'INVALID_MESSAGE_FORMAT',
+  });
+  await all.settle();
+  assert.equal(all.socket.last('message').echo, false);
+  await all.answer('message', { type: 'error', error: 'INVALID_MESSAGE_FORMAT', retryable: false });
+  await refused;
 });

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { Fanfare } from '../../src/client/sse/index.js';
-import { at, message, seen } from '../helpers/client-messages.js';
+import { at, change, message, reset, seen, seenState, synced } from '../helpers/client-messages.js';
 import { slowState } from '../helpers/slow-state.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
@@ -414,4 +414,53 @@ test('broadcasts, outages and errors are events of the client; close ends rooms'
   assert.deepEqual(client.errors, ['UNAVAILABLE: later']);
   await client.pass(60_000);
   assert.equal(client.requests.length, 1);
+});
+
+test('a room with state has a map, which a new stream continues or fills anew', async (t) => {
+  const client = setUp(t);
+  const room = client.fanfare.join('chat.1');
+  const list = seenState(room);
+  const joined = { type: 'joined', room: 'chat.1', state: true, ...at(10), recovered: false };
+  await turn();
+  await client.request.begin();
+  await client.request.send(joined, change('a', 1, 4), change('b', 1, 9), synced(10));
+  await client.request.send(change('b', null, 11));
+  await client.broken();
+  assert.equal(client.request.lastEventId, 'e1:11');
+  await client.request.begin();
+  await client.request.send({ ...joined, recovered: true, ...at(12) }, change('a', 2, 12));
+  assert.deepEqual(room.state, new Map([['a', 2]]));
+  await client.broken();
+  assert.equal(client.request.lastEventId, 'e1:12');
+  await client.request.begin();
+  await client.request.send({ ...joined, ...at(1, 'e2') }, reset(1, 'e3'), synced(1, 'e3'));
+  assert.deepEqual(list, [
+    ['joined', false],
+    ['a', 1, undefined],
+    ['b', 1, undefined],
+    ['synced', 10],
+    ['b', null, 1],
+    ['joined', true],
+    ['a', 2, 1],
+    ['reset', 0],
+    ['joined', false],
+    ['reset', 0],
+    ['synced', 1],
+  ]);
+  assert.deepEqual([room.state, room.position], [new Map(), at(1, 'e3')]);
+});
+
+test('`since` of the application has no map to continue, so the stream begins anew', async (t) => {
+  const client = setUp(t);
+  const room = client.fanfare.join('chat.1', { since: at(8) });
+  await turn();
+  const joined = { type: 'joined', room: 'chat.1', state: true, ...at(10), recovered: true };
+  assert.equal(client.request.lastEventId, 'e1:8');
+  await client.request.begin();
+  await client.request.send(joined);
+  await turn();
+  assert.deepEqual([client.requests.length, client.request.lastEventId], [2, '-']);
+  await client.request.begin();
+  await client.request.send({ ...joined, recovered: false }, change('a', 1, 4), synced(10));
+  assert.deepEqual(room.state, new Map([['a', 1]]));
 });

@@ -123,7 +123,7 @@ export class Leader {
     else if (type === 'leave' && room !== undefined) {
       room.leave(tab);
       this.#push([tab], [{ type: 'left', room: name, id }]);
-    } else if (type === 'message' && command.echo === false && room !== undefined)
+    } else if (type === 'message' && command.echo === false && room?.isState === false)
       room.publishWithoutEcho(tab, command);
     else this.#request(command, (reply) => this.#push([tab], [{ ...reply, id }]));
   }
@@ -160,7 +160,10 @@ export class Leader {
     const room = this.#rooms.get(message.room);
     switch (message.type) {
       case 'message':
-        return room?.receive(message);
+        return room?.isState ? room.receiveState(message) : room?.receive(message);
+      case 'reset':
+      case 'synced':
+        return room?.receiveState(message);
       case 'presence':
         return room?.receivePresence(message);
       case 'resync':

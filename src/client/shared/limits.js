@@ -10,6 +10,8 @@ export const ANSWER_MS = 950;
 export const SEIZE_TIMEOUT_MS = 1000;
 /** Messages kept for tabs that join. */
 export const MAX_RECENT = 100;
+/** Removed keys of a room with state that are kept for tabs that join. */
+export const MAX_REMOVED = 1000;
 /** Messages in one `history`, and such reads for one join. The server may send fewer. */
 export const PAGE_SIZE = 1000;
 export const MAX_PAGES = 20;

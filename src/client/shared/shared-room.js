@@ -8,6 +8,9 @@
 //   further behind            the leader reads them with `history`, page by page
 //   the server has them not   the reply has `recovered: false`, as of a connection of its own
 //
+// In a room with state the leader keeps the newest change of each key, and serves tabs from these.
+// It joins without `since`, because it needs the whole state, also if the first tab does not.
+//
 // The connection receives its own messages, because other tabs want them. If a tab publishes with
 // `echo: false`, its messages wait for the `ack`. The tab then knows which of them is its own.
 
@@ -20,6 +23,7 @@ import {
   MAX_LAST,
   MAX_PAGES,
   MAX_RECENT,
+  MAX_REMOVED,
   PAGE_SIZE,
   REJOIN_MS,
 } from './limits.js';
@@ -67,6 +71,17 @@ export class SharedRoom {
   #newest = 0;
   /** Without a gap, up to the position. @type {Message[]} */
   #recent = [];
+  /**
+   * In a room with state: the newest change of each key, oldest first.
+   * @type {Map<string, Message>|undefined}
+   */
+  #changes;
+  /** Keys whose newest change is a removal, oldest first. @type {Set<string>} */
+  #removed = new Set();
+  /** Offset up to which removals are unknown. */
+  #floor = 0;
+  /** Are all keys there? */
+  #isSynced = false;
   /** As the connection has joined, as JSON. @type {string|undefined} */
   #presence;
   /** @type {ReturnType<typeof setTimeout>|undefined} */
@@ -76,6 +91,10 @@ export class SharedRoom {
   constructor(name, port) {
     this.#name = name;
     this.#port = port;
+  }
+
+  get isState() {
+    return this.#changes !== undefined;
   }
 
   /** @param {string} tab @param {Record<string, any>} command */
@@ -145,6 +164,45 @@ export class SharedRoom {
     this.#deliver(message);
   }
 
+  /** @param {Message} push a message of a room with state, `reset` or `synced` */
+  receiveState(push) {
+    const { type, epoch, offset, key, payload } = push;
+    const changes = this.#changes;
+    if (!this.#isJoined || changes === undefined) return;
+    const last = Number(this.#position?.offset);
+    this.#newest = offset;
+    if (type === 'reset') this.#resetState(push);
+    else if (type === 'synced') this.#isSynced = true;
+    else {
+      if (offset <= last) return;
+      changes.delete(key);
+      changes.set(key, push);
+      this.#removed.delete(key);
+      if (payload === null) this.#rememberRemoved(changes, key);
+    }
+    if (type !== 'reset') this.#position = { epoch, offset };
+    // A tab that has not had the message before misses some.
+    this.#deliver({ ...push, last });
+  }
+
+  /** The whole state follows. @param {Message} position the room's newest */
+  #resetState({ epoch, offset }) {
+    this.#changes = new Map();
+    this.#removed.clear();
+    this.#floor = this.#newest = offset;
+    this.#position = { epoch, offset: 0 };
+    this.#isSynced = false;
+  }
+
+  /** @param {Map<string, Message>} changes @param {string} key */
+  #rememberRemoved(changes, key) {
+    if (this.#removed.add(key).size <= MAX_REMOVED) return;
+    const [oldest] = this.#removed;
+    this.#floor = changes.get(oldest)?.offset;
+    changes.delete(oldest);
+    this.#removed.delete(oldest);
+  }
+
   /** @param {Message} push */
   receivePresence(push) {
     this.#port.push(this.#liveTabs(), [push]);
@@ -209,24 +267,32 @@ export class SharedRoom {
    * @param {Message} reply @param {{since?: Position, last?: number}} wish
    */
   #entered(reply, { since }) {
-    const { epoch, offset, recovered } = reply;
+    const { epoch, offset, recovered, state } = reply;
+    if (state && recovered) {
+      this.#port.request({ type: 'leave', room: this.#name });
+      return this.#enter({});
+    }
     this.#isJoined = true;
-    if (epoch !== undefined) {
+    if (state) this.#resetState(reply);
+    else if (epoch !== undefined) {
       this.#newest = offset;
       const from = recovered ? Number(since?.offset) : startOf(reply);
       this.#position = { epoch, offset: from };
     }
     const [first, ...others] = this.#waiting;
     this.#waiting = [];
-    this.#admit(first, reply, []);
+    if (state) this.#serve(first);
+    else this.#admit(first, reply, []);
     for (const join of others) this.#serve(join);
     this.#updatePresence();
   }
 
   /** The connection has left and joined again. @param {Message} reply */
-  #reentered({ epoch, offset, recovered }) {
-    if (epoch !== undefined && !recovered)
-      this.resync({ type: 'resync', room: this.#name, epoch, offset, reloadAfterMs: 0 });
+  #reentered({ epoch, offset, recovered, state }) {
+    const where = { room: this.#name, epoch, offset };
+    if (state && !recovered) this.receiveState({ type: 'reset', ...where });
+    else if (epoch !== undefined && !recovered)
+      this.resync({ type: 'resync', ...where, reloadAfterMs: 0 });
     this.#updatePresence();
   }
 
@@ -234,10 +300,23 @@ export class SharedRoom {
   #serve(join) {
     const { since, last } = join.command;
     const position = this.#position;
-    if (position === undefined)
+    if (this.#changes !== undefined) this.#serveState(join, this.#changes);
+    else if (position === undefined)
       this.#admit(join, { recovered: since && false, replayed: last && 0 }, []);
     else if (since?.epoch === position.epoch) this.#catchUp(join, Number(since.offset), [], 0);
     else this.#begin(join);
+  }
+
+  /** @param {Join} join @param {Map<string, Message>} changes */
+  #serveState(join, changes) {
+    const { since } = join.command;
+    const position = /** @type {Position} */ (this.#position);
+    const recovered = since?.epoch === position.epoch && since.offset >= this.#floor;
+    const pushes = [...changes.values()].filter(({ offset, payload }) =>
+      recovered ? offset > since.offset : payload !== null,
+    );
+    if (this.#isSynced) pushes.push({ type: 'synced', room: this.#name, ...position });
+    this.#admit(join, { recovered, state: true }, pushes);
   }
 
   /**

@@ -205,13 +205,16 @@ export class Tab {
   }
 
   /** A debugger makes a channel lose some. @param {import('../wire.js').Message} push */
-  #isBehindGap({ type, room, epoch, offset }) {
-    if (type === 'joined' || type === 'resync') this.#positions.delete(room);
+  #isBehindGap({ type, room, epoch, offset, key, last }) {
+    if (/joined|resync|reset|synced/.test(type)) this.#positions.delete(room);
     if (type !== 'message' || epoch === undefined) return false;
-    const last = this.#positions.get(room);
-    const behind = last?.epoch === epoch ? offset - Number(last?.offset) : 1;
-    if (behind > 0) this.#positions.set(room, { epoch, offset });
-    return behind > 1;
+    const own = this.#positions.get(room);
+    // In a room with state offsets are skipped, and the leader names the one before.
+    const before = last ?? (key === undefined ? offset - 1 : 0);
+    const isSame = own?.epoch === epoch;
+    const ownOffset = isSame ? Number(own?.offset) : before;
+    if (!isSame || offset > ownOffset) this.#positions.set(room, { epoch, offset });
+    return ownOffset < before;
   }
 
   /** @param {number} term of a new leader */

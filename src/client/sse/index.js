@@ -180,8 +180,9 @@ export class Fanfare extends Emitter {
       this.#report(new FanfareError(message.error, /** @type {{message: string}} */ (message)));
     // The stream may not return to it, and a request for it would be refused.
     else if (type === 'left') room?.leave();
-    else if (room) room.receive(message);
-    else {
+    else if (room) {
+      if (room.receive(message)) this.connect();
+    } else {
       const event = /** @type {'broadcast'} */ (type);
       this.emit(event, message[type === 'degraded' ? type : 'payload']);
     }

@@ -4,9 +4,10 @@
 // follow the new state. A further gap begins a new load, and the older state is dropped.
 
 import { Emitter } from '../emitter.js';
+import { State } from '../state.js';
 import { FanfareError } from './error.js';
 
-/** @import { Meta } from '../room.js' */
+/** @import { Change, Meta } from '../room.js' */
 
 /** Messages that wait for the state. */
 const MAX_WAITING = 1000;
@@ -24,6 +25,8 @@ const RELOAD_MS = 10_000;
  *   message: [payload: Payload, meta: Meta],
  *   joined: [about: {recovered: boolean, position: Position|undefined}],
  *   resync: [position: Position],
+ *   change: [change: Change<Payload>],
+ *   synced: [position: Position],
  *   reset: [state: any, position: Position|undefined],
  *   error: [error: FanfareError],
  *   left: [],
@@ -39,6 +42,8 @@ export class Room extends Emitter {
   #isContinuing;
   /** Messages that wait for the state while it is loaded. @type {Wire[]|undefined} */
   #waiting;
+  /** In a room with state. @type {State|undefined} */
+  #state;
 
   /**
    * @param {string} name @param {JoinOptions} options
@@ -56,6 +61,14 @@ export class Room extends Emitter {
     this.#on = onEnd;
   }
 
+  /**
+   * The values of a room with state by key, which follow its changes.
+   * @returns {ReadonlyMap<string, Payload>|undefined} undefined unless the room is known to be one
+   */
+  get state() {
+    return this.#state?._values;
+  }
+
   leave() {
     if (this.#hasLeft) return;
     this.end();
@@ -68,11 +81,29 @@ export class Room extends Emitter {
     this.emit('left');
   }
 
-  /** @param {Wire} push */
+  /**
+   * @param {Wire} push
+   * @returns {boolean|undefined} true: the stream has to begin anew, from the room's `since`
+   */
   receive(push) {
     const { type, epoch, offset, recovered = false } = push;
     const position = positionOf(push);
     const { since } = this;
+    if (type === 'joined') {
+      const map = this.#state;
+      this.#state = push.state && (map ?? new State([this]));
+      // The application's `since`: without a map there is nothing to continue.
+      if (recovered && map !== this.#state) {
+        this.since = undefined;
+        return true;
+      }
+    }
+    if (this.#state) {
+      this.#state._receive(push);
+      this.since = this.position = this.#state._position;
+      if (type === 'joined') this.emit(type, { recovered, position });
+      return;
+    }
     if (type === 'message') {
       const last = /** @type {number} */ (since?.offset);
       if (since?.epoch === epoch && offset <= last) return;

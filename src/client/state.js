@@ -1,0 +1,54 @@
+// state.js: the map of a room with state, which follows the changes of the room.
+//
+// The server sends keys ordered by their newest changes. So the position of the last message is
+// enough to continue from, even in the middle of the state: all keys with older changes are there.
+
+/** @import { Message, Position } from './wire.js' */
+
+/** @typedef {{emit: (event: 'change'|'reset'|'synced', ...args: any[]) => boolean}} Handle */
+
+export class State {
+  /** Values by key. @type {Map<string, any>} */
+  _values = new Map();
+  /** Of the last message. @type {Position|undefined} */
+  _position;
+  /** Has the server sent the whole state since the last join or reset? */
+  _isSynced = false;
+  #handles;
+
+  /** @param {Iterable<Handle>} handles of the room */
+  constructor(handles) {
+    this.#handles = handles;
+  }
+
+  /** @param {Message} message a push, or the reply to a join, in this room */
+  _receive(message) {
+    const { type, epoch, offset, key, payload, recovered } = message;
+    const values = this._values;
+    const last = this._position;
+    const position = { epoch, offset };
+    if (type === 'joined' || type === 'reset') {
+      this._isSynced = false;
+      if (type === 'joined' && recovered) return;
+      // The whole state follows.
+      values.clear();
+      this._position = { epoch, offset: 0 };
+      if (last) this.#emit('reset', values, position);
+    } else if (type === 'synced') {
+      this._isSynced = true;
+      this._position = position;
+      this.#emit(type, position);
+    } else if (type === 'message' && offset > /** @type {Position} */ (last).offset) {
+      this._position = position;
+      message.previous = values.get(key);
+      if (payload === null) values.delete(key);
+      else values.set(key, payload);
+      this.#emit('change', message);
+    }
+  }
+
+  /** @param {'change'|'reset'|'synced'} event @param {any[]} args */
+  #emit(event, ...args) {
+    for (const handle of this.#handles) handle.emit(event, ...args);
+  }
+}
