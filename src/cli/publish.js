@@ -17,26 +17,29 @@ Publishes PAYLOAD, which is JSON; - reads it from stdin. With an API key the mes
 backend. Otherwise it comes from the user of the token, or from a client of an open server.
 
   --text             PAYLOAD is a text, and not JSON
+  --key KEY          in a room with state: PAYLOAD becomes the value of KEY; null removes it
 `,
   names: ['ROOM', 'PAYLOAD'],
-  options: { text: { type: 'boolean', short: 't' } },
+  options: { text: { type: 'boolean', short: 't' }, key: { type: 'string' } },
   async run(context) {
     const { args, values, target, output } = context;
     const [room] = args;
+    const key = /** @type {string|undefined} */ (values.key);
     const given = args[1] === '-' ? await readStdin(context) : args[1];
     const payload = values.text ? JSON.stringify(given) : checked(given);
     /** @type {{epoch?: string, offset?: number}} */
     let position = {};
     if (target.apiKey !== '') {
       // The payload keeps its bytes.
-      const body = `{"room":${JSON.stringify(room)},"payload":${payload}}`;
+      const fields = JSON.stringify({ room, key });
+      const body = `${fields.slice(0, -1)},"payload":${payload}}`;
       position = await callApi(context, '/publish', body);
     } else
       await withClient(context, async (client) => {
-        position = await client.publish(room, JSON.parse(payload));
+        position = await client.publish(room, JSON.parse(payload), { key });
       });
     const { epoch, offset } = position;
-    output.record({ room, epoch, offset }, () =>
+    output.record({ room, key, epoch, offset }, () =>
       offset === undefined ? `published to ${room}` : `published to ${room}, offset ${offset}`,
     );
   },

@@ -1,7 +1,8 @@
 // tail.js: `fanfare tail`: the messages of a room as they arrive, until Ctrl-C.
 //
 // It is a client that only listens. The library reconnects and recovers, so in a room with history
-// no message is missing, or a note says so.
+// no message is missing, or a note says so. In a room with state it prints all keys, then each
+// change.
 
 import { watch, withClient } from './client.js';
 import { numberIn } from './numbers.js';
@@ -9,6 +10,11 @@ import { printable } from './output.js';
 
 /** @import { Meta, Room } from '../client/room.js' */
 /** @import { Command, Context } from './command.js' */
+
+/**
+ * A message, or a change in a room with state.
+ * @typedef {Meta & {payload: unknown, key?: string}} Line
+ */
 
 const MAX_LAST = 100_000;
 const MAX_COUNT = 999_999_999;
@@ -20,6 +26,7 @@ export const command = {
 
 Prints the messages of a room as they arrive, until Ctrl-C. It connects as a client: with the token,
 or without one to an open server. It reconnects; in a room with history it recovers what it missed.
+In a room with state it prints all keys with their values, then each change; null is a removed key.
 
   --last N, -n N     begin with the last N messages, in a room with history
   --count N          end after N messages
@@ -34,10 +41,12 @@ or without one to an open server. It reconnects; in a room with history it recov
     await withClient(context, async (client, ended) => {
       const { room, refused } = watch(client, name, { last });
       const counted = new Promise((resolve) => {
-        room.on('message', (payload, meta) => {
-          if (rest > 0) show(output, name, payload, meta);
+        const take = (/** @type {Line} */ line) => {
+          if (rest > 0) show(output, name, line);
           if (--rest === 0) resolve(undefined);
-        });
+        };
+        room.on('message', (payload, meta) => take({ payload, ...meta }));
+        room.on('change', take);
       });
       follow(output, room, last);
       client.on('degraded', (isDegraded) =>
@@ -53,27 +62,27 @@ function follow(output, room, last = 0) {
   let isFirst = true;
   room.on('joined', ({ recovered, position }) => {
     if (!isFirst) {
-      output.note(
-        recovered
-          ? 'connected again, nothing was missed'
-          : 'connected again, messages may be missing here',
-      );
+      if (recovered) output.note('connected again, nothing was missed');
+      else if (!room.state) output.note('connected again, messages may be missing here');
       return;
     }
     isFirst = false;
     output.note(`listening to ${room.name}`);
-    if (position === undefined && last > 0)
+    if (room.state && last > 0) output.note('a room with state begins with all its keys');
+    else if (position === undefined && last > 0)
       output.note('the room has no history: there are no earlier messages');
   });
   room.on('resync', () => output.note('messages may be missing here'));
+  room.on('reset', () => room.state && output.note('the state begins anew: all keys follow'));
 }
 
-/** @param {Context['output']} output @param {string} room @param {unknown} payload @param {Meta} meta */
-function show(output, room, payload, { from, timestamp, epoch, offset }) {
-  output.record({ room, from, timestamp, epoch, offset, payload }, () =>
+/** @param {Context['output']} output @param {string} room @param {Line} line */
+function show(output, room, { key, payload, from, timestamp, epoch, offset }) {
+  output.record({ room, key, from, timestamp, epoch, offset, payload }, () =>
     [
       output.paint('dim', timeOf(timestamp)),
       output.paint('cyan', (printable(from) || '(backend)').padEnd(FROM_WIDTH)),
+      ...(key === undefined ? [] : [output.paint('bold', printable(key))]),
       printable(JSON.stringify(payload)),
     ].join('  '),
   );

@@ -28,6 +28,7 @@ async function startWithKey(owner, env = {}) {
     ...NO_LIMITS,
     FANFARE_HISTORY: 'h.*=100/60s',
     FANFARE_PRESENCE: 'p.*',
+    FANFARE_STATE: 's.*=10/60s,price.*=10/60s',
     API_KEYS: `main ${secret} all`,
     ...env,
   });
@@ -144,6 +145,34 @@ test(
     assert.equal(tail.said.err, 'listening to h.tail\n');
   },
 );
+
+test('publish --key sets keys of a room with state, and tail shows them', OPTIONS, async (t) => {
+  const { url, secret } = await open();
+  const env = { FANFARE_URL: url, FANFARE_API_KEY: secret };
+  const set = (/** @type {string} */ key, /** @type {string} */ payload, by = env) =>
+    run(t, ['publish', 's.1', payload, '--key', key], by);
+  const first = await set('a', '9007199254740993');
+  const { epoch, ...rest } = first.lines[0];
+  assert.deepEqual(rest, { room: 's.1', key: 'a', offset: 1 }, first.err);
+  assert.equal((await set('b', '[1]', { ...env, FANFARE_API_KEY: '' })).code, 0);
+  const tail = start(t, ['tail', 's.1', '-n', '5', '--count', '3'], { FANFARE_URL: url });
+  await until(() => tail.lines().length === 2, 10_000, 'all keys');
+  assert.equal((await set('b', 'null')).code, 0);
+  assert.equal(await tail.exited, 0);
+  assert.deepEqual(
+    tail.lines().map(({ key, payload, offset }) => [key, payload, offset]),
+    [
+      ['a', 2 ** 53, 1],
+      ['b', [1], 2],
+      ['b', null, 3],
+    ],
+  );
+  assert.equal(tail.said.err, 'listening to s.1\na room with state begins with all its keys\n');
+  assert.equal(tail.lines()[0].epoch, epoch);
+  const missing = await run(t, ['publish', 's.1', '1'], env);
+  assert.deepEqual([missing.code, missing.out], [65, '']);
+  assert.match(missing.err, /key/);
+});
 
 test('at Ctrl-C tail closes its connection, and does not break it', OPTIONS, async (t) => {
   const server = new WebSocketServer({ port: 0, host: '127.0.0.1' });
@@ -390,11 +419,37 @@ test(
   },
 );
 
+test('the example of docs/cli.md for a room with state runs', OPTIONS, async () => {
+  const { url, secret } = await open();
+  const code = codeWith('docs/cli.md', '--key EURUSD').replaceAll(
+    'npx fanfare',
+    `"${process.execPath}" "${MAIN}"`,
+  );
+  const { status, stdout, stderr } = spawnSync('bash', ['-ec', code], {
+    env: { PATH: process.env.PATH, FANFARE_URL: url, FANFARE_API_KEY: secret },
+    encoding: 'utf8',
+    timeout: 50_000,
+  });
+  assert.equal(status, 0, stderr);
+  const lines = stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+  assert.deepEqual(
+    lines.map(({ key, offset, payload }) => [key, offset, payload]),
+    [
+      ['EURUSD', 1, undefined],
+      ['EURUSD', 1, 1.08],
+      ['EURUSD', 2, undefined],
+    ],
+  );
+});
+
 test('the example of docs/cli.md runs', OPTIONS, async (t) => {
   const { server, url, secret } = await startWithKey(t, { FANFARE_HISTORY: 'news=10/60s' });
   const member = await connect(t, server.port);
   await member.join('news');
-  const code = codeWith('docs/cli.md', 'npx fanfare publish')
+  const code = codeWith('docs/cli.md', 'fanfare publish news')
     .replaceAll('npx fanfare', `"${process.execPath}" "${MAIN}"`)
     .replaceAll('http://localhost:3000', url);
   const { status, stdout, stderr } = spawnSync('bash', ['-ec', code], {
