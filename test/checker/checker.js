@@ -241,6 +241,11 @@ const TAKEN = {
     run.users.sessions.delete(client);
   },
 
+  state(checker, event) {
+    checker.ask('state', event);
+    checker.run.states.see(event);
+  },
+
   start({ run }, { t }) {
     run.disturb(t);
   },

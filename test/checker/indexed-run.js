@@ -9,6 +9,7 @@
 // `resync`, and continues through a close if the next reply has `recovered: true`.
 
 import { Publication, Stream } from './publications.js';
+import { States } from './states.js';
 import { Users } from './users.js';
 
 /** @typedef {import('./record.js').Event} Event */
@@ -225,6 +226,7 @@ export class IndexedRun {
      */
     this.holes = [];
     this.users = new Users();
+    this.states = new States();
     /** @type {Map<string, {before?: Record<string, number>, after?: Record<string, number>}>} */
     this.gauges = new Map();
     this.now = Number.NEGATIVE_INFINITY;

@@ -19,10 +19,11 @@
 // A delivery without a publisher, or of another room, is I1 and nothing else.
 //
 // I12 and those from I16 on are in invariants-of-clients.js: what single clients, users and tokens
-// are promised.
+// are promised. Those of rooms with state are in invariants-of-states.js.
 
 import { SETTLE_US } from './indexed-run.js';
 import { INVARIANTS_OF_CLIENTS } from './invariants-of-clients.js';
+import { INVARIANTS_OF_STATES } from './invariants-of-states.js';
 
 /** How long servers may take to notice that some of them are at another Redis. */
 const NOTICED_US = 10_000_000;
@@ -62,6 +63,7 @@ const TOLD_US = 10_000_000;
  * @property {(run: Run, told: Told) => Answer} [resync]
  * @property {(run: Run, asking: Asking) => Answer} [subscribe]
  * @property {(run: Run, about: {member: Member, users: string[]|null}) => Answer} [list]
+ * @property {(run: Run, event: import('./record.js').StateEvent) => Answer} [state]
  * @property {(run: Run) => Iterable<Answer>} [census]
  * @property {(run: Run, member: Member) => Answer} [ended] an open segment ends, by a close or with
  *   the run
@@ -179,6 +181,7 @@ export const INVARIANTS = Object.freeze([
     },
   },
   ...INVARIANTS_OF_CLIENTS,
+  ...INVARIANTS_OF_STATES,
 ]);
 
 /** @param {Sight} sight @returns {Answer} */

@@ -8,6 +8,7 @@
 // advances it.
 
 import { SETTLE_US } from './indexed-run.js';
+import { StateModel } from './state-model.js';
 
 /** Publications stored per room. */
 const HISTORY_SIZE = 6;
@@ -112,6 +113,7 @@ export class Model {
     this.emit({ type: 'gauges', when: 'before', of: 'server', values: { connections: 0 } });
     for (const worker of this.workers) for (const room of HISTORY_ROOMS) this.#follow(worker, room);
     for (let i = 0; i < CLIENTS; i++) this.open(i, i % WORKERS);
+    this.states = new StateModel((what) => this.emit(what));
   }
 
   /** @param {import('./record.js').What} what */
@@ -381,7 +383,9 @@ export class Model {
     if (!this.isMixed) return;
     for (const [guest, user] of GUESTS) if (user in CAPPED) this.enter(guest);
     this.settle();
+    this.states.settle();
     this.wait();
+    this.states.survey();
     this.lists();
     this.emit({ type: 'census' });
   }

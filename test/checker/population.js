@@ -1,7 +1,8 @@
 // population.js: the clients of a random run beside the subscribers and publishers: streams, the client
 // libraries, visitors, users in rooms with presence, users with too many connections, users whose
-// tokens are revoked, and clients of Pusher's and Centrifugo's protocols if the run wants them. For
-// webhooks there are also commuters, whose rooms are often empty.
+// tokens are revoked, members and publishers of rooms with state, and clients of Pusher's and
+// Centrifugo's protocols if the run wants them. For webhooks there are also commuters, whose rooms
+// are often empty.
 //
 // They live through the faults. Now and then some of them act as clients do: leave, return, publish
 // without an echo, join again.
@@ -13,6 +14,7 @@ import { SETTLE_US } from './indexed-run.js';
 import { LibraryClient } from './library-client.js';
 import { Person, Visitor } from './people.js';
 import { PusherClient } from './pusher-client.js';
+import { STATE_RULES, StatePeople } from './state-people.js';
 import { StreamClient } from './stream-client.js';
 
 /** Rooms with presence, for FANFARE_PRESENCE. */
@@ -70,6 +72,7 @@ export const settingsOf = (secret) => ({
   FANFARE_AUTH: 'optional',
   API_KEYS: `checker ${secret} all`,
   FANFARE_PRESENCE: `${PRESENCE_PREFIX}*`,
+  FANFARE_STATE: STATE_RULES,
   FANFARE_MAX_CONNECTIONS_PER_USER: `${ALLOWED}`,
   FANFARE_MAX_CONNECTIONS_PER_USER_MODE: 'enforce',
   FANFARE_FLEET_LIMITS_MODE: 'enforce',
@@ -102,6 +105,7 @@ export class Population {
    * @param {import('./record.js').Recorder} parts.recorder
    * @param {import('./random.js').Random} parts.random
    * @param {boolean} [parts.hasCommuters]
+   * @param {number} [parts.bytes] of padding in the values of rooms with state
    */
   constructor({
     firstId,
@@ -115,6 +119,7 @@ export class Population {
     recorder,
     random,
     hasCommuters = false,
+    bytes,
   }) {
     this.urls = urls;
     this.secret = secret;
@@ -195,6 +200,7 @@ export class Population {
           transport: TRANSPORTS[i % TRANSPORTS.length],
         }),
     );
+    this.states = new StatePeople({ firstId: id, urls, wires, secret, recorder, random, bytes });
     /** How many of the suspects are revoked. */
     this.revoked = 0;
     this.isRevoking = false;
@@ -222,8 +228,9 @@ export class Population {
 
   /** Those whom every message has to reach. */
   get listeners() {
-    const { visitors, streams, libraries, pushers, centrifugos } = this;
-    return [...visitors, ...streams, ...libraries, ...pushers, ...centrifugos];
+    const { visitors, streams, libraries, pushers, centrifugos, states } = this;
+    const { members } = states;
+    return [...visitors, ...streams, ...libraries, ...pushers, ...centrifugos, ...members];
   }
 
   get everybody() {
@@ -241,34 +248,39 @@ export class Population {
 
   start() {
     for (const client of this.everybody) client.start();
+    for (const publisher of this.states.publishers) publisher.start();
   }
 
   /** They begin to do things. */
   begin() {
     this.timer = setInterval(() => this.#tick(), TICK_MS);
+    this.states.begin();
   }
 
   /** Some of them lose their connections. @param {number} share @param {() => number} delayMs */
   lose(share, delayMs) {
-    const { streams, visitors, pushers, members, centrifugos } = this;
-    const clients = [...streams, ...visitors, ...pushers, ...members, ...centrifugos];
+    const { streams, visitors, pushers, members, centrifugos, states } = this;
+    const others = [...pushers, ...members, ...centrifugos, ...states.clients];
+    const clients = [...streams, ...visitors, ...others];
     const count = Math.ceil(share * clients.length);
     for (const client of this.random.shuffled(clients).slice(0, count)) client.leave(delayMs());
   }
 
   /** Waits for calm, and records the state that must hold then. */
   async census() {
-    this.isStirring = false;
+    this.isStirring = this.states.isStirring = false;
     await pause(CALM_MS);
     for (const client of [...this.people, ...this.members, ...this.libraries, ...this.commuters])
       client.list();
     this.recorder.write({ type: 'census' });
-    this.isStirring = true;
+    await this.states.compare();
+    this.isStirring = this.states.isStirring = true;
   }
 
   /** No client acts any more, and all return. */
   silence() {
     clearInterval(this.timer);
+    this.states.silence();
     this.mover.visits = this.mover.visits.slice(0, 1);
     this.mover.leave(0);
   }
@@ -276,6 +288,7 @@ export class Population {
   async stop() {
     this.silence();
     await Promise.all(this.everybody.map((client) => client.stop()));
+    await this.states.stop();
   }
 
   #tick() {

@@ -16,6 +16,7 @@ const REFUSALS = new Set([
   'PERMISSION_DENIED',
   'MESSAGE_TOO_LARGE',
   'INVALID_ROOM',
+  'STATE_FULL',
 ]);
 
 /** @typedef {(outcome: 'ok'|'fail'|'info') => void} Settled */
@@ -75,10 +76,12 @@ export class Publisher {
    * @param {object} [options]
    * @param {boolean} [options.isMarker]
    * @param {number} [options.bytes] of padding
+   * @param {string} [options.key] in a room with state
+   * @param {boolean} [options.removes] it
    * @param {Settled} [options.settled]
    * @returns {string} its value; '' if the publisher is not ready and sent nothing
    */
-  publish(room, { isMarker = false, bytes = 0, settled } = {}) {
+  publish(room, { isMarker = false, bytes = 0, key, removes, settled } = {}) {
     const { socket } = this;
     if (socket === null || !this.isReady) return '';
     const id = ++this.sequence;
@@ -89,11 +92,13 @@ export class Publisher {
       via: this.attempts,
       server: this.server,
       ...(isMarker && { marker: true }),
+      ...(key !== undefined && { room, key, removes }),
     });
     const timer = setTimeout(() => this.#expire(id, value), REPLY_TIMEOUT_MS);
     this.pending.set(id, { value, timer, settled });
-    const payload = bytes > 0 ? { value, padding: 'x'.repeat(bytes) } : value;
-    socket.send(JSON.stringify({ type: 'message', id, room, payload }));
+    const content = bytes > 0 ? { value, padding: 'x'.repeat(bytes) } : value;
+    const payload = removes ? null : content;
+    socket.send(JSON.stringify({ type: 'message', id, room, key, payload }));
     return value;
   }
 

@@ -27,8 +27,9 @@ const READ_BYTES = 4_194_304;
  * number of its connection; `server`: that it goes to), and learns that it was accepted, that it
  * certainly was not, or nothing that can be relied on. A refusal may still follow an `info`.
  * `client`: it went over this client's connection, with `echo: false`.
+ * `room`, `key`, `removes`: only in rooms with state, whose publications are StateEvents.
  * @typedef
- *   {{type: 'invoke', value: string, marker?: boolean, via?: number, server?: number, client?: number}}
+ *   {{type: 'invoke', value: string, marker?: boolean, via?: number, server?: number, client?: number, room?: string, key?: string, removes?: boolean}}
  *   InvokeEvent
  * @typedef {{type: 'ok', value: string, epoch?: string, offset?: number}} OkEvent
  * @typedef {{type: 'fail'|'info', value: string, reason: string}} NotOkEvent
@@ -61,6 +62,21 @@ const READ_BYTES = 4_194_304;
  * A moment at which the connections of each user are counted.
  * @typedef {{type: 'census'}} CensusEvent
  *
+ * Rooms with state. A publisher puts a value to a key, or removes it. A member gets what its
+ * application sees. In calm, the map of each member, and that of the backend.
+ * @typedef
+ *   {{what: 'put', value: string, room: string, key: string, removes?: boolean}
+ *   |{what: 'ok', value: string, epoch: string, offset: number}
+ *   |{what: 'fail'|'info', value: string, reason: string}
+ *   |{what: 'joined', client: number, room: string, epoch: string, offset: number, recovered: boolean}
+ *   |{what: 'reset'|'synced', client: number, room: string, epoch: string, offset: number}
+ *   |{what: 'change', client: number, room: string, key: string, value: string|null, epoch: string, offset: number}
+ *   |{what: 'close', client: number}
+ *   |{what: 'map', client: number, room: string, entries: [string, string][]}
+ *   |{what: 'truth', room: string, epoch: string, offset: number, entries: [string, string, number][]}}
+ *   StateWhat
+ * @typedef {StateWhat & {type: 'state', t: number}} StateEvent
+ *
  * A fault of the servers starts or stops; several may be in progress.
  * @typedef {{type: 'start'|'stop', name: string}} NemesisEvent
  *
@@ -72,7 +88,7 @@ const READ_BYTES = 4_194_304;
  * @typedef {{type: 'end'}} EndEvent
  *
  * @typedef
- *   {RunEvent|InvokeEvent|OkEvent|NotOkEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|DegradedEvent|LeaveEvent|CloseEvent|ListEvent|RevokeEvent|CensusEvent|NemesisEvent|GaugesEvent|EndEvent}
+ *   {RunEvent|InvokeEvent|OkEvent|NotOkEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|DegradedEvent|LeaveEvent|CloseEvent|ListEvent|RevokeEvent|CensusEvent|NemesisEvent|GaugesEvent|EndEvent|(StateWhat & {type: 'state'})}
  *   What
  * @typedef {What & {t: number}} Event `t`: microseconds
  */

@@ -194,6 +194,9 @@ async function trial(test) {
   test.note('messages no publisher was free for', workload.heldBack);
   test.note('members that lagged', lags);
   test.note('users revoked', population?.revoked);
+  const { compared = 0, skipped: unread = 0 } = population?.states ?? {};
+  test.check('comparisons of states in calm', '> 0', compared, compared > 0);
+  test.note('comparisons left out', unread);
   test.note(
     'faults skipped',
     `${skipped.length}${skipped.map((name) => `; ${name}: needs root, unshare, ip and iptables`).join('')}`,

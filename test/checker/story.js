@@ -3,6 +3,7 @@
 import fc from 'fast-check';
 import { Checker } from './checker.js';
 import { CLIENTS, GUESTS, HISTORY_ROOMS, PUBLISHERS, ROOMS, WORKERS } from './model.js';
+import { STATE_KEYS, STATE_MEMBERS } from './state-model.js';
 
 /** @typedef {import('./record.js').Event} Event */
 /** @typedef {import('./model.js').Model} Model */
@@ -59,12 +60,38 @@ const mixed = fc.record({
   n: fc.integer({ min: 1, max: 6 }),
 });
 
+/** Acts of a room with state. */
+const state = fc.record({
+  act: fc.constant(/** @type {const} */ ('state')),
+  how: fc.constantFrom(
+    .../** @type {const} */ ([
+      'put',
+      'put',
+      'put',
+      'remove',
+      'close',
+      'open',
+      'open',
+      'pause',
+      'resume',
+      'crash',
+    ]),
+  ),
+  client: fc.constantFrom(...STATE_MEMBERS),
+  key: fc.constantFrom(...STATE_KEYS),
+  outcome: fc.constantFrom(
+    .../** @type {const} */ (['ok', 'ok', 'ok', 'ok', 'fail', 'lost', 'stored']),
+  ),
+  n: fc.integer({ min: 0, max: 3 }),
+});
+
 /** The events of a cluster. */
 export const story = fc.array(
   fc.oneof(
     { weight: 4, arbitrary: publish },
     { weight: 3, arbitrary: other },
-    { weight: 2, arbitrary: mixed },
+    { weight: 3, arbitrary: mixed },
+    { weight: 2, arbitrary: state },
   ),
   {
     minLength: 20,
@@ -77,6 +104,7 @@ export const story = fc.array(
 export function tell(model, acts) {
   for (const act of acts) {
     if (act.act === 'publish') model.publish(act.publisher, act.room, act.outcome, act);
+    else if (act.act === 'state') tellState(model, act);
     else if (act.act === 'pump') model.pump(act.worker, act.n);
     else if (act.act === 'close') model.close(act.client);
     else if (act.act === 'open') model.open(act.client, act.worker);
@@ -103,6 +131,13 @@ export function tell(model, acts) {
   return model;
 }
 
+/** @param {Model} model @param {Extract<Story[number], {act: 'state'}>} act */
+function tellState({ states }, { how, client, key, outcome, n }) {
+  if (how === 'put' || how === 'remove') states.put(key, { removes: how === 'remove', outcome });
+  else if (how === 'crash') states.crash(n);
+  else states[how](client);
+}
+
 /** @param {Iterable<Event>} events */
 export function checked(events) {
   const checker = new Checker();
@@ -125,6 +160,7 @@ export function calm(model) {
     model.open(client, client % WORKERS);
   }
   model.settle();
+  model.states.settle();
 }
 
 /**

@@ -87,6 +87,7 @@ export class Workload {
       ? new Population({
           ...{ firstId, urls, wires, secret, rooms, history, app, recorder, random },
           hasCommuters: load.hasCommuters,
+          bytes: load.bytes,
           hasCentrifugo: load.hasCentrifugo,
         })
       : null;
@@ -105,8 +106,8 @@ export class Workload {
 
   /** Those that can read slowly. */
   get readers() {
-    const { streams = [], visitors = [], centrifugos = [] } = this.population ?? {};
-    return [...this.clients, ...streams, ...visitors, ...centrifugos];
+    const { streams = [], visitors = [], centrifugos = [], states } = this.population ?? {};
+    return [...this.clients, ...streams, ...visitors, ...centrifugos, ...(states?.clients ?? [])];
   }
 
   get everybody() {

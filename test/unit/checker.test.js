@@ -12,6 +12,7 @@ import { INVARIANTS } from '../checker/invariants.js';
 import { Model } from '../checker/model.js';
 import { PLANTS } from '../checker/plants.js';
 import { PLANTS_OF_CLIENTS } from '../checker/plants-of-clients.js';
+import { PLANTS_OF_STATES } from '../checker/plants-of-states.js';
 import { Recorder, readRecord } from '../checker/record.js';
 import { checkRecord } from '../checker/report.js';
 import { accepted, calm, checked, story, tell, violated } from '../checker/story.js';
@@ -22,7 +23,7 @@ const RUNS_OF_EACH_PLANT = 40;
 const CHECK = fileURLToPath(new URL('../checker/check.js', import.meta.url));
 
 /** @typedef {import('../checker/record.js').Event} Event */
-const ALL_PLANTS = [...PLANTS, ...PLANTS_OF_CLIENTS];
+const ALL_PLANTS = [...PLANTS, ...PLANTS_OF_CLIENTS, ...PLANTS_OF_STATES];
 
 test('a correct cluster has no findings, whatever faults happen', () => {
   /** @type {Map<string, number>} */

@@ -1,0 +1,157 @@
+// invariants-of-states.js: rows of the table of invariants: rooms with state.
+//
+// A member may not see each change, because newer ones replace those before. But what it has is
+// never older than what it has had, nor than the join or reset it follows, and in calm it is what
+// the backend has.
+
+import { SETTLE_US } from './indexed-run.js';
+
+/** @typedef {import('./invariants.js').Run} Run */
+/** @typedef {import('./invariants.js').Answer} Answer */
+/** @typedef {import('./invariants.js').Invariant} Invariant */
+/** @typedef {import('./record.js').StateEvent} StateEvent */
+
+/** @type {readonly Invariant[]} */
+export const INVARIANTS_OF_STATES = Object.freeze([
+  {
+    id: 'I21',
+    anomaly: 'wrong map',
+    claim: 'in calm the map of each member of a room with state is that of the backend',
+    asked: { state: mapIsTrue },
+  },
+  {
+    id: 'I22',
+    anomaly: 'key moves back',
+    claim: 'in a room with state offsets rise for each member, until its map is emptied',
+    asked: { state: movesForward },
+  },
+  {
+    id: 'I23',
+    anomaly: 'stale value',
+    claim: 'what follows a join or a reset was not replaced or removed before it',
+    asked: { finish: snapshotsAreNew },
+  },
+  {
+    id: 'I24',
+    anomaly: 'incomplete map',
+    claim: 'at `synced` a member has each key as it was at that position, or newer',
+    asked: { finish: syncsAreWhole },
+  },
+  {
+    id: 'I25',
+    anomaly: 'invented state',
+    claim: 'each change of a room with state was published to that key once, and was not refused',
+    asked: { finish: changesWerePublished },
+  },
+  {
+    id: 'I26',
+    anomaly: 'lost value',
+    claim: 'what was accepted is in the backend until it is replaced, removed or the epoch ends',
+    asked: { finish: truthsHaveWhatWasAccepted },
+  },
+]);
+
+/** @param {Run} run @param {StateEvent} event @returns {Answer} */
+function mapIsTrue(run, event) {
+  if (event.what !== 'map') return null;
+  const { states } = run;
+  const member = states.member(event.client, event.room);
+  const truth = states.truths.get(event.room);
+  const isDue = run.isSettled && member.isOpen && run.now - member.openedAt >= SETTLE_US;
+  if (!isDue || truth === undefined) return null;
+  if (!member.isSynced) return `${member} has not been synced`;
+  if (member.line !== truth.line) return `${member} is in ${member.line}, not ${truth.line}`;
+  const map = new Map(event.entries);
+  for (const [key, { value }] of truth.entries)
+    if (map.get(key) !== value) return `${member} has ${key}=${map.get(key)}, not ${value}`;
+  for (const key of map.keys())
+    if (!truth.entries.has(key)) return `${member} has ${key}=${map.get(key)}, which is removed`;
+  if (member.last !== truth.offset)
+    return `${member} is at ${member.last}, not at ${truth.line}:${truth.offset}`;
+  return '';
+}
+
+/** @param {Run} run @param {StateEvent} event @returns {Answer} */
+function movesForward({ states }, event) {
+  if (event.what !== 'change' && event.what !== 'synced') return null;
+  const { client, room, epoch, offset } = event;
+  const member = states.member(client, room);
+  const at = `${epoch}:${offset}`;
+  if (!member.isOpen) return `${member} got ${at} before it had joined`;
+  if (member.line?.epoch !== epoch) return `${member} is in ${member.line}, and got ${at}`;
+  const isForward = event.what === 'change' ? offset > member.last : offset >= member.last;
+  return isForward ? '' : `${member} got ${at} after ${member.last}`;
+}
+
+/** @param {Run} run @returns {Iterable<Answer>} */
+function* snapshotsAreNew({ states }) {
+  for (const { member, line, key, offset, until } of states.snapshots) {
+    const newest = line.newest(key, until);
+    yield newest === undefined || newest.offset <= offset
+      ? ''
+      : `${member} got ${key} of ${line}:${offset} after ${until}, though ${newest.offset} has ${newest.value}`;
+  }
+}
+
+/** @param {Run} run @returns {Iterable<Answer>} */
+function* syncsAreWhole({ states }) {
+  for (const { member, line, offset, keys } of states.syncs) {
+    let fault = '';
+    for (const key of line.keys.keys()) {
+      const newest = line.newest(key, offset);
+      const own = keys.get(key);
+      if (newest === undefined || (own?.offset ?? 0) >= newest.offset) continue;
+      if (newest.value === null && (own === undefined || own.value === null)) continue;
+      fault = `${member} was synced at ${line}:${offset} with ${key} of ${own?.offset}, not ${newest.offset}`;
+    }
+    yield fault;
+  }
+}
+
+/** @param {Run} run @returns {Iterable<Answer>} */
+function* changesWerePublished({ states }) {
+  const { puts, lines, clashes } = states;
+  yield* clashes;
+  /** Removals of unknown outcome. @type {Set<string>} */
+  const unknown = new Set();
+  for (const { room, key, removes, outcome } of puts.values())
+    if (removes && outcome !== 'fail' && outcome !== 'ok') unknown.add(`${room} ${key}`);
+  /** @type {Map<string, string>} */
+  const places = new Map();
+  for (const line of lines.values()) {
+    for (const [offset, { key, value, isAcked }] of line.spots) {
+      const at = `${line}:${offset}`;
+      if (value === null) {
+        const isKnown = isAcked || unknown.has(`${line.room} ${key}`);
+        yield isKnown ? '' : `nobody removed ${key} at ${at}`;
+        continue;
+      }
+      const put = puts.get(value);
+      const other = places.get(value);
+      places.set(value, at);
+      if (put === undefined || put.room !== line.room || put.key !== key || put.removes)
+        yield `nobody published ${value} to ${key} of ${at}`;
+      else if (put.outcome === 'fail') yield `${value} was refused, and is at ${at}`;
+      else yield other === undefined ? '' : `${value} is at ${other} and at ${at}`;
+    }
+  }
+}
+
+/** @param {Run} run @returns {Iterable<Answer>} */
+function* truthsHaveWhatWasAccepted({ states }) {
+  /** @type {Set<string>} */
+  const unknown = new Set();
+  for (const { room, key, removes, outcome } of states.puts.values())
+    if (removes && outcome !== 'fail' && outcome !== 'ok') unknown.add(`${room} ${key}`);
+  for (const { line, offset, entries } of states.allTruths) {
+    for (const key of line.keys.keys()) {
+      const newest = line.newest(key, offset, true);
+      if (newest === undefined) continue;
+      const at = entries.get(key)?.offset ?? 0;
+      const isGone = at === 0 && (newest.value === null || unknown.has(`${line.room} ${key}`));
+      yield isGone || (at >= newest.offset && (at > newest.offset || newest.value !== null))
+        ? ''
+        : `${line}:${offset} has ${key} of ${at}, and ${newest.offset} was accepted`;
+    }
+  }
+}
