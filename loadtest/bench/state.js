@@ -8,12 +8,12 @@
 // large as all keys together; the room with state and two members, so that its cost is that of the
 // publishes; with all members; and the same while a tenth of them does not read. In the end those
 // read again. Each must have the map of the backend, and not many more bytes than the kernel had for
-// it: with the small buffers of a network namespace (as root on Linux) that is a tenth of a megabyte,
-// elsewhere some megabytes.
+// it: some megabytes, or a tenth of one in a network namespace with small buffers:
+//
+//   unshare --net sh -c 'ip link set lo up; for n in tcp_rmem tcp_wmem;
+//     do echo 4096 65536 65536 > /proc/sys/net/ipv4/$n; done; node loadtest/bench/state.js'
 
-import { writeFileSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
-import { becomePrivate, canBePrivate, isPrivate } from '../../test/helpers/private-network.js';
+import { readFileSync } from 'node:fs';
 import { experiment } from '../lib/experiment.js';
 import { markdownTable, median, show } from '../lib/figures.js';
 import { Latency } from '../lib/latency.js';
@@ -22,16 +22,6 @@ import { WsClient } from '../lib/ws-client.js';
 import { OPTION } from './script.js';
 import { quiet, startServer, stopAll } from './servers.js';
 import { startChild } from './webhooks-child.js';
-
-if (!isPrivate && !process.argv.includes('--help') && canBePrivate())
-  await becomePrivate(fileURLToPath(import.meta.url), process.argv.slice(2));
-// The servers refuse settings that they do not know.
-delete process.env.FANFARE_TEST_NETWORK;
-/** Least, first and most bytes of a socket's buffer. */
-const SMALL_BUFFERS = '4096 65536 65536';
-if (isPrivate)
-  for (const name of ['tcp_wmem', 'tcp_rmem'])
-    writeFileSync(`/proc/sys/net/ipv4/${name}`, SMALL_BUFFERS);
 
 /** @typedef {ReturnType<typeof startChild>} Child */
 
@@ -138,7 +128,7 @@ await experiment({
     const deliver = cpu(3) - cpu(2);
     return {
       title: `A room with state: ${rate} updates/s on ${keys} keys to ${members} members`,
-      note: `${server}, every ${every} ms, values of ${payload} B, ${seconds} s each, ${rounds.length} rounds, socket buffers ${isPrivate ? 'of 64 KB' : 'as they are'}`,
+      note: `${server}, every ${every} ms, values of ${payload} B, ${seconds} s each, ${rounds.length} rounds, a socket’s buffers up to ${bufferKb('tcp_wmem')} + ${bufferKb('tcp_rmem')} KB`,
       lines: [
         `- **delivering it costs × ${show(deliver / cpu(1), 2)} of a plain room with as many writes and bytes**, × ${show(deliver / cpu(0), 2)} of one with small messages; with the publishes × ${show(cpu(3) / cpu(1), 2)} and × ${show(cpu(3) / cpu(0), 2)}`,
         `- **p99 of the members that read, beside those that do not: × ${show(middle(4, (run) => run.p99) / middle(3, (run) => run.p99), 2)}**`,
@@ -242,6 +232,12 @@ async function wakeUp(children, publisher, { port }, { keys }) {
 /** @template T @param {readonly T[]} list @param {(one: T) => number} of */
 function sum(list, of) {
   return list.reduce((total, one) => total + of(one), 0);
+}
+
+/** The most that the kernel keeps for a socket. @param {'tcp_wmem'|'tcp_rmem'} name */
+function bufferKb(name) {
+  const bytes = readFileSync(`/proc/sys/net/ipv4/${name}`, 'utf8').trim().split(/\s+/)[2];
+  return Math.round(Number(bytes) / 1024);
 }
 
 /** The most memory in each part of a run, MB. @param {readonly number[]} kbs */
