@@ -130,6 +130,7 @@ export class StateLibrary {
     this.url = isStream ? `${url.replace(/^ws/, 'http')}sse` : `${url}ws`;
     this.isStream = isStream;
     this.recorder = recorder;
+    /** @type {string|undefined} */
     this.user = undefined;
     this.places = new Map(rooms.map((room) => [room, new Place(room)]));
     /** @type {Map<string, any>} */
