@@ -289,3 +289,55 @@ for (const backend of ['embedded', 'redis']) {
     },
   );
 }
+
+test(
+  'two servers over one Redis have one state, and a restart of Redis is a reset to what it has',
+  OPTIONS,
+  async (t) => {
+    const redis = await startRedis(t);
+    // The second server learns the rules from the first.
+    const url = `redis://127.0.0.1:${redis.port}`;
+    const one = await startServer(t, { ...ENV, REDIS_URL: url, WORKERS: '2' });
+    const other = await startServer(t, { FANFARE_LIMITS: 'off', REDIS_URL: url, WORKERS: '1' });
+    const [a, b] = [await connect(t, one.port), await connect(t, other.port)];
+    const { joined } = await join(a, 'price.a');
+    await join(b, 'price.a');
+    for (let i = 0; i < 20; i++)
+      await set(i % 2 === 0 ? a : b, 'price.a', `k${i % 7}`, i % 5 === 0 ? null : i);
+    await until(() => [a, b].every(({ messages }) => mapOf(messages).last === 20));
+    assert.deepEqual(sorted(mapOf(a.messages).map), sorted(mapOf(b.messages).map));
+    await redis.kill();
+    await redis.restart();
+    for (const client of [a, b]) {
+      const reset = await client.next('reset', 30_000);
+      assert.notEqual(reset.epoch, joined.epoch);
+      await client.next('synced');
+    }
+    assert.equal((await set(b, 'price.a', 'after', 1)).type, 'ack');
+    await until(() => [a, b].every(({ messages }) => mapOf(messages).map.size === 1));
+    for (const client of [a, b])
+      assert.deepEqual(
+        [sorted(mapOf(client.messages).map), mapOf(client.messages).faults],
+        [[['after', 1]], []],
+      );
+  },
+);
+
+test(
+  'if Redis has no memory left, a message is refused and nothing has changed',
+  OPTIONS,
+  async (t) => {
+    const redis = await startRedis(t);
+    const server = await startServer(t, { ...ENV, REDIS_URL: `redis://127.0.0.1:${redis.port}` });
+    const client = await connect(t, server.port);
+    await join(client, 'price.a');
+    await set(client, 'price.a', 'x', 1);
+    await redis.cli('CONFIG', 'SET', 'maxmemory', '1');
+    assert.equal((await set(client, 'price.a', 'x', 2)).error, 'UNAVAILABLE');
+    assert.equal((await set(client, 'price.b', 'x', 2)).error, 'UNAVAILABLE');
+    await redis.cli('CONFIG', 'SET', 'maxmemory', '0');
+    const ack = await set(client, 'price.a', 'x', 3);
+    assert.deepEqual([ack.type, ack.offset], ['ack', 2]);
+    assert.deepEqual(sorted(mapOf(client.messages).map), [['x', 3]]);
+  },
+);
