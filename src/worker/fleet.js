@@ -15,7 +15,7 @@ import { BrokerError } from '../backend/errors.js';
 import { EVERYONE, WINDOW_MS } from '../hub/hub.js';
 import { CLOSES } from '../protocol/codes.js';
 import { encodeNotice, KIND, readNotice } from '../protocol/publication.js';
-import { FirstRooms, TopRooms } from './fleet-member.js';
+import { FirstRooms, FleetMember, TopRooms } from './fleet-member.js';
 import {
   decodeAnswer,
   decodeRequest,
@@ -70,6 +70,23 @@ const DEFAULT_LISTED = 100;
  * @property {import('../protocol/position.js').Position|null} position null: the room has no history
  * @property {boolean} isPartial a worker has not answered: `connections` may be too low
  */
+
+/**
+ * @param {import('./basics.js').Basics} basics @param {import('./delivery.js').Delivery} delivery
+ * @param {import('./entry.js').Entry} entry
+ * @param {Pick<ConstructorParameters<typeof FleetMember>[0],
+ *   'joins'|'upstreams'|'surveys'|'describe'>} parts
+ */
+export function createFleet({ counters, closeAll }, delivery, entry, parts) {
+  const { hub, scheduler, tracker, streamOf: historyOf, backend } = delivery;
+  const { sessions, userSessions: signedIn, refused, limiter } = entry;
+  const { broker, occupancy } = backend;
+  const member = new FleetMember({
+    ...parts,
+    ...{ hub, sessions, signedIn, scheduler, refused, limiter, closeAll },
+  });
+  return new Fleet({ hub, broker, occupancy, historyOf, tracker, member, counters });
+}
 
 export class Fleet {
   /** @type {Map<string, Survey>} */

@@ -5,8 +5,6 @@
 import { IDEMPOTENCY_MS } from '../backend/broker.js';
 import { createCommands } from '../commands/index.js';
 import { describeFastPaths } from '../config/fast-paths.js';
-import { privateBytes } from '../config/system-memory.js';
-import { VERSION } from '../config/version.js';
 import { loadDoors } from '../doors/index.js';
 import { Upstreams } from '../hub/upstreams.js';
 import { createMeters } from './api.js';
@@ -17,8 +15,7 @@ import { Doors } from './doors.js';
 import { drain } from './drain.js';
 import { createEntry } from './entry.js';
 import { ExcessConnections } from './excess-connections.js';
-import { Fleet } from './fleet.js';
-import { FleetMember } from './fleet-member.js';
+import { createFleet } from './fleet.js';
 import { Readiness } from './readiness.js';
 import { Relocations } from './relocation.js';
 
@@ -34,8 +31,7 @@ const API_RESERVE_MS = 1000;
  * @property {number} slot this worker's number among those of its server, from 0
  * @property {(beat: import('./control-messages.js').Beat) => void} onBeat sends the primary a
  *   heartbeat
- * @property {() => Certificate|null} [certificate] of the public
- *   port at this time; null if it speaks plain HTTP
+ * @property {() => Certificate|null} [certificate] of the public port now; null: plain HTTP
  * @property {() => void} onOrphaned the link to the primary's relay has ended
  */
 
@@ -59,10 +55,7 @@ export async function createWorker({ config, log, phase, relayPath, ...place }) 
 export class Worker {
   /** @type {NodeJS.Timeout[]} */
   #timers = [];
-  /**
-   * Carries out the requests of the console; null until the first one.
-   * @type {Promise<import('./operator.js').Operator>|null}
-   */
+  /** For requests of the console. @type {Promise<import('./operator.js').Operator>|null} */
   #operator = null;
 
   /**
@@ -84,10 +77,12 @@ export class Worker {
     this.entry = entry;
     this.commands = commandsOf(basics, delivery, entry);
     entry.hooks?.entrance.listen(this.commands.refuse);
-    const surveys = turn.line('surveys', call);
-    this.upstreams = new Upstreams();
-    this.fleet = this.#createFleet(surveys);
+    const surveys = turn.line('surveys', (/** @type {() => void} */ act) => act());
+    const upstreams = (this.upstreams = new Upstreams());
     const readiness = (this.readiness = new Readiness(basics, delivery, entry));
+    const describe = () => readiness.describe(place.slot);
+    const { joins } = this.commands;
+    this.fleet = createFleet(basics, delivery, entry, { joins, upstreams, surveys, describe });
     const isSteady = () => readiness.isSteady;
     this.relocations = new Relocations({ hub, isSteady, counters });
     const { lobby } = entry;
@@ -119,35 +114,6 @@ export class Worker {
       others: createDoors.map((create) => create(this.#doorServices(meters))),
       certificate: place.certificate?.() ?? null,
       readiness: () => readiness.fault(),
-    });
-  }
-
-  /** @param {import('./turn.js').Line<() => void>} surveys */
-  #createFleet(surveys) {
-    const { basics, delivery, entry, commands } = this;
-    const { counters, closeAll } = basics;
-    const { hub, scheduler, tracker, streamOf: historyOf } = delivery;
-    const member = new FleetMember({
-      hub,
-      joins: commands.joins,
-      sessions: entry.sessions,
-      signedIn: entry.userSessions,
-      scheduler,
-      refused: entry.refused,
-      limiter: entry.limiter,
-      surveys,
-      closeAll,
-      upstreams: this.upstreams,
-      describe: () => this.describe(),
-    });
-    return new Fleet({
-      hub,
-      broker: delivery.backend.broker,
-      occupancy: delivery.backend.occupancy,
-      historyOf,
-      tracker,
-      member,
-      counters,
     });
   }
 
@@ -244,27 +210,6 @@ export class Worker {
     (await this.#operator).receive(message);
   }
 
-  /** @returns {import('./fleet-wire.js').WorkerInfo} */
-  describe() {
-    const { config, counters } = this.basics;
-    return {
-      server: config.serverId,
-      version: VERSION,
-      slot: this.place.slot,
-      pid: process.pid,
-      state: this.readiness.fault() ?? 'ready',
-      connections: counters.connections,
-      rooms: counters.rooms,
-      lagMs: Math.round(this.entry.health.lagMs()),
-      memoryBytes: privateBytes(),
-      uptimeS: Math.round(process.uptime()),
-      messages: counters.messages,
-      deliveries: counters.deliveries,
-      refused: sumOf(counters.refused),
-      errors: sumOf(counters.errors),
-    };
-  }
-
   /** Drains the connections and closes all parts. @param {number} deadlineMs from now */
   async drain(deadlineMs) {
     const { delivery, entry, doors, commands } = this;
@@ -298,16 +243,6 @@ export class Worker {
     await delivery.backend.close();
     log.info(drained, 'drained');
   }
-}
-
-/** @param {Readonly<Record<string, number>>} counters by label */
-function sumOf(counters) {
-  return Object.values(counters).reduce((sum, count) => sum + count, 0);
-}
-
-/** @param {() => void} act */
-function call(act) {
-  act();
 }
 
 /**
