@@ -53,10 +53,7 @@ export class PresenceTracker {
   }
 }
 
-/**
- * If no room has presence.
- * @type {Pick<PresenceTracker, 'covers'|'usersOf'|'read'|'recorded'>}
- */
+/** If no room has presence. @type {Pick<PresenceTracker, 'covers'|'usersOf'|'read'|'recorded'>} */
 export const NO_PRESENCE = Object.freeze({
   covers: () => false,
   usersOf: () => null,
