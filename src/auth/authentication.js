@@ -4,11 +4,11 @@
 //   handshake without one     -> `required`: the lobby, for 5 s; `optional`: anonymous
 //   hello or auth with a token -> session, or the renewal of one
 //
-// If there is a hook onConnect, it is asked about a session's user before the session begins: by
-// hooks/entrance.js for a handshake, by `confirm` for a command.
+// A hook onConnect is asked before the session begins: by hooks/entrance.js for a handshake, by
+// `confirm` for a command.
 //
-// If the token of a handshake is refused, the answer is 101 all the same, and the connection is
-// then closed: a page in a browser sees the close code, but no HTTP status.
+// If the token of a handshake is refused, the answer is still 101, and then the connection is
+// closed: a page sees the close code, but no HTTP status.
 
 import { REFUSALS } from '../protocol/codes.js';
 import { refusal, toClose } from '../protocol/refusal.js';

@@ -25,21 +25,16 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
 /**
  * @typedef {object} Broker
  * @property {BrokerState} state the current state; `onState` reports changes
- *
  * @property {(events: BrokerEvents) => Promise<void>} start Starts the broker. Resolves when the
  *   broker is `up`, or `degraded` and trying. Rejects only for a fault that waiting can't mend.
- *
  * @property {() => Promise<void>} close Waits for the publications under way, then closes. May be
  *   called twice.
- *
  * @property {(room: string) => Promise<void>} subscribe Resolves when every publication that the
  *   broker accepts from then on reaches this worker. Resolves at once if the room is subscribed
  *   already. Rejects with UNAVAILABLE; the room stays wanted even so, and the broker subscribes it
  *   when it returns, until `unsubscribe`.
- *
  * @property {(room: string) => void} unsubscribe Ends the subscription after a delay, so that rooms
  *   which empty and fill again cause no load. Publications may still arrive meanwhile.
- *
  * @property
  *   {(room: string, publication: Buffer, options?: PublishOptions) => Promise<Position|void>}
  *   publish Resolves when the broker has accepted the publication, whether or not it reaches a
@@ -52,21 +47,16 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  *   or a larger publication would exceed the bounds of the room's rule (removals never do), and
  *   with INVALID_MESSAGE_FORMAT if the publication has no key. The whole state expires when the
  *   rule's time has passed since its last publication; then the epoch ends.
- *
  * @property {() => void} [flush] Sends the publications of this turn now. Without it, they leave
  *   together at the end of the turn.
- *
  * @property {(room: string, request: ReadRequest) => Promise<HistoryPage>} history Reads a room's
  *   position and a page of its history in one atomic step. The room need not be subscribed, nor
  *   have been published to: its offset is 0 then. Rejects with UNAVAILABLE, also if the store may
  *   have lost data without noticing. A read costs the store no more than it returns.
- *
  * @property {(connections: number) => void} reportConnections Reports how many connections this
  *   worker has.
- *
  * @property {() => Promise<number>} countConnections Resolves with the number of connections of all
  *   workers.
- *
  * @property {() => Promise<number>} countWorkers Resolves with the number of started workers of the
  *   fleet, this one included. A worker that has died without notice may count for some seconds.
  *   Rejects with UNAVAILABLE.
@@ -93,11 +83,9 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  *   worker including the publisher's. A disconnected subscriber misses it. The buffer may be kept
  *   but not modified. It may be a slice of a larger one, so copy it to keep it for long. Without
  *   history `offset` is 0 and `epoch` is ''.
- *
  * @property {(state: BrokerState) => void} onState Called on every change of `state`. After `up`
  *   all wanted rooms are subscribed, but publications accepted during the outage have not been
  *   announced: the owner compares positions and reads the publications it missed.
- *
  * @property {(rooms: string[]) => void} [onLost] These rooms are subscribed and the state has not
  *   changed, but recent publications may not have been announced to this worker. The owner compares
  *   positions. It happens when a slot of a Redis Cluster moves.

@@ -3,11 +3,10 @@
 //   a body through Fanfare:   store -> PUT, or parts of 5 MiB if its length is unknown -> claim
 //   a body past Fanfare:      announce -> signed PUT by the backend -> verify -> claim
 //
-// The object is in the bucket before its claim is published. If the publish then fails, or never
-// comes, the object has no message. The bucket's lifecycle rule deletes it with all others.
+// The object is in the bucket before its claim is published. If the publish fails or never comes,
+// the bucket's lifecycle rule deletes the object with all others.
 //
-// The number of uploads and checks at once is bounded. If the bucket is slow, they fill their
-// places and further ones are refused at once, so other requests of the API have theirs.
+// Uploads and checks have places of their own, so a slow bucket costs other requests none.
 
 import { createHash } from 'node:crypto';
 import { BlobError } from './blob-error.js';

@@ -1,9 +1,9 @@
 // lane.js: the commands of a connection take effect in the order of sending.
 //
-// Nearly all take effect at once. When a token, a hook or a join is awaited, the commands after it
-// wait here. Awaited commands of the same kind overlap: hooks of several messages run at once, and
-// joins side by side; their answers take effect in the order of sending. `ping` and `echo` pass,
-// once the connection has authenticated.
+// When a token, a hook or a join is awaited, the commands after it wait here. Awaited commands of
+// the same kind overlap: hooks of several messages run at once, and joins side by side; their
+// answers take effect in the order of sending. `ping` and `echo` pass, once the connection has
+// authenticated.
 //
 // All doors share one lane. A door names the kind of its command, and how to go on with it.
 //

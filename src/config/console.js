@@ -4,8 +4,8 @@
 //   key    with an API key that has the right `console`
 //   off    not at all
 //
-// Many servers bind the operations port to all addresses for Prometheus alone. There the console is
-// off until an operator configures a key for it. /metrics stays as it is.
+// Many servers bind the operations port to all addresses for Prometheus alone, so there the console
+// is off until an operator configures a key for it.
 
 const LOOPBACK = /^(?:localhost|127(?:\.\d{1,3}){3}|::1)$/i;
 

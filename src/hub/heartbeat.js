@@ -2,12 +2,11 @@
 // sign of life.
 //
 // The period is a wheel of places, which connections take in turn. Each step pings the connections
-// of one place, so the pings of 50,000 connections are a trickle. PONG_TIMEOUT later the place is
-// checked: anything the peer has sent counts as life. If the event loop itself stood still, the
-// peers' bytes wait unread, and the check is put off by one turn of the wheel.
+// of one place. PONG_TIMEOUT later the place is checked: anything the peer has sent counts as life.
+// If the event loop itself was blocked, the peers' bytes wait unread, and the check is put off by
+// one turn of the wheel.
 //
-// The wheel also finds connections at their maximum age. It visits each once in a period, so a
-// connection lives up to one period longer.
+// The wheel also finds connections at their maximum age, up to one period late.
 
 const PLACE_MS = 250;
 const MAX_PLACES = 240;

@@ -11,9 +11,8 @@
 // closed for the age of its bytes, except by a message of a plain room. Replies, presence events
 // and other pushes to it may wait up to maxUnsentBytes.
 //
-// The transport calls `queue` for all bytes that the kernel does not take at once, so the limits
-// hold for every reply and push. The outbox calls `admit` before it writes a publication of a plain
-// room, because only those may be left out.
+// The transport calls `queue` for all bytes that the kernel does not take at once. The outbox calls
+// `admit` before it writes a publication of a plain room, because only those may be left out.
 //
 // With `drop`, or in a room with history, age alone ends no connection. One that takes no byte at
 // all for `maxStallMs` is closed, because the heartbeat does not ping a socket with unsent bytes.

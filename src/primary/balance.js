@@ -1,9 +1,8 @@
 // balance.js: decides when connections move away from the fullest workers, and how many.
 //
-// When a worker dies, its clients connect to the others, and its replacement stays nearly empty,
-// because connections live long. The skew is the number of connections of the fullest worker,
-// divided by the mean. If it stays above the threshold, the workers with too many connections close
-// some each second (worker/relocation.js). Some of these clients come back to a full worker.
+// When a worker dies, its clients connect to the others, and its replacement stays nearly empty. If
+// the skew stays above the threshold, the workers with too many connections close some each second
+// (worker/relocation.js). Some of these clients come back to a full worker.
 //
 //   IDLE --above the threshold for settleMs--> MOVING --no worker above the aim--> IDLE (done)
 //                                                |--a worker dies, a reload, a stop--> IDLE (interrupted)

@@ -2,10 +2,9 @@
 // crash loop and the moment to give up.
 //
 // - The pause is 100 ms. It doubles with each further death within a minute, up to 5 s.
-// - CRASH_LOOP_DEATHS within a minute are a crash loop: an error in the log, a metric, an alert.
-//   The server continues, because clients that overload workers must not stop it.
-// - The server gives up only if no worker serves and MAX_FAILED_STARTS new ones in a row did not
-//   become ready.
+// - CRASH_LOOP_DEATHS within a minute are a crash loop: a log line, a metric, an alert. The server
+//   continues, because clients that overload workers must not stop it.
+// - The server stops only if no worker serves and MAX_FAILED_STARTS new ones in a row failed.
 
 const FIRST_RESTART_MS = 100;
 const LONGEST_RESTART_MS = 5000;

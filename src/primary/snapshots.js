@@ -2,8 +2,8 @@
 //
 // A collection resolves when all workers have answered, or after SCRAPE_TIMEOUT_MS, so one silent
 // worker does not fail a scrape. A late answer still counts. A killed worker's counts since its
-// last snapshot are lost, so one is taken at least every SNAPSHOT_INTERVAL_MS. The console reads
-// some metrics every few seconds, and asks for these alone: all take a worker 3 ms.
+// last snapshot are lost, so one is taken at least every SNAPSHOT_INTERVAL_MS. The console asks for
+// some metrics alone: all take a worker 3 ms.
 
 import { setTimeout as delay } from 'node:timers/promises';
 

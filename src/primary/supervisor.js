@@ -2,9 +2,8 @@
 //
 // Each worker has a numbered slot; worker-process.js has the states of a worker.
 //
-// - A worker that exits unexpectedly is replaced after a pause; deaths.js has its length. The
-//   supervisor gives up only if the first worker fails to start, or if new ones keep failing while
-//   no worker serves.
+// - A worker that exits unexpectedly is replaced after a pause (deaths.js). The supervisor stops if
+//   the first worker fails to start, or if new ones keep failing while no worker serves.
 // - A worker that sends no message for workerTimeoutMs is hung and killed, unless it is busy.
 // - Reload: each slot in turn gets a new worker. The old one is drained when the new one is ready,
 //   so at least N-1 workers serve. An invalid configuration, or a new worker that does not become

@@ -1,8 +1,7 @@
 // turnstile.js: lets requests of the operations port pass at a bounded rate. Above it they wait in
 // line, and addresses take turns.
 //
-// The primary also relays publications, so a flood of requests must not take its CPU time. A
-// refusal would cost as much as an answer; a waiting request costs nothing. Each socket has one
+// A refusal would cost as much CPU as an answer; a waiting request costs none. Each socket has one
 // request at most, which bounds the line.
 
 import { Rate } from '../admission/rate.js';

@@ -4,8 +4,7 @@
 //   to clients        a reference: {"ref":{"url":"https://…","bytes":5242880, … ,"expires":1760003600000}}
 //
 // The broker and histories hold claims, because a signed URL expires. Each worker replaces a claim
-// by a reference when it delivers or replays the message, once for all members. `References` makes
-// the URL.
+// by a reference when it delivers or replays the message, once for all members.
 
 import {
   asClaim,

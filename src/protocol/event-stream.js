@@ -9,9 +9,8 @@
 // CR and LF end a line of an event. In JSON they can only stand between tokens, so a space replaces
 // them. U+2028 and U+2029 do not end a line.
 //
-// A client that returns sends the id of its last event as Last-Event-ID. If a stream has several
-// rooms with history, its id has a position for each of them. So it differs from stream to stream,
-// and follows the shared events (`endWithId`).
+// If a stream has several rooms with history, its id has a position for each of them, so it differs
+// from stream to stream, and follows the shared events (`endWithId`).
 
 import { digits, textBytes, writePublicationText } from './frame.js';
 import { epochOf, KIND, kindOf, offsetOf } from './publication.js';

@@ -1,9 +1,8 @@
 // json-scan.js: checks a message against the JSON grammar (RFC 8259) and finds the protocol's
 // fields.
 //
-// A payload is never parsed into a value: it travels as the client's bytes, so 1e400,
-// 9007199254740993 and a lone \ud800 arrive unchanged. One scan checks the grammar and the limits
-// of depth and keys, and records where the known top-level fields are.
+// A payload travels as the client's bytes, so 1e400 and a lone \ud800 arrive unchanged. One scan
+// checks the grammar and the limits of depth and keys, and records where the known fields are.
 //
 // A scan costs half of JSON.parse with a walk for the limits (140 bytes: 1.0 us instead of 2.1).
 // It also has no bad case: 1 MB of `[` blocks JSON.parse for 200 ms.

@@ -9,8 +9,7 @@
 //
 // A member becomes an ordinary one, or gets its `resync`, between two flushes only, or a flush
 // would skip it or write the same publications again. A member that cannot take a step waits for
-// the end of the flush or of a read (`resume`); the check wheel calls `resume` too. Steps and their
-// bounds: docs/architecture/recovery.md, "Lagging members".
+// `resume`. Steps and their bounds: docs/architecture/recovery.md, "Lagging members".
 
 import { KIND, kindOf, withPosition } from '../protocol/publication.js';
 import { asDeliverable } from './deliverable.js';

@@ -7,8 +7,7 @@
 //
 // Presence events have no position, so a subscription that was lost for a moment loses them without
 // a trace. So members of rooms with presence get the withdrawal after each loss, announced or not:
-// it asks them to read the list again. To compare lists itself, the worker would have to keep those
-// of all its rooms.
+// it asks them to read the list again. Comparing lists would need those of all rooms in memory.
 
 const GRACE_MS = 1000;
 

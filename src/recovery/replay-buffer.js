@@ -3,9 +3,8 @@
 //
 //   … trimmed | first … next-1 | the next publication
 //
-// Joins with `since` and `history` commands are answered from here. A replay buffer begins empty at
-// the room's position: live publications are appended, and one read puts the older ones in front
-// (`fill`). It is a cache, and may be emptied at any time (docs/architecture/recovery.md).
+// It begins empty at the room's position: live publications are appended, and one read puts the
+// older ones in front (`fill`). It may be emptied at any time (docs/architecture/recovery.md).
 
 import { timestampOf } from '../protocol/publication.js';
 

@@ -8,8 +8,7 @@
 //
 // The sockets are given to a `tls.Server` that does not listen, as Node's documentation permits.
 //
-// Versions and ciphers are Mozilla's intermediate configuration (ssl-config.mozilla.org): TLS 1.2
-// and 1.3, forward secrecy, authenticated encryption. Clients without AES hardware choose ChaCha.
+// Versions and ciphers are Mozilla's intermediate configuration (ssl-config.mozilla.org).
 
 import { constants } from 'node:crypto';
 import { createServer } from 'node:tls';

@@ -1,8 +1,7 @@
 // drain.js: closes a worker's connections in an orderly manner.
 //
-// 0. Clients of some doors know no such notice: they return as soon as they are closed. So their
-//    closes are spread, over the same window or what the time limit leaves of it. The others are
-//    served as before meanwhile.
+// 0. Clients of some doors know no such notice and return as soon as they are closed. So their
+//    closes are spread over the same window, or over the rest of the time limit.
 // 1. Each other connection gets SERVER_SHUTDOWN with its own reconnectAfterMs. The n-th of N in
 //    random order gets the n-th part of the window, so that the clients return evenly over it.
 // 2. New publishes are refused (UNAVAILABLE: another worker accepts them). Publishes and joins

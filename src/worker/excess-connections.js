@@ -1,9 +1,8 @@
 // excess-connections.js: closes connections of an address or a user, the newest first, when all
 // servers together have too many of them (backend/embedded/fleet-places.js).
 //
-// An order names how many connections may stay, so repeating it changes nothing. The orders of one
-// turn of the event loop share a walk over all connections: orders are rare, and a list by address
-// would cost memory for each connection.
+// An order names how many connections may stay, so repeating it changes nothing. The orders of a
+// turn share a walk over all connections: a list by address would cost each connection memory.
 
 import { USER_PREFIX } from '../backend/places.js';
 import { CLOSES } from '../protocol/codes.js';

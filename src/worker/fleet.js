@@ -5,8 +5,8 @@
 //
 // A survey ends when all workers have answered, at its deadline, or when a search for one
 // connection has found it. If a worker has not answered, a read is partial, and the outcome of an
-// action is unknown: it may be repeated. The asker merges each answer when it comes, so a survey's
-// memory does not grow with the number of workers. Surveys under way are bounded.
+// action is unknown: it may be repeated. Answers are merged as they come, so that memory does not
+// grow with the number of workers.
 
 import { randomBytes } from 'node:crypto';
 import { addressKey } from '../admission/address.js';

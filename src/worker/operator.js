@@ -3,9 +3,7 @@
 //   primary --operate--> route of the HTTP API, or of this file --operated--> primary
 //   primary --tail--> Tail --tailed--> primary, until `untail` or the worker drains
 //
-// The primary has no connection to the backend, so a worker acts for it: on the whole fleet if
-// there is Redis. The console may do what its API key permits; without a key, on loopback,
-// anything.
+// The console may do what its API key permits; without a key, on loopback, anything.
 
 import { isRoom } from '../protocol/decode.js';
 import { toHttp } from '../protocol/refusal.js';

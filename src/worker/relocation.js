@@ -1,17 +1,13 @@
 // relocation.js: closes single connections so that their clients reconnect.
 //
-// Causes: the maximum age of a connection, and the primary's rebalance (primary/balance.js). Both
-// take the same way on every transport:
+// Causes: the maximum age of a connection, and a rebalance (primary/balance.js).
 //
 // 1. The connection gets SERVER_SHUTDOWN with its own reconnectAfterMs.
-// 2. GRACE_MS later the worker closes it. Until then the connection is served as usual, so that
-//    commands under way get their answers.
+// 2. GRACE_MS later the worker closes it, so commands under way get their answers.
 //
 // If its door has no such notice, the client returns at once. So the server waits in its place.
-//
-// At most MAX_PENDING connections are on their way; the next ping or order looks at the others
-// again. A worker that drains, lags or has no broker relocates none, because its clients might not
-// be able to join their rooms again.
+// At most MAX_PENDING connections are on their way. A worker that drains, lags or has no broker
+// relocates none, because its clients might not be able to join their rooms again.
 
 import { CLOSES } from '../protocol/codes.js';
 

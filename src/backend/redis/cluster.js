@@ -1,9 +1,7 @@
 // cluster.js: the primaries of a Redis Cluster, and the slots of each.
 //
-// Each primary is a node (node.js) with its own connections, like a single Redis. So a lost
-// connection affects one node's slots only, answers arrive in order, and no publication is sent
-// twice. ioredis' own cluster client resends commands of a lost connection and does not report
-// refused subscriptions.
+// Each primary is a node (node.js) with its own connections, like a single Redis. ioredis' own
+// cluster client resends commands of a lost connection and does not report refused subscriptions.
 //
 // The map of slots comes from `CLUSTER SLOTS`: every INTERVAL_MS, when a node refuses a slot
 // (MOVED, the end of a sharded subscription), and at growing intervals while a node is unavailable.

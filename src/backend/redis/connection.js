@@ -1,8 +1,8 @@
 // connection.js: one connection to Redis, which reconnects by itself.
 //
-// ioredis handles the protocol, TLS, authentication, Sentinels and reconnecting. This file decides
-// what happens when Redis fails: no command is queued or sent twice, every step of a handshake has
-// a deadline, and delays grow until the connection has proved itself.
+// ioredis handles the protocol, TLS, authentication, Sentinels and reconnecting. When Redis fails,
+// no command is queued or sent twice, every step of a handshake has a deadline, and delays grow
+// until the connection has proved itself.
 //
 // With Sentinels, every attempt asks for the current primary. The connection leaves a replaced
 // primary when a Sentinel reports it (`+switch-master`), and a demoted one when it answers

@@ -1,11 +1,11 @@
 // data-loss.js: detects that Redis has deleted or replaced the data of a database, before the
 // answer to any later command.
 //
-// FLUSHALL, or a primary that becomes a replica and a primary again, makes the worker's knowledge
-// of Redis void although its connection lives. With CLIENT TRACKING, Redis then pushes `invalidate`
-// without keys to a RESP3 connection. With OPTIN, Redis tracks no key, so this costs it nothing.
-// (https://redis.io/docs/latest/commands/client-tracking/) The push does not name the database:
-// after a FLUSHDB of another one, workers reset their connections too, and lose nothing.
+// After FLUSHALL, or when a primary becomes a replica and a primary again, Redis pushes
+// `invalidate` without keys to a RESP3 connection with CLIENT TRACKING. With OPTIN it tracks no
+// key, so this costs nothing (https://redis.io/docs/latest/commands/client-tracking/). The push
+// does not name the database: after a FLUSHDB of another one, workers reset their connections too,
+// and lose nothing.
 //
 // The push precedes the answers that are no longer valid. ioredis drops the push, so the bytes are
 // searched before ioredis gets them. A payload can't contain the push: JSON has no line breaks in

@@ -1,11 +1,9 @@
 // requests.js: the requests of an HTTP API that are under way: how many there may be, the sizes of
 // their bodies, and how long clients may take for their answers. Each door's API has one.
 //
-// Requests are bounded in number, and their bodies in size and time. One of several holders, which
-// are API keys or apps, has half of the places at most.
-//
-// A request is under way until its client has taken the answer, so places bound the memory of
-// answers, too. After maxUnsentAgeMs for each started maxUnsentBytes its socket is closed.
+// One of several holders, which are API keys or apps, has half of the places at most. A request is
+// under way until its client has taken the answer, so places bound the memory of answers, too.
+// After maxUnsentAgeMs for each started maxUnsentBytes its socket is closed.
 
 import { readBody } from './body.js';
 import { ApiFault } from './fault.js';

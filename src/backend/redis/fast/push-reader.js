@@ -1,8 +1,6 @@
 // push-reader.js: a fast path for messages that Redis pushes to a subscriber.
 //
-// ioredis decodes every possible reply byte by byte, with private fields that its build keeps in
-// WeakMaps: 4.4 us a message instead of 0.5. Nearly everything that a subscriber receives is a
-// message, and all messages have one form:
+// Nearly everything that a subscriber receives is a message, and all messages have one form:
 //
 //   >3 | $7 | message | $<length> | <channel> | $<length> | <body> |        (| is CR LF; in a cluster $8 | smessage)
 //
