@@ -7,8 +7,7 @@
 // A hook onConnect is asked before the session begins: by hooks/entrance.js for a handshake, by
 // `confirm` for a command.
 //
-// If the token of a handshake is refused, the answer is still 101, and then the connection is
-// closed: a page sees the close code, but no HTTP status.
+// If the token of a handshake is refused, the answer is still 101: a page sees only a close code.
 
 import { REFUSALS } from '../protocol/codes.js';
 import { refusal, toClose } from '../protocol/refusal.js';

@@ -13,9 +13,6 @@
 //
 // Scripts of Redis frame their publications with the functions of redis/lua/batch.lua.
 //
-// Redis, the relay and each subscriber pay for every message, so a tick's publications share one. A
-// publication stays a slice of the bytes that were read.
-//
 // On Redis, another program may publish on these channels too. A BatchReader never throws and never
 // reads past the end.
 

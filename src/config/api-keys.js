@@ -3,10 +3,9 @@
 //   web     2b7e151628aed2a6abf7158809cf4f3c   publish,history   rooms=chat.*,news
 //   ops     sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08   all
 //
-// A key is a name, a secret and its rights; `rooms=` limits the rights to rooms that match a
-// pattern. Line breaks or semicolons separate keys, and `#` begins a comment. Two keys may share a
-// name, so that a key can be replaced without an outage. Only the SHA-256 hash of a secret is kept,
-// and no fault quotes one.
+// `rooms=` limits the rights to rooms that match a pattern. Line breaks or semicolons separate
+// keys, and `#` begins a comment. Two keys may share a name, so that a key can be replaced without
+// an outage. Only the SHA-256 hash of a secret is kept, and no fault quotes one.
 
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';

@@ -4,8 +4,7 @@
 //
 // The `webhooks` of the apps of Pusher clients are endpoints, too, with another form (pusher.js).
 //
-// Endpoints come from the operator's files alone, and no request can change them. No fault quotes a
-// secret, or a URL, whose path or query may be one.
+// No request can change them. No fault quotes a secret, or a URL, whose path or query may be one.
 
 import { readJsonList } from './json-list.js';
 import { isRoomPattern, RoomRules } from './room-patterns.js';

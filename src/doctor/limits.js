@@ -1,16 +1,12 @@
 // limits.js: the table of system limits. Each row computes the connections that its limit permits
-// here, and a command that raises it.
-//
-// The rows are pure functions from readings to judgements, all on one scale: the connections to
-// this server. So the doctor can name the limit that binds first. If a limit bounds another
-// quantity, its row states the rule that converts it:
+// here, and a command that raises it. If a limit bounds another quantity, its row states the rule
+// that converts it:
 //
 // - New connections at once: when a server drains, its clients reconnect over
 //   FANFARE_RECONNECT_WINDOW_MS. A queue must hold one second of them, because a busy worker may
 //   not accept for as long.
 // - Memory of slow clients: one connection in a thousand does not read, or is not read, and fills
-//   its kernel buffers. (Most clients that disappeared have no data in flight. slow-consumers.js
-//   and the heartbeat close both kinds.)
+//   its kernel buffers.
 //
 // If no such rule is honest (Redis, packets), the row has no number and only reports a fault.
 

@@ -1,8 +1,7 @@
 // door.js: the contract of a door: a protocol that clients speak.
 //
-// The native protocol is the first one (commands/native-door.js); the others are loaded if they are
-// configured (doors/index.js). All of them share the hub: a room's members may have come through
-// different doors, and take its publications in the format of theirs (protocol/format.js).
+// The native one is commands/native-door.js; others are loaded if they are configured
+// (doors/index.js). Members of a room may have come through different doors (overview.md, "Doors").
 //
 //   handshake answered -> open -> receive … -> closed
 

@@ -1,9 +1,8 @@
 // flight.js: one flush of a room that is under way.
 //
-// A flight carries the frames that each member gets. Usually all members of one format share one
-// buffer. A resync is the exception: each member gets a frame of its own, with its own delay for
-// reloading. So is a stream of events from several rooms with history: its ids are its own. And if
-// a connection does not get a message, it gets a copy of the buffer without that message.
+// Usually all members of one format share one buffer. Exceptions: a resync, which has a delay for
+// each member; a stream of events from several rooms with history, which has ids of its own; a
+// connection that does not get a message, which gets a copy without it.
 
 import { deflateFrames } from '../protocol/deflate.js';
 import { encodePublications, encodeWithout, FORMAT, resyncIn } from '../protocol/format.js';
@@ -14,8 +13,7 @@ import { numberOf } from './connection.js';
 /** After a resync one member reloads per this time, within the window for reconnects. */
 const RELOAD_SPACING_MS = 10;
 
-/** @typedef {import('./connection.js').Connection} Connection */
-/** @typedef {import('./connection.js').Transport} Transport */
+/** @import { Connection, Transport } from './connection.js' */
 
 /**
  * Publications that some connections do not get: by the connection's number, their places in the

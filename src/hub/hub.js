@@ -1,9 +1,8 @@
 // hub.js: a worker's rooms and connections.
 //
-// A room exists here while a connection of this worker is in it. The worker subscribes at the
-// broker when the first one joins, answers the join when the broker has confirmed, and unsubscribes
-// when the last one leaves. All connections together are a room too, `*`, so a broadcast takes the
-// same path as a message.
+// The worker subscribes at the broker when a room's first connection joins, answers the join when
+// the broker has confirmed, and unsubscribes when the last one leaves. All connections together are
+// a room too, `*`, so a broadcast takes the same path as a message.
 
 import { RareLog } from '../observability/rare-log.js';
 import { NO_BUCKET } from '../protocol/claim.js';

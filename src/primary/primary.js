@@ -4,8 +4,7 @@
 //   SIGTERM, SIGINT   drain and exit with 0; a second signal exits with 1 at once
 //   SIGHUP            reload the configuration, worker by worker. On a terminal it drains the server,
 //                     because there it means that the terminal was closed
-//   npm exits         drain: npm runs a command through a shell, which passes no signals on. So a
-//                     signal that was meant for the server ended npm and its shell
+//   npm exits         drain: npm's shell passes no signals on, so a signal ended npm alone
 //
 // An uncaught error drains the workers and exits with 1. If the primary is killed, the workers
 // notice that their IPC channel is closed, drain by themselves and exit.

@@ -11,8 +11,8 @@
 // older publications, or a read that proves the position, and then waits. With both, `last` counts
 // if `since` is not recovered.
 //
-// A replay leaves out the messages that its connection does not get, as the outbox does. A client
-// that comes back has a new connection, so it names the former one in `since`.
+// A replay leaves out the messages that its connection does not get. A client that comes back has a
+// new connection, so it names the former one in `since`.
 
 import { resolveClaims } from '../protocol/claim.js';
 import { replyFormatOf } from '../protocol/format.js';

@@ -3,8 +3,7 @@
 //   POST with a first message, or GET with it in the query -> admitted (http-server.js)
 //     -> the head, a Connection -> the door, with the first message -> messages -> the last one
 //
-// Clients are no EventSources that stop for ever at a status: their libraries return by
-// themselves. So a refused request gets the plain status.
+// Their libraries return by themselves after a status, so a refused request gets the plain one.
 
 import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import { toHttp } from '../protocol/refusal.js';

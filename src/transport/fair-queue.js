@@ -1,8 +1,7 @@
 // fair-queue.js: a queue in which addresses take turns. Items of one address leave in the order in
 // which they came.
 //
-// An address with a thousand items delays another one by one item, and not by a thousand. All
-// operations take constant time.
+// All operations take constant time.
 
 /** Largest number of removed entries that are still in an array. */
 const COMPACT_FROM = 1000;

@@ -2,8 +2,6 @@
 //
 // If the client asks for no extension, this file answers the handshake, and `ws` comes when the
 // connection needs it (server-websocket.js). Otherwise `ws` negotiates and answers.
-//
-// frame-reader.js limits the bytes and frames of a client before ws gets them.
 
 import { hash } from 'node:crypto';
 import { WebSocketServer } from 'ws';

@@ -1,10 +1,9 @@
 // turn.js: who gets the time of a worker's event loop.
 //
-// Reads, timers and the broker's messages run in turns of the event loop. Work that may come in
-// bursts waits in a slot instead, and one callback a turn runs the slots in the order of SHARES.
-// Each slot has a share of the turn; what is left continues in the next turn. If the slots with
-// work want more than TOTAL_MS together, all their shares shrink alike, so none of them starves.
-// The publications of a turn leave before its slots, because their receivers may be idle.
+// Work that may come in bursts waits in a slot, and one callback a turn runs the slots in the order
+// of SHARES. Each slot has a share of the turn; what is left continues in the next turn. If they
+// want more than TOTAL_MS together, all shares shrink alike, so none of them starves. The
+// publications of a turn leave before its slots, because their receivers may be idle.
 //
 //   reads, timers, broker -> push, wake -> (turn) publications, flushes, short reads, joins, …
 //

@@ -14,9 +14,7 @@ const MAX_ENTRIES = 10_000;
 const MAX_LENGTH = 8 * 1024 * 1024;
 const MAX_FILE_BYTES = 512 * 1024 * 1024;
 
-/** @import { Change } from '../../webhooks/queue.js' */
-/** @typedef {import('../../webhooks/queue.js').Entry} Entry */
-/** @typedef {import('../../webhooks/queue.js').EventQueue} EventQueue */
+/** @import { Change, Entry, EventQueue } from '../../webhooks/queue.js' */
 
 class Lane {
   constructor() {

@@ -11,8 +11,7 @@ const MAX_VISITS = 2000;
 /** Lists that wait for their turn. */
 const MAX_LISTS = 1000;
 
-/** @typedef {import('../occupancy.js').OccupiedRoom} OccupiedRoom */
-/** @typedef {import('../occupancy.js').RoomPage} RoomPage */
+/** @import { OccupiedRoom, RoomPage } from '../occupancy.js' */
 
 /**
  * @typedef {object} Counted

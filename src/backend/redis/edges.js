@@ -21,8 +21,7 @@ const NO_MEMBER = Buffer.alloc(0);
 const ONLY_USER = '';
 
 /** @typedef {import('./occupancy-store.js').Announce} Announce */
-/** @typedef {import('../edges.js').EdgeStore} EdgeStore */
-/** @typedef {import('../edges.js').RecordedMessage} RecordedMessage */
+/** @import { EdgeStore, RecordedMessage } from '../edges.js' */
 
 /**
  * @param {object} parts

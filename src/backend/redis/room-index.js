@@ -18,8 +18,7 @@ const CHUNK_ROOMS = 500;
 const PAGE_ENTRIES = 500;
 const RETRY_MS = 1000;
 
-/** @typedef {import('../occupancy.js').OccupancyStore} OccupancyStore */
-/** @typedef {import('../occupancy.js').OccupiedRoom} OccupiedRoom */
+/** @import { OccupancyStore, OccupiedRoom } from '../occupancy.js' */
 
 /**
  * @typedef {object} Scripts

@@ -1,7 +1,7 @@
 // index.js: `fanfare/client/shared` for browsers: one connection for all tabs of a page's origin.
 //
-// The API is that of `fanfare/client`. Tabs share a connection if they use the same URL and `name`.
-// A browser without Web Locks or BroadcastChannel gets a connection for each tab.
+// Tabs share a connection if they use the same URL and `name`. A browser without Web Locks or
+// BroadcastChannel gets a connection for each tab.
 
 import { Connection } from '../connection.js';
 import { Fanfare as Base } from '../fanfare.js';

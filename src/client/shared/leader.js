@@ -1,11 +1,11 @@
 // leader.js: the leader's end of the shared connection: one Connection, and the tabs that use it.
 //
-// A command of a tab gets an id of the leader's, so that its reply finds the way back. But the
-// connection joins a room for all tabs in it (shared-room.js). If the connection is lost, the
-// leader forgets all rooms, and the tabs join them again.
+// A tab's command gets an id of the leader's, so that its reply finds the way back. But the
+// connection joins a room for all tabs in it (shared-room.js). If the connection is lost, the tabs
+// join their rooms again.
 //
 // A tab holds a lock of its own while it takes part. The leader waits for it, and gets it when the
-// tab has ended in whatever way. Leaders share it: one of them may be frozen.
+// tab has ended. Leaders share it: one of them may be frozen.
 
 import { Connection } from '../connection.js';
 import { ignoreAbort } from './browser.js';

@@ -2,7 +2,7 @@
 
 /** Between two looks at the leader. In hidden pages it becomes a second, and later a minute. */
 export const LOOK_MS = 500;
-/** A look that comes later shows that this page has stood still. */
+/** If a look comes later than this, the page was suspended. */
 export const MAX_LOOK_MS = 1250;
 /** A leader that has been asked for so long is dead. */
 export const ANSWER_MS = 950;

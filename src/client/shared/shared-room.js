@@ -12,7 +12,7 @@
 // It joins without `since`, because it needs the whole state, also if the first tab does not.
 //
 // The connection receives its own messages, because other tabs want them. If a tab publishes with
-// `echo: false`, its messages wait for the `ack`. The tab then knows which of them is its own.
+// `echo: false`, its messages wait for the `ack`, which says which of them is its own.
 
 import { FanfareError } from '../error.js';
 import { presenceOf } from '../presence.js';
@@ -37,10 +37,7 @@ import {
  * The leader as a room sees it.
  * @typedef {object} Port
  * @property {() => string|undefined} self `from` of the connection's messages
- * @property {(
- *   command: Command,
- *   onReply?: (reply: Message) => void,
- * ) => void} request
+ * @property {(command: Command, onReply?: (reply: Message) => void) => void} request
  * @property {(tabs: readonly string[], pushes: readonly Message[]) => void} push
  * @property {() => void} forget the connection is not in the room
  */

@@ -3,12 +3,12 @@
 //   tab ── attach, commands, ping ──> leader ──> one WebSocket
 //       <── attached, state, pushes, pong ──
 //
-// A BroadcastChannel carries the messages. A tab that leads has one too, as any other. Each tab
-// keeps its own rooms, positions and waiting publishes. A new leader is a new connection: the tab
-// joins its rooms with `since`, and repeats its publishes with their idempotency keys.
+// A BroadcastChannel carries the messages. Each tab keeps its own rooms, positions and waiting
+// publishes. A new leader is a new connection: the tab joins its rooms with `since`, and repeats
+// its publishes with their idempotency keys.
 //
-// Each leader has a term, a number that is higher than the one before it. A tab ignores messages of
-// lower terms, so a leader that has stood still does no harm.
+// Each leader has a higher term than the one before it. A tab ignores messages of lower terms, so a
+// leader that was suspended is ignored when it wakes up.
 
 import { FanfareError } from '../error.js';
 import { ignoreAbort, thisBrowser } from './browser.js';

@@ -7,7 +7,7 @@ import { fill, h, icon } from './dom.js';
 import { axisText, clock, quantity } from './format.js';
 import { inSpans } from './store.js';
 
-/** @import { Figures, Line } from './store.js' */
+/** @import { Figures, Line, Store } from './store.js' */
 
 const WINDOW_S = 15 * 60;
 /** The window of a server that has just started. */
@@ -23,7 +23,6 @@ const TIME_STEPS_S = [60, 120, 300, 600];
 /** Half the width of a time label, so that the label of the last minute is not cut. */
 const LABEL_REST = 20;
 
-/** @typedef {import('./store.js').Store} Store */
 /** @typedef {import('./format.js').Unit} Unit */
 /** @typedef {{id: string, title: string, help: string, unit: Unit}} ChartInfo */
 

@@ -1,7 +1,6 @@
 // fleet-card.js: the figures of all servers, or of one of them, at the head of the overview.
 //
-// They come from surveys through Redis, because a page reaches only the operations port that it was
-// loaded from. The charts of another server are on its own port.
+// They come from surveys through Redis: a page reaches only the port that it was loaded from.
 
 import { textOf } from './dialog.js';
 import { fill, h, pill } from './dom.js';

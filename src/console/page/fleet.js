@@ -1,8 +1,7 @@
 // fleet.js: what all servers say of themselves, and how fast their figures grow.
 //
-// A survey of the workers has their counters. The page keeps those of the last minute, so growth
-// needs two of them and no history on a server. A server that no longer answers stays in the list
-// for a while, with the time of its last answer.
+// The page keeps the surveys of the last minute, so growth needs no history on a server. A server
+// that no longer answers stays in the list for a while, with the time of its last answer.
 
 import { act } from './api.js';
 

@@ -23,9 +23,7 @@ import { webhooksView } from './webhooks.js';
 
 const RESIZE_MS = 150;
 
-/** @typedef {import('./view.js').App} App */
-/** @typedef {import('./view.js').Session} Session */
-/** @typedef {import('./view.js').View} View */
+/** @import { App, Session, View } from './view.js' */
 
 /**
  * @typedef {object} Place

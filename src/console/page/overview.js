@@ -6,8 +6,7 @@ import { FleetCard } from './fleet-card.js';
 import { clock, duration, plural } from './format.js';
 import { publishForm } from './publish.js';
 
-/** @typedef {import('./view.js').App} App */
-/** @typedef {import('./view.js').View} View */
+/** @import { App, View } from './view.js' */
 
 const MARKS = Object.freeze({
   start: 'started',

@@ -13,8 +13,7 @@ const ORDERS = [
   { href: '#/busiest', title: 'Busiest' },
 ];
 
-/** @typedef {import('./view.js').App} App */
-/** @typedef {import('./view.js').View} View */
+/** @import { App, View } from './view.js' */
 /** @typedef {{room: string, connections: number, messagesPerSecond: number}} TopRoom */
 
 /**

@@ -6,8 +6,7 @@ import { polledView } from './polled-view.js';
 
 /** @import { App, View } from './view.js' */
 
-/** @typedef {import('./fleet.js').Member} Member */
-/** @typedef {import('./fleet.js').WorkerInfo} WorkerInfo */
+/** @import { Member, WorkerInfo } from './fleet.js' */
 
 const COLUMNS = [
   { title: 'Worker' },
