@@ -7,7 +7,7 @@
 // shared. With one room with history, each event has its position as its id. With several, a list
 // of positions follows the last event of each flush, because it differs from stream to stream.
 //
-// An EventSource returns after the last `retry:`, so a drain, a relocation and an overload send one.
+// An EventSource returns after the last `retry:`. Drains, relocations and overloads send one.
 
 import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import { CLOSES } from '../protocol/codes.js';
