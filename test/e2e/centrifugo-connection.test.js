@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, test } from 'node:test';
+import { scrape, until } from '../../loadtest/lib/server.js';
 import {
   CentrifugoClient,
   connectionToken,
@@ -331,23 +332,21 @@ describe('the end of a connection', () => {
   });
 
   test('a slow reader of a channel without history is closed with 3008', OPTIONS, async (t) => {
-    const { connect } = await startCentrifugo(t, {
+    const { connect, server } = await startCentrifugo(t, {
       FANFARE_MAX_UNSENT_BYTES: '131072',
       FANFARE_LIMITS: 'off',
     });
     const [slow, publisher] = [await connect(), await connect()];
     await slow.call('subscribe', { channel: 'a' });
-    // @ts-expect-error: the socket of ws
-    slow.socket._socket.pause();
-    let isClosed = false;
-    slow.socket.on('close', () => {
-      isClosed = true;
-    });
+    slow.socket.pause();
     const data = 'x'.repeat(90_000);
-    for (let i = 0; i < 400 && !isClosed; i++)
-      await publisher.call('publish', { channel: 'a', data });
-    // @ts-expect-error: the same
-    slow.socket._socket.resume();
+    // The kernel takes the first megabytes.
+    await until(async () => {
+      for (let i = 0; i < 10; i++) await publisher.call('publish', { channel: 'a', data });
+      const { values } = await scrape(server.metricsPort);
+      return values.get('fanfare_slow_consumers_total{consequence="closed"}') === 1;
+    }, 30_000);
+    slow.socket.resume();
     assert.equal(await slow.closeCode(), 3008);
   });
 });

@@ -103,7 +103,7 @@ export class StreamClient {
 
   /** @param {() => unknown} condition */
   until(condition) {
-    return until(condition, 10_000, `${condition}: ${JSON.stringify(this.replies.slice(-5))}`);
+    return until(condition, 30_000, `${condition}: ${JSON.stringify(this.replies.slice(-5))}`);
   }
 
   /**
