@@ -69,7 +69,9 @@ export class Others {
     const back = moving
       ? this.#swarm.comeBack({ timeoutMs, onReady: () => ended.then(() => {}), repeats: true })
       : null;
-    ended.catch(() => {}); // it is thrown below
+    // They are thrown below.
+    ended.catch(() => {});
+    back?.catch(() => {});
     /** @type {Step[]} */
     const runs = [];
     do runs.push(await this.#run(moving));

@@ -54,6 +54,8 @@ const MIN_PING = 30;
 /** From this number on connections are held longer. */
 const MANY = 1_000_000;
 const HOLD = { few: 180, many: 600 };
+/** Seconds at rest at each stage. */
+const STAGE_IDLE_S = 3;
 /** Most seconds of joins and leaves. */
 const VISITS_SECONDS = 10;
 /** A worker that is replaced has this time: its start, and its drain. */
@@ -307,7 +309,8 @@ async function stage({ target, swarm }, outcome, { members, base, payloadBytes }
   if (opened.open !== members)
     throw new Error(`${opened.failed} connections failed, ${opened.open} of ${members} are open`);
   await quiet(target, 5000);
-  await sleep(3000);
+  // Pings of many connections cost as much as a broadcast that takes long.
+  const { cores } = await idleCpu(target, STAGE_IDLE_S);
   const now = memory(target, swarm);
   // Enough deliveries for the ticks of the kernel's clock to mean something.
   const messages = Math.max(2, Math.ceil(200_000 / members));
@@ -325,13 +328,23 @@ async function stage({ target, swarm }, outcome, { members, base, payloadBytes }
     kernelKbPerConnection: (now.kernelKb - base.kernelKb) / members,
     clientKbPerConnection: (now.clientKb - base.clientKb) / members,
     systemKbPerConnection: (base.availableKb - now.availableKb) / members,
-    cpuPerMillion: step.serverCpuSeconds / (step.received / 1e6),
+    idleCores: cores,
+    cpuPerMillion: perMillion(step, cores),
     ...{ p50Ms, p99Ms, maxMs },
   });
   const { kbPerConnection, kernelKbPerConnection, cpuPerMillion } = stages[stages.length - 1];
   console.log(
     `${figure(members, 0)} connections, opened in ${figure(opening.seconds)} s: ${figure(kbPerConnection, 2)} kB each in the server (PSS), ${figure(kernelKbPerConnection, 2)} kB in the kernel (both ends), ${figure(cpuPerMillion)} CPU-s per 1M deliveries, p99 ${figure(p99Ms, 0)} ms`,
   );
+}
+
+/**
+ * The server's CPU seconds for a million deliveries, without what it takes at rest.
+ * @param {{ serverCpuSeconds: number, wallSeconds: number, received: number }} step
+ * @param {number} idleCores
+ */
+function perMillion({ serverCpuSeconds, wallSeconds, received }, idleCores) {
+  return (serverCpuSeconds - idleCores * wallSeconds) / (received / 1e6);
 }
 
 /** @param {import('./servers.js').Target} target @param {import('./swarm.js').Swarm} swarm */
@@ -548,6 +561,10 @@ function linesOf({ size, limits, stages, opening, measured: report, failure }, v
           'server CPU during the broadcasts',
           `${figure(serverCpuSeconds)} s of ${figure(wallSeconds)} s`,
         ],
+        [
+          'server CPU of a million deliveries in them, without the idle CPU',
+          `${figure(report.broadcast && perMillion(report.broadcast, idling.cores))} s`,
+        ],
         ['client CPU', `${figure(cpuSeconds)} s`],
         ['connections lost', figure(report.broadcast?.lost, 0)],
         ['time stolen by the hypervisor', `${figure(report.broadcast?.stolenSeconds, 2)} s`],
@@ -562,8 +579,9 @@ function linesOf({ size, limits, stages, opening, measured: report, failure }, v
         'members',
         'server, kB each (PSS)',
         'kernel, kB each (both ends)',
+        'idle, cores',
         'whole machine, kB each',
-        'server CPU-s per 1M deliveries',
+        'server CPU-s per 1M deliveries, without idle',
         'p50, ms',
         'p99, ms',
         'max, ms',
@@ -572,6 +590,7 @@ function linesOf({ size, limits, stages, opening, measured: report, failure }, v
         figure(each.members, 0),
         figure(each.kbPerConnection, 2),
         figure(each.kernelKbPerConnection, 2),
+        figure(each.idleCores, 2),
         ...[each.systemKbPerConnection, each.cpuPerMillion, each.p50Ms, each.p99Ms, each.maxMs].map(
           (value) => figure(value),
         ),
