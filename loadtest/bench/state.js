@@ -50,8 +50,9 @@ await experiment({
   payload BYTES | whole 8..16000 | 40 | size of a value
   seconds S | number 1..3600 | 60 | duration of each run
   rounds N | whole 1..100 | 1 | rounds of five runs
+  part PART | one of all slow | all | slow: only the last two runs
   ${OPTION.server}`,
-  variants: () => VARIANTS,
+  variants: ({ part }) => (part === 'all' ? VARIANTS : VARIANTS.slice(3)),
 
   async setup({ owner, values: { server, keys, every } }) {
     owner.after(stopAll);
@@ -118,19 +119,24 @@ await experiment({
   report(rounds, values) {
     const { members, rate, keys, every, payload, seconds, server } = values;
     const middle = (/** @type {number} */ which, /** @type {(run: any) => number} */ of) =>
-      median(rounds.map((round) => of(round[which])));
+      median(rounds.map((round) => of(round.find(({ variant }) => variant === VARIANTS[which]))));
     const cpu = (/** @type {number} */ which) => middle(which, (run) => run.cpu);
     const runs = rounds.flat();
     const lates = runs.flatMap(({ late }) => late?.members ?? []);
     const wrong = lates.filter(({ isTrue }) => !isTrue).length;
     const lost = sum(runs, (run) => run.lost);
     const most = Math.max(0, ...lates.map(({ bytes }) => bytes));
-    const deliver = cpu(3) - cpu(2);
+    const costs = () => {
+      const deliver = cpu(3) - cpu(2);
+      const [small, large] = [cpu(0), cpu(1)];
+      const times = (/** @type {number} */ of, /** @type {number} */ by) => `× ${show(of / by, 2)}`;
+      return `- **delivering it costs ${times(deliver, large)} of a plain room with as many writes and bytes**, ${times(deliver, small)} of one with small messages; with the publishes ${times(cpu(3), large)} and ${times(cpu(3), small)}`;
+    };
     return {
       title: `A room with state: ${rate} updates/s on ${keys} keys to ${members} members`,
       note: `${server}, every ${every} ms, values of ${payload} B, ${seconds} s each, ${rounds.length} rounds, a socket’s buffers up to ${bufferKb('tcp_wmem')} + ${bufferKb('tcp_rmem')} KB`,
       lines: [
-        `- **delivering it costs × ${show(deliver / cpu(1), 2)} of a plain room with as many writes and bytes**, × ${show(deliver / cpu(0), 2)} of one with small messages; with the publishes × ${show(cpu(3) / cpu(1), 2)} and × ${show(cpu(3) / cpu(0), 2)}`,
+        ...(values.part === 'all' ? [costs()] : []),
         `- **p99 of the members that read, beside those that do not: × ${show(middle(4, (run) => run.p99) / middle(3, (run) => run.p99), 2)}**`,
         `- **members that had not read: ${lates.length}, ${wrong} with a wrong map, at most ${show(most / 1000)} KB for each of them**; the state has ${show(median(runs.flatMap(({ late }) => (late ? [late.stateBytes] : []))) / 1000, 1)} KB; connections lost: ${lost}`,
         '',
