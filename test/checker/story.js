@@ -74,6 +74,7 @@ const state = fc.record({
       'open',
       'pause',
       'resume',
+      'resume',
       'crash',
     ]),
   ),
@@ -91,11 +92,11 @@ export const story = fc.array(
     { weight: 4, arbitrary: publish },
     { weight: 3, arbitrary: other },
     { weight: 3, arbitrary: mixed },
-    { weight: 2, arbitrary: state },
+    { weight: 3, arbitrary: state },
   ),
   {
-    minLength: 20,
-    maxLength: 180,
+    minLength: 30,
+    maxLength: 240,
   },
 );
 /** @typedef {typeof story extends fc.Arbitrary<infer T> ? T : never} Story */
