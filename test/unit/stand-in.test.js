@@ -69,7 +69,15 @@ test('a connection takes the place of its stand-in, and gets what follows', asyn
 
 for (const seed of [1, 2, 3]) {
   test(`while flushes yield, clients get each message once and in order (seed ${seed})`, async (t) => {
-    const { hub, connect } = build();
+    const { hub, connect, outbox, turn: scheduler } = build();
+    let restedMs = 0;
+    scheduler.clock = () => performance.now() + restedMs;
+    /** A turn after which the room has rested, so that flushes follow each other. */
+    const nextTurn = () => {
+      restedMs += 10;
+      outbox.slot.wake();
+      return turn();
+    };
     const next = random(seed);
     const pick = (/** @type {number} */ n) => Math.floor(next() * n);
     /** @type {{connection: Connection, transport: FakeTransport}[]} */
@@ -105,10 +113,10 @@ for (const seed of [1, 2, 3]) {
       } else if (kind < 8 && others.length > 250) {
         const [left] = others.splice(pick(others.length), 1);
         hub.leave(left.connection, room);
-      } else await turn();
+      } else await nextTurn();
     }
     for (const client of clients) if (!client.isIn) replace(client);
-    while (room.isQueued) await turn();
+    while (room.isQueued) await nextTurn();
     assert.ok(inFlight > 5, `${inFlight} replaced while a flush had yielded`);
     t.diagnostic(`${clients.length} clients, ${sent} messages, ${inFlight} replaced in a flush`);
     for (const { standIn, transport, first, held } of clients) {
