@@ -151,15 +151,8 @@ export class Membership {
     this.#isForbidden = false;
     this.#isJoining = true;
     clearTimeout(this.#timer);
-    const command = {
-      type: 'join',
-      room: this.name,
-      since,
-      last: last || undefined,
-      lastSeconds: recent?.lastSeconds,
-      presence,
-    };
-    this.#client._request(command, (error, reply) => {
+    const wanted = { since, last: last || undefined, lastSeconds: recent?.lastSeconds, presence };
+    this.#client._request({ type: 'join', room: this.name, ...wanted }, (error, reply) => {
       if (!this.#isJoining) return;
       this.#isJoining = false;
       if (error) return this.#refused(error);

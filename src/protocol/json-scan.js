@@ -275,26 +275,10 @@ function keyName(b, at) {
       if (b[at + 7] === QUOTE && b.toString('latin1', at + 1, at + 7) === 'before') return 'before';
       break;
     case 0x61: // a
-      if (
-        b[at + 6] === QUOTE &&
-        b[at + 2] === 0x66 &&
-        b[at + 3] === 0x74 &&
-        b[at + 4] === 0x65 &&
-        b[at + 5] === 0x72
-      ) {
-        return 'after';
-      }
+      if (b[at + 6] === QUOTE && b.toString('latin1', at + 1, at + 6) === 'after') return 'after';
       break;
     case 0x6c: // l
-      if (
-        b[at + 6] === QUOTE &&
-        b[at + 2] === 0x69 &&
-        b[at + 3] === 0x6d &&
-        b[at + 4] === 0x69 &&
-        b[at + 5] === 0x74
-      ) {
-        return 'limit';
-      }
+      if (b[at + 6] === QUOTE && b.toString('latin1', at + 1, at + 6) === 'limit') return 'limit';
       if (b[at + 5] === QUOTE && b[at + 2] === 0x61 && b[at + 3] === 0x73 && b[at + 4] === 0x74)
         return 'last';
       if (b[at + 12] === QUOTE && b.toString('latin1', at + 1, at + 12) === 'lastSeconds')

@@ -119,9 +119,7 @@ export class HttpServer {
     this.admission = admission;
     this.counters = counters;
     this.#logRarely = rarely(log);
-    this.#turns = turn.line('handshakes', () =>
-      this.#begin(/** @type {TrackedSocket} */ (this.#line.shift())),
-    );
+    this.#turns = turn.line('handshakes', () => this.#beginNext());
     const isStopped = () => this.#isStopped;
     const waiting = (this.#waiting = new Deadlines(
       config.handshakeTimeoutMs,
@@ -312,6 +310,10 @@ export class HttpServer {
     this.#idle.leave(socket);
     this.#line.push(socket, handshake.address);
     this.#turns.push(undefined);
+  }
+
+  #beginNext() {
+    this.#begin(/** @type {TrackedSocket} */ (this.#line.shift()));
   }
 
   /** @param {TrackedSocket} socket whose turn it is */
