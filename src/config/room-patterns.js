@@ -63,8 +63,7 @@ export class RoomRules {
 
   /**
    * Adds rules with a lower priority than the existing ones.
-   * @param {readonly Rule<T>[]} rules
-   * @param {boolean} [isFirst] with a higher one
+   * @param {readonly Rule<T>[]} rules @param {boolean} [isFirst] with a higher one
    */
   add(rules, isFirst = false) {
     const added = rules.map(({ pattern, value }) => ({ parts: pattern.split('*'), value }));
@@ -146,8 +145,7 @@ export function parseHistoryRules(entries, isPattern = isRoomPattern) {
 
 /**
  * @param {readonly string[]} entries `pattern=keys/ttl`, perhaps with ` every interval`
- * @param {number} maxBytes of a room
- * @param {(pattern: string) => boolean} [isPattern]
+ * @param {number} maxBytes of a room @param {(pattern: string) => boolean} [isPattern]
  * @returns {{rules: Rule<StateRule>[], faults: string[]}} one line per fault
  */
 export function parseStateRules(entries, maxBytes, isPattern = isRoomPattern) {
@@ -171,10 +169,7 @@ export function parseStateRules(entries, maxBytes, isPattern = isRoomPattern) {
   });
 }
 
-/**
- * A rule as the settings have it.
- * @param {Rule<HistoryRule>} rule
- */
+/** A rule as the settings have it. @param {Rule<HistoryRule>} rule */
 export function ruleText({ pattern, value: { size, ttlMs, state } }) {
   const every = state === undefined || state.everyMs === 0 ? '' : ` every ${state.everyMs}ms`;
   return `${pattern}=${size}/${ttlMs}ms${every}`;
@@ -190,8 +185,7 @@ export function streamRulesOf({ state, history }) {
 }
 
 /**
- * @param {readonly string[]} entries patterns
- * @param {(pattern: string) => boolean} [isPattern]
+ * @param {readonly string[]} entries patterns @param {(pattern: string) => boolean} [isPattern]
  * @returns {{rules: Rule<true>[], faults: string[]}}
  */
 export function parsePresenceRules(entries, isPattern = isRoomPattern) {

@@ -239,8 +239,7 @@ export class HookEntrance {
 
   /**
    * @param {'onJoin'|'onPublish'|'onRpc'|'onSend'} hook @param {Connection} connection
-   * @param {readonly unknown[]} args
-   * @param {string} [key] of the message, in a room with state
+   * @param {readonly unknown[]} args @param {string} [key] of the message, in a room with state
    */
   callFor(hook, connection, args, key) {
     return this.hooks.call(hook, [this.#visitors.get(connection), ...args], key);

@@ -146,11 +146,10 @@ export class Hooks {
   }
 
   /**
-   * @param {HookName} hook one that there is
-   * @param {readonly unknown[]} args without the context
+   * @param {HookName} hook one that there is @param {readonly unknown[]} args without the context
    * @param {string} [key] of the message, in a room with state
-   * @returns {Verdict|Promise<Verdict>} a promise, which never rejects, only if the hook returns one
-   *   or if the call waits
+   * @returns {Verdict|Promise<Verdict>} a promise, which never rejects, only if the hook returns
+   *   one or if the call waits
    */
   call(hook, args, key) {
     this.counters.calls[hook]++;

@@ -1,9 +1,8 @@
 // ops-server.js: the operations port: metrics of all workers, liveness, readiness, the console. It
 // is not for the public and listens on the loopback address by default (METRICS_HOST).
 //
-// An orchestrator restarts a server whose probes fail, so a crowd on this port must not shut them
-// out. If all sockets are taken, the address that has most loses the one that has asked least
-// recently. Probes pass a turnstile of their own. Scrapes share a rendering.
+// An orchestrator restarts a server whose probes fail, so a crowd must not shut them out: they pass
+// a turnstile of their own. If all sockets are taken, the address that has most loses one.
 
 import { createServer } from 'node:http';
 import express from 'express';

@@ -59,8 +59,7 @@ export function encodeJoined(room, { epoch, offset, recovered, replayed, first }
 
 /**
  * The reply to a join if the room has state: messages follow, then `synced`.
- * @param {string} room
- * @param {{epoch: string, offset: number, recovered: boolean}} joined
+ * @param {string} room @param {{epoch: string, offset: number, recovered: boolean}} joined
  * @param {string|number|undefined} id
  */
 export function encodeJoinedState(room, { epoch, offset, recovered }, id) {
@@ -135,8 +134,7 @@ export function encodeHistoryMessages(publications, first) {
 
 /**
  * Entries of a room's state, without the brackets.
- * @param {readonly {publication: Buffer, offset: number}[]} entries with keys
- * @returns {Buffer}
+ * @param {readonly {publication: Buffer, offset: number}[]} entries with keys @returns {Buffer}
  */
 export function encodeStateEntries(entries) {
   return Buffer.concat(

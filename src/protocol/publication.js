@@ -119,8 +119,7 @@ export function encodePublication(kind, timestampMs, tag, from, source, start, e
 /**
  * The message of a key, for a room with state. The payload `null` removes the key.
  * @param {number} timestampMs @param {string} from as in encodePublication
- * @param {string} key isStateKey
- * @param {Buffer} source @param {number} start @param {number} end
+ * @param {string} key isStateKey @param {Buffer} source @param {number} start @param {number} end
  * @returns {Buffer}
  */
 export function encodeKeyed(timestampMs, from, key, source, start, end) {

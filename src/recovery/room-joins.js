@@ -321,9 +321,7 @@ export class RoomJoins {
     return replayed.frames.length > maxReplayBytes - pendingBytes ? null : replayed;
   }
 
-  /**
-   * @param {Connection} connection @param {JoinRequest} request @param {boolean} recovered
-   */
+  /** @param {Connection} connection @param {JoinRequest} request @param {boolean} recovered */
   decided(connection, { since }, recovered) {
     this.pending.delete(connection);
     if (since !== null) this.counters.recoveries[recovered ? 'recovered' : 'insufficient']++;

@@ -21,8 +21,7 @@ const MAX_STATE_BYTES = 256 * 1024 * 1024;
 
 export class SyncScheduler {
   /**
-   * @param {object} parts
-   * @param {import('./read-queue.js').Histories} parts.broker
+   * @param {object} parts @param {import('./read-queue.js').Histories} parts.broker
    * @param {HistoryOf} parts.historyOf the rules of rooms with history or state
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {import('../protocol/claim.js').References} [parts.references]

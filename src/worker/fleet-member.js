@@ -1,8 +1,7 @@
 // fleet-member.js: carries out the surveys of the fleet on this worker's connections and rooms.
 //
 // A user is the `sub` of a token; if no tokens are configured, a name in rooms with presence. Walks
-// over rooms or connections have a share of each turn, one walk after another, so that a worker
-// with 100,000 rooms stays responsive. Waiting walks are bounded.
+// over rooms or connections have a share of each turn, one after another. They are bounded.
 
 import { numberOf } from '../hub/connection.js';
 import { EVERYONE } from '../hub/hub.js';

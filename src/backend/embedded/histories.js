@@ -120,8 +120,7 @@ export class Histories {
 
   /**
    * Keeps the publication of a key, in place of the former one.
-   * @param {string} room with state @param {StateRule} rule
-   * @param {Buffer} publication copied
+   * @param {string} room with state @param {StateRule} rule @param {Buffer} publication copied
    * @param {number} nowMs @returns {Position|null} null: the state is full
    */
   set(room, rule, publication, nowMs) {

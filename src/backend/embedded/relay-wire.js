@@ -104,15 +104,12 @@ export const OP = Object.freeze({
 
 /**
  * The rare messages, each `{type, ...fields}` in JSON, and the checks of their fields.
- *
  * An admitted ACQUIRE is a place of its address. Every few seconds a worker reports its number of
  * places (`held`). If the relay has another count, it asks for all of them (`tell-places`) and
  * corrects its own.
- *
  * With Redis, a worker offers to carry the reports of the relay to the other servers, and theirs to
  * the relay (`volunteer`, `carry`, `report`; fleet-places.js). A worker's `name` is its session in
  * Redis. When it dies, another worker removes the session's users (`gone`).
- *
  * The answer to `occupied` is MEMBERS, each `<room> <connections>`; a REPLY if the relay refuses.
  * That to `connections-in` is a REPLY.
  * @type {Readonly<Record<string, Readonly<Record<string, (value: any) => boolean>>>>}

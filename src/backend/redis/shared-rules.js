@@ -102,10 +102,7 @@ export class SharedRules {
     this.settling = null;
   }
 
-  /**
-   * @param {Buffer} message of the fleet's channel
-   * @returns {boolean} is it about rules?
-   */
+  /** @param {Buffer} message of the fleet's channel @returns {boolean} is it about rules? */
   static isOne(message) {
     return message[0] === START;
   }

@@ -1,7 +1,7 @@
 // framing.js: how messages become the bytes of a wire, whatever their codec.
 //
-// A line of JSON must have no line break in it. In JSON one can only stand between tokens, so a
-// space replaces it. Clients split WebSocket messages at line breaks as well.
+// In JSON a line break can only stand between tokens, so a space replaces it. Clients split
+// WebSocket messages at line breaks as well.
 
 import { eventEnd } from '../../protocol/event-stream.js';
 import { frameEnd, headerBytes, writeHeader } from '../../protocol/frame.js';

@@ -1,8 +1,7 @@
 // rights.js: may a client subscribe, publish, read presence or history?
 //
-// Its token decides, if it says what it permits; FANFARE_CENTRIFUGO_ALLOW adds rights for all
-// clients. Without tokens everything is permitted, as to native clients, and without a token if
-// FANFARE_AUTH is `optional`. Hooks are asked afterwards.
+// Its token decides; FANFARE_CENTRIFUGO_ALLOW adds rights for all clients. Without tokens everything
+// is permitted, also without a token if FANFARE_AUTH is `optional`. Hooks are asked afterwards.
 
 import { Rights } from '../../auth/rights.js';
 import { roomPatternsOf } from './channels.js';

@@ -1,7 +1,6 @@
 // client-events.js: events that clients send to each other in private and presence channels.
 //
-// The checks go from the cheapest to the dearest. An event is not kept, also if the channel keeps
-// its last event, and does not come back to its sender.
+// An event is not kept, even if the channel keeps its last event, nor sent back to its sender.
 
 import { Rate } from '../../admission/rate.js';
 import { asciiJson } from '../../auth/claims.js';

@@ -1,7 +1,6 @@
 // signature.js: signatures by an app's secrets.
 //
-// A signature is HMAC-SHA256 in hexadecimal. Applications sign channels, users and requests; we
-// sign webhooks. An app may have several secrets while it changes them: the first signs, all
+// A signature is HMAC-SHA256 in hexadecimal. An app may have several secrets: the first signs, all
 // verify. Comparisons take constant time, and no answer contains the expected signature.
 
 import { createHmac, timingSafeEqual } from 'node:crypto';

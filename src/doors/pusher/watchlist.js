@@ -1,7 +1,6 @@
 // watchlist.js: tells a signed-in connection which of the users on its list are online.
 //
-// All connections of a user are in a room with presence, which has this user as its only possible
-// member. So a user is online while the room is occupied, over all servers.
+// A user is online while the room of their connections is occupied, over all servers.
 
 import { roomOfUser } from './channels.js';
 import { errorText, watchlistText } from './frames.js';
