@@ -1,6 +1,6 @@
 // rights.js: may a client subscribe, publish, read presence or history?
 //
-// Its token decides; FANFARE_CENTRIFUGO_ALLOW adds rights for all clients. Without tokens everything
+// Its token decides; FANFARE_CENTRIFUGO_ALLOW adds rights for all. Without tokens everything
 // is permitted, also without a token if FANFARE_AUTH is `optional`. Hooks are asked afterwards.
 
 import { Rights } from '../../auth/rights.js';
