@@ -9,10 +9,11 @@ const MAX_POINTS = 50;
 /**
  * @param {import('ioredis').Redis} redis
  * @param {string} key of the sorted set
- * @param {{updatesPerSecond: number, players?: number}} options
+ * @param {{updatesPerSecond: number, players?: number, onScores: () => void}} options
+ *   `onScores`: called when scores have been written
  * @returns {() => Promise<number>} ends all games; resolves with the number of updates
  */
-export function playGames(redis, key, { updatesPerSecond, players = 500 }) {
+export function playGames(redis, key, { updatesPerSecond, players = 500, onScores }) {
   const startedMs = performance.now();
   /** @type {Promise<unknown>} */
   let written = Promise.resolve();
@@ -27,7 +28,8 @@ export function playGames(redis, key, { updatesPerSecond, players = 500 }) {
       const points = 1 + Math.floor(Math.random() * MAX_POINTS);
       pipeline.zincrby(key, points, nameOf(player));
     }
-    written = Promise.all([written, pipeline.exec()]);
+    if (pipeline.length === 0) return;
+    written = Promise.all([written, pipeline.exec().then(onScores)]);
     written.catch((error) => console.error('scores are lost:', error.message));
   }, TICK_MS);
   return async () => {

@@ -1,5 +1,5 @@
-// readers.js: one process of load.js: holds many streams of server-sent events, and keeps the last
-// snapshot of each.
+// readers.js: one process of load.js: holds many streams of server-sent events, and keeps the map of
+// each.
 
 import { connect } from 'node:net';
 import { Latency } from '../../loadtest/lib/latency.js';
@@ -8,10 +8,10 @@ import { Latency } from '../../loadtest/lib/latency.js';
 const AT_ONCE = 50;
 const END = '\n\n';
 const DATA = 'data: ';
-const AT = '"atMs":';
+const MESSAGE = '"type":"message"';
 
-/** The last snapshot of each reader, as JSON text. @type {string[]} */
-const last = [];
+/** The scores by player, of each reader. @type {Map<string, number>[]} */
+const maps = [];
 const latency = new Latency();
 let events = 0;
 let closed = 0;
@@ -35,8 +35,9 @@ function open(url, index, localAddress) {
       for (let end = rest.indexOf(END); end >= 0; end = rest.indexOf(END)) {
         const event = rest.slice(0, end);
         rest = rest.slice(end + END.length);
-        if (event.startsWith('event: joined')) resolve();
-        else if (event.startsWith(DATA)) take(event, index);
+        if (/^event: (joined|reset)/.test(event)) maps[index] = new Map();
+        if (event.startsWith('event: synced')) resolve();
+        else if (event.includes(MESSAGE)) take(event, index);
       }
     });
     socket.on('error', reject);
@@ -50,16 +51,10 @@ function open(url, index, localAddress) {
 /** @param {string} event @param {number} index */
 function take(event, index) {
   events++;
-  last[index] = event;
-  const at = event.indexOf(AT) + AT.length;
-  latency.add(Date.now() - Number.parseInt(event.slice(at, at + 15), 10));
-}
-
-/** The ten best of a snapshot, as JSON text. @param {string|undefined} event */
-function topOf(event) {
-  return event === undefined
-    ? 'nothing'
-    : JSON.stringify(JSON.parse(event.slice(DATA.length)).payload.value);
+  const { key, payload, timestamp } = JSON.parse(event.slice(event.indexOf(DATA) + DATA.length));
+  if (payload === null) maps[index].delete(key);
+  else maps[index].set(key, payload);
+  latency.add(Date.now() - timestamp);
 }
 
 /** @param {{step: 'open', url: string, count: number, localAddress: string} | {step: 'report'}} ask */
@@ -72,13 +67,12 @@ async function act(ask) {
           open(url, opened + i, ask.localAddress),
         ),
       );
-    for (let i = 0; i < ask.count; i++) last[i] ??= /** @type {any} */ (undefined);
     return {};
   }
-  /** Readers by the list that they show. @type {Record<string, number>} */
+  /** Readers by what they show. @type {Record<string, number>} */
   const tops = {};
-  for (const event of last) {
-    const top = topOf(event);
+  for (const map of maps) {
+    const top = JSON.stringify([...map].sort());
     tops[top] = (tops[top] ?? 0) + 1;
   }
   return { tops, events, closed, latency: latency.drain() };

@@ -1,4 +1,4 @@
-// page.js: shows the latest snapshot, from server-sent events.
+// page.js: shows the state of the room, from server-sent events.
 
 const RETRY_MS = 2000;
 const get = (id) => document.getElementById(id);
@@ -6,11 +6,24 @@ const get = (id) => document.getElementById(id);
 // It moves a line in the document without an end to its animation.
 const insert = 'moveBefore' in Element.prototype ? 'moveBefore' : 'insertBefore';
 
+/** Scores by player: the state of the room. */
+const state = new Map();
 /** Lines by player. A line moves to its new place. */
 const lines = new Map();
 let count = 0;
+let isDue = false;
 
-function show({ atMs, value }) {
+/** Changes that come together are shown together. */
+function showSoon() {
+  if (isDue) return;
+  isDue = true;
+  setTimeout(() => {
+    isDue = false;
+    show([...state].sort(([, a], [, b]) => b - a));
+  });
+}
+
+function show(value) {
   const best = value[0]?.[1] ?? 1;
   const gone = new Set(lines.keys());
   const board = get('board');
@@ -28,8 +41,7 @@ function show({ atMs, value }) {
     lines.get(player).remove();
     lines.delete(player);
   }
-  get('count').textContent = ++count;
-  get('age').textContent = `${Math.max(0, Date.now() - atMs)} ms`;
+  get('count').textContent = count;
 }
 
 function newLine(player) {
@@ -47,7 +59,18 @@ async function listen() {
   const response = await fetch('stream').catch(() => null);
   if (!response?.ok) return again();
   const source = new EventSource(await response.text());
-  source.onmessage = ({ data }) => show(JSON.parse(data).payload);
+  source.onmessage = ({ data }) => {
+    const { key, payload, timestamp } = JSON.parse(data);
+    if (payload === null) state.delete(key);
+    else state.set(key, payload);
+    count++;
+    get('age').textContent = `${Math.max(0, Date.now() - timestamp)} ms`;
+    showSoon();
+  };
+  // The whole state follows, unless only changes are missing.
+  source.addEventListener('joined', ({ data }) => JSON.parse(data).recovered || state.clear());
+  source.addEventListener('reset', () => state.clear());
+  source.addEventListener('synced', showSoon);
   source.onopen = () => {
     get('state').textContent = 'live';
   };
