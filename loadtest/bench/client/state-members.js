@@ -6,7 +6,7 @@
 //   resume  those that have not read read again -> when they are level: bytes and map of each
 //   close
 //
-// A reader looks at no frame: it takes the time of the newest message of each read. So a process can
+// A reader decodes no message: it takes the time of the newest message of each read. So a process can
 // read a million changes a second.
 
 import { Latency } from '../../lib/latency.js';
@@ -38,10 +38,11 @@ class Member extends WsClient {
 
   /** @override @param {Buffer} buffer @param {number} length */
   read(buffer, length) {
-    if (this.isLate || !this.isOpen || this.pending?.size) {
+    // Pings have to be answered.
+    super.read(buffer, length);
+    if (this.isLate) {
       this.bytes += length;
       this.readAtMs = performance.now();
-      super.read(buffer, length);
       return;
     }
     bytes += length;
@@ -50,6 +51,11 @@ class Member extends WsClient {
     if (at < 0) return;
     const from = at + TIME.length;
     latency.add(Date.now() - Number(buffer.toString('latin1', from, from + 13)));
+  }
+
+  /** @override @param {Buffer} data @param {number} from @param {number} end */
+  receive(data, from, end) {
+    if (this.isLate || this.pending?.size) super.receive(data, from, end);
   }
 }
 
