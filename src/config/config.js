@@ -34,7 +34,10 @@ import { describeTokens, readTokenSettings } from './tokens.js';
 import { compileTrustProxy } from './trust-proxy.js';
 import { readWebhookSettings } from './webhooks.js';
 
-/** @import { Config, Mode, Setting } from './settings.js' */
+// `fanfare/config` exports these types.
+/** @typedef {import('./settings.js').Config} Config */
+/** @typedef {import('./settings.js').Mode} Mode */
+/** @typedef {import('./settings.js').Setting} Setting */
 
 /** Workers of an even load differ by a few per cent, and no rebalance would end below that. */
 const MIN_REBALANCE_SKEW_PERCENT = 110;
