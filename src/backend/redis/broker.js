@@ -385,17 +385,13 @@ export class RedisBroker {
         break;
       case CHANNEL_KIND.FLEET:
         if (!SharedRules.isOne(message)) this.connectionCount.receive(message);
-        else if (!this.#rulesOf(message).receive(message)) this.#onMalformed('census');
+        else if (!SharedRules.dispatch(message, this.rules, this.stateRules))
+          this.#onMalformed('census');
         break;
       case CHANNEL_KIND.LIMITS:
         this.onReport?.(message);
         break;
     }
-  }
-
-  /** @param {Buffer} message about rules */
-  #rulesOf(message) {
-    return SharedRules.isOfState(message) ? this.stateRules : this.rules;
   }
 
   /** @param {string[]} channels */

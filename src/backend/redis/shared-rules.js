@@ -1,10 +1,10 @@
 // shared-rules.js: exchanges the rules of all servers for rooms with history, or for those with
 // state, over the channel of the fleet.
 //
-//   #?          a worker has started or is back: a worker with rules answers
+//   #?          a worker has started or is back: a worker with rules of either kind answers
 //   #<rules>    a worker's own rules, as in FANFARE_HISTORY; as an answer, and as a heartbeat
-//   #=? and #=<bytes>;<rules>    the same for rooms with state, as in FANFARE_STATE_MAX_BYTES and
-//                                FANFARE_STATE
+//   #=<bytes>;<rules>    the same for rooms with state, as in FANFARE_STATE_MAX_BYTES and
+//                        FANFARE_STATE. Older versions count it as malformed
 //
 // Each message reaches all workers. So a worker waits for a random time, and sends nothing if it
 // hears its own rules meanwhile.
@@ -35,11 +35,13 @@ const MAX_MESSAGE_BYTES = 32 * 1024;
 /** The most rules adopted from others, so that a stray program can't fill the memory. */
 const MAX_ADOPTED = 100;
 const START = '#'.charCodeAt(0);
+const QUESTION = Buffer.from('#?');
 
 /**
  * A kind of rules, and its form in messages.
  * @typedef {object} Kind
  * @property {string} head of its messages
+ * @property {boolean} asks does it ask, for both kinds, when a worker starts?
  * @property {(rule: HistoryRule) => boolean} has
  * @property {(rules: readonly Rule[]) => string} format
  * @property {(text: string) => {rules: Rule[], faults: string[]}} parse
@@ -49,6 +51,7 @@ const START = '#'.charCodeAt(0);
 /** @type {Kind} */
 const HISTORY = {
   head: '#',
+  asks: true,
   has: ({ state }) => state === undefined,
   format: (rules) => rules.map(ruleText).join(),
   parse: (text) => parseHistoryRules(text.split(','), isAnyPattern),
@@ -58,6 +61,7 @@ const HISTORY = {
 /** @type {Kind} */
 const STATE = {
   head: '#=',
+  asks: false,
   has: ({ state }) => state !== undefined,
   format: (rules) => `${rules[0]?.value.state?.maxBytes};${rules.map(ruleText)}`,
   parse: (text) => {
@@ -88,7 +92,6 @@ export class SharedRules {
     const { head, has, format } = this.kind;
     const own = rules.own.filter(({ value }) => has(value));
     this.patterns = new Set(own.map(({ pattern }) => pattern));
-    this.ask = Buffer.from(`${head}?`);
     this.own = Buffer.from(head + format(own));
     this.hasOwn = own.length > 0;
     this.adopted = 0;
@@ -107,14 +110,20 @@ export class SharedRules {
     return message[0] === START;
   }
 
-  /** @param {Buffer} message about rules @returns {boolean} is it about those of rooms with state? */
-  static isOfState(message) {
-    return message.toString('latin1', 0, STATE.head.length) === STATE.head;
+  /**
+   * @param {Buffer} message about rules
+   * @param {SharedRules} history @param {SharedRules} state
+   * @returns {boolean} false if the message is malformed
+   */
+  static dispatch(message, history, state) {
+    if (message.equals(QUESTION)) state.receive(message);
+    const isOfState = message.toString('latin1', 0, STATE.head.length) === STATE.head;
+    return (isOfState ? state : history).receive(message);
   }
 
   join() {
     this.isLive = true;
-    this.send(this.ask);
+    if (this.kind.asks) this.send(QUESTION);
     this.#say();
     this.settling ??= new Promise((resolve) => void setTimeout(resolve, ANSWERS_MS));
   }
@@ -132,10 +141,13 @@ export class SharedRules {
     if (this.isLive && performance.now() >= this.heartbeatMs) this.#say();
   }
 
-  /** @param {Buffer} message @returns {boolean} false if the message is malformed */
+  /**
+   * @param {Buffer} message the question, or rules of this kind
+   * @returns {boolean} false if the message is malformed
+   */
   receive(message) {
-    if (message.equals(this.ask)) {
-      if (this.isLive) this.#answer();
+    if (message.equals(QUESTION)) {
+      this.#answer();
       return true;
     }
     if (message.equals(this.own)) {
@@ -159,7 +171,7 @@ export class SharedRules {
 
   /** Sends one answer for all workers that ask at the same time, unless another worker does. */
   #answer() {
-    if (this.timer !== null || !this.hasOwn) return;
+    if (!this.isLive || this.timer !== null || !this.hasOwn) return;
     const random = MAX_ANSWER_MS * Math.random() ** ANSWER_EXPONENT;
     const wait = Math.max(random, this.saidMs + MIN_INTERVAL_MS - performance.now());
     this.timer = setTimeout(() => this.#say(), wait).unref();
