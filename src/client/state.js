@@ -41,9 +41,9 @@ export class State {
     } else if (type === 'message' && offset > /** @type {Position} */ (last).offset) {
       this._position = position;
       message.previous = values.get(key);
-      if (payload === null) values.delete(key);
-      else values.set(key, payload);
-      this.#emit('change', message);
+      // The whole state has the keys that were removed lately, too.
+      if (payload === null ? values.delete(key) : values.set(key, payload))
+        this.#emit('change', message);
     }
   }
 

@@ -49,6 +49,13 @@ test('the map is filled, then follows each change', async (t) => {
   assert.deepEqual(room.position, at(13));
 });
 
+test('the removal of a key that is not in the map is no change, and moves the position', async (t) => {
+  const { client, room, list } = await inState(t);
+  client.socket.push(change('gone', null, 3));
+  assert.deepEqual(list, [['joined', false]]);
+  assert.deepEqual(room.position, at(3));
+});
+
 test('a change says who made it, when and where', async (t) => {
   const { client, room } = await inState(t);
   const about = new Promise((resolve) => room.on('change', resolve));
