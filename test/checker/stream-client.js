@@ -180,10 +180,12 @@ export class StreamClient {
     const parts = lastEventId.split(',').map(positionOf);
     const idRooms = this.idRooms.filter((room) => this.kept.has(room));
     this.idRooms = this.#rooms;
+    // To a server that gets no id, or one with more positions than rooms, it is a new client, and to
+    // its page all messages are new.
+    const isNew = lastEventId === '' || parts.length > this.#rooms.length;
     for (const room of this.#rooms) {
       const place = /** @type {Place} */ (this.places.get(room));
-      // To a server that gets no id it is a new client, and to its page all messages are new.
-      if (lastEventId === '') place.position = null;
+      if (isNew) place.position = null;
       const { position: since } = place;
       const id = parts[idRooms.indexOf(room)];
       this.recorder.write({
