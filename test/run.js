@@ -71,7 +71,8 @@ const SHOWN = 20;
 const FILE_TIMEOUT_MS = 240_000;
 const LONG_TIMEOUT_MS = 300_000;
 const FAULTS_TIMEOUT_MS = 900_000;
-const CONCURRENCY = 4;
+// Files wait more than they compute: four at a time used 1.3 of two processors.
+const CONCURRENCY = 5;
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 const given = process.argv.slice(2);
