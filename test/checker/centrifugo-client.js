@@ -75,10 +75,12 @@ export class CentrifugoClient {
   }
 
   pause() {
+    this.recorder.write({ type: 'reads', client: this.id, reads: false });
     this.socket?.pause();
   }
 
   resume() {
+    this.recorder.write({ type: 'reads', client: this.id, reads: true });
     this.socket?.resume();
   }
 

@@ -207,6 +207,10 @@ const TAKEN = {
     run.told(client, degraded, t);
   },
 
+  reads({ run }, { t, client, reads }) {
+    run.reads(client, reads, t);
+  },
+
   leave(checker, { t, client, room }) {
     const { run, figures } = checker;
     const member = run.member(client, room);

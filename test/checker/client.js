@@ -107,10 +107,12 @@ export class RecoveringClient {
 
   /** Reads no more, until `resume`: a slow reader. */
   pause() {
+    this.recorder.write({ type: 'reads', client: this.id, reads: false });
     this.socket?.pause();
   }
 
   resume() {
+    this.recorder.write({ type: 'reads', client: this.id, reads: true });
     this.socket?.resume();
   }
 

@@ -146,6 +146,8 @@ export class Link {
     this.isDegraded = false;
     /** The time of that notice. */
     this.toldAt = Number.NEGATIVE_INFINITY;
+    /** What waits until then has not been read; Infinity: its client does not read. */
+    this.unreadUntil = Number.NEGATIVE_INFINITY;
   }
 
   /**
@@ -500,6 +502,12 @@ export class IndexedRun {
     const since = this.refusals.get(link.server)?.since ?? Number.POSITIVE_INFINITY;
     if (isDegraded && !link.isDegraded && !(link.toldAt >= since)) link.toldAt = t;
     link.isDegraded = isDegraded;
+  }
+
+  /** @param {number} client @param {boolean} reads @param {number} t */
+  reads(client, reads, t) {
+    const link = this.links.get(client);
+    if (link !== undefined) link.unreadUntil = reads ? t : Number.POSITIVE_INFINITY;
   }
 
   /** @param {Member} member */

@@ -95,6 +95,7 @@ function* snapshotsAreNew({ states }) {
 
 /** @param {Run} run @returns {Iterable<Answer>} */
 function* syncsAreWhole({ states }) {
+  const removals = unknownRemovals(states);
   for (const { member, line, offset, keys } of states.syncs) {
     let fault = '';
     for (const key of line.keys.keys()) {
@@ -103,21 +104,29 @@ function* syncsAreWhole({ states }) {
       if (newest === undefined || (own?.offset ?? 0) >= newest.offset) continue;
       // A newer value, which replaced it before it was sent, follows.
       if (Number(line.newest(key, Number.POSITIVE_INFINITY)?.offset) > offset) continue;
-      if (newest.value === null && (own === undefined || own.value === null)) continue;
+      const isAbsent = own === undefined || own.value === null;
+      // Nobody may have seen a removal whose outcome is unknown.
+      if (isAbsent && (newest.value === null || removals.has(`${line.room} ${key}`))) continue;
       fault = `${member} was synced at ${line}:${offset} with ${key} of ${own?.offset}, not ${newest.offset}`;
     }
     yield fault;
   }
 }
 
+/** @param {Run['states']} states @returns {Set<string>} rooms and keys */
+function unknownRemovals({ puts }) {
+  /** @type {Set<string>} */
+  const unknown = new Set();
+  for (const { room, key, removes, outcome } of puts.values())
+    if (removes && outcome !== 'fail' && outcome !== 'ok') unknown.add(`${room} ${key}`);
+  return unknown;
+}
+
 /** @param {Run} run @returns {Iterable<Answer>} */
 function* changesWerePublished({ states }) {
   const { puts, lines, clashes } = states;
   yield* clashes;
-  /** Removals of unknown outcome. @type {Set<string>} */
-  const unknown = new Set();
-  for (const { room, key, removes, outcome } of puts.values())
-    if (removes && outcome !== 'fail' && outcome !== 'ok') unknown.add(`${room} ${key}`);
+  const unknown = unknownRemovals(states);
   /** @type {Map<string, string>} */
   const places = new Map();
   for (const line of lines.values()) {

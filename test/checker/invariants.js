@@ -453,7 +453,9 @@ function outageWasTold({ refusals, links }, server) {
   const { since, latest } = refusals.get(server) ?? { since: 0, latest: 0 };
   const until = since + TOLD_US;
   if (latest <= until) return null;
-  const clients = [...links].filter(([, link]) => link.server === server && link.openedAt < since);
+  const clients = [...links].filter(
+    ([, link]) => link.server === server && link.openedAt < since && link.unreadUntil < since,
+  );
   const missed = clients.filter(([, link]) => !link.wasTold(since, until));
   if (missed.length === 0) return '';
   const seconds = ((latest - since) / 1e6).toFixed(1);

@@ -36,7 +36,7 @@ const VISITORS = 6;
 /** Clients of Pusher's protocol: in plain rooms, and in a channel with presence. */
 const PUSHERS = 12;
 const MEMBERS = 12;
-const PUSHER_ROOM = 'presence-0';
+export const PUSHER_ROOM = 'presence-0';
 /** Of Centrifugo's protocol, over each of its transports. */
 const CENTRIFUGOS = 12;
 const LIBRARIES = 6;

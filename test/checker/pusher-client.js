@@ -81,10 +81,12 @@ export class PusherClient {
   }
 
   pause() {
+    this.recorder.write({ type: 'reads', client: this.id, reads: false });
     this.socket?.pause();
   }
 
   resume() {
+    this.recorder.write({ type: 'reads', client: this.id, reads: true });
     this.socket?.resume();
   }
 

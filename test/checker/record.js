@@ -49,6 +49,8 @@ const READ_BYTES = 4_194_304;
  * @typedef {{type: 'resync', client: number, room: string, epoch: string, offset: number}}
  *   ResyncEvent
  * @typedef {{type: 'degraded', client: number, degraded: boolean}} DegradedEvent
+ * It stops reading, or reads again: notices may wait meanwhile.
+ * @typedef {{type: 'reads', client: number, reads: boolean}} ReadsEvent
  * @typedef {{type: 'leave', client: number, room: string}} LeaveEvent
  * @typedef {{type: 'close', client: number, code: number}} CloseEvent
  *
@@ -88,7 +90,7 @@ const READ_BYTES = 4_194_304;
  * @typedef {{type: 'end'}} EndEvent
  *
  * @typedef
- *   {RunEvent|InvokeEvent|OkEvent|NotOkEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|DegradedEvent|LeaveEvent|CloseEvent|ListEvent|RevokeEvent|CensusEvent|NemesisEvent|GaugesEvent|EndEvent|(StateWhat & {type: 'state'})}
+ *   {RunEvent|InvokeEvent|OkEvent|NotOkEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|DegradedEvent|ReadsEvent|LeaveEvent|CloseEvent|ListEvent|RevokeEvent|CensusEvent|NemesisEvent|GaugesEvent|EndEvent|(StateWhat & {type: 'state'})}
  *   What
  * @typedef {What & {t: number}} Event `t`: microseconds
  */

@@ -88,10 +88,12 @@ export class StreamClient {
   }
 
   pause() {
+    this.recorder.write({ type: 'reads', client: this.id, reads: false });
     this.response?.pause();
   }
 
   resume() {
+    this.recorder.write({ type: 'reads', client: this.id, reads: true });
     this.response?.resume();
   }
 

@@ -13,13 +13,13 @@ const AT_ONCE = 10;
  * @param {object} parts
  * @param {number} parts.port of a server
  * @param {string} parts.secret of an API key
- * @param {string} parts.prefix of the rooms with presence
+ * @param {readonly string[]} parts.prefixes of the rooms with presence
  * @param {readonly string[]} [parts.rooms] with presence that may be empty
  * @param {readonly string[]} [parts.users] that may be online
  * @returns {Promise<import('./webhook-model.js').Truth>} rejects if the API does not answer, or with
  *   a part only
  */
-export async function readTruth({ port, secret, prefix, rooms = [], users = [] }) {
+export async function readTruth({ port, secret, prefixes, rooms = [], users = [] }) {
   const api = apiOf({ port }, secret);
   const ask = async (/** @type {string} */ path, /** @type {object} */ request = {}) => {
     const { status, body } = await api(path, request);
@@ -29,7 +29,8 @@ export async function readTruth({ port, secret, prefix, rooms = [], users = [] }
   const listed = (await ask(`/rooms?limit=${MAX_ROOMS}`)).rooms;
   /** @type {string[]} */
   const occupied = listed.map((/** @type {{room: string}} */ { room }) => room);
-  const names = [...new Set([...occupied.filter((room) => room.startsWith(prefix)), ...rooms])];
+  const withPresence = occupied.filter((room) => prefixes.some((one) => room.startsWith(one)));
+  const names = [...new Set([...withPresence, ...rooms])];
   /** @type {string[]} */
   const members = [];
   await each(names.length, AT_ONCE, async (i) => {

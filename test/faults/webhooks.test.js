@@ -75,7 +75,7 @@ class Scene {
   truth() {
     const { port } = /** @type {Server} */ (this.servers.at(-1));
     const rooms = [...this.receiver.model.lists.rooms.keys()];
-    return readTruth({ port, secret: this.secret, prefix: PREFIX, rooms });
+    return readTruth({ port, secret: this.secret, prefixes: [PREFIX], rooms });
   }
 
   /**
