@@ -105,8 +105,10 @@ function* syncsAreWhole({ states }) {
       // A newer value, which replaced it before it was sent, follows.
       if (Number(line.newest(key, Number.POSITIVE_INFINITY)?.offset) > offset) continue;
       const isAbsent = own === undefined || own.value === null;
+      if (isAbsent && newest.value === null) continue;
       // Nobody may have seen a removal whose outcome is unknown.
-      if (isAbsent && (newest.value === null || removals.has(`${line.room} ${key}`))) continue;
+      const isUnseen = removals.has(`${line.room} ${key}`) && line.hasUnseen(newest.offset, offset);
+      if (isAbsent && isUnseen) continue;
       fault = `${member} was synced at ${line}:${offset} with ${key} of ${own?.offset}, not ${newest.offset}`;
     }
     yield fault;

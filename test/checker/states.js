@@ -51,6 +51,15 @@ export class Line {
     return undefined;
   }
 
+  /**
+   * Is there an offset that nobody has seen?
+   * @param {number} after @param {number} to
+   */
+  hasUnseen(after, to) {
+    for (let offset = after + 1; offset <= to; offset++) if (!this.spots.has(offset)) return true;
+    return false;
+  }
+
   /** Offsets of each key, in order. */
   get keys() {
     if (this.byKey !== null) return this.byKey;
