@@ -496,29 +496,30 @@ class Model {
 test('whatever happens, each key moves forward only, and in the end every member has the state', async () => {
   const totals = { recovered: 0, anew: 0, resets: 0, synced: 0, messages: 0, lags: 0 };
   const step = fc.record({ kind: fc.constantFrom(...KINDS), a: fc.nat(1000), b: fc.nat(1000) });
-  await fc.assert(
-    fc.asyncProperty(
-      fc.array(step, { minLength: 60, maxLength: 250, size: 'max' }),
-      fc.constantFrom(0, 0, 100),
-      async (steps, everyMs) => {
-        const model = new Model(everyMs);
-        for (const one of steps) {
-          await model.run(one);
-          for (const reader of model.readers) reader?.read();
-        }
-        await model.heal();
-        for (const key of /** @type {(keyof typeof totals)[]} */ (Object.keys(totals)))
-          totals[key] += model.totals[key];
+  const isReached = () => Object.values(totals).every((total) => total > 15);
+  const runs = () =>
+    fc.assert(
+      fc.asyncProperty(
+        fc.array(step, { minLength: 60, maxLength: 250, size: 'max' }),
+        fc.constantFrom(0, 0, 100),
+        async (steps, everyMs) => {
+          const model = new Model(everyMs);
+          for (const one of steps) {
+            await model.run(one);
+            for (const reader of model.readers) reader?.read();
+          }
+          await model.heal();
+          for (const key of /** @type {(keyof typeof totals)[]} */ (Object.keys(totals)))
+            totals[key] += model.totals[key];
+        },
+      ),
+      {
+        numRuns: Number(process.env.RUNS ?? 200),
+        plugins: [fc.interruptAfterTimeLimit(60_000, { failOnInterrupt: true })],
       },
-    ),
-    {
-      numRuns: Number(process.env.RUNS ?? 200),
-      plugins: [fc.interruptAfterTimeLimit(60_000, { failOnInterrupt: true })],
-    },
-  );
-  // The runs must have reached the interesting states.
-  assert.ok(
-    Object.values(totals).every((total) => total > 15),
-    JSON.stringify(totals),
-  );
+    );
+  // The runs must reach the interesting states. Members lag in few stories, and in one of ten rounds
+  // in none.
+  for (let rounds = 0; rounds < 5 && !isReached(); rounds++) await runs();
+  assert.ok(isReached(), JSON.stringify(totals));
 });
