@@ -5,9 +5,9 @@
 // - A worker that exits unexpectedly is replaced after a pause (deaths.js). The supervisor stops if
 //   the first worker fails to start, or if new ones keep failing while no worker serves.
 // - A worker that sends no message for workerTimeoutMs is hung and killed, unless it is busy.
-// - Reload: each slot in turn gets a new worker. The old one is drained when the new one is ready,
-//   so at least N-1 workers serve. An invalid configuration, or a new worker that does not become
-//   ready, aborts the reload.
+// - Reload: all new workers start, one after another. Then the old ones stop accepting and are
+//   drained one by one, so each client is closed once and returns to a new worker. An invalid
+//   configuration, or a new worker that does not become ready, aborts the reload before that.
 // - A reload that finds only another TLS certificate passes it to the workers and replaces none.
 // - Balance: if connections are spread unevenly, workers relocate some; balance.js decides.
 // - Stop: become not ready, wait for the load balancer, drain all workers, kill the rest.
@@ -88,8 +88,6 @@ export class Supervisor {
     this.processes = new Map();
     /** The current worker of each slot. @type {(WorkerProcess|undefined)[]} */
     this.slots = [];
-    /** A reload starts their next workers, even if one dies. @type {Set<number>} */
-    this.rollingSlots = new Set();
     /** @type {Map<number, NodeJS.Timeout>} */
     this.replacements = new Map();
     this.deaths = new Deaths(log);
@@ -103,6 +101,8 @@ export class Supervisor {
     this.isAnnounced = false;
     this.isStopping = false;
     this.isRolling = false;
+    /** The workers that a reload has started, by slot, until they take over. @type {WorkerProcess[]} */
+    this.successors = [];
     this.mustRollAgain = false;
     this.exitCode = 0;
     /** @type {NodeJS.Timeout[]} */
@@ -169,7 +169,7 @@ export class Supervisor {
     return up;
   }
 
-  /** Replaces workers one by one. A call during a reload queues one more. */
+  /** Replaces all workers. A call during a reload queues one more. */
   reload() {
     if (this.isStopping) return;
     if (this.isRolling) {
@@ -199,23 +199,23 @@ export class Supervisor {
     }
     this.#checkCertificate(settings);
     if (isRenewal(this.settings, settings)) return this.#replaceCertificate(settings);
-    log.info('reload started: replacing the workers one by one');
-    this.#mark('reload', 'Reload started: the workers are replaced one by one');
-    for (let slot = 0; slot < settings.config.workers && !this.isStopping; slot++) {
-      if (!(await this.#rollSlot(slot, settings))) {
-        if (!this.isStopping) {
-          this.#mark('reload', `Reload aborted: the new worker ${slot} did not become ready`);
-          log.error(
-            { slot },
-            'reload aborted: the new worker did not become ready, keeping the old workers and configuration',
-          );
-        }
-        return;
-      }
-    }
+    log.info('reload started: starting the new workers');
+    this.#mark('reload', 'Reload started: new workers start');
+    const failed = await this.#startSuccessors(settings);
     if (this.isStopping) return;
-    this.settings = settings;
-    log.level = settings.config.logLevel;
+    if (failed !== null) {
+      this.#mark('reload', `Reload aborted: the new worker ${failed} did not become ready`);
+      log.error(
+        { slot: failed },
+        'reload aborted: the new worker did not become ready, keeping the old workers and configuration',
+      );
+      return;
+    }
+    const old = this.#takeOver(settings);
+    for (const one of old) {
+      await this.#drain(one, settings.config.shutdownTimeoutMs);
+      if (this.isStopping) return;
+    }
     this.reloads++;
     log.info('reload complete');
     this.observer.onReloaded?.(settings);
@@ -239,33 +239,57 @@ export class Supervisor {
     );
   }
 
-  /** @param {number} slot @param {Settings} settings @returns {Promise<boolean>} done? */
-  async #rollSlot(slot, settings) {
-    this.rollingSlots.add(slot);
-    this.#cancelReplacement(slot);
-    const fresh = this.#fork(slot, settings);
-    // Its exit ends this reload and does not count for the crash loop.
-    fresh?.allowExit(true);
-    const isReady = fresh !== undefined && (await fresh.started);
-    this.rollingSlots.delete(slot);
-    if (this.isStopping) return false;
-    if (!isReady) {
-      fresh?.kill();
-      // The old worker may have died while the new one started.
-      if (!this.slots[slot]) this.#fill(slot);
-      return false;
+  /**
+   * Starts a worker for each slot, beside the one that serves. One after another, because starts
+   * take CPU from those that serve.
+   * @param {Settings} settings
+   * @returns {Promise<number|null>} the slot whose worker did not become ready; null: all are ready
+   */
+  async #startSuccessors(settings) {
+    for (let slot = 0; slot < settings.config.workers && !this.isStopping; slot++) {
+      const one = this.#fork(slot, settings);
+      if (one !== undefined) this.successors[slot] = one;
+      // Its exit ends this reload and does not count for the crash loop.
+      one?.allowExit(true);
+      if (!(await one?.started)) return this.#dismissSuccessors(slot);
     }
-    const old = this.slots[slot];
-    fresh.allowExit(false);
-    this.slots[slot] = fresh;
-    if (fresh.state === 'gone') {
-      // The new worker died after its `ready`.
-      this.slots[slot] = old;
-      if (!old) this.#fill(slot);
-      return false;
+    // One may have died after its `ready`.
+    const gone = this.successors.findIndex(({ state }) => state === 'gone');
+    return gone >= 0 || this.isStopping ? this.#dismissSuccessors(gone) : null;
+  }
+
+  /** The old workers stay. @param {number} failed the slot whose new worker has failed */
+  #dismissSuccessors(failed) {
+    if (this.isStopping) return failed; // which drains or ends them
+    for (const [slot, one] of this.successors.splice(0).entries()) {
+      if (one.state !== 'gone') one.kill();
+      // The old one may have died meanwhile.
+      if (this.slots[slot] === undefined && !this.replacements.has(slot)) this.#fill(slot);
     }
-    if (old) await this.#drain(old, settings.config.shutdownTimeoutMs);
-    return true;
+    return failed;
+  }
+
+  /**
+   * The new workers own the slots. The old ones accept no more and keep their connections.
+   * @param {Settings} settings of the new ones @returns {WorkerProcess[]} the old ones
+   */
+  #takeOver(settings) {
+    /** @type {WorkerProcess[]} */
+    const old = [];
+    for (const [slot, one] of this.successors.splice(0).entries()) {
+      this.#cancelReplacement(slot);
+      const before = this.slots[slot];
+      one.allowExit(false);
+      this.slots[slot] = one;
+      if (before === undefined) continue;
+      before.allowExit(true);
+      before.send({ type: 'retire' });
+      old.push(before);
+    }
+    this.settings = settings;
+    this.log.level = settings.config.logLevel;
+    this.log.info('new workers are ready: draining the old ones one by one');
+    return old;
   }
 
   /**
@@ -452,7 +476,7 @@ export class Supervisor {
       this.stop(1);
       return;
     }
-    if (this.rollingSlots.has(slot)) return;
+    if (this.successors[slot] !== undefined) return; // it takes over, or the reload is aborted
     const afterMs = this.deaths.pauseMs;
     this.log.warn({ slot, afterMs }, 'replacing worker');
     const replace = () => {

@@ -11,6 +11,7 @@
 //   {type:'certificate', certificate}  for new handshakes
 //   {type:'metrics', request, names}                     {type:'metrics', request, isPart, metrics}  prom-client's JSON
 //   {type:'unready'}      /readyz answers 503 from now   {type:'beat', connections, lagMs, isSteady}   periodic
+//   {type:'retire'}       accept no more, keep the connections: a new worker takes over
 //   {type:'rebalance', connections}  relocate so many
 //   {type:'operate', id, request}  of the console        {type:'operated', id, status, body}
 //   {type:'tail', id, room}  begin to watch a room       {type:'tailed', id, lines, left}  {type:'tail-ended', id}
@@ -50,7 +51,7 @@ export const BEAT_INTERVAL_MS = 1000;
 
 /**
  * @typedef
- *   {{type:'start', slot: number, relayPath: string, certificate: Certificate|null} | {type:'certificate', certificate: Certificate} | {type:'metrics', request: number, names: readonly string[]|null} | {type:'unready'} | {type:'rebalance', connections: number} | {type:'drain', deadlineMs: number} | {type:'operate', id: number, request: OperatorRequest} | {type:'tail', id: number, room: string} | {type:'untail', id: number}}
+ *   {{type:'start', slot: number, relayPath: string, certificate: Certificate|null} | {type:'certificate', certificate: Certificate} | {type:'metrics', request: number, names: readonly string[]|null} | {type:'unready'} | {type:'retire'} | {type:'rebalance', connections: number} | {type:'drain', deadlineMs: number} | {type:'operate', id: number, request: OperatorRequest} | {type:'tail', id: number, room: string} | {type:'untail', id: number}}
  *   ToWorker
  * @typedef
  *   {{type:'loaded'} | {type:'ready', address: {port: number, address: string}, isBrokerUp?: boolean} | {type:'metrics', request: number, isPart: boolean, metrics: object[]} | ({type:'beat'} & Beat) | {type:'final', metrics: object[]} | {type:'failed', message: string} | {type:'operated', id: number, status: number, body: string} | {type:'tailed', id: number, lines: TailLine[], left: number} | {type:'tail-ended', id: number}}

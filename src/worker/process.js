@@ -72,6 +72,10 @@ class WorkerProcess {
       case 'unready':
         this.#phase.enter('leaving');
         break;
+      case 'retire':
+        this.#phase.enter('leaving');
+        worker?.retire();
+        break;
       case 'rebalance':
         worker?.relocations.rebalance(message.connections);
         break;

@@ -210,6 +210,11 @@ export class Worker {
     (await this.#operator).receive(message);
   }
 
+  /** Accepts no more connections. Those that are open stay until the drain. */
+  retire() {
+    this.doors.http.stopAccepting();
+  }
+
   /** Drains the connections and closes all parts. @param {number} deadlineMs from now */
   async drain(deadlineMs) {
     const { delivery, entry, doors, commands } = this;
