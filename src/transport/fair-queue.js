@@ -1,13 +1,21 @@
-// fair-queue.js: a queue in which addresses take turns. Items of one address leave in the order in
-// which they came.
+// fair-queue.js: queues: first come, first served, or addresses take turns. Then items of one
+// address leave in the order in which they came.
 //
 // All operations take constant time.
 
 /** Largest number of removed entries that are still in an array. */
 const COMPACT_FROM = 1000;
 
-/** @template T */
-class Fifo {
+/**
+ * Decides itself in which order its items leave.
+ * @template T @typedef {object} Queue
+ * @property {number} size
+ * @property {(item: T, address: string|null) => void} push
+ * @property {() => T|undefined} shift undefined if the queue is empty
+ */
+
+/** First come, first served. @template T @implements {Queue<T>} */
+export class Fifo {
   /** @param {string|null} [key] */
   constructor(key = null) {
     this.key = key;
@@ -16,8 +24,8 @@ class Fifo {
     this.next = 0;
   }
 
-  get isEmpty() {
-    return this.next === this.items.length;
+  get size() {
+    return this.items.length - this.next;
   }
 
   /** @param {T} item */
@@ -28,7 +36,7 @@ class Fifo {
   /** @returns {T} of a queue that is not empty */
   shift() {
     const item = this.items[this.next++];
-    if (this.isEmpty || this.next >= COMPACT_FROM) {
+    if (this.next === this.items.length || this.next >= COMPACT_FROM) {
       this.items.splice(0, this.next);
       this.next = 0;
     }
@@ -36,8 +44,9 @@ class Fifo {
   }
 }
 
-/** @template {object} T */
+/** @template {object} T @implements {Queue<T>} */
 export class FairQueue {
+  size = 0;
   /** The items of each address that has any. @type {Map<string, Fifo<T>>} */
   #byAddress = new Map();
   /** Next in turn: an address' items, or one without address. @type {Fifo<Fifo<T>|T>} */
@@ -45,6 +54,7 @@ export class FairQueue {
 
   /** @param {T} item @param {string|null} address null: the item is on its own */
   push(item, address) {
+    this.size++;
     if (address === null) return this.#turns.push(item);
     let queue = this.#byAddress.get(address);
     if (queue === undefined) {
@@ -57,11 +67,12 @@ export class FairQueue {
 
   /** @returns {T|undefined} the next item in turn; undefined if the queue is empty */
   shift() {
-    if (this.#turns.isEmpty) return undefined;
+    if (this.size === 0) return undefined;
+    this.size--;
     const turn = this.#turns.shift();
     if (!(turn instanceof Fifo)) return turn;
     const item = turn.shift();
-    if (turn.isEmpty) this.#byAddress.delete(/** @type {string} */ (turn.key));
+    if (turn.size === 0) this.#byAddress.delete(/** @type {string} */ (turn.key));
     else this.#turns.push(turn);
     return item;
   }

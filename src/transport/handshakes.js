@@ -38,7 +38,7 @@ export class Handshakes {
    *   {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, admitted: AdmissionLease, door: LoadedDoor|null) => void}
    *   parts.onUpgrade
    * @param {(route: Route) => Streams|null} parts.streamsOf @param {boolean} parts.isSecure
-   * @param {() => boolean} parts.isStopped if true, no handshake is admitted
+   * @param {{readonly isRetired: boolean}} parts.phase if retired, no handshake is admitted
    * @param {import('./deadlines.js').Deadlines<TrackedSocket>} parts.waiting
    * @param {import('./http-reader.js').HttpReader} parts.reader
    * @param {import('./last-answers.js').LastAnswers} parts.answers
@@ -50,7 +50,7 @@ export class Handshakes {
     onUpgrade,
     streamsOf,
     isSecure,
-    isStopped,
+    phase,
     waiting,
     reader,
     answers,
@@ -62,7 +62,7 @@ export class Handshakes {
     this.onUpgrade = onUpgrade;
     this.streamsOf = streamsOf;
     this.isSecure = isSecure;
-    this.isStopped = isStopped;
+    this.phase = phase;
     this.waiting = waiting;
     this.reader = reader;
     this.answers = answers;
@@ -106,7 +106,7 @@ export class Handshakes {
   #admit(wanted) {
     const { request, door, socket } = wanted;
     const handshake = socket[HANDSHAKE];
-    if (this.isStopped()) return this.#refuseAsDraining(wanted);
+    if (this.phase.isRetired) return this.#refuseAsDraining(wanted);
     // The connection itself has paid the token of the first request.
     const isFirst = handshake.http === null || handshake.http.requests === 0;
     const refused = isFirst ? null : this.admission.admitPeer(handshake.address);
@@ -136,7 +136,7 @@ export class Handshakes {
   /** @param {Decided} decided */
   #decide({ decision, ...wanted }) {
     if (isRefusal(decision)) return this.#refuse(wanted, decision);
-    if (!this.isStopped()) return this.#open(wanted, decision);
+    if (!this.phase.isRetired) return this.#open(wanted, decision);
     decision.release();
     this.#refuseAsDraining(wanted);
   }

@@ -72,12 +72,8 @@ const TOO_LATE = refusal('request_timeout');
 export class HttpServer {
   /** Sockets that have not finished their handshake. @type {Deadlines<TrackedSocket>} */
   #waiting;
-  /** The time at which accepting ended. */
-  #stoppedMs = Number.POSITIVE_INFINITY;
-  /** Sockets with bytes to read that are not parsed. @type {FairQueue<TrackedSocket>} */
-  #line = new FairQueue();
-  /** Takes one socket out of `#line` for each `undefined`. @type {Line<undefined>} */
-  #turns;
+  /** Sockets with bytes to read that are not parsed. @type {Line<TrackedSocket>} */
+  #line;
   #logRarely;
   #answers;
   #idle;
@@ -98,6 +94,7 @@ export class HttpServer {
    *   server-sent events; null if they are off
    * @param {Api|null} [parts.api] null if no API keys are configured
    * @param {() => string|null} parts.readiness null if ready; otherwise the reason
+   * @param {{readonly isRetired: boolean}} parts.phase of the worker
    * @param {Log} parts.log @param {import('../observability/counters.js').Counters} parts.counters
    * @param {Turn} parts.turn
    */
@@ -110,6 +107,7 @@ export class HttpServer {
     streams = null,
     api = null,
     readiness,
+    phase,
     log,
     counters,
     turn,
@@ -119,8 +117,7 @@ export class HttpServer {
     this.admission = admission;
     this.counters = counters;
     this.#logRarely = rarely(log);
-    this.#turns = turn.line('handshakes', () => this.#beginNext());
-    const isStopped = () => this.#isStopped;
+    this.#line = turn.line('handshakes', (socket) => this.#begin(socket), new FairQueue());
     const waiting = (this.#waiting = new Deadlines(
       config.handshakeTimeoutMs,
       (socket, deadlineMs) => this.#overdue(socket, deadlineMs),
@@ -136,7 +133,7 @@ export class HttpServer {
     }));
     const { descriptorLimit } = admission.health;
     const idle = (this.#idle = new IdleSockets({ config, descriptorLimit, counters, answers }));
-    this.#plain = new PlainHttp({ admission, api, streamsOf, readiness, isStopped, idle, answers });
+    this.#plain = new PlainHttp({ admission, api, streamsOf, readiness, phase, idle, answers });
     /** Null if the port speaks plain HTTP. */
     this.secure = certificate && this.#createSecure(certificate, turn);
     const reader = (this.reader = new HttpReader({
@@ -153,7 +150,7 @@ export class HttpServer {
       counters,
     }));
     this.#handshakes = new Handshakes({
-      ...{ admission, onUpgrade, streamsOf, isStopped, waiting, reader, answers, counters, turn },
+      ...{ admission, onUpgrade, streamsOf, phase, waiting, reader, answers, counters, turn },
       isSecure: certificate !== null,
     });
     reader.acceptor.on('connection', (socket) =>
@@ -167,10 +164,6 @@ export class HttpServer {
 
   get plainSockets() {
     return this.#idle.plainSockets;
-  }
-
-  get #isStopped() {
-    return this.#stoppedMs !== Number.POSITIVE_INFINITY;
   }
 
   get handshakes() {
@@ -207,24 +200,23 @@ export class HttpServer {
     this.secure?.replaceCertificate(certificate);
   }
 
-  /** Closes the listener. WebSockets stay open; unfinished handshakes end with 503. */
+  /** Closes a retired worker's listener. WebSockets stay; unfinished handshakes end with 503. */
   stopAccepting() {
-    if (this.#isStopped) return;
-    this.#stoppedMs = performance.now();
     this.reader.stopAccepting((socket) => this.#idle.isKeptAlive(socket));
   }
 
   /**
    * Closes the listener and every socket that is not a WebSocket. Clients that have begun a
    * handshake have FINISH_MS from the end of accepting to get their answer.
+   * @param {number} [stoppedMs] when accepting ended, on the clock of performance.now()
    * @returns {Promise<void>} resolves when all of them are closed
    */
-  async close() {
+  async close(stoppedMs = performance.now()) {
     this.stopAccepting();
     const waiting = this.#waiting;
     const answers = this.#answers;
     const isDone = () => answers.size === 0 && ![...waiting].some(hasBegun);
-    await until(isDone, this.#stoppedMs + FINISH_MS);
+    await until(isDone, stoppedMs + FINISH_MS);
     for (const socket of waiting) {
       if (!hasBegun(socket)) continue;
       this.#peek(socket);
@@ -309,11 +301,6 @@ export class HttpServer {
     handshake.queue();
     this.#idle.leave(socket);
     this.#line.push(socket, handshake.address);
-    this.#turns.push(undefined);
-  }
-
-  #beginNext() {
-    this.#begin(/** @type {TrackedSocket} */ (this.#line.shift()));
   }
 
   /** @param {TrackedSocket} socket whose turn it is */

@@ -24,16 +24,17 @@ export class PlainHttp {
    * @param {Api|null} parts.api null if no API keys are configured
    * @param {(route: Route) => Streams|null} parts.streamsOf
    * @param {() => string|null} parts.readiness null if ready; otherwise the reason
-   * @param {() => boolean} parts.isStopped if true, each answer is the last of its socket
+   * @param {{readonly isRetired: boolean}} parts.phase if retired, each answer is the last of its
+   *   socket
    * @param {import('./idle-sockets.js').IdleSockets} parts.idle
    * @param {import('./last-answers.js').LastAnswers} parts.answers
    */
-  constructor({ admission, api, streamsOf, readiness, isStopped, idle, answers }) {
+  constructor({ admission, api, streamsOf, readiness, phase, idle, answers }) {
     this.admission = admission;
     this.api = api;
     this.streamsOf = streamsOf;
     this.readiness = readiness;
-    this.isStopped = isStopped;
+    this.phase = phase;
     this.idle = idle;
     this.answers = answers;
   }
@@ -67,7 +68,7 @@ export class PlainHttp {
     if (apiRefusal !== null && hasBody(request) && http.calls === 0)
       return this.#cutShort(socket, given);
     const isLast =
-      this.isStopped() ||
+      this.phase.isRetired ||
       refused !== null ||
       http.requests >= MAX_REQUESTS ||
       performance.now() - http.sinceMs >= MAX_AGE_MS ||
@@ -102,7 +103,7 @@ export class PlainHttp {
 
   /** The answer to a health check. @param {'livez'|'readyz'} route */
   health = (route) => {
-    const reason = route === 'livez' ? null : this.isStopped() ? 'draining' : this.readiness();
+    const reason = route === 'livez' ? null : this.phase.isRetired ? 'draining' : this.readiness();
     if (reason === null) return answer(200, {}, JSON.stringify({ status: 'ok' }));
     return answer(503, {}, JSON.stringify({ status: 'unavailable', reason }));
   };
@@ -115,7 +116,7 @@ export class PlainHttp {
    */
   #call(call, api, request, response, socket, http) {
     const isLast =
-      this.isStopped() ||
+      this.phase.isRetired ||
       response.socket === null || // pipelined
       performance.now() - http.sinceMs >= MAX_API_AGE_MS;
     if (isLast) call.endConnection();
@@ -132,7 +133,7 @@ export class PlainHttp {
   /** @param {TrackedSocket} socket @param {Exchange} http @param {boolean} isOfClient */
   #called(socket, http, isOfClient) {
     if (!http.answered() || socket[HANDSHAKE].phase === CLOSED || socket.destroyed) return;
-    if (http.isEnding || this.isStopped()) return this.answers.linger(socket);
+    if (http.isEnding || this.phase.isRetired) return this.answers.linger(socket);
     if (isOfClient) this.idle.addClient(socket);
     else this.idle.addBackend(socket);
   }

@@ -26,7 +26,7 @@ export class Doors {
    */
   constructor(basics, parts) {
     const { hub, entry, commands, relocations, api, others, certificate, readiness } = parts;
-    const { config, log, counters, turn } = basics;
+    const { config, log, phase, counters, turn } = basics;
     const { limiter, entrance } = entry;
     const heartbeat = (this.heartbeat = new Heartbeat({
       intervalMs: config.pingIntervalMs,
@@ -77,6 +77,7 @@ export class Doors {
           door?.doorFor?.(request) ?? door?.door,
         ),
       readiness,
+      phase,
       log,
       counters,
       turn,

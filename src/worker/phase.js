@@ -1,13 +1,14 @@
 // phase.js: how far a worker is with leaving. The process owns it, and its parts ask it.
 //
-//   serving -> leaving -> draining -> settling
+//   serving -> leaving -> retired -> draining -> settling
 //
 //   leaving   the worker is not ready, so that load balancers turn away; it serves as before
-//   draining  no new connections, no new requests to the HTTP API
+//   retired   no new connections: another worker takes over
+//   draining  no new requests to the HTTP API; connections are told, and closed
 //   settling  each client has its SERVER_SHUTDOWN: publishes are refused
 
-const PHASES = /** @type {const} */ (['serving', 'leaving', 'draining', 'settling']);
-const [, LEAVING, DRAINING, SETTLING] = PHASES.keys();
+const PHASES = /** @type {const} */ (['serving', 'leaving', 'retired', 'draining', 'settling']);
+const [, LEAVING, RETIRED, DRAINING, SETTLING] = PHASES.keys();
 
 export class Phase {
   #at = 0;
@@ -19,6 +20,10 @@ export class Phase {
 
   get isLeaving() {
     return this.#at >= LEAVING;
+  }
+
+  get isRetired() {
+    return this.#at >= RETIRED;
   }
 
   get isDraining() {

@@ -73,7 +73,7 @@ class WorkerProcess {
         this.#phase.enter('leaving');
         break;
       case 'retire':
-        this.#phase.enter('leaving');
+        this.#phase.enter('retired');
         worker?.retire();
         break;
       case 'rebalance':

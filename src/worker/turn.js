@@ -12,6 +12,9 @@
 //
 // docs/architecture/fan-out.md has the table of slots; a test holds both equal.
 
+import { Fifo } from '../transport/fair-queue.js';
+
+/** @template T @typedef {import('../transport/fair-queue.js').Queue<T>} Queue */
 /** @typedef {'reads'|typeof import('../observability/counters.js').TURN_SLOTS[number]} SlotName */
 /**
  * The share of a slot.
@@ -44,9 +47,6 @@ export const SHARES = Object.freeze(
 
 /** The time of all slots in one turn. */
 export const TOTAL_MS = 32;
-
-/** Largest number of finished items that are still in a line. */
-const COMPACT_FROM = 1000;
 
 export class Turn {
   #isScheduled = false;
@@ -85,10 +85,12 @@ export class Turn {
 
   /**
    * Takes a slot for items that are done one after the other.
-   * @template T @param {SlotName} name @param {(item: T) => void} act @returns {Line<T>}
+   * @template T @param {SlotName} name @param {(item: T) => void} act
+   * @param {Queue<T>} [queue] decides their order; default: first come, first served
+   * @returns {Line<T>}
    */
-  line(name, act) {
-    return this.#add(new Line(this, name, act));
+  line(name, act, queue = new Fifo()) {
+    return this.#add(new Line(this, name, act, queue));
   }
 
   /** @template {Slot} S @param {S} slot @returns {S} */
@@ -240,33 +242,32 @@ export class Slot {
 
 /** A slot whose items are done one after the other. @template T */
 export class Line extends Slot {
-  /** @param {Turn} turn @param {SlotName} name @param {(item: T) => void} act */
-  constructor(turn, name, act) {
+  /**
+   * @param {Turn} turn @param {SlotName} name @param {(item: T) => void} act @param {Queue<T>} queue
+   */
+  constructor(turn, name, act, queue) {
     super(turn, name, () => this.#doSome());
     this.act = act;
-    /** @type {T[]} */
-    this.items = [];
-    this.next = 0;
+    this.queue = queue;
   }
 
-  /** @param {T} item to be done in this or a later turn */
-  push(item) {
-    this.items.push(item);
+  /**
+   * @param {T} item to be done in this or a later turn
+   * @param {string|null} [address] for queues in which addresses take turns
+   */
+  push(item, address = null) {
+    this.queue.push(item, address);
     this.wake();
   }
 
   #doSome() {
     // If `act` pushes an item, that item waits for the next turn.
-    let left = Math.min(this.maxItems, this.items.length - this.next);
+    const { queue } = this;
+    let left = Math.min(this.maxItems, queue.size);
     do {
-      this.act(this.items[this.next++]);
+      this.act(/** @type {T} */ (queue.shift()));
     } while (--left > 0 && !this.isSpent());
-    const isDone = this.next === this.items.length;
-    if (isDone || this.next >= COMPACT_FROM) {
-      this.items.splice(0, this.next);
-      this.next = 0;
-    }
-    return !isDone;
+    return queue.size > 0;
   }
 }
 

@@ -220,7 +220,8 @@ export class Worker {
     const { delivery, entry, doors, commands } = this;
     const { config, phase, log } = this.basics;
     phase.enter('draining');
-    const end = performance.now() + deadlineMs;
+    const startMs = performance.now();
+    const end = startMs + deadlineMs;
     doors.http.stopAccepting();
     this.relocations.close();
     delivery.backend.addresses.resign();
@@ -243,7 +244,7 @@ export class Worker {
     delivery.close();
     entry.auth?.close();
     this.fleet.close();
-    await doors.http.close();
+    await doors.http.close(startMs);
     await entry.hooks?.drain(end);
     await delivery.backend.close();
     log.info(drained, 'drained');

@@ -6,6 +6,7 @@ import { Admission } from '../../src/admission/admission.js';
 import { OWN_DESCRIPTORS } from '../../src/config/system-limits.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { HttpServer } from '../../src/transport/http-server.js';
+import { Phase } from '../../src/worker/phase.js';
 import { Turn } from '../../src/worker/turn.js';
 import { serverConfigOf } from './config.js';
 import { RawClient } from './raw-http.js';
@@ -72,6 +73,7 @@ export async function start(
     debug() {},
     error: (/** @type {object} */ _fields, /** @type {string} */ text) => void errors.push(text),
   };
+  const phase = new Phase();
   const server = new HttpServer({
     config,
     admission,
@@ -82,6 +84,7 @@ export async function start(
     api,
     doors,
     readiness: () => ready.reason,
+    phase,
     log,
     counters,
     turn: new Turn(),
@@ -93,7 +96,7 @@ export async function start(
   });
   const connect = (/** @type {string|void} */ localAddress) =>
     RawClient.connect(t, { port, localAddress: localAddress || undefined });
-  return { server, counters, held, health, ready, websockets, errors, connect };
+  return { server, phase, counters, held, health, ready, websockets, errors, connect };
 }
 
 /** @param {() => boolean} condition @param {number} [withinMs] */

@@ -7,6 +7,7 @@ import { Heartbeat } from '../../src/hub/heartbeat.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { HttpServer } from '../../src/transport/http-server.js';
 import { EventStreams } from '../../src/transport/sse.js';
+import { Phase } from '../../src/worker/phase.js';
 import { Turn } from '../../src/worker/turn.js';
 import { serverConfigOf } from './config.js';
 import { EventClient } from './event-stream.js';
@@ -55,12 +56,14 @@ export async function serve(t, env = {}) {
     now: () => performance.now(),
   });
   const streams = new EventStreams({ config, hub, commands, heartbeat, counters });
+  const phase = new Phase();
   const server = new HttpServer({
     config,
     admission,
     onUpgrade: (_request, socket) => socket.destroy(),
     streams: config.sse === 'on' ? streams : null,
     readiness: () => null,
+    phase,
     log: silent,
     counters,
     turn: new Turn(),
@@ -82,8 +85,8 @@ export async function serve(t, env = {}) {
     EventClient.open(t, port, query, headers);
   const raw = () => RawClient.connect(t, { port });
   return {
-    ...{ port, server, streams, hub, broker, counters, outbox, slowConsumers, heartbeat, health },
-    ...{ publish, open, raw },
+    ...{ port, server, phase, streams, hub, broker, counters, outbox, slowConsumers },
+    ...{ heartbeat, health, publish, open, raw },
   };
 }
 

@@ -12,6 +12,7 @@ import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { refusal } from '../../src/protocol/refusal.js';
 import { DoorStreams } from '../../src/transport/door-streams.js';
 import { HttpServer } from '../../src/transport/http-server.js';
+import { Phase } from '../../src/worker/phase.js';
 import { Turn } from '../../src/worker/turn.js';
 import { serverConfigOf } from '../helpers/config.js';
 import { buildHub, noHistory, QUIET } from '../helpers/hub.js';
@@ -95,6 +96,7 @@ async function start(t, env = {}) {
     openDescriptors: () => counters.sockets + OWN_DESCRIPTORS,
     descriptorLimit: 20_000,
   };
+  const phase = new Phase();
   const server = new HttpServer({
     config,
     admission: new Admission({
@@ -114,6 +116,7 @@ async function start(t, env = {}) {
     ],
     onUpgrade: (_request, socket) => void socket.destroy(),
     readiness: () => null,
+    phase,
     log: silent,
     counters,
     turn: new Turn(),
@@ -127,7 +130,7 @@ async function start(t, env = {}) {
     RawClient.connect(t, { port, localAddress: localAddress || undefined });
   /** @param {string} bytes */
   const ask = async (bytes) => (await dial()).write(bytes).response();
-  return { hub, counters, toy, server, heartbeat, dial, ask };
+  return { hub, counters, toy, server, phase, heartbeat, dial, ask };
 }
 
 /** @param {() => boolean} condition */
@@ -326,11 +329,12 @@ test('of many unfinished bodies, those of the address with most give way', limit
 });
 
 test('a draining worker refuses the request whose body it has read', limit, async (t) => {
-  const { dial, server } = await start(t);
+  const { dial, server, phase } = await start(t);
   const client = await dial();
   client.write(post('late').slice(0, -1));
   await until(() => server.handshakes === 1);
   await new Promise((resolve) => setTimeout(resolve, 20));
+  phase.enter('draining');
   server.stopAccepting();
   client.write('e');
   assert.equal((await client.response()).status, 503);

@@ -14,6 +14,7 @@ import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { refusal } from '../../src/protocol/refusal.js';
 import { HttpServer } from '../../src/transport/http-server.js';
 import { WebSockets } from '../../src/transport/websocket.js';
+import { Phase } from '../../src/worker/phase.js';
 import { Turn } from '../../src/worker/turn.js';
 import { configOf } from '../helpers/config.js';
 import { buildHub, noHistory, QUIET } from '../helpers/hub.js';
@@ -108,6 +109,7 @@ async function start(t, env = {}) {
     onUpgrade: (request, socket, head, { address, credentials }, door) =>
       websockets.upgrade(request, socket, head, address, credentials, door?.door),
     readiness: () => null,
+    phase: new Phase(),
     log: silent,
   });
   const { port } = await server.listen();

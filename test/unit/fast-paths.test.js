@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { AdmissionLease } from '../../src/admission/admission.js';
 import { loadConfig } from '../../src/config/config.js';
 import { HttpServer } from '../../src/transport/http-server.js';
+import { Phase } from '../../src/worker/phase.js';
 import { Turn } from '../../src/worker/turn.js';
 import { FrameServer, frameBytes } from '../helpers/frame-server.js';
 import { FIELDS, isOff } from '../helpers/hidden/fields.js';
@@ -156,6 +157,7 @@ async function serve(t, env) {
       server.websockets.upgrade(request, socket, head, address);
     },
     readiness: () => null,
+    phase: new Phase(),
     log: { debug() {}, error() {} },
     counters: server.counters,
     turn: new Turn(),

@@ -86,7 +86,7 @@ test(
   'when accepting stops, pending handshakes get 503, WebSockets stay, and new connections fail',
   limit,
   async (t) => {
-    const { connect, server, counters, websockets } = await start(t);
+    const { connect, server, phase, counters, websockets } = await start(t);
     const open = await connect();
     assert.equal((await open.write(handshake()).response()).status, 101);
     const late = await connect();
@@ -95,6 +95,7 @@ test(
     late.write('GET /ws HTTP/1.1\r\n'); // begun: an idle one would be closed at once
     probe.write('GET /readyz HTTP/1.1\r\n');
     await until(() => server.openSockets === 3);
+    phase.enter('draining');
     server.stopAccepting();
     server.stopAccepting();
     const response = await late.write(handshake().replace('GET /ws HTTP/1.1\r\n', '')).response();

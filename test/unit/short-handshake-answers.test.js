@@ -20,6 +20,7 @@ import { createNativeDoor } from '../../src/commands/native-door.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { HttpServer } from '../../src/transport/http-server.js';
 import { WebSockets } from '../../src/transport/websocket.js';
+import { Phase } from '../../src/worker/phase.js';
 import { Turn } from '../../src/worker/turn.js';
 import { Random } from '../checker/random.js';
 import { serverConfigOf } from '../helpers/config.js';
@@ -128,6 +129,7 @@ class Server {
         websockets.upgrade(request, socket, head, address, credentials);
       },
       readiness: () => null,
+      phase: new Phase(),
       log,
       counters,
       turn: new Turn(),

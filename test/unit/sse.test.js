@@ -56,13 +56,14 @@ test('the events of a room are built once and shared by its streams', limit, asy
 });
 
 test('a draining worker sends an EventSource away with a time to return', limit, async (t) => {
-  const { server, raw } = await serve(t);
+  const { server, phase, raw } = await serve(t);
   const client = await raw();
   client.write('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n');
   await client.response();
   const late = await raw();
   late.write('GET /sse?room=a HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n');
   await until(() => server.handshakes === 1);
+  phase.enter('draining');
   server.stopAccepting();
   late.write('\r\n');
   await late.closed();

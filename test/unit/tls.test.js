@@ -11,6 +11,7 @@ import { OWN_DESCRIPTORS } from '../../src/config/system-limits.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { readClientHello } from '../../src/transport/client-hello.js';
 import { HttpServer } from '../../src/transport/http-server.js';
+import { Phase } from '../../src/worker/phase.js';
 import { Turn } from '../../src/worker/turn.js';
 import { makeCertificate, makeServerCertificate } from '../helpers/certificates.js';
 import { serverConfigOf } from '../helpers/config.js';
@@ -52,12 +53,14 @@ async function start(t, env = {}) {
     counters,
     now: () => performance.now(),
   });
+  const phase = new Phase();
   const server = new HttpServer({
     config,
     certificate,
     admission,
     onUpgrade: (_request, socket) => void socket.end('HTTP/1.1 101 Switching Protocols\r\n\r\n'),
     readiness: () => null,
+    phase,
     log: { debug() {}, error() {} },
     counters,
     turn: new Turn(),
@@ -72,7 +75,7 @@ async function start(t, env = {}) {
     await once(socket, 'secureConnect');
     return { client, socket };
   };
-  return { server, port, counters, connect, made };
+  return { server, phase, port, counters, connect, made };
 }
 
 /** Resolves when no socket counts any longer. @param {{sockets: number}} counters */
@@ -278,12 +281,13 @@ test(
 );
 
 test('a TLS handshake under way when the server closes gets its 503', LIMIT, async (t) => {
-  const { port, counters, server, made } = await start(t);
+  const { port, counters, server, phase, made } = await start(t);
   const socket = connectTls({ port, host: '127.0.0.1', ca: made.ca });
   t.after(() => socket.destroy());
   const [accepted] = await once(server.reader.acceptor, 'connection');
   while (accepted.bytesRead === 0) await new Promise(setImmediate);
   const startMs = performance.now();
+  phase.enter('draining');
   const closed = server.close();
   await once(socket, 'secureConnect');
   const client = new RawClient(socket);
@@ -300,13 +304,14 @@ test(
   'a closing server waits a second for unfinished handshakes, and answers begun requests',
   LIMIT,
   async (t) => {
-    const { port, connect, counters, server } = await start(t);
+    const { port, connect, counters, server, phase } = await start(t);
     const halfOpen = await RawClient.connect(t, { port });
     halfOpen.write(await clientHello(t));
     await once(halfOpen.socket, 'data'); // the ServerHello
     const { client } = await connect();
     client.write('GET /ws HTTP/1.1\r\n');
     const startMs = performance.now();
+    phase.enter('draining');
     const closed = server.close();
     assert.equal((await client.response()).status, 503);
     await Promise.all([closed, client.closed(), halfOpen.closed()]);

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { TURN_SLOTS } from '../../src/observability/counters.js';
+import { Fifo } from '../../src/transport/fair-queue.js';
 import { createCloseAll } from '../../src/worker/close-all.js';
 import { SHARES, TOTAL_MS, Turn } from '../../src/worker/turn.js';
 
@@ -62,19 +63,22 @@ test('each turn does at least one item, and a turn without work does nothing', a
 test('items added meanwhile are done too, and a line keeps no reference to finished ones', async () => {
   const { turn, spend } = build();
   let [added, done, longest] = [0, 0, 0];
+  /** @type {Fifo<number>} */
+  const queue = new Fifo();
   // One a turn, so that the line never ends.
-  const line = turn.line('handshakes', (/** @type {number} */ i) => {
+  const act = (/** @type {number} */ i) => {
     assert.equal(i, done++);
     spend(4);
     if (added < 5000) line.push(added++);
-    longest = Math.max(longest, line.items.length);
-  });
+    longest = Math.max(longest, queue.items.length);
+  };
+  const line = turn.line('handshakes', act, queue);
   while (added < 10) line.push(added++);
   for (let turns = 0; done < 5000 && turns < 5100; turns++) await nextTurn();
   assert.equal(done, 5000);
   assert.ok(longest < 1100, `${longest}`);
   await nextTurn();
-  assert.equal(line.items.length, 0);
+  assert.equal(queue.items.length, 0);
 });
 
 test('a turn does at most its number of items, and an item added again waits for the next turn', async () => {

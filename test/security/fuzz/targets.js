@@ -19,6 +19,7 @@ import { decode } from '../../../src/protocol/decode.js';
 import { ApiFault } from '../../../src/transport/http-api/fault.js';
 import { HttpServer } from '../../../src/transport/http-server.js';
 import { WebSockets } from '../../../src/transport/websocket.js';
+import { Phase } from '../../../src/worker/phase.js';
 import { Turn } from '../../../src/worker/turn.js';
 import { FakeTransport, messagesOf } from '../../helpers/fake-transport.js';
 import { closeCode, FrameParser, OPCODES } from '../../helpers/raw-frames.js';
@@ -213,6 +214,7 @@ const http = {
         socket.end('HTTP/1.1 101 Switching Protocols\r\n\r\n');
       },
       readiness: () => null,
+      phase: new Phase(),
       log: { debug() {}, error: (fields) => assert.fail(JSON.stringify(fields)) },
       counters,
       turn: new Turn(),
