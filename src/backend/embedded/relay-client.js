@@ -111,8 +111,8 @@ export class RelayClient {
 
   /** @type {Socket|null} */
   socket = null;
+  /** Does it take requests? From HELLO until `close`, or until the link is lost. */
   isOpen = false;
-  isClosing = false;
   isAnswering = true;
   isProbing = false;
   hasResigned = false;
@@ -228,14 +228,14 @@ export class RelayClient {
   /** Sends what is collected and ends the link; requests under way fail. May be called twice. */
   async close() {
     const { socket } = this;
-    if (socket === null || this.isClosing) return;
-    this.isClosing = true;
+    if (socket === null || socket.writableEnded) return;
     if (!this.isOpen) {
       socket.destroy();
       return;
     }
     clearTimeout(this.reportTimer);
     this.flush();
+    this.isOpen = false;
     const closed = new Promise((resolve) => socket.once('close', resolve));
     socket.end();
     const timer = setTimeout(() => socket.destroy(), CLOSE_TIMEOUT_MS);
@@ -251,7 +251,7 @@ export class RelayClient {
    */
   async acquire(address, cap, force) {
     // Not refused while the relay is unavailable: it may answer before the handshake's deadline.
-    if (!this.isOpen || this.isClosing) throw gone();
+    if (!this.isOpen) throw gone();
     if (this.requests.size + this.late.size >= MAX_REQUESTS) throw tooMany();
     const request = this.#request(address);
     this.#out().acquire(request.id, address, cap, force);
@@ -447,7 +447,7 @@ export class RelayClient {
 
   /** @param {string} room @returns {Promise<PresenceSnapshot>} */
   members(room) {
-    if (!this.isOpen || this.isClosing) return Promise.reject(gone());
+    if (!this.isOpen) return Promise.reject(gone());
     if (!this.isAnswering) return Promise.reject(away());
     let ask = this.asks.get(room);
     if (ask === undefined) {
@@ -524,7 +524,7 @@ export class RelayClient {
 
   /** @returns {BrokerError|null} the reason to refuse requests now */
   #refusal() {
-    if (!this.isOpen || this.isClosing) return gone();
+    if (!this.isOpen) return gone();
     if (!this.isAnswering) return away();
     const { writableLength } = /** @type {Socket} */ (this.socket);
     if (writableLength + this.writer.length <= MAX_PENDING_BYTES) return null;
@@ -532,7 +532,7 @@ export class RelayClient {
   }
 
   #check() {
-    if (!this.isOpen || this.isClosing) throw gone();
+    if (!this.isOpen) throw gone();
     if (!this.isAnswering) throw away();
     if (this.requests.size >= MAX_REQUESTS) throw tooMany();
   }
@@ -727,7 +727,7 @@ export class RelayClient {
   }
 
   #socketOnClose() {
-    if (!this.isOpen) return;
+    const isLost = this.isOpen;
     this.isOpen = false;
     if (this.watch !== null) clearInterval(this.watch);
     // Messages that were not written were certainly not accepted.
@@ -735,7 +735,7 @@ export class RelayClient {
     for (const request of this.requests.values())
       request.reject(new BrokerError('OUTCOME_UNKNOWN', 'the relay link is closed'));
     this.requests.clear();
-    if (!this.isClosing) this.onClose();
+    if (isLost) this.onClose();
   }
 }
 
