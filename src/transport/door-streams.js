@@ -5,16 +5,13 @@
 //
 // Their libraries return by themselves after a status, so a refused request gets the plain one.
 
-import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import { toHttp } from '../protocol/refusal.js';
-import { createCorsHeaders, preflightAnswer } from './cors.js';
-import { directWriteFault } from './fast/direct-write.js';
 import { headFault } from './handshake.js';
 import { responseText } from './http-answers.js';
-import { headText, Stream } from './stream.js';
+import { headText, Stream, StreamKind } from './stream.js';
 
 /** Headers that pages may set. */
-const HEADERS = 'Authorization, Cache-Control, Content-Type';
+const PAGE_HEADERS = 'Authorization, Cache-Control, Content-Type';
 
 /** @import { AdmissionLease } from '../admission/admission.js' */
 /** @import { Transport } from '../hub/connection.js' */
@@ -85,7 +82,7 @@ class DoorStream extends Stream {
 }
 
 /** @implements {Streams} */
-export class DoorStreams {
+export class DoorStreams extends StreamKind {
   /**
    * @param {object} parts @param {import('../config/settings.js').Config} parts.config
    * @param {import('../hub/hub.js').Hub} parts.hub
@@ -93,24 +90,12 @@ export class DoorStreams {
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
   constructor({ config, hub, heartbeat, door, counters }) {
-    this.hub = hub;
-    this.heartbeat = heartbeat;
+    const { allowsCredentials } = door;
+    super({ config, hub, heartbeat, counters, pageHeaders: PAGE_HEADERS, allowsCredentials });
     this.door = door;
     this.rules = door.rules;
     this.allow = door.allow;
     this.maxBodyBytes = door.maxBodyBytes;
-    this.corsHeaders = createCorsHeaders(config.allowedOrigins, door.allowsCredentials);
-    this.writesDirectly = useFastPath(
-      'direct_write',
-      config,
-      counters,
-      plainOnly(config, directWriteFault),
-    );
-  }
-
-  /** @param {IncomingMessage} request `OPTIONS` */
-  preflight(request) {
-    return preflightAnswer(this.corsHeaders(request), this.allow, HEADERS);
   }
 
   /** @param {IncomingMessage} request @returns {Wanted} */

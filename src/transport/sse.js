@@ -9,7 +9,6 @@
 //
 // An EventSource returns after the last `retry:`. Drains, relocations and overloads send one.
 
-import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import { CLOSES } from '../protocol/codes.js';
 import { NATIVE_TEXTS } from '../protocol/door-texts.js';
 import {
@@ -23,8 +22,6 @@ import {
 import { COMMENT, endWithId, eventId, textEvent } from '../protocol/event-stream.js';
 import { FORMAT } from '../protocol/format.js';
 import { refusal } from '../protocol/refusal.js';
-import { createCorsHeaders, preflightAnswer } from './cors.js';
-import { directWriteFault } from './fast/direct-write.js';
 import {
   MAX_STREAM_ROOMS,
   NO_POSITION,
@@ -34,7 +31,7 @@ import {
   streamHead,
   streamRefusal,
 } from './sse-request.js';
-import { Stream } from './stream.js';
+import { Stream, StreamKind } from './stream.js';
 
 /** Clients return after so long, unless another time follows. Spread, because a worker may die. */
 const RETRY_MS = { min: 1000, max: 5000 };
@@ -43,7 +40,7 @@ const MIN_RETRY_MS = 100;
 const OVERLOAD_RETRY_MS = { min: 10_000, max: 20_000 };
 
 /** Headers that pages may set. */
-const HEADERS = 'Authorization, Cache-Control, Last-Event-ID';
+const PAGE_HEADERS = 'Authorization, Cache-Control, Last-Event-ID';
 
 /** @import { Credentials } from '../auth/credentials.js' */
 /** @import { Connection, Transport } from '../hub/connection.js' */
@@ -156,8 +153,7 @@ const NO_POSITIONS = [];
  */
 
 /** @implements {Streams} */
-export class EventStreams {
-  allow = 'GET';
+export class EventStreams extends StreamKind {
   maxBodyBytes = 0;
   rules = undefined;
 
@@ -181,9 +177,8 @@ export class EventStreams {
     admitStream = () => 0,
     counters,
   }) {
-    this.hub = hub;
+    super({ config, hub, heartbeat, counters, pageHeaders: PAGE_HEADERS });
     this.commands = commands;
-    this.heartbeat = heartbeat;
     this.entrance = entrance;
     this.askJoins = askJoins;
     this.admitStream = admitStream;
@@ -192,18 +187,6 @@ export class EventStreams {
       config.maxRoomsPerConnectionMode === 'enforce'
         ? config.maxRoomsPerConnection
         : MAX_STREAM_ROOMS;
-    this.corsHeaders = createCorsHeaders(config.allowedOrigins);
-    this.writesDirectly = useFastPath(
-      'direct_write',
-      config,
-      counters,
-      plainOnly(config, directWriteFault),
-    );
-  }
-
-  /** @param {IncomingMessage} request `OPTIONS /sse` */
-  preflight(request) {
-    return preflightAnswer(this.corsHeaders(request), this.allow, HEADERS);
   }
 
   /** @param {IncomingMessage} request `GET /sse` */

@@ -8,8 +8,10 @@
 // A peer sends nothing, so its silence proves nothing: the kernel closes the socket of one that is
 // gone. Until then its unsent bytes are bounded as a slow consumer's.
 
+import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import { Connection } from '../hub/connection.js';
-import { descriptorOf } from './fast/direct-write.js';
+import { createCorsHeaders, preflightAnswer } from './cors.js';
+import { descriptorOf, directWriteFault } from './fast/direct-write.js';
 import { NOSNIFF } from './http-answers.js';
 import { STATUS_CODES } from './node-http.js';
 import { offerBytes, pendingBytesOf, queueBytes, whenDrained } from './socket-writer.js';
@@ -25,16 +27,45 @@ const STREAM = Symbol('stream');
 /** @typedef {Socket & {[STREAM]: Stream}} StreamSocket */
 /** @import { Transport } from '../hub/connection.js' */
 /** @import { Headers } from './cors.js' */
+/** @import { IncomingMessage } from 'node:http' */
 /** @import { Socket } from 'node:net' */
 
 /**
- * The parts that all streams of one kind share.
- * @typedef {object} StreamOwner
- * @property {import('../hub/hub.js').Hub} hub
- * @property {import('../hub/heartbeat.js').Heartbeat} heartbeat
- * @property {boolean} writesDirectly
- * @property {(stream: any) => void} remove its socket is closed
+ * `remove`: the socket of a stream is closed.
+ * @typedef {StreamKind & {remove: (stream: any) => void}} StreamOwner
  */
+
+/** One kind of streams: what they share. */
+export class StreamKind {
+  /** The methods of their requests. */
+  allow = 'GET';
+
+  /**
+   * @param {object} parts @param {import('../config/settings.js').Config} parts.config
+   * @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
+   * @param {import('../observability/counters.js').Counters} parts.counters
+   * @param {string} parts.pageHeaders headers that pages may set
+   * @param {boolean} [parts.allowsCredentials] see cors.js
+   */
+  constructor({ config, hub, heartbeat, counters, pageHeaders, allowsCredentials }) {
+    this.hub = hub;
+    this.heartbeat = heartbeat;
+    this.pageHeaders = pageHeaders;
+    this.corsHeaders = createCorsHeaders(config.allowedOrigins, allowsCredentials);
+    this.writesDirectly = useFastPath(
+      'direct_write',
+      config,
+      counters,
+      plainOnly(config, directWriteFault),
+    );
+  }
+
+  /** @param {IncomingMessage} request `OPTIONS` */
+  preflight(request) {
+    return preflightAnswer(this.corsHeaders(request), this.allow, this.pageHeaders);
+  }
+}
 
 export class Stream {
   /**
