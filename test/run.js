@@ -6,9 +6,9 @@
 // field of Node, ws or ioredis hidden (helpers/hidden/fields.js). TEST_TLS=on runs them with TLS
 // between each test and its servers (helpers/tls/preload.js).
 //
-// Node's `--test` sorts its files by name, so this file runs them itself, the slow ones first. It
-// runs four files at a time, because tests of whole clusters mostly wait. More of them on a small
-// machine measure only each other.
+// Node's `--test` sorts its files by name, so this file runs them itself: the slow ones early, the
+// others spread between them. Slow ones mostly wait for servers, and the others mostly compute, so
+// together they use the processors evenly.
 
 import { spawn } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
@@ -25,45 +25,66 @@ const SUITES = Object.keys(FOLDERS).filter((name) => name !== FAULTS);
 /** A suite leaves out these files. */
 const LONG = SETS.long.files;
 const SHORT_FAULTS = ['worker-killed', 'sigterm', 'per-ip'];
-/**
- * These files begin first, slowest first. A slow file that begins last would run alone at the end.
- */
+/** The slow files, slowest first. One that begins last would run alone at the end. */
 const SLOW = [
   'e2e/sse',
+  'unit/types',
   'e2e/centrifugo-connection',
   'e2e/cluster',
-  'unit/types',
+  'e2e/package',
   'contract/history',
   'e2e/auth',
-  'unit/webhook-delivery',
-  'e2e/pusher-js',
-  'e2e/fleet',
-  'contract/webhook-edges',
-  'unit/supervisor',
-  'contract/fleet',
-  'contract/broker',
-  'contract/webhook-queue',
-  'unit/short-handshake-answers',
-  'security/centrifugo',
-  'e2e/proxy',
-  'e2e/http-api',
-  'e2e/cli',
-  'e2e/webhooks-pusher',
-  'e2e/redis-faults',
-  'unit/tls',
-  'contract/revocations',
-  'e2e/pusher-channels',
-  'e2e/package',
   'e2e/pusher-presence',
-  'faults/sigterm',
-  'e2e/tls',
-  'contract/presence',
-  'contract/presence-redis',
-  'unit/foreign-writes',
-  'e2e/bench',
+  'e2e/fleet',
+  'e2e/state',
+  'unit/supervisor',
+  'e2e/centrifugo-streams',
+  'e2e/cli',
+  'e2e/http-api',
+  'e2e/pusher-limits',
+  'e2e/centrifugo-channels',
+  'e2e/docs-client',
+  'e2e/centrifuge-js',
+  'e2e/pusher-channels',
+  'e2e/centrifugo-recovery',
+  'e2e/proxy',
   'e2e/ops',
+  'contract/webhook-edges',
+  'e2e/pusher-connection',
+  'e2e/bench',
+  'e2e/pusher-docs',
+  'e2e/redis-faults',
+  'contract/webhook-edges-redis',
+  'contract/fleet',
+  'e2e/tls',
+  'e2e/pusher-http',
+  'faults/sigterm',
+  'e2e/load-tools',
+  'e2e/hooks',
+  'contract/broker',
+  'e2e/openapi-client',
+  'e2e/pusher-js',
+  'unit/tls',
+  'contract/webhook-queue',
+  'e2e/doctor',
+  'contract/revocations',
   'faults/worker-killed',
+  'contract/presence-redis',
+  'e2e/centrifugo-http',
   'e2e/prometheus',
+  'contract/state',
+  'security/centrifugo',
+  'e2e/webhooks-pusher',
+  'e2e/http-api-docs',
+  'e2e/large-messages',
+  'e2e/console',
+  'contract/presence',
+  'e2e/recovery',
+  'unit/short-handshake-answers',
+  'e2e/terminal',
+  'unit/handshakes',
+  'contract/occupancy',
+  'unit/courier-process',
 ];
 /** How many of the slowest files are listed at the end. */
 const SHOWN = 20;
@@ -71,8 +92,8 @@ const SHOWN = 20;
 const FILE_TIMEOUT_MS = 240_000;
 const LONG_TIMEOUT_MS = 300_000;
 const FAULTS_TIMEOUT_MS = 900_000;
-// Files wait more than they compute: four at a time used 1.3 of two processors.
-const CONCURRENCY = 5;
+// Files wait more than they compute: five at a time used 1.3 of two processors.
+const CONCURRENCY = 6;
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 const given = process.argv.slice(2);
@@ -107,7 +128,7 @@ for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM']))
 /** @type {[file: string, seconds: number][]} */
 const times = [];
 const results = run({
-  files: areFaults ? files : slowestFirst(files),
+  files: areFaults ? files : packed(files),
   concurrency: areFaults ? 1 : CONCURRENCY,
   timeout: areFaults ? FAULTS_TIMEOUT_MS : areLong ? LONG_TIMEOUT_MS : FILE_TIMEOUT_MS,
   signal: aborted.signal,
@@ -176,8 +197,13 @@ function testNameOf(path) {
   return testName(basename(dirname(path)), basename(path));
 }
 
-/** @param {readonly string[]} paths */
-function slowestFirst(paths) {
-  const rank = (/** @type {string} */ path) => SLOW.indexOf(testNameOf(path)) + 1 || 1000;
-  return [...paths].sort((one, other) => rank(one) - rank(other));
+/** @param {readonly string[]} paths @returns {string[]} in the order in which they begin */
+function packed(paths) {
+  const rank = (/** @type {string} */ path) => SLOW.indexOf(testNameOf(path));
+  const slow = paths.filter((path) => rank(path) >= 0).sort((a, b) => rank(a) - rank(b));
+  const others = paths.filter((path) => rank(path) < 0);
+  const step = others.length / (slow.length + 1);
+  const part = (/** @type {number} */ i) =>
+    others.slice(Math.round(i * step), Math.round((i + 1) * step));
+  return [...slow.flatMap((path, i) => [path, ...part(i)]), ...part(slow.length)];
 }
