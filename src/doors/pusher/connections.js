@@ -114,7 +114,7 @@ export class Connections {
     if (!admitted) return connection.close(overQuota(app));
     if (!connection.isOpen) return places.release(key);
     try {
-      this.#enter(connection, new Client(app, () => places.release(key)), credentials);
+      this.#enter(connection, new Client(app, true), credentials);
     } catch (error) {
       connection.fail(error);
     }
@@ -166,7 +166,7 @@ export class Connections {
   /** @type {Door['closed']} */
   closed(connection) {
     this.refused.delete(connection);
-    const { hub, entrance, sessions, commands, counters } = this.services;
+    const { hub, entrance, sessions, commands, counters, places } = this.services;
     const client = this.#clients.get(connection);
     const after = client && this.#handlers.closing(connection, client);
     if (entrance === null) {
@@ -178,7 +178,7 @@ export class Connections {
     this.#unauthorized.delete(connection);
     if (!this.#clients.delete(connection) || client === undefined) return;
     counters.apps.connections[client.app.id]--;
-    client.leave();
+    if (client.hasPlace) places.release(appPlaceKey(client.app.id));
   }
 
   /** The connection has signed in, or is in a channel that needs a right. @param {Connection} connection */
@@ -211,7 +211,7 @@ export class Connections {
     if (event === 'pusher:pong') return;
     const isCommand = this.#handlers.commands.has(event);
     if (isCommand) {
-      if (!this.commandRate.admit(connection, client.bucket('commands'), undefined)) return;
+      if (!this.commandRate.admit(connection, client, undefined)) return;
     } else if (!isLong && !this.#admitMessage(connection, bytes.length)) return;
     if (message === null) return commands.replies.malformed(connection);
     const kind =
