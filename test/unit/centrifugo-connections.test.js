@@ -135,7 +135,7 @@ test('old publications in a reply count as messages and as commands, recent ones
     ...{ epoch: '', offset: 9, first: 1, replayed: 9, bytes: 100_000 },
     ...{ recovered, acceptedMs: Date.now() - ageMs },
   });
-  const admit = () => connections.commandRate.admit(connection, client.bucket, 1);
+  const admit = () => connections.commandRate.admit(connection, client, 1);
   subscriptions.charge(connection, client, null);
   subscriptions.charge(connection, client, { ...joined(true, 1e9), bytes: 0 });
   subscriptions.charge(connection, client, joined(true, 60_000));
@@ -160,6 +160,37 @@ test('a subscription is expected to end once, however often it is prolonged', ()
   subscriptions.prolong(connection, client, 'b', endS);
   subscriptions.closed(client);
   assert.equal(subscriptions.expiries.size, 0);
+});
+
+test('subscriptions of a client end one by one, whichever was the first', () => {
+  const { connections, subscriptions, open } = buildConnections();
+  const { connection } = open();
+  const client = connections.clientOf(connection);
+  assert.ok(client);
+  const channels = () => client.listSubscriptions().map(([channel]) => channel);
+  const endS = Math.ceil(Date.now() / 1000) + 100;
+  const { expiries } = subscriptions;
+  assert.deepEqual([channels(), client.subscriptionTo('')], [[], null]);
+  subscriptions.entered(connection, client, 'a', null);
+  subscriptions.entered(connection, client, '__proto__', { endS: 0 }, true);
+  subscriptions.entered(connection, client, 'c', { endS });
+  assert.deepEqual(channels(), ['a', '__proto__', 'c']);
+  const own = { isGranted: false, isServers: false, expiry: null };
+  assert.deepEqual(client.subscriptionTo('a'), own);
+  const servers = { isGranted: true, isServers: true, expiry: null };
+  assert.deepEqual(client.subscriptionTo('__proto__'), servers);
+  assert.equal(client.subscriptionTo('c')?.expiry?.channel, 'c');
+  subscriptions.prolong(connection, client, 'a', endS);
+  assert.deepEqual([channels(), expiries.size], [['a', '__proto__', 'c'], 2]);
+  subscriptions.leave(connection, client, 'a');
+  assert.deepEqual([channels(), client.subscriptionTo('a')], [['__proto__', 'c'], null]);
+  subscriptions.entered(connection, client, 'd', null);
+  assert.deepEqual(client.subscriptionTo('d'), own);
+  subscriptions.leave(connection, client, '__proto__');
+  subscriptions.leave(connection, client, 'unknown');
+  assert.deepEqual(channels(), ['d', 'c']);
+  subscriptions.closed(client);
+  assert.equal(expiries.size, 0);
 });
 
 test('a long message counts before it is decoded, and its command does not count again', () => {

@@ -27,6 +27,25 @@
  * @property {import('./expiry.js').Expiry|null} expiry null: it ends with the connection
  */
 
+/** @param {boolean} isGranted @param {boolean} isServers @returns {Readonly<Subscription>} */
+const endless = (isGranted, isServers) => Object.freeze({ isGranted, isServers, expiry: null });
+/** Most subscriptions end with their connection, and are one of these. */
+const OWN = endless(false, false);
+const OWN_GRANTED = endless(true, false);
+const SERVERS = endless(false, true);
+const SERVERS_GRANTED = endless(true, true);
+
+/**
+ * @param {Pick<Subscription, 'isGranted'|'isServers'>} traits
+ * @param {Subscription['expiry']} expiry @returns {Readonly<Subscription>}
+ */
+export function subscriptionOf({ isGranted, isServers }, expiry) {
+  if (expiry !== null) return { isGranted, isServers, expiry };
+  if (isServers) return isGranted ? SERVERS_GRANTED : SERVERS;
+  return isGranted ? OWN_GRANTED : OWN;
+}
+
+// A server holds very many of these, and most have one subscription: it needs no Map.
 export class Client {
   /** @type {State} */
   state = 'new';
@@ -38,10 +57,14 @@ export class Client {
   lease = null;
   /** Of a connection without a user. @type {import('./expiry.js').Expiry|null} */
   expiry = null;
-  /** By channel. @type {Map<string, Subscription>|null} */
-  subscriptions = null;
-  /** Of its commands. @type {{fullAt: number}|null} */
-  #bucket = null;
+  /** Its bucket of commands, as CommandRate has it. A double, so that V8 updates it in place. */
+  fullAt = -0.5;
+  /** Of `#first`. */
+  #channel = '';
+  /** One of its subscriptions. @type {Readonly<Subscription>|null} */
+  #first = null;
+  /** The others, by channel. @type {Map<string, Readonly<Subscription>>|null} */
+  #others = null;
 
   /**
    * @param {Codec} codec
@@ -77,20 +100,35 @@ export class Client {
     this.pings += change;
   }
 
-  /** @param {string} channel @param {Subscription} subscription */
+  /** @param {string} channel @returns {Readonly<Subscription>|null} */
+  subscriptionTo(channel) {
+    if (this.#first !== null && this.#channel === channel) return this.#first;
+    return this.#others?.get(channel) ?? null;
+  }
+
+  /** In a list of the caller's own. @returns {[channel: string, Readonly<Subscription>][]} */
+  listSubscriptions() {
+    const others = [...(this.#others ?? [])];
+    return this.#first === null ? others : [[this.#channel, this.#first], ...others];
+  }
+
+  /** @param {string} channel not subscribed to @param {Readonly<Subscription>} subscription */
   subscribed(channel, subscription) {
-    this.subscriptions ??= new Map();
-    this.subscriptions.set(channel, subscription);
+    if (this.#first === null) {
+      this.#channel = channel;
+      this.#first = subscription;
+    } else {
+      this.#others ??= new Map();
+      this.#others.set(channel, subscription);
+    }
   }
 
   /** @param {string} channel */
   unsubscribed(channel) {
-    this.subscriptions?.delete(channel);
-  }
-
-  get bucket() {
-    this.#bucket ??= { fullAt: -0.5 };
-    return this.#bucket;
+    if (this.#first !== null && this.#channel === channel) {
+      this.#channel = '';
+      this.#first = null;
+    } else if (this.#others?.delete(channel) && this.#others.size === 0) this.#others = null;
   }
 
   /** The user of its token or hook; '': none. */

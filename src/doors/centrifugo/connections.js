@@ -215,7 +215,7 @@ export class Connections {
    */
   #admit(connection, client, { method, id, source }, isCounted) {
     if (method === 'connect') return true;
-    if (FREE.has(method)) return this.commandRate.admit(connection, client.bucket, id);
+    if (FREE.has(method)) return this.commandRate.admit(connection, client, id);
     // The only command of a long message has been counted with it.
     const isOnly = isCounted && source.length > MAX_UNCOUNTED_BYTES;
     return isOnly || this.#admitMessage(connection, isCounted ? 0 : source.length, id);

@@ -61,7 +61,7 @@ export class RefreshCommands {
 
   /** Ends forbidden subscriptions. @param {Connection} connection @param {Client} client */
   #leaveForbidden(connection, client) {
-    for (const [channel, { isGranted }] of [...(client.subscriptions ?? [])]) {
+    for (const [channel, { isGranted }] of client.listSubscriptions()) {
       const isOwn = isGranted || isPrivate(channel) || usersOf(channel) !== null;
       const { rights } = this.subscriptions;
       if (isOwn || rights.has(connection, client, 'join', roomOf(channel))) continue;

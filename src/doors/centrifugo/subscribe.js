@@ -8,7 +8,7 @@
 
 import { encodeMember } from '../../protocol/encode.js';
 import { channelOf, isPrivate, roomOf, usersOf } from './channels.js';
-import { tokenIdentity } from './client.js';
+import { subscriptionOf, tokenIdentity } from './client.js';
 import { clientOf } from './client-id.js';
 import { DISCONNECTS } from './codes.js';
 import { DoorError } from './errors.js';
@@ -91,7 +91,7 @@ export class Subscriptions {
     const client = this.connections.clientOf(connection);
     const channel = channelOf(room);
     if (client === undefined || channel === null) return;
-    const isOwn = client.subscriptions?.get(channel)?.isServers === false;
+    const isOwn = client.subscriptionTo(channel)?.isServers === false;
     this.#forget(client, channel);
     if (!isOwn) connection.close(DISCONNECTS.INSUFFICIENT_STATE);
   }
@@ -188,7 +188,7 @@ export class Subscriptions {
    * @param {number} endS 0: with the connection
    */
   prolong(connection, client, channel, endS) {
-    const isServers = client.subscriptions?.get(channel)?.isServers ?? false;
+    const isServers = client.subscriptionTo(channel)?.isServers ?? false;
     this.#keep(connection, client, channel, endS, { isGranted: true, isServers });
   }
 
@@ -200,12 +200,12 @@ export class Subscriptions {
   #keep(connection, client, channel, endS, traits) {
     this.#forget(client, channel);
     const expiry = endS > 0 ? this.expiries.add(endS + GRACE_S, connection, channel) : null;
-    client.subscribed(channel, { ...traits, expiry });
+    client.subscribed(channel, subscriptionOf(traits, expiry));
   }
 
   /** @param {Client} client @param {string} channel */
   #forget(client, channel) {
-    this.expiries.remove(client.subscriptions?.get(channel)?.expiry ?? null);
+    this.expiries.remove(client.subscriptionTo(channel)?.expiry ?? null);
     client.unsubscribed(channel);
   }
 
@@ -222,7 +222,7 @@ export class Subscriptions {
   /** @param {Client} client whose connection is closed */
   closed(client) {
     this.expiries.remove(client.expiry);
-    for (const { expiry } of client.subscriptions?.values() ?? []) this.expiries.remove(expiry);
+    for (const [, { expiry }] of client.listSubscriptions()) this.expiries.remove(expiry);
   }
 
   /**
@@ -234,7 +234,7 @@ export class Subscriptions {
     if (joined === null || joined.bytes === 0) return;
     if (joined.recovered && joined.acceptedMs >= Date.now() - this.resumeWindowMs) return;
     this.services.charge(connection, joined.bytes);
-    this.connections.commandRate.charge(client.bucket, joined.bytes);
+    this.connections.commandRate.charge(client, joined.bytes);
   }
 
   /**
