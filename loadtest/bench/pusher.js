@@ -3,24 +3,25 @@
 //
 //   node loadtest/bench/pusher.js                     3 rounds, about 12 minutes
 //   node loadtest/bench/pusher.js --rounds 1 --quick  to see that it works
+//   node loadtest/bench/pusher.js --other ../before   and the doors of another checkout
 //
 // Both doors belong to the same kind of server with a shared app. A Pusher client cannot publish at
 // this rate, so the publishers are native clients in the same room, for both doors. Each measurement
 // has a server of its own, and the doors take turns.
 
-import { writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { experiment } from '../lib/experiment.js';
 import { markdownTable, median, show } from '../lib/figures.js';
 import { DoorSwarm } from './door-swarm.js';
+import { commitOf } from './machine.js';
 import { PROFILES } from './profiles.js';
 import { startServer } from './servers.js';
 import { findClient, Swarm } from './swarm.js';
 import { WORKLOADS } from './workloads.js';
 
 const KEY = 'bench';
-const DOORS = /** @type {const} */ (['native', 'pusher']);
 const FAN_OUT = 'saturated-1000';
 const LEAST_SHARE = 0.9;
 const MOST_KB = 0.3;
@@ -48,6 +49,32 @@ const PROFILE_OF = {
     echo: null,
   },
 };
+
+/**
+ * A door of this checkout, or of another one.
+ * @typedef {object} Column
+ * @property {string} key
+ * @property {string} title
+ * @property {string} checkout '': this one
+ * @property {boolean} hasPusher does its server speak the protocol? Older ones may not
+ */
+
+/** @param {string} checkout of the other one; '': none @returns {Column[]} */
+function columnsOf(checkout) {
+  const here = { checkout: '', hasPusher: true };
+  const columns = [
+    { key: 'native', title: 'native', ...here },
+    { key: 'pusher', title: 'Pusher', ...here },
+  ];
+  if (checkout === '') return columns;
+  const other = { checkout, hasPusher: existsSync(join(checkout, 'src/doors/pusher')) };
+  return columns
+    .flatMap((column) => {
+      const title = `${column.title}, ${commitOf(checkout)}`;
+      return [column, { ...column, key: `${column.key}-other`, title, ...other }];
+    })
+    .filter(({ key, hasPusher }) => hasPusher || key.startsWith('native'));
+}
 
 /**
  * @typedef {object} Row
@@ -98,24 +125,31 @@ await experiment({
   workers N | whole 1..64 | 2 | processes with connections
   processes N | whole 1..64 | 2 | client processes
   sources N | whole 0..250 | 4 | source addresses from 127.0.0.2 on; 0: the kernel chooses one
-  only LIST | list of ${FAN_OUT} idle | ${FAN_OUT},idle | what is measured`,
-  variants: ({ only }) =>
-    only.flatMap((/** @type {string} */ work) => DOORS.map((door) => `${work} ${door}`)),
+  only LIST | list of ${FAN_OUT} idle | ${FAN_OUT},idle | what is measured
+  other FOLDER | | | another checkout to measure in turn`,
+  variants: ({ only, other }) =>
+    only.flatMap((/** @type {string} */ work) =>
+      columnsOf(other).map(({ key }) => `${work} ${key}`),
+    ),
 
-  async setup({ owner, variant, values: { workers, processes } }) {
-    const [work, door] = variant.split(' ');
+  async setup({ owner, variant, values: { workers, processes, other } }) {
+    const [work, key] = variant.split(' ');
+    const column = columnsOf(other).find((one) => one.key === key);
+    const { checkout = '', hasPusher = true } = column ?? {};
     const apps = join(tmpdir(), `fanfare-bench-apps-${process.pid}.json`);
     writeFileSync(
       apps,
       JSON.stringify([{ id: '1', key: KEY, secret: KEY.repeat(8), shared: true }]),
     );
-    const target = await startServer('fanfare', { workers, env: { FANFARE_PUSHER_APPS: apps } });
+    /** @type {Record<string, string>} */
+    const env = hasPusher ? { FANFARE_PUSHER_APPS: apps } : {};
+    const target = await startServer('fanfare', { workers, env, checkout });
     owner.after(() => target.close());
     const options = { client: findClient('auto'), processes };
     const swarm = work === FAN_OUT ? new DoorSwarm(options, NATIVE) : new Swarm(options);
     swarm.start();
     owner.after(() => swarm.close());
-    return { work, target: { ...target, profile: PROFILE_OF[door] }, swarm };
+    return { work, target: { ...target, profile: PROFILE_OF[key.split('-')[0]] }, swarm };
   },
 
   async measure({ work, target, swarm }, { variant, values: { quick, sources } }) {
@@ -129,23 +163,32 @@ await experiment({
     return { variant, ...figures };
   },
 
-  report(rounds, { only, quick }) {
+  report(rounds, { only, quick, other }) {
     const cells = rounds.flat();
+    const columns = columnsOf(other);
     const rows = ROWS.filter(({ work }) => only.includes(work)).map((row) => {
-      const [native, pusher] = DOORS.map((door) => {
-        const of = cells.filter(({ variant }) => variant === `${row.work} ${door}`);
-        const values = of.map(({ values }) => values[row.key] ?? Number.NaN);
-        return values.some(Number.isNaN) ? Number.NaN : median(values);
+      const values = columns.map(({ key }) => {
+        const of = cells.filter(({ variant }) => variant === `${row.work} ${key}`);
+        const measured = of.map(({ values }) => values[row.key] ?? Number.NaN);
+        return measured.some(Number.isNaN) ? Number.NaN : median(measured);
       });
-      return { ...row, native, pusher, isGood: row.isGood(native, pusher) };
+      const of = (/** @type {string} */ key) => values[columns.findIndex((one) => one.key === key)];
+      return { ...row, values, of, isGood: row.isGood(of('native'), of('pusher')) };
     });
+    const before = columns.filter(({ key }) => key.endsWith('-other'));
     return {
       title: 'The Pusher door beside the native one',
       note: `medians of ${rounds.length} interleaved rounds${quick ? ', quick: not to compare' : ''}`,
       lines: markdownTable(
-        ['', 'native', 'Pusher', 'Pusher ÷ native', 'wanted'],
-        rows.map(({ title, digits, wanted, native, pusher, isGood }) => [
-          ...[title, show(native, digits), show(pusher, digits), show(pusher / native, 2)],
+        [
+          ...['', ...columns.map(({ title }) => title), 'Pusher ÷ native'],
+          ...before.map(({ title }) => `${title.split(',')[0]} ÷ ${title}`),
+          'wanted',
+        ],
+        rows.map(({ title, digits, wanted, values, of, isGood }) => [
+          ...[title, ...values.map((value) => show(value, digits))],
+          show(of('pusher') / of('native'), 2),
+          ...before.map(({ key }) => show(of(key.split('-')[0]) / of(key), 2)),
           wanted && `${wanted}: ${isGood ? 'yes' : 'NO'}`,
         ]),
       ),

@@ -4,6 +4,8 @@
 import assert from 'node:assert/strict';
 import { availableParallelism } from 'node:os';
 import { test } from 'node:test';
+import { DoorSwarm } from '../../loadtest/bench/door-swarm.js';
+import { PROFILES } from '../../loadtest/bench/profiles.js';
 import { equalSets, markdown, ratio } from '../../loadtest/bench/report.js';
 import { searchRate } from '../../loadtest/bench/search.js';
 import { isPresent, startServer } from '../../loadtest/bench/servers.js';
@@ -79,6 +81,25 @@ for (const kind of kinds) {
     assert.ok((await swarm.echo({ seconds: 0.2 })).received > 4);
   });
 }
+
+test('publishers of another door come back with the members after a loss', {
+  timeout: 20_000,
+}, async (t) => {
+  const target = await startServer('raw-single', { workers: 0 });
+  t.after(() => target.close());
+  const swarm = new DoorSwarm({ client: findClient('node'), processes: 2 }, PROFILES.plain);
+  swarm.start();
+  t.after(() => swarm.close());
+  await swarm.aim(target);
+  for (let i = 0; i < 2; i++) {
+    assert.equal((await swarm.open({ count: 10 })).open, 10);
+    assert.equal((await swarm.status(3)).open, 8);
+    const result = await swarm.run({ perSecond: 100, seconds: 0.2 });
+    assert.ok(clean(result), JSON.stringify(result));
+    await swarm.hangUp();
+    assert.equal((await swarm.status(3)).open, 0);
+  }
+});
 
 test('a search finds the largest load that passes, within a bisection step', async () => {
   const tried = [];
