@@ -281,8 +281,11 @@ function isId(id) {
   return typeof id === 'string' ? id.length <= MAX_ID_LENGTH : Number.isSafeInteger(id);
 }
 
-/** @param {Buffer} message @param {number} start @param {number} end @returns {unknown} */
-function readValue(message, start, end) {
+/**
+ * @param {Buffer} message @param {number} start of a value that has been checked
+ * @param {number} end @returns {unknown}
+ */
+export function readValue(message, start, end) {
   if (message[start] === QUOTE) {
     let i = start + 1;
     let hash = 0;

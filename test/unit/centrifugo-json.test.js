@@ -33,6 +33,25 @@ test('the fields of requests, raw values as they were written', () => {
   assert.equal(String(command.source), text);
 });
 
+test('whole numbers of each length and form are read', () => {
+  for (const text of ['0', '7', '-0', '-7', '1e3', '1.0', '999999999999999', '9007199254740991']) {
+    const [command] = decode(`{"id":1,"subscribe":{"offset":${text}}}`) ?? [];
+    assert.equal(command?.request.offset, Number(text), text);
+  }
+});
+
+test('strings are read as JSON has them, and do not change with later messages', () => {
+  const names = ['a', 'ü', 'a"b', '\\', '\u{1f600}', 'x'.repeat(300), 'Aa', 'BB', '', '\ud800'];
+  const read = names.map((name) => {
+    const text = JSON.stringify({ id: 1, subscribe: { channel: name, epoch: `${name}e` } });
+    return decode(text)?.[0].request;
+  });
+  for (const [i, name] of names.entries()) {
+    assert.equal(read[i]?.channel, name);
+    assert.equal(read[i]?.epoch, `${name}e`);
+  }
+});
+
 test('commands in lines, with empty ones and spaces between', () => {
   const commands = decode('\n {"id":1,"ping":{}} \r\n\n{}\n{"send":{"data":null}}\n') ?? [];
   assert.deepEqual(
@@ -109,6 +128,9 @@ test('malformed input is refused, and nothing throws', () => {
     '{"id":1,"subscribe":{"offset":"5"}}',
     '{"id":1,"subscribe":{"offset":1e300}}',
     '{"id":1,"subscribe":{"offset":9007199254740993}}',
+    '{"id":1,"subscribe":{"offset":1234567890123456789}}',
+    '{"id":01,"ping":{}}',
+    '{"id":,"ping":{}}',
     '{"id":1,"connect":{"subs":[]}}',
     '{"id":1,"connect":{"subs":{"a":1}}}',
     '{"id":1,"connect":{"headers":{"a":1}}}',
@@ -160,6 +182,7 @@ test('zero values are left out, empty results and numbers of clients are not', (
     '{"id":1,"history":{"publications":[],"epoch":"e"}}',
   );
   assert.equal(jsonCodec.ping.toString(), '{}');
+  assert.equal(String(jsonCodec.encodeDone(3, 'publish')), encode({ id: 3, publish: {} }));
 });
 
 test('a publication as a push and in a list', () => {

@@ -211,6 +211,7 @@ test('protobufjs reads replies as they were meant', () => {
     );
   }
   assert.deepEqual([...encode({ id: 3, publish: {} })], [8, 3, 66, 0]);
+  assert.deepEqual([...protobufCodec.encodeDone(3, 'publish')], [8, 3, 66, 0]);
   assert.equal(encode({}).length, 0);
   assert.deepEqual([...delimited(protobufCodec.ping)], [0]);
 });

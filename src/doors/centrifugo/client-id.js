@@ -8,12 +8,18 @@
 const PREFIX_LENGTH = 8;
 const CLIENT = /^([0-9a-f]{8})-([0-9a-f]{4})-4000-8000-([0-9a-f]{12})$/;
 
+/** The last prefix, nearly always this process's own, and its part of a UUID. */
+const last = { prefix: '', digits: '' };
+
 /** @param {string} id of a connection @returns {string} a UUID */
 export function clientOf(id) {
-  const prefix = Buffer.from(id.slice(0, PREFIX_LENGTH), 'base64url').toString('hex');
+  if (last.prefix === '' || !id.startsWith(last.prefix)) {
+    last.prefix = id.slice(0, PREFIX_LENGTH);
+    const hex = Buffer.from(last.prefix, 'base64url').toString('hex');
+    last.digits = `${hex.slice(0, 8)}-${hex.slice(8)}-4000-8000-`;
+  }
   const number = Number.parseInt(id.slice(PREFIX_LENGTH), 36);
-  const digits = number.toString(16).padStart(12, '0');
-  return `${prefix.slice(0, 8)}-${prefix.slice(8)}-4000-8000-${digits}`;
+  return last.digits + number.toString(16).padStart(12, '0');
 }
 
 /** @param {string} client @returns {string|null} the connection's id; null: not of this form */

@@ -29,24 +29,31 @@ import { readMember } from './members.js';
 /** @import { ClientInfo, Codec, Published } from './messages.js' */
 
 const NOTHING = Buffer.alloc(0);
+/** Fields of senders that a format keeps, because most send more than one message. */
+const MAX_SENDERS = 1024;
 
 export function registerFormats() {
   const { text, binary, lines, events, delimited } = FRAMINGS;
-  const json = FORMAT.CENTRIFUGO_JSON_LIST;
-  const protobuf = FORMAT.CENTRIFUGO_PROTOBUF_LIST;
-  registerFormat(FORMAT.CENTRIFUGO_JSON, createFormat(jsonCodec, text, json));
-  registerFormat(FORMAT.CENTRIFUGO_PROTOBUF, createFormat(protobufCodec, binary, protobuf));
-  registerFormat(FORMAT.CENTRIFUGO_LINES, createFormat(jsonCodec, lines, json));
-  registerFormat(FORMAT.CENTRIFUGO_EVENTS, createFormat(jsonCodec, events, json));
-  registerFormat(FORMAT.CENTRIFUGO_DELIMITED, createFormat(protobufCodec, delimited, protobuf));
-  registerFormat(json, createListFormat(jsonCodec));
-  registerFormat(protobuf, createListFormat(protobufCodec));
+  const json = new Publications(jsonCodec);
+  const protobuf = new Publications(protobufCodec);
+  const jsonList = FORMAT.CENTRIFUGO_JSON_LIST;
+  const protobufList = FORMAT.CENTRIFUGO_PROTOBUF_LIST;
+  registerFormat(FORMAT.CENTRIFUGO_JSON, createFormat(json, text, jsonList));
+  registerFormat(FORMAT.CENTRIFUGO_PROTOBUF, createFormat(protobuf, binary, protobufList));
+  registerFormat(FORMAT.CENTRIFUGO_LINES, createFormat(json, lines, jsonList));
+  registerFormat(FORMAT.CENTRIFUGO_EVENTS, createFormat(json, events, jsonList));
+  registerFormat(FORMAT.CENTRIFUGO_DELIMITED, createFormat(protobuf, delimited, protobufList));
+  registerFormat(jsonList, createListFormat(json));
+  registerFormat(protobufList, createListFormat(protobuf));
 }
 
 /** What pushes of a room share. @typedef {{channel: string, field: Buffer}} Head */
 
-/** @param {Codec} codec @param {Framing} framing @param {number} replyFormat @returns {Format} */
-function createFormat(codec, framing, replyFormat) {
+/**
+ * @param {Publications} form @param {Framing} framing @param {number} replyFormat @returns {Format}
+ */
+function createFormat(form, framing, replyFormat) {
+  const { codec } = form;
   /** By the native prefix, which each open room has once. @type {WeakMap<Buffer, Head|null>} */
   const heads = new WeakMap();
   return {
@@ -60,7 +67,7 @@ function createFormat(codec, framing, replyFormat) {
       /** @type {Buffer[]} */
       const messages = [];
       for (const publication of publications) {
-        const message = messageOf(codec, head, publication);
+        const message = form.messageOf(head, publication);
         if (message !== null) messages.push(message);
       }
       return messages.length === 0 ? NOTHING : framing.frame(messages);
@@ -79,49 +86,72 @@ function createFormat(codec, framing, replyFormat) {
   };
 }
 
-/** @param {Codec} codec @returns {Format} */
-function createListFormat(codec) {
+/** @param {Publications} form @returns {Format} */
+function createListFormat(form) {
   return {
     encode: (_prefix, publications) =>
-      codec.publicationList(publications.map((publication) => publishedOf(codec, publication))),
+      form.codec.publicationList(publications.map((publication) => form.publishedOf(publication))),
     endOf: null,
     encodeResync: () => NOTHING,
   };
 }
 
-/**
- * @param {Codec} codec @param {Head|null} head null: not a channel's room
- * @param {Buffer} publication @returns {Buffer|null} null: clients are not told
- */
-function messageOf(codec, head, publication) {
-  const kind = kindOf(publication);
-  if (kind === KIND.BROADCAST) {
-    const data = publication.subarray(payloadStart(publication), payloadEnd(publication));
-    return codec.encode({ push: { message: { data } } });
-  }
-  if (head === null) return null;
-  if (kind === KIND.MESSAGE || kind === KIND.POSITIONED)
-    return codec.publicationMessage(head.field, publishedOf(codec, publication));
-  if (kind !== KIND.PRESENCE) return null;
-  const event = eventOf(publication);
-  if (event === 'count') return null;
-  const info = readMember(publication.subarray(payloadStart(publication)));
-  return info === null
-    ? null
-    : codec.encode({ push: { channel: head.channel, [event]: { info } } });
-}
+/** Publications as one codec writes them. */
+class Publications {
+  /** By sender. @type {Map<string, Buffer>} */
+  #infos = new Map();
 
-/** @param {Codec} codec @param {Buffer} publication @returns {Published} */
-function publishedOf(codec, publication) {
-  const info = infoOf(publication);
-  return {
-    source: publication,
-    start: payloadStart(publication),
-    end: payloadEnd(publication),
-    offset: kindOf(publication) === KIND.POSITIONED ? offsetOf(publication) : 0,
-    timeMs: timestampOf(publication),
-    info: info === null ? null : codec.infoField(info),
-  };
+  /** @param {Codec} codec */
+  constructor(codec) {
+    this.codec = codec;
+  }
+
+  /**
+   * @param {Head|null} head null: not a channel's room
+   * @param {Buffer} publication @returns {Buffer|null} null: clients are not told
+   */
+  messageOf(head, publication) {
+    const { codec } = this;
+    const kind = kindOf(publication);
+    if (kind === KIND.BROADCAST) {
+      const data = publication.subarray(payloadStart(publication), payloadEnd(publication));
+      return codec.encode({ push: { message: { data } } });
+    }
+    if (head === null) return null;
+    if (kind === KIND.MESSAGE || kind === KIND.POSITIONED)
+      return codec.publicationMessage(head.field, this.publishedOf(publication));
+    if (kind !== KIND.PRESENCE) return null;
+    const event = eventOf(publication);
+    if (event === 'count') return null;
+    const info = readMember(publication.subarray(payloadStart(publication)));
+    return info === null
+      ? null
+      : codec.encode({ push: { channel: head.channel, [event]: { info } } });
+  }
+
+  /** @param {Buffer} publication @returns {Published} */
+  publishedOf(publication) {
+    return {
+      source: publication,
+      start: payloadStart(publication),
+      end: payloadEnd(publication),
+      offset: kindOf(publication) === KIND.POSITIONED ? offsetOf(publication) : 0,
+      timeMs: timestampOf(publication),
+      info: this.#infoOf(senderOf(publication)),
+    };
+  }
+
+  /** @param {string} sender @returns {Buffer|null} */
+  #infoOf(sender) {
+    const known = this.#infos.get(sender);
+    if (known !== undefined) return known;
+    const info = infoOfSender(sender);
+    if (info === null) return null;
+    const field = this.codec.infoField(info);
+    if (this.#infos.size >= MAX_SENDERS) this.#infos.clear();
+    this.#infos.set(sender, field);
+    return field;
+  }
 }
 
 /**
@@ -130,7 +160,11 @@ function publishedOf(codec, publication) {
  * @param {Buffer} publication @returns {ClientInfo|null} null: the server, or its HTTP APIs
  */
 export function infoOf(publication) {
-  const sender = senderOf(publication);
+  return infoOfSender(senderOf(publication));
+}
+
+/** @param {string} sender @returns {ClientInfo|null} */
+function infoOfSender(sender) {
   if (sender === '') return null;
   if (isClient(sender)) return { client: sender };
   return { user: sender.includes('\\') ? JSON.parse(`"${sender}"`) : sender };

@@ -86,6 +86,8 @@
  * @property {(bytes: Buffer) => Command[]|null} decode the commands of one message of a client; null:
  *   malformed (disconnect 3501)
  * @property {(reply: Reply) => Buffer} encode without a frame or a length
+ * @property {(id: number, method: Method) => Buffer} encodeDone the same reply as `encode` with an
+ *   empty result
  * @property {Buffer} ping the message of a ping: an empty reply
  * @property {(channel: string) => Buffer} channelField what the pushes of a channel share
  * @property {(field: Buffer, published: Published) => Buffer} publicationMessage a push

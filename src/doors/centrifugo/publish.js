@@ -53,7 +53,8 @@ export class PublishCommand {
 
   /** @type {PublishListener['onPublished']} */
   onPublished(connection, id) {
-    this.connections.clientOf(connection)?.send(connection, { id: Number(id), publish: {} });
+    const codec = this.connections.clientOf(connection)?.codec;
+    if (codec !== undefined) connection.send(codec.encodeDone(Number(id), 'publish'));
   }
 
   /** @type {PublishListener['onRefused']} */

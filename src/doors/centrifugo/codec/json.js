@@ -4,6 +4,7 @@
 // its fields. A raw value, such as `data`, travels as the client's bytes, within the limits of
 // depth and keys that native payloads have; framing.js removes the line breaks between its tokens.
 
+import { readValue } from '../../../protocol/decode.js';
 import { skipPayload, skipSpace, skipString } from '../../../protocol/json-scan.js';
 
 /** @import { ClientInfo, Codec, Command, Method, Published, Reply, Request } from '../messages.js' */
@@ -11,7 +12,7 @@ import { skipPayload, skipSpace, skipString } from '../../../protocol/json-scan.
 const LF = 0x0a;
 const QUOTE = 0x22;
 const COMMA = 0x2c;
-const BACKSLASH = 0x5c;
+const ZERO = 0x30;
 const COLON = 0x3a;
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
@@ -30,6 +31,10 @@ const METHODS = /** @type {readonly Method[]} */ (
     ...['history', 'ping', 'send', 'rpc', 'refresh', 'sub_refresh'],
   ])
 );
+/** @type {ReadonlyMap<string, number>} */
+const RANKS = new Map(METHODS.map((method, rank) => [method, rank]));
+/** Numbers with more digits are left to JavaScript's parser. */
+const MAX_DIGITS = 15;
 
 /** @typedef {'string'|'boolean'|'number'|'raw'|'subs'|'headers'|'since'|'given'} Type */
 
@@ -87,35 +92,40 @@ function lineEnd(bytes, at) {
   return end < 0 ? bytes.length : end;
 }
 
+/**
+ * What is known of a command while its line is read.
+ * @typedef {{isEmpty: boolean, id: number, rank: number, request: Request}} Draft
+ */
+
 /** @param {Buffer} line @returns {Command|null} */
 function readCommand(line) {
-  let id = 0;
-  let isEmpty = true;
-  let chosen = METHODS.length;
-  /** @type {Request} */
-  let request = {};
-  const end = eachMember(line, 0, MAX_FIELDS, (name, at) => {
-    isEmpty = false;
-    if (name === 'id') {
-      const read = readNumber(line, at);
-      id = read.value;
-      return id >= 0 && id < 2 ** 32 ? read.end : MALFORMED;
-    }
-    const method = METHODS.indexOf(/** @type {Method} */ (name));
-    if (method < 0) return skipPayload(line, at);
-    /** @type {Request} */
-    const own = {};
-    const after = readRequest(line, at, own);
-    if (method < chosen && line[at] === OPEN_BRACE) {
-      chosen = method;
-      request = own;
-    }
-    return after;
-  });
+  /** @type {Draft} */
+  const draft = { isEmpty: true, id: 0, rank: METHODS.length, request: {} };
+  const end = eachMember(line, 0, MAX_FIELDS, readCommandField, draft);
   if (end < 0 || skipSpace(line, end) !== line.length) return null;
+  const { isEmpty, id, rank, request } = draft;
   if (isEmpty) return { id: 0, method: 'pong', request, source: line };
-  if (chosen === METHODS.length) return null;
-  return { id, method: METHODS[chosen], request, source: line };
+  if (rank === METHODS.length) return null;
+  return { id, method: METHODS[rank], request, source: line };
+}
+
+/** @type {ReadMember<Draft>} */
+function readCommandField(name, line, at, draft) {
+  draft.isEmpty = false;
+  if (name === 'id') {
+    draft.id = readNumber(line, at);
+    return draft.id >= 0 && draft.id < 2 ** 32 ? after : MALFORMED;
+  }
+  const rank = RANKS.get(name);
+  if (rank === undefined) return skipPayload(line, at);
+  /** @type {Request} */
+  const request = {};
+  const end = readRequest(line, at, request);
+  if (rank < draft.rank && line[at] === OPEN_BRACE) {
+    draft.rank = rank;
+    draft.request = request;
+  }
+  return end;
 }
 
 /**
@@ -124,94 +134,123 @@ function readCommand(line) {
  */
 function readRequest(b, at, request) {
   if (b[at] === LOWER_N) return skipPayload(b, at); // null
-  const fields = /** @type {Record<string, unknown>} */ (request);
-  return eachMember(b, at, MAX_FIELDS, (name, start) => {
-    const type = FIELDS.get(name);
-    if (type === undefined || (b[start] === LOWER_N && type !== 'raw'))
-      return skipPayload(b, start);
-    const { value, end } = READERS[type](b, start);
-    fields[name] = value;
-    return end;
-  });
+  return eachMember(b, at, MAX_FIELDS, readRequestField, request);
 }
 
-/** @typedef {(b: Buffer, at: number) => {value: any, end: number}} Reader */
+/** @type {ReadMember<Request>} */
+function readRequestField(name, b, at, request) {
+  const type = FIELDS.get(name);
+  if (type === undefined || (b[at] === LOWER_N && type !== 'raw')) return skipPayload(b, at);
+  /** @type {Record<string, unknown>} */ (request)[name] = READERS[type](b, at);
+  return after;
+}
+
+/**
+ * The index after the value that a reader has read last; MALFORMED: it is of another type. It
+ * stands here, so that a value needs no object around it.
+ */
+let after = 0;
+
+/** Reads a value, and sets `after`. @typedef {(b: Buffer, at: number) => any} Reader */
 
 /** @type {Record<Type, Reader>} */
 const READERS = {
   string: readString,
   number: readNumber,
   boolean(b, at) {
-    const end = skipPayload(b, at);
     const isBoolean = b[at] === LOWER_T || b[at] === LOWER_F;
-    return { value: b[at] === LOWER_T, end: isBoolean ? end : MALFORMED };
+    after = isBoolean ? skipPayload(b, at) : MALFORMED;
+    return b[at] === LOWER_T;
   },
   raw(b, at) {
-    const end = skipPayload(b, at);
-    return { value: end < 0 ? undefined : b.subarray(at, end), end };
+    after = skipPayload(b, at);
+    return after < 0 ? undefined : b.subarray(at, after);
   },
-  subs: (b, at) =>
-    readMap(b, at, (start) => {
-      /** @type {Request} */
-      const value = {};
-      return { value, end: readRequest(b, start, value) };
-    }),
-  headers: (b, at) => readMap(b, at, (start) => readString(b, start)),
-  since(b, at) {
-    /** @type {Request} */
-    const value = {};
-    return { value, end: readRequest(b, at, value) };
+  subs: (b, at) => readMap(b, at, readSub),
+  headers: (b, at) => readMap(b, at, readHeader),
+  since: readObject,
+  given(b, at) {
+    after = skipPayload(b, at);
+    return true;
   },
-  given: (b, at) => ({ value: true, end: skipPayload(b, at) }),
 };
 
-/** @param {Buffer} b @param {number} at @returns {{value: string, end: number}} */
-function readString(b, at) {
-  const end = b[at] === QUOTE ? skipString(b, at + 1) : MALFORMED;
-  if (end < 0) return { value: '', end };
-  for (let i = at + 1; i < end; i++)
-    if (b[i] === BACKSLASH) return { value: JSON.parse(b.toString('utf8', at, end)), end };
-  return { value: b.toString('utf8', at + 1, end - 1), end };
+/** @type {Reader} */
+function readObject(b, at) {
+  /** @type {Request} */
+  const request = {};
+  after = readRequest(b, at, request);
+  return request;
 }
 
-/** @param {Buffer} b @param {number} at @returns {{value: number, end: number}} whole and safe */
+/** @param {Buffer} b @param {number} at @returns {string} */
+function readString(b, at) {
+  after = b[at] === QUOTE ? skipString(b, at + 1) : MALFORMED;
+  return after < 0 ? '' : /** @type {string} */ (readValue(b, at, after));
+}
+
+/** @param {Buffer} b @param {number} at @returns {number} whole and safe */
 function readNumber(b, at) {
-  const end = skipPayload(b, at);
-  const value = end < 0 ? Number.NaN : Number(b.toString('latin1', at, end));
-  return { value, end: Number.isSafeInteger(value) && b[at] !== QUOTE ? end : MALFORMED };
+  after = skipPayload(b, at);
+  let value = 0;
+  for (let i = at; i < after; i++) {
+    const digit = b[i] - ZERO;
+    if (digit < 0 || digit > 9 || i - at === MAX_DIGITS) {
+      value = b[at] === QUOTE ? Number.NaN : Number(b.toString('latin1', at, after));
+      break;
+    }
+    value = value * 10 + digit;
+  }
+  if (!Number.isSafeInteger(value)) after = MALFORMED;
+  return value;
 }
 
 /**
  * @template T
- * @param {Buffer} b @param {number} at @param {(start: number) => {value: T, end: number}} read
- * @returns {{value: Map<string, T>, end: number}}
+ * @param {Buffer} b @param {number} at @param {ReadMember<Map<string, T>>} readEntry
+ * @returns {Map<string, T>}
  */
-function readMap(b, at, read) {
+function readMap(b, at, readEntry) {
   /** @type {Map<string, T>} */
-  const value = new Map();
-  const end = eachMember(b, at, MAX_ENTRIES, (name, start) => {
-    const entry = read(start);
-    value.set(name, entry.value);
-    return entry.end;
-  });
-  return { value, end };
+  const entries = new Map();
+  after = eachMember(b, at, MAX_ENTRIES, readEntry, entries);
+  return entries;
+}
+
+/** @type {ReadMember<Map<string, Request>>} */
+function readSub(channel, b, at, subs) {
+  subs.set(channel, readObject(b, at));
+  return after;
+}
+
+/** @type {ReadMember<Map<string, string>>} */
+function readHeader(name, b, at, headers) {
+  headers.set(name, readString(b, at));
+  return after;
 }
 
 /**
+ * Reads the value of a member, which begins at `start`, into a target. Returns the index after it.
+ * @template T
+ * @typedef {(name: string, b: Buffer, start: number, target: T) => number} ReadMember
+ */
+
+/**
  * Walks the members of an object. Any name is allowed: none becomes a property.
+ * @template T
  * @param {Buffer} b valid UTF-8 @param {number} at of the object @param {number} max members
- * @param {(name: string, start: number) => number} readMember returns the index after the value
+ * @param {ReadMember<T>} readMember @param {T} target
  * @returns {number} the index after the object; MALFORMED
  */
-function eachMember(b, at, max, readMember) {
+function eachMember(b, at, max, readMember, target) {
   if (b[at] !== OPEN_BRACE) return MALFORMED;
   let i = skipSpace(b, at + 1);
   if (b[i] === CLOSE_BRACE) return i + 1;
   for (let members = 0; members < max; members++) {
     const name = readString(b, i);
-    i = name.end < 0 ? MALFORMED : skipSpace(b, name.end);
+    i = after < 0 ? MALFORMED : skipSpace(b, after);
     if (i < 0 || b[i] !== COLON) return MALFORMED;
-    i = readMember(name.value, skipSpace(b, i + 1));
+    i = readMember(name, b, skipSpace(b, i + 1), target);
     if (i < 0) return MALFORMED;
     i = skipSpace(b, i);
     if (b[i] === CLOSE_BRACE) return i + 1;
@@ -279,29 +318,36 @@ function isZero(value) {
   return value === undefined || value === null || value === 0 || value === '' || value === false;
 }
 
+/** @type {Codec['encodeDone']} */
+function encodeDone(id, method) {
+  return Buffer.from(`{"id":${id},"${method}":{}}`, 'latin1');
+}
+
 /** @param {string} channel */
 function channelField(channel) {
   return Buffer.from(`{"push":{"channel":${JSON.stringify(channel)},"pub":{"data":`);
 }
 
-/** @param {Published} published @param {string} end @returns {string} ASCII, after the data */
-function tailOf({ offset, timeMs, info }, end) {
-  const about = info === null ? '' : `,"info":${info.toString('latin1')}`;
-  return `${offset > 0 ? `,"offset":${offset}` : ''}${about},"time":${timeMs}${end}`;
-}
-
-/** @param {Buffer} head @param {Published} published @param {string} tail latin1 */
-function around(head, { source, start, end }, tail) {
-  const message = Buffer.allocUnsafe(head.length + end - start + tail.length);
-  const from = head.copy(message);
-  const to = from + source.copy(message, from, start, end);
-  message.write(tail, to, 'latin1');
+/**
+ * @param {Buffer} head @param {Published} published @param {string} end ASCII
+ * @returns {Buffer} the publication's fields between them
+ */
+function around(head, { source, start, end: dataEnd, offset, timeMs, info }, end) {
+  const position = offset > 0 ? `,"offset":${offset}` : '';
+  const rest = `,"time":${timeMs}${end}`;
+  const bytes = head.length + dataEnd - start + position.length + rest.length;
+  const message = Buffer.allocUnsafe(bytes + (info === null ? 0 : info.length));
+  let at = head.copy(message);
+  at += source.copy(message, at, start, dataEnd);
+  if (position !== '') at += message.write(position, at, 'latin1');
+  if (info !== null) at += info.copy(message, at);
+  message.write(rest, at, 'latin1');
   return message;
 }
 
 /** @type {Codec['publicationMessage']} */
 function publicationMessage(field, published) {
-  return around(field, published, tailOf(published, '}}}'));
+  return around(field, published, '}}}');
 }
 
 const LISTED = Buffer.from('{"data":');
@@ -309,14 +355,14 @@ const NEXT_LISTED = Buffer.from(',{"data":');
 
 /** @type {Codec['publicationList']} */
 function publicationList(list) {
-  return Buffer.concat(
-    list.map((one, i) => around(i === 0 ? LISTED : NEXT_LISTED, one, tailOf(one, '}'))),
-  );
+  return Buffer.concat(list.map((one, i) => around(i === 0 ? LISTED : NEXT_LISTED, one, '}')));
 }
+
+const INFO = Buffer.from(',"info":');
 
 /** @param {ClientInfo} info */
 function infoField(info) {
-  return encode(/** @type {Reply} */ (info));
+  return Buffer.concat([INFO, encode(/** @type {Reply} */ (info))]);
 }
 
 /** @type {Readonly<Codec>} */
@@ -325,6 +371,7 @@ export const jsonCodec = Object.freeze({
   isBinary: false,
   decode,
   encode,
+  encodeDone,
   ping: Buffer.from('{}'),
   channelField,
   publicationMessage,

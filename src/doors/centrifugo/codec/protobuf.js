@@ -506,6 +506,8 @@ export const protobufCodec = Object.freeze({
   isBinary: true,
   decode,
   encode: (/** @type {Reply} */ reply) => encodeMessage(REPLY, reply),
+  encodeDone: (/** @type {number} */ id, /** @type {Method} */ method) =>
+    encodeMessage(REPLY, { id, [method]: {} }),
   ping: NOTHING,
   channelField,
   publicationMessage,
