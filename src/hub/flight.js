@@ -24,7 +24,6 @@ const RELOAD_SPACING_MS = 10;
 export class Flight {
   /**
    * @param {object} parts @param {{readonly name: string, readonly prefix: Buffer}} parts.room
-   * @param {Buffer} parts.frames WebSocket frames, for all members that take no other format
    * @param {readonly Buffer[]} parts.publications the publications that the frames were built from
    * @param {number} parts.bytes of these publications
    * @param {readonly Connection[]} parts.members the room's own list
@@ -32,10 +31,11 @@ export class Flight {
    *   member's own frame, in place of the shared frames
    * @param {Omissions|null} [parts.omissions] null: all members get all publications
    */
-  constructor({ room, frames, publications, bytes, members, frameOf, omissions = null }) {
+  constructor({ room, publications, bytes, members, frameOf, omissions = null }) {
     this.room = room;
-    this.frames = frames;
-    /** Those of other formats, built for the first member of each. @type {Buffer[]|null} */
+    /** WebSocket frames of the native door. @type {Buffer|null} */
+    this.native = null;
+    /** The same of other formats. @type {Buffer[]|null} */
     this.others = null;
     this.publications = publications;
     this.bytes = bytes;
@@ -56,6 +56,12 @@ export class Flight {
     this.before = undefined;
     /** Without a position, too? Undefined: not determined yet. @type {boolean|undefined} */
     this.mayHaveOthers = undefined;
+  }
+
+  /** WebSocket frames of the native door, built for the first member that takes them. */
+  get frames() {
+    this.native ??= publicationFrames(this.room.prefix, this.publications);
+    return this.native;
   }
 
   /** A member gets nothing: its stream's id stays back. @param {Transport} transport */
@@ -202,9 +208,8 @@ export class Flight {
  * @param {readonly Connection[]} members
  */
 export function publicationFlight(room, publications, bytes, members) {
-  const frames = publicationFrames(room.prefix, publications);
   const omissions = omissionsOf(publications);
-  return new Flight({ room, frames, publications, bytes, members, frameOf: null, omissions });
+  return new Flight({ room, publications, bytes, members, frameOf: null, omissions });
 }
 
 /** @param {readonly Buffer[]} publications @returns {Omissions|null} */
@@ -238,7 +243,6 @@ export function resyncFlight(room, mark, members, reloadWindowMs) {
   };
   return new Flight({
     room,
-    frames: NOTHING,
     publications: [mark],
     bytes: mark.length,
     members,

@@ -221,21 +221,22 @@ export class Outbox {
             continue;
           }
           const { transport } = member;
-          let { frames } = flight;
-          if (frameOf !== null || transport.format !== FORMAT.FRAMES) {
-            if (frameOf === null) frames = flight.framesFor(transport);
-            else {
-              frames = frameOf(next - 1, transport);
-              if (leavesAtResync(transport.format)) {
-                // The list is the room's own.
-                flight.pause(next);
-                ({ members, left } = flight);
-                this.onResynced(room, member);
-                if (!member.isOpen) continue;
-              }
+          /** @type {Buffer} */
+          let frames;
+          if (frameOf === null)
+            frames =
+              transport.format === FORMAT.FRAMES ? flight.frames : flight.framesFor(transport);
+          else {
+            frames = frameOf(next - 1, transport);
+            if (leavesAtResync(transport.format)) {
+              // The list is the room's own.
+              flight.pause(next);
+              ({ members, left } = flight);
+              this.onResynced(room, member);
+              if (!member.isOpen) continue;
             }
-            if (frames.length === 0) continue; // nothing for members that take this format
           }
+          if (frames.length === 0) continue; // nothing for members that take this format
           // One comparison a member, unless a publication of this flight leaves a member out.
           const own = omissions === null ? undefined : omissions.get(member.number);
           if (own !== undefined) {
