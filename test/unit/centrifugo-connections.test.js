@@ -6,11 +6,15 @@ import { test } from 'node:test';
 import { jsonCodec } from '../../src/doors/centrifugo/codec/json.js';
 import { Connections } from '../../src/doors/centrifugo/connections.js';
 import { Expiries } from '../../src/doors/centrifugo/expiry.js';
+import { FRAMINGS } from '../../src/doors/centrifugo/framing.js';
+import { PublishCommand } from '../../src/doors/centrifugo/publish.js';
 import { ClientRights } from '../../src/doors/centrifugo/rights.js';
 import { Subscriptions } from '../../src/doors/centrifugo/subscribe.js';
 import { Connection } from '../../src/hub/connection.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 import { build } from '../helpers/recovery.js';
+
+const FORM = { codec: jsonCodec, framing: FRAMINGS.text };
 
 /** @param {Record<string, string>} [env] */
 function buildConnections(env) {
@@ -42,7 +46,7 @@ function buildConnections(env) {
     const transport = new FakeTransport();
     const connection = new Connection(transport, '127.0.0.1');
     transport.door = /** @type {any} */ (connections.textsOf(jsonCodec));
-    connections.open(connection, { headers: {}, url: '' }, null, { codec: jsonCodec });
+    connections.open(connection, { headers: {}, url: '' }, null, FORM);
     return { connection, transport };
   };
   const subscriptions = new Subscriptions(
@@ -51,7 +55,8 @@ function buildConnections(env) {
     new ClientRights(config),
     new Expiries(),
   );
-  return { connections, subscriptions, open, counters, charged, admitted, limits };
+  const publish = new PublishCommand(services, connections, new ClientRights(config));
+  return { connections, subscriptions, publish, open, counters, charged, admitted, limits };
 }
 
 /** @param {{transport: FakeTransport}} opened @returns {number} 0: it is open */
@@ -193,6 +198,25 @@ test('subscriptions of a client end one by one, whichever was the first', () => 
   assert.equal(expiries.size, 0);
 });
 
+test('publications that are answered together have replies in one write', async () => {
+  const { publish, open } = buildConnections();
+  const [first, second, gone] = [open(), open(), open()];
+  for (const id of [1, 2]) publish.onPublished(first.connection, id);
+  publish.onPublished(second.connection, 3);
+  publish.onPublished(gone.connection, 4);
+  gone.connection.markClosed();
+  publish.onPublished(first.connection, 5);
+  await Promise.resolve();
+  const replies = (/** @type {number[]} */ ids) =>
+    FRAMINGS.text.frame(ids.map((id) => jsonCodec.encode({ id, publish: {} })));
+  assert.deepEqual(first.transport.writes, [replies([1, 2, 5])]);
+  assert.deepEqual(second.transport.writes, [replies([3])]);
+  assert.deepEqual(gone.transport.writes, []);
+  publish.onPublished(first.connection, 6);
+  await Promise.resolve();
+  assert.deepEqual(first.transport.writes[1], replies([6]));
+});
+
 test('a long message counts before it is decoded, and its command does not count again', () => {
   const { connections, open, admitted, limits } = buildConnections();
   const { connection } = open();
@@ -200,13 +224,14 @@ test('a long message counts before it is decoded, and its command does not count
   assert.ok(client);
   let decoded = 0;
   const { decode } = client.codec;
-  client.codec = {
+  const codec = {
     ...client.codec,
-    decode(bytes) {
+    decode(/** @type {Buffer} */ bytes) {
       decoded++;
       return decode(bytes);
     },
   };
+  client.form = { ...client.form, codec };
   connections.serve(
     new Map(),
     () => {},

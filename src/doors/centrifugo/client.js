@@ -2,6 +2,7 @@
 
 /** @import { Lease } from '../../auth/session.js' */
 /** @import { Connection } from '../../hub/connection.js' */
+/** @import { Framing } from './framing.js' */
 /** @import { Codec, Command, Reply } from './messages.js' */
 /** @import { ChannelIdentity } from './tokens.js' */
 
@@ -15,6 +16,8 @@
  * that is an error.
  * @typedef {'new'|'connecting'|'connected'|'refused'} State
  */
+
+/** How a connection speaks. One object serves all of its kind. @typedef {{codec: Codec, framing: Framing}} Form */
 
 /** Where commands for a connection that only listens have to be sent. @typedef {{session: string, node: string}} Upstream */
 
@@ -67,13 +70,13 @@ export class Client {
   #others = null;
 
   /**
-   * @param {Codec} codec
+   * @param {Form} form
    * @param {{headers: import('node:http').IncomingHttpHeaders, url: string, address: string}|null}
    *   handshake until it is connected
    * @param {Upstream|null} upstream null: it sends commands itself
    */
-  constructor(codec, handshake, upstream) {
-    this.codec = codec;
+  constructor(form, handshake, upstream) {
+    this.form = form;
     this.handshake = handshake;
     this.upstream = upstream;
   }
@@ -136,9 +139,23 @@ export class Client {
     return this.identity?.user ?? '';
   }
 
+  get codec() {
+    return this.form.codec;
+  }
+
   /** @param {Connection} connection @param {Reply} reply */
   send(connection, reply) {
     connection.send(this.codec.encode(reply));
+  }
+
+  /** Sends several messages in one write. @param {Connection} connection @param {Buffer[]} messages */
+  sendAll(connection, messages) {
+    if (!connection.isOpen) return;
+    try {
+      connection.transport.write(this.form.framing.frame(messages));
+    } catch (error) {
+      connection.fail(error);
+    }
   }
 }
 

@@ -44,7 +44,7 @@ const KINDS = new Map(
 
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { DoorServices } from '../contract.js' */
-/** @import { Handler, Upstream } from './client.js' */
+/** @import { Form, Handler, Upstream } from './client.js' */
 /** @import { Codec, Command, Method } from './messages.js' */
 
 export class Connections {
@@ -88,9 +88,9 @@ export class Connections {
    * @param {Connection} connection
    * @param {Pick<import('node:http').IncomingMessage, 'headers'|'url'>} request of its handshake
    * @param {unknown} _credentials tokens and hooks are asked at `connect`
-   * @param {{codec: Codec, upstream?: Upstream|null}} form
+   * @param {Form} form @param {Upstream|null} [upstream]
    */
-  open(connection, { headers, url = '' }, _credentials, { codec, upstream = null }) {
+  open(connection, { headers, url = '' }, _credentials, form, upstream = null) {
     const { address } = connection;
     const { maxHandshakes } = this.services.config;
     if (this.#waiting.size >= maxHandshakes)
@@ -98,7 +98,7 @@ export class Connections {
         this.#timeOut(oldest);
         break;
       }
-    this.#clients.set(connection, new Client(codec, { headers, url, address }, upstream));
+    this.#clients.set(connection, new Client(form, { headers, url, address }, upstream));
     this.#waiting.set(connection, performance.now() + CONNECT_TIMEOUT_MS);
   }
 

@@ -110,7 +110,7 @@ function createConnections(services) {
  */
 function webSocketDoor(connections, codec, framing, { format, subprotocol }) {
   const ping = framing.frame([codec.ping]);
-  const form = { codec };
+  const form = { codec, framing };
   return {
     ...connections.textsOf(codec),
     format,

@@ -7,6 +7,7 @@ import { clientOf } from './client-id.js';
 import { DISCONNECTS } from './codes.js';
 import { DoorError } from './errors.js';
 
+/** @import { Connection } from '../../hub/connection.js' */
 /** @import { PublishListener } from '../../hub/publisher.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { Handler } from './client.js' */
@@ -15,6 +16,13 @@ import { DoorError } from './errors.js';
 
 /** @implements {PublishListener} */
 export class PublishCommand {
+  /**
+   * Replies of this turn: the backend answers many publications at once, and those of a connection
+   * leave in one write.
+   * @type {Map<Connection, Buffer[]>}
+   */
+  #replies = new Map();
+
   /** @param {DoorServices} services @param {Connections} connections @param {ClientRights} rights */
   constructor(services, connections, rights) {
     this.services = services;
@@ -53,9 +61,21 @@ export class PublishCommand {
 
   /** @type {PublishListener['onPublished']} */
   onPublished(connection, id) {
-    const codec = this.connections.clientOf(connection)?.codec;
-    if (codec !== undefined) connection.send(codec.encodeDone(Number(id), 'publish'));
+    const client = this.connections.clientOf(connection);
+    if (client === undefined) return;
+    const reply = client.codec.encodeDone(Number(id), 'publish');
+    if (this.#replies.size === 0) queueMicrotask(this.#sendReplies);
+    const others = this.#replies.get(connection);
+    if (others === undefined) this.#replies.set(connection, [reply]);
+    else others.push(reply);
   }
+
+  #sendReplies = () => {
+    const all = this.#replies;
+    this.#replies = new Map();
+    for (const [connection, replies] of all)
+      this.connections.clientOf(connection)?.sendAll(connection, replies);
+  };
 
   /** @type {PublishListener['onRefused']} */
   onRefused(connection, id, error) {

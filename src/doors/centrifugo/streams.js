@@ -25,7 +25,7 @@ const PROTOBUF = 'application/octet-stream';
 /** @import { Framing } from './framing.js' */
 /** @import { Codec } from './messages.js' */
 
-/** @typedef {StreamForm & {codec: Codec}} Form */
+/** @typedef {StreamForm & {codec: Codec, framing: Framing}} Form */
 
 /** @implements {StreamDoor} */
 export class CentrifugoStreams {
@@ -75,11 +75,10 @@ export class CentrifugoStreams {
   /** @type {StreamDoor['openStream']} */
   openStream(connection, request, credentials, first) {
     const { upstreams, fleet } = this.services;
-    const { codec } = this.formOf(request);
     const session = upstreams.open((messages) => this.#receive(connection, messages));
     this.#sessions.set(connection, session);
     const upstream = { session, node: fleet.name };
-    this.connections.open(connection, request, credentials, { codec, upstream });
+    this.connections.open(connection, request, credentials, this.formOf(request), upstream);
     // If the broker is unavailable, commands that arrive here still count.
     this.#listening ??= fleet.listen().catch(() => {
       this.#listening = null;
@@ -120,7 +119,7 @@ export class CentrifugoStreams {
  */
 function formOf({ codec, texts }, framing, format, contentType, opening = '') {
   return {
-    ...{ codec, texts, format, contentType, opening },
+    ...{ codec, framing, texts, format, contentType, opening },
     frame: (message) => framing.frame([message]),
     ending: (code, reason) =>
       framing.frame([codec.encode({ push: { disconnect: { code, reason } } })]),
