@@ -13,6 +13,8 @@ const ROOM = 'others';
 const PER_SECOND = 10;
 /** Messages are sent in runs of this length until the event is over. */
 const RUN_SECONDS = 1;
+/** What arrives later counts as missing; `stray` in the report says whether it came after all. */
+const DRAIN_MS = 30_000;
 
 /** @typedef {import('./servers.js').Target} Target */
 /** @typedef {import('./step.js').Step} Step */
@@ -48,7 +50,7 @@ export class Others {
         perSecond: PER_SECOND,
         seconds: RUN_SECONDS,
         payloadBytes: this.payloadBytes,
-        drainMs: moving ? 5000 : 30_000,
+        drainMs: DRAIN_MS,
         moving,
       }),
     );
@@ -107,13 +109,15 @@ export class Others {
 function together(runs) {
   const histogram = new Float64Array(runs[0].histogram.length);
   for (const run of runs) for (const [i, count] of run.histogram.entries()) histogram[i] += count;
-  const sum = (/** @type {'expected'|'received'|'lost'|'refused'} */ key) =>
+  const sum = (/** @type {'expected'|'received'|'lost'|'refused'|'wrong'|'stray'} */ key) =>
     runs.reduce((total, run) => total + (run[key] ?? 0), 0);
   return {
     expected: sum('expected'),
     received: sum('received'),
     lost: sum('lost'),
     refused: sum('refused'),
+    wrong: sum('wrong'),
+    stray: sum('stray'),
     p50Ms: percentileMs(histogram, 0.5),
     p99Ms: percentileMs(histogram, 0.99),
     maxMs: Math.max(...runs.map((run) => run.maxMs)),
