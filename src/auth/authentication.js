@@ -18,6 +18,7 @@ import { UserPlaces } from './user-places.js';
 
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
+/** @import { AppPlaces } from './app-places.js' */
 /** @import { Identity } from './claims.js' */
 /** @import { Credentials } from './credentials.js' */
 /** @import { Session } from './session.js' */
@@ -40,16 +41,20 @@ export class Authentication {
    * @param {{add(connection: Connection): void, remove(connection: Connection): void}} parts.hub
    * @param {import('../backend/places.js').Places} parts.places
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
+   * @param {AppPlaces|null} [parts.appPlaces] null: there are no apps
    * @param {(user: string) => void} [parts.onUserRefused] the limit of connections refused one
    * @param {{error(fields: object, text: string): void}} parts.log
    */
-  constructor({ config, verifier, sessions, lobby, hub, places, counters, onUserRefused, log }) {
+  constructor(parts) {
+    const { config, verifier, sessions, lobby, hub, places, counters, log } = parts;
     this.isRequired = config.auth === 'required';
     this.verifier = verifier;
     this.sessions = sessions;
     this.lobby = lobby;
     this.hub = hub;
+    const { onUserRefused, appPlaces = null } = parts;
     this.userPlaces = new UserPlaces({ config, places, counters, onRefused: onUserRefused });
+    this.appPlaces = appPlaces;
     this.counters = counters;
     this.log = log;
     /** Asked before a token of a command begins a session. @type {Confirm} */
@@ -199,7 +204,8 @@ export class Authentication {
   #credentialsOf(token, read) {
     try {
       const identity = this.verifier.verify(token, read);
-      if (identity instanceof Promise || !this.userPlaces.isOff) return this.#placeFor(identity);
+      if (identity instanceof Promise || identity.app !== null || !this.userPlaces.isOff)
+        return this.#placeFor(identity);
       return { identity, lease: null, refusal: null };
     } catch (error) {
       return refusedBy(this.#refusalOf(error));
@@ -231,9 +237,11 @@ export class Authentication {
   async #placeFor(verified) {
     try {
       const identity = await verified;
-      return identity.user === ''
-        ? { identity, lease: null, refusal: null }
-        : await this.userPlaces.take(identity);
+      if (identity.user === '') return { identity, lease: null, refusal: null };
+      const placed = await this.userPlaces.take(identity);
+      const { app } = identity;
+      if (app === null || placed.refusal !== null) return placed;
+      return await /** @type {AppPlaces} */ (this.appPlaces).take(app, placed);
     } catch (error) {
       return refusedBy(this.#refusalOf(error));
     }

@@ -5,6 +5,7 @@
 // are ignored.
 
 import { isRoomPattern } from '../config/room-patterns.js';
+import { isOfApp, namesOf } from '../protocol/app-names.js';
 import { ALL_ROOMS, readRights } from './rights.js';
 import { TokenError } from './token-error.js';
 
@@ -20,9 +21,13 @@ const MAX_AUTOJOIN = 100;
 /** Control characters and lone halves of surrogate pairs: not in a name that others see. */
 const UNPRINTABLE = /[\p{Cc}\p{Cs}]/u;
 
+/** @import { App } from '../config/pusher.js' */
+/** The apps that tokens may name, by id. @typedef {ReadonlyMap<string, App>} Apps */
+
 export class Identity {
   /**
-   * @param {object} parts @param {string} parts.user `sub` @param {string|null} parts.tokenId `jti`
+   * @param {object} parts
+   * @param {string} parts.user `sub`, unique over all apps @param {string|null} parts.tokenId `jti`
    * @param {number} parts.issuedAtMs `iat` @param {number} parts.expiresAtMs `exp`
    * @param {import('./rights.js').Rights} parts.rights
    * @param {boolean} parts.mayBroadcast `broadcast`
@@ -40,6 +45,26 @@ export class Identity {
     this.info = info;
   }
 
+  /** Whose rooms and users it is about; null: native ones. @returns {App|null} */
+  get app() {
+    return null;
+  }
+
+  /** The user, as clients see it. */
+  get name() {
+    return this.user;
+  }
+
+  /** @param {string} name of a room, as its client gives it @returns {string} the room */
+  roomOf(name) {
+    return name;
+  }
+
+  /** @param {string} room @returns {string|null} null: its client cannot name it */
+  nameOf(room) {
+    return isOfApp(room) ? null : room;
+  }
+
   /**
    * Of a user whom the application names without a token. A revocation of the user closes earlier
    * connections only: for new ones the application is asked.
@@ -54,6 +79,39 @@ export class Identity {
   }
 }
 
+/** Of a token that names an app. Patterns of rooms, and `autojoin`, are about names in the app. */
+export class AppIdentity extends Identity {
+  /** @param {ConstructorParameters<typeof Identity>[0]} parts @param {App} app */
+  constructor(parts, app) {
+    const names = namesOf(app);
+    const { user, tokenId } = parts;
+    // An app cannot revoke another one's tokens.
+    const own = { user: names.userOf(user), tokenId: tokenId && names.userOf(tokenId) };
+    super({ ...parts, ...own });
+    this.ownApp = app;
+  }
+
+  /** @override */
+  get app() {
+    return this.ownApp;
+  }
+
+  /** @override */
+  get name() {
+    return namesOf(this.ownApp).nameOfUser(this.user);
+  }
+
+  /** @override @param {string} name */
+  roomOf(name) {
+    return namesOf(this.ownApp).roomOf(name);
+  }
+
+  /** @override @param {string} room */
+  nameOf(room) {
+    return namesOf(this.ownApp).nameOf(room);
+  }
+}
+
 /** @type {readonly string[]} */
 const NO_ROOMS = Object.freeze([]);
 
@@ -61,20 +119,24 @@ const NO_ROOMS = Object.freeze([]);
  * @param {Record<string, unknown>} claims of a token whose signature is valid @param {number} nowS
  * @param {Pick<import('../config/tokens.js').TokenSettings, 'audience'|'issuer'|'maxLifetimeS'>}
  *   settings
+ * @param {Apps|null} [apps] null: there are none
  * @returns {Identity} @throws {TokenError}
  */
-export function readIdentity(claims, nowS, settings) {
+export function readIdentity(claims, nowS, settings, apps = null) {
   const { sub, jti, exp, iat, broadcast = false, autojoin = NO_ROOMS, info } = claims;
   checkParties(claims, settings);
   checkTimes(claims, nowS, settings.maxLifetimeS);
   if (!isUser(sub) || (jti !== undefined && !isTokenId(jti))) throw new TokenError('claims');
+  const app = readApp(claims, apps);
   if (!Array.isArray(autojoin) || autojoin.length > MAX_AUTOJOIN || !autojoin.every(isRoomName))
     throw new TokenError('claims');
   const rights = readRights(claims.rooms);
   if (rights === null || typeof broadcast !== 'boolean') throw new TokenError('claims');
+  // A broadcast goes to the connections of all apps.
+  if (app !== null && broadcast) throw new TokenError('claims');
   const infoText = info === undefined ? null : Buffer.from(JSON.stringify(info));
   if (infoText !== null && infoText.length > MAX_INFO_BYTES) throw new TokenError('claims');
-  return new Identity({
+  const parts = {
     user: sub,
     tokenId: jti ?? null,
     issuedAtMs: Number(iat) * 1000,
@@ -83,7 +145,27 @@ export function readIdentity(claims, nowS, settings) {
     mayBroadcast: broadcast,
     autojoin: autojoin.length === 0 ? NO_ROOMS : autojoin,
     info: infoText,
-  });
+  };
+  return app === null ? new Identity(parts) : new AppIdentity(parts, app);
+}
+
+/**
+ * The claim `app`. A token of another program may have such a claim, too: it is refused, because a
+ * token that is meant for one app must not open native rooms.
+ * @param {Record<string, unknown>} claims @param {Apps|null} apps
+ * @returns {App|null} null: the token names none
+ */
+export function readApp({ app: id, sub, jti }, apps) {
+  if (id === undefined) {
+    // Revocations, limits and the HTTP API know users of apps by such names.
+    const isFalse = apps !== null && [sub, jti].some((one) => isOfApp(String(one ?? '')));
+    if (isFalse) throw new TokenError('claims');
+    return null;
+  }
+  if (typeof id !== 'string') throw new TokenError('claims');
+  const app = apps?.get(id);
+  if (app === undefined || !app.isEnabled) throw new TokenError('app');
+  return app;
 }
 
 /**

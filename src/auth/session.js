@@ -1,11 +1,16 @@
 // session.js: the user and the rights of an authenticated connection.
+//
+// Clients of an app give rooms bare names. `roomOf` is the one place where these become rooms of
+// the app; all other methods take rooms.
 
+import { isRoom } from '../protocol/decode.js';
 import { asciiJson } from './claims.js';
 
 /**
  * A place among the connections of a user; it is given back once. `key` is that of the user.
  * @typedef {{readonly key: string, release(): void}} Lease
  */
+/** @import { App } from '../config/pusher.js' */
 /** @import { Identity } from './claims.js' */
 
 /** One connection has it until its token is renewed. */
@@ -45,8 +50,24 @@ export class Session {
     return /** @type {const} */ (false);
   }
 
+  /** The app of its token. @returns {App|null} null: it has none */
+  get app() {
+    return null;
+  }
+
+  /** The user, unique over all apps. */
   get user() {
     return this.identity.user;
+  }
+
+  /** The user, as clients see it. */
+  get name() {
+    return this.identity.user;
+  }
+
+  /** @param {unknown} name as the client sent it @returns {string|null} null: it is not valid */
+  roomOf(name) {
+    return isRoom(name) ? name : null;
   }
 
   get keyOwner() {
@@ -82,7 +103,59 @@ export class Session {
   }
 }
 
-/** @param {Identity} identity @param {string} room */
-export function mayJoin({ rights, autojoin }, room) {
-  return rights.join.has(room) || autojoin.includes(room);
+/** Of a token that names an app. */
+export class AppSession extends Session {
+  /** @override */
+  get app() {
+    return this.identity.app;
+  }
+
+  /** @override */
+  get name() {
+    return this.identity.name;
+  }
+
+  /** @override In native rooms, which a shared app has, it must not pass for a native user. */
+  get sender() {
+    const { app, user, name } = this.identity;
+    if (this.senderText === '') this.senderText = asciiJson(app?.isShared ? user : name);
+    return this.senderText;
+  }
+
+  /** @override @param {unknown} name */
+  roomOf(name) {
+    return isRoom(name) ? this.identity.roomOf(name) : null;
+  }
+
+  /** @override @param {string} room */
+  mayJoin(room) {
+    const name = this.identity.nameOf(room);
+    return name !== null && (mayJoin(this.identity, name) || (this.granted?.has(room) ?? false));
+  }
+
+  /** @override @param {string} room */
+  mayPublish(room) {
+    return this.#has('publish', room);
+  }
+
+  /** @override @param {string} room */
+  mayReadPresence(room) {
+    return this.#has('presence', room);
+  }
+
+  /** @override @param {string} room */
+  mayReadHistory(room) {
+    return this.#has('history', room);
+  }
+
+  /** @param {import('./rights.js').RoomRight} right @param {string} room */
+  #has(right, room) {
+    const name = this.identity.nameOf(room);
+    return name !== null && this.identity.rights[right].has(name);
+  }
+}
+
+/** @param {Identity} identity @param {string} name of a room, as its client gives it */
+export function mayJoin({ rights, autojoin }, name) {
+  return rights.join.has(name) || autojoin.includes(name);
 }

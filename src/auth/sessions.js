@@ -6,7 +6,7 @@
 // the current minute.
 
 import { CLOSES } from '../protocol/codes.js';
-import { Session } from './session.js';
+import { AppSession, Session } from './session.js';
 
 const MINUTE_S = 60;
 
@@ -166,7 +166,8 @@ export class Sessions {
     // A token is accepted for some seconds after its expiry, and its second may be swept already.
     const endS = Math.max(Math.ceil(identity.expiresAtMs / 1000), this.#sweptS + 1);
     const granted = connection.session.granted;
-    connection.beginSession(new Session(identity, lease, endS, granted));
+    const OwnSession = identity.app ? AppSession : Session;
+    connection.beginSession(new OwnSession(identity, lease, endS, granted));
     addTo(this.#expiring, minuteOf(endS), connection);
   }
 }

@@ -16,6 +16,7 @@ export const TOKEN_USAGE = `fanfare token: print a token for development, signed
   --broadcast         it may broadcast to every connection
   --autojoin ROOMS    rooms to join on connect
   --info JSON         what presence shows of the user
+  --app ID            an app of FANFARE_PUSHER_APPS: the token is for its rooms and users
   --id ID             jti: the token can be revoked by it
   --expires SECONDS   lifetime, 3600 if absent
   --algorithm NAME    HS256, HS384 or HS512; HS256 if absent
@@ -31,6 +32,7 @@ const OPTIONS = /** @type {const} */ ({
   broadcast: { type: 'boolean' },
   autojoin: { type: 'string' },
   info: { type: 'string' },
+  app: { type: 'string' },
   id: { type: 'string' },
   expires: { type: 'string', default: '3600' },
   algorithm: { type: 'string', default: 'HS256' },
@@ -80,7 +82,7 @@ function parse(args) {
 }
 
 /** @param {ReturnType<typeof parse>} values @returns {Record<string, unknown>|string} or a fault */
-function claimsOf({ rooms, broadcast, autojoin, info, ...lists }) {
+function claimsOf({ rooms, broadcast, autojoin, info, app, ...lists }) {
   /** @type {Record<string, unknown>} */
   const claims = {};
   /** @type {Record<string, string[]>} */
@@ -91,7 +93,9 @@ function claimsOf({ rooms, broadcast, autojoin, info, ...lists }) {
   }
   if (readRights(rights) === null) return 'a room pattern is not valid, as chat.* is';
   if (Object.keys(rights).length > 0) claims.rooms = rights;
+  if (broadcast && app !== undefined) return '--broadcast reaches all apps: not with --app';
   if (broadcast) claims.broadcast = true;
+  if (app !== undefined) claims.app = app;
   if (autojoin !== undefined) claims.autojoin = split(autojoin);
   if (info !== undefined) {
     try {

@@ -7,7 +7,7 @@ import { REFUSALS } from '../protocol/codes.js';
 
 /** @typedef {typeof import('../observability/counters.js').TOKEN_REFUSALS[number]} Reason */
 /** @import { Refusal } from '../protocol/refusal.js' */
-/** @typedef {'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'} Code */
+/** @typedef {'INVALID_TOKEN'|'NO_APP'|'TOKEN_EXPIRED'|'UNAVAILABLE'} Code */
 
 /** The error code of each reason, for the client. @type {Readonly<Record<Reason, Code>>} */
 const REASONS = Object.freeze({
@@ -29,6 +29,8 @@ const REASONS = Object.freeze({
   issuer: 'INVALID_TOKEN',
   /** a claim is missing or has another shape than documented */
   claims: 'INVALID_TOKEN',
+  /** it names an app that is unknown or disabled, or its door has no apps */
+  app: 'NO_APP',
   revoked: 'INVALID_TOKEN',
   /** the JWKS cannot be asked now */
   keys_unavailable: 'UNAVAILABLE',

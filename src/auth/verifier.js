@@ -67,9 +67,11 @@ export class TokenVerifier {
    *   parts.log
    * @param {() => number} [parts.now] ms since 1970
    * @param {RemoteKeys} [parts.remote] for tests; else made for `jwksUrl`
+   * @param {import('./claims.js').Apps|null} [parts.apps] that tokens may name; null: there are none
    */
-  constructor({ settings, revocations, counters, log, now = Date.now, remote }) {
+  constructor({ settings, revocations, counters, log, now = Date.now, remote, apps = null }) {
     this.settings = settings;
+    this.apps = apps;
     this.revocations = revocations;
     this.counters = counters;
     this.now = now;
@@ -135,7 +137,7 @@ export class TokenVerifier {
 
   /** The signature is valid. @param {string} body base64url @param {ReadClaims} read */
   #accept(body, read) {
-    const identity = read(readPart(body), this.now() / 1000, this.settings);
+    const identity = read(readPart(body), this.now() / 1000, this.settings, this.apps);
     if (this.revocations.isRevoked(identity)) throw new TokenError('revoked');
     this.counters.tokens.accepted++;
     return identity;

@@ -76,7 +76,7 @@ export class AuthCommands {
       const { session } = connection;
       if (session.isAnonymous) return; // closed meanwhile
       const { expiresAtMs } = session.identity;
-      connection.send(encodeAuthenticated(session.user, expiresAtMs, id));
+      connection.send(encodeAuthenticated(session.name, expiresAtMs, id));
     });
   }
 
@@ -111,10 +111,12 @@ export class AuthCommands {
    * @param {Connection} connection @param {unknown} sinces positions by room, as sent
    */
   #autojoin(connection, sinces) {
-    for (const name of connection.session.autojoin) {
-      const since = readSince(positionIn(sinces, name));
-      const room = this.hub.rooms.get(name);
-      if (!room?.has(connection) || (since !== null && room.sync !== null))
+    const { session } = connection;
+    for (const given of session.autojoin) {
+      const since = readSince(positionIn(sinces, given));
+      const name = session.roomOf(given);
+      const room = name === null ? undefined : this.hub.rooms.get(name);
+      if (name !== null && (!room?.has(connection) || (since !== null && room.sync !== null)))
         this.joins.autojoin(connection, name, since);
     }
   }

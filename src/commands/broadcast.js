@@ -91,6 +91,7 @@ export class BroadcastCommand {
 
   /** @param {Connection} connection */
   #mayBroadcast({ session }) {
+    if (session.app !== null) return false; // it would reach the connections of all apps
     if (this.clientBroadcast === 'granted') return session.mayBroadcast;
     return this.clientBroadcast === 'everyone';
   }

@@ -44,8 +44,11 @@ export class Dispatcher {
    * @param {import('./lane.js').Lane} parts.lane
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {{observe(ms: number): void}} parts.messageDuration
+   * @param {boolean} [parts.hasApps] do sessions have apps, whose messages are counted?
    */
-  constructor({ handlers, replies, admitMessage, gate, lane, counters, messageDuration }) {
+  constructor(parts) {
+    const { handlers, replies, admitMessage, gate, lane, counters, messageDuration } = parts;
+    this.hasApps = parts.hasApps ?? false;
     this.handlers = handlers;
     this.replies = replies;
     this.admitMessage = admitMessage;
@@ -63,6 +66,7 @@ export class Dispatcher {
     const isTimed = (this.counters.messages++ & (TIMED_EVERY - 1)) === 0;
     const started = isTimed || admitMessage !== null ? performance.now() : 0;
     const wait = admitMessage === null ? 0 : admitMessage(connection, started, data.length);
+    if (this.hasApps) this.#countFor(connection);
     if (wait !== 0) return this.#refuse(connection, data, wait);
     this.handle(connection, data, false);
     if (isTimed) this.messageDuration.observe(performance.now() - started);
@@ -90,6 +94,11 @@ export class Dispatcher {
       this.replies.error(connection, 'INTERNAL_ERROR', command?.id);
       connection.fail(error);
     }
+  }
+
+  /** @param {Connection} connection */
+  #countFor({ session: { app } }) {
+    if (app !== null) this.counters.apps.messages[app.id]++;
   }
 
   /** @param {Connection} connection @param {Command} command */

@@ -1,6 +1,6 @@
 // history.js: the command history.
 
-import { isRoom, readBefore, readSince, readSinceTime } from '../protocol/decode.js';
+import { readBefore, readSince, readSinceTime } from '../protocol/decode.js';
 import { historyPrefix, historySuffix } from '../protocol/encode.js';
 import { isLimit } from './pending-reads.js';
 
@@ -27,9 +27,10 @@ export class HistoryCommand {
 
   /** @type {Handler} */
   history(connection, command) {
-    const { id, room: name, limit } = command;
-    if (!isRoom(name)) return this.replies.error(connection, 'INVALID_ROOM', id);
+    const { id, limit } = command;
     const { session } = connection;
+    const name = session.roomOf(command.room);
+    if (name === null) return this.replies.error(connection, 'INVALID_ROOM', id);
     if (!session.mayReadHistory(name))
       return this.replies.error(connection, 'PERMISSION_DENIED', id);
     const since = readSince(command.since);

@@ -88,6 +88,7 @@ export function createCommands(parts) {
     lane,
     counters,
     messageDuration: parts.messageDuration,
+    hasApps: hasAppTokens(config),
   });
   const receive = dispatcher.receive.bind(dispatcher);
   return {
@@ -145,6 +146,7 @@ function createHandlers(parts, { replies, lane, hookGate }) {
     maxInlineBytes,
     hasState: (room) => parts.scheduler.hasState(room),
     maxValueBytes: config.stateMaxValueBytes,
+    appCounters: hasAppTokens(config) ? counters.apps : null,
   });
   const broadcasts = new BroadcastCommand({
     clientBroadcast: config.clientBroadcast,
@@ -171,6 +173,11 @@ function createHandlers(parts, { replies, lane, hookGate }) {
     ['ping', session.ping.bind(session)],
   ]);
   return { handlers, session, joins, broadcasts };
+}
+
+/** May a token name an app? @param {import('../config/settings.js').Config} config */
+function hasAppTokens({ tokens, pusher }) {
+  return tokens !== null && pusher !== null;
 }
 
 /** Does any rate of messages apply? @param {CommandParts} parts */

@@ -1,6 +1,7 @@
 // join.js: the commands join and leave.
 
-import { isRoom, MAX_INFO_BYTES, readLatest, readPresence, readSince } from '../protocol/decode.js';
+import { isOfApp } from '../protocol/app-names.js';
+import { MAX_INFO_BYTES, readLatest, readPresence, readSince } from '../protocol/decode.js';
 import {
   encodeJoined,
   encodeJoinedState,
@@ -89,9 +90,10 @@ export class JoinCommands {
   /** @type {Handler} */
   join(connection, command) {
     const { replies } = this;
-    const { id, room: name } = command;
-    if (!isRoom(name)) return replies.error(connection, 'INVALID_ROOM', id);
+    const { id } = command;
     const { session } = connection;
+    const name = session.roomOf(command.room);
+    if (name === null) return replies.error(connection, 'INVALID_ROOM', id);
     if (!session.mayJoin(name)) return replies.error(connection, 'PERMISSION_DENIED', id);
     const who = this.tracker.covers(name) ? readPresence(command) : null;
     if (who === undefined) return replies.malformed(connection, id);
@@ -138,11 +140,13 @@ export class JoinCommands {
    * Joins a room at the backend's request, whatever the connection's token and the hooks
    * permit. The room limit holds.
    * @param {Connection} connection @param {string} name @param {string} user '': it has none
-   * @returns {boolean} false: the connection has reached its room limit, or is of another door
+   * @returns {boolean} false: the connection has reached its room limit, or it is of another door or
+   *   app
    */
   joinAs(connection, name, user) {
     const { session, transport } = connection;
     if (!transport.door.usesTokens) return false; // its client has not asked, and would not know
+    if (!canName(session, name)) return false;
     if (this.hub.rooms.get(name)?.has(connection)) {
       session.grant(name);
       return true;
@@ -161,7 +165,10 @@ export class JoinCommands {
 
   /** @param {Connection} connection @param {string} name @returns {boolean} false: not in it */
   remove(connection, name) {
-    connection.session.withdraw(name);
+    const { session, transport } = connection;
+    // In a room of its app: its client would not know.
+    if (!transport.door.usesTokens && isOfApp(name)) return false;
+    session.withdraw(name);
     const room = this.hub.rooms.get(name);
     if (room === undefined || !room.has(connection)) return false;
     this.expel(connection, room, 'removed');
@@ -283,9 +290,10 @@ export class JoinCommands {
   }
 
   /** @type {Handler} */
-  leave(connection, { id, room: name }) {
+  leave(connection, { id, room: given }) {
     const { hub, replies } = this;
-    if (!isRoom(name)) return replies.error(connection, 'INVALID_ROOM', id);
+    const name = connection.session.roomOf(given);
+    if (name === null) return replies.error(connection, 'INVALID_ROOM', id);
     const room = hub.rooms.get(name);
     if (room === undefined || !room.has(connection))
       return replies.error(connection, 'NOT_IN_ROOM', id);
@@ -314,7 +322,7 @@ export class JoinCommands {
     if (!room?.has(connection) || room.users?.has(connection)) return;
     const { session } = connection;
     if (session.isAnonymous) room.users?.join(connection, who.user ?? connection.id, who.info);
-    else room.users?.join(connection, session.user, session.identity.info);
+    else room.users?.join(connection, session.name, session.identity.info);
   }
 
   /**
@@ -324,8 +332,16 @@ export class JoinCommands {
    */
   #mayAppearAs({ session }, { user }) {
     if (user === undefined) return true;
-    return session.isAnonymous ? this.isNameFree : session.user === user;
+    return session.isAnonymous ? this.isNameFree : session.name === user;
   }
+}
+
+/**
+ * Is it a room that the client of this session can name?
+ * @param {Connection['session']} session @param {string} room
+ */
+function canName(session, room) {
+  return session.isAnonymous ? !isOfApp(room) : session.identity.nameOf(room) !== null;
 }
 
 /**

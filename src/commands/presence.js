@@ -1,6 +1,6 @@
 // presence.js: the command presence: a room's users, page by page.
 
-import { isRoom, isUser } from '../protocol/decode.js';
+import { isUser } from '../protocol/decode.js';
 import { encodeMembers, presencePrefix, presenceSuffix } from '../protocol/encode.js';
 import { isLimit } from './pending-reads.js';
 
@@ -33,11 +33,12 @@ export class PresenceCommand {
   }
 
   /** @type {Handler} */
-  presence(connection, { id, room: name, limit, after }) {
-    if (!isRoom(name)) return this.replies.error(connection, 'INVALID_ROOM', id);
+  presence(connection, { id, room: given, limit, after }) {
+    const { session } = connection;
+    const name = session.roomOf(given);
+    if (name === null) return this.replies.error(connection, 'INVALID_ROOM', id);
     if (!isLimit(limit) || !(after === undefined || isUser(after)))
       return this.replies.malformed(connection, id);
-    const { session } = connection;
     if (!session.mayReadPresence(name))
       return this.replies.error(connection, 'PERMISSION_DENIED', id);
     const room = this.hub.rooms.get(name);

@@ -1,7 +1,7 @@
 // publish.js: the command message.
 
 import { onceOnly } from '../hub/publisher.js';
-import { isIdempotencyKey, isRoom } from '../protocol/decode.js';
+import { isIdempotencyKey } from '../protocol/decode.js';
 import { encodeAck } from '../protocol/encode.js';
 import { encodeKeyed, encodePublication, isStateKey, KIND } from '../protocol/publication.js';
 
@@ -9,8 +9,10 @@ const NO_KEY = 'The room has state: give a key of 1 to 200 characters without co
 const NO_STATE = 'Only rooms with state take a key.';
 const NO_ECHO = 'In a room with state all members get a message: echo must not be false.';
 
+/** @import { App } from '../config/pusher.js' */
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { PublishListener, Publisher } from '../hub/publisher.js' */
+/** @import { Counters } from '../observability/counters.js' */
 /** @import { Handler } from './handler.js' */
 
 /**
@@ -26,6 +28,7 @@ export class MessageCommand {
    * @param {number} parts.maxInlineBytes of a payload
    * @param {(room: string) => boolean} [parts.hasState]
    * @param {number} [parts.maxValueBytes] of a payload in a room with state
+   * @param {Counters['apps']|null} [parts.appCounters] null: there are no apps
    */
   constructor({
     publisher,
@@ -33,12 +36,14 @@ export class MessageCommand {
     maxInlineBytes,
     hasState = () => false,
     maxValueBytes = maxInlineBytes,
+    appCounters = null,
   }) {
     this.hasState = hasState;
     this.maxValueBytes = maxValueBytes;
     this.publisher = publisher;
     this.replies = replies;
     this.maxInlineBytes = maxInlineBytes;
+    this.appCounters = appCounters;
   }
 
   /** @type {Handler} */
@@ -49,15 +54,15 @@ export class MessageCommand {
     if (echo !== undefined && typeof echo !== 'boolean')
       return this.replies.malformed(connection, id);
     if (key !== undefined && !isIdempotencyKey(key)) return this.replies.malformed(connection, id);
-    const name = command.room ?? onlyRoom(connection);
-    if (name === undefined) return this.replies.error(connection, 'ROOM_REQUIRED', id);
-    if (!isRoom(name)) return this.replies.error(connection, 'INVALID_ROOM', id);
     const { session } = connection;
+    const name = command.room === undefined ? onlyRoom(connection) : session.roomOf(command.room);
+    if (name === undefined) return this.replies.error(connection, 'ROOM_REQUIRED', id);
+    if (name === null) return this.replies.error(connection, 'INVALID_ROOM', id);
     if (!session.mayPublish(name)) return this.replies.error(connection, 'PERMISSION_DENIED', id);
     const start = isText ? textStart : payloadStart;
     const end = isText ? command.textEnd : command.payloadEnd;
-    if (end - start > this.maxInlineBytes)
-      return this.replies.error(connection, 'MESSAGE_TOO_LARGE', id);
+    const maxBytes = session.app === null ? this.maxInlineBytes : this.#maxBytesIn(session.app);
+    if (end - start > maxBytes) return this.replies.error(connection, 'MESSAGE_TOO_LARGE', id);
     const now = Date.now();
     if (command.key !== undefined || this.hasState(name))
       return this.#set(connection, command, name, now, start, end);
@@ -97,11 +102,22 @@ export class MessageCommand {
     publisher.publishFor(this, connection, id, name, publication, options);
   }
 
+  /** @param {App} app */
+  #maxBytesIn({ maxEventBytes }) {
+    return Math.min(maxEventBytes, this.maxInlineBytes);
+  }
+
   onPublish() {}
 
   /** @type {PublishListener['onPublished']} */
   onPublished(connection, id, position) {
+    if (this.appCounters !== null) this.#countFor(connection.session.app);
     if (id !== undefined) connection.send(encodeAck(id, position));
+  }
+
+  /** @param {App|null} app of the publisher */
+  #countFor(app) {
+    if (app !== null && this.appCounters !== null) this.appCounters.events[`${app.id},client`]++;
   }
 
   /** @type {PublishListener['onRefused']} */

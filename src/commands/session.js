@@ -37,7 +37,7 @@ export class SessionCommands {
   welcome(connection, id) {
     connection.greet();
     const { limits, outageNotice } = this;
-    const userId = connection.session.user || undefined;
+    const userId = connection.session.name || undefined;
     const welcome = { connectionId: connection.id, userId, ...this.server, limits };
     connection.send(encodeWelcome({ ...welcome, degraded: outageNotice.isOn }, id));
   }

@@ -70,6 +70,8 @@ const OTHERS = /** @type {const} */ ([
   { field: 'preset', value: 'strict', allowed: 'strict, soketi', meaning: 'Which defaults apply: those of Pusher, or those of soketi.' },
   { field: 'origins', value: '[]', allowed: 'up to 100', meaning: 'Origins that browsers may connect from. Empty: all.' },
   { field: 'clientEventData', value: 'string', allowed: 'string, asSent', meaning: 'Whether `data` of a client event is relayed as a string, as Pusher does, or as the client has sent it.' },
+  { field: 'history', value: '[]', allowed: 'up to 20', meaning: 'Rooms of the app with [history](history-and-recovery.md), each as `chat.*=100/300s`. A reload cannot change it.' },
+  { field: 'presence', value: '[]', allowed: 'up to 20', meaning: 'Rooms of the app with presence, each as `chat.*`; `presence-…` has it anyway. A reload cannot change it.' },
   { field: 'webhooks', value: '[]', allowed: 'up to 10', meaning: 'Endpoints of [webhooks](webhooks.md#in-pushers-form).' },
 ]);
 

@@ -77,12 +77,12 @@ export function loadConfig(environment) {
   const { tokens, auth, faults: tokenFaults } = readTokenSettings(values);
   values.tokens = tokens;
   values.auth = auth;
-  const { apiKeys, faults: keyFaults } = readApiKeys(values);
-  values.apiKeys = apiKeys;
   const { hooks, faults: hookFaults } = readHookSettings(values);
   values.hooks = hooks;
   const pusher = readPusherSettings(values);
   values.pusher = pusher.pusher;
+  const { apiKeys, faults: keyFaults } = readApiKeys(values, pusher.pusher?.byId ?? null);
+  values.apiKeys = apiKeys;
   const { centrifugo, faults: centrifugoFaults } = readCentrifugoSettings(values);
   values.centrifugo = centrifugo;
   const { webhooks, faults: webhookFaults } = readWebhookSettings(values, pusher.pusher);
@@ -176,7 +176,12 @@ export function changedFixed(old, next) {
   const [rules, nextRules] = [roomRulesOf(old.pusher), roomRulesOf(next.pusher)];
   if (!isDeepStrictEqual(rules, nextRules)) {
     const own = names.filter((name) => !isByDoors(name, old, next));
-    names.splice(0, names.length, ...own, 'The first app, "cacheTtl" or "shared" of apps');
+    names.splice(
+      0,
+      names.length,
+      ...own,
+      'The first app, or "cacheTtl", "history", "presence" or "shared" of apps',
+    );
   }
   if ((old.centrifugo === null) !== (next.centrifugo === null)) {
     const others = names.filter((name) => !BY_CHANNELS.has(name));
@@ -364,12 +369,18 @@ function roomFaults(values) {
   values.state = Object.freeze(state.rules);
   values.history = Object.freeze([...historyRules, ...doors.history]);
   values.presence = Object.freeze([...presenceRules, ...doors.presence]);
+  const presenceCount = presenceRules.length + doors.presence.length;
   const count = historyRules.length + doors.history.length;
   return [
     // Servers tell each other their rules in one message.
     ...(doors.history.length > 0 && count > MAX_RULES
       ? [
-          `FANFARE_PUSHER_APPS: with FANFARE_HISTORY and each "cacheTtl" there are ${count} rules for histories, at most ${MAX_RULES}`,
+          `FANFARE_PUSHER_APPS: with FANFARE_HISTORY and each "cacheTtl" and "history" there are ${count} rules for histories, at most ${MAX_RULES}`,
+        ]
+      : []),
+    ...(doors.presence.length > 0 && presenceCount > MAX_RULES
+      ? [
+          `FANFARE_PUSHER_APPS: with FANFARE_PRESENCE there are ${presenceCount} rules for presence, at most ${MAX_RULES}`,
         ]
       : []),
     ...(hasChannels && doors.history.length === 0 && count > MAX_RULES

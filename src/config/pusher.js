@@ -9,6 +9,7 @@
 import { ALIASES, FIELDS, NUMBERS, PRESETS, REPLACED, SWITCHES } from './app-fields.js';
 import { readJsonList } from './json-list.js';
 import { normalOrigin } from './origins.js';
+import { parseHistoryRules, parsePresenceRules } from './room-patterns.js';
 
 /** Events that an app's webhooks may ask for. */
 const APP_EVENTS = /** @type {const} */ ([
@@ -26,6 +27,8 @@ const MAX_APPS = 100;
 const MAX_SECRETS = 4;
 const MAX_ORIGINS = 100;
 const MAX_WEBHOOKS = 10;
+/** Patterns of rooms with history; and of those with presence. */
+const MAX_PATTERNS = 20;
 const MAX_HEADERS = 20;
 /** The SDK for Python, and `forURL` of the others, accept digits only. */
 const ID = /^\d{1,20}$/;
@@ -68,6 +71,8 @@ const SOKETI_AUTHORIZE_WITHIN_MS = 30_000;
  * @property {number} cacheTtlS how long a cache channel keeps its last event
  * @property {boolean} extraChannelInfo the HTTP API tells subscription_count and more for all channels
  * @property {'string'|'asSent'} clientEventData the form in which `data` of a client event is relayed
+ * @property {readonly Rule<HistoryRule>[]} history patterns are about names in the app
+ * @property {readonly Rule<true>[]} presence the same
  * @property {readonly AppWebhook[]} webhooks
  */
 
@@ -126,9 +131,9 @@ export function readPusherSettings(values) {
 }
 
 /**
- * The rules that give cache channels their last event, and presence channels their members. Those
- * of apps with the usual `cacheTtl` do not name the app, so that a reload can add apps: the
- * primary reads rules once.
+ * The rules of apps for their own rooms, and those that give cache channels their last event, and
+ * presence channels their members. Those of apps with the usual `cacheTtl` do not name the app, so
+ * that a reload can add apps: the primary reads rules once.
  * @param {PusherSettings|null} pusher
  * @returns {{history: Rule<HistoryRule>[], presence: Rule<true>[]}}
  */
@@ -145,6 +150,13 @@ export function roomRulesOf(pusher) {
         value: Object.freeze({ size: 1, ttlMs: ttlS * 1000 }),
       });
   };
+  for (const { id, isShared, ...app } of pusher.apps) {
+    // A colon in a name is a `~` in its room (protocol/app-names.js).
+    const own = (/** @type {string} */ pattern) =>
+      isShared ? pattern : `~${id}:${pattern.replaceAll(':', '~')}`;
+    for (const { pattern, value } of app.history) history.push({ pattern: own(pattern), value });
+    for (const { pattern, value } of app.presence) presence.push({ pattern: own(pattern), value });
+  }
   const usual = NUMBERS.cacheTtlS.value;
   for (const { id, isShared, cacheTtlS } of pusher.apps)
     if (!isShared && cacheTtlS !== usual) addCache(`~${id}:`, cacheTtlS);
@@ -224,8 +236,27 @@ function readApp(entry, refuse, warn) {
     clientEventData: clientEventData === 'asSent' ? 'asSent' : 'string',
     ...readNumbers(fields, refuse),
     ...readSwitches(fields, refuse),
+    history: readRules('history', fields.history, parseHistoryRules, refuse),
+    presence: readRules('presence', fields.presence, parsePresenceRules, refuse),
     webhooks: readWebhooks(fields.webhooks, refuse),
   });
+}
+
+/**
+ * @template T @param {string} field @param {unknown} value
+ * @param {(entries: readonly string[]) => {rules: Rule<T>[], faults: string[]}} parse
+ * @param {Refuse} refuse @returns {readonly Rule<T>[]}
+ */
+function readRules(field, value, parse, refuse) {
+  if (value === undefined) return Object.freeze([]);
+  const isText = (/** @type {unknown} */ one) => typeof one === 'string';
+  if (!Array.isArray(value) || value.length > MAX_PATTERNS || !value.every(isText)) {
+    refuse(`${JSON.stringify(field)}: not an array of at most ${MAX_PATTERNS} texts`);
+    return Object.freeze([]);
+  }
+  const { rules, faults } = parse(value);
+  for (const fault of faults) refuse(`${JSON.stringify(field)}: ${fault}`);
+  return Object.freeze(rules);
 }
 
 /**

@@ -97,6 +97,11 @@ export function isAnyPattern(value) {
   return isRoomPattern(value.startsWith(INTERNAL) ? value.slice(1) : value);
 }
 
+/** The same, also of rooms of apps (protocol/app-names.js). @param {string} value */
+export function isSharedPattern(value) {
+  return isRoomPattern(value.startsWith(INTERNAL) ? value.slice(1).replaceAll('~', ':') : value);
+}
+
 /** `*` covers native rooms only. @param {{parts: readonly string[]}} rule @param {string} room */
 function isInSpace({ parts }, room) {
   return room.startsWith(INTERNAL) === parts[0].startsWith(INTERNAL);

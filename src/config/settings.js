@@ -177,7 +177,7 @@ const SECTIONS = {
   ],
   'HTTP API': [
     text('API_KEYS', 'apiKeysText',
-      'HTTP API keys, separated by semicolons or line breaks: a name, a secret of at least 32 characters, rights, and optionally `rooms=` with patterns. Without a key there is no HTTP API.',
+      'HTTP API keys, separated by semicolons or line breaks: a name, a secret of at least 32 characters, rights, and optionally `rooms=` with patterns and `app=` with the id of an [app](pusher.md#native-clients-of-an-app). Without a key there is no HTTP API.',
       { secret: true, isMultiline: true, part: 'apiKeys' }),
     text('API_KEYS_FILE', 'apiKeysFile',
       'File with more keys, one on each line. SIGHUP reads it again.',

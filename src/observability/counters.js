@@ -150,6 +150,7 @@ export const TOKEN_REFUSALS = /** @type {const} */ ([
   'audience',
   'issuer',
   'claims',
+  'app',
   'revoked',
   'keys_unavailable',
   'revocations_unavailable',
@@ -157,7 +158,13 @@ export const TOKEN_REFUSALS = /** @type {const} */ ([
 ]);
 
 /** Causes of closes by authentication: the labels of `fanfare_auth_closes_total`. */
-const AUTH_CLOSES = /** @type {const} */ (['timeout', 'expired', 'revoked', 'user_limit']);
+const AUTH_CLOSES = /** @type {const} */ ([
+  'timeout',
+  'expired',
+  'revoked',
+  'user_limit',
+  'app_limit',
+]);
 
 /** The hooks: the labels of `fanfare_hook_calls_total`. */
 export const HOOK_NAMES = /** @type {const} */ ([

@@ -116,6 +116,12 @@ export const CLOSES = Object.freeze({
       'The user has `FANFARE_MAX_CONNECTIONS_PER_USER` connections, on this server or on all together.',
     client: 'stop',
   },
+  APP_LIMIT: {
+    code: 4507,
+    reason: 'connection limit of the app',
+    cause: 'The app of the token has `maxConnections` connections, over all servers.',
+    client: 'stop',
+  },
   DENIED: {
     code: 4506,
     reason: 'denied',
@@ -361,6 +367,18 @@ const ENTRY = Object.freeze({
     error: 'UNAVAILABLE',
     message: 'Not accepted: a check failed. Try again.',
     isFinal: true,
+  },
+  NO_APP: {
+    ...ERRORS.INVALID_TOKEN,
+    error: 'INVALID_TOKEN',
+    message: 'The token names an app that is unknown or disabled.',
+  },
+  APP_LIMIT: {
+    ...ERRORS.PERMISSION_DENIED,
+    error: 'PERMISSION_DENIED',
+    message: 'The app has as many connections as it may have.',
+    status: 429,
+    close: CLOSES.APP_LIMIT,
   },
   USER_LIMIT: {
     ...ERRORS.PERMISSION_DENIED,

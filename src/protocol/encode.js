@@ -1,6 +1,7 @@
 // encode.js: the text of replies. Pure: no I/O. They are concatenated: room names need no escape,
-// and payloads are JSON text already.
+// and payloads are JSON text already. Rooms of an app appear under their bare names.
 
+import { wireName } from './app-names.js';
 import { keyTextOf, payloadEnd, payloadStart, senderOf, timestampOf } from './publication.js';
 
 const OPEN_BRACE = 0x7b;
@@ -21,12 +22,12 @@ export function echoSuffix(id) {
 
 /** @param {string} type joined or left @param {string} room @param {string|number|undefined} id */
 export function encodeRoomReply(type, room, id) {
-  return `{"type":"${type}","room":"${room}"${idMember(id)}}`;
+  return `{"type":"${type}","room":"${wireName(room)}"${idMember(id)}}`;
 }
 
 /** The server took the connection out of a room. @param {string} room @param {string} reason */
 export function encodeLeft(room, reason) {
-  return `{"type":"left","room":"${room}","reason":"${reason}"}`;
+  return `{"type":"left","room":"${wireName(room)}","reason":"${reason}"}`;
 }
 
 /** @param {string} userId @param {number} expiresAt Unix ms @param {string|number|undefined} id */
@@ -41,7 +42,7 @@ export function encodeAuthenticated(userId, expiresAt, id) {
  */
 export function encodeNotReplayed(room, hasSince, hasLast, id) {
   const recovered = hasSince ? ',"recovered":false' : '';
-  return `{"type":"joined","room":"${room}"${recovered}${hasLast ? ',"replayed":0' : ''}${idMember(id)}}`;
+  return `{"type":"joined","room":"${wireName(room)}"${recovered}${hasLast ? ',"replayed":0' : ''}${idMember(id)}}`;
 }
 
 /**
@@ -54,7 +55,7 @@ export function encodeNotReplayed(room, hasSince, hasLast, id) {
  */
 export function encodeJoined(room, { epoch, offset, recovered, replayed, first }, id, hasLast) {
   const replay = hasLast ? `,"replayed":${replayed},"first":${first}` : '';
-  return `{"type":"joined","room":"${room}"${positionMembers(epoch, offset)},"recovered":${recovered}${replay}${idMember(id)}}`;
+  return `{"type":"joined","room":"${wireName(room)}"${positionMembers(epoch, offset)},"recovered":${recovered}${replay}${idMember(id)}}`;
 }
 
 /**
@@ -63,7 +64,7 @@ export function encodeJoined(room, { epoch, offset, recovered, replayed, first }
  * @param {string|number|undefined} id
  */
 export function encodeJoinedState(room, { epoch, offset, recovered }, id) {
-  return `{"type":"joined","room":"${room}"${positionMembers(epoch, offset)},"recovered":${recovered},"state":true${idMember(id)}}`;
+  return `{"type":"joined","room":"${wireName(room)}"${positionMembers(epoch, offset)},"recovered":${recovered},"state":true${idMember(id)}}`;
 }
 
 /**
@@ -71,7 +72,7 @@ export function encodeJoinedState(room, { epoch, offset, recovered }, id) {
  * @param {string} room @param {string} epoch @param {number} offset
  */
 export function encodeSynced(room, epoch, offset) {
-  return `{"type":"synced","room":"${room}"${positionMembers(epoch, offset)}}`;
+  return `{"type":"synced","room":"${wireName(room)}"${positionMembers(epoch, offset)}}`;
 }
 
 /**
@@ -79,7 +80,7 @@ export function encodeSynced(room, epoch, offset) {
  * @param {string} room @param {string} epoch @param {number} offset
  */
 export function encodeReset(room, epoch, offset) {
-  return `{"type":"reset","room":"${room}"${positionMembers(epoch, offset)}}`;
+  return `{"type":"reset","room":"${wireName(room)}"${positionMembers(epoch, offset)}}`;
 }
 
 /** @param {string} epoch @param {number} offset */
@@ -91,7 +92,7 @@ function positionMembers(epoch, offset) {
  * @param {string} room @param {string} epoch @param {number} offset @param {number} reloadAfterMs
  */
 export function encodeResync(room, epoch, offset, reloadAfterMs) {
-  return `{"type":"resync","room":"${room}"${positionMembers(epoch, offset)},"reloadAfterMs":${reloadAfterMs}}`;
+  return `{"type":"resync","room":"${wireName(room)}"${positionMembers(epoch, offset)},"reloadAfterMs":${reloadAfterMs}}`;
 }
 
 /** @param {boolean} degraded */
@@ -101,7 +102,7 @@ export function encodeDegraded(degraded) {
 
 /** A `history` reply is this prefix, the messages, and `historySuffix`. @param {string} room */
 export function historyPrefix(room) {
-  return Buffer.from(`{"type":"history","room":"${room}","messages":[`, 'latin1');
+  return Buffer.from(`{"type":"history","room":"${wireName(room)}","messages":[`, 'latin1');
 }
 
 /**
@@ -252,7 +253,7 @@ const COMMA_TEXT = Buffer.from(',');
 /** Members and `presenceSuffix` follow. @param {string} room @param {boolean} isListed */
 export function presencePrefix(room, isListed) {
   return Buffer.from(
-    `{"type":"presence","room":"${room}",${isListed ? '"members":[' : ''}`,
+    `{"type":"presence","room":"${wireName(room)}",${isListed ? '"members":[' : ''}`,
     'latin1',
   );
 }

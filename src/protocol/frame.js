@@ -5,6 +5,7 @@
 // 2, 4 or 10 bytes, then the text. The frames of one flush share a buffer, and a receiver gets them
 // in one write.
 
+import { wireName } from './app-names.js';
 import {
   epochOf,
   eventOf,
@@ -31,14 +32,20 @@ const BROADCAST_PREFIX = Buffer.from('{"type":"broadcast","payload":');
 /** A ping without a body (RFC 6455 5.5.2). */
 export const PING_FRAME = Buffer.from([0x89, 0]);
 
+/** Rooms whose prefix has another name: those of apps. @type {WeakMap<Buffer, string>} */
+const roomsOfApps = new WeakMap();
+
 /** `{"type":"message","room":"…","payload":`, for all frames. @param {string} room */
 export function roomPrefix(room) {
-  return Buffer.from(`{"type":"message","room":"${room}","payload":`, 'latin1');
+  const name = wireName(room);
+  const prefix = Buffer.from(`{"type":"message","room":"${name}","payload":`, 'latin1');
+  if (name !== room) roomsOfApps.set(prefix, room);
+  return prefix;
 }
 
-/** @param {Buffer} prefix roomPrefix(room) @returns {string} the name of the room */
+/** @param {Buffer} prefix the one that roomPrefix has returned @returns {string} the room */
 export function roomOf(prefix) {
-  return prefix.toString('latin1', ROOM_START, prefix.length - ROOM_END);
+  return roomsOfApps.get(prefix) ?? prefix.toString('latin1', ROOM_START, prefix.length - ROOM_END);
 }
 
 /** @param {string} text @returns {Buffer} one text frame */

@@ -44,6 +44,11 @@ export class StreamRequest {
     this.isReturning = this.lastEventId.includes(':');
     this.isEventSource = /\btext\/event-stream\b/i.test(request.headers.accept ?? '');
   }
+
+  /** @param {readonly string[]} rooms @returns {StreamRequest} the same request for these */
+  forRooms(rooms) {
+    return Object.assign(Object.create(StreamRequest.prototype), this, { rooms });
+  }
 }
 
 /**

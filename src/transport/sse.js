@@ -42,6 +42,7 @@ const OVERLOAD_RETRY_MS = { min: 10_000, max: 20_000 };
 /** Headers that pages may set. */
 const PAGE_HEADERS = 'Authorization, Cache-Control, Last-Event-ID';
 
+/** @import { Identity } from '../auth/claims.js' */
 /** @import { Credentials } from '../auth/credentials.js' */
 /** @import { Connection, Transport } from '../hub/connection.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
@@ -217,17 +218,19 @@ export class EventStreams extends StreamKind {
    *   nothing. A promise, which never rejects, only if there is a hook onJoin.
    */
   open(request, socket, { address, credentials }) {
-    const names = [...new Set([...request.rooms, ...(credentials?.identity?.autojoin ?? [])])];
+    const identity = credentials?.identity ?? null;
+    const given = [...new Set([...request.rooms, ...(identity?.autojoin ?? [])])];
     const refused =
-      this.#refusalOf(request, names, credentials) ??
-      this.#rateRefusalOf(request, names, address, credentials);
+      this.#refusalOf(request, given, credentials) ??
+      this.#rateRefusalOf(request, given, address, credentials);
     if (refused !== null) return refused;
     const stream = new EventStream(this, socket, address);
+    const [named, names] = roomsFor(identity, request, given);
     if (this.askJoins === null) {
-      this.#begin(stream, request, names, credentials);
+      this.#begin(stream, named, names, credentials);
       return null;
     }
-    return this.#ask(this.askJoins, stream, request, names, credentials);
+    return this.#ask(this.askJoins, stream, named, names, credentials);
   }
 
   /**
@@ -358,6 +361,17 @@ export class EventStreams extends StreamKind {
     else this.entrance.leave(connection);
     this.heartbeat.remove(connection);
   }
+}
+
+/**
+ * The rooms of a client's names: an app has rooms of its own.
+ * @param {Identity|null} identity @param {StreamRequest} request @param {readonly string[]} names
+ * @returns {[StreamRequest, readonly string[]]}
+ */
+function roomsFor(identity, request, names) {
+  if (identity === null || identity.app === null) return [request, names];
+  const roomOf = identity.roomOf.bind(identity);
+  return [request.forRooms(request.rooms.map(roomOf)), names.map(roomOf)];
 }
 
 /** @param {number} code @returns {string} its last line; '': the client knows its time */

@@ -22,10 +22,13 @@ export class WorkerAuth {
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {Awaited<ReturnType<typeof import('../backend/index.js').createBackend>>} parts.backend
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
+   * @param {import('../auth/app-places.js').AppPlaces|null} [parts.appPlaces] null: there are no apps
    * @param {import('../worker/close-all.js').CloseAll} parts.closeAll
    * @param {(user: string) => void} [parts.onUserRefused] @param {import('pino').Logger} parts.log
    */
-  constructor({ config, settings, hub, backend, counters, closeAll, onUserRefused, log }) {
+  constructor(parts) {
+    const { config, settings, hub, backend, counters, appPlaces, closeAll, log } = parts;
+    const { onUserRefused } = parts;
     const { maxLifetimeS } = settings;
     const revocations = (this.revocations = new Revocations({ maxLifetimeS, counters }));
     const sessions = new Sessions({ revocations, counters, edges: backend.edges, closeAll });
@@ -39,7 +42,13 @@ export class WorkerAuth {
       onRevoked: (revocation) => sessions.revoked(revocation),
       log,
     });
-    this.verifier = new TokenVerifier({ settings, revocations: this.log, counters, log });
+    this.verifier = new TokenVerifier({
+      settings,
+      revocations: this.log,
+      counters,
+      apps: config.pusher?.byId,
+      log,
+    });
     this.authentication = new Authentication({
       config,
       verifier: this.verifier,
@@ -48,6 +57,7 @@ export class WorkerAuth {
       hub,
       places: backend.addresses,
       counters,
+      appPlaces,
       onUserRefused,
       log,
     });

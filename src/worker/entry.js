@@ -5,6 +5,7 @@
 import { Admission } from '../admission/admission.js';
 import { RateLimiter } from '../admission/rate-limit.js';
 import { Refused } from '../admission/refused.js';
+import { AppPlaces } from '../auth/app-places.js';
 import { Sessions } from '../auth/sessions.js';
 import { UserPlaces } from '../auth/user-places.js';
 import { Health } from './health.js';
@@ -49,6 +50,13 @@ export class Entry {
         hub,
         backend,
         counters: counters.auth,
+        appPlaces:
+          config.pusher &&
+          new AppPlaces({
+            places: addresses,
+            counters: counters.auth,
+            appCounters: counters.apps,
+          }),
         closeAll,
         onUserRefused,
         log,

@@ -118,14 +118,15 @@ export class FleetMember {
 
   /** @param {readonly string[]} users @returns {Promise<number[]|null>} their positions */
   async #online(users) {
-    const { sessions } = this;
-    if (sessions !== null)
-      return positionsOf(users, (user) =>
-        [...sessions.connectionsOf(user)].some(({ isOpen }) => isOpen),
-      );
-    const wanted = new Set(users.map((user) => JSON.stringify(user)));
-    /** @type {Set<string>} */
-    const found = new Set();
+    const { sessions, signedIn } = this;
+    const isSignedIn = (/** @type {string} */ user) =>
+      [...(signedIn?.connectionsOf(user) ?? [])].some(({ isOpen }) => isOpen);
+    if (sessions !== null) return positionsOf(users, isSignedIn);
+    // A guest may choose its name in presence, but not to be a user of an app.
+    const [ofDoors, others] = [users.filter(isOfDoor), users.filter((user) => !isOfDoor(user))];
+    const wanted = new Set(others.map((user) => JSON.stringify(user)));
+    const found = new Set(ofDoors.filter(isSignedIn).map((user) => JSON.stringify(user)));
+    if (wanted.size === 0) return positionsOf(users, (user) => found.has(JSON.stringify(user)));
     const isWhole = await this.#walkRooms((room) => {
       if (room.users === null) return 1;
       room.users.find(wanted, found);
@@ -224,7 +225,7 @@ export class FleetMember {
       id,
       address,
       transport: transportOf(transport),
-      app: transport.door.appOf?.(connection) ?? undefined,
+      app: session.app?.id ?? transport.door.appOf?.(connection) ?? undefined,
       roomCount,
       rooms: names.slice(0, MAX_NAMED_ROOMS),
       server,

@@ -35,7 +35,7 @@ const SESSION = /^[\w-]{22}$/;
 /** Of the messages of one `deliver`, in base64: 64 KB and a frame around them. */
 const MAX_MESSAGES_LENGTH = 96 * 1024;
 /** Rooms of any door: those of other doors than the native one begin with `~`, and are longer. */
-const ROOM_NAME = /^~?[A-Za-z0-9_.:@/-]{1,512}$/;
+const ROOM_NAME = /^~?[A-Za-z0-9_.:@/~-]{1,512}$/;
 const DOOR = /^[a-z]{1,20}$/;
 const WORKER_NUMBERS = ['slot', 'pid', 'connections', 'rooms', 'lagMs', 'memoryBytes', 'uptimeS'];
 const CONNECTION_NUMBERS = [

@@ -104,7 +104,7 @@ export class Operator {
   async #run({ route: name, params, query, body, rights, rooms }) {
     const route = this.#routes.get(name);
     if (route === undefined) throw new ApiFault('NOT_FOUND');
-    const key = new Key({ name: 'console', hash: NO_HASH, rights, rooms });
+    const key = new Key({ name: 'console', hash: NO_HASH, rights, rooms, app: null });
     if (!key.rights.has(route.right)) throw new ApiFault('PERMISSION_DENIED');
     const { counters } = this.services;
     const meters = { take: () => 0, observe() {}, counters };

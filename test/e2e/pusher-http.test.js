@@ -416,6 +416,6 @@ test('SIGHUP adds an app and rotates a secret; the rules of channels stay', asyn
   write([{ ...APP, cacheTtl: 60 }]);
   server.kill('SIGHUP');
   const { faults } = await server.line(({ msg }) => msg.startsWith('reload aborted'));
-  assert.match(faults.join(), /"cacheTtl" or "shared" of apps cannot be changed by a reload/);
+  assert.match(faults.join(), /"presence" or "shared" of apps cannot be changed by a reload/);
   assert.equal(await status(OTHER), 200);
 });

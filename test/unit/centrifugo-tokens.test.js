@@ -63,6 +63,18 @@ test('connection tokens: user, end, information', () => {
   assert.equal(read(VALID).issuedAtMs, 0, 'any revocation of the user ends it');
 });
 
+test('a token that names an app, or has the name of one of its users, is refused', () => {
+  const claims = { ...VALID, channel: 'news' };
+  const apps = new Map([['1', /** @type {any} */ ({ id: '1', isShared: false, isEnabled: true })]]);
+  for (const reader of [connectionReader(true), subscriptionReader(true)]) {
+    const reason = (/** @type {Record<string, unknown>} */ more, known = apps) =>
+      reasonOf(() => reader({ ...claims, ...more }, NOW_S, SETTINGS, known));
+    assert.equal(reason({}), '');
+    for (const app of ['1', '2']) assert.equal(reason({ app }), 'app');
+    assert.equal(reason({ sub: '~1:alice' }), 'claims');
+  }
+});
+
 test('connection tokens that are refused, and what lenient ones may leave out', () => {
   for (const [
     claims,
@@ -225,6 +237,7 @@ test('each close of the server has a code and a reason that clients act on right
     AUTH_TIMEOUT: 3502,
     KICKED: 3503,
     USER_LIMIT: 3504,
+    APP_LIMIT: 3504,
     DENIED: 3507,
     ROOM_LIMIT: 3505,
   });

@@ -507,9 +507,36 @@ test('API keys have a name, a secret or its hash, rights and perhaps rooms', () 
       hash: sha256(API_SECRET),
       rights: ['publish', 'history'],
       rooms: ['chat.*', 'news'],
+      app: null,
     },
-    { name: 'ops', hash, rights: API_RIGHTS, rooms: null },
+    { name: 'ops', hash, rights: API_RIGHTS, rooms: null, app: null },
   ]);
+});
+
+const APP = {
+  FANFARE_PUSHER_APP_ID: '7',
+  FANFARE_PUSHER_APP_KEY: 'k',
+  FANFARE_PUSHER_APP_SECRET: 'a-secret-of-32-or-more-characters',
+};
+
+test('an API key of an app has no right that is about all apps', () => {
+  const { apiKeys } = valid({
+    ...APP,
+    API_KEYS: `a ${API_SECRET} all app=7; b ${API_SECRET}2 publish app=7 rooms=chat.*`,
+  });
+  const [all, limited] = apiKeys;
+  assert.deepEqual(
+    all.rights,
+    API_RIGHTS.filter((right) => right !== 'broadcast' && right !== 'console'),
+  );
+  assert.deepEqual([all.app, all.rooms], ['7', null]);
+  assert.deepEqual([limited.app, limited.rooms], ['7', ['chat.*']]);
+});
+
+test('an API key of an app that there is not is a fault', () => {
+  const text = `API_KEYS: the key a names the app 8, which FANFARE_PUSHER_APPS lacks`;
+  assert.equal(fault({ ...APP, API_KEYS: `a ${API_SECRET} all app=8` }), text);
+  assert.match(fault({ API_KEYS: `a ${API_SECRET} all app=8` }), /lacks/);
 });
 
 test('API keys may be in a file with comments, beside those of the environment', () => {
@@ -535,6 +562,10 @@ for (const [name, env] of /** @type {[string, Record<string, string>][]} */ ([
   ['API_KEYS, key 1', { API_KEYS: `a ${API_SECRET} all hunter2` }],
   ['API_KEYS, key 1', { API_KEYS: `a ${API_SECRET} all rooms=hunter2!` }],
   ['API_KEYS, key 1', { API_KEYS: `a ${API_SECRET} all rooms=` }],
+  ['API_KEYS, key 1', { ...APP, API_KEYS: `a ${API_SECRET} all app=hunter2` }],
+  ['API_KEYS, key 1', { ...APP, API_KEYS: `a ${API_SECRET} all app=7 app=7` }],
+  ['API_KEYS, key 1', { ...APP, API_KEYS: `a ${API_SECRET} broadcast app=7` }],
+  ['API_KEYS, key 1', { ...APP, API_KEYS: `a ${API_SECRET} publish,console app=7` }],
   ['API_KEYS', { API_KEYS: `a ${API_SECRET} all; b ${API_SECRET} all` }],
   ['API_KEYS_FILE', { API_KEYS_FILE: '/hunter2/no/such/file' }],
   [

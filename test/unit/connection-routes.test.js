@@ -23,7 +23,7 @@ function routesWith({ listed = [], isPartial = false, rooms = null }) {
       return { count: listed.length, listed, isPartial };
     },
   });
-  const key = new Key({ name: 'test', hash: HASH, rights: ['presence'], rooms });
+  const key = new Key({ name: 'test', hash: HASH, rights: ['presence'], rooms, app: null });
   /** @param {Record<string, string>} query @param {Record<string, string>} [params] */
   const callOf = (query, params = {}) =>
     /** @type {any} */ ({ key, params, readQuery: () => query });

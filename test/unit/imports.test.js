@@ -85,7 +85,9 @@ const TABLE = Object.freeze({
   auth: {
     may: [
       'config/',
+      'protocol/app-names.js',
       'protocol/codes.js',
+      'protocol/decode.js',
       'protocol/refusal.js',
       'backend/places.js',
       'backend/revocations.js',

@@ -68,6 +68,8 @@ test('an app has the limits of Pusher by default, and there are no apps by defau
     cacheTtlS: 1800,
     extraChannelInfo: false,
     clientEventData: 'string',
+    history: [],
+    presence: [],
     webhooks: [],
   });
   assert.ok(Object.isFrozen(app));
@@ -228,11 +230,33 @@ test('the rooms of a shared app have rules under their own names', (t) => {
   assert.equal(presence.of('~123:u:1'), true);
 });
 
+test('an app has rules of its own for its rooms, and none for others', (t) => {
+  const rules = { history: ['chat:*=9/1h', 'news=5/1m'], presence: ['team:*'] };
+  const apps = [
+    { ...APP, ...rules },
+    { ...APP, id: '9', key: 'nine' },
+  ];
+  const { config } = valid(t, apps);
+  const history = new RoomRules(config.history);
+  assert.deepEqual(history.of('~123:chat~1'), { size: 9, ttlMs: 3_600_000 });
+  assert.deepEqual(history.of('~123:news'), { size: 5, ttlMs: 60_000 });
+  for (const room of ['~9:chat~1', 'chat:1', '~9:news', 'news', '~123:u:news'])
+    assert.equal(history.of(room), null, room);
+  const presence = new RoomRules(config.presence);
+  assert.equal(presence.of('~123:team~a'), true);
+  for (const room of ['~9:team~a', 'team:a']) assert.equal(presence.of(room), null, room);
+  const shared = valid(t, { ...rules, shared: true }).config;
+  assert.deepEqual(new RoomRules(shared.history).of('chat:1'), { size: 9, ttlMs: 3_600_000 });
+  for (const history of ['a=1/1h', [7], ['a'], ['~1:a=1/1h'], Array(21).fill('a=1/1h')])
+    assert.match(fault(t, { history }), /"history"/);
+  assert.match(fault(t, { presence: ['a b'] }), /"presence"/);
+});
+
 test('a reload adds and changes apps, but not the rules of their channels', (t) => {
   const old = valid(t, {}).config;
   const more = { ...APP, id: '9', key: 'nine' };
   assert.deepEqual(changedFixed(old, valid(t, [{ ...APP, clientEvents: true }, more]).config), []);
-  const rules = ['The first app, "cacheTtl" or "shared" of apps'];
+  const rules = ['The first app, or "cacheTtl", "history", "presence" or "shared" of apps'];
   assert.deepEqual(changedFixed(old, valid(t, { cacheTtl: 60 }).config), rules);
   assert.deepEqual(changedFixed(old, valid(t, { shared: true }).config), rules);
   const none = loadConfig({}).config;

@@ -15,7 +15,7 @@
 // Workers send their own rules only, so a rule ends with the servers that were started with it.
 
 import {
-  isAnyPattern,
+  isSharedPattern,
   parseHistoryRules,
   parseStateRules,
   ruleText,
@@ -54,7 +54,7 @@ const HISTORY = {
   asks: true,
   has: ({ state }) => state === undefined,
   format: (rules) => rules.map(ruleText).join(),
-  parse: (text) => parseHistoryRules(text.split(','), isAnyPattern),
+  parse: (text) => parseHistoryRules(text.split(','), isSharedPattern),
   isFirst: false,
 };
 

@@ -6,7 +6,7 @@
 // those of native tokens (`rooms`), or `caps`.
 //
 // Centrifugo's `override` and the name of a channel's own information (`chan_info`) have no
-// counterpart: they are ignored.
+// counterpart: they are ignored. Channels are native rooms, so a token of an app is refused.
 
 import {
   checkParties,
@@ -16,11 +16,13 @@ import {
   isUser,
   LEEWAY_S,
   MAX_INFO_BYTES,
+  readApp,
 } from '../../auth/claims.js';
 import { MAX_PATTERNS, Rights, readRights } from '../../auth/rights.js';
 import { TokenError } from '../../auth/token-error.js';
 import { isChannel, roomPatternsOf } from './channels.js';
 
+/** @import { Apps } from '../../auth/claims.js' */
 /** @import { ReadClaims } from '../../auth/verifier.js' */
 /** @import { RoomRight } from '../../auth/rights.js' */
 
@@ -78,8 +80,8 @@ export class SubscriptionIdentity extends Identity {
 
 /** @param {boolean} isLenient @returns {ReadClaims} of connection tokens */
 export function connectionReader(isLenient) {
-  return (claims, nowS, settings) => {
-    const { common, endS } = readCommon(claims, nowS, settings, isLenient);
+  return (claims, nowS, settings, apps) => {
+    const { common, endS } = readCommon(claims, nowS, { ...settings, apps }, isLenient);
     const { channels, subs } = claims;
     const { rights, hasRights } = rightsOf(claims);
     const subscriptions = readSubscriptions(channels, subs);
@@ -89,10 +91,10 @@ export function connectionReader(isLenient) {
 
 /** @param {boolean} isLenient @returns {ReadClaims} of subscription tokens */
 export function subscriptionReader(isLenient) {
-  return (claims, nowS, settings) => {
+  return (claims, nowS, settings, apps) => {
     // An anonymous client's subscription token has no user either.
     const withUser = { ...claims, sub: claims.sub ?? '' };
-    const { common, endS } = readCommon(withUser, nowS, settings, isLenient, true);
+    const { common, endS } = readCommon(withUser, nowS, { ...settings, apps }, isLenient, true);
     const { channel } = claims;
     if (typeof channel !== 'string' || !isChannel(channel)) throw new TokenError('claims');
     const data = readJson(claims.data, claims.b64data);
@@ -104,7 +106,7 @@ const NO_RIGHTS = new Rights({ join: [], publish: [], presence: [], history: [] 
 
 /**
  * @param {Record<string, unknown>} claims @param {number} nowS
- * @param {Parameters<ReadClaims>[2]} settings @param {boolean} isLenient
+ * @param {Parameters<ReadClaims>[2] & {apps?: Apps|null}} settings @param {boolean} isLenient
  * @param {boolean} [mayBeAnonymous]
  */
 function readCommon(claims, nowS, settings, isLenient, mayBeAnonymous = isLenient) {
@@ -114,6 +116,7 @@ function readCommon(claims, nowS, settings, isLenient, mayBeAnonymous = isLenien
   if (typeof sub !== 'string' || (sub === '' ? !mayBeAnonymous : !isUser(sub)))
     throw new TokenError('claims');
   if (jti !== undefined && !isTokenId(jti)) throw new TokenError('claims');
+  if (readApp(claims, settings.apps ?? null) !== null) throw new TokenError('app');
   const common = {
     user: sub,
     tokenId: jti ?? null,

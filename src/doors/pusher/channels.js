@@ -4,12 +4,12 @@
 // `~123:chat/e1`, and that of the signed-in user 7 is `~123:u:7`. Native clients cannot name
 // either, because `~` is not in the native alphabet (isRoom). The mapping is injective: `:` and `/`
 // are not in Pusher's alphabet, so escapes and separators never meet characters of a name. A shared
-// app leaves the prefix out, so that its channels are native rooms.
+// app leaves the prefix out, so that its channels are native rooms. Native clients of the app are
+// in the same rooms (protocol/app-names.js): one that joins `chat/e1` meets channel `chat=1`.
 
-/**
- * The part of an app that names need.
- * @typedef {{readonly id: string, readonly isShared: boolean}} NamedApp
- */
+import { roomPrefixOf } from '../../protocol/app-names.js';
+
+/** @import { NamedApp } from '../../protocol/app-names.js' */
 
 /**
  * @typedef {object} Kind
@@ -74,11 +74,6 @@ export function channelOfUser(user) {
   return SERVER_TO_USER + user;
 }
 
-/** @param {NamedApp} app @returns {string} starts names of its rooms; '': shared */
-export function roomPrefixOf({ id, isShared }) {
-  return isShared ? '' : `~${id}:`;
-}
-
 /** @param {NamedApp} app @param {string} channel for which isChannel() is true */
 export function roomOf(app, channel) {
   const user = userOfChannel(channel);
@@ -91,11 +86,6 @@ export function roomOf(app, channel) {
  */
 export function roomOfUser({ id }, user) {
   return `~${id}:u:${escapeName(user)}`;
-}
-
-/** For tokens, limits and the API. @param {Pick<NamedApp, 'id'>} app @param {string} user */
-export function sessionUserOf({ id }, user) {
-  return `~${id}:${user}`;
 }
 
 const OWN_ROOM = /^~\d+:(u:)?(.+)$/s;

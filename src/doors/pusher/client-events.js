@@ -4,8 +4,9 @@
 
 import { Rate } from '../../admission/rate.js';
 import { asciiJson } from '../../auth/claims.js';
+import { sessionUserOf } from '../../protocol/app-names.js';
 import { asTransient, encodePublication, KIND } from '../../protocol/publication.js';
-import { isChannel, kindOf, roomOf, sessionUserOf } from './channels.js';
+import { isChannel, kindOf, roomOf } from './channels.js';
 import { encodePayload, errorText } from './frames.js';
 import { isObject } from './messages.js';
 import { socketIdOf } from './socket-id.js';
@@ -141,7 +142,7 @@ export class ClientEvents {
         KIND.MESSAGE,
         Date.now(),
         0,
-        senderOf(connection, app, user),
+        senderOf(connection, client, user),
         payload,
         0,
         payload.length,
@@ -195,11 +196,14 @@ function changedEvent({ event, isRaw }, payload) {
 }
 
 /**
- * `from` for native clients of a shared room. With `~` the publication may name a user.
- * @param {Connection} connection @param {App} app @param {string|null} user
+ * `from` for native clients. In rooms of the app it is the user; in native rooms, which a shared
+ * app has, the user after the app's prefix, or it would pass for a native user.
+ * @param {Connection} connection @param {Client} client
+ * @param {string|null} member of a presence channel
  */
-function senderOf(connection, app, user) {
+function senderOf(connection, { app, user: signedIn }, member) {
+  const user = member ?? signedIn?.id ?? null;
   if (user === null) return connection.sender;
-  const sender = asciiJson(sessionUserOf(app, user));
+  const sender = asciiJson(app.isShared ? sessionUserOf(app, user) : user);
   return sender.length <= MAX_SENDER_BYTES ? sender : connection.id;
 }

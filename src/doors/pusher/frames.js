@@ -5,12 +5,13 @@
 //
 // The payload of a publication is `{"event":E,"data":"D"}`, or with `,"user_id":"U"` at the end. So
 // a frame is `{"channel":C,` and the payload without its first byte, built once for all members of
-// the room. Only this door publishes to rooms of its own, but rooms of a shared app have native
-// publishers as well, and there each payload is looked at.
+// the room. Native publishers may be in the same room, and then each payload is looked at, except
+// those of client events.
 
-import { headerBytes, roomPrefix, writeHeader } from '../../protocol/frame.js';
+import { headerBytes, roomOf, writeHeader } from '../../protocol/frame.js';
 import {
   eventOf,
+  isTransient,
   KIND,
   kindOf,
   payloadEnd,
@@ -150,9 +151,6 @@ function countText(count) {
  * @property {boolean} isOwn publications are this door's own
  */
 
-/** `"room":"` and its value in the native prefix of a room. */
-const ROOM_BEGIN = roomPrefix('').indexOf('"","payload":') + 1;
-const ROOM_END = -'","payload":'.length;
 /**
  * Stands for a publication that clients are not told: an empty pong, which they ignore (RFC 6455
  * 5.5.3). So each publication has a frame, and can be left out by its place.
@@ -164,9 +162,13 @@ export class PusherFrames {
   /** By the native prefix, which each room has once. @type {WeakMap<Buffer, Head|null>} */
   #heads = new WeakMap();
 
-  /** @param {OnMember} onMember called once for each event of presence, in order */
-  constructor(onMember) {
+  /**
+   * @param {OnMember} onMember called once for each event of presence, in order
+   * @param {boolean} [hasNatives] may others publish to rooms of apps? By tokens or API keys of an app
+   */
+  constructor(onMember, hasNatives = false) {
     this.onMember = onMember;
+    this.hasNatives = hasNatives;
   }
 
   /**
@@ -218,7 +220,8 @@ export class PusherFrames {
       return member === null ? null : Buffer.from(memberText(event, member));
     }
     if (kind !== KIND.MESSAGE && kind !== KIND.POSITIONED) return null;
-    if (isOwn) return publication.subarray(payloadStart(publication) + 1, payloadEnd(publication));
+    if (isOwn || isClientEvent(publication))
+      return publication.subarray(payloadStart(publication) + 1, payloadEnd(publication));
     return foreignText(publication);
   }
 
@@ -226,7 +229,7 @@ export class PusherFrames {
   #headOf(prefix) {
     let head = this.#heads.get(prefix);
     if (head !== undefined) return head;
-    const room = prefix.toString('latin1', ROOM_BEGIN, prefix.length + ROOM_END);
+    const room = roomOf(prefix);
     const channel = channelOf(room);
     head =
       channel === null
@@ -234,7 +237,7 @@ export class PusherFrames {
         : {
             room,
             channel: Buffer.from(`{"channel":${JSON.stringify(channel)},`),
-            isOwn: appIdOf(room) !== null,
+            isOwn: appIdOf(room) !== null && !this.hasNatives,
           };
     this.#heads.set(prefix, head);
     return head;
@@ -254,11 +257,17 @@ function foreignText(publication) {
   const sender = senderOf(publication);
   if (!payload || typeof event !== 'string' || source === undefined || !mayName(event, sender))
     return Buffer.from(`"event":"message","data":${JSON.stringify(text)}}`);
-  const { data, user_id: user } = payload.value;
-  const dataText = typeof data === 'string' ? source : JSON.stringify(source);
-  const end =
-    typeof user === 'string' && sender.startsWith('~') ? `,"user_id":${JSON.stringify(user)}` : '';
-  return Buffer.from(`"event":${JSON.stringify(event)},"data":${dataText}${end}}`);
+  const dataText = typeof payload.value.data === 'string' ? source : JSON.stringify(source);
+  return Buffer.from(`"event":${JSON.stringify(event)},"data":${dataText}}`);
+}
+
+/**
+ * Has this door published it for a client? Of those with a sender, only these are never kept. They
+ * may name a user.
+ * @param {Buffer} publication
+ */
+function isClientEvent(publication) {
+  return isTransient(publication) && senderOf(publication) !== '';
 }
 
 /** @param {string} event @param {string} sender '' for the server and its HTTP APIs */

@@ -17,10 +17,12 @@ const NOTHING = Buffer.alloc(0);
 
 /** @type {CreateDoor} */
 export function createDoor(services) {
-  const { pathPrefix = '' } = services.config.pusher ?? {};
+  const { tokens, apiKeys, pusher } = services.config;
+  const { pathPrefix = '' } = pusher ?? {};
+  const hasNatives = tokens !== null || apiKeys.some(({ app }) => app !== null);
   const api = new PusherApi(services);
   const presence = new Presence(services);
-  const frames = new PusherFrames(presence.onMember);
+  const frames = new PusherFrames(presence.onMember, hasNatives);
   registerFormat(FORMAT.PUSHER, {
     encode: frames.encode.bind(frames),
     endOf: frameEnd,

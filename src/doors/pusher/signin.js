@@ -3,8 +3,9 @@
 // there is online. The limit of connections per user applies from then on.
 
 import { asciiJson, Identity } from '../../auth/claims.js';
+import { sessionUserOf } from '../../protocol/app-names.js';
 import { refusal, toClose } from '../../protocol/refusal.js';
-import { roomOfUser, sessionUserOf } from './channels.js';
+import { roomOfUser } from './channels.js';
 import { PUSHER_CLOSES } from './closes.js';
 import { signedInText } from './frames.js';
 import { fieldsOf, readObject } from './messages.js';

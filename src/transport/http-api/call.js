@@ -50,7 +50,7 @@ import { ApiFault, badValue, unknownText } from './fault.js';
 /** @typedef {{user: string, issuedBeforeMs?: number}|{tokenId: string}} RevocationTarget */
 
 /** @typedef {{user: string}|{room: string}|{address: string}|{connectionId: string}} ConnectionTarget */
-/** A row of a list, as a worker writes it. @typedef {{user?: string, address: string}} SeenConnection */
+/** A row of a list, as a worker writes it. @typedef {{user?: string, app?: string, address: string, rooms: readonly string[], roomCount: number}} SeenConnection */
 
 /** Of a user's connections: `only` one, or all but some. @typedef {{user: string, only?: string|null, except?: readonly string[]}} Whom */
 /** @typedef {{server: string, version: string, slot: number, connections: number, rooms: number, uptimeS: number}} SeenWorker */

@@ -1,12 +1,15 @@
 // connections.js: the routes that look at connections: those of a user, a room or an address, or
 // one of them by its id.
 //
-// An answer names all rooms of a connection, so a key needs the right for all rooms.
+// An answer names all rooms of a connection, so a key needs the right for all rooms. A key of an
+// app sees the connections of that app, and of its rooms.
 
 import { isRoom, isUser } from '../../protocol/decode.js';
 import { isConnectionId } from '../../protocol/publication.js';
 import { ApiFault, badValue } from './fault.js';
 import { A_CONNECTION, A_ROOM, readLimit, user } from './fields.js';
+
+/** @import { Key } from './keys.js' */
 
 /** An IPv6 address with a zone is shorter. */
 const MAX_ADDRESS_LENGTH = 100;
@@ -42,9 +45,10 @@ export class ConnectionRoutes {
     const { isValid, rule } = TARGETS[name];
     if (!isValid(value ?? '')) throw badValue(name, rule);
     call.key.requireAllRooms();
-    const target = /** @type {ConnectionTarget} */ ({ [name]: value });
+    const target = targetOf(call.key, name, value ?? '');
     const { count, listed, isPartial } = await this.fleet.connections(target, limit);
-    return { count, connections: listed.map(shown), partial: isPartial };
+    const connections = listed.map((one) => shown(call.key, one));
+    return { count, connections, partial: isPartial };
   };
 
   /** `GET connections/:connectionId` @param {Call} call */
@@ -54,8 +58,9 @@ export class ConnectionRoutes {
     if (!isConnectionId(connectionId)) throw badValue('connectionId', A_CONNECTION);
     call.key.requireAllRooms();
     const { listed, isPartial } = await this.fleet.connections({ connectionId });
-    if (listed.length > 0) return shown(listed[0]);
-    if (isPartial)
+    const [found] = listed;
+    if (found !== undefined && sees(call.key, found)) return shown(call.key, found);
+    if (found === undefined && isPartial)
       throw new ApiFault('UNAVAILABLE', {
         message: 'Not known: a worker has not answered. Try again.',
       });
@@ -63,8 +68,25 @@ export class ConnectionRoutes {
   };
 }
 
-/** Fields without a value are left out. @param {SeenConnection} connection */
-function shown(connection) {
-  const { user: name, address } = connection;
-  return { ...connection, user: name || undefined, address: address || undefined };
+/** @param {Key} key @param {string} name of TARGETS @param {string} value @returns {ConnectionTarget} */
+function targetOf(key, name, value) {
+  if (name === 'user') return { user: key.names.userOf(value) };
+  if (name === 'room') return { room: key.names.roomOf(value) };
+  key.requireNoApp(); // clients of other apps have the same address
+  return { address: value };
+}
+
+/** @param {Key} key @param {SeenConnection} connection @returns {boolean} is it of the key's app? */
+export function sees({ app }, connection) {
+  return app === null || app.id === connection.app;
+}
+
+/** Fields without a value are left out. @param {Key} key @param {SeenConnection} connection */
+function shown({ app, names }, connection) {
+  const { user: name = '', address, rooms: all, roomCount } = connection;
+  const user = names.nameOfUser(name) || undefined;
+  const seen = { ...connection, user, address: address || undefined };
+  if (app === null) return seen;
+  const rooms = all.map(names.nameOf).filter((room) => room !== null);
+  return { ...seen, rooms, roomCount: roomCount - (all.length - rooms.length) };
 }

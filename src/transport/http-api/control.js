@@ -1,6 +1,7 @@
 // control.js: the routes that act on connections: disconnect, join, leave, revoke.
 
 import { isUser } from '../../protocol/decode.js';
+import { sees } from './connections.js';
 import { ApiFault, badValue } from './fault.js';
 import {
   closeCode,
@@ -32,21 +33,37 @@ export class ControlRoutes {
     const fields = readFields(call.body, DISCONNECT);
     if ((fields.user === undefined) === (fields.connectionId === undefined))
       throw notOneOf('user', 'connectionId');
+    const { user: name, connectionId: id, code } = fields;
+    if (name === undefined && !(await this.#isSeen(call, id))) return { connections: 0 };
     const target =
-      fields.user === undefined ? { connectionId: fields.connectionId } : { user: fields.user };
-    return { connections: await this.fleet.disconnect(target, fields.code) };
+      name === undefined ? { connectionId: id } : { user: call.key.names.userOf(name) };
+    return { connections: await this.fleet.disconnect(target, code) };
   };
+
+  /**
+   * An id does not say whose connection it is. It keeps its app.
+   * @param {Call} call @param {string} id of a connection
+   */
+  async #isSeen({ key }, id) {
+    if (key.app === null) return true;
+    const { listed, isPartial } = await this.fleet.connections({ connectionId: id });
+    if (listed.length === 0 && isPartial)
+      throw new ApiFault('UNAVAILABLE', {
+        message: 'Not known: a worker has not answered. Try again.',
+      });
+    return listed.some((connection) => sees(key, connection));
+  }
 
   /** `POST users/:user/join` @param {Call} call */
   join = async (call) => {
-    const { name, names } = userAndRooms(call);
-    return { connections: await this.fleet.join(name, names) };
+    const { whom, rooms: named } = userAndRooms(call);
+    return { connections: await this.fleet.join(whom, named) };
   };
 
   /** `POST users/:user/leave` @param {Call} call */
   leave = async (call) => {
-    const { name, names } = userAndRooms(call);
-    return { connections: await this.fleet.leave(name, names) };
+    const { whom, rooms: named } = userAndRooms(call);
+    return { connections: await this.fleet.leave(whom, named) };
   };
 
   /** `POST revoke` @param {Call} call */
@@ -58,11 +75,12 @@ export class ControlRoutes {
       throw invalid('issuedBefore', 'it goes with user, not with tokenId');
     if (this.revokeTokens === null) throw new ApiFault('NO_TOKENS');
     const { issuedBefore } = fields;
+    const { userOf } = call.key.names;
     const target =
       fields.user === undefined
-        ? { tokenId: fields.tokenId }
+        ? { tokenId: userOf(fields.tokenId) }
         : {
-            user: fields.user,
+            user: userOf(fields.user),
             issuedBeforeMs: issuedBefore === undefined ? undefined : issuedBefore * 1000,
           };
     const revocation = await this.revokeTokens(target);
@@ -82,5 +100,6 @@ function userAndRooms(call) {
   if (names === undefined) throw invalid('rooms', rooms.rule);
   call.key.requireRooms(names);
   call.charge(names.length - 1);
-  return { name, names };
+  const { userOf, roomOf } = call.key.names;
+  return { whom: userOf(name), rooms: names.map(roomOf) };
 }

@@ -25,7 +25,7 @@ export class HttpApi extends RoutedApi {
   /** @param {import('./call.js').Services & import('./call.js').Meters} parts */
   constructor({ take, observe, ...services }) {
     const { config, counters } = services;
-    const keys = new KeyRing(config.apiKeys);
+    const keys = new KeyRing(config.apiKeys, config.pusher?.byId);
     const publish = new PublishRoutes(services);
     const routes = routesOf(services, publish);
     super({
@@ -46,6 +46,7 @@ export class HttpApi extends RoutedApi {
   begin(request, hasBody) {
     const key = this.keys.find(request.headers.authorization);
     if (key === null) return this.refuse({ reason: 'key', fault: new ApiFault('UNAUTHORIZED') });
+    if (!key.isUsable) return this.refuse({ reason: 'key', fault: disabled() });
     const refused = this.requests.admit(key);
     if (refused !== null) return this.refuse(refused);
     const call = new Call(this.meters, request, key);
@@ -106,6 +107,10 @@ export class HttpApi extends RoutedApi {
     }
     return null;
   }
+}
+
+function disabled() {
+  return new ApiFault('PERMISSION_DENIED', { message: 'The app of the API key is disabled.' });
 }
 
 /** @returns {Refused} */

@@ -6,6 +6,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 
 import { fits } from '../../config/room-patterns.js';
+import { namesOf } from '../../protocol/app-names.js';
 import { ApiFault } from './fault.js';
 import { Holder } from './holder.js';
 
@@ -15,6 +16,21 @@ const BEARER = /^Bearer +([\x21-\x7e]{1,256}) *$/i;
 export const MAX_SECRET_LENGTH = 256;
 
 /** @import { ApiKey, ApiRight } from '../../config/api-keys.js' */
+/** @import { App } from '../../config/pusher.js' */
+/** @import { AppNames } from '../../protocol/app-names.js' */
+/** The apps that keys may name, by id. @typedef {ReadonlyMap<string, App>|null} Apps */
+
+/**
+ * Names are those of rooms and users. @type {Pick<AppNames, 'owner'|'roomOf'|'nameOf'|'userOf'|'nameOfUser'|'unnamed'>}
+ */
+const NATIVE_NAMES = Object.freeze({
+  owner: '',
+  unnamed: '',
+  roomOf: (/** @type {string} */ name) => name,
+  nameOf: (/** @type {string} */ room) => room,
+  userOf: (/** @type {string} */ name) => name,
+  nameOfUser: (/** @type {string} */ user) => user,
+});
 
 /** What the holder of one key may do. */
 export class Key extends Holder {
@@ -22,9 +38,14 @@ export class Key extends Holder {
   /** Patterns, split at their stars; null for all rooms. @type {string[][]|null} */
   #rooms;
 
-  /** @param {ApiKey} settings */
-  constructor({ hash, rights, rooms }) {
+  /** @param {ApiKey} settings @param {Apps} [apps] null: there are none */
+  constructor({ hash, rights, rooms, app: id }, apps = null) {
     super();
+    /** The app of the key. @type {App|null} */
+    this.app = id === null ? null : (apps?.get(id) ?? null);
+    this.isUsable = id === null || (this.app?.isEnabled ?? false);
+    /** How its requests name rooms and users. Routes translate names on their way in and out. */
+    this.names = id === null ? NATIVE_NAMES : namesOf(this.app ?? { id, isShared: false });
     this.#hash = Buffer.from(hash, 'hex');
     this.#rooms = rooms?.map((pattern) => pattern.split('*')) ?? null;
     /** @type {ReadonlySet<ApiRight>} */
@@ -55,6 +76,11 @@ export class Key extends Holder {
     for (const room of rooms) if (!this.covers(room)) throw new ApiFault('PERMISSION_DENIED');
   }
 
+  /** @throws {ApiFault} PERMISSION_DENIED: what follows is about all apps */
+  requireNoApp() {
+    if (this.names !== NATIVE_NAMES) throw new ApiFault('PERMISSION_DENIED');
+  }
+
   /** @throws {ApiFault} PERMISSION_DENIED */
   requireAllRooms() {
     if (!this.isForAllRooms) throw new ApiFault('PERMISSION_DENIED');
@@ -62,9 +88,9 @@ export class Key extends Holder {
 }
 
 export class KeyRing {
-  /** @param {readonly ApiKey[]} settings */
-  constructor(settings) {
-    this.keys = settings.map((one) => new Key(one));
+  /** @param {readonly ApiKey[]} settings @param {Apps} [apps] null: there are none */
+  constructor(settings, apps = null) {
+    this.keys = settings.map((one) => new Key(one, apps));
   }
 
   /** @param {string|undefined} authorization the header @returns {Key|null} null: no valid key */

@@ -36,8 +36,6 @@ import { BYTES_PER_UNIT, Publishing, unitsOf } from './publishing.js';
 
 /** The sender of messages from the API: an id or a user is never empty. */
 const SENDER = '';
-/** The owner of its idempotency keys. */
-const API = '';
 /** RFC 9110 8.3: a body without a type may be anything. */
 const DEFAULT_TYPE = 'application/octet-stream';
 
@@ -63,6 +61,7 @@ export class PublishRoutes {
     this.maxPayloadBytes = blobs ? maxInlineBytes : Math.min(maxInlineBytes, maxMessageBytes);
     this.broker = broker;
     this.blobs = blobs;
+    this.appCounters = services.counters.apps;
     this.publishing = new Publishing(services);
   }
 
@@ -77,16 +76,17 @@ export class PublishRoutes {
     /** @type {string[]} */
     const names = fields.rooms ?? [fields.room];
     call.key.requireRooms(names);
-    for (const name of names) this.#checkKey(name, fields, '');
+    for (const name of names) this.#checkMessage(call, name, fields, '');
     const claim = await this.#claim(call, fields, names.length);
     if (claim === null) this.#charge(call, [fields.payload], names.length);
     // Brokers do not change it.
     const encoded =
       claim === null
-        ? this.#encode(call.body, fields, key)
-        : encodedClaim(claim, fields.except, key);
-    const outcomes = await this.publishing.publishAll(
-      names.map((name) => ({ room: name, ...encoded })),
+        ? this.#encode(call, fields, key)
+        : encodedClaim(call, claim, fields.except, key);
+    const outcomes = await this.#publishAll(
+      call,
+      names.map((room) => ({ room, ...encoded })),
     );
     if (fields.rooms !== undefined) return resultsOf(names, outcomes);
     return positionOf(outcomes[0]);
@@ -101,7 +101,8 @@ export class PublishRoutes {
     if (this.blobs === null) throw new ApiFault('NO_BUCKET');
     call.key.requireRight('publish');
     if (!isRoom(name)) throw badValue('room', A_ROOM);
-    if (this.stateOf(name) !== null) throw badValue('room', 'it has state: send JSON with a key');
+    if (this.stateOf(call.key.names.roomOf(name)) !== null)
+      throw badValue('room', 'it has state: send JSON with a key');
     if (except !== undefined && !isConnectionId(except)) throw badValue('except', A_CONNECTION);
     call.key.requireRooms([name]);
     const key = idempotencyHeader(call);
@@ -112,9 +113,8 @@ export class PublishRoutes {
       bytes,
       contentType: call.headers['content-type'] ?? DEFAULT_TYPE,
     });
-    const [outcome] = await this.publishing.publishAll([
-      { room: name, ...encodedClaim(claim, except, key) },
-    ]);
+    const message = { room: name, ...encodedClaim(call, claim, except, key) };
+    const [outcome] = await this.#publishAll(call, [message]);
     return positionOf(outcome);
   };
 
@@ -129,7 +129,7 @@ export class PublishRoutes {
     for (const [index, fields] of messages.entries()) {
       if (fields.room === undefined) throw invalid(`messages[${index}].room`, A_ROOM);
       if (fields.payload === undefined) throw invalid(`messages[${index}].payload`, payload.rule);
-      this.#checkKey(fields.room, fields, `messages[${index}].`);
+      this.#checkMessage(call, fields.room, fields, `messages[${index}].`);
       names.push(fields.room);
       payloads.push(fields.payload);
     }
@@ -140,14 +140,15 @@ export class PublishRoutes {
     const claims = [];
     for (const slice of payloads)
       claims.push(this.#isLarge(slice) ? await this.#store(call, slice) : null);
-    const outcomes = await this.publishing.publishAll(
+    const outcomes = await this.#publishAll(
+      call,
       messages.map((/** @type {Fields} */ fields, /** @type {number} */ index) => {
         const claim = claims[index];
         const key = fields.idempotencyKey;
         const encoded =
           claim === null
-            ? this.#encode(call.body, fields, key)
-            : encodedClaim(claim, fields.except, key);
+            ? this.#encode(call, fields, key)
+            : encodedClaim(call, claim, fields.except, key);
         return { room: fields.room, ...encoded };
       }),
     );
@@ -156,6 +157,7 @@ export class PublishRoutes {
 
   /** `POST broadcast` @param {Call} call */
   broadcast = async (call) => {
+    call.key.requireNoApp();
     const { payload: slice } = readFields(call.body, BROADCAST);
     const key = idempotencyHeader(call);
     if (slice === undefined) throw invalid('payload', payload.rule);
@@ -172,7 +174,7 @@ export class PublishRoutes {
       start,
       end,
     );
-    const options = onceOnly(API, key, publication);
+    const options = onceOnly(call.key.names.owner, key, publication);
     const message = { room: EVERYONE, publication, options };
     const [outcome] = await this.publishing.publishAll([message]);
     if ('fault' in outcome) throw outcome.fault;
@@ -181,11 +183,31 @@ export class PublishRoutes {
   };
 
   /**
-   * In rooms with state each message has a key and a payload of its own, and all members get it.
-   * @param {string} name of the room @param {Fields} fields @param {string} path of the fields
+   * @param {Call} call
+   * @param {readonly import('./publishing.js').Message[]} messages to rooms as the key names them
    */
-  #checkKey(name, { key, payload: slice, except, upload: object }, path) {
-    if (this.stateOf(name) === null) {
+  async #publishAll({ key: { app, names } }, messages) {
+    const outcomes = await this.publishing.publishAll(
+      messages.map(({ room: name, ...message }) => ({ room: names.roomOf(name), ...message })),
+    );
+    if (app !== null)
+      this.appCounters.events[`${app.id},api`] += outcomes.filter(
+        (one) => !('fault' in one),
+      ).length;
+    return outcomes;
+  }
+
+  /**
+   * Checks the size that the app allows. In rooms with state each message has a key and a payload
+   * of its own, and all members get it.
+   * @param {Call} call @param {string} name of the room @param {Fields} fields
+   * @param {string} path of the fields
+   */
+  #checkMessage({ key: { app, names } }, name, fields, path) {
+    const { key, payload: slice, except, upload: object } = fields;
+    if (app !== null && slice !== undefined && slice.end - slice.start > app.maxEventBytes)
+      throw new ApiFault('PAYLOAD_TOO_LARGE');
+    if (this.stateOf(names.roomOf(name)) === null) {
       if (key !== undefined) throw invalid(`${path}key`, `the room ${name} has no state`);
       return;
     }
@@ -239,24 +261,27 @@ export class PublishRoutes {
   }
 
   /**
-   * @param {Buffer} body @param {Fields} fields `payload`, and perhaps `except` or `key`
+   * @param {Call} call @param {Fields} fields `payload`, and perhaps `except` or `key`
    * @param {string|undefined} idempotencyKey
    */
-  #encode(body, { payload: slice, except, key }, idempotencyKey) {
+  #encode({ key: holder, body }, { payload: slice, except, key }, idempotencyKey) {
     const { start, end } = slice;
     const now = Date.now();
     const publication =
       key === undefined
         ? encodePublication(KIND.MESSAGE, now, 0, SENDER, body, start, end, except)
         : encodeKeyed(now, SENDER, key, body, start, end);
-    return { publication, options: onceOnly(API, idempotencyKey, publication) };
+    return { publication, options: onceOnly(holder.names.owner, idempotencyKey, publication) };
   }
 }
 
-/** @param {Claim} claim @param {string|undefined} except @param {string|undefined} key */
-function encodedClaim(claim, except, key) {
+/**
+ * @param {Call} call @param {Claim} claim @param {string|undefined} except
+ * @param {string|undefined} key
+ */
+function encodedClaim({ key: holder }, claim, except, key) {
   const publication = encodeClaim(Date.now(), SENDER, claim, except);
-  return { publication, options: onceOnly(API, key, publication) };
+  return { publication, options: onceOnly(holder.names.owner, key, publication) };
 }
 
 /** Takes the cost while the body is read. @param {Call} call @param {AsyncIterable<Buffer>} body */

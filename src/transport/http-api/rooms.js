@@ -48,17 +48,25 @@ export class RoomRoutes {
     if (prefix !== undefined && !isRoom(prefix)) throw badValue('prefix', A_ROOM);
     if (call.query.has('after') && !isRoom(after)) throw badValue('after', A_ROOM);
     const count = readLimit(limit) ?? 100;
+    const { names } = call.key;
     /** @type {{room: string, connections: number}[]} */
     const found = [];
     let isPartial = false;
-    let last = after;
+    const first = {
+      prefix: names.roomOf(prefix ?? ''),
+      except: names.unnamed || null,
+    };
+    let last = after === '' ? '' : names.roomOf(after);
     // A key for some rooms sees only these, so it may need several pages for one.
-    const isLimited = !call.key.isForAllRooms;
+    const isLimited = !call.key.isForAllRooms || names.unnamed !== '';
     const size = isLimited ? MAX_LIMIT : count;
     for (let page = 0; ; page++) {
-      const next = await this.fleet.rooms({ prefix, after: last, limit: size });
+      const next = await this.fleet.rooms({ ...first, after: last, limit: size });
       isPartial ||= next.isPartial;
-      for (const one of next.rooms) if (call.key.covers(one.room)) found.push(one);
+      for (const { room, connections } of next.rooms) {
+        const name = names.nameOf(room);
+        if (name !== null && call.key.covers(name)) found.push({ room: name, connections });
+      }
       const isEnd = next.rooms.length < size;
       if (isEnd || !isLimited || found.length >= count) break;
       if (page + 1 === MAX_PAGES) {
@@ -66,6 +74,8 @@ export class RoomRoutes {
         break;
       }
       last = next.rooms[next.rooms.length - 1].room;
+      // Rooms that no client of the app can name are passed over at once.
+      if (names.nameOf(last) === null) last = `${names.unnamed}~`;
     }
     return { rooms: found.slice(0, count), partial: isPartial };
   };
@@ -73,8 +83,8 @@ export class RoomRoutes {
   /** `GET rooms/:room` @param {Call} call */
   room = async (call) => {
     call.readQuery([]);
-    const name = roomOf(call);
-    const { connections, users: present, position, isPartial } = await this.fleet.room(name);
+    const { name, room } = roomOf(call);
+    const { connections, users: present, position, isPartial } = await this.fleet.room(room);
     return {
       room: name,
       connections,
@@ -87,7 +97,7 @@ export class RoomRoutes {
   /** `GET rooms/:room/history` @param {Call} call */
   history = async (call) => {
     const query = call.readQuery(['limit', 'since', 'before', 'sinceTime']);
-    const name = roomOf(call);
+    const { name, room } = roomOf(call);
     const since = readPosition('since', query.since);
     const before = readPosition('before', query.before);
     const sinceTimeMs = readTime('sinceTime', query.sinceTime);
@@ -96,8 +106,8 @@ export class RoomRoutes {
     if (second !== undefined)
       throw badValue(second[0], 'only one of since, before and sinceTime is allowed');
     const limit = readLimit(query.limit);
-    this.#requireHistory(name);
-    const page = await this.historyReader.read(name, { limit, since, before, sinceTimeMs });
+    this.#requireHistory(room);
+    const page = await this.historyReader.read(room, { limit, since, before, sinceTimeMs });
     if (page.position === null) throw new ApiFault('NO_HISTORY');
     const { epoch, offset } = page.position;
     return Buffer.concat([
@@ -110,13 +120,13 @@ export class RoomRoutes {
   /** `GET rooms/:room/state` @param {Call} call */
   state = async (call) => {
     const { limit, after = '0' } = call.readQuery(['key', 'limit', 'after'], ['key']);
-    const name = roomOf(call);
+    const { name, room } = roomOf(call);
     const keys = call.query.getAll('key');
     if (keys.length > MAX_KEYS || !keys.every(isStateKey))
       throw badValue('key', `up to ${MAX_KEYS} times ${A_STATE_KEY}`);
     if (!OFFSET.test(after)) throw badValue('after', 'the offset of an entry');
     const most = readLimit(limit) ?? MAX_LIMIT;
-    const page = await this.stateReader.read(name, {
+    const page = await this.stateReader.read(room, {
       keys: keys.length === 0 ? null : keys,
       after: Number(after),
       limit: most,
@@ -133,20 +143,20 @@ export class RoomRoutes {
   /** `DELETE rooms/:room/history` @param {Call} call */
   deleteHistory = async (call) => {
     call.readQuery([]);
-    const name = roomOf(call);
-    this.#requireHistory(name);
-    await this.fleet.deleteHistory(name);
+    const { room } = roomOf(call);
+    this.#requireHistory(room);
+    await this.fleet.deleteHistory(room);
     return {};
   };
 
   /** `GET rooms/:room/presence` @param {Call} call */
   presence = async (call) => {
     const { limit, after } = call.readQuery(['limit', 'after']);
-    const name = roomOf(call);
+    const { name, room } = roomOf(call);
     if (after !== undefined && !isUser(after)) throw badValue('after', user.rule);
     const most = readLimit(limit) ?? MAX_LIMIT;
-    if (!this.tracker.covers(name)) throw new ApiFault('NO_PRESENCE');
-    const { count, members } = await this.tracker.read(name);
+    if (!this.tracker.covers(room)) throw new ApiFault('NO_PRESENCE');
+    const { count, members } = await this.tracker.read(room);
     if (members === null) return { room: name, count };
     const page = encodeMembers({ members, after, limit: most, maxBytes: MAX_MEMBER_BYTES });
     return Buffer.concat([
@@ -164,19 +174,20 @@ export class RoomRoutes {
     if (fields.users !== undefined) {
       call.key.requireAllRooms();
       call.charge(fields.users.length - 1);
-      const { users: online, isPartial } = await this.fleet.online(fields.users);
-      return { online, partial: isPartial };
+      const { names } = call.key;
+      const { users: online, isPartial } = await this.fleet.online(fields.users.map(names.userOf));
+      return { online: online.map(names.nameOfUser), partial: isPartial };
     }
     call.key.requireRooms(fields.rooms);
     call.charge(fields.rooms.length - 1);
-    return { rooms: await this.#counts(fields.rooms) };
+    return { rooms: await this.#counts(call, fields.rooms) };
   };
 
   /**
-   * @param {readonly string[]} names
+   * @param {Call} call @param {readonly string[]} names
    * @returns {Promise<{room: string, count: number|null}[]>} null: the room has no presence
    */
-  async #counts(names) {
+  async #counts({ key }, names) {
     const { tracker } = this;
     /** @type {{room: string, count: number|null}[]} */
     const counts = names.map((name) => ({ room: name, count: null }));
@@ -184,25 +195,29 @@ export class RoomRoutes {
     const work = async () => {
       while (next < counts.length) {
         const one = counts[next++];
-        if (tracker.covers(one.room)) one.count = (await tracker.read(one.room)).count;
+        const room = key.names.roomOf(one.room);
+        if (tracker.covers(room)) one.count = (await tracker.read(room)).count;
       }
     };
     await Promise.all(Array.from({ length: MAX_READS }, work));
     return counts;
   }
 
-  /** @param {string} name */
-  #requireHistory(name) {
-    if (this.historyOf(name) === null) throw new ApiFault('NO_HISTORY');
+  /** @param {string} room */
+  #requireHistory(room) {
+    if (this.historyOf(room) === null) throw new ApiFault('NO_HISTORY');
   }
 }
 
-/** The room of the path. @param {Call} call @returns {string} */
+/**
+ * The room of the path.
+ * @param {Call} call @returns {{name: string, room: string}} as the request names it, and the room
+ */
 function roomOf({ params, key }) {
   const { room: name } = params;
   if (!isRoom(name)) throw badValue('room', A_ROOM);
   key.requireRooms([name]);
-  return name;
+  return { name, room: key.names.roomOf(name) };
 }
 
 /** @param {string} name of the parameter @param {string|undefined} text */

@@ -38,7 +38,7 @@ export class CentrifugoApi extends RoutedApi {
     const routes = routesOf(apiPath, { ...services, counters: meters.counters });
     super({ services, meters, holders: apiKeyHashes.length, routes, toAnswer });
     this.keys = new KeyRing(
-      apiKeyHashes.map((hash) => ({ name: '', hash, rights: [], rooms: null })),
+      apiKeyHashes.map((hash) => ({ name: '', hash, rights: [], rooms: null, app: null })),
     );
   }
 

@@ -1,6 +1,6 @@
 // users.js: the route that closes the connections of a signed-in user.
 
-import { sessionUserOf } from '../channels.js';
+import { sessionUserOf } from '../../../protocol/app-names.js';
 import { badRequest } from './answers.js';
 
 /** @import { AppCall, RouteServices } from './app-call.js' */
