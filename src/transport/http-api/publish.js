@@ -61,7 +61,7 @@ export class PublishRoutes {
     this.maxPayloadBytes = blobs ? maxInlineBytes : Math.min(maxInlineBytes, maxMessageBytes);
     this.broker = broker;
     this.blobs = blobs;
-    this.appCounters = services.counters.apps;
+    this.counters = services.counters;
     this.publishing = new Publishing(services);
   }
 
@@ -191,7 +191,7 @@ export class PublishRoutes {
       messages.map(({ room: name, ...message }) => ({ room: names.roomOf(name), ...message })),
     );
     if (app !== null)
-      this.appCounters.events[`${app.id},api`] += outcomes.filter(
+      this.counters.apps.events[`${app.id},api`] += outcomes.filter(
         (one) => !('fault' in one),
       ).length;
     return outcomes;
