@@ -1,9 +1,9 @@
 // frame-reader.js: splits the bytes of clients into frames, and bounds the work that one client
 // causes.
 //
-// It walks the socket's reads in place, for the frames that nearly every client sends: whole text
+// It walks the socket's reads in place, for the frames that nearly every client sends: whole
 // messages, pings and pongs. From the first other frame on, ws gets all frames of the connection:
-// fragments, binary messages, close frames, protocol errors, text that is not UTF-8.
+// fragments, close frames, protocol errors, text that is not UTF-8.
 //
 //                     the first frame for ws
 //   (upgrade) ---> OURS -----------------------> WS (for good)
@@ -28,6 +28,7 @@ import { FeedStream } from './feed-stream.js';
 
 // RFC 6455 5.2: FIN, no reserved bit, and the opcode.
 const TEXT = 0x81;
+const BINARY = 0x82;
 const PING = 0x89;
 const PONG = 0x8a;
 const CLOSE = 0x88;
@@ -157,7 +158,7 @@ export class FrameReader {
 
   /**
    * @param {object} parts @param {number} parts.maxMessageBytes 125 at least
-   * @param {OnText} parts.onText
+   * @param {OnText} parts.onText @param {OnText} parts.onBinary the same for binary messages
    * @param {(websocket: WebSocket, fault: Fault) => void} parts.onFault closes the connection
    * @param {(websocket: WebSocket) => void} parts.onWaiting called if bytes have arrived and wait
    *   for their turn
@@ -170,6 +171,7 @@ export class FrameReader {
   constructor({
     maxMessageBytes,
     onText,
+    onBinary,
     onFault,
     onWaiting,
     admitFrame,
@@ -179,6 +181,7 @@ export class FrameReader {
   }) {
     this.maxMessageBytes = maxMessageBytes;
     this.onText = onText;
+    this.onBinary = onBinary;
     this.onFault = onFault;
     this.onWaiting = onWaiting;
     this.admitFrame = admitFrame;
@@ -512,12 +515,13 @@ export class FrameReader {
    */
   #sizeOf(b, at, end) {
     const first = b[at];
-    if (first !== TEXT && first !== PING && first !== PONG) return NOT_OURS;
+    const isMessage = first === TEXT || first === BINARY;
+    if (!isMessage && first !== PING && first !== PONG) return NOT_OURS;
     if (end - at < 2) return 2;
     const length = b[at + 1] - 0x80;
     if (length < 0) return NOT_OURS; // RFC 6455 5.1: a client's frames are masked
     if (length < 126) return 2 + MASK_BYTES + length; // fits a control frame (5.5) and every limit
-    if (length === 127 || first !== TEXT) return NOT_OURS;
+    if (length === 127 || !isMessage) return NOT_OURS;
     if (end - at < 4) return 4;
     const long = (b[at + 2] << 8) | b[at + 3];
     return long > this.maxMessageBytes || long < 126 ? NOT_OURS : 4 + MASK_BYTES + long;
@@ -540,7 +544,8 @@ export class FrameReader {
         return false;
       }
       this.onText(websocket, body);
-    } else if (b[at] === PING) websocket.onPing(body);
+    } else if (b[at] === BINARY) this.onBinary(websocket, body);
+    else if (b[at] === PING) websocket.onPing(body);
     else websocket.onPong();
     return true;
   }
@@ -733,7 +738,7 @@ function progressOf(reading) {
  * @param {number} first its first byte @param {number} size
  */
 function isCounted(first, size) {
-  return first !== TEXT || size === 2 + MASK_BYTES;
+  return (first !== TEXT && first !== BINARY) || size === 2 + MASK_BYTES;
 }
 
 /** @param {number} second byte of a client's frame */

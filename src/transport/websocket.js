@@ -99,9 +99,11 @@ export class WebSockets {
     this.negotiates = config.compression === 'on';
     this.websocketOnUpgrade = this.websocketOnUpgrade.bind(this);
     this.onText = this.onText.bind(this);
+    this.onBinary = this.onBinary.bind(this);
     this.reader = new FrameReader({
       maxMessageBytes: config.maxMessageBytes,
       onText: this.onText,
+      onBinary: this.onBinary,
       onFault(websocket, fault) {
         counters.readerCloses[fault]++;
         websocket.connection.close(fault === 'overload' ? CLOSES.OVERLOAD : CLOSES.POLICY);
@@ -128,7 +130,7 @@ export class WebSockets {
     }
   }
 
-  /** @param {ServerWebSocket} websocket @param {Buffer} bytes a message of ws */
+  /** @param {ServerWebSocket} websocket @param {Buffer} bytes as in onText */
   onBinary({ connection, door }, bytes) {
     connection.markAlive();
     if (!connection.isOpen) return;
