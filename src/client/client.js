@@ -16,7 +16,7 @@
 
 /**
  * Gets the reply to a command, or why there is none: OUTCOME_UNKNOWN if the connection broke.
- * @typedef {(error: FanfareError|undefined, reply: Message) => void} OnReply
+ * @typedef {(error: FanfareError|false|undefined, reply: Message) => void} OnReply
  */
 
 /** A command without its id. @typedef {{room?: string, [field: string]: any}} Sendable */

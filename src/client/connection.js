@@ -93,12 +93,12 @@ export class Connection {
   /** Connections lost in a row. */
   #attempt = 0;
   #welcomedAtMs = 0;
-  #heardAtMs = 0;
-  /** When the ping was sent whose answer is awaited; -1: none is. */
-  #pingedAtMs = -1;
   #heartbeatMs = 0;
-  /** Was the present delay chosen by the client alone, so that it may end early? */
-  #isOwnDelay = false;
+  /**
+   * May a page that wakes up do something earlier? Reconnect, after a delay that the client has
+   * chosen alone; ping, unless a pong is awaited.
+   */
+  #mayHurry = false;
   /** @type {number|undefined} */
   #serverDelayMs;
 
@@ -131,13 +131,10 @@ export class Connection {
   /** The page is shown again, or the network is back. */
   _wake() {
     if (this.state === 'sleeping') this.#connect();
-    else if (this.state === 'connected') {
-      if (this.#pingedAtMs < 0) this.#ping(WAKE_PONG_TIMEOUT_MS);
-    } else if (this.state === 'waiting' && this.#isOwnDelay) {
+    else if (this.#mayHurry && this.state === 'connected') this.#ping(WAKE_PONG_TIMEOUT_MS);
+    else if (this.#mayHurry && this.state === 'waiting')
       // Many clients of one network get it back at the same time.
-      this.#isOwnDelay = false;
-      this.#arm(reconnectDelay(this.#parts), () => this.#connect());
-    }
+      this.#arm(reconnectDelay(0, this.#parts), () => this.#connect());
   }
 
   /** @returns {Promise<void>} when the socket has closed */
@@ -186,19 +183,22 @@ export class Connection {
 
   /** @param {Message} message */
   #receive(message) {
-    this.#heardAtMs = performance.now();
-    if (message.type === 'SERVER_SHUTDOWN') this.#serverDelayMs = message.reconnectAfterMs;
-    else if (message.id === 0) this.#greeted(message);
-    else if (message.type !== 'pong') this.#listener._receive(message);
+    // SERVER_SHUTDOWN names it.
+    this.#serverDelayMs = message.reconnectAfterMs ?? this.#serverDelayMs;
+    if (message.id === 0) this.#greeted(message);
+    else this.#listener._receive(message);
+    if (this.state !== 'connected') return;
+    // Waits until nothing has come for a heartbeat.
+    this.#mayHurry = true;
+    this.#arm(this.#heartbeatMs, () => this.#ping(PONG_TIMEOUT_MS));
   }
 
   /** @param {Message} reply to `hello` */
   #greeted(reply) {
     // The server closes a connection whose token it refuses.
     if (reply.error) return this.#listener._report(new FanfareError(reply.error, reply));
-    this.#welcomedAtMs = this.#heardAtMs;
+    this.#welcomedAtMs = performance.now();
     this.#heartbeatMs = reply.heartbeatMs;
-    this.#watch();
     this.#tokens._keepFresh(
       (token) => this.#command({ type: 'auth', token }),
       (cause) => this.#tokenFailed(cause),
@@ -208,22 +208,11 @@ export class Connection {
     this.#enter('connected');
   }
 
-  /** Waits until nothing has come for a heartbeat. */
-  #watch() {
-    this.#pingedAtMs = -1;
-    const restMs = this.#heardAtMs + this.#heartbeatMs - performance.now();
-    if (restMs > 0) this.#arm(restMs, () => this.#watch());
-    else this.#ping(PONG_TIMEOUT_MS);
-  }
-
   /** @param {number} timeoutMs */
   #ping(timeoutMs) {
-    this.#pingedAtMs = performance.now();
+    this.#mayHurry = false;
     this.#command({ type: 'ping' });
-    this.#arm(timeoutMs, () => {
-      if (this.#heardAtMs < this.#pingedAtMs) this.#lost();
-      else this.#watch();
-    });
+    this.#arm(timeoutMs, () => this.#lost());
   }
 
   /** The connection has ended. @param {Ending} [ending] none: nothing has come in time */
@@ -235,13 +224,13 @@ export class Connection {
     this.#drop();
     if (isFinal || !mayReconnect(code)) {
       this.#enter('closed', { code, reason });
-      const message = `refused: ${code} ${reason}`;
-      this.#listener._report(new FanfareError('REFUSED', { message, closeCode: code }));
+      this.#listener._report(
+        new FanfareError('REFUSED', { message: `refused: ${code} ${reason}`, closeCode: code }),
+      );
       return;
     }
-    const attempt = this.#attempt++;
-    const delayMs = reconnectDelay({ ...this.#parts, code, attempt, retryAfterMs });
-    this.#isOwnDelay = retryAfterMs === undefined && code !== 1013;
+    const delayMs = reconnectDelay(this.#attempt++, this.#parts, code, retryAfterMs);
+    this.#mayHurry = retryAfterMs === undefined && code !== 1013;
     this.#arm(delayMs, () => this.#connect());
     this.#enter('waiting', { code, reason, delayMs });
   }

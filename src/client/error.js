@@ -1,8 +1,5 @@
 // error.js: the error of a refused command, with its code.
 
-/** The command was certainly not accepted, so the application may send it again. */
-const RETRYABLE = /^(UNAVAILABLE|RATE_LIMIT|OFFLINE|QUEUE_FULL)/;
-
 /**
  * @typedef {'OFFLINE'|'QUEUE_FULL'|'OUTCOME_UNKNOWN'|'CLOSED'|'TOKEN_UNAVAILABLE'|
  *   'STATE_UNAVAILABLE'|'BUFFER_FULL'|'REFUSED'} ClientCode
@@ -32,13 +29,14 @@ export class FanfareError extends Error {
    * @param {number} [about.retryAfter] the server's advice, in seconds
    * @param {number} [about.closeCode]
    */
-  constructor(code, { message, room, cause, retryAfter, closeCode } = {}) {
+  constructor(code, about = {}) {
     // The guide has an anchor for each code of the client. Replies of the server have messages.
-    super(message || `see docs/client.md#${code}`, { cause });
+    super(about.message || `see docs/client.md#${code}`, about);
     this.code = code;
-    this.retryable = RETRYABLE.test(code);
-    this.room = room;
-    this.retryAfterMs = retryAfter && retryAfter * 1000;
-    this.closeCode = closeCode;
+    // The command was certainly not accepted, so the application may send it again.
+    this.retryable = /^(UNAVAILABLE|RATE_LIMIT|OFFLINE|QUEUE_FULL)/.test(code);
+    this.room = about.room;
+    this.retryAfterMs = about.retryAfter && about.retryAfter * 1000;
+    this.closeCode = about.closeCode;
   }
 }

@@ -6,6 +6,7 @@ import { FanfareError } from './error.js';
 import { Membership } from './membership.js';
 import { Publisher } from './outgoing.js';
 import { followPage } from './page.js';
+import { promised } from './promised.js';
 import { Room } from './room.js';
 
 /** @import { OnReply, PublishOptions, Sendable } from './client.js' */
@@ -65,8 +66,7 @@ export class Fanfare extends Emitter {
    */
   constructor(url, options = {}, Link = Connection) {
     super();
-    const { location } = /** @type {{location?: {href: string}}} */ (globalThis);
-    const { href } = new URL(url, location?.href);
+    const { href } = new URL(url, /** @type {any} */ (globalThis).location?.href);
     this.#connection = new Link({ ...options, url: href.replace(/^http/, 'ws') }, this);
     this.#publisher = new Publisher(this, options);
   }
@@ -85,8 +85,8 @@ export class Fanfare extends Emitter {
     this.#following?.abort();
     this.#following = followPage(this.#connection);
     this.#connection.open();
-    const opening = (this.#opening ??= new Promise((resolve, reject) => {
-      this.#opened = (error) => (error ? reject(error) : resolve());
+    const opening = (this.#opening ??= promised((opened) => {
+      this.#opened = opened;
     }));
     // Its error is an event, too.
     opening.catch(() => {});
@@ -122,19 +122,16 @@ export class Fanfare extends Emitter {
    * Sends any command of the protocol.
    * @param {Command} command @returns {Promise<Message>} the reply; rejects with a FanfareError
    */
-  async request(command) {
-    if (this.state !== 'connected') throw new FanfareError('OFFLINE');
-    return new Promise((resolve, reject) =>
-      this._request(command, (error, reply) => (error ? reject(error) : resolve(reply))),
-    );
+  request(command) {
+    return promised((onReply) => this._request(command, onReply));
   }
 
   /** Leaves all rooms and closes the connection. @returns {Promise<void>} */
-  async close() {
+  close() {
     const closed = this.#connection.close();
     for (const room of this.#rooms.values()) room._end();
     this.#settle(new FanfareError('CLOSED'));
-    await closed;
+    return closed;
   }
 
   /** The attempt to connect has ended. @param {FanfareError} [error] */
@@ -149,7 +146,7 @@ export class Fanfare extends Emitter {
 
   /** @param {Sendable} command @param {OnReply} [onReply] @param {string} [text] as JSON */
   _request(command, onReply = () => {}, text = JSON.stringify(command)) {
-    if (this.state !== 'connected') return;
+    if (this.state !== 'connected') return onReply(new FanfareError('OFFLINE'), {});
     const id = ++this.#lastId;
     this.#replies.set(id, [command.room, onReply]);
     this.#connection.send(`${text.slice(0, -1)},"id":${id}}`);
@@ -184,9 +181,9 @@ export class Fanfare extends Emitter {
 
   _lost() {
     for (const room of this.#rooms.values()) room._lost();
-    const waiting = [...this.#replies.values()];
-    this.#replies.clear();
-    for (const [room, onReply] of waiting)
+    const replies = this.#replies;
+    this.#replies = new Map();
+    for (const [room, onReply] of replies.values())
       onReply(new FanfareError('OUTCOME_UNKNOWN', { room }), {});
   }
 
@@ -194,8 +191,7 @@ export class Fanfare extends Emitter {
   _receive(message) {
     const { type, id } = message;
     const [room, onReply] = this.#replies.get(id) ?? [];
-    const error =
-      type === 'error' ? new FanfareError(message.error, { ...message, room }) : undefined;
+    const error = type === 'error' && new FanfareError(message.error, { ...message, room });
     if (onReply) {
       this.#replies.delete(id);
       onReply(error, message);

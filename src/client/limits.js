@@ -11,6 +11,17 @@ export const WAKE_PONG_TIMEOUT_MS = 4000;
 export const STABLE_MS = 30_000;
 /** After `close` the server's close frame has this long. */
 export const CLOSE_TIMEOUT_MS = 1000;
+/** After close code 1013, overload. */
+export const OVERLOAD_MS = 10_000;
+/** After close code 1011, internal error. */
+export const INTERNAL_MS = 1000;
+/** setTimeout fires at once if a delay is longer than this. */
+export const MAX_TIMEOUT_MS = 2 ** 31 - 1;
+/** A token is renewed after this part of its lifetime, and a random part of the next one. */
+export const RENEW_FROM = 0.75;
+export const RENEW_WITHIN = 0.15;
+/** After a token callback that failed. */
+export const TOKEN_RETRY_MS = 10_000;
 /** After a list of users that the server refused for the moment. */
 export const USERS_RETRY_MS = 5000;
 

@@ -14,7 +14,6 @@ import { FanfareError } from './error.js';
 import { MAX_OWN } from './limits.js';
 import { presenceOf, Users } from './presence.js';
 import { State } from './state.js';
-import { startOf } from './wire.js';
 
 /** @import { Client } from './client.js' */
 /** @import { Message, Position } from './wire.js' */
@@ -48,7 +47,7 @@ import { startOf } from './wire.js';
  *   messages were recovered, the offset before the replay, the same as the join asked for it, and
  *   whose `lastSeconds` it asked for. False: another join has to bring messages before these
  * @property {(push: Message) => void} _receive a message, or `resync`
- * @property {() => void} _skip own messages that come next are not received
+ * @property {() => void} _moveTo own messages that come next are not received
  * @property {() => void} _lost the connection is not in the room
  * @property {() => void} leave
  * @property {(event: 'error'|'change'|'reset'|'synced', ...args: any[]) => boolean} emit
@@ -126,11 +125,9 @@ export class Membership {
   /** There is a connection: joins. */
   _enter() {
     if (this.#isJoining || this.#client.state !== 'connected') return;
-    /** @type {Position|undefined} */
-    let since;
+    let since = /** @type {Position|undefined} */ (undefined);
     let last = 0;
-    /** @type {JoinOptions|undefined} */
-    let recent;
+    let recent = /** @type {JoinOptions|undefined} */ (undefined);
     for (const { _position: own, _latest } of this.#handles) {
       last = Math.max(last, _latest?.last ?? 0);
       if (_latest?.lastSeconds) recent = _latest;
@@ -146,37 +143,44 @@ export class Membership {
       last = recent.last ?? 0;
       since = undefined;
     } else if (since) since = { ...since, offset: Math.max(0, since.offset - last) };
-    const presence = this.#wantedPresence;
-    this.#presence = JSON.stringify(presence);
-    this.#isForbidden = false;
+    this.#presence = JSON.stringify(this.#wantedPresence);
     this.#isJoining = true;
     clearTimeout(this.#timer);
-    const wanted = { since, last: last || undefined, lastSeconds: recent?.lastSeconds, presence };
-    this.#client._request({ type: 'join', room: this.name, ...wanted }, (error, reply) => {
-      if (!this.#isJoining) return;
-      this.#isJoining = false;
-      if (error) return this.#refused(error);
-      if (!this.#isJoined) this._users._refresh();
-      this.#isJoined = true;
-      this.#attempt = 0;
-      this.#newest = reply;
-      const { epoch, offset, recovered, state } = reply;
-      const map = this._state;
-      this._state = state && (map ?? new State(this.#handles));
-      // The application's `since`: without a map there is nothing to continue.
-      if (recovered && map !== this._state) return this.#rejoin();
-      this._state?._receive(reply);
-      const from = /** @type {number} */ (since?.offset);
-      const start = recovered ? from : startOf(reply);
-      const asked = recent ? offset : since?.epoch === epoch ? from : offset - last;
-      let isBehind = false;
-      for (const handle of this.#handles)
-        if (!handle._joined(reply, recovered, start, asked, recent)) isBehind ||= handle.isJoined;
-      // The join has left out messages between those of a handle and its replay.
-      if (!isBehind) return this.#settle();
-      this._lost();
-      this._enter();
-    });
+    this.#client._request(
+      {
+        type: 'join',
+        room: this.name,
+        since,
+        last: last || undefined,
+        lastSeconds: recent?.lastSeconds,
+        presence: this.#wantedPresence,
+      },
+      (error, reply) => {
+        if (!this.#isJoining) return;
+        this.#isJoining = false;
+        if (error) return this.#refused(error);
+        if (!this.#isJoined) this._users._refresh();
+        this.#isJoined = true;
+        this.#attempt = 0;
+        this.#newest = reply;
+        const { epoch, offset, first = offset + 1, recovered = false, state } = reply;
+        const map = this._state;
+        this._state = state && (map ?? new State());
+        // The application's `since`: without a map there is nothing to continue.
+        if (recovered && map !== this._state) return this.#rejoin();
+        this.#follow(reply);
+        const from = /** @type {number} */ (since?.offset);
+        const start = recovered ? from : first - 1;
+        const asked = recent ? offset : since?.epoch === epoch ? from : offset - last;
+        const behind = [...this.#handles].filter(
+          (handle) => !handle._joined(reply, recovered, start, asked, recent) && handle.isJoined,
+        );
+        if (!behind.length) return this.#settle();
+        // The join has left out messages between those of a handle and its replay.
+        this._lost();
+        this._enter();
+      },
+    );
   }
 
   /** @param {FanfareError} error */
@@ -185,8 +189,8 @@ export class Membership {
     if (error.code === 'ALREADY_JOINED') return this.#rejoin();
     if (error.retryable) {
       this._lost();
-      const delayMs = reconnectDelay({ attempt: this.#attempt++ });
-      this.#timer = setTimeout(() => this._enter(), Math.max(delayMs, error.retryAfterMs ?? 0));
+      const delayMs = Math.max(reconnectDelay(this.#attempt++), error.retryAfterMs ?? 0);
+      this.#timer = setTimeout(() => this._enter(), delayMs);
       return;
     }
     this.#isForbidden = error.code === 'PERMISSION_DENIED';
@@ -216,16 +220,15 @@ export class Membership {
       // The server has taken the connection out of the room.
       this._lost();
       this.#isForbidden = reason !== 'removed';
-      const about = { message: reason, room: this.name };
-      this._report(new FanfareError('PERMISSION_DENIED', about));
+      this._report(new FanfareError('PERMISSION_DENIED', { message: reason, room: this.name }));
     } else if (type === 'authenticated') {
       // The token before did not permit the room.
-      if (this.#isForbidden) this._enter();
+      if (this.#isForbidden && !this.#isJoined) this._enter();
     } else if (!this.#isJoined) return;
     else if (type === 'presence') this._users._receive(message);
     else if (type === 'degraded') {
       if (!message.degraded) this._users._refresh();
-    } else if (this._state) this._state._receive(message);
+    } else if (this._state) this.#follow(message);
     else if (type === 'message' || type === 'resync') {
       if (type === 'resync' || epoch !== this.#newest.epoch || offset > this.#newest.offset)
         this.#newest = message;
@@ -233,18 +236,23 @@ export class Membership {
     }
   }
 
+  /** In a room with state. @param {Message} message */
+  #follow(message) {
+    const event = this._state?._receive(message);
+    if (event) for (const handle of this.#handles) handle.emit(...event);
+  }
+
   /** This client has published without an echo. @param {Partial<Position>} position */
   _published({ epoch, offset }) {
-    if (this._own.add(`${epoch} ${offset}`).size > MAX_OWN)
-      this._own.delete(this._own.values().next().value);
-    for (const handle of this.#handles) handle._skip();
+    const [oldest] = this._own.add(`${epoch} ${offset}`);
+    if (this._own.size > MAX_OWN) this._own.delete(oldest);
+    for (const handle of this.#handles) handle._moveTo();
   }
 
   /** @param {FanfareError} error @param {Iterable<Pick<Handle, 'emit'>>} [handles] */
   _report(error, handles = this.#handles) {
-    let isHeard = false;
-    for (const handle of handles) isHeard = handle.emit('error', error) || isHeard;
-    if (!isHeard) this.#client._report(error);
+    const heard = [...handles].filter((handle) => handle.emit('error', error));
+    if (!heard.length) this.#client._report(error);
   }
 
   get #wantedPresence() {

@@ -8,6 +8,7 @@
 
 import { reconnectDelay } from './delay.js';
 import { FanfareError } from './error.js';
+import { promised } from './promised.js';
 
 /** @import { Client, PublishOptions } from './client.js' */
 
@@ -19,8 +20,7 @@ import { FanfareError } from './error.js';
  * @property {string} text the command, as JSON
  * @property {boolean} [_isSent]
  * @property {number} [_firstSentMs] on the clock of performance.now()
- * @property {(position: Partial<Position>) => void} resolve
- * @property {(error: FanfareError) => void} reject
+ * @property {(error: FanfareError|false|undefined, position?: Partial<Position>) => void} _settle
  */
 
 export class Publisher {
@@ -47,20 +47,20 @@ export class Publisher {
    * @param {string} room @param {unknown} payload @param {PublishOptions} [options]
    * @returns {Promise<Partial<Position>>} rejects with a FanfareError
    */
-  async publish(room, payload, { key, echo, idempotencyKey } = {}) {
+  async publish(room, payload, { idempotencyKey, ...options } = {}) {
     const { state } = this.#client;
     const mayWait = this.#isQueueing || (state === 'connecting' && !this.#wasConnected);
-    /** @type {import('./error.js').Code|undefined} */
-    let refusal;
-    if (this.#pending.size >= this.#maxPending) refusal = 'QUEUE_FULL';
-    else if (state === 'closed') refusal = 'CLOSED';
-    else if (!mayWait && state !== 'connected') refusal = 'OFFLINE';
-    if (refusal) throw new FanfareError(refusal, { room });
-    if (this.#isQueueing) idempotencyKey ??= randomKey();
-    const text = JSON.stringify({ type: 'message', room, key, payload, echo, idempotencyKey });
-    return new Promise((resolve, reject) => {
+    const refuse = (/** @type {import('./error.js').Code} */ code) => {
+      throw new FanfareError(code, { room });
+    };
+    if (this.#pending.size >= this.#maxPending) refuse('QUEUE_FULL');
+    if (state === 'closed') refuse('CLOSED');
+    if (!mayWait && state !== 'connected') refuse('OFFLINE');
+    if (this.#isQueueing) idempotencyKey ??= crypto.getRandomValues(new Uint32Array(4)).join('-');
+    const text = JSON.stringify({ ...options, type: 'message', room, payload, idempotencyKey });
+    return promised((settle) => {
       /** @type {Outgoing} */
-      const message = { room, text, resolve, reject };
+      const message = { room, text, _settle: settle };
       this.#pending.add(message);
       this.#send(message);
     });
@@ -77,8 +77,8 @@ export class Publisher {
   _disconnected(isClosed) {
     if (isClosed) this.#wasConnected = false;
     else if (this.#isQueueing) return;
-    for (const { room, reject } of this.#pending)
-      reject(new FanfareError(isClosed ? 'CLOSED' : 'OFFLINE', { room }));
+    for (const { room, _settle } of this.#pending)
+      _settle(new FanfareError(isClosed ? 'CLOSED' : 'OFFLINE', { room }));
     this.#pending.clear();
     this.#flush();
   }
@@ -100,24 +100,21 @@ export class Publisher {
       (error, reply) => {
         // It is sent again if the server certainly accepts it once.
         if (
+          error &&
           this.#isQueueing &&
-          (error?.retryable ||
-            (error?.code === 'OUTCOME_UNKNOWN' && performance.now() - sentMs < this.#rememberedMs))
+          (error.retryable ||
+            (error.code === 'OUTCOME_UNKNOWN' && performance.now() - sentMs < this.#rememberedMs))
         ) {
           message._isSent = false;
-          const delayMs = error.retryAfterMs ?? reconnectDelay({ code: 1011 });
+          const delayMs = reconnectDelay(0, {}, 1011, error.retryAfterMs);
           this.#pause ??= setTimeout(() => this.#flush(), delayMs);
           return;
         }
         this.#pending.delete(message);
-        if (error) message.reject(error);
-        else message.resolve({ epoch: reply.epoch, offset: reply.offset });
+        const { epoch, offset } = reply;
+        message._settle(error, { epoch, offset });
       },
       message.text,
     );
   }
-}
-
-function randomKey() {
-  return crypto.getRandomValues(new Uint32Array(4)).join('-');
 }

@@ -4,9 +4,6 @@
 // page is hidden for good (`pagehide`). If the page or the network comes back, a broken connection
 // is noticed at once, not after the heartbeat.
 
-/** The last two are events of the document. Its window captures them. */
-const WAKING = ['online', 'pageshow', 'resume', 'visibilitychange'];
-
 /**
  * The part of a page's globals that is used here. Node and workers have no page.
  * @typedef {object} Page
@@ -25,6 +22,8 @@ export function followPage(link) {
   const options = /** @type {const} */ ({ signal: controller.signal, capture: true });
   const wakeIfVisible = () => page.document?.hidden || link._wake();
   page.addEventListener?.('pagehide', () => link._sleep(), options);
-  for (const name of WAKING) page.addEventListener?.(name, wakeIfVisible, options);
+  // The last two are events of the document. Its window captures them.
+  for (const name of ['online', 'pageshow', 'resume', 'visibilitychange'])
+    page.addEventListener?.(name, wakeIfVisible, options);
   return controller;
 }

@@ -76,13 +76,16 @@ export class Users {
         this.#timer = setTimeout(() => this._refresh(), error.retryAfterMs ?? USERS_RETRY_MS);
         return;
       }
-      const { members = [], count, more } = reply;
-      for (const member of members) found.set(member.user, member);
-      if (more) return this.#ask(changes, found, members.at(-1).user);
+      let last;
+      for (const member of reply.members ?? []) {
+        last = member.user;
+        found.set(last, member);
+      }
+      if (reply.more) return this.#ask(changes, found, last);
       this._members = found;
       for (const [user, change] of changes) this.#apply(user, change);
       this.#changes = null;
-      this._count = count;
+      this._count = reply.count;
       this.#changed();
     });
   }

@@ -111,7 +111,7 @@ export class Room extends Emitter {
     this.#client = client;
     this._options = options;
     this._position = this.#processed = options.since;
-    this._latest = options.since ? undefined : options;
+    if (!options.since) this._latest = options;
   }
 
   get isJoined() {
@@ -173,7 +173,7 @@ export class Room extends Emitter {
   /** Yields messages until the room is left. */
   async *[Symbol.asyncIterator]() {
     /** @type {RoomMessage<Payload>[]} */
-    let queue = [];
+    const queue = [];
     /** @type {(value?: undefined) => void} */
     let wake = () => {};
     const stops = [
@@ -183,15 +183,14 @@ export class Room extends Emitter {
       }),
       this.on('reset', () => {
         // The new state includes them.
-        queue = [];
+        queue.length = 0;
       }),
       this.on('left', () => wake()),
     ];
     try {
       while (queue.length || !this.#hasLeft) {
         if (queue.length > MAX_WAITING) throw new FanfareError('BUFFER_FULL', { room: this.name });
-        const message = queue.shift();
-        if (message) yield message;
+        if (queue.length) yield/** @type {RoomMessage<Payload>} */ (queue.shift());
         else
           await new Promise((resolve) => {
             wake = resolve;
@@ -223,21 +222,20 @@ export class Room extends Emitter {
     const { last = 0, lastSeconds } = this._latest ?? {};
     const isContinuing = !this._latest;
     let isMissing = isContinuing && !state;
-    const position = epoch && { epoch, offset };
     if (epoch && !state) {
       if (lastSeconds && this._latest !== recent) return false;
       let from = lastSeconds ? start : Math.max(0, offset - last);
       if (own) from = own.epoch === epoch ? own.offset : -1;
       if (from < start && from >= 0 && from < asked) return false;
       isMissing &&= from < start || !(recovered || wasJoined);
-      this.#moveTo({ epoch, offset: isMissing ? start : Math.max(start, from) });
+      this._moveTo({ epoch, offset: isMissing ? start : Math.max(start, from) });
     } else this._position = undefined;
     this.#isJoined = true;
     this._latest = undefined;
     if (!isMissing) this.#processed ??= this._position;
     if (!wasJoined) {
       recovered &&= isContinuing && !isMissing;
-      this.emit('joined', { recovered: !!recovered, since: own, position });
+      this.emit('joined', { recovered, since: own, position: epoch && { epoch, offset } });
       if (this.#membership._state?._isSynced)
         this.emit('synced', /** @type {Position} */ (this.position));
     }
@@ -250,33 +248,29 @@ export class Room extends Emitter {
     // Before the reply to the join it is a message for earlier handles.
     if (!this.#isJoined) return;
     const { type, epoch, offset } = push;
-    const position = this._position;
     if (type === 'resync') {
-      this.#moveTo(push);
+      this._moveTo(push);
       this.emit(type, /** @type {Position} */ (this._position));
       return this.#gap(push.reloadAfterMs);
     }
     if (epoch) {
-      if (position && position.epoch === epoch && offset <= position.offset) return;
-      this.#moveTo(push);
+      const position = this._position;
+      if (position?.epoch === epoch && offset <= /** @type {Position} */ (position).offset) return;
+      this._moveTo(push);
       if (this.#membership._own.has(`${epoch} ${offset}`)) return;
     }
     if (!this.#waiting) this.#deliver(push);
     else if (this.#waiting.push(push) > MAX_WAITING) this.#gap();
   }
 
-  /** Own messages that come next are not received. @param {Wire|Position} position */
-  #moveTo({ epoch, offset }) {
+  /** Own messages that come next are not received. @param {Wire} [position] */
+  _moveTo({ epoch, offset } = this._position ?? {}) {
     while (this.#membership._own.has(`${epoch} ${offset + 1}`)) offset++;
-    this._position = { epoch, offset };
+    this._position = epoch && { epoch, offset };
   }
 
-  _skip() {
-    if (this._position) this.#moveTo(this._position);
-  }
-
-  /** Messages are missing: a state loaded now includes them. @param {number} [afterMs] */
-  async #gap(afterMs = 0) {
+  /** Messages are missing: a state loaded now includes them. @param {number} [delayMs] */
+  async #gap(delayMs = 0) {
     // A listener may have ended this handle.
     if (this.#hasLeft) return;
     const { recoverFailed } = this._options;
@@ -285,7 +279,7 @@ export class Room extends Emitter {
     this.#waiting = [];
     // The state that is being loaded is too old.
     if (isLoading) return;
-    if (recoverFailed) await sleep(afterMs);
+    if (recoverFailed) await sleep(delayMs);
     for (let attempt = 0; this.#waiting; ) {
       /** @type {Wire[]} */
       const waiting = this.#waiting;
@@ -298,9 +292,11 @@ export class Room extends Emitter {
         for (const message of waiting) this.#deliver(message);
       } catch (cause) {
         if (!this.#waiting) return;
-        const error = new FanfareError('STATE_UNAVAILABLE', { cause, room: this.name });
-        this.#membership._report(error, [this]);
-        await sleep(reconnectDelay({ attempt: attempt++ }));
+        this.#membership._report(
+          new FanfareError('STATE_UNAVAILABLE', { cause, room: this.name }),
+          [this],
+        );
+        await sleep(reconnectDelay(attempt++));
       }
     }
   }

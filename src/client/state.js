@@ -5,7 +5,7 @@
 
 /** @import { Message, Position } from './wire.js' */
 
-/** @typedef {{emit: (event: 'change'|'reset'|'synced', ...args: any[]) => boolean}} Handle */
+/** What each handle emits. @typedef {['change'|'reset'|'synced', ...any[]]} Event */
 
 export class State {
   /** Values by key. @type {Map<string, any>} */
@@ -14,41 +14,34 @@ export class State {
   _position;
   /** Has the server sent the whole state since the last join or reset? */
   _isSynced = false;
-  #handles;
 
-  /** @param {Iterable<Handle>} handles of the room */
-  constructor(handles) {
-    this.#handles = handles;
-  }
-
-  /** @param {Message} message a push, or the reply to a join, in this room */
+  /**
+   * @param {Message} message a push, or the reply to a join, in this room
+   * @returns {Event|undefined} what the handles emit now
+   */
   _receive(message) {
     const { type, epoch, offset, key, payload, recovered } = message;
     const values = this._values;
     const last = this._position;
     const position = { epoch, offset };
-    if (type === 'joined' || type === 'reset') {
-      this._isSynced = false;
-      if (type === 'joined' && recovered) return;
-      // The whole state follows.
-      values.clear();
-      this._position = { epoch, offset: 0 };
-      if (last) this.#emit('reset', values, position);
-    } else if (type === 'synced') {
-      this._isSynced = true;
-      this._position = position;
-      this.#emit(type, position);
-    } else if (type === 'message' && offset > /** @type {Position} */ (last).offset) {
+    if (type === 'message') {
+      if (offset <= /** @type {Position} */ (last).offset) return;
       this._position = position;
       message.previous = values.get(key);
       // The whole state has the keys that were removed lately, too.
       if (payload === null ? values.delete(key) : values.set(key, payload))
-        this.#emit('change', message);
+        return ['change', message];
+    } else if (type === 'synced') {
+      this._isSynced = true;
+      this._position = position;
+      return [type, position];
+    } else if (type === 'joined' || type === 'reset') {
+      this._isSynced = false;
+      if (recovered) return;
+      // The whole state follows.
+      values.clear();
+      this._position = { epoch, offset: 0 };
+      if (last) return ['reset', values, position];
     }
-  }
-
-  /** @param {'change'|'reset'|'synced'} event @param {any[]} args */
-  #emit(event, ...args) {
-    for (const handle of this.#handles) handle.emit(event, ...args);
   }
 }

@@ -4,12 +4,7 @@
 // application's backend. The time of renewal follows from `exp` and `iat`: with a wrong clock, the
 // lifetime counts.
 
-/** Renewal happens after this part of a token's lifetime, and a random part of the next one. */
-const RENEW_FROM = 0.75;
-const RENEW_WITHIN = 0.15;
-/** After a callback that failed. */
-const RETRY_MS = 10_000;
-const MAX_TIMEOUT_MS = 2 ** 31 - 1;
+import { MAX_TIMEOUT_MS, RENEW_FROM, RENEW_WITHIN, TOKEN_RETRY_MS } from './limits.js';
 
 /**
  * A token, or a function that gets a new one.
@@ -55,16 +50,15 @@ export class TokenSource {
   _keepFresh(send, report, ms = this.#renewAtMs - performance.now()) {
     this._rest();
     if (!this.#renewAtMs) return;
-    const timer = setTimeout(
+    const timer = (this.#timer = setTimeout(
       async () => {
         const token = await this.#renew().catch(report);
         if (timer !== this.#timer) return;
         if (token) send(token);
-        this._keepFresh(send, report, token ? undefined : RETRY_MS);
+        this._keepFresh(send, report, token ? undefined : TOKEN_RETRY_MS);
       },
       Math.min(ms, MAX_TIMEOUT_MS),
-    );
-    this.#timer = timer;
+    ));
   }
 
   _rest() {

@@ -1,4 +1,4 @@
-// wire.js: types of the wire (docs/protocol.md), and how to read a reply.
+// wire.js: types of the wire (docs/protocol.md).
 
 /** A message of the server, parsed. @typedef {Record<string, any>} Message */
 
@@ -21,11 +21,4 @@
 
 /** A place in a room's stream. @typedef {{epoch: string, offset: number}} Position */
 
-/**
- * Where the replay of a join begins that has not recovered.
- * @param {Message} joined a reply to a join
- * @returns {number} offset of the message before the first
- */
-export function startOf({ offset, first }) {
-  return first ? first - 1 : offset;
-}
+export {};

@@ -47,13 +47,13 @@ function assertEven(counts) {
 
 /**
  * @param {() => number} random in place of Math.random
- * @param {Parameters<typeof reconnectDelay>[0]} parts
+ * @param {number} code @param {number} attempt
  */
-function delayBy(random, parts) {
+function delayBy(random, code, attempt) {
   const original = Math.random;
   Math.random = random;
   try {
-    return reconnectDelay(parts);
+    return reconnectDelay(attempt, {}, code);
   } finally {
     Math.random = original;
   }
@@ -80,20 +80,20 @@ test('a delay that the server names is kept to the millisecond, whatever the cod
       fc.constantFrom(1006, 1011, 1012, 1013),
       fc.nat(2000),
       (retryAfterMs, code, attempt) =>
-        reconnectDelay({ code, attempt, retryAfterMs }) === retryAfterMs,
+        reconnectDelay(attempt, {}, code, retryAfterMs) === retryAfterMs,
     ),
   );
 });
 
 test('a delay never exceeds the longest time of setTimeout', () => {
-  assert.equal(reconnectDelay({ code: 1012, attempt: 0, retryAfterMs: 1e15 }), 2 ** 31 - 1);
+  assert.equal(reconnectDelay(0, {}, 1012, 1e15), 2 ** 31 - 1);
 });
 
 test('after a crash the delay is any part of 1 s doubled with each attempt, up to 30 s', () => {
   fc.assert(
     fc.property(fraction, fc.nat(2000), (share, attempt) => {
       const longest = Math.min(MAX_DELAY_MS, 1000 * 2 ** attempt);
-      const delay = delayBy(() => share, { code: 1006, attempt });
+      const delay = delayBy(() => share, 1006, attempt);
       assert.equal(delay, share * longest);
     }),
   );
@@ -106,7 +106,7 @@ test('after 1013 the delay is at least 10 s, after 1011 at least 1 s, and both d
         [1013, 10_000],
         [1011, 1000],
       ]) {
-        const delays = [one, other].map((share) => delayBy(() => share, { code, attempt }));
+        const delays = [one, other].map((share) => delayBy(() => share, code, attempt));
         for (const delay of delays) assert.ok(delay >= least);
         if (one + 1e-9 < other) assert.ok(delays[0] < delays[1]);
       }
@@ -118,11 +118,7 @@ test('after a drain 20,000 clients return evenly over the window', () => {
   const random = generator(1);
   // As src/worker/drain.js spreads them.
   const times = Array.from({ length: CLIENTS }, (_, i) =>
-    reconnectDelay({
-      code: 1012,
-      attempt: 0,
-      retryAfterMs: Math.floor(((i + random()) / CLIENTS) * WINDOW_MS),
-    }),
+    reconnectDelay(0, {}, 1012, Math.floor(((i + random()) / CLIENTS) * WINDOW_MS)),
   );
   const counts = perSecond(times, 0, WINDOW_MS);
   assertEven(counts);
@@ -135,7 +131,7 @@ test('while a server is away, 20,000 clients never try more than twice the mean 
   for (let client = 0; client < CLIENTS; client++) {
     let ms = 0;
     for (let attempt = 0; ms < 300_000; attempt++) {
-      ms += delayBy(random, { code: 1006, attempt });
+      ms += delayBy(random, 1006, attempt);
       times.push(ms);
     }
   }
@@ -147,7 +143,7 @@ test('the first delay after a crash is uniform over its second', () => {
   const random = generator(3);
   const tenths = new Array(10).fill(0);
   for (let client = 0; client < CLIENTS; client++) {
-    const delay = delayBy(random, { code: 1006, attempt: 0 });
+    const delay = delayBy(random, 1006, 0);
     tenths[Math.floor(delay / 100)]++;
   }
   for (const count of tenths) assert.ok(Math.abs(count - 2000) < 200, `${count} in 0.1 s`);
@@ -155,6 +151,6 @@ test('the first delay after a crash is uniform over its second', () => {
 
 test('after overload 20,000 clients return evenly between 10 and 20 s', () => {
   const random = generator(4);
-  const times = Array.from({ length: CLIENTS }, () => delayBy(random, { code: 1013, attempt: 0 }));
+  const times = Array.from({ length: CLIENTS }, () => delayBy(random, 1013, 0));
   assertEven(perSecond(times, 10_000, 20_000));
 });

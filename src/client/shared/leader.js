@@ -171,6 +171,8 @@ export class Leader {
       case 'left':
         return room?.expelled(message);
       case 'joined':
+      case 'pong':
+      case 'SERVER_SHUTDOWN':
         return;
       default:
         this.#post('news', { pushes: [message] });

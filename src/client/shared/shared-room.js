@@ -16,7 +16,6 @@
 
 import { FanfareError } from '../error.js';
 import { presenceOf } from '../presence.js';
-import { startOf } from '../wire.js';
 import {
   MAX_AWAITED,
   MAX_HELD,
@@ -273,8 +272,8 @@ export class SharedRoom {
     if (state) this.#resetState(reply);
     else if (epoch !== undefined) {
       this.#newest = offset;
-      const from = recovered ? Number(since?.offset) : startOf(reply);
-      this.#position = { epoch, offset: from };
+      const { first = offset + 1 } = reply;
+      this.#position = { epoch, offset: recovered ? Number(since?.offset) : first - 1 };
     }
     const [first, ...others] = this.#waiting;
     this.#waiting = [];

@@ -197,8 +197,7 @@ export class Fanfare extends Emitter {
       const message = `the server refused the stream: ${reason}`;
       return this.#report(new FanfareError('REFUSED', { message }));
     }
-    const attempt = this.#attempt++;
-    const delayMs = reconnectDelay({ ...this.#options, code, attempt, retryAfterMs });
+    const delayMs = reconnectDelay(this.#attempt++, this.#options, code, retryAfterMs);
     this.#enter('waiting', { code, reason, delayMs });
     this.#timer = setTimeout(() => this.connect(), delayMs);
   }

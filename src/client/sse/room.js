@@ -91,7 +91,7 @@ export class Room extends Emitter {
     const { since } = this;
     if (type === 'joined') {
       const map = this.#state;
-      this.#state = push.state && (map ?? new State([this]));
+      this.#state = push.state && (map ?? new State());
       // The application's `since`: without a map there is nothing to continue.
       if (recovered && map !== this.#state) {
         this.since = undefined;
@@ -99,8 +99,9 @@ export class Room extends Emitter {
       }
     }
     if (this.#state) {
-      this.#state._receive(push);
+      const event = this.#state._receive(push);
       this.since = this.position = this.#state._position;
+      if (event) this.emit(.../** @type {['change', Change]} */ (event));
       if (type === 'joined') this.emit(type, { recovered, position });
       return;
     }

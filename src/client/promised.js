@@ -1,0 +1,13 @@
+// promised.js: a promise that a callback settles.
+
+/** @import { FanfareError } from './error.js' */
+
+/**
+ * @param {(settle: (error?: FanfareError|false, value?: any) => void) => void} begin gets the callback
+ * @returns {Promise<any>} rejects with the callback's error if it has one
+ */
+export function promised(begin) {
+  return new Promise((resolve, reject) => {
+    begin((error, value) => (error ? reject(error) : resolve(value)));
+  });
+}
