@@ -15,6 +15,7 @@
 // apart: then the room rests until the next one is due.
 
 import { FORMAT, leavesAtResync } from '../protocol/format.js';
+import { DueRooms } from './due-rooms.js';
 
 /** A flush to this many members takes less than PIECE_MS. */
 const SHORT_MEMBERS = 64;
@@ -63,8 +64,10 @@ export class Outbox {
     this.short = [];
     /** The others, in turn, flushes under way included. @type {Room[]} */
     this.long = [];
-    /** Those of the others whose publications wait for the end of a rest. @type {Room[]} */
+    /** Those of the others whose publications wait for the end of a short rest. @type {Room[]} */
     this.resting = [];
+    /** Rooms with an interval that is not over. */
+    this.due = new DueRooms();
     /** Bytes of all publications that are not written to all members yet. */
     this.bytes = 0;
   }
@@ -136,7 +139,8 @@ export class Outbox {
     if (isShort && room.everyMs === 0) this.short.push(room);
     else if (room.restsUntilMs === 0 || !this.#rests(room, this.turn.clock())) this.long.push(room);
     else {
-      this.resting.push(room);
+      if (room.everyMs === 0) this.resting.push(room);
+      else this.due.add(room, room.restsUntilMs);
       return false;
     }
     return true;
@@ -157,7 +161,12 @@ export class Outbox {
 
   /** @param {number} now */
   #endRests(now) {
-    const { resting } = this;
+    const { due, resting } = this;
+    if (due.size > 0) {
+      while (due.nextMs <= now) this.long.push(/** @type {Room} */ (due.shift()));
+      if (due.size > 0) this.slot.wakeAt(due.nextMs);
+    }
+    if (resting.length === 0) return;
     this.resting = [];
     for (const room of resting) (this.#rests(room, now) ? this.resting : this.long).push(room);
   }
@@ -166,7 +175,7 @@ export class Outbox {
   run() {
     const { short, long } = this;
     const { beganMs, endMs } = this.slot;
-    if (this.resting.length > 0) this.#endRests(beganMs);
+    this.#endRests(beganMs);
     let now = beganMs;
     // The rest of the share goes to the long flushes, and at least one piece. So neither kind
     // starves the other.
@@ -186,7 +195,8 @@ export class Outbox {
   /** Writes everything that waits, without yielding. The drain calls it. */
   flush() {
     for (;;) {
-      const room = this.long.shift() ?? this.short.shift() ?? this.resting.shift();
+      const room =
+        this.long.shift() ?? this.short.shift() ?? this.resting.shift() ?? this.due.shift();
       if (room === undefined) return;
       this.#write(room, 0, Number.POSITIVE_INFINITY);
     }

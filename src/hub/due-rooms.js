@@ -1,0 +1,55 @@
+// due-rooms.js: rooms with an interval whose messages wait for the next flush, the one due first in
+// front: a binary heap.
+//
+// Thousands may wait at once, and each turn with a flush asks which are due. So it costs those, and
+// not all that wait.
+
+/** @import { Room } from './room.js' */
+
+/** @typedef {{room: Room, dueMs: number}} Due */
+
+export class DueRooms {
+  /** Each is due no later than those at `2 i + 1` and `2 i + 2`. @type {Due[]} */
+  #heap = [];
+
+  get size() {
+    return this.#heap.length;
+  }
+
+  /** When the first is due, on the clock of the turn; Infinity: none waits. */
+  get nextMs() {
+    return this.#heap.length === 0 ? Number.POSITIVE_INFINITY : this.#heap[0].dueMs;
+  }
+
+  /** @param {Room} room @param {number} dueMs */
+  add(room, dueMs) {
+    const heap = this.#heap;
+    let i = heap.length;
+    while (i > 0) {
+      const parent = (i - 1) >> 1;
+      if (heap[parent].dueMs <= dueMs) break;
+      heap[i] = heap[parent];
+      i = parent;
+    }
+    heap[i] = { room, dueMs };
+  }
+
+  /** Takes the first. @returns {Room|undefined} */
+  shift() {
+    const heap = this.#heap;
+    const [first] = heap;
+    const last = heap.pop();
+    if (last === undefined || heap.length === 0) return last?.room;
+    let i = 0;
+    for (;;) {
+      let child = 2 * i + 1;
+      if (child >= heap.length) break;
+      if (child + 1 < heap.length && heap[child + 1].dueMs < heap[child].dueMs) child++;
+      if (heap[child].dueMs >= last.dueMs) break;
+      heap[i] = heap[child];
+      i = child;
+    }
+    heap[i] = last;
+    return first.room;
+  }
+}
