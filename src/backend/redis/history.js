@@ -605,17 +605,22 @@ export class HistoryRead extends Message {
    */
   resolve(reply) {
     if (!Array.isArray(reply)) return this.#resolvePosition(reply);
+    const [incarnation, offset, messages, hasOlder] = reply;
+    const epoch = this.scriptAnswered(incarnation, offset);
+    this.finish(this.#page(epoch, offset, messages, hasOlder === 1));
+  }
+
+  /** @param {Buffer} bytes incarnation @param {number} offset @returns {string} epoch */
+  scriptAnswered(bytes, offset) {
     this.answered();
     const { history, room, isGlance } = this;
-    const [bytes, offset, messages, hasOlder] = reply;
     const incarnation = bytes.toString('latin1');
     // Redis does not remember the epoch of a room without publications.
     if (!isGlance || offset > 0) {
       history.learn(room, incarnation);
       history.cache(room).renewed(offset, this.rule);
     }
-    const page = this.#page(incarnation.slice(-EPOCH_BYTES), offset, messages, hasOlder === 1);
-    this.finish(page);
+    return incarnation.slice(-EPOCH_BYTES);
   }
 
   /** @param {Buffer|null} reply one more than the offset; null if the incarnation is unknown */

@@ -187,15 +187,8 @@ class StateRead extends HistoryRead {
   /** @override @param {any} reply */
   resolve(reply) {
     if (!Array.isArray(reply)) return super.resolve(reply);
-    this.answered();
-    const { history, room, isGlance, rule } = this;
-    const [bytes, offset, floor, isWhole, hasMore, ...entries] = reply;
-    const incarnation = /** @type {Buffer} */ (bytes).toString('latin1');
-    if (!isGlance || offset > 0) {
-      history.learn(room, incarnation);
-      history.cache(room).renewed(offset, rule);
-    }
-    const epoch = incarnation.slice(-EPOCH_BYTES);
+    const [incarnation, offset, floor, isWhole, hasMore, ...entries] = reply;
+    const epoch = this.scriptAnswered(incarnation, offset);
     /** @type {number[]} */
     const offsets = [];
     /** @type {Buffer[]} */
