@@ -250,6 +250,7 @@ export function createCounters(apps = [], doors = []) {
     /** messages of rooms with state that a newer one of their key replaced before a flush */
     conflated: 0,
     /** publications refused because the state of their room was full */ stateFull: 0,
+    /** connections closed because the copies of states had grown too large */ stateCloses: 0,
     lagsEnded: zeros(/** @type {const} */ (['caught_up', 'resync', 'left'])),
     /** publications dropped because an outbox was full: the worker is too slow */ overflowed: 0,
     refused: zeros(REFUSALS),

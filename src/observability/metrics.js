@@ -182,6 +182,8 @@ export const METRICS = Object.freeze([
     'Messages of rooms with state that a newer one of their key has replaced before they were written.'),
   counter('fanfare_state_full_total', ({ counters }) => counters.stateFull,
     'Messages refused with `STATE_FULL`.'),
+  counter('fanfare_state_closes_total', ({ counters }) => counters.stateCloses,
+    'Members of the room with the largest state, closed with 1013 because the copies of their worker had grown too large.'),
   counter('fanfare_overflowed_publications_total', ({ counters }) => counters.overflowed,
     'Publications dropped because the queue of their room was full.'),
 

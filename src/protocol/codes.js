@@ -44,7 +44,7 @@ export const CLOSES = Object.freeze({
     code: 1013,
     reason: 'overload',
     cause:
-      'Too many bytes wait to be read in this worker, or tokens cannot be checked now, or a hook has failed.',
+      'Too many bytes wait to be read in this worker, or its copies of room states are too large, or tokens cannot be checked now, or a hook has failed.',
     client: 'reconnect after at least 10 s with jitter',
   },
   TOKEN_EXPIRED: {

@@ -2,6 +2,7 @@
 // of the broker, the wheel of position checks, the memory for replays, the time for joins.
 
 import { NO_BUCKET } from '../protocol/claim.js';
+import { CLOSES } from '../protocol/codes.js';
 import { CatchUp } from './catch-up.js';
 import { CheckWheel } from './check-wheel.js';
 import { ReadQueue } from './read-queue.js';
@@ -16,8 +17,12 @@ const MAX_WAITING_READS = 20_000;
 const MAX_REPLAY_BYTES = 64 * 1024 * 1024;
 /** Copies of states of the worker, from which on no join opens another room with state. */
 const MAX_STATE_BYTES = 256 * 1024 * 1024;
+/** Rooms that are open may grow further. Above so many times that, the largest is given up. */
+const STATE_GROWTH = 1.25;
 
 /** @import { BrokerState, HistoryOf } from '../backend/broker.js' */
+/** @import { Connection } from '../hub/connection.js' */
+/** @import { Close } from '../protocol/codes.js' */
 
 export class SyncScheduler {
   /**
@@ -130,6 +135,28 @@ export class SyncScheduler {
   unfollow(sync) {
     sync.close();
     this.syncs.delete(sync.room);
+  }
+
+  /**
+   * Gives up the room with the largest state if all copies together have grown too large: its
+   * members are closed, come back after ten seconds or more, and may find a worker that has memory.
+   * Call it about once a second.
+   * @param {(members: readonly Connection[], close: Close) => void} closeAll
+   * @returns {string|null} the room
+   */
+  shedState(closeAll) {
+    const { counters } = this.shared;
+    if (counters.stateBytes <= STATE_GROWTH * this.maxStateBytes) return null;
+    /** @type {StateSync|null} */
+    let largest = null;
+    for (const sync of this.syncs.values())
+      if (sync instanceof StateSync && sync.log.bytes > (largest?.log.bytes ?? 0)) largest = sync;
+    // Its copy is freed when the last of them has gone.
+    const members = largest?.delivery.members().filter(({ isOpen }) => isOpen) ?? [];
+    if (largest === null || members.length === 0) return null;
+    counters.stateCloses += members.length;
+    closeAll(members, CLOSES.OVERLOAD);
+    return largest.room;
   }
 
   /** A history was deleted. @param {string} room @param {string} epoch ended */

@@ -11,6 +11,7 @@ import { Outbox } from '../hub/outbox.js';
 import { Publisher } from '../hub/publisher.js';
 import { NO_PRESENCE, PresenceTracker } from '../hub/room-users.js';
 import { SlowConsumers } from '../hub/slow-consumers.js';
+import { RareLog } from '../observability/rare-log.js';
 import { ANNOUNCEMENTS } from '../protocol/publication.js';
 import { HistoryReader } from '../recovery/history-reader.js';
 import { OutageNotice } from '../recovery/outage-notice.js';
@@ -60,12 +61,14 @@ export class Delivery {
    * @param {(parts: ConstructorParameters<typeof Publisher>[0]) => Publisher} parts.createPublisher
    */
   constructor(basics, { backend, blobs, historyRules, createPublisher }) {
-    const { config, phase, counters, metrics, log, turn } = basics;
+    const { config, phase, counters, metrics, log, turn, closeAll } = basics;
     const { broker, presence } = backend;
     const { maxUnsentBytes } = config;
     const references = blobs?.references;
     this.counters = counters;
+    this.closeAll = closeAll;
     this.log = log;
+    this.rareLog = new RareLog(log);
     this.backend = backend;
     this.blobs = blobs?.uploads ?? null;
     /** Of rooms with history or state. @type {import('../backend/broker.js').HistoryOf} */
@@ -173,6 +176,9 @@ export class Delivery {
   sweep(nowMs) {
     this.slowConsumers.sweep();
     this.hub.sweep(nowMs);
+    const room = this.scheduler.shedState(this.closeAll);
+    if (room !== null)
+      this.rareLog.warn({ room }, 'copies of states are too large: closed the members of the room');
   }
 
   /** Ends recovery; the backend is closed after everything else. */

@@ -338,6 +338,41 @@ test('copies of states are bounded, and closed rooms have none', async () => {
   assert.deepEqual([counters.stateBytes, counters.syncingMembers], [0, 0]);
 });
 
+test('copies that grow in open rooms are bounded: the members of the largest are closed', async () => {
+  const { broker, publish, connect, scheduler, counters, hub } = build();
+  const closeAll = (
+    /** @type {readonly Connection[]} */ members,
+    /** @type {{code: number, reason: string}} */ close,
+  ) => {
+    for (const member of members) member.close(close);
+  };
+  const [reader, other, bystander] = [connect(), connect(), connect()];
+  for (const one of [reader, other]) one.join();
+  bystander.say({ type: 'join', room: 's2' });
+  broker.set('s2', 'k', LARGE);
+  for (let key = 0; key < 9; key++) publish(`k${key}`, LARGE);
+  broker.deliver();
+  await settle();
+  // Joins open no other room, and those that are open go on.
+  scheduler.maxStateBytes = counters.stateBytes;
+  assert.equal(scheduler.shedState(closeAll), null);
+  for (let key = 9; key < 12; key++) publish(`k${key}`, LARGE);
+  broker.deliver();
+  await settle();
+  assert.equal(scheduler.shedState(closeAll), ROOM);
+  assert.deepEqual(
+    [reader, other, bystander].map(({ transport }) => transport.closed?.code),
+    [1013, 1013, undefined],
+  );
+  assert.equal(counters.stateCloses, 2);
+  // Until they have gone nobody else is closed.
+  assert.equal(scheduler.shedState(closeAll), null);
+  for (const { connection } of [reader, other]) hub.remove(connection);
+  assert.ok(counters.stateBytes < 40_000, `${counters.stateBytes} bytes`);
+  assert.equal(scheduler.shedState(closeAll), null);
+  assert.equal(bystander.connection.isOpen, true);
+});
+
 test('a message without a key or an offset in a room with state reaches nobody', async () => {
   const { connect, hub, counters } = build();
   const reader = connect();
