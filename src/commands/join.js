@@ -140,8 +140,8 @@ export class JoinCommands {
    * Joins a room at the backend's request, whatever the connection's token and the hooks
    * permit. The room limit holds.
    * @param {Connection} connection @param {string} name @param {string} user '': it has none
-   * @returns {boolean} false: the connection has reached its room limit, or it is of another door or
-   *   app
+   * @returns {boolean} false: the connection has reached its room limit, or it is of another app or
+   *   door, whose clients do not ask for it or know no keys
    */
   joinAs(connection, name, user) {
     const { session, transport } = connection;
@@ -151,10 +151,12 @@ export class JoinCommands {
       session.grant(name);
       return true;
     }
+    const { encodeEntered } = transport.door;
+    // Clients of other doors do not know the keys of a room with state.
+    if (encodeEntered !== undefined && this.scheduler.hasState(name)) return false;
     if (!this.#mayEnterAnother(connection)) return false;
     session.grant(name);
     const who = this.tracker.covers(name) ? { user: user || undefined, info: null } : null;
-    const { encodeEntered } = transport.door;
     const onJoined =
       encodeEntered === undefined
         ? null

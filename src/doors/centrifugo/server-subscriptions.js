@@ -97,7 +97,9 @@ export class ServerSubscriptions {
 
   /** Asks the hook onJoin. @param {Round} round @param {string} channel @param {() => void} join */
   #ask(round, channel, join) {
-    const { hooks } = this.services;
+    const { hooks, scheduler } = this.services;
+    // Its messages have keys, which publications have not.
+    if (scheduler.hasState(roomOf(channel))) return this.#answered(round);
     const enter = (/** @type {boolean} */ isAllowed) => {
       try {
         if (isAllowed && round.connection.isOpen) return join();
