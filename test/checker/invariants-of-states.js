@@ -152,10 +152,7 @@ function* changesWerePublished({ states }) {
 
 /** @param {Run} run @returns {Iterable<Answer>} */
 function* truthsHaveWhatWasAccepted({ states }) {
-  /** @type {Set<string>} */
-  const unknown = new Set();
-  for (const { room, key, removes, outcome } of states.puts.values())
-    if (removes && outcome !== 'fail' && outcome !== 'ok') unknown.add(`${room} ${key}`);
+  const unknown = unknownRemovals(states);
   for (const { line, offset, entries } of states.allTruths) {
     for (const key of line.keys.keys()) {
       const newest = line.newest(key, offset, true);
