@@ -74,7 +74,7 @@ const READ_BYTES = 4_194_304;
  *   |{what: 'reset'|'synced', client: number, room: string, epoch: string, offset: number}
  *   |{what: 'change', client: number, room: string, key: string, value: string|null, epoch: string, offset: number}
  *   |{what: 'close', client: number}
- *   |{what: 'map', client: number, room: string, entries: [string, string][]}
+ *   |{what: 'map', client: number, room: string, entries: [string, string][], hearsAll: boolean}
  *   |{what: 'truth', room: string, epoch: string, offset: number, entries: [string, string, number][]}}
  *   StateWhat
  * @typedef {StateWhat & {type: 'state', t: number}} StateEvent

@@ -57,6 +57,11 @@ export class StateClient extends RecoveringClient {
     this.states.write({ type: 'state', ...what });
   }
 
+  /** Does it record each message? */
+  get hearsAll() {
+    return true;
+  }
+
   /** @param {string} room @returns {[string, string][]|null} the map that it shows */
   shown(room) {
     const place = /** @type {StatePlace|undefined} */ (this.places.get(room));
@@ -175,6 +180,11 @@ export class StateLibrary {
     this.rooms.get(room).leave();
     // In the same turn the new handle would share the map of the old one.
     setImmediate(() => this.#enter(room));
+  }
+
+  /** An application is not told of the removal of a key that its map does not have. */
+  get hearsAll() {
+    return false;
   }
 
   /** @param {string} room @returns {[string, string][]|null} the map that it shows */

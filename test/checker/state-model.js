@@ -164,7 +164,7 @@ export class StateModel {
       if (value !== null) entries.push([key, value, offset]);
     this.emit({ what: 'truth', ...this.position, entries });
     for (const [client, { map }] of this.members)
-      this.emit({ what: 'map', client, room: STATE_ROOM, entries: [...map] });
+      this.emit({ what: 'map', client, room: STATE_ROOM, entries: [...map], hearsAll: true });
   }
 
   /** @param {number} client */

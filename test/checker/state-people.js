@@ -109,7 +109,10 @@ export class StatePeople {
       this.recorder.write({ type: 'state', what: 'truth', room, ...after });
       for (const { member, entries } of shown)
         if (entries !== null)
-          this.recorder.write({ type: 'state', what: 'map', client: member.id, room, entries });
+          this.recorder.write({
+            ...{ type: 'state', what: 'map', client: member.id, room, entries },
+            hearsAll: member.hearsAll,
+          });
     }
   }
 
