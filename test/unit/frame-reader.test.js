@@ -101,7 +101,8 @@ after(() => {
 });
 
 /**
- * Data that a terminated connection sent in the same read is read in the same turn only.
+ * Data that a terminated connection sent in the same read is read in the same turn only, and a turn
+ * may be over at any frame, because the clock decides.
  * @param {{told: string[], bytes: string}} seen
  */
 function upToTermination({ told, bytes }) {
@@ -115,7 +116,7 @@ function upToTermination({ told, bytes }) {
  */
 async function both(chunks, head) {
   const expected = await long.converse(chunks, head);
-  assert.deepEqual(await short.converse(chunks, head), expected);
+  assert.deepEqual(upToTermination(await short.converse(chunks, head)), upToTermination(expected));
   assert.deepEqual(upToTermination(await sliced.converse(chunks, head)), upToTermination(expected));
   return expected;
 }
