@@ -113,6 +113,8 @@ answerParent({
         bytes: member.bytes,
         ms: member.readAtMs - resumedMs,
         isOpen: member.isOpen,
+        closeCode: member.closeCode,
+        failure: member.error?.message ?? '',
         offset: member.offset,
         map: [...member.map],
       })),
