@@ -9,8 +9,17 @@ import { loadConfig } from '../../src/config/config.js';
  */
 export function configOf(env = {}) {
   const { config, faults } = loadConfig(env);
-  assert.ok(config, faults.join('\n'));
+  assert.deepEqual(faults, []);
+  assert.ok(config);
   return config;
+}
+
+/** @param {Record<string, string>} env with one faulty setting @returns {string} the fault */
+export function faultOf(env) {
+  const { config, faults } = loadConfig(env);
+  assert.equal(config, null);
+  assert.equal(faults.length, 1, faults.join('\n'));
+  return faults[0];
 }
 
 /** For a server in the process of the test. @param {Record<string, string>} [env] */

@@ -3,25 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { loadConfig, parseConfigFile } from '../../src/config/config.js';
-
-/** @param {Record<string, string>} env */
-function valid(env = {}) {
-  const { config, faults } = loadConfig(env);
-  assert.deepEqual(faults, []);
-  assert.ok(config);
-  return config;
-}
-
-/**
- * @param {Record<string, string>} env
- * @returns {string} its only fault
- */
-function fault(env) {
-  const { config, faults } = loadConfig(env);
-  assert.equal(config, null);
-  assert.equal(faults.length, 1, faults.join('\n'));
-  return faults[0];
-}
+import { configOf, faultOf } from '../helpers/config.js';
 
 test('an unknown FANFARE_ name is refused with the nearest known name, whatever its case', () => {
   const cases = {
@@ -33,13 +15,13 @@ test('an unknown FANFARE_ name is refused with the nearest known name, whatever 
     fanfare_limits: 'FANFARE_LIMITS',
   };
   for (const [name, nearest] of Object.entries(cases))
-    assert.equal(fault({ [name]: '1' }), `${name}: unknown setting; did you mean ${nearest}?`);
-  assert.equal(fault({ FANFARE_QQQQQQQQQ: '1' }), 'FANFARE_QQQQQQQQQ: unknown setting');
+    assert.equal(faultOf({ [name]: '1' }), `${name}: unknown setting; did you mean ${nearest}?`);
+  assert.equal(faultOf({ FANFARE_QQQQQQQQQ: '1' }), 'FANFARE_QQQQQQQQQ: unknown setting');
 });
 
 test('the variables of the commands for a running server are no settings, and no typing errors', () => {
-  valid({ FANFARE_URL: 'http://localhost:3000', FANFARE_API_KEY: 'x', FANFARE_TOKEN: 'y' });
-  assert.match(fault({ FANFARE_TOKENS: 'y' }), /^FANFARE_TOKENS: unknown setting/);
+  configOf({ FANFARE_URL: 'http://localhost:3000', FANFARE_API_KEY: 'x', FANFARE_TOKEN: 'y' });
+  assert.match(faultOf({ FANFARE_TOKENS: 'y' }), /^FANFARE_TOKENS: unknown setting/);
   const { faults } = parseConfigFile('FANFARE_TOKEN=y');
   assert.match(faults[0], /^FANFARE_CONFIG_FILE, line 1: unknown setting FANFARE_TOKEN/);
 });
@@ -66,15 +48,15 @@ test('a misspelt name of a setting that protects the server is refused', () => {
     TRUSTPROXY: 'TRUST_PROXY',
   };
   for (const [name, meant] of Object.entries(cases)) {
-    const why = fault({ [name]: 'x'.repeat(40) });
+    const why = faultOf({ [name]: 'x'.repeat(40) });
     assert.equal(why, `${name}: unknown setting; did you mean ${meant}?`);
   }
-  assert.equal(fault({ JWT_EXPIRES_IN: '1h' }), 'JWT_EXPIRES_IN: unknown setting');
-  valid({ JWT_SECERT: '', API_KEY: ' ' });
+  assert.equal(faultOf({ JWT_EXPIRES_IN: '1h' }), 'JWT_EXPIRES_IN: unknown setting');
+  configOf({ JWT_SECERT: '', API_KEY: ' ' });
 });
 
 test('a name near to a setting that is set is of another program', () => {
-  valid({ API_KEYS: `web ${'k'.repeat(32)} publish`, API_KEY: 'of another program' });
+  configOf({ API_KEYS: `web ${'k'.repeat(32)} publish`, API_KEY: 'of another program' });
 });
 
 test('names of platforms and of other programs are no misspelt settings', () => {
@@ -105,11 +87,11 @@ test('names of platforms and of other programs are no misspelt settings', () => 
   ].flatMap((line) => line.split(' '));
   for (const name of names) assert.deepEqual(loadConfig({ [name]: 'value' }).faults, [], name);
   for (const name of ['JWT', 'JWT_AUTH', 'API_KEYS', 'TLS', 'REDIS', 'REDIS_CLUSTER'])
-    valid({ [`${name}_PORT`]: 'tcp://10.0.0.3:80' });
+    configOf({ [`${name}_PORT`]: 'tcp://10.0.0.3:80' });
 });
 
 test('variables that Kubernetes sets for services named fanfare and redis are not typing errors', () => {
-  valid({
+  configOf({
     FANFARE_SERVICE_HOST: '10.0.0.1',
     FANFARE_SERVICE_PORT: '3000',
     FANFARE_SERVICE_PORT_HTTP: '3000',
@@ -122,11 +104,11 @@ test('variables that Kubernetes sets for services named fanfare and redis are no
     REDIS_SERVICE_HOST: '10.0.0.3',
   });
   assert.deepEqual(
-    valid({ REDIS_URL: 'redis://r', REDIS_PORT: 'tcp://10.0.0.3:6379' }).redis?.addresses,
+    configOf({ REDIS_URL: 'redis://r', REDIS_PORT: 'tcp://10.0.0.3:6379' }).redis?.addresses,
     [{ host: 'r', port: 6379 }],
   );
   assert.match(
-    fault({ REDIS_HOST: 'r', REDIS_PORT: 'tcp://10.0.0.3:6379' }),
+    faultOf({ REDIS_HOST: 'r', REDIS_PORT: 'tcp://10.0.0.3:6379' }),
     /^REDIS_PORT: .*not an integer/,
   );
 });

@@ -9,32 +9,14 @@ import { API_RIGHTS } from '../../src/config/api-keys.js';
 import { changedFixed, describe, loadConfig, parseConfigFile } from '../../src/config/config.js';
 import { oldNamesOf, RATES } from '../../src/config/rates.js';
 import { LIMIT_MODES, SETTINGS } from '../../src/config/settings.js';
+import { configOf, faultOf } from '../helpers/config.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
-
-/** @param {Record<string, string>} env */
-function valid(env = {}) {
-  const { config, faults } = loadConfig(env);
-  assert.deepEqual(faults, []);
-  assert.ok(config);
-  return config;
-}
-
-/**
- * @param {Record<string, string>} env
- * @returns {string} its only fault
- */
-function fault(env) {
-  const { config, faults } = loadConfig(env);
-  assert.equal(config, null);
-  assert.equal(faults.length, 1, faults.join('\n'));
-  return faults[0];
-}
 
 /** Settings whose value depends on others. */
 const RESOLVED = new Set(['FANFARE_CLIENT_BROADCAST', 'FANFARE_AUTH']);
 
 test('an empty environment gives every default', () => {
-  const config = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (valid()));
+  const config = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (configOf()));
   for (const setting of SETTINGS) {
     if (setting.part !== undefined || RESOLVED.has(setting.env)) continue;
     if (setting.type === 'rate') {
@@ -50,7 +32,7 @@ test('an empty environment gives every default', () => {
 });
 
 test('an empty or blank value counts as absent', () => {
-  const config = valid({
+  const config = configOf({
     PORT: '',
     WORKERS: '  ',
     FANFARE_LIMITS: '',
@@ -63,15 +45,15 @@ test('an empty or blank value counts as absent', () => {
 });
 
 test('the configuration and its lists are frozen', () => {
-  const config = valid({ ALLOWED_ORIGINS: 'https://a.example' });
+  const config = configOf({ ALLOWED_ORIGINS: 'https://a.example' });
   assert.ok(Object.isFrozen(config));
   assert.ok(Object.isFrozen(config.allowedOrigins));
-  assert.ok(Object.isFrozen(valid().allowedOrigins));
+  assert.ok(Object.isFrozen(configOf().allowedOrigins));
 });
 
 test('integers are read strictly', () => {
-  assert.equal(valid({ PORT: '0' }).port, 0);
-  assert.equal(valid({ PORT: ' 8080 ' }).port, 8080);
+  assert.equal(configOf({ PORT: '0' }).port, 0);
+  assert.equal(configOf({ PORT: ' 8080 ' }).port, 8080);
   for (const text of [
     '12abc',
     '1e3',
@@ -86,27 +68,27 @@ test('integers are read strictly', () => {
     '３',
     '99999999999999999999',
   ]) {
-    assert.match(fault({ PORT: text }), /^PORT: ".*" is not an integer from 0 to 65535$/, text);
+    assert.match(faultOf({ PORT: text }), /^PORT: ".*" is not an integer from 0 to 65535$/, text);
   }
 });
 
 test('if a value is not in its closed set, the fault names the allowed values', () => {
   assert.equal(
-    fault({ LOG_LEVEL: 'verbose' }),
+    faultOf({ LOG_LEVEL: 'verbose' }),
     'LOG_LEVEL: "verbose" is not one of trace, debug, info, warn, error, fatal, silent',
   );
   assert.equal(
-    fault({ FANFARE_LIMITS: 'on' }),
+    faultOf({ FANFARE_LIMITS: 'on' }),
     'FANFARE_LIMITS: "on" is not one of off, observe, enforce',
   );
 });
 
 test('FANFARE_LIMITS has a mode for all limits, and modes for single ones', () => {
-  const config = valid({ FANFARE_LIMITS: 'observe, frames=off,rooms=enforce' });
+  const config = configOf({ FANFARE_LIMITS: 'observe, frames=off,rooms=enforce' });
   assert.equal(config.framesPerMinuteMode, 'off');
   assert.equal(config.maxRoomsPerConnectionMode, 'enforce');
   assert.equal(config.overloadMode, 'observe');
-  assert.equal(valid({ FANFARE_LIMITS: 'frames=off' }).overloadMode, 'enforce');
+  assert.equal(configOf({ FANFARE_LIMITS: 'frames=off' }).overloadMode, 'enforce');
   const names = LIMIT_MODES.map(({ limit }) => limit).join(', ');
   for (const [text, why] of [
     ['frame=off', `names no limit; the limits are ${names}`],
@@ -115,17 +97,19 @@ test('FANFARE_LIMITS has a mode for all limits, and modes for single ones', () =
     ['=off', 'is not one of off, observe, enforce'],
     ['frames', 'is not one of off, observe, enforce'],
   ])
-    assert.equal(fault({ FANFARE_LIMITS: text }), `FANFARE_LIMITS: "${text}" ${why}`);
+    assert.equal(faultOf({ FANFARE_LIMITS: text }), `FANFARE_LIMITS: "${text}" ${why}`);
   assert.match(
-    fault({ FANFARE_LIMITS: 'off,observe' }),
+    faultOf({ FANFARE_LIMITS: 'off,observe' }),
     /"observe" is a second mode of all limits$/,
   );
-  assert.match(fault({ FANFARE_LIMITS: 'rooms=off,rooms=off' }), /"rooms=off" is set twice$/);
+  assert.match(faultOf({ FANFARE_LIMITS: 'rooms=off,rooms=off' }), /"rooms=off" is set twice$/);
 });
 
 test('a rate is one value: what a minute refills, and the burst', () => {
   const rate = (/** @type {string} */ text) => {
-    const { apiMessagesPerMinute, apiMessagesBurst } = valid({ FANFARE_API_MESSAGES_RATE: text });
+    const { apiMessagesPerMinute, apiMessagesBurst } = configOf({
+      FANFARE_API_MESSAGES_RATE: text,
+    });
     return [apiMessagesPerMinute, apiMessagesBurst];
   };
   assert.deepEqual(rate('300/min burst 20'), [300, 20]);
@@ -134,7 +118,7 @@ test('a rate is one value: what a minute refills, and the burst', () => {
   assert.deepEqual(rate(''), [60_000, 10_000]);
   for (const text of ['300', '300/s', '0/min', '300/min burst 0', '300/min 20', '2000000000/min'])
     assert.match(
-      fault({ FANFARE_MESSAGES_RATE: text }),
+      faultOf({ FANFARE_MESSAGES_RATE: text }),
       /^FANFARE_MESSAGES_RATE: "[^"]+" is not a rate/,
     );
 });
@@ -155,11 +139,11 @@ test('the old names of rate and burst are read, with a warning that names the ne
   ]);
   assert.deepEqual(loadConfig({ FANFARE_FRAMES_RATE: '1/min' }).warnings, []);
   assert.equal(
-    fault({ FANFARE_FRAMES_BURST: '5', FANFARE_FRAMES_RATE: '1/min' }),
+    faultOf({ FANFARE_FRAMES_BURST: '5', FANFARE_FRAMES_RATE: '1/min' }),
     'FANFARE_FRAMES_BURST: FANFARE_FRAMES_RATE is set, too; set one of them',
   );
   assert.match(
-    fault({ FANFARE_FRAMES_PER_MINUTE: '0' }),
+    faultOf({ FANFARE_FRAMES_PER_MINUTE: '0' }),
     /^FANFARE_FRAMES_PER_MINUTE: "0" is not an/,
   );
 });
@@ -169,9 +153,9 @@ test('each old name of a mode is read, with a warning that names the new one', (
     const { config, warnings } = loadConfig({ [old]: 'observe' });
     assert.equal(config?.[key], 'observe');
     assert.deepEqual(warnings, [`${old} is an old name: set FANFARE_LIMITS=…,${limit}=observe`]);
-    assert.equal(fault({ [old]: 'on' }), `${old}: "on" is not one of off, observe, enforce`);
+    assert.equal(faultOf({ [old]: 'on' }), `${old}: "on" is not one of off, observe, enforce`);
     assert.equal(
-      fault({ [old]: 'off', FANFARE_LIMITS: `${limit}=off` }),
+      faultOf({ [old]: 'off', FANFARE_LIMITS: `${limit}=off` }),
       `${old}: FANFARE_LIMITS has a mode for ${limit}, too; set one of them`,
     );
   }
@@ -179,7 +163,10 @@ test('each old name of a mode is read, with a warning that names the new one', (
 });
 
 test('a limit without its own mode follows FANFARE_LIMITS', () => {
-  const config = valid({ FANFARE_LIMITS: 'off', FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'observe' });
+  const config = configOf({
+    FANFARE_LIMITS: 'off',
+    FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'observe',
+  });
   assert.equal(config.maxConnectionsPerIpMode, 'observe');
   assert.equal(config.messagesPerMinuteMode, 'off');
   assert.equal(config.overloadMode, 'off');
@@ -205,43 +192,43 @@ test('every fault is reported at once', () => {
 });
 
 test('the settings of Redis are one frozen entry, and a change is reported as REDIS_*', () => {
-  const config = valid({ REDIS_HOST: 'cache', REDIS_PASSWORD: 'hunter2' });
+  const config = configOf({ REDIS_HOST: 'cache', REDIS_PASSWORD: 'hunter2' });
   assert.ok(Object.isFrozen(config.redis));
   assert.ok(
     !Object.keys(config).some((key) => /^redis(?!$|Prefix$|TimeoutMs$|Subscriptions$)/.test(key)),
   );
   assert.deepEqual(
-    changedFixed(config, valid({ REDIS_HOST: 'cache', REDIS_PASSWORD: 'hunter2' })),
+    changedFixed(config, configOf({ REDIS_HOST: 'cache', REDIS_PASSWORD: 'hunter2' })),
     [],
   );
   assert.deepEqual(
-    changedFixed(config, valid({ REDIS_HOST: 'cache', REDIS_PASSWORD: 'hunter3' })),
+    changedFixed(config, configOf({ REDIS_HOST: 'cache', REDIS_PASSWORD: 'hunter3' })),
     ['REDIS_*'],
   );
 });
 
 test('settings that contradict each other are faults', () => {
-  assert.match(fault({ PORT: '9090' }), /^METRICS_PORT: 9090 is also PORT/);
-  valid({ PORT: '0', METRICS_PORT: '0' });
+  assert.match(faultOf({ PORT: '9090' }), /^METRICS_PORT: 9090 is also PORT/);
+  configOf({ PORT: '0', METRICS_PORT: '0' });
   assert.match(
-    fault({ FANFARE_HOOKS: fileURLToPath(import.meta.url), FANFARE_HOOK_TIMEOUT_MS: '8000' }),
+    faultOf({ FANFARE_HOOKS: fileURLToPath(import.meta.url), FANFARE_HOOK_TIMEOUT_MS: '8000' }),
     /^FANFARE_HOOK_TIMEOUT_MS: 8000 must be less than FANFARE_HANDSHAKE_TIMEOUT_MS/,
   );
-  assert.match(fault({ FANFARE_HOOKS: '/no/such.js' }), /^FANFARE_HOOKS: cannot read .*ENOENT$/);
+  assert.match(faultOf({ FANFARE_HOOKS: '/no/such.js' }), /^FANFARE_HOOKS: cannot read .*ENOENT$/);
   assert.match(
-    fault({ FANFARE_PING_INTERVAL_MS: '1000', FANFARE_PONG_TIMEOUT_MS: '1000' }),
+    faultOf({ FANFARE_PING_INTERVAL_MS: '1000', FANFARE_PONG_TIMEOUT_MS: '1000' }),
     /^FANFARE_PONG_TIMEOUT_MS/,
   );
   assert.match(
-    fault({ FANFARE_DRAIN_DELAY_MS: '5000', FANFARE_SHUTDOWN_TIMEOUT_MS: '5000' }),
+    faultOf({ FANFARE_DRAIN_DELAY_MS: '5000', FANFARE_SHUTDOWN_TIMEOUT_MS: '5000' }),
     /^FANFARE_DRAIN_DELAY_MS/,
   );
-  assert.match(fault({ FANFARE_MAX_UNSENT_BYTES: '20000' }), /^FANFARE_MAX_UNSENT_BYTES/);
+  assert.match(faultOf({ FANFARE_MAX_UNSENT_BYTES: '20000' }), /^FANFARE_MAX_UNSENT_BYTES/);
   assert.match(
-    fault({ FANFARE_REBALANCE_SKEW_PERCENT: '109' }),
+    faultOf({ FANFARE_REBALANCE_SKEW_PERCENT: '109' }),
     /^FANFARE_REBALANCE_SKEW_PERCENT: 109 is neither 0 nor at least 110/,
   );
-  valid({ FANFARE_REBALANCE_SKEW_PERCENT: '110' });
+  configOf({ FANFARE_REBALANCE_SKEW_PERCENT: '110' });
 });
 
 test('TRUST_PROXY is a hop count or a list of networks', () => {
@@ -255,7 +242,7 @@ test('TRUST_PROXY is a hop count or a list of networks', () => {
     'fd00::/8',
     'loopback,10.1.2.3',
   ])
-    assert.equal(valid({ TRUST_PROXY: text }).trustProxy, text);
+    assert.equal(configOf({ TRUST_PROXY: text }).trustProxy, text);
   for (const text of [
     'true',
     'all',
@@ -271,11 +258,12 @@ test('TRUST_PROXY is a hop count or a list of networks', () => {
     '10.0.0.1,',
     ',',
   ]) {
-    if (text === '10.0.0.1,') valid({ TRUST_PROXY: text });
-    else assert.match(fault({ TRUST_PROXY: text }), /^TRUST_PROXY: .*; allowed: a hop count/, text);
+    if (text === '10.0.0.1,') configOf({ TRUST_PROXY: text });
+    else
+      assert.match(faultOf({ TRUST_PROXY: text }), /^TRUST_PROXY: .*; allowed: a hop count/, text);
   }
   assert.match(
-    fault({ TRUST_PROXY: 'yes' }),
+    faultOf({ TRUST_PROXY: 'yes' }),
     /^TRUST_PROXY: "yes" is neither a hop count nor a CIDR;/,
   );
 });
@@ -283,7 +271,7 @@ test('TRUST_PROXY is a hop count or a list of networks', () => {
 test('origins are normalized to the form that browsers send', () => {
   const text =
     'https://App.Example:443, http://localhost:8080 ,https://bücher.example,capacitor://localhost,https://app.example';
-  assert.deepEqual(valid({ ALLOWED_ORIGINS: text }).allowedOrigins, [
+  assert.deepEqual(configOf({ ALLOWED_ORIGINS: text }).allowedOrigins, [
     'https://app.example',
     'http://localhost:8080',
     'https://xn--bcher-kva.example',
@@ -303,7 +291,7 @@ test('origins are normalized to the form that browsers send', () => {
     'https://a example',
   ]) {
     assert.match(
-      fault({ ALLOWED_ORIGINS: entry }),
+      faultOf({ ALLOWED_ORIGINS: entry }),
       /^ALLOWED_ORIGINS: ".*" is not an origin/,
       entry,
     );
@@ -311,7 +299,7 @@ test('origins are normalized to the form that browsers send', () => {
 });
 
 test('a setting of another version is refused, and its value is not shown', () => {
-  const line = fault({ JWKS_URL: 'hunter2' });
+  const line = faultOf({ JWKS_URL: 'hunter2' });
   assert.match(line, /^JWKS_URL: /);
   assert.doesNotMatch(line, /hunter2/);
 });
@@ -319,19 +307,19 @@ test('a setting of another version is refused, and its value is not shown', () =
 const JWT_SECRET = 'hunter2-hunter2-hunter2-hunter2-';
 
 test('tokens are required if a key is configured, unless FANFARE_AUTH has another value', () => {
-  assert.equal(valid({ JWT_SECRET }).auth, 'required');
-  assert.equal(valid({ JWT_JWKS_URL: 'https://id.example/jwks.json' }).auth, 'required');
-  assert.equal(valid({ JWT_SECRET, FANFARE_AUTH: 'optional' }).auth, 'optional');
-  const off = valid({ JWT_SECRET, FANFARE_AUTH: 'off' });
+  assert.equal(configOf({ JWT_SECRET }).auth, 'required');
+  assert.equal(configOf({ JWT_JWKS_URL: 'https://id.example/jwks.json' }).auth, 'required');
+  assert.equal(configOf({ JWT_SECRET, FANFARE_AUTH: 'optional' }).auth, 'optional');
+  const off = configOf({ JWT_SECRET, FANFARE_AUTH: 'off' });
   assert.deepEqual([off.auth, off.tokens], ['off', null]);
   for (const mode of ['required', 'optional'])
-    assert.match(fault({ FANFARE_AUTH: mode }), /^FANFARE_AUTH: .* needs JWT_SECRET/);
+    assert.match(faultOf({ FANFARE_AUTH: mode }), /^FANFARE_AUTH: .* needs JWT_SECRET/);
 });
 
 test('two secrets, two public keys and a JWKS may be configured at once', () => {
   const pem = () =>
     generateKeyPairSync('ed25519').publicKey.export({ type: 'spki', format: 'pem' }).toString();
-  const { tokens } = valid({
+  const { tokens } = configOf({
     JWT_SECRET: `${JWT_SECRET}\n${JWT_SECRET}2`,
     JWT_PUBLIC_KEY: `${pem()}${pem()}`.replaceAll('\n', '\\n'),
     JWT_JWKS_URL: 'http://localhost:1/jwks.json',
@@ -362,7 +350,7 @@ test('a public key may be in a file', () => {
   const path = join(folder, 'key.pem');
   const { publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   writeFileSync(path, publicKey.export({ type: 'spki', format: 'pem' }));
-  assert.equal(valid({ JWT_PUBLIC_KEY: path }).tokens?.publicKeys.length, 1);
+  assert.equal(configOf({ JWT_PUBLIC_KEY: path }).tokens?.publicKeys.length, 1);
   rmSync(folder, { recursive: true });
 });
 
@@ -379,7 +367,7 @@ for (const [name, env] of /** @type {[string, Record<string, string>][]} */ ([
   ['JWT_ALGORITHMS', { JWT_SECRET, JWT_ALGORITHMS: 'RS256' }],
 ])) {
   test(`${JSON.stringify(env)} is a fault of ${name} that shows no value`, () => {
-    const line = fault(env);
+    const line = faultOf(env);
     assert.ok(line.startsWith(`${name}: `), line);
     assert.doesNotMatch(line, /hunter2/);
   });
@@ -390,7 +378,7 @@ const sha256 = (/** @type {string} */ text) => createHash('sha256').update(text)
 
 test('API keys have a name, a secret or its hash, rights and perhaps rooms', () => {
   const hash = sha256('another secret');
-  const { apiKeys } = valid({
+  const { apiKeys } = configOf({
     API_KEYS: `web ${API_SECRET} publish,history rooms=chat.*,news; ops sha256:${hash.toUpperCase()} all`,
   });
   assert.deepEqual(apiKeys, [
@@ -412,7 +400,7 @@ const APP = {
 };
 
 test('an API key of an app has no right that is about all apps', () => {
-  const { apiKeys } = valid({
+  const { apiKeys } = configOf({
     ...APP,
     API_KEYS: `a ${API_SECRET} all app=7; b ${API_SECRET}2 publish app=7 rooms=chat.*`,
   });
@@ -427,8 +415,8 @@ test('an API key of an app has no right that is about all apps', () => {
 
 test('an API key of an app that there is not is a fault', () => {
   const text = `API_KEYS: the key a names the app 8, which FANFARE_PUSHER_APPS lacks`;
-  assert.equal(fault({ ...APP, API_KEYS: `a ${API_SECRET} all app=8` }), text);
-  assert.match(fault({ API_KEYS: `a ${API_SECRET} all app=8` }), /lacks/);
+  assert.equal(faultOf({ ...APP, API_KEYS: `a ${API_SECRET} all app=8` }), text);
+  assert.match(faultOf({ API_KEYS: `a ${API_SECRET} all app=8` }), /lacks/);
 });
 
 test('API keys may be in a file with comments, beside those of the environment', () => {
@@ -438,7 +426,7 @@ test('API keys may be in a file with comments, beside those of the environment',
     path,
     `# keys\n\nweb\t${API_SECRET}\tpublish # old\r\nweb ${API_SECRET}2 publish\n`,
   );
-  const { apiKeys } = valid({ API_KEYS_FILE: path, API_KEYS: `ops ${API_SECRET}3 all` });
+  const { apiKeys } = configOf({ API_KEYS_FILE: path, API_KEYS: `ops ${API_SECRET}3 all` });
   assert.deepEqual(
     apiKeys.map(({ name }) => name),
     ['ops', 'web', 'web'],
@@ -466,35 +454,38 @@ for (const [name, env] of /** @type {[string, Record<string, string>][]} */ ([
   ],
 ])) {
   test(`${JSON.stringify(env)} is a fault of ${name} that shows no value`, () => {
-    const line = fault(env);
+    const line = faultOf(env);
     assert.ok(line.startsWith(`${name}: `), line);
     assert.doesNotMatch(line, /hunter2/);
   });
 }
 
 test('the banner says whether there is an HTTP API, and shows no key', () => {
-  assert.equal(describe(valid()).api, 'off: no API_KEYS are configured');
-  assert.equal(describe(valid({ API_KEYS: `a ${API_SECRET} all` })).api, '/api, 1 key');
-  assert.equal(describe(valid()).pusher, '');
+  assert.equal(describe(configOf()).api, 'off: no API_KEYS are configured');
+  assert.equal(describe(configOf({ API_KEYS: `a ${API_SECRET} all` })).api, '/api, 1 key');
+  assert.equal(describe(configOf()).pusher, '');
   const app = {
     FANFARE_PUSHER_APP_ID: '7',
     FANFARE_PUSHER_APP_KEY: 'k',
     FANFARE_PUSHER_PATH: '/ws',
   };
-  const shown = describe(valid({ ...app, FANFARE_PUSHER_APP_SECRET: API_SECRET })).pusher;
+  const shown = describe(configOf({ ...app, FANFARE_PUSHER_APP_SECRET: API_SECRET })).pusher;
   assert.equal(shown, '/ws/app, /apps: app 7');
 });
 
 test('clients may broadcast if no tokens are configured; otherwise their tokens decide', () => {
-  assert.equal(valid({ JWT_SECRET }).clientBroadcast, 'granted');
-  assert.equal(valid({ JWT_SECRET, FANFARE_CLIENT_BROADCAST: 'on' }).clientBroadcast, 'everyone');
-  assert.equal(valid({ FANFARE_CLIENT_BROADCAST: 'off' }).clientBroadcast, 'none');
+  assert.equal(configOf({ JWT_SECRET }).clientBroadcast, 'granted');
+  assert.equal(
+    configOf({ JWT_SECRET, FANFARE_CLIENT_BROADCAST: 'on' }).clientBroadcast,
+    'everyone',
+  );
+  assert.equal(configOf({ FANFARE_CLIENT_BROADCAST: 'off' }).clientBroadcast, 'none');
 });
 
 test('changed settings that a reload cannot apply are found', () => {
-  const old = valid({ REDIS_HOST: 'a' });
-  assert.deepEqual(changedFixed(old, valid({ REDIS_HOST: 'a', LOG_LEVEL: 'warn' })), []);
-  assert.deepEqual(changedFixed(old, valid({ REDIS_HOST: 'b', PORT: '4000' })), [
+  const old = configOf({ REDIS_HOST: 'a' });
+  assert.deepEqual(changedFixed(old, configOf({ REDIS_HOST: 'a', LOG_LEVEL: 'warn' })), []);
+  assert.deepEqual(changedFixed(old, configOf({ REDIS_HOST: 'b', PORT: '4000' })), [
     'PORT',
     'REDIS_*',
   ]);
@@ -525,13 +516,13 @@ test('a configuration file reports its faults by line, without values', () => {
 });
 
 test('the banner describes how tokens are checked, and shows no key', () => {
-  const { access } = describe(valid({ JWT_SECRET, JWT_JWKS_URL: 'https://id.example/hunter2' }));
+  const { access } = describe(configOf({ JWT_SECRET, JWT_JWKS_URL: 'https://id.example/hunter2' }));
   assert.match(access, /^tokens required, .*: 1 secret, a JWKS of id\.example$/);
 });
 
 test('the description of a configuration shows no secret', () => {
   const shown = describe(
-    valid({ REDIS_URL: 'rediss://user:hunter2@cache:6380/2', FANFARE_LIMITS: 'observe' }),
+    configOf({ REDIS_URL: 'rediss://user:hunter2@cache:6380/2', FANFARE_LIMITS: 'observe' }),
   );
   assert.equal(shown.broker, 'Redis at rediss://cache:6380/2');
   assert.match(shown.limits, /^100 connections per address \(observe\), .*, 100 KiB per message$/);
@@ -578,7 +569,7 @@ test('each secret can be read from a file, whose end of line does not count', (t
     writeFileSync(join(folder, name), text);
     return join(folder, name);
   };
-  const config = valid({
+  const config = configOf({
     JWT_SECRET_FILE: file('jwt', `${'n'.repeat(32)}\n${'o'.repeat(32)}\r\n`),
     REDIS_HOST: 'r',
     REDIS_PASSWORD_FILE: file('redis', 'hush\n'),
@@ -592,7 +583,7 @@ test('each secret can be read from a file, whose end of line does not count', (t
   for (const { env } of secrets) assert.ok(docs.includes(`\`${env}_FILE\``), `${env} in the docs`);
   for (const { env } of secrets)
     assert.match(
-      fault({ [`${env}_FILE`]: join(folder, 'none') }),
+      faultOf({ [`${env}_FILE`]: join(folder, 'none') }),
       new RegExp(`^${env}_FILE: the file cannot be read \\(ENOENT\\)$`),
     );
 });
@@ -601,21 +592,21 @@ test('a file without a secret, or beside the setting itself, is a fault that quo
   const path = join(temporaryFolder(t), 'empty');
   writeFileSync(path, '\n');
   // If it counted as absent, a reload in the middle of a write would open the server.
-  assert.equal(fault({ JWT_SECRET_FILE: path }), 'JWT_SECRET_FILE: the file is empty');
+  assert.equal(faultOf({ JWT_SECRET_FILE: path }), 'JWT_SECRET_FILE: the file is empty');
   assert.equal(
-    fault({ JWT_SECRET: 's'.repeat(32), JWT_SECRET_FILE: path }),
+    faultOf({ JWT_SECRET: 's'.repeat(32), JWT_SECRET_FILE: path }),
     'JWT_SECRET_FILE: JWT_SECRET is set, too; set one of them',
   );
   writeFileSync(path, `${'s'.repeat(32)}\nshort\n`);
-  assert.doesNotMatch(fault({ JWT_SECRET_FILE: path }), /short|sss/);
+  assert.doesNotMatch(faultOf({ JWT_SECRET_FILE: path }), /short|sss/);
 });
 
 test('several secrets of JWT_SECRET are accepted, and the first one signs', () => {
   const [one, two, three] = ['1', '2', '3'].map((digit) => digit.repeat(32));
-  const { tokens } = valid({ JWT_SECRET: `${one}\n ${two}\n`, JWT_SECRET_PREVIOUS: three });
+  const { tokens } = configOf({ JWT_SECRET: `${one}\n ${two}\n`, JWT_SECRET_PREVIOUS: three });
   assert.deepEqual(tokens?.secrets, [one, two, three]);
   assert.match(
-    fault({ JWT_SECRET: Array.from({ length: 5 }, (_, i) => `${i}`.repeat(32)).join('\n') }),
+    faultOf({ JWT_SECRET: Array.from({ length: 5 }, (_, i) => `${i}`.repeat(32)).join('\n') }),
     /^JWT_SECRET: its value has 5 lines, at most 4$/,
   );
 });
