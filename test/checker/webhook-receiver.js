@@ -22,6 +22,8 @@ export const WEBHOOK_SECRET = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
 const MAX_FAILURES = 3;
 /** After this many failures an event steps aside: later ones of its room overtake it. */
 const STEPS_ASIDE = 3;
+/** The courier may learn of an answer so long after it was given, or not at all. */
+const ANSWER_MS = 2000;
 /** Of ten failures. `503` and `reset` pause the endpoint for a second. */
 const FAILURES = Object.freeze([...Array(6).fill('500'), '503', ...Array(2).fill('late'), 'reset']);
 
@@ -35,15 +37,32 @@ const FAILURES = Object.freeze([...Array(6).fill('500'), '503', ...Array(2).fill
  * @property {string} type
  * @property {Record<string, any>} data
  * @property {Answer} answer
- * @property {number} atMs by performance.now()
+ * @property {number} recordedMs by performance.now(), as all times here
+ * @property {number} atMs
  */
 
 /** An id's history. */
 class Known {
-  constructor() {
+  /** @param {Known|undefined} before the event before it of the same user in the same room */
+  constructor(before) {
+    this.before = before;
     this.failures = 0;
-    /** When it was answered with 2xx first; NaN: it was not. */
+    /** When it was answered with 2xx last; NaN: it was not. */
     this.acceptedMs = Number.NaN;
+    /** It was recorded while `before`, which had stepped aside, was under way: it waited for that
+     * event, and not for its room. */
+    this.follows = false;
+  }
+
+  get isAside() {
+    return this.failures >= STEPS_ASIDE || this.follows;
+  }
+
+  /** @param {number} recordedMs by performance.now() */
+  accept(recordedMs) {
+    const { before } = this;
+    this.follows = before?.isAside === true && !(recordedMs > before.acceptedMs + ANSWER_MS);
+    this.before = undefined;
   }
 }
 
@@ -66,6 +85,8 @@ export class WebhookReceiver {
     this.attempts = [];
     /** @type {Map<string, Known>} */
     this.ids = new Map();
+    /** The latest of each user in each room. @type {Map<string, Known>} */
+    this.latestOf = new Map();
     /** @type {{id: string, type: string, acceptedMs: number, againMs: number}[]} */
     this.repeated = [];
     /** @type {string[]} */
@@ -131,10 +152,17 @@ export class WebhookReceiver {
       return;
     }
     const id = headers['webhook-id'];
-    const { type, data } = body;
-    const known = this.#meet(id, type);
+    const { type, timestamp, data } = body;
+    const known = this.#meet(id, body);
     /** @type {Attempt} */
-    const attempt = { id, type, data, answer: this.#choose(known, body), atMs: performance.now() };
+    const attempt = {
+      id,
+      type,
+      data,
+      answer: this.#choose(known, body),
+      recordedMs: Date.parse(timestamp) - performance.timeOrigin,
+      atMs: performance.now(),
+    };
     this.attempts.push(attempt);
     const { answer } = attempt;
     if (answer === '204' || (isLost(answer) && this.random.below(2) === 0))
@@ -145,10 +173,15 @@ export class WebhookReceiver {
     this.#answer(attempt, known, request.socket, response);
   }
 
-  /** @param {string} id @param {string} type */
-  #meet(id, type) {
+  /** @param {string} id @param {WebhookBody} body */
+  #meet(id, { type, data }) {
     let known = this.ids.get(id);
-    if (known === undefined) this.ids.set(id, (known = new Known()));
+    if (known === undefined) {
+      const subject = JSON.stringify([data.room, data.user]);
+      known = new Known(this.latestOf.get(subject));
+      this.ids.set(id, known);
+      this.latestOf.set(subject, known);
+    }
     const { acceptedMs } = known;
     if (!Number.isNaN(acceptedMs))
       this.repeated.push({ id, type, acceptedMs, againMs: performance.now() });
@@ -173,7 +206,10 @@ export class WebhookReceiver {
     if (socket.destroyed) attempt.answer = 'late';
     const { answer, type, data } = attempt;
     if (answer === '204') {
-      if (Number.isNaN(known.acceptedMs)) this.#follow(known, type, data);
+      if (Number.isNaN(known.acceptedMs)) {
+        known.accept(attempt.recordedMs);
+        this.#follow(known, type, data);
+      }
       known.acceptedMs = performance.now();
     } else known.failures++;
     if (answer === 'reset') socket.resetAndDestroy();
@@ -181,13 +217,13 @@ export class WebhookReceiver {
   }
 
   /** @param {Known} known @param {string} type @param {Record<string, any>} data */
-  #follow({ failures }, type, data) {
+  #follow({ isAside }, type, data) {
     const { epoch, sequence } = data;
     if (epoch === undefined) return;
     const order = `${type === 'message.published' ? 'messages' : 'states'} ${data.room ?? `u:${data.user}`}`;
     const before = this.latest.get(order);
     if (before !== undefined && before.epoch === epoch && sequence < before.sequence) {
-      if (failures >= STEPS_ASIDE) this.aside++;
+      if (isAside) this.aside++;
       else this.disordered.push(`${order}: ${type} ${sequence} after ${before.sequence}`);
     } else this.latest.set(order, { epoch, sequence });
   }

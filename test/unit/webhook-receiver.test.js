@@ -12,13 +12,14 @@ import { WEBHOOK_SECRET, WebhookReceiver } from '../checker/webhook-receiver.js'
 async function start(t) {
   const receiver = await new WebhookReceiver({ random: new Random(1) }).start(t);
   /**
-   * @param {string} type @param {number} sequence @param {string} [user]
+   * @param {string} type @param {number} sequence @param {string} [user] @param {number} [atMs]
+   *   Unix time of the event
    * @returns {Promise<number>} status; 0: a reset
    */
-  const send = async (type, sequence, user = 'ann') => {
+  const send = async (type, sequence, user = 'ann', atMs = Date.now()) => {
     const id = `evt_${type}_${user}_${sequence}`;
     const data = { room: 'r', user, epoch: '7', sequence };
-    const body = JSON.stringify({ type, timestamp: new Date().toISOString(), data });
+    const body = JSON.stringify({ type, timestamp: new Date(atMs).toISOString(), data });
     const now = new Date();
     return fetch(receiver.url, {
       method: 'POST',
@@ -66,6 +67,22 @@ test('an event after a later one of its room is found, unless it had stepped asi
   await send('member.joined', 3, 'cid');
   assert.equal(receiver.disordered.length, 1);
   assert.equal(receiver.aside, 1);
+});
+
+test('an event that waits for one of its user which had stepped aside may come late, too', async (t) => {
+  const { receiver, send } = await start(t);
+  const beganMs = Date.now();
+  receiver.answerOf = () => '500';
+  for (let n = 0; n < 3; n++) await send('member.joined', 1);
+  receiver.answerOf = null;
+  await send('member.joined', 3, 'bob');
+  await send('member.joined', 1);
+  // Recorded while the first was under way. The next one was recorded long after its answer.
+  await send('member.left', 2, 'ann', beganMs);
+  assert.equal(receiver.aside, 2);
+  assert.deepEqual(receiver.disordered, []);
+  await send('member.joined', 2.5, 'ann', beganMs + 60_000);
+  assert.deepEqual(receiver.disordered, ['states r: member.joined 2.5 after 3']);
 });
 
 test('a wrong signature is refused', async (t) => {
