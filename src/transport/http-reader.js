@@ -4,7 +4,7 @@
 // The sockets are the port's. A fast path feeds the server's own listeners; without it the server
 // reads a FeedStream.
 
-import { createServer as createAcceptor } from 'node:net';
+import { createServer as createAcceptor, Server } from 'node:net';
 import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import {
   CLOSED,
@@ -24,7 +24,8 @@ const MAX_HEADER_BYTES = 16_384;
 const HEADERS_TIMEOUT_MS = 10_000;
 const REQUEST_TIMEOUT_MS = 15_000;
 const CHECKING_INTERVAL_MS = 1000;
-const KEEP_ALIVE_TIMEOUT_MS = 5000;
+/** Clients learn it from `Keep-Alive`. */
+export const KEEP_ALIVE_TIMEOUT_MS = 5000;
 /**
  * Node's parser gets at most this many bytes at once. A whole read has room for 3,600 pipelined
  * requests, and parsing all of them takes 60 ms even if the server answers none.
@@ -202,15 +203,21 @@ export class HttpReader {
     this.#fed.delete(socket);
   }
 
-  /** Closes the listener, and idle sockets. @param {(socket: TrackedSocket) => boolean} isIdle */
-  stopAccepting(isIdle) {
-    if (this.acceptor.listening) this.acceptor.close();
-    // An HTTP server that listens closes its idle sockets itself.
+  /** Closes the listener. Sockets that are kept alive stay. */
+  stopAccepting() {
+    // The HTTP server's own `close` closes idle sockets, too.
+    if (this.acceptor.listening) Server.prototype.close.call(this.acceptor);
+  }
+
+  /** @param {(socket: TrackedSocket) => boolean} isIdle is it kept alive, without a request? */
+  closeIdle(isIdle) {
+    this.http.closeIdleConnections();
     for (const socket of this.#fed) if (isIdle(socket)) socket.destroy();
   }
 
   /** Closes kept-alive sockets; upgraded ones are unknown to it. */
   close() {
+    this.http.close(); // ends its checks for slow requests
     this.http.closeAllConnections();
     for (const socket of this.#fed) socket.destroy();
   }

@@ -43,7 +43,7 @@ import { copyReads } from './fast/shared-reads.js';
 import { hasBody, isToWebSocket } from './handshake.js';
 import { Handshakes } from './handshakes.js';
 import { readBody } from './http-api/body.js';
-import { HttpReader } from './http-reader.js';
+import { HttpReader, KEEP_ALIVE_TIMEOUT_MS } from './http-reader.js';
 import { IdleSockets } from './idle-sockets.js';
 import { LastAnswers } from './last-answers.js';
 import { PlainHttp } from './plain-http.js';
@@ -200,9 +200,24 @@ export class HttpServer {
     this.secure?.replaceCertificate(certificate);
   }
 
-  /** Closes a retired worker's listener. WebSockets stay; unfinished handshakes end with 503. */
+  /**
+   * Closes the listener. WebSockets stay, unfinished handshakes end with 503, and the next answer of
+   * a socket that is kept alive is its last.
+   */
   stopAccepting() {
-    this.reader.stopAccepting((socket) => this.#idle.isKeptAlive(socket));
+    this.reader.stopAccepting();
+  }
+
+  /**
+   * Closes the sockets that are kept alive. A client that has just sent a request on one of them
+   * would get a reset in place of an answer. So it first waits until they end by themselves, which
+   * takes an idle one 5 s.
+   * @param {number} longestMs 0: does not wait
+   */
+  async endKeptAlive(longestMs) {
+    const waitMs = Math.min(longestMs, KEEP_ALIVE_TIMEOUT_MS);
+    await until(() => this.#idle.keptAlive === 0, performance.now() + waitMs);
+    this.reader.closeIdle((socket) => this.#idle.isKeptAlive(socket));
   }
 
   /**
@@ -213,6 +228,7 @@ export class HttpServer {
    */
   async close(stoppedMs = performance.now()) {
     this.stopAccepting();
+    this.endKeptAlive(0);
     const waiting = this.#waiting;
     const answers = this.#answers;
     const isDone = () => answers.size === 0 && ![...waiting].some(hasBegun);

@@ -53,6 +53,10 @@ export class IdleSockets {
     return this.#plain.size;
   }
 
+  get keptAlive() {
+    return this.#plain.size + this.#backends.size + this.#clients.size;
+  }
+
   /** @returns {boolean} false: the new socket takes a descriptor that the worker needs */
   hasRoom() {
     return this.counters.sockets <= this.maxSockets || this.makeRoom();

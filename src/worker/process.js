@@ -42,6 +42,8 @@ class WorkerProcess {
   #worker;
   #phase = new Phase();
   #relayPath = '';
+  /** Ends a drain that takes too long. @type {NodeJS.Timeout|undefined} */
+  #guard;
   /** @type {Certificate|null} */
   #certificate = null;
 
@@ -135,13 +137,11 @@ class WorkerProcess {
 
   /** @param {number} deadlineMs from now @param {number} code of the exit */
   leave(deadlineMs, code) {
-    if (this.#phase.isDraining) return;
-    this.#phase.enter('draining');
-    const guard = setTimeout(() => {
+    if (this.#guard !== undefined) return;
+    this.#guard = setTimeout(() => {
       this.log.error('drain did not finish in time');
       process.exit(1);
-    }, deadlineMs + 1000);
-    guard.unref();
+    }, deadlineMs + 1000).unref();
     const worker = this.#worker;
     Promise.resolve(worker?.drain(deadlineMs))
       .then(async () => {
@@ -158,7 +158,7 @@ class WorkerProcess {
   /** An uncaught exception leaves an unknown state: drains, exits. @param {unknown} error */
   crash(error) {
     this.log.fatal({ err: error }, 'uncaught exception: worker exits');
-    if (this.#phase.isDraining) process.exit(1);
+    if (this.#guard !== undefined) process.exit(1);
     this.leave(2000, 1);
   }
 }

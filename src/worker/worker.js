@@ -219,15 +219,17 @@ export class Worker {
   async drain(deadlineMs) {
     const { delivery, entry, doors, commands } = this;
     const { config, phase, log } = this.basics;
+    const end = performance.now() + deadlineMs;
+    doors.http.stopAccepting();
+    // In a reload no request to the HTTP API fails: its client goes on with the new workers.
+    await doors.http.endKeptAlive(phase.isRetired ? deadlineMs / 2 : 0);
     phase.enter('draining');
     const startMs = performance.now();
-    const end = startMs + deadlineMs;
-    doors.http.stopAccepting();
     this.relocations.close();
     delivery.backend.addresses.resign();
     entry.auth?.drain();
     (await this.#operator)?.close();
-    const apiDrained = doors.drainApis(Math.max(0, deadlineMs - API_RESERVE_MS));
+    const apiDrained = doors.drainApis(Math.max(0, end - startMs - API_RESERVE_MS));
     const drained = await drain({
       hub: delivery.hub,
       outbox: delivery.outbox,

@@ -299,6 +299,23 @@ test('a reload replaces the keys of the file', async (t) => {
   await until(async () => (await statusWith(old)) === 401, 20_000, 'the end of the old key');
 });
 
+test('a reload answers the request that comes on a kept-alive socket of an old worker', async (t) => {
+  const { server, secret } = await startWithKey(t, { WORKERS: '1' });
+  const body = '{"room":"a","payload":1}';
+  const request = `POST /api/publish HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${secret}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+  const [kept, idle] = [await RawClient.connect(t, server), await RawClient.connect(t, server)];
+  for (const client of [kept, idle]) {
+    const first = await client.write(request).response();
+    assert.deepEqual([first.status, first.headers.connection], [200, 'keep-alive']);
+  }
+  server.kill('SIGHUP');
+  await server.line(({ msg }) => msg.startsWith('new workers are ready'));
+  const last = await kept.write(request).response();
+  assert.deepEqual([last.status, last.headers.connection], [200, 'close']);
+  await server.line(({ msg }) => msg.startsWith('reload complete'), 20_000);
+  assert.ok(idle.isClosed);
+});
+
 /** @type {[name: string, path: string, request: import('../helpers/api.js').ApiRequest, status: number, error: string, field?: string][]} */
 const REFUSED = [
   ['no JSON', '/publish', { body: '{"room":"a","payload":' }, 400, 'INVALID_JSON'],
