@@ -14,6 +14,8 @@ export const CLOSED = 4;
 export const NOTHING = Buffer.alloc(0);
 /** @type {unique symbol} */
 export const HANDSHAKE = Symbol('handshake');
+/** The transport of a socket that is served. @type {unique symbol} */
+export const TRANSPORT = Symbol('transport');
 
 /** @import { AdmissionLease } from '../admission/admission.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */

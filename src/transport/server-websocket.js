@@ -22,7 +22,8 @@ import {
   textFrame,
   writeFrameAround,
 } from '../protocol/frame.js';
-import { descriptorOf } from './fast/direct-write.js';
+import { TRANSPORT } from './accepted-socket.js';
+import { lendDescriptor } from './fast/direct-write.js';
 import { openWebSocket } from './fast/lazy-ws.js';
 import { offerBytes, pendingBytesOf, queueBytes, whenDrained } from './socket-writer.js';
 
@@ -37,8 +38,6 @@ const MAX_UNSENT_PONGS = 60;
 const TLS_PENDING_BYTES = 65_536;
 /** The buffer for replies. A longer reply gets a buffer of its own. */
 const scratch = Buffer.allocUnsafeSlow(16_384);
-/** @type {unique symbol} */
-const TRANSPORT = Symbol('transport');
 
 /** @import { Transport } from '../hub/connection.js' */
 /** @import { Door } from '../hub/door.js' */
@@ -87,12 +86,13 @@ export class ServerWebSocket {
     this.owner = owner;
     this.door = door;
     this.socket = socket;
+    socket[TRANSPORT] = this;
     /** @type {Connection} */
     this.connection = new Connection(this, address);
     /** @type {WsPart|null} */
     this.ws = null;
-    /** The socket's descriptor; -1 if direct writes are not possible, as with TLS. */
-    this.descriptor = owner.writesDirectly ? descriptorOf(socket) : -1;
+    /** The socket's descriptor; -1 if direct writes are not possible, as with TLS. @type {number} */
+    this.descriptor = owner.writesDirectly ? lendDescriptor(socket) : -1;
     /** @type {number} */
     this.format = door.format;
     /** May bytes wait in the socket's stream? ws also writes there, but only close frames. */
@@ -110,7 +110,6 @@ export class ServerWebSocket {
   /** Listens to the socket in place of ws, which comes later. */
   listen() {
     const { socket } = this;
-    socket[TRANSPORT] = this;
     socket.on('end', socketOnEnd);
     socket.on('error', socketOnError);
     socket.on('close', socketOnClose);

@@ -9,7 +9,7 @@ import { writeDirectly } from './fast/direct-write.js';
  * The part of a transport that writes.
  * @typedef {object} SocketWriter
  * @property {import('node:net').Socket} socket
- * @property {number} descriptor of the socket; -1 if direct writes are not possible
+ * @property {number} descriptor of the socket; -1 if direct writes are not possible, or no longer
  * @property {boolean} mayLag true if bytes may wait in the socket's stream
  * @property {import('../hub/slow-consumers.js').SlowConsumers} slowConsumers
  * @property {import('../hub/connection.js').Connection} connection
@@ -33,7 +33,7 @@ export function pendingBytesOf(writer) {
  */
 export function offerBytes(writer, bytes, length) {
   if (writer.descriptor < 0 || pendingBytesOf(writer) > 0) return 0;
-  return writeDirectly(writer.socket, writer.descriptor, bytes, length);
+  return writeDirectly(writer.descriptor, bytes, length);
 }
 
 /**

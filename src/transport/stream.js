@@ -10,8 +10,9 @@
 
 import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import { Connection } from '../hub/connection.js';
+import { TRANSPORT } from './accepted-socket.js';
 import { createCorsHeaders, preflightAnswer } from './cors.js';
-import { descriptorOf, directWriteFault } from './fast/direct-write.js';
+import { directWriteFault, lendDescriptor } from './fast/direct-write.js';
 import { NOSNIFF } from './http-answers.js';
 import { STATUS_CODES } from './node-http.js';
 import { offerBytes, pendingBytesOf, queueBytes, whenDrained } from './socket-writer.js';
@@ -21,10 +22,7 @@ const CLOSE_TIMEOUT_MS = 5000;
 /** If more bytes than this follow the request, the server drops the client. */
 const MAX_INPUT_BYTES = 65_536;
 
-/** @type {unique symbol} */
-const STREAM = Symbol('stream');
-
-/** @typedef {Socket & {[STREAM]: Stream}} StreamSocket */
+/** @typedef {Socket & {[TRANSPORT]: Stream}} StreamSocket */
 /** @import { Transport } from '../hub/connection.js' */
 /** @import { Headers } from './cors.js' */
 /** @import { IncomingMessage } from 'node:http' */
@@ -75,7 +73,9 @@ export class Stream {
   constructor(owner, socket, address, format) {
     this.owner = owner;
     this.socket = socket;
-    this.descriptor = owner.writesDirectly ? descriptorOf(socket) : -1;
+    /** @type {StreamSocket} */ (socket)[TRANSPORT] = this;
+    /** @type {number} */
+    this.descriptor = owner.writesDirectly ? lendDescriptor(socket) : -1;
     this.mayLag = false;
     this.slowConsumers = owner.hub.slowConsumers;
     /** @type {Connection} */
@@ -92,7 +92,6 @@ export class Stream {
   /** The socket has no other reader and writer from now on. @param {string} head and first bytes */
   begin(head) {
     const socket = /** @type {StreamSocket} */ (this.socket);
-    socket[STREAM] = this;
     socket.setTimeout(0);
     socket.on('data', socketOnData);
     socket.on('end', socketOnEnd);
@@ -150,7 +149,7 @@ function destroy(socket) {
 
 /** Clients have nothing to send: further requests get no answer. @this {StreamSocket} */
 function socketOnData() {
-  if (this.bytesRead > this[STREAM].lastByte) this.destroy();
+  if (this.bytesRead > this[TRANSPORT].lastByte) this.destroy();
 }
 
 /**
@@ -159,12 +158,12 @@ function socketOnData() {
  * @this {StreamSocket}
  */
 function socketOnEnd() {
-  this[STREAM].connection.markClosed();
+  this[TRANSPORT].connection.markClosed();
   this.destroy();
 }
 
 /** @this {StreamSocket} */
 function socketOnClose() {
-  const stream = this[STREAM];
+  const stream = this[TRANSPORT];
   stream.owner.remove(stream);
 }

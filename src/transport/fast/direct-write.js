@@ -3,49 +3,71 @@
 // If the kernel takes only a part of the bytes, the caller writes the rest to the stream, and does
 // not write directly while bytes wait there.
 //
-// Private: `socket._handle`, and the handle's `fd`.
+// Private: `socket._handle`, and the handle's `fd`. And that `destroy` calls the socket's `_destroy`
+// before the handle goes.
 
 import { writeSync } from 'node:fs';
+import { Socket } from 'node:net';
+import { TRANSPORT } from '../accepted-socket.js';
 import { probe } from './probe.js';
-
-/** @import { Socket } from 'node:net' */
 
 /**
  * @typedef {{_handle?: {fd?: unknown}|null}} Handled Node's own field; null once the socket is
  *   destroyed
  */
+/** @typedef {Socket & {[TRANSPORT]?: {descriptor: number}}} ServedSocket */
 
 /** @returns {string} '' if sockets have a descriptor here; otherwise the reason */
 export function directWriteFault() {
   return probe((socket) => {
     // Before it connects, the descriptor is -1.
-    const fd = /** @type {Handled} */ (/** @type {unknown} */ (socket))._handle?.fd;
-    return typeof fd === 'number' ? '' : 'sockets have no field _handle.fd';
+    if (typeof handleOf(socket)?.fd !== 'number') return 'sockets have no field _handle.fd';
+    let isInTime = false;
+    socket._destroy = function (error, callback) {
+      isInTime = handleOf(socket) !== null;
+      Socket.prototype._destroy.call(this, error, callback);
+    };
+    socket.destroy();
+    return isInTime && handleOf(socket) === null ? '' : 'destroy() does not call _destroy() first';
   });
 }
 
-/**
- * The descriptor that frames may be written to.
- * @param {Socket} socket
- * @returns {number} -1: TLS keeps state between the stream and the descriptor, the socket is
- *   destroyed, or this version of Node names the field differently
- */
-export function descriptorOf(socket) {
-  if ('encrypted' in socket) return -1;
-  const fd = /** @type {Handled} */ (/** @type {unknown} */ (socket))._handle?.fd;
-  return typeof fd === 'number' && Number.isInteger(fd) && fd >= 0 ? fd : -1;
+/** @param {Socket} socket */
+function handleOf(socket) {
+  return /** @type {Handled} */ (/** @type {unknown} */ (socket))._handle;
 }
 
 /**
- * @param {Socket} socket whose stream holds no unsent bytes
- * @param {number} descriptor of the socket, from `descriptorOf`
+ * Lends the descriptor of a socket to its transport, whose `descriptor` is -1 again as soon as the
+ * socket is destroyed: it may belong to another socket a moment later. So a write need not look at
+ * the socket, which is three cache lines less for each member of a flush.
+ * @param {ServedSocket} socket
+ * @returns {number} -1: TLS keeps state between the stream and the descriptor, the socket is
+ *   destroyed, or this version of Node names the field differently
+ */
+export function lendDescriptor(socket) {
+  if ('encrypted' in socket) return -1;
+  const fd = handleOf(socket)?.fd;
+  if (typeof fd !== 'number' || !Number.isInteger(fd) || fd < 0) return -1;
+  socket._destroy = socketDestroy;
+  return fd;
+}
+
+/**
+ * @this {ServedSocket} @param {Error|null} error @param {(error?: Error|null) => void} callback
+ */
+function socketDestroy(error, callback) {
+  const transport = this[TRANSPORT];
+  if (transport !== undefined) transport.descriptor = -1;
+  Socket.prototype._destroy.call(this, error, callback);
+}
+
+/**
+ * @param {number} descriptor of a socket whose stream holds no unsent bytes
  * @param {Buffer} buffer @param {number} length of the bytes to write, from the start of the buffer
  * @returns {number} bytes that the kernel has taken
  */
-export function writeDirectly(socket, descriptor, buffer, length) {
-  // The handle goes as soon as the socket is destroyed. Its descriptor may belong to another socket
-  // a moment later.
-  if (!(/** @type {Handled} */ (/** @type {unknown} */ (socket))._handle)) return 0;
+export function writeDirectly(descriptor, buffer, length) {
   try {
     return writeSync(descriptor, buffer, 0, length);
   } catch {

@@ -15,8 +15,8 @@ export const FIELDS = Object.freeze({
   fd: {
     path: 'direct_write',
     file: 'src/transport/fast/direct-write.js',
-    text: '._handle?.fd',
-    hidden: '._hidden?.fd',
+    text: '(socket))._handle',
+    hidden: '(socket))._hidden',
   },
   kBuffer: {
     path: 'shared_reads',
