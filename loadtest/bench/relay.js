@@ -79,7 +79,7 @@ class Bench {
 
   /** CPU per publication. @param {string} title of a load @returns {Promise<Cost>} in µs */
   async round(title) {
-    const { perTurn, publications } = LOADS[/** @type {keyof LOADS} */ (title)];
+    const { perTurn, publications } = LOADS[/** @type {keyof typeof LOADS} */ (title)];
     const rooms = ROOMS[title];
     const pids = [/** @type {number} */ (this.child?.pid), process.pid];
     const before = pids.map((pid) => cpuSecondsOf([pid]));

@@ -153,7 +153,10 @@ async function sampleOf(place) {
   };
 }
 
-/** @param {Run} owner @param {Values} values */
+/**
+ * @param {Run} owner @param {Values} values
+ * @returns {Promise<import('../lib/experiment.js').Report>}
+ */
 async function whileDown(owner, values) {
   const { minutes, moves: perSecond, users, backend } = values;
   const receiver = startChild(owner, 'servers/receiver.js');
@@ -269,7 +272,10 @@ function differ(kind, wanted, found) {
 
 /** @typedef {{name: string, place: Place, receiver: Child, seen: Window[]}} Setting */
 
-/** @param {Run} owner @param {Values} values */
+/**
+ * @param {Run} owner @param {Values} values
+ * @returns {Promise<import('../lib/experiment.js').Report>}
+ */
 async function whileSlow(owner, values) {
   const { events, delay, windows, backend, concurrency } = values;
   /** @type {Setting[]} */

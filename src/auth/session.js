@@ -42,8 +42,12 @@ export class Session {
 
   /** `from` of the connection's publications: ASCII that can stand in JSON. */
   get sender() {
-    if (this.senderText === '') this.senderText = asciiJson(this.identity.user);
+    if (this.senderText === '') this.senderText = asciiJson(this.senderName);
     return this.senderText;
+  }
+
+  get senderName() {
+    return this.identity.user;
   }
 
   get isAnonymous() {
@@ -116,10 +120,9 @@ export class AppSession extends Session {
   }
 
   /** @override In native rooms, which a shared app has, it must not pass for a native user. */
-  get sender() {
+  get senderName() {
     const { app, user, name } = this.identity;
-    if (this.senderText === '') this.senderText = asciiJson(app?.isShared ? user : name);
-    return this.senderText;
+    return app?.isShared ? user : name;
   }
 
   /** @override @param {unknown} name */

@@ -7,16 +7,21 @@ import { RelayClient } from './embedded/relay-client.js';
 /** @import { Backend, BackendParts, CreateBackend } from './backend.js' */
 
 /**
+ * @typedef {object} Choice
+ * @property {(config: Config) => boolean} isChosen
+ * @property {(isRecorded: boolean) => Promise<CreateBackend>} load
+ */
+
+/**
  * The backends by priority: the first with a true condition is used. Each is loaded only if it is
  * used, because ioredis takes a fifth of a worker's start. What records for webhooks is loaded only
  * if there are endpoints.
- * @type
- *   {readonly {isChosen: (config: Config) => boolean, load: (isRecorded: boolean) => Promise<CreateBackend>}[]}
+ * @type {readonly Choice[]}
  */
-const BACKENDS = Object.freeze([
+const BACKENDS = [
   { isChosen: ({ redis }) => redis !== null, load: loadRedis },
   { isChosen: () => true, load: loadEmbedded },
-]);
+];
 
 /** @param {boolean} isRecorded @returns {Promise<CreateBackend>} */
 async function loadRedis(isRecorded) {
@@ -76,9 +81,7 @@ class WorkerBackend {
  * @returns {Promise<WorkerBackend>}
  */
 export async function createBackend({ relayPath, ...parts }) {
-  const choice = /** @type {typeof BACKENDS[number]} */ (
-    BACKENDS.find(({ isChosen }) => isChosen(parts.config))
-  );
+  const choice = /** @type {Choice} */ (BACKENDS.find(({ isChosen }) => isChosen(parts.config)));
   const { webhooks, roomLingerMs: lingerMs } = parts.config;
   const create = await choice.load(webhooks !== null);
   const machine = new RelayClient({ path: relayPath, log: parts.log });

@@ -364,8 +364,7 @@ export class RoomSync {
       first > this.offset + 1
     ) {
       if (this.epoch !== '') this.#resync(epoch, offset);
-      this.epoch = epoch;
-      this.offset = offset;
+      this.place(epoch, offset);
       this.replayBuffer.restart(offset + 1);
       // The page is of another stream, or has a gap before it: there may be more.
       if (publications.length > 0) this.#fillFrom(page, false);
@@ -377,6 +376,13 @@ export class RoomSync {
         this.counters.backfilled++;
       }
     }
+  }
+
+  /** It goes on after this position, wherever it was. @param {string} epoch @param {number} offset */
+  place(epoch, offset) {
+    if (epoch !== this.epoch) this.formerEpoch = this.epoch;
+    this.epoch = epoch;
+    this.offset = offset;
   }
 
   /** @param {number} heldBefore the number of arrivals held before the read began */
@@ -403,7 +409,6 @@ export class RoomSync {
   #resync(epoch, offset) {
     this.counters.gaps++;
     this.counters.resyncs++;
-    if (epoch !== this.epoch) this.formerEpoch = this.epoch;
     this.delivery.markResync(encodeResyncMark(offset, epoch));
   }
 

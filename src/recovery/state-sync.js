@@ -92,7 +92,7 @@ export class StateSync extends RoomSync {
       if (!this.#take(publication, offsets[i])) return;
       this.counters.backfilled++;
     }
-    this.offset = offset;
+    this.place(epoch, offset);
     this.log.raiseFloor(floor);
   }
 
@@ -103,9 +103,7 @@ export class StateSync extends RoomSync {
   #begin({ epoch, offset, publications }, offsets, floor) {
     const { log, counters } = this;
     const isOpening = this.epoch === '';
-    if (epoch !== this.epoch) this.formerEpoch = this.epoch;
-    this.epoch = epoch;
-    this.offset = offset;
+    this.place(epoch, offset);
     log.clear(floor);
     for (const [i, publication] of publications.entries()) this.#put(publication, offsets[i]);
     this.#count();
@@ -130,7 +128,7 @@ export class StateSync extends RoomSync {
       this.isBehind = true;
       return false;
     }
-    this.offset = offset;
+    this.place(this.epoch, offset);
     const positioned = this.#put(publication, offset);
     this.#count();
     if (positioned !== null) delivery.deliver(positioned);

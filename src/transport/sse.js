@@ -93,7 +93,7 @@ class EventStream extends Stream {
   /** From now on the stream has an id of its own. @param {readonly string[]} rooms with history */
   track(rooms) {
     if (this.format === FORMAT.BARE_EVENTS) return;
-    this.format = FORMAT.BARE_EVENTS;
+    this.setFormat(FORMAT.BARE_EVENTS);
     this.tracked = rooms;
     this.positions = rooms.map(() => NO_POSITION);
   }

@@ -101,6 +101,11 @@ export class Stream {
     this.write(Buffer.from(head));
   }
 
+  /** @param {number} format of its publications from now on */
+  setFormat(format) {
+    this.format = format;
+  }
+
   /** @returns {number} */
   get pendingBytes() {
     return pendingBytesOf(this);

@@ -293,7 +293,7 @@ export class Population {
 
   #tick() {
     const { random, visitors, libraries, crowd } = this;
-    const isTime = (/** @type {keyof TICKS} */ what) => random.next() * TICKS[what] < 1;
+    const isTime = (/** @type {keyof typeof TICKS} */ what) => random.next() * TICKS[what] < 1;
     for (const library of libraries)
       if (!library.isStream) library.publish(random.pick([...library.places.keys()]));
     if (isTime('visit')) random.pick(visitors).leave(random.between(...VISIT_MS));

@@ -58,7 +58,7 @@ test('a generated client compiles with payloads of any type, and publishes', {
   });
   const source = code.replace('http://localhost:3000', `http://127.0.0.1:${server.port}`) + MORE;
   writeFileSync(join(folder, 'client.ts'), source);
-  const tsc = join(root, 'node_modules/typescript/bin/tsc');
+  const tsc = join(root, 'node_modules/typescript-7/bin/tsc');
   const options = ['--strict', '--noEmit', '--module', 'nodenext', '--target', 'es2022'];
   const checked = run(folder, process.execPath, tsc, ...options, '--types', 'node', 'client.ts');
   assert.equal(checked.stdout, '');

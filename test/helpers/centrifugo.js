@@ -70,7 +70,7 @@ export class CentrifugoClient extends Client {
     const id = this.command(method, request);
     const from = this.taken;
     const reply = await this.next((message) => message.id === id);
-    this.taken = from; // pushes before the reply stay
+    this.goBack(from); // pushes before the reply stay
     return reply;
   }
 

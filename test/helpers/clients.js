@@ -124,6 +124,11 @@ export class Client {
     return /** @type {Message} */ (found);
   }
 
+  /** `next` goes on there. @param {number} taken an earlier value */
+  goBack(taken) {
+    this.taken = taken;
+  }
+
   /**
    * Sends a command and waits for the answer of that type, or the error.
    * @param {Message} command @param {string} reply

@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
 const root = new URL('../../', import.meta.url);
-const tsc = fileURLToPath(new URL('node_modules/typescript/bin/tsc', root));
+const tsc = fileURLToPath(new URL('node_modules/typescript-7/bin/tsc', root));
 
 for (const project of ['tsconfig.json', 'tsconfig.page.json']) {
   test(`tsc accepts the types of ${project}`, { timeout: 200_000 }, () => {
