@@ -238,16 +238,18 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
       );
       assert.equal(stdout, 'hello\n', stderr);
     }
-    typeCheck(client.home, CLIENT_CONSUMER);
+    typeCheck(client.home, CLIENT_CONSUMER, 'typescript-7');
   });
 
-  await t.test('a TypeScript file that imports it type-checks', () => typeCheck(home, CONSUMER));
+  await t.test('a TypeScript file that imports it type-checks', () =>
+    typeCheck(home, CONSUMER, 'typescript'),
+  );
 });
 
-/** @param {string} home @param {string} text */
-function typeCheck(home, text) {
+/** @param {string} home @param {string} text @param {'typescript'|'typescript-7'} compiler */
+function typeCheck(home, text, compiler) {
   writeFileSync(join(home, 'consumer.ts'), text);
-  const tsc = join(root, 'node_modules/typescript/bin/tsc');
+  const tsc = join(root, 'node_modules', compiler, 'bin/tsc');
   const options = ['--noEmit', '--strict', '--skipLibCheck', '--module', 'nodenext'];
   const types = ['--typeRoots', join(root, 'node_modules/@types'), '--types', 'node'];
   const { status, stdout } = run(
