@@ -6,14 +6,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
 import { freePort } from '../../loadtest/lib/redis.js';
-import {
-  connectionsPerWorker,
-  samples,
-  scrape,
-  spawnServer,
-  startServer,
-  until,
-} from '../../loadtest/lib/server.js';
+import { samples, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const OPTIONS = { timeout: 60_000 };
@@ -149,37 +142,6 @@ test(
     assert.equal(response.statusCode, 429);
   },
 );
-
-test('a reload closes each client once', OPTIONS, async (t) => {
-  const server = await startServer(t, {
-    ...{ WORKERS: '3', FANFARE_LIMITS: 'off', FANFARE_SCHEDULING: 'round-robin' },
-  });
-  let isOver = false;
-  /** @param {number[]} codes gets those with which the client is closed; it returns each time */
-  const stay = async (codes) => {
-    while (!isOver) {
-      const [code] = await once(await connect(t, server.port), 'close');
-      codes.push(code);
-    }
-  };
-  const clients = Array.from({ length: 30 }, () => /** @type {number[]} */ ([]));
-  const all = clients.map(stay);
-  const areIn = async () => {
-    const counts = connectionsPerWorker((await scrape(server.metricsPort)).values).values();
-    return [...counts].reduce((sum, count) => sum + count, 0) === clients.length;
-  };
-  await until(areIn);
-  server.kill('SIGHUP');
-  await server.line(({ msg }) => msg === 'reload complete', 30_000);
-  await until(areIn);
-  assert.deepEqual(
-    clients,
-    clients.map(() => [1012]),
-  );
-  isOver = true;
-  server.kill('SIGTERM');
-  await Promise.all(all);
-});
 
 test('SIGHUP with a faulty configuration changes nothing', OPTIONS, async (t) => {
   const path = configFile(t, '');

@@ -1,0 +1,154 @@
+// reload.test.js: SIGHUP under clients. All new workers start first; then the old ones accept no more
+// and drain one after the other. One that waits for its turn is called retired.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { test } from 'node:test';
+import { connectionsPerWorker, scrape, startServer, until } from '../../loadtest/lib/server.js';
+import { connect } from '../helpers/clients.js';
+import { RawClient } from '../helpers/raw-http.js';
+
+const OPTIONS = { timeout: 60_000 };
+
+/** @typedef {import('../helpers/clients.js').Client} Client */
+/** @typedef {import('../../loadtest/lib/server.js').Server} Server */
+
+test('a reload closes each client once', OPTIONS, async (t) => {
+  const server = await startServer(t, {
+    ...{ WORKERS: '3', FANFARE_LIMITS: 'off', FANFARE_SCHEDULING: 'round-robin' },
+  });
+  let isOver = false;
+  /** @param {number[]} codes gets those with which the client is closed; it returns each time */
+  const stay = async (codes) => {
+    while (!isOver) {
+      const client = await connect(t, server.port);
+      const [code] = await once(client.socket, 'close');
+      codes.push(code);
+    }
+  };
+  const clients = Array.from({ length: 30 }, () => /** @type {number[]} */ ([]));
+  const all = clients.map(stay);
+  const areIn = async () => {
+    const counts = connectionsPerWorker((await scrape(server.metricsPort)).values).values();
+    return [...counts].reduce((sum, count) => sum + count, 0) === clients.length;
+  };
+  await until(areIn);
+  server.kill('SIGHUP');
+  await server.line(({ msg }) => msg === 'reload complete', 30_000);
+  await until(areIn);
+  assert.deepEqual(
+    clients,
+    clients.map(() => [1012]),
+  );
+  isOver = true;
+  server.kill('SIGTERM');
+  await Promise.all(all);
+});
+
+/**
+ * A server of two workers, each with a client in the room `lobby`, in the middle of a reload: the old
+ * workers are retired. The drain of the first one waits for its socket that is kept alive.
+ * @param {import('node:test').TestContext} t
+ */
+async function startReload(t) {
+  const server = await startServer(t, {
+    ...{ WORKERS: '2', FANFARE_LIMITS: 'off', FANFARE_SCHEDULING: 'round-robin' },
+    FANFARE_RECONNECT_WINDOW_MS: '0',
+  });
+  const clients = [await connect(t, server.port), await connect(t, server.port)];
+  for (const client of clients) await client.join('lobby');
+  const kept = [await RawClient.connect(t, server), await RawClient.connect(t, server)];
+  for (const client of kept)
+    assert.equal(
+      (await client.write('GET /livez HTTP/1.1\r\nHost: x\r\n\r\n').response()).status,
+      200,
+    );
+  const last = await server.line(({ msg, slot }) => msg === 'worker ready' && slot === 1);
+  server.kill('SIGHUP');
+  await server.line(({ msg }) => msg.startsWith('new workers are ready'), 20_000);
+  return {
+    server,
+    clients,
+    /** Of the one whose turn to drain comes last. */
+    pid: Number(last.workerPid),
+    drain() {
+      for (const { socket } of kept) socket.destroy();
+    },
+  };
+}
+
+/** @param {Server} server @returns {Promise<{ready: number, workers: number}>} */
+async function readiness({ metricsPort }) {
+  const response = await fetch(`http://127.0.0.1:${metricsPort}/readyz`);
+  return /** @type {any} */ (await response.json());
+}
+
+/** @param {Server} server @returns {Promise<number>} */
+async function connections({ metricsPort }) {
+  const counts = connectionsPerWorker((await scrape(metricsPort)).values).values();
+  return [...counts].reduce((sum, count) => sum + count, 0);
+}
+
+/** Each gets what each other one sends. @param {Client[]} clients in the room `lobby` */
+async function talk(clients) {
+  for (const [i, client] of clients.entries()) {
+    const payload = `${i} ${performance.now()}`;
+    client.send({ type: 'message', room: 'lobby', payload });
+    for (const member of clients) await member.next((message) => message.payload === payload);
+  }
+}
+
+test('a retired worker serves its clients as before, and takes no new one', OPTIONS, async (t) => {
+  const { server, clients, drain } = await startReload(t);
+  const fresh = [await connect(t, server.port), await connect(t, server.port)];
+  for (const client of fresh) await client.join('lobby');
+  await talk([...clients, ...fresh]);
+  await clients[0].join('another');
+  assert.equal(await connections(server), 4);
+  assert.equal((await readiness(server)).ready, 2);
+  drain();
+  await server.line(({ msg }) => msg === 'reload complete', 20_000);
+  for (const { close } of clients) assert.equal(close?.code, 1012);
+  for (const { close } of fresh) assert.equal(close, null);
+  await talk(fresh);
+});
+
+test('a retired worker that dies is not replaced, and the reload goes on', OPTIONS, async (t) => {
+  const { server, clients, pid, drain } = await startReload(t);
+  process.kill(pid, 'SIGKILL');
+  await until(() => clients.some(({ close }) => close !== null));
+  assert.deepEqual(
+    clients.flatMap(({ close }) => close?.code ?? []),
+    [1006],
+  );
+  assert.equal((await readiness(server)).ready, 2);
+  const fresh = await connect(t, server.port);
+  await fresh.join('lobby');
+  await talk([fresh, ...clients.filter(({ close }) => close === null)]);
+  drain();
+  await server.line(({ msg }) => msg === 'reload complete', 20_000);
+  const { values } = await scrape(server.metricsPort);
+  assert.equal(values.get('fanfare_worker_restarts_total') ?? 0, 0);
+  assert.equal(server.lines.filter(({ msg }) => msg === 'worker ready').length, 4);
+  assert.equal(fresh.close, null);
+});
+
+test('SIGTERM while retired workers wait closes all clients with 1012', OPTIONS, async (t) => {
+  const { server, clients, drain } = await startReload(t);
+  const fresh = await connect(t, server.port);
+  server.kill('SIGTERM');
+  drain();
+  assert.deepEqual(await server.exited, { code: 0, signal: null });
+  for (const { close } of [...clients, fresh]) assert.equal(close?.code, 1012);
+});
+
+test('a second SIGHUP while retired workers wait reloads once more', OPTIONS, async (t) => {
+  const { server, clients, drain } = await startReload(t);
+  server.kill('SIGHUP');
+  await talk(clients);
+  drain();
+  const completed = () => server.lines.filter(({ msg }) => msg === 'reload complete').length;
+  await until(() => completed() === 2, 30_000);
+  assert.equal((await readiness(server)).ready, 2);
+  for (const { close } of clients) assert.equal(close?.code, 1012);
+});
