@@ -28,7 +28,6 @@ const SHORT_FAULTS = ['worker-killed', 'sigterm', 'per-ip'];
 /** The slow files, slowest first. One that begins last would run alone at the end. */
 const SLOW = [
   'e2e/sse',
-  'unit/types',
   'e2e/centrifugo-connection',
   'e2e/cluster',
   'e2e/package',
@@ -67,6 +66,8 @@ const SLOW = [
   'unit/tls',
   'contract/webhook-queue',
   'e2e/doctor',
+  'e2e/reload',
+  'unit/types',
   'contract/revocations',
   'faults/worker-killed',
   'contract/presence-redis',
