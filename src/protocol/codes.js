@@ -409,7 +409,7 @@ const ENTRY = Object.freeze({
   bad_request: { message: 'Not an HTTP request.', headers: CLOSE },
   not_found: { status: 404, message: 'Not found.' },
   method_not_allowed: { status: 405, message: 'Only GET.', headers: { ...CLOSE, Allow: 'GET' } },
-  request_timeout: { status: 408, message: 'The request took too long.' },
+  request_timeout: { status: 408, message: 'The request took too long.', retryAfterS: 1 },
   expectation_failed: {
     status: 417,
     message: 'The only supported expectation is 100-continue.',

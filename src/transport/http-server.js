@@ -201,8 +201,8 @@ export class HttpServer {
   }
 
   /**
-   * Closes the listener. WebSockets stay, unfinished handshakes end with 503, and the next answer of
-   * a socket that is kept alive is its last.
+   * Closes the listener. WebSockets stay, unfinished handshakes end with 503, and the next answer
+   * of a socket that is kept alive is its last.
    */
   stopAccepting() {
     this.reader.stopAccepting();
@@ -561,6 +561,10 @@ export class HttpServer {
   /** @param {TrackedSocket} socket */
   #refuseAsLate(socket) {
     this.counters.refused.handshake_timeout++;
+    // An answer to nothing would meet the request that is on its way, and an EventSource stops for
+    // ever at such a status.
+    if (socket.bytesRead === 0) return discard(socket);
+    this.#peek(socket);
     this.#answers.reject(socket, refusal('request_timeout'));
   }
 

@@ -227,7 +227,7 @@ test('requests with an Expect header count against the limit of requests per soc
 
 test('a handshake that takes too long gets 408', { timeout: 20_000 }, async (t) => {
   const server = await startServer(t, { WORKERS: '1', FANFARE_HANDSHAKE_TIMEOUT_MS: '300' });
-  for (const start of ['', 'GET', handshake().slice(0, -2)]) {
+  for (const start of ['GET', handshake().slice(0, -2)]) {
     const client = await RawClient.connect(t, server);
     client.write(start);
     assert.equal((await client.response()).status, 408);

@@ -215,14 +215,16 @@ for (const [name, sends] of /** @type {[string, (hello: Buffer) => Buffer][]} */
 }
 
 test(
-  'a client that stops after the TLS handshake gets 408 after the time limit',
+  'a client that stops after the TLS handshake is closed after the time limit, half a request gets 408',
   LIMIT,
   async (t) => {
     const { connect, counters } = await start(t, { FANFARE_HANDSHAKE_TIMEOUT_MS: '400' });
-    const { client } = await connect();
-    assert.equal((await client.response()).status, 408);
-    await client.closed();
-    assert.equal(counters.refused.handshake_timeout, 1);
+    const [{ client: silent }, { client: half }] = [await connect(), await connect()];
+    half.write('GET /ws HTTP/1.1\r\n');
+    assert.equal((await half.response()).status, 408);
+    await silent.closed();
+    assert.equal(silent.bytes.length, 0);
+    assert.equal(counters.refused.handshake_timeout, 2);
     await allClosed(counters);
   },
 );

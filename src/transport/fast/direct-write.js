@@ -3,7 +3,7 @@
 // If the kernel takes only a part of the bytes, the caller writes the rest to the stream, and does
 // not write directly while bytes wait there.
 //
-// Private: `socket._handle`, and the handle's `fd`. And that `destroy` calls the socket's `_destroy`
+// Private: `socket._handle`, and the handle's `fd`; that `destroy` calls the socket's `_destroy`
 // before the handle goes.
 
 import { writeSync } from 'node:fs';
