@@ -107,7 +107,8 @@ export class JoinCommands {
     // of before.
     if (latest.last > 0 && !session.mayReadHistory(name))
       return replies.error(connection, 'PERMISSION_DENIED', id);
-    const joining = { id, who, since: readSince(command.since), ...latest };
+    const { last, lastSeconds } = latest;
+    const joining = { id, who, since: readSince(command.since), last, lastSeconds };
     this.#ask(connection, name, joining, (refusal) =>
       replies.error(connection, refusal.code, id, refusal.message),
     );

@@ -26,7 +26,7 @@ const MALFORMED = new Set([400, 405, 408, 413, 415]);
  * @typedef {{request: IncomingMessage, door: LoadedDoor|null, socket: TrackedSocket, head: Buffer}}
  *   Wanted
  */
-/** @typedef {Wanted & {decision: Refusal|AdmissionLease}} Decided */
+/** @typedef {{decision: Refusal|AdmissionLease, wanted: Wanted}} Decided */
 
 export class Handshakes {
   /** Those whose admission took longer than a turn. @type {import('../worker/turn.js').Line<Decided>} */
@@ -113,7 +113,7 @@ export class Handshakes {
     if (refused !== null) return this.#refuse(wanted, refused);
     const rules = handshake.wanted === null ? door?.door : handshake.wanted.streams.rules;
     const decision = this.admission.admit(request, rules);
-    if (!(decision instanceof Promise)) return this.#decide({ decision, ...wanted });
+    if (!(decision instanceof Promise)) return this.#decide(decision, wanted);
     takeOver(socket);
     handshake.decideLater();
     // If this socket has had plain HTTP before, the handshake's time begins now.
@@ -123,18 +123,18 @@ export class Handshakes {
 
   /** @param {Promise<Refusal|AdmissionLease>} decision @param {Wanted} wanted */
   async #decideLater(decision, wanted) {
-    this.#decided.push({ decision: await decision, ...wanted });
+    this.#decided.push({ decision: await decision, wanted });
   }
 
   /** @param {Decided} decided */
-  #conclude(decided) {
-    const { decision, socket } = decided;
-    if (socket[HANDSHAKE].phase === ADMITTING && !socket.destroyed) this.#decide(decided);
+  #conclude({ decision, wanted }) {
+    const { socket } = wanted;
+    if (socket[HANDSHAKE].phase === ADMITTING && !socket.destroyed) this.#decide(decision, wanted);
     else if (!isRefusal(decision)) decision.release(); // the client has left, or waited too long
   }
 
-  /** @param {Decided} decided */
-  #decide({ decision, ...wanted }) {
+  /** @param {Refusal|AdmissionLease} decision @param {Wanted} wanted */
+  #decide(decision, wanted) {
     if (isRefusal(decision)) return this.#refuse(wanted, decision);
     if (!this.phase.isRetired) return this.#open(wanted, decision);
     decision.release();
