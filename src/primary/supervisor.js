@@ -29,6 +29,11 @@ import { KILL_AFTER_MS, WorkerProcess, workerArguments } from './worker-process.
  */
 const START_TIMEOUT_MS = 15_000;
 const START_TIMEOUT_PER_WORKER_MS = 500;
+/**
+ * How long an old worker waits before its drain for clients that have just sent a request on a
+ * socket that is kept alive: as long as Node keeps an idle one.
+ */
+export const LAST_REQUESTS_MS = 5000;
 
 /** @import { Config } from '../config/settings.js' */
 /** @import { MarkKind } from '../console/history.js' */
@@ -44,7 +49,7 @@ const START_TIMEOUT_PER_WORKER_MS = 500;
  *   that explains a step in the figures
  * @property {(one: WorkerProcess, message: import('../console/actions.js').Answer) => void} onAnswer
  * @property {(one: WorkerProcess) => void} onGone
- * @property {() => void} onDrain a worker begins to drain
+ * @property {(waitMs: number) => void} onDrain a worker begins to drain, after so long at most
  * @property {(settings: Settings) => void} onReloaded all workers have the new settings
  */
 
@@ -213,7 +218,8 @@ export class Supervisor {
     }
     const old = this.#takeOver(settings);
     for (const one of old) {
-      await this.#drain(one, settings.config.shutdownTimeoutMs);
+      this.observer.onDrain?.(LAST_REQUESTS_MS);
+      await this.#drain(one, settings.config.shutdownTimeoutMs, LAST_REQUESTS_MS);
       if (this.isStopping) return;
     }
     this.reloads++;
@@ -294,12 +300,11 @@ export class Supervisor {
 
   /**
    * Drains one worker; kills it if it does not exit in time.
-   * @param {WorkerProcess} one @param {number} timeoutMs
+   * @param {WorkerProcess} one @param {number} timeoutMs @param {number} waitMs for last requests
    * @returns {Promise<boolean>} whether it exited by itself
    */
-  async #drain(one, timeoutMs) {
-    this.observer.onDrain?.();
-    if (await one.drain(timeoutMs)) return true;
+  async #drain(one, timeoutMs, waitMs) {
+    if (await one.drain(timeoutMs, waitMs)) return true;
     this.log.error({ slot: one.slot, pid: one.pid }, 'worker did not exit in time: killed');
     await one.end();
     return false;
@@ -322,9 +327,10 @@ export class Supervisor {
     // Without clients there is no load balancer to wait for.
     const serves = [...this.processes.values()].some((one) => one.state === 'ready');
     if (serves && !isByHand) await delay(Math.min(drainDelayMs, shutdownTimeoutMs / 2));
+    this.observer.onDrain?.(0);
     const ends = [...this.processes.values()].map((one) => {
       if (one.state === 'starting') return one.end().then(() => true);
-      return this.#drain(one, Math.max(0, endMs - KILL_AFTER_MS / 2 - performance.now()));
+      return this.#drain(one, Math.max(0, endMs - KILL_AFTER_MS / 2 - performance.now()), 0);
     });
     const left = await Promise.all(ends);
     if (left.includes(false)) this.exitCode = Math.max(this.exitCode, 1);

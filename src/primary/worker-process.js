@@ -144,14 +144,16 @@ export class WorkerProcess {
 
   /**
    * Drains it; kills it if it does not exit in time.
-   * @param {number} timeoutMs @returns {Promise<boolean>} whether it exited by itself
+   * @param {number} timeoutMs @param {number} waitMs for last requests
+   * @returns {Promise<boolean>} whether it exited by itself
    */
-  async drain(timeoutMs) {
+  async drain(timeoutMs, waitMs) {
     this.mayExit = true;
     if (this.state === 'gone') return true;
     this.state = 'draining';
     // The worker's deadline is a little earlier than ours, so that it closes what is left.
-    this.send({ type: 'drain', deadlineMs: Math.max(timeoutMs / 2, timeoutMs - KILL_AFTER_MS) });
+    const deadlineMs = Math.max(timeoutMs / 2, timeoutMs - KILL_AFTER_MS);
+    this.send({ type: 'drain', deadlineMs, waitMs });
     return within(this.ended, timeoutMs);
   }
 

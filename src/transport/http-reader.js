@@ -24,8 +24,8 @@ const MAX_HEADER_BYTES = 16_384;
 const HEADERS_TIMEOUT_MS = 10_000;
 const REQUEST_TIMEOUT_MS = 15_000;
 const CHECKING_INTERVAL_MS = 1000;
-/** Clients learn it from `Keep-Alive`. */
-export const KEEP_ALIVE_TIMEOUT_MS = 5000;
+/** Clients learn it from `Keep-Alive`. LAST_REQUESTS_MS of the supervisor is as long. */
+const KEEP_ALIVE_TIMEOUT_MS = 5000;
 /**
  * Node's parser gets at most this many bytes at once. A whole read has room for 3,600 pipelined
  * requests, and parsing all of them takes 60 ms even if the server answers none.

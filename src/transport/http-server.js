@@ -43,7 +43,7 @@ import { copyReads } from './fast/shared-reads.js';
 import { hasBody, isToWebSocket } from './handshake.js';
 import { Handshakes } from './handshakes.js';
 import { readBody } from './http-api/body.js';
-import { HttpReader, KEEP_ALIVE_TIMEOUT_MS } from './http-reader.js';
+import { HttpReader } from './http-reader.js';
 import { IdleSockets } from './idle-sockets.js';
 import { LastAnswers } from './last-answers.js';
 import { PlainHttp } from './plain-http.js';
@@ -210,12 +210,10 @@ export class HttpServer {
 
   /**
    * Closes the sockets that are kept alive. A client that has just sent a request on one of them
-   * would get a reset in place of an answer. So it first waits until they end by themselves, which
-   * takes an idle one 5 s.
-   * @param {number} longestMs 0: does not wait
+   * would get a reset in place of an answer. So it first waits until they end by themselves.
+   * @param {number} waitMs for so long at most; 0: does not wait
    */
-  async endKeptAlive(longestMs) {
-    const waitMs = Math.min(longestMs, KEEP_ALIVE_TIMEOUT_MS);
+  async endKeptAlive(waitMs) {
     await until(() => this.#idle.keptAlive === 0, performance.now() + waitMs);
     this.reader.closeIdle((socket) => this.#idle.isKeptAlive(socket));
   }

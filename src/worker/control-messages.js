@@ -16,8 +16,9 @@
 //   {type:'operate', id, request}  of the console        {type:'operated', id, status, body}
 //   {type:'tail', id, room}  begin to watch a room       {type:'tailed', id, lines, left}  {type:'tail-ended', id}
 //   {type:'untail', id}
-//   {type:'drain', deadlineMs}  stop accepting, close    {type:'final', metrics}      the last metrics, before it exits
-//                         the connections, exit 0        {type:'failed', message}     it can't start; it exits 1
+//   {type:'drain', deadlineMs, waitMs}  stop accepting,  {type:'final', metrics}      the last metrics, before it exits
+//     wait for last requests, close the connections, exit 0
+//                                                        {type:'failed', message}     it can't start; it exits 1
 
 /** Heartbeats to the primary; a quarter of FANFARE_WORKER_TIMEOUT_MS if that is shorter. */
 export const BEAT_INTERVAL_MS = 1000;
@@ -51,7 +52,7 @@ export const BEAT_INTERVAL_MS = 1000;
 
 /**
  * @typedef
- *   {{type:'start', slot: number, relayPath: string, certificate: Certificate|null} | {type:'certificate', certificate: Certificate} | {type:'metrics', request: number, names: readonly string[]|null} | {type:'unready'} | {type:'retire'} | {type:'rebalance', connections: number} | {type:'drain', deadlineMs: number} | {type:'operate', id: number, request: OperatorRequest} | {type:'tail', id: number, room: string} | {type:'untail', id: number}}
+ *   {{type:'start', slot: number, relayPath: string, certificate: Certificate|null} | {type:'certificate', certificate: Certificate} | {type:'metrics', request: number, names: readonly string[]|null} | {type:'unready'} | {type:'retire'} | {type:'rebalance', connections: number} | {type:'drain', deadlineMs: number, waitMs: number} | {type:'operate', id: number, request: OperatorRequest} | {type:'tail', id: number, room: string} | {type:'untail', id: number}}
  *   ToWorker
  * @typedef
  *   {{type:'loaded'} | {type:'ready', address: {port: number, address: string}, isBrokerUp?: boolean} | {type:'metrics', request: number, isPart: boolean, metrics: object[]} | ({type:'beat'} & Beat) | {type:'final', metrics: object[]} | {type:'failed', message: string} | {type:'operated', id: number, status: number, body: string} | {type:'tailed', id: number, lines: TailLine[], left: number} | {type:'tail-ended', id: number}}

@@ -87,7 +87,7 @@ class WorkerProcess {
         worker?.operate(message, send);
         break;
       case 'drain':
-        this.leave(message.deadlineMs, 0);
+        this.leave(message.deadlineMs, 0, message.waitMs);
         break;
     }
   }
@@ -135,15 +135,18 @@ class WorkerProcess {
     this.leave(ORPHAN_DRAIN_MS, 0);
   }
 
-  /** @param {number} deadlineMs from now @param {number} code of the exit */
-  leave(deadlineMs, code) {
+  /**
+   * @param {number} deadlineMs from now @param {number} code of the exit
+   * @param {number} [waitMs] for last requests; none from a primary of an earlier version
+   */
+  leave(deadlineMs, code, waitMs) {
     if (this.#guard !== undefined) return;
     this.#guard = setTimeout(() => {
       this.log.error('drain did not finish in time');
       process.exit(1);
     }, deadlineMs + 1000).unref();
     const worker = this.#worker;
-    Promise.resolve(worker?.drain(deadlineMs))
+    Promise.resolve(worker?.drain(deadlineMs, waitMs))
       .then(async () => {
         if (worker && process.connected)
           await send({ type: 'final', metrics: await worker.snapshot() });

@@ -215,14 +215,18 @@ export class Worker {
     this.doors.http.stopAccepting();
   }
 
-  /** Drains the connections and closes all parts. @param {number} deadlineMs from now */
-  async drain(deadlineMs) {
+  /**
+   * Drains the connections and closes all parts.
+   * @param {number} deadlineMs from now
+   * @param {number} [waitMs] so long at most it waits for last requests on sockets that are kept alive
+   */
+  async drain(deadlineMs, waitMs = 0) {
     const { delivery, entry, doors, commands } = this;
     const { config, phase, log } = this.basics;
     const end = performance.now() + deadlineMs;
     doors.http.stopAccepting();
     // In a reload no request to the HTTP API fails: its client goes on with the new workers.
-    await doors.http.endKeptAlive(phase.isRetired ? deadlineMs / 2 : 0);
+    await doors.http.endKeptAlive(Math.min(waitMs, deadlineMs / 2));
     phase.enter('draining');
     const startMs = performance.now();
     this.relocations.close();

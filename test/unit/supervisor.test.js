@@ -5,7 +5,7 @@ import { pino } from 'pino';
 import { samples, until } from '../../loadtest/lib/server.js';
 import { loadConfig } from '../../src/config/config.js';
 import { Aggregate } from '../../src/observability/aggregate.js';
-import { Supervisor } from '../../src/primary/supervisor.js';
+import { LAST_REQUESTS_MS, Supervisor } from '../../src/primary/supervisor.js';
 import { fallen } from '../helpers/counters.js';
 
 const FIXTURE = fileURLToPath(new URL('../helpers/fixture-worker.js', import.meta.url));
@@ -299,8 +299,12 @@ test('a reload replaces the workers when all new ones are ready', {
     most = Math.max(most, supervisor.processes.size);
   }, 1);
   t.after(() => clearInterval(watch));
+  /** @type {number[]} */
+  const waits = [];
+  supervisor.observer = { onDrain: (waitMs) => waits.push(waitMs) };
   supervisor.reload();
   await logged('reload complete');
+  assert.deepEqual(waits, [LAST_REQUESTS_MS, LAST_REQUESTS_MS], 'webhooks hold who left so long');
   assert.equal(fewest, 2);
   assert.equal(most, 4);
   assert.ok(pids().every((pid) => pid && !before.includes(pid)));
