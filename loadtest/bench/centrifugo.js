@@ -13,6 +13,7 @@ import { experiment } from '../lib/experiment.js';
 import { markdownTable, median, show } from '../lib/figures.js';
 import { DoorSwarm } from './door-swarm.js';
 import { PROFILES } from './profiles.js';
+import { liveBytesOf, preload } from './script.js';
 import { isPresent, startServer } from './servers.js';
 import { findClient, Swarm } from './swarm.js';
 import { WORKLOADS } from './workloads.js';
@@ -86,8 +87,12 @@ const ROWS = [
   },
   { title: 'bytes of a frame', work: FAN_OUT, key: 'bytesPerFrame', digits: 0 },
   {
-    ...{ title: 'memory of an idle connection, kB', work: 'idle' },
+    ...{ title: 'memory of an idle connection, kB (PSS, with garbage)', work: 'idle' },
     ...{ key: 'kbPerConnection', digits: 2 },
+  },
+  {
+    ...{ title: 'live heap of an idle connection, kB', work: 'idle' },
+    ...{ key: 'liveKbPerConnection', digits: 2 },
     wanted: {
       text: `JSON, protobuf ≤ native + ${MOST_KB}`,
       isGood: ({ native, json, protobuf }) => Math.max(json, protobuf) <= native + MOST_KB,
@@ -125,20 +130,25 @@ await experiment({
   async setup({ owner, variant, values: { workers, processes } }) {
     const [work, door] = variant.split(' ');
     const { server, profile, publishes } = COLUMNS[door];
-    const target = await startServer(server, { workers, env: server === 'fanfare' ? ENV : {} });
+    const isOwn = server === 'fanfare';
+    // Centrifugo's server is no program of Node.
+    const probe = isOwn && work !== FAN_OUT ? preload(owner, 'collect.cjs') : null;
+    const env = isOwn ? { ...ENV, ...probe?.env } : {};
+    const target = await startServer(server, { workers, env });
     owner.after(() => target.close());
     const options = { client: findClient(profile.isBinary ? 'c' : 'auto'), processes };
     const hasNatives = work === FAN_OUT && !publishes;
     const swarm = hasNatives ? new DoorSwarm(options, NATIVE) : new Swarm(options);
     swarm.start();
     owner.after(() => swarm.close());
-    return { work, target: { ...target, profile }, swarm };
+    const liveBytes = probe && (() => liveBytesOf(target, probe));
+    return { work, target: { ...target, profile }, swarm, liveBytes };
   },
 
-  async measure({ work, target, swarm }, { variant, values: { quick, sources } }) {
+  async measure({ work, target, swarm, liveBytes }, { variant, values: { quick, sources } }) {
     const log = (/** @type {string} */ line) => process.stderr.write(`${variant}: ${line}\n`);
     const figures = await WORKLOADS[work].run({
-      ...{ target, swarm, quick, sources, log, known: loads.get(variant) },
+      ...{ target, swarm, quick, sources, log, liveBytes, known: loads.get(variant) },
       payloadBytes: PAYLOAD_BYTES,
     });
     if (figures.load !== undefined) loads.set(variant, figures.load);

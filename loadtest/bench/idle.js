@@ -11,7 +11,7 @@
 import { experiment } from '../lib/experiment.js';
 import { markdownTable, median, show } from '../lib/figures.js';
 import { commitOf, pssKbOf } from './machine.js';
-import { OPTION, preload } from './script.js';
+import { liveBytesOf, OPTION, preload } from './script.js';
 import { quiet, startServer, stopAll } from './servers.js';
 import { openAll } from './step.js';
 import { findClient, Swarm } from './swarm.js';
@@ -44,14 +44,18 @@ await experiment({
 
   /** @returns {Promise<Cost>} */
   async measure({ probe, swarm, target }, { values: { connections } }) {
+    const memoryOf = async () => ({
+      heapBytes: await liveBytesOf(target, probe),
+      kb: pssKbOf(target.pids()),
+    });
     const before = target.cpuSeconds();
     await openAll(swarm, { count: connections, sources: SOURCES });
     await quiet(target, QUIET_MS);
     const handshakeMs = ((target.cpuSeconds() - before) * 1000) / connections;
-    const some = await memoryOf(target, probe);
+    const some = await memoryOf();
     await openAll(swarm, { count: connections, group: 1, sources: SOURCES });
     await quiet(target, QUIET_MS);
-    const more = await memoryOf(target, probe);
+    const more = await memoryOf();
     return {
       handshakeMs,
       heapBytes: (more.heapBytes - some.heapBytes) / connections,
@@ -91,19 +95,6 @@ await experiment({
     };
   },
 });
-
-/**
- * @param {import('./servers.js').Target} target @param {ReturnType<typeof preload>} probe
- * @returns {Promise<{heapBytes: number, kb: number}>} of all processes, once each has collected
- */
-async function memoryOf(target, probe) {
-  let heapBytes = 0;
-  for (const pid of target.pids()) {
-    const { heapUsed, external } = await probe.ask(pid);
-    heapBytes += heapUsed + external;
-  }
-  return { heapBytes, kb: pssKbOf(target.pids()) };
-}
 
 /** @param {readonly Cost[]} costs @param {keyof Cost} key @param {number} digits */
 function ranged(costs, key, digits) {

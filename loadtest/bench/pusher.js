@@ -17,6 +17,7 @@ import { markdownTable, median, show } from '../lib/figures.js';
 import { DoorSwarm } from './door-swarm.js';
 import { commitOf } from './machine.js';
 import { PROFILES } from './profiles.js';
+import { liveBytesOf, preload } from './script.js';
 import { startServer } from './servers.js';
 import { findClient, Swarm } from './swarm.js';
 import { WORKLOADS } from './workloads.js';
@@ -104,8 +105,12 @@ const ROWS = [
     ...{ work: FAN_OUT, key: 'bytesPerFrame', digits: 0, wanted: '', isGood: any },
   },
   {
-    title: 'memory of an idle connection, kB',
-    ...{ work: 'idle', key: 'kbPerConnection', digits: 2 },
+    title: 'memory of an idle connection, kB (PSS, with garbage)',
+    ...{ work: 'idle', key: 'kbPerConnection', digits: 2, wanted: '', isGood: any },
+  },
+  {
+    title: 'live heap of an idle connection, kB',
+    ...{ work: 'idle', key: 'liveKbPerConnection', digits: 2 },
     wanted: `+ ${MOST_KB} or less`,
     isGood: (native, pusher) => pusher - native <= MOST_KB,
   },
@@ -143,19 +148,27 @@ await experiment({
     );
     /** @type {Record<string, string>} */
     const env = hasPusher ? { FANFARE_PUSHER_APPS: apps } : {};
+    const probe = work === FAN_OUT ? null : preload(owner, 'collect.cjs');
+    Object.assign(env, probe?.env);
     const target = await startServer('fanfare', { workers, env, checkout });
     owner.after(() => target.close());
     const options = { client: findClient('auto'), processes };
     const swarm = work === FAN_OUT ? new DoorSwarm(options, NATIVE) : new Swarm(options);
     swarm.start();
     owner.after(() => swarm.close());
-    return { work, target: { ...target, profile: PROFILE_OF[key.split('-')[0]] }, swarm };
+    const liveBytes = probe && (() => liveBytesOf(target, probe));
+    return {
+      work,
+      target: { ...target, profile: PROFILE_OF[key.split('-')[0]] },
+      swarm,
+      liveBytes,
+    };
   },
 
-  async measure({ work, target, swarm }, { variant, values: { quick, sources } }) {
+  async measure({ work, target, swarm, liveBytes }, { variant, values: { quick, sources } }) {
     const log = (/** @type {string} */ line) => process.stderr.write(`${variant}: ${line}\n`);
     const figures = await WORKLOADS[work].run({
-      ...{ target, swarm, quick, sources, log, known: loads.get(variant) },
+      ...{ target, swarm, quick, sources, log, liveBytes, known: loads.get(variant) },
       payloadBytes: PAYLOAD_BYTES,
     });
     if (figures.load !== undefined) loads.set(variant, figures.load);

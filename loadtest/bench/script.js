@@ -83,6 +83,21 @@ export function preload(owner, script) {
   };
 }
 
+/**
+ * Lets all processes of a server collect their garbage.
+ * @param {import('./servers.js').Target} target
+ * @param {ReturnType<typeof preload>} probe of collect.cjs
+ * @returns {Promise<number>} bytes of their live heaps, with what these keep outside
+ */
+export async function liveBytesOf(target, probe) {
+  let bytes = 0;
+  for (const pid of target.pids()) {
+    const { heapUsed, external } = await probe.ask(pid);
+    bytes += heapUsed + external;
+  }
+  return bytes;
+}
+
 /** @param {string} path @returns {Record<string, number>|null} null while it is incomplete */
 function readJson(path) {
   try {
