@@ -57,8 +57,8 @@ const onChange = () => {
 const folders = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) =>
   entry.isDirectory(),
 );
-const watchers = [folder, ...folders.map(({ path, name }) => join(path, name))].map((path) =>
-  watch(path, onChange),
+const watchers = [folder, ...folders.map(({ parentPath, name }) => join(parentPath, name))].map(
+  (path) => watch(path, onChange),
 );
 
 /** @param {NodeJS.Signals} signal */

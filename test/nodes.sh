@@ -10,8 +10,8 @@
 # A version comes from the npm registry, as the package `node-<platform>-<arch>` (90 to 130 MB), into
 # node_modules/.cache/nodes/. It stays there until `npm ci`. The fast paths use private fields of
 # Node, and each version may rename them: then the guards must notice, and these tests say which.
-# A new line also changes documented behaviour of Node's HTTP server, so the newest one runs the
-# tests of the public port, too.
+# A new line also changes documented behaviour of Node's HTTP server and drops deprecated fields, so
+# the newest one runs the tests of the public port and of `npm run dev`, too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -67,7 +67,7 @@ case "${1:-}" in
   --install) install "${NODES:-$QUICK}" ;;
   --quick)
     install "$QUICK"
-    pair $NEWEST/on $NEWEST/off "${HTTP[@]}" "${FAST_PATHS[@]}"
+    pair $NEWEST/on $NEWEST/off "${HTTP[@]}" "${FAST_PATHS[@]}" e2e/dev
     pair 22/on 24/on "${FAST_PATHS[@]}"
     ;;
   *)
