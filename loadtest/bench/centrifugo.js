@@ -131,7 +131,7 @@ await experiment({
     const [work, door] = variant.split(' ');
     const { server, profile, publishes } = COLUMNS[door];
     const isOwn = server === 'fanfare';
-    // Centrifugo's server is no program of Node.
+    // Centrifugo's server is not a Node program, so it has no heap to collect.
     const probe = isOwn && work !== FAN_OUT ? preload(owner, 'collect.cjs') : null;
     const env = isOwn ? { ...ENV, ...probe?.env } : {};
     const target = await startServer(server, { workers, env });

@@ -1,94 +1,63 @@
-// idle.js: idle connections of a server just started: the CPU of their handshakes, and what each
-// keeps.
+// idle.js: the workload idle in several checkouts of Fanfare, in turn.
 //
-//   node loadtest/bench/idle.js                              one checkout, a minute and a half
-//   node loadtest/bench/idle.js --others ../main,../release  several in turn, for small differences
+//   node loadtest/bench/idle.js --others ../main,../release  two minutes for each checkout
+//   node loadtest/bench/idle.js --rounds 20                  one checkout: what is noise?
 //
-// The workload idle of run.js reads the memory as it is, so that garbage and what the heap has
-// reserved count, too. Here each process first collects its garbage (servers/collect.cjs): after the
-// handshakes that are measured, and again with as many further connections, which need no new code.
+// run.js reads the memory of a server as it is, with its garbage. Here each process also collects
+// (servers/collect.cjs), so that the live heap shows small differences.
 
 import { experiment } from '../lib/experiment.js';
 import { markdownTable, median, show } from '../lib/figures.js';
-import { commitOf, pssKbOf } from './machine.js';
-import { liveBytesOf, OPTION, preload } from './script.js';
-import { quiet, startServer, stopAll } from './servers.js';
-import { openAll } from './step.js';
-import { findClient, Swarm } from './swarm.js';
+import { commitOf } from './machine.js';
+import { liveBytesOf, OPTION, preload, startBench } from './script.js';
+import { WORKLOADS } from './workloads.js';
 
 const SOURCES = 4;
-const QUIET_MS = 5000;
+const COLUMNS = Object.freeze([
+  { key: 'cpuMsPerHandshake', title: 'CPU of a handshake, ms', digits: 3 },
+  { key: 'liveKbPerConnection', title: 'live heap of a connection, kB', digits: 3 },
+  { key: 'kbPerConnection', title: 'PSS of a connection, kB', digits: 2 },
+]);
 
-/** @typedef {{handshakeMs: number, heapBytes: number, kb: number}} Cost of one connection */
+/** @typedef {Record<string, number|null>} Values of the workload, by the metric's key */
 
 await experiment({
-  question: 'Measures the CPU of handshakes of new servers, and the memory of an idle connection.',
+  question: 'Measures handshakes and idle connections of new servers of several checkouts.',
   options: `others LIST | | | folders of further checkouts, separated by commas
-  rounds N | whole 1..100 | 6 | rounds: each checkout has a new server in each
-  connections N | whole 100..15000 | 8000 | connections, and then as many again
+  rounds N | whole 1..100 | 6 | servers of each checkout, in turn
   workers N | whole 1..64 | 2 | workers of each server
   ${OPTION.client}`,
 
   variants: ({ others }) => ['', ...others.split(',').filter(Boolean)],
 
   async setup({ owner, variant: checkout, values: { client, workers } }) {
-    owner.after(stopAll);
     const probe = preload(owner, 'collect.cjs');
-    const swarm = new Swarm({ client: findClient(client), processes: 2 }).start();
-    owner.after(() => swarm.close());
-    const target = await startServer('fanfare', { workers, checkout, env: probe.env });
-    await swarm.aim(target);
-    await quiet(target, QUIET_MS);
-    return { probe, swarm, target };
-  },
-
-  /** @returns {Promise<Cost>} */
-  async measure({ probe, swarm, target }, { values: { connections } }) {
-    const memoryOf = async () => ({
-      heapBytes: await liveBytesOf(target, probe),
-      kb: pssKbOf(target.pids()),
+    const bench = await startBench(owner, {
+      ...{ server: 'fanfare', client, workers, checkout, env: probe.env },
     });
-    const before = target.cpuSeconds();
-    await openAll(swarm, { count: connections, sources: SOURCES });
-    await quiet(target, QUIET_MS);
-    const handshakeMs = ((target.cpuSeconds() - before) * 1000) / connections;
-    const some = await memoryOf();
-    await openAll(swarm, { count: connections, group: 1, sources: SOURCES });
-    await quiet(target, QUIET_MS);
-    const more = await memoryOf();
-    return {
-      handshakeMs,
-      heapBytes: (more.heapBytes - some.heapBytes) / connections,
-      kb: (more.kb - some.kb) / connections,
-    };
+    return { ...bench, liveBytes: () => liveBytesOf(bench.target, probe) };
   },
 
-  report(rounds, { connections, others }) {
+  /** @returns {Promise<Values>} */
+  async measure(bench) {
+    const rest = { quick: false, payloadBytes: 0, sources: SOURCES, log: console.log };
+    const { values, flags } = await WORKLOADS.idle.run({ ...bench, ...rest });
+    for (const flag of flags) console.log(`! ${flag}`);
+    return values;
+  },
+
+  report(rounds, { others }) {
     const titles = ['.', ...others.split(',').filter(Boolean)].map(commitOf);
     const costs = titles.map((_, i) => rounds.map((measured) => measured[i]));
-    const rows = costs.map((own, i) => [
-      titles[i],
-      ranged(own, 'handshakeMs', 3),
-      ratio(own, costs[0], 'handshakeMs'),
-      ranged(own, 'heapBytes', 0),
-      ratio(own, costs[0], 'heapBytes'),
-      ranged(own, 'kb', 2),
-      ratio(own, costs[0], 'kb'),
-    ]);
     return {
       title: 'Idle connections',
-      note: `${show(connections)} handshakes of a new server; medians and ranges of ${rounds.length} rounds`,
+      note: `medians, ranges and ratios to the first row; ${rounds.length} new servers of each`,
       lines: markdownTable(
-        [
-          'checkout',
-          'CPU of a handshake, ms',
-          '×',
-          'live heap of a connection, bytes',
-          '×',
-          'PSS after a collection, kB',
-          '×',
-        ],
-        rows,
+        ['checkout', ...COLUMNS.flatMap(({ title }) => [title, '×'])],
+        costs.map((own, i) => [
+          titles[i],
+          ...COLUMNS.flatMap(({ key, digits }) => cells(own, costs[0], key, digits)),
+        ]),
         1,
       ),
       data: { titles, costs },
@@ -96,15 +65,17 @@ await experiment({
   },
 });
 
-/** @param {readonly Cost[]} costs @param {keyof Cost} key @param {number} digits */
-function ranged(costs, key, digits) {
-  const figures = costs.map((cost) => cost[key]);
-  const [least, most] = [Math.min(...figures), Math.max(...figures)];
-  return `${show(median(figures), digits)} (${show(least, digits)}–${show(most, digits)})`;
-}
-
-/** @param {readonly Cost[]} costs @param {readonly Cost[]} first @param {keyof Cost} key */
-function ratio(costs, first, key) {
-  const of = (/** @type {readonly Cost[]} */ own) => median(own.map((cost) => cost[key]));
-  return show(of(costs) / of(first), 3);
+/**
+ * @param {readonly Values[]} own @param {readonly Values[]} first @param {string} key
+ * @param {number} digits @returns {string[]} the figure with its range, and the ratio
+ */
+function cells(own, first, key, digits) {
+  const of = (/** @type {readonly Values[]} */ all) =>
+    all.map((values) => values[key] ?? Number.NaN);
+  const figures = of(own);
+  const range = `${show(Math.min(...figures), digits)}–${show(Math.max(...figures), digits)}`;
+  return [
+    `${show(median(figures), digits)} (${range})`,
+    show(median(figures) / median(of(first)), 3),
+  ];
 }

@@ -35,13 +35,14 @@ export function stopOnSignal() {
  * @param {'auto' | 'c' | 'node'} options.client
  * @param {number} [options.processes] of the client
  * @param {number} [options.workers]
+ * @param {string} [options.checkout] of Fanfare; without, this one
  * @param {Record<string, string>} [options.env]
  */
-export async function startBench(owner, { server, client, processes = 2, workers, env }) {
+export async function startBench(owner, { server, client, processes = 2, workers, checkout, env }) {
   owner.after(stopAll);
   const swarm = new Swarm({ client: findClient(client), processes }).start();
   owner.after(() => swarm.close());
-  const target = await startServer(server, { workers, env });
+  const target = await startServer(server, { workers, checkout, env });
   await swarm.aim(target);
   return { target, swarm };
 }

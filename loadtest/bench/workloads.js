@@ -32,8 +32,8 @@ import {
  * @property {number} sources
  * @property {number} [known] the load that an earlier round's search found for this server
  * @property {(line: string) => void} log
- * @property {(() => Promise<number>)|null} [liveBytes] collects the server's garbage, and tells the
- *   bytes of its live heap, if it can do that
+ * @property {(() => Promise<number>)|null} [liveBytes] collects the server's garbage and returns the
+ *   bytes of its live heap; null: the server cannot do that
  */
 
 /**
@@ -153,19 +153,21 @@ async function idle({ target, swarm, quick, sources, liveBytes = null }) {
     : [`${opened.failed} of ${count} connections failed, ${lost} were lost`];
   const busiest = opened.cpuSeconds / opened.seconds / swarm.size;
   if (isClientBound({ busiest })) flags.push(CLIENT_BOUND);
-  // A collection may discard compiled code, so the first one comes after the handshakes.
-  const liveKb = async (/** @type {() => Promise<number>} */ read) => {
-    const before = await read();
+  /** @type {Record<string, number>} */
+  const live = {};
+  if (liveBytes !== null) {
+    // A collection may discard compiled code, so the first one comes after the handshakes.
+    const before = await liveBytes();
     await openAll(swarm, { count: count / 2, group: 2, sources });
     await quiet(target, 3000);
-    return ((await read()) - before) / 1000 / (count / 2);
-  };
+    live.liveKbPerConnection = ((await liveBytes()) - before) / 1000 / (count / 2);
+  }
   return {
     values: {
       handshakesPerSecond: complete ? count / opened.seconds : null,
       cpuMsPerHandshake: complete ? (cpuSeconds * 1000) / count : null,
       kbPerConnection: complete ? (kbAfter - kbBefore) / count : null,
-      ...(liveBytes === null ? {} : { liveKbPerConnection: await liveKb(liveBytes) }),
+      ...live,
       clientCpuSeconds: opened.cpuSeconds,
       clientBusiest: busiest,
       serverCpuSeconds: cpuSeconds,
