@@ -42,6 +42,29 @@ test('a courier that stops hands over what waits, with its attempts', async (t) 
   );
 });
 
+test('an event that has stepped aside stays aside for the next courier, and its schedule goes on', async (t) => {
+  const answer = (/** @type {Received} */ { data }) => (data.user === 'poison' ? FAILED : OK);
+  const first = courier(t, { answer });
+  const { queue } = first;
+  queue.record(joined('poison'));
+  queue.record(joined('u2'));
+  await first.advance(11_000);
+  assert.deepEqual(first.seen(), ['joined poison', 'joined poison', 'joined poison', 'joined u2']);
+  const closed = first.delivery.close();
+  await first.advance(2500);
+  await closed;
+  const second = courier(t, { queue, answer });
+  queue.record(joined('u3'));
+  await second.advance(10_000);
+  assert.deepEqual(second.seen(), ['joined u3'], 'its room does not wait for it');
+  await second.advance(60_000);
+  assert.deepEqual(
+    second.seen(),
+    ['joined u3', 'joined poison'],
+    'the fifth attempt is minutes away',
+  );
+});
+
 for (const stepMs of [-600_000, 600_000])
   test(`a clock that is set by ${stepMs / 60_000} minutes delays, repeats and drops nothing`, async (t) => {
     let setMs = 0;
