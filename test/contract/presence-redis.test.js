@@ -305,6 +305,39 @@ withRedis(
 );
 
 withRedis(
+  'a user who leaves while the address leads to another Redis has left when it leads back',
+  async (redis, attach) => {
+    const [a, b] = [await attach('room'), await attach('room')];
+    for (const user of ['ann', 'leaver']) a.join('room', user);
+    b.join('room', 'bob');
+    await until(() => a.events.length === 3 && b.events.length === 3);
+    const swap = async () => {
+      const before = await redis.cli('GET', 'contract:presence:{*}:mark');
+      await redis.cli('SWAPDB', '0', '1');
+      await until(async () => {
+        const now = await redis.cli('GET', 'contract:presence:{*}:mark');
+        return now !== '' && now !== before;
+      });
+    };
+    await swap();
+    await until(async () => (await b.read('room').catch(() => '')) === '3: ann bob leaver');
+    a.presence.leave('room', 'leaver');
+    await until(async () => (await b.read('room').catch(() => '')) === '2: ann bob');
+    b.events.length = 0;
+    await swap();
+    await until(async () => (await b.read('room').catch(() => '')) === '2: ann bob');
+    await until(() => b.events.includes('room -leaver'), 5000, `${b.events}`);
+    // Nothing is left of the names that the workers had before.
+    await until(
+      async () =>
+        (await redis.cli('KEYS', 'contract:presence:{room}:users:*')).split('\n').length === 2,
+    );
+    assert.equal(a.counters.presenceReaped + b.counters.presenceReaped, 0);
+  },
+  { ttlMs: NEVER_MS },
+);
+
+withRedis(
   'a Redis that refuses to write is asked again, and nothing is lost',
   async (redis, attach) => {
     const a = await attach('room');

@@ -8,6 +8,8 @@
 // - Writes may be lost after an outage, if Redis lost its data, or if another worker took this one
 //   for dead. Then the worker starts a new session, rewrites all its users, and clears the old
 //   session. So no user disappears in between.
+// - If the address leads to another Redis, the old session remains in the first one. The worker
+//   clears it when it is back there.
 // - A session without a heartbeat for `ttlMs` is dead, and the worker that finds it clears it. The
 //   relay reports the death of a worker of its machine at once.
 // - A session judges others only after it has lived for half of `ttlMs`, because after an outage
@@ -50,6 +52,8 @@ const MAX_DEAD = 256;
  *   presenceHeartbeat
  * @property {(...args: string[]) => Promise<number>} presenceCleared
  */
+
+/** An old session, and the rooms in which it had users. @typedef {{name: string, rooms: string[]}} Past */
 
 /**
  * A second list of the rooms of sessions. A room is on it only while it is on that of its session.
@@ -100,9 +104,10 @@ export class PresenceSession {
     this.isTimerDue = false;
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
-    /** This worker's old sessions, and the rooms in which they had users. */
-    /** @type {{name: string, rooms: string[]}[]} */
+    /** This worker's old sessions. @type {Past[]} */
     this.past = [];
+    /** Old sessions in other data sets, which may come back. @type {{name: string, storeId: string}[]} */
+    this.elsewhere = [];
     /** Sessions reported as dead. @type {string[]} */
     this.dead = [];
     /** Sessions to clear. @type {string[]} */
@@ -179,8 +184,23 @@ export class PresenceSession {
     }
     const { storeId } = await this.#heartbeat();
     const hasLostAll = this.storeId !== '' && this.storeId !== storeId;
+    if (hasLostAll) this.#move(this.storeId, storeId);
     this.storeId = storeId;
     return { hasLostAll, doubts };
+  }
+
+  /**
+   * The data set is another one. Old sessions are also cleared in the new one, because the worker may
+   * have written there before it noticed.
+   * @param {string} before its id @param {string} now
+   */
+  #move(before, now) {
+    const left = this.past.map(({ name }) => ({ name, storeId: before }));
+    const all = [...this.elsewhere, ...left];
+    const back = all.filter(({ storeId }) => storeId === now);
+    // The lists of their rooms are there.
+    this.past.unshift(...back.map(({ name }) => ({ name, rooms: [] })));
+    this.elsewhere = all.filter(({ storeId }) => storeId !== now).slice(-MAX_PAST);
   }
 
   /** @param {number} doubts returned by `begin` */
