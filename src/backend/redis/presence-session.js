@@ -53,7 +53,10 @@ const MAX_DEAD = 256;
  * @property {(...args: string[]) => Promise<number>} presenceCleared
  */
 
-/** An old session, and the rooms in which it had users. @typedef {{name: string, rooms: string[]}} Past */
+/**
+ * An old session, and the rooms in which it had users.
+ * @typedef {{name: string, rooms: string[]}} Past
+ */
 
 /**
  * A second list of the rooms of sessions. A room is on it only while it is on that of its session.
@@ -106,7 +109,8 @@ export class PresenceSession {
     this.timer = undefined;
     /** This worker's old sessions. @type {Past[]} */
     this.past = [];
-    /** Old sessions in other data sets, which may come back. @type {{name: string, storeId: string}[]} */
+    /** Old sessions in other data sets, which may come back. */
+    /** @type {{name: string, storeId: string}[]} */
     this.elsewhere = [];
     /** Sessions reported as dead. @type {string[]} */
     this.dead = [];
@@ -190,8 +194,8 @@ export class PresenceSession {
   }
 
   /**
-   * The data set is another one. Old sessions are also cleared in the new one, because the worker may
-   * have written there before it noticed.
+   * The data set is another one. Old sessions are also cleared in the new one, because the worker
+   * may have written there before it noticed.
    * @param {string} before its id @param {string} now
    */
   #move(before, now) {
