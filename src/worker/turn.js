@@ -150,7 +150,7 @@ export class Turn {
     this.#yieldedMs = this.#awake > 0 ? now : Number.POSITIVE_INFINITY;
   };
 
-  /** Work that was done at once began shares: they end with the turn. */
+  /** Ends the shares that began with work done at once. */
   #rest() {
     const slots = this.#slots;
     for (let i = 0; i < slots.length; i++) if (slots[i].endMs !== 0) slots[i].rest();

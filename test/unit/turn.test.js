@@ -169,6 +169,24 @@ test('flushes get as long as the work between two of their turns took, within bo
   assert.deepEqual(observed.loop, [0, 1, 5, 100]);
 });
 
+test('the time between two turns counts only if the first leaves work', async () => {
+  const { turn, spend, observed } = build();
+  const reads = turn.slot('reads');
+  let left = 2;
+  const slot = turn.slot('closes', () => {
+    reads.isSpent(); // a turn follows, which may have no work
+    return --left > 0;
+  });
+  slot.wake();
+  for (const betweenMs of [3, 5, 7]) {
+    await nextTurn();
+    spend(betweenMs);
+  }
+  slot.wake();
+  await nextTurn();
+  assert.deepEqual(observed.loop, [3]);
+});
+
 test('work done at once counts, until the turn of the slots; work left keeps the share spent', async () => {
   const { turn, spend } = build();
   const reads = turn.slot('reads');
@@ -179,6 +197,13 @@ test('work done at once counts, until the turn of the slots; work left keeps the
   assert.equal(reads.isOver, true);
   await nextTurn();
   assert.equal(reads.isOver, false);
+  assert.equal(reads.isSpent(), false);
+
+  // The same, if another slot has work in that turn.
+  spend(SHARES.reads.ms);
+  assert.equal(reads.isSpent(), true);
+  turn.line('notices', () => {}).push(null);
+  await nextTurn();
   assert.equal(reads.isSpent(), false);
 
   const joins = turn.line('joins', () => spend(SHARES.joins.ms));
