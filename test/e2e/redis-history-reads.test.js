@@ -111,7 +111,7 @@ describe('reads of histories on Redis', { concurrency: 4 }, () => {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);
-    const a = await start(t, redis, { history });
+    const a = await start(t, redis, { history, redisTimeoutMs: 10_000 }); // 16 MB in one command
     const megabyte = Buffer.alloc(1024 * 1024, 'm');
     for (let i = 0; i < 12; i++) await a.broker.publish('kept', megabyte);
     const { offset, publications } = await a.broker.history('kept', ALL);
