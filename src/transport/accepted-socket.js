@@ -24,15 +24,21 @@ export const TRANSPORT = Symbol('transport');
 /** @import { Streams } from './route.js' */
 /** @import { IncomingMessage } from 'node:http' */
 /** @import { Socket } from 'node:net' */
-/** @typedef {Socket & {[HANDSHAKE]: Handshake}} TrackedSocket */
+/** @typedef {Socket & {[HANDSHAKE]: Handshake, [TRANSPORT]?: Served}} TrackedSocket */
 /** A request for a stream, as these streams have read it. @typedef {{streams: Streams, request: any}} WantedStream */
 
 /**
  * What the listeners of a socket call.
  * @typedef {object} Port
  * @property {(socket: TrackedSocket) => void} readable it has bytes to read, or has ended
+ * @property {(socket: TrackedSocket) => void} ended its client sends no more, and all is read
  * @property {(socket: TrackedSocket, bytes: Buffer) => void} data
  * @property {(socket: TrackedSocket) => void} closed
+ */
+/**
+ * What the listeners of a socket call in its transport.
+ * @typedef {object} Served
+ * @property {() => void} ended the client sends no more @property {() => void} closed
  */
 
 export class Handshake {
@@ -231,13 +237,29 @@ export function discard(socket) {
 }
 
 /**
- * After an upgrade Node no longer listens to the socket, and an error without a listener ends the
- * process. This listener handles errors until ws gets the socket, or if it never does.
+ * After an upgrade Node's HTTP server no longer listens to the socket, and an error without a
+ * listener ends the process.
  * @param {TrackedSocket} socket
  */
 export function takeOver(socket) {
   socket.removeListener('error', socketOnError);
   socket.on('error', socketOnError);
+}
+
+/**
+ * The listeners of a socket, from accept to close. Its transport, if it has one, is told as well.
+ * @param {TrackedSocket} socket
+ */
+export function listenTo(socket) {
+  socket.on('end', socketOnEnd);
+  socket.on('error', socketOnError);
+  socket.on('close', socketOnClose);
+}
+
+/** ws listens from now on, except for the port's count. @param {Socket} socket */
+export function leaveToWs(socket) {
+  socket.removeListener('error', socketOnError);
+  socket.removeListener('end', socketOnEnd);
 }
 
 /** @this {Socket} */
@@ -250,6 +272,25 @@ export function socketOnReadable() {
   this[HANDSHAKE].port.readable(this);
 }
 
+/**
+ * Reads a socket in place of `readable`. Its stream gets a copy of the read, of its size, and not
+ * 64 KB: a handshake is some hundred bytes.
+ * @this {TrackedSocket} @param {number} size @param {Buffer} buffer that sockets share
+ * @returns {boolean} false: Node stops reading until the stream has room
+ */
+export function socketOnRead(size, buffer) {
+  const hasRoom = this.push(Buffer.from(buffer.subarray(0, size)));
+  this[HANDSHAKE].port.readable(this);
+  return hasRoom;
+}
+
+/** @this {TrackedSocket} */
+function socketOnEnd() {
+  const transport = this[TRANSPORT];
+  if (transport === undefined) this[HANDSHAKE].port.ended(this);
+  else transport.ended();
+}
+
 /** @this {TrackedSocket} @param {Buffer} bytes */
 export function socketOnData(bytes) {
   this[HANDSHAKE].port.data(this, bytes);
@@ -258,4 +299,5 @@ export function socketOnData(bytes) {
 /** @this {TrackedSocket} */
 export function socketOnClose() {
   this[HANDSHAKE].port.closed(this);
+  this[TRANSPORT]?.closed();
 }

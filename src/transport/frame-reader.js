@@ -246,8 +246,9 @@ export class FrameReader {
       progress.isDeflated = true;
     }
     socket[READING] = reading;
-    socket.on('data', this.socketOnData);
-    if (this.isShared) shareReads(socket, this.socketOnRead);
+    const isShared = this.isShared && shareReads(socket, this.socketOnRead);
+    // Bytes of earlier reads may wait in the stream.
+    if (!isShared || socket.readableLength > 0) socket.on('data', this.socketOnData);
     return true;
   }
 

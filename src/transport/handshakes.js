@@ -1,14 +1,7 @@
 // handshakes.js: requests for a WebSocket or a stream: checks, admission, then their transport.
 
 import { refusal, toHttp } from '../protocol/refusal.js';
-import {
-  ADMITTING,
-  HANDSHAKE,
-  NOTHING,
-  socketOnError,
-  takeOver,
-  Upgraded,
-} from './accepted-socket.js';
+import { ADMITTING, HANDSHAKE, NOTHING, takeOver, Upgraded } from './accepted-socket.js';
 import { handshakeFault } from './handshake.js';
 import { takesMethod } from './http-answers.js';
 
@@ -167,9 +160,8 @@ export class Handshakes {
       socket[HANDSHAKE] = /** @type {Handshake} */ (
         /** @type {unknown} */ (new Upgraded(handshake.port, admitted))
       );
+    if (handshake.http !== null) takeOver(socket);
     this.onUpgrade(request, socket, head, admitted, door);
-    // Its new reader listens. A socket that is destroyed may still emit its error.
-    if (!socket.destroyed) socket.removeListener('error', socketOnError);
     this.reader.handOver(socket);
   }
 

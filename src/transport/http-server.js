@@ -27,10 +27,12 @@ import {
   HANDSHAKE,
   Handshake,
   IN_LINE,
+  listenTo,
   NOTHING,
   SERVED,
   socketOnClose,
   socketOnError,
+  socketOnRead,
   socketOnReadable,
   speaksHttp,
   takeOver,
@@ -39,7 +41,7 @@ import {
 import { readClientHello } from './client-hello.js';
 import { Deadlines } from './deadlines.js';
 import { FairQueue } from './fair-queue.js';
-import { copyReads } from './fast/shared-reads.js';
+import { shareReads } from './fast/shared-reads.js';
 import { hasBody, isToWebSocket } from './handshake.js';
 import { Handshakes } from './handshakes.js';
 import { readBody } from './http-api/body.js';
@@ -254,7 +256,7 @@ export class HttpServer {
     counters.sockets++;
     const handshake = new Handshake(this, this.secure !== null);
     socket[HANDSHAKE] = handshake;
-    socket.on('close', socketOnClose);
+    listenTo(socket);
     if (!this.#idle.hasRoom()) {
       counters.refused.descriptors++;
       this.#logRarely(
@@ -271,14 +273,21 @@ export class HttpServer {
     if (admission.isShortOfDescriptors) this.#idle.makeRoom();
     this.#idle.addNew(socket);
     this.#waiting.add(socket);
-    if (this.reader.readsShort) copyReads(socket);
-    socket.on('error', socketOnError);
-    socket.once('readable', socketOnReadable);
+    // The listener of `readable` costs three ticks of its own.
+    if (!this.reader.readsShort || !shareReads(socket, socketOnRead))
+      socket.once('readable', socketOnReadable);
   }
 
   /** @param {TrackedSocket} socket that has bytes to read, or has ended */
   readable(socket) {
     if (socket[HANDSHAKE].phase === WAITING) this.#queue(socket);
+  }
+
+  /** @param {TrackedSocket} socket whose client sends no more */
+  ended(socket) {
+    // It has closed without a byte, as port checks do.
+    const { phase, http } = socket[HANDSHAKE];
+    if (phase === WAITING && http === null) socket.destroy();
   }
 
   /** @param {TrackedSocket} socket @param {Buffer} bytes that were read */
@@ -321,7 +330,6 @@ export class HttpServer {
   #begin(socket) {
     const handshake = socket[HANDSHAKE];
     if (socket.destroyed || handshake.phase !== IN_LINE) return;
-    // The peer has connected and closed without a byte, as port checks do.
     if (socket.readableEnded) return void socket.destroy();
     if (handshake.needsTls) return this.#readClientHello(socket);
     if (speaksHttp(socket)) {
@@ -405,14 +413,16 @@ export class HttpServer {
    */
   #secured(socket, stream) {
     const handshake = socket[HANDSHAKE];
-    stream.on('error', socketOnError);
-    if (handshake.phase !== WAITING) return void stream.destroy();
+    if (handshake.phase !== WAITING) {
+      stream.on('error', socketOnError);
+      return void stream.destroy();
+    }
     // The stream closes after the socket.
     socket.removeListener('close', socketOnClose);
     this.#settled(socket);
     handshake.endTls();
     stream[HANDSHAKE] = handshake;
-    stream.on('close', socketOnClose);
+    listenTo(stream);
     this.#awaitClient(stream);
     this.#waiting.add(stream);
     stream.once('readable', socketOnReadable);

@@ -22,7 +22,7 @@ import {
   textFrame,
   writeFrameAround,
 } from '../protocol/frame.js';
-import { TRANSPORT } from './accepted-socket.js';
+import { leaveToWs, TRANSPORT } from './accepted-socket.js';
 import { lendDescriptor } from './fast/direct-write.js';
 import { openWebSocket } from './fast/lazy-ws.js';
 import { offerBytes, pendingBytesOf, queueBytes, whenDrained } from './socket-writer.js';
@@ -107,14 +107,6 @@ export class ServerWebSocket {
     this.isEnded = false;
   }
 
-  /** Listens to the socket in place of ws, which comes later. */
-  listen() {
-    const { socket } = this;
-    socket.on('end', socketOnEnd);
-    socket.on('error', socketOnError);
-    socket.on('close', socketOnClose);
-  }
-
   /** @param {WsPart} ws that listens to the socket @param {number} [format] of the frames */
   setWs(ws, format = this.format) {
     this.format = format;
@@ -132,12 +124,23 @@ export class ServerWebSocket {
   openWs() {
     if (this.isEnded || this.socket.destroyed) return false;
     const { socket, owner } = this;
-    socket.removeListener('end', socketOnEnd);
-    socket.removeListener('error', socketOnError);
-    socket.removeListener('close', socketOnClose);
+    leaveToWs(socket);
     this.setWs(openWebSocket(WsPart, socket, owner.wsOptions));
     if (this.isHalted) this.ws?.pause();
     return true;
+  }
+
+  /** Without ws: the peer sends no more, and no close frame came before. */
+  ended() {
+    this.isEnded = true;
+    this.socket.end();
+  }
+
+  /** ws has its own event for it. */
+  closed() {
+    if (this.ws !== null) return;
+    this.isEnded = true;
+    this.owner.closed(this);
   }
 
   get slowConsumers() {
@@ -281,25 +284,6 @@ export class ServerWebSocket {
     }
     if (++pongs.sent <= MAX_PONGS_PER_SECOND) this.write(pongFrame(body));
   }
-}
-
-/** The peer sends no more, and no close frame came before. @this {Socket} */
-function socketOnEnd() {
-  /** @type {ServerWebSocket} */ (this[TRANSPORT]).isEnded = true;
-  this.end();
-}
-
-/** @this {Socket} */
-function socketOnError() {
-  /** @type {ServerWebSocket} */ (this[TRANSPORT]).isEnded = true;
-  this.destroy();
-}
-
-/** @this {Socket} */
-function socketOnClose() {
-  const transport = /** @type {ServerWebSocket} */ (this[TRANSPORT]);
-  transport.isEnded = true;
-  transport.owner.closed(transport);
 }
 
 /** The reader left them to ws. @this {WebSocket} @param {Buffer} data @param {boolean} isBinary */

@@ -94,8 +94,6 @@ export class Stream {
     const socket = /** @type {StreamSocket} */ (this.socket);
     socket.setTimeout(0);
     socket.on('data', socketOnData);
-    socket.on('end', socketOnEnd);
-    socket.on('close', socketOnClose);
     socket.resume();
     this.owner.heartbeat.add(this.connection);
     this.write(Buffer.from(head));
@@ -138,6 +136,19 @@ export class Stream {
   terminate() {
     this.socket.destroy();
   }
+
+  /**
+   * The client has closed its side. Nobody who listens does that, and without its end the server
+   * would notice the client's absence late.
+   */
+  ended() {
+    this.connection.markClosed();
+    this.socket.destroy();
+  }
+
+  closed() {
+    this.owner.remove(this);
+  }
 }
 
 /** The head of a connection's last response. @param {number} status @param {Headers} headers */
@@ -155,20 +166,4 @@ function destroy(socket) {
 /** Clients have nothing to send: further requests get no answer. @this {StreamSocket} */
 function socketOnData() {
   if (this.bytesRead > this[TRANSPORT].lastByte) this.destroy();
-}
-
-/**
- * The client has closed its side. Nobody who listens does that, and without its end the server
- * would notice the client's absence late.
- * @this {StreamSocket}
- */
-function socketOnEnd() {
-  this[TRANSPORT].connection.markClosed();
-  this.destroy();
-}
-
-/** @this {StreamSocket} */
-function socketOnClose() {
-  const stream = this[TRANSPORT];
-  stream.owner.remove(stream);
 }

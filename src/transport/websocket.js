@@ -9,6 +9,7 @@ import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import { CLOSES } from '../protocol/codes.js';
 import { THRESHOLD_BYTES } from '../protocol/deflate.js';
 import { FORMAT } from '../protocol/format.js';
+import { leaveToWs } from './accepted-socket.js';
 import { directWriteFault } from './fast/direct-write.js';
 import { lazyWsFault } from './fast/lazy-ws.js';
 import { sharedReadsFault } from './fast/shared-reads.js';
@@ -184,6 +185,7 @@ export class WebSockets {
     this.address = address;
     this.credentials = credentials;
     this.socket = socket;
+    leaveToWs(socket);
     if (this.takesListener)
       return this.server.handleUpgrade(request, socket, head, this.websocketOnUpgrade);
     if (head.length > 0) socket.unshift(head);
@@ -222,7 +224,6 @@ export class WebSockets {
     const websocket = new ServerWebSocket(this, socket, address, door);
     websocket.sendHead(answer);
     if (head.length > 0) socket.unshift(head);
-    websocket.listen();
     this.reader.attach(socket, websocket, null);
     this.#enter(websocket, request, credentials);
   }

@@ -11,6 +11,7 @@ import { loadConfig } from '../../src/config/config.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { WebSockets } from '../../src/transport/websocket.js';
 import { Turn } from '../../src/worker/turn.js';
+import { accepted } from './accepted.js';
 import { handshake, RawClient } from './raw-http.js';
 
 export const MAX_MESSAGE_BYTES = 40_000;
@@ -84,7 +85,7 @@ export class FrameServer {
     this.server = http.createServer();
     this.server.on('upgrade', (request, socket, head) => {
       this.socket = /** @type {import('node:net').Socket} */ (socket);
-      websockets.upgrade(request, this.socket, head, '127.0.0.1');
+      websockets.upgrade(request, accepted(this.socket), head, '127.0.0.1');
     });
   }
 

@@ -18,6 +18,7 @@ import { routeOf } from '../../src/transport/route.js';
 import { WebSockets } from '../../src/transport/websocket.js';
 import { Turn } from '../../src/worker/turn.js';
 import { Random } from '../checker/random.js';
+import { accepted } from '../helpers/accepted.js';
 import { handshakeHeads, randomHead } from '../helpers/handshake-heads.js';
 import { isOff } from '../helpers/hidden/fields.js';
 
@@ -141,7 +142,8 @@ function answerOf(websockets, request) {
   /** @type {any} */ (websockets.hub).add = (/** @type {any} */ { transport }) => {
     format = transport.format;
   };
-  websockets.upgrade(request, /** @type {any} */ (stream), Buffer.alloc(0), '192.0.2.1');
+  const socket = accepted(/** @type {any} */ (stream));
+  websockets.upgrade(request, socket, Buffer.alloc(0), '192.0.2.1');
   const { destroyed } = stream;
   stream.destroy();
   return { answer: Buffer.concat(written).toString('latin1'), format, destroyed };

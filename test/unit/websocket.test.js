@@ -9,6 +9,7 @@ import { Heartbeat } from '../../src/hub/heartbeat.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { WebSockets } from '../../src/transport/websocket.js';
 import { Turn } from '../../src/worker/turn.js';
+import { accepted } from '../helpers/accepted.js';
 import { buildHub, noHistory } from '../helpers/hub.js';
 import { handshake, RawClient } from '../helpers/raw-http.js';
 
@@ -49,7 +50,7 @@ async function serve(t, env = {}) {
   });
   const server = http.createServer();
   server.on('upgrade', (request, socket, head) =>
-    websockets.upgrade(request, /** @type {any} */ (socket), head, '127.0.0.1'),
+    websockets.upgrade(request, accepted(/** @type {any} */ (socket)), head, '127.0.0.1'),
   );
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');

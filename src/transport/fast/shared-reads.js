@@ -37,8 +37,8 @@ export function sharedReadsFault() {
 
 /**
  * From now on the socket is read into the shared buffer, and its stream gets only the end.
- * @param {Socket} socket
- * @param {(this: Socket, size: number, buffer: Buffer) => boolean|void} onRead uses the first `size`
+ * @template {Socket} T @param {T} socket
+ * @param {(this: T, size: number, buffer: Buffer) => boolean|void} onRead uses the first `size`
  *   bytes of the buffer before it returns; if it returns false, Node stops reading
  * @returns {boolean} false: nothing has changed, because of TLS or a missing field
  */
@@ -51,23 +51,6 @@ export function shareReads(socket, onRead) {
   fields[FIELDS.callback] = onRead;
   handle.useUserBuffer(shared);
   return true;
-}
-
-/**
- * The same for a socket whose stream is read: the stream gets a copy of each read, of its size, and
- * not 64 KB. A handshake is some hundred bytes.
- * @param {Socket} socket @returns {boolean} false: nothing has changed
- */
-export function copyReads(socket) {
-  return shareReads(socket, socketOnRead);
-}
-
-/**
- * @this {Socket} @param {number} size @param {Buffer} buffer
- * @returns {boolean} false: Node stops reading until the stream has room
- */
-function socketOnRead(size, buffer) {
-  return this.push(Buffer.from(buffer.subarray(0, size)));
 }
 
 /** @param {Socket} socket made without the option */

@@ -21,6 +21,7 @@ import { HttpServer } from '../../../src/transport/http-server.js';
 import { WebSockets } from '../../../src/transport/websocket.js';
 import { Phase } from '../../../src/worker/phase.js';
 import { Turn } from '../../../src/worker/turn.js';
+import { accepted } from '../../helpers/accepted.js';
 import { FakeTransport, messagesOf } from '../../helpers/fake-transport.js';
 import { closeCode, FrameParser, OPCODES } from '../../helpers/raw-frames.js';
 import { KEY } from '../../helpers/raw-http.js';
@@ -68,7 +69,7 @@ const frames = {
           const request = { method: 'GET', url: '/ws', headers, socket };
           websockets.upgrade(
             /** @type {any} */ (request),
-            /** @type {any} */ (socket),
+            accepted(/** @type {any} */ (socket)),
             EMPTY,
             '127.0.0.1',
           );
