@@ -19,7 +19,7 @@ VERSIONS="20 22 24 26"
 NEWEST=26
 # `npm test` runs everything on the Node that you have, and a part on these.
 QUICK="22 24 26"
-FAST_PATHS=(unit/fast-paths unit/frame-reader unit/websocket contract/fast-paths)
+FAST_PATHS=(unit/fast-paths unit/frame-reader unit/websocket unit/socket-listeners contract/fast-paths)
 HTTP=(unit/http-server unit/handshake unit/handshakes unit/plain-http unit/last-answers security/handshake)
 package=node-$(node -p 'process.platform + "-" + process.arch')
 logs=$(mktemp -d)
