@@ -36,7 +36,7 @@ const ENDS = {
  * @param {() => AdmissionLease|Promise<AdmissionLease>} [admit]
  */
 async function serve(t, env, admit = () => new AdmissionLease('', null)) {
-  const settings = { FANFARE_LIMITS: 'off', ...env };
+  const settings = { FANFARE_LIMITS: 'off', PORT: '0', ...env };
   const { config } = loadConfig(settings);
   assert.ok(config);
   const server = new FrameServer(true, settings);
