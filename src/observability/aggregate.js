@@ -3,13 +3,17 @@
 // Each worker sends its values as prom-client's JSON. The primary adds them up and keeps the counts
 // of workers that have exited, because Prometheus reads a counter that falls as a restart.
 
-import { AggregatorRegistry } from 'prom-client';
+import { AggregatorRegistry, prometheusContentType } from 'prom-client';
+
+/** Of `Aggregate.text`. */
+export const CONTENT_TYPE = prometheusContentType;
 
 /** A power of two: see onGrid. */
 const GRID = 2 ** 20;
 
 /**
- * @typedef {import('prom-client').MetricObject & {values: MetricValue[], aggregator?: string}}
+ * A metric as prom-client's JSON has it.
+ * @typedef {{name: string, help: string, type: string, values: MetricValue[], aggregator?: string}}
  *   Snapshot
  */
 /**
@@ -110,7 +114,8 @@ export class Aggregate {
       own,
       [...this.departed.values()].map(({ metric }) => metric),
     ];
-    return AggregatorRegistry.aggregate(all).metrics();
+    // prom-client's typings have a numeric enum for the type.
+    return AggregatorRegistry.aggregate(/** @type {any} */ (all)).metrics();
   }
 }
 
@@ -138,7 +143,5 @@ function onGrid(value) {
 
 /** @param {Snapshot} metric */
 function isCumulative({ type }) {
-  // prom-client's JSON has the name of the type, but its typings have a numeric enum.
-  const name = String(type);
-  return name === 'counter' || name === 'histogram';
+  return type === 'counter' || type === 'histogram';
 }

@@ -12,8 +12,10 @@ import { getHeapStatistics } from 'node:v8';
 import { privateBytes } from '../config/system-memory.js';
 import { HOOK_NAMES, TURN_SLOTS } from './counters.js';
 import { droppedLines } from './log.js';
+import { counter, gauge, histogram } from './rows.js';
 
 /** @import { Counters } from './counters.js' */
+/** @template [S=Source] @typedef {import('./rows.js').Row<S>} Row */
 
 /**
  * The sources of a worker's rows.
@@ -61,21 +63,6 @@ import { droppedLines } from './log.js';
  * @property {() => Record<string, number>} cancelled
  * @property {() => number} lanes
  * @property {() => import('../webhooks/queue.js').QueueSize} size
- */
-
-/**
- * @template [S=Source]
- * @typedef {object} Row
- * @property {string} name
- * @property {'counter'|'gauge'|'histogram'} type
- * @property {string} help
- * @property {'sum'|'max'|'min'|'first'} [aggregator] over the workers; counters and histograms
- *   always add up
- * @property {string} [label] its values are the keys that `read` returns. Two labels have a comma
- *   between them, and so have their values.
- * @property {readonly string[]} [values] of the label of a histogram
- * @property {readonly number[]} [buckets] of a histogram, ascending
- * @property {(source: S) => number|Record<string, number>} [read] absent for histograms
  */
 
 const MS_BUCKETS = [0.1, 1, 5, 15, 50, 100, 500];
@@ -437,34 +424,4 @@ function sumOf(sum, count) {
 function fastPaths({ counters }) {
   const reasons = Object.entries(counters.fastPaths);
   return Object.fromEntries(reasons.map(([name, reason]) => [name, reason === '' ? 1 : 0]));
-}
-
-/**
- * @template S @param {string} title the name, perhaps with a label: `errors_total{code}`
- * @param {(source: S) => number|Record<string, number>} read @param {string} help @returns {Row<S>}
- */
-function counter(title, read, help) {
-  return { ...named(title), type: 'counter', help, read };
-}
-
-/**
- * @template S @param {string} title @param {'sum'|'max'|'min'|'first'} aggregator
- * @param {(source: S) => number|Record<string, number>} read @param {string} help @returns {Row<S>}
- */
-function gauge(title, aggregator, read, help) {
-  return { ...named(title), type: 'gauge', aggregator, help, read };
-}
-
-/**
- * @param {string} title @param {readonly number[]} buckets @param {string} help
- * @param {readonly string[]} [values] of its label @returns {Row<any>} it reads no source
- */
-function histogram(title, buckets, help, values) {
-  return { ...named(title), type: 'histogram', buckets, help, values };
-}
-
-/** @param {string} title */
-function named(title) {
-  const [name, label] = title.split(/[{}]/);
-  return { name, label };
 }

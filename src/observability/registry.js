@@ -1,43 +1,51 @@
-// registry.js: the registries of the metrics of a worker and of the primary.
+// registry.js: the metrics of a worker, of the primary and of the courier, made from the rows of
+// metrics.js and process-metrics.js.
 //
-// They are made from the rows of metrics.js. Replaced parts of prom-client: a histogram for the hot
-// path, counters and gauges that are read, the event-loop lag, and default metrics that are too
-// expensive with 20,000 sockets.
+// Their snapshots have the form of prom-client's JSON. The primary adds them up with prom-client,
+// and the other processes do not load it (process-metrics.js says why).
 
-import { readdir } from 'node:fs/promises';
 import { totalmem } from 'node:os';
-import { createHistogram } from 'node:perf_hooks';
-import { collectDefaultMetrics, Registry } from 'prom-client';
 import { HOOK_NAMES, TURN_SLOTS } from './counters.js';
 import { COURIER_METRICS, METRICS, PRIMARY_METRICS, WORKER_METRICS } from './metrics.js';
+import { GC_SECONDS, LoopLag, observeCollections, processRows } from './process-metrics.js';
 
 /** @import { MetricValue, Snapshot } from './aggregate.js' */
 /** @import { Counters } from './counters.js' */
-/** @import { CourierSource, PrimarySource, Row, Source } from './metrics.js' */
-/** @import { Metric } from 'prom-client' */
+/** @import { CourierSource, PrimarySource, Source } from './metrics.js' */
+/** @import { Row, Value } from './rows.js' */
 
-/** prom-client's that walk over every socket (20 ms at 8,000): not part of each scrape. */
-const COSTLY = [
-  'process_open_fds',
-  'nodejs_active_resources',
-  'nodejs_active_resources_total',
-  'nodejs_active_handles',
-];
-const COSTLY_INTERVAL_MS = 15_000;
-const COSTLY_STEP_MS = 5000;
 const RATE_SAMPLE_MS = 1000;
 const RATE_SAMPLES = 5;
-/** The highest lag is reported for this time, because several Prometheus servers may scrape. */
-const LAG_SHOWN_MS = 10_000;
-/** prom-client's own lag monitor can't be disabled, so it runs once in 24 days. */
-const NEVER_MS = 2 ** 31 - 1;
+
+/** Metrics in the order in which they are read. */
+class Registry {
+  /** @type {Map<string, () => Promise<Snapshot>>} */
+  #metrics = new Map();
+
+  /** @param {Row<any>} row @param {() => MetricValue[]|Promise<MetricValue[]>} read */
+  add({ name, help, type, aggregator = 'sum' }, read) {
+    if (this.#metrics.has(name)) throw new Error(`two metrics have the name ${name}`);
+    this.#metrics.set(name, async () => ({ name, help, type, values: await read(), aggregator }));
+  }
+
+  /**
+   * @param {readonly string[]|null} [names] null: all. Metrics that do not exist are left out.
+   * @returns {Promise<Snapshot[]>} if there are names, without help texts
+   */
+  async snapshot(names = null) {
+    if (names === null) return Promise.all([...this.#metrics.values()].map((read) => read()));
+    const some = names.flatMap((name) => this.#metrics.get(name) ?? []);
+    return Promise.all(some.map(async (read) => ({ ...(await read()), help: '' })));
+  }
+}
 
 /** @param {Counters} counters @param {{worker: number, memoryBytes?: number}} options */
 export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
   const registry = new Registry();
   const lag = new LoopLag();
-  collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: NEVER_MS });
-  tameDefaults(registry, lag);
+  for (const row of processRows(lag)) register(registry, row, undefined);
+  const collections = new Map(registerFamily(registry, GC_SECONDS));
+  observeCollections((kind, seconds) => collections.get(kind)?.observe(seconds));
   const rate = new ConnectionRate(() => counters.accepted);
   /** @type {Source} */
   const source = {
@@ -49,17 +57,16 @@ export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
   /** Those with a label by name and value: `fanfare_hook_seconds onJoin`. @type {Map<string, FastHistogram>} */
   const histograms = new Map();
   for (const row of METRICS) {
-    const { read } = row;
-    if (read) register(registry, row, () => read(source));
-    else if (row.values === undefined)
-      histograms.set(row.name, FastHistogram.register(registry, row));
+    if (row.read) register(registry, row, source);
+    else if (row.values === undefined) histograms.set(row.name, registerHistogram(registry, row));
     else
-      for (const [value, one] of registerFamily(registry, row, row.values))
+      for (const [value, one] of registerFamily(registry, row))
         histograms.set(`${row.name} ${value}`, one);
   }
   for (const row of WORKER_METRICS) {
-    const { read } = row;
-    if (read) register(registry, row, () => ({ [worker]: /** @type {number} */ (read(source)) }));
+    const { read = () => 0 } = row;
+    const ofWorker = (/** @type {Source} */ from) => ({ [worker]: Number(read(from)) });
+    register(registry, { ...row, read: ofWorker }, source);
   }
   /** @param {string} name */
   const histogram = (name) => {
@@ -68,7 +75,6 @@ export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
     return found;
   };
   return {
-    registry,
     messageDuration: histogram('websocket_message_duration_ms'),
     publishLag: histogram('redis_publish_lag_ms'),
     fanout: histogram('fanfare_fanout_members'),
@@ -81,10 +87,7 @@ export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
     blobSeconds: histogram('fanfare_blob_request_seconds'),
     loopLag: lag,
     /** @param {readonly string[]|null} [names] null: all @returns {Promise<Snapshot[]>} */
-    snapshot: (names = null) =>
-      /** @type {Promise<Snapshot[]>} */ (
-        names === null ? registry.getMetricsAsJSON() : someOf(registry, names)
-      ),
+    snapshot: (names = null) => registry.snapshot(names),
     close() {
       rate.close();
     },
@@ -112,27 +115,11 @@ function turnSeconds(histogram) {
   return { ...bySlot, flushes: { observe } };
 }
 
-/**
- * @param {Registry} registry
- * @param {readonly string[]} names metrics that do not exist are left out
- * @returns {Promise<object[]>} without help texts
- */
-function someOf(registry, names) {
-  const metrics = names.flatMap((name) => registry.getSingleMetric(name) ?? []);
-  return Promise.all(metrics.map(async (one) => ({ ...(await one.get()), help: '' })));
-}
-
 /** The metrics of the primary. @param {PrimarySource} source */
 export function createPrimaryMetrics(source) {
   const registry = new Registry();
-  for (const row of PRIMARY_METRICS) {
-    const { read } = row;
-    if (read) register(registry, row, () => read(source));
-  }
-  return {
-    registry,
-    snapshot: () => /** @type {Promise<Snapshot[]>} */ (registry.getMetricsAsJSON()),
-  };
+  for (const row of PRIMARY_METRICS) if (row.read) register(registry, row, source);
+  return { snapshot: () => registry.snapshot() };
 }
 
 /** @param {CourierSource} source @param {readonly string[]} endpoints their names */
@@ -141,35 +128,20 @@ export function createCourierMetrics(source, endpoints) {
   /** @type {Map<string, FastHistogram>} */
   let seconds = new Map();
   for (const row of COURIER_METRICS) {
-    const { read } = row;
-    if (read) register(registry, row, () => read(source));
-    else seconds = new Map(registerFamily(registry, row, endpoints));
+    if (row.read) register(registry, row, source);
+    else seconds = new Map(registerFamily(registry, { ...row, values: endpoints }));
   }
-  return {
-    seconds,
-    snapshot: () => /** @type {Promise<Snapshot[]>} */ (registry.getMetricsAsJSON()),
-  };
+  return { seconds, snapshot: () => registry.snapshot() };
 }
-
-export const CONTENT_TYPE = Registry.PROMETHEUS_CONTENT_TYPE;
 
 /** An observation takes 30 ns; prom-client's, with hashed labels and a closure, 240. */
 class FastHistogram {
-  /** @param {Omit<Row, 'read'>} row */
+  /** @param {Omit<Row<any>, 'read'>} row */
   constructor(row) {
     this.name = row.name;
-    this.help = row.help;
     this.bounds = Float64Array.from(row.buckets ?? []);
     this.counts = new Float64Array(this.bounds.length + 1);
     this.sum = 0;
-  }
-
-  /** @param {Registry} registry @param {Row} row */
-  static register(registry, row) {
-    const histogram = new FastHistogram(row);
-    // A registry only needs a name and get(). prom-client's aggregate() registers such objects too.
-    registry.registerMetric(/** @type {Metric} */ (/** @type {unknown} */ (histogram)));
-    return histogram;
   }
 
   /** @param {number} value in the unit of the name */
@@ -181,9 +153,9 @@ class FastHistogram {
     this.sum += value;
   }
 
-  /** Called by the registry. Its buckets are cumulative. */
-  async get() {
-    const { name, help, bounds, counts, sum } = this;
+  /** Its buckets are cumulative. @returns {MetricValue[]} */
+  values() {
+    const { name, bounds, counts, sum } = this;
     /** @type {MetricValue[]} */
     const values = [];
     let count = 0;
@@ -197,33 +169,31 @@ class FastHistogram {
     }
     values.push({ value: sum, labels: {}, metricName: `${name}_sum` });
     values.push({ value: count, labels: {}, metricName: `${name}_count` });
-    return { name, help, type: 'histogram', values, aggregator: 'sum' };
+    return values;
   }
+}
+
+/** @param {Registry} registry @param {Row<any>} row @returns {FastHistogram} */
+function registerHistogram(registry, row) {
+  const one = new FastHistogram(row);
+  registry.add(row, () => one.values());
+  return one;
 }
 
 /**
  * Registers a histogram for each value of a label, under one name.
- * @param {Registry} registry @param {Omit<Row, 'read'>} row
- * @param {readonly string[]} labels the values @returns {[string, FastHistogram][]}
+ * @param {Registry} registry @param {Row<any>} row @returns {[string, FastHistogram][]}
  */
-function registerFamily(registry, row, labels) {
-  const { name, help, label = '' } = row;
-  const members = labels.map(
+function registerFamily(registry, row) {
+  const { label = '', values = [] } = row;
+  const members = values.map(
     (value) => /** @type {[string, FastHistogram]} */ ([value, new FastHistogram(row)]),
   );
-  const family = {
-    name,
-    help,
-    async get() {
-      const values = [];
-      for (const [value, histogram] of members) {
-        for (const one of (await histogram.get()).values)
-          values.push({ ...one, labels: { [label]: value, ...one.labels } });
-      }
-      return { name, help, type: 'histogram', values, aggregator: 'sum' };
-    },
-  };
-  registry.registerMetric(/** @type {Metric} */ (/** @type {unknown} */ (family)));
+  registry.add(row, () =>
+    members.flatMap(([value, histogram]) =>
+      histogram.values().map((one) => ({ ...one, labels: { [label]: value, ...one.labels } })),
+    ),
+  );
   return members;
 }
 
@@ -255,70 +225,18 @@ class ConnectionRate {
 }
 
 /**
- * The lag of the event loop, measured four times a second. prom-client's monitor wakes an idle
- * worker 40 times a second, half of its CPU time, and counts the period of 25 ms as lag.
- */
-class LoopLag {
-  constructor() {
-    this.histogram = createHistogram();
-    /** Highest lags of the latest scrapes. @type {{atMs: number, seconds: number}[]} */
-    this.maxima = [];
-  }
-
-  /** @param {number} ms delay of a timer */
-  observe(ms) {
-    this.histogram.record(Math.max(1, Math.round(ms * 1e6))); // it takes no zero
-  }
-
-  /** The lag since the last call, in seconds. */
-  read() {
-    const { histogram } = this;
-    const { count } = histogram;
-    /** @param {number} ns */
-    const seconds = (ns) => (count === 0 ? 0 : ns / 1e9);
-    const seen = {
-      min: seconds(histogram.min),
-      max: seconds(histogram.max),
-      mean: seconds(histogram.mean),
-      stddev: seconds(histogram.stddev),
-      p50: seconds(histogram.percentile(50)),
-      p90: seconds(histogram.percentile(90)),
-      p99: seconds(histogram.percentile(99)),
-    };
-    histogram.reset();
-    const nowMs = performance.now();
-    this.maxima = this.maxima.filter(({ atMs }) => nowMs - atMs < LAG_SHOWN_MS);
-    this.maxima.push({ atMs: nowMs, seconds: seen.max });
-    return seen;
-  }
-
-  /** The highest recent lag, in seconds. */
-  worst() {
-    return Math.max(0, ...this.maxima.map(({ seconds }) => seconds));
-  }
-}
-
-/**
  * Registers a counter or gauge that reads its value at each collection. A Counter of prom-client
  * would be reset and set again, with a check and a hash of its labels for each value.
- * @param {Registry} registry @param {Omit<Row, 'read'>} row
- * @param {() => number|Record<string, number>} read
+ * @template S @param {Registry} registry @param {Row<S>} row @param {S} source
  */
-function register(registry, row, read) {
-  const { name, help, type, aggregator = 'sum', label = '' } = row;
+function register(registry, row, source) {
+  const { label = '', read } = row;
   const names = label.split(',');
-  const metric = {
-    name,
-    help,
-    async get() {
-      return { name, help, type, values: valuesOf(read(), names), aggregator };
-    },
-  };
-  registry.registerMetric(/** @type {Metric} */ (/** @type {unknown} */ (metric)));
+  registry.add(row, async () => valuesOf(await (read?.(source) ?? 0), names));
 }
 
 /**
- * @param {number|Record<string, number>} value one, or several by label
+ * @param {Value} value
  * @param {readonly string[]} names of the labels @returns {MetricValue[]}
  */
 function valuesOf(value, names) {
@@ -332,59 +250,4 @@ function valuesOf(value, names) {
     values.push({ value: one, labels });
   }
   return values;
-}
-
-/** Fits them to 20,000 sockets. @param {Registry} registry @param {LoopLag} lag */
-function tameDefaults(registry, lag) {
-  /**
-   * @typedef
-   *   {{aggregator: string, collect?: () => unknown, set: (value: number) => void, get: () => Promise<Snapshot>}}
-   *   Default
-   */
-  /** @param {string} name */
-  const find = (name) =>
-    /** @type {Default|undefined} */ (/** @type {unknown} */ (registry.getSingleMetric(name)));
-  for (const metric of registry.getMetricsAsArray()) {
-    // The maximum shows one worker that lags. An average over many workers hides it.
-    if (metric.name.startsWith('nodejs_eventloop_lag'))
-      /** @type {Default} */ (/** @type {unknown} */ (metric)).aggregator = 'max';
-  }
-  const now = find('nodejs_eventloop_lag_seconds');
-  if (now) {
-    now.collect = () => {
-      const atMs = performance.now();
-      setImmediate(() => now.set((performance.now() - atMs) / 1000));
-      for (const [name, seconds] of Object.entries(lag.read()))
-        find(`nodejs_eventloop_lag_${name}_seconds`)?.set(seconds);
-    };
-  }
-  const openFds = find('process_open_fds');
-  if (openFds) {
-    openFds.collect = async () => {
-      try {
-        openFds.set((await readdir('/proc/self/fd')).length);
-      } catch {
-        // No descriptor is left to read the folder: the gauge keeps its last value, and the scrape
-        // succeeds.
-      }
-    };
-  }
-  for (const [index, name] of COSTLY.entries()) {
-    const metric = find(name);
-    if (!metric?.collect) continue;
-    const collect = metric.collect.bind(metric);
-    let nextMs = 0;
-    metric.collect = () => {
-      if (performance.now() < nextMs) return undefined;
-      // Each has its own period, so that they don't stall the worker together.
-      nextMs = performance.now() + COSTLY_INTERVAL_MS + index * COSTLY_STEP_MS;
-      return collect();
-    };
-  }
-  const handles = find('nodejs_active_handles');
-  const total = find('nodejs_active_handles_total');
-  if (handles && total) {
-    total.collect = async () =>
-      total.set((await handles.get()).values.reduce((sum, { value }) => sum + value, 0));
-  }
 }

@@ -6,7 +6,7 @@
 
 import { createServer } from 'node:http';
 import express from 'express';
-import { CONTENT_TYPE } from '../observability/registry.js';
+import { CONTENT_TYPE } from '../observability/aggregate.js';
 import { refusal, toHttp } from '../protocol/refusal.js';
 import { Crowd } from '../transport/crowd.js';
 import { Scrape } from './scrape.js';

@@ -63,7 +63,7 @@ const TABLE = Object.freeze({
   cli: { may: ['client/'], packages: [], node: 'any' },
   config: { may: [], packages: ['proxy-addr'], node: 'any' },
   observability: {
-    may: ['config/system-memory.js', 'protocol/codes.js'],
+    may: ['config/system-limits.js', 'config/system-memory.js', 'protocol/codes.js'],
     packages: ['pino', 'prom-client'],
     node: 'any',
   },

@@ -1,7 +1,12 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
+import { readdirSync } from 'node:fs';
 import { test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { collectDefaultMetrics, Registry } from 'prom-client';
 import { samples } from '../../loadtest/lib/server.js';
 import { Aggregate } from '../../src/observability/aggregate.js';
 import { createCounters } from '../../src/observability/counters.js';
@@ -202,6 +207,64 @@ test('the connection rate counts new connections, not existing ones', async (t) 
   for (let second = 0; second < 6; second++) t.mock.timers.tick(1000);
   aggregate.update(1, 2, await one.snapshot());
   assert.equal(samples(await aggregate.text()).get('websocket_connection_rate'), 0);
+});
+
+test("prom-client's default metrics have the same names, types and labels here", async (t) => {
+  const theirs = new Registry();
+  collectDefaultMetrics({ register: theirs });
+  globalThis.setTimeout(() => {}, 10_000).unref(); // a resource and a handle, so that they have labels
+  const aggregate = new Aggregate();
+  aggregate.update(1, 1, await worker(t, 0).snapshot());
+  const text = await aggregate.text();
+  /** @param {string} page @param {string} name */
+  const labelsOf = (page, name) => {
+    const [, labels = ''] = new RegExp(`^${name}(?:_bucket)?\\{(.*)\\}`, 'm').exec(page) ?? [];
+    return [...labels.matchAll(/(\w+)=/g)].map(([, label]) => label).sort();
+  };
+  const theirText = await theirs.metrics();
+  for (const metric of await theirs.getMetricsAsJSON()) {
+    const { name, type, aggregator } = /** @type {Record<string, any>} */ (metric);
+    // prom-client itself leaves this one out of the sum over processes.
+    if (aggregator === 'omit') continue;
+    assert.match(text, new RegExp(`^# TYPE ${name} ${type}$`, 'm'));
+    const labels = labelsOf(theirText, name);
+    if (labels.length > 0) assert.deepEqual(labelsOf(text, name), labels, name);
+  }
+});
+
+test('garbage collections are counted by kind', async (t) => {
+  const one = worker(t, 0);
+  setFlagsFromString('--expose-gc');
+  runInNewContext('gc')();
+  // The observer is told in a later turn.
+  for (let turns = 0; turns < 100; turns++) await turn();
+  const metric = (await one.snapshot()).find(({ name }) => name === 'nodejs_gc_duration_seconds');
+  const count = metric?.values.find(
+    ({ metricName, labels }) =>
+      metricName === 'nodejs_gc_duration_seconds_count' && labels.kind === 'major',
+  );
+  assert.ok((count?.value ?? 0) >= 1, JSON.stringify(count));
+});
+
+test('memory, descriptors and processor time are those of the process', async (t) => {
+  const values = new Map((await worker(t, 0).snapshot()).map((one) => [one.name, one.values]));
+  /** @param {string} name */
+  const first = (name) => Number(values.get(name)?.[0].value);
+  /** @param {number} seen @param {number} expected */
+  const isNear = (seen, expected) => seen > 0.7 * expected && seen < 1.4 * expected;
+  const { user, system } = process.cpuUsage();
+  assert.ok(isNear(first('process_resident_memory_bytes'), process.memoryUsage.rss()));
+  assert.ok(isNear(first('process_cpu_seconds_total'), (user + system) / 1e6));
+  assert.ok(isNear(first('process_open_fds'), readdirSync('/proc/self/fd').length));
+  assert.ok(first('process_max_fds') >= first('process_open_fds'));
+  assert.ok(first('process_virtual_memory_bytes') > first('process_resident_memory_bytes'));
+});
+
+test('a walk over all sockets is not part of each scrape', async (t) => {
+  const one = worker(t, 0);
+  const walk = t.mock.method(process, 'getActiveResourcesInfo');
+  for (let scrape = 0; scrape < 3; scrape++) await one.snapshot();
+  assert.equal(walk.mock.callCount(), 1);
 });
 
 test("the fixed names and prom-client's defaults are present", async (t) => {

@@ -13,8 +13,7 @@ const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const PACKAGES = new Set([
   ...['pino', 'atomic-sleep', 'fast-redact', 'on-exit-leak-free', 'pino-std-serializers'],
   ...['quick-format-unescaped', 'safe-stable-stringify', 'sonic-boom', 'thread-stream'],
-  ...['@pinojs/redact', 'prom-client', '@opentelemetry/api', 'tdigest', 'bintrees'],
-  ...['proxy-addr', 'forwarded', 'ipaddr.js', 'ws'],
+  ...['@pinojs/redact', 'proxy-addr', 'forwarded', 'ipaddr.js', 'ws'],
 ]);
 /** Large parts of Node that only an import of `node:http` asks for: transport/node-http.js. */
 const NEVER = /undici|internal\/http2|internal\/webstreams\/(?:transformstream|compression)/;
