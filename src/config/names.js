@@ -84,9 +84,18 @@ function misspelt(name) {
   return GUARDED.find((known) => {
     if (known === `${name}_FILE` || name === `${known}_FILE`) return true;
     if (known.length < SHORT_LENGTH)
-      return known.startsWith(name.slice(0, SHORT_HEAD)) && distance(name, known) <= 1;
-    return distance(name, known) <= MAX_STEPS;
+      return known.startsWith(name.slice(0, SHORT_HEAD)) && isWithin(1, name, known);
+    return isWithin(MAX_STEPS, name, known);
   });
+}
+
+/**
+ * Is their distance at most so many steps? An environment may have hundreds of names, and hardly
+ * one is near a setting.
+ * @param {number} steps @param {string} a @param {string} b
+ */
+function isWithin(steps, a, b) {
+  return Math.abs(a.length - b.length) <= steps && distance(a, b) <= steps;
 }
 
 /** @param {string} name @returns {string} a hint with the nearest name, if one is near, or '' */

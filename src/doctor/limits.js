@@ -731,9 +731,10 @@ function powerOfTwo(number) {
   return 2 ** Math.ceil(Math.log2(number));
 }
 
-/** @param {number} number */
+/** Without toLocaleString, which takes 10 ms in a process that starts. @param {number} number */
 export function count(number) {
-  return number === Number.POSITIVE_INFINITY ? 'unlimited' : number.toLocaleString('en-US');
+  if (number === Number.POSITIVE_INFINITY) return 'unlimited';
+  return String(Math.round(number)).replace(/\B(?=(?:\d{3})+$)/g, ',');
 }
 
 /** @param {number} number @param {string} noun */
