@@ -6,7 +6,7 @@
  * IDEMPOTENCY_CONFLICT: the request had no effect, because its idempotency key belongs to another
  * publication. STATE_FULL: it had no effect, because the room's state would be larger than its
  * bounds. INVALID_MESSAGE_FORMAT: it had no effect, because a room with state takes publications
- * with keys only, and other rooms only those without.
+ * with keys only.
  * @typedef
  *   {'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'|'STATE_FULL'|'INVALID_MESSAGE_FORMAT'}
  *   BrokerErrorCode
@@ -31,8 +31,4 @@ export function full() {
 
 export function keyMissing() {
   return new BrokerError('INVALID_MESSAGE_FORMAT', 'a room with state needs a key');
-}
-
-export function keyUnexpected() {
-  return new BrokerError('INVALID_MESSAGE_FORMAT', 'only a room with state takes a key');
 }
