@@ -8,14 +8,15 @@
 //
 // Node's `--test` sorts its files by name, so this file runs them itself: the slow ones early, the
 // others spread between them. Slow ones mostly wait for servers, and the others mostly compute, so
-// together they use the processors evenly.
+// together they use the processors evenly. Small files of `unit` share processes.
 
 import { spawn } from 'node:child_process';
-import { existsSync, readdirSync } from 'node:fs';
-import { basename, dirname } from 'node:path';
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, dirname, join } from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { FOLDERS, NAMES, PROGRAMS, SETS } from './suites.js';
 
 /** Runs only if it is named, and one file at a time: it takes minutes, and measures times. */
@@ -87,6 +88,16 @@ const SLOW = [
   'contract/occupancy',
   'unit/courier-process',
 ];
+/** As many small files of `unit` share a process, which loads the modules once for all of them. */
+const GROUP = 12;
+/** Files of `unit` that need a process of their own, because they change it or measure it. */
+const ALONE = [
+  'unit/client-publish',
+  'unit/console',
+  'unit/frame-reader',
+  'unit/remote-keys',
+  'unit/system-memory',
+];
 /** How many of the slowest files are listed at the end. */
 const SHOWN = 20;
 /** For one file, also if it hangs. The slowest takes 50 s, and three times as long on a busy machine. */
@@ -131,7 +142,7 @@ for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM']))
 /** @type {[file: string, seconds: number][]} */
 const times = [];
 const results = run({
-  files: areFaults ? files : packed(files),
+  files: areFaults ? files : packed(grouped(files)),
   concurrency: areFaults ? 1 : CONCURRENCY,
   timeout: areFaults ? FAULTS_TIMEOUT_MS : areLong ? LONG_TIMEOUT_MS : FILE_TIMEOUT_MS,
   signal: aborted.signal,
@@ -198,6 +209,31 @@ function testName(suite, file) {
 /** @param {string} path */
 function testNameOf(path) {
   return testName(basename(dirname(path)), basename(path));
+}
+
+/**
+ * Puts small files of `unit` together. A file that is named alone keeps its own process.
+ * @param {readonly string[]} paths
+ * @returns {string[]} the other files, and modules that import the small ones
+ */
+function grouped(paths) {
+  const isSmall = (/** @type {string} */ path) => {
+    const name = testNameOf(path);
+    return name.startsWith('unit/') && !ALONE.includes(name) && !SLOW.includes(name);
+  };
+  const small = paths.filter(isSmall);
+  if (small.length < 2) return [...paths];
+  const folder = mkdtempSync(join(tmpdir(), 'fanfare-tests-'));
+  process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
+  const groups = Array.from({ length: Math.ceil(small.length / GROUP) }, (_, i) => {
+    const path = join(folder, `unit-${i + 1}.mjs`);
+    const imports = small
+      .slice(i * GROUP, (i + 1) * GROUP)
+      .map((file) => `import ${JSON.stringify(pathToFileURL(file).href)};\n`);
+    writeFileSync(path, imports.join(''));
+    return path;
+  });
+  return [...paths.filter((path) => !isSmall(path)), ...groups];
 }
 
 /** @param {readonly string[]} paths @returns {string[]} in the order in which they begin */
