@@ -363,7 +363,7 @@ async function talk(swarm, groups, perSecond, forSeconds) {
   // A process's own count would have its other groups in it.
   const cpu = pids.map((pid, i) => cpuSecondsOf([pid]) - before[i]);
   /** @typedef {import('./bench/swarm.js').RunResult} RunResult */
-  /** @typedef {Exclude<keyof RunResult, 'histogram'|'refused'|'moved'>} Figure */
+  /** @typedef {Exclude<keyof RunResult, 'histogram'|'refused'|'moved'|'errors'>} Figure */
   const sum = (/** @type {Figure} */ key) =>
     results.reduce((total, result) => total + result[key], 0);
   const most = (/** @type {Figure} */ key) => Math.max(...results.map((result) => result[key]));

@@ -2,7 +2,7 @@
 // server.
 //
 // They belong to a client process of their own, so what differs between before and meanwhile is due
-// to the server and the machine.
+// to the server and the machine. A full server may refuse messages of theirs, each with an error.
 
 import { percentileMs } from '../lib/latency.js';
 import { clean, measured, openAll } from './step.js';
@@ -22,10 +22,11 @@ const DRAIN_MS = 30_000;
 export class Others {
   #swarm = new Swarm({ client: findClient('c'), processes: 1 });
 
-  /** @param {Target} target @param {number} payloadBytes */
-  constructor(target, payloadBytes) {
+  /** @param {Target} target @param {number} payloadBytes @param {number} [drainMs] */
+  constructor(target, payloadBytes, drainMs = DRAIN_MS) {
     this.target = target;
     this.payloadBytes = payloadBytes;
+    this.drainMs = drainMs;
     /** A run that nothing disturbs. @type {Step|null} */
     this.before = null;
   }
@@ -35,23 +36,23 @@ export class Others {
     this.#swarm.start();
     await this.#swarm.aim(this.target);
     await openAll(this.#swarm, { count: COUNT, room: ROOM, sources });
-    await this.#run(false);
+    await this.#run();
   }
 
   /** Measures how they fare when nothing happens. */
   async rest() {
-    this.before = await this.#run(false);
+    this.before = await this.#run();
   }
 
-  /** @param {boolean} moving @returns {Promise<Step>} */
-  #run(moving) {
+  /** @param {{moving?: boolean, refusing?: boolean}} [kind] @returns {Promise<Step>} */
+  #run(kind = {}) {
     return measured(this.target, () =>
       this.#swarm.run({
         perSecond: PER_SECOND,
         seconds: RUN_SECONDS,
         payloadBytes: this.payloadBytes,
-        drainMs: DRAIN_MS,
-        moving,
+        drainMs: this.drainMs,
+        ...kind,
       }),
     );
   }
@@ -76,7 +77,7 @@ export class Others {
     back?.catch(() => {});
     /** @type {Step[]} */
     const runs = [];
-    do runs.push(await this.#run(moving));
+    do runs.push(await this.#run(moving ? { moving } : { refusing: true }));
     while (!over);
     const result = await ended;
     const returned = await back;
@@ -86,17 +87,19 @@ export class Others {
   /** @param {readonly Step[]} runs @param {number} closed */
   #report(runs, closed) {
     const { before } = this;
+    const all = together(runs);
     return {
       count: COUNT,
       perSecond: PER_SECOND,
       beforeP50Ms: before?.p50Ms ?? Number.NaN,
       beforeP99Ms: before?.p99Ms ?? Number.NaN,
-      // If all of them have moved during a run, it has judged none.
       isClean:
-        runs.every((run) => clean(run) || run.moved === COUNT) &&
+        runs.every((run) => clean(run) || hasJudgedNone(run)) &&
+        // A message of a publisher that was closed has no reply.
+        (closed > 0 || all.refused <= all.errors) &&
         (before === null || clean(before)),
       closed,
-      ...together(runs),
+      ...all,
     };
   }
 
@@ -105,17 +108,24 @@ export class Others {
   }
 }
 
+/** Have all of them moved, or were all messages refused? @param {Step} run */
+function hasJudgedNone({ moved, expected, wrong, lost }) {
+  return moved === COUNT || (expected === 0 && wrong === 0 && lost === 0);
+}
+
 /** @param {readonly Step[]} runs */
 function together(runs) {
   const histogram = new Float64Array(runs[0].histogram.length);
   for (const run of runs) for (const [i, count] of run.histogram.entries()) histogram[i] += count;
-  const sum = (/** @type {'expected'|'received'|'lost'|'refused'|'wrong'|'stray'} */ key) =>
-    runs.reduce((total, run) => total + (run[key] ?? 0), 0);
+  const sum = (
+    /** @type {'expected'|'received'|'lost'|'refused'|'errors'|'wrong'|'stray'} */ key,
+  ) => runs.reduce((total, run) => total + (run[key] ?? 0), 0);
   return {
     expected: sum('expected'),
     received: sum('received'),
     lost: sum('lost'),
     refused: sum('refused'),
+    errors: sum('errors'),
     wrong: sum('wrong'),
     stray: sum('stray'),
     p50Ms: percentileMs(histogram, 0.5),

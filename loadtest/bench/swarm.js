@@ -11,6 +11,8 @@ import { addHistogram, BUCKETS } from '../lib/latency.js';
 import { compile } from './compile.js';
 import { profileArguments } from './profiles.js';
 
+/** A run whose messages may be refused; 1 is one whose connections may move. Of client.c. */
+const REFUSING = 2;
 const SCRIPT = fileURLToPath(new URL('./client/client.js', import.meta.url));
 
 /** @typedef {Record<string, any>} Answer one line of a client process, as it wrote it */
@@ -26,7 +28,8 @@ const SCRIPT = fileURLToPath(new URL('./client/client.js', import.meta.url));
  *   room was sent
  * @property {number} lost connections
  * @property {number} sent messages
- * @property {number} [refused] of a run with `moving`: messages that nobody got
+ * @property {number} [refused] of a run with `moving` or `refusing`: messages that nobody got
+ * @property {number} [errors] replies that refuse a command; C client only
  * @property {number} [moved] of a run with `moving`: connections that it does not judge
  * @property {number} stray deliveries that belong to no run under way
  * @property {number} maxMs
@@ -236,6 +239,8 @@ export class Swarm {
    *   process
    * @param {boolean} [options.moving] connections may be closed and come back meanwhile: those that
    *   stay are judged, by the messages that anybody got. For a swarm of one process; C client only
+   * @param {boolean} [options.refusing] the same, if no connection moves: each message that nobody
+   *   gets must have its error, and the run waits for either
    * @returns {Promise<RunResult>}
    */
   async run({
@@ -248,6 +253,7 @@ export class Swarm {
     everyProcess = false,
     publishers = 4,
     moving = false,
+    refusing = false,
   }) {
     const step = this.#nextStep();
     const messages = Math.max(1, Math.round(perSecond * seconds));
@@ -263,7 +269,7 @@ export class Swarm {
         process: one === from && (everyProcess || i === 0) ? i : -1,
         processes: everyProcess ? this.#count : 1,
         publishers,
-        moving: moving ? 1 : 0,
+        moving: moving ? 1 : refusing ? REFUSING : 0,
       }));
     // Only when all of them are ready to count may one begin to send.
     const started = performance.now();
@@ -467,6 +473,7 @@ function combine(answers, seconds) {
     stray: sum(answers, 'stray'),
     refused: answers.reduce((total, { refused = 0 }) => total + refused, 0),
     moved: answers.reduce((total, { moved = 0 }) => total + moved, 0),
+    errors: answers.reduce((total, { errors = 0 }) => total + errors, 0),
     maxMs: Math.max(...answers.map((answer) => answer.maxUs)) / 1000,
     frames: sum(answers, 'frames'),
     bytes: sum(answers, 'bytes'),

@@ -4,7 +4,9 @@
 import assert from 'node:assert/strict';
 import { availableParallelism } from 'node:os';
 import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { DoorSwarm } from '../../loadtest/bench/door-swarm.js';
+import { Others } from '../../loadtest/bench/others.js';
 import { PROFILES } from '../../loadtest/bench/profiles.js';
 import { equalSets, markdown, ratio } from '../../loadtest/bench/report.js';
 import { searchRate } from '../../loadtest/bench/search.js';
@@ -81,6 +83,26 @@ for (const kind of kinds) {
     assert.ok((await swarm.echo({ seconds: 0.2 })).received > 4);
   });
 }
+
+for (const { fault, isClean } of [
+  { fault: 'refuse', isClean: true },
+  { fault: 'swallow', isClean: false },
+])
+  test(`others are well: ${isClean}, if a server does this to each tenth message: ${fault}`, {
+    skip: findClient('auto').kind !== 'c' && 'no C compiler',
+    timeout: 60_000,
+  }, async (t) => {
+    const target = await startServer('raw-single', { workers: 0, env: { RAW_FAULT: fault } });
+    t.after(() => target.close());
+    const others = new Others(target, 100, 300);
+    t.after(() => others.close());
+    await others.open(0);
+    const { others: report } = await others.during(sleep(1500));
+    assert.ok(report.refused > 0);
+    assert.equal(report.errors, isClean ? report.refused : 0);
+    assert.equal(report.received, report.expected);
+    assert.equal(report.isClean, isClean);
+  });
 
 test('publishers of another door come back with the members after a loss', {
   timeout: 20_000,

@@ -30,7 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_GROUPS = 4, MAX_STEPS = 4, MAX_PAYLOAD = 16384, MARKER = 26, BUCKETS = 2048, READ_BYTES = 1 << 18 };
+enum { MAX_GROUPS = 4, MAX_STEPS = 4, MAX_PAYLOAD = 16384, MARKER = 26, BUCKETS = 2048, READ_BYTES = 1 << 18, REFUSING = 2 };
 // The wheel of those that are to return: slots of 10 ms, 80 s in all.
 enum { SLOT_US = 10000, SLOTS = 8000, SECONDS = 1800, FIRST_DELAY_US = 1000000, MAX_DELAY_US = 30000000 };
 enum state { CLOSED, CONNECTING, UPGRADING, JOINING, OPEN };
@@ -70,7 +70,7 @@ struct group {
   double interval_us;
   uint64_t messages, next_message; // of all processes; the next one to look at
   uint32_t process, processes, publishers;
-  uint64_t expected, received, in_window, stray, lost, sent, frames_before, bytes_before, reads_before;
+  uint64_t expected, received, in_window, stray, lost, sent, errors, frames_before, bytes_before, reads_before;
   uint32_t histogram[BUCKETS];
   // a run whose connections may move meanwhile
   int moving;
@@ -469,6 +469,7 @@ static void on_message(struct connection *c, const uint8_t *p, size_t n, uint64_
     marker = n < MARKER ? NULL : memmem(p, n, "#T", 2);
     if (!marker) {
       const char *delay = memmem(p, n, "\"reconnectAfterMs\":", 19); // what follows it is a brace
+      if (memmem(p, n, "\"type\":\"error\"", 14)) g->errors++;
       if (delay) c->after_ms = 1 + (uint32_t)strtoul(delay + 19, NULL, 10);
       if (profile.binary && n == 1 && !*p) send_frame(c, 2, "", 1);
       if (*profile.ping && n == strlen(profile.ping) && !memcmp(p, profile.ping, n)) send_frame(c, 1, profile.pong, strlen(profile.pong));
@@ -690,7 +691,7 @@ static void begin(struct group *g, int mode) {
   if (g->payload_bytes > MAX_PAYLOAD) g->payload_bytes = MAX_PAYLOAD;
   memset(g->histogram, 0, sizeof g->histogram);
   g->moving = 0;
-  g->received = g->in_window = g->stray = g->lost = g->sent = g->last_us = g->max_us = g->expected = 0;
+  g->received = g->in_window = g->stray = g->lost = g->sent = g->errors = g->last_us = g->max_us = g->expected = 0;
   g->next_message = 0;
   g->cpu_before = cpu_seconds();
   g->frames_before = frames;
@@ -740,7 +741,8 @@ static void publish_due(struct group *g, uint64_t now) {
   }
 }
 // While connections move, a publisher may be closed before the server has its message. So a message that nobody got
-// counts as refused, and those that have stayed must have every other one. Answers whether they have.
+// counts as refused, and those that have stayed must have every other one. Answers whether they have. If connections
+// only see refusals (REFUSING), a message that nobody has yet must also have its error.
 static int count_stayers(struct group *g, uint64_t *refused, uint64_t *moved, uint64_t *wrong) {
   uint64_t count = 0, sum = 0;
   for (uint64_t j = 0; j < g->messages; j++)
@@ -776,11 +778,11 @@ static void reply_run(struct group *g) {
     if (c->received != count || c->sum != sum) wrong++;
   }
   if (g->moving) count_stayers(g, &refused, &moved, &wrong);
-  printf("{\"id\":%u,\"open\":%u,\"expected\":%llu,\"received\":%llu,\"inWindow\":%llu,\"wrong\":%llu,\"stray\":%llu,\"lost\":%llu,\"refused\":%llu,\"moved\":%llu,"
+  printf("{\"id\":%u,\"open\":%u,\"expected\":%llu,\"received\":%llu,\"inWindow\":%llu,\"wrong\":%llu,\"stray\":%llu,\"lost\":%llu,\"refused\":%llu,\"moved\":%llu,\"errors\":%llu,"
          "\"sent\":%llu,\"lastUs\":%llu,\"maxUs\":%llu,\"frames\":%llu,\"bytes\":%llu,\"reads\":%llu,\"cpuSeconds\":%.6f",
          g->run_id, g->open, (unsigned long long)g->expected, (unsigned long long)g->received, (unsigned long long)g->in_window,
          (unsigned long long)(g->mode == 3 ? 0 : wrong), (unsigned long long)g->stray, (unsigned long long)g->lost,
-         (unsigned long long)refused, (unsigned long long)moved,
+         (unsigned long long)refused, (unsigned long long)moved, (unsigned long long)g->errors,
          (unsigned long long)g->sent, (unsigned long long)(g->last_us > g->start_us ? g->last_us - g->start_us : 0),
          (unsigned long long)g->max_us, (unsigned long long)(frames - g->frames_before), (unsigned long long)(bytes - g->bytes_before),
          (unsigned long long)(reads - g->reads_before), cpu_seconds() - g->cpu_before);
@@ -995,7 +997,8 @@ static uint64_t work(uint64_t now) { // what is due; answers when to come again
     if (g->mode == 1 && g->going) {
       publish_due(g, now);
       uint64_t refused, moved, wrong;
-      if (g->moving && now >= g->window_end_us && g->next_message >= g->messages && count_stayers(g, &refused, &moved, &wrong)) reply_run(g);
+      if (g->moving && now >= g->window_end_us && g->next_message >= g->messages && count_stayers(g, &refused, &moved, &wrong) &&
+          (g->moving != REFUSING || refused <= g->errors)) reply_run(g);
       else if (!g->moving && now >= g->window_end_us && g->received >= g->expected && g->next_message >= g->messages) reply_run(g);
       else if (now >= g->give_up_us) reply_run(g);
       else {

@@ -3,7 +3,8 @@
 // One process on `node:net`: the handshake with the one key that the client sends, no rooms (all
 // are in one), the publications of a tick joined into one Buffer and written once to each member,
 // or, with RAW_JOIN=off, one write each. RAW_FAULT=drop, repeat or alter makes it lose, repeat or
-// change about one delivery in a hundred, for the test of the client's checks. It speaks the
+// change about one delivery in a hundred, for the test of the client's checks; RAW_FAULT=refuse
+// makes it refuse each tenth publication with an error, and =swallow without one. It speaks the
 // messages of plain-ws.js by looking at their first bytes. Not a WebSocket server for anything
 // else.
 
@@ -12,10 +13,12 @@ import { createServer } from 'node:net';
 const joins = process.env.RAW_JOIN !== 'off';
 const fault = process.env.RAW_FAULT ?? '';
 let deliveries = 0;
+let publications = 0;
 const UPGRADED =
   'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n' +
   'Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n';
 const JOINED = frameOf(Buffer.from('{"type":"joined"}'));
+const REFUSED = frameOf(Buffer.from('{"type":"error"}'));
 
 /** @type {Set<import('node:net').Socket>} */
 const members = new Set();
@@ -57,6 +60,8 @@ const server = createServer({ noDelay: true }, (socket) => {
         // {"type":"join"…
         members.add(socket);
         socket.write(JOINED);
+      } else if (isRefused()) {
+        if (fault === 'refuse') socket.write(REFUSED);
       } else if (joins) {
         if (waiting.push(frameOf(body)) === 1) setImmediate(flush);
       } else {
@@ -68,6 +73,10 @@ const server = createServer({ noDelay: true }, (socket) => {
   socket.on('error', () => socket.destroy());
   socket.on('close', () => members.delete(socket));
 });
+
+function isRefused() {
+  return (fault === 'refuse' || fault === 'swallow') && ++publications % 10 === 0;
+}
 
 function flush() {
   const joined = Buffer.concat(waiting);
