@@ -247,7 +247,7 @@ export function takeOver(socket) {
 }
 
 /**
- * The listeners of a socket, from accept to close. Its transport, if it has one, is told as well.
+ * The listeners of a socket, from accept to close. They also call its transport, once it has one.
  * @param {TrackedSocket} socket
  */
 export function listenTo(socket) {

@@ -138,8 +138,8 @@ export class Stream {
   }
 
   /**
-   * The client has closed its side. Nobody who listens does that, and without its end the server
-   * would notice the client's absence late.
+   * The client has closed its side. A client that still listens does not do that, and without this
+   * end the server would notice late that it is gone.
    */
   ended() {
     this.connection.markClosed();
