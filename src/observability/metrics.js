@@ -1,9 +1,9 @@
 // metrics.js: the table of metrics.
 //
 // A row gives the name, type, help, label, buckets, how the workers' values add up (`aggregator`),
-// and the source of the value. Most values are plain numbers of counters.js, read at a scrape: the
-// hot path never calls prom-client. Durations and sizes are observed in the histograms of
-// registry.js.
+// and the source of the value. Most values are plain numbers of counters.js, read at a scrape.
+// Durations and sizes are observed in the histograms of registry.js, those of the process are in
+// process-metrics.js.
 //
 // Names without `fanfare_` are fixed because published dashboards use them, though some break the
 // naming rules of Prometheus.

@@ -99,41 +99,36 @@ export class LoopLag {
 }
 
 /**
- * A count that costs a walk over every socket, kept for a while.
- * @template T
+ * Keeps what a walk over every socket has found for a while.
+ * @template T @param {number} index of the walk @param {() => T} walk @returns {() => T}
  */
-class Walk {
-  #nextMs = 0;
-
-  /** @param {number} index of the walk @param {() => T} walk @param {T} first until the first walk */
-  constructor(index, walk, first) {
-    this.intervalMs = WALK_INTERVAL_MS + index * WALK_STEP_MS;
-    this.walk = walk;
-    this.latest = first;
-  }
-
-  read() {
+function rarely(index, walk) {
+  const intervalMs = WALK_INTERVAL_MS + index * WALK_STEP_MS;
+  let nextMs = 0;
+  /** @type {T} */
+  let latest;
+  return () => {
     const nowMs = performance.now();
-    if (nowMs >= this.#nextMs) {
-      this.#nextMs = nowMs + this.intervalMs;
-      this.latest = this.walk();
+    if (nowMs >= nextMs) {
+      nextMs = nowMs + intervalMs;
+      latest = walk();
     }
-    return this.latest;
-  }
+    return latest;
+  };
 }
 
 /** @param {LoopLag} lag @returns {readonly Row<void>[]} in the order in which they must be read */
 // biome-ignore format: a row has two lines, and not one for each argument
 export function processRows(lag) {
   let openFiles = 0;
-  const files = new Walk(0, async () => {
+  const files = rarely(0, async () => {
     // Without a free descriptor the folder cannot be read, and the last count stands.
     openFiles = (await readdir('/proc/self/fd').catch(() => null))?.length ?? openFiles;
     return openFiles;
-  }, Promise.resolve(0));
-  const resources = new Walk(1, () => counted(process.getActiveResourcesInfo()), {});
-  const handles = new Walk(2, () => counted(namesOf('_getActiveHandles')), {});
-  const requests = new Walk(3, () => counted(namesOf('_getActiveRequests')), {});
+  });
+  const resources = rarely(1, () => counted(process.getActiveResourcesInfo()));
+  const handles = rarely(2, () => counted(namesOf('_getActiveHandles')));
+  const requests = rarely(3, () => counted(namesOf('_getActiveRequests')));
   const cpu = () => process.cpuUsage();
   const mostFiles = maxOpenFiles();
   return [
@@ -149,7 +144,7 @@ export function processRows(lag) {
       'Virtual memory, in bytes.'),
     gauge('process_heap_bytes', 'sum', () => memoryOf('VmData'),
       'Private writable memory, in bytes.'),
-    gauge('process_open_fds', 'sum', () => files.read(),
+    gauge('process_open_fds', 'sum', files,
       'Open file descriptors.'),
     gauge('process_max_fds', 'sum', () => mostFiles,
       'The most file descriptors that may be open.'),
@@ -160,17 +155,17 @@ export function processRows(lag) {
     ...LAG_FIGURES.map(([figure, what]) =>
       gauge(`nodejs_eventloop_lag_${figure}_seconds`, 'max', () => lag.seen[figure],
         `${what} of the lag of the event loop since the last scrape, in seconds.`)),
-    gauge('nodejs_active_resources{type}', 'sum', () => resources.read(),
+    gauge('nodejs_active_resources{type}', 'sum', resources,
       'Resources that keep the event loop alive, by type.'),
-    gauge('nodejs_active_resources_total', 'sum', () => total(resources.read()),
+    gauge('nodejs_active_resources_total', 'sum', () => total(resources()),
       'Resources that keep the event loop alive.'),
-    gauge('nodejs_active_handles{type}', 'sum', () => handles.read(),
+    gauge('nodejs_active_handles{type}', 'sum', handles,
       'Active libuv handles, by class.'),
-    gauge('nodejs_active_handles_total', 'sum', () => total(handles.read()),
+    gauge('nodejs_active_handles_total', 'sum', () => total(handles()),
       'Active libuv handles.'),
-    gauge('nodejs_active_requests{type}', 'sum', () => requests.read(),
+    gauge('nodejs_active_requests{type}', 'sum', requests,
       'Active libuv requests, by class.'),
-    gauge('nodejs_active_requests_total', 'sum', () => total(requests.read()),
+    gauge('nodejs_active_requests_total', 'sum', () => total(requests()),
       'Active libuv requests.'),
     gauge('nodejs_heap_size_total_bytes', 'sum', () => getHeapStatistics().total_heap_size,
       'Size of the heap, in bytes.'),
@@ -206,27 +201,30 @@ function turnSeconds() {
   return new Promise((resolve) => setImmediate(() => resolve((performance.now() - atMs) / 1000)));
 }
 
-/** @returns {number|Record<string, number>} no value if there is no limit, or this is not Linux */
+/** @returns {number|Record<string, number>} no value if it is unlimited, or not known */
 function maxOpenFiles() {
-  try {
-    const soft = parseOpenFiles(readFileSync('/proc/self/limits', 'utf8'))?.soft;
-    return Number.isFinite(soft) ? /** @type {number} */ (soft) : {};
-  } catch {
-    return {};
-  }
+  const { soft } = parseOpenFiles(ownFile('limits')) ?? { soft: Number.NaN };
+  return Number.isFinite(soft) ? soft : {};
 }
 
 /**
  * @param {'VmRSS'|'VmSize'|'VmData'} field
- * @returns {number|Record<string, number>} bytes; no value if this is not Linux, or no descriptor is
- *   free
+ * @returns {number|Record<string, number>} bytes; no value if it is not known
  */
 function memoryOf(field) {
+  const kilobytes = ownFile('status').match(`${field}:\\s+(\\d+) kB`)?.[1];
+  return kilobytes === undefined ? {} : 1024 * Number(kilobytes);
+}
+
+/**
+ * @param {string} name of a file about this process (proc(5))
+ * @returns {string} its text; '' if this is not Linux, or no descriptor is free
+ */
+function ownFile(name) {
   try {
-    const status = readFileSync('/proc/self/status', 'utf8');
-    return 1024 * Number(status.match(`${field}:\\s+(\\d+) kB`)?.[1]);
+    return readFileSync(`/proc/self/${name}`, 'utf8');
   } catch {
-    return {};
+    return '';
   }
 }
 

@@ -225,8 +225,7 @@ class ConnectionRate {
 }
 
 /**
- * Registers a counter or gauge that reads its value at each collection. A Counter of prom-client
- * would be reset and set again, with a check and a hash of its labels for each value.
+ * Registers a counter or gauge that reads its value at each snapshot.
  * @template S @param {Registry} registry @param {Row<S>} row @param {S} source
  */
 function register(registry, row, source) {
