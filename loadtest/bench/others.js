@@ -87,19 +87,17 @@ export class Others {
   /** @param {readonly Step[]} runs @param {number} closed */
   #report(runs, closed) {
     const { before } = this;
-    const all = together(runs);
     return {
       count: COUNT,
       perSecond: PER_SECOND,
       beforeP50Ms: before?.p50Ms ?? Number.NaN,
       beforeP99Ms: before?.p99Ms ?? Number.NaN,
       isClean:
-        runs.every((run) => clean(run) || hasJudgedNone(run)) &&
         // A message of a publisher that was closed has no reply.
-        (closed > 0 || all.refused <= all.errors) &&
+        runs.every((run) => isUndisturbed(run) && (closed > 0 || hasReplies(run))) &&
         (before === null || clean(before)),
       closed,
-      ...all,
+      ...together(runs),
     };
   }
 
@@ -108,9 +106,16 @@ export class Others {
   }
 }
 
-/** Have all of them moved, or were all messages refused? @param {Step} run */
-function hasJudgedNone({ moved, expected, wrong, lost }) {
-  return moved === COUNT || (expected === 0 && wrong === 0 && lost === 0);
+/** If all connections have moved, or all messages were refused, it has judged none. @param {Step} run */
+function isUndisturbed(run) {
+  const { moved, expected, wrong, lost } = run;
+  const isRefused = expected === 0 && wrong === 0 && lost === 0 && hasReplies(run);
+  return clean(run) || moved === COUNT || isRefused;
+}
+
+/** Has each message that nobody got its error? @param {Step} run */
+function hasReplies({ refused = 0, errors = 0 }) {
+  return refused <= errors;
 }
 
 /** @param {readonly Step[]} runs */
