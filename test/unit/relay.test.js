@@ -242,7 +242,8 @@ test('a worker that does not read its histories gets no more of them, delays no 
   deaf.pause();
   const asked = 50;
   const writer = new MessageWriter();
-  for (let i = 1; i <= asked; i++) writer.history(i, 'kept', { after: 0, limit: 100 });
+  for (let i = 1; i <= asked; i++)
+    writer.control({ type: 'read', request: i, room: 'kept', after: 0, limit: 100 });
   writer.writeTo(deaf);
   await eventually(() => relay.counters().pendingBytes > 1024 * 1024);
   // All of it would be 200 MB.
@@ -336,13 +337,15 @@ test('a malformed message on a link ends only that link', { timeout: 10_000 }, a
     Buffer.from([0, 0, 0, 38, OP.APPEND, 0, 0, 0, 2, 4, ...kept, ...Buffer.alloc(28)]),
     Buffer.from([0, 0, 0, 42, OP.APPEND, 0, 0, 0, 2, 4, ...kept, ...Buffer.alloc(32)]),
     Buffer.from([0, 0, 0, 42, OP.APPEND, 0, 0, 0, 1, 4, ...kept, ...Buffer.alloc(31), 1]),
-    Buffer.from([0, 0, 0, 5, OP.HISTORY, 0, 0, 0, 1]),
     control('{'),
     control('null'),
     control('{"type":"toString"}'),
     control('{"type":"connections","connections":-1}'),
     control('{"type":"carry","isCarrier":true}'),
     control('{"type":"places","places":[["::1"]]}'),
+    control('{"type":"read","request":1,"room":"kept","after":0}'),
+    control('{"type":"read","request":1,"room":"kept","after":0,"limit":1,"since":{"offset":1}}'),
+    control('{"type":"read","request":1,"room":"kept","after":0,"limit":1,"keys":[1]}'),
     control('{"type":"volunteer","rules":{"address":{"cap":1,"mode":"off"}}}'),
   ]) {
     const socket = connect(relay.path);
@@ -353,7 +356,7 @@ test('a malformed message on a link ends only that link', { timeout: 10_000 }, a
     await once(socket, 'close');
   }
   await good.publish('room', Buffer.from('x'));
-  assert.equal(relay.counters().droppedLinks, 20);
+  assert.equal(relay.counters().droppedLinks, 22);
   assert.equal(relay.history().publications, 0);
 });
 

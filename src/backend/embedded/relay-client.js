@@ -394,7 +394,7 @@ export class RelayClient {
   async history(room, from) {
     this.#check();
     const request = this.#request();
-    this.#out().history(request.id, room, from);
+    this.#out().control({ type: 'read', request: request.id, room, ...from });
     const { ok, body } = await request.promise;
     if (!ok) throw new BrokerError('UNAVAILABLE', 'too many reads are waiting for the relay');
     return readPage(body);

@@ -52,7 +52,6 @@ import {
   readControl,
   readEnter,
   readExit,
-  readHistory,
   readNumber,
   readOp,
   readRequest,
@@ -519,10 +518,9 @@ function readKey(text) {
 const NO_PLACES = Object.freeze({ held: 0, asked: 0 });
 
 /** @import { HistoryRule, StateRule } from '../../config/room-patterns.js' */
-/** @import { HistoryOf, Position, ReadRequest } from '../broker.js' */
+/** @import { HistoryOf, Position } from '../broker.js' */
 /** @import { Volunteer } from './fleet-places.js' */
-
-/** @typedef {ReadRequest & {request: number, room: string}} HistoryRead */
+/** @import { HistoryRead } from './relay-wire.js' */
 
 /** The primary's end of one worker's link. @implements {Volunteer} */
 class Link {
@@ -686,9 +684,6 @@ class Link {
         this.out().positions(readRequest(buffer, at, end).request, this.outcomes);
         this.outcomes = [];
         return;
-      case OP.HISTORY:
-        this.#askRead(readHistory(buffer, at, end));
-        return;
       case OP.SYNC:
         // Messages are handled in order, so all earlier ones have been accepted.
         this.out().reply(readRequest(buffer, at, end).request, true, 0);
@@ -782,6 +777,9 @@ class Link {
         return;
       case 'occupied':
         this.#list(message);
+        return;
+      case 'read':
+        this.#askRead(message);
         return;
       case 'name':
         this.name = message.name;

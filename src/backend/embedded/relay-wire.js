@@ -32,18 +32,14 @@
 //   KEY         KEY_LENGTH characters, then the
 //               fingerprint of the payload, if it is known
 //   OUTCOMES    u32 request                           POSITIONS    u32 request, a position for each since the last
-//   HISTORY     u32 request, u64 after, u32 limit,    PAGE         u32 request, position, u64 offset of the first,
-//               u32 bytes, u8 flags, room                          u8 are there older ones?, then
-//                                                                  publications: u32 length, bytes
-//                                                     (or a REPLY if the relay refuses the read)
-//   Flags: 1 the oldest publications, 2 an epoch to end comes before the room, 4 a position comes
-//   before these: the publications below it, 8 a position comes behind that: `since` of a
-//   ReadRequest, 16 its `keys` come behind that, as u32 length and JSON.
+//   CONTROL     read                                  PAGE         u32 request, position, u64 first offset,
+//                                                                  u8 flags, publications
 //   A position: protocol/position.js. If the key has another publication, the offset is 0.
 //
-// In a room with state an APPEND has one publication, and a PAGE the offset of each publication
-// before its length, the floor in place of the first offset, and other flags: 2 it is of a room
-// with state, 4 it is the whole state, 8 there are more publications.
+// Each publication of a PAGE has its length (u32) before it. Flag 1: there are older ones. In a
+// room with state an APPEND has one publication. In a PAGE the offset of each publication comes
+// before its length, and the floor takes the place of the first offset. Its flags: 2 the room has
+// state, 4 this is the whole state, 8 there are more publications.
 //
 // Presence: with the embedded broker, the users of each room.
 //
@@ -57,7 +53,6 @@
 
 import { MODES } from '../../config/settings.js';
 import {
-  EPOCH_BYTES,
   OFFSET_BYTES,
   POSITION_BYTES,
   readOffset,
@@ -77,7 +72,7 @@ import { entriesIn, publicationsIn } from './histories.js';
  * The version of these messages, and of those in worker/control-messages.js. Raise it when one of
  * either is changed, removed or added (docs/architecture/versions.md).
  */
-export const RELAY_VERSION = 4;
+export const RELAY_VERSION = 5;
 
 export const OP = Object.freeze({
   HELLO: 1,
@@ -91,7 +86,6 @@ export const OP = Object.freeze({
   KEY: 9,
   APPEND: 10,
   OUTCOMES: 11,
-  HISTORY: 12,
   REPLY: 16,
   PUBLICATION: 17,
   POSITIONS: 19,
@@ -111,7 +105,7 @@ export const OP = Object.freeze({
  * the relay (`volunteer`, `carry`, `report`; fleet-places.js). A worker's `name` is its session in
  * Redis. When it dies, another worker removes the session's users (`gone`).
  * The answer to `occupied` is MEMBERS, each `<room> <connections>`; a REPLY if the relay refuses.
- * That to `connections-in` is a REPLY.
+ * That to `connections-in` is a REPLY, and that to `read` a PAGE; a REPLY if the relay refuses.
  * @type {Readonly<Record<string, Readonly<Record<string, (value: any) => boolean>>>>}
  */
 const CONTROLS = Object.freeze({
@@ -128,6 +122,19 @@ const CONTROLS = Object.freeze({
   record: { room: isText, kind: isText, mark: isText, fields: isText },
   'connections-in': { request: isCount, room: isText },
   occupied: { request: isCount, prefix: isText, after: isText, limit: isCount },
+  // The fields of a ReadRequest.
+  read: {
+    request: isCount,
+    room: isText,
+    after: isCount,
+    limit: isCount,
+    maxBytes: orAbsent(isCount),
+    before: orAbsent(isPosition),
+    since: orAbsent(isPosition),
+    keys: orAbsent(isTexts),
+    isForward: orAbsent(isBoolean),
+    endedEpoch: orAbsent(isText),
+  },
   // in both directions
   report: { report: isText },
   // relay -> worker
@@ -137,16 +144,22 @@ const CONTROLS = Object.freeze({
   gone: { name: isText },
 });
 
+/** The checks of each control message, by its type. */
+const CHECKS = new Map(
+  Object.entries(CONTROLS).map(([type, fields]) => [type, Object.entries(fields)]),
+);
+
 /**
  * @typedef {{type: 'connections', connections: number} | {type: 'count', request: number}
  *   | {type: 'workers', request: number} | {type: 'held', held: number, asked: number}
  *   | {type: 'places', places: [address: string, places: Places][]}
  *   | {type: 'volunteer', rules: FleetRules} | {type: 'resign'} | {type: 'exit-all'}
  *   | {type: 'name', name: string} | Report
- *   | {type: 'connections-in', request: number, room: string} | Occupied
+ *   | {type: 'connections-in', request: number, room: string} | Occupied | HistoryRead
  *   | {type: 'record', room: string, kind: EventType, mark: string, fields: string}} ToRelay
  * @typedef {import('../../config/webhooks.js').EventType} EventType
  * @typedef {{type: 'occupied', request: number} & import('../occupancy.js').RoomPage} Occupied
+ * @typedef {{type: 'read', request: number, room: string} & ReadRequest} HistoryRead
  * @typedef {Report | {type: 'tell-places'} | {type: 'carry', isCarrier: boolean}
  *   | {type: 'keep', key: string, connections: number} | {type: 'gone', name: string}} FromRelay
  * @typedef {{type: 'report', report: string}} Report in base64
@@ -178,11 +191,6 @@ const LONG_ROOM = 255;
 export const SLAB_BYTES = 32 * 1024;
 const COUNT_BYTES = 4;
 const NOTHING = Buffer.alloc(0);
-const FORWARD = 1;
-const ENDS_EPOCH = 2;
-const BEFORE = 4;
-const SINCE = 8;
-const KEYS = 16;
 const HAS_OLDER = 1;
 const STATE = 2;
 const WHOLE = 4;
@@ -270,11 +278,11 @@ export function readControl(buffer, at, end) {
   } catch (cause) {
     throw new MalformedMessage('control message is not JSON', { cause });
   }
-  const type = message?.type;
-  if (typeof type !== 'string' || !Object.hasOwn(CONTROLS, type))
-    throw new MalformedMessage('no such control message');
-  for (const [name, isValid] of Object.entries(CONTROLS[type]))
-    if (!isValid(message[name])) throw new MalformedMessage(`${name} of ${type} is invalid`);
+  const checks = CHECKS.get(message?.type);
+  if (checks === undefined) throw new MalformedMessage('no such control message');
+  for (const [name, isValid] of checks)
+    if (!isValid(message[name]))
+      throw new MalformedMessage(`${name} of ${message.type} is invalid`);
   return message;
 }
 
@@ -299,6 +307,21 @@ function isPlaces(value) {
     Array.isArray(value) &&
     value.every((one) => isText(one?.[0]) && isCount(one[1]?.held) && isCount(one[1].asked))
   );
+}
+
+/** @param {any} value */
+function isTexts(value) {
+  return Array.isArray(value) && value.every(isText);
+}
+
+/** @param {any} value */
+function isPosition(value) {
+  return isText(value?.epoch) && isCount(value.offset);
+}
+
+/** @param {(value: any) => boolean} isValid */
+function orAbsent(isValid) {
+  return (/** @type {any} */ value) => value === undefined || isValid(value);
 }
 
 /** @param {any} rules */
@@ -454,42 +477,6 @@ export function readMembers(body) {
 /** @param {Buffer} body of a POSITIONS @param {number} index @returns {Position} */
 export function readPositionOf(body, index) {
   return readPosition(body, index * POSITION_BYTES);
-}
-
-/** HISTORY. @param {Buffer} buffer @param {number} at @param {number} end */
-export function readHistory(buffer, at, end) {
-  const flags = buffer[at + 20];
-  const hasBefore = (flags & BEFORE) !== 0;
-  const hasSince = (flags & SINCE) !== 0;
-  const sinceAt = at + 21 + (hasBefore ? POSITION_BYTES : 0);
-  const keysAt = sinceAt + (hasSince ? POSITION_BYTES : 0);
-  const { keys, end: epochAt } =
-    flags & KEYS ? readKeys(buffer, keysAt, end) : { keys: undefined, end: keysAt };
-  const roomAt = epochAt + (flags & ENDS_EPOCH ? EPOCH_BYTES : 0);
-  return {
-    request: buffer.readUInt32BE(at),
-    after: readOffset(buffer, at + 4),
-    limit: buffer.readUInt32BE(at + 12),
-    maxBytes: buffer.readUInt32BE(at + 16),
-    isForward: (flags & FORWARD) !== 0,
-    before: hasBefore ? readPosition(buffer, at + 21) : undefined,
-    since: hasSince ? readPosition(buffer, sinceAt) : undefined,
-    keys,
-    endedEpoch: buffer.toString('latin1', epochAt, roomAt),
-    room: buffer.toString('latin1', roomAt, end),
-  };
-}
-
-/**
- * @param {Buffer} buffer @param {number} at @param {number} end
- * @returns {{keys: string[], end: number}}
- * @throws {MalformedMessage} if they are longer than the message
- */
-function readKeys(buffer, at, end) {
-  const start = at + 4;
-  const keysEnd = start <= end ? start + buffer.readUInt32BE(at) : Number.POSITIVE_INFINITY;
-  if (keysEnd > end) throw new MalformedMessage('keys longer than their message');
-  return { keys: JSON.parse(buffer.toString('utf8', start, keysEnd)), end: keysEnd };
 }
 
 /** @param {Buffer} body of a PAGE @returns {HistoryPage} publications are slices */
@@ -713,39 +700,6 @@ export class MessageWriter {
       writePosition(slab, at, position.epoch, position.offset);
       at += POSITION_BYTES;
     }
-  }
-
-  /** @param {number} request @param {string} room @param {ReadRequest} from */
-  history(
-    request,
-    room,
-    { after, limit, maxBytes = 0xffffffff, before, isForward, endedEpoch = '', since, keys },
-  ) {
-    const beforeBytes = before === undefined ? 0 : POSITION_BYTES;
-    const sinceBytes = since === undefined ? 0 : POSITION_BYTES;
-    const keyList = keys === undefined ? null : Buffer.from(JSON.stringify(keys));
-    const keysBytes = keyList === null ? 0 : 4 + keyList.length;
-    const restAt = 21 + beforeBytes + sinceBytes + keysBytes;
-    const at = this.#open(OP.HISTORY, restAt + endedEpoch.length + room.length);
-    const { slab } = this;
-    slab.writeUInt32BE(request, at);
-    writeOffset(slab, at + 4, after);
-    slab.writeUInt32BE(Math.min(limit, 0xffffffff), at + 12);
-    slab.writeUInt32BE(Math.min(maxBytes, 0xffffffff), at + 16);
-    slab[at + 20] =
-      (isForward ? FORWARD : 0) |
-      (endedEpoch === '' ? 0 : ENDS_EPOCH) |
-      (before ? BEFORE : 0) |
-      (since ? SINCE : 0) |
-      (keyList === null ? 0 : KEYS);
-    if (before !== undefined) writePosition(slab, at + 21, before.epoch, before.offset);
-    const sinceAt = at + 21 + beforeBytes;
-    if (since !== undefined) writePosition(slab, sinceAt, since.epoch, since.offset);
-    if (keyList !== null) {
-      slab.writeUInt32BE(keyList.length, sinceAt + sinceBytes);
-      keyList.copy(slab, sinceAt + sinceBytes + 4);
-    }
-    slab.write(endedEpoch + room, at + restAt, 'latin1');
   }
 
   /** @param {number} request @param {Read} page runs are not copied: never modify them */
