@@ -4,8 +4,7 @@
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { startRedis } from '../../loadtest/lib/redis.js';
@@ -17,6 +16,7 @@ import { openEventQueue } from '../../src/backend/redis/event-queue.js';
 import { RedisRecording } from '../../src/backend/redis/recording.js';
 import { LANES, laneOf } from '../../src/webhooks/queue.js';
 import { TOPOLOGIES } from '../helpers/redis-topologies.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { configOf, eventually } from './suite.js';
 
 /** @typedef {import('../../src/webhooks/queue.js').EventQueue} EventQueue */
@@ -431,8 +431,8 @@ test('redis cluster: events that were moved twice, or late, are in their lane on
   );
 });
 
-test('embedded: a queue that was saved is continued, with another epoch', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'fanfare-queue-'));
+test('embedded: a queue that was saved is continued, with another epoch', async (t) => {
+  const folder = temporaryFolder(t);
   const before = new EmbeddedEventQueue();
   await before.open(folder);
   new EventRecorder({ covers, queue: before }).message('room', messageOf('"room":"room"'));
@@ -456,8 +456,8 @@ test('embedded: a queue that was saved is continued, with another epoch', async 
   assert.deepEqual(await readdir(folder), ['webhooks.json']);
 });
 
-test('embedded: after a server was killed, a loss is reported in each lane', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'fanfare-queue-'));
+test('embedded: after a server was killed, a loss is reported in each lane', async (t) => {
+  const folder = temporaryFolder(t);
   const killed = new EmbeddedEventQueue();
   await killed.open(folder);
   const next = new EmbeddedEventQueue();
