@@ -47,6 +47,10 @@ describe('the order of commands', () => {
       ['no channel', connected('{"id":2,"subscribe":{}}')],
       ['an unsubscribe without a channel', connected('{"id":2,"unsubscribe":{}}')],
       ['a history without a channel', connected('{"id":2,"history":{}}')],
+      [
+        'an offset below 0',
+        connected('{"id":2,"history":{"channel":"a","since":{"offset":-1,"epoch":""}}}'),
+      ],
       ['a refresh without a token', connected('{"id":2,"refresh":{}}')],
     ]))
       assert.equal(await closedBy(open, act), 3501, name);

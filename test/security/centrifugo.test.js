@@ -107,6 +107,33 @@ test(
   },
 );
 
+test('no number of a command makes an internal error', OPTIONS, async (t) => {
+  const { server, open } = await startCentrifugo(t, { ...OPEN, FANFARE_HISTORY: 'h*=10/60s' });
+  const [worker] = server.workerPids();
+  const publish = '{"id":2,"publish":{"channel":"h","data":1}}';
+  for (const number of ['-1', '-0', '0', '4294967296', '9007199254740991', '-9007199254740991'])
+    for (const request of [
+      `"history":{"channel":"h","limit":${number}}`,
+      `"history":{"channel":"h","limit":1,"since":{"offset":${number}}}`,
+      `"history":{"channel":"h","limit":1,"since":{"offset":${number}},"reverse":true}`,
+      `"subscribe":{"channel":"h","recover":true,"epoch":"e","offset":${number}}`,
+      `"subscribe":{"channel":"h","flag":${number}}`,
+      `"publish":{"channel":"h","data":1,"type":${number}}`,
+    ]) {
+      const client = await open();
+      client.send(`{"id":1,"connect":{}}\n${publish}\n{"id":3,${request}}`);
+      const reply = await client.next(({ id }) => id === 3).catch(() => null);
+      if (reply === null) assert.equal(await client.closeCode(), 3501, request);
+      else assert.notEqual(reply.error?.code, 100, request);
+      client.socket.terminate();
+    }
+  assert.deepEqual(server.workerPids(), [worker], 'the same worker');
+  assert.deepEqual(
+    server.lines.filter(({ level }) => level >= 50),
+    [],
+  );
+});
+
 test('a batch costs as much as its commands', OPTIONS, async (t) => {
   const rate = { FANFARE_LIMITS: 'enforce', FANFARE_API_MESSAGES_RATE: '60/min burst 20' };
   const { port } = await startCentrifugo(t, { ...OPEN, ...rate });

@@ -35,8 +35,8 @@ test('the fields of requests, raw values as they were written', () => {
 
 test('whole numbers of each length and form are read', () => {
   for (const text of ['0', '7', '-0', '-7', '1e3', '1.0', '999999999999999', '9007199254740991']) {
-    const [command] = decode(`{"id":1,"subscribe":{"offset":${text}}}`) ?? [];
-    assert.equal(command?.request.offset, Number(text), text);
+    const [command] = decode(`{"id":1,"history":{"limit":${text}}}`) ?? [];
+    assert.equal(command?.request.limit, Number(text), text);
   }
 });
 
@@ -127,6 +127,8 @@ test('malformed input is refused, and nothing throws', () => {
     '{"id":1,"subscribe":{"recover":"true"}}',
     '{"id":1,"subscribe":{"offset":"5"}}',
     '{"id":1,"subscribe":{"offset":1e300}}',
+    '{"id":1,"subscribe":{"offset":-1}}',
+    '{"id":1,"history":{"since":{"offset":-1,"epoch":"e"}}}',
     '{"id":1,"subscribe":{"offset":9007199254740993}}',
     '{"id":1,"subscribe":{"offset":1234567890123456789}}',
     '{"id":01,"ping":{}}',

@@ -36,7 +36,7 @@ const RANKS = new Map(METHODS.map((method, rank) => [method, rank]));
 /** Numbers with more digits are left to JavaScript's parser. */
 const MAX_DIGITS = 15;
 
-/** @typedef {'string'|'boolean'|'number'|'raw'|'subs'|'headers'|'since'|'given'} Type */
+/** @typedef {'string'|'boolean'|'number'|'count'|'raw'|'subs'|'headers'|'since'|'given'} Type */
 
 /** The fields of all requests. @type {ReadonlyMap<string, Type>} */
 const FIELDS = new Map(
@@ -58,7 +58,7 @@ const FIELDS = new Map(
       join_leave: 'boolean',
       removed: 'boolean',
       reverse: 'boolean',
-      offset: 'number',
+      offset: 'count',
       flag: 'number',
       limit: 'number',
       type: 'number',
@@ -157,6 +157,11 @@ let after = 0;
 const READERS = {
   string: readString,
   number: readNumber,
+  count(b, at) {
+    const value = readNumber(b, at);
+    if (value < 0) after = MALFORMED;
+    return value;
+  },
   boolean(b, at) {
     const isBoolean = b[at] === LOWER_T || b[at] === LOWER_F;
     after = isBoolean ? skipPayload(b, at) : MALFORMED;
