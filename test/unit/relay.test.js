@@ -316,6 +316,19 @@ test('all publishes of a tick are answered, also if they do not fit into one ans
   assert.ok(positions.every(({ offset }, i) => offset === i + 1));
 });
 
+test('a read out of its bounds is not sent, so the link stays', { timeout: 10_000 }, async (t) => {
+  const link = await openLink(t, await startRelay(t, { historyOf }));
+  const epoch = '0'.repeat(16);
+  for (const from of [
+    { after: -1, limit: 1 },
+    { after: 0, limit: Number.POSITIVE_INFINITY },
+    { after: 0, limit: 1, before: { epoch, offset: -1 } },
+    { after: 0, limit: 1, since: { epoch, offset: 0.5 } },
+  ])
+    await assert.rejects(link.history('kept', from), RangeError);
+  assert.equal((await link.history('kept', { after: 0, limit: 1 })).offset, 0);
+});
+
 test('a malformed message on a link ends only that link', { timeout: 10_000 }, async (t) => {
   const relay = await startRelay(t, { historyOf });
   const good = await openLink(t, relay);

@@ -17,6 +17,7 @@ import { BrokerError, conflict, full } from '../errors.js';
 import {
   batchAt,
   FULL,
+  faultOf,
   HEAD_BYTES,
   MAX_OUTCOMES,
   MessageReader,
@@ -52,6 +53,7 @@ const MAX_NUMBER = 0xffffffff;
 /** @import { Deferred } from '../deferred.js' */
 /** @import { PresenceSnapshot } from '../presence.js' */
 /** @import { Socket } from 'node:net' */
+/** @import { ToRelay } from './relay-wire.js' */
 
 /**
  * A batch whose publications have outcomes.
@@ -392,10 +394,7 @@ export class RelayClient {
 
   /** @param {string} room @param {ReadRequest} from @returns {Promise<HistoryPage>} */
   async history(room, from) {
-    this.#check();
-    const request = this.#request();
-    this.#out().control({ type: 'read', request: request.id, room, ...from });
-    const { ok, body } = await request.promise;
+    const { ok, body } = await this.#ask({ type: 'read', request: 0, room, ...from });
     if (!ok) throw new BrokerError('UNAVAILABLE', 'too many reads are waiting for the relay');
     return readPage(body);
   }
@@ -426,18 +425,12 @@ export class RelayClient {
 
   /** @param {string} room @returns {Promise<number>} connections of all workers */
   async connectionsIn(room) {
-    this.#check();
-    const request = this.#request();
-    this.#out().control({ type: 'connections-in', request: request.id, room });
-    return (await request.promise).value;
+    return (await this.#ask({ type: 'connections-in', request: 0, room })).value;
   }
 
   /** @param {import('../occupancy.js').RoomPage} page */
   async occupied(page) {
-    this.#check();
-    const request = this.#request();
-    this.#out().control({ type: 'occupied', request: request.id, ...page });
-    const { ok, body } = await request.promise;
+    const { ok, body } = await this.#ask({ type: 'occupied', request: 0, ...page });
     if (!ok) throw new BrokerError('UNAVAILABLE', 'the relay refuses: too many lists of rooms');
     return (readMembers(body).members ?? []).map((row) => {
       const [room, connections] = String(row).split(' ');
@@ -516,10 +509,7 @@ export class RelayClient {
 
   /** @returns {Promise<number>} number of workers with a subscription */
   async countWorkers() {
-    this.#check();
-    const request = this.#request();
-    this.#out().control({ type: 'workers', request: request.id });
-    return (await request.promise).value;
+    return (await this.#ask({ type: 'workers', request: 0 })).value;
   }
 
   /** @returns {BrokerError|null} the reason to refuse requests now */
@@ -556,6 +546,21 @@ export class RelayClient {
     const { promise, resolve, reject } = deferred();
     this.requests.set(id, { sentMs: this.nowMs, resolve, reject, address });
     return { id, promise };
+  }
+
+  /**
+   * @param {ToRelay & {request: number}} message a control message that is answered; gets its number
+   * @returns {Promise<Answer>} rejects with a RangeError, and sends nothing, if a field is out of its
+   *   bounds: the relay would close the link
+   */
+  async #ask(message) {
+    this.#check();
+    message.request = this.nextRequest;
+    const fault = faultOf(message);
+    if (fault !== null) throw new RangeError(fault);
+    const { promise } = this.#request();
+    this.#out().control(message);
+    return promise;
   }
 
   #report() {

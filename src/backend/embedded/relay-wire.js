@@ -278,12 +278,18 @@ export function readControl(buffer, at, end) {
   } catch (cause) {
     throw new MalformedMessage('control message is not JSON', { cause });
   }
-  const checks = CHECKS.get(message?.type);
-  if (checks === undefined) throw new MalformedMessage('no such control message');
-  for (const [name, isValid] of checks)
-    if (!isValid(message[name]))
-      throw new MalformedMessage(`${name} of ${message.type} is invalid`);
+  const fault = faultOf(message);
+  if (fault !== null) throw new MalformedMessage(fault);
   return message;
+}
+
+/** @param {any} message @returns {string|null} what is wrong with a control message */
+export function faultOf(message) {
+  const checks = CHECKS.get(message?.type);
+  if (checks === undefined) return 'no such control message';
+  for (const [name, isValid] of checks)
+    if (!isValid(message[name])) return `${name} of ${message.type} is invalid`;
+  return null;
 }
 
 /** @param {any} value */
