@@ -9,6 +9,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { withoutPushReader } from '../helpers/hidden/fields.js';
 import { STEP_KINDS } from './fuzz/mutate.js';
+import { answerSeeds, controlBytes, controlSeeds, requestSeeds } from './fuzz/relay-seeds.js';
 import { TARGETS } from './fuzz/targets.js';
 
 const RUNS = 60;
@@ -55,3 +56,42 @@ for (const { name, corpus, start } of TARGETS) {
     t.diagnostic(`${kinds.size} kinds of outcome`);
   });
 }
+
+test('the relay and the workers take each seed that they have written', async (t) => {
+  for (const [target, seeds] of /** @type {const} */ ([
+    ['relay requests', requestSeeds],
+    ['relay answers', answerSeeds],
+  ])) {
+    const running = await TARGETS.find(({ name }) => name === target)?.start();
+    t.after(() => running?.close());
+    for (const [name, bytes] of seeds) {
+      const [outcome] = (await running?.run([Buffer.from(bytes)], [0])) ?? [];
+      assert.doesNotMatch(String(outcome), /dropped|malformed|no stream/, `${target}: ${name}`);
+    }
+  }
+});
+
+test('a control message with any value in a field ends at most its link', {
+  timeout: 60_000,
+}, async (t) => {
+  const running = await TARGETS.find(({ name }) => name === 'relay requests')?.start();
+  t.after(() => running?.close());
+  const values = fc.oneof(
+    fc.constantFrom(-1, 0.5, 2 ** 53, 1e308, null, true, '', [], {}, [[]], [null], [['a']]),
+    fc.jsonValue({ maxDepth: 3 }),
+  );
+  const kept = ['append', 'state'].map((name) => requestSeeds.get(name) ?? Buffer.alloc(0));
+  const outcomes = new Set();
+  for (const message of controlSeeds)
+    for (const field of Object.keys(message).filter((name) => name !== 'type'))
+      await fc.assert(
+        fc.asyncProperty(values, async (value) => {
+          // It may be about rooms that have history or state.
+          const bytes = [...kept, controlBytes({ ...message, [field]: value })];
+          const [outcome] = (await running?.run([Buffer.concat(bytes)], [0])) ?? [];
+          outcomes.add(String(outcome).split(' ')[0]);
+        }),
+        { numRuns: RUNS / 2 },
+      );
+  assert.deepEqual([...outcomes].sort(), ['dropped', 'kept']);
+});

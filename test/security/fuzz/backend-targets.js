@@ -3,19 +3,33 @@
 import assert from 'node:assert/strict';
 import { PassThrough } from 'node:stream';
 import { setImmediate as turn } from 'node:timers/promises';
-import { publicationsIn } from '../../../src/backend/embedded/histories.js';
+import { BatchReader } from '../../../src/backend/batch.js';
 import { RelayServer } from '../../../src/backend/embedded/relay-server.js';
-import { MessageReader, OP, readMembers } from '../../../src/backend/embedded/relay-wire.js';
+import {
+  batchAt,
+  HEAD_BYTES,
+  MalformedMessage,
+  MessageReader,
+  OP,
+  readAnswer,
+  readBatchRoom,
+  readControl,
+  readMembers,
+  readNumber,
+  readOp,
+  readPage,
+  readPositionOf,
+} from '../../../src/backend/embedded/relay-wire.js';
 import { RedisPushes } from '../../../src/backend/redis/fast/push-reader.js';
 import { Inbox } from '../../../src/backend/redis/inbox.js';
 import { Keys } from '../../../src/backend/redis/keys.js';
 import { Connection } from '../../../src/hub/connection.js';
-import { readPosition } from '../../../src/protocol/position.js';
 import { ANNOUNCEMENTS } from '../../../src/protocol/publication.js';
 import { FakeTransport } from '../../helpers/fake-transport.js';
 import { FrameParser, OPCODES } from '../../helpers/raw-frames.js';
 import { FakeSocket } from './fake-socket.js';
 import { from, kindOfMessage, RULE, turns, utf8, worker } from './parts.js';
+import { answerSeeds, heads, requestSeeds } from './relay-seeds.js';
 
 /** @import { Target } from './parts.js' */
 
@@ -148,14 +162,27 @@ function kindsOfPushes(written) {
   return kinds;
 }
 
+/** A room with state. */
+const STATE_RULE = Object.freeze({ ...RULE, state: { everyMs: 0, maxBytes: 10_000 } });
+
+/** @param {ReadonlyMap<string, Buffer>} seeds of relay-seeds.js */
+function fromRelay(seeds) {
+  const { file, corpus } = from('relay');
+  corpus.names.push(...seeds.keys());
+  corpus.entries.push(...seeds.values());
+  corpus.tokens.push(...heads);
+  return { file, corpus };
+}
+
 /** Messages of workers to the relay. @type {Target} */
 export const relay = {
   name: 'relay requests',
-  ...from('relay'),
+  ...fromRelay(requestSeeds),
   share: 0.1,
   async start() {
     const log = /** @type {any} */ ({ debug() {}, error() {}, warn() {}, info() {} });
-    const historyOf = (/** @type {string} */ room) => (room.startsWith('h.') ? RULE : null);
+    const historyOf = (/** @type {string} */ room) =>
+      room.startsWith('h.') ? RULE : room.startsWith('s.') ? STATE_RULE : null;
     const relay = new RelayServer({
       log,
       historyOf,
@@ -195,43 +222,39 @@ export const relay = {
 
 const NOTHING_LEFT = { workers: 0, rooms: 0, addresses: 0, connections: 0, pendingBytes: 0 };
 
-/**
- * Answers of the relay, read by a worker: at worst a RangeError, which ends the
- * link.
- * @type {Target}
- */
+/** Answers of the relay, as a worker reads them. @type {Target} */
 export const answers = {
   name: 'relay answers',
-  ...from('relay'),
+  ...fromRelay(answerSeeds),
   share: 0.03,
   start() {
     return {
       async run(inputs, numbers) {
         return inputs.map((input, i) => {
+          /** @type {Set<string>} */
+          const kinds = new Set();
           /** @param {readonly Buffer[]} pieces */
           const read = (pieces) => {
             /** @type {string[]} */
             const seen = [];
             const reader = new MessageReader((buffer, start, end) => {
-              const body = buffer.subarray(start + 5, end);
-              seen.push(`${buffer[start + 4]} ${body.length}`);
-              for (const look of [
-                readMembers,
-                publicationsIn,
-                (/** @type {Buffer} */ b) => readPosition(b, 0),
-              ])
-                quietly(() => look(body));
+              const isWell = quietly(() => readMessage(buffer, start, end));
+              kinds.add(`${readOp(buffer, start)}${isWell ? '' : ' malformed'}`);
+              seen.push(buffer.toString('latin1', start, end));
             });
             const isWhole = quietly(() => {
               for (const piece of pieces) reader.read(piece);
             });
-            if (!isWhole) seen.push('no stream');
+            if (!isWhole) {
+              kinds.add('no stream');
+              seen.push('no stream');
+            }
             return seen;
           };
           const whole = read([input]);
           const at = numbers[i] % (input.length + 1);
           assert.deepEqual(read([input.subarray(0, at), input.subarray(at)]), whole);
-          return [...new Set(whole.map((one) => one.split(' ')[0]))].slice(0, 4).join(' ');
+          return [...kinds].slice(0, 4).join(', ');
         });
       },
       close() {},
@@ -239,16 +262,46 @@ export const answers = {
   },
 };
 
+/** @param {Buffer} buffer @param {number} start @param {number} end */
+function readMessage(buffer, start, end) {
+  const at = start + HEAD_BYTES;
+  switch (readOp(buffer, start)) {
+    case OP.PUBLICATION: {
+      readBatchRoom(buffer, at, end);
+      const batch = new BatchReader(buffer, batchAt(buffer, at), end);
+      while (batch.next()) assert.ok((batch.publication?.length ?? 0) <= end - start);
+      return;
+    }
+    case OP.HELLO:
+      readNumber(buffer, at);
+      return;
+    case OP.CONTROL:
+      readControl(buffer, at, end);
+      return;
+    case OP.PAGE:
+      readPage(readAnswer(buffer, at, end).body);
+      return;
+    case OP.MEMBERS:
+      readMembers(readAnswer(buffer, at, end).body);
+      return;
+    case OP.POSITIONS:
+      readPositionOf(readAnswer(buffer, at, end).body, 0);
+      return;
+    default:
+      readAnswer(buffer, at, end);
+  }
+}
+
 /**
  * @param {() => unknown} act
- * @returns {boolean} false: a RangeError, the error of a malformed message
+ * @returns {boolean} false: it is malformed
  */
 function quietly(act) {
   try {
     act();
     return true;
   } catch (error) {
-    assert.ok(error instanceof RangeError, String(error));
+    assert.ok(error instanceof RangeError || error instanceof MalformedMessage, String(error));
     return false;
   }
 }
