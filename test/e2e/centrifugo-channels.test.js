@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import {
   connectionToken,
+  sharedCentrifugo,
   startCentrifugo,
   subscriptionToken,
   WITH_TOKENS,
@@ -12,6 +13,7 @@ import {
 import { connect as connectNative } from '../helpers/clients.js';
 
 const OPTIONS = { timeout: 60_000 };
+const withTokens = sharedCentrifugo(WITH_TOKENS);
 const HISTORY = { FANFARE_HISTORY: 'h*=100/300s' };
 const inSeconds = (/** @type {number} */ seconds) => Math.floor(Date.now() / 1000) + seconds;
 
@@ -58,7 +60,7 @@ describe('subscribe', () => {
     'channels of special characters are theirs alone, others are native rooms',
     OPTIONS,
     async (t) => {
-      const { connect, port } = await startCentrifugo(t, WITH_TOKENS);
+      const { connect, port } = await withTokens(t);
       const everything = caps(['*'], ['sub', 'pub']);
       const client = await connect(asking(everything));
       const token = subscriptionToken('$a#alice');
@@ -83,7 +85,7 @@ describe('subscribe', () => {
   );
 
   test('a subscription token is for one user and one channel', OPTIONS, async (t) => {
-    const { connect } = await startCentrifugo(t, WITH_TOKENS);
+    const { connect } = await withTokens(t);
     const client = await connect(asking({}));
     const channel = '$secret';
     const subscribe = (/** @type {string} */ token) => client.call('subscribe', { channel, token });
@@ -108,7 +110,7 @@ describe('subscribe', () => {
   });
 
   test('sub_refresh prolongs a subscription, and 2501 ends it', OPTIONS, async (t) => {
-    const { connect } = await startCentrifugo(t, WITH_TOKENS);
+    const { connect } = await withTokens(t);
     const client = await connect(asking({}));
     const channel = '$secret';
     const until = (/** @type {number} */ seconds) => ({

@@ -9,11 +9,15 @@ import {
   CentrifugoClient,
   connectionToken,
   openRaw,
+  sharedCentrifugo,
   startCentrifugo,
   WITH_TOKENS,
 } from '../helpers/centrifugo.js';
 
 const OPTIONS = { timeout: 60_000 };
+const started = sharedCentrifugo();
+const withTokens = sharedCentrifugo(WITH_TOKENS);
+const lenient = sharedCentrifugo({ ...WITH_TOKENS, FANFARE_CENTRIFUGO_TOKENS: 'lenient' });
 const inSeconds = (/** @type {number} */ seconds) => Math.floor(Date.now() / 1000) + seconds;
 
 /** @param {() => Promise<CentrifugoClient>} open @param {(client: CentrifugoClient) => void} act */
@@ -27,7 +31,7 @@ async function closedBy(open, act) {
 
 describe('the order of commands', () => {
   test('what breaks it is closed with 3501', OPTIONS, async (t) => {
-    const { open } = await startCentrifugo(t);
+    const { open } = await started(t);
     const connected = (/** @type {string} */ text) => (/** @type {CentrifugoClient} */ client) => {
       client.command('connect');
       client.socket.send(text);
@@ -57,7 +61,7 @@ describe('the order of commands', () => {
   });
 
   test('several commands of one message are answered by their ids', OPTIONS, async (t) => {
-    const { open } = await startCentrifugo(t);
+    const { open } = await started(t);
     const client = await open();
     client.send(
       '{"id":7,"connect":{}}\n{"id":5,"subscribe":{"channel":"a"}}\n{"id":6,"ping":{}}\n\n',
@@ -74,7 +78,7 @@ describe('the order of commands', () => {
   });
 
   test('only the first request of a command is served', OPTIONS, async (t) => {
-    const { connect } = await startCentrifugo(t);
+    const { connect } = await started(t);
     const client = await connect();
     client.send('{"id":2,"publish":{"channel":"a","data":1},"subscribe":{"channel":"a"}}');
     const { id, ...result } = await client.next(({ id }) => id === 2);
@@ -82,7 +86,7 @@ describe('the order of commands', () => {
   });
 
   test('more commands in a message than anybody needs are closed with 3013', OPTIONS, async (t) => {
-    const { open } = await startCentrifugo(t);
+    const { open } = await started(t);
     const code = await closedBy(open, (client) => {
       client.command('connect');
       client.send('{"id":2,"ping":{}}\n'.repeat(1000));
@@ -91,7 +95,7 @@ describe('the order of commands', () => {
   });
 
   test('send without a hook is closed with 3508, rpc is 108', OPTIONS, async (t) => {
-    const { connect } = await startCentrifugo(t);
+    const { connect } = await started(t);
     const client = await connect();
     assert.equal(await client.errorOf('rpc', { method: 'x', data: 1 }), 108);
     assert.equal(
@@ -115,7 +119,7 @@ describe('connect', () => {
   });
 
   test('the subprotocol centrifuge-json is selected if it is offered', OPTIONS, async (t) => {
-    const { port } = await startCentrifugo(t);
+    const { port } = await started(t);
     const named = new CentrifugoClient(
       `ws://127.0.0.1:${port}/connection/websocket`,
       /** @type {any} */ (['centrifuge-json']),
@@ -128,7 +132,7 @@ describe('connect', () => {
   });
 
   test('tokens: their end, and what is wrong with them', OPTIONS, async (t) => {
-    const { open, connect } = await startCentrifugo(t, WITH_TOKENS);
+    const { open, connect } = await withTokens(t);
     const { welcome } = await connect({ token: connectionToken({ exp: inSeconds(100) }) });
     assert.equal(welcome.expires, true);
     assert.ok(welcome.ttl > 90 && welcome.ttl <= 100, `${welcome.ttl}`);
@@ -153,7 +157,7 @@ describe('connect', () => {
   });
 
   test('an expired token is error 109, and any later command 3501', OPTIONS, async (t) => {
-    const { open } = await startCentrifugo(t, WITH_TOKENS);
+    const { open } = await withTokens(t);
     const client = await open();
     const token = connectionToken({ exp: inSeconds(-60) });
     const { error } = await client.call('connect', { token });
@@ -163,10 +167,7 @@ describe('connect', () => {
   });
 
   test('lenient tokens need neither a user nor an end', OPTIONS, async (t) => {
-    const { connect } = await startCentrifugo(t, {
-      ...WITH_TOKENS,
-      FANFARE_CENTRIFUGO_TOKENS: 'lenient',
-    });
+    const { connect } = await lenient(t);
     const token = connectionToken({ sub: undefined, exp: undefined, iat: 1738078824 });
     const { welcome } = await connect({ token });
     assert.equal(welcome.expires, undefined);
@@ -183,10 +184,7 @@ describe('refresh', () => {
     'a new token prolongs the connection; another user or no end does not',
     OPTIONS,
     async (t) => {
-      const { connect } = await startCentrifugo(t, {
-        ...WITH_TOKENS,
-        FANFARE_CENTRIFUGO_TOKENS: 'lenient',
-      });
+      const { connect } = await lenient(t);
       const token = (/** @type {Record<string, unknown>} */ claims) => ({
         token: connectionToken({ exp: inSeconds(50), ...claims }),
       });
@@ -204,7 +202,7 @@ describe('refresh', () => {
   );
 
   test('a new token without a right ends its subscriptions with 2000', OPTIONS, async (t) => {
-    const { connect } = await startCentrifugo(t, WITH_TOKENS);
+    const { connect } = await withTokens(t);
     const caps = (/** @type {string[]} */ channels) => ({
       token: connectionToken({ caps: [{ channels, match: 'wildcard', allow: ['sub'] }] }),
     });
@@ -315,10 +313,7 @@ describe('the end of a connection', () => {
   });
 
   test('a token that has ended is closed with 3005, 25 s later', OPTIONS, async (t) => {
-    const { connect } = await startCentrifugo(t, {
-      ...WITH_TOKENS,
-      FANFARE_CENTRIFUGO_TOKENS: 'lenient',
-    });
+    const { connect } = await lenient(t);
     for (const sub of ['alice', undefined]) {
       const token = connectionToken({ sub, exp: inSeconds(60), expire_at: inSeconds(-23) });
       const client = await connect({ token });

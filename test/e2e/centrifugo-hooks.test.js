@@ -3,13 +3,20 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { connectionToken, openRaw, startCentrifugo, WITH_TOKENS } from '../helpers/centrifugo.js';
+import {
+  connectionToken,
+  openRaw,
+  sharedCentrifugo,
+  startCentrifugo,
+  WITH_TOKENS,
+} from '../helpers/centrifugo.js';
 
 const OPTIONS = { timeout: 60_000 };
 const FANFARE_HOOKS = fileURLToPath(new URL('../helpers/hooks/centrifugo.js', import.meta.url));
+const start = sharedCentrifugo({ FANFARE_HOOKS });
 
 test('onConnect gets the token of connect, and may name the user', OPTIONS, async (t) => {
-  const { open, port } = await startCentrifugo(t, { FANFARE_HOOKS });
+  const { open, port } = await start(t);
   const denied = await open();
   denied.command('connect', { token: 'denied' });
   await denied.closed();
@@ -43,7 +50,7 @@ test('a required token cannot be replaced by a hook that names nobody', OPTIONS,
 });
 
 test('onJoin and onPublish refuse with 103 and the text', OPTIONS, async (t) => {
-  const { connect } = await startCentrifugo(t, { FANFARE_HOOKS });
+  const { connect } = await start(t);
   const client = await connect();
   const join = await client.call('subscribe', { channel: 'staff' });
   assert.deepEqual(join.error, { code: 103, message: 'staff only' });
@@ -52,7 +59,7 @@ test('onJoin and onPublish refuse with 103 and the text', OPTIONS, async (t) => 
 });
 
 test('onRpc answers rpc in order, onSend takes messages', OPTIONS, async (t) => {
-  const { connect } = await startCentrifugo(t, { FANFARE_HOOKS });
+  const { connect } = await start(t);
   const client = await connect();
   assert.deepEqual((await client.call('rpc', { method: 'sum', data: [1, 2, 3] })).rpc, { data: 6 });
   assert.deepEqual((await client.call('rpc', { method: 'none' })).rpc, {});

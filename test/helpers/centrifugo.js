@@ -2,6 +2,7 @@
 
 import { startServer } from '../../loadtest/lib/server.js';
 import { Client } from './clients.js';
+import { shared } from './shared.js';
 import { rawToken, SECRET } from './tokens.js';
 
 /** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
@@ -16,7 +17,22 @@ export const WITH_TOKENS = Object.freeze({ ...OPEN, JWT_SECRET: SECRET });
  * @param {Owner} t @param {Record<string, string>} [env]
  */
 export async function startCentrifugo(t, env = {}) {
-  const server = await startServer(t, { ...OPEN, ...env });
+  return centrifugoOf(t, await startServer(t, { ...OPEN, ...env }));
+}
+
+/**
+ * A server for the tests of a file that leave nothing behind.
+ * @param {Record<string, string>} [env]
+ */
+export function sharedCentrifugo(env = {}) {
+  const start = shared((owner) => startServer(owner, { ...OPEN, ...env }));
+  return async (/** @type {Owner} */ t) => centrifugoOf(t, await start());
+}
+
+/**
+ * @param {Owner} t closes the connections @param {import('../../loadtest/lib/server.js').Server} server
+ */
+function centrifugoOf(t, server) {
   return {
     server,
     port: server.port,

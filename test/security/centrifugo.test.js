@@ -3,11 +3,17 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { NO_LIMITS } from '../../loadtest/lib/server.js';
-import { connectionToken, startCentrifugo, WITH_TOKENS } from '../helpers/centrifugo.js';
+import {
+  connectionToken,
+  sharedCentrifugo,
+  startCentrifugo,
+  WITH_TOKENS,
+} from '../helpers/centrifugo.js';
 import { centrifugoApiOf, KEY } from '../helpers/centrifugo-api.js';
 
 const OPTIONS = { timeout: 60_000 };
 const OPEN = { ...NO_LIMITS, FANFARE_CENTRIFUGO_API_KEY: KEY };
+const start = sharedCentrifugo(OPEN);
 
 /** @param {number} port @param {string} method @param {string} body @param {string} [key] */
 async function post(port, method, body, key = KEY) {
@@ -17,7 +23,7 @@ async function post(port, method, body, key = KEY) {
 }
 
 test('10,000 entries in subs, and names of Object.prototype, do no harm', OPTIONS, async (t) => {
-  const { server, open, connect } = await startCentrifugo(t, OPEN);
+  const { server, open, connect } = await start(t);
   const [worker] = server.workerPids();
   const names = Array.from({ length: 10_000 }, (_, i) => `c${i}`);
   const subs = names.map((name) => `"${name}":{"recover":true,"epoch":"e","offset":1}`).join();
@@ -42,7 +48,7 @@ test('10,000 entries in subs, and names of Object.prototype, do no harm', OPTION
 });
 
 test('names at their bounds', OPTIONS, async (t) => {
-  const { port, connect } = await startCentrifugo(t, OPEN);
+  const { port, connect } = await start(t);
   const client = await connect();
   const api = centrifugoApiOf(port);
   for (const [code, channel] of /** @type {[number|undefined, string][]} */ ([
@@ -66,7 +72,7 @@ test(
   'requests that are deep, doubled or large are refused, and nothing else happens',
   OPTIONS,
   async (t) => {
-    const { server, port } = await startCentrifugo(t, OPEN);
+    const { server, port } = await start(t);
     const [worker] = server.workerPids();
     const deep = '['.repeat(5000) + ']'.repeat(5000);
     const batch = (/** @type {string} */ command, /** @type {number} */ count) =>
@@ -106,33 +112,6 @@ test(
     assert.deepEqual(server.workerPids(), [worker], 'the same worker');
   },
 );
-
-test('no number of a command makes an internal error', OPTIONS, async (t) => {
-  const { server, open } = await startCentrifugo(t, { ...OPEN, FANFARE_HISTORY: 'h*=10/60s' });
-  const [worker] = server.workerPids();
-  const publish = '{"id":2,"publish":{"channel":"h","data":1}}';
-  for (const number of ['-1', '-0', '0', '4294967296', '9007199254740991', '-9007199254740991'])
-    for (const request of [
-      `"history":{"channel":"h","limit":${number}}`,
-      `"history":{"channel":"h","limit":1,"since":{"offset":${number}}}`,
-      `"history":{"channel":"h","limit":1,"since":{"offset":${number}},"reverse":true}`,
-      `"subscribe":{"channel":"h","recover":true,"epoch":"e","offset":${number}}`,
-      `"subscribe":{"channel":"h","flag":${number}}`,
-      `"publish":{"channel":"h","data":1,"type":${number}}`,
-    ]) {
-      const client = await open();
-      client.send(`{"id":1,"connect":{}}\n${publish}\n{"id":3,${request}}`);
-      const reply = await client.next(({ id }) => id === 3).catch(() => null);
-      if (reply === null) assert.equal(await client.closeCode(), 3501, request);
-      else assert.notEqual(reply.error?.code, 100, request);
-      client.socket.terminate();
-    }
-  assert.deepEqual(server.workerPids(), [worker], 'the same worker');
-  assert.deepEqual(
-    server.lines.filter(({ level }) => level >= 50),
-    [],
-  );
-});
 
 test('a batch costs as much as its commands', OPTIONS, async (t) => {
   const rate = { FANFARE_LIMITS: 'enforce', FANFARE_API_MESSAGES_RATE: '60/min burst 20' };
