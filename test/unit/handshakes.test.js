@@ -48,13 +48,16 @@ test(
   limit,
   async (t) => {
     const { connect, counters, server } = await start(t, {
-      env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '300' },
+      env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '1000' },
     });
     const started = performance.now();
     const [idle, half, dribbling] = await Promise.all([connect(), connect(), connect()]);
     half.write('GET /ws HTTP/1.1\r\nHost: a\r\n');
     dribbling.write('GET /ws HTTP/1.1\r\n');
-    const timer = setInterval(() => dribbling.socket.writable && dribbling.write('X-A: b\r\n'), 20);
+    // If a byte is not read at the deadline, the worker blames itself: 503. The last one comes 100 ms
+    // before it.
+    const dribble = () => dribbling.socket.writable && dribbling.write('X-A: b\r\n');
+    const timer = setInterval(dribble, 300);
     t.after(() => clearInterval(timer));
     for (const client of [half, dribbling]) {
       const { status, headers } = await client.response();
@@ -64,8 +67,8 @@ test(
     await idle.closed();
     assert.equal(idle.bytes.length, 0, 'an answer could meet a request that is on its way');
     clearInterval(timer);
-    assert.ok(performance.now() - started >= 290);
-    assert.ok(performance.now() - started < 2500);
+    assert.ok(performance.now() - started >= 990);
+    assert.ok(performance.now() - started < 5000);
     assert.equal(counters.refused.handshake_timeout, 3);
     await until(() => server.openSockets === 0);
   },
