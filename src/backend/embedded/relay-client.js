@@ -494,15 +494,11 @@ export class RelayClient {
   };
 
   /** @returns {Promise<number>} number of connections of all workers */
-  countConnections() {
-    if (!this.isOpen) return Promise.reject(gone());
-    if (!this.isAnswering) return Promise.reject(away());
+  async countConnections() {
+    this.#check();
     if (this.counting === null) {
-      const request = this.#request();
-      const out = this.#out();
       this.#report();
-      out.control({ type: 'count', request: request.id });
-      this.counting = request.promise.then(({ value }) => value);
+      this.counting = this.#ask({ type: 'count', request: 0 }).then(({ value }) => value);
     }
     return this.counting;
   }
@@ -549,9 +545,10 @@ export class RelayClient {
   }
 
   /**
-   * @param {ToRelay & {request: number}} message a control message that is answered; gets its number
-   * @returns {Promise<Answer>} rejects with a RangeError, and sends nothing, if a field is out of its
-   *   bounds: the relay would close the link
+   * Sends a control message that the relay answers.
+   * @param {ToRelay & {request: number}} message its `request` is set here
+   * @returns {Promise<Answer>} Rejects with a RangeError if a field is out of its bounds. Nothing is
+   *   sent then, because the relay would close the link.
    */
   async #ask(message) {
     this.#check();

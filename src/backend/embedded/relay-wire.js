@@ -36,10 +36,10 @@
 //                                                                  u8 flags, publications
 //   A position: protocol/position.js. If the key has another publication, the offset is 0.
 //
-// Each publication of a PAGE has its length (u32) before it. Flag 1: there are older ones. In a
-// room with state an APPEND has one publication. In a PAGE the offset of each publication comes
-// before its length, and the floor takes the place of the first offset. Its flags: 2 the room has
-// state, 4 this is the whole state, 8 there are more publications.
+// In a PAGE the length (u32) of each publication comes before it. Flag 1 says that there are older
+// ones. In a room with state an APPEND has one publication, and a PAGE differs: the offset (u64) of
+// each publication comes before its length, and the floor replaces the first offset. Its flags are
+// 2 (the room has state), 4 (the state is whole) and 8 (more publications follow).
 //
 // Presence: with the embedded broker, the users of each room.
 //
@@ -104,8 +104,8 @@ export const OP = Object.freeze({
  * With Redis, a worker offers to carry the reports of the relay to the other servers, and theirs to
  * the relay (`volunteer`, `carry`, `report`; fleet-places.js). A worker's `name` is its session in
  * Redis. When it dies, another worker removes the session's users (`gone`).
- * The answer to `occupied` is MEMBERS, each `<room> <connections>`; a REPLY if the relay refuses.
- * That to `connections-in` is a REPLY, and that to `read` a PAGE; a REPLY if the relay refuses.
+ * The relay answers `occupied` with MEMBERS, each `<room> <connections>`, and `read` with a PAGE.
+ * It refuses them with a REPLY, and answers all other requests with a REPLY.
  * @type {Readonly<Record<string, Readonly<Record<string, (value: any) => boolean>>>>}
  */
 const CONTROLS = Object.freeze({
