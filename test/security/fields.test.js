@@ -161,8 +161,8 @@ async function each(all, act) {
 /**
  * Sends texts, the last of which is under test.
  * @param {string} url @param {readonly string[]} texts
- * @returns {Promise<string>} the messages that come before the pong of a ping behind it, or before the
- *   close, whose code is the last
+ * @returns {Promise<string>} its messages until a pong has come, or until the close, whose code is the
+ *   last line
  */
 async function heard(url, texts) {
   const socket = new WebSocket(url);
@@ -194,11 +194,11 @@ for (const [backend, values] of /** @type {const} */ ([
     const host = `127.0.0.1:${server.port}`;
     /** @param {string} path @param {string} key @param {Fields} body */
     const post = async (path, key, body) => {
-      const headers = { 'Content-Type': 'application/json', Authorization: `Bearer ${key}` };
+      const headers = { Authorization: `Bearer ${key}`, 'X-API-Key': key };
       const text = JSON.stringify(body);
       const response = await fetch(`http://${host}${path}`, {
         method: 'POST',
-        headers: { ...headers, 'X-API-Key': key },
+        headers: { ...headers, 'Content-Type': 'application/json' },
         body: text,
       });
       const answer = await response.text();

@@ -54,8 +54,8 @@ test(
     const [idle, half, dribbling] = await Promise.all([connect(), connect(), connect()]);
     half.write('GET /ws HTTP/1.1\r\nHost: a\r\n');
     dribbling.write('GET /ws HTTP/1.1\r\n');
-    // If a byte is not read at the deadline, the worker blames itself: 503. The last one comes 100 ms
-    // before it.
+    // If a byte waits unread at the deadline, the worker is late itself and answers 503. So the last
+    // one comes 100 ms before.
     const dribble = () => dribbling.socket.writable && dribbling.write('X-A: b\r\n');
     const timer = setInterval(dribble, 300);
     t.after(() => clearInterval(timer));

@@ -134,8 +134,8 @@ export function controlBytes(message) {
   return bytesOf((writer) => writer.control(/** @type {any} */ (message)));
 }
 
-/** @returns {Record<string, unknown>[]} the control messages of workers in the seeds */
-function controlsOf(/** @type {Acts} */ acts) {
+/** @param {Acts} acts @returns {Record<string, unknown>[]} the control messages among them */
+function controlsOf(acts) {
   /** @type {Record<string, unknown>[]} */
   const controls = [];
   const writer = new MessageWriter();
