@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { readdirSync } from 'node:fs';
+import fs, { closeSync, openSync, readdirSync, statSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
@@ -39,6 +40,12 @@ function worker(t, slot) {
   const metrics = createMetrics(counters, { worker: slot });
   t.after(() => metrics.close());
   return { counters, metrics, snapshot: async () => overIpc(await metrics.snapshot()) };
+}
+
+/** @param {Pick<ReturnType<typeof worker>, 'snapshot'>} worker @returns {Promise<number>} */
+async function openFilesOf({ snapshot }) {
+  const metric = (await snapshot()).find(({ name }) => name === 'process_open_fds');
+  return Number(metric?.values[0].value);
 }
 
 const primary = createPrimaryMetrics({
@@ -258,6 +265,31 @@ test('memory, descriptors and processor time are those of the process', async (t
   assert.ok(isNear(first('process_open_fds'), readdirSync('/proc/self/fd').length));
   assert.ok(first('process_max_fds') >= first('process_open_fds'));
   assert.ok(first('process_virtual_memory_bytes') > first('process_resident_memory_bytes'));
+});
+
+test('open files are counted at each scrape if the kernel knows their number', {
+  skip: statSync('/proc/self/fd').size === 0 && 'Linux before 6.2 does not',
+}, async (t) => {
+  const one = worker(t, 0);
+  const before = await openFilesOf(one);
+  const files = Array.from({ length: 20 }, () => openSync('/dev/null', 'r'));
+  t.after(() => {
+    for (const file of files) closeSync(file);
+  });
+  const growth = (await openFilesOf(one)) - before;
+  assert.ok(growth > 10 && growth < 30, `${growth}`); // other tests may open and close some
+});
+
+test('open files are listed if the kernel does not know their number', async (t) => {
+  t.mock.method(fs, 'statSync', () => ({ size: 0 }));
+  syncBuiltinESMExports();
+  t.after(() => {
+    t.mock.restoreAll();
+    syncBuiltinESMExports();
+  });
+  const seen = await openFilesOf(worker(t, 0));
+  const expected = readdirSync('/proc/self/fd').length;
+  assert.ok(Math.abs(seen - expected) < 10, `${seen} of ${expected}`);
 });
 
 test('a walk over all sockets is not part of each scrape', async (t) => {
