@@ -6,7 +6,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { percentileMs } from '../lib/latency.js';
 import { machineSeconds } from './machine.js';
-import { clean, measured } from './step.js';
+import { broadcast } from './step.js';
 
 const POLL_MS = 200;
 /** Rooms that members join and leave in turn. */
@@ -59,7 +59,7 @@ export async function drop({
   };
   await others.rest();
   const { result, others: meanwhile } = await others.during(run());
-  return { ...result, others: meanwhile, after: await broadcast(target, swarm, payloadBytes) };
+  return { ...result, others: meanwhile, after: await afterwards(target, swarm, payloadBytes) };
 }
 
 /**
@@ -126,15 +126,13 @@ export async function reload({ target, swarm, others, payloadBytes, timeoutMs })
     awayP99Seconds: percentileMs(histogram, 0.99) / 1000,
     machineBusySeconds: machineSeconds().busy - machine,
     others: meanwhile,
-    after: await broadcast(target, swarm, payloadBytes),
+    after: await afterwards(target, swarm, payloadBytes),
   };
 }
 
 /** @param {Target} target @param {Swarm} swarm @param {number} payloadBytes */
-async function broadcast(target, swarm, payloadBytes) {
-  const step = await measured(target, () =>
-    swarm.run({ perSecond: 1, seconds: 1, payloadBytes, drainMs: DRAIN_MS }),
-  );
-  const { expected, received, p50Ms, p99Ms, maxMs, serverCpuSeconds } = step;
-  return { expected, received, isClean: clean(step), p50Ms, p99Ms, maxMs, serverCpuSeconds };
+async function afterwards(target, swarm, payloadBytes) {
+  const step = await broadcast(target, swarm, { perSecond: 1, seconds: 1, payloadBytes });
+  const { expected, received, isClean, p50Ms, p99Ms, maxMs, serverCpuSeconds } = step;
+  return { expected, received, isClean, p50Ms, p99Ms, maxMs, serverCpuSeconds };
 }

@@ -124,6 +124,11 @@ function maxBacklog() {
   return Number(read('/proc/sys/net/core/somaxconn'));
 }
 
+/** Buckets of the kernel's table of TCP sockets. It is negative if other networks share the table. */
+function socketBuckets() {
+  return Math.abs(Number(read('/proc/sys/net/ipv4/tcp_ehash_entries')));
+}
+
 /** Open files of the whole machine, and how many it may have. */
 function machineFiles() {
   const [open, , most] = read('/proc/sys/fs/file-nr').trim().split(/\s+/).map(Number);
@@ -208,6 +213,7 @@ export function checkMachine({
       `files per process: ${files}; connections per worker ${Math.ceil(connections / workers)}, per client process ${Math.ceil(connections / processes)}`,
       `net.ipv4.ip_local_port_range: ${ports.low}–${ports.high} for each of ${sources} source addresses; connections per address ${Math.ceil(connections / Math.max(1, sources))}`,
       `net.core.somaxconn: ${backlog}`,
+      `net.ipv4.tcp_ehash_entries: ${socketBuckets()}`,
       `fs.file-max: ${most}; tracked connections: ${tracked.count} of ${tracked.most}`,
       `memory available: ${(memoryKb / 1e6).toFixed(1)} GB, needed at most: ${(neededKb / 1e6).toFixed(1)} GB`,
     ],

@@ -30,7 +30,7 @@ import {
 import { Others } from './others.js';
 import { OPTION, startBench } from './script.js';
 import { quiet } from './servers.js';
-import { clean, measured } from './step.js';
+import { broadcast } from './step.js';
 import { storm } from './storm.js';
 import { findClient } from './swarm.js';
 
@@ -207,12 +207,11 @@ async function load(bench, values, outcome) {
   console.log(`idle: ${figure(report.idle.cores, 3)} cores in the server`);
   console.log(`now ${Math.round(hold / interval)} broadcasts, one every ${interval} s`);
   const before = machineSeconds();
-  const step = await measured(target, () =>
-    swarm.run({ perSecond: 1 / interval, seconds: hold, payloadBytes, drainMs: 60_000 }),
-  );
+  const run = { perSecond: 1 / interval, seconds: hold, payloadBytes };
+  const step = await broadcast(target, swarm, run);
   const { histogram, ...figures } = step;
   report.broadcast = { ...figures, stolenSeconds: machineSeconds().stolen - before.stolen };
-  if (!clean(step))
+  if (!step.isClean)
     throw new Error(
       `${step.received} of ${step.expected} deliveries arrived, ${step.wrong} connections did not get what they should, ${step.lost} connections lost`,
     );
@@ -317,9 +316,9 @@ async function stage({ target, swarm }, outcome, { members, base, payloadBytes }
   // Enough deliveries for the ticks of the kernel's clock to mean something.
   const messages = Math.max(2, Math.ceil(200_000 / members));
   const perSecond = Math.min(20, 40_000 / members);
-  const run = { perSecond, seconds: messages / perSecond, payloadBytes, drainMs: 60_000 };
-  const step = await measured(target, () => swarm.run(run));
-  if (!clean(step))
+  const run = { perSecond, seconds: messages / perSecond, payloadBytes };
+  const step = await broadcast(target, swarm, run);
+  if (!step.isClean)
     throw new Error(
       `with ${members} members ${step.received} of ${step.expected} arrived, ${step.lost} connections lost`,
     );
@@ -510,8 +509,8 @@ function linesOf({ size, limits, stages, opening, measured: report, failure }, v
   const { workers, hold, ping } = size;
   const last = stages.at(-1) ?? {};
   const { empty, idle: idling, workersPssKb = [] } = report;
-  const { received, expected, sent, ...broadcast } = report.broadcast ?? {};
-  const { p50Ms, p99Ms, maxMs, serverCpuSeconds, wallSeconds, cpuSeconds } = broadcast;
+  const { received, expected, sent, refused, ...step } = report.broadcast ?? {};
+  const { p50Ms, p99Ms, maxMs, serverCpuSeconds, wallSeconds, cpuSeconds } = step;
   return [
     ...limits.map((line) => `- ${line}`),
     `- a ping every ${ping} s`,
@@ -554,7 +553,10 @@ function linesOf({ size, limits, stages, opening, measured: report, failure }, v
           'idle CPU of the server with all; of the whole machine',
           `${figure(idling?.cores, 3)} cores; ${figure(idling?.machineCores, 3)} cores`,
         ],
-        ['broadcasts', `${figure(sent, 0)}, one every ${interval} s, in ${figure(hold, 0)} s`],
+        [
+          'broadcasts; those that the server refused, with an error',
+          `${figure(sent, 0)}, one every ${interval} s, in ${figure(hold, 0)} s; ${figure(refused, 0)}`,
+        ],
         [
           'latency p50 / p99 / max',
           `${[p50Ms, p99Ms, maxMs].map((ms) => figure(ms)).join(' / ')} ms`,

@@ -13,6 +13,11 @@ const BUSY_OTHERS = 0.15;
 /** The remark of such a row: a server without processors joins more, which looks cheap. */
 export const DISTURBED = 'disturbed by other processes';
 
+/** For the deliveries of a broadcast that are under way at its end. */
+const BROADCAST_DRAIN_MS = 120_000;
+/** How often a broadcast is tried that is refused. */
+const ATTEMPTS = 5;
+
 /**
  * @typedef {object} Metric
  * @property {string} key
@@ -74,6 +79,25 @@ export async function measured(target, work) {
 }
 
 /** @typedef {Awaited<ReturnType<typeof measured<import('./swarm.js').RunResult>>>} Step */
+
+/**
+ * Broadcasts to all members of a room. A server that is full may refuse a message with an error:
+ * such messages are counted, and repeated if all were refused.
+ * @param {import('./servers.js').Target} target
+ * @param {import('./swarm.js').Swarm} swarm
+ * @param {Parameters<import('./swarm.js').Swarm['run']>[0]} run
+ */
+export async function broadcast(target, swarm, run) {
+  for (let attempt = 1; ; attempt++) {
+    const step = await measured(target, () =>
+      swarm.run({ drainMs: BROADCAST_DRAIN_MS, ...run, refusing: true }),
+    );
+    // Each process of the client notices a message that none of its connections has.
+    const refused = (step.refused ?? 0) / swarm.size;
+    if (step.expected === 0 && refused === step.errors && attempt < ATTEMPTS) continue;
+    return { ...step, refused, isClean: clean(step) && refused === step.errors };
+  }
+}
 
 /**
  * Whether each message arrived once at each member, and no connection was lost.
