@@ -15,6 +15,8 @@ const PER_SECOND = 10;
 const RUN_SECONDS = 1;
 /** What arrives later counts as missing; `stray` in the report says whether it came after all. */
 const DRAIN_MS = 30_000;
+/** For a server that is busy with a million. */
+const OPEN_MS = 600_000;
 
 /** @typedef {import('./servers.js').Target} Target */
 /** @typedef {import('./step.js').Step} Step */
@@ -35,7 +37,7 @@ export class Others {
   async open(sources) {
     this.#swarm.start();
     await this.#swarm.aim(this.target);
-    await openAll(this.#swarm, { count: COUNT, room: ROOM, sources });
+    await openAll(this.#swarm, { count: COUNT, room: ROOM, sources, timeoutMs: OPEN_MS });
     await this.#run();
   }
 
