@@ -92,7 +92,7 @@ test(
   'embedded: files of another relay version do not reload, and a restart upgrades',
   OPTIONS,
   async (t) => {
-    const [running, next] = [copyTree(t), makeNext(t, { writes: true })];
+    const [running, next] = [copyTree(t), makeNext(t, { writes: false })];
     const load = { ...LOAD, clients: 50 };
     const setting = { embedded: true, main: mainOf(running), load, expectedLog: REFUSED_WORKER };
     await smoke(t, setting, async (trial) => {
