@@ -124,7 +124,7 @@ function maxBacklog() {
   return Number(read('/proc/sys/net/core/somaxconn'));
 }
 
-/** Buckets of the kernel's table of TCP sockets. It is negative if other networks share the table. */
+/** Buckets of the kernel's table of TCP sockets. The file has a negative number if networks share it. */
 function socketBuckets() {
   return Math.abs(Number(read('/proc/sys/net/ipv4/tcp_ehash_entries')));
 }

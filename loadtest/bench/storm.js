@@ -7,7 +7,7 @@ import { percentileMs } from '../lib/latency.js';
 import { machineSeconds } from './machine.js';
 import { Others } from './others.js';
 import { startServer } from './servers.js';
-import { clean, measured } from './step.js';
+import { broadcast } from './step.js';
 
 /**
  * @param {object} options
@@ -53,9 +53,7 @@ export async function storm({
     const machine = machineSeconds();
     const serverCpuSeconds = second.cpuSeconds() - cpuBefore.server;
     // The rooms of a server are whole again when a broadcast reaches all that have returned.
-    const after = await measured(second, () =>
-      swarm.run({ perSecond: 1, seconds: 1, payloadBytes, drainMs: 60_000 }),
-    );
+    const after = await broadcast(second, swarm, { perSecond: 1, seconds: 1, payloadBytes });
     return {
       ...back,
       awayP50Seconds: percentileMs(histogram, 0.5) / 1000,
@@ -68,7 +66,7 @@ export async function storm({
       after: {
         expected: after.expected,
         received: after.received,
-        isClean: clean(after),
+        isClean: after.isClean,
         p50Ms: after.p50Ms,
         p99Ms: after.p99Ms,
         maxMs: after.maxMs,
