@@ -1,9 +1,12 @@
-// aggregate.js: adds up the metrics of the workers.
+// aggregate.js: adds up the metrics of the processes.
 //
-// Each worker sends its values as prom-client's JSON. The primary adds them up and keeps the counts
-// of workers that have exited, because Prometheus reads a counter that falls as a restart.
+// A process sends the values of its metrics, and the form of a metric (names, labels) while it is
+// new. The series of a form are looked up once. So the 760 values of a worker take 0.1 ms;
+// prom-client, which adds up JSON, takes 1.4, and the relay of the embedded backend waits
+// meanwhile. Counts of processes that have exited are kept, because Prometheus reads a counter that
+// falls as a restart.
 
-import { AggregatorRegistry, prometheusContentType } from 'prom-client';
+import { prometheusContentType, Registry } from 'prom-client';
 
 /** Of `Aggregate.text`. */
 export const CONTENT_TYPE = prometheusContentType;
@@ -11,90 +14,100 @@ export const CONTENT_TYPE = prometheusContentType;
 /** A power of two: see onGrid. */
 const GRID = 2 ** 20;
 
+/** How the values of the processes become one. */
+const AGGREGATORS = {
+  sum: (/** @type {number} */ a, /** @type {number} */ b) => a + b,
+  max: Math.max,
+  min: Math.min,
+  first: (/** @type {number} */ a) => a,
+};
+
 /**
- * A metric as prom-client's JSON has it.
- * @typedef {{name: string, help: string, type: string, values: MetricValue[], aggregator?: string}}
- *   Snapshot
+ * What a metric is beside its values.
+ * @typedef {object} Form
+ * @property {string} name
+ * @property {string} help
+ * @property {'counter'|'gauge'|'histogram'} type
+ * @property {keyof typeof AGGREGATORS} aggregator over the processes; counters and histograms add up
+ * @property {Label[]} series one for each value, in their order
  */
 /**
- * @typedef {{value: number, labels: Record<string, string|number>, metricName?: string}}
- *   MetricValue
+ * @typedef {{labels: Record<string, string|number>, metricName?: string}} Label
+ */
+/**
+ * A metric of a process. Its list of metrics has the same order in each snapshot.
+ * @typedef {{form?: Form, values: number[]}} Snapshot without a form that was in the snapshot before
  */
 
 /**
- * Adds up the snapshots of the workers.
+ * @typedef {object} Series
+ * @property {Label} label
+ * @property {string|null} title in the totals: `x`, `x{reason}`, or `x{0.5}` for the bucket of a
+ *   histogram; null: not there
+ * @property {number|undefined} departed the counts of processes that have exited
+ * @property {number|undefined} value of all processes, in `text`
+ */
+/** @typedef {{form: Form, series: Map<string, Series>}} Metric */
+/** @typedef {{metric: Metric, series: Series[], values: number[]}} Reading */
+
+/**
+ * Adds up the snapshots of the processes.
  *
- * The last snapshot of a worker counts until the worker has exited. Then its counters and
- * histograms move to the account of departed workers, and its gauges are dropped. So a counter
- * never decreases. A crash loses only counts that no snapshot had.
+ * The last snapshot of a process counts until the process has exited. Then its counters and
+ * histograms are kept in `departed`, and its gauges are dropped. So a counter never decreases. A
+ * crash loses only counts that no snapshot had.
  */
 export class Aggregate {
-  constructor() {
-    /** @type {Map<number, {sequence: number, metrics: Snapshot[]}>} */
-    this.last = new Map();
-    /** @type {Map<string, {metric: Snapshot, byLabels: Map<string, MetricValue>}>} */
-    this.departed = new Map();
+  /** By name. @type {Map<string, Metric>} */
+  #metrics = new Map();
+  /** The last snapshots by process. @type {Map<number, Reading[]>} */
+  last = new Map();
+
+  /** @param {number} id of a process, never reused @param {Snapshot[]} metrics in the order sent */
+  update(id, metrics) {
+    const last = this.last.get(id) ?? [];
+    this.last.set(
+      id,
+      metrics.map((one, i) => this.#read(one, last[i])),
+    );
   }
 
-  /**
-   * @param {number} id of a process, never reused
-   * @param {number} sequence of the request that this answers. Answers older than the last one are
-   *   ignored
-   * @param {Snapshot[]} metrics owned by the aggregate from now on; its values are rounded
-   */
-  update(id, sequence, metrics) {
-    const last = this.last.get(id);
-    if (last && sequence < last.sequence) return;
-    for (const metric of metrics) {
-      if (isCumulative(metric)) for (const one of metric.values) one.value = onGrid(one.value);
-    }
-    this.last.set(id, { sequence, metrics });
+  /** @param {Snapshot} snapshot @param {Reading} last @returns {Reading} */
+  #read({ form, values }, last) {
+    const { metric, series } = form === undefined ? last : this.#resolve(form);
+    return { metric, series, values: isCumulative(metric) ? values.map(onGrid) : values };
+  }
+
+  /** @param {Form} form */
+  #resolve(form) {
+    let metric = this.#metrics.get(form.name);
+    if (!metric) this.#metrics.set(form.name, (metric = { form, series: new Map() }));
+    const { series } = metric;
+    return { metric, series: form.series.map((label) => seriesOf(series, form.name, label)) };
   }
 
   /** The process has exited: no update of it may follow. @param {number} id */
   depart(id) {
-    const last = this.last.get(id);
-    if (!last) return;
+    for (const { metric, series, values } of this.last.get(id) ?? [])
+      if (isCumulative(metric))
+        for (const [i, one] of series.entries()) one.departed = (one.departed ?? 0) + values[i];
     this.last.delete(id);
-    for (const metric of last.metrics) {
-      if (isCumulative(metric)) this.#fold(metric);
-    }
-  }
-
-  /** @param {Snapshot} metric */
-  #fold(metric) {
-    let account = this.departed.get(metric.name);
-    if (!account) {
-      account = { metric: { ...metric, values: [] }, byLabels: new Map() };
-      this.departed.set(metric.name, account);
-    }
-    for (const { value, labels, metricName } of metric.values) {
-      const key = `${metricName ?? ''}${JSON.stringify(Object.entries(labels).sort())}`;
-      const sum = account.byLabels.get(key);
-      if (sum) {
-        sum.value += value;
-        continue;
-      }
-      const first = { value, labels, metricName };
-      account.byLabels.set(key, first);
-      account.metric.values.push(first);
-    }
   }
 
   /**
    * Adds up some metrics, without making text of them.
    * @param {ReadonlySet<string>} names without the suffixes of histograms
-   * @returns {Map<string, number>} by name and label: `x`, `x{reason}`, or `x{0.5}` for the bucket of
-   *   a histogram. A gauge has the sum over the workers.
+   * @returns {Map<string, number>} by the titles of the series. A gauge has the sum over the
+   *   processes.
    */
   totals(names) {
     /** @type {Map<string, number>} */
     const totals = new Map();
-    const all = [
-      ...[...this.last.values()].flatMap(({ metrics }) => metrics),
-      ...[...this.departed.values()].map(({ metric }) => metric),
-    ];
-    for (const { name, values } of all) if (names.has(name)) addTo(totals, name, values);
+    for (const id of this.last.keys()) this.#addTo(totals, id, names);
+    for (const name of names)
+      for (const { title, departed } of this.#metrics.get(name)?.series.values() ?? [])
+        if (title !== null && departed !== undefined)
+          totals.set(title, (totals.get(title) ?? 0) + departed);
     return totals;
   }
 
@@ -102,33 +115,62 @@ export class Aggregate {
   valuesOf(id, names) {
     /** @type {Map<string, number>} */
     const totals = new Map();
-    for (const { name, values } of this.last.get(id)?.metrics ?? [])
-      if (names.has(name)) addTo(totals, name, values);
+    this.#addTo(totals, id, names);
     return totals;
   }
 
-  /** @param {Snapshot[]} [own] of the primary @returns {Promise<string>} for Prometheus */
-  async text(own = []) {
-    const all = [
-      ...[...this.last.values()].map(({ metrics }) => metrics),
-      own,
-      [...this.departed.values()].map(({ metric }) => metric),
-    ];
-    // prom-client's typings have a numeric enum for the type.
-    return AggregatorRegistry.aggregate(/** @type {any} */ (all)).metrics();
+  /** @param {Map<string, number>} totals @param {number} id @param {ReadonlySet<string>} names */
+  #addTo(totals, id, names) {
+    for (const { metric, series, values } of this.last.get(id) ?? [])
+      if (names.has(metric.form.name))
+        for (const [i, { title }] of series.entries())
+          if (title !== null) totals.set(title, (totals.get(title) ?? 0) + values[i]);
+  }
+
+  /** @returns {Promise<string>} for Prometheus */
+  text() {
+    this.#addUp();
+    const registry = new Registry();
+    for (const { form, series } of this.#metrics.values()) {
+      const values = [];
+      // No process has it any more: a label of a gauge.
+      for (const [key, { label, value }] of series)
+        if (value === undefined) series.delete(key);
+        else values.push({ ...label, value });
+      const metric = { ...form, values, get: () => metric };
+      // prom-client's typings know its own classes alone.
+      registry.registerMetric(/** @type {any} */ (metric));
+    }
+    return registry.metrics();
+  }
+
+  #addUp() {
+    for (const { series } of this.#metrics.values())
+      for (const one of series.values()) one.value = one.departed;
+    for (const readings of this.last.values())
+      for (const { metric, series, values } of readings) {
+        const add = AGGREGATORS[metric.form.aggregator];
+        for (let i = 0; i < series.length; i++) {
+          const one = series[i];
+          one.value = one.value === undefined ? values[i] : add(one.value, values[i]);
+        }
+      }
   }
 }
 
-/**
- * @param {Map<string, number>} totals @param {string} name @param {readonly MetricValue[]} values
- */
-function addTo(totals, name, values) {
-  for (const { value, labels, metricName = name } of values) {
-    if (metricName !== name && !metricName.endsWith('_bucket')) continue;
-    const [label] = Object.values(labels);
-    const key = label === undefined ? name : `${name}{${label}}`;
-    totals.set(key, (totals.get(key) ?? 0) + value);
+/** @param {Map<string, Series>} known @param {string} name @param {Label} label @returns {Series} */
+function seriesOf(known, name, label) {
+  const { labels, metricName = name } = label;
+  const key = `${metricName}${JSON.stringify(Object.entries(labels).sort())}`;
+  let series = known.get(key);
+  if (!series) {
+    const [first] = Object.values(labels);
+    const isShown = metricName === name || metricName.endsWith('_bucket');
+    const title = first === undefined ? name : `${name}{${first}}`;
+    series = { label, title: isShown ? title : null, departed: undefined, value: undefined };
+    known.set(key, series);
   }
+  return series;
 }
 
 /**
@@ -141,7 +183,7 @@ function onGrid(value) {
   return Math.round(value * GRID) / GRID;
 }
 
-/** @param {Snapshot} metric */
-function isCumulative({ type }) {
-  return type === 'counter' || type === 'histogram';
+/** @param {Metric} metric */
+function isCumulative({ form }) {
+  return form.type === 'counter' || form.type === 'histogram';
 }

@@ -6,8 +6,7 @@
 // over every socket at each scrape, and the one for the lag of the event loop wakes an idle worker
 // 40 times a second.
 
-import { readFileSync, statSync } from 'node:fs';
-import { readdir } from 'node:fs/promises';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { constants, createHistogram, PerformanceObserver } from 'node:perf_hooks';
 import { getHeapSpaceStatistics, getHeapStatistics } from 'node:v8';
 import { parseOpenFiles } from '../config/system-limits.js';
@@ -61,7 +60,11 @@ export function observeCollections(observe) {
  */
 export class LoopLag {
   constructor() {
-    this.histogram = createHistogram();
+    // Within 1 %. With the default of three figures it takes 0.39 MB instead of 0.04, and a read
+    // 0.4 ms instead of 0.1.
+    this.histogram = createHistogram({ figures: 2 });
+    /** In seconds. */
+    this.latest = 0;
     /** Highest lags of the latest scrapes. @type {{atMs: number, seconds: number}[]} */
     this.maxima = [];
     /** The lag between the last two calls of `read`, in seconds. */
@@ -71,6 +74,7 @@ export class LoopLag {
   /** @param {number} ms delay of a timer */
   observe(ms) {
     this.histogram.record(Math.max(1, Math.round(ms * 1e6))); // it takes no zero
+    this.latest = ms / 1000;
   }
 
   /** Takes the lag since the last call. */
@@ -123,11 +127,7 @@ function rarely(index, walk) {
 // biome-ignore format: a row has two lines, and not one for each argument
 export function processRows(lag) {
   let openFiles = 0;
-  const listed = rarely(0, async () => {
-    // Without a free descriptor the folder cannot be read, and the last count stands.
-    openFiles = (await readdir(OPEN_FILES).catch(() => null))?.length ?? openFiles;
-    return openFiles;
-  });
+  const listed = rarely(0, () => (openFiles = listFiles() ?? openFiles));
   // Since Linux 6.2 the folder's size is their number (proc_pid_fd(5)).
   const files = () => statSync(OPEN_FILES, { throwIfNoEntry: false })?.size || listed();
   const resources = rarely(1, () => counted(process.getActiveResourcesInfo()));
@@ -154,8 +154,8 @@ export function processRows(lag) {
       'The most file descriptors that may be open.'),
     gauge('nodejs_eventloop_lag_seconds', 'max', () => {
       lag.read();
-      return turnSeconds();
-    }, 'Lag of the event loop during this scrape, in seconds.'),
+      return lag.latest;
+    }, 'Lag of the event loop when it was measured last, in seconds.'),
     ...LAG_FIGURES.map(([figure, what]) =>
       gauge(`nodejs_eventloop_lag_${figure}_seconds`, 'max', () => lag.seen[figure],
         `${what} of the lag of the event loop since the last scrape, in seconds.`)),
@@ -199,10 +199,13 @@ const LAG_FIGURES = /** @type {const} */ ([
   ['p99', '99th percentile'],
 ]);
 
-/** @returns {Promise<number>} the time until the event loop goes on, in seconds */
-function turnSeconds() {
-  const atMs = performance.now();
-  return new Promise((resolve) => setImmediate(() => resolve((performance.now() - atMs) / 1000)));
+/** @returns {number|null} null: without a free descriptor the folder cannot be read */
+function listFiles() {
+  try {
+    return readdirSync(OPEN_FILES).length;
+  } catch {
+    return null;
+  }
 }
 
 /** @returns {number|Record<string, number>} no value if it is unlimited, or not known */

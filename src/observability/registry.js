@@ -1,41 +1,49 @@
 // registry.js: the metrics of a worker, of the primary and of the courier, made from the rows of
 // metrics.js and process-metrics.js.
 //
-// Their snapshots have the form of prom-client's JSON. The primary adds them up with prom-client,
-// and the other processes do not load it (process-metrics.js says why).
+// The primary adds up their snapshots and makes the text of Prometheus (aggregate.js). The other
+// processes do not load prom-client (process-metrics.js says why).
 
 import { totalmem } from 'node:os';
 import { HOOK_NAMES, TURN_SLOTS } from './counters.js';
 import { COURIER_METRICS, METRICS, PRIMARY_METRICS, WORKER_METRICS } from './metrics.js';
 import { GC_SECONDS, LoopLag, observeCollections, processRows } from './process-metrics.js';
 
-/** @import { MetricValue, Snapshot } from './aggregate.js' */
+/** @import { Form, Label, Snapshot } from './aggregate.js' */
 /** @import { Counters } from './counters.js' */
 /** @import { CourierSource, PrimarySource, Source } from './metrics.js' */
-/** @import { Row, Value } from './rows.js' */
+/** @import { Row } from './rows.js' */
 
 const RATE_SAMPLE_MS = 1000;
 const RATE_SAMPLES = 5;
 
+/** A metric that is read. Its form is the same object while its labels are the same. @typedef {() => {form: Form, values: number[]}} Read */
+
 /** Metrics in the order in which they are read. */
 class Registry {
-  /** @type {Map<string, () => Promise<Snapshot>>} */
+  /** @type {Map<string, Read>} */
   #metrics = new Map();
 
-  /** @param {Row<any>} row @param {() => MetricValue[]|Promise<MetricValue[]>} read */
-  add({ name, help, type, aggregator = 'sum' }, read) {
+  /** @param {string} name @param {Read} read */
+  add(name, read) {
     if (this.#metrics.has(name)) throw new Error(`two metrics have the name ${name}`);
-    this.#metrics.set(name, async () => ({ name, help, type, values: await read(), aggregator }));
+    this.#metrics.set(name, read);
   }
 
   /**
    * @param {readonly string[]|null} [names] null: all. Metrics that do not exist are left out.
-   * @returns {Promise<Snapshot[]>} if there are names, without help texts
+   * @param {Map<string, Form>} [known] the forms that the receiver has, by name. They are left out,
+   *   and the others are added. A receiver needs one map for each list of names.
+   * @returns {Snapshot[]}
    */
-  async snapshot(names = null) {
-    if (names === null) return Promise.all([...this.#metrics.values()].map((read) => read()));
-    const some = names.flatMap((name) => this.#metrics.get(name) ?? []);
-    return Promise.all(some.map(async (read) => ({ ...(await read()), help: '' })));
+  snapshot(names = null, known = new Map()) {
+    const some = names?.flatMap((name) => this.#metrics.get(name) ?? []);
+    return (some ?? [...this.#metrics.values()]).map((read) => {
+      const { form, values } = read();
+      if (known.get(form.name) === form) return { values };
+      known.set(form.name, form);
+      return { form, values };
+    });
   }
 }
 
@@ -86,8 +94,7 @@ export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
     ),
     blobSeconds: histogram('fanfare_blob_request_seconds'),
     loopLag: lag,
-    /** @param {readonly string[]|null} [names] null: all @returns {Promise<Snapshot[]>} */
-    snapshot: (names = null) => registry.snapshot(names),
+    snapshot: registry.snapshot.bind(registry),
     close() {
       rate.close();
     },
@@ -153,30 +160,37 @@ class FastHistogram {
     this.sum += value;
   }
 
-  /** Its buckets are cumulative. @returns {MetricValue[]} */
-  values() {
-    const { name, bounds, counts, sum } = this;
-    /** @type {MetricValue[]} */
-    const values = [];
-    let count = 0;
-    for (let i = 0; i < counts.length; i++) {
-      count += counts[i];
-      values.push({
-        value: count,
-        labels: { le: i < bounds.length ? bounds[i] : '+Inf' },
-        metricName: `${name}_bucket`,
-      });
-    }
-    values.push({ value: sum, labels: {}, metricName: `${name}_sum` });
-    values.push({ value: count, labels: {}, metricName: `${name}_count` });
-    return values;
+  /** @param {Record<string, string>} [labels] beside `le` @returns {Label[]} of its values */
+  labels(labels = {}) {
+    const { name } = this;
+    const bounds = [...this.bounds, '+Inf'];
+    return [
+      ...bounds.map((le) => ({ labels: { ...labels, le }, metricName: `${name}_bucket` })),
+      { labels, metricName: `${name}_sum` },
+      { labels, metricName: `${name}_count` },
+    ];
   }
+
+  /** Adds its values: cumulative buckets, the sum, the count. @param {number[]} values */
+  addTo(values) {
+    let count = 0;
+    for (const one of this.counts) {
+      count += one;
+      values.push(count);
+    }
+    values.push(this.sum, count);
+  }
+}
+
+/** @param {Row<any>} row @param {Label[]} series @returns {Form} */
+function formOf({ name, help, type, aggregator = 'sum' }, series) {
+  return { name, help, type, aggregator, series };
 }
 
 /** @param {Registry} registry @param {Row<any>} row @returns {FastHistogram} */
 function registerHistogram(registry, row) {
   const one = new FastHistogram(row);
-  registry.add(row, () => one.values());
+  registerAll(registry, formOf(row, one.labels()), [one]);
   return one;
 }
 
@@ -189,12 +203,23 @@ function registerFamily(registry, row) {
   const members = values.map(
     (value) => /** @type {[string, FastHistogram]} */ ([value, new FastHistogram(row)]),
   );
-  registry.add(row, () =>
-    members.flatMap(([value, histogram]) =>
-      histogram.values().map((one) => ({ ...one, labels: { [label]: value, ...one.labels } })),
-    ),
+  const series = members.flatMap(([value, one]) => one.labels({ [label]: value }));
+  registerAll(
+    registry,
+    formOf(row, series),
+    members.map(([, one]) => one),
   );
   return members;
+}
+
+/** @param {Registry} registry @param {Form} form @param {readonly FastHistogram[]} members */
+function registerAll(registry, form, members) {
+  registry.add(form.name, () => {
+    /** @type {number[]} */
+    const values = [];
+    for (const one of members) one.addTo(values);
+    return { form, values };
+  });
 }
 
 class ConnectionRate {
@@ -229,24 +254,31 @@ class ConnectionRate {
  * @template S @param {Registry} registry @param {Row<S>} row @param {S} source
  */
 function register(registry, row, source) {
-  const { label = '', read } = row;
+  const { name, label = '', read } = row;
   const names = label.split(',');
-  registry.add(row, async () => valuesOf(await (read?.(source) ?? 0), names));
+  const single = formOf(row, [{ labels: {} }]);
+  let keys = '';
+  let several = formOf(row, []);
+  registry.add(name, () => {
+    const value = read?.(source) ?? 0;
+    if (typeof value === 'number') return { form: single, values: [value] };
+    const now = Object.keys(value);
+    if (now.join('\n') !== keys) {
+      keys = now.join('\n');
+      several = formOf(
+        row,
+        now.map((key) => ({ labels: labelsOf(names, key) })),
+      );
+    }
+    return { form: several, values: Object.values(value) };
+  });
 }
 
 /**
- * @param {Value} value
- * @param {readonly string[]} names of the labels @returns {MetricValue[]}
+ * @param {readonly string[]} names of the labels
+ * @param {string} key their values @returns {Record<string, string>}
  */
-function valuesOf(value, names) {
-  if (typeof value === 'number') return [{ value, labels: {} }];
-  const values = [];
-  for (const [key, one] of Object.entries(value)) {
-    const parts = names.length === 1 ? [key] : key.split(',');
-    /** @type {Record<string, string>} */
-    const labels = {};
-    for (let i = 0; i < names.length; i++) labels[names[i]] = parts[i];
-    values.push({ value: one, labels });
-  }
-  return values;
+function labelsOf(names, key) {
+  const parts = names.length === 1 ? [key] : key.split(',');
+  return Object.fromEntries(names.map((name, i) => [name, parts[i]]));
 }

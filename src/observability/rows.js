@@ -14,12 +14,12 @@
  *   between them, and so have their values.
  * @property {readonly string[]} [values] of the label of a histogram
  * @property {readonly number[]} [buckets] of a histogram, ascending
- * @property {(source: S) => Value|Promise<number>} [read] absent for histograms
+ * @property {(source: S) => Value} [read] absent for histograms
  */
 
 /**
  * @template S @param {string} title the name, perhaps with a label: `errors_total{code}`
- * @param {(source: S) => Value|Promise<number>} read @param {string} help @returns {Row<S>}
+ * @param {(source: S) => Value} read @param {string} help @returns {Row<S>}
  */
 export function counter(title, read, help) {
   return { ...named(title), type: 'counter', help, read };
@@ -27,7 +27,7 @@ export function counter(title, read, help) {
 
 /**
  * @template S @param {string} title @param {'sum'|'max'|'min'|'first'} aggregator
- * @param {(source: S) => Value|Promise<number>} read @param {string} help @returns {Row<S>}
+ * @param {(source: S) => Value} read @param {string} help @returns {Row<S>}
  */
 export function gauge(title, aggregator, read, help) {
   return { ...named(title), type: 'gauge', aggregator, help, read };

@@ -28,7 +28,7 @@ export class CourierProcess {
   #child = null;
   /** @type {Settings|null} */
   #settings = null;
-  /** For the aggregate: below those of the workers, and never reused. */
+  /** For the aggregate: below those of the workers and of the primary, and never reused. */
   #id = 0;
   #bornMs = 0;
   #deaths = 0;
@@ -114,14 +114,13 @@ export class CourierProcess {
     // `advanced`: calls of the queue have maps.
     const child = fork(this.exec, ['courier'], { env, serialization: 'advanced' });
     this.#child = child;
-    let sequence = 0;
     child.on('message', (/** @type {FromCourier} */ message) => {
       if (message.type === 'tested') this.#waiting.get(message.id)?.(message.result);
       else if (message.type === 'call') this.#answer(child, message);
       else {
         this.#silence = 0;
         this.status = message;
-        this.aggregate.update(id, ++sequence, message.metrics);
+        this.aggregate.update(id, message.metrics);
       }
     });
     child.on('error', (error) => this.log.warn({ err: error }, 'courier'));

@@ -27,6 +27,8 @@ import { Supervisor } from './supervisor.js';
 const CLOSE_TIMEOUT_MS = 1000;
 /** What a drain and a reconnect take beside FANFARE_RECONNECT_WINDOW_MS. */
 const RETURN_MS = 5000;
+/** Of its own metrics in the aggregate. Workers have ids above it, couriers below. */
+const PRIMARY_ID = 0;
 /** The kernel does not tell a process that its parent has exited. */
 const PARENT_CHECK_MS = 500;
 
@@ -106,7 +108,8 @@ class Primary {
       host: config.metricsHost,
       metrics: async () => {
         await this.#supervisor?.snapshots.collect();
-        return this.#aggregate.text(await own.snapshot());
+        this.#aggregate.update(PRIMARY_ID, own.snapshot());
+        return this.#aggregate.text();
       },
       readiness: () => this.#readiness(),
       pages: this.page.routes,

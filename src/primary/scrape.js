@@ -1,6 +1,6 @@
 // scrape.js: the page of metrics, rendered once for all who ask within half a second.
 //
-// A rendering asks every worker and takes each of them 3 ms, so the next one begins INTERVAL_MS
+// A rendering takes each worker 0.5 ms and the primary 3 to 6, so the next one begins INTERVAL_MS
 // after the last. A lone scraper does not wait. Its bytes are shared by all answers.
 
 import { setTimeout as delay } from 'node:timers/promises';

@@ -3,7 +3,7 @@
 // A collection resolves when all workers have answered, or after SCRAPE_TIMEOUT_MS, so one silent
 // worker does not fail a scrape. A late answer still counts. A killed worker's counts since its
 // last snapshot are lost, so one is taken at least every SNAPSHOT_INTERVAL_MS. The console asks for
-// some metrics alone: all take a worker 3 ms.
+// some metrics alone, more often.
 
 import { setTimeout as delay } from 'node:timers/promises';
 
@@ -68,13 +68,11 @@ export class Snapshots {
 
   /**
    * @param {WorkerProcess} one
-   * @param {number} request that the metrics answer; infinite for the last ones before an exit
+   * @param {number} request that the metrics answer; 0 for the last ones, before an exit
    * @param {Snapshot[]} metrics
    */
   receive(one, request, metrics) {
-    const { names } = this;
-    const wanted = names === null ? metrics : metrics.filter(({ name }) => names.has(name));
-    this.aggregate.update(one.id, request, wanted);
+    this.aggregate.update(one.id, metrics);
     if (this.pending === undefined || request !== this.request) return;
     this.answered.add(one.id);
     this.#answer(one.id);

@@ -37,7 +37,7 @@ export const LAST_REQUESTS_MS = 5000;
 
 /** @import { Config } from '../config/settings.js' */
 /** @import { MarkKind } from '../console/history.js' */
-/** @import { Aggregate, Snapshot } from '../observability/aggregate.js' */
+/** @import { Aggregate } from '../observability/aggregate.js' */
 /** @import { ToPrimary } from '../worker/control-messages.js' */
 /** @import { Load } from './balance.js' */
 /** @typedef {{port: number, address: string}} Address */
@@ -399,7 +399,7 @@ export class Supervisor {
         (message.isPart ? this.samples : this.snapshots).receive(
           one,
           message.request,
-          /** @type {Snapshot[]} */ (message.metrics),
+          message.metrics,
         );
         break;
       case 'operated':
@@ -409,11 +409,7 @@ export class Supervisor {
         break;
       case 'final':
         for (const snapshots of [this.snapshots, this.samples])
-          snapshots.receive(
-            one,
-            Number.POSITIVE_INFINITY,
-            /** @type {Snapshot[]} */ (message.metrics),
-          );
+          snapshots.receive(one, 0, message.metrics);
         break;
     }
   }

@@ -166,7 +166,7 @@ async function statusOf({ endpoints, lanes }, metrics) {
       lastErrorAt: one.lastErrorAt,
       lastDeliveryAt: one.lastDeliveryAt,
     })),
-    metrics: await metrics.snapshot(),
+    metrics: metrics.snapshot(),
   };
 }
 

@@ -9,14 +9,14 @@
 //                                                        {type:'loaded'}              the worker accepts messages from now
 //   {type:'start', slot, relayPath, certificate}         {type:'ready', address, isBrokerUp}      listening, broker started
 //   {type:'certificate', certificate}  for new handshakes
-//   {type:'metrics', request, names}                     {type:'metrics', request, isPart, metrics}  prom-client's JSON
+//   {type:'metrics', request, names}                     {type:'metrics', request, isPart, metrics}  without known forms
 //   {type:'unready'}      /readyz answers 503 from now   {type:'beat', connections, lagMs, isSteady}   periodic
 //   {type:'retire'}       accept no more, keep the connections: a new worker takes over
 //   {type:'rebalance', connections}  relocate so many
 //   {type:'operate', id, request}  of the console        {type:'operated', id, status, body}
 //   {type:'tail', id, room}  begin to watch a room       {type:'tailed', id, lines, left}  {type:'tail-ended', id}
 //   {type:'untail', id}
-//   {type:'drain', deadlineMs, waitMs}  stop accepting,  {type:'final', metrics}      the last metrics, before it exits
+//   {type:'drain', deadlineMs, waitMs}  stop accepting,  {type:'final', metrics}      the last metrics, all forms; it exits
 //     wait for last requests, close the connections, exit 0
 //                                                        {type:'failed', message}     it can't start; it exits 1
 
@@ -24,6 +24,7 @@
 export const BEAT_INTERVAL_MS = 1000;
 
 /** @typedef {import('../config/certificate.js').Certificate} Certificate */
+/** @import { Snapshot } from '../observability/aggregate.js' */
 
 /**
  * @typedef {object} Beat
@@ -55,6 +56,6 @@ export const BEAT_INTERVAL_MS = 1000;
  *   {{type:'start', slot: number, relayPath: string, certificate: Certificate|null} | {type:'certificate', certificate: Certificate} | {type:'metrics', request: number, names: readonly string[]|null} | {type:'unready'} | {type:'retire'} | {type:'rebalance', connections: number} | {type:'drain', deadlineMs: number, waitMs: number} | {type:'operate', id: number, request: OperatorRequest} | {type:'tail', id: number, room: string} | {type:'untail', id: number}}
  *   ToWorker
  * @typedef
- *   {{type:'loaded'} | {type:'ready', address: {port: number, address: string}, isBrokerUp?: boolean} | {type:'metrics', request: number, isPart: boolean, metrics: object[]} | ({type:'beat'} & Beat) | {type:'final', metrics: object[]} | {type:'failed', message: string} | {type:'operated', id: number, status: number, body: string} | {type:'tailed', id: number, lines: TailLine[], left: number} | {type:'tail-ended', id: number}}
+ *   {{type:'loaded'} | {type:'ready', address: {port: number, address: string}, isBrokerUp?: boolean} | {type:'metrics', request: number, isPart: boolean, metrics: Snapshot[]} | ({type:'beat'} & Beat) | {type:'final', metrics: Snapshot[]} | {type:'failed', message: string} | {type:'operated', id: number, status: number, body: string} | {type:'tailed', id: number, lines: TailLine[], left: number} | {type:'tail-ended', id: number}}
  *   ToPrimary
  */

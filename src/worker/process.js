@@ -14,6 +14,7 @@ const ORPHAN_DRAIN_MS = 10_000;
 
 /** @import { Config } from '../config/settings.js' */
 /** @import { Certificate, ToPrimary, ToWorker } from './control-messages.js' */
+/** @import { Form } from '../observability/aggregate.js' */
 /** @import { Logger } from 'pino' */
 
 /**
@@ -46,6 +47,9 @@ class WorkerProcess {
   #guard;
   /** @type {Certificate|null} */
   #certificate = null;
+
+  /** The forms of metrics that the primary has. @type {Record<'all'|'part', Map<string, Form>>} */
+  #sent = { all: new Map(), part: new Map() };
 
   /** @param {Config} config @param {Logger} log */
   constructor(config, log) {
@@ -121,10 +125,11 @@ class WorkerProcess {
 
   /** @param {{request: number, names: readonly string[]|null}} message */
   #sendMetrics({ request, names }) {
-    this.#worker?.snapshot(names).then(
-      (metrics) => send({ type: 'metrics', request, isPart: names !== null, metrics }),
-      (error) => this.log.error({ err: error }, 'cannot collect metrics'),
-    );
+    const worker = this.#worker;
+    if (!worker) return;
+    const isPart = names !== null;
+    const metrics = worker.snapshot(names, isPart ? this.#sent.part : this.#sent.all);
+    send({ type: 'metrics', request, isPart, metrics });
   }
 
   processOnDisconnect() {
@@ -148,8 +153,7 @@ class WorkerProcess {
     const worker = this.#worker;
     Promise.resolve(worker?.drain(deadlineMs, waitMs))
       .then(async () => {
-        if (worker && process.connected)
-          await send({ type: 'final', metrics: await worker.snapshot() });
+        if (worker && process.connected) await send({ type: 'final', metrics: worker.snapshot() });
         process.exit(code);
       })
       .catch((error) => {

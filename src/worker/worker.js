@@ -193,9 +193,12 @@ export class Worker {
     this.basics.log.debug({ expires: new Date(certificate.expiresMs) }, 'new TLS certificate');
   }
 
-  /** @param {readonly string[]|null} [names] of some metrics; null: all */
-  snapshot(names) {
-    return this.basics.metrics.snapshot(names);
+  /**
+   * @param {readonly string[]|null} [names] of some metrics; null: all
+   * @param {Map<string, import('../observability/aggregate.js').Form>} [known] forms to leave out
+   */
+  snapshot(names, known) {
+    return this.basics.metrics.snapshot(names, known);
   }
 
   /**

@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import { networkInterfaces } from 'node:os';
 import { test } from 'node:test';
 import { startRedis } from '../../loadtest/lib/redis.js';
-import { NO_LIMITS, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
+import { NO_LIMITS, samples, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
 import { newSecret } from '../helpers/api.js';
 import { withoutChromium } from '../helpers/browser.js';
 import { connect } from '../helpers/clients.js';
@@ -219,6 +219,10 @@ test('the charts have samples soon after the start, and their marks', OPTIONS, a
     assert.ok(names.includes(name), name);
   assert.deepEqual(page.readiness, { ready: 2, workers: 2, draining: false });
   assert.ok(page.marks.some((/** @type {any} */ { kind }) => kind === 'start'));
+  // Prometheus reads the same workers, and knows none of what the console has read.
+  const values = samples(await (await fetch(`${url}/metrics`)).text());
+  assert.equal(values.get('fanfare_worker_up{worker="1"}'), 1);
+  assert.ok(values.has('websocket_connections_total'));
 });
 
 test('off loopback the console needs a key, and grants what the key may do', OPTIONS, async (t) => {

@@ -21,18 +21,24 @@ let messages = 0;
 let connections = 0;
 const metrics = () => [
   {
-    name: 'fixture_total',
-    help: 'Metrics asked for.',
-    type: 'counter',
-    aggregator: 'sum',
-    values: [{ value: messages, labels: {} }],
+    form: {
+      name: 'fixture_total',
+      help: 'Metrics asked for.',
+      type: 'counter',
+      aggregator: 'sum',
+      series: [{ labels: {} }],
+    },
+    values: [messages],
   },
   {
-    name: 'fixture_pid',
-    help: 'The process.',
-    type: 'gauge',
-    aggregator: 'sum',
-    values: [{ value: process.pid, labels: {} }],
+    form: {
+      name: 'fixture_pid',
+      help: 'The process.',
+      type: 'gauge',
+      aggregator: 'sum',
+      series: [{ labels: {} }],
+    },
+    values: [process.pid],
   },
 ];
 
@@ -74,7 +80,7 @@ process.on(
           type: 'metrics',
           request: message.request,
           isPart: message.names !== null,
-          metrics: metrics().filter(({ name }) => message.names?.includes(name) ?? true),
+          metrics: metrics().filter(({ form }) => message.names?.includes(form.name) ?? true),
         });
         break;
       case 'busy':

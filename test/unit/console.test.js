@@ -159,7 +159,7 @@ test('charts and limits read metrics that the workers have', async (t) => {
   const worker = createMetrics(createCounters(), { worker: 0 });
   t.after(() => worker.close());
   const aggregate = new Aggregate();
-  aggregate.update(1, 1, await worker.snapshot());
+  aggregate.update(1, worker.snapshot());
   const names = new Set([...CHART_METRICS, ...LIMIT_METRICS]);
   const totals = aggregate.totals(names);
   for (const name of names)

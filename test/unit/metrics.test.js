@@ -39,14 +39,19 @@ function worker(t, slot) {
   const counters = createCounters();
   const metrics = createMetrics(counters, { worker: slot });
   t.after(() => metrics.close());
-  return { counters, metrics, snapshot: async () => overIpc(await metrics.snapshot()) };
+  return { counters, metrics, snapshot: () => overIpc(metrics.snapshot()) };
 }
 
-/** @param {Pick<ReturnType<typeof worker>, 'snapshot'>} worker @returns {Promise<number>} */
-async function openFilesOf({ snapshot }) {
-  const metric = (await snapshot()).find(({ name }) => name === 'process_open_fds');
-  return Number(metric?.values[0].value);
+/**
+ * @param {Pick<ReturnType<typeof worker>, 'snapshot'>} worker @param {string} name of a metric
+ * @returns {number} its first value
+ */
+function firstOf({ snapshot }, name) {
+  return Number(snapshot().find(({ form }) => form?.name === name)?.values[0]);
 }
+
+/** @param {Pick<ReturnType<typeof worker>, 'snapshot'>} one */
+const openFilesOf = (one) => firstOf(one, 'process_open_fds');
 
 const primary = createPrimaryMetrics({
   workersUp: () => ({ 0: 1, 1: 0 }),
@@ -93,8 +98,8 @@ test('counters, gauges and histograms of two workers are added up', async (t) =>
   a.metrics.messageDuration.observe(20);
   b.metrics.messageDuration.observe(9999);
   const aggregate = new Aggregate();
-  aggregate.update(1, 1, await a.snapshot());
-  aggregate.update(2, 1, await b.snapshot());
+  aggregate.update(1, a.snapshot());
+  aggregate.update(2, b.snapshot());
   const values = samples(await aggregate.text());
   assert.equal(values.get('websocket_connections_total'), 7);
   assert.equal(values.get('websocket_messages_total'), 15);
@@ -114,9 +119,9 @@ test('reading a counter twice does not count twice', async (t) => {
   const one = worker(t, 0);
   one.counters.messages = 4;
   one.counters.refused.origin = 2;
-  await one.snapshot();
+  one.snapshot();
   const aggregate = new Aggregate();
-  aggregate.update(1, 1, await one.snapshot());
+  aggregate.update(1, one.snapshot());
   const values = samples(await aggregate.text());
   assert.equal(values.get('websocket_messages_total'), 4);
   assert.equal(values.get('fanfare_admissions_refused_total{reason="origin"}'), 2);
@@ -129,8 +134,8 @@ test('no counter falls when workers exit, and their gauges disappear', async (t)
   a.metrics.fanout.observe(7);
   b.metrics.fanout.observe(700);
   const aggregate = new Aggregate();
-  aggregate.update(1, 1, await a.snapshot());
-  aggregate.update(2, 1, await b.snapshot());
+  aggregate.update(1, a.snapshot());
+  aggregate.update(2, b.snapshot());
   const before = await aggregate.text();
   aggregate.depart(1);
   const after = await aggregate.text();
@@ -141,7 +146,7 @@ test('no counter falls when workers exit, and their gauges disappear', async (t)
   // Its successor counts on top; the second one leaves into the same account.
   const next = worker(t, 0);
   next.counters.messages = 1;
-  aggregate.update(3, 2, await next.snapshot());
+  aggregate.update(3, next.snapshot());
   aggregate.depart(2);
   aggregate.depart(2);
   const last = await aggregate.text();
@@ -159,25 +164,43 @@ test('a sum of fractions is the same in any order of addition', async (t) => {
   // (0.1 + 0.2) + 0.3 > (0.2 + 0.3) + 0.1
   for (const [i, ms] of [0.1, 0.2, 0.3].entries()) {
     workers[i].metrics.messageDuration.observe(ms);
-    aggregate.update(i, 1, await workers[i].snapshot());
+    aggregate.update(i, workers[i].snapshot());
   }
   const before = await aggregate.text();
-  aggregate.depart(0);
+  for (const id of [1, 2]) aggregate.depart(id);
   const after = await aggregate.text();
   const name = 'websocket_message_duration_ms_sum';
   assert.equal(samples(after).get(name), samples(before).get(name));
   assert.deepEqual(fallen(before, after), []);
 });
 
-test('an answer older than the last one is ignored', async (t) => {
-  const one = worker(t, 0);
-  one.counters.messages = 1;
-  const early = await one.snapshot();
-  one.counters.messages = 2;
+test('a snapshot leaves out the forms that its receiver has, and sends those that change', async (t) => {
+  const { counters, metrics } = worker(t, 0);
+  const known = new Map();
+  const names = ['websocket_messages_total', 'fanfare_turn_seconds', 'fanfare_app_connections'];
+  const next = () => overIpc(metrics.snapshot(names, known));
   const aggregate = new Aggregate();
-  aggregate.update(1, 8, await one.snapshot());
-  aggregate.update(1, 7, early);
-  assert.equal(samples(await aggregate.text()).get('websocket_messages_total'), 2);
+  /** Which of its metrics have a form. */
+  const update = () => {
+    const snapshot = next();
+    aggregate.update(1, snapshot);
+    return snapshot.map(({ form }) => form !== undefined);
+  };
+  assert.deepEqual(update(), [true, true, true]);
+  counters.messages = 5;
+  metrics.turnSeconds.flushes.observe(0.003);
+  assert.deepEqual(update(), [false, false, false]);
+  counters.apps.connections = { shop: 2 };
+  assert.deepEqual(update(), [false, false, true]);
+  counters.apps.connections = { blog: 3 };
+  assert.deepEqual(update(), [false, false, true]);
+  const values = samples(await aggregate.text());
+  assert.equal(values.get('websocket_messages_total'), 5);
+  assert.equal(values.get('fanfare_turn_seconds_count{slot="flushes"}'), 1);
+  assert.equal(values.get('fanfare_app_connections{app="blog"}'), 3);
+  assert.equal(values.get('fanfare_app_connections{app="shop"}'), undefined);
+  // Another receiver knows none of them.
+  assert.ok(metrics.snapshot().every(({ form }) => form !== undefined));
 });
 
 test('event-loop lag is the highest of the workers, and the broker is up if it is up for all workers', async (t) => {
@@ -188,13 +211,12 @@ test('event-loop lag is the highest of the workers, and the broker is up if it i
    * @param {import('../../src/observability/aggregate.js').Snapshot[]} snapshot @param {number} lag
    */
   const withLag = (snapshot, lag) => {
-    for (const { name, values } of snapshot)
-      if (name === 'fanfare_event_loop_lag_seconds' || name === 'nodejs_eventloop_lag_p99_seconds')
-        values[0].value = lag;
+    const names = ['fanfare_event_loop_lag_seconds', 'nodejs_eventloop_lag_p99_seconds'];
+    for (const { form, values } of snapshot) if (names.includes(form?.name ?? '')) values[0] = lag;
     return snapshot;
   };
-  aggregate.update(1, 1, withLag(await a.snapshot(), 0.5));
-  aggregate.update(2, 1, withLag(await b.snapshot(), 0.1));
+  aggregate.update(1, withLag(a.snapshot(), 0.5));
+  aggregate.update(2, withLag(b.snapshot(), 0.1));
   const values = samples(await aggregate.text());
   assert.equal(values.get('fanfare_event_loop_lag_seconds'), 0.5);
   assert.equal(values.get('nodejs_eventloop_lag_p99_seconds'), 0.5);
@@ -206,13 +228,13 @@ test('the connection rate counts new connections, not existing ones', async (t) 
   const one = worker(t, 0);
   one.counters.accepted = 50;
   const aggregate = new Aggregate();
-  aggregate.update(1, 1, await one.snapshot());
+  aggregate.update(1, one.snapshot());
   const rate = /** @type {number} */ (
     samples(await aggregate.text()).get('websocket_connection_rate')
   );
   assert.ok(rate > 0 && rate <= 50, `${rate}`);
   for (let second = 0; second < 6; second++) t.mock.timers.tick(1000);
-  aggregate.update(1, 2, await one.snapshot());
+  aggregate.update(1, one.snapshot());
   assert.equal(samples(await aggregate.text()).get('websocket_connection_rate'), 0);
 });
 
@@ -221,7 +243,7 @@ test("prom-client's default metrics have the same names, types and labels here",
   collectDefaultMetrics({ register: theirs });
   globalThis.setTimeout(() => {}, 10_000).unref(); // a resource and a handle, so that they have labels
   const aggregate = new Aggregate();
-  aggregate.update(1, 1, await worker(t, 0).snapshot());
+  aggregate.update(1, worker(t, 0).snapshot());
   const text = await aggregate.text();
   /** @param {string} page @param {string} name */
   const labelsOf = (page, name) => {
@@ -245,18 +267,18 @@ test('garbage collections are counted by kind', async (t) => {
   runInNewContext('gc')();
   // The observer is told in a later turn.
   for (let turns = 0; turns < 100; turns++) await turn();
-  const metric = (await one.snapshot()).find(({ name }) => name === 'nodejs_gc_duration_seconds');
-  const count = metric?.values.find(
-    ({ metricName, labels }) =>
-      metricName === 'nodejs_gc_duration_seconds_count' && labels.kind === 'major',
+  const aggregate = new Aggregate();
+  aggregate.update(1, one.snapshot());
+  const count = samples(await aggregate.text()).get(
+    'nodejs_gc_duration_seconds_count{kind="major"}',
   );
-  assert.ok((count?.value ?? 0) >= 1, JSON.stringify(count));
+  assert.ok((count ?? 0) >= 1, `${count}`);
 });
 
 test('memory, descriptors and processor time are those of the process', async (t) => {
-  const values = new Map((await worker(t, 0).snapshot()).map((one) => [one.name, one.values]));
+  const one = worker(t, 0);
   /** @param {string} name */
-  const first = (name) => Number(values.get(name)?.[0].value);
+  const first = (name) => firstOf(one, name);
   /** @param {number} seen @param {number} expected */
   const isNear = (seen, expected) => seen > 0.7 * expected && seen < 1.4 * expected;
   const { user, system } = process.cpuUsage();
@@ -271,12 +293,12 @@ test('open files are counted at each scrape if the kernel knows their number', {
   skip: statSync('/proc/self/fd').size === 0 && 'Linux before 6.2 does not',
 }, async (t) => {
   const one = worker(t, 0);
-  const before = await openFilesOf(one);
+  const before = openFilesOf(one);
   const files = Array.from({ length: 20 }, () => openSync('/dev/null', 'r'));
   t.after(() => {
     for (const file of files) closeSync(file);
   });
-  const growth = (await openFilesOf(one)) - before;
+  const growth = openFilesOf(one) - before;
   assert.ok(growth > 10 && growth < 30, `${growth}`); // other tests may open and close some
 });
 
@@ -287,7 +309,7 @@ test('open files are listed if the kernel does not know their number', async (t)
     t.mock.restoreAll();
     syncBuiltinESMExports();
   });
-  const seen = await openFilesOf(worker(t, 0));
+  const seen = openFilesOf(worker(t, 0));
   const expected = readdirSync('/proc/self/fd').length;
   assert.ok(Math.abs(seen - expected) < 10, `${seen} of ${expected}`);
 });
@@ -295,15 +317,16 @@ test('open files are listed if the kernel does not know their number', async (t)
 test('a walk over all sockets is not part of each scrape', async (t) => {
   const one = worker(t, 0);
   const walk = t.mock.method(process, 'getActiveResourcesInfo');
-  for (let scrape = 0; scrape < 3; scrape++) await one.snapshot();
+  for (let scrape = 0; scrape < 3; scrape++) one.snapshot();
   assert.equal(walk.mock.callCount(), 1);
 });
 
 test("the fixed names and prom-client's defaults are present", async (t) => {
   const aggregate = new Aggregate();
-  aggregate.update(1, 1, await worker(t, 0).snapshot());
-  aggregate.update(-1, 1, overIpc(await courier.snapshot()));
-  const text = await aggregate.text(await primary.snapshot());
+  aggregate.update(1, worker(t, 0).snapshot());
+  aggregate.update(-1, overIpc(courier.snapshot()));
+  aggregate.update(0, overIpc(primary.snapshot()));
+  const text = await aggregate.text();
   assert.match(
     text,
     /^fanfare_webhooks_attempts_total\{endpoint="example.com",outcome="delivered"\} 2$/m,
@@ -339,11 +362,12 @@ test('promtool reports faults of the fixed names only', {
   skip: spawnSync('promtool', ['--version']).error && 'no promtool here',
 }, async (t) => {
   const aggregate = new Aggregate();
-  aggregate.update(1, 1, await worker(t, 0).snapshot());
-  aggregate.update(2, 1, await worker(t, 1).snapshot());
-  aggregate.update(-1, 1, overIpc(await courier.snapshot()));
+  aggregate.update(1, worker(t, 0).snapshot());
+  aggregate.update(2, worker(t, 1).snapshot());
+  aggregate.update(-1, overIpc(courier.snapshot()));
+  aggregate.update(0, overIpc(primary.snapshot()));
   const { stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], {
-    input: await aggregate.text(await primary.snapshot()),
+    input: await aggregate.text(),
     encoding: 'utf8',
   });
   const fixed = [
@@ -368,7 +392,7 @@ test('a process without a free descriptor still returns its metrics', { skip: no
     import { createCounters } from './src/observability/counters.js';
     const { snapshot } = createMetrics(createCounters(), { worker: 0 });
     for (;;) try { openSync('/dev/null'); } catch ({ code }) { console.log(code); break; }
-    const names = (await snapshot()).map(({ name }) => name);
+    const names = snapshot().map(({ form }) => form.name);
     process.exit(names.includes('nodejs_heap_used_bytes') ? 0 : 2);`;
   const args = ['--nofile=100:100', process.execPath, '--input-type=module', '--eval', source];
   const { status, stdout, stderr } = spawnSync('prlimit', args, { cwd: root, encoding: 'utf8' });

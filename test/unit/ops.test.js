@@ -96,7 +96,7 @@ test('rules and dashboard use existing metrics only, and the dashboard uses all 
   const rows = [...METRICS, ...WORKER_METRICS, ...PRIMARY_METRICS, ...COURIER_METRICS];
   /** Names as they are exported, with prom-client's own. @type {Set<string>} */
   const known = new Set();
-  for (const { name, type } of [...(await worker.snapshot()), ...rows]) {
+  for (const { name, type } of [...worker.snapshot().flatMap(({ form }) => form ?? []), ...rows]) {
     for (const suffix of String(type) === 'histogram' ? ['_bucket', '_sum', '_count'] : [''])
       known.add(name + suffix);
   }
