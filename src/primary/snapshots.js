@@ -28,6 +28,8 @@ export class Snapshots {
     this.request = 0;
     /** Ids of the workers that answered the last request. @type {Set<number>} */
     this.answered = new Set();
+    /** Those whose counts are final. @type {WeakSet<WorkerProcess>} */
+    this.departed = new WeakSet();
     /** The request under way. @type {{waiting: Set<number>, done: () => void}|undefined} */
     this.pending = undefined;
     /** @type {Promise<void>|undefined} */
@@ -72,6 +74,8 @@ export class Snapshots {
    * @param {Snapshot[]} metrics
    */
   receive(one, request, metrics) {
+    // After FINAL_METRICS_MS: its counts would be added a second time.
+    if (this.departed.has(one)) return;
     this.aggregate.update(one.id, metrics);
     if (this.pending === undefined || request !== this.request) return;
     this.answered.add(one.id);
@@ -79,13 +83,15 @@ export class Snapshots {
   }
 
   /** Its counts go to the departed workers after its last message. @param {WorkerProcess} one */
-  depart({ worker, id }) {
+  depart(one) {
+    const { worker, id } = one;
     this.#answer(id);
     let isOver = false;
     const over = () => {
       if (isOver) return;
       isOver = true;
       clearTimeout(timer);
+      this.departed.add(one);
       this.aggregate.depart(id);
     };
     const timer = setTimeout(over, FINAL_METRICS_MS);

@@ -5,6 +5,7 @@ import { pino } from 'pino';
 import { samples, until } from '../../loadtest/lib/server.js';
 import { loadConfig } from '../../src/config/config.js';
 import { Aggregate } from '../../src/observability/aggregate.js';
+import { Snapshots } from '../../src/primary/snapshots.js';
 import { LAST_REQUESTS_MS, Supervisor } from '../../src/primary/supervisor.js';
 import { fallen } from '../helpers/counters.js';
 
@@ -284,6 +285,34 @@ test('the console gets its own metrics alone, and keeps the counts of an exited 
   kill(pids()[0], 'SIGKILL');
   await until(() => sampled.last.size < 2, 5000, 'the departure');
   assert.equal(sampled.totals(all).get('fixture_total'), 2 * 4);
+});
+
+test('metrics of a worker that come long after its exit do not count twice', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const aggregate = new Aggregate();
+  const snapshots = new Snapshots(aggregate, new Map());
+  const channel = { isConnected: () => true, once: () => {} };
+  const one = /** @type {import('../../src/primary/worker-process.js').WorkerProcess} */ (
+    /** @type {unknown} */ ({ id: 1, worker: channel })
+  );
+  /** @type {import('../../src/observability/aggregate.js').Form} */
+  const form = {
+    name: 'fixture_total',
+    help: '',
+    type: 'counter',
+    aggregator: 'sum',
+    series: [{ labels: {} }],
+  };
+  const total = async () => samples(await aggregate.text()).get('fixture_total');
+  snapshots.receive(one, 1, [{ form, values: [3] }]);
+  snapshots.depart(one);
+  // Its last messages may still come, for a while.
+  snapshots.receive(one, 0, [{ values: [5] }]);
+  assert.equal(await total(), 5);
+  t.mock.timers.tick(2000);
+  snapshots.receive(one, 0, [{ form, values: [7] }]);
+  snapshots.receive(one, 0, [{ values: [7] }]);
+  assert.equal(await total(), 5);
 });
 
 test('a reload replaces the workers when all new ones are ready', {
