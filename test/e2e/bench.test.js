@@ -84,6 +84,17 @@ for (const kind of kinds) {
   });
 }
 
+test('a connection whose join is refused has failed, and a later attempt opens it', {
+  skip: findClient('auto').kind !== 'c' && 'no C compiler',
+  timeout: 20_000,
+}, async (t) => {
+  const { swarm } = await swarmAt(t, 'c', { RAW_FAULT: 'join' });
+  const { open, failed, seconds } = await swarm.open({ count: 30, timeoutMs: 15_000 });
+  assert.deepEqual([open, failed], [20, 10]);
+  assert.ok(seconds < 10, 'not at the deadline');
+  assert.equal((await swarm.open({ count: 2 })).open, 22);
+});
+
 for (const { fault, isClean } of [
   { fault: 'refuse', isClean: true },
   { fault: 'swallow', isClean: false },

@@ -461,6 +461,10 @@ static void on_message(struct connection *c, const uint8_t *p, size_t n, uint64_
   struct group *g = &groups[c->group];
   if (c->state == JOINING) {
     go_on_joining(c, (const char *)p, n);
+    if (c->state == JOINING && memmem(p, n, "\"type\":\"error\"", 14)) { // a real client would join again, too
+      if (g->failed + g->retries == 0) fprintf(stderr, "join refused: %.*s\n", (int)n, p);
+      connection_ended(c);
+    }
     if (c->state == CLOSED) return;
   }
   if (c->visit && on_visit(c, (const char *)p, n, now)) return;

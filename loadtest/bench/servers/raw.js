@@ -4,9 +4,9 @@
 // are in one), the publications of a tick joined into one Buffer and written once to each member,
 // or, with RAW_JOIN=off, one write each. RAW_FAULT=drop, repeat or alter makes it lose, repeat or
 // change about one delivery in a hundred, for the test of the client's checks; RAW_FAULT=refuse
-// makes it refuse each tenth publication with an error, and =swallow without one. It speaks the
-// messages of plain-ws.js by looking at their first bytes. Not a WebSocket server for anything
-// else.
+// makes it refuse each tenth publication with an error, and =swallow without one; RAW_FAULT=join
+// makes it refuse each third join. It speaks the messages of plain-ws.js by looking at their first
+// bytes. Not a WebSocket server for anything else.
 
 import { createServer } from 'node:net';
 
@@ -14,6 +14,7 @@ const joins = process.env.RAW_JOIN !== 'off';
 const fault = process.env.RAW_FAULT ?? '';
 let deliveries = 0;
 let publications = 0;
+let attempts = 0;
 const UPGRADED =
   'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n' +
   'Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n';
@@ -58,8 +59,11 @@ const server = createServer({ noDelay: true }, (socket) => {
       else if (echoes) socket.write(frameOf(body));
       else if (body[9] === 0x6a) {
         // {"type":"join"…
-        members.add(socket);
-        socket.write(JOINED);
+        if (fault === 'join' && ++attempts % 3 === 0) socket.write(REFUSED);
+        else {
+          members.add(socket);
+          socket.write(JOINED);
+        }
       } else if (isRefused()) {
         if (fault === 'refuse') socket.write(REFUSED);
       } else if (joins) {
