@@ -1,10 +1,10 @@
 // aggregate.js: adds up the metrics of the processes.
 //
 // A process sends the values of its metrics, and the form of a metric (names, labels) while it is
-// new. The series of a form are looked up once. So the 760 values of a worker take 0.1 ms;
-// prom-client, which adds up JSON, takes 1.4, and the relay of the embedded backend waits
-// meanwhile. Counts of processes that have exited are kept, because Prometheus reads a counter that
-// falls as a restart.
+// new. The series of a form are looked up once, so the 760 values of a worker take 0.1 ms. With all
+// names they took 0.8 ms to parse, and prom-client 0.4 to add up, and the relay of the embedded
+// backend waited meanwhile. Counts of processes that have exited are kept, because Prometheus reads
+// a counter that falls as a restart.
 
 import { prometheusContentType, Registry } from 'prom-client';
 
@@ -35,8 +35,8 @@ const AGGREGATORS = {
  * @typedef {{labels: Record<string, string|number>, metricName?: string}} Label
  */
 /**
- * A metric of a process. Its list of metrics has the same order in each snapshot.
- * @typedef {{form?: Form, values: number[]}} Snapshot without a form that was in the snapshot before
+ * A metric of a process, whose snapshots have their metrics in the same order.
+ * @typedef {{form?: Form, values: number[]}} Snapshot the form is absent if the receiver has it
  */
 
 /**
