@@ -82,6 +82,8 @@ export class Aggregate {
   #resolve(form) {
     let metric = this.#metrics.get(form.name);
     if (!metric) this.#metrics.set(form.name, (metric = { form, series: new Map() }));
+    // After a reload the new workers may have another help text.
+    metric.form = form;
     const { series } = metric;
     return { metric, series: form.series.map((label) => seriesOf(series, form.name, label)) };
   }

@@ -17,7 +17,10 @@ import { GC_SECONDS, LoopLag, observeCollections, processRows } from './process-
 const RATE_SAMPLE_MS = 1000;
 const RATE_SAMPLES = 5;
 
-/** A metric that is read. Its form is the same object while its labels are the same. @typedef {() => {form: Form, values: number[]}} Read */
+/**
+ * Reads a metric. Its form is the same object while its labels are the same.
+ * @typedef {() => {form: Form, values: number[]}} Read
+ */
 
 /** Metrics in the order in which they are read. */
 class Registry {
@@ -38,8 +41,9 @@ class Registry {
    */
   snapshot(names = null, known = new Map()) {
     const some = names?.flatMap((name) => this.#metrics.get(name) ?? []);
-    return (some ?? [...this.#metrics.values()]).map((read) => {
-      const { form, values } = read();
+    const all = (some ?? [...this.#metrics.values()]).map((read) => read());
+    // A metric that cannot be read throws before, so that nothing counts as known that is not sent.
+    return all.map(({ form, values }) => {
       if (known.get(form.name) === form) return { values };
       known.set(form.name, form);
       return { form, values };

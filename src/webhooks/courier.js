@@ -90,7 +90,7 @@ export async function runCourier(config, log) {
     log,
   });
   const metrics = createCourierMetrics(sourceOf(delivery), names);
-  const report = setInterval(async () => send(await statusOf(delivery, metrics)), STATUS_MS);
+  const report = setInterval(() => send(statusOf(delivery, metrics)), STATUS_MS);
 
   let isStopping = false;
   const stop = async () => {
@@ -99,7 +99,7 @@ export async function runCourier(config, log) {
     clearInterval(report);
     setTimeout(() => process.exit(1), CLOSE_TIMEOUT_MS);
     await delivery.close();
-    if (process.connected) await send(await statusOf(delivery, metrics));
+    if (process.connected) await send(statusOf(delivery, metrics));
     requester.close();
     close();
     process.exit(0);
@@ -144,9 +144,9 @@ export function sourceOf(delivery) {
 
 /**
  * @param {Delivery} delivery @param {ReturnType<typeof createCourierMetrics>} metrics
- * @returns {Promise<Status>}
+ * @returns {Status}
  */
-async function statusOf({ endpoints, lanes }, metrics) {
+function statusOf({ endpoints, lanes }, metrics) {
   const now = Date.now();
   return {
     type: 'status',

@@ -128,8 +128,12 @@ class WorkerProcess {
     const worker = this.#worker;
     if (!worker) return;
     const isPart = names !== null;
-    const metrics = worker.snapshot(names, isPart ? this.#sent.part : this.#sent.all);
-    send({ type: 'metrics', request, isPart, metrics });
+    try {
+      const metrics = worker.snapshot(names, isPart ? this.#sent.part : this.#sent.all);
+      send({ type: 'metrics', request, isPart, metrics });
+    } catch (error) {
+      this.log.error({ err: error }, 'cannot collect metrics');
+    }
   }
 
   processOnDisconnect() {

@@ -199,8 +199,37 @@ test('a snapshot leaves out the forms that its receiver has, and sends those tha
   assert.equal(values.get('fanfare_turn_seconds_count{slot="flushes"}'), 1);
   assert.equal(values.get('fanfare_app_connections{app="blog"}'), 3);
   assert.equal(values.get('fanfare_app_connections{app="shop"}'), undefined);
+  // Nothing was sent if a metric could not be read.
+  const later = new Map();
+  const { apps } = counters;
+  Object.defineProperty(apps, 'connections', {
+    configurable: true,
+    get() {
+      throw new Error('not readable');
+    },
+  });
+  assert.throws(() => metrics.snapshot(names, later), /not readable/);
+  assert.equal(later.size, 0);
+  Object.defineProperty(apps, 'connections', { value: {} });
   // Another receiver knows none of them.
   assert.ok(metrics.snapshot().every(({ form }) => form !== undefined));
+});
+
+test('the help text is that of the newest process', async () => {
+  const aggregate = new Aggregate();
+  /** @param {string} help @returns {import('../../src/observability/aggregate.js').Snapshot} */
+  const reading = (help) => ({
+    form: { name: 'x_total', help, type: 'counter', aggregator: 'sum', series: [{ labels: {} }] },
+    values: [1],
+  });
+  aggregate.update(1, [reading('Old.')]);
+  aggregate.update(2, [reading('New.')]);
+  aggregate.depart(1);
+  aggregate.update(2, [{ values: [5] }]);
+  assert.match(
+    await aggregate.text(),
+    /^# HELP x_total New\.\n# TYPE x_total counter\nx_total 6$/m,
+  );
 });
 
 test('event-loop lag is the highest of the workers, and the broker is up if it is up for all workers', async (t) => {
