@@ -2,8 +2,9 @@
 //
 // A collection resolves when all workers have answered, or after SCRAPE_TIMEOUT_MS, so one silent
 // worker does not fail a scrape. A late answer still counts. A killed worker's counts since its
-// last snapshot are lost, so one is taken at least every SNAPSHOT_INTERVAL_MS. The console asks for
-// some metrics alone, more often.
+// last snapshot are lost, so one is taken at least every SNAPSHOT_INTERVAL_MS. The console asks
+// more often, for some metrics alone: a request for all begins a new period of the lag "since the
+// last scrape".
 
 import { setTimeout as delay } from 'node:timers/promises';
 

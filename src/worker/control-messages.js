@@ -9,7 +9,7 @@
 //                                                        {type:'loaded'}              the worker accepts messages from now
 //   {type:'start', slot, relayPath, certificate}         {type:'ready', address, isBrokerUp}      listening, broker started
 //   {type:'certificate', certificate}  for new handshakes
-//   {type:'metrics', request, names}                     {type:'metrics', request, isPart, metrics}  without known forms
+//   {type:'metrics', request, names}                     {type:'metrics', request, isPart, metrics}  forms while they are new
 //   {type:'unready'}      /readyz answers 503 from now   {type:'beat', connections, lagMs, isSteady}   periodic
 //   {type:'retire'}       accept no more, keep the connections: a new worker takes over
 //   {type:'rebalance', connections}  relocate so many
