@@ -3,6 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
 import { redisSettings, startRedis } from '../../loadtest/lib/redis.js';
 import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { createBackend } from '../../src/backend/redis/index.js';
@@ -127,6 +128,8 @@ for (const side of ['reader', 'publisher'])
         outcomes.push(
           await outcome(publisher.broker.publish('room', Buffer.from(`${outcomes.length + 1}`))),
         );
+        // What is refused at once takes no turn of the event loop, and no state would ever change.
+        await turn();
       }
       // Whatever came before, the state says so from then on, and publishing refuses at once.
       const refused = await outcome(cut.broker.publish('room', Buffer.from('refused')));
