@@ -12,41 +12,11 @@ import { freePort } from '../../loadtest/lib/redis.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { startBackend } from '../helpers/example.js';
 import { link, pack, root, startInstalled } from '../helpers/packed.js';
+import { changed, sectionsOf } from '../helpers/tutorial.js';
 
 const STEP_MS = 20_000;
 const MAKE_PACKAGE = '(cd fanfare && npm ci && npm run package)\n';
 const PACKAGE = '../fanfare/fanfare-0.2.0.tgz';
-
-/**
- * A block of code of the page: shell commands, a file, or a change of one.
- * @typedef {{kind: 'sh'|'save'|'change', path: string, code: string}} Block
- */
-
-/**
- * @param {string} text of the page
- * @returns {Block[][]} those of each numbered section
- */
-function sectionsOf(text) {
-  return text
-    .split(/^## (?=\d)/m)
-    .slice(1)
-    .map((section) => {
-      /** @type {Block[]} */
-      const blocks = [];
-      let path = '';
-      const parts = section.split(/^```/m);
-      for (let i = 1; i < parts.length; i += 2) {
-        const before = parts[i - 1].replaceAll('\n', ' ');
-        const named = [...before.matchAll(/(?:Save as|Change) `([^`]+)`/g)].at(-1);
-        if (named !== undefined) path = named[1];
-        const [language] = parts[i].split('\n', 1);
-        const code = parts[i].slice(language.length + 1);
-        const kind = language === 'sh' ? 'sh' : language === 'diff' ? 'change' : 'save';
-        blocks.push({ kind, path, code });
-      }
-      return blocks;
-    });
-}
 
 /** @param {string} cwd @param {string} code */
 function bash(cwd, code) {
@@ -56,29 +26,6 @@ function bash(cwd, code) {
     stdio: ['ignore', 'pipe', 'pipe'],
   });
 }
-
-/**
- * @param {string} text
- * @param {string} diff lines that begin with a space, - or +
- */
-function changed(text, diff) {
-  const side = (/** @type {string} */ sign) =>
-    diff
-      .split(/(?<=\n)/)
-      .filter((line) => line[0] !== sign)
-      .map((line) => line.replace(/^[-+ ]/, ''))
-      .join('');
-  const parts = text.split(side('+'));
-  assert.equal(parts.length, 2, `this is there once:\n${side('+')}`);
-  return parts.join(side('-'));
-}
-
-test('the change of a file replaces lines that occur once', () => {
-  const diff = ' a\n-b\n+c\n\n d\n';
-  assert.equal(changed('x\na\nb\n\nd\n', diff), 'x\na\nc\n\nd\n');
-  assert.throws(() => changed('a\nb\n\nd\na\nb\n\nd\n', diff), /once/);
-  assert.throws(() => changed('a\nd\n', diff), /once/);
-});
 
 test('the steps of the tutorial build the chat of examples/chat', {
   timeout: 115_000,

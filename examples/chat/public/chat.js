@@ -18,7 +18,7 @@ function enter(url) {
     get('state').textContent = STATES[state] ?? 'Reconnecting…';
   });
 
-  // Messages: the last 50, then live ones. If some were lost, the page begins anew.
+  // Messages: the last 50, then live ones. If some were lost, the page starts over.
   const room = fanfare.join('chat.lobby', {
     last: 50,
     recoverFailed: () => room.history({ limit: 50 }),
