@@ -15,10 +15,10 @@ const noGit = existsSync(`${root}.git`) ? false : 'this is no clone';
 
 /** @param {string[]} args */
 const release = (...args) =>
-  spawnSync(process.execPath, [SCRIPT, ...args], { encoding: 'utf8', timeout: 110_000 });
+  spawnSync(process.execPath, [SCRIPT, ...args], { encoding: 'utf8', timeout: 230_000 });
 
 test('a release has both tarballs, two SBOMs, its provenance and checksums', {
-  timeout: 115_000,
+  timeout: 240_000,
   skip: noGit,
 }, (t) => {
   const out = join(temporaryFolder(t), 'release');
