@@ -152,13 +152,7 @@ export function processRows(lag) {
       'Open file descriptors.'),
     gauge('process_max_fds', 'sum', () => mostFiles,
       'The most file descriptors that may be open.'),
-    gauge('nodejs_eventloop_lag_seconds', 'max', () => {
-      lag.read();
-      return lag.latest;
-    }, 'Lag of the event loop when it was measured last, in seconds.'),
-    ...LAG_FIGURES.map(([figure, what]) =>
-      gauge(`nodejs_eventloop_lag_${figure}_seconds`, 'max', () => lag.seen[figure],
-        `${what} of the lag of the event loop since the last scrape, in seconds.`)),
+    ...lagRows(lag),
     gauge('nodejs_active_resources{type}', 'sum', resources,
       'Resources that keep the event loop alive, by type.'),
     gauge('nodejs_active_resources_total', 'sum', () => total(resources()),
@@ -188,6 +182,18 @@ export function processRows(lag) {
     }), 'Version of Node.'),
   ];
 }
+
+/** @param {LoopLag} lag */
+// biome-ignore format: a row has two lines
+const lagRows = (lag) => [
+  gauge('nodejs_eventloop_lag_seconds', 'max', () => {
+    lag.read();
+    return lag.latest;
+  }, 'Lag of the event loop when it was measured last, in seconds.'),
+  ...LAG_FIGURES.map(([figure, what]) =>
+    gauge(`nodejs_eventloop_lag_${figure}_seconds`, 'max', () => lag.seen[figure],
+      `${what} of the lag of the event loop since the last scrape, in seconds.`)),
+];
 
 const LAG_FIGURES = /** @type {const} */ ([
   ['min', 'Minimum'],

@@ -129,7 +129,8 @@ class WorkerProcess {
     if (!worker) return;
     const isPart = names !== null;
     try {
-      const metrics = worker.snapshot(names, isPart ? this.#sent.part : this.#sent.all);
+      const known = isPart ? this.#sent.part : this.#sent.all;
+      const metrics = worker.basics.metrics.snapshot(names, known);
       send({ type: 'metrics', request, isPart, metrics });
     } catch (error) {
       this.log.error({ err: error }, 'cannot collect metrics');
@@ -157,7 +158,8 @@ class WorkerProcess {
     const worker = this.#worker;
     Promise.resolve(worker?.drain(deadlineMs, waitMs))
       .then(async () => {
-        if (worker && process.connected) await send({ type: 'final', metrics: worker.snapshot() });
+        if (worker && process.connected)
+          await send({ type: 'final', metrics: worker.basics.metrics.snapshot() });
         process.exit(code);
       })
       .catch((error) => {

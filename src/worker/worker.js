@@ -194,14 +194,6 @@ export class Worker {
   }
 
   /**
-   * @param {readonly string[]|null} [names] of some metrics; null: all
-   * @param {Map<string, import('../observability/aggregate.js').Form>} [known] forms to leave out
-   */
-  snapshot(names, known) {
-    return this.basics.metrics.snapshot(names, known);
-  }
-
-  /**
    * A request of the console. Its parts are loaded with the first one.
    * @param {import('./operator.js').Message} message
    * @param {(message: import('./control-messages.js').ToPrimary) => void} send

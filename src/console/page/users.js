@@ -366,24 +366,6 @@ function connectionRow(app, connection, reload) {
     laggingRooms = 0,
     refusedMessages,
   } = connection;
-  const button = h(
-    'button',
-    {
-      class: 'button small',
-      disabled: !app.can('disconnect'),
-      'aria-label': `Close connection ${id}`,
-      onclick: () =>
-        run(button, async () => {
-          const body = JSON.stringify({ connectionId: id });
-          // If the outcome is unknown, the table shows it.
-          const { connections } = await act('disconnect', { body }).finally(reload);
-          return connections > 0
-            ? `Connection ${id} closed.`
-            : `Connection ${id} was gone already.`;
-        }),
-    },
-    'Close',
-  );
   return [
     h('span', { class: 'mono' }, id),
     user === '' ? '–' : h('a', { href: `#/users/${encodeURIComponent(user)}` }, user),
@@ -411,6 +393,29 @@ function connectionRow(app, connection, reload) {
         h('span', { class: 'muted' }, `and ${whole(roomCount - rooms.length)} more`),
       roomCount === 0 && h('span', { class: 'muted' }, 'none'),
     ),
-    button,
+    closeButton(app, id, reload),
   ];
+}
+
+/** @param {App} app @param {string} id @param {() => Promise<void>} reload */
+function closeButton(app, id, reload) {
+  const button = h(
+    'button',
+    {
+      class: 'button small',
+      disabled: !app.can('disconnect'),
+      'aria-label': `Close connection ${id}`,
+      onclick: () =>
+        run(button, async () => {
+          const body = JSON.stringify({ connectionId: id });
+          // If the outcome is unknown, the table shows it.
+          const { connections } = await act('disconnect', { body }).finally(reload);
+          return connections > 0
+            ? `Connection ${id} closed.`
+            : `Connection ${id} was gone already.`;
+        }),
+    },
+    'Close',
+  );
+  return button;
 }
