@@ -282,21 +282,27 @@ export class Outbox {
     counters.bytesOut += bytes;
     const ended = pieceEnd === Number.POSITIVE_INFINITY ? now : this.turn.clock();
     flight.spend(ended - began);
-    if (next < members.length) {
-      flight.pause(next);
-    } else {
-      this.bytes -= flight.bytes;
-      counters.flushes++;
-      counters.queueDepth -= flight.publications.length;
-      this.fanout.observe(members.length);
-      this.onFlushed(room, flight.publications);
-      room.sync?.flushed(room.waiting.length === 0);
-      const restMs = members.length > SHORT_MEMBERS ? Math.min(MAX_REST_MS, flight.spentMs) : 0;
-      room.arrive(room.everyMs === 0 ? ended + restMs : room.dueMs);
-      room.sync?.lagging?.resume();
-    }
+    if (next < members.length) flight.pause(next);
+    else this.#land(room, flight, ended);
     if (room.isQueued) this.#queue(room);
     return ended;
+  }
+
+  /**
+   * Ends a flight that has reached all members.
+   * @param {Room} room @param {import('./flight.js').Flight} flight @param {number} now
+   */
+  #land(room, flight, now) {
+    const members = flight.members.length;
+    this.bytes -= flight.bytes;
+    this.counters.flushes++;
+    this.counters.queueDepth -= flight.publications.length;
+    this.fanout.observe(members);
+    this.onFlushed(room, flight.publications);
+    room.sync?.flushed(room.waiting.length === 0);
+    const restMs = members > SHORT_MEMBERS ? Math.min(MAX_REST_MS, flight.spentMs) : 0;
+    room.arrive(room.everyMs === 0 ? now + restMs : room.dueMs);
+    room.sync?.lagging?.resume();
   }
 
   /** @param {Room} room @returns {import('./flight.js').Flight|null} null: nothing waits any more */
