@@ -72,6 +72,15 @@ let poolAt = pool.length;
 /** @import { HistoryPage, Position, ReadRequest } from '../broker.js' */
 /** @import { Keys } from './keys.js' */
 
+/**
+ * @typedef {object} PublishParts
+ * @property {string} room @property {HistoryRule} rule
+ * @property {HistoryPublish|null} previous call of the room, if it is not answered yet
+ * @property {boolean} isLarge a single publication, announced by reference
+ * @property {string} key idempotency key in Redis; empty if there is none
+ * @property {string} fingerprint
+ */
+
 export class RedisHistory {
   /**
    * @param {object} parts
@@ -123,6 +132,21 @@ export class RedisHistory {
     return this.keys.metaOf(room);
   }
 
+  /** Of its part of a call. @param {Buffer} publication */
+  bytesOf(publication) {
+    return HEAD_BYTES + publication.length;
+  }
+
+  /** Must a publication be a call of its own, announced by reference? @param {number} bytes */
+  isLarge(bytes) {
+    return bytes > this.maxPubsubBytes;
+  }
+
+  /** @param {PublishParts} parts */
+  createPublish(parts) {
+    return new HistoryPublish(this, parts);
+  }
+
   /** @param {string} room @param {HistoryRule} rule @param {ReadRequest} from */
   createRead(room, rule, from) {
     return new HistoryRead(this, room, rule, from);
@@ -155,23 +179,20 @@ export class RedisHistory {
    */
   publish(room, rule, publication, idempotencyKey, fingerprint) {
     const { publisher } = this;
-    const size = HEAD_BYTES + publication.length;
-    const refusal = publisher.refusal(size);
+    const bytes = this.bytesOf(publication);
+    const refusal = publisher.refusal(bytes);
     if (refusal !== '') return unavailable(refusal);
-    const isLarge = size > this.maxPubsubBytes;
-    let message = this.latest.get(room);
-    if (message === undefined || isLarge || idempotencyKey !== '' || !message.takes(size)) {
+    const isLarge = this.isLarge(bytes);
+    let call = this.latest.get(room);
+    if (call === undefined || isLarge || idempotencyKey !== '' || !call.takes(bytes)) {
       const key = idempotencyKey === '' ? '' : this.keys.idempotencyOf(room, idempotencyKey);
-      message = new HistoryPublish(this, room, rule, message ?? null, isLarge, key, fingerprint);
-      this.latest.set(room, message);
-      publisher.gather(message);
+      call = this.createPublish({ room, rule, previous: call ?? null, isLarge, key, fingerprint });
+      this.latest.set(room, call);
+      publisher.gather(call);
     }
-    const before = message.add(publication, size);
-    publisher.hold(message, size);
-    const { promise } = message.done;
-    return before === 0
-      ? promise
-      : promise.then(({ epoch, offset }) => ({ epoch, offset: offset + before }));
+    const place = call.add(publication, bytes);
+    publisher.hold(call, bytes);
+    return call.positionOf(place);
   }
 
   /** @param {string} room @param {HistoryRule} rule @param {ReadRequest} from */
@@ -381,14 +402,9 @@ export class RoomCache {
 
 /** Publications of one tick for one room with history. @extends {Message<Position>} */
 export class HistoryPublish extends Message {
-  /**
-   * @param {RedisHistory} history @param {string} room @param {HistoryRule} rule
-   * @param {HistoryPublish|null} previous call of the room, if it is not answered yet
-   * @param {boolean} isLarge a single publication, announced by reference
-   * @param {string} idempotencyKey in Redis; empty if there is none @param {string} fingerprint
-   */
-  constructor(history, room, rule, previous, isLarge, idempotencyKey, fingerprint) {
-    super(history.publisher, history.keys.channelOf(room), null, idempotencyKey, NO_BODY);
+  /** @param {RedisHistory} history @param {PublishParts} parts */
+  constructor(history, { room, rule, previous, isLarge, key, fingerprint }) {
+    super(history.publisher, history.keys.channelOf(room), null, key, NO_BODY);
     this.history = history;
     this.room = room;
     this.rule = rule;
@@ -396,7 +412,7 @@ export class HistoryPublish extends Message {
     this.isLarge = isLarge;
     this.fingerprint = fingerprint;
     /** No further publication may join this call. */
-    this.isClosed = isLarge || idempotencyKey !== '';
+    this.isClosed = isLarge || key !== '';
     /** A later call of the room has been written. */
     this.isFollowed = false;
     /** The incarnation that this call showed to the script. */
@@ -422,6 +438,13 @@ export class HistoryPublish extends Message {
   add(publication, size) {
     this.bodyBytes += size;
     return this.publications.push(publication) - 1;
+  }
+
+  /** Of a publication, when the call is answered. @param {number} place @returns {Promise<Position>} */
+  positionOf(place) {
+    const { promise } = this.done;
+    if (place === 0) return promise;
+    return promise.then(({ epoch, offset }) => ({ epoch, offset: offset + place }));
   }
 
   /** The call is about to be written. @returns {RoomCache} of the room */

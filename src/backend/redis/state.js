@@ -6,7 +6,6 @@
 
 import { EPOCH_BYTES } from '../../protocol/position.js';
 import { isRemoval, keyBytes, keyTextIn, writeKey } from '../../protocol/publication.js';
-import { HEAD_BYTES } from '../batch.js';
 import { IDEMPOTENCY_MS } from '../broker.js';
 import { conflict, full } from '../errors.js';
 import {
@@ -17,7 +16,7 @@ import {
   scriptsOf,
   unreadableKey,
 } from './history.js';
-import { bulk, unavailable } from './publisher.js';
+import { bulk } from './publisher.js';
 
 const SCRIPTS = scriptsOf('state');
 /** RESP of one argument, beside its bytes: `$`, its length, two line ends. */
@@ -25,8 +24,6 @@ const ARGUMENT_BYTES = 16;
 
 /** @import { HistoryRule, StateRule } from '../../config/room-patterns.js' */
 /** @import { HistoryPage, ReadRequest } from '../broker.js' */
-
-/** Of each publication of a call its offset; 0: refused. @typedef {{epoch: string, offsets: number[]}} Outcomes */
 
 export class RedisState extends RedisHistory {
   /** @override */
@@ -62,30 +59,34 @@ export class RedisState extends RedisHistory {
     return new StateRead(this, room, rule, from);
   }
 
-  /** @override @type {RedisHistory['publish']} */
-  publish(room, rule, publication, idempotencyKey, fingerprint) {
-    const { publisher } = this;
-    const size = HEAD_BYTES + publication.length + keyBytes(publication) + 3 * ARGUMENT_BYTES;
-    const refusal = publisher.refusal(size);
-    if (refusal !== '') return unavailable(refusal);
-    let message = this.latest.get(room);
-    if (message === undefined || idempotencyKey !== '' || !message.takes(size)) {
-      const key = idempotencyKey === '' ? '' : this.keys.idempotencyOf(room, idempotencyKey);
-      message = new StatePublish(this, room, rule, message ?? null, false, key, fingerprint);
-      this.latest.set(room, message);
-      publisher.gather(message);
-    }
-    const place = message.add(publication, size);
-    publisher.hold(message, size);
-    return message.done.promise.then((outcomes) => {
-      const { epoch, offsets } = /** @type {Outcomes} */ (/** @type {unknown} */ (outcomes));
-      if (offsets[place] === 0) throw full();
-      return { epoch, offset: offsets[place] };
-    });
+  /** @override @param {Buffer} publication */
+  bytesOf(publication) {
+    return super.bytesOf(publication) + keyBytes(publication) + 3 * ARGUMENT_BYTES;
+  }
+
+  /** A state keeps its values whole. @override */
+  isLarge() {
+    return false;
+  }
+
+  /** @override @param {import('./history.js').PublishParts} parts */
+  createPublish(parts) {
+    return new StatePublish(this, parts);
   }
 }
 
 class StatePublish extends HistoryPublish {
+  /** Of each publication; 0: refused. @type {number[]} */
+  offsets = [];
+
+  /** @override @param {number} place */
+  async positionOf(place) {
+    const { epoch } = await this.done.promise;
+    const offset = this.offsets[place];
+    if (offset === 0) throw full();
+    return { epoch, offset };
+  }
+
   /** @override @param {Buffer} buffer @param {number} start */
   write(buffer, start) {
     const { history, room, key, publications } = this;
@@ -128,23 +129,23 @@ class StatePublish extends HistoryPublish {
     }
     const epoch = incarnation.slice(-EPOCH_BYTES);
     // For a repeated idempotency key the answer has the epoch alone.
-    if (incarnation.length === EPOCH_BYTES)
-      return this.#settle({ epoch, offsets: publications.map(() => last) });
+    if (incarnation.length === EPOCH_BYTES) return this.#settle(epoch, [last]);
     if (incarnation !== this.incarnation) history.learn(room, incarnation);
     const accepted = flags.toString('latin1');
     let next = last;
     for (const flag of accepted) if (flag === '1') next--;
     if (history.isCutShort(room, epoch, next, this.floor)) return this.cutShort();
     history.see(room, last, epoch);
-    this.#settle({
+    this.#settle(
       epoch,
-      offsets: publications.map((_, i) => (accepted[i] === '1' ? ++next : 0)),
-    });
+      publications.map((_, i) => (accepted[i] === '1' ? ++next : 0)),
+    );
   }
 
-  /** @param {Outcomes} outcomes */
-  #settle(outcomes) {
-    this.done.resolve(/** @type {any} */ (outcomes));
+  /** @param {string} epoch @param {number[]} offsets */
+  #settle(epoch, offsets) {
+    this.offsets = offsets;
+    this.done.resolve({ epoch, offset: offsets[0] });
   }
 }
 
