@@ -300,12 +300,18 @@ test('a refusal with Retry-After is tried again, others end the client', async (
   await client.request.refuse(503, { 'retry-after': '7' });
   assert.deepEqual(client.states.at(-1), ['waiting', 7500]);
   await client.pass(7500);
+  // A proxy has answered.
+  for (const status of [429, 408, 425]) {
+    await client.request.refuse(status);
+    assert.equal(client.states.at(-1)?.[0], 'waiting', `${status}`);
+    await client.pass(30_000);
+  }
   await client.request.refuse(403);
   assert.deepEqual(client.states.at(-1), ['closed', undefined]);
   assert.deepEqual(client.errors, ['REFUSED: the server refused the stream: HTTP 403']);
   client.fanfare.connect();
   await turn();
-  assert.equal(client.requests.length, 3, 'connect() tries again');
+  assert.equal(client.requests.length, 6, 'connect() tries again');
 });
 
 test('a refusal has the reason of its body, if that has one', async (t) => {
