@@ -505,13 +505,20 @@ test('a refused connection closes all tabs with its reason; a later tab tries ag
   assert.equal(all.sockets.length, 2);
 });
 
-test('a browser without Web Locks or channels, or without an origin, shares nothing', () => {
+test('a browser without Web Locks, channels, an origin or storage shares nothing', () => {
   const { globals } = new FakeBrowser().open();
   assert.ok(canShare(globals));
   for (const name of ['navigator', 'BroadcastChannel'])
     assert.ok(!canShare({ ...globals, [name]: undefined }), name);
   assert.ok(!canShare({ ...globals, navigator: {} }));
   assert.ok(!canShare({ ...globals, location: { origin: 'null' } }));
+  const blocked = {
+    ...globals,
+    get localStorage() {
+      throw new Error('SecurityError');
+    },
+  };
+  assert.ok(!canShare(blocked), 'storage is blocked');
 });
 
 /** @param {Message} [about] */

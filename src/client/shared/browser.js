@@ -20,7 +20,7 @@
 
 /**
  * @typedef {{navigator?: {locks?: Locks}, BroadcastChannel?: new (name: string) => Channel,
- *   location?: {origin: string},
+ *   location?: {origin: string}, localStorage?: unknown,
  *   document?: {addEventListener: (name: string, listener: () => void) => void}}} Browser
  */
 
@@ -29,8 +29,18 @@ export function thisBrowser() {
   return /** @type {any} */ (globalThis);
 }
 
-/** Web Locks: HTTPS or localhost, no opaque origin, Safari 15.4. @param {Browser} browser */
-export function canShare({ navigator, BroadcastChannel, location }) {
+/**
+ * Web Locks: HTTPS or localhost, no opaque origin, Safari 15.4. A browser that blocks the storage of
+ * a page refuses it locks, too, but only when they are requested.
+ * @param {Browser} browser
+ */
+export function canShare(browser) {
+  try {
+    browser.localStorage;
+  } catch {
+    return false;
+  }
+  const { navigator, BroadcastChannel, location } = browser;
   return !!navigator?.locks && !!BroadcastChannel && location?.origin !== 'null';
 }
 

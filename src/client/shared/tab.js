@@ -243,7 +243,8 @@ export class Tab {
     this.#positions.clear();
     this.state = state;
     if (welcome !== undefined) this.#listener._welcomed(welcome);
-    this.#listener._entered(state, detail ?? {});
+    // A listener may have closed the client.
+    if (this.state === state) this.#listener._entered(state, detail ?? {});
   }
 
   /** @param {FromTab['type']} type @param {string} [text] */
