@@ -15,6 +15,7 @@ import {
   CONNECT_TIMEOUT_MS,
   PONG_TIMEOUT_MS,
   STABLE_MS,
+  TOKEN_RETRY_MS,
   WAKE_PONG_TIMEOUT_MS,
 } from './limits.js';
 import { TokenSource } from './token.js';
@@ -158,16 +159,22 @@ export class Connection {
     try {
       token = await this.#tokens.get();
     } catch (cause) {
-      if (timer === this.#timer) {
-        this.#tokenFailed(cause);
-        this.#lost();
-      }
+      if (timer === this.#timer) this.#tokenFailed(cause);
+      // A listener may have closed the client.
+      if (timer === this.#timer) this.#lost();
     }
     // Another attempt has begun, or none is wanted.
     if (timer !== this.#timer) return;
     const { url, WebSocket = /** @type {any} */ (globalThis).WebSocket } = this.#parts;
     /** @type {Socket} */
-    const socket = new WebSocket(url, 'fanfare');
+    let socket;
+    try {
+      socket = new WebSocket(url, 'fanfare');
+    } catch (error) {
+      // The URL is none of a WebSocket, or the page may not connect to it.
+      const reason = /** @type {Error} */ (error).message;
+      return this.#lost({ reason, isFinal: true });
+    }
     this.#socket = socket;
     socket.onopen = () => this.#command({ type: 'hello', id: 0, token: token || undefined });
     socket.onmessage = ({ data }) => this.#receive(JSON.parse(data));
@@ -185,8 +192,9 @@ export class Connection {
   #receive(message) {
     // SERVER_SHUTDOWN names it.
     this.#serverDelayMs = message.reconnectAfterMs ?? this.#serverDelayMs;
-    if (message.id === 0) this.#greeted(message);
-    else this.#listener._receive(message);
+    if (message.id !== 0) this.#listener._receive(message);
+    else if (this.state === 'connecting') this.#greeted(message);
+    else this.#renewed(message);
     if (this.state !== 'connected') return;
     // Waits until nothing has come for a heartbeat.
     this.#mayHurry = true;
@@ -195,17 +203,38 @@ export class Connection {
 
   /** @param {Message} reply to `hello` */
   #greeted(reply) {
-    // The server closes a connection whose token it refuses.
-    if (reply.error) return this.#listener._report(new FanfareError(reply.error, reply));
+    if (reply.error) {
+      const error = new FanfareError(reply.error, reply);
+      // Another refusal concerns the token, and the server closes the connection.
+      if (!error.retryable) return this.#listener._report(error);
+      // Many clients of one address may have been refused together.
+      const retryAfterMs =
+        (error.retryAfterMs ?? 0) + reconnectDelay(this.#attempt, this.#parts, 1006);
+      return this.#lost({ reason: error.message, retryAfterMs });
+    }
     this.#welcomedAtMs = performance.now();
     this.#heartbeatMs = reply.heartbeatMs;
-    this.#tokens._keepFresh(
-      (token) => this.#command({ type: 'auth', token }),
-      (cause) => this.#tokenFailed(cause),
-    );
+    this.#keepFresh();
     this.state = 'connected';
     this.#listener._welcomed(/** @type {Welcome} */ (reply));
-    this.#enter('connected');
+    // A listener may have closed the client.
+    if (this.state === 'connected') this.#enter('connected');
+  }
+
+  /** @param {Message} reply to `auth` */
+  #renewed(reply) {
+    this.#listener._receive(reply);
+    if (/^(RATE_LIMIT|UNAVAILABLE)/.test(reply.error))
+      this.#keepFresh(reply.retryAfter * 1000 || TOKEN_RETRY_MS);
+  }
+
+  /** @param {number} [ms] until the token is renewed */
+  #keepFresh(ms) {
+    this.#tokens._keepFresh(
+      (token) => this.#command({ type: 'auth', id: 0, token }),
+      (cause) => this.#tokenFailed(cause),
+      ms,
+    );
   }
 
   /** @param {number} timeoutMs */
@@ -222,6 +251,8 @@ export class Connection {
       this.#attempt = 0;
     if (code === 4001) this.#tokens._forget();
     this.#drop();
+    // A listener may have closed the client.
+    if (this.state === 'closed') return;
     if (isFinal || !mayReconnect(code)) {
       this.#enter('closed', { code, reason });
       this.#listener._report(

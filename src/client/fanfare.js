@@ -3,6 +3,7 @@
 import { Connection } from './connection.js';
 import { Emitter } from './emitter.js';
 import { FanfareError } from './error.js';
+import { RETRY_MS } from './limits.js';
 import { Membership } from './membership.js';
 import { Publisher } from './outgoing.js';
 import { followPage } from './page.js';
@@ -51,6 +52,8 @@ export class Fanfare extends Emitter {
   /** Of commands that wait for a reply, by id. @type {Map<number, [string|undefined, OnReply]>} */
   #replies = new Map();
   #lastId = 0;
+  /** Of a command. @type {number|undefined} */
+  #maxBytes;
   /** @type {AbortController|undefined} */
   #following;
   /** Of `connect`, while there is no connection. @type {Promise<void>|undefined} */
@@ -67,7 +70,9 @@ export class Fanfare extends Emitter {
   constructor(url, options = {}, Link = Connection) {
     super();
     const { href } = new URL(url, /** @type {any} */ (globalThis).location?.href);
-    this.#connection = new Link({ ...options, url: href.replace(/^http/, 'ws') }, this);
+    // The URL of a WebSocket has no fragment.
+    const [whole] = href.replace(/^http/, 'ws').split('#');
+    this.#connection = new Link({ ...options, url: whole }, this);
     this.#publisher = new Publisher(this, options);
   }
 
@@ -129,7 +134,7 @@ export class Fanfare extends Emitter {
   /** Leaves all rooms and closes the connection. @returns {Promise<void>} */
   close() {
     const closed = this.#connection.close();
-    for (const room of this.#rooms.values()) room._end();
+    for (const room of [...this.#rooms.values()]) room._end();
     this.#settle(new FanfareError('CLOSED'));
     return closed;
   }
@@ -148,18 +153,35 @@ export class Fanfare extends Emitter {
   _request(command, onReply = () => {}, text = JSON.stringify(command)) {
     if (this.state !== 'connected') return onReply(new FanfareError('OFFLINE'), {});
     const id = ++this.#lastId;
-    this.#replies.set(id, [command.room, onReply]);
-    this.#connection.send(`${text.slice(0, -1)},"id":${id}}`);
+    const { room } = command;
+    const whole = `${text.slice(0, -1)},"id":${id}}`;
+    // The server would close the connection.
+    if (isLonger(whole, this.#maxBytes))
+      return onReply(new FanfareError('MESSAGE_TOO_LARGE', { room }), {});
+    this.#replies.set(id, [room, onReply]);
+    this.#connection.send(whole);
   }
 
-  /** @param {string} room has no handle any more */
+  /** The room has no handle any more. @param {string} room */
   _forget(room) {
     this.#rooms.delete(room);
+    this._leave(room);
+  }
+
+  /** @param {string} room */
+  _leave(room) {
+    this._request({ type: 'leave', room }, (error) => {
+      // Without a connection there is nothing to leave.
+      if (!error || !error.retryable || this.state !== 'connected') return;
+      const again = () => this.#rooms.has(room) || this._leave(room);
+      setTimeout(again, error.retryAfterMs ?? RETRY_MS).unref?.();
+    });
   }
 
   /** @param {FanfareError} error */
   _report(error) {
-    if (error.code === 'REFUSED') this.#settle(error);
+    // A listener may be connecting again.
+    if (error.code === 'REFUSED' && this.state === 'closed') this.#settle(error);
     if (!this.emit('error', error)) console.error(error);
   }
 
@@ -173,6 +195,7 @@ export class Fanfare extends Emitter {
 
   /** @param {Welcome} welcome */
   _welcomed(welcome) {
+    this.#maxBytes = welcome.limits?.maxMessageBytes;
     for (const room of this.#rooms.values()) room._enter();
     this.#publisher._connected(welcome.limits?.idempotencyMs);
     this.#settle();
@@ -203,4 +226,10 @@ export class Fanfare extends Emitter {
       for (const room of this.#rooms.values()) room._receive(message);
     }
   }
+}
+
+/** @param {string} text @param {number|undefined} maxBytes as UTF-8 */
+function isLonger(text, maxBytes = Number.POSITIVE_INFINITY) {
+  // A UTF-16 unit takes three bytes at most.
+  return text.length * 3 > maxBytes && new TextEncoder().encode(text).length > maxBytes;
 }

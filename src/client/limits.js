@@ -22,8 +22,8 @@ export const RENEW_FROM = 0.75;
 export const RENEW_WITHIN = 0.15;
 /** After a token callback that failed. */
 export const TOKEN_RETRY_MS = 10_000;
-/** After a list of users that the server refused for the moment. */
-export const USERS_RETRY_MS = 5000;
+/** After a command that the server refused for the moment, without saying for how long. */
+export const RETRY_MS = 5000;
 
 /** Messages that wait for the state, or for the reader of an iterator. */
 export const MAX_WAITING = 1000;

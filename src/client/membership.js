@@ -59,6 +59,8 @@ export class Membership {
   #handles = new Set();
   #isJoined = false;
   #isJoining = false;
+  /** Will #settle be called in this turn? */
+  #isSettling = false;
   /** Did the token not permit the room? */
   #isForbidden = false;
   #attempt = 0;
@@ -95,14 +97,17 @@ export class Membership {
 
   /** Handles that come and go in one turn, as those of components do, change nothing. */
   #settleSoon() {
+    if (this.#isSettling) return;
+    this.#isSettling = true;
     queueMicrotask(() => this.#settle());
   }
 
   /** Asks the server for what the handles do not have yet. */
   #settle() {
+    this.#isSettling = false;
     if (!this.#handles.size) {
+      this._lost();
       this.#client._forget(this.name);
-      this.#leave();
     } else if (this.#isJoined && !this.#isJoining) {
       if (JSON.stringify(this.#wantedPresence) !== this.#presence) return this.#rejoin();
       const { offset } = this.#newest;
@@ -112,13 +117,9 @@ export class Membership {
     }
   }
 
-  #leave() {
-    this._lost();
-    this.#client._request({ type: 'leave', room: this.name });
-  }
-
   #rejoin() {
-    this.#leave();
+    this._lost();
+    this.#client._leave(this.name);
     this._enter();
   }
 
@@ -210,7 +211,8 @@ export class Membership {
 
   /** The client is closed. */
   _end() {
-    for (const handle of this.#handles) handle.leave();
+    // A listener may join again.
+    for (const handle of [...this.#handles]) handle.leave();
   }
 
   /** @param {Message} message of the server */

@@ -3,7 +3,7 @@
 // Without a connection, a message is refused (`offline: 'reject'`) or waits (`'queue'`). Before the
 // first connection it always waits, until the attempt succeeds or fails. Waiting messages are
 // bounded by `maxPending`. If a connection breaks before the reply, the message may have been
-// accepted. It is sent again only if the server remembers its idempotency key; otherwise the
+// accepted. It is sent again only while the server remembers its idempotency key; otherwise the
 // publisher gets `OUTCOME_UNKNOWN`.
 
 import { reconnectDelay } from './delay.js';
@@ -20,6 +20,7 @@ import { promised } from './promised.js';
  * @property {string} text the command, as JSON
  * @property {boolean} [_isSent]
  * @property {number} [_firstSentMs] on the clock of performance.now()
+ * @property {FanfareError} [_doubt] why it may have been accepted
  * @property {(error: FanfareError|false|undefined, position?: Partial<Position>) => void} _settle
  */
 
@@ -53,6 +54,8 @@ export class Publisher {
     const refuse = (/** @type {import('./error.js').Code} */ code) => {
       throw new FanfareError(code, { room });
     };
+    // JSON would leave it out, and the server closes a connection after three commands without it.
+    if (payload === undefined) refuse('INVALID_MESSAGE_FORMAT');
     if (this.#pending.size >= this.#maxPending) refuse('QUEUE_FULL');
     if (state === 'closed') refuse('CLOSED');
     if (!mayWait && state !== 'connected') refuse('OFFLINE');
@@ -93,28 +96,39 @@ export class Publisher {
   /** @param {Outgoing} message */
   #send(message) {
     if (message._isSent || this.#pause || this.#client.state !== 'connected') return;
+    if (message._doubt && !this.#isRemembered(message)) return this.#end(message, message._doubt);
     message._isSent = true;
-    const sentMs = (message._firstSentMs ??= performance.now());
+    message._firstSentMs ??= performance.now();
     this.#client._request(
       message,
       (error, reply) => {
+        const isUnknown = error && error.code === 'OUTCOME_UNKNOWN';
+        if (isUnknown) message._doubt = error;
         // It is sent again if the server certainly accepts it once.
         if (
           error &&
           this.#isQueueing &&
-          (error.retryable ||
-            (error.code === 'OUTCOME_UNKNOWN' && performance.now() - sentMs < this.#rememberedMs))
+          (error.retryable || (isUnknown && this.#isRemembered(message)))
         ) {
           message._isSent = false;
           const delayMs = reconnectDelay(0, {}, 1011, error.retryAfterMs);
           this.#pause ??= setTimeout(() => this.#flush(), delayMs);
           return;
         }
-        this.#pending.delete(message);
-        const { epoch, offset } = reply;
-        message._settle(error, { epoch, offset });
+        this.#end(message, error, reply);
       },
       message.text,
     );
+  }
+
+  /** @param {Outgoing} message */
+  #isRemembered({ _firstSentMs = 0 }) {
+    return performance.now() - _firstSentMs < this.#rememberedMs;
+  }
+
+  /** @param {Outgoing} message @param {FanfareError|false} [error] @param {Partial<Position>} [reply] */
+  #end(message, error, { epoch, offset } = {}) {
+    this.#pending.delete(message);
+    message._settle(error, { epoch, offset });
   }
 }

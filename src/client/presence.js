@@ -5,7 +5,7 @@
 // the broker. Events that arrive while the pages of the list arrive are applied again at the end.
 
 import { Emitter } from './emitter.js';
-import { USERS_RETRY_MS } from './limits.js';
+import { RETRY_MS } from './limits.js';
 
 /** @import { Client } from './client.js' */
 
@@ -73,7 +73,7 @@ export class Users {
       if (changes !== this.#changes) return;
       if (error) {
         if (!error.retryable) return this.#client._report(error);
-        this.#timer = setTimeout(() => this._refresh(), error.retryAfterMs ?? USERS_RETRY_MS);
+        this.#timer = setTimeout(() => this._refresh(), error.retryAfterMs ?? RETRY_MS);
         return;
       }
       let last;

@@ -135,7 +135,8 @@ export class Room extends Emitter {
   }
 
   /**
-   * @param {Payload} payload @param {PublishOptions} [options]
+   * @param {Payload|null} payload null: with a `key`, removes it
+   * @param {PublishOptions} [options]
    * @returns {Promise<Partial<Position>>} the message is accepted; its position if the room has
    *   history
    */

@@ -18,6 +18,8 @@ export class TokenSource {
   /** On the clock of performance.now(). Both are 0 if the token does not show its end. */
   #renewAtMs = 0;
   #endsAtMs = 0;
+  /** From one renewal to the next, also if the clock says that a new token ends at once. */
+  #leastMs = 0;
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   #timer;
 
@@ -55,7 +57,8 @@ export class TokenSource {
         const token = await this.#renew().catch(report);
         if (timer !== this.#timer) return;
         if (token) send(token);
-        this._keepFresh(send, report, token ? undefined : TOKEN_RETRY_MS);
+        const leastMs = token ? this.#leastMs : TOKEN_RETRY_MS;
+        this._keepFresh(send, report, Math.max(leastMs, this.#renewAtMs - performance.now()));
       },
       Math.min(ms, MAX_TIMEOUT_MS),
     ));
@@ -70,27 +73,32 @@ export class TokenSource {
     if (typeof this.#source !== 'function') return this.#source;
     const token = await this.#source();
     const nowMs = performance.now();
-    const lifeMs = lifetimeMs(token);
+    const { lifeMs, wholeMs } = lifetimeOf(token);
     const share = RENEW_FROM + Math.random() * RENEW_WITHIN;
     this.#token = token;
     this.#endsAtMs = lifeMs && nowMs + lifeMs;
     this.#renewAtMs = lifeMs && nowMs + lifeMs * share;
+    this.#leastMs = Math.min(TOKEN_RETRY_MS, wholeMs * RENEW_FROM);
     return token;
   }
 }
 
-/** @param {string|null|undefined} token @returns {number} ms until its end; 0: unknown */
-function lifetimeMs(token) {
+/**
+ * @param {string|null|undefined} token
+ * @returns {{lifeMs: number, wholeMs: number}} until its end, and from its issue; 0: unknown
+ */
+function lifetimeOf(token) {
   try {
     const [, claims] = /** @type {string} */ (token)
       .replace(/-/g, '+')
       .replace(/_/g, '/')
       .split('.');
     const { exp, iat } = JSON.parse(atob(claims));
-    const wholeMs = (exp - iat) * 1000;
+    const wholeMs = (exp - iat) * 1000 || 0;
     const restMs = exp * 1000 - Date.now();
-    return restMs > 0 && !(restMs > wholeMs) ? restMs : wholeMs || 0;
+    const lifeMs = restMs > 0 && !(restMs > wholeMs && wholeMs) ? restMs : wholeMs;
+    return { lifeMs, wholeMs: wholeMs || lifeMs };
   } catch {
-    return 0;
+    return { lifeMs: 0, wholeMs: 0 };
   }
 }

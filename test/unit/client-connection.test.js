@@ -265,3 +265,82 @@ test('a page that wakes up checks its connection within 4 s', async (t) => {
   await client.pass(4000);
   assert.equal(client.fanfare.state, 'waiting');
 });
+
+test('a hello that is refused for the moment is said again, later and not by all at once', async (t) => {
+  const client = setUp(t);
+  client.fanfare.connect();
+  await turn();
+  client.socket.onopen?.();
+  client.socket.push({ type: 'error', id: 0, error: 'RATE_LIMIT_EXCEEDED', retryAfter: 3 });
+  assert.equal(client.fanfare.state, 'waiting');
+  assert.equal(client.socket.closedWith, 1000);
+  // Three seconds, and half of the first second of a back-off.
+  await client.pass(3499);
+  assert.equal(client.sockets.length, 1);
+  await client.pass(1);
+  client.socket.greet();
+  assert.equal(client.fanfare.state, 'connected');
+  assert.deepEqual(client.errors, []);
+});
+
+test('close() in a listener of `welcome` closes', async (t) => {
+  const greeted = setUp(t);
+  greeted.fanfare.on('welcome', () => void greeted.fanfare.close());
+  greeted.fanfare.connect();
+  await turn();
+  greeted.socket.greet();
+  await greeted.pass(60_000);
+  assert.deepEqual(greeted.states, ['connecting', 'closed']);
+  assert.equal(greeted.sockets.length, 1);
+});
+
+test('close() closes when the token callback has failed', async (t) => {
+  const token = () => {
+    throw new Error('logged out');
+  };
+  const client = setUp(t, { token });
+  client.fanfare.on('error', () => void client.fanfare.close());
+  client.fanfare.connect();
+  await turn();
+  await client.pass(60_000);
+  assert.deepEqual(client.states, ['connecting', 'closed']);
+});
+
+test('connect() in a listener of `closed` waits for the new connection', async (t) => {
+  const client = setUp(t);
+  client.fanfare.connect();
+  await turn();
+  client.socket.greet();
+  /** @type {Promise<void>|undefined} */
+  let again;
+  client.fanfare.on('state', (state) => {
+    if (state === 'closed') again ??= client.fanfare.connect();
+  });
+  client.socket.end(4503, 'disconnected');
+  await turn();
+  client.socket.greet();
+  await again;
+  assert.equal(client.fanfare.state, 'connected');
+});
+
+test('a fragment of the URL is dropped, and a URL without a WebSocket ends the client', async (t) => {
+  const { Socket, sockets } = fakeSockets();
+  const fanfare = new Fanfare('https://chat.example/ws#top', { WebSocket: Socket });
+  t.after(() => fanfare.close());
+  fanfare.connect();
+  await turn();
+  assert.equal(sockets[0].url, 'wss://chat.example/ws');
+
+  class Refusing {
+    constructor() {
+      throw new SyntaxError('no such protocol');
+    }
+  }
+  const other = new Fanfare('ftp://chat.example', { WebSocket: /** @type {any} */ (Refusing) });
+  /** @type {string[]} */
+  const errors = [];
+  other.on('error', ({ code, message }) => errors.push(`${code} ${message}`));
+  await assert.rejects(other.connect(), { code: 'REFUSED' });
+  assert.deepEqual(errors, ['REFUSED refused: 1006 no such protocol']);
+  assert.equal(other.state, 'closed');
+});

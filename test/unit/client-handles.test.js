@@ -458,3 +458,63 @@ test('after close, a room that is joined in the same turn is a new one', async (
   await turn();
   assert.equal(client.socket.all('leave').length, 0);
 });
+
+test('a leave that is refused for the moment is said again, unless the room is joined again', async (t) => {
+  const client = setUp(t);
+  const room = await client.joined();
+  const refused = { type: 'error', error: 'RATE_LIMIT_EXCEEDED', message: '', retryAfter: 4 };
+  room.leave();
+  await turn();
+  client.socket.answer('leave', refused);
+  await client.pass(3999);
+  assert.equal(client.socket.all('leave').length, 1);
+  await client.pass(1);
+  assert.equal(client.socket.all('leave').length, 2);
+
+  client.socket.answer('leave', refused);
+  const next = client.fanfare.join('chat.1');
+  client.socket.answer('join', joined({ ...at(10), recovered: false }));
+  assert.equal(next.isJoined, true);
+  await client.pass(4000);
+  assert.equal(client.socket.all('leave').length, 2);
+});
+
+test('a room that is joined between the ends of its handles is joined, and joined again later', async (t) => {
+  const client = setUp(t);
+  const first = await client.joined();
+  const second = client.fanfare.join('chat.1');
+  await turn();
+  /** @type {import('../../src/client/index.js').Room|undefined} */
+  let third;
+  first.on('left', async () => {
+    await null;
+    third = client.fanfare.join('chat.1');
+  });
+  first.leave();
+  second.leave();
+  await turn();
+  assert.deepEqual(
+    client.socket.sent.map(({ type }) => type),
+    ['hello', 'join', 'leave', 'join'],
+  );
+  client.socket.answer('join', joined({ ...at(10), recovered: false }));
+  assert.equal(third?.isJoined, true);
+  client.socket.end(1006);
+  await client.pass(500);
+  client.socket.greet();
+  assert.equal(client.socket.all('join').length, 1);
+});
+
+test('a room that is joined again whenever it ends does not keep the client from closing', async (t) => {
+  const client = setUp(t);
+  let joins = 0;
+  const join = () => {
+    // A test that fails must not hang.
+    if (++joins > 10) return;
+    client.fanfare.join('chat.1').on('left', join);
+  };
+  join();
+  await turn();
+  await client.fanfare.close();
+  assert.equal(joins, 2);
+});

@@ -257,3 +257,49 @@ test('a queue waits as long as the server asks, and then sends the message again
   for (const { id } of again) client.socket.push({ type: 'ack', id });
   await Promise.all([published, next]);
 });
+
+test('a queue does not send a message again after its key is forgotten, however long it is offline', async (t) => {
+  const client = setUp(t, { offline: 'queue' });
+  const room = client.fanfare.join('chat.1');
+  await turn();
+  const limits = { idempotencyMs: 60_000 };
+  client.socket.greet({ limits });
+  const published = assert.rejects(room.publish('pay 10'), { code: 'OUTCOME_UNKNOWN' });
+  const later = room.publish('more');
+  client.socket.end(1006);
+  // No attempt succeeds for more than a minute.
+  for (let attempts = 0; attempts < 10; attempts++) {
+    await client.pass(15_000);
+    client.socket.end(1006);
+  }
+  assert.equal(client.sockets.flatMap((socket) => socket.all('message')).length, 2);
+  const fresh = room.publish('fresh');
+  await client.pass(15_000);
+  client.socket.greet({ limits });
+  await published;
+  await assert.rejects(later, { code: 'OUTCOME_UNKNOWN' });
+  assert.deepEqual(
+    client.socket.all('message').map(({ payload }) => payload),
+    ['fresh'],
+  );
+  client.socket.answer('message', { type: 'ack', ...at(1) });
+  await fresh;
+});
+
+test('a message that the server would close the connection for is refused, and not sent', async (t) => {
+  const client = setUp(t);
+  const room = client.fanfare.join('chat.1');
+  await turn();
+  client.socket.greet({ limits: { maxMessageBytes: 200 } });
+  const bytesOf = (/** @type {unknown} */ payload) =>
+    JSON.stringify({ type: 'message', room: 'chat.1', payload, id: 1 }).length;
+  const full = 'x'.repeat(200 - bytesOf(''));
+  room.publish(full).catch(() => {});
+  assert.equal(client.socket.last('message').payload, full);
+  // A letter of two bytes in UTF-8.
+  for (const payload of [`${full}x`, `é${full.slice(1)}`])
+    await assert.rejects(room.publish(payload), { code: 'MESSAGE_TOO_LARGE', retryable: false });
+  await assert.rejects(room.publish(undefined), { code: 'INVALID_MESSAGE_FORMAT' });
+  assert.equal(client.socket.all('message').length, 1);
+  assert.equal(client.fanfare.state, 'connected');
+});

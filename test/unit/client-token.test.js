@@ -5,9 +5,9 @@ import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { setUp } from '../helpers/fake-client.js';
 
-/** @param {number} seconds @param {string} [name] */
-function token(seconds, name = 'x') {
-  const iat = Math.floor(Date.now() / 1000);
+/** @param {number} seconds @param {string} [name] @param {number} [age] in seconds */
+function token(seconds, name = 'x', age = 0) {
+  const iat = Math.floor(Date.now() / 1000) - age;
   const claims = Buffer.from(JSON.stringify({ name, iat, exp: iat + seconds }));
   return `h.${claims.toString('base64url')}.s`;
 }
@@ -71,4 +71,41 @@ test('a wrong clock does not make a token look expired', async (t) => {
   await client.pass(500);
   client.socket.greet();
   assert.equal(calls, 1);
+});
+
+test('a clock that is ahead by almost the lifetime costs a token every ten seconds at most', async (t) => {
+  let calls = 0;
+  const client = setUp(t, {
+    token: () => {
+      calls++;
+      // To this clock the new token was issued an hour ago.
+      return token(3600, '', 3598);
+    },
+  });
+  client.fanfare.connect();
+  await turn();
+  client.socket.greet();
+  for (let s = 0; s < 60; s++) {
+    await client.pass(1000);
+    client.socket.push({ type: 'pong' });
+  }
+  assert.ok(calls >= 6 && calls <= 8, `${calls} calls`);
+});
+
+test('a renewal that is refused for the moment is repeated', async (t) => {
+  let calls = 0;
+  const client = setUp(t, { token: () => token(600, `token ${++calls}`) });
+  client.fanfare.connect();
+  await turn();
+  client.socket.greet();
+  await client.pass(496_000);
+  const refused = { type: 'error', error: 'RATE_LIMIT_EXCEEDED', message: '', retryAfter: 4 };
+  client.socket.answer('auth', refused);
+  await client.pass(4000);
+  assert.equal(client.socket.all('auth').length, 2);
+  client.socket.answer('auth', { type: 'authenticated' });
+  client.socket.push({ type: 'pong' });
+  await client.pass(10_000);
+  assert.equal(client.socket.all('auth').length, 2);
+  assert.equal(client.fanfare.state, 'connected');
 });
