@@ -152,6 +152,8 @@ export class HttpReader {
     let heads = 0;
     for (let at = 0; http !== null && at < bytes.length; ) {
       if (http.parse === null || handshake.phase === CLOSED || socket.destroyed) return;
+      // The last request is complete, and what follows it gets no answer.
+      if (http.isEnding && http.call?.complete) return;
       // Node pauses the socket if the peer does not read its answers.
       const isPaused = http.stream?.isPaused() ?? (at > 0 && socket.isPaused());
       if (isPaused) return discard(socket);

@@ -144,8 +144,10 @@ export class HttpServer {
       onRequest: (request, response, socket) => this.#request(request, response, socket),
       onUpgrade: (request, socket, head) =>
         this.#upgrade(request, routeOf(request, doors), socket, head),
-      onConnect: (socket) =>
-        answers.reject(socket, refusal('method_not_allowed', 'This server is not a proxy.')),
+      onConnect: (socket) => {
+        if (this.#isOvertaking(socket)) return;
+        answers.reject(socket, refusal('method_not_allowed', 'This server is not a proxy.'));
+      },
       onFault: (error, socket) => this.#fault(error, socket),
       onUnknown: () =>
         this.#logRarely({}, 'public port: Node passed on a socket that this port has not accepted'),
@@ -522,7 +524,7 @@ export class HttpServer {
       socket.resume(); // it has been answered
       return;
     }
-    if (socket.destroyed) return;
+    if (socket.destroyed || this.#isOvertaking(socket)) return;
     this.#idle.leave(socket);
     // RFC 9110 7.8: a server may ignore an Upgrade. Clients that offer h2c expect an answer to
     // their health check.
@@ -533,6 +535,20 @@ export class HttpServer {
       if (streams !== null) return this.#stream(request, streams, socket);
     }
     this.#handshakes.websocket(request, route, socket, head);
+  }
+
+  /**
+   * Closes a socket that leaves HTTP before an earlier request of it is answered: two writers would
+   * have it.
+   * @param {TrackedSocket} socket
+   */
+  #isOvertaking(socket) {
+    const { http } = socket[HANDSHAKE];
+    if (http === null || http.calls === 0) return false;
+    this.counters.refused.bad_request++;
+    takeOver(socket);
+    discard(socket);
+    return true;
   }
 
   /**

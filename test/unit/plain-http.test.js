@@ -9,6 +9,7 @@ import { NO_PRESENCE } from '../../src/hub/room-users.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { HttpApi } from '../../src/transport/http-api/http-api.js';
 import { limit, start, until } from '../helpers/public-port.js';
+import { handshake } from '../helpers/raw-http.js';
 
 const SECRET = 'x'.repeat(32);
 
@@ -302,6 +303,8 @@ test('a body that is not whole after 10 s gets 408, and its connection ends', li
   await new Promise((resolve) => setImmediate(resolve));
   assert.equal(parts.counters.api.inFlight, 1);
   t.mock.timers.tick(1);
+  // First it reads what has arrived.
+  await new Promise((resolve) => setImmediate(resolve));
   assert.equal(parts.counters.api.inFlight, 0);
   t.mock.timers.reset();
   const { status, body, headers } = await client.response();
@@ -379,6 +382,46 @@ test('a pipelined request gives back its place if its socket closes first', limi
   client.socket.destroy();
   browser.socket.destroy();
   await until(() => parts.counters.api.inFlight === 0 && emulation.underWay === 0);
+});
+
+test('what follows the last request is not parsed while that is not answered', limit, async (t) => {
+  /** @type {Promise<never>} */
+  const never = new Promise(() => {});
+  const fleet = { name: '', listen: () => never, deliver: () => never };
+  const emulation = new Emulation({ ...apiParts(), fleet: /** @type {any} */ (fleet) });
+  const { connect, server } = await start(t, { api: emulation });
+  let parsed = 0;
+  server.reader.http.on('request', () => parsed++);
+  const client = await connect();
+  client.write(apiRequest('{"session":"a","node":"b","data":"c"}'));
+  await until(() => emulation.underWay === 1);
+  const more = 'GET / HTTP/1.1\r\n\r\n'.repeat(10_000);
+  client.write(more);
+  await until(() => client.socket.bytesWritten > more.length);
+  client.write(more);
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  assert.ok(parsed < 100, `${parsed} requests`);
+});
+
+test('a request behind one that is not answered does not leave HTTP', limit, async (t) => {
+  /** @type {Promise<never>} */
+  const never = new Promise(() => {});
+  const fleet = { name: '', listen: () => never, deliver: () => never };
+  const emulation = new Emulation({ ...apiParts(), fleet: /** @type {any} */ (fleet) });
+  const { connect, counters, server } = await start(t, { api: emulation });
+  const call = apiRequest('{"session":"a","node":"b","data":"c"}');
+  for (const next of [
+    handshake(),
+    handshake({ headers: { Upgrade: 'h2c' }, target: '/livez' }),
+    'CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n',
+  ]) {
+    const client = await connect();
+    client.write(call + next);
+    await client.closed();
+    assert.equal(client.bytes.length, 0);
+  }
+  assert.equal(counters.refused.bad_request, 3);
+  await until(() => server.openSockets === 0 && emulation.underWay === 0);
 });
 
 test('one of several API keys has half of the places at most', limit, async (t) => {
