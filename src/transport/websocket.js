@@ -158,6 +158,8 @@ export class WebSockets {
 
   /** @param {ServerWebSocket} websocket whose socket is closed */
   closed({ connection, door, socket }) {
+    // Its door may be asking for a place, or for the key of its token, and has it in no list yet.
+    connection.markClosed();
     this.reader.discard(socket);
     door.closed(connection);
     this.heartbeat.remove(connection);
