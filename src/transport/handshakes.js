@@ -154,7 +154,11 @@ export class Handshakes {
     const handshake = socket[HANDSHAKE];
     this.waiting.delete(socket);
     handshake.admit(admitted);
-    if (handshake.wanted !== null) return this.#openStream(handshake.wanted, socket, admitted);
+    if (handshake.wanted !== null) {
+      // Its client has closed its side meanwhile, and no event follows.
+      if (!socket.readable) return void socket.destroy();
+      return this.#openStream(handshake.wanted, socket, admitted);
+    }
     // With TLS, a socket and its stream share one Handshake.
     if (!this.isSecure)
       socket[HANDSHAKE] = /** @type {Handshake} */ (

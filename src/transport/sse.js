@@ -59,6 +59,8 @@ class EventStream extends Stream {
     this.tracked = NO_ROOMS;
     /** Their positions as text, if the format is BARE_EVENTS. @type {string[]} */
     this.positions = NO_POSITIONS;
+    /** Until then it may be refused. */
+    this.hasBegun = false;
   }
 
   get door() {
@@ -262,6 +264,7 @@ export class EventStreams extends StreamKind {
   #begin(stream, request, names, credentials) {
     const { connection } = stream;
     this.counters.eventStreams++;
+    stream.hasBegun = true;
     stream.begin(`${streamHead(request.headers)}${COMMENT}retry: ${randomMs(RETRY_MS)}\n\n`);
     if (this.entrance === null) this.hub.add(connection);
     else this.entrance.enter(connection, credentials, () => {});
@@ -355,8 +358,8 @@ export class EventStreams extends StreamKind {
   }
 
   /** @param {EventStream} stream whose socket is closed */
-  remove({ connection }) {
-    this.counters.eventStreams--;
+  remove({ connection, hasBegun }) {
+    if (hasBegun) this.counters.eventStreams--;
     if (this.entrance === null) this.hub.remove(connection);
     else this.entrance.leave(connection);
     this.heartbeat.remove(connection);
