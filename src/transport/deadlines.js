@@ -5,11 +5,15 @@ const MAX_PER_SWEEP = 100;
 /** Shortest and longest time between two sweeps. */
 const MIN_SWEEP_MS = 20;
 const MAX_SWEEP_MS = 1000;
+/** A sweep that is later than this shows that the worker was blocked. */
+const LATE_MS = 500;
 
 /** @template {object} T */
 export class Deadlines {
-  /** When the time of each began, in that order. @type {Map<T, number>} */
+  /** When the time of each began, in that order, on the clock of #nowMs(). @type {Map<T, number>} */
   #since = new Map();
+  /** How long the worker was blocked when a sweep was due. This time counts for no item. */
+  #blockedMs = 0;
   /** @type {NodeJS.Timeout|undefined} */
   #timer;
 
@@ -39,7 +43,7 @@ export class Deadlines {
 
   /** Its time begins now. @param {T} item that is not here */
   add(item) {
-    this.#since.set(item, performance.now());
+    this.#since.set(item, this.#nowMs());
     this.#arm();
   }
 
@@ -57,25 +61,38 @@ export class Deadlines {
   #arm() {
     if (this.#timer !== undefined) return;
     for (const sinceMs of this.#since.values()) {
-      const dueMs = sinceMs + this.limitMs - performance.now();
+      const dueMs = sinceMs + this.limitMs - this.#nowMs();
+      const waitMs = Math.min(MAX_SWEEP_MS, Math.max(MIN_SWEEP_MS, dueMs));
+      const sweepMs = performance.now() + waitMs;
       // The sweep runs after all readable sockets: if the worker was blocked, its clients are not
       // late.
       this.#timer = setTimeout(
-        () => setImmediate(() => this.#sweep()),
-        Math.min(MAX_SWEEP_MS, Math.max(MIN_SWEEP_MS, dueMs)),
+        () => setImmediate(() => this.#sweep(performance.now() - sweepMs)),
+        waitMs,
       ).unref();
       return;
     }
   }
 
-  #sweep() {
+  /** It stands still while the worker is blocked. */
+  #nowMs() {
+    return performance.now() - this.#blockedMs;
+  }
+
+  /** @param {number} lateMs */
+  #sweep(lateMs) {
     this.#timer = undefined;
-    const nowMs = performance.now();
+    if (lateMs > LATE_MS) {
+      // What has arrived meanwhile has a moment to be handled.
+      this.#blockedMs += lateMs + LATE_MS;
+      return this.#arm();
+    }
+    const nowMs = this.#nowMs();
     let handled = 0;
     for (const [item, sinceMs] of this.#since) {
       const deadlineMs = sinceMs + this.limitMs;
       if (deadlineMs > nowMs || handled++ === MAX_PER_SWEEP) break;
-      if (this.onOverdue(item, deadlineMs)) continue;
+      if (this.onOverdue(item, deadlineMs + this.#blockedMs)) continue;
       this.#since.delete(item);
       this.#since.set(item, nowMs);
     }

@@ -299,6 +299,19 @@ test('handshakes that time out together are refused a hundred at a time', limit,
   assert.ok(most <= 100, `${most} in a turn`);
 });
 
+test('a worker that was blocked does not refuse clients that were in time', limit, async (t) => {
+  const { connect, counters } = await start(t, { env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '500' } });
+  const [early, silent] = [await connect(), await connect()];
+  early.write(handshake());
+  // Its bytes are in the kernel, and this process reads nothing.
+  const end = performance.now() + 1500;
+  while (performance.now() < end);
+  assert.equal((await early.response()).status, 101);
+  assert.equal(counters.refused.handshake_timeout, 0);
+  await silent.closed();
+  assert.equal(counters.refused.handshake_timeout, 1);
+});
+
 test(
   'a client waits for its own turn, not for all handshakes of an earlier address',
   limit,
