@@ -4,7 +4,7 @@
 
 import { createHash } from 'node:crypto';
 import { claimOf } from './claim.js';
-import { isClaim, payloadEnd, payloadStart } from './publication.js';
+import { hasKey, isClaim, keyTextOf, payloadEnd, payloadStart } from './publication.js';
 
 /** Characters of the hash that are kept: 132 bits. */
 const LENGTH = 22;
@@ -14,7 +14,10 @@ export function fingerprintOf(publication) {
   const payload = isClaim(publication)
     ? contentOf(publication)
     : publication.subarray(payloadStart(publication), payloadEnd(publication));
-  return createHash('sha256').update(payload).digest('base64url').slice(0, LENGTH);
+  const hash = createHash('sha256').update(payload);
+  // In a room with state, the value of another key is another message.
+  if (hasKey(publication)) hash.update('\0').update(keyTextOf(publication));
+  return hash.digest('base64url').slice(0, LENGTH);
 }
 
 /** @param {Buffer} publication a claim */

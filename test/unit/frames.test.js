@@ -18,6 +18,7 @@ import {
 } from '../../src/protocol/frame.js';
 import {
   encodePublication as encodeBytes,
+  encodeKeyed,
   epochOf,
   exceptOf,
   isConnectionId,
@@ -386,4 +387,13 @@ test('the fingerprint is that of the payload, whatever its header and position a
   assert.equal(fingerprintOf(encode(2, 'bob', payload)), print);
   assert.equal(fingerprintOf(withPosition(one, 7, '0123456789abcdef')), print);
   assert.notEqual(fingerprintOf(encode(1, 'alice', Buffer.from('{"a":2}'))), print);
+});
+
+test('the fingerprints of a value for two keys of a state differ', () => {
+  const value = Buffer.from('1');
+  const [one, same, other] = ['a', 'a', 'b'].map((key, i) =>
+    fingerprintOf(encodeKeyed(i, 'ann', key, value, 0, value.length)),
+  );
+  assert.equal(one, same);
+  assert.notEqual(one, other);
 });
