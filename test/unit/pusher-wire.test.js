@@ -1,4 +1,4 @@
-// pusher-wire.test.js: messages, frames and closes of the Pusher door.
+// pusher-wire.test.js: messages, frames, closes and views of presence of the Pusher door.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -18,6 +18,8 @@ import {
   watchlistText,
 } from '../../src/doors/pusher/frames.js';
 import { fieldsOf, readMessage, readObject } from '../../src/doors/pusher/messages.js';
+import { Presence } from '../../src/doors/pusher/presence.js';
+import { Connection } from '../../src/hub/connection.js';
 import { CLOSES } from '../../src/protocol/codes.js';
 import { frameEnd, publicationFrames, readHeader, roomPrefix } from '../../src/protocol/frame.js';
 import {
@@ -27,6 +29,7 @@ import {
   KIND,
   withPosition,
 } from '../../src/protocol/publication.js';
+import { FakeTransport } from '../helpers/fake-transport.js';
 
 test('a message has an event, and perhaps a channel and data, whose source it keeps', () => {
   assert.deepEqual(
@@ -413,4 +416,46 @@ test('the closes of the door itself pass unchanged, with an error of the same co
     JSON.parse(noApp('k').notice).data.message,
     'App key k not in this cluster. Did you forget to specify the cluster?',
   );
+});
+
+test('a subscription is answered while another of its user reads history', async () => {
+  /** @type {import('../../src/hub/hub.js').RoomRequest[]} */
+  const joins = [];
+  const here = new Set();
+  const users = {
+    isHere: (/** @type {string} */ user) => here.has(user),
+    join: (/** @type {Connection} */ _connection, /** @type {string} */ user) => here.add(user),
+  };
+  const room = { users, flight: null, watch() {} };
+  const hub = {
+    openRoom: () => room,
+    announce() {},
+    join: (
+      /** @type {unknown} */ _connection,
+      /** @type {string} */ _name,
+      /** @type {any} */ one,
+    ) => void joins.push(one),
+  };
+  const tracker = { read: async () => ({ count: 0, members: [] }) };
+  const presence = new Presence(/** @type {any} */ ({ hub, tracker }));
+  const member = Buffer.from('{"user":"ann"}');
+  /** @type {string[]} */
+  const answered = [];
+  const subscribe = (/** @type {string} */ name) =>
+    presence.subscribe({
+      connection: new Connection(new FakeTransport(), ''),
+      ...{ room: 'presence-cache-a', user: 'ann', info: null, member, max: 10, last: 1 },
+      onJoined: () => void answered.push(name),
+      onRefused: assert.fail,
+    });
+  const first = subscribe('first');
+  joins[0].onJoined(null); // the view's own
+  await new Promise(setImmediate);
+  presence.onMember('presence-cache-a', 'join', String(member));
+  await new Promise(setImmediate);
+  assert.equal(joins.length, 2);
+  const second = subscribe('second');
+  for (const { onJoined } of joins.slice(1)) onJoined(null);
+  assert.deepEqual(answered, ['first', 'second']);
+  await Promise.all([first, second]);
 });

@@ -368,7 +368,10 @@ class RoomView {
 
   /** @param {string} user in the view by now, and recorded */
   #arrive(user) {
-    for (const pending of this.#arriving.get(user) ?? []) this.#complete(pending);
+    const arriving = this.#arriving.get(user) ?? [];
+    // A join may wait for a read. Who comes meanwhile is completed alone.
+    this.#arriving.delete(user);
+    for (const pending of arriving) this.#complete(pending);
   }
 
   /** @param {Pending} pending whose user is in the view */
