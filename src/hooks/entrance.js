@@ -16,6 +16,7 @@ import { refusal, toClose } from '../protocol/refusal.js';
 import { Visitor } from './visitor.js';
 
 /** @import { Credentials } from '../auth/credentials.js' */
+/** @import { Lease } from '../auth/session.js' */
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
 /** @import { HookName, Hooks, Verdict } from './hooks.js' */
@@ -40,7 +41,10 @@ const NATIVE = Object.freeze({ name: 'native', usesTokens: true });
  */
 
 export class HookEntrance {
-  /** The visitor of a request, until its connection opens. @type {WeakMap<Credentials, Visitor>} */
+  /**
+   * The visitor of a request, until its connection opens, and the place of its user.
+   * @type {WeakMap<Credentials, {visitor: Visitor, place: Lease|null}>}
+   */
   #requests = new WeakMap();
   /** @type {WeakMap<Connection, Visitor>} */
   #visitors = new WeakMap();
@@ -215,7 +219,7 @@ export class HookEntrance {
       this.#left(visitor);
     };
     const credentials = { identity, lease: { key: place?.key ?? '', release }, refusal: null };
-    this.#requests.set(credentials, visitor);
+    this.#requests.set(credentials, { visitor, place });
     return credentials;
   }
 
@@ -250,16 +254,17 @@ export class HookEntrance {
    * @param {(connection: Connection) => void} [onSession] in place of the usual listener
    */
   enter(connection, credentials, onSession) {
-    this.#open(connection, credentials);
+    const place = this.#open(connection, credentials);
     const { authentication } = this;
-    const { identity, lease, refusal: refused } = credentials ?? NOBODY;
+    const { identity, refusal: refused } = credentials ?? NOBODY;
     if (refused !== null) {
       this.onRefused(connection, refused);
       return connection.close(toClose(refused));
     }
     if (identity !== null && identity.rights === ALL_ROOMS) {
       this.hub.add(connection);
-      return this.sessions.begin(connection, identity, lease);
+      // The place alone: a sign-in may end this session long before the connection.
+      return this.sessions.begin(connection, identity, place);
     }
     if (authentication === null) return this.hub.add(connection);
     authentication.enter(connection, identity === null ? null : credentials, onSession);
@@ -267,18 +272,27 @@ export class HookEntrance {
 
   /** A connection is gone. May be called twice. @param {Connection} connection */
   leave(connection) {
-    this.#visitors.get(connection)?.close();
-    if (this.authentication !== null) return this.authentication.leave(connection);
-    this.sessions.end(connection);
-    this.hub.remove(connection);
+    const visitor = this.#visitors.get(connection);
+    visitor?.close();
+    if (this.authentication !== null) this.authentication.leave(connection);
+    else {
+      this.sessions.end(connection);
+      this.hub.remove(connection);
+    }
+    if (visitor !== undefined) this.#left(visitor);
   }
 
-  /** @param {Connection} connection @param {Credentials|null} credentials */
+  /**
+   * @param {Connection} connection @param {Credentials|null} credentials
+   * @returns {Lease|null} the place of its user
+   */
   #open(connection, credentials) {
-    const visitor = credentials === null ? undefined : this.#requests.get(credentials);
-    if (visitor === undefined) return;
+    const request = credentials === null ? undefined : this.#requests.get(credentials);
+    if (request === undefined) return null;
+    const { visitor, place } = request;
     visitor.open(connection);
     this.#visitors.set(connection, visitor);
+    return place;
   }
 
   /** @param {Visitor} visitor whom onConnect has let in */

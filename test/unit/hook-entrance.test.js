@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Authentication } from '../../src/auth/authentication.js';
+import { Identity } from '../../src/auth/claims.js';
 import { Sessions } from '../../src/auth/sessions.js';
 import { UserPlaces } from '../../src/auth/user-places.js';
 import { deferred } from '../../src/backend/deferred.js';
@@ -68,7 +69,10 @@ function build(functions, { places, authentication = null } = {}) {
     entrance.enter(connection, credentials);
     return { connection, transport };
   };
-  return { ...{ entrance, check, enter, hookCounters, counters }, ...{ added, gone, refused } };
+  return {
+    ...{ entrance, check, enter, sessions, hookCounters, counters },
+    ...{ added, gone, refused },
+  };
 }
 
 test('onConnect gets the request', async () => {
@@ -197,6 +201,26 @@ test('connections of a user of onConnect count for the limit per user', async ()
   assert.deepEqual(gone, ['ann']); // its onConnect had allowed
   first.lease?.release();
   assert.deepEqual(released, ['user:']);
+});
+
+test('a sign-in ends the session of a user of onConnect, and not the connection', async () => {
+  const released = /** @type {string[]} */ ([]);
+  const places = {
+    acquire: async () => ({ admitted: true, connections: 1 }),
+    release: (/** @type {string} */ key) => void released.push(key.slice(0, 5)),
+  };
+  const { check, enter, entrance, sessions, gone } = build(
+    { onConnect: () => ({ user: 'guest' }) },
+    { places },
+  );
+  const credentials = await check();
+  const { connection } = enter(credentials);
+  sessions.end(connection);
+  sessions.begin(connection, Identity.named('ann', null), null);
+  assert.deepEqual([released, gone], [['user:'], []]);
+  entrance.leave(connection);
+  credentials.lease?.release();
+  assert.deepEqual([released, gone], [['user:'], ['ann']]);
 });
 
 test('if places cannot be counted, the connection is refused, and can come again', async () => {
