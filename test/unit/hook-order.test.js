@@ -4,6 +4,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { deferred } from '../../src/backend/deferred.js';
 import { loadConfig } from '../../src/config/config.js';
+import { readMessage } from '../../src/doors/pusher/messages.js';
+import { Subscriptions } from '../../src/doors/pusher/subscribe.js';
 import { Connection } from '../../src/hub/connection.js';
 import { exceptOf, isPublication, payloadText, senderOf } from '../../src/protocol/publication.js';
 import { refusal } from '../../src/protocol/refusal.js';
@@ -62,7 +64,7 @@ function build({ hooks = ['onJoin', 'onPublish'], subscribed = Promise.resolve()
     transport.messages().map(({ type, error, id, room }) => [error ?? type, id ?? room].join(' '));
   return {
     ...parts,
-    ...{ connection, transport, calls, published, publications, send, replies },
+    ...{ config, connection, transport, calls, published, publications, send, replies },
     refused: () => parts.counters.readsRefused,
     /** @param {string} room @param {number} payload */
     publish: (room, payload) => send({ type: 'message', room, payload, id: payload }),
@@ -247,6 +249,35 @@ test('a room that the backend joins meanwhile is joined once', async () => {
   commands.joins.joinAs(connection, 'b', 'ann');
   await calls[0].answer(ALLOWED);
   assert.deepEqual(replies().sort(), ['ALREADY_JOINED 1', 'joined b']);
+});
+
+test('subscriptions of Pusher clients that wait for hooks are all answered, up to the limit', async () => {
+  const { connection, transport, calls, ...parts } = build({
+    env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '2' },
+  });
+  const subscriptions = new Subscriptions(
+    /** @type {any} */ (parts),
+    /** @type {any} */ (null),
+    () => {},
+  );
+  const client = /** @type {any} */ ({ app: { id: '1', maxChannelLength: 200 } });
+  for (const channel of ['a', 'a', 'b', 'c']) {
+    const data = { channel };
+    const message = readMessage(JSON.stringify({ event: 'pusher:subscribe', data }));
+    assert.ok(message);
+    subscriptions.subscribe(connection, client, message);
+  }
+  for (const { answer } of calls) await answer(ALLOWED);
+  assert.deepEqual(
+    transport.messages().map(({ event, channel, data }) => [event, channel, data.status]),
+    [
+      ['pusher_internal:subscription_succeeded', 'a', undefined],
+      ['pusher:error', 'a', undefined],
+      ['pusher_internal:subscription_succeeded', 'b', undefined],
+      ['pusher:subscription_error', 'c', 4100],
+    ],
+  );
+  assert.equal(connection.roomCount, 2);
 });
 
 test('a denied broadcast has no result', async () => {

@@ -12,6 +12,7 @@ import { socketIdOf } from './socket-id.js';
 const MAX_USER_LENGTH = 128;
 
 /** @import { Connection } from '../../hub/connection.js' */
+/** @import { Refusal } from '../../protocol/refusal.js' */
 /** @import { Joined } from '../../recovery/room-joins.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { Kind } from './channels.js' */
@@ -64,13 +65,7 @@ export class Subscriptions {
     const kind = kindOf(channel);
     if (kind.isUser) return this.#subscribeOwn(connection, client, channel);
     const name = roomOf(app, channel);
-    if (this.services.hub.rooms.get(name)?.has(connection))
-      return this.#error(
-        connection,
-        'ALREADY_JOINED',
-        `Existing subscription to channel ${channel}`,
-        channel,
-      );
+    if (this.#isIn(connection, name)) return this.#repeated(connection, channel);
     if (kind.isPrivate) {
       const faulty = verify(connection, client, channel, auth, data);
       if (faulty !== null) return refuse(faulty);
@@ -78,9 +73,12 @@ export class Subscriptions {
     /** @type {Member|Refused|null} */
     const member = kind.isPresence ? memberOf(client, data) : null;
     if (member !== null && 'type' in member) return refuse(member);
-    if (!this.#mayEnter(connection, name)) return refuse(limitReached(4100, 'Too many channels.'));
-    this.#ask(connection, name, (refused) => {
-      if (refused !== null) return refuse(refused);
+    this.#ask(connection, name, (refusal) => {
+      // Several subscriptions may have waited for the hook, also to this channel.
+      if (this.#isIn(connection, name)) return this.#repeated(connection, channel);
+      if (refusal !== null) return refuse(authError(refusal.message));
+      if (!this.#mayEnter(connection, name))
+        return refuse(limitReached(4100, 'Too many channels.'));
       if (kind.isPrivate) this.onAuthorized(connection);
       this.#enter(connection, client, { channel, name, kind, member });
     });
@@ -110,16 +108,12 @@ export class Subscriptions {
   /**
    * Asks the hook onJoin.
    * @param {Connection} connection @param {string} name
-   * @param {(refused: Refused|null) => void} act
+   * @param {(refusal: Refusal|null) => void} act not called if the connection has closed
    */
   #ask(connection, name, act) {
-    const { hooks, commands } = this.services;
-    if (hooks === null || !hooks.has('onJoin')) return act(null);
-    const verdict = hooks.callFor('onJoin', connection, [name]);
-    commands.lane.after(connection, 'join', 0, verdict, ({ refusal }) => {
-      if (!connection.isOpen || this.services.hub.rooms.get(name)?.has(connection)) return;
-      act(refusal && authError(refusal.message));
-    });
+    const { hookGate } = this.services.commands;
+    if (hookGate === null) act(null);
+    else hookGate.enter(connection, name, act);
   }
 
   /**
@@ -184,6 +178,17 @@ export class Subscriptions {
     hub.leave(connection, room);
     this.presence.left(room.name, connection);
   };
+
+  /** @param {Connection} connection @param {string} name */
+  #isIn(connection, name) {
+    return this.services.hub.rooms.get(name)?.has(connection) ?? false;
+  }
+
+  /** @param {Connection} connection @param {string} channel that it is subscribed to */
+  #repeated(connection, channel) {
+    const text = `Existing subscription to channel ${channel}`;
+    this.#error(connection, 'ALREADY_JOINED', text, channel);
+  }
 
   /** @param {Connection} connection @param {string} channel @param {Refused} refused */
   #refuse(connection, channel, refused) {
