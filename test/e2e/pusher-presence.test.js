@@ -257,7 +257,12 @@ describe('users', () => {
     const changing = await connect();
     await changing.signin({ id: 'ann' });
     await changing.signin({ id: 'ann' });
-    for (const user_data of ['{', '[]', '{}', '{"id":""}', '{"id":null}', '{"id":{}}']) {
+    const lists = ['[{"toString":1}]', '["ben",null]', '[[]]'];
+    const listing = lists.map((watchlist) => `{"id":"ann","watchlist":${watchlist}}`);
+    for (const user_data of [
+      ...['{', '[]', '{}', '{"id":""}', '{"id":null}', '{"id":{}}'],
+      ...listing,
+    ]) {
       const client = await connect();
       const signed = hmac(APP.secret, `${client.socketId}::user::${user_data}`);
       client.send({ event: 'pusher:signin', data: { auth: `${APP.key}:${signed}`, user_data } });

@@ -16,8 +16,8 @@ const MAX_USER_LENGTH = 128;
 /** A publication has one byte for the length of its sender. */
 const MAX_SENDER_BYTES = 255;
 const MAX_ROOM_LENGTH = 512;
-/** @type {readonly string[]} */
-const NO_ROOMS = Object.freeze([]);
+/** @type {readonly unknown[]} */
+const NO_IDS = Object.freeze([]);
 
 /** @import { Credentials } from '../../auth/credentials.js' */
 /** @import { Lease } from '../../auth/session.js' */
@@ -119,6 +119,12 @@ function readUser(app, data) {
   if (Buffer.from(id).toString() !== id) return null; // halves of surrogate pairs
   if (asciiJson(sessionUserOf(app, id)).length > MAX_SENDER_BYTES) return null;
   if (roomOfUser(app, id).length > MAX_ROOM_LENGTH) return null;
-  const listed = Array.isArray(watchlist) ? watchlist.map(String) : NO_ROOMS;
-  return { id, info: parsed.sourceOf('user_info') ?? null, watchlist: listed };
+  const listed = Array.isArray(watchlist) ? watchlist : NO_IDS;
+  if (!listed.every(isId)) return null;
+  return { id, info: parsed.sourceOf('user_info') ?? null, watchlist: listed.map(String) };
+}
+
+/** @param {unknown} value */
+function isId(value) {
+  return typeof value === 'string' || typeof value === 'number';
 }
