@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { NO_LIMITS, startServer, until } from '../../loadtest/lib/server.js';
+import { NO_LIMITS, scrape, startServer, until } from '../../loadtest/lib/server.js';
 import { Fanfare } from '../../src/client/node.js';
 import { connect } from '../helpers/clients.js';
 import { EventClient } from '../helpers/event-stream.js';
@@ -364,6 +364,8 @@ test('streams of events ask onConnect and onJoin', limit, async (t) => {
   assert.equal((await fetch(`${url}?room=broken`)).status, 503);
   const ann = await EventClient.open(t, server.port, '?room=staff.1', { cookie: 'session=ann' });
   await ann.until(() => ann.all('joined').length === 1, 'joined');
+  const { values } = await scrape(server.metricsPort);
+  assert.equal(values.get('fanfare_transport_connections{transport="sse"}'), 1);
 });
 
 test('a token names the user; a hook cannot', limit, async (t) => {

@@ -30,8 +30,8 @@ export function thisBrowser() {
 }
 
 /**
- * Web Locks: HTTPS or localhost, no opaque origin, Safari 15.4. A browser that blocks the storage of
- * a page refuses it locks, too, but only when they are requested.
+ * Web Locks: HTTPS or localhost, no opaque origin, Safari 15.4. A browser that blocks the storage
+ * of a page refuses it locks, too, but only when they are requested.
  * @param {Browser} browser
  */
 export function canShare(browser) {
