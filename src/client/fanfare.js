@@ -172,9 +172,9 @@ export class Fanfare extends Emitter {
   _leave(room) {
     this._request({ type: 'leave', room }, (error) => {
       // Without a connection there is nothing to leave.
-      if (!error || !error.retryable || this.state !== 'connected') return;
+      if (!error || this.state !== 'connected') return;
       const again = () => this.#rooms.has(room) || this._leave(room);
-      setTimeout(again, error.retryAfterMs ?? RETRY_MS).unref?.();
+      if (error.retryable) setTimeout(again, error.retryAfterMs ?? RETRY_MS).unref?.();
     });
   }
 
