@@ -157,7 +157,7 @@ export class Fanfare extends Emitter {
     const whole = `${text.slice(0, -1)},"id":${id}}`;
     // The server would close the connection.
     if (isLonger(whole, this.#maxBytes))
-      return onReply(new FanfareError('MESSAGE_TOO_LARGE', { room }), {});
+      return onReply(new FanfareError('MESSAGE_TOO_LARGE', { room, message: 'too large' }), {});
     this.#replies.set(id, [room, onReply]);
     this.#connection.send(whole);
   }

@@ -51,11 +51,12 @@ export class Publisher {
   async publish(room, payload, { idempotencyKey, ...options } = {}) {
     const { state } = this.#client;
     const mayWait = this.#isQueueing || (state === 'connecting' && !this.#wasConnected);
-    const refuse = (/** @type {import('./error.js').Code} */ code) => {
-      throw new FanfareError(code, { room });
+    /** @param {import('./error.js').Code} code @param {string} [message] */
+    const refuse = (code, message) => {
+      throw new FanfareError(code, { room, message });
     };
     // JSON would leave it out, and the server closes a connection after three commands without it.
-    if (payload === undefined) refuse('INVALID_MESSAGE_FORMAT');
+    if (payload === undefined) refuse('INVALID_MESSAGE_FORMAT', 'no payload');
     if (this.#pending.size >= this.#maxPending) refuse('QUEUE_FULL');
     if (state === 'closed') refuse('CLOSED');
     if (!mayWait && state !== 'connected') refuse('OFFLINE');
