@@ -12,7 +12,8 @@
 // history, and reads later the publications that did not fit.
 //
 // In a room with state, a flush has of each key the newest message only. Its rule may keep flushes
-// apart: then the room rests until the next one is due.
+// apart: then the room rests until the next one is due. Superseded messages also go while it waits,
+// whenever the bytes have doubled: so each costs a constant time, and they do not fill the outbox.
 
 import { FORMAT, leavesAtResync } from '../protocol/format.js';
 import { DueRooms } from './due-rooms.js';
@@ -34,6 +35,9 @@ const MAX_WORKER_BYTES = 128 * 1024 * 1024;
 const SPARED_BYTES = 16 * 1024;
 /** Larger flushes are split, so that slow-consumer limits apply between the parts. */
 const MAX_FLIGHT_BYTES = 256 * 1024;
+/** A room with state is not conflated before a flush while no more wait. */
+const MIN_CONFLATED_BYTES = 1024;
+
 /** @typedef {import('./room.js').Room} Room */
 
 export class Outbox {
@@ -96,6 +100,7 @@ export class Outbox {
     }
     this.#schedule(room, publication);
     room.enqueue(publication);
+    if (room.isState && room.waitingBytes > conflateAt(room.distinctBytes)) this.#conflate(room);
   }
 
   /** Would `push` leave a publication out? @param {Room} room */
@@ -305,14 +310,19 @@ export class Outbox {
     room.sync?.lagging?.resume();
   }
 
-  /** @param {Room} room @returns {import('./flight.js').Flight|null} null: nothing waits any more */
-  #depart(room) {
-    if (!room.isState) return room.depart(this.limits);
-    if (room.waiting.length === 0) return null;
+  /** Leaves the newest message of each key. @param {Room} room with state */
+  #conflate(room) {
     const { count, bytes } = room.conflate();
     this.bytes -= bytes;
     this.counters.queueDepth -= count;
     this.counters.conflated += count;
+  }
+
+  /** @param {Room} room @returns {import('./flight.js').Flight|null} null: nothing waits any more */
+  #depart(room) {
+    if (!room.isState) return room.depart(this.limits);
+    if (room.waiting.length === 0) return null;
+    this.#conflate(room);
     const flight = room.depart(this.limits);
     room.delay(this.turn.clock());
     return flight;
@@ -348,4 +358,14 @@ export class Outbox {
     this.counters.deliveries += rest.count;
     return rest.frames.length;
   }
+}
+
+/**
+ * A conflation walks all that waits, so as many bytes have to come before the next one. Near
+ * MAX_WAITING_BYTES fewer are enough, or superseded messages would fill the outbox.
+ * @param {number} distinctBytes what the last conflation left
+ */
+function conflateAt(distinctBytes) {
+  const more = Math.min(distinctBytes, MAX_WAITING_BYTES - distinctBytes);
+  return Math.max(MIN_CONFLATED_BYTES, distinctBytes + Math.max(more, distinctBytes / 8));
 }

@@ -37,6 +37,8 @@ export class Room {
     /** Publications that wait for the next flush. @type {Buffer[]} */
     this.waiting = [];
     this.waitingBytes = 0;
+    /** Of these, what the last conflation left, in a room with state. */
+    this.distinctBytes = 0;
     /** Resync marks among `waiting`. */
     this.resyncsWaiting = 0;
     /** Has the room state? Then a flush has of each key the newest message only. */
@@ -247,6 +249,7 @@ export class Room {
     const count = this.waiting.length - kept.length;
     this.waiting = kept;
     this.waitingBytes -= bytes;
+    this.distinctBytes = this.waitingBytes;
     return { count, bytes };
   }
 
@@ -255,6 +258,7 @@ export class Room {
    * @param {number} now
    */
   delay(now) {
+    this.distinctBytes = this.waitingBytes;
     this.dueMs = this.waiting.length > 0 ? 0 : now + this.everyMs;
   }
 

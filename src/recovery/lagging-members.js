@@ -185,7 +185,7 @@ export class LaggingMembers {
     if (end < 0 || delivery.isMarking() || stream.epoch === stream.deletedEpoch)
       return void this.waiting.add(member);
     if (this.isLost(member, end)) return this.restart(member, end);
-    if (member.offset === end) return this.finish(member);
+    if (this.hasAll(member, end)) return this.finish(member);
     this.advance(member, end);
   }
 
@@ -212,12 +212,20 @@ export class LaggingMembers {
     return isLost || epoch !== this.stream.epoch || offset > end;
   }
 
+  /**
+   * Has it been sent everything that was handed out?
+   * @param {LaggingMember} member @param {number} end offset of the last publication handed out
+   */
+  hasAll({ offset }, end) {
+    return offset === end;
+  }
+
   /** @param {LaggingMember} member */
   #isCaughtUp(member) {
     const { stream, delivery } = this;
     const end = delivery.handedOut(stream.offset);
     return (
-      member.offset === end &&
+      this.hasAll(member, end) &&
       !this.isLost(member, end) &&
       stream.epoch !== stream.deletedEpoch &&
       member.connection.transport.pendingBytes === 0

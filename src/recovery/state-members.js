@@ -22,6 +22,8 @@ import { LaggingMember, LaggingMembers, MAX_STEP_COUNT, STEP_BYTES } from './lag
 /** @import { CompactedLog } from '../protocol/compacted-log.js' */
 /** @typedef {import('./room-joins.js').RoomStream & {readonly log: CompactedLog}} StateStream */
 
+const ONE = { maxCount: 1 };
+
 class StateMember extends LaggingMember {
   /**
    * @param {StateMembers} owner @param {Connection} connection @param {Position} position
@@ -107,6 +109,15 @@ export class StateMembers extends LaggingMembers {
     const { state } = this;
     if (isLost || epoch !== state.epoch || offset > state.offset) return true;
     return state.log.floor > Math.max(floor, offset);
+  }
+
+  /**
+   * @override When the outbox removes superseded messages, the end moves past these.
+   * @param {StateMember} member @param {number} end
+   */
+  hasAll({ offset }, end) {
+    if (offset >= end) return offset === end;
+    return this.state.log.read(offset, end, ONE).entries.length === 0;
   }
 
   /** @override @param {StateMember} member @param {number} end */

@@ -229,6 +229,58 @@ test('with an interval a member gets ten writes a second of 10,000 changes', asy
   assert.equal(reader.counts.messages, 1100);
 });
 
+test('values superseded while a room waits for its interval do not fill the outbox', async () => {
+  // 6 MB of distinct values are more than half of the outbox.
+  for (const keys of [1, 200]) {
+    const { broker, publish, connect, outbox, counters, clock } = build({
+      size: 200,
+      everyMs: 60_000,
+    });
+    const member = connect();
+    member.join();
+    await settle();
+    publish('k0', 'at once');
+    broker.deliver();
+    await settle();
+    for (let i = 0; i < 1200; i++) {
+      publish(`k${i % keys}`, `${i} ${LARGE}`);
+      broker.deliver();
+      const most = Math.min(2 * keys * 30_200, 8 * 1024 * 1024) + 30_200;
+      assert.ok(outbox.bytes <= most, `${outbox.bytes} bytes of ${keys} keys`);
+    }
+    assert.ok(counters.queueDepth <= 2 * keys + 1, `${counters.queueDepth} wait`);
+    const { epoch, offset } = broker.stream(ROOM);
+    const current = connect();
+    current.join({ epoch, offset });
+    await settle();
+    assert.deepEqual([current.read().counts.recovered, current.at], [1, { epoch, offset }]);
+    clock.now += 60_000;
+    for (let i = 0; i < 40; i++) {
+      outbox.slot.wake();
+      await settle();
+    }
+    assert.deepEqual(sorted(member.read().map), sorted(truthOf(broker)));
+    assert.deepEqual([member.counts.messages, counters.conflated], [keys + 1, 1200 - keys]);
+    assert.deepEqual([outbox.bytes, counters.queueDepth, counters.overflowed], [0, 0, 0]);
+  }
+});
+
+test('a conflation while a room waits looks at no more than twice the messages that have come', async () => {
+  const { broker, publish, connect, hub } = build({ everyMs: 60_000 });
+  connect().join();
+  await settle();
+  const room = /** @type {import('../../src/hub/room.js').Room} */ (hub.rooms.get(ROOM));
+  const { conflate } = room;
+  let looks = 0;
+  room.conflate = () => {
+    looks += room.waiting.length;
+    return conflate.call(room);
+  };
+  for (let i = 0; i < 5000; i++) publish(`k${i % 100}`, i);
+  broker.deliver();
+  assert.ok(looks > 4800 && looks <= 10_000, `${looks} looks at 5,000 messages`);
+});
+
 test('a member that sleeps gets each changed key once, and no more bytes than the state has', async () => {
   const { broker, publish, connect } = build();
   const [reader, other] = [connect(), connect()];
@@ -250,6 +302,54 @@ test('a member that sleeps gets each changed key once, and no more bytes than th
   for (const one of [reader, other])
     assert.deepEqual(sorted(one.read().map), sorted(truthOf(broker)));
   assert.equal(other.counts.messages, 151);
+});
+
+test('a member that catches up during a flush is an ordinary one at its end, whatever is superseded meanwhile', async () => {
+  const { broker, publish, connect, hub, counters, clock } = build();
+  const readers = Array.from({ length: 200 }, connect);
+  for (const reader of readers) {
+    reader.join();
+    const { transport } = reader;
+    const { write } = transport;
+    transport.write = (frames) => {
+      clock.now += 0.1; // so that flushes yield
+      write.call(transport, frames);
+    };
+  }
+  await settle(100);
+  const { transport } = readers[0];
+  transport.isStuck = true;
+  for (let i = 0; i < 4; i++) {
+    publish('k', `${i} ${LARGE}`);
+    broker.deliver();
+    await settle(60);
+    clock.now += 10; // the rest after a flush is over
+  }
+  const room = /** @type {import('../../src/hub/room.js').Room} */ (hub.rooms.get(ROOM));
+  assert.deepEqual([counters.laggingMembers, room.flight], [1, null]);
+  publish('other', 1);
+  broker.deliver();
+  while (room.flight === null) await turn();
+  publish('k', 'waits');
+  broker.deliver();
+  transport.drain();
+  await settle(2);
+  for (let i = 0; i < 4; i++) publish('k', `${i} ${LARGE}`);
+  broker.deliver();
+  assert.deepEqual([counters.laggingMembers, room.waiting.length < 5], [1, true]);
+  assert.ok(room.flight !== null, 'the flush is under way');
+  const lagging = /** @type {NonNullable<typeof room.sync>['lagging']} */ (room.sync?.lagging);
+  assert.ok(lagging);
+  let left = -1;
+  const { resume } = lagging;
+  lagging.resume = () => {
+    resume.call(lagging);
+    if (left < 0) left = counters.laggingMembers;
+  };
+  await settle(60);
+  assert.equal(left, 0);
+  for (const reader of readers)
+    assert.deepEqual(sorted(reader.read().map), sorted(truthOf(broker)));
 });
 
 test('steps are small, and each waits until the kernel has taken the one before', async () => {
