@@ -162,7 +162,7 @@ export const METRICS = Object.freeze([
   counter('fanfare_lagging_members_ended_total{outcome}', ({ counters }) => counters.lagsEnded,
     'Lagging members that recovered, by outcome: caught up, sent a `resync`, or left.'),
   gauge('fanfare_state_syncing_members', 'sum', ({ counters }) => counters.syncingMembers,
-    'Members of rooms with state that are being sent it, after a join or a `reset`.'),
+    'Members of rooms with state that are being sent it after a join or a `reset`, or wait for the flush after it.'),
   gauge('fanfare_state_bytes', 'sum', ({ counters }) => counters.stateBytes,
     'Bytes of the copies of rooms with state: keys and messages.'),
   counter('fanfare_state_conflated_total', ({ counters }) => counters.conflated,

@@ -6,9 +6,12 @@
 // gets each changed key once, and no more bytes than the state has. Steps, their bounds and the end
 // are those of lagging members.
 //
-//   a join            position or 0 ── steps ──> the last change handed out: `synced`
-//   no proof          `reset`, 0    ── steps ──> `synced`
-//   a slow reader     position      ── steps ──> an ordinary member
+//   a join            position or 0 ── steps ──> the last change: `synced` ──> an ordinary member
+//   no proof          `reset`, 0    ── steps ──> the last change: `synced` ──> an ordinary member
+//   a slow reader     position      ── steps ──> the last change handed out, an ordinary member
+//
+// The first two also get what waits for the next flush: the copy no longer has the values that it
+// supersedes, so without it keys would be missing at `synced`. That flush then passes them.
 //
 // A position proves nothing if a tombstone behind it is forgotten: the member may have that key. A
 // member that begins at 0 has none of the keys forgotten before.
@@ -115,26 +118,27 @@ export class StateMembers extends LaggingMembers {
    * @override When the outbox removes superseded messages, the end moves past these.
    * @param {StateMember} member @param {number} end
    */
-  hasAll({ offset }, end) {
+  hasAll({ offset, isSyncing }, end) {
+    if (isSyncing) return false;
     if (offset >= end) return offset === end;
     return this.state.log.read(offset, end, ONE).entries.length === 0;
   }
 
   /** @override @param {StateMember} member @param {number} end */
   advance(member, end) {
-    const { connection, epoch, offset } = member;
-    if (offset > end) {
-      // On another worker its client has seen what waits here: the next flush is not for it.
-      this.#tellSynced(member);
-      return void this.waiting.add(member);
-    }
-    const { reached, count, frames } = this.#stepOf(connection.transport.format, member, end);
+    const { connection, epoch, offset, isSyncing } = member;
+    const goal = isSyncing ? this.state.offset : end;
+    // It has what waits here: the next flush is not for it.
+    if (offset > goal) return void this.waiting.add(member);
+    const { reached, count, frames } = this.#stepOf(connection.transport.format, member, goal);
     member.moveTo(reached);
     if (count > 0) {
       this.delivery.write(connection, frames, { epoch, offset: reached });
       this.counters.deliveries += count;
     }
-    if (reached === end && connection.transport.pendingBytes === 0) this.finish(member);
+    if (isSyncing && reached === goal) this.#tellSynced(member);
+    const isAtEnd = reached === end && !member.isSyncing;
+    if (isAtEnd && connection.transport.pendingBytes === 0) this.finish(member);
     else this.shared.steps.add(member);
   }
 
@@ -148,7 +152,6 @@ export class StateMembers extends LaggingMembers {
 
   /** @override @param {StateMember} member @param {'caught_up'|'resync'|'left'} outcome */
   end(member, outcome) {
-    if (outcome !== 'left') this.#tellSynced(member);
     super.end(member, outcome);
     if (this.members.size === 0) this.latest = [];
   }
@@ -161,7 +164,6 @@ export class StateMembers extends LaggingMembers {
 
   /** @param {StateMember} member */
   #tellSynced(member) {
-    if (!member.isSyncing) return;
     member.isSyncing = false;
     const { connection, epoch, offset } = member;
     this.delivery.tell(connection, encodeSynced(this.room, epoch, offset), { epoch, offset });
