@@ -1,15 +1,18 @@
-// redis-history-epochs.test.js: rooms with history on a real Redis that restarts from an old snapshot,
-// is replaced by a replica that lags, or is emptied: no offset is given twice.
+// redis-history-epochs.test.js: rooms with history or state on a real Redis that restarts from an old
+// snapshot, is replaced by a replica that lags, or is emptied: no offset is given twice.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { freePort, redisSettings, startRedis } from '../../loadtest/lib/redis.js';
 import { ALL, history, numbered, publish, read, TIMEOUT_MS } from '../helpers/redis-history.js';
 import { eventually, outcome, start } from '../helpers/redis-worker.js';
+import { change } from '../helpers/state-broker.js';
 import { startTcpProxy } from '../helpers/tcp-proxy.js';
 
 /** @typedef {import('../helpers/redis-worker.js').Worker} Worker */
+/** @typedef {import('../../src/backend/broker.js').HistoryPage} HistoryPage */
 /** @typedef {import('../../src/backend/broker.js').Position} Position */
+/** @typedef {import('../../src/backend/broker.js').ReadRequest} ReadRequest */
 
 /** @typedef {import('../../loadtest/lib/redis.js').RedisServer} RedisServer */
 
@@ -74,6 +77,46 @@ describe('epochs of histories on Redis', { concurrency: 4 }, () => {
       }
     });
   }
+
+  test('a state outlives a restart of Redis with its data, in a new epoch', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const value = { size: 10, ttlMs: 300_000, state: { everyMs: 0, maxBytes: 1e6 } };
+    const rules = { history: [{ pattern: 'state', value }] };
+    const [a, b] = [await start(t, redis, rules), await start(t, redis, rules)];
+    const set = async (/** @type {string} */ key, /** @type {unknown} */ payload) =>
+      /** @type {Position} */ (await a.broker.publish('state', change(key, payload)));
+    const read = async (/** @type {Partial<ReadRequest>} */ from) => {
+      const page = await b.broker.history('state', { ...ALL, isForward: true, ...from });
+      const { offsets, isWhole } = /** @type {NonNullable<HistoryPage['state']>} */ (page.state);
+      return { epoch: page.epoch, offset: page.offset, offsets, isWhole };
+    };
+    for (const key of ['x', 'y', 'x']) await set(key, 1);
+    const { epoch: first } = await set('y', null);
+    let former = first;
+    // The second time Redis has forgotten the first change of the epoch.
+    await redis.cli('SAVE');
+    for (const isGlance of [true, false]) {
+      const reconnects = [a, b].map(({ counters }) => counters.brokerReconnects);
+      await redis.kill();
+      await redis.restart();
+      await eventually(() =>
+        [a, b].every(
+          ({ state, counters }, i) => state === 'up' && counters.brokerReconnects > reconnects[i],
+        ),
+      );
+      const since = isGlance ? {} : { since: { epoch: former, offset: 4 } };
+      const page = await read({ isGlance, ...since });
+      const { epoch } = page;
+      assert.ok(![first, former].includes(epoch));
+      assert.deepEqual(page, { epoch, offset: 4, offsets: [3, 4], isWhole: !isGlance });
+      assert.deepEqual(await set('z', 2), { epoch, offset: 5 });
+      const next = await read({ since: { epoch, offset: 4 } });
+      assert.deepEqual(next, { epoch, offset: 5, offsets: [5], isWhole: false });
+      former = epoch;
+    }
+  });
 
   test('a primary that was a replica meanwhile is refused and left, and the next epoch is new', {
     timeout: TIMEOUT_MS,

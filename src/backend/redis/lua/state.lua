@@ -38,7 +38,7 @@ if KEYS[6] then
 end
 
 local isGlance = isRead and ARGV[7] == '1'
-local top = locate(isRead, '0', 0, isGlance, ARGV[8] == '1', 5)
+local top = locate(isRead, '0', 0, isGlance, ARGV[8] == '1', 5, sums)
 if top > 0 and call('EXISTS', sums) == 0 then
   local former = incarnation
   incarnation, top = string.sub(former, 1, 32) .. string.sub(ARGV[2], 1, 16), 0

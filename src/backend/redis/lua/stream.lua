@@ -6,6 +6,9 @@
 -- proved that it must: the address of Redis led to another server meanwhile, and this server lacks
 -- publications of that one.
 --
+-- A history goes with its epoch. A state outlives a change of the fence: members get what is left,
+-- and only the epoch is new. Its offsets go on, because its log is ordered by them.
+--
 -- Meta is a hash of one field. Its name is the incarnation, its value the latest offset + 1. If the
 -- value rises, the caller's incarnation is current. If not, the script asks Redis for its identity
 -- (INFO) in the same step, so a caller that is out of date does no harm. Each call from Lua costs
@@ -15,9 +18,10 @@
 local call, pcall, meta, incarnation = redis.call, redis.pcall, KEYS[1], ARGV[1]
 
 -- Finds the incarnation, or begins one. `count` publications are about to be numbered; `added` is
--- the same as a string. If an epoch ends, the keys from 2 to `lastKey` are deleted. Returns the
--- offset of the latest publication before these, and whether the caller knew the incarnation.
-local function locate(isRead, added, count, isGlance, mustCheck, lastKey)
+-- the same as a string. If an epoch ends, the keys from 2 to `lastKey` are deleted, unless only the
+-- fence has changed and the key `kept` exists. Returns the offset of the latest publication before
+-- these, and whether the caller knew the incarnation.
+local function locate(isRead, added, count, isGlance, mustCheck, lastKey, kept)
   local top
   if #incarnation == 48 then
     if isRead then
@@ -54,11 +58,13 @@ local function locate(isRead, added, count, isGlance, mustCheck, lastKey)
   if wasFence == fence and not string.find(ARGV[2], string.sub(was[1], 33), 17, true) then
     incarnation, top = was[1], tonumber(was[2]) - 1
   else
-    incarnation, top = fence .. string.sub(ARGV[2], 1, 16), 0
-    if not (isRead and isGlance) then
-      call('HSET', meta, incarnation, 1)
+    -- The caller may have seen this epoch end before: Redis lost that change, not the state.
+    local isKept = kept and was[1] and wasFence ~= fence and call('EXISTS', kept) == 1
+    incarnation, top = fence .. string.sub(ARGV[2], 1, 16), isKept and tonumber(was[2]) - 1 or 0
+    if isKept or not (isRead and isGlance) then
+      call('HSET', meta, incarnation, isKept and was[2] or 1)
       if was[1] then call('HDEL', meta, was[1]) end
-      call('UNLINK', unpack(KEYS, 2, lastKey))
+      if not isKept then call('UNLINK', unpack(KEYS, 2, lastKey)) end
     end
   end
   if not isRead then call('HINCRBY', meta, incarnation, added) end
