@@ -129,6 +129,23 @@ export class CompactedLog {
     return { entries, reached: end };
   }
 
+  /**
+   * What a client lacks that has seen the changes up to an offset.
+   * @param {number} offset @returns {{bytes: number, oldest: Entry|null}} null: nothing
+   */
+  after(offset) {
+    const { entries } = this;
+    let index = this.#indexAfter(offset);
+    while (entries[index]?.isStale) index++;
+    const oldest = entries[index] ?? null;
+    // A join without a position lacks all: nothing to add up.
+    if (oldest === entries.find(isFresh)) return { bytes: this.bytes, oldest };
+    let bytes = 0;
+    for (; index < entries.length; index++)
+      if (!entries[index].isStale) bytes += entries[index].bytes;
+    return { bytes, oldest };
+  }
+
   /** @param {number} offset @returns {number} of the first entry behind it, stale ones included */
   #indexAfter(offset) {
     let low = 0;

@@ -4,6 +4,7 @@
 // The reply says whether the client's position counts. The member is behind then, at its position
 // or at the beginning, and gets what it lacks as all members that are behind (state-members.js).
 
+import { timestampOf } from '../protocol/publication.js';
 import { inStream, RoomJoins } from './room-joins.js';
 
 const NOTHING = Buffer.alloc(0);
@@ -53,15 +54,16 @@ export class StateJoins extends RoomJoins {
     const from = position ?? 0;
     this.decided(connection, request, recovered);
     const offset = Math.max(from, this.delivery.handedOut(room.offset));
+    // What the client has to be sent, not what it asks for.
+    const { bytes, oldest } = room.log.after(from);
     const joined = {
       epoch,
       offset,
       recovered,
       replayed: 0,
       first: from + 1,
-      // What the client has to be sent, not what it asks for.
-      bytes: recovered ? 0 : room.log.liveBytes,
-      acceptedMs: Number.POSITIVE_INFINITY,
+      bytes,
+      acceptedMs: oldest === null ? Number.POSITIVE_INFINITY : timestampOf(oldest.publication),
       isState: true,
     };
     try {

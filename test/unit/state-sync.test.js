@@ -6,6 +6,7 @@ import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import fc from 'fast-check';
 import { Connection } from '../../src/hub/connection.js';
+import { encodeKeyed } from '../../src/protocol/publication.js';
 import { configOf } from '../helpers/config.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 import { buildHub, receive } from '../helpers/hub.js';
@@ -473,15 +474,23 @@ test('at `synced` the map is whole, also while changes wait for the interval, an
   assert.equal(counters.syncingMembers, 0);
 });
 
-test('what joins cost is counted by the bytes of the state, unless a position counts', async () => {
+test('joins cost the bytes behind their position, unless the first was accepted shortly before', async () => {
   const { broker, publish, connect, charged, scheduler } = build();
   publish('a', LARGE);
+  const json = Buffer.from(JSON.stringify(LARGE));
+  const recent = encodeKeyed(Date.now(), 'me', 'b', json, 0, json.length);
+  broker.log(ROOM).put(broker.accept(ROOM, recent).offset, recent);
   const { epoch } = broker.stream(ROOM);
   broker.announcements = [];
-  for (const since of [null, { epoch, offset: 1 }]) connect().join(since);
-  await settle();
-  assert.equal(charged.length, 1);
-  assert.ok(charged[0][1] >= 30_000);
+  const costs = [];
+  for (const offset of [null, 0, 1, 2]) {
+    const reader = connect();
+    reader.join(offset === null ? null : { epoch, offset });
+    await settle();
+    assert.equal(reader.read().counts.recovered, offset === null ? 0 : 1);
+    costs.push(charged.splice(0).map(([, bytes]) => Math.floor(bytes / LARGE.length)));
+  }
+  assert.deepEqual(costs, [[2], [2], [], []]);
   assert.equal(scheduler.isFull, false);
 });
 
