@@ -164,7 +164,7 @@ export const METRICS = Object.freeze([
   gauge('fanfare_state_syncing_members', 'sum', ({ counters }) => counters.syncingMembers,
     'Members of rooms with state that are being sent it after a join or a `reset`, or wait for the flush after it.'),
   gauge('fanfare_state_bytes', 'sum', ({ counters }) => counters.stateBytes,
-    'Bytes of the copies of rooms with state: keys and messages.'),
+    'Bytes of the copies of rooms with state: keys, messages and 512 for each key.'),
   counter('fanfare_state_conflated_total', ({ counters }) => counters.conflated,
     'Messages of rooms with state that a newer one of their key has replaced before they were written.'),
   counter('fanfare_state_full_total', ({ counters }) => counters.stateFull,

@@ -14,6 +14,8 @@ import { isRemoval, keyBytes, keyTextOf } from './publication.js';
 
 /** From this number on, superseded entries are removed when they are the majority. */
 const MIN_STALE = 64;
+/** Memory of an entry beside its bytes: an object, its places, a Buffer with a store of its own. */
+const ENTRY_OVERHEAD_BYTES = 512;
 const NOTHING = Buffer.alloc(0);
 
 /**
@@ -51,6 +53,10 @@ export class CompactedLog {
 
   get bytes() {
     return this.liveBytes + this.tombstoneBytes;
+  }
+
+  get memoryBytes() {
+    return this.bytes + this.byKey.size * ENTRY_OVERHEAD_BYTES;
   }
 
   /** Entries of an empty log, whose tombstones up to the floor are forgotten. @param {number} floor */

@@ -150,7 +150,8 @@ export class SyncScheduler {
     /** @type {StateSync|null} */
     let largest = null;
     for (const sync of this.syncs.values())
-      if (sync instanceof StateSync && sync.log.bytes > (largest?.log.bytes ?? 0)) largest = sync;
+      if (sync instanceof StateSync && sync.log.memoryBytes > (largest?.log.memoryBytes ?? 0))
+        largest = sync;
     // Its copy is freed when the last of them has gone.
     const members = largest?.delivery.members().filter(({ isOpen }) => isOpen) ?? [];
     if (largest === null || members.length === 0) return null;

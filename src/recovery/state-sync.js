@@ -150,8 +150,8 @@ export class StateSync extends RoomSync {
   }
 
   #count() {
-    const { bytes } = this.log;
-    this.counters.stateBytes += bytes - this.#counted;
-    this.#counted = bytes;
+    const { memoryBytes } = this.log;
+    this.counters.stateBytes += memoryBytes - this.#counted;
+    this.#counted = memoryBytes;
   }
 }

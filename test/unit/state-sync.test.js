@@ -502,6 +502,12 @@ test('copies of states are bounded, and closed rooms have none', async () => {
   reader.join();
   await settle();
   assert.ok(counters.stateBytes > 300_000);
+  const before = counters.stateBytes;
+  for (let key = 0; key < 10; key++) publish(`small${key}`, 1);
+  broker.deliver();
+  await settle();
+  // A small entry takes more memory than its bytes.
+  assert.ok(counters.stateBytes - before > 10 * 500, `${counters.stateBytes - before} bytes`);
   scheduler.maxStateBytes = 300_000;
   assert.equal(scheduler.isFull, true);
   const other = connect();

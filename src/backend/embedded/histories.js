@@ -46,9 +46,6 @@ const SLOTS = 65_536;
 /** Histories that one sweep frees: 3 ms. Reads find those that are left expired, too. */
 const MAX_SWEPT = 10_000;
 
-/** Memory of an entry of a room's state beside its bytes. */
-const ENTRY_OVERHEAD_BYTES = 256;
-
 /** @import { HistoryRule, StateRule } from '../../config/room-patterns.js' */
 /** @import { Position, ReadRequest } from '../broker.js' */
 
@@ -453,7 +450,7 @@ class StateStream extends Stream {
 
   #count() {
     this.count = this.log.byKey.size;
-    this.bytes = this.log.bytes + this.count * ENTRY_OVERHEAD_BYTES;
+    this.bytes = this.log.memoryBytes;
   }
 
   /** @override */
