@@ -6,6 +6,7 @@ import { test } from 'node:test';
 import { IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../../src/backend/broker.js';
 import { Histories, publicationsIn } from '../../src/backend/embedded/histories.js';
 import { IdempotencyKeys, isConflict } from '../../src/backend/embedded/idempotency-keys.js';
+import { change } from '../helpers/state-broker.js';
 
 const RULE = Object.freeze({ size: 100, ttlMs: 60_000 });
 const ALL = Object.freeze({ after: 0, limit: 1e9 });
@@ -115,6 +116,17 @@ test('the memory of a stream stays near the size of its publications', () => {
   assert.ok(streams.bytes < 4 * 100 * 104, `${streams.bytes} bytes for 10,400`);
   for (let i = 0; i < 1000; i++) append(streams, `small-${i}`, RULE, Buffer.alloc(50), 0);
   assert.ok(streams.bytes < 1100 * 600, `${streams.bytes} bytes`);
+});
+
+test('what a state keeps is a copy without the rest of a pool', () => {
+  const histories = new Histories();
+  const rule = { size: 10, ttlMs: 1000, state: { everyMs: 0, maxBytes: 1e6 } };
+  const publication = change('key', 'value');
+  histories.set('state', rule, publication, 0);
+  const { log } = /** @type {any} */ (histories.streams.get('state'));
+  const [kept] = log.read(0).entries.map((/** @type {any} */ entry) => entry.publication);
+  assert.deepEqual(kept, publication);
+  assert.equal(kept.buffer.byteLength, kept.length);
 });
 
 test('a sweep frees each stream at its own time', () => {

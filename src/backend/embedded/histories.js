@@ -444,7 +444,7 @@ class StateStream extends Stream {
   /** @param {Buffer} publication for which there is room; copied */
   set(publication) {
     // It is a slice of what was read.
-    this.log.put(++this.offset, publication, Buffer.from(publication));
+    this.log.put(++this.offset, publication, copyOf(publication));
     this.#count();
   }
 
@@ -494,6 +494,17 @@ function runOf(entries) {
     at += publication.copy(run, at);
   }
   return run;
+}
+
+/**
+ * Copies bytes that are kept for long. A small copy by Buffer.from is a slice of Node's pool, and
+ * keeps 8 KB of others' bytes alive.
+ * @param {Buffer} bytes
+ */
+export function copyOf(bytes) {
+  const copy = Buffer.allocUnsafeSlow(bytes.length);
+  bytes.copy(copy);
+  return copy;
 }
 
 /** A list of histories, the least recently added first. */

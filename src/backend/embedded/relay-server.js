@@ -28,7 +28,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { countPublications, HEAD_BYTES as ITEM_HEAD_BYTES, POSITION_ITEM_BYTES } from '../batch.js';
 import { FleetPlaces, TICK_MS } from './fleet-places.js';
-import { Histories } from './histories.js';
+import { copyOf, Histories } from './histories.js';
 import { IdempotencyKeys, isConflict } from './idempotency-keys.js';
 import { Members } from './members.js';
 import { Occupancy } from './occupancy.js';
@@ -715,7 +715,7 @@ class Link {
       case OP.ENTER: {
         const { room, user, member } = readEnter(buffer, at, end);
         // Copied, because it is kept, and a slice would keep the whole chunk alive.
-        relay.membersOf(room).join(this, room, user, Buffer.from(member));
+        relay.membersOf(room).join(this, room, user, copyOf(member));
         return;
       }
       case OP.EXIT: {
