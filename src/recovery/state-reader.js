@@ -9,6 +9,8 @@ const MAX_WAITING_READS = 1000;
 /** Entries of a page of the broker. Tombstones among them are left out. */
 const MIN_PAGE = 1000;
 const MAX_BYTES = 1_048_576;
+/** If the epoch changes between the pages of an answer, it is read again, so many times in all. */
+const MAX_TRIES = 3;
 
 /**
  * @typedef {object} StateQuery
@@ -38,13 +40,30 @@ export class StateReader {
    * @param {string} room @param {StateQuery} query
    * @returns {Promise<StateAnswer|null>} null: the room has no state. Rejects with a BrokerError.
    */
-  async read(room, { keys, after, limit }) {
+  async read(room, query) {
     if (!this.scheduler.hasState(room)) return null;
-    const { reads } = this.scheduler;
-    if (reads.waiting.size >= MAX_WAITING_READS) {
-      this.counters.readsRefused++;
-      throw unavailable('too many reads are waiting');
+    if (this.scheduler.reads.waiting.size >= MAX_WAITING_READS)
+      throw this.#refused('too many reads are waiting');
+    for (let tries = 0; tries < MAX_TRIES; tries++) {
+      const answer = await this.#readOnce(room, query);
+      if (answer !== null) return answer;
     }
+    throw this.#refused('the state began anew during each read');
+  }
+
+  /** @param {string} reason */
+  #refused(reason) {
+    this.counters.readsRefused++;
+    return unavailable(reason);
+  }
+
+  /**
+   * @param {string} room @param {StateQuery} query
+   * @returns {Promise<StateAnswer|null>} null: its pages are of two epochs
+   */
+  async #readOnce(room, { keys, after, limit }) {
+    const { reads } = this.scheduler;
+    let first = '';
     /** @type {{publication: Buffer, offset: number}[]} */
     const found = [];
     let last = after;
@@ -55,6 +74,8 @@ export class StateReader {
       const page = await reads.read(room, { ...from, ...named, isGlance: true });
       const { epoch, offset, publications, state } = page;
       if (state === undefined) throw unavailable('the broker does not know the state');
+      first ||= epoch;
+      if (epoch !== first) return null;
       for (const [i, publication] of publications.entries()) {
         last = state.offsets[i];
         if (!isPublication(publication) || !hasKey(publication) || isRemoval(publication)) continue;

@@ -1,8 +1,12 @@
-// history-reader.test.js: answers to `history` (recovery/history-reader.js).
+// history-reader.test.js: answers to `history` (recovery/history-reader.js), and states that are read
+// without a join (recovery/state-reader.js).
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { createCounters } from '../../src/observability/counters.js';
+import { StateReader } from '../../src/recovery/state-reader.js';
 import { build, memberWith, publication, range, settle } from '../helpers/recovery.js';
+import { change } from '../helpers/state-broker.js';
 
 test('history is answered from the replay buffer, or by one read if the room is not followed', async () => {
   const built = build();
@@ -131,4 +135,32 @@ test('a history command reads no more than it answers, for every position', asyn
     seen: [901, 902],
     read: 0,
   });
+});
+
+test('the pages of a state are of one epoch, or the state is read again', async () => {
+  const counters = createCounters();
+  /** The epochs of the next pages, and whether more follow. @type {[string, boolean][]} */
+  let pages = [];
+  const read = async () => {
+    const [epoch, hasMore] = pages.shift() ?? assert.fail('a read too many');
+    const state = { offsets: [1], floor: 0, isWhole: false, hasMore };
+    return { epoch, offset: 1, first: 2, hasOlder: false, publications: [change(epoch, 1)], state };
+  };
+  const scheduler = /** @type {any} */ ({
+    hasState: () => true,
+    reads: { waiting: new Set(), read },
+  });
+  const reader = new StateReader({ scheduler, counters });
+  const answer = () => reader.read('s', { keys: null, after: 0, limit: 10 });
+  pages = [
+    ['a', true],
+    ['b', false],
+    ['b', false],
+  ];
+  const { epoch, entries } = (await answer()) ?? assert.fail('no state');
+  const keys = JSON.parse(`[${entries}]`).map((/** @type {{key: string}} */ { key }) => key);
+  assert.deepEqual([epoch, keys, pages], ['b', ['b'], []]);
+  pages = ['a', 'b', 'c', 'd', 'e', 'f'].map((name) => [name, true]);
+  await assert.rejects(answer(), { code: 'UNAVAILABLE' });
+  assert.deepEqual([counters.readsRefused, pages], [1, []]);
 });
