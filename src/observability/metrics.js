@@ -214,7 +214,7 @@ export const METRICS = Object.freeze([
   counter('fanfare_resyncs_total', ({ counters }) => counters.resyncs,
     'Times that the members of a room got `resync` because a gap could not be filled, in each worker.'),
   gauge('fanfare_replay_buffer_bytes', 'sum', ({ counters }) => counters.replayBufferBytes,
-    'Bytes of recent publications in the replay buffers of rooms.'),
+    'Bytes of recent publications in the replay buffers of rooms, and of the frames of their last replays.'),
   counter('fanfare_replay_buffers_evicted_total', ({ counters }) => counters.replayBuffersEvicted,
     'Replay buffers evicted to free memory.'),
   // The names of older versions, for one version.

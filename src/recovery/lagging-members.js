@@ -23,7 +23,8 @@ const PAGE_BYTES = 256 * 1024;
 
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Position } from '../protocol/position.js' */
-/** @import { Publications, Replay, ReplayFrames } from './replay-frames.js' */
+/** @import { Replay } from './replay-buffer.js' */
+/** @import { Publications, ReplayFrames } from './replay-frames.js' */
 
 export class LaggingMember {
   /**

@@ -4,7 +4,8 @@
 //   … trimmed | first … next-1 | the next publication
 //
 // It begins empty at the room's position: live publications are appended, and one read puts the
-// older ones in front (`fill`). It may be emptied at any time (docs/architecture/recovery.md).
+// older ones in front (`fill`). It may be emptied at any time (docs/architecture/recovery.md). The
+// frames of its last replays (replay-frames.js) count and go with it.
 
 import { timestampOf } from '../protocol/publication.js';
 
@@ -12,6 +13,22 @@ import { timestampOf } from '../protocol/publication.js';
 const ENTRY_BYTES = 200;
 /** Trimming leaves empty places at the front; from this number on they are removed together. */
 const MAX_EMPTY = 64;
+
+/**
+ * Publications in a row, in one format.
+ * @typedef {object} Replay
+ * @property {number} from offset of the publication before the first
+ * @property {number} to offset of the last
+ * @property {string} epoch
+ * @property {number} period of its references
+ * @property {number} format of FORMAT
+ * @property {Buffer} prefix of the room
+ * @property {readonly Buffer[]} publications empty if the frames are enough to leave some out
+ * @property {Buffer} frames
+ * @property {number} bytes of the frames and of these publications
+ * @property {readonly {place: number, id: string}[]} excepts publications that a connection does
+ *   not get: their places in the row, and the connection
+ */
 
 /** The memory that the replay buffers of a worker share. */
 export class ReplayBudget {
@@ -30,7 +47,7 @@ export class ReplayBudget {
     const { counters, used, maxBytes } = this;
     counters.replayBufferBytes += bytes;
     used.delete(buffer);
-    if (buffer.length > 0) used.add(buffer);
+    if (buffer.length > 0 || buffer.replayBytes > 0) used.add(buffer);
     if (counters.replayBufferBytes <= maxBytes) return;
     for (const other of used) {
       if (counters.replayBufferBytes <= maxBytes) return;
@@ -50,7 +67,11 @@ export class ReplayBuffer {
     /** Of kind POSITIONED; the first `head` places are empty. @type {Buffer[]} */
     this.entries = [];
     this.head = 0;
+    /** Of the publications. */
     this.bytes = 0;
+    /** The last replay of each format. @type {Replay[]} */
+    this.replays = [];
+    this.replayBytes = 0;
     /** Offset of the first publication here; `next` if there is none. */
     this.first = 1;
     /** Offset of the next publication. */
@@ -89,10 +110,12 @@ export class ReplayBuffer {
 
   /** @param {number} next @param {boolean} isFilled */
   #clear(next, isFilled) {
-    const { bytes } = this;
+    const bytes = this.bytes + this.replayBytes;
     this.entries = [];
     this.head = 0;
     this.bytes = 0;
+    this.replays = [];
+    this.replayBytes = 0;
     this.first = next;
     this.next = next;
     this.isFilled = isFilled;
@@ -128,6 +151,14 @@ export class ReplayBuffer {
     this.isFilled = isComplete;
     this.#trim();
     this.budget.resized(this, this.bytes - before);
+  }
+
+  /** Keeps a replay, in place of the former one of its format. @param {Replay} replay */
+  keep(replay) {
+    const bytes = replay.bytes - (this.replays[replay.format]?.bytes ?? 0);
+    this.replays[replay.format] = replay;
+    this.replayBytes += bytes;
+    this.budget.resized(this, bytes);
   }
 
   /** @param {number} from @param {number} to the last; both are here @returns {Buffer[]} */

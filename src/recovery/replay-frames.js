@@ -1,27 +1,15 @@
 // replay-frames.js: frames of older publications of one room, for the connections that missed them.
 //
 // The last frames of each format are kept. Clients of one server that has gone mostly have the same
-// last publication, so a thousand replays are built once.
+// last publication, so a thousand replays are built once. The room's replay buffer keeps them,
+// within the memory that all buffers share.
 
 import { resolveClaims } from '../protocol/claim.js';
 import { encodePublications, encodeWithout, FORMAT, hasEnds } from '../protocol/format.js';
 import { framesBytes } from '../protocol/frame.js';
 import { exceptOf } from '../protocol/publication.js';
 
-/**
- * Publications in a row, in one format.
- * @typedef {object} Replay
- * @property {number} from offset of the publication before the first
- * @property {number} to offset of the last
- * @property {string} epoch
- * @property {number} period of its references
- * @property {number} format of FORMAT
- * @property {Buffer} prefix of the room
- * @property {readonly Buffer[]} publications empty if the frames are enough to leave some out
- * @property {Buffer} frames
- * @property {readonly {place: number, id: string}[]} excepts publications that a connection does
- *   not get: their places in the row, and the connection
- */
+/** @import { Replay, ReplayBuffer } from './replay-buffer.js' */
 
 /**
  * Publications of kind POSITIONED, by offset.
@@ -42,17 +30,13 @@ const NONE = Object.freeze([]);
 export class ReplayFrames {
   /**
    * @param {object} parts @param {Buffer} parts.prefix of the room's frames
+   * @param {ReplayBuffer} parts.buffer of the room
    * @param {import('../protocol/claim.js').References} parts.references
    */
-  constructor({ prefix, references }) {
+  constructor({ prefix, buffer, references }) {
     this.prefix = prefix;
+    this.buffer = buffer;
     this.references = references;
-    /** The last replay of each format. @type {Replay[]} */
-    this.replays = [];
-  }
-
-  clear() {
-    this.replays = [];
   }
 
   /**
@@ -66,7 +50,7 @@ export class ReplayFrames {
   of(format, { epoch, from, to }, publications, maxBytes = Number.POSITIVE_INFINITY) {
     const plain = format === FORMAT.DEFLATED ? FORMAT.FRAMES : format;
     const period = this.references.period();
-    const latest = this.replays[plain];
+    const latest = this.buffer.replays[plain];
     const isSame = latest?.from === from && latest.to === to && latest.epoch === epoch;
     if (isSame && latest.period === period) return latest;
     const resolved = resolveClaims(publications.slice(from + 1, to), this.references);
@@ -76,6 +60,7 @@ export class ReplayFrames {
       .map((publication, place) => ({ place, id: exceptOf(publication) }))
       .filter(({ id }) => id !== '');
     const { prefix } = this;
+    const kept = hasEnds(plain) ? NONE : resolved;
     const replay = {
       from,
       to,
@@ -83,11 +68,12 @@ export class ReplayFrames {
       period,
       format: plain,
       prefix,
-      publications: hasEnds(plain) ? NONE : resolved,
+      publications: kept,
       frames,
+      bytes: kept.reduce((sum, { length }) => sum + length, frames.length),
       excepts,
     };
-    this.replays[plain] = replay;
+    this.buffer.keep(replay);
     return replay;
   }
 }

@@ -90,7 +90,11 @@ export class RoomSync {
     this.timetable = shared.wheel.add(this);
     /** The tick of the last check on behalf of a join. */
     this.refreshedTick = -1;
-    this.frames = new ReplayFrames({ prefix, references: shared.references });
+    this.frames = new ReplayFrames({
+      prefix,
+      buffer: this.replayBuffer,
+      references: shared.references,
+    });
     /** Members that read too slowly; null: none has yet. @type {LaggingMembers|null} */
     this.lagging = null;
     /** Joins that are not decided yet. */
@@ -114,7 +118,6 @@ export class RoomSync {
     this.held = null;
     this.joins.close();
     this.lagging?.close();
-    this.frames.clear();
     const { reads, wheel, catchUp } = this.shared;
     this.replayBuffer.restart(1);
     reads.cancel(this);

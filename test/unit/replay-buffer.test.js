@@ -56,6 +56,31 @@ test('replay buffers share a budget, the least recently used are emptied first, 
   );
 });
 
+test('the frames of replays share the budget, and go with the replay buffer', async () => {
+  const built = build({ maxBufferBytes: 3000 });
+  const { connect, counters, scheduler } = built;
+  const member = await memberWith(built, 5);
+  const { epoch, replayBuffer } = /** @type {any} */ (scheduler.syncs.get('h'));
+  const { bytes } = replayBuffer;
+  assert.equal(counters.replayBufferBytes, bytes);
+  const client = connect();
+  client.say({ type: 'join', room: 'h', since: { epoch, offset: 1 } });
+  await settle();
+  assert.deepEqual(offsets(client.transport), range(2, 5));
+  assert.ok(replayBuffer.replayBytes > 0);
+  assert.equal(counters.replayBufferBytes, bytes + replayBuffer.replayBytes);
+  // Another room takes the memory.
+  client.say({ type: 'join', room: 'h2' });
+  await settle();
+  built.publish(12, 'h2');
+  built.broker.deliver();
+  await settle();
+  assert.equal(counters.replayBuffersEvicted, 1);
+  assert.deepEqual([replayBuffer.replayBytes, replayBuffer.replays], [0, []]);
+  for (const one of [member, client]) one.say({ type: 'leave', room: 'h' });
+  assert.equal(scheduler.replayBudget.used.size, 1);
+});
+
 test('a replay buffer expires when the store expires', async () => {
   const built = build({ ttlMs: 60_000 });
   const { broker, connect, clock } = built;
