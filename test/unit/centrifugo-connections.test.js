@@ -6,19 +6,25 @@ import { test } from 'node:test';
 import { jsonCodec } from '../../src/doors/centrifugo/codec/json.js';
 import { Connections } from '../../src/doors/centrifugo/connections.js';
 import { Expiries } from '../../src/doors/centrifugo/expiry.js';
+import { registerFormats } from '../../src/doors/centrifugo/frames.js';
 import { FRAMINGS } from '../../src/doors/centrifugo/framing.js';
 import { PublishCommand } from '../../src/doors/centrifugo/publish.js';
 import { ClientRights } from '../../src/doors/centrifugo/rights.js';
+import { ServerSubscriptions } from '../../src/doors/centrifugo/server-subscriptions.js';
 import { Subscriptions } from '../../src/doors/centrifugo/subscribe.js';
 import { Connection } from '../../src/hub/connection.js';
+import { FORMAT } from '../../src/protocol/format.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
-import { build } from '../helpers/recovery.js';
+import { build, publication, settle } from '../helpers/recovery.js';
+
+registerFormats();
 
 const FORM = { codec: jsonCodec, framing: FRAMINGS.text };
 
-/** @param {Record<string, string>} [env] */
-function buildConnections(env) {
-  const { config, hub, counters, commands } = build({ env });
+/** @param {Record<string, string>} [env] @param {Parameters<typeof build>[0]} [options] */
+function buildConnections(env, options) {
+  const built = build({ env, ...options });
+  const { config, hub, counters, commands, scheduler } = built;
   /** @type {number[]} */
   const charged = [];
   /** Bytes that counted as messages. @type {number[]} */
@@ -29,6 +35,8 @@ function buildConnections(env) {
     hub,
     counters,
     commands,
+    scheduler,
+    hooks: null,
     entrance: null,
     sessions: { end() {} },
     admitMessage(
@@ -56,8 +64,17 @@ function buildConnections(env) {
     new Expiries(),
   );
   const publish = new PublishCommand(services, connections, new ClientRights(config));
-  return { connections, subscriptions, publish, open, counters, charged, admitted, limits };
+  const server = new ServerSubscriptions(services, connections, subscriptions);
+  const doors = { connections, subscriptions, publish, server, open };
+  return { ...built, ...doors, charged, admitted, limits };
 }
+
+/** An identity whose token subscribes it to channels. @param {string[]} channels */
+const subscribedTo = (...channels) =>
+  /** @type {any} */ ({
+    ...{ user: '', info: null },
+    subscriptions: new Map(channels.map((channel) => [channel, { data: null }])),
+  });
 
 /** @param {{transport: FakeTransport}} opened @returns {number} 0: it is open */
 const codeOf = ({ transport }) => transport.closed?.code ?? 0;
@@ -257,4 +274,42 @@ test('a long message counts before it is decoded, and its command does not count
   limits.wait = -1;
   connections.receiveCommands(connection, publish(5000));
   assert.equal(connection.isOpen, false);
+});
+
+test('no stand-in stays if a resync has ended one of them, or the reply fails', async () => {
+  for (const fails of [false, true]) {
+    const built = buildConnections({}, { isManual: true });
+    const { broker, hub, connections, server, open } = built;
+    const opened = open();
+    const { connection, transport } = opened;
+    transport.format = FORMAT.CENTRIFUGO_JSON;
+    hub.add(connection);
+    const client = connections.clientOf(connection);
+    assert.ok(client);
+    client.identity = subscribedTo('h1', 'h2');
+    const reply = () => {
+      if (fails) throw new Error('no reply');
+    };
+    server.begin(connection, client, /** @type {any} */ ({ id: 1, request: {} }), reply);
+    const answer = async (/** @type {string} */ room) => {
+      const at = broker.reads.findIndex((read) => read.room === room);
+      const [read] = broker.reads.splice(at, 1);
+      read.resolve(broker.look(room, read));
+      await settle();
+    };
+    for (const { resolve } of broker.subscribing.splice(0)) resolve();
+    await settle();
+    await answer('h1');
+    if (!fails) {
+      broker.forget('h1');
+      broker.accept('h1', publication('new'));
+      broker.deliver();
+      await settle();
+      await answer('h1');
+    }
+    await answer('h2');
+    assert.notEqual(codeOf(opened), 0);
+    hub.remove(connection);
+    assert.deepEqual([...hub.rooms.keys()], ['*']);
+  }
 });

@@ -153,8 +153,18 @@ export class ServerSubscriptions {
       } catch (error) {
         round.connection.fail(error);
       }
+      this.#dismiss(round);
       round.settle();
     });
+  }
+
+  /** Removes the stand-ins whose place the connection has not taken. @param {Round} round */
+  #dismiss({ entries }) {
+    const { hub } = this.services;
+    for (const [channel, { standIn }] of entries) {
+      const room = hub.rooms.get(roomOf(channel));
+      if (room?.has(standIn)) hub.leave(standIn, room);
+    }
   }
 
   /** @param {Round} round */
@@ -162,10 +172,6 @@ export class ServerSubscriptions {
     const { hub } = this.services;
     const isFull = [...entries.values()].some(({ standIn }) => standIn.isFull);
     if (isFailed || isFull || !connection.isOpen) {
-      for (const [channel, { standIn }] of entries) {
-        const room = hub.rooms.get(roomOf(channel));
-        if (room?.has(standIn)) hub.leave(standIn, room);
-      }
       if (isFull) return connection.close(DISCONNECTS.SLOW);
       client.become('refused');
       return this.connections.refuse(connection, id, new DoorError(100));
