@@ -4,7 +4,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
-import { connectionToken, connectRaw, WITH_TOKENS } from '../helpers/centrifugo.js';
+import {
+  connectionToken,
+  connectRaw,
+  subscriptionToken,
+  WITH_TOKENS,
+} from '../helpers/centrifugo.js';
 import { centrifugoApiOf, KEY } from '../helpers/centrifugo-api.js';
 import { connect } from '../helpers/clients.js';
 import { entryOf, pusherOf, writeApps } from '../helpers/pusher.js';
@@ -68,6 +73,8 @@ test(
     const channel = 'price.eur';
     assert.equal(await client.errorOf('subscribe', { channel }), 103);
     assert.equal(await client.errorOf('subscribe', { channel, recover: true }), 103);
+    const granted = { channel, token: subscriptionToken(channel) };
+    assert.equal(await client.errorOf('subscribe', granted), 103);
     assert.equal(await client.errorOf('publish', { channel, data: { a: 3 } }), 107);
     assert.equal(await client.errorOf('publish', { channel, data: { a: 3 }, key: 'a' }), 108);
     assert.equal(await client.errorOf('history', { channel, limit: 10 }), 108);

@@ -56,6 +56,8 @@ export class Subscriptions {
     if (type !== 0) throw new DoorError(108);
     if (request.tf) throw new DoorError(107, 'filters are not supported');
     if (this.isIn(connection, channel)) throw new DoorError(105);
+    // Its messages have keys, which publications have not.
+    if (this.services.scheduler.hasState(roomOf(channel))) throw new DoorError(103);
     if (token === '') {
       this.#checkRight(connection, client, channel);
       return this.#ask(connection, client, id, request, null);
@@ -126,8 +128,6 @@ export class Subscriptions {
    */
   #checkRight(connection, client, channel) {
     if (isPrivate(channel)) throw new DoorError(103);
-    // Its messages have keys, which publications have not.
-    if (this.services.scheduler.hasState(roomOf(channel))) throw new DoorError(103);
     const users = usersOf(channel);
     const isAllowed =
       users === null
