@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { jsonCodec } from '../../src/doors/centrifugo/codec/json.js';
+import { ConnectCommand } from '../../src/doors/centrifugo/connect.js';
 import { Connections } from '../../src/doors/centrifugo/connections.js';
 import { Expiries } from '../../src/doors/centrifugo/expiry.js';
 import { registerFormats } from '../../src/doors/centrifugo/frames.js';
@@ -30,6 +31,8 @@ function buildConnections(env, options) {
   /** Bytes that counted as messages. @type {number[]} */
   const admitted = [];
   const limits = { wait: 0 };
+  /** Of the token of each `connect`. */
+  const credentials = { identity: subscribedTo(), lease: null, refusal: null };
   const services = /** @type {any} */ ({
     config,
     hub,
@@ -37,7 +40,12 @@ function buildConnections(env, options) {
     commands,
     scheduler,
     hooks: null,
-    entrance: null,
+    entrance: {
+      isRequired: false,
+      identify: () => credentials,
+      enter: (/** @type {Connection} */ connection) => hub.add(connection),
+      leave: (/** @type {Connection} */ connection) => hub.remove(connection),
+    },
     sessions: { end() {} },
     admitMessage(
       /** @type {Connection} */ _,
@@ -54,6 +62,10 @@ function buildConnections(env, options) {
     const transport = new FakeTransport();
     const connection = new Connection(transport, '127.0.0.1');
     transport.door = /** @type {any} */ (connections.textsOf(jsonCodec));
+    transport.format = FORMAT.CENTRIFUGO_JSON;
+    Object.assign(transport, {
+      sendBytes: (/** @type {Buffer} */ message) => transport.sendText(String(message)),
+    });
     connections.open(connection, { headers: {}, url: '' }, null, FORM);
     return { connection, transport };
   };
@@ -65,7 +77,20 @@ function buildConnections(env, options) {
   );
   const publish = new PublishCommand(services, connections, new ClientRights(config));
   const server = new ServerSubscriptions(services, connections, subscriptions);
-  const doors = { connections, subscriptions, publish, server, open };
+  const { connect } = new ConnectCommand(services, connections, server, subscriptions);
+  connections.serve(
+    new Map([['connect', connect]]),
+    subscriptions.expelled.bind(subscriptions),
+    subscriptions.closed.bind(subscriptions),
+  );
+  /** Opens a connection whose token subscribes it to channels. @param {string[]} channels */
+  const openSubscribed = (...channels) => {
+    const opened = open();
+    credentials.identity = subscribedTo(...channels);
+    connections.receiveCommands(opened.connection, Buffer.from('{"id":1,"connect":{}}'));
+    return opened;
+  };
+  const doors = { connections, subscriptions, publish, server, open, openSubscribed };
   return { ...built, ...doors, charged, admitted, limits };
 }
 
@@ -98,6 +123,22 @@ test('the oldest of too many connections without a connect makes room', () => {
   assert.equal(codeOf(first), 3502);
   for (const other of others) assert.equal(codeOf(other), 0);
   assert.equal(counters.auth.closes.timeout, 1);
+});
+
+test('a connection whose connect is refused is closed after 15 s, too', async () => {
+  const { broker, connections, openSubscribed } = buildConnections();
+  const nowMs = performance.now();
+  const letIn = openSubscribed('a');
+  await settle();
+  broker.isAway = true;
+  const refused = openSubscribed('b');
+  await settle();
+  assert.ok(letIn.transport.messages()[0].connect.subs.a);
+  assert.equal(refused.transport.messages()[0].error.code, 100);
+  connections.sweep(nowMs + 14_000);
+  assert.deepEqual([codeOf(letIn), codeOf(refused)], [0, 0]);
+  connections.sweep(nowMs + 16_000);
+  assert.deepEqual([codeOf(letIn), codeOf(refused)], [0, 3502]);
 });
 
 test('no ping is sent before the connect, and one pong answers one ping', () => {
@@ -281,8 +322,7 @@ test('no stand-in stays if a resync has ended one of them, or the reply fails', 
     const built = buildConnections({}, { isManual: true });
     const { broker, hub, connections, server, open } = built;
     const opened = open();
-    const { connection, transport } = opened;
-    transport.format = FORMAT.CENTRIFUGO_JSON;
+    const { connection } = opened;
     hub.add(connection);
     const client = connections.clientOf(connection);
     assert.ok(client);

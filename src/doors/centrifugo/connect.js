@@ -80,7 +80,6 @@ export class ConnectCommand {
       this.services.counters.errors.PERMISSION_DENIED++;
       return connection.close(DISCONNECTS.BAD_REQUEST);
     }
-    this.connections.admitted(connection);
     this.#enter(connection, credentials);
     if (connection.isOpen)
       this.serverSubscriptions.begin(connection, client, command, (subs) =>
@@ -102,6 +101,8 @@ export class ConnectCommand {
    * @param {Map<string, import('./messages.js').SubscribeResult>|null} subs null: none
    */
   #reply(connection, client, id, subs) {
+    // Not before: a `connect` that is refused leaves the connection among those that time out.
+    this.connections.admitted(connection);
     client.become('connected');
     this.services.counters.doors.centrifugo++;
     const { upstream, identity } = client;

@@ -119,7 +119,7 @@ export class Connections {
     client.lease?.release();
   }
 
-  /** The connection is the hub's from now on. @param {Connection} connection */
+  /** Its `connect` is answered. @param {Connection} connection */
   admitted(connection) {
     this.#waiting.delete(connection);
   }
