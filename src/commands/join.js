@@ -188,7 +188,9 @@ export class JoinCommands {
       if (!room.has(connection)) return;
       if (reason === 'permission' && connection.session.mayJoin(name)) return;
       this.hub.leave(connection, room);
-      const text = connection.transport.door.encodeLeft(name, reason);
+      const { door } = connection.transport;
+      door.expelled?.(connection, name, reason);
+      const text = door.encodeLeft(name, reason);
       if (text !== null) connection.send(text);
     };
     const joining = room.joining(connection);

@@ -31,8 +31,9 @@ import { toReply } from './refusal.js';
  * @property {(room: string, joined: Joined|null) => string|Buffer} [encodeEntered] the backend has
  *   joined the connection to a room; `joined` null: it has no history. Absent: as a native client
  *   joins
- * @property {(connection: any, room: string) => void} [expelled] a `resync` has ended a membership
- *   (Format.leavesAtResync). It may close the connection
+ * @property {(connection: any, room: string, reason: 'resync'|'removed'|'permission') => void}
+ *   [expelled] the server has ended a membership. After a `resync` (Format.leavesAtResync) the
+ *   client knows, and the door may close the connection; otherwise `encodeLeft` follows
  * @property {(reconnectAfterMs: number) => string|null} encodeShutdown a close follows. Null: these
  *   clients return at once, so a drain and a relocation spread their closes in place of the returns
  * @property {(degraded: boolean) => string|null} encodeDegraded the broker is unavailable, or it is

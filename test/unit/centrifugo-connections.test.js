@@ -16,6 +16,7 @@ import { Subscriptions } from '../../src/doors/centrifugo/subscribe.js';
 import { Connection } from '../../src/hub/connection.js';
 import { FORMAT } from '../../src/protocol/format.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
+import { QUIET } from '../helpers/hub.js';
 import { build, publication, settle } from '../helpers/recovery.js';
 
 registerFormats();
@@ -223,6 +224,22 @@ test('a subscription is expected to end once, however often it is prolonged', ()
   subscriptions.prolong(connection, client, 'b', endS);
   subscriptions.closed(client);
   assert.equal(subscriptions.expiries.size, 0);
+});
+
+test('the end of a subscription token is forgotten when the backend unsubscribes the client', async () => {
+  const { hub, commands, subscriptions, openSubscribed } = buildConnections();
+  const opened = openSubscribed();
+  const { connection, transport } = opened;
+  const client = subscriptions.connections.clientOf(connection);
+  assert.ok(client);
+  hub.join(connection, 'a', QUIET);
+  subscriptions.entered(connection, client, 'a', { endS: Math.ceil(Date.now() / 1000) + 100 });
+  await settle();
+  assert.equal(commands.joins.remove(connection, 'a'), true);
+  await settle();
+  assert.equal(transport.messages().at(-1).push.unsubscribe.code, 2000);
+  assert.deepEqual([client.listSubscriptions(), subscriptions.expiries.size], [[], 0]);
+  assert.equal(codeOf(opened), 0);
 });
 
 test('subscriptions of a client end one by one, whichever was the first', () => {

@@ -54,7 +54,7 @@ export class Connections {
   #waiting = new Map();
   /** @type {ReadonlyMap<Method, Handler>} */
   #handlers = new Map();
-  /** @type {(connection: Connection, room: string) => void} */
+  /** @type {NonNullable<import('../../hub/door.js').Door['expelled']>} */
   #onExpelled = () => {};
   /** @type {(client: Client) => void} */
   #onClosed = () => {};
@@ -69,8 +69,7 @@ export class Connections {
 
   /**
    * @param {ReadonlyMap<Method, Handler>} handlers
-   * @param {(connection: Connection, room: string) => void} onExpelled a resync has ended a
-   *   membership
+   * @param {NonNullable<import('../../hub/door.js').Door['expelled']>} onExpelled
    * @param {(client: Client) => void} onClosed
    */
   serve(handlers, onExpelled, onClosed) {
@@ -296,7 +295,7 @@ export class Connections {
       /** @type {NonNullable<import('../../hub/door.js').Door['encodeRenewed']>} */
       encodeRenewed: (_connection, atMs) => codec.encode({ push: { refresh: renewalOf(atMs) } }),
       /** @type {NonNullable<import('../../hub/door.js').Door['expelled']>} */
-      expelled: (connection, room) => this.#onExpelled(connection, room),
+      expelled: (...args) => this.#onExpelled(...args),
       encodeShutdown: () => null,
       encodeDegraded: () => null,
     };

@@ -85,17 +85,17 @@ export class Subscriptions {
   }
 
   /**
-   * A resync has ended a membership, and told the client. It can make a subscription of its own
+   * The server has ended a membership. After a resync the client can make a subscription of its own
    * again; the others come with the next connection.
-   * @param {Connection} connection @param {string} room
+   * @type {NonNullable<import('../../hub/door.js').Door['expelled']>}
    */
-  expelled(connection, room) {
+  expelled(connection, room, reason) {
     const client = this.connections.clientOf(connection);
     const channel = channelOf(room);
     if (client === undefined || channel === null) return;
     const isOwn = client.subscriptionTo(channel)?.isServers === false;
     this.#forget(client, channel);
-    if (!isOwn) connection.close(DISCONNECTS.INSUFFICIENT_STATE);
+    if (reason === 'resync' && !isOwn) connection.close(DISCONNECTS.INSUFFICIENT_STATE);
   }
 
   /** @param {Connection} connection @param {string} channel */
