@@ -152,16 +152,17 @@ export class JoinCommands {
       session.grant(name);
       return true;
     }
-    const { encodeEntered } = transport.door;
+    const { entered } = transport.door;
     // Clients of other doors do not know the keys of a room with state.
-    if (encodeEntered !== undefined && this.scheduler.hasState(name)) return false;
+    if (entered !== undefined && this.scheduler.hasState(name)) return false;
     if (!this.#mayEnterAnother(connection)) return false;
     session.grant(name);
-    const who = this.tracker.covers(name) ? { user: user || undefined, info: null } : null;
+    const isListed = entered === undefined && this.tracker.covers(name);
+    const who = isListed ? { user: user || undefined, info: null } : null;
     const onJoined =
-      encodeEntered === undefined
+      entered === undefined
         ? null
-        : (/** @type {Joined|null} */ joined) => connection.send(encodeEntered(name, joined));
+        : (/** @type {Joined|null} */ joined) => entered(connection, name, joined);
     this.#admit(connection, name, { id: undefined, who, since: null, onJoined });
     return true;
   }

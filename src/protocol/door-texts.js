@@ -28,9 +28,9 @@ import { toReply } from './refusal.js';
  *   encodeError a command with that id is refused, or the connection, which is closed next
  * @property {(room: string, reason: 'removed'|'permission') => string|Buffer|null} encodeLeft the
  *   server has taken the connection out of a room
- * @property {(room: string, joined: Joined|null) => string|Buffer} [encodeEntered] the backend has
- *   joined the connection to a room; `joined` null: it has no history. Absent: as a native client
- *   joins
+ * @property {(connection: any, room: string, joined: Joined|null) => void} [entered] the backend has
+ *   joined the connection to a room: the door tells its client, and lists the user. `joined` null:
+ *   it has no history. Absent: as a native client joins
  * @property {(connection: any, room: string, reason: 'resync'|'removed'|'permission') => void}
  *   [expelled] the server has ended a membership. After a `resync` (Format.leavesAtResync) the
  *   client knows, and the door may close the connection; otherwise `encodeLeft` follows

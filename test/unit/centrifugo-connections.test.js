@@ -3,12 +3,14 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { clientOf } from '../../src/doors/centrifugo/client-id.js';
 import { jsonCodec } from '../../src/doors/centrifugo/codec/json.js';
 import { ConnectCommand } from '../../src/doors/centrifugo/connect.js';
 import { Connections } from '../../src/doors/centrifugo/connections.js';
 import { Expiries } from '../../src/doors/centrifugo/expiry.js';
 import { registerFormats } from '../../src/doors/centrifugo/frames.js';
 import { FRAMINGS } from '../../src/doors/centrifugo/framing.js';
+import { readMember } from '../../src/doors/centrifugo/members.js';
 import { PublishCommand } from '../../src/doors/centrifugo/publish.js';
 import { ClientRights } from '../../src/doors/centrifugo/rights.js';
 import { ServerSubscriptions } from '../../src/doors/centrifugo/server-subscriptions.js';
@@ -79,11 +81,7 @@ function buildConnections(env, options) {
   const publish = new PublishCommand(services, connections, new ClientRights(config));
   const server = new ServerSubscriptions(services, connections, subscriptions);
   const { connect } = new ConnectCommand(services, connections, server, subscriptions);
-  connections.serve(
-    new Map([['connect', connect]]),
-    subscriptions.expelled.bind(subscriptions),
-    subscriptions.closed.bind(subscriptions),
-  );
+  connections.serve(new Map([['connect', connect]]), subscriptions);
   /** Opens a connection whose token subscribes it to channels. @param {string[]} channels */
   const openSubscribed = (...channels) => {
     const opened = open();
@@ -242,6 +240,26 @@ test('the end of a subscription token is forgotten when the backend unsubscribes
   assert.equal(codeOf(opened), 0);
 });
 
+test('a client without a user that the backend subscribes is in presence by its connection', async () => {
+  const { hub, commands, subscriptions, openSubscribed } = buildConnections(
+    {},
+    { covers: () => true },
+  );
+  /** @type {(import('../../src/doors/centrifugo/messages.js').ClientInfo|null)[]} */
+  const members = [];
+  const { presence } = /** @type {import('../../src/hub/room-users.js').PresenceTracker} */ (
+    hub.tracker
+  );
+  presence.join = (_room, _key, member) => void members.push(readMember(member));
+  const { connection, transport } = openSubscribed();
+  assert.equal(commands.joins.joinAs(connection, 'a', ''), true);
+  await settle();
+  assert.deepEqual(transport.messages().at(-1), { push: { channel: 'a', subscribe: {} } });
+  assert.deepEqual(members, [{ user: '', client: clientOf(connection.id), conn_info: null }]);
+  const client = subscriptions.connections.clientOf(connection);
+  assert.equal(client?.subscriptionTo('a')?.isServers, true);
+});
+
 test('subscriptions of a client end one by one, whichever was the first', () => {
   const { connections, subscriptions, open } = buildConnections();
   const { connection } = open();
@@ -293,7 +311,7 @@ test('publications that are answered together have replies in one write', async 
 });
 
 test('a long message counts before it is decoded, and its command does not count again', () => {
-  const { connections, open, admitted, limits } = buildConnections();
+  const { connections, subscriptions, open, admitted, limits } = buildConnections();
   const { connection } = open();
   const client = connections.clientOf(connection);
   assert.ok(client);
@@ -307,11 +325,7 @@ test('a long message counts before it is decoded, and its command does not count
     },
   };
   client.form = { ...client.form, codec };
-  connections.serve(
-    new Map(),
-    () => {},
-    () => {},
-  );
+  connections.serve(new Map(), subscriptions);
   const publish = (/** @type {number} */ bytes) =>
     Buffer.from(`{"id":1,"publish":{"channel":"a","data":"${'x'.repeat(bytes)}"}}`);
   client.become('connected');

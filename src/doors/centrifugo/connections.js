@@ -22,7 +22,7 @@ import {
   UNSUBSCRIBED,
 } from './codes.js';
 import { DoorError } from './errors.js';
-import { expiryOf, positionOf } from './results.js';
+import { expiryOf } from './results.js';
 import { GRACE_S } from './tokens.js';
 
 /** From the handshake to `connect`. */
@@ -47,6 +47,14 @@ const KINDS = new Map(
 /** @import { Form, Handler, Upstream } from './client.js' */
 /** @import { Codec, Command, Method } from './messages.js' */
 
+/**
+ * Is told of memberships that the server begins or ends, and of the ends of connections.
+ * @typedef {object} Listener
+ * @property {NonNullable<import('../../hub/door.js').Door['entered']>} enteredByBackend
+ * @property {NonNullable<import('../../hub/door.js').Door['expelled']>} expelled
+ * @property {(client: import('./client.js').Client) => void} closed
+ */
+
 export class Connections {
   /** @type {Map<Connection, Client>} */
   #clients = new Map();
@@ -54,10 +62,8 @@ export class Connections {
   #waiting = new Map();
   /** @type {ReadonlyMap<Method, Handler>} */
   #handlers = new Map();
-  /** @type {NonNullable<import('../../hub/door.js').Door['expelled']>} */
-  #onExpelled = () => {};
-  /** @type {(client: Client) => void} */
-  #onClosed = () => {};
+  /** @type {Listener} */
+  #listener = { enteredByBackend() {}, expelled() {}, closed() {} };
 
   /** @param {DoorServices} services */
   constructor(services) {
@@ -69,13 +75,11 @@ export class Connections {
 
   /**
    * @param {ReadonlyMap<Method, Handler>} handlers
-   * @param {NonNullable<import('../../hub/door.js').Door['expelled']>} onExpelled
-   * @param {(client: Client) => void} onClosed
+   * @param {Listener} listener
    */
-  serve(handlers, onExpelled, onClosed) {
+  serve(handlers, listener) {
     this.#handlers = handlers;
-    this.#onExpelled = onExpelled;
-    this.#onClosed = onClosed;
+    this.#listener = listener;
   }
 
   /** @param {Connection} connection @returns {Client|undefined} */
@@ -114,7 +118,7 @@ export class Connections {
     this.#waiting.delete(connection);
     this.#clients.delete(connection);
     if (client === undefined) return;
-    this.#onClosed(client);
+    this.#listener.closed(client);
     client.lease?.release();
   }
 
@@ -287,15 +291,12 @@ export class Connections {
           ? null
           : codec.encode({ push: { channel, unsubscribe: UNSUBSCRIBED.SERVER } });
       },
-      /** @type {NonNullable<import('../../hub/door.js').Door['encodeEntered']>} */
-      encodeEntered: (room, joined) =>
-        codec.encode({
-          push: { channel: channelOf(room) ?? room, subscribe: positionOf(joined) },
-        }),
+      /** @type {NonNullable<import('../../hub/door.js').Door['entered']>} */
+      entered: (...args) => this.#listener.enteredByBackend(...args),
       /** @type {NonNullable<import('../../hub/door.js').Door['encodeRenewed']>} */
       encodeRenewed: (_connection, atMs) => codec.encode({ push: { refresh: renewalOf(atMs) } }),
       /** @type {NonNullable<import('../../hub/door.js').Door['expelled']>} */
-      expelled: (...args) => this.#onExpelled(...args),
+      expelled: (...args) => this.#listener.expelled(...args),
       encodeShutdown: () => null,
       encodeDegraded: () => null,
     };

@@ -98,8 +98,7 @@ function createConnections(services) {
   };
   connections.serve(
     new Map(/** @type {[Method, Handler][]} */ (Object.entries(handlers))),
-    subscriptions.expelled.bind(subscriptions),
-    subscriptions.closed.bind(subscriptions),
+    subscriptions,
   );
   return { connections, expiries, expire };
 }

@@ -303,6 +303,16 @@ export class Subscriptions {
     this.attend(connection, client, roomOf(channel));
   }
 
+  /** @type {NonNullable<import('../../hub/door.js').Door['entered']>} */
+  enteredByBackend(connection, room, joined) {
+    const client = this.connections.clientOf(connection);
+    if (client === undefined || !this.services.hub.rooms.get(room)?.has(connection)) return;
+    const channel = channelOf(room) ?? room;
+    client.send(connection, { push: { channel, subscribe: positionOf(joined) } });
+    this.#keep(connection, client, channel, 0, { isGranted: true, isServers: true });
+    this.attend(connection, client, room);
+  }
+
   /** @param {Connection} connection @param {Client} client @param {string} name */
   attend(connection, client, name) {
     const room = this.services.hub.rooms.get(name);
