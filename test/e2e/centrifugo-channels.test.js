@@ -10,6 +10,7 @@ import {
   subscriptionToken,
   WITH_TOKENS,
 } from '../helpers/centrifugo.js';
+import { centrifugoApiOf, KEY } from '../helpers/centrifugo-api.js';
 import { connect as connectNative } from '../helpers/clients.js';
 
 const OPTIONS = { timeout: 60_000 };
@@ -190,9 +191,10 @@ describe('publish', () => {
 
 describe('presence', () => {
   test('users count once, clients without a user for themselves', OPTIONS, async (t) => {
-    const { connect } = await startCentrifugo(t, {
+    const { connect, port } = await startCentrifugo(t, {
       ...WITH_TOKENS,
       FANFARE_AUTH: 'optional',
+      FANFARE_CENTRIFUGO_API_KEY: KEY,
       FANFARE_PRESENCE: 'p*',
     });
     const rights = caps(['p'], ['sub', 'prs']);
@@ -211,10 +213,13 @@ describe('presence', () => {
       'u:alice': { user: 'alice', client: 'u:alice', conn_info: { name: 'A' } },
       [client]: { client },
     });
-    assert.deepEqual((await two.call('presence_stats', { channel: 'p' })).presence_stats, {
-      num_clients: 2,
-      num_users: 2,
-    });
+    // Clients without a user are one user together, for backends too.
+    await (await connect()).call('subscribe', { channel: 'p' });
+    const stats = { num_clients: 3, num_users: 2 };
+    const { presence_stats: own } = await two.call('presence_stats', { channel: 'p' });
+    assert.deepEqual(own, stats);
+    const api = centrifugoApiOf(port);
+    assert.deepEqual((await api('presence_stats', { channel: 'p' })).result, stats);
     one.socket.close();
     await two.call('unsubscribe', { channel: 'p' });
     const { leave } = await watcher.push('leave');

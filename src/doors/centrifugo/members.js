@@ -24,6 +24,17 @@ export function membersOf(members) {
   return clients;
 }
 
+/**
+ * Clients without a user are one user together, as in Centrifugo.
+ * @param {{count: number, members: readonly Buffer[]|null}} read `members`: null if there are too
+ *   many for a list, and then each counts as a user
+ */
+export function statsOf({ count, members }) {
+  if (members === null) return { num_clients: count, num_users: count };
+  const clients = [...membersOf(members).values()];
+  return { num_clients: clients.length, num_users: new Set(clients.map(({ user }) => user)).size };
+}
+
 /** @param {Buffer} member @returns {ClientInfo|null} null: malformed, of another program */
 export function readMember(member) {
   if (!isUtf8(member)) return null;

@@ -8,7 +8,7 @@ import { roomOf } from './channels.js';
 import { DISCONNECTS } from './codes.js';
 import { DoorError } from './errors.js';
 import { infoOf } from './frames.js';
-import { membersOf } from './members.js';
+import { membersOf, statsOf } from './members.js';
 import { checkChannel } from './publish.js';
 import { readStream } from './stream.js';
 
@@ -75,10 +75,9 @@ export class ReadCommands {
   /** @type {Handler} */
   stats = (connection, client, { id, request }) => {
     const room = this.#roomWithPresence(connection, client, request.channel);
-    this.#answer(connection, client, id, async () => {
-      const { count } = await this.services.tracker.read(room);
-      return { presence_stats: { num_clients: count, num_users: count } };
-    });
+    this.#answer(connection, client, id, async () => ({
+      presence_stats: statsOf(await this.services.tracker.read(room)),
+    }));
   };
 
   /** @type {Handler} */

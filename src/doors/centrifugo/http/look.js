@@ -7,7 +7,7 @@ import { allRooms } from '../../../transport/http-api/all-rooms.js';
 import { channelOf } from '../channels.js';
 import { DoorError } from '../errors.js';
 import { infoOf } from '../frames.js';
-import { membersOf } from '../members.js';
+import { membersOf, statsOf } from '../members.js';
 import { readStream } from '../stream.js';
 import { flag, position, roomOfChannel, text, whole } from './fields.js';
 
@@ -47,17 +47,7 @@ export class LookMethods {
   presenceStats = {
     route: 'centrifugo_presence_stats',
     shape: { channel: text },
-    run: async ({ channel }) => {
-      const { count, members } = await this.#readPresence(channel);
-      const clients = members === null ? null : [...membersOf(members).values()];
-      // Connections without a user are one user together, as in Centrifugo.
-      const named = clients?.filter(({ user }) => user !== '').length ?? count;
-      const hasNameless = clients !== null && named < clients.length;
-      return {
-        num_clients: clients?.length ?? count,
-        num_users: named + (hasNameless ? 1 : 0),
-      };
-    },
+    run: async ({ channel }) => statsOf(await this.#readPresence(channel)),
   };
 
   /** @type {Method} */
