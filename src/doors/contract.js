@@ -32,7 +32,9 @@
  *   hub, after the hook onConnect; null if neither tokens nor hooks are configured
  * @property {Pick<import('../auth/verifier.js').TokenVerifier, 'verify'>|null} verifier null if no
  *   tokens are configured
- * @property {import('../commands/hook-gate.js').HookCalls|null} hooks null if there are none
+ * @property
+ *   {(import('../commands/hook-gate.js').HookCalls & Pick<import('../hooks/entrance.js').HookEntrance, 'askJoins'>)|null}
+ *   hooks null if there are none
  * @property {Pick<Commands, 'lane'|'replies'|'joins'|'hookGate'>} commands the parts that all doors
  *   share
  * @property {import('../commands/index.js').CommandParts['admitMessage']} admitMessage

@@ -224,7 +224,7 @@ export class HookEntrance {
   }
 
   /**
-   * Asks onJoin about rooms before a stream opens.
+   * Asks onJoin about rooms before a connection enters.
    * @param {Connection} connection @param {Credentials|null} credentials of its request
    * @param {readonly string[]} rooms
    * @returns {Promise<(Refusal|null)[]>} by room; null: it may join

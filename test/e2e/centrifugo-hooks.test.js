@@ -44,9 +44,9 @@ test('a required token cannot be replaced by a hook that names nobody', OPTIONS,
   assert.equal(await nobody.closeCode(), 3501);
   const named = await openRaw(t, port, undefined, { headers: { 'x-user': 'ann' } });
   assert.equal((await named.call('connect')).error, undefined);
-  const channels = ['a', 'staff'];
+  const channels = ['a', 'staff', 'own-alice', 'own-bob'];
   const { welcome } = await connect({ token: connectionToken({ channels }) });
-  assert.deepEqual(welcome.subs, { a: {} }, 'onJoin has denied the other one');
+  assert.deepEqual(welcome.subs, { a: {}, 'own-alice': {} }, 'onJoin has denied the others');
 });
 
 test('onJoin and onPublish refuse with 103 and the text', OPTIONS, async (t) => {

@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { clientOf } from '../../src/doors/centrifugo/client-id.js';
 import { jsonCodec } from '../../src/doors/centrifugo/codec/json.js';
+import { DISCONNECTS } from '../../src/doors/centrifugo/codes.js';
 import { ConnectCommand } from '../../src/doors/centrifugo/connect.js';
 import { Connections } from '../../src/doors/centrifugo/connections.js';
 import { Expiries } from '../../src/doors/centrifugo/expiry.js';
@@ -16,7 +17,9 @@ import { ClientRights } from '../../src/doors/centrifugo/rights.js';
 import { ServerSubscriptions } from '../../src/doors/centrifugo/server-subscriptions.js';
 import { Subscriptions } from '../../src/doors/centrifugo/subscribe.js';
 import { Connection } from '../../src/hub/connection.js';
+import { EVERYONE } from '../../src/hub/hub.js';
 import { FORMAT } from '../../src/protocol/format.js';
+import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 import { QUIET } from '../helpers/hub.js';
 import { build, publication, settle } from '../helpers/recovery.js';
@@ -36,6 +39,12 @@ function buildConnections(env, options) {
   const limits = { wait: 0 };
   /** Of the token of each `connect`. */
   const credentials = { identity: subscribedTo(), lease: null, refusal: null };
+  const entrance = {
+    isRequired: false,
+    identify: () => credentials,
+    enter: (/** @type {Connection} */ connection) => hub.add(connection),
+    leave: (/** @type {Connection} */ connection) => hub.remove(connection),
+  };
   const services = /** @type {any} */ ({
     config,
     hub,
@@ -43,12 +52,7 @@ function buildConnections(env, options) {
     commands,
     scheduler,
     hooks: null,
-    entrance: {
-      isRequired: false,
-      identify: () => credentials,
-      enter: (/** @type {Connection} */ connection) => hub.add(connection),
-      leave: (/** @type {Connection} */ connection) => hub.remove(connection),
-    },
+    entrance,
     sessions: { end() {} },
     admitMessage(
       /** @type {Connection} */ _,
@@ -89,9 +93,11 @@ function buildConnections(env, options) {
     connections.receiveCommands(opened.connection, Buffer.from('{"id":1,"connect":{}}'));
     return opened;
   };
-  const doors = { connections, subscriptions, publish, server, open, openSubscribed };
+  const doors = { connections, subscriptions, publish, entrance, open, openSubscribed };
   return { ...built, ...doors, charged, admitted, limits };
 }
+
+/** @typedef {import('../helpers/stream-broker.js').StreamBroker} StreamBroker */
 
 /** An identity whose token subscribes it to channels. @param {string[]} channels */
 const subscribedTo = (...channels) =>
@@ -348,39 +354,72 @@ test('a long message counts before it is decoded, and its command does not count
   assert.equal(connection.isOpen, false);
 });
 
-test('no stand-in stays if a resync has ended one of them, or the reply fails', async () => {
-  for (const fails of [false, true]) {
-    const built = buildConnections({}, { isManual: true });
-    const { broker, hub, connections, server, open } = built;
-    const opened = open();
-    const { connection } = opened;
-    hub.add(connection);
-    const client = connections.clientOf(connection);
-    assert.ok(client);
-    client.identity = subscribedTo('h1', 'h2');
-    const reply = () => {
-      if (fails) throw new Error('no reply');
-    };
-    server.begin(connection, client, /** @type {any} */ ({ id: 1, request: {} }), reply);
-    const answer = async (/** @type {string} */ room) => {
-      const at = broker.reads.findIndex((read) => read.room === room);
-      const [read] = broker.reads.splice(at, 1);
-      read.resolve(broker.look(room, read));
-      await settle();
-    };
-    for (const { resolve } of broker.subscribing.splice(0)) resolve();
-    await settle();
-    await answer('h1');
-    if (!fails) {
-      broker.forget('h1');
-      broker.accept('h1', publication('new'));
-      broker.deliver();
-      await settle();
-      await answer('h1');
-    }
-    await answer('h2');
-    assert.notEqual(codeOf(opened), 0);
-    hub.remove(connection);
-    assert.deepEqual([...hub.rooms.keys()], ['*']);
-  }
+const toAll = (/** @type {string} */ text) =>
+  encodePublication(KIND.BROADCAST, 1, 0, '', Buffer.from(`"${text}"`), 0, text.length + 2);
+
+/** Confirms subscriptions. @param {StreamBroker} broker of manual steps */
+async function confirm(broker) {
+  for (const { resolve } of broker.subscribing.splice(0)) resolve();
+  await settle();
+}
+
+/** Answers a read. @param {StreamBroker} broker of manual steps @param {string} room */
+async function answer(broker, room) {
+  const at = broker.reads.findIndex((read) => read.room === room);
+  const [read] = broker.reads.splice(at, 1);
+  read.resolve(broker.look(room, read));
+  await settle();
+}
+
+test('no stand-in stays if a resync has ended one of them', async () => {
+  const { broker, hub, openSubscribed } = buildConnections({}, { isManual: true });
+  const opened = openSubscribed('h1', 'h2');
+  await confirm(broker);
+  await answer(broker, 'h1');
+  broker.forget('h1');
+  broker.accept('h1', publication('new'));
+  broker.deliver();
+  await settle();
+  await answer(broker, 'h1');
+  await answer(broker, 'h2');
+  assert.equal(codeOf(opened), 3010);
+  hub.remove(opened.connection);
+  assert.deepEqual([...hub.rooms.keys()], ['*']);
+});
+
+test('no stand-in stays if its connection does not enter', async () => {
+  const { hub, entrance, openSubscribed } = buildConnections();
+  entrance.enter = (connection) => connection.close(DISCONNECTS.INVALID_TOKEN);
+  const revoked = openSubscribed('a', 'b');
+  await settle();
+  entrance.enter = () => {
+    throw new Error('a fault');
+  };
+  const failed = openSubscribed('a', 'b');
+  await settle();
+  assert.deepEqual([codeOf(revoked), codeOf(failed)], [3500, 1011]);
+  assert.deepEqual([...hub.rooms.keys()], ['*']);
+});
+
+test('nothing overtakes the reply to connect, and nothing comes twice', async () => {
+  const { broker, hub, openSubscribed } = buildConnections({}, { isManual: true });
+  const { connection, transport } = openSubscribed('a', 'h1');
+  await confirm(broker);
+  // Whom the backend acts on are the hub's connections.
+  assert.deepEqual(hub.connections, []);
+  hub.broadcast(EVERYONE, toAll('early'));
+  hub.broadcast('a', publication('collected'));
+  await settle();
+  assert.deepEqual(transport.messages(), []);
+  await answer(broker, 'h1');
+  assert.deepEqual(hub.connections, [connection]);
+  hub.broadcast('a', publication('live'));
+  hub.broadcast(EVERYONE, toAll('to all'));
+  await settle();
+  const [reply, ...pushes] = transport.messages();
+  assert.deepEqual(Object.keys(reply.connect.subs), ['a', 'h1']);
+  assert.deepEqual(
+    pushes.map(({ push }) => push.pub?.data ?? push.message?.data),
+    ['collected', 'live', 'to all'],
+  );
 });

@@ -80,18 +80,18 @@ export class ConnectCommand {
       this.services.counters.errors.PERMISSION_DENIED++;
       return connection.close(DISCONNECTS.BAD_REQUEST);
     }
-    this.#enter(connection, credentials);
-    if (connection.isOpen)
-      this.serverSubscriptions.begin(connection, client, command, (subs) =>
-        this.#reply(connection, client, command.id, subs),
-      );
+    // Until the reply, neither broadcasts nor what the backend asks for the user reach the client.
+    this.serverSubscriptions.begin(connection, client, command, credentials, (subs) => {
+      this.#enter(connection, credentials);
+      if (connection.isOpen) this.#reply(connection, client, command.id, subs);
+    });
   }
 
   /** @param {Connection} connection @param {Credentials|null} credentials */
   #enter(connection, credentials) {
     const { hub, entrance } = this.services;
-    // Broadcasts do not overtake the reply: it is written in this turn, or the connection enters
-    // rooms by stand-ins.
+    // Not before: a `connect` that is refused leaves the connection among those that time out.
+    this.connections.admitted(connection);
     if (entrance === null) hub.add(connection);
     else entrance.enter(connection, credentials, () => {});
   }
@@ -101,8 +101,6 @@ export class ConnectCommand {
    * @param {Map<string, import('./messages.js').SubscribeResult>|null} subs null: none
    */
   #reply(connection, client, id, subs) {
-    // Not before: a `connect` that is refused leaves the connection among those that time out.
-    this.connections.admitted(connection);
     client.become('connected');
     this.services.counters.doors.centrifugo++;
     const { upstream, identity } = client;

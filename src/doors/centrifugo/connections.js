@@ -122,7 +122,7 @@ export class Connections {
     client.lease?.release();
   }
 
-  /** Its `connect` is answered. @param {Connection} connection */
+  /** The connection is the hub's from now on. @param {Connection} connection */
   admitted(connection) {
     this.#waiting.delete(connection);
   }

@@ -13,6 +13,7 @@ import { DISCONNECTS } from './codes.js';
 import { DoorError } from './errors.js';
 import { resultOf, sinceOf } from './subscribe.js';
 
+/** @import { Credentials } from '../../auth/credentials.js' */
 /** @import { Transport } from '../../hub/connection.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { Client } from './client.js' */
@@ -26,6 +27,7 @@ import { resultOf, sinceOf } from './subscribe.js';
  * @typedef {object} Round
  * @property {Connection} connection
  * @property {Client} client
+ * @property {Credentials|null} credentials of its token or hook
  * @property {number} id of its `connect`
  * @property {number} open rooms that have not answered
  * @property {boolean} isFailed has one of them refused?
@@ -51,9 +53,11 @@ export class ServerSubscriptions {
   /**
    * @param {Connection} connection @param {Client} client
    * @param {{id: number, request: Request}} command connect
-   * @param {(subs: Map<string, SubscribeResult>|null) => void} reply null: there are none
+   * @param {Credentials|null} credentials of its token or hook
+   * @param {(subs: Map<string, SubscribeResult>|null) => void} reply lets the connection into the
+   *   hub, or closes it; null: there are none
    */
-  begin(connection, client, { id, request }, reply) {
+  begin(connection, client, { id, request }, credentials, reply) {
     const wanted = this.#wantedBy(client);
     if (wanted.size === 0) return reply(null);
     const { config, commands } = this.services;
@@ -71,6 +75,7 @@ export class ServerSubscriptions {
     const round = {
       connection,
       client,
+      credentials,
       id,
       open: wanted.size,
       isFailed: false,
@@ -110,8 +115,8 @@ export class ServerSubscriptions {
     };
     if (hooks === null || !hooks.has('onJoin')) return enter(true);
     // Not by the lane: it waits for this round. The promise never rejects.
-    const verdict = hooks.callFor('onJoin', round.connection, [roomOf(channel)]);
-    Promise.resolve(verdict).then(({ refusal }) => enter(refusal === null));
+    const asked = hooks.askJoins(round.connection, round.credentials, [roomOf(channel)]);
+    asked.then(([refused]) => enter(refused === null));
   }
 
   /**
@@ -170,14 +175,16 @@ export class ServerSubscriptions {
   /** @param {Round} round */
   #conclude({ connection, client, id, isFailed, entries, reply }) {
     const { hub } = this.services;
+    if (!connection.isOpen) return;
     const isFull = [...entries.values()].some(({ standIn }) => standIn.isFull);
-    if (isFailed || isFull || !connection.isOpen) {
-      if (isFull) return connection.close(DISCONNECTS.SLOW);
+    if (isFull) return connection.close(DISCONNECTS.SLOW);
+    if (isFailed) {
       client.become('refused');
       return this.connections.refuse(connection, id, new DoorError(100));
     }
     reply(new Map([...entries].map(([channel, { result }]) => [channel, result])));
     for (const [channel, { standIn }] of entries) {
+      if (!connection.isOpen) return;
       const room = hub.rooms.get(roomOf(channel));
       for (const frames of standIn.frames) connection.transport.write(frames);
       // A resync has ended the membership, and is among the frames.

@@ -14,7 +14,9 @@ export default /** @satisfies {import('../../../src/hooks/types.js').Hooks} */ (
     return headers['x-user'] === undefined ? undefined : { user: String(headers['x-user']) };
   },
 
-  onJoin(_connection, room) {
+  onJoin({ id, user }, room) {
+    if (room.startsWith('own-') && (id === '' || room !== `own-${user}`))
+      return { deny: 'not own' };
     return room.startsWith('staff') ? { deny: 'staff only' } : undefined;
   },
 
