@@ -26,8 +26,8 @@ const PAGE_FIELDS = 1000;
  * @property
  *   {(key: string, cursor: string, count: 'COUNT', n: number) => Promise<[string, string[]]>} hscan
  * @property
- *   {(key: string, start: string, end: '+', count: 'COUNT', n: number) => Promise<[string, string[]][]>}
- *   xrange
+ *   {(count: 'COUNT', n: number, streams: 'STREAMS', key: string, after: string) => Promise<[string, [string, string[]][]][]|null>}
+ *   xread null: no entries
  * @property {(key: string) => Promise<number>} xlen
  * @property {(key: string) => Promise<number>} hlen
  * @property {(key: string, field: string) => Promise<string|null>} hget
@@ -111,10 +111,12 @@ class RedisEventQueue {
 
   /** @type {EventQueue['read']} */
   async read(lane, afterId, limit) {
-    const start = afterId === null ? '-' : `(${afterId}`;
-    const entries = await this.#ask(() =>
-      this.redis.xrange(this.keys.ofLane(lane, 'stream'), start, '+', 'COUNT', limit),
+    // XREAD and not XRANGE, because Redis 6.0 has no exclusive ranges.
+    const stream = this.keys.ofLane(lane, 'stream');
+    const streams = await this.#ask(() =>
+      this.redis.xread('COUNT', limit, 'STREAMS', stream, afterId ?? '0-0'),
     );
+    const [[, entries]] = streams ?? [['', []]];
     return entries.map(([id, [, body]]) => ({ id, body }));
   }
 

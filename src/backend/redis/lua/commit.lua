@@ -29,6 +29,12 @@ if ARGV[3] ~= '' then redis.call('HSET', state, 'announced', ARGV[3]) end
 if ARGV[2] ~= '' then
   -- MINID keeps the entry that it names.
   local ms, seq = string.match(ARGV[2], '^(%d+)-(%d+)$')
-  redis.call('XTRIM', lane, 'MINID', '=', string.format('%s-%.0f', ms, seq + 1))
+  local trimmed = redis.pcall('XTRIM', lane, 'MINID', '=', string.format('%s-%.0f', ms, seq + 1))
+  local left = type(trimmed) == 'table'
+  while left do -- Redis 6.0 has no MINID
+    local entries = redis.call('XRANGE', lane, '-', ARGV[2], 'COUNT', 100)
+    for _, entry in ipairs(entries) do redis.call('XDEL', lane, entry[1]) end
+    left = #entries == 100
+  end
 end
 return 1
