@@ -62,7 +62,7 @@ import { counter, gauge, histogram } from './rows.js';
  * @property {() => Record<string, number>} dropped by endpoint and reason
  * @property {() => Record<string, number>} cancelled
  * @property {() => number} lanes
- * @property {() => import('../webhooks/queue.js').QueueSize} size
+ * @property {() => import('../webhooks/queue.js').QueueSize & {failures: number}} size
  */
 
 const MS_BUCKETS = [0.1, 1, 5, 15, 50, 100, 500];
@@ -393,6 +393,8 @@ export const COURIER_METRICS = Object.freeze([
     'Recorded events that no courier has read, over all servers.'),
   gauge('fanfare_webhooks_queue_bytes', 'max', (source) => source.size().bytes,
     'Estimated memory of the event queue, in Redis or the primary, in bytes.'),
+  counter('fanfare_webhooks_queue_failures_total', (source) => source.size().failures,
+    'Failed calls of the event queue: Redis or the primary was unreachable, or refused a step. The events of the lane wait meanwhile.'),
 ]);
 
 /** @param {Source} _source */

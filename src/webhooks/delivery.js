@@ -1,5 +1,6 @@
 // delivery.js: the lanes and the endpoints of one courier.
 
+import { RareLog } from '../observability/rare-log.js';
 import { EndpointQueue } from './endpoint.js';
 import { formOf } from './form.js';
 import { Holds } from './holds.js';
@@ -74,7 +75,7 @@ export class Delivery {
         new Lane({ index, queue, endpoints: this.endpoints, wantedBy, reach, isSure, now, log }),
     );
     /** The last reading. @type {import('./queue.js').QueueSize} */
-    this.size = { entries: 0, pending: 0, bytes: 0 };
+    this.measured = { entries: 0, pending: 0, bytes: 0 };
     this.underWay = 0;
   }
 
@@ -91,11 +92,11 @@ export class Delivery {
     while (!this.#isClosed)
       try {
         await this.holds.ask();
-        this.reach.ok();
+        this.reach.ok(null);
         for (const lane of this.lanes) lane.start();
         return;
       } catch (error) {
-        this.reach.failed(error);
+        this.reach.failed(null, error);
         await new Promise((resolve) => setTimeout(resolve, BEGIN_MS));
       }
   }
@@ -115,6 +116,11 @@ export class Delivery {
   /** A worker here begins to drain: its clients come back within the time. @param {number} ms */
   hold(ms) {
     this.holds.holdLeaves(ms);
+  }
+
+  /** Of the queue. */
+  get size() {
+    return { ...this.measured, failures: this.reach.failures };
   }
 
   /** @param {Sendable} event @returns {readonly EndpointQueue[]} */
@@ -151,8 +157,9 @@ export class Delivery {
     if (hasGap)
       try {
         await this.holds.doubt();
+        this.reach.ok(null);
       } catch (error) {
-        this.reach.failed(error);
+        this.reach.failed(null, error);
         return [];
       }
     const areApproved = await Promise.all(effects.map((effect) => effect.lane.approve(effect)));
@@ -172,37 +179,43 @@ export class Delivery {
   #measure() {
     this.queue.size().then(
       (size) => {
-        this.size = size;
+        this.measured = size;
       },
       () => {}, // the lanes log that the queue is unreachable
     );
   }
 }
 
-/** Logs once when the queue is unreachable, and once when it is back. */
+/** Counts calls of the queue that fail, and logs when they go on failing, each minute. */
 class Reach {
-  /** @type {number|null} */
-  #failingSinceMs = null;
+  /** Since when each lane fails, in ms; null: what concerns all. @type {Map<number|null, number>} */
+  #failing = new Map();
   #isLogged = false;
 
   /** @param {() => number} now @param {import('pino').Logger} log */
   constructor(now, log) {
     this.now = now;
     this.log = log;
+    this.rareLog = new RareLog(log, now);
+    this.failures = 0;
   }
 
-  ok() {
-    this.#failingSinceMs = null;
-    if (this.#isLogged) this.log.info('webhooks: the queue is available again');
+  /** @param {number|null} lane */
+  ok(lane) {
+    this.#failing.delete(lane);
+    if (this.#failing.size > 0 || !this.#isLogged) return;
+    this.log.info('webhooks: the queue is available again');
     this.#isLogged = false;
   }
 
-  /** @param {unknown} error */
-  failed(error) {
-    this.#failingSinceMs ??= this.now();
-    if (this.#isLogged || this.now() - this.#failingSinceMs < QUIET_MS) return;
+  /** @param {number|null} lane @param {unknown} error */
+  failed(lane, error) {
+    this.failures++;
+    const sinceMs = this.#failing.get(lane) ?? this.now();
+    this.#failing.set(lane, sinceMs);
+    if (this.now() - sinceMs < QUIET_MS) return;
     this.#isLogged = true;
     const why = error instanceof Error ? error.message : String(error);
-    this.log.warn({ why }, 'webhooks: the queue is unreachable, events wait');
+    this.rareLog.warn({ lane, why }, 'webhooks: the queue fails, events wait');
   }
 }

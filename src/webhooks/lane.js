@@ -56,8 +56,8 @@ export class Lane {
    * @param {import('./queue.js').EventQueue} parts.queue
    * @param {ReadonlyMap<string, EndpointQueue>} parts.endpoints by name
    * @param {(event: Sendable) => readonly EndpointQueue[]} parts.wantedBy
-   * @param {{ok: () => void, failed: (error: unknown) => void}} parts.reach hears how calls of the
-   *   queue end
+   * @param {{ok: (lane: number) => void, failed: (lane: number, error: unknown) => void}} parts.reach
+   *   hears how calls of the queue end
    * @param {() => boolean} parts.isSure may an edge cancel its opposite? (holds.js)
    * @param {() => number} parts.now @param {import('pino').Logger} parts.log
    */
@@ -192,12 +192,12 @@ export class Lane {
       try {
         const change = { set, remove, upTo, announced };
         const isOurs = await this.queue.commit(this.index, fence, change);
-        this.reach.ok();
+        this.reach.ok(this.index);
         if (!isOurs) this.#lose('another courier has taken it over');
         return isOurs;
       } catch (error) {
         // It may have been carried out: doing it again changes nothing.
-        this.reach.failed(error);
+        this.reach.failed(this.index, error);
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
     }
@@ -208,11 +208,11 @@ export class Lane {
     if (this.#isClosed) return;
     (this.#fence === null ? this.#take() : this.#read()).then(
       (waitMs) => {
-        this.reach.ok();
+        this.reach.ok(this.index);
         this.#wait(waitMs);
       },
       (error) => {
-        this.reach.failed(error);
+        this.reach.failed(this.index, error);
         this.#wait(RETRY_MS);
       },
     );
@@ -255,7 +255,7 @@ export class Lane {
         this.#mayLack = true;
       } else this.#lose('another courier has taken it over');
     } catch (error) {
-      this.reach.failed(error);
+      this.reach.failed(this.index, error);
     }
   }
 

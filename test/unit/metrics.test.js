@@ -83,7 +83,7 @@ const courier = createCourierMetrics(
     dropped: () => ({ 'example.com,overflow': 0 }),
     cancelled: () => ({ 'example.com': 0 }),
     lanes: () => 16,
-    size: () => ({ entries: 0, pending: 0, bytes: 0 }),
+    size: () => ({ entries: 0, pending: 0, bytes: 0, failures: 0 }),
   },
   ['example.com'],
 );

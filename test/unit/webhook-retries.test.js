@@ -305,6 +305,37 @@ test('while the queue is unreachable nothing is lost or sent twice', async (t) =
   assert.equal(queue.pending, 0);
 });
 
+test('a lane whose commits fail is logged and counted, while the other lanes succeed', async (t) => {
+  const { delivery, queue, advance, seen } = courier(t);
+  const rooms = Array.from({ length: 100 }, (_, i) => `r${i}`);
+  const [bad, good] = [3, 4].map((lane) => rooms.find((room) => laneOf(room) === lane));
+  const { commit } = delivery.queue;
+  let isRefused = true;
+  t.mock.method(
+    delivery.queue,
+    'commit',
+    async (/** @type {Parameters<typeof commit>} */ ...args) => {
+      if (isRefused && args[0] === 3) throw new Error('refused');
+      return commit(...args);
+    },
+  );
+  /** @type {unknown[]} */
+  const lines = [];
+  const add = (/** @type {unknown} */ fields) => lines.push(fields);
+  t.mock.method(delivery.log, 'warn', add);
+  t.mock.method(delivery.log, 'info', add);
+  queue.record(joined('ann', bad));
+  queue.record(joined('bob', good));
+  await advance(30_000);
+  assert.deepEqual(seen(), ['joined bob']);
+  assert.deepEqual(lines, [{ lane: 3, why: 'refused', unsaid: 0 }]);
+  assert.ok(delivery.size.failures > 10, `${delivery.size.failures} failures`);
+  isRefused = false;
+  await advance(5000);
+  assert.deepEqual(seen(), ['joined bob', 'joined ann']);
+  assert.deepEqual(lines.slice(1), ['webhooks: the queue is available again']);
+});
+
 test('an endpoint that is down while 10,000 users come and go costs one effect for each', async (t) => {
   const { queue, advance, endpoint } = courier(t, { answer: () => BUSY });
   const isIn = new Set();
