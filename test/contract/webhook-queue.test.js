@@ -453,6 +453,29 @@ test('redis cluster: events that were moved twice, or late, are in their lane on
   );
 });
 
+test('embedded: a backlog takes messages without payloads, before an edge is dropped', async () => {
+  const text = 'é,"payload":,"seq":'.repeat(100);
+  const payload = JSON.stringify({ text });
+  const fields = `"room":"room","from":"ann","payload":${payload}`;
+  for (const [maxLength, whole] of [
+    [1e9, 1000],
+    [200 * payload.length, 98],
+  ]) {
+    const queue = new EmbeddedEventQueue({ maxLength });
+    const recorder = new EventRecorder({ covers, queue });
+    recorder.edge('join', 'room');
+    for (let i = 0; i < 1100; i++) recorder.message('room', messageOf(fields));
+    const [edge, ...messages] = (await queue.read(LANE, null, 2000)).map(eventOf);
+    assert.deepEqual([edge.type, messages.length], ['room.occupied', 1100]);
+    const { from, payload: none, bytes, seq } = messages[1099];
+    const size = Buffer.byteLength(payload);
+    assert.deepEqual([from, none, bytes, seq], ['ann', undefined, size, 1101]);
+    const kept = messages.filter((one) => one.bytes === undefined);
+    assert.ok(kept.length <= whole && kept.length > whole - 8, `${kept.length}`);
+    assert.deepEqual(kept.at(-1).payload, { text });
+  }
+});
+
 test('embedded: a queue that was saved is continued, with another epoch', async (t) => {
   const folder = temporaryFolder(t);
   const before = new EmbeddedEventQueue();

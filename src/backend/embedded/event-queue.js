@@ -12,6 +12,16 @@ const NAME = 'webhooks.json';
 /** Events of one lane that no courier has read. Above either the oldest are dropped and counted. */
 const MAX_ENTRIES = 10_000;
 const MAX_LENGTH = 8 * 1024 * 1024;
+/**
+ * While a lane has this many entries, messages are recorded without their payload, as in Redis. So
+ * they are while it is half as long as it may be: the other half is for edges.
+ */
+const MAX_PAYLOADS = 1000;
+/** The field that is replaced by its size, by type. */
+const LARGE = /** @type {Record<string, string>} */ ({
+  'message.published': ',"payload":',
+  'client.event': ',"data":',
+});
 const MAX_FILE_BYTES = 512 * 1024 * 1024;
 
 /** @import { Change, Entry, EventQueue } from '../../webhooks/queue.js' */
@@ -71,12 +81,18 @@ export class EmbeddedEventQueue {
   /** @param {string} key of the event's sequence @param {string} body JSON */
   append(key, body) {
     const lane = this.#lanes[laneOf(key)];
-    lane.entries.push({ id: String(++this.#entries), body });
-    lane.length += body.length;
+    const isFull = lane.size >= MAX_PAYLOADS || 2 * lane.length >= this.maxLength;
+    this.#push(lane, isFull ? withoutPayload(body) : body);
     while (lane.size > this.maxEntries || (lane.length > this.maxLength && lane.size > 1)) {
       lane.shift();
       lane.lost++;
     }
+  }
+
+  /** @param {Lane} lane @param {string} body */
+  #push(lane, body) {
+    lane.entries.push({ id: String(++this.#entries), body });
+    lane.length += body.length;
   }
 
   /** @param {number} lane @returns {Promise<number|null>} */
@@ -198,10 +214,7 @@ export class EmbeddedEventQueue {
     if (!saved.isClosed) for (const lane of this.#lanes) lane.lost++;
     for (const [number, { bodies, pending, lost }] of saved.lanes.entries()) {
       const lane = this.#lanes[number];
-      for (const body of bodies) {
-        lane.entries.push({ id: String(++this.#entries), body });
-        lane.length += body.length;
-      }
+      for (const body of bodies) this.#push(lane, body);
       for (const [field, json] of pending) {
         lane.pending.set(field, json);
         lane.pendingLength += json.length;
@@ -221,6 +234,20 @@ export class EmbeddedEventQueue {
       })),
     });
   }
+}
+
+/**
+ * As `fitting` in record.lua. In a JSON text, a quote within a string is escaped, so the first
+ * `,"payload":` and the last `,"seq":` are the event's own.
+ * @param {string} body @returns {string} with the size of a message instead of its payload
+ */
+function withoutPayload(body) {
+  const field = LARGE[/^{"type":"([^"]*)"/.exec(body)?.[1] ?? ''];
+  const head = field === undefined ? -1 : body.indexOf(field);
+  if (head === -1) return body;
+  const tail = body.lastIndexOf(',"seq":');
+  const bytes = Buffer.byteLength(body.slice(head + field.length, tail));
+  return `${body.slice(0, head)},"bytes":${bytes}${body.slice(tail)}`;
 }
 
 /**
