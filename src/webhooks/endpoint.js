@@ -61,7 +61,7 @@ export class EndpointQueue {
   #orders = new Map();
   /** Those whose first effect is due, in the order of becoming so. @type {Set<Order>} */
   #ready = new Set();
-  /** By field, oldest first. */
+  /** By field, in the order of coming here: lanes that are taken over bring older events. */
   #states = /** @type {Map<string, Effect>} */ (new Map());
   #messages = /** @type {Map<string, Effect>} */ (new Map());
   /** They come first. */
@@ -127,10 +127,8 @@ export class EndpointQueue {
   /** @param {number} unixMs @returns {number} age of the oldest event that waits, in seconds */
   oldestSeconds(unixMs) {
     let at = unixMs;
-    for (const map of [this.#states, this.#messages]) {
-      const first = map.values().next().value;
-      if (first !== undefined) at = Math.min(at, first.event.at);
-    }
+    for (const map of [this.#states, this.#messages])
+      for (const { event } of map.values()) at = Math.min(at, event.at);
     return (unixMs - at) / 1000;
   }
 

@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { LEASE_MS } from '../../src/webhooks/queue.js';
+import { LEASE_MS, laneOf } from '../../src/webhooks/queue.js';
 import { BUSY, CRASHED, courier, FAILED, joined, left, message, OK } from '../helpers/courier.js';
 import { MemoryQueue } from '../helpers/memory-queue.js';
 
@@ -40,6 +40,17 @@ test('a courier that stops hands over what waits, with its attempts', async (t) 
     new Set(second.requests.map(({ id }) => id)),
     new Set(first.requests.map(({ id }) => id)),
   );
+});
+
+test('the age of the oldest event is right, whichever lane is taken first', async (t) => {
+  const { queue, advance, endpoint } = courier(t, { answer: () => BUSY });
+  const rooms = Array.from({ length: 200 }, (_, i) => `r${i}`);
+  const [first, last] = [0, 15].map((lane) => rooms.find((room) => laneOf(room) === lane));
+  queue.record(joined('new', first));
+  queue.record({ ...joined('old', last), at: Date.now() - 3_600_000 });
+  await advance(5000);
+  assert.equal(endpoint.pending, 2);
+  assert.equal(Math.round(endpoint.oldestSeconds(Date.now())), 3605);
 });
 
 test('an event that has stepped aside stays aside for the next courier, and its schedule goes on', async (t) => {
