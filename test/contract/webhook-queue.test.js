@@ -501,6 +501,32 @@ test('embedded: a queue that was saved is continued, with another epoch', async 
   assert.deepEqual(await readdir(folder), ['webhooks.json']);
 });
 
+test('embedded: a hold goes on after a restart, until the same time', async (t) => {
+  const folder = temporaryFolder(t);
+  const before = new EmbeddedEventQueue();
+  await before.hold(60_000);
+  await before.save(folder);
+  /** @param {number} passedMs since then, by the clock of the server */
+  const held = async (passedMs) => {
+    const file = join(folder, 'webhooks.json');
+    const text = await readFile(file, 'utf8');
+    const time = t.mock.method(
+      Date,
+      'now',
+      () => performance.timeOrigin + performance.now() + passedMs,
+    );
+    const queue = new EmbeddedEventQueue({ nowMs: () => 0 });
+    await queue.open(folder);
+    time.mock.restore();
+    await writeFile(file, text);
+    return (await queue.held()).leavesMs;
+  };
+  const leftMs = await held(10_000);
+  assert.ok(leftMs > 40_000 && leftMs <= 50_000, `${leftMs}`);
+  assert.equal(await held(70_000), 0);
+  assert.ok((await held(-3_600_000)) <= 60_000, 'a clock that was set back');
+});
+
 test('embedded: after a server was killed, a loss is reported in each lane', async (t) => {
   const folder = temporaryFolder(t);
   const killed = new EmbeddedEventQueue();

@@ -210,6 +210,8 @@ export class EmbeddedEventQueue {
     const saved = await read(path);
     await write(path, { isClosed: false, lanes: [] });
     if (saved === null) return;
+    const { heldUntil = 0, heldMs = 0 } = saved;
+    await this.hold(Math.min(heldUntil - Date.now(), heldMs)); // the clock may have been set
     // The number of missing events is not known.
     if (!saved.isClosed) for (const lane of this.#lanes) lane.lost++;
     for (const [number, { bodies, pending, lost }] of saved.lanes.entries()) {
@@ -225,8 +227,11 @@ export class EmbeddedEventQueue {
 
   /** Writes the queue. Call it after the last event and the last commit. @param {string} folder */
   async save(folder) {
+    const { leavesMs } = await this.held();
     await write(join(folder, NAME), {
       isClosed: true,
+      heldUntil: Date.now() + leavesMs,
+      heldMs: leavesMs,
       lanes: this.#lanes.map(({ entries, first, pending, lost, announced }) => ({
         bodies: entries.slice(first).map(({ body }) => body),
         pending: [...pending],
@@ -253,6 +258,8 @@ function withoutPayload(body) {
 /**
  * @typedef {object} Saved
  * @property {boolean} isClosed false while a server runs
+ * @property {number} [heldUntil] Unix time in ms: clients of the server come back until then
+ * @property {number} [heldMs] the same when the file was written, from then on
  * @property {{bodies: string[], pending: [string, string][], lost: number}[]} lanes
  */
 
