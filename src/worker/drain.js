@@ -1,9 +1,10 @@
 // drain.js: closes a worker's connections in an orderly manner.
 //
 // 0. Clients of some doors know no such notice and return as soon as they are closed. So their
-//    closes are spread over the same window, or over the rest of the time limit.
+//    closes are spread over their share of the window, or over the rest of the time limit.
 // 1. Each other connection gets SERVER_SHUTDOWN with its own reconnectAfterMs. The n-th of N in
-//    random order gets the n-th part of the window, so that the clients return evenly over it.
+//    random order gets the n-th part of the rest of the window. So all clients return evenly over
+//    the window, and webhooks hold back who left for as long.
 // 2. New publishes are refused (UNAVAILABLE: another worker accepts them). Publishes and joins
 //    under way get their answers, and accepted publications have SETTLE_MS to reach all receivers.
 // 3. The worker closes the connections with 1012 in batches (10,000 in 2 s), each after a flush.
@@ -40,12 +41,14 @@ const POLL_MS = 20;
 export async function drain({ hub, outbox, commands, scheduler, phase, windowMs, deadlineMs }) {
   const silent = shuffled(hub.connections.filter((connection) => !knowsNotice(connection)));
   const leftMs = deadlineMs - performance.now();
-  const spreadMs = Math.min(windowMs, Math.max(leftMs - REST_MS, leftMs / 2, 0));
+  const shareMs = (windowMs * silent.length) / Math.max(1, hub.connections.length);
+  const restMs = windowMs - shareMs;
+  const spreadMs = Math.min(shareMs, Math.max(leftMs - REST_MS, leftMs / 2, 0));
   await closeOver(silent, spreadMs, outbox);
   const connections = shuffled(hub.connections.filter(knowsNotice));
   const total = connections.length;
   for (let i = 0; i < total; i++) {
-    connections[i].announceShutdown(Math.floor(((i + Math.random()) / total) * windowMs));
+    connections[i].announceShutdown(Math.floor(((i + Math.random()) / total) * restMs));
     if (i % BATCH === BATCH - 1) await delay(0);
   }
   phase.enter('settling');

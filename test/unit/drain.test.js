@@ -51,6 +51,19 @@ test('clients that know no notice are closed over the window, and the others are
   }
 });
 
+test('both kinds of clients return within one window, each over its share', async () => {
+  const { members, closedMs, begin } = start({ told: 6, silent: 2 });
+  await begin(800, 30_000);
+  const lastMs = Math.max(...members.slice(6).map((member) => closedMs.get(member) ?? 1e9));
+  assert.ok(lastMs < 500, `${lastMs}`);
+  const delays = members
+    .slice(0, 6)
+    .flatMap((member) => member.of('SERVER_SHUTDOWN').map((sent) => Number(sent.reconnectAfterMs)));
+  assert.equal(delays.length, 6);
+  const longest = Math.max(...delays);
+  assert.ok(longest >= 500 && longest < 600, `${longest}`);
+});
+
 test('the closes are spread within half of a short time limit', async () => {
   const { members, closedMs, begin } = start({ told: 1, silent: 100 });
   const { spread, terminated } = await begin(60_000, 1200);
