@@ -254,7 +254,10 @@ export class Supervisor {
   async #startSuccessors(settings) {
     for (let slot = 0; slot < settings.config.workers && !this.isStopping; slot++) {
       const one = this.#fork(slot, settings);
-      if (one !== undefined) this.successors[slot] = one;
+      if (one !== undefined) {
+        this.successors[slot] = one;
+        this.#cancelReplacement(slot);
+      }
       // Its exit ends this reload and does not count for the crash loop.
       one?.allowExit(true);
       if (!(await one?.started)) return this.#dismissSuccessors(slot);
@@ -270,7 +273,7 @@ export class Supervisor {
     for (const [slot, one] of this.successors.splice(0).entries()) {
       if (one.state !== 'gone') one.kill();
       // The old one may have died meanwhile.
-      if (this.slots[slot] === undefined && !this.replacements.has(slot)) this.#fill(slot);
+      if (this.slots[slot] === undefined) this.#fill(slot);
     }
     return failed;
   }
@@ -283,11 +286,15 @@ export class Supervisor {
     /** @type {WorkerProcess[]} */
     const old = [];
     for (const [slot, one] of this.successors.splice(0).entries()) {
-      this.#cancelReplacement(slot);
       const before = this.slots[slot];
       one.allowExit(false);
       this.slots[slot] = one;
       if (before === undefined) continue;
+      if (before.state === 'starting') {
+        // It has no clients, and would accept some later, because it cannot hear `retire` yet.
+        before.end();
+        continue;
+      }
       before.allowExit(true);
       before.send({ type: 'retire' });
       old.push(before);
@@ -426,7 +433,10 @@ export class Supervisor {
     if (this.isStopping) one.send({ type: 'unready' });
     this.#mark('start', `Worker ${one.slot} is ready`);
     if (this.isAnnounced || this.isStopping) return;
-    if (this.slots.some((other) => other?.state === 'starting')) return;
+    const isPartial = this.slots.some(
+      (other, slot) => other?.state === 'starting' && this.successors[slot]?.state !== 'ready',
+    );
+    if (isPartial) return;
     this.isAnnounced = true;
     this.onReady(address, isBrokerUp);
   }

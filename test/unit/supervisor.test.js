@@ -403,6 +403,40 @@ test('a worker that dies during a reload is replaced as well', { timeout: 20_000
   assert.equal(pids()[1], before[1]);
 });
 
+test('a reload cancels the replacement of a worker that has just died', {
+  timeout: 20_000,
+}, async (t) => {
+  const { supervisor, ready, pids, allReady, next } = supervise(t, { WORKERS: '1' });
+  await ready;
+  next.settings = settingsOf({ WORKERS: '1', FIXTURE: 'mute' });
+  kill(pids()[0], 'SIGKILL');
+  await until(() => supervisor.replacements.size === 1, 5000, 'the pause');
+  supervisor.reload();
+  await until(() => supervisor.successors.length === 1, 5000, 'the new worker');
+  assert.equal(supervisor.replacements.size, 0);
+  supervisor.successors[0].kill();
+  await allReady();
+});
+
+test('a replacement that still starts when a reload takes over is killed, not drained', {
+  timeout: 20_000,
+}, async (t) => {
+  const { supervisor, ready, pids, logged, next, lines } = supervise(t, { WORKERS: '1' });
+  await ready;
+  next.settings = settingsOf({ WORKERS: '1' });
+  supervisor.settings = settingsOf({ WORKERS: '1', FIXTURE: 'mute' });
+  kill(pids()[0], 'SIGKILL');
+  await until(() => supervisor.slots[0]?.state === 'starting', 5000, 'the replacement');
+  const { pid } = supervisor.slots[0] ?? {};
+  supervisor.reload();
+  await logged('reload complete');
+  const exit = await until(() =>
+    lines.find(({ workerPid, code }) => workerPid === pid && code === null),
+  );
+  assert.equal(exit.signal, 'SIGKILL');
+  assert.equal(exit.msg, 'worker exited');
+});
+
 test('stop drains the workers and ends with 0', { timeout: 20_000 }, async (t) => {
   const { supervisor, ready, stopped, lines } = supervise(t);
   await ready;
