@@ -28,6 +28,8 @@ export class CourierProcess {
   #child = null;
   /** @type {Settings|null} */
   #settings = null;
+  /** Those of a reload that waits for the exit. @type {Settings|null} */
+  #next = null;
   /** For the aggregate: below those of the workers and of the primary, and never reused. */
   #id = 0;
   #bornMs = 0;
@@ -69,7 +71,10 @@ export class CourierProcess {
   /** Replaces it by one with the new settings. @param {Settings} settings */
   async reload(settings) {
     this.#settings = null; // its exit is expected
+    this.#next = settings;
     await this.#end();
+    if (this.#next !== settings) return; // a later call waited for the same exit
+    this.#next = null;
     this.#deaths = 0;
     this.start(settings);
   }

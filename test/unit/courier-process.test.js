@@ -14,6 +14,10 @@ const SETTINGS = /** @type {any} */ ({
   env: { PATH: process.env.PATH },
 });
 
+/** It stops when it is told to, after a moment. */
+const OBEDIENT = `
+  process.on('message', ({ type }) => type === 'stop' && setTimeout(() => process.exit(0), 200));`;
+
 /** @param {import('node:test').TestContext} t @param {string} body of its entry point */
 function build(t, body) {
   const folder = temporaryFolder(t);
@@ -59,4 +63,21 @@ test('a courier that does not stop is killed after 4 s', async (t) => {
   const beganMs = performance.now();
   await courier.stop();
   assert.ok(performance.now() - beganMs >= 3900);
+});
+
+test('two reloads at once leave one courier, which has the later settings', async (t) => {
+  const { courier, bornAt } = build(t, OBEDIENT);
+  courier.start(SETTINGS);
+  await until(() => bornAt().length === 1, 10_000, 'a courier');
+  /** @type {string[]} */
+  const started = [];
+  const start = courier.start.bind(courier);
+  courier.start = (settings) => {
+    started.push(String(settings.env.NAME));
+    start(settings);
+  };
+  const named = (/** @type {string} */ NAME) => ({ ...SETTINGS, env: { ...SETTINGS.env, NAME } });
+  await Promise.all([courier.reload(named('first')), courier.reload(named('second'))]);
+  assert.deepEqual(started, ['second']);
+  await until(() => bornAt().length === 2, 10_000, 'its successor');
 });
