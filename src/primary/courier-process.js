@@ -40,6 +40,8 @@ export class CourierProcess {
   #timer;
   /** @type {NodeJS.Timeout|undefined} */
   #check;
+  /** The end of the longest drain, with the return of its clients. */
+  #heldUntilMs = 0;
   #tests = 0;
   /** @type {Map<number, (result: Result) => void>} */
   #waiting = new Map();
@@ -86,8 +88,13 @@ export class CourierProcess {
     await this.#end();
   }
 
-  /** A worker begins to drain. Its clients come back within the time. @param {number} ms */
+  /**
+   * A worker begins to drain. Its clients come back within the time. A courier that starts
+   * meanwhile hears of it, too.
+   * @param {number} ms
+   */
   hold(ms) {
+    this.#heldUntilMs = Math.max(this.#heldUntilMs, performance.now() + ms);
     if (this.#child?.connected) this.#child.send({ type: 'hold', ms }, () => {});
   }
 
@@ -119,6 +126,8 @@ export class CourierProcess {
     // `advanced`: calls of the queue have maps.
     const child = fork(this.exec, ['courier'], { env, serialization: 'advanced' });
     this.#child = child;
+    const heldMs = Math.ceil(this.#heldUntilMs - this.#bornMs);
+    if (heldMs > 0) child.send({ type: 'hold', ms: heldMs }, () => {});
     child.on('message', (/** @type {FromCourier} */ message) => {
       if (message.type === 'tested') this.#waiting.get(message.id)?.(message.result);
       else if (message.type === 'call') this.#answer(child, message);
