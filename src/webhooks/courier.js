@@ -114,7 +114,9 @@ export async function runCourier(config, log) {
       );
   });
   process.on('disconnect', stop);
-  delivery.start();
+  // The primary may have died while the modules loaded.
+  if (process.connected) delivery.start();
+  else await stop();
 }
 
 /** @param {Delivery} delivery @returns {import('../observability/metrics.js').CourierSource} */

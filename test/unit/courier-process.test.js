@@ -1,14 +1,18 @@
 // A courier that dies at once, or as a whole series of them, and what the primary does then.
 
 import assert from 'node:assert/strict';
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import pino from 'pino';
 import { until } from '../../loadtest/lib/server.js';
 import { CourierProcess } from '../../src/primary/courier-process.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
+const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));
 const SETTINGS = /** @type {any} */ ({
   config: { webhooks: { hasEndpoints: true } },
   env: { PATH: process.env.PATH },
@@ -99,4 +103,21 @@ test('a courier that starts during a drain holds back who left, too', {
   courier.start(SETTINGS);
   const ms = await held;
   assert.ok(Number.isInteger(ms) && ms > 50_000 && ms <= 60_000, `${ms}`);
+});
+
+test('a courier whose primary dies while it starts ends, too', { timeout: 20_000 }, async (t) => {
+  const file = join(temporaryFolder(t), 'webhooks.json');
+  const secret = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
+  writeFileSync(file, JSON.stringify([{ name: 'one', url: 'http://127.0.0.1:10/', secret }]));
+  const child = fork(MAIN, ['courier'], {
+    env: { PATH: process.env.PATH, FANFARE_WEBHOOKS: file, REDIS_URL: 'redis://127.0.0.1:9' },
+    // Before main.js, whose modules take a while to load.
+    execArgv: ['--import', 'data:text/javascript,process.send({})'],
+    silent: true,
+  });
+  t.after(() => child.kill('SIGKILL'));
+  await once(child, 'message');
+  child.disconnect();
+  const [code] = await once(child, 'exit');
+  assert.equal(code, 0);
 });
