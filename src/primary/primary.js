@@ -212,7 +212,7 @@ class Primary {
         onMark: (kind, text) => page.mark(kind, text),
         onAnswer: (_one, message) => page.actions.receive(message),
         onGone: (one) => page.actions.gone(one),
-        onDrain: (waitMs) => this.#courier?.hold(waitMs + config.reconnectWindowMs + RETURN_MS),
+        onDrain: (returnMs) => this.#courier?.hold(returnMs + RETURN_MS),
         onReloaded: (next) => {
           this.#replaceCourier(next).catch((error) => log.error({ err: error }, 'courier'));
         },

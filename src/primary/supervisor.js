@@ -49,7 +49,8 @@ export const LAST_REQUESTS_MS = 5000;
  *   that explains a step in the figures
  * @property {(one: WorkerProcess, message: import('../console/actions.js').Answer) => void} onAnswer
  * @property {(one: WorkerProcess) => void} onGone
- * @property {(waitMs: number) => void} onDrain a worker begins to drain, after so long at most
+ * @property {(returnMs: number) => void} onDrain a worker begins to drain; it asks its clients to
+ *   return within this time
  * @property {(settings: Settings) => void} onReloaded all workers have the new settings
  */
 
@@ -216,9 +217,13 @@ export class Supervisor {
       );
       return;
     }
+    // The old workers have the old window, and those that a SIGTERM drains meanwhile the new one.
+    const windowMs = Math.max(
+      ...[this.settings, settings].map(({ config }) => config.reconnectWindowMs),
+    );
     const old = this.#takeOver(settings);
     for (const one of old) {
-      this.observer.onDrain?.(LAST_REQUESTS_MS);
+      this.observer.onDrain?.(LAST_REQUESTS_MS + windowMs);
       await this.#drain(one, settings.config.shutdownTimeoutMs, LAST_REQUESTS_MS);
       if (this.isStopping) return;
     }
@@ -327,14 +332,14 @@ export class Supervisor {
     if (this.isStopping) return;
     this.isStopping = true;
     this.#mark('drain', 'Drain started: the server stops');
-    const { drainDelayMs, shutdownTimeoutMs } = this.settings.config;
+    const { drainDelayMs, shutdownTimeoutMs, reconnectWindowMs } = this.settings.config;
     const endMs = performance.now() + shutdownTimeoutMs;
     for (const slot of [...this.replacements.keys()]) this.#cancelReplacement(slot);
     for (const one of this.processes.values()) one.send({ type: 'unready' });
     // Without clients there is no load balancer to wait for.
     const serves = [...this.processes.values()].some((one) => one.state === 'ready');
     if (serves && !isByHand) await delay(Math.min(drainDelayMs, shutdownTimeoutMs / 2));
-    this.observer.onDrain?.(0);
+    this.observer.onDrain?.(reconnectWindowMs);
     const ends = [...this.processes.values()].map((one) => {
       if (one.state === 'starting') return one.end().then(() => true);
       return this.#drain(one, Math.max(0, endMs - KILL_AFTER_MS / 2 - performance.now()), 0);

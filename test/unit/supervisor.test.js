@@ -328,17 +328,36 @@ test('a reload replaces the workers when all new ones are ready', {
     most = Math.max(most, supervisor.processes.size);
   }, 1);
   t.after(() => clearInterval(watch));
-  /** @type {number[]} */
-  const waits = [];
-  supervisor.observer = { onDrain: (waitMs) => waits.push(waitMs) };
   supervisor.reload();
   await logged('reload complete');
-  assert.deepEqual(waits, [LAST_REQUESTS_MS, LAST_REQUESTS_MS], 'webhooks hold who left so long');
   assert.equal(fewest, 2);
   assert.equal(most, 4);
   assert.ok(pids().every((pid) => pid && !before.includes(pid)));
   assert.equal(supervisor.restarts, 0);
   assert.equal(supervisor.reloads, 1);
+});
+
+test('a reload reports the longer of the old and the new reconnect window', {
+  timeout: 20_000,
+}, async (t) => {
+  const windowOf = (/** @type {number} */ ms) =>
+    settingsOf({ WORKERS: '1', FANFARE_RECONNECT_WINDOW_MS: String(ms) });
+  const { supervisor, ready, stopped, next } = supervise(t, {
+    WORKERS: '1',
+    FANFARE_RECONNECT_WINDOW_MS: '1000',
+  });
+  await ready;
+  /** @type {number[]} */
+  const times = [];
+  supervisor.observer = { onDrain: (returnMs) => times.push(returnMs) };
+  for (const ms of [30_000, 2000]) {
+    next.settings = windowOf(ms);
+    supervisor.reload();
+    await until(() => !supervisor.isRolling);
+  }
+  supervisor.stop(0);
+  await stopped;
+  assert.deepEqual(times, [LAST_REQUESTS_MS + 30_000, LAST_REQUESTS_MS + 30_000, 2000]);
 });
 
 test('several reload requests during a reload cause one more reload', {
