@@ -102,6 +102,10 @@ async function cli(name, args) {
 }
 
 async function primary() {
+  // By default SIGHUP ends a process. On a terminal that is right.
+  const onTerminal = isatty(0) || isatty(1);
+  let isHungUp = false;
+  if (!onTerminal) process.on('SIGHUP', () => (isHungUp = true));
   const { settings, faults, warnings } = await readSettings();
   if (!settings) return refuse(faults);
   // Before the log opens a pipe: hooks/load.js has the reason.
@@ -112,7 +116,8 @@ async function primary() {
     settings,
     loadSettings: (previous) => reloadSettings(previous, settings, log),
     exec: fileURLToPath(import.meta.url),
-    onTerminal: isatty(0) || isatty(1),
+    onTerminal,
+    isHungUp: () => isHungUp,
     // The package has no load tools.
     hasHello: isatty(1) && existsSync(join(import.meta.dirname, '../loadtest/hello.js')),
     isProduction: process.env.NODE_ENV === 'production',

@@ -45,6 +45,7 @@ const PARENT_CHECK_MS = 500;
  * @property {(previous: Config) => Promise<{settings: Settings, faults: string[]}>} loadSettings
  * @property {string} exec the workers' entry point
  * @property {boolean} onTerminal whether a terminal started it
+ * @property {() => boolean} isHungUp whether SIGHUP has come since the start of the process
  * @property {boolean} hasHello whether somebody at a terminal can run `npm run hello`
  * @property {boolean} isProduction
  * @property {boolean} byNpm whether npm or npx started it
@@ -222,6 +223,8 @@ class Primary {
       onStopped: (code) => this.#exit(code),
     });
     this.#supervisor.start();
+    // The settings may be older than the signal.
+    if (this.parts.isHungUp()) this.#supervisor.reload();
   }
 
   /** Its code is loaded with the first endpoints. @param {Settings} settings */

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, writeFileSync } from 'node:fs';
+import { readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -152,6 +154,19 @@ test('SIGHUP with a faulty configuration changes nothing', OPTIONS, async (t) =>
   const line = await server.line(({ msg }) => msg.startsWith('reload aborted'));
   assert.match(line.faults.join(), /FANFARE_MAX_CONNECTIONS_PER_IP/);
   assert.deepEqual(server.workerPids(), before);
+});
+
+test('SIGHUP while the primary starts reloads after the start', OPTIONS, async (t) => {
+  const path = join(temporaryFolder(t), 'fanfare.env');
+  execFileSync('mkfifo', [path]);
+  const server = spawnServer(t, { FANFARE_CONFIG_FILE: path });
+  const pipe = await open(path, 'w'); // when the primary reads
+  server.kill('SIGHUP');
+  rmSync(path);
+  writeFileSync(path, '');
+  await pipe.close();
+  await server.line(({ msg }) => msg === 'reload complete', 20_000);
+  await server.line(({ msg }) => String(msg).startsWith('fanfare is ready'));
 });
 
 test('SIGHUP with a changed fixed setting changes nothing', OPTIONS, async (t) => {
