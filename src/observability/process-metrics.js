@@ -65,8 +65,8 @@ export class LoopLag {
     this.histogram = createHistogram({ figures: 2 });
     /** In seconds. */
     this.latest = 0;
-    /** Highest lags of the latest scrapes. @type {{atMs: number, seconds: number}[]} */
-    this.maxima = [];
+    /** Lags of the last seconds, and those that scrapes got. @type {{atMs: number, seconds: number}[]} */
+    this.recent = [];
     /** The lag between the last two calls of `read`, in seconds. */
     this.seen = { min: 0, max: 0, mean: 0, stddev: 0, p50: 0, p90: 0, p99: 0 };
   }
@@ -75,9 +75,10 @@ export class LoopLag {
   observe(ms) {
     this.histogram.record(Math.max(1, Math.round(ms * 1e6))); // it takes no zero
     this.latest = ms / 1000;
+    this.#remember(this.latest);
   }
 
-  /** Takes the lag since the last call. */
+  /** Takes the lag since the last call. For scrapes alone: each of them ends a period. */
   read() {
     const { histogram } = this;
     const { count } = histogram;
@@ -93,14 +94,19 @@ export class LoopLag {
       p99: seconds(histogram.percentile(99)),
     };
     histogram.reset();
-    const nowMs = performance.now();
-    this.maxima = this.maxima.filter(({ atMs }) => nowMs - atMs < LAG_SHOWN_MS);
-    this.maxima.push({ atMs: nowMs, seconds: this.seen.max });
+    this.#remember(this.seen.max);
   }
 
   /** The highest recent lag, in seconds. */
   worst() {
-    return Math.max(0, ...this.maxima.map(({ seconds }) => seconds));
+    return Math.max(0, ...this.recent.map(({ seconds }) => seconds));
+  }
+
+  /** @param {number} seconds */
+  #remember(seconds) {
+    const nowMs = performance.now();
+    this.recent = this.recent.filter(({ atMs }) => nowMs - atMs < LAG_SHOWN_MS);
+    this.recent.push({ atMs: nowMs, seconds });
   }
 }
 
@@ -123,7 +129,7 @@ function rarely(index, walk) {
   };
 }
 
-/** @param {LoopLag} lag @returns {readonly Row<void>[]} in the order in which they must be read */
+/** @param {LoopLag} lag @returns {readonly Row<void>[]} */
 // biome-ignore format: a row has two lines, and not one for each argument
 export function processRows(lag) {
   let openFiles = 0;
@@ -186,10 +192,8 @@ export function processRows(lag) {
 /** @param {LoopLag} lag */
 // biome-ignore format: a row has two lines
 const lagRows = (lag) => [
-  gauge('nodejs_eventloop_lag_seconds', 'max', () => {
-    lag.read();
-    return lag.latest;
-  }, 'Lag of the event loop when it was measured last, in seconds.'),
+  gauge('nodejs_eventloop_lag_seconds', 'max', () => lag.latest,
+    'Lag of the event loop when it was measured last, in seconds.'),
   ...LAG_FIGURES.map(([figure, what]) =>
     gauge(`nodejs_eventloop_lag_${figure}_seconds`, 'max', () => lag.seen[figure],
       `${what} of the lag of the event loop since the last scrape, in seconds.`)),

@@ -3,8 +3,8 @@
 // A collection resolves when all workers have answered, or after SCRAPE_TIMEOUT_MS, so one silent
 // worker does not fail a scrape. A late answer still counts. A killed worker's counts since its
 // last snapshot are lost, so one is taken at least every SNAPSHOT_INTERVAL_MS. The console asks
-// more often, for some metrics alone: a request for all begins a new period of the lag "since the
-// last scrape".
+// more often, for some metrics alone. Only a scrape begins a new period of the lag "since the last
+// scrape".
 
 import { setTimeout as delay } from 'node:timers/promises';
 
@@ -37,15 +37,20 @@ export class Snapshots {
     this.collecting = undefined;
   }
 
-  /** Requests all metrics. Concurrent calls share one request. @returns {Promise<void>} */
-  collect() {
-    this.collecting ??= this.#collect().finally(() => {
+  /**
+   * Requests all metrics. Concurrent calls share one request.
+   * @param {{isScrape?: boolean}} [why] a scrape; false: nobody sees the values
+   * @returns {Promise<void>}
+   */
+  collect({ isScrape = true } = {}) {
+    this.collecting ??= this.#collect(isScrape).finally(() => {
       this.collecting = undefined;
     });
     return this.collecting;
   }
 
-  async #collect() {
+  /** @param {boolean} isScrape */
+  async #collect(isScrape) {
     const request = ++this.request;
     /** @type {Set<number>} */
     const waiting = new Set();
@@ -55,7 +60,7 @@ export class Snapshots {
     });
     for (const one of this.processes.values()) {
       if (one.state !== 'ready' && one.state !== 'draining') continue;
-      one.requestMetrics(request, this.names);
+      one.requestMetrics(request, this.names, isScrape);
       waiting.add(one.id);
     }
     if (waiting.size > 0) {

@@ -138,7 +138,7 @@ export class Supervisor {
         this.#checkBeats(now, stoodStill);
         this.deaths.check();
       }, checkMs),
-      setInterval(() => this.snapshots.collect(), SNAPSHOT_INTERVAL_MS),
+      setInterval(() => this.snapshots.collect({ isScrape: false }), SNAPSHOT_INTERVAL_MS),
       setInterval(() => this.#balance(performance.now()), BALANCE_INTERVAL_MS),
     );
     for (let slot = 0; slot < workers; slot++) this.#fill(slot);

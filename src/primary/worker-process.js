@@ -121,10 +121,11 @@ export class WorkerProcess {
   /**
    * Asks for its metrics.
    * @param {number} request @param {ReadonlySet<string>|null} names of some metrics; null: all
+   * @param {boolean} isScrape whether Prometheus gets them
    */
-  requestMetrics(request, names) {
+  requestMetrics(request, names, isScrape) {
     if (this.unanswered++ < MAX_UNANSWERED)
-      this.send({ type: 'metrics', request, names: names === null ? null : [...names] });
+      this.send({ type: 'metrics', request, names: names === null ? null : [...names], isScrape });
   }
 
   answeredMetrics() {

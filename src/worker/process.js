@@ -123,13 +123,17 @@ class WorkerProcess {
     setTimeout(() => process.exit(1), 100);
   }
 
-  /** @param {{request: number, names: readonly string[]|null}} message */
-  #sendMetrics({ request, names }) {
+  /**
+   * @param {{request: number, names: readonly string[]|null, isScrape?: boolean}} message an earlier
+   *   primary does not say whether it is for a scrape
+   */
+  #sendMetrics({ request, names, isScrape = true }) {
     const worker = this.#worker;
     if (!worker) return;
     const isPart = names !== null;
     try {
       const known = isPart ? this.#sent.part : this.#sent.all;
+      if (!isPart && isScrape) worker.basics.metrics.loopLag.read();
       const metrics = worker.basics.metrics.snapshot(names, known);
       send({ type: 'metrics', request, isPart, metrics });
     } catch (error) {

@@ -252,6 +252,22 @@ test('event-loop lag is the highest of the workers, and the broker is up if it i
   assert.equal(values.get('fanfare_broker_up'), 0);
 });
 
+test('the highest event-loop lag since the last scrape survives what is read in between', (t) => {
+  const one = worker(t, 0);
+  const { loopLag } = one.metrics;
+  const highest = () =>
+    ['fanfare_event_loop_lag_seconds', 'nodejs_eventloop_lag_max_seconds'].map(
+      (name) => Math.round(firstOf(one, name) * 10) / 10,
+    );
+  loopLag.observe(900);
+  assert.deepEqual(highest(), [0.9, 0], 'a collection that is no scrape');
+  loopLag.recent = []; // 15 s later
+  loopLag.read();
+  assert.deepEqual(highest(), [0.9, 0.9]);
+  loopLag.read();
+  assert.deepEqual(highest(), [0.9, 0], 'another Prometheus server, soon after');
+});
+
 test('the connection rate counts new connections, not existing ones', async (t) => {
   t.mock.timers.enable({ apis: ['setInterval'] });
   const one = worker(t, 0);

@@ -287,6 +287,29 @@ test('the console gets its own metrics alone, and keeps the counts of an exited 
   assert.equal(sampled.totals(all).get('fixture_total'), 2 * 4);
 });
 
+test('a collection tells the workers whether it is a scrape', async () => {
+  /** @type {boolean[]} */
+  const told = [];
+  const one = /** @type {import('../../src/primary/worker-process.js').WorkerProcess} */ (
+    /** @type {unknown} */ ({
+      id: 1,
+      state: 'ready',
+      requestMetrics(
+        /** @type {number} */ request,
+        /** @type {null} */ _,
+        /** @type {boolean} */ is,
+      ) {
+        told.push(is);
+        snapshots.receive(one, request, []);
+      },
+    })
+  );
+  const snapshots = new Snapshots(new Aggregate(), new Map([[1, one]]));
+  await snapshots.collect();
+  await snapshots.collect({ isScrape: false });
+  assert.deepEqual(told, [true, false]);
+});
+
 test('metrics of a worker that come long after its exit do not count twice', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
   const aggregate = new Aggregate();
