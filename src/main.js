@@ -7,13 +7,14 @@
 // reload agree.
 
 import cluster from 'node:cluster';
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isatty } from 'node:tty';
 import { fileURLToPath } from 'node:url';
 import { readCertificate } from './config/certificate.js';
 import { changedFixed, loadConfig, parseConfigFile } from './config/config.js';
+import { readFrom, recordInto } from './config/texts.js';
 import { createLog } from './observability/log.js';
 
 /** sysexits.h: EX_USAGE and EX_CONFIG. */
@@ -56,6 +57,7 @@ const COMMANDS = {
 };
 
 /** @import { Config } from './config/settings.js' */
+/** @import { Texts } from './config/texts.js' */
 /** @import { Settings } from './primary/supervisor.js' */
 
 // Each kind of process loads only its own modules: a primary needs no hub, a worker no supervisor.
@@ -131,17 +133,22 @@ async function worker() {
   // handles them.
   for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP']))
     process.on(signal, () => {});
-  const { config, faults } = loadConfig(process.env);
-  if (!config) return refuse(faults);
   const { runWorker } = await import('./worker/process.js');
-  runWorker(config, logFor(config));
+  // `runWorker` listens before the next message, which may come in the same read.
+  process.once('message', (/** @type {{texts?: Texts}} */ start) => {
+    const { config, faults } = loadConfig(process.env, readFrom(start.texts));
+    if (!config) return refuse(faults);
+    runWorker(config, logFor(config), /** @type {any} */ (start));
+  });
   // Messages that arrive while the modules load are lost, so the primary waits for this one.
   process.send?.({ type: 'loaded' });
 }
 
 /** A child of the primary, with the environment of the workers. */
 async function courier() {
-  const { config, faults } = loadConfig(process.env);
+  // An earlier primary hands nothing over.
+  const texts = process.env.STDIN_HAS_TEXTS ? JSON.parse(readFileSync(0, 'utf8')) : {};
+  const { config, faults } = loadConfig(process.env, readFrom(texts));
   if (!config) return refuse(faults);
   const { runCourier } = await import('./webhooks/courier.js');
   await runCourier(config, logFor(config));
@@ -172,11 +179,13 @@ async function readSettings(environment = process.env) {
     }
   }
   const env = { ...file.env, ...environment };
-  const { config, faults, warnings } = loadConfig(env);
+  /** @type {Record<string, string>} */
+  const texts = {};
+  const { config, faults, warnings } = loadConfig(env, recordInto(texts));
   const { certificate, faults: certificateFaults } = readCertificate(config?.tls ?? null);
   const all = [...file.faults, ...faults, ...certificateFaults];
   return {
-    settings: config && all.length === 0 ? { config, env, certificate } : null,
+    settings: config && all.length === 0 ? { config, env, certificate, texts } : null,
     faults: all,
     warnings,
   };

@@ -10,9 +10,9 @@
 // be replaced without an outage. Only the SHA-256 hash of a secret is kept. No fault quotes one.
 
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 
 import { isRoomPattern } from './room-patterns.js';
+import { readText } from './texts.js';
 
 /** The rights that a key may have. `all` stands for each of them. */
 export const API_RIGHTS = /** @type {const} */ ([
@@ -52,15 +52,16 @@ const HASH = /^sha256:([0-9a-f]{64})$/i;
 /**
  * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
  * @param {ReadonlyMap<string, unknown>|null} apps by id; null: there are none, or one is at fault
+ * @param {import('./texts.js').ReadText} [read]
  * @returns {{apiKeys: readonly ApiKey[], faults: string[]}}
  */
-export function readApiKeys(values, apps) {
+export function readApiKeys(values, apps, read = readText) {
   /** @type {string[]} */
   const faults = [];
   const path = String(values.apiKeysFile ?? '');
   const keys = [
     ...parseKeys(String(values.apiKeysText ?? ''), 'API_KEYS', faults),
-    ...parseKeys(readKeyFile(path, faults), 'API_KEYS_FILE', faults),
+    ...parseKeys(readKeyFile(path, faults, read), 'API_KEYS_FILE', faults),
   ];
   if (keys.length > MAX_KEYS) faults.push(`API_KEYS: ${keys.length} keys, at most ${MAX_KEYS}`);
   const hashes = new Set(keys.map(({ hash }) => hash));
@@ -76,11 +77,12 @@ export function readApiKeys(values, apps) {
 /**
  * @param {string} path '' if there is no file
  * @param {string[]} faults one is added if the file cannot be read
+ * @param {import('./texts.js').ReadText} read
  */
-function readKeyFile(path, faults) {
+function readKeyFile(path, faults, read) {
   if (path === '') return '';
   try {
-    return readFileSync(path, 'utf8');
+    return read(path);
   } catch (error) {
     // The value may be a key that was put into the wrong variable, so it is not shown.
     const { code } = /** @type {NodeJS.ErrnoException} */ (error);

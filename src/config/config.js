@@ -30,6 +30,7 @@ import {
 } from './room-patterns.js';
 import { readSecretFiles } from './secret-files.js';
 import { SETTINGS } from './settings.js';
+import { readText } from './texts.js';
 import { describeTokens, readTokenSettings } from './tokens.js';
 import { compileTrustProxy } from './trust-proxy.js';
 import { readWebhookSettings } from './webhooks.js';
@@ -48,11 +49,12 @@ const BY_CHANNELS = new Set(['FANFARE_HISTORY', 'FANFARE_PRESENCE']);
 /**
  * Reads the configuration and reports every fault at once.
  * @param {Readonly<Record<string, string|undefined>>} environment
+ * @param {import('./texts.js').ReadText} [readFile] reads the files that settings name
  * @returns {({config: Config, faults: []} | {config: null, faults: string[]}) & {warnings: string[]}}
  *   one line per fault and per old name, never with a secret in it
  */
-export function loadConfig(environment) {
-  const { env, faults } = readSecretFiles(environment);
+export function loadConfig(environment, readFile = readText) {
+  const { env, faults } = readSecretFiles(environment, readFile);
   /** @type {Record<string, unknown>} */
   const values = {};
   for (const setting of SETTINGS) {
@@ -74,18 +76,18 @@ export function loadConfig(environment) {
   values.redis = redis.settings;
   const { tls, faults: tlsFaults } = readTlsSettings(values);
   values.tls = tls;
-  const { tokens, auth, faults: tokenFaults } = readTokenSettings(values);
+  const { tokens, auth, faults: tokenFaults } = readTokenSettings(values, readFile);
   values.tokens = tokens;
   values.auth = auth;
   const { hooks, faults: hookFaults } = readHookSettings(values);
   values.hooks = hooks;
-  const pusher = readPusherSettings(values);
+  const pusher = readPusherSettings(values, readFile);
   values.pusher = pusher.pusher;
-  const { apiKeys, faults: keyFaults } = readApiKeys(values, pusher.pusher?.byId ?? null);
+  const { apiKeys, faults: keyFaults } = readApiKeys(values, pusher.pusher?.byId ?? null, readFile);
   values.apiKeys = apiKeys;
   const { centrifugo, faults: centrifugoFaults } = readCentrifugoSettings(values);
   values.centrifugo = centrifugo;
-  const { webhooks, faults: webhookFaults } = readWebhookSettings(values, pusher.pusher);
+  const { webhooks, faults: webhookFaults } = readWebhookSettings(values, pusher.pusher, readFile);
   values.webhooks = webhooks;
   const { blobs, faults: blobFaults } = readBlobSettings(values);
   values.blobs = blobs;

@@ -1,17 +1,18 @@
 // json-list.js: reads a file with a JSON array, in which apps or endpoints are listed.
 
-import { readFileSync } from 'node:fs';
+import { readText } from './texts.js';
 
 const MAX_FILE_BYTES = 1_048_576;
 
 /**
  * @param {string} path @param {string} what the array has, for the fault
- * @param {number} max entries @returns {unknown[]|string} a fault, without any text of the file
+ * @param {number} max entries @param {import('./texts.js').ReadText} [read]
+ * @returns {unknown[]|string} a fault, without any text of the file
  */
-export function readJsonList(path, what, max) {
+export function readJsonList(path, what, max, read = readText) {
   let text;
   try {
-    text = readFileSync(path, 'utf8');
+    text = read(path);
   } catch (error) {
     return `cannot be read: ${/** @type {NodeJS.ErrnoException} */ (error).code}`;
   }

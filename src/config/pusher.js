@@ -99,16 +99,17 @@ const SOKETI_AUTHORIZE_WITHIN_MS = 30_000;
 
 /**
  * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
+ * @param {import('./texts.js').ReadText} [read]
  * @returns {{pusher: PusherSettings|null, faults: string[], warnings: string[]}} null if there are no
  *   apps
  */
-export function readPusherSettings(values) {
+export function readPusherSettings(values, read) {
   /** @type {string[]} */
   const faults = [];
   /** @type {string[]} */
   const warnings = [];
   const pathPrefix = readPath(String(values.pusherPath ?? ''), faults);
-  const entries = entriesOf(values, faults);
+  const entries = entriesOf(values, faults, read);
   const apps = entries.map(([where, entry]) =>
     readApp(
       entry,
@@ -174,9 +175,10 @@ export function roomRulesOf(pusher) {
 
 /**
  * @param {Record<string, unknown>} values @param {string[]} faults
+ * @param {import('./texts.js').ReadText} [read]
  * @returns {[where: string, entry: unknown][]}
  */
-function entriesOf(values, faults) {
+function entriesOf(values, faults, read) {
   const path = String(values.pusherAppsFile ?? '');
   const one = ['Id', 'Key', 'Secret'].map((part) => String(values[`pusherApp${part}`] ?? ''));
   const given = one.filter((text) => text !== '').length;
@@ -190,7 +192,7 @@ function entriesOf(values, faults) {
     const entry = { id, key, secrets: lines.filter((line) => line !== '') };
     return given === 3 ? [['FANFARE_PUSHER_APP_*', entry]] : [];
   }
-  const list = readJsonList(path, 'apps', MAX_APPS);
+  const list = readJsonList(path, 'apps', MAX_APPS, read);
   if (typeof list === 'string') {
     faults.push(`FANFARE_PUSHER_APPS: ${path}: ${list}`);
     return [];

@@ -1,19 +1,19 @@
 // secret-files.js: secrets that are read from files: JWT_SECRET_FILE gives the path of JWT_SECRET.
 //
-// A reload reads the files again; the environment is read once, at the start of a process. Each
-// worker reads them for itself, so no secret is in its environment. No fault quotes a path, which
+// A reload reads the files again; the environment is read once, at the start of a process. Workers
+// get the texts in a message, so no secret is in their environment. No fault quotes a path, which
 // may be a secret in the wrong variable.
 
-import { readFileSync } from 'node:fs';
-
 import { SECRET_FILES } from './names.js';
+import { readText } from './texts.js';
 
 /**
  * @param {Readonly<Record<string, string|undefined>>} env
+ * @param {import('./texts.js').ReadText} [read]
  * @returns {{env: Readonly<Record<string, string|undefined>>, faults: string[]}} with the secrets of
  *   the files under their own names
  */
-export function readSecretFiles(env) {
+export function readSecretFiles(env, read = readText) {
   /** @type {Record<string, string>} */
   const secrets = {};
   /** @type {string[]} */
@@ -26,7 +26,7 @@ export function readSecretFiles(env) {
       continue;
     }
     try {
-      secrets[secret] = readFileSync(path, 'utf8').trim();
+      secrets[secret] = read(path).trim();
       // It does not count as absent: a reload in the middle of a write would open the server.
       if (secrets[secret] === '') faults.push(`${setting}: the file is empty`);
     } catch (error) {

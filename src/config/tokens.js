@@ -3,9 +3,9 @@
 // Keys are read here, so that a fault is reported with all others before the server starts. When a
 // rolling reload begins, key files are read again. No fault quotes a secret or a key.
 
-import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 
+import { readText } from './texts.js';
 import { ALGORITHMS, readPem, secretFault } from './token-keys.js';
 
 /** @import { PublicKey } from './token-keys.js' */
@@ -28,10 +28,11 @@ const MAX_SECRETS = 4;
 
 /**
  * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
+ * @param {import('./texts.js').ReadText} [read]
  * @returns {{tokens: TokenSettings|null, auth: AuthMode, faults: string[]}} null if no key
  *   is configured, if tokens are off, or if there is a fault
  */
-export function readTokenSettings(values) {
+export function readTokenSettings(values, read = readText) {
   const text = (/** @type {string} */ key) => String(values[key] ?? '');
   const list = (/** @type {string} */ key) =>
     Object.freeze([.../** @type {readonly string[]} */ (values[key] ?? [])]);
@@ -44,8 +45,8 @@ export function readTokenSettings(values) {
     ...readSecrets('JWT_SECRET_PREVIOUS', text('jwtSecretPrevious'), faults),
   ];
   const publicKeys = [
-    ...readKeys('JWT_PUBLIC_KEY', text('jwtPublicKey'), faults),
-    ...readKeys('JWT_PUBLIC_KEY_PREVIOUS', text('jwtPublicKeyPrevious'), faults),
+    ...readKeys('JWT_PUBLIC_KEY', text('jwtPublicKey'), faults, read),
+    ...readKeys('JWT_PUBLIC_KEY_PREVIOUS', text('jwtPublicKeyPrevious'), faults, read),
   ];
   const jwksUrl = text('jwtJwksUrl');
   if (jwksUrl !== '' && !isTrustworthy(jwksUrl))
@@ -99,14 +100,15 @@ function readSecrets(name, value, faults) {
 
 /**
  * @param {string} name of the setting @param {string} value PEM text, or the path of a PEM file
- * @param {string[]} faults one is added if the value is not a key @returns {PublicKey[]}
+ * @param {string[]} faults one is added if the value is not a key
+ * @param {import('./texts.js').ReadText} read @returns {PublicKey[]}
  */
-function readKeys(name, value, faults) {
+function readKeys(name, value, faults, read) {
   if (value === '') return [];
   let pem = value;
   if (!value.includes('-----BEGIN ')) {
     try {
-      pem = readFileSync(value, 'utf8');
+      pem = read(value);
     } catch (error) {
       // If the value is not a path, it may be a key or a secret, so it is not shown.
       const { code } = /** @type {NodeJS.ErrnoException} */ (error);

@@ -210,16 +210,17 @@ function headOf(text) {
 /**
  * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
  * @param {PusherSettings|null} [pusher] whose apps may have webhooks
+ * @param {import('./texts.js').ReadText} [read]
  * @returns {{webhooks: WebhookSettings|null, faults: string[]}} null if there are no endpoints, and no
  *   rooms to count
  */
-export function readWebhookSettings(values, pusher = null) {
+export function readWebhookSettings(values, pusher = null, read) {
   const path = String(values.webhooksFile ?? '');
   const publicOnly = values.webhooksPublicOnly === 'on';
   /** @type {string[]} */
   const faults = [];
   const ownPorts = portsOf(values);
-  const file = path === '' ? [] : readJsonList(path, 'endpoints', MAX_ENDPOINTS);
+  const file = path === '' ? [] : readJsonList(path, 'endpoints', MAX_ENDPOINTS, read);
   if (typeof file === 'string') faults.push(`FANFARE_WEBHOOKS: ${path}: ${file}`);
   const endpoints = (typeof file === 'string' ? [] : file).map((entry, index) =>
     readEndpoint(entry, ownPorts, (fault) =>

@@ -119,13 +119,20 @@ export class CourierProcess {
 
   #fork() {
     clearTimeout(this.#timer);
-    const { env } = /** @type {Settings} */ (this.#settings);
+    const { env, texts } = /** @type {Settings} */ (this.#settings);
     const id = --this.#id;
     this.#bornMs = performance.now();
     this.#silence = 0;
     // `advanced`: calls of the queue have maps.
-    const child = fork(this.exec, ['courier'], { env, serialization: 'advanced' });
+    const child = fork(this.exec, ['courier'], {
+      // An earlier version of main.js reads the files instead.
+      env: { ...env, STDIN_HAS_TEXTS: '1' },
+      serialization: 'advanced',
+      stdio: ['pipe', 'inherit', 'inherit', 'ipc'],
+    });
     this.#child = child;
+    // If it ends before it has read them, its exit is what counts.
+    child.stdin?.on('error', () => {}).end(JSON.stringify(texts));
     const heldMs = Math.ceil(this.#heldUntilMs - this.#bornMs);
     if (heldMs > 0) child.send({ type: 'hold', ms: heldMs }, () => {});
     child.on('message', (/** @type {FromCourier} */ message) => {

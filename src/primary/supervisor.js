@@ -61,6 +61,7 @@ export const LAST_REQUESTS_MS = 5000;
  * @property {Readonly<Record<string, string|undefined>>} env
  * @property {import('../config/certificate.js').Certificate|null} certificate of the public port;
  *   null if it speaks plain HTTP
+ * @property {import('../config/texts.js').Texts} texts of the files that settings name
  */
 
 export class Supervisor {
@@ -367,7 +368,7 @@ export class Supervisor {
    * @param {number} slot @param {Settings} settings
    * @returns {WorkerProcess|undefined} undefined if the system cannot start another process
    */
-  #fork(slot, { env, certificate }) {
+  #fork(slot, { env, certificate, texts }) {
     let worker;
     try {
       worker = cluster.fork(env);
@@ -376,7 +377,7 @@ export class Supervisor {
       return undefined;
     }
     const timeoutMs = START_TIMEOUT_MS + START_TIMEOUT_PER_WORKER_MS * this.settings.config.workers;
-    const one = new WorkerProcess(worker, slot, timeoutMs, certificate);
+    const one = new WorkerProcess(worker, slot, timeoutMs, { certificate, texts });
     this.processes.set(one.id, one);
     worker.on('message', (message) => this.#workerOnMessage(one, message));
     worker.on('exit', (code, signal) => this.#workerOnExit(one, code, signal));

@@ -21,16 +21,18 @@ const MAX_BEAT_AGE_MS = 3000;
 export const KILL_AFTER_MS = 1000;
 
 /** @import { Certificate } from '../config/certificate.js' */
+/** @import { Texts } from '../config/texts.js' */
 /** @import { Beat, ToWorker } from '../worker/control-messages.js' */
 
 export class WorkerProcess {
   /**
    * @param {import('node:cluster').Worker} worker @param {number} slot
    * @param {number} startTimeoutMs after which a worker that is not ready is killed
-   * @param {Certificate|null} [certificate] of the public port
+   * @param {{certificate: Certificate|null, texts: Texts}} settings
    */
-  constructor(worker, slot, startTimeoutMs, certificate = null) {
+  constructor(worker, slot, startTimeoutMs, { certificate, texts }) {
     this.certificate = certificate;
+    this.texts = texts;
     this.worker = worker;
     this.id = worker.id;
     this.slot = slot;
@@ -76,7 +78,8 @@ export class WorkerProcess {
 
   /** It accepts messages now. @param {string} relayPath */
   start(relayPath) {
-    this.send({ type: 'start', slot: this.slot, relayPath, certificate: this.certificate });
+    const { slot, certificate, texts } = this;
+    this.send({ type: 'start', slot, relayPath, certificate, texts });
   }
 
   /** @param {Certificate|null} certificate */

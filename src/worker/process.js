@@ -19,9 +19,9 @@ const ORPHAN_DRAIN_MS = 10_000;
 
 /**
  * Runs until the primary orders a drain, then exits the process with 0.
- * @param {Config} config @param {Logger} log
+ * @param {Config} config @param {Logger} log @param {ToWorker} start the first message
  */
-export function runWorker(config, log) {
+export function runWorker(config, log, start) {
   const one = new WorkerProcess(config, log);
   // The terminal's Ctrl-C reaches the whole process group. The primary decides the next step.
   process.on('SIGINT', () => {});
@@ -36,6 +36,7 @@ export function runWorker(config, log) {
   if (cluster.worker) cluster.worker.exitedAfterDisconnect = true;
   process.on('uncaughtException', (error) => one.crash(error));
   process.on('unhandledRejection', (error) => one.crash(error));
+  one.receive(start);
 }
 
 class WorkerProcess {

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
 import { freePort } from '../../loadtest/lib/redis.js';
-import { samples, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
+import { samples, scrape, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const OPTIONS = { timeout: 60_000 };
@@ -167,6 +167,24 @@ test('SIGHUP while the primary starts reloads after the start', OPTIONS, async (
   await pipe.close();
   await server.line(({ msg }) => msg === 'reload complete', 20_000);
   await server.line(({ msg }) => String(msg).startsWith('fanfare is ready'));
+});
+
+test('a file that no reload has accepted does not reach replacements', OPTIONS, async (t) => {
+  const file = join(temporaryFolder(t), 'webhooks.json');
+  const secret = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
+  const endpoint = { name: 'one', url: 'http://127.0.0.1:10/', secret };
+  writeFileSync(file, JSON.stringify([endpoint]));
+  const server = await startServer(t, { WORKERS: '1', FANFARE_WEBHOOKS: file });
+  const courier = await until(() => server.courierPid());
+  const [worker] = server.workerPids();
+  writeFileSync(file, '[{ "name":');
+  server.kill('SIGHUP');
+  await server.line(({ msg }) => String(msg).startsWith('reload aborted'));
+  process.kill(worker, 'SIGKILL');
+  process.kill(courier, 'SIGKILL');
+  await server.line(({ msg, workerPid }) => msg === 'worker ready' && workerPid !== worker);
+  await until(() => server.courierPid() && server.courierPid() !== courier);
+  await until(async () => (await scrape(server.metricsPort)).values.has('fanfare_webhooks_lanes'));
 });
 
 test('SIGHUP with a changed fixed setting changes nothing', OPTIONS, async (t) => {

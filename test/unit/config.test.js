@@ -9,6 +9,7 @@ import { API_RIGHTS } from '../../src/config/api-keys.js';
 import { changedFixed, describe, loadConfig, parseConfigFile } from '../../src/config/config.js';
 import { oldNamesOf, RATES } from '../../src/config/rates.js';
 import { LIMIT_MODES, SETTINGS } from '../../src/config/settings.js';
+import { readFrom, recordInto } from '../../src/config/texts.js';
 import { configOf, faultOf } from '../helpers/config.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
@@ -609,4 +610,28 @@ test('several secrets of JWT_SECRET are accepted, and the first one signs', () =
     faultOf({ JWT_SECRET: Array.from({ length: 5 }, (_, i) => `${i}`.repeat(32)).join('\n') }),
     /^JWT_SECRET: its value has 5 lines, at most 4$/,
   );
+});
+
+test('the texts of all files that were read replace the files', (t) => {
+  const folder = temporaryFolder(t);
+  const paths = ['jwt', 'keys', 'webhooks', 'apps'].map((name) => join(folder, name));
+  const [jwt, keys, webhooks, apps] = paths;
+  writeFileSync(jwt, 'x'.repeat(32));
+  writeFileSync(keys, `web ${'2b'.repeat(16)} all`);
+  const secret = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
+  writeFileSync(webhooks, JSON.stringify([{ name: 'one', url: 'https://example.com/', secret }]));
+  writeFileSync(
+    apps,
+    JSON.stringify([{ id: '1', key: 'k'.repeat(20), secrets: ['s'.repeat(20)] }]),
+  );
+  const env = {
+    ...{ JWT_SECRET_FILE: jwt, API_KEYS_FILE: keys },
+    ...{ FANFARE_WEBHOOKS: webhooks, FANFARE_PUSHER_APPS: apps },
+  };
+  /** @type {Record<string, string>} */
+  const texts = {};
+  const first = loadConfig(env, recordInto(texts));
+  assert.deepEqual(first.faults, []);
+  for (const path of paths) rmSync(path);
+  assert.deepEqual(loadConfig(env, readFrom(JSON.parse(JSON.stringify(texts)))), first);
 });

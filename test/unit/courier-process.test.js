@@ -16,6 +16,7 @@ const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));
 const SETTINGS = /** @type {any} */ ({
   config: { webhooks: { hasEndpoints: true } },
   env: { PATH: process.env.PATH },
+  texts: {},
 });
 
 /** It stops when it is told to, after a moment. */
