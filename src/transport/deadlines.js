@@ -58,11 +58,11 @@ export class Deadlines {
     this.#timer = undefined;
   }
 
-  #arm() {
+  #arm(leastMs = MIN_SWEEP_MS) {
     if (this.#timer !== undefined) return;
     for (const sinceMs of this.#since.values()) {
       const dueMs = sinceMs + this.limitMs - this.#nowMs();
-      const waitMs = Math.min(MAX_SWEEP_MS, Math.max(MIN_SWEEP_MS, dueMs));
+      const waitMs = Math.min(MAX_SWEEP_MS, Math.max(leastMs, dueMs));
       const sweepMs = performance.now() + waitMs;
       // The sweep runs after all readable sockets: if the worker was blocked, its clients are not
       // late.
@@ -79,14 +79,23 @@ export class Deadlines {
     return performance.now() - this.#blockedMs;
   }
 
+  /**
+   * What has arrived meanwhile has a moment to be handled. The clock goes on at that time, so a
+   * worker that is blocked again and again ends its items, too.
+   * @param {number} lateMs
+   */
+  #postpone(lateMs) {
+    this.#blockedMs += lateMs;
+    const nowMs = this.#nowMs();
+    // Some came after the block, and before this sweep.
+    for (const [item, sinceMs] of this.#since) if (sinceMs > nowMs) this.#since.set(item, nowMs);
+    this.#arm(LATE_MS);
+  }
+
   /** @param {number} lateMs */
   #sweep(lateMs) {
     this.#timer = undefined;
-    if (lateMs > LATE_MS) {
-      // What has arrived meanwhile has a moment to be handled.
-      this.#blockedMs += lateMs + LATE_MS;
-      return this.#arm();
-    }
+    if (lateMs > LATE_MS) return this.#postpone(lateMs);
     const nowMs = this.#nowMs();
     let handled = 0;
     for (const [item, sinceMs] of this.#since) {
