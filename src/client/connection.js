@@ -224,7 +224,7 @@ export class Connection {
   /** @param {Message} reply to `auth` */
   #renewed(reply) {
     this.#listener._receive(reply);
-    if (/^(RATE_LIMIT|UNAVAILABLE)/.test(reply.error))
+    if (this.state === 'connected' && /^(RATE_LIMIT|UNAVAILABLE)/.test(reply.error))
       this.#keepFresh(reply.retryAfter * 1000 || TOKEN_RETRY_MS);
   }
 

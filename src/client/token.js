@@ -57,8 +57,8 @@ export class TokenSource {
         const token = await this.#renew().catch(report);
         if (timer !== this.#timer) return;
         if (token) send(token);
-        const leastMs = token ? this.#leastMs : TOKEN_RETRY_MS;
-        this._keepFresh(send, report, Math.max(leastMs, this.#renewAtMs - performance.now()));
+        const nextMs = Math.max(this.#leastMs, this.#renewAtMs - performance.now());
+        this._keepFresh(send, report, token ? nextMs : TOKEN_RETRY_MS);
       },
       Math.min(ms, MAX_TIMEOUT_MS),
     ));

@@ -149,6 +149,23 @@ test('a room is joined once and left with the last tab', async (t) => {
   assert.equal(all.socket.all('leave').length, 1);
 });
 
+test('a leave that is refused for the moment is said again, unless a tab joins again', async (t) => {
+  const all = setUp(t);
+  const tab = await all.open();
+  await all.greet();
+  const refused = { type: 'error', error: 'RATE_LIMIT_EXCEEDED', message: '', retryAfter: 2 };
+  const room = await all.join(tab.fanfare);
+  room.leave();
+  await all.settle();
+  await all.answer('leave', refused);
+  await all.pass(2000);
+  assert.equal(all.socket.all('leave').length, 2);
+  await all.answer('leave', refused);
+  await all.join(tab.fanfare);
+  await all.pass(2000);
+  assert.equal(all.socket.all('leave').length, 2);
+});
+
 /** @typedef {{fanfare: Fanfare, page: import('../helpers/fake-browser.js').FakeTab}} Opened */
 
 /** @type {[string, (tab: Opened) => unknown][]} */

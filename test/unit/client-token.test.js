@@ -109,3 +109,32 @@ test('a renewal that is refused for the moment is repeated', async (t) => {
   assert.equal(client.socket.all('auth').length, 2);
   assert.equal(client.fanfare.state, 'connected');
 });
+
+test('after a refused renewal, a token callback that fails is called again in ten seconds', async (t) => {
+  let calls = 0;
+  const client = setUp(t, {
+    token: () => {
+      if (++calls === 3) throw new Error('no backend');
+      return token(600, `token ${calls}`);
+    },
+  });
+  client.fanfare.connect();
+  await turn();
+  client.socket.greet();
+  await client.pass(496_000);
+  const refused = { type: 'error', error: 'UNAVAILABLE', message: '', retryAfter: 4 };
+  client.socket.answer('auth', refused);
+  await client.pass(4000);
+  assert.equal(calls, 3);
+  client.socket.push({ type: 'pong' });
+  await client.pass(10_000);
+  assert.equal(calls, 4);
+  client.socket.answer('auth', refused);
+  client.fanfare.on('error', () => void client.fanfare.close());
+  await client.pass(4000);
+  client.socket.answer('auth', refused);
+  assert.equal(client.fanfare.state, 'closed');
+  const before = calls;
+  await client.pass(600_000);
+  assert.equal(calls, before, 'close() in a listener ends the renewals');
+});

@@ -8,6 +8,8 @@
 // tab has ended. Leaders share it: one of them may be frozen.
 
 import { Connection } from '../connection.js';
+import { FanfareError } from '../error.js';
+import { RETRY_MS } from '../limits.js';
 import { ignoreAbort } from './browser.js';
 import { SharedRoom } from './shared-room.js';
 
@@ -136,11 +138,21 @@ export class Leader {
         self: () => this.#welcome?.userId ?? this.#welcome?.connectionId,
         request: (command, onReply) => this.#request(command, onReply),
         push: (tabs, pushes) => this.#push(tabs, pushes),
+        leave: () => this.#leave(name),
         forget: () => void this.#rooms.delete(name),
       });
       this.#rooms.set(name, room);
     }
     return room;
+  }
+
+  /** @param {string} name of a room */
+  #leave(name) {
+    this.#request({ type: 'leave', room: name }, (reply) => {
+      const { retryable, retryAfterMs = RETRY_MS } = new FanfareError(reply.error, reply);
+      const isWanted = () => !this.#rooms.has(name) && this.#connection.state === 'connected';
+      if (retryable) setTimeout(() => isWanted() && this.#leave(name), retryAfterMs);
+    });
   }
 
   /** @param {Command} command @param {(reply: Message) => void} [onReply] unless lost */

@@ -38,6 +38,7 @@ import {
  * @property {() => string|undefined} self `from` of the connection's messages
  * @property {(command: Command, onReply?: (reply: Message) => void) => void} request
  * @property {(tabs: readonly string[], pushes: readonly Message[]) => void} push
+ * @property {() => void} leave the room, again if the server refuses it for the moment
  * @property {() => void} forget the connection is not in the room
  */
 
@@ -115,7 +116,7 @@ export class SharedRoom {
   leave(tab) {
     if (!this.#members.delete(tab)) return;
     if (this.#members.size > 0) return this.#updatePresence();
-    this.#port.request({ type: 'leave', room: this.#name });
+    this.#port.leave();
     this.end();
     this.#port.forget();
   }
@@ -236,7 +237,7 @@ export class SharedRoom {
       this.#isJoining = false;
       if (reply.error === 'ALREADY_JOINED') {
         // The token's `autojoin` was first, and without `since`.
-        this.#port.request({ type: 'leave', room: this.#name });
+        this.#port.leave();
         this.#enter(wish);
       } else if (reply.type === 'error') this.#refused(reply);
       else if (this.#isJoined) this.#reentered(reply);
@@ -265,7 +266,7 @@ export class SharedRoom {
   #entered(reply, { since }) {
     const { epoch, offset, recovered, state } = reply;
     if (state && recovered) {
-      this.#port.request({ type: 'leave', room: this.#name });
+      this.#port.leave();
       return this.#enter({});
     }
     this.#isJoined = true;
@@ -450,7 +451,7 @@ export class SharedRoom {
   #updatePresence() {
     if (!this.#isJoined || this.#isJoining || this.#members.size === 0) return;
     if (JSON.stringify(this.#wantedPresence()) === this.#presence) return;
-    this.#port.request({ type: 'leave', room: this.#name });
+    this.#port.leave();
     this.#enter({ since: this.#position });
   }
 }
