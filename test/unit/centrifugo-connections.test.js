@@ -45,6 +45,7 @@ function buildConnections(env, options) {
     enter: (/** @type {Connection} */ connection) => hub.add(connection),
     leave: (/** @type {Connection} */ connection) => hub.remove(connection),
   };
+  const revocation = { holds: false };
   const services = /** @type {any} */ ({
     config,
     hub,
@@ -53,7 +54,7 @@ function buildConnections(env, options) {
     scheduler,
     hooks: null,
     entrance,
-    sessions: { end() {} },
+    sessions: { end() {}, isRevoked: () => revocation.holds },
     admitMessage(
       /** @type {Connection} */ _,
       /** @type {number} */ __,
@@ -94,7 +95,7 @@ function buildConnections(env, options) {
     return opened;
   };
   const doors = { connections, subscriptions, publish, entrance, open, openSubscribed };
-  return { ...built, ...doors, charged, admitted, limits };
+  return { ...built, ...doors, charged, admitted, limits, revocation };
 }
 
 /** @typedef {import('../helpers/stream-broker.js').StreamBroker} StreamBroker */
@@ -422,4 +423,18 @@ test('nothing overtakes the reply to connect, and nothing comes twice', async ()
     pushes.map(({ push }) => push.pub?.data ?? push.message?.data),
     ['collected', 'live', 'to all'],
   );
+});
+
+test('who is revoked while connect waits is refused, and who came back after it is not', async () => {
+  const { broker, hub, openSubscribed, revocation } = buildConnections({}, { isManual: true });
+  const waiting = openSubscribed('h1');
+  await confirm(broker);
+  revocation.holds = true;
+  await answer(broker, 'h1');
+  assert.equal(codeOf(waiting), 3500);
+  assert.deepEqual(hub.connections, []);
+  const back = openSubscribed('h2');
+  await confirm(broker);
+  await answer(broker, 'h2');
+  assert.deepEqual(hub.connections, [back.connection]);
 });

@@ -80,8 +80,12 @@ export class ConnectCommand {
       this.services.counters.errors.PERMISSION_DENIED++;
       return connection.close(DISCONNECTS.BAD_REQUEST);
     }
+    const isRevoked = () => identity !== null && this.services.sessions.isRevoked(identity);
+    // Who has connected again after a revocation is not meant by it.
+    const wasRevoked = isRevoked();
     // Until the reply, neither broadcasts nor what the backend asks for the user reach the client.
     this.serverSubscriptions.begin(connection, client, command, credentials, (subs) => {
+      if (!wasRevoked && isRevoked()) return connection.close(DISCONNECTS.INVALID_TOKEN);
       this.#enter(connection, credentials);
       if (connection.isOpen) this.#reply(connection, client, command.id, subs);
     });

@@ -15,6 +15,7 @@ import { resultOf, sinceOf } from './subscribe.js';
 
 /** @import { Credentials } from '../../auth/credentials.js' */
 /** @import { Transport } from '../../hub/connection.js' */
+/** @import { Joined } from '../../recovery/room-joins.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { Client } from './client.js' */
 /** @import { Connections } from './connections.js' */
@@ -31,7 +32,7 @@ import { resultOf, sinceOf } from './subscribe.js';
  * @property {number} id of its `connect`
  * @property {number} open rooms that have not answered
  * @property {boolean} isFailed has one of them refused?
- * @property {Map<string, {standIn: StandIn, result: SubscribeResult}>} entries by channel
+ * @property {Map<string, {standIn: StandIn, joined: Joined|null, result: SubscribeResult}>} entries by channel
  * @property {(subs: Map<string, SubscribeResult>) => void} reply
  * @property {() => void} settle
  */
@@ -137,8 +138,8 @@ export class ServerSubscriptions {
       since: sinceOf(sub),
       oldestMs: this.subscriptions.oldestFor(round.client, room),
       onJoined: (joined) => {
-        round.entries.set(channel, { standIn, result: { ...resultOf(sub, joined), data } });
-        this.subscriptions.charge(round.connection, round.client, joined);
+        const result = { ...resultOf(sub, joined), data };
+        round.entries.set(channel, { standIn, joined, result });
         this.#answered(round);
       },
       onRefused: () => {
@@ -183,8 +184,10 @@ export class ServerSubscriptions {
       return this.connections.refuse(connection, id, new DoorError(100));
     }
     reply(new Map([...entries].map(([channel, { result }]) => [channel, result])));
-    for (const [channel, { standIn }] of entries) {
+    for (const [channel, { standIn, joined }] of entries) {
       if (!connection.isOpen) return;
+      // Now the connection has its user, who pays, too.
+      this.subscriptions.charge(connection, client, joined);
       const room = hub.rooms.get(roomOf(channel));
       for (const frames of standIn.frames) connection.transport.write(frames);
       // A resync has ended the membership, and is among the frames.

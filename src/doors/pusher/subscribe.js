@@ -73,12 +73,14 @@ export class Subscriptions {
     /** @type {Member|Refused|null} */
     const member = kind.isPresence ? memberOf(client, data) : null;
     if (member !== null && 'type' in member) return refuse(member);
+    const limit = limitReached(4100, 'Too many channels.');
+    // Its messages have keys, which Pusher's have not.
+    if (this.services.scheduler.hasState(name)) return refuse(limit);
     this.#ask(connection, name, (refusal) => {
       // Several subscriptions may have waited for the hook, also to this channel.
       if (this.#isIn(connection, name)) return this.#repeated(connection, channel);
       if (refusal !== null) return refuse(authError(refusal.message));
-      if (!this.#mayEnter(connection, name))
-        return refuse(limitReached(4100, 'Too many channels.'));
+      if (!this.#mayEnter(connection, name)) return refuse(limit);
       if (kind.isPrivate) this.onAuthorized(connection);
       this.#enter(connection, client, { channel, name, kind, member });
     });
@@ -97,7 +99,6 @@ export class Subscriptions {
   /** @param {Connection} connection @param {string} name */
   #mayEnter({ roomCount }, name) {
     const { config, counters, hub, scheduler } = this.services;
-    if (scheduler.hasState(name)) return false; // its messages have keys, which Pusher's have not
     if (roomCount >= config.maxRoomsPerConnection) {
       if (config.maxRoomsPerConnectionMode === 'observe') counters.observed.rooms++;
       if (config.maxRoomsPerConnectionMode === 'enforce') return false;
