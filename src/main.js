@@ -147,11 +147,21 @@ async function worker() {
 /** A child of the primary, with the environment of the workers. */
 async function courier() {
   // An earlier primary hands nothing over.
-  const texts = process.env.STDIN_HAS_TEXTS ? JSON.parse(readFileSync(0, 'utf8')) : {};
+  const texts = process.env.STDIN_HAS_TEXTS ? textsOfStdin() : {};
   const { config, faults } = loadConfig(process.env, readFrom(texts));
   if (!config) return refuse(faults);
   const { runCourier } = await import('./webhooks/courier.js');
   await runCourier(config, logFor(config));
+}
+
+/** @returns {Texts} ends the process if the primary has died before it wrote all of them */
+function textsOfStdin() {
+  try {
+    return JSON.parse(readFileSync(0, 'utf8'));
+  } catch {
+    // The error would show secrets.
+    process.exit(1);
+  }
 }
 
 /** How many connections can this machine hold? @param {string[]} args */

@@ -134,7 +134,8 @@ export class CourierProcess {
     // If it ends before it has read them, its exit is what counts.
     child.stdin?.on('error', () => {}).end(JSON.stringify(texts));
     const heldMs = Math.ceil(this.#heldUntilMs - this.#bornMs);
-    if (heldMs > 0) child.send({ type: 'hold', ms: heldMs }, () => {});
+    // Without descriptors there is no channel, and `error` follows.
+    if (heldMs > 0 && child.connected) child.send({ type: 'hold', ms: heldMs }, () => {});
     child.on('message', (/** @type {FromCourier} */ message) => {
       if (message.type === 'tested') this.#waiting.get(message.id)?.(message.result);
       else if (message.type === 'call') this.#answer(child, message);

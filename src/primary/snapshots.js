@@ -35,18 +35,28 @@ export class Snapshots {
     this.pending = undefined;
     /** @type {Promise<void>|undefined} */
     this.collecting = undefined;
+    /** Is that for a scrape? */
+    this.isScrape = false;
   }
 
   /**
-   * Requests all metrics. Concurrent calls share one request.
+   * Requests all metrics. Concurrent calls share one request, but a scrape does not share one that
+   * is none: that ends no period (process-metrics.js).
    * @param {{isScrape?: boolean}} [why] a scrape; false: nobody sees the values
    * @returns {Promise<void>}
    */
   collect({ isScrape = true } = {}) {
-    this.collecting ??= this.#collect(isScrape).finally(() => {
-      this.collecting = undefined;
+    const { collecting } = this;
+    if (collecting && (this.isScrape || !isScrape)) return collecting;
+    this.isScrape = isScrape;
+    const begun = collecting
+      ? collecting.then(() => this.#collect(isScrape))
+      : this.#collect(isScrape);
+    const next = begun.finally(() => {
+      if (this.collecting === next) this.collecting = undefined;
     });
-    return this.collecting;
+    this.collecting = next;
+    return next;
   }
 
   /** @param {boolean} isScrape */

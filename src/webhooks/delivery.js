@@ -180,6 +180,7 @@ export class Delivery {
     this.queue.size().then(
       (size) => {
         this.measured = size;
+        this.reach.ok(null);
       },
       () => {}, // the lanes log that the queue is unreachable
     );
