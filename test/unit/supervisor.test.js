@@ -308,6 +308,14 @@ test('a collection tells the workers whether it is a scrape', async () => {
   await snapshots.collect();
   await snapshots.collect({ isScrape: false });
   assert.deepEqual(told, [true, false]);
+  // Scrapes share one collection, but not one that ends no period.
+  await Promise.all([
+    snapshots.collect({ isScrape: false }),
+    snapshots.collect(),
+    snapshots.collect(),
+    snapshots.collect({ isScrape: false }),
+  ]);
+  assert.deepEqual(told.slice(2), [false, true]);
 });
 
 test('metrics of a worker that come long after its exit do not count twice', async (t) => {
