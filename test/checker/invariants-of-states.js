@@ -40,7 +40,8 @@ export const INVARIANTS_OF_STATES = Object.freeze([
   {
     id: 'I25',
     anomaly: 'invented state',
-    claim: 'each change of a room with state was published to that key once, and was not refused',
+    claim:
+      'each change of a room with state was published to that key, was not refused, and has one offset',
     asked: { finish: changesWerePublished },
   },
   {
@@ -129,25 +130,41 @@ function* changesWerePublished({ states }) {
   const { puts, lines, clashes } = states;
   yield* clashes;
   const unknown = unknownRemovals(states);
-  /** @type {Map<string, string>} */
+  const removed = ackedRemovals(lines.values());
+  // A state that outlives its epoch keeps its offsets in the next one.
+  /** @type {Map<string, {at: string, offset: number}>} */
   const places = new Map();
   for (const line of lines.values()) {
-    for (const [offset, { key, value, isAcked }] of line.spots) {
+    for (const [offset, { key, value }] of line.spots) {
       const at = `${line}:${offset}`;
       if (value === null) {
-        const isKnown = isAcked || unknown.has(`${line.room} ${key}`);
+        const isKnown =
+          removed.has(`${line.room} ${key} ${offset}`) || unknown.has(`${line.room} ${key}`);
         yield isKnown ? '' : `nobody removed ${key} at ${at}`;
         continue;
       }
       const put = puts.get(value);
       const other = places.get(value);
-      places.set(value, at);
+      places.set(value, { at, offset });
       if (put === undefined || put.room !== line.room || put.key !== key || put.removes)
         yield `nobody published ${value} to ${key} of ${at}`;
       else if (put.outcome === 'fail') yield `${value} was refused, and is at ${at}`;
-      else yield other === undefined ? '' : `${value} is at ${other} and at ${at}`;
+      else {
+        const isOnce = other === undefined || other.offset === offset;
+        yield isOnce ? '' : `${value} is at ${other.at} and at ${at}`;
+      }
     }
   }
+}
+
+/** @param {Iterable<import('./states.js').Line>} lines @returns {Set<string>} room, key and offset */
+function ackedRemovals(lines) {
+  /** @type {Set<string>} */
+  const removed = new Set();
+  for (const line of lines)
+    for (const [offset, { key, value, isAcked }] of line.spots)
+      if (value === null && isAcked) removed.add(`${line.room} ${key} ${offset}`);
+  return removed;
 }
 
 /** @param {Run} run @returns {Iterable<Answer>} */

@@ -251,6 +251,15 @@ export const PLANTS_OF_STATES = [
     },
   },
   {
+    fault: 'a value that outlives its epoch has another offset in the next one',
+    expected: ['I25'],
+    act: ({ states }) => {
+      const value = states.put('a');
+      states.crash(0);
+      change(states, 'a', value, states.top + 1);
+    },
+  },
+  {
     fault: 'two members get different values at an offset',
     expected: ['I25'],
     act: ({ states }) => {

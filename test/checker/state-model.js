@@ -127,23 +127,16 @@ export class StateModel {
     this.catchUp(client);
   }
 
-  /** The backend comes back without its newest changes: a new epoch. @param {number} lost */
+  /**
+   * The backend comes back without its newest changes. What it has is the state of a new epoch.
+   * @param {number} lost
+   */
   crash(lost) {
     const kept = [...this.log].slice(0, Math.max(0, this.log.size - lost));
     this.epochs++;
-    this.top = 0;
-    this.changes = [];
-    this.log.clear();
-    for (const [key, { value }] of kept) {
-      const entry = { offset: ++this.top, value };
-      if (value === null) continue;
-      // A key that a rollback has kept is published once more in the new epoch.
-      const again = `k:${++this.sequence}:${STATE_ROOM}`;
-      this.emit({ what: 'put', value: again, room: STATE_ROOM, key });
-      this.log.set(key, { ...entry, value: again });
-      this.changes.push({ key, entry: { ...entry, value: again } });
-      this.emit({ what: 'ok', value: again, epoch: this.epoch, offset: entry.offset });
-    }
+    this.log = new Map(kept);
+    this.changes = kept.map(([key, entry]) => ({ key, entry }));
+    this.top = Math.max(0, ...kept.map(([, { offset }]) => offset));
     for (const [client, { isOpen, isPaused }] of this.members)
       if (isOpen && !isPaused) this.reset(client);
   }
