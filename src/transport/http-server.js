@@ -144,10 +144,7 @@ export class HttpServer {
       onRequest: (request, response, socket) => this.#request(request, response, socket),
       onUpgrade: (request, socket, head) =>
         this.#upgrade(request, routeOf(request, doors), socket, head),
-      onConnect: (socket) => {
-        if (this.#isOvertaking(socket)) return;
-        answers.reject(socket, refusal('method_not_allowed', 'This server is not a proxy.'));
-      },
+      onConnect: (socket) => this.#connect(socket),
       onFault: (error, socket) => this.#fault(error, socket),
       onUnknown: () =>
         this.#logRarely({}, 'public port: Node passed on a socket that this port has not accepted'),
@@ -535,6 +532,12 @@ export class HttpServer {
       if (streams !== null) return this.#stream(request, streams, socket);
     }
     this.#handshakes.websocket(request, route, socket, head);
+  }
+
+  /** The method CONNECT. @param {TrackedSocket} socket that no longer speaks HTTP */
+  #connect(socket) {
+    if (this.#isOvertaking(socket)) return;
+    this.#answers.reject(socket, refusal('method_not_allowed', 'This server is not a proxy.'));
   }
 
   /**
