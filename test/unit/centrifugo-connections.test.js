@@ -406,7 +406,7 @@ test('nothing overtakes the reply to connect, and nothing comes twice', async ()
   const { broker, hub, openSubscribed } = buildConnections({}, { isManual: true });
   const { connection, transport } = openSubscribed('a', 'h1');
   await confirm(broker);
-  // Whom the backend acts on are the hub's connections.
+  // The backend acts on the hub's connections.
   assert.deepEqual(hub.connections, []);
   hub.broadcast(EVERYONE, toAll('early'));
   hub.broadcast('a', publication('collected'));
@@ -437,4 +437,18 @@ test('who is revoked while connect waits is refused, and who came back after it 
   await confirm(broker);
   await answer(broker, 'h2');
   assert.deepEqual(hub.connections, [back.connection]);
+});
+
+test('a connect that waits for its rooms is not evicted before silent connections', async () => {
+  const { broker, hub, open, openSubscribed } = buildConnections(
+    { FANFARE_MAX_HANDSHAKES: '3' },
+    { isManual: true },
+  );
+  const waiting = openSubscribed('h1');
+  const silent = [open(), open(), open(), open()];
+  assert.deepEqual(silent.map(codeOf), [3502, 0, 0, 0]);
+  assert.equal(codeOf(waiting), 0);
+  await confirm(broker);
+  await answer(broker, 'h1');
+  assert.deepEqual(hub.connections, [waiting.connection]);
 });

@@ -80,8 +80,9 @@ export class ConnectCommand {
       this.services.counters.errors.PERMISSION_DENIED++;
       return connection.close(DISCONNECTS.BAD_REQUEST);
     }
+    this.connections.accepted(connection);
     const isRevoked = () => identity !== null && this.services.sessions.isRevoked(identity);
-    // Who has connected again after a revocation is not meant by it.
+    // A revocation does not concern clients that connected after it.
     const wasRevoked = isRevoked();
     // Until the reply, neither broadcasts nor what the backend asks for the user reach the client.
     this.serverSubscriptions.begin(connection, client, command, credentials, (subs) => {

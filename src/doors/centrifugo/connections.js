@@ -48,7 +48,7 @@ const KINDS = new Map(
 /** @import { Codec, Command, Method } from './messages.js' */
 
 /**
- * Is told of memberships that the server begins or ends, and of the ends of connections.
+ * Hears of memberships that the server begins or ends, and of connections that end.
  * @typedef {object} Listener
  * @property {NonNullable<import('../../hub/door.js').Door['entered']>} enteredByBackend
  * @property {NonNullable<import('../../hub/door.js').Door['expelled']>} expelled
@@ -60,6 +60,8 @@ export class Connections {
   #clients = new Map();
   /** Those whose `connect` has not let them in: until when it may, the earliest first. @type {Map<Connection, number>} */
   #waiting = new Map();
+  /** Those whose `connect` is accepted and not answered, with their ends. @type {Map<Connection, number>} */
+  #accepted = new Map();
   /** @type {ReadonlyMap<Method, Handler>} */
   #handlers = new Map();
   /** @type {Listener} */
@@ -115,35 +117,49 @@ export class Connections {
       hub.remove(connection);
     } else entrance.leave(connection);
     commands.lane.forget(connection);
-    this.#waiting.delete(connection);
+    this.admitted(connection);
     this.#clients.delete(connection);
     if (client === undefined) return;
     this.#listener.closed(client);
     client.lease?.release();
   }
 
-  /** The connection is the hub's from now on. @param {Connection} connection */
+  /**
+   * Its `connect` is accepted and waits for rooms and hooks. It makes no room for others.
+   * @param {Connection} connection
+   */
+  accepted(connection) {
+    if (!this.#waiting.delete(connection)) return;
+    const limitMs = Math.max(CONNECT_TIMEOUT_MS, 2 * this.services.config.hookTimeoutMs);
+    this.#accepted.set(connection, performance.now() + limitMs);
+  }
+
+  /** The connection is the hub's from now on, or ends. @param {Connection} connection */
   admitted(connection) {
     this.#waiting.delete(connection);
+    this.#accepted.delete(connection);
   }
 
   /** Closes those that have not connected, which the hub does not know. */
   drain() {
-    for (const connection of [...this.#waiting.keys()]) connection.close(DISCONNECTS.SHUTDOWN);
-    this.#waiting.clear();
+    for (const waiting of [this.#waiting, this.#accepted]) {
+      for (const connection of [...waiting.keys()]) connection.close(DISCONNECTS.SHUTDOWN);
+      waiting.clear();
+    }
   }
 
   /** Call it once a second. @param {number} nowMs */
   sweep(nowMs) {
-    for (const [connection, endMs] of this.#waiting) {
-      if (endMs > nowMs) break;
-      this.#timeOut(connection);
-    }
+    for (const waiting of [this.#waiting, this.#accepted])
+      for (const [connection, endMs] of waiting) {
+        if (endMs > nowMs) break;
+        this.#timeOut(connection);
+      }
   }
 
   /** @param {Connection} connection whose `connect` has not let it in */
   #timeOut(connection) {
-    this.#waiting.delete(connection);
+    this.admitted(connection);
     this.services.counters.auth.closes.timeout++;
     connection.close(DISCONNECTS.STALE);
   }
