@@ -171,7 +171,7 @@ export class Connection {
     try {
       socket = new WebSocket(url, 'fanfare');
     } catch (error) {
-      // The URL is none of a WebSocket, or the page may not connect to it.
+      // No WebSocket can have this URL, or the page may not connect to it.
       const reason = /** @type {Error} */ (error).message;
       return this.#lost({ reason, isFinal: true });
     }
@@ -224,8 +224,8 @@ export class Connection {
   /** @param {Message} reply to `auth` */
   #renewed(reply) {
     this.#listener._receive(reply);
-    if (this.state === 'connected' && /^(RATE_LIMIT|UNAVAILABLE)/.test(reply.error))
-      this.#keepFresh(reply.retryAfter * 1000 || TOKEN_RETRY_MS);
+    const { retryable, retryAfterMs = TOKEN_RETRY_MS } = new FanfareError(reply.error, reply);
+    if (retryable && this.state === 'connected') this.#keepFresh(retryAfterMs);
   }
 
   /** @param {number} [ms] until the token is renewed */

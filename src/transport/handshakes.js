@@ -155,7 +155,7 @@ export class Handshakes {
     this.waiting.delete(socket);
     handshake.admit(admitted);
     if (handshake.wanted !== null) {
-      // Its client has closed its side meanwhile, and no event follows.
+      // The client has closed its side already, and no further event comes.
       if (!socket.readable) return void socket.destroy();
       return this.#openStream(handshake.wanted, socket, admitted);
     }

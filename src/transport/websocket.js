@@ -158,7 +158,7 @@ export class WebSockets {
 
   /** @param {ServerWebSocket} websocket whose socket is closed */
   closed({ connection, door, socket }) {
-    // Its door may be asking for a place, or for the key of its token, and has it in no list yet.
+    // Its door may still be checking its token or taking its place, and not list it yet.
     connection.markClosed();
     this.reader.discard(socket);
     door.closed(connection);

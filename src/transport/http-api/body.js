@@ -35,7 +35,7 @@ export function readBody(request, maxBytes, onBody, onFault) {
   const requestOnData = (/** @type {Buffer} */ part) => {
     const end = bytes + part.length;
     if (end > maxBytes) return finish(() => onFault('body_size'));
-    // Copied: a chunk of one byte costs a hundred bytes of memory, and keeps what it was read with.
+    // Copied: a Buffer for each chunk of a byte would take a hundred bytes and keep the whole read.
     if (end > body.length) {
       const larger = Buffer.allocUnsafe(Math.min(maxBytes, Math.max(end, 2 * body.length)));
       body.copy(larger, 0, 0, bytes);
