@@ -133,7 +133,9 @@ export class Fanfare extends Emitter {
     const { status } = response;
     if (status !== 200) {
       const seconds = Number(response.headers.get('retry-after') ?? Number.NaN);
-      const isFinal = status < 500 && !(seconds >= 0) && ![408, 425, 429].includes(status);
+      // 408, 425 and 429 are temporary.
+      const isFinal =
+        status < 500 && !(seconds >= 0 || /08|25|29/.test(/** @type {any} */ (status)));
       const code = status === 401 && !isNew ? 4001 : isFinal ? FIRST_FINAL_CODE : 1006;
       const retryAfterMs = (seconds + Math.random()) * 1000;
       this.#ending = { code, reason: `HTTP ${status}`, retryAfterMs };
