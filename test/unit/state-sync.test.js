@@ -581,7 +581,12 @@ class Model {
   constructor(everyMs) {
     this.built = build({ size: 6, everyMs, isManual: true });
     this.maxWaiting = 1000;
-    this.built.outbox.isFull = (room) => room.waiting.length >= this.maxWaiting;
+    this.built.outbox.isFull = (room) => {
+      const isFull = room.waiting.length >= this.maxWaiting;
+      // It may have room again before the clients read.
+      if (isFull) this.isCut = true;
+      return isFull;
+    };
     /** @type {(Reader|null)[]} */
     this.readers = [null, null, null, null];
     /** What clients kept. @type {{at: Reader['at'], map: Map<string, unknown>}[]} */
