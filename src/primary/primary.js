@@ -12,6 +12,7 @@
 import { RelayServer } from '../backend/embedded/relay-server.js';
 import { compact } from '../backend/embedded/revocation-file.js';
 import { consoleAccess } from '../config/console.js';
+import { listenFault } from '../config/listen-fault.js';
 import { RoomRules, streamRulesOf } from '../config/room-patterns.js';
 import { CONSOLE_METRICS, Console } from '../console/console.js';
 import { glance } from '../doctor/doctor.js';
@@ -152,9 +153,10 @@ class Primary {
       await this.relay.start();
       metricsPort = await this.ops.start();
     } catch (error) {
-      const { code, message } = /** @type {NodeJS.ErrnoException} */ (error);
-      if (code === 'EADDRINUSE') log.fatal(`cannot start: ${opsPortInUse(config)}`);
-      else log.fatal({ err: error }, `cannot start: ${message}`);
+      const fault = /** @type {NodeJS.ErrnoException} */ (error);
+      const { metricsPort: port, metricsHost: host } = config;
+      const why = listenFault(fault, { name: 'METRICS_PORT', port, host });
+      log.fatal(why === '' ? { err: error } : {}, `cannot start: ${why || fault.message}`);
       return this.#exit(1);
     }
     // A signal may have arrived meanwhile.
@@ -295,13 +297,6 @@ class Primary {
     await flushLog();
     process.exit(code);
   }
-}
-
-/** @param {Config} config @returns {string} */
-function opsPortInUse({ metricsHost, metricsPort }) {
-  const other = metricsPort === 9464 ? 9465 : 9464;
-  const why = metricsPort === 9090 ? ', which is also the default port of Prometheus' : '';
-  return `${metricsHost}:${metricsPort} (METRICS_PORT) is in use${why}: set another port, METRICS_PORT=${other} for example`;
 }
 
 /** @param {Logger} log @param {Parameters<typeof banner>[0]} parts @param {boolean} isProduction */

@@ -6,6 +6,7 @@
 import cluster from 'node:cluster';
 import { rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { listenFault } from '../config/listen-fault.js';
 import { Phase } from './phase.js';
 import { createWorker } from './worker.js';
 
@@ -115,10 +116,10 @@ class WorkerProcess {
 
   /** The worker cannot start. @param {NodeJS.ErrnoException} error */
   #fail(error) {
-    const isInUse = error.code === 'EADDRINUSE';
+    const why = listenFault(error, { name: 'PORT', ...this.config });
     // The primary says so, once for all workers. A stack has nothing to add.
-    if (!isInUse) this.log.error({ err: error }, 'worker cannot start');
-    send({ type: 'failed', message: isInUse ? portInUse(this.config) : error.message });
+    if (why === '') this.log.error({ err: error }, 'worker cannot start');
+    send({ type: 'failed', message: why || error.message });
     process.exitCode = 1;
     // The message above needs a moment to reach the primary.
     setTimeout(() => process.exit(1), 100);
@@ -179,12 +180,6 @@ class WorkerProcess {
     if (this.#guard !== undefined) process.exit(1);
     this.leave(2000, 1);
   }
-}
-
-/** @param {Config} config @returns {string} */
-function portInUse({ host, port }) {
-  const address = host === '' ? `port ${port}` : `${host}:${port}`;
-  return `${address} (PORT) is in use (EADDRINUSE): set another port`;
 }
 
 /** @param {ToPrimary} message @returns {Promise<void>} resolves when it has been written */

@@ -277,7 +277,7 @@ test('a public port in use is logged and fatal at once', OPTIONS, async (t) => {
   const server = spawnServer(t, { PORT: String(port) });
   assert.deepEqual(await server.exited, { code: 1, signal: null });
   const line = await server.line(({ level }) => level === 60);
-  assert.match(line.msg, /^cannot start: .*EADDRINUSE/);
+  assert.match(line.msg, /^cannot start: .*\(PORT\) is in use/);
   assert.equal(server.lines.filter(({ msg }) => msg === 'replacing worker').length, 0);
 });
 

@@ -63,7 +63,7 @@ test(
 );
 
 test(
-  'a port in use is named with its setting, and another one is suggested',
+  'an address that cannot be had is named with its setting, and with what to do',
   OPTIONS,
   async (t) => {
     const taken = createServer();
@@ -79,7 +79,13 @@ test(
       ],
       [
         { HOST: '127.0.0.1', PORT: String(port) },
-        `127.0.0.1:${port} (PORT) is in use (EADDRINUSE): set another port`,
+        `127.0.0.1:${port} (PORT) is in use: set another port`,
+      ],
+      // TEST-NET-3 (RFC 5737)
+      [{ HOST: '203.0.113.9' }, '203.0.113.9 (HOST) is no address of this machine (EADDRNOTAVAIL)'],
+      [
+        { METRICS_HOST: '203.0.113.9' },
+        '203.0.113.9 (METRICS_HOST) is no address of this machine (EADDRNOTAVAIL)',
       ],
     ];
     for (const [env, why] of cases) {

@@ -7,6 +7,7 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { API_RIGHTS } from '../../src/config/api-keys.js';
 import { changedFixed, describe, loadConfig, parseConfigFile } from '../../src/config/config.js';
+import { listenFault } from '../../src/config/listen-fault.js';
 import { oldNamesOf, RATES } from '../../src/config/rates.js';
 import { LIMIT_MODES, SETTINGS } from '../../src/config/settings.js';
 import { readFrom, recordInto } from '../../src/config/texts.js';
@@ -610,6 +611,15 @@ test('several secrets of JWT_SECRET are accepted, and the first one signs', () =
     faultOf({ JWT_SECRET: Array.from({ length: 5 }, (_, i) => `${i}`.repeat(32)).join('\n') }),
     /^JWT_SECRET: its value has 5 lines, at most 4$/,
   );
+});
+
+test('a port that is not permitted is named, and other faults of a start are not', () => {
+  const error = (/** @type {string} */ code, /** @type {string} */ syscall) =>
+    Object.assign(new Error(), { code, syscall });
+  const wanted = /** @type {const} */ ({ name: 'PORT', port: 80, host: '' });
+  assert.match(listenFault(error('EACCES', 'bind'), wanted), /^port 80 \(PORT\) is not permitted/);
+  assert.equal(listenFault(error('EACCES', 'mkdir'), wanted), '');
+  assert.equal(listenFault(error('EMFILE', 'listen'), wanted), '');
 });
 
 test('the texts of all files that were read replace the files', (t) => {
