@@ -110,7 +110,7 @@ export const METRICS = Object.freeze([
   counter('fanfare_connections_closed_total', ({ counters }) => counters.closed,
     'Closed connections.'),
   counter('fanfare_admissions_refused_total{reason}', ({ counters }) => counters.refused,
-    'Connections refused before the upgrade, by reason.'),
+    'Connections refused before the upgrade, by reason (runbook: FanfareRefusalsRising). `bad_request` counts stray plain HTTP, too.'),
   counter('fanfare_tls_handshakes_total{kind}', ({ counters }) => counters.tls.handshakes,
     'Finished TLS handshakes of the public port: `full`, or `resumed` from an earlier session.'),
   gauge('fanfare_tls_certificate_expiry_timestamp_seconds', 'min', ({ counters }) => counters.tls.expiresMs / 1000,

@@ -135,7 +135,9 @@ export class HttpServer {
     }));
     const { descriptorLimit } = admission.health;
     const idle = (this.#idle = new IdleSockets({ config, descriptorLimit, counters, answers }));
-    this.#plain = new PlainHttp({ admission, api, streamsOf, readiness, phase, idle, answers });
+    this.#plain = new PlainHttp({
+      ...{ admission, api, streamsOf, readiness, phase, idle, answers, counters },
+    });
     /** Null if the port speaks plain HTTP. */
     this.secure = certificate && this.#createSecure(certificate, turn);
     const reader = (this.reader = new HttpReader({

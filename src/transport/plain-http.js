@@ -28,8 +28,9 @@ export class PlainHttp {
    *   socket
    * @param {import('./idle-sockets.js').IdleSockets} parts.idle
    * @param {import('./last-answers.js').LastAnswers} parts.answers
+   * @param {Pick<import('../observability/counters.js').Counters, 'refused'>} parts.counters
    */
-  constructor({ admission, api, streamsOf, readiness, phase, idle, answers }) {
+  constructor({ admission, api, streamsOf, readiness, phase, idle, answers, counters }) {
     this.admission = admission;
     this.api = api;
     this.streamsOf = streamsOf;
@@ -37,6 +38,7 @@ export class PlainHttp {
     this.phase = phase;
     this.idle = idle;
     this.answers = answers;
+    this.counters = counters;
   }
 
   /**
@@ -62,7 +64,7 @@ export class PlainHttp {
     const refused = isFirst ? null : this.admission.admitPeer(handshake.address);
     const given =
       refused === null
-        ? (apiRefusal ?? plainAnswer(request, route, this.health, this.streamsOf(route)))
+        ? (apiRefusal ?? this.#answerOf(request, route, this.streamsOf(route)))
         : toHttp(refused);
     // Clients of the API read the refusal of a body that they are still sending.
     if (apiRefusal !== null && hasBody(request) && http.calls === 0)
@@ -96,9 +98,17 @@ export class PlainHttp {
    * @param {TrackedSocket} socket that no longer speaks HTTP
    */
   answerUpgrade(request, route, socket) {
-    const { status, headers, body } = plainAnswer(request, route, this.health, null);
+    const { status, headers, body } = this.#answerOf(request, route, null);
     const text = lastText(status, headers, body);
     this.answers.answer(socket, request.method === 'HEAD' ? text.slice(0, -body.length) : text);
+  }
+
+  /** @param {IncomingMessage} request @param {Route} route @param {Streams|null} streams */
+  #answerOf(request, route, streams) {
+    const given = plainAnswer(request, route, this.health, streams);
+    // A load balancer may not forward `Upgrade`, for example.
+    if (given.status >= 400 && given.status < 500) this.counters.refused.bad_request++;
+    return given;
   }
 
   /** The answer to a health check. @param {'livez'|'readyz'} route */

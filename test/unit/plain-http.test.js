@@ -172,10 +172,11 @@ function repeatedHeader(response) {
   return names.find((name, i) => names.indexOf(name) !== i);
 }
 
-test('each plain HTTP request gets its status', limit, async (t) => {
-  const { connect } = await start(t);
+test('each plain HTTP request gets its status, and faults are counted', limit, async (t) => {
+  const { connect, counters } = await start(t);
   for (const [name, sent, status, headers] of PLAIN) {
     await t.test(`${name}: ${status}`, limit, async () => {
+      const before = counters.refused.bad_request;
       const client = await connect();
       client.write(sent);
       if (sent.startsWith('HEAD')) {
@@ -188,6 +189,7 @@ test('each plain HTTP request gets its status', limit, async (t) => {
       const response = await client.response();
       assert.equal(repeatedHeader(response.text), undefined);
       assert.equal(response.status, status, response.text);
+      assert.equal(counters.refused.bad_request - before, status === 200 ? 0 : 1);
       assert.equal(response.headers['x-content-type-options'], 'nosniff');
       for (const [header, value] of Object.entries(headers)) {
         if (value instanceof RegExp) assert.match(response.headers[header], value);
