@@ -382,7 +382,7 @@ export const COURIER_METRICS = Object.freeze([
   counter('fanfare_webhooks_attempts_total{endpoint,outcome}', (source) => source.attempts(),
     'Requests to endpoints, by outcome: `delivered`, `failed` (refused, or no answer in time), `unavailable` (unreachable, 429, 502 to 504, or `Retry-After`), `refused` (its address is not allowed), `gone` (410).'),
   counter('fanfare_webhooks_dropped_total{endpoint,reason}', (source) => source.dropped(),
-    'Events that an endpoint will not receive, by reason: `overflow` (too many wait), `expired` (older than `maxAgeS`), `lost` (the queue was full), `gone` (410), `malformed`. A `webhook.gap` announces them.'),
+    'Events that an endpoint will not receive, by reason: `overflow` (too many wait), `expired` (older than `maxAgeS`), `lost` (the queue was full, or Redis lost its data), `gone` (410), `malformed`. A `webhook.gap` announces them.'),
   counter('fanfare_webhooks_cancelled_total{endpoint}', (source) => source.cancelled(),
     'Events cancelled by their opposite before they were sent: a reconnect within the grace period, for example.'),
   histogram('fanfare_webhooks_seconds{endpoint}', API_BUCKETS,

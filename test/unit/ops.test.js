@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { SETTINGS } from '../../src/config/settings.js';
-import { createCounters } from '../../src/observability/counters.js';
+import { createCounters, REFUSALS } from '../../src/observability/counters.js';
 import {
   COURIER_METRICS,
   METRICS,
@@ -62,6 +62,15 @@ test('the alerts and the entries of the runbook correspond, in the same order', 
       assert.ok(alerts.has(other), `${name} speaks of ${other}`);
     }
   }
+});
+
+test('the runbook explains every reason for which a connection is refused', () => {
+  const [, entry] = read('prometheus/RUNBOOK.md').split('## FanfareRefusalsRising\n');
+  const rows = [...entry.split('\n## ')[0].matchAll(/^\| `(\w+)` \|/gm)].map(
+    ([, reason]) => reason,
+  );
+  const wanted = REFUSALS.filter((reason) => reason !== 'draining'); // the rule leaves it out
+  assert.deepEqual(rows.sort(), wanted.sort());
 });
 
 test('README.md has the right number of alerts', () => {
