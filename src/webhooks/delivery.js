@@ -69,10 +69,11 @@ export class Delivery {
     const wantedBy = this.#wantedBy.bind(this);
     const reach = new Reach(now, log);
     this.reach = reach;
+    // An outage of Redis takes all lanes, and is one line.
+    const common = { queue, endpoints: this.endpoints, wantedBy, reach, isSure, now };
     this.lanes = Array.from(
       { length: LANES },
-      (_, index) =>
-        new Lane({ index, queue, endpoints: this.endpoints, wantedBy, reach, isSure, now, log }),
+      (_, index) => new Lane({ index, ...common, log: reach.rareLog }),
     );
     /** The last reading. @type {import('./queue.js').QueueSize} */
     this.measured = { entries: 0, pending: 0, bytes: 0 };

@@ -20,10 +20,13 @@ const ACQUIRE_MS = 2000;
 /** Stored effects of an endpoint that is not configured are removed at this age. */
 const STRANGER_AGE_MS = 86_400_000;
 const NONE_LOST = Object.freeze({ count: 0, upTo: 0 });
+/** Why a lane is lost. */
+const TAKEN = 'another courier has taken it over, or Redis lost its data';
 
 /** @import { EffectEndpoint, EffectLane } from './effect.js' */
 /** @import { EndpointQueue } from './endpoint.js' */
 /** @import { Sendable } from './message.js' */
+/** @import { RareLog } from '../observability/rare-log.js' */
 
 /** @implements {EffectLane} */
 export class Lane {
@@ -59,7 +62,7 @@ export class Lane {
    * @param {{ok: (lane: number) => void, failed: (lane: number, error: unknown) => void}} parts.reach
    *   hears how calls of the queue end
    * @param {() => boolean} parts.isSure may an edge cancel its opposite? (holds.js)
-   * @param {() => number} parts.now @param {import('pino').Logger} parts.log
+   * @param {() => number} parts.now @param {Pick<RareLog, 'warn'>} parts.log
    */
   constructor({ index, queue, endpoints, wantedBy, reach, isSure, now, log }) {
     this.index = index;
@@ -193,7 +196,7 @@ export class Lane {
         const change = { set, remove, upTo, announced };
         const isOurs = await this.queue.commit(this.index, fence, change);
         this.reach.ok(this.index);
-        if (!isOurs) this.#lose('another courier has taken it over');
+        if (!isOurs) this.#lose(TAKEN);
         return isOurs;
       } catch (error) {
         // It may have been carried out: doing it again changes nothing.
@@ -253,7 +256,7 @@ export class Lane {
         this.#leaseEndMs = beganMs + LEASE_MS;
         // The renewal notices another Redis.
         this.#mayLack = true;
-      } else this.#lose('another courier has taken it over');
+      } else this.#lose(TAKEN);
     } catch (error) {
       this.reach.failed(this.index, error);
     }
@@ -262,7 +265,7 @@ export class Lane {
   /** @param {string} why '' if it was given up */
   #lose(why) {
     if (this.#fence === null) return;
-    if (why !== '') this.log.warn({ lane: this.index }, `webhooks: lost a lane: ${why}`);
+    if (why !== '') this.log.warn({ lane: this.index, why }, 'webhooks: lost a lane');
     this.#fence = null;
     this.#leaseEndMs = Number.NEGATIVE_INFINITY;
     clearInterval(this.#renewal);

@@ -114,6 +114,8 @@ test('a real Prometheus evaluates every rule and every panel, and a healthy serv
       (/** @type {{state: string}} */ { state }) => state === 'firing',
     );
     assert.deepEqual(firing, []);
+    // Nor does it log an outage that has not been.
+    assert.ok(!server.lines.some(({ msg }) => msg === 'Redis is available again'));
   });
 });
 

@@ -336,6 +336,18 @@ test('a lane whose commits fail is logged and counted, while the other lanes suc
   assert.deepEqual(lines.slice(1), ['webhooks: the queue is available again']);
 });
 
+test('a courier that loses all its lanes says so once', async (t) => {
+  const { delivery, advance } = courier(t);
+  await advance(2000);
+  /** @type {unknown[]} */
+  const lines = [];
+  t.mock.method(delivery.log, 'warn', (/** @type {unknown} */ fields) => lines.push(fields));
+  t.mock.method(delivery.queue, 'renew', async () => false);
+  await advance(5000);
+  const why = 'another courier has taken it over, or Redis lost its data';
+  assert.deepEqual(lines, [{ lane: 0, why, unsaid: 0 }]);
+});
+
 test('an endpoint that is down while 10,000 users come and go costs one effect for each', async (t) => {
   const { queue, advance, endpoint } = courier(t, { answer: () => BUSY });
   const isIn = new Set();

@@ -422,7 +422,8 @@ export class RedisBroker {
     if (isUp === (this.state === 'up') || this.state === 'down') return;
     if (isUp) {
       const awayMs = Math.round(performance.now() - this.awaySince);
-      this.log.info({ awayMs }, 'Redis is available again');
+      // The first connection of a start ends no outage.
+      if (this.reasons.size > 0) this.log.info({ awayMs }, 'Redis is available again');
       this.reasons.clear();
     } else {
       this.awaySince = performance.now();
