@@ -66,7 +66,12 @@ export class Door {
     }
     const found = this.#keys.find(request.headers.authorization);
     if (found === null)
-      return refusal('UNAUTHORIZED', 'This console needs an API key with the right console.');
+      return refusal(
+        'UNAUTHORIZED',
+        request.headers.authorization === undefined
+          ? 'This console needs an API key with the right console.'
+          : 'This key is not valid: it is none of the API keys of this server.',
+      );
     const { name, rights, rooms } = config.apiKeys[this.#keys.keys.indexOf(found)];
     if (!rights.includes('console'))
       return refusal('PERMISSION_DENIED', 'This API key does not have the right console.');

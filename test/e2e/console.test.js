@@ -241,7 +241,9 @@ test('off loopback the console needs a key, and grants what the key may do', OPT
   assert.equal((await fetch(url)).status, 200);
   assert.equal((await fetch(`${url}/metrics`)).status, 200);
   assert.equal((await session('')).status, 401);
-  assert.equal((await session(newSecret())).status, 401);
+  const unknown = await session(newSecret());
+  assert.equal(unknown.status, 401);
+  assert.match(JSON.stringify(await unknown.json()), /This key is not valid/);
   assert.equal((await session(web)).status, 403);
   const { key, rights } = /** @type {any} */ (await (await session(viewer)).json());
   assert.deepEqual([key, rights], ['viewer', ['console', 'rooms', 'history']]);

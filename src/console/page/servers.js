@@ -14,7 +14,7 @@ const COLUMNS = [
   { title: 'Connections', isNumber: true },
   { title: 'Rooms', isNumber: true },
   { title: 'Loop lag', isNumber: true },
-  { title: 'Memory', isNumber: true },
+  { title: 'Private memory', isNumber: true },
   { title: 'Up', isNumber: true },
 ];
 
