@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { SETTINGS } from '../../src/config/settings.js';
-import { createCounters, REFUSALS } from '../../src/observability/counters.js';
+import { createCounters, REFUSALS, TOKEN_REFUSALS } from '../../src/observability/counters.js';
 import {
   COURIER_METRICS,
   METRICS,
@@ -64,13 +64,17 @@ test('the alerts and the entries of the runbook correspond, in the same order', 
   }
 });
 
-test('the runbook explains every reason for which a connection is refused', () => {
-  const [, entry] = read('prometheus/RUNBOOK.md').split('## FanfareRefusalsRising\n');
-  const rows = [...entry.split('\n## ')[0].matchAll(/^\| `(\w+)` \|/gm)].map(
-    ([, reason]) => reason,
-  );
-  const wanted = REFUSALS.filter((reason) => reason !== 'draining'); // the rule leaves it out
-  assert.deepEqual(rows.sort(), wanted.sort());
+test('the runbook explains every reason for which connections and tokens are refused', () => {
+  const explained = (/** @type {string} */ alert) => {
+    const [, entry] = read('prometheus/RUNBOOK.md').split(`## ${alert}\n`);
+    const cells = entry.split('\n## ')[0].match(/^\| `[^|]+/gm) ?? [];
+    return cells
+      .flatMap((cell) => [...cell.matchAll(/`(\w+)`/g)].map(([, reason]) => reason))
+      .sort();
+  };
+  const refusals = REFUSALS.filter((reason) => reason !== 'draining'); // the rule leaves it out
+  assert.deepEqual(explained('FanfareRefusalsRising'), refusals.sort());
+  assert.deepEqual(explained('FanfareTokensRefused'), [...TOKEN_REFUSALS].sort());
 });
 
 test('README.md has the right number of alerts', () => {
