@@ -6,14 +6,18 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { createServer, connect as dial } from 'node:net';
+import { join } from 'node:path';
 import { test } from 'node:test';
+import WebSocket from 'ws';
 import { freePort, startRedis } from '../../loadtest/lib/redis.js';
 import { samples, startServer, until } from '../../loadtest/lib/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
+import { makeCertificate } from '../helpers/certificates.js';
 import { Client, connect, handshakeStatus } from '../helpers/clients.js';
 import { startHaproxy, startNginx } from '../helpers/proxies.js';
+import { APP, startPusher } from '../helpers/pusher.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
@@ -113,6 +117,35 @@ for (const { name, start } of [
       assert.deepEqual([...new Set(statuses)], [101]);
     },
   );
+}
+
+for (const { name, start } of [
+  { name: 'HAProxy', start: startHaproxy },
+  { name: 'nginx', start: startNginx },
+]) {
+  test(`${name} says whether a client came by TLS, and clients cannot`, OPTIONS, async (t) => {
+    const { port } = await startPusher(
+      t,
+      { tlsOnly: true },
+      { TRUST_PROXY: '127.0.0.1/32', WORKERS: '1' },
+    );
+    const folder = temporaryFolder(t);
+    const { cert, key } = await makeCertificate(folder, 'proxy');
+    const pem = join(folder, 'both.pem');
+    await writeFile(pem, `${await readFile(cert)}${await readFile(key)}`);
+    const open = async (/** @type {string} */ base, /** @type {string} */ proto) => {
+      const socket = new WebSocket(`${base}/app/${APP.key}?protocol=7`, {
+        headers: { 'X-Forwarded-Proto': proto },
+        rejectUnauthorized: false,
+      });
+      t.after(() => socket.terminate());
+      const [data] = await once(socket, 'message');
+      return JSON.parse(String(data)).event;
+    };
+    const [plain, tls] = [await start(t, [port]), await start(t, [port], { pem })];
+    assert.equal(await open(`ws://127.0.0.1:${plain}`, 'https'), 'pusher:error');
+    assert.equal(await open(`wss://127.0.0.1:${tls}`, 'http'), 'pusher:connection_established');
+  });
 }
 
 for (const { name, start } of [

@@ -13,12 +13,14 @@ import { temporaryFolder } from './temporary-folder.js';
  * @param {readonly number[]} servers their public ports on this machine, as fanfare-1, fanfare-2 …
  * @param {object} [options]
  * @param {boolean} [options.isHttp2] it speaks HTTP/2 with clients, without TLS
+ * @param {string} [options.pem] it speaks TLS with clients, with this certificate and key
  * @returns {Promise<number>} its port
  */
-export async function startHaproxy(t, servers, { isHttp2 = false } = {}) {
+export async function startHaproxy(t, servers, { isHttp2 = false, pem = '' } = {}) {
   const port = await freePort();
+  const how = pem === '' ? (isHttp2 ? ' proto h2' : '') : ` ssl crt ${pem}`;
   const text = await configuration('haproxy/haproxy.cfg', servers, [
-    ['bind :3000', `bind 127.0.0.1:${port}${isHttp2 ? ' proto h2' : ''}`],
+    ['bind :3000', `bind 127.0.0.1:${port}${how}`],
   ]);
   const file = join(temporaryFolder(t), 'haproxy.cfg');
   await writeFile(file, text);
@@ -35,22 +37,27 @@ export async function startHaproxy(t, servers, { isHttp2 = false } = {}) {
  * @param {boolean} [options.appends] it adds to the X-Forwarded-For of the client instead of
  *   replacing it, as many do
  * @param {boolean} [options.isHttp2] it speaks HTTP/2 with clients, without TLS
+ * @param {string} [options.pem] it speaks TLS with clients, with this certificate and key
  * @param {string} [options.log] the file of its error log
  * @returns {Promise<number>} its port
  */
 export async function startNginx(t, servers, options = {}) {
-  const { appends = false, isHttp2 = false, log = 'stderr' } = options;
+  const { appends = false, isHttp2 = false, pem = '', log = 'stderr' } = options;
   const folder = temporaryFolder(t);
   const port = await freePort();
   const buffers = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map(
     (kind) => `${kind}_temp_path ${folder};`,
   );
+  const tls = pem === '' ? '' : `ssl_certificate ${pem}; ssl_certificate_key ${pem};`;
   /** @type {[string, string][]} */
   const edits = [
-    ['listen 3000', `listen 127.0.0.1:${port}${isHttp2 ? ' http2' : ''}`],
+    [
+      'listen 3000',
+      `listen 127.0.0.1:${port}${isHttp2 ? ' http2' : ''}${pem === '' ? '' : ' ssl'}`,
+    ],
     ['/run/nginx.pid', `${folder}/pid`],
     ['error_log /var/log/nginx/error.log', `error_log ${log}`],
-    ['http {', `http {\n${buffers.join('\n')}`],
+    ['http {', `http {\n${buffers.join('\n')}\n${tls}`],
   ];
   if (appends)
     edits.push(['X-Forwarded-For $remote_addr', 'X-Forwarded-For $proxy_add_x_forwarded_for']);
