@@ -100,6 +100,19 @@ describe('refusals', () => {
     await client.established();
   });
 
+  test('only a trusted proxy can say that a client came by TLS', OPTIONS, async (t) => {
+    const headers = { 'X-Forwarded-Proto': 'https' };
+    const connect = async (/** @type {string} */ trusted) => {
+      const settings = { TRUST_PROXY: trusted, WORKERS: '1' };
+      const { port } = await startPusher(t, { tlsOnly: true }, settings);
+      const client = new PusherClient(`ws://127.0.0.1:${port}/app/${APP.key}`, APP, { headers });
+      t.after(() => client.socket.terminate());
+      return client;
+    };
+    await (await connect('127.0.0.1')).established();
+    assert.deepEqual(await refusalOf(await connect('10.0.0.0/8')), [4000, 4000]);
+  });
+
   test('without an app the paths of the door are unknown', OPTIONS, async (t) => {
     const { port } = await startServer(t, { WORKERS: '1' });
     assert.equal(await handshakeStatus(`ws://127.0.0.1:${port}/app/${APP.key}`), 404);

@@ -10,6 +10,7 @@
 
 import { Rate } from '../../admission/rate.js';
 import { appPlaceKey } from '../../backend/places.js';
+import { compileTrustProxy } from '../../config/trust-proxy.js';
 import { FORMAT } from '../../protocol/format.js';
 import { errorOf } from '../../protocol/refusal.js';
 import { CommandRate } from '../command-rate.js';
@@ -75,6 +76,7 @@ export class Connections {
     this.refused = new Refused(services);
     this.pingRate = new Rate(PINGS_PER_MINUTE, MAX_PINGS);
     this.commandRate = new CommandRate(services);
+    this.trustsProxy = compileTrustProxy(services.config.trustProxy);
   }
 
   /** @param {string} path without the query and the configured prefix */
@@ -145,9 +147,9 @@ export class Connections {
     const app = byKey.get(key);
     if (app === undefined) return noApp(key);
     if (!app.isEnabled) return PUSHER_CLOSES.APP_DISABLED;
-    const forwarded = config.trustProxy === '' ? undefined : headers['x-forwarded-proto'];
-    if (app.tlsOnly && !('encrypted' in socket) && forwarded !== 'https')
-      return PUSHER_CLOSES.TLS_ONLY;
+    const isFromProxy = this.trustsProxy?.(socket.remoteAddress ?? '', 0) === true;
+    const hasTls = isFromProxy && headers['x-forwarded-proto'] === 'https';
+    if (app.tlsOnly && !hasTls && !('encrypted' in socket)) return PUSHER_CLOSES.TLS_ONLY;
     const version = new URLSearchParams(mark < 0 ? '' : url.slice(mark)).get('protocol');
     if (version !== null && !/^\d{1,9}$/.test(version)) return PUSHER_CLOSES.INVALID_VERSION;
     if (version !== null && (Number(version) < MIN_VERSION || Number(version) > MAX_VERSION))
