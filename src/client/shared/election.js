@@ -40,7 +40,7 @@ export class Election {
    */
   async seize(isNeeded) {
     await this.#locks.request(`${this.#name} seize`, { ifAvailable: true }, async (lock) => {
-      if (lock === null || !isNeeded()) return;
+      if (!lock || !isNeeded()) return;
       await new Promise((resolve) => {
         // A request that steals cannot be aborted.
         this.#request({ steal: true }, () => {}, resolve);

@@ -122,7 +122,7 @@ export class Leader {
     const { type, id, room: name } = command;
     const room = this.#rooms.get(name);
     if (type === 'join') this.#roomOf(name).join(tab, command);
-    else if (type === 'leave' && room !== undefined) {
+    else if (type === 'leave' && room) {
       room.leave(tab);
       this.#push([tab], [{ type: 'left', room: name, id }]);
     } else if (type === 'message' && command.echo === false && room?.isState === false)
@@ -133,7 +133,7 @@ export class Leader {
   /** @param {string} name */
   #roomOf(name) {
     let room = this.#rooms.get(name);
-    if (room === undefined) {
+    if (!room) {
       room = new SharedRoom(name, {
         self: () => this.#welcome?.userId ?? this.#welcome?.connectionId,
         request: (command, onReply) => this.#request(command, onReply),
@@ -165,7 +165,7 @@ export class Leader {
   /** @param {Message} message of the server */
   _receive(message) {
     const onReply = this.#replies.get(message.id);
-    if (onReply !== undefined) {
+    if (onReply) {
       this.#replies.delete(message.id);
       return onReply(message);
     }

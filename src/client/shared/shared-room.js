@@ -91,7 +91,7 @@ export class SharedRoom {
   }
 
   get isState() {
-    return this.#changes !== undefined;
+    return !!this.#changes;
   }
 
   /** @param {string} tab @param {Record<string, any>} command */
@@ -135,9 +135,9 @@ export class SharedRoom {
     this.#port.request(toSend, (reply) => {
       this.#port.push([tab], [{ ...reply, id }]);
       const member = this.#members.get(tab);
-      if (member === undefined) return;
+      if (!member) return;
       // In a plain room the `ack` does not show which message it is.
-      if (reply.type === 'error' || reply.epoch !== undefined) member.unechoed.delete(id);
+      if (reply.type === 'error' || reply.epoch) member.unechoed.delete(id);
       else if (member.unechoed.size > MAX_AWAITED)
         member.unechoed.delete(member.unechoed.keys().next().value);
       if (member.unechoed.size === 0) this.#release(tab, member);
@@ -149,7 +149,7 @@ export class SharedRoom {
     // Before the reply to the first join it is a message of an earlier membership.
     if (!this.#isJoined) return;
     const { epoch, offset } = message;
-    if (epoch !== undefined) {
+    if (epoch) {
       const isSame = this.#position?.epoch === epoch;
       const last = Number(this.#position?.offset);
       if (isSame && offset <= last) return;
@@ -165,7 +165,7 @@ export class SharedRoom {
   receiveState(push) {
     const { type, epoch, offset, key, payload } = push;
     const changes = this.#changes;
-    if (!this.#isJoined || changes === undefined) return;
+    if (!this.#isJoined || !changes) return;
     const last = Number(this.#position?.offset);
     this.#newest = offset;
     if (type === 'reset') this.#resetState(push);
@@ -271,7 +271,7 @@ export class SharedRoom {
     }
     this.#isJoined = true;
     if (state) this.#resetState(reply);
-    else if (epoch !== undefined) {
+    else if (epoch) {
       this.#newest = offset;
       const { first = offset + 1 } = reply;
       this.#position = { epoch, offset: recovered ? Number(since?.offset) : first - 1 };
@@ -288,8 +288,7 @@ export class SharedRoom {
   #reentered({ epoch, offset, recovered, state }) {
     const where = { room: this.#name, epoch, offset };
     if (state && !recovered) this.receiveState({ type: 'reset', ...where });
-    else if (epoch !== undefined && !recovered)
-      this.resync({ type: 'resync', ...where, reloadAfterMs: 0 });
+    else if (epoch && !recovered) this.resync({ type: 'resync', ...where, reloadAfterMs: 0 });
     this.#updatePresence();
   }
 
@@ -297,7 +296,7 @@ export class SharedRoom {
   #serve(join) {
     const { since, last } = join.command;
     const position = this.#position;
-    if (this.#changes !== undefined) this.#serveState(join, this.#changes);
+    if (this.#changes) this.#serveState(join, this.#changes);
     else if (position === undefined)
       this.#admit(join, { recovered: since && false, replayed: last && 0 }, []);
     else if (since?.epoch === position.epoch) this.#catchUp(join, Number(since.offset), [], 0);
@@ -404,7 +403,7 @@ export class SharedRoom {
     if (this.#members.get(tab) !== member) return;
     member.isLive = true;
     const epoch = this.#position?.epoch;
-    const where = epoch === undefined ? {} : { epoch, offset: this.#newest };
+    const where = epoch ? { epoch, offset: this.#newest } : {};
     const reply = { type: 'joined', room: this.#name, ...where, ...about, id: command.id };
     this.#port.push([tab], [reply, ...messages]);
   }
@@ -415,7 +414,7 @@ export class SharedRoom {
     for (const [tab, member] of this.#members) {
       if (!member.isLive) continue;
       if (member.unechoed.size === 0) tabs.push(tab);
-      else if (message.epoch !== undefined) {
+      else if (message.epoch) {
         if (member.held.push(message) === MAX_HELD) this.#release(tab, member);
       } else if (!this.#isOwn(member, message)) tabs.push(tab);
     }

@@ -83,14 +83,14 @@ export class Tab {
   }
 
   _sleep() {
-    if (this.#id === '') return;
+    if (!this.#id) return;
     this.#end();
     this.#enter('sleeping');
   }
 
   _wake() {
     if (this.state === 'sleeping') this.#begin();
-    else if (this.#channel !== null) {
+    else if (this.#channel) {
       this.#post('wake');
       this.#look();
     }
@@ -168,7 +168,7 @@ export class Tab {
     this.#lookedAtMs = nowMs;
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.#look(), LOOK_MS);
-    if (this.#leader !== null) return;
+    if (this.#leader) return;
     if (this.#askedAtMs === 0 || isLate) {
       this.#askedAtMs = nowMs;
       this.#post('ping');
@@ -182,7 +182,7 @@ export class Tab {
   /** @param {FromLeader} message */
   #receive(message) {
     const { term, type, to } = message;
-    if (term === undefined) return;
+    if (!term) return;
     if (term !== this.#term || !this.#isFollowing) {
       if (term <= this.#term && this.#isFollowing) return;
       if (type !== 'resigned') this.#follow(term);
@@ -190,12 +190,11 @@ export class Tab {
     }
     this.#askedAtMs = 0;
     if (type === 'resigned') return this.#unfollow();
-    if (to !== undefined && !to.includes(this.#id)) return;
+    if (to && !to.includes(this.#id)) return;
     if (type === 'attached') this.#isAttached = true;
     if (!this.#isAttached) return;
-    if (message.state !== undefined) this.#mirror(message);
-    if (message.error !== undefined)
-      this.#listener._report(new FanfareError(message.error.code, message.error));
+    if (message.state) this.#mirror(message);
+    if (message.error) this.#listener._report(new FanfareError(message.error.code, message.error));
     for (const push of message.pushes ?? []) {
       if (this.state !== 'connected') return;
       // The tab joins its rooms again, behind the last messages that it has had.
@@ -207,7 +206,7 @@ export class Tab {
   /** A debugger makes a channel lose some. @param {import('../wire.js').Message} push */
   #isBehindGap({ type, room, epoch, offset, key, last }) {
     if (/joined|resync|reset|synced/.test(type)) this.#positions.delete(room);
-    if (type !== 'message' || epoch === undefined) return false;
+    if (type !== 'message' || !epoch) return false;
     const own = this.#positions.get(room);
     // In a room with state offsets are skipped, and the leader names the one before.
     const before = last ?? (key === undefined ? offset - 1 : 0);
@@ -242,7 +241,7 @@ export class Tab {
     else if (this.state === 'connected') this.#listener._lost();
     this.#positions.clear();
     this.state = state;
-    if (welcome !== undefined) this.#listener._welcomed(welcome);
+    if (welcome) this.#listener._welcomed(welcome);
     // A listener may have closed the client.
     if (this.state === state) this.#listener._entered(state, detail ?? {});
   }
