@@ -128,7 +128,7 @@ export class Fanfare extends Emitter {
    * @param {Command} command @returns {Promise<Message>} the reply; rejects with a FanfareError
    */
   request(command) {
-    return promised((onReply) => this._request(command, onReply));
+    return promised((onReply) => this._request({ ...command, id: undefined }, onReply));
   }
 
   /** Leaves all rooms and closes the connection. @returns {Promise<void>} */
@@ -154,7 +154,8 @@ export class Fanfare extends Emitter {
     if (this.state !== 'connected') return onReply(new FanfareError('OFFLINE'), {});
     const id = ++this.#lastId;
     const { room } = command;
-    const whole = `${text.slice(0, -1)},"id":${id}}`;
+    // First, because the server may not read a message to its end before it refuses it.
+    const whole = `{"id":${id},${text.slice(1)}`;
     // The server would close the connection.
     if (isLonger(whole, this.#maxBytes))
       return onReply(new FanfareError('MESSAGE_TOO_LARGE', { room, message: 'too large' }), {});

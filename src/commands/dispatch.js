@@ -4,12 +4,16 @@
 // (lane.js). A handler answers by `connection.send`, at once or when the broker has answered. A
 // peer at fault gets an answer too (replies.js).
 
-import { decode } from '../protocol/decode.js';
+import { decode, readId } from '../protocol/decode.js';
+import { MAX_JSON_DEPTH, MAX_JSON_KEYS } from '../protocol/json-scan.js';
 
 /** One message in this number is timed, as timing costs 0.2 us. A power of two. */
 const TIMED_EVERY = 8;
-/** If a message is refused for its rate, it is decoded for its id only up to this size. */
+/** If a message is refused for its rate, its id is looked for in this many bytes. */
 const MAX_REFUSED_BYTES = 4096;
+const NOT_A_COMMAND =
+  'A command is a JSON object with a string "type", ' +
+  `of at most ${MAX_JSON_DEPTH} levels and ${MAX_JSON_KEYS} keys.`;
 
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Command } from '../protocol/decode.js' */
@@ -83,7 +87,7 @@ export class Dispatcher {
     let command;
     try {
       command = decode(data);
-      if (command === null) return this.replies.malformed(connection);
+      if (command === null) return this.replies.malformed(connection, readId(data), NOT_A_COMMAND);
       if (!hasWaited && !this.lane.isEmpty && this.#waits(connection, command)) return;
       const handler = this.handlers.get(command.type);
       if (this.gate !== null && connection.isHeld && !this.gate.isOpenToAll(command.type))
@@ -108,7 +112,7 @@ export class Dispatcher {
 
   /** @param {Connection} connection @param {Buffer} data @param {number} wait */
   #refuse(connection, data, wait) {
-    const id = wait > 0 && data.length <= MAX_REFUSED_BYTES ? decode(data)?.id : undefined;
+    const id = wait > 0 ? readId(data.subarray(0, MAX_REFUSED_BYTES)) : undefined;
     this.replies.overRate(connection, id, wait);
   }
 }

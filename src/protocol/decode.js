@@ -1,7 +1,7 @@
 // decode.js: turns a client's message into a command. Pure: no I/O. Only the fields that the server
 // needs become values; the payload stays a slice of the message.
 
-import { scan, skipSpace, skipString, skipValue } from './json-scan.js';
+import { foundBeforeFault, scan, skipSpace, skipString, skipValue } from './json-scan.js';
 import { isEpoch } from './position.js';
 import { isConnectionId } from './publication.js';
 
@@ -133,6 +133,19 @@ export function decode(message) {
     presenceStart: fields.presenceStart,
     presenceEnd: fields.presenceEnd,
   };
+}
+
+/**
+ * Reads the id of a message that is refused.
+ * @param {Buffer} message or its beginning
+ * @returns {Command['id']} undefined if there is none before the fault
+ */
+export function readId(message) {
+  const { idStart, idEnd } = scan(message) ?? foundBeforeFault();
+  // A number at the end of a beginning may be a part of a longer one.
+  const isWhole = idStart >= 0 && idEnd < message.length;
+  const id = isWhole ? readValue(message, idStart, idEnd) : undefined;
+  return isId(id) ? id : undefined;
 }
 
 /**

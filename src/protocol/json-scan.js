@@ -101,6 +101,14 @@ export function scan(b) {
 }
 
 /**
+ * After a `scan` that has returned null.
+ * @returns {Readonly<typeof found>} the fields before the fault, valid until the next `scan`
+ */
+export function foundBeforeFault() {
+  return found;
+}
+
+/**
  * Reads one object whose names `scan` does not know, as the HTTP API has. Its keys are counted from
  * 0.
  * @param {Buffer} b valid UTF-8 @param {number} at the opening brace

@@ -246,6 +246,13 @@ test('each malformed, hostile or forbidden command gets its documented answer', 
       }),
     );
   }
+  await t.test('a message that cannot be read is answered with its id, if that comes first', () =>
+    connected(async (wire) => {
+      const text = `{"id":7,"type":"message","room":"a","payload":{${keys(256)}}}`;
+      const { error, id } = await wire.ask(text);
+      assert.deepEqual([error, id], [F, 7]);
+    }),
+  );
   await t.test('4501: a third malformed message within ten seconds', () =>
     connected(async (wire) => {
       for (let i = 0; i < 3; i++) wire.socket.write(Buffer.from([0x81, 0x80, 1, 2, 3, 4]));
@@ -297,6 +304,8 @@ test('a client above its message rate gets retryAfter, and is closed if it conti
   const refused = await wire.ask({ type: 'ping', id: 'late' });
   assert.deepEqual([refused.error, refused.id], ['RATE_LIMIT_EXCEEDED', 'late']);
   assert.ok(Number.isSafeInteger(refused.retryAfter) && refused.retryAfter >= 1);
+  const large = await wire.ask({ id: 'large', type: 'echo', payload: 'x'.repeat(5000) });
+  assert.deepEqual([large.error, large.id], ['RATE_LIMIT_EXCEEDED', 'large']);
   for (let i = 0; i < 10; i++) await wire.send(Buffer.from([0x81, 0x80, 1, 2, 3, 4]));
   assert.equal((await wire.ended()).close, 4005);
 

@@ -466,6 +466,7 @@ test('`echo: false` keeps a message from its own tab only', async (t) => {
   const accepted = rooms[0].publish('mine', { echo: false });
   await all.settle();
   assert.equal(all.socket.last('message').echo, undefined);
+  assert.equal(Object.keys(all.socket.last('message'))[0], 'id');
   // The push comes before the `ack`, and another message between them.
   await all.push({ ...message(11), payload: 'mine' });
   await all.push(message(12));

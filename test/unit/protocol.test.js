@@ -7,6 +7,7 @@ import {
   decode as decodeBytes,
   isRoom,
   readBefore,
+  readId,
   readLatest,
   readSince,
   readSinceTime,
@@ -324,4 +325,17 @@ test('room names are 1 to 200 characters of the allowed set', () => {
   ]) {
     assert.ok(!isRoom(room), String(room));
   }
+});
+
+test('a refused message has an id if that comes before the fault, or before a cut', () => {
+  const idOf = (/** @type {string} */ text) => readId(Buffer.from(text));
+  const deep = '['.repeat(MAX_JSON_DEPTH);
+  assert.equal(idOf(`{"id":7,"type":"message","payload":${deep}`), 7);
+  assert.equal(idOf('{"type":"x","id":"a\\n","payload":{"__proto__":1}}'), 'a\n');
+  assert.equal(idOf(`{"type":"message","payload":${deep},"id":7}`), undefined);
+  assert.equal(idOf('{"id":1,"payload":"cut he'), 1);
+  // It may have been 12.
+  assert.equal(idOf('{"id":1'), undefined);
+  for (const text of ['', 'id', '{"id":{},}', '{"id":1.5}', '{"id":"x'])
+    assert.equal(idOf(text), undefined, text);
 });

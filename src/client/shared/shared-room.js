@@ -129,7 +129,8 @@ export class SharedRoom {
   }
 
   /** @param {string} tab @param {Record<string, any>} command */
-  publishWithoutEcho(tab, { echo, id, ...command }) {
+  publishWithoutEcho(tab, { echo, ...command }) {
+    const { id } = command;
     this.#members.get(tab)?.unechoed.set(id, JSON.stringify(command.payload ?? command.text));
     const toSend = /** @type {Command} */ (command);
     this.#port.request(toSend, (reply) => {
