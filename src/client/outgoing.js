@@ -55,13 +55,16 @@ export class Publisher {
     const refuse = (code, message) => {
       throw new FanfareError(code, { room, message });
     };
-    // JSON would leave it out, and the server closes a connection after three commands without it.
-    if (payload === undefined) refuse('INVALID_MESSAGE_FORMAT', 'no payload');
+    const json = JSON.stringify(payload);
+    // `undefined` or a function. The server closes a connection after three commands without it.
+    if (!json) refuse('INVALID_MESSAGE_FORMAT', 'no payload');
     if (this.#pending.size >= this.#maxPending) refuse('QUEUE_FULL');
     if (state === 'closed') refuse('CLOSED');
     if (!mayWait && state !== 'connected') refuse('OFFLINE');
     if (this.#isQueueing) idempotencyKey ??= crypto.getRandomValues(new Uint32Array(4)).join('-');
-    const text = JSON.stringify({ ...options, type: 'message', room, payload, idempotencyKey });
+    // Without a room the message would go to the only one that the connection is in.
+    const command = { ...options, type: 'message', room: room ?? '', idempotencyKey };
+    const text = `${JSON.stringify(command).slice(0, -1)},"payload":${json}}`;
     return promised((settle) => {
       /** @type {Outgoing} */
       const message = { room, text, _settle: settle };

@@ -299,7 +299,21 @@ test('a message that the server would close the connection for is refused, and n
   // A letter of two bytes in UTF-8.
   for (const payload of [`${full}x`, `é${full.slice(1)}`])
     await assert.rejects(room.publish(payload), { code: 'MESSAGE_TOO_LARGE', retryable: false });
-  await assert.rejects(room.publish(undefined), { code: 'INVALID_MESSAGE_FORMAT' });
+  for (const payload of [undefined, () => {}, Symbol('none'), { toJSON() {} }])
+    await assert.rejects(room.publish(payload), { code: 'INVALID_MESSAGE_FORMAT' });
   assert.equal(client.socket.all('message').length, 1);
   assert.equal(client.fanfare.state, 'connected');
+});
+
+test('a message of no room names one that cannot be, and an id is the first field', async (t) => {
+  const client = setUp(t);
+  await client.joined();
+  const { fanfare, socket } = client;
+  fanfare.publish(/** @type {any} */ (undefined), 1).catch(() => {});
+  assert.equal(socket.last('message').room, '');
+  assert.equal(Object.keys(socket.last('message'))[0], 'id');
+  const reply = fanfare.request({ type: 'ping', id: 'mine' });
+  assert.equal(Object.keys(socket.last('ping'))[0], 'id');
+  socket.answer('ping', { type: 'pong' });
+  assert.equal((await reply).type, 'pong');
 });
