@@ -313,5 +313,6 @@ export class Room extends Emitter {
 
 /** @param {number} ms */
 function sleep(ms) {
-  return new Promise((resolve) => setTimeout(resolve, ms));
+  // A program does not wait for it. While the client is open, its connection keeps that alive.
+  return new Promise((resolve) => setTimeout(resolve, ms).unref?.());
 }

@@ -107,10 +107,7 @@ test(
     fanfare.on('state', (state, { code }) => states.push([state, code]));
     const refused = new Promise((resolve) => fanfare.on('error', resolve));
     fanfare.join(ROOM);
-    assert.equal(
-      /** @type {Error} */ (await refused).message,
-      'the server refused the stream: HTTP 403: Not permitted.',
-    );
+    assert.equal(/** @type {Error} */ (await refused).message, 'refused: HTTP 403: Not permitted.');
     assert.equal(calls, 2);
     assert.deepEqual(
       states.map(([state, code]) => (code === undefined ? state : `${state} ${code}`)),

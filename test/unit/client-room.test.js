@@ -4,8 +4,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
+import { Fanfare } from '../../src/client/index.js';
 import { at, message, seen } from '../helpers/client-messages.js';
 import { setUp } from '../helpers/fake-client.js';
+import { fakeSockets } from '../helpers/fake-socket.js';
 import { slowState } from '../helpers/slow-state.js';
 
 test('a rejoin has the position of the last message, and repeats are dropped', async (t) => {
@@ -341,4 +343,24 @@ test('an iterator that is not read ends with an error, and its memory is bounded
     },
     { code: 'BUFFER_FULL' },
   );
+});
+
+test('a state that will be loaded again does not keep a program alive', async () => {
+  const { Socket, sockets } = fakeSockets();
+  const fanfare = new Fanfare('wss://chat.example', { WebSocket: Socket });
+  const timers = () => process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
+  const before = timers();
+  const room = fanfare.join('chat.1', {
+    since: at(1),
+    recoverFailed: () => Promise.reject(new Error('no database')),
+  });
+  const failed = new Promise((resolve) => room.on('error', resolve));
+  await turn();
+  const [socket] = sockets;
+  socket.greet();
+  socket.answer('join', { type: 'joined', room: 'chat.1', ...at(10), recovered: false });
+  await failed;
+  await turn();
+  await fanfare.close();
+  assert.equal(timers(), before);
 });

@@ -308,7 +308,7 @@ test('a refusal with Retry-After is tried again, others end the client', async (
   }
   await client.request.refuse(403);
   assert.deepEqual(client.states.at(-1), ['closed', undefined]);
-  assert.deepEqual(client.errors, ['REFUSED: the server refused the stream: HTTP 403']);
+  assert.deepEqual(client.errors, ['REFUSED: refused: HTTP 403']);
   client.fanfare.connect();
   await turn();
   assert.equal(client.requests.length, 6, 'connect() tries again');
@@ -321,13 +321,13 @@ test('a refusal has the reason of its body, if that has one', async (t) => {
   const reason = 'Room limit reached.';
   await client.request.refuse(400, {}, JSON.stringify({ error: 'ROOM_LIMIT', message: reason }));
   assert.equal(client.fanfare.state, 'closed');
-  assert.equal(client.errors.at(-1), `REFUSED: the server refused the stream: HTTP 400: ${reason}`);
+  assert.equal(client.errors.at(-1), `REFUSED: refused: HTTP 400: ${reason}`);
   // A proxy has answered.
   client.fanfare.connect();
   await turn();
   await client.request.refuse(404, {}, '<html>');
   assert.equal(client.fanfare.state, 'closed');
-  assert.equal(client.errors.at(-1), 'REFUSED: the server refused the stream: HTTP 404');
+  assert.equal(client.errors.at(-1), 'REFUSED: refused: HTTP 404');
 });
 
 test('a URL may have a query', async (t) => {
@@ -469,4 +469,32 @@ test('`since` of the application has no map to continue, so the stream begins an
   await client.request.begin();
   await client.request.send({ ...joined, recovered: false }, change('a', 1, 4), synced(10));
   assert.deepEqual(room.state, new Map([['a', 1]]));
+});
+
+test('a state that will be loaded again does not keep a program alive', async (t) => {
+  /** @type {FakeRequest[]} */
+  const requests = [];
+  t.mock.method(globalThis, 'fetch', (/** @type {string} */ url, /** @type {any} */ init) => {
+    requests.push(new FakeRequest(new URL(url), init));
+    return requests[0].answered;
+  });
+  const timers = () => process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
+  const before = timers();
+  const fanfare = new Fanfare('https://chat.example/sse');
+  const room = fanfare.join('chat.1', {
+    since: at(1),
+    recoverFailed: () => Promise.reject(new Error('no database')),
+  });
+  const failed = new Promise((resolve) => room.on('error', resolve));
+  await turn();
+  const [request] = requests;
+  await request.begin();
+  await request.send({ type: 'resync', room: 'chat.1', ...at(10), reloadAfterMs: 0 });
+  // A program that is alive, as this one is here.
+  const alive = setInterval(() => {}, 1000);
+  await failed;
+  clearInterval(alive);
+  await turn();
+  await fanfare.close();
+  assert.equal(timers(), before);
 });

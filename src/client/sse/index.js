@@ -195,7 +195,7 @@ export class Fanfare extends Emitter {
     if (code === 4001) this.#token = null;
     if (code >= FIRST_FINAL_CODE) {
       this.#enter('closed', { code, reason });
-      const message = `the server refused the stream: ${reason}`;
+      const message = `refused: ${reason}`;
       return this.#report(new FanfareError('REFUSED', { message }));
     }
     const delayMs = reconnectDelay(this.#attempt++, this.#options, code, retryAfterMs);

@@ -131,7 +131,8 @@ export class Room extends Emitter {
     /** @type {Wire[]} */
     const waiting = [];
     this.#waiting = waiting;
-    await new Promise((resolve) => setTimeout(resolve, afterMs));
+    // A program does not wait for it (../room.js).
+    await new Promise((resolve) => setTimeout(resolve, afterMs).unref?.());
     try {
       const state = waiting === this.#waiting && (await this.#recoverFailed?.(since));
       if (waiting !== this.#waiting) return;
