@@ -178,9 +178,8 @@ export class Connection {
     this.#socket = socket;
     socket.onopen = () => this.#command({ type: 'hello', id: 0, token: token || undefined });
     socket.onmessage = ({ data }) => this.#receive(JSON.parse(data));
-    // `close` follows.
-    socket.onerror = () => {};
-    socket.onclose = (ending) => this.#lost(ending);
+    // An error is the end, too: after a failed handshake Node 22 does not emit `close`.
+    socket.onclose = socket.onerror = (ending) => this.#lost(ending);
   }
 
   /** @param {unknown} cause */
@@ -273,7 +272,8 @@ export class Connection {
     this.#arm();
     this.#tokens._rest();
     if (socket) {
-      socket.onopen = socket.onmessage = socket.onclose = null;
+      // Not null: `ws` throws an error that has no listener.
+      socket.onopen = socket.onmessage = socket.onclose = socket.onerror = () => {};
       socket.close(1000);
     }
     this.#listener._lost();

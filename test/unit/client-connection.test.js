@@ -42,6 +42,20 @@ test('a connection that breaks is replaced after full jitter that doubles', asyn
   }
 });
 
+test('an error of a socket is its end, also if no close follows', async (t) => {
+  const client = setUp(t);
+  client.fanfare.connect();
+  await turn();
+  const [socket] = client.sockets;
+  socket.onerror?.({});
+  assert.deepEqual(client.states, ['connecting', 'waiting']);
+  // Those that follow concern nobody, but `ws` wants a listener.
+  socket.onerror?.({});
+  socket.end(1002);
+  await client.pass(500);
+  assert.deepEqual(client.states, ['connecting', 'waiting', 'connecting']);
+});
+
 test('only 30 s of a stable connection reset the back-off', async (t) => {
   const client = setUp(t);
   /** @type {(number|undefined)[]} */
