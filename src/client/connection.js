@@ -29,7 +29,7 @@ import { TokenSource } from './token.js';
  * The part of a WebSocket that the client uses: browsers, Node 22 and `ws` have it.
  * @typedef {{send: (data: string) => void, close: (code?: number, reason?: string) => void,
  *   onopen: ((event: any) => void)|null, onmessage: ((event: any) => void)|null,
- *   onerror: ((event: any) => void)|null, onclose: ((event: Ending) => void)|null}} Socket
+ *   onerror: ((event: any) => void)|null, onclose: ((event: any) => void)|null}} Socket
  */
 
 /**
@@ -41,7 +41,10 @@ import { TokenSource } from './token.js';
  * @property {number} [retryAfterMs]
  */
 
-/** @typedef {new (url: string, protocols?: string|string[]) => Socket} SocketClass */
+/**
+ * That of browsers, Node or `ws`, whose types have different parameters.
+ * @typedef {new (url: any, protocols?: any) => Socket} SocketClass
+ */
 
 /** @typedef {'idle'|'connecting'|'connected'|'waiting'|'sleeping'|'closed'} State */
 

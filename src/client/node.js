@@ -44,9 +44,6 @@ class NodeSocket extends WebSocket {
 export class Fanfare extends Base {
   /** @param {string} url `wss://chat.example` @param {import('./fanfare.js').Options} [options] */
   constructor(url, options = {}) {
-    const Socket = /** @type {import('./connection.js').SocketClass} */ (
-      /** @type {unknown} */ (NodeSocket)
-    );
-    super(url, { WebSocket: Socket, ...options });
+    super(url, { WebSocket: NodeSocket, ...options });
   }
 }

@@ -67,8 +67,8 @@ import { Presence } from './presence.js';
 
 /**
  * @typedef {object} HistoryOptions
- * @property {Partial<Position> & {payload?: unknown}} [before] a message or its position: the page
- *   ends before it
+ * @property {{epoch?: string|undefined, offset?: number|undefined, payload?: unknown}} [before] a
+ *   message or its position: the page ends before it
  * @property {number} [sinceTime] ms since 1970: the page begins with the first message that was
  *   published then or later
  * @property {number} [limit] of messages; 100 by default

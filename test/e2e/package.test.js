@@ -48,6 +48,11 @@ export async function read(): Promise<string[]> {
   for await (const { payload } of room) texts.push(payload.text);
   return texts;
 }
+export const older = async () => {
+  const { messages: [first] } = await room.history({ limit: 1 });
+  return room.history({ before: first });
+};
+export const standard = new Fanfare('wss://chat.example', { WebSocket });
 const shared = new SharedFanfare('wss://chat.example', { name: 'ann' });
 shared.join<Chat>('chat.1').on('message', (payload) => payload.text);
 const listener = new Listener('https://chat.example/sse', { heartbeatMs: 10_000 });
