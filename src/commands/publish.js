@@ -88,9 +88,12 @@ export class MessageCommand {
    */
   #set(connection, { id, source, echo, key, idempotencyKey }, name, now, start, end) {
     const { replies, publisher } = this;
-    if (!this.hasState(name)) return replies.malformed(connection, id, NO_STATE);
-    if (!isStateKey(key)) return replies.malformed(connection, id, NO_KEY);
-    if (echo === false) return replies.malformed(connection, id, NO_ECHO);
+    // A mistake about the kind of a room does not end the connection at the third.
+    const refuse = (/** @type {string} */ fault) =>
+      replies.error(connection, 'INVALID_MESSAGE_FORMAT', id, fault);
+    if (!this.hasState(name)) return refuse(NO_STATE);
+    if (!isStateKey(key)) return refuse(NO_KEY);
+    if (echo === false) return refuse(NO_ECHO);
     if (end - start > this.maxValueBytes) return replies.error(connection, 'MESSAGE_TOO_LARGE', id);
     const publication = encodeKeyed(now, connection.sender, key, source, start, end);
     const { keyOwner } = connection.session;
