@@ -13,6 +13,9 @@ import { summary, toJson, toText } from './report.js';
 /** Exit codes: no limit is too low; a limit is too low; invalid command line or configuration. */
 const EXIT = Object.freeze({ ok: 0, low: 1, usage: 2 });
 
+/** Without options. */
+const UNASKED = Object.freeze({ wanted: DEFAULT_WANTED, clients: null, idleTimeoutMs: null });
+
 const UNITS_MS = Object.freeze({ ms: 1, s: 1000, m: 60_000, h: 3_600_000 });
 
 const USAGE = `Usage: fanfare doctor [options]   (in a checkout: npm run doctor -- [options])
@@ -91,15 +94,7 @@ export async function runDoctor({ args, loadSettings }) {
     process.stdout.write(text);
     return isOk ? EXIT.ok : EXIT.low;
   }
-  const machine = readMachine(
-    /** @type {(keyof typeof READERS)[]} */ (Object.keys(READERS)),
-    pid ?? undefined,
-  );
-  const readings = {
-    ...machine,
-    ...(await readRedis(config.redis)),
-    ...(await readBucket(config)),
-  };
+  const readings = await readAll(config, pid ?? 'self');
   const report = examine(readings, { config, wanted, clients, idleTimeoutMs });
   process.stdout.write(`${json ? toJson(report, notes) : toText(report, notes)}\n`);
   return EXIT[report.verdict];
@@ -110,18 +105,17 @@ export async function runDoctor({ args, loadSettings }) {
  * @param {Config} config @returns {Promise<import('./limits.js').Report>}
  */
 export async function examineServer(config) {
+  return examine(await readAll(config, 'self'), { config, ...UNASKED });
+}
+
+/** @param {Config} config @param {string} pid */
+async function readAll(config, pid) {
   const keys = /** @type {(keyof typeof READERS)[]} */ (Object.keys(READERS));
-  const readings = {
-    ...readMachine(keys, 'self'),
+  return {
+    ...readMachine(keys, pid),
     ...(await readRedis(config.redis)),
     ...(await readBucket(config)),
   };
-  return examine(readings, {
-    config,
-    wanted: DEFAULT_WANTED,
-    clients: null,
-    idleTimeoutMs: null,
-  });
 }
 
 /**
@@ -135,11 +129,7 @@ export function glance(config, read) {
   const readings = /** @type {import('./limits.js').PartialReadings} */ (
     readMachine(keys, 'self', read)
   );
-  const report = examine(
-    readings,
-    { config, wanted: DEFAULT_WANTED, clients: null, idleTimeoutMs: null },
-    limits,
-  );
+  const report = examine(readings, { config, ...UNASKED }, limits);
   if (report.verdict === 'ok') return '';
   return `low system limit: ${summary(report)}: run "npm run doctor" (or "fanfare doctor") for the fix`;
 }

@@ -73,7 +73,7 @@ const DEFAULT_STREAM_NODE = 4096;
 /**
  * @typedef {object} Judgement
  * @property {string} value the current value
- * @property {number|null} permits connections; null if the limit does not depend on their number
+ * @property {number|null} [permits] connections; null if the limit does not depend on their number
  * @property {boolean} [isAside] `permits` is informative only and does not bind in this situation
  * @property {string} [fault] the fault, if the number does not show it
  * @property {string} [note] what the operator should know, although nothing is too low
@@ -169,7 +169,7 @@ export const LIMITS = Object.freeze([
     meaning:
       'The same for a container or a systemd unit. The kernel memory of a connection counts there too.',
     judge({ cgroupMemory: { bytes: limit, file } }, { config, wanted }) {
-      if (limit === Number.POSITIVE_INFINITY) return { value: 'no limit', permits: null };
+      if (limit === Number.POSITIVE_INFINITY) return { value: 'no limit' };
       const needed = Math.ceil(memoryFor(wanted, config) / 2 ** 20);
       return {
         value: `${bytes(limit)} (${file})`,
@@ -247,7 +247,7 @@ export const LIMITS = Object.freeze([
     meaning:
       'Half-open connections. With SYN cookies, the default, a full queue loses none. Without them, three quarters of the queue are for new clients (tcp(7)), and it must hold the connections of the same second.',
     judge({ synBacklog, synCookies, somaxconn }, { config }) {
-      if (synCookies > 0) return { value: `${count(synBacklog)}, SYN cookies on`, permits: null };
+      if (synCookies > 0) return { value: `${count(synBacklog)}, SYN cookies on` };
       const queue = Math.min(Math.floor(synBacklog * 0.75), somaxconn, LISTEN_BACKLOG);
       return {
         value: `${count(synBacklog)}, SYN cookies off`,
@@ -266,7 +266,6 @@ export const LIMITS = Object.freeze([
       const isLow = dropped * DROPPED_ONE_IN > seen;
       return {
         value: `${count(deviceBacklog)}, ${plural(dropped, 'packet')} dropped`,
-        permits: null,
         fault: isLow ? `${count(dropped)} of ${count(seen)} packets were dropped` : undefined,
         fix: sysctl('net.core.netdev_max_backlog', Math.max(16_384, 2 * deviceBacklog)),
       };
@@ -341,7 +340,7 @@ export const LIMITS = Object.freeze([
       },
     ) {
       if (maxConnectionsPerIpMode !== 'enforce')
-        return { value: `not enforced (${maxConnectionsPerIpMode})`, permits: null };
+        return { value: `not enforced (${maxConnectionsPerIpMode})` };
       const isShared = clients === 'here' && trustProxy === '';
       const isFleetWide = redis !== null && fleetLimitsMode === 'enforce';
       return {
@@ -384,7 +383,6 @@ export const LIMITS = Object.freeze([
     judge({ node: { version, nowMs } }) {
       return {
         value: version,
-        permits: null,
         note: nodeNote(version, nowMs),
         fix: `install Node ${Object.keys(NODE_LINES).at(-1)}`,
       };
@@ -401,7 +399,6 @@ export const LIMITS = Object.freeze([
       const isOld = Number.parseInt(version, 10) < 6;
       return {
         value: `${product} ${version}`,
-        permits: null,
         fault: isOld ? 'this version is older than 6.0 and no longer maintained' : undefined,
         note: luaNote(redisVersion),
         fix: 'install a maintained version of Redis or Valkey, or the security updates of your distribution',
@@ -422,7 +419,6 @@ export const LIMITS = Object.freeze([
       const holds = Math.min(...bounds, Number.POSITIVE_INFINITY);
       return {
         value: `hard ${hard === 0 ? 'none' : bytes(hard)}, soft ${soft === 0 ? 'none' : `${bytes(soft)} for ${seconds} s`}`,
-        permits: null,
         fault:
           holds < MAX_BYTES_TO_REDIS
             ? `Redis disconnects a worker that is ${bytes(holds)} behind`
@@ -443,7 +439,6 @@ export const LIMITS = Object.freeze([
       /** @type {Judgement} */
       const judgement = {
         value: `${max === 0 ? 'no limit' : `${bytes(used)} of ${bytes(max)}`}, ${policy}`,
-        permits: null,
       };
       if (max === 0) return judgement;
       if (policy !== 'noeviction') {
@@ -481,7 +476,6 @@ export const LIMITS = Object.freeze([
                 : 'none: a restart of Redis loses all history';
       return {
         value: kept,
-        permits: null,
         fault: failed ? 'Redis could not write to its disk and refuses writes' : undefined,
         note: needsSaved
           ? 'a restart of Redis ends all room histories, idempotency keys and revocations'
@@ -506,7 +500,6 @@ export const LIMITS = Object.freeze([
           node === 0
             ? 'no limit'
             : `${bytes(node)}${node === DEFAULT_STREAM_NODE ? '; 1 KiB saves memory if most rooms have few messages' : ''}`,
-        permits: null,
         fault: isLarge ? 'Redis reserves too much memory for each room with history' : undefined,
         fix: redisCli(config, 'stream-node-max-bytes 1024'),
       };
@@ -523,7 +516,6 @@ export const LIMITS = Object.freeze([
       const { ms, fault } = bucket;
       return {
         value: `${fault === '' ? 'works' : 'fails'}, ${ms} ms`,
-        permits: null,
         fault: fault === '' ? undefined : fault,
         fix: 'check FANFARE_BLOB_URL, the AWS_* variables and the rights of the key (docs/large-messages.md)',
       };
@@ -541,7 +533,6 @@ export const LIMITS = Object.freeze([
       const isOpen = shared !== undefined && tokens === null;
       return {
         value: `${plural(pusher.apps.length, 'app')}${shared === undefined ? '' : `, ${shared.id} is shared`}`,
-        permits: null,
         note: isOpen
           ? `native clients join the private channels of app ${shared.id} without a signature`
           : undefined,
@@ -560,7 +551,6 @@ export const LIMITS = Object.freeze([
       const { isLenient } = centrifugo;
       return {
         value: isLenient ? 'lenient' : 'strict',
-        permits: null,
         note: isLenient ? 'a token without exp is valid until it is revoked' : undefined,
         fix: isLenient ? 'sign tokens with exp, then FANFARE_CENTRIFUGO_TOKENS=strict' : undefined,
       };
@@ -631,7 +621,7 @@ function find({ name, needs, meaning, judge }, readings, situation) {
   const judged =
     unread instanceof Unread ? UNREAD : judge(/** @type {Readings} */ (readings), situation);
   if (judged === null) return null;
-  const { value, permits, isAside = false, fault = '', note = '', fix = null } = judged;
+  const { value, permits = null, isAside = false, fault = '', note = '', fix = null } = judged;
   const binds = permits !== null && !isAside;
   const isShort = binds && permits < situation.wanted;
   const isLow = isShort || fault !== '';
@@ -651,7 +641,7 @@ function find({ name, needs, meaning, judge }, readings, situation) {
 }
 
 /** @type {Judgement} */
-const UNREAD = Object.freeze({ value: '', permits: null });
+const UNREAD = Object.freeze({ value: '' });
 
 /** @param {number} files of a process @param {Config} config */
 function connectionsOf(files, { overloadMode }) {

@@ -38,11 +38,11 @@ export class Unread {
  */
 export const READERS = {
   /** Of one process. */
-  openFiles: (/** @type {ReadFile} */ read, /** @type {string} */ pid) =>
+  openFiles: (read, pid) =>
     parseOpenFiles(read(`/proc/${pid}/limits`)) ?? malformed(`/proc/${pid}/limits`),
   nrOpen: integerOf('/proc/sys/fs/nr_open'),
   /** Of the whole machine: allocated files, and their maximum (fs.file-max). */
-  files: (/** @type {ReadFile} */ read) => {
+  files: (read) => {
     const [used, , max] = integers(read, '/proc/sys/fs/file-nr', 3);
     return { used, max };
   },
@@ -52,7 +52,7 @@ export const READERS = {
   synCookies: integerOf('/proc/sys/net/ipv4/tcp_syncookies'),
   deviceBacklog: integerOf('/proc/sys/net/core/netdev_max_backlog'),
   /** All packets, and those dropped at a full queue: a line per processor, hexadecimal. */
-  packets: (/** @type {ReadFile} */ read) => {
+  packets: (read) => {
     let seen = 0;
     let dropped = 0;
     for (const line of read('/proc/net/softnet_stat').trim().split('\n')) {
@@ -63,7 +63,7 @@ export const READERS = {
     return Number.isNaN(seen + dropped) ? malformed('/proc/net/softnet_stat') : { seen, dropped };
   },
   /** Ports for outgoing connections. `reserved` of them are excluded (ip_local_reserved_ports). */
-  ports: (/** @type {ReadFile} */ read) => {
+  ports: (read) => {
     const [first, last] = integers(read, '/proc/sys/net/ipv4/ip_local_port_range', 2);
     let reserved = 0;
     for (const part of orElse(() => read('/proc/sys/net/ipv4/ip_local_reserved_ports'), '')
@@ -75,19 +75,18 @@ export const READERS = {
     return { first, last, reserved };
   },
   /** In pages. From the second number on the kernel saves memory; at the third it refuses. */
-  tcpMem: (/** @type {ReadFile} */ read) => integers(read, '/proc/sys/net/ipv4/tcp_mem', 3),
+  tcpMem: (read) => integers(read, '/proc/sys/net/ipv4/tcp_mem', 3),
   /** In bytes: least, first, most. */
-  tcpWmem: (/** @type {ReadFile} */ read) => integers(read, '/proc/sys/net/ipv4/tcp_wmem', 3),
-  tcpRmem: (/** @type {ReadFile} */ read) => integers(read, '/proc/sys/net/ipv4/tcp_rmem', 3),
-  pageBytes: (/** @type {ReadFile} */ read) =>
-    kilobytes(read, '/proc/self/smaps', 'KernelPageSize'),
+  tcpWmem: (read) => integers(read, '/proc/sys/net/ipv4/tcp_wmem', 3),
+  tcpRmem: (read) => integers(read, '/proc/sys/net/ipv4/tcp_rmem', 3),
+  pageBytes: (read) => kilobytes(read, '/proc/self/smaps', 'KernelPageSize'),
   /** TCP sockets in use in this network namespace. */
-  tcpSockets: (/** @type {ReadFile} */ read) => {
+  tcpSockets: (read) => {
     const match = /^TCP: inuse (\d+)/m.exec(read('/proc/net/sockstat'));
     return match ? Number(match[1]) : malformed('/proc/net/sockstat');
   },
   /** null if the kernel does not track connections. */
-  conntrack: (/** @type {ReadFile} */ read) => {
+  conntrack: (read) => {
     const folder = '/proc/sys/net/netfilter';
     const max = unlessAbsent(() => integerOf(`${folder}/nf_conntrack_max`)(read));
     return max === null ? null : { max, used: integerOf(`${folder}/nf_conntrack_count`)(read) };
@@ -95,12 +94,12 @@ export const READERS = {
   memoryBytes,
   cgroupMemory,
   /** V8's default, of memory and NODE_OPTIONS. A worker's heap keeps to its share, too. */
-  heapBytes: (/** @type {ReadFile} */ _read, /** @type {string} */ pid) => {
+  heapBytes: (_read, pid) => {
     if (pid !== 'self') throw new Error('the heap limit of another process cannot be read');
     return getHeapStatistics().heap_size_limit;
   },
   /** The version of Node, and the Unix time, because the support of a version ends. */
-  node: (/** @type {ReadFile} */ _read, /** @type {string} */ pid) => {
+  node: (_read, pid) => {
     if (pid !== 'self') throw new Error('the Node version of another process cannot be read');
     return { version: process.version, nowMs: Date.now() };
   },
@@ -111,10 +110,10 @@ export const READERS = {
 /**
  * Reads some limits of this machine.
  * @template {keyof Machine} K @param {readonly K[]} keys
- * @param {string} [pid] process whose limits and cgroup are read; `self` by default
+ * @param {string} pid process whose limits and cgroup are read, or `self`
  * @param {ReadFile} [read] @returns {{[P in K]: Machine[P]|Unread}}
  */
-export function readMachine(keys, pid = 'self', read = (path) => readFileSync(path, 'utf8')) {
+export function readMachine(keys, pid, read = (path) => readFileSync(path, 'utf8')) {
   const found = /** @type {{[P in K]: Machine[P]|Unread}} */ ({});
   for (const key of keys) {
     try {
