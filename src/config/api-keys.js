@@ -12,7 +12,6 @@
 import { createHash } from 'node:crypto';
 
 import { isRoomPattern } from './room-patterns.js';
-import { readText } from './texts.js';
 
 /** The rights that a key may have. `all` stands for each of them. */
 export const API_RIGHTS = /** @type {const} */ ([
@@ -52,10 +51,10 @@ const HASH = /^sha256:([0-9a-f]{64})$/i;
 /**
  * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
  * @param {ReadonlyMap<string, unknown>|null} apps by id; null: there are none, or one is at fault
- * @param {import('./texts.js').ReadText} [read]
+ * @param {import('./texts.js').ReadText} read
  * @returns {{apiKeys: readonly ApiKey[], faults: string[]}}
  */
-export function readApiKeys(values, apps, read = readText) {
+export function readApiKeys(values, apps, read) {
   /** @type {string[]} */
   const faults = [];
   const path = String(values.apiKeysFile ?? '');

@@ -65,12 +65,10 @@ export function readCentrifugoSettings(values) {
     );
   const apiKeyHashes = readKeys(String(values.centrifugoApiKey ?? ''), faults);
   const isOn = values.centrifugoDoor === 'on';
-  if (!isOn && apiKeyHashes.length > 0)
-    faults.push('FANFARE_CENTRIFUGO_API_KEY: does nothing without FANFARE_CENTRIFUGO=on');
-  if (!isOn && allow.length > 0)
-    faults.push('FANFARE_CENTRIFUGO_ALLOW: does nothing without FANFARE_CENTRIFUGO=on');
-  if (!isOn && personal !== '')
-    faults.push('FANFARE_CENTRIFUGO_PERSONAL: does nothing without FANFARE_CENTRIFUGO=on');
+  const idle = { API_KEY: apiKeyHashes.length, ALLOW: allow.length, PERSONAL: personal.length };
+  for (const [name, length] of Object.entries(isOn ? {} : idle))
+    if (length > 0)
+      faults.push(`FANFARE_CENTRIFUGO_${name}: does nothing without FANFARE_CENTRIFUGO=on`);
   const { length } = /** @type {readonly unknown[]} */ (values.apiKeys ?? []);
   if (isNative(apiPath) && apiKeyHashes.length > 0 && length > 0)
     faults.push(

@@ -74,37 +74,40 @@ export function loadConfig(environment, readFile = readText) {
     );
   });
   values.redis = redis.settings;
-  const { tls, faults: tlsFaults } = readTlsSettings(values);
-  values.tls = tls;
-  const { tokens, auth, faults: tokenFaults } = readTokenSettings(values, readFile);
-  values.tokens = tokens;
-  values.auth = auth;
-  const { hooks, faults: hookFaults } = readHookSettings(values);
-  values.hooks = hooks;
+  const tls = readTlsSettings(values);
+  values.tls = tls.tls;
+  const tokens = readTokenSettings(values, readFile);
+  values.tokens = tokens.tokens;
+  values.auth = tokens.auth;
+  const hooks = readHookSettings(values);
+  values.hooks = hooks.hooks;
   const pusher = readPusherSettings(values, readFile);
   values.pusher = pusher.pusher;
-  const { apiKeys, faults: keyFaults } = readApiKeys(values, pusher.pusher?.byId ?? null, readFile);
-  values.apiKeys = apiKeys;
-  const { centrifugo, faults: centrifugoFaults } = readCentrifugoSettings(values);
-  values.centrifugo = centrifugo;
-  const { webhooks, faults: webhookFaults } = readWebhookSettings(values, pusher.pusher, readFile);
-  values.webhooks = webhooks;
-  const { blobs, faults: blobFaults } = readBlobSettings(values);
-  values.blobs = blobs;
-  const warnings = [modes, rates, pusher].flatMap((part) => part.warnings);
-  warnings.unshift(...oldSettings(fromEnv));
+  const keys = readApiKeys(values, pusher.pusher?.byId ?? null, readFile);
+  values.apiKeys = keys.apiKeys;
+  const centrifugo = readCentrifugoSettings(values);
+  values.centrifugo = centrifugo.centrifugo;
+  const webhooks = readWebhookSettings(values, pusher.pusher, readFile);
+  values.webhooks = webhooks.webhooks;
+  const blobs = readBlobSettings(values);
+  values.blobs = blobs.blobs;
+  const parts = [
+    modes,
+    rates,
+    redis,
+    tls,
+    tokens,
+    keys,
+    hooks,
+    webhooks,
+    pusher,
+    centrifugo,
+    blobs,
+  ];
+  const warned = [modes, rates, pusher].flatMap((part) => part.warnings);
+  const warnings = [...oldSettings(fromEnv), ...warned];
   faults.push(
-    ...modes.faults,
-    ...rates.faults,
-    ...redis.faults,
-    ...tlsFaults,
-    ...tokenFaults,
-    ...keyFaults,
-    ...hookFaults,
-    ...webhookFaults,
-    ...pusher.faults,
-    ...centrifugoFaults,
-    ...blobFaults,
+    ...parts.flatMap((part) => part.faults),
     ...trustFaults(values),
     ...originFaults(values),
     ...roomFaults(values),
@@ -116,7 +119,7 @@ export function loadConfig(environment, readFile = readText) {
   }
   if (faults.length > 0) return { config: null, faults, warnings };
 
-  return { config: completed(values, tokens === null), faults: [], warnings };
+  return { config: completed(values, tokens.tokens === null), faults: [], warnings };
 }
 
 /**

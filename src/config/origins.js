@@ -2,18 +2,9 @@
 
 /** @param {string} text @returns {string} as browsers send it; '': it is none */
 export function normalOrigin(text) {
-  if (!/^[a-z][a-z0-9+.-]*:\/\/[^/\\?#@*\s]+$/i.test(text)) return '';
-  const url = parseUrl(text);
-  if (url === null || url.host === '') return '';
+  if (!/^[a-z][a-z0-9+.-]*:\/\/[^/\\?#@*\s]+$/i.test(text) || !URL.canParse(text)) return '';
+  const url = new URL(text);
+  if (url.host === '') return '';
   // URL has no origin for non-web schemes (capacitor://localhost), but their web views send one.
   return url.origin === 'null' ? `${url.protocol}//${url.host}` : url.origin;
-}
-
-/** @param {string} text @returns {URL|null} */
-function parseUrl(text) {
-  try {
-    return new URL(text);
-  } catch {
-    return null; // not a URL
-  }
 }

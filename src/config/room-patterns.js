@@ -150,11 +150,11 @@ export function parseHistoryRules(entries, isPattern = isRoomPattern) {
 
 /**
  * @param {readonly string[]} entries `pattern=keys/ttl`, perhaps with ` every interval`
- * @param {number} maxBytes of a room @param {(pattern: string) => boolean} [isPattern]
+ * @param {number} maxBytes of a room
  * @returns {{rules: Rule<StateRule>[], faults: string[]}} one line per fault
  */
-export function parseStateRules(entries, maxBytes, isPattern = isRoomPattern) {
-  return parse(entries, isPattern, (entry) => {
+export function parseStateRules(entries, maxBytes) {
+  return parse(entries, isRoomPattern, (entry) => {
     const match = /^([^=]*)=(\d{1,6})\/(\d{1,9})(ms|s|m|h|d)(?: +every +(\d{1,6})(ms|s|m))?$/.exec(
       entry,
     );

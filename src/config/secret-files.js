@@ -5,15 +5,14 @@
 // may be a secret in the wrong variable.
 
 import { SECRET_FILES } from './names.js';
-import { readText } from './texts.js';
 
 /**
  * @param {Readonly<Record<string, string|undefined>>} env
- * @param {import('./texts.js').ReadText} [read]
+ * @param {import('./texts.js').ReadText} read
  * @returns {{env: Readonly<Record<string, string|undefined>>, faults: string[]}} with the secrets of
  *   the files under their own names
  */
-export function readSecretFiles(env, read = readText) {
+export function readSecretFiles(env, read) {
   /** @type {Record<string, string>} */
   const secrets = {};
   /** @type {string[]} */

@@ -5,7 +5,6 @@
 
 import { isIP } from 'node:net';
 
-import { readText } from './texts.js';
 import { ALGORITHMS, readPem, secretFault } from './token-keys.js';
 
 /** @import { PublicKey } from './token-keys.js' */
@@ -28,11 +27,11 @@ const MAX_SECRETS = 4;
 
 /**
  * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
- * @param {import('./texts.js').ReadText} [read]
+ * @param {import('./texts.js').ReadText} read
  * @returns {{tokens: TokenSettings|null, auth: AuthMode, faults: string[]}} null if no key
  *   is configured, if tokens are off, or if there is a fault
  */
-export function readTokenSettings(values, read = readText) {
+export function readTokenSettings(values, read) {
   const text = (/** @type {string} */ key) => String(values[key] ?? '');
   const list = (/** @type {string} */ key) =>
     Object.freeze([.../** @type {readonly string[]} */ (values[key] ?? [])]);
@@ -127,12 +126,8 @@ function readKeys(name, value, faults, read) {
  * @param {string} text
  */
 function isTrustworthy(text) {
-  let url;
-  try {
-    url = new URL(text);
-  } catch {
-    return false;
-  }
+  if (!URL.canParse(text)) return false;
+  const url = new URL(text);
   if (url.username !== '' || url.password !== '') return false; // fetch refuses them
   if (url.protocol === 'https:') return true;
   const host = url.hostname.replace(/^\[|\]$/g, '');
