@@ -1,15 +1,13 @@
 // json-list.js: reads a file with a JSON array, in which apps or endpoints are listed.
 
-import { readText } from './texts.js';
-
 const MAX_FILE_BYTES = 1_048_576;
 
 /**
  * @param {string} path @param {string} what the array has, for the fault
- * @param {number} max entries @param {import('./texts.js').ReadText} [read]
+ * @param {number} max entries @param {import('./texts.js').ReadText} read
  * @returns {unknown[]|string} a fault, without any text of the file
  */
-export function readJsonList(path, what, max, read = readText) {
+export function readJsonList(path, what, max, read) {
   let text;
   try {
     text = read(path);
@@ -27,4 +25,9 @@ export function readJsonList(path, what, max, read = readText) {
   if (!Array.isArray(list) || list.length === 0) return `not a JSON array of ${what}`;
   if (list.length > max) return `${list.length} ${what}, at most ${max}`;
   return list;
+}
+
+/** Of the list, or in one. @param {unknown} value @returns {value is Record<string, unknown>} */
+export function isRecord(value) {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

@@ -7,20 +7,23 @@
 // URL, whose path or query may be one.
 
 import { ALIASES, FIELDS, NUMBERS, PRESETS, REPLACED, SWITCHES } from './app-fields.js';
-import { readJsonList } from './json-list.js';
+import { isRecord, readJsonList } from './json-list.js';
 import { normalOrigin } from './origins.js';
 import { parseHistoryRules, parsePresenceRules } from './room-patterns.js';
 
-/** Events that an app's webhooks may ask for. */
-const APP_EVENTS = /** @type {const} */ ([
-  'channel_occupied',
-  'channel_vacated',
-  'member_added',
-  'member_removed',
-  'client_event',
-  'cache_miss',
-  'subscription_count',
-]);
+/** The events that an app's webhooks may ask for, and their types in webhooks.js. */
+export const APP_EVENT_TYPES = Object.freeze({
+  channel_occupied: 'room.occupied',
+  channel_vacated: 'room.vacated',
+  member_added: 'member.joined',
+  member_removed: 'member.left',
+  client_event: 'client.event',
+  cache_miss: 'cache.missed',
+  subscription_count: 'room.counted',
+});
+const APP_EVENTS = /** @type {(keyof typeof APP_EVENT_TYPES)[]} */ (Object.keys(APP_EVENT_TYPES));
+/** Channels that keep their last event. */
+export const CACHES = ['cache-', 'private-cache-', 'private-encrypted-cache-', 'presence-cache-'];
 
 /** Each has a label in metrics. */
 const MAX_APPS = 100;
@@ -99,7 +102,7 @@ const SOKETI_AUTHORIZE_WITHIN_MS = 30_000;
 
 /**
  * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
- * @param {import('./texts.js').ReadText} [read]
+ * @param {import('./texts.js').ReadText} read
  * @returns {{pusher: PusherSettings|null, faults: string[], warnings: string[]}} null if there are no
  *   apps
  */
@@ -145,7 +148,7 @@ export function roomRulesOf(pusher) {
   const presence = [];
   if (pusher === null) return { history, presence };
   const addCache = (/** @type {string} */ head, /** @type {number} */ ttlS) => {
-    for (const kind of ['cache-', 'private-cache-', 'private-encrypted-cache-', 'presence-cache-'])
+    for (const kind of CACHES)
       history.push({
         pattern: `${head}${kind}*`,
         value: Object.freeze({ size: 1, ttlMs: ttlS * 1000 }),
@@ -175,7 +178,7 @@ export function roomRulesOf(pusher) {
 
 /**
  * @param {Record<string, unknown>} values @param {string[]} faults
- * @param {import('./texts.js').ReadText} [read]
+ * @param {import('./texts.js').ReadText} read
  * @returns {[where: string, entry: unknown][]}
  */
 function entriesOf(values, faults, read) {
@@ -472,9 +475,4 @@ function boundFaults(apps, values) {
       `FANFARE_PUSHER_APPS: apps ${shared.map(({ id }) => id).join(' and ')} are shared, so their channels would be the same rooms`,
     );
   return faults;
-}
-
-/** @param {unknown} value @returns {value is Record<string, unknown>} */
-function isRecord(value) {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

@@ -6,7 +6,8 @@
 //
 // No request can change them. No fault quotes a secret, or a URL, whose path or query may be one.
 
-import { readJsonList } from './json-list.js';
+import { isRecord, readJsonList } from './json-list.js';
+import { APP_EVENT_TYPES, CACHES } from './pusher.js';
 import { isRoomPattern, RoomRules } from './room-patterns.js';
 
 /** Events that the backend records. */
@@ -26,16 +27,6 @@ export const EVENT_TYPES = /** @type {const} */ ([
 export const DOOR_TYPES = /** @type {const} */ (['client.event', 'cache.missed', 'room.counted']);
 /** In a room with more connections than `large`, their count is told only once in `pauseMs`. */
 export const COUNTED = Object.freeze({ large: 100, pauseMs: 5000 });
-/** The types by the names that an app's webhooks have for them. */
-export const APP_EVENT_TYPES = Object.freeze({
-  channel_occupied: 'room.occupied',
-  channel_vacated: 'room.vacated',
-  member_added: 'member.joined',
-  member_removed: 'member.left',
-  client_event: 'client.event',
-  cache_miss: 'cache.missed',
-  subscription_count: 'room.counted',
-});
 /** `user.*` and `message.published` have to be asked for: they are many. */
 const DEFAULT_TYPES = EVENT_TYPES.slice(0, 4);
 const MAX_ENDPOINTS = 20;
@@ -79,8 +70,6 @@ const OWN_HEADERS = new RegExp(
 );
 /** What a channel and its room begin with in common: the other characters are escaped. */
 const PLAIN_HEAD = /^[-A-Za-z0-9_.@]*/;
-/** Channels that keep their last event. */
-const CACHES = ['cache-', 'private-cache-', 'private-encrypted-cache-', 'presence-cache-'];
 
 /** @import { App, AppWebhook, PusherSettings } from './pusher.js' */
 /** @import { RedisSettings } from './redis.js' */
@@ -209,12 +198,12 @@ function headOf(text) {
 
 /**
  * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
- * @param {PusherSettings|null} [pusher] whose apps may have webhooks
- * @param {import('./texts.js').ReadText} [read]
+ * @param {PusherSettings|null} pusher whose apps may have webhooks
+ * @param {import('./texts.js').ReadText} read
  * @returns {{webhooks: WebhookSettings|null, faults: string[]}} null if there are no endpoints, and no
  *   rooms to count
  */
-export function readWebhookSettings(values, pusher = null, read) {
+export function readWebhookSettings(values, pusher, read) {
   const path = String(values.webhooksFile ?? '');
   const publicOnly = values.webhooksPublicOnly === 'on';
   /** @type {string[]} */
@@ -341,12 +330,8 @@ function readEndpoint(entry, ownPorts, refuse) {
 /** @param {unknown} value @returns {URL|string} a fault */
 function readUrl(value) {
   if (typeof value !== 'string') return 'missing';
-  let url;
-  try {
-    url = new URL(value);
-  } catch {
-    return 'not a URL';
-  }
+  if (!URL.canParse(value)) return 'not a URL';
+  const url = new URL(value);
   if (url.protocol !== 'https:' && url.protocol !== 'http:') return 'neither https: nor http:';
   if (url.username !== '' || url.password !== '') return 'has a user name or a password';
   url.hash = '';
@@ -410,9 +395,4 @@ function readNumbers(given, refuse) {
     return [name, value];
   });
   return Object.fromEntries(entries);
-}
-
-/** @param {unknown} value @returns {value is Record<string, unknown>} */
-function isRecord(value) {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

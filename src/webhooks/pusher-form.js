@@ -7,7 +7,7 @@
 // `maxAgeS` is below that. It is the time of the event, so all attempts have the same.
 
 import { createHash } from 'node:crypto';
-import { APP_EVENT_TYPES } from '../config/webhooks.js';
+import { APP_EVENT_TYPES } from '../config/pusher.js';
 import { appIdOf, channelOf, userOfChannel } from '../doors/pusher/channels.js';
 import { sign } from '../doors/pusher/signature.js';
 import { messageOf } from './message.js';

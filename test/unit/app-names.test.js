@@ -10,6 +10,7 @@ import { AppSession, Session } from '../../src/auth/session.js';
 import { TokenError } from '../../src/auth/token-error.js';
 import { readPusherSettings } from '../../src/config/pusher.js';
 import { fits } from '../../src/config/room-patterns.js';
+import { readText } from '../../src/config/texts.js';
 import { channelOf, roomOf, roomOfUser } from '../../src/doors/pusher/channels.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { AppNames, isOfApp, namesOf, wireName } from '../../src/protocol/app-names.js';
@@ -141,12 +142,8 @@ function appsOf(...entries) {
   const byId = new Map();
   for (const { id, key = `key-${id}`, ...fields } of entries) {
     const values = { pusherAppId: id, pusherAppKey: key, pusherAppSecret: 'x'.repeat(32) };
-    const { pusher } = readPusherSettings({
-      ...values,
-      maxMessageBytes: 65_536,
-      apiMaxBodyBytes: 65_536,
-      presenceMaxMembers: 1000,
-    });
+    const bounds = { maxMessageBytes: 65_536, apiMaxBodyBytes: 65_536, presenceMaxMembers: 1000 };
+    const { pusher } = readPusherSettings({ ...values, ...bounds }, readText);
     byId.set(id, Object.freeze({ ...pusher?.apps[0], ...fields }));
   }
   return byId;
