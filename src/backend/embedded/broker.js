@@ -8,29 +8,10 @@ import { DelayedUnsubscribe } from '../delayed-unsubscribe.js';
 import { BrokerError, keyMissing } from '../errors.js';
 import { KEY_LENGTH } from './relay-wire.js';
 
-/**
- * The part of a RelayClient that a broker needs. Its promises reject with a BrokerError.
- * @typedef {object} RelayLink
- * @property {boolean} isOpen
- * @property {boolean} isAnswering false if the link is open but the relay does not answer
- * @property {(listeners: Partial<import('./relay-client.js').RelayListeners>) => void} listen
- * @property {(room: string) => Promise<void>} subscribe
- * @property {(room: string) => void} unsubscribe
- * @property {(room: string, publication: Buffer) => Promise<void>} publish
- * @property {(room: string, key: string, publication: Buffer) => Promise<void>} publishOnce
- * @property
- *   {(room: string, key: string, publication: Buffer, isAlone: boolean) => Promise<Position>} append
- * @property {() => void} sendNow
- * @property {Broker['history']} history
- * @property {(connections: number) => void} reportConnections
- * @property {() => Promise<number>} countConnections
- * @property {() => Promise<number>} countWorkers
- */
-
 /** @implements {Broker} */
 export class EmbeddedBroker {
   /**
-   * @param {object} parts @param {RelayLink} parts.link opened and closed by its owner
+   * @param {object} parts @param {RelayClient} parts.link opened and closed by its owner
    * @param {number} parts.roomLingerMs @param {HistoryOf} [parts.historyOf] the same as the relay's
    * @param {{probeMisses: number}} [parts.counters]
    */
@@ -183,3 +164,4 @@ function closed() {
 }
 
 /** @import { Broker, BrokerEvents, BrokerState, HistoryOf, Position, PublishOptions, ReadRequest } from '../broker.js' */
+/** @import { RelayClient } from './relay-client.js' */

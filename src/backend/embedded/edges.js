@@ -9,17 +9,9 @@ import { EDGES_ROOM } from './relay-wire.js';
 
 /** @typedef {import('../edges.js').EdgeStore} EdgeStore */
 
-/**
- * The part of a RelayClient that is needed.
- * @typedef {{enter: (room: string, user: string, member: Buffer) => void,
- *   exit: (room: string, user: string) => void,
- *   recordMessage: (room: string, message: import('../edges.js').RecordedMessage) => void,
- *   connectionsIn: EdgeStore['connectionsIn'], occupied: EdgeStore['occupied']}} RelayLink
- */
-
 /** @implements {EdgeStore} */
 export class EmbeddedEdges {
-  /** @param {RelayLink} link */
+  /** @param {import('./relay-client.js').RelayClient} link */
   constructor(link) {
     this.link = link;
   }

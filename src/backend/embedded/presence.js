@@ -3,17 +3,11 @@
 // exits, so it never has to report its users again.
 
 /**
- * The part of a RelayClient that presence needs. If the link has ended, changes are dropped and
- * reads reject with a BrokerError.
- * @typedef {{enter: (room: string, user: string, member: Buffer) => void,
- *   exit: (room: string, user: string) => void, exitAll: () => void,
- *   confirm: () => Promise<void>,
- *   members: (room: string) => Promise<PresenceSnapshot>}} RelayLink
+ * If the link has ended, changes are dropped and reads reject with a BrokerError.
+ * @implements {Presence}
  */
-
-/** @implements {Presence} */
 export class EmbeddedPresence {
-  /** @param {RelayLink} link opened and closed by its owner */
+  /** @param {RelayClient} link opened and closed by its owner */
   constructor(link) {
     this.link = link;
   }
@@ -45,4 +39,5 @@ export class EmbeddedPresence {
   }
 }
 
-/** @import { Presence, PresenceSnapshot } from '../presence.js' */
+/** @import { Presence } from '../presence.js' */
+/** @import { RelayClient } from './relay-client.js' */
