@@ -73,8 +73,6 @@ export class Lane {
     this.isSure = isSure;
     this.now = now;
     this.log = log;
-    /** Recorded events that could not be read. */
-    this.malformed = 0;
   }
 
   get isOwned() {
@@ -231,7 +229,7 @@ export class Lane {
     const beganMs = this.now();
     const fence = await this.queue.acquire(this.index);
     if (fence === null) return ACQUIRE_MS;
-    const stored = await this.queue.load(this.index, fence);
+    const stored = await this.queue.load(this.index);
     if (this.#isClosed) {
       await this.queue.release(this.index, fence);
       return ACQUIRE_MS;
@@ -346,7 +344,6 @@ export class Lane {
   #fold(body) {
     const event = parseEvent(body);
     if (event === null) {
-      this.malformed++;
       for (const endpoint of this.endpoints.values()) endpoint.lost(this, 1, 'malformed');
       return;
     }

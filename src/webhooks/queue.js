@@ -68,8 +68,8 @@ export const LEASE_MS = 10_000;
  * @property {(lane: number, fence: number) => Promise<boolean>} renew false if the lane has another
  *   owner by now
  * @property {(lane: number, fence: number) => Promise<void>} release
- * @property {(lane: number, fence: number) => Promise<Map<string, string>>} load the pending effects
- *   that earlier owners have stored
+ * @property {(lane: number) => Promise<Map<string, string>>} load the pending effects that earlier
+ *   owners have stored
  * @property {(lane: number, afterId: string|null, limit: number) => Promise<Entry[]>} read in order;
  *   null: from the lane's first entry
  * @property {(lane: number, fence: number, change: Change) => Promise<boolean>} commit false if the

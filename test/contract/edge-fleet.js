@@ -84,14 +84,9 @@ export class Fleet {
     const rules = new RoomRules(config.history);
     const covers = /** @type {WebhookSettings} */ (config.webhooks).covers.bind(config.webhooks);
     const counts = /** @type {WebhookSettings} */ (config.webhooks).counts.bind(config.webhooks);
-    const recorder = this.redis === null ? new EventRecorder({ covers, queue: this.memory }) : null;
     const presence = { maxMembers: config.presenceMaxMembers, announcements };
-    const relay = new RelayServer({
-      log,
-      historyOf: (room) => rules.of(room),
-      presence,
-      recorder,
-    });
+    const relay = new RelayServer({ log, historyOf: (room) => rules.of(room), presence });
+    if (this.redis === null) relay.recordBy(new EventRecorder({ covers, queue: this.memory }));
     await relay.start();
     t.after(() => relay.close());
     return async () => {

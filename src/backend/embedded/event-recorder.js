@@ -19,13 +19,12 @@ export class EventRecorder {
   /**
    * @param {object} parts @param {import('../edges.js').Covers} parts.covers may change at a reload
    * @param {Pick<import('./event-queue.js').EmbeddedEventQueue, 'append'>} parts.queue
-   * @param {() => number} [parts.now] ms since 1970 @param {number} [parts.maxSequences]
+   * @param {() => number} [parts.now] ms since 1970
    */
-  constructor({ covers, queue, now = Date.now, maxSequences = MAX_SEQUENCES }) {
+  constructor({ covers, queue, now = Date.now }) {
     this.covers = covers;
     this.queue = queue;
     this.now = now;
-    this.maxSequences = maxSequences;
   }
 
   /**
@@ -84,7 +83,7 @@ export class EventRecorder {
   #sequenceOf(tag, at) {
     const known = this.#sequences.get(tag);
     if (known !== undefined) return known;
-    if (this.#sequences.size >= this.maxSequences) {
+    if (this.#sequences.size >= MAX_SEQUENCES) {
       const [oldest] = this.#sequences.keys();
       this.#sequences.delete(oldest);
     }

@@ -108,10 +108,10 @@ export class FleetPlaces {
   #echoMs = 0;
   #appointedMs = 0;
 
-  /** @param {ReadonlyMap<string, number>} counts by key @param {string} [id] hexadecimal */
-  constructor(counts, id = randomBytes(SERVER_BYTES).toString('hex')) {
+  /** @param {ReadonlyMap<string, number>} counts by key */
+  constructor(counts) {
     this.counts = counts;
-    this.id = id;
+    this.id = randomBytes(SERVER_BYTES).toString('hex');
     this.counters = createCounters();
   }
 

@@ -83,6 +83,10 @@ const MAX_GONE = 64;
 export class RelayServer {
   /** Sessions of workers that died when no other worker was left. @type {string[]} */
   gone = [];
+  /** null: nothing is recorded for webhooks. @type {EventRecorder|null} */
+  recorder = null;
+  streams = new Histories();
+  keys = new IdempotencyKeys();
   /** @type {NodeJS.Timeout|undefined} */
   sweeper = undefined;
   /** The path of the socket; empty before start(). */
@@ -109,8 +113,6 @@ export class RelayServer {
   stepper = undefined;
 
   connections = 0;
-  publications = 0;
-  deliveries = 0;
   droppedLinks = 0;
   refusedReads = 0;
   /** Publications left out of the deliveries to slow workers. */
@@ -122,7 +124,6 @@ export class RelayServer {
   /**
    * @param {object} parts @param {import('pino').Logger} parts.log
    * @param {HistoryOf} [parts.historyOf] the same as the workers'
-   * @param {Histories} [parts.streams] @param {IdempotencyKeys} [parts.keys]
    * @param {number} [parts.maxBacklogBytes] the most publications queued for a slow worker, in
    *   bytes
    * @param {number} [parts.maxPendingBytes] the most bytes queued for a worker that does not read
@@ -131,31 +132,24 @@ export class RelayServer {
    * @param {number} [parts.maxWaitingReads] of one worker
    * @param {{maxMembers: number, announcements: import('../presence.js').Announcements}}
    *   [parts.presence]
-   * @param {EventRecorder|null} [parts.recorder] null: nothing is recorded for webhooks
    */
   constructor({
     log,
     historyOf = () => null,
-    streams = new Histories(),
-    keys = new IdempotencyKeys(),
     maxBacklogBytes = MAX_BACKLOG_BYTES,
     maxPendingBytes = MAX_PENDING_BYTES,
     onHung = () => {},
     maxWaitingReads = MAX_WAITING_READS,
     presence = NO_PRESENCE,
-    recorder = null,
   }) {
     this.log = log;
     this.historyOf = historyOf;
-    this.streams = streams;
-    this.keys = keys;
     /** The users of each room. @type {Members<Link>} */
     this.members = new Members({
       ...presence,
       publish: (room, head, member) => this.#event(room, head, member),
       onEdge: (...edge) => this.recorder?.member(...edge),
     });
-    this.recorder = recorder;
     /** The rooms and users with connections on each worker. @type {Occupancy<Link>} */
     this.edges = new Occupancy({
       onEdge: (event, tag) => this.recorder?.edge(event, tag),
@@ -250,8 +244,6 @@ export class RelayServer {
       addresses: this.addresses.size,
       connections: this.connections,
       pendingBytes,
-      publications: this.publications,
-      deliveries: this.deliveries,
       droppedLinks: this.droppedLinks,
       leftOut: { ...this.leftOut },
       reconciledPlaces: this.reconciledPlaces,
@@ -290,15 +282,11 @@ export class RelayServer {
    * @param {number} start @param {number} end
    */
   publish(room, kind, buffer, start, end) {
-    const count = readNumber(buffer, start + HEAD_BYTES);
-    this.publications += count;
     const links = this.rooms.of(room);
     if (links === undefined) return;
+    const count = readNumber(buffer, start + HEAD_BYTES);
     makePublication(buffer, start + HEAD_BYTES);
-    for (const link of links) {
-      if (link.pass(buffer, start, end)) this.deliveries += count;
-      else this.#leaveOut(link, kind, count);
-    }
+    for (const link of links) if (!link.pass(buffer, start, end)) this.#leaveOut(link, kind, count);
   }
 
   /**

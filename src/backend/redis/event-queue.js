@@ -49,13 +49,12 @@ class RedisEventQueue {
    * @param {{readonly isWritable: boolean, redis: unknown, describe(error: unknown): string, prove?: () => void}}
    *   parts.connection
    * @param {string} parts.prefix of keys
-   * @param {number} [parts.leaseMs]
    */
-  constructor({ connection, prefix, leaseMs = LEASE_MS }) {
+  constructor({ connection, prefix }) {
     this.connection = connection;
     this.redis = /** @type {Client} */ (connection.redis);
     this.keys = new LaneKeys(prefix);
-    this.leaseMs = leaseMs;
+    this.leaseMs = LEASE_MS;
     /** The mark of each lane: names the Redis that has it. @type {Map<number, string>} */
     this.marks = new Map();
     for (const [name, script] of Object.entries(SCRIPTS)) this.redis.defineCommand(name, script);

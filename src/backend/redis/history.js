@@ -117,11 +117,6 @@ export class RedisHistory {
     return SCRIPTS;
   }
 
-  /** The number of a room's keys, the one of an idempotency key excluded. */
-  get keyCount() {
-    return 2;
-  }
-
   /** @param {string} room @returns {string} RESP of its keys */
   keysOf(room) {
     return bulk(this.keys.metaOf(room)) + bulk(this.keys.streamOf(room));

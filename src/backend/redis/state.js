@@ -31,11 +31,6 @@ export class RedisState extends RedisHistory {
     return SCRIPTS;
   }
 
-  /** @override */
-  get keyCount() {
-    return 5;
-  }
-
   /** @override @param {string} room */
   metaOf(room) {
     return this.keys.stateOf(room, 'meta');
