@@ -1,9 +1,8 @@
-// occupancy.js: which rooms and users each worker has connections of, and how many: the members of
-// one room of edges.js, each with a number. A `+` before it: the room is told the sum.
+// occupancy.js: which rooms and users each worker has connections of, and how many. A `+` before a
+// number: the room is told the sum (edges.js).
 
 import { setImmediate as turn } from 'node:timers/promises';
 import { COUNTED } from '../../config/webhooks.js';
-import { Members } from './members.js';
 
 const PLUS = 0x2b;
 /** Rooms that a list looks at in one turn. */
@@ -22,8 +21,8 @@ const MAX_LISTS = 1000;
  * @property {NodeJS.Timeout|undefined} timer until it may be told again
  */
 
-/** @template {object} O @extends {Members<O>} */
-export class Occupancy extends Members {
+/** @template {object} O */
+export class Occupancy {
   /** By tag. @type {Map<string, Counted>} */
   #counted = new Map();
   /** The end of the last list. @type {Promise<unknown>} */
@@ -35,49 +34,39 @@ export class Occupancy extends Members {
    * @param {(event: 'join'|'leave', tag: string) => void} parts.onEdge the first worker that enters,
    *   and the last that leaves
    * @param {(tag: string, connections: number) => void} parts.onCount the room is to be told
-   * @param {() => number} [parts.nowMs] of a clock that never goes back
    */
-  constructor({ onEdge, onCount, nowMs = () => performance.now() }) {
-    const none = Buffer.alloc(0);
-    super({
-      maxMembers: 0,
-      announcements: { join: none, leave: none, count: none },
-      publish() {},
-      onEdge: (_room, event, tag) => onEdge(event, tag),
-    });
+  constructor({ onEdge, onCount }) {
+    this.onEdge = onEdge;
     this.onCount = onCount;
-    this.nowMs = nowMs;
   }
 
-  /**
-   * @override
-   * @param {O} owner @param {string} room @param {string} tag
-   * @param {Buffer} number of its connections
-   */
-  join(owner, room, tag, number) {
-    super.join(owner, room, tag, number);
+  /** @param {O} owner @param {string} tag @param {Buffer} number of its connections */
+  join(owner, tag, number) {
     let one = this.#counted.get(tag);
     if (one === undefined) {
       const atMs = Number.NEGATIVE_INFINITY;
       one = { counts: new Map(), isTold: false, told: 0, atMs, timer: undefined };
       this.#counted.set(tag, one);
+      this.onEdge('join', tag);
     }
     one.counts.set(owner, Number(number));
     if (number[0] === PLUS) one.isTold = true;
     this.#tell(tag, one);
   }
 
-  /** @override @param {O} owner @param {string} room @param {string} tag */
-  leave(owner, room, tag) {
-    super.leave(owner, room, tag);
-    this.#forget(owner, tag);
+  /** @param {O} owner @param {string} tag */
+  leave(owner, tag) {
+    const one = this.#counted.get(tag);
+    if (!one?.counts.delete(owner)) return;
+    if (one.counts.size > 0) return this.#tell(tag, one);
+    clearTimeout(one.timer);
+    this.#counted.delete(tag);
+    this.onEdge('leave', tag);
   }
 
-  /** @override @param {O} owner */
+  /** Leaves all. @param {O} owner */
   remove(owner) {
-    const rooms = [...(this.owned.get(owner)?.values() ?? [])];
-    super.remove(owner);
-    for (const tags of rooms) for (const tag of tags) this.#forget(owner, tag);
+    for (const tag of this.#counted.keys()) this.leave(owner, tag);
   }
 
   /** @param {string} room @returns {number} connections of all owners */
@@ -116,21 +105,12 @@ export class Occupancy extends Members {
     return firstOf(names, limit).map((room) => ({ room, connections: this.connectionsIn(room) }));
   }
 
-  /** @param {O} owner @param {string} tag */
-  #forget(owner, tag) {
-    const one = this.#counted.get(tag);
-    if (!one?.counts.delete(owner)) return;
-    if (one.counts.size > 0) return this.#tell(tag, one);
-    clearTimeout(one.timer);
-    this.#counted.delete(tag);
-  }
-
   /** @param {string} tag @param {Counted} one */
   #tell(tag, one) {
     if (!one.isTold) return;
     const sum = sumOf(one);
     if (sum === one.told) return;
-    const nowMs = this.nowMs();
+    const nowMs = performance.now();
     const waitMs = one.atMs + COUNTED.pauseMs - nowMs;
     if (Math.max(sum, one.told) > COUNTED.large && waitMs > 0) {
       one.timer ??= setTimeout(() => {

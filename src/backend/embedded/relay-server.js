@@ -446,11 +446,6 @@ export class RelayServer {
     );
   }
 
-  /** @param {string} room of an ENTER or EXIT @returns {Members<Link>} */
-  membersOf(room) {
-    return room === EDGES_ROOM ? this.edges : this.members;
-  }
-
   /** Releases everything a worker held. @param {Link} link */
   remove(link) {
     if (!this.links.delete(link)) return;
@@ -702,13 +697,15 @@ class Link {
         return;
       case OP.ENTER: {
         const { room, user, member } = readEnter(buffer, at, end);
+        if (room === EDGES_ROOM) relay.edges.join(this, user, member);
         // Copied, because it is kept, and a slice would keep the whole chunk alive.
-        relay.membersOf(room).join(this, room, user, copyOf(member));
+        else relay.members.join(this, room, user, copyOf(member));
         return;
       }
       case OP.EXIT: {
         const { room, user } = readExit(buffer, at, end);
-        relay.membersOf(room).leave(this, room, user);
+        if (room === EDGES_ROOM) relay.edges.leave(this, user);
+        else relay.members.leave(this, room, user);
         return;
       }
       case OP.WHO: {
