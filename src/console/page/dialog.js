@@ -4,9 +4,7 @@ import { h, icon } from './dom.js';
 
 const NOTICE_MS = 6000;
 
-const notices = h('div', { class: 'notices', role: 'status', 'aria-live': 'polite' });
-
-export const noticeArea = notices;
+export const noticeArea = h('div', { class: 'notices', role: 'status', 'aria-live': 'polite' });
 
 /** @param {'good'|'bad'} tone @param {string} text */
 function notify(tone, text) {
@@ -16,7 +14,7 @@ function notify(tone, text) {
     icon(tone === 'good' ? 'check' : 'alert'),
     h('span', null, text),
   );
-  notices.append(notice);
+  noticeArea.append(notice);
   setTimeout(() => notice.remove(), NOTICE_MS);
 }
 

@@ -46,7 +46,6 @@ const ICONS = Object.freeze({
   limits: 'M4 14a6 6 0 1 1 12 0M10 14l3-4.5',
   doctor: 'M2.5 10.500H6l2-5 3.5 10 2.5-5h3.5',
   table: 'M3.5 4.500h13v11h-13zM3.5 8.200h13M3.5 11.900h13M8.5 4.500v11',
-  chart: 'M3.5 3.500v13h13M6.5 12.5 10 8.500l2.5 2 4-5',
   sun: 'M10 6.500a3.5 3.5 0 1 0 0 7 3.5 3.5 0 0 0 0-7ZM10 2v1.500M10 16.500V18M2 10h1.500M16.5 10H18M4.3 4.300l1.1 1.100M14.6 14.600l1.1 1.100M4.3 15.700l1.1-1.100M14.6 5.400l1.1-1.1',
   moon: 'M16 11.500A6.5 6.5 0 0 1 8.5 4a6.5 6.5 0 1 0 7.5 7.500Z',
   system: 'M3 4h14v9.500H3zM7.5 17h5M10 13.500V17',
@@ -100,9 +99,9 @@ export function pageHead(title, aside, text) {
   );
 }
 
-/** A labelled field. @param {string} label @param {HTMLElement} input @param {Child} [hint] */
-export function field(label, input, hint) {
-  return h('label', { class: 'field' }, h('span', null, label), input, hint);
+/** A labelled field. @param {string} label @param {HTMLElement} input */
+export function field(label, input) {
+  return h('label', { class: 'field' }, h('span', null, label), input);
 }
 
 /**
