@@ -1,4 +1,4 @@
-// deferred.js: a promise together with its resolve and reject functions.
+// deferred.js: a promise together with its resolve and reject functions, and a wait with a bound.
 
 /**
  * @template T
@@ -18,4 +18,12 @@ export function deferred() {
     reject = refuse;
   });
   return { promise, resolve, reject };
+}
+
+/** Waits for a promise, but no longer than this. @param {Promise<unknown>} promise @param {number} ms */
+export async function within(promise, ms) {
+  const late = deferred();
+  const timer = setTimeout(late.resolve, ms);
+  await Promise.race([promise, late.promise]);
+  clearTimeout(timer);
 }

@@ -10,6 +10,7 @@ import { randomBytes } from 'node:crypto';
 import { addressText } from '../../config/redis.js';
 import { RoomRules } from '../../config/room-patterns.js';
 import { hasKey } from '../../protocol/publication.js';
+import { within } from '../deferred.js';
 import { BrokerError, keyMissing } from '../errors.js';
 import { RedisCluster } from './cluster.js';
 import { RedisClusterClient } from './cluster-client.js';
@@ -222,12 +223,8 @@ export class RedisBroker {
 
   async #close() {
     this.connectionCount.leave();
-    const timer = deadline(CLOSE_TIMEOUT_MS);
-    await Promise.race([
-      Promise.all(this.#nodes().map(({ publisher }) => publisher.drained())),
-      timer.promise,
-    ]);
-    timer.clear();
+    const drained = this.#nodes().map(({ publisher }) => publisher.drained());
+    await within(Promise.all(drained), CLOSE_TIMEOUT_MS);
     this.clock.close();
     this.inbox.close();
     this.node?.close();
@@ -492,16 +489,6 @@ export class RedisBroker {
     this.skippedLogMs = now;
     this.log.warn({ reason, skipped: this.counters.skipped }, 'publication skipped');
   }
-}
-
-/** @param {number} ms */
-function deadline(ms) {
-  /** @type {NodeJS.Timeout|undefined} */
-  let timer;
-  const promise = new Promise((resolve) => {
-    timer = setTimeout(resolve, ms);
-  });
-  return { promise, clear: () => clearTimeout(timer) };
 }
 
 /** @returns {Promise<never>} */

@@ -23,24 +23,8 @@ const ONLY_USER = '';
 /** @typedef {import('./occupancy-store.js').Announce} Announce */
 /** @import { EdgeStore, RecordedMessage } from '../edges.js' */
 
-/**
- * @param {object} parts
- * @param {import('../../config/settings.js').Config} parts.config with endpoints
- * @param {import('./presence-session.js').Connection} parts.connection
- * @param {import('../edges.js').Covers} parts.covers
- * @param {(room: string) => boolean} parts.counts
- * @param {number} [parts.maxEntries] of a lane, for tests
- */
-export function createRecording({ config, connection, covers, counts, maxEntries }) {
-  return new RedisRecording({
-    connection,
-    prefix: config.redisPrefix,
-    isSharded: config.redis?.kind === 'cluster',
-    covers,
-    counts,
-    maxEntries,
-  });
-}
+// Loaded with the edges, on demand.
+export { RedisRecording };
 
 /** @implements {EdgeStore} */
 export class RedisEdges {

@@ -45,9 +45,11 @@ export function createBackend(parts, { recorder = null, presenceTimes, maxEntrie
   const covers = webhooks?.covers.bind(webhooks) ?? (() => false);
   const counts = webhooks?.counts.bind(webhooks) ?? (() => false);
   const channelOf = (/** @type {string} */ room) => broker.keys.channelOf(room);
-  const publishCommand = config.redis?.kind === 'cluster' ? 'SPUBLISH' : 'PUBLISH';
+  const isSharded = config.redis?.kind === 'cluster';
+  const publishCommand = isSharded ? 'SPUBLISH' : 'PUBLISH';
   const recording =
-    recorder?.createRecording({ config, connection, covers, counts, maxEntries }) ?? null;
+    recorder &&
+    new recorder.RedisRecording({ connection, prefix, isSharded, covers, counts, maxEntries });
   const names = sessionNames((name) => machine.nameSession(name));
   const common = { connection, prefix, workerId, log, ...presenceTimes };
   if (config.presence.length > 0) {

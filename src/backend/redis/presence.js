@@ -9,7 +9,7 @@
 //   that join at once are some twenty calls.
 // - A change is forgotten when Redis has confirmed it. It does no harm to make a change twice.
 
-import { deferred } from '../deferred.js';
+import { deferred, within } from '../deferred.js';
 import { BrokerError } from '../errors.js';
 import { PresenceSession } from './presence-session.js';
 
@@ -141,13 +141,7 @@ export class RedisPresence {
     for (const timer of this.timers) clearTimeout(timer);
     this.#refuseReads(new BrokerError('UNAVAILABLE', 'presence is closed'));
     if (this.session.name === '') return;
-    /** @type {NodeJS.Timeout|undefined} */
-    let timer;
-    const late = new Promise((resolve) => {
-      timer = setTimeout(resolve, CLOSE_TIMEOUT_MS);
-    });
-    await Promise.race([this.#retire(), late]);
-    clearTimeout(timer);
+    await within(this.#retire(), CLOSE_TIMEOUT_MS);
   }
 
   /** @param {string} session of another worker of this machine that has died */
