@@ -63,31 +63,29 @@ export class Entry {
       });
     const authentication = (this.authentication = this.auth?.authentication ?? null);
     this.lobby = authentication?.lobby ?? null;
-    this.hooks =
-      createHooks?.({
-        config,
-        hub,
-        places: addresses,
-        edges: backend.edges,
-        authentication,
-        counters,
-        seconds: metrics.hookSeconds,
-        turn,
-        closeAll,
-        onUserRefused,
-        log,
-      }) ?? null;
-    /** Connections with a user; null if nothing names users. */
-    this.sessions = authentication?.sessions ?? this.hooks?.sessions ?? null;
-    /** The same, and connections that have signed in through another door. */
-    this.userSessions = this.sessions ?? createSessions(basics, backend.edges);
-    /** For connections that sign in through another door. */
+    /** Connections with a user, and those that have signed in through another door. */
+    this.userSessions = authentication?.sessions ?? createSessions(basics, backend.edges);
+    /** Of users whom a hook names, or who sign in through another door. */
     this.userPlaces = new UserPlaces({
       config,
       places: addresses,
       counters: counters.auth,
       onRefused: onUserRefused,
     });
+    this.hooks =
+      createHooks?.({
+        config,
+        hub,
+        sessions: this.userSessions,
+        userPlaces: this.userPlaces,
+        authentication,
+        counters,
+        seconds: metrics.hookSeconds,
+        turn,
+        log,
+      }) ?? null;
+    /** The same sessions; null if neither tokens nor a hook name users. */
+    this.sessions = authentication || this.hooks?.namesUsers ? this.userSessions : null;
     /** Null if neither tokens nor hooks are configured: each connection then enters the hub. */
     this.entrance = this.hooks?.entrance ?? authentication;
     this.limiter = new RateLimiter(config, counters, refused);
@@ -131,7 +129,7 @@ export class Entry {
   }
 }
 
-/** Without tokens. @param {Basics} basics @param {UserEdges|null} edges */
+/** Without tokens there are no revocations. @param {Basics} basics @param {UserEdges|null} edges */
 function createSessions({ counters, closeAll }, edges) {
   const revocations = { isRevoked: () => false };
   return new Sessions({ revocations, counters: counters.auth, edges, closeAll });

@@ -1,8 +1,6 @@
 // hooks.js: puts the hooks together, for a worker whose configuration names a file of hooks.
 
 import { setTimeout as delay } from 'node:timers/promises';
-import { Sessions } from '../auth/sessions.js';
-import { UserPlaces } from '../auth/user-places.js';
 import { HookEntrance } from '../hooks/entrance.js';
 import { Hooks } from '../hooks/hooks.js';
 import { loadHooks } from '../hooks/load.js';
@@ -23,23 +21,21 @@ export async function prepareHooks({ path }) {
  * @typedef {object} WorkerHooksParts
  * @property {import('../config/settings.js').Config} config
  * @property {import('../hub/hub.js').Hub} hub
- * @property {import('../backend/places.js').Places} places of the users
- * @property {import('../auth/sessions.js').UserEdges|null} edges null: nothing is recorded for webhooks
+ * @property {import('../auth/sessions.js').Sessions} sessions
+ * @property {import('../auth/user-places.js').UserPlaces} userPlaces
  * @property {import('../auth/authentication.js').Authentication|null} authentication null if no
  *   tokens are configured
  * @property {import('../observability/counters.js').Counters} counters
  * @property {Readonly<Record<string, {observe(seconds: number): void}>>} seconds by hook
  * @property {import('./turn.js').Turn} turn
- * @property {import('./close-all.js').CloseAll} closeAll
- * @property {(user: string) => void} onUserRefused
  * @property {import('pino').Logger} log
  */
 
 class WorkerHooks {
   /** @param {import('../hooks/types.js').Hooks} functions @param {WorkerHooksParts} parts */
   constructor(functions, parts) {
-    const { config, hub, places, edges, authentication, counters, seconds } = parts;
-    const { turn, closeAll, onUserRefused, log } = parts;
+    const { config, hub, sessions, userPlaces, authentication, counters, seconds } = parts;
+    const { turn, log } = parts;
     this.hooks = new Hooks({
       functions,
       timeoutMs: config.hookTimeoutMs,
@@ -50,27 +46,16 @@ class WorkerHooks {
       turn,
       log,
     });
-    // Without tokens there are no revocations. The hook decides at each connection.
-    const revocations = { isRevoked: () => false };
-    const sessions =
-      authentication?.sessions ??
-      new Sessions({ revocations, counters: counters.auth, edges, closeAll });
-    /** Null if neither tokens nor hooks name users. @type {Sessions|null} */
-    this.sessions = authentication !== null || this.hooks.has('onConnect') ? sessions : null;
+    /** Does a hook name users? */
+    this.namesUsers = this.hooks.has('onConnect');
     this.entrance = new HookEntrance({
       hooks: this.hooks,
       authentication,
       sessions,
-      userPlaces: new UserPlaces({
-        config,
-        places,
-        counters: counters.auth,
-        onRefused: onUserRefused,
-      }),
+      userPlaces,
       hub,
     });
-    if (this.hooks.has('onConnect'))
-      authentication?.confirmBy(this.entrance.confirm.bind(this.entrance));
+    if (this.namesUsers) authentication?.confirmBy(this.entrance.confirm.bind(this.entrance));
     /** For streams; null if there is no onJoin. */
     this.askJoins = this.hooks.has('onJoin') ? this.entrance.askJoins.bind(this.entrance) : null;
   }

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { Authentication } from '../../src/auth/authentication.js';
 import { Identity } from '../../src/auth/claims.js';
 import { Sessions } from '../../src/auth/sessions.js';
@@ -13,7 +14,10 @@ import { Hooks } from '../../src/hooks/hooks.js';
 import { Connection } from '../../src/hub/connection.js';
 import { createAuthCounters, createHookCounters } from '../../src/observability/counters.js';
 import { NATIVE_TEXTS } from '../../src/protocol/door-texts.js';
+import { createBasics } from '../../src/worker/basics.js';
 import { createCloseAll } from '../../src/worker/close-all.js';
+import { createEntry } from '../../src/worker/entry.js';
+import { Phase } from '../../src/worker/phase.js';
 import { Turn } from '../../src/worker/turn.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 
@@ -265,4 +269,21 @@ test('a connection without a token and a user goes the way of the authentication
   const { check, enter, added } = build({ onConnect: () => true }, { authentication });
   enter(await check());
   assert.deepEqual([entered, added], [[null], []]);
+});
+
+test('with hooks that name no users, one who has signed in through another door leaves', async (t) => {
+  const path = fileURLToPath(new URL('../helpers/hooks/state.js', import.meta.url));
+  const { config } = loadConfig({ FANFARE_HOOKS: path });
+  assert.ok(config);
+  const log = /** @type {any} */ ({ warn() {} });
+  const basics = createBasics({ config, log, phase: new Phase(), slot: 0 });
+  t.after(() => basics.metrics.close());
+  const hub = { remove: (/** @type {Connection} */ connection) => connection.markClosed() };
+  const delivery = /** @type {any} */ ({ hub, backend: { addresses: {}, edges: null } });
+  const { entrance, sessions, userSessions } = await createEntry(basics, delivery);
+  assert.equal(sessions, null);
+  const connection = new Connection(new FakeTransport(), '192.0.2.1');
+  userSessions.begin(connection, Identity.named('ann', null), null);
+  entrance?.leave(connection);
+  assert.equal(userSessions.users, 0);
 });
