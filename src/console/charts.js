@@ -109,9 +109,6 @@ export const CHARTS = Object.freeze([
   },
 ]);
 
-export const CHART_METRICS = new Set(CHARTS.flatMap(({ sources }) => sources.map(metricOf)));
-
-/** @param {Source} source */
-function metricOf({ metric }) {
-  return metric;
-}
+export const CHART_METRICS = new Set(
+  CHARTS.flatMap(({ sources }) => sources.map(({ metric }) => metric)),
+);

@@ -15,85 +15,23 @@ const FLEET = 'fanfare_fleet_limit_closes_total';
  */
 
 /** @type {readonly Limit[]} */
+// biome-ignore format: one or two lines each
 export const LIMITS = Object.freeze([
-  {
-    setting: 'FANFARE_MAX_CONNECTIONS_PER_IP',
-    limit: 'connections_per_ip',
-    acted: [`${REFUSED}{per_ip}`, `${FLEET}{address}`],
-    observed: `${OBSERVED}{connections_per_ip}`,
-  },
-  {
-    setting: 'FANFARE_MAX_CONNECTIONS_PER_USER',
-    limit: 'connections_per_user',
-    acted: ['fanfare_auth_closes_total{user_limit}', `${FLEET}{user}`],
-    observed: 'fanfare_user_limit_observed_total',
-  },
-  {
-    setting: 'FANFARE_MESSAGES_RATE',
-    limit: 'messages',
-    acted: ['websocket_errors_total{RATE_LIMIT_EXCEEDED}'],
-    observed: `${OBSERVED}{messages}`,
-  },
-  {
-    setting: 'FANFARE_MESSAGES_RATE_PER_IP',
-    limit: 'messages_per_ip',
-    acted: [],
-    observed: `${OBSERVED}{messages_per_ip}`,
-  },
-  {
-    setting: 'FANFARE_MESSAGES_RATE_PER_USER',
-    limit: 'messages_per_user',
-    acted: [],
-    observed: `${OBSERVED}{messages_per_user}`,
-  },
-  {
-    setting: 'FANFARE_BROADCASTS_RATE_PER_IP',
-    limit: 'broadcasts_per_ip',
-    acted: [],
-    observed: `${OBSERVED}{broadcasts_per_ip}`,
-  },
-  {
-    setting: 'FANFARE_MAX_ROOMS_PER_CONNECTION',
-    limit: 'rooms',
-    acted: ['websocket_errors_total{ROOM_LIMIT}'],
-    observed: `${OBSERVED}{rooms}`,
-  },
-  {
-    setting: 'FANFARE_FRAMES_RATE',
-    limit: 'frames',
-    acted: ['fanfare_reader_closes_total{flood}'],
-    observed: `${OBSERVED}{frames}`,
-  },
-  {
-    setting: 'FANFARE_HANDSHAKES_RATE_PER_IP',
-    limit: 'handshakes_per_ip',
-    acted: [`${REFUSED}{handshakes_per_ip}`],
-    observed: `${OBSERVED}{handshakes_per_ip}`,
-  },
-  {
-    setting: 'FANFARE_MAX_HANDSHAKES',
-    limit: 'handshakes',
-    acted: [`${REFUSED}{handshakes}`],
-    observed: `${OBSERVED}{handshakes}`,
-  },
-  {
-    setting: 'FANFARE_MAX_LOOP_LAG_MS',
-    limit: 'overload',
-    acted: [`${REFUSED}{loop_lag}`],
-    observed: `${OBSERVED}{loop_lag}`,
-  },
-  {
-    setting: 'FANFARE_MAX_HEAP_PERCENT',
-    limit: 'overload',
-    acted: [`${REFUSED}{memory}`],
-    observed: `${OBSERVED}{memory}`,
-  },
-  {
-    setting: 'FANFARE_API_MESSAGES_RATE',
-    limit: 'api_messages',
-    acted: ['fanfare_api_refused_total{rate}'],
-    observed: `${OBSERVED}{api_messages}`,
-  },
+  row('FANFARE_MAX_CONNECTIONS_PER_IP', 'connections_per_ip',
+    [`${REFUSED}{per_ip}`, `${FLEET}{address}`]),
+  row('FANFARE_MAX_CONNECTIONS_PER_USER', 'connections_per_user',
+    ['fanfare_auth_closes_total{user_limit}', `${FLEET}{user}`], 'fanfare_user_limit_observed_total'),
+  row('FANFARE_MESSAGES_RATE', 'messages', ['websocket_errors_total{RATE_LIMIT_EXCEEDED}']),
+  row('FANFARE_MESSAGES_RATE_PER_IP', 'messages_per_ip', []),
+  row('FANFARE_MESSAGES_RATE_PER_USER', 'messages_per_user', []),
+  row('FANFARE_BROADCASTS_RATE_PER_IP', 'broadcasts_per_ip', []),
+  row('FANFARE_MAX_ROOMS_PER_CONNECTION', 'rooms', ['websocket_errors_total{ROOM_LIMIT}']),
+  row('FANFARE_FRAMES_RATE', 'frames', ['fanfare_reader_closes_total{flood}']),
+  row('FANFARE_HANDSHAKES_RATE_PER_IP', 'handshakes_per_ip', [`${REFUSED}{handshakes_per_ip}`]),
+  row('FANFARE_MAX_HANDSHAKES', 'handshakes', [`${REFUSED}{handshakes}`]),
+  row('FANFARE_MAX_LOOP_LAG_MS', 'overload', [`${REFUSED}{loop_lag}`], `${OBSERVED}{loop_lag}`),
+  row('FANFARE_MAX_HEAP_PERCENT', 'overload', [`${REFUSED}{memory}`], `${OBSERVED}{memory}`),
+  row('FANFARE_API_MESSAGES_RATE', 'api_messages', ['fanfare_api_refused_total{rate}']),
 ]);
 
 export const LIMIT_METRICS = new Set(
@@ -119,7 +57,7 @@ export function limitsOf(config, totals) {
   const count = (/** @type {string} */ key) => totals.get(key) ?? 0;
   return LIMITS.map(({ setting, limit, acted, observed }) => {
     const mode = LIMIT_MODES.find((one) => one.limit === limit)?.key ?? '';
-    const { key, meaning, type, unit = type === 'rate' ? 'a minute' : '' } = rowOf(setting);
+    const { key, meaning, type, unit = type === 'rate' ? 'a minute' : '' } = settingOf(setting);
     return {
       setting,
       meaning,
@@ -132,9 +70,17 @@ export function limitsOf(config, totals) {
   });
 }
 
+/**
+ * @param {string} setting @param {string} limit @param {readonly string[]} acted
+ * @param {string} [observed] @returns {Limit}
+ */
+function row(setting, limit, acted, observed = `${OBSERVED}{${limit}}`) {
+  return { setting, limit, acted, observed };
+}
+
 /** @param {string} env @returns {Setting} */
-function rowOf(env) {
-  const row = SETTINGS.find((setting) => setting.env === env);
-  if (row === undefined) throw new Error(`no setting ${env}`);
-  return row;
+function settingOf(env) {
+  const found = SETTINGS.find((setting) => setting.env === env);
+  if (found === undefined) throw new Error(`no setting ${env}`);
+  return found;
 }
