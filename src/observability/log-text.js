@@ -25,8 +25,7 @@ const LEFT_OUT = new Set(['level', 'time', 'pid', 'server', 'msg', 'err']);
 
 /** @param {boolean} isColoured @returns {(line: string) => string} formats lines of JSON */
 export function textFormat(isColoured) {
-  /** @param {string} colour @param {string} text */
-  const paint = (colour, text) => (isColoured && text !== '' ? `${colour}${text}${RESET}` : text);
+  const paint = painter(isColoured);
   return (line) => {
     /** @type {Record<string, any>} */
     let fields;
@@ -55,14 +54,18 @@ export function textFormat(isColoured) {
  * @param {boolean} isColoured
  */
 export function bannerText([title, ...lines], isColoured) {
-  const paint = (/** @type {string} */ colour, /** @type {string} */ text) =>
-    isColoured ? `${colour}${text}${RESET}` : text;
+  const paint = painter(isColoured);
   const first = paint(title.isWarning ? YELLOW : GREEN, title.text);
   const others = lines.map(({ text, isWarning }) => {
     const line = text.trimStart();
     return `  ${isWarning ? paint(YELLOW, line) : line}\n`;
   });
   return `\n  ${first}\n\n${others.join('')}\n`;
+}
+
+/** @param {boolean} isColoured @returns {(colour: string, text: string) => string} */
+function painter(isColoured) {
+  return (colour, text) => (isColoured && text !== '' ? `${colour}${text}${RESET}` : text);
 }
 
 /** Below level warn only the message, without the stack. @param {Record<string, any>} fields */

@@ -99,9 +99,6 @@ export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
     blobSeconds: histogram('fanfare_blob_request_seconds'),
     loopLag: lag,
     snapshot: registry.snapshot.bind(registry),
-    close() {
-      rate.close();
-    },
   };
 }
 
@@ -233,8 +230,7 @@ class ConnectionRate {
     /** @type {{atMs: number, count: number}[]} */
     this.samples = [];
     this.#sample();
-    this.timer = setInterval(() => this.#sample(), RATE_SAMPLE_MS);
-    this.timer.unref();
+    setInterval(() => this.#sample(), RATE_SAMPLE_MS).unref();
   }
 
   #sample() {
@@ -246,10 +242,6 @@ class ConnectionRate {
     const { atMs, count } = this.samples[0];
     const elapsedMs = Math.max(RATE_SAMPLE_MS, performance.now() - atMs);
     return (1000 * (this.read() - count)) / elapsedMs;
-  }
-
-  close() {
-    clearInterval(this.timer);
   }
 }
 

@@ -155,9 +155,8 @@ test('a full history of a large server takes less than 5 MB', (t) => {
   assert.ok(bytes > 1e6 && bytes < 5e6, `${bytes} bytes`);
 });
 
-test('charts and limits read metrics that the workers have', async (t) => {
+test('charts and limits read metrics that the workers have', async () => {
   const worker = createMetrics(createCounters(), { worker: 0 });
-  t.after(() => worker.close());
   const aggregate = new Aggregate();
   aggregate.update(1, worker.snapshot());
   const names = new Set([...CHART_METRICS, ...LIMIT_METRICS]);

@@ -34,11 +34,10 @@ const noPrlimit = spawnSync('prlimit', ['--version']).error && 'no prlimit here'
  */
 const overIpc = (snapshot) => JSON.parse(JSON.stringify(snapshot));
 
-/** @param {import('node:test').TestContext} t @param {number} slot */
-function worker(t, slot) {
+/** @param {number} slot */
+function worker(slot) {
   const counters = createCounters();
   const metrics = createMetrics(counters, { worker: slot });
-  t.after(() => metrics.close());
   return { counters, metrics, snapshot: () => overIpc(metrics.snapshot()) };
 }
 
@@ -88,8 +87,8 @@ const courier = createCourierMetrics(
   ['example.com'],
 );
 
-test('counters, gauges and histograms of two workers are added up', async (t) => {
-  const [a, b] = [worker(t, 0), worker(t, 1)];
+test('counters, gauges and histograms of two workers are added up', async () => {
+  const [a, b] = [worker(0), worker(1)];
   Object.assign(a.counters, { connections: 3, messages: 10 });
   Object.assign(b.counters, { connections: 4, messages: 5 });
   a.counters.errors.INVALID_ROOM = 2;
@@ -115,8 +114,8 @@ test('counters, gauges and histograms of two workers are added up', async (t) =>
   assert.equal(values.get('fanfare_worker_connections{worker="1"}'), 4);
 });
 
-test('reading a counter twice does not count twice', async (t) => {
-  const one = worker(t, 0);
+test('reading a counter twice does not count twice', async () => {
+  const one = worker(0);
   one.counters.messages = 4;
   one.counters.refused.origin = 2;
   one.snapshot();
@@ -127,8 +126,8 @@ test('reading a counter twice does not count twice', async (t) => {
   assert.equal(values.get('fanfare_admissions_refused_total{reason="origin"}'), 2);
 });
 
-test('no counter falls when workers exit, and their gauges disappear', async (t) => {
-  const [a, b] = [worker(t, 0), worker(t, 1)];
+test('no counter falls when workers exit, and their gauges disappear', async () => {
+  const [a, b] = [worker(0), worker(1)];
   Object.assign(a.counters, { connections: 3, messages: 10 });
   Object.assign(b.counters, { connections: 4, messages: 5 });
   a.metrics.fanout.observe(7);
@@ -144,7 +143,7 @@ test('no counter falls when workers exit, and their gauges disappear', async (t)
   assert.equal(samples(after).get('fanfare_worker_connections{worker="0"}'), undefined);
 
   // Its successor counts on top; the second one leaves into the same account.
-  const next = worker(t, 0);
+  const next = worker(0);
   next.counters.messages = 1;
   aggregate.update(3, next.snapshot());
   aggregate.depart(2);
@@ -158,8 +157,8 @@ test('no counter falls when workers exit, and their gauges disappear', async (t)
   assert.deepEqual(fallen(last, await aggregate.text()), []);
 });
 
-test('a sum of fractions is the same in any order of addition', async (t) => {
-  const workers = [worker(t, 0), worker(t, 1), worker(t, 2)];
+test('a sum of fractions is the same in any order of addition', async () => {
+  const workers = [worker(0), worker(1), worker(2)];
   const aggregate = new Aggregate();
   // (0.1 + 0.2) + 0.3 > (0.2 + 0.3) + 0.1
   for (const [i, ms] of [0.1, 0.2, 0.3].entries()) {
@@ -174,8 +173,8 @@ test('a sum of fractions is the same in any order of addition', async (t) => {
   assert.deepEqual(fallen(before, after), []);
 });
 
-test('a snapshot leaves out the forms that its receiver has, and sends those that change', async (t) => {
-  const { counters, metrics } = worker(t, 0);
+test('a snapshot leaves out the forms that its receiver has, and sends those that change', async () => {
+  const { counters, metrics } = worker(0);
   const known = new Map();
   const names = ['websocket_messages_total', 'fanfare_turn_seconds', 'fanfare_app_connections'];
   const next = () => overIpc(metrics.snapshot(names, known));
@@ -232,8 +231,8 @@ test('the help text is that of the newest process', async () => {
   );
 });
 
-test('event-loop lag is the highest of the workers, and the broker is up if it is up for all workers', async (t) => {
-  const [a, b] = [worker(t, 0), worker(t, 1)];
+test('event-loop lag is the highest of the workers, and the broker is up if it is up for all workers', async () => {
+  const [a, b] = [worker(0), worker(1)];
   a.counters.brokerUp = 1;
   const aggregate = new Aggregate();
   /**
@@ -252,8 +251,8 @@ test('event-loop lag is the highest of the workers, and the broker is up if it i
   assert.equal(values.get('fanfare_broker_up'), 0);
 });
 
-test('the highest event-loop lag since the last scrape survives what is read in between', (t) => {
-  const one = worker(t, 0);
+test('the highest event-loop lag since the last scrape survives what is read in between', () => {
+  const one = worker(0);
   const { loopLag } = one.metrics;
   const highest = () =>
     ['fanfare_event_loop_lag_seconds', 'nodejs_eventloop_lag_max_seconds'].map(
@@ -270,7 +269,7 @@ test('the highest event-loop lag since the last scrape survives what is read in 
 
 test('the connection rate counts new connections, not existing ones', async (t) => {
   t.mock.timers.enable({ apis: ['setInterval'] });
-  const one = worker(t, 0);
+  const one = worker(0);
   one.counters.accepted = 50;
   const aggregate = new Aggregate();
   aggregate.update(1, one.snapshot());
@@ -283,12 +282,12 @@ test('the connection rate counts new connections, not existing ones', async (t) 
   assert.equal(samples(await aggregate.text()).get('websocket_connection_rate'), 0);
 });
 
-test("prom-client's default metrics have the same names, types and labels here", async (t) => {
+test("prom-client's default metrics have the same names, types and labels here", async () => {
   const theirs = new Registry();
   collectDefaultMetrics({ register: theirs });
   globalThis.setTimeout(() => {}, 10_000).unref(); // a resource and a handle, so that they have labels
   const aggregate = new Aggregate();
-  aggregate.update(1, worker(t, 0).snapshot());
+  aggregate.update(1, worker(0).snapshot());
   const text = await aggregate.text();
   /** @param {string} page @param {string} name */
   const labelsOf = (page, name) => {
@@ -306,8 +305,8 @@ test("prom-client's default metrics have the same names, types and labels here",
   }
 });
 
-test('garbage collections are counted by kind', async (t) => {
-  const one = worker(t, 0);
+test('garbage collections are counted by kind', async () => {
+  const one = worker(0);
   setFlagsFromString('--expose-gc');
   runInNewContext('gc')();
   // The observer is told in a later turn.
@@ -320,8 +319,8 @@ test('garbage collections are counted by kind', async (t) => {
   assert.ok((count ?? 0) >= 1, `${count}`);
 });
 
-test('memory, descriptors and processor time are those of the process', async (t) => {
-  const one = worker(t, 0);
+test('memory, descriptors and processor time are those of the process', async () => {
+  const one = worker(0);
   /** @param {string} name */
   const first = (name) => firstOf(one, name);
   /** @param {number} seen @param {number} expected */
@@ -337,7 +336,7 @@ test('memory, descriptors and processor time are those of the process', async (t
 test('open files are counted at each scrape if the kernel knows their number', {
   skip: statSync('/proc/self/fd').size === 0 && 'Linux before 6.2 does not',
 }, async (t) => {
-  const one = worker(t, 0);
+  const one = worker(0);
   const before = openFilesOf(one);
   const files = Array.from({ length: 20 }, () => openSync('/dev/null', 'r'));
   t.after(() => {
@@ -354,21 +353,21 @@ test('open files are listed if the kernel does not know their number', async (t)
     t.mock.restoreAll();
     syncBuiltinESMExports();
   });
-  const seen = openFilesOf(worker(t, 0));
+  const seen = openFilesOf(worker(0));
   const expected = readdirSync('/proc/self/fd').length;
   assert.ok(Math.abs(seen - expected) < 10, `${seen} of ${expected}`);
 });
 
 test('a walk over all sockets is not part of each scrape', async (t) => {
-  const one = worker(t, 0);
+  const one = worker(0);
   const walk = t.mock.method(process, 'getActiveResourcesInfo');
   for (let scrape = 0; scrape < 3; scrape++) one.snapshot();
   assert.equal(walk.mock.callCount(), 1);
 });
 
-test("the fixed names and prom-client's defaults are present", async (t) => {
+test("the fixed names and prom-client's defaults are present", async () => {
   const aggregate = new Aggregate();
-  aggregate.update(1, worker(t, 0).snapshot());
+  aggregate.update(1, worker(0).snapshot());
   aggregate.update(-1, overIpc(courier.snapshot()));
   aggregate.update(0, overIpc(primary.snapshot()));
   const text = await aggregate.text();
@@ -405,10 +404,10 @@ test("the fixed names and prom-client's defaults are present", async (t) => {
 
 test('promtool reports faults of the fixed names only', {
   skip: spawnSync('promtool', ['--version']).error && 'no promtool here',
-}, async (t) => {
+}, async () => {
   const aggregate = new Aggregate();
-  aggregate.update(1, worker(t, 0).snapshot());
-  aggregate.update(2, worker(t, 1).snapshot());
+  aggregate.update(1, worker(0).snapshot());
+  aggregate.update(2, worker(1).snapshot());
   aggregate.update(-1, overIpc(courier.snapshot()));
   aggregate.update(0, overIpc(primary.snapshot()));
   const { stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], {
