@@ -23,6 +23,7 @@ import { ANNOUNCEMENTS } from '../protocol/publication.js';
 import { banner, isOpen } from './banner.js';
 import { OpsServer } from './ops-server.js';
 import { Supervisor } from './supervisor.js';
+import { within } from './worker-process.js';
 
 /** Time for the relay and the operations port to close when all workers have exited. */
 const CLOSE_TIMEOUT_MS = 1000;
@@ -291,7 +292,7 @@ class Primary {
     // All workers have exited, so nothing is recorded any more.
     await this.#courier?.stop();
     const closing = Promise.allSettled([this.relay.close(), this.ops.close()]);
-    await Promise.race([closing, new Promise((resolve) => setTimeout(resolve, CLOSE_TIMEOUT_MS))]);
+    await within(closing, CLOSE_TIMEOUT_MS);
     await this.#recorder?.save();
     this.log[code === 0 ? 'info' : 'error']({ code }, 'fanfare stopped');
     await flushLog();

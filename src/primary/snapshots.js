@@ -6,7 +6,7 @@
 // more often, for some metrics alone. Only a scrape begins a new period of the lag "since the last
 // scrape".
 
-import { setTimeout as delay } from 'node:timers/promises';
+import { within } from './worker-process.js';
 
 export const SNAPSHOT_INTERVAL_MS = 15_000;
 const SCRAPE_TIMEOUT_MS = 1000;
@@ -73,14 +73,7 @@ export class Snapshots {
       one.requestMetrics(request, this.names, isScrape);
       waiting.add(one.id);
     }
-    if (waiting.size > 0) {
-      const timeout = new AbortController();
-      await Promise.race([
-        all,
-        delay(SCRAPE_TIMEOUT_MS, undefined, { signal: timeout.signal }).catch(() => {}),
-      ]);
-      timeout.abort();
-    }
+    if (waiting.size > 0) await within(all, SCRAPE_TIMEOUT_MS);
     this.pending = undefined;
   }
 

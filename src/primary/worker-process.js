@@ -223,7 +223,7 @@ function systemCalls(pid) {
  * @param {Promise<unknown>} promise @param {number} timeoutMs
  * @returns {Promise<boolean>} whether it resolved in time
  */
-async function within(promise, timeoutMs) {
+export async function within(promise, timeoutMs) {
   const timeout = new AbortController();
   const late = delay(timeoutMs, false, { signal: timeout.signal }).catch(() => false);
   const inTime = await Promise.race([promise.then(() => true), late]);
