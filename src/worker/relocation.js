@@ -31,13 +31,11 @@ export class Relocations {
    * @param {object} parts @param {Pick<import('../hub/hub.js').Hub, 'connections'>} parts.hub
    * @param {() => boolean} parts.isSteady whether this worker could take the clients back
    * @param {Pick<import('../observability/counters.js').Counters, 'relocated'>} parts.counters
-   * @param {() => number} [parts.random]
    */
-  constructor({ hub, isSteady, counters, random = Math.random }) {
+  constructor({ hub, isSteady, counters }) {
     this.hub = hub;
     this.isSteady = isSteady;
     this.counters = counters;
-    this.random = random;
     /** Connections that are closed soon. @type {Map<Connection, {cause: Cause, dueMs: number}>} */
     this.pending = new Map();
     /** @type {NodeJS.Timeout|undefined} */
@@ -62,7 +60,7 @@ export class Relocations {
     // A place may be drawn twice; then fewer connections go in this second.
     for (let i = 0; i < count && connections.length > 0; i++)
       this.#announce(
-        connections[Math.floor(this.random() * connections.length)],
+        connections[Math.floor(Math.random() * connections.length)],
         'rebalance',
         nowMs,
       );
@@ -73,7 +71,7 @@ export class Relocations {
     const { pending } = this;
     if (!connection.isOpen || pending.has(connection) || pending.size >= MAX_PENDING) return;
     const { min, max } = RECONNECT_MS;
-    const afterMs = min + Math.floor(this.random() * (max - min));
+    const afterMs = min + Math.floor(Math.random() * (max - min));
     const isTold = connection.announceShutdown(afterMs);
     pending.set(connection, { cause, dueMs: nowMs + GRACE_MS + (isTold ? 0 : afterMs) });
     if (pending.size === 1) this.#wait(GRACE_MS);
