@@ -150,9 +150,9 @@ export class Histories {
    */
   page(room, request, nowMs) {
     const { after, limit, maxBytes = MAX_PAGE_BYTES, before, isForward, endedEpoch } = request;
-    if (endedEpoch) this.#end(room, endedEpoch);
     const known = this.streams.get(room);
-    if (known !== undefined && known.expiresMs <= nowMs) this.#expire(known);
+    if (known !== undefined && known.epoch === endedEpoch) this.#remove(known);
+    else if (known !== undefined && known.expiresMs <= nowMs) this.#expire(known);
     const stream = this.streams.get(room);
     if (stream === undefined) return emptyPage(this.#epochOf(room), 0);
     if (stream instanceof StateStream) return stream.page(request);
@@ -239,12 +239,6 @@ export class Histories {
     stream.clear();
     stream.list?.remove(stream);
     this.bare.add(stream);
-  }
-
-  /** @param {string} room @param {string} epoch */
-  #end(room, epoch) {
-    const stream = this.streams.get(room);
-    if (stream?.epoch === epoch) this.#remove(stream);
   }
 
   /** @param {Stream} stream */

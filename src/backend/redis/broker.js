@@ -29,9 +29,8 @@ const START_TIMEOUT_MS = 5000;
 const CLOSE_TIMEOUT_MS = 2000;
 /** The most distinct reasons logged in one outage. */
 const MAX_REASONS = 8;
-const SKIPPED_LOG_INTERVAL_MS = 10_000;
-const MALFORMED_LOG_INTERVAL_MS = 60_000;
-const UNKNOWN_LOG_INTERVAL_MS = 60_000;
+/** Of what is logged once in this time, by its counter. */
+const LOG_INTERVALS_MS = { skipped: 10_000, malformed: 60_000, unknownVersions: 60_000 };
 
 /**
  * @typedef {object} BrokerParts
@@ -65,9 +64,8 @@ export class RedisBroker {
   isCounting = false;
   /** Takes the reports of servers; null: this worker does not carry them. @type {((report: Buffer) => void)|null} */
   onReport = null;
-  skippedLogMs = Number.NEGATIVE_INFINITY;
-  malformedLogMs = Number.NEGATIVE_INFINITY;
-  unknownLogMs = Number.NEGATIVE_INFINITY;
+  /** No such line before this time. @type {Record<keyof typeof LOG_INTERVALS_MS, number>} */
+  quietUntilMs = { skipped: 0, malformed: 0, unknownVersions: 0 };
   /** Ends the wait of start(). */
   onSettled = () => {};
   /** @type {Promise<void>|null} */
@@ -458,36 +456,28 @@ export class RedisBroker {
    * @param {string} room @param {number} version
    */
   #onUnknown(room, version) {
-    this.counters.unknownVersions++;
     if (this.historyOf(room) !== null) this.events?.onLost?.([room]);
-    const now = performance.now();
-    if (now - this.unknownLogMs < UNKNOWN_LOG_INTERVAL_MS) return;
-    this.unknownLogMs = now;
-    this.log.warn(
-      { room, version, unknownVersions: this.counters.unknownVersions },
-      'message of a newer version of Fanfare: dropped',
-    );
+    const text = 'message of a newer version of Fanfare: dropped';
+    this.#count('unknownVersions', { room, version }, text);
   }
 
   /** Counts a message of another program or version. @param {string} channel without the prefix */
   #onMalformed(channel) {
-    this.counters.malformed++;
-    const now = performance.now();
-    if (now - this.malformedLogMs < MALFORMED_LOG_INTERVAL_MS) return;
-    this.malformedLogMs = now;
-    this.log.warn(
-      { channel, malformed: this.counters.malformed },
-      'malformed message from Redis: dropped',
-    );
+    this.#count('malformed', { channel }, 'malformed message from Redis: dropped');
   }
 
   /** @param {string} reason */
   #onSkipped(reason) {
-    this.counters.skipped++;
-    const now = performance.now();
-    if (now - this.skippedLogMs < SKIPPED_LOG_INTERVAL_MS) return;
-    this.skippedLogMs = now;
-    this.log.warn({ reason, skipped: this.counters.skipped }, 'publication skipped');
+    this.#count('skipped', { reason }, 'publication skipped');
+  }
+
+  /** @param {keyof typeof LOG_INTERVALS_MS} what @param {object} fields @param {string} text */
+  #count(what, fields, text) {
+    this.counters[what]++;
+    const nowMs = performance.now();
+    if (nowMs < this.quietUntilMs[what]) return;
+    this.quietUntilMs[what] = nowMs + LOG_INTERVALS_MS[what];
+    this.log.warn({ ...fields, [what]: this.counters[what] }, text);
   }
 }
 
