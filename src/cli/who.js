@@ -47,31 +47,14 @@ presence. Exits with 1 if nobody is in the room.
 
 /** @param {Context} context @returns {Promise<number|null>} null: the room has no presence */
 async function membersOf(context) {
-  const { args, output } = context;
-  let after = '';
-  let total = 0;
-  for (;;) {
-    /** @type {{count: number, members?: Member[], more?: boolean}} */
-    let page;
-    try {
-      page = await callApi(
-        context,
-        `${path`/rooms/${args[0]}/presence?limit=${String(MOST)}`}${after}`,
-      );
-    } catch (error) {
-      if (error instanceof Failure && error.code === 'NO_PRESENCE') return null;
-      throw error;
-    }
-    const { count, members, more } = page;
-    if (members === undefined) {
-      output.note(`${count} users: too many to list`);
-      return count;
-    }
-    show(output, members);
-    total += members.length;
-    const last = members.at(-1);
-    if (!more || last === undefined) return total;
-    after = path`&after=${last.user}`;
+  const presence = path`/rooms/${context.args[0]}/presence?limit=${String(MOST)}`;
+  try {
+    return await list(context.output, (after) =>
+      callApi(context, after === undefined ? presence : presence + path`&after=${after}`),
+    );
+  } catch (error) {
+    if (error instanceof Failure && error.code === 'NO_PRESENCE') return null;
+    throw error;
   }
 }
 
@@ -81,11 +64,22 @@ async function membersByClient({ args, output }, client, ended) {
   const { room, refused } = watch(client, name);
   const joined = new Promise((resolve) => room.on('joined', resolve));
   await Promise.race([joined, refused, ended]);
+  return list(output, (after) =>
+    client.request({ type: 'presence', room: name, limit: MOST, after }),
+  );
+}
+
+/**
+ * Shows the members, page by page.
+ * @param {Output} output
+ * @param {(after: string|undefined) => Promise<Record<string, any>>} read a page, after a user
+ * @returns {Promise<number>} how many there are
+ */
+async function list(output, read) {
   /** @type {string|undefined} */
   let after;
   for (let total = 0; ; ) {
-    const page = await client.request({ type: 'presence', room: name, limit: MOST, after });
-    const { count, members, more } = page;
+    const { count, members, more } = await read(after);
     if (members === undefined) {
       output.note(`${count} users: too many to list`);
       return count;
