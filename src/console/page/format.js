@@ -12,14 +12,8 @@ const DASH = '–';
 
 /** @typedef {'count'|'perSecond'|'events'|'ms'|'bytes'} Unit */
 
-/** Behind the figure, by unit. @type {Readonly<Record<Unit, string>>} */
-const SUFFIX = Object.freeze({
-  count: '',
-  perSecond: '/s',
-  events: '',
-  ms: ' ms',
-  bytes: '',
-});
+/** Behind the figure, by unit. */
+const SUFFIX = Object.freeze({ count: '', perSecond: '/s', ms: ' ms' });
 
 /** @param {number} value */
 export function whole(value) {

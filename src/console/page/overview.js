@@ -8,15 +8,6 @@ import { publishForm } from './publish.js';
 
 /** @import { App, View } from './view.js' */
 
-const MARKS = Object.freeze({
-  start: 'started',
-  restart: 'restart',
-  reload: 'reload',
-  drain: 'drain',
-  outage: 'outage',
-  back: 'back',
-});
-
 const ROOM_LINKS = [
   ['#/rooms', 'All rooms'],
   ['#/largest', 'Largest'],
@@ -155,11 +146,7 @@ function eventsOf(marks) {
           'li',
           null,
           h('time', null, clock(timeMs)),
-          h(
-            'span',
-            { class: `tag mark-${kind}` },
-            MARKS[/** @type {keyof typeof MARKS} */ (kind)] ?? kind,
-          ),
+          h('span', { class: `tag mark-${kind}` }, kind === 'start' ? 'started' : kind),
           h('span', null, text),
         ),
       ),
