@@ -39,19 +39,18 @@ async function loadEmbedded(isRecorded) {
 
 /** A worker's backend, and its link to the primary, which counts connections by address. */
 class WorkerBackend {
-  /** Connections in rooms, over the fleet. @type {import('./occupancy.js').Occupancy|null} */
-  occupancy = null;
-
   /**
    * @param {RelayClient} relay @param {Backend} backend
    * @param {import('./edges.js').Edges|null} edges null if nothing is recorded for webhooks
+   * @param {import('./occupancy.js').Occupancy|null} occupancy connections in rooms, over the fleet
    */
-  constructor(relay, { broker, presence, revocations, close }, edges) {
+  constructor(relay, { broker, presence, revocations, close }, edges, occupancy) {
     this.addresses = relay;
     this.broker = broker;
     this.presence = presence;
     this.revocations = revocations;
     this.edges = edges;
+    this.occupancy = occupancy;
     this.closeBackend = close;
   }
 
@@ -86,15 +85,13 @@ export async function createBackend({ relayPath, ...parts }) {
   const create = await choice.load(webhooks !== null);
   const machine = new RelayClient({ path: relayPath, log: parts.log });
   const backend = create({ ...parts, machine });
-  if (webhooks === null || !backend.edges) return new WorkerBackend(machine, backend, null);
+  if (webhooks === null || !backend.edges) return new WorkerBackend(machine, backend, null, null);
   const { Edges } = await import('./edges.js');
   const covers = webhooks.covers.bind(webhooks);
   const counts = webhooks.counts.bind(webhooks);
   const edges = new Edges({ store: backend.edges, covers, counts, lingerMs });
-  const worker = new WorkerBackend(machine, backend, edges);
   const { Occupancy } = await import('./occupancy.js');
-  worker.occupancy = new Occupancy(backend.edges, webhooks);
-  return worker;
+  return new WorkerBackend(machine, backend, edges, new Occupancy(backend.edges, webhooks));
 }
 
 /**

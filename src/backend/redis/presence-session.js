@@ -69,12 +69,12 @@ export class PresenceSession {
   /**
    * @param {object} parts @param {Connection} parts.connection @param {string} parts.prefix of keys
    * @param {string} parts.workerId
-   * @param {(session: string) => void} parts.onName the name to report when this worker dies; empty
+   * @param {(session: string) => void} [parts.onName] the name to report when this worker dies; empty
    *   if the session has ended
    * @param {() => void} parts.onDue a heartbeat is due, or a dead session was reported
    * @param {(room: string, session: string) => Promise<void>} parts.clearRoom removes the users of
    *   a session from a room
-   * @param {SessionIndex|null} parts.index @param {{presenceReaped: number}} parts.counters
+   * @param {SessionIndex} [parts.index] @param {{presenceReaped: number}} parts.counters
    * @param {{info(fields: object, text: string): void}} parts.log
    * @param {number} [parts.heartbeatMs] @param {number} [parts.ttlMs]
    */
@@ -82,7 +82,7 @@ export class PresenceSession {
     const { connection, workerId } = parts;
     this.connection = connection;
     this.prefix = parts.prefix;
-    this.onName = parts.onName;
+    this.onName = parts.onName ?? (() => {});
     this.onDue = parts.onDue;
     this.clearRoom = parts.clearRoom;
     this.index = parts.index;

@@ -84,23 +84,14 @@ export class RedisPresence {
    * @param {number} [parts.settleMs]
    */
   constructor(parts) {
-    const { connection, prefix, workerId } = parts;
-    this.connection = connection;
+    this.connection = parts.connection;
     this.store = parts.store;
     this.log = parts.log;
     this.settleMs = parts.settleMs ?? SETTLE_MS;
     this.session = new PresenceSession({
-      connection,
-      prefix,
-      workerId,
-      onName: parts.onName ?? (() => {}),
+      ...parts,
       onDue: () => this.#work(),
       clearRoom: (room, session) => this.#clearRoom(room, session),
-      index: parts.index ?? null,
-      counters: parts.counters,
-      log: parts.log,
-      heartbeatMs: parts.heartbeatMs,
-      ttlMs: parts.ttlMs,
     });
     this.isUp = false;
     this.isClosed = false;
