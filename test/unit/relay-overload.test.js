@@ -108,6 +108,30 @@ test('places granted after the worker has stopped waiting are given back', OPTIO
   assert.equal((await relay.counters()).addresses, 0);
 });
 
+test('the users of a dead worker leave as fast as the others read that', OPTIONS, async (t) => {
+  const head = { join: Buffer.from('+'), leave: Buffer.from('-'), count: Buffer.from('#') };
+  const presence = { maxMembers: 10, announcements: head };
+  // The users take 3 MB.
+  const relay = await startRelay(t, { presence, maxPendingBytes: 2 ** 21 });
+  const dying = await openLink(t, relay.path);
+  const other = await openLink(t, relay.path);
+  const member = Buffer.alloc(1024, 'x');
+  const rooms = Array.from({ length: 3000 }, (_, i) => `room-${i}`);
+  /** @type {string[]} */
+  const left = [];
+  other.listen({ onPublication: (room, event) => event[0] === 0x2d && left.push(room) });
+  await Promise.all(rooms.map((room) => other.subscribe(room)));
+  for (const [i, room] of rooms.entries()) {
+    dying.enter(room, 'ann', member);
+    if (i % 500 === 0) await dying.confirm();
+  }
+  await dying.confirm();
+  dying.socket?.destroy();
+  await until(() => left.length === rooms.length);
+  assert.deepEqual(left, rooms);
+  assert.equal(relay.counters().droppedLinks, 0);
+});
+
 test('if the counts of places differ, the relay adopts that of the worker', OPTIONS, async (t) => {
   const relay = await startRelay(t);
   const link = await openLink(t, relay.path, { watchMs: 10, reconcileMs: 20 });

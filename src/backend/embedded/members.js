@@ -60,10 +60,16 @@ export class Members {
 
   /** Removes all users of an owner. @param {O} owner */
   remove(owner) {
+    for (const _ of this.removal(owner));
+  }
+
+  /** Removes one of them at each step. @param {O} owner @returns {Iterator<void> & Iterable<void>} */
+  *removal(owner) {
     const rooms = this.owned.get(owner);
     if (rooms === undefined) return;
     this.owned.delete(owner);
-    for (const [room, users] of rooms) for (const user of users) this.#disown(owner, room, user);
+    for (const [room, users] of rooms)
+      for (const user of users) yield this.#disown(owner, room, user);
   }
 
   /** @param {string} room @returns {PresenceSnapshot} */

@@ -10,7 +10,7 @@
 //   worker, together with neighbouring batches.
 // - The relay writes once a tick to each worker.
 // - When a link ends, the relay releases everything its worker held, so a crash leaves nothing
-//   behind.
+//   behind. Its users leave as fast as the other workers read that, at most READ_AHEAD_BYTES ahead.
 // - A worker that reads too slowly must not fill the primary's memory. Above MAX_BACKLOG_BYTES the
 //   relay leaves out publications and counts them: plain rooms are at most once, and a room with
 //   history finds the gap and reads it. Above MAX_PENDING_BYTES, which only a worker reaches that
@@ -64,7 +64,10 @@ const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 /** Queued publications. One more of the largest size stays below MAX_PENDING_BYTES. */
 const MAX_BACKLOG_BYTES = 16 * 1024 * 1024;
 const LEFT_OUT_LOG_MS = 60_000;
-/** With more pending bytes a worker gets no history. Above the high-water mark of sockets. */
+/**
+ * With more pending bytes a worker gets no history, and users of dead workers wait. Above the
+ * high-water mark of sockets, so `drain` follows.
+ */
 const READ_AHEAD_BYTES = 1024 * 1024;
 /** The most reads of one worker that wait for `drain`. */
 const MAX_WAITING_READS = 100_000;
@@ -102,6 +105,8 @@ export class RelayServer {
   writing = [];
   /** @type {Subscriptions<Link>} */
   rooms = new Subscriptions();
+  /** Users of workers that are gone. @type {Iterator<void>[]} */
+  leaving = [];
   /** Connections by client address, over all workers. @type {Map<string, number>} */
   addresses = new Map();
   fleet = new FleetPlaces(this.addresses);
@@ -446,6 +451,22 @@ export class RelayServer {
     );
   }
 
+  /** All users of a worker leave. @param {Link} link */
+  dismiss(link) {
+    this.leaving.push(this.members.removal(link));
+    this.continueLeaving();
+  }
+
+  /** Until a worker has to read first. */
+  continueLeaving() {
+    const { leaving, links } = this;
+    const isFull = () => {
+      for (const link of links) if (link.pendingBytes >= READ_AHEAD_BYTES) return true;
+      return false;
+    };
+    while (leaving.length > 0 && !isFull()) if (leaving[0].next().done) leaving.shift();
+  }
+
   /** Releases everything a worker held. @param {Link} link */
   remove(link) {
     if (!this.links.delete(link)) return;
@@ -453,7 +474,7 @@ export class RelayServer {
     this.fleet.leave(link);
     for (const [address, count] of link.addresses) this.#release(address, count);
     this.connections -= link.connections;
-    this.members.remove(link);
+    this.dismiss(link);
     this.edges.remove(link);
     if (link.name !== '') this.#died(link.name);
     this.log.debug({ pid: link.pid }, 'relay: worker disconnected');
@@ -530,7 +551,10 @@ class Link {
     this.reads = [];
     const reader = new MessageReader((buffer, start, end) => this.receive(buffer, start, end));
     socket.on('data', (chunk) => this.#socketOnData(reader, chunk));
-    socket.on('drain', () => this.#serveReads());
+    socket.on('drain', () => {
+      this.#serveReads();
+      relay.continueLeaving();
+    });
     // A `close` event follows; the supervisor reports a worker's crash.
     socket.on('error', (error) =>
       relay.log.debug({ err: error, pid: this.pid }, 'relay: link error'),
@@ -752,7 +776,7 @@ class Link {
         relay.fleet.receive(Buffer.from(message.report, 'base64'));
         return;
       case 'exit-all':
-        relay.members.remove(this);
+        relay.dismiss(this);
         return;
       case 'record':
         relay.recorder?.message(message.room, message);
