@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { startRedis } from '../../loadtest/lib/redis.js';
@@ -540,4 +540,12 @@ test('embedded: after a server was killed, a loss is reported in each lane', asy
   const last = new EmbeddedEventQueue();
   await last.open(folder);
   assert.equal((await last.lost(0)).count, 1);
+});
+
+test('embedded: a file that cannot be written leaves nothing beside it', async (t) => {
+  const folder = temporaryFolder(t);
+  // As a full disk, but at the last step.
+  await mkdir(join(folder, 'webhooks.json'));
+  await assert.rejects(new EmbeddedEventQueue().save(folder), { code: 'EISDIR' });
+  assert.deepEqual(await readdir(folder), ['webhooks.json']);
 });

@@ -4,9 +4,10 @@
 // While a server runs, the file says so. So a server that finds such a file knows that the one
 // before it was killed, and that events are missing: the courier announces a gap.
 
-import { mkdir, open, readFile, rename, writeFile } from 'node:fs/promises';
+import { mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { LANES, LEASE_MS, laneOf } from '../../webhooks/queue.js';
+import { replaceFile } from './replace-file.js';
 
 const NAME = 'webhooks.json';
 /** Events of one lane that no courier has read. Above either the oldest are dropped and counted. */
@@ -286,10 +287,5 @@ async function read(path) {
 async function write(path, saved) {
   const text = JSON.stringify(saved);
   if (text.length > MAX_FILE_BYTES) throw new Error(`${path} would have ${text.length} bytes`);
-  const draft = `${path}.${process.pid}`;
-  await writeFile(draft, text, { mode: 0o600 });
-  const file = await open(draft, 'r');
-  await file.sync();
-  await file.close();
-  await rename(draft, path);
+  await replaceFile(path, text);
 }

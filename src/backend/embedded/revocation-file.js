@@ -9,19 +9,11 @@
 // deletes it.
 
 import { createReadStream } from 'node:fs';
-import {
-  access,
-  constants,
-  mkdir,
-  open,
-  readFile,
-  rename,
-  stat,
-  writeFile,
-} from 'node:fs/promises';
+import { access, constants, mkdir, open, readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { BrokerError } from '../errors.js';
 import { decodeRevocation, encodeRevocation, keyOf, MAX_REVOCATIONS } from '../revocations.js';
+import { replaceFile } from './replace-file.js';
 
 const NAME = 'revocations.jsonl';
 /** Some 500,000 revocations. If the file is larger, `add` refuses until the server is restarted. */
@@ -152,9 +144,7 @@ export async function compact(folder) {
   const known = new Map();
   const unreadable = takeLines(text, known);
   const lines = [...inForce(known).map(encodeRevocation), ...unreadable];
-  const draft = `${path}.${process.pid}`;
-  await writeFile(draft, lines.map((line) => `${line}\n`).join(''), { mode: 0o600, flush: true });
-  await rename(draft, path);
+  await replaceFile(path, lines.map((line) => `${line}\n`).join(''));
 }
 
 /**
