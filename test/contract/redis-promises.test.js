@@ -9,6 +9,7 @@ import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { createBackend } from '../../src/backend/redis/index.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { encodeKeyed } from '../../src/protocol/publication.js';
 import { startTcpProxy } from '../helpers/tcp-proxy.js';
 import { announcements, configOf, eventually, log, Worker } from './suite.js';
 
@@ -16,7 +17,11 @@ import { announcements, configOf, eventually, log, Worker } from './suite.js';
 
 const limit = { timeout: 60_000 };
 const TIMEOUT_MS = 400;
-const HISTORY = [{ pattern: 'h.*', value: { size: 100, ttlMs: 60_000 } }];
+/** @type {import('../../src/config/room-patterns.js').Rule<import('../../src/config/room-patterns.js').HistoryRule>[]} */
+const HISTORY = [
+  { pattern: 'h.*', value: { size: 100, ttlMs: 60_000 } },
+  { pattern: 's.*', value: { size: 100, ttlMs: 60_000, state: { everyMs: 0, maxBytes: 10_000 } } },
+];
 
 /**
  * @param {TestContext} t
@@ -195,3 +200,21 @@ test('redis: reading rooms that nobody has published to leaves no keys', limit, 
   );
   assert.equal(await redis.cli('DBSIZE'), keys);
 });
+
+for (const part of ['values', 'log', 'sums'])
+  test(`redis: a state of which Redis has evicted the ${part} begins again`, limit, async (t) => {
+    const redis = await startRedis(t);
+    const { broker } = await start(t, redis.url);
+    const json = Buffer.from('1');
+    const set = (/** @type {string} */ key) =>
+      broker.publish('s.room', encodeKeyed(1, 'me', key, json, 0, json.length));
+    for (const key of ['a', 'b']) await set(key);
+    const whole = () => broker.history('s.room', { after: 0, limit: 100, isForward: true });
+    const before = await whole();
+    assert.equal(before.publications.length, 2);
+    await redis.cli('DEL', `promises:state:{s.room}:${part}`);
+    await set('c');
+    const { epoch, offset, publications } = await whole();
+    assert.notEqual(epoch, before.epoch);
+    assert.deepEqual([offset, publications.length], [1, 1]);
+  });

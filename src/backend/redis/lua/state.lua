@@ -21,6 +21,7 @@
 -- their publications, `gone` those of tombstones (protocol/compacted-log.js).
 --
 -- All keys expire together. If meta is older than the rest, it counts as nothing: the epoch ends.
+-- It also ends if a Redis that evicts keys has taken one of them: what is left is no state.
 
 local values, log, removed, sums = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local isRead = ARGV[3] == ''
@@ -39,13 +40,13 @@ end
 
 local isGlance = isRead and ARGV[7] == '1'
 local top = locate(isRead, '0', 0, isGlance, ARGV[8] == '1', 5, sums)
-if top > 0 and call('EXISTS', sums) == 0 then
+if top > 0 and call('EXISTS', values, log, sums) < 3 then
   local former = incarnation
   incarnation, top = string.sub(former, 1, 32) .. string.sub(ARGV[2], 1, 16), 0
   if not isGlance then
     call('HSET', meta, incarnation, 1)
     call('HDEL', meta, former)
-    call('UNLINK', values, log, removed)
+    call('UNLINK', values, log, removed, sums)
   end
 end
 
