@@ -6,6 +6,7 @@ import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { redisSettings, startRedis } from '../../loadtest/lib/redis.js';
 import { RelayClient } from '../../src/backend/embedded/relay-client.js';
+import { RedisConnection } from '../../src/backend/redis/connection.js';
 import { createBackend } from '../../src/backend/redis/index.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
 import { createCounters } from '../../src/observability/counters.js';
@@ -218,3 +219,28 @@ for (const part of ['values', 'log', 'sums'])
     assert.notEqual(epoch, before.epoch);
     assert.deepEqual([offset, publications.length], [1, 1]);
   });
+
+test(
+  'redis: a connection that Redis ends again and again is made more and more slowly',
+  limit,
+  async (t) => {
+    const redis = await startRedis(t);
+    const connection = new RedisConnection({
+      settings: redis.settings,
+      name: 'ended',
+      timeoutMs: TIMEOUT_MS,
+      onReady: () => {
+        connection.prove();
+        if (connection.attempts < 5) connection.redis.stream.destroy();
+      },
+      onAway: () => {},
+    });
+    t.after(() => connection.close());
+    connection.open();
+    await eventually(() => connection.attempts === 5 && connection.isReady);
+    // It has lived for longer.
+    connection.readyMs -= 1000;
+    connection.redis.stream.destroy();
+    await eventually(() => connection.attempts === 1);
+  },
+);

@@ -2,7 +2,9 @@
 //
 // ioredis handles the protocol, TLS, authentication, Sentinels and reconnecting. When Redis fails,
 // no command is queued or sent twice, every step of a handshake has a deadline, and delays grow
-// until the connection has proved itself.
+// until a connection has proved itself: Redis answers, and does not end it within a moment (a
+// subscriber beyond its output buffer). Else a worker would subscribe and compare all its rooms
+// again many times a second.
 //
 // With Sentinels, every attempt asks for the current primary. The connection leaves a replaced
 // primary when a Sentinel reports it (`+switch-master`), and a demoted one when it answers
@@ -20,6 +22,8 @@ const CONNECT_TIMEOUT_MS = 2000;
 /** A frozen Redis does not end the connection after us: then its socket is destroyed. */
 const DISCONNECT_TIMEOUT_MS = 200;
 const KEEP_ALIVE_MS = 10_000;
+/** A connection that ends sooner than this has not proved itself. */
+const PROOF_MS = 500;
 /** Interval of the checks of a Redis that is loading its data. */
 const LOADING_RETRY_MS = 500;
 
@@ -65,6 +69,8 @@ export class RedisConnection {
     this.isReady = false;
     this.isClosed = false;
     this.attempts = 0;
+    this.isProven = false;
+    this.readyMs = 0;
     this.secrets = redisSecrets(settings);
     /** The reason of the latest failure; empty while the connection is ready. */
     this.reason = '';
@@ -79,7 +85,7 @@ export class RedisConnection {
       // answers.
       commandTimeout: timeoutMs,
       sentinelCommandTimeout: timeoutMs,
-      retryStrategy: () => backoffMs(++this.attempts),
+      retryStrategy: () => this.#pauseMs(),
       // A script error contains READONLY inside its own text. One read may bring many such errors,
       // and the first has ended the connection already.
       reconnectOnError: ({ message }) => message.includes('READONLY') && this.redis.stream.writable,
@@ -90,6 +96,7 @@ export class RedisConnection {
     this.redis.on('ready', () => {
       if (this.isClosed || this.redis.status !== 'ready') return;
       this.isReady = true;
+      this.readyMs = performance.now();
       this.reason = '';
       onReady();
     });
@@ -110,8 +117,16 @@ export class RedisConnection {
     return this.isReady && this.redis.status === 'ready' && this.redis.stream.writable;
   }
 
+  /** Redis has answered. */
   prove() {
-    this.attempts = 0;
+    this.isProven = true;
+  }
+
+  /** Before the next attempt. */
+  #pauseMs() {
+    if (this.isProven && performance.now() - this.readyMs >= PROOF_MS) this.attempts = 0;
+    this.isProven = false;
+    return backoffMs(++this.attempts);
   }
 
   /** Rejects the commands under way, and connects again. @param {string} reason */
@@ -146,7 +161,7 @@ export class RedisConnection {
     if (this.isClosed) return;
     this.#lose(this.reason || 'connection failed');
     if (this.revival !== null) clearTimeout(this.revival);
-    this.revival = setTimeout(() => this.open(), backoffMs(++this.attempts)).unref();
+    this.revival = setTimeout(() => this.open(), this.#pauseMs()).unref();
   }
 }
 
