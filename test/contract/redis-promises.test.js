@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
+import pino from 'pino';
 import { redisSettings, startRedis } from '../../loadtest/lib/redis.js';
 import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { RedisConnection } from '../../src/backend/redis/connection.js';
@@ -12,7 +13,7 @@ import { RoomRules } from '../../src/config/room-patterns.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { encodeKeyed } from '../../src/protocol/publication.js';
 import { startTcpProxy } from '../helpers/tcp-proxy.js';
-import { announcements, configOf, eventually, log, Worker } from './suite.js';
+import { announcements, configOf, eventually, log as silent, Worker } from './suite.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
 
@@ -27,8 +28,9 @@ const HISTORY = [
 /**
  * @param {TestContext} t
  * @param {string} url of Redis, or of a wire to it
+ * @param {import('pino').Logger} [log]
  */
-async function start(t, url) {
+async function start(t, url, log = silent) {
   const { broker } = createBackend({
     config: configOf({
       redis: redisSettings({ REDIS_URL: url }),
@@ -112,6 +114,21 @@ test(
     assert.deepEqual(b.texts, ['room once', 'room end']);
   },
 );
+
+test('redis: if it refuses what it is asked, the log says why, once a minute', limit, async (t) => {
+  const redis = await startRedis(t);
+  /** @type {Record<string, unknown>[]} */
+  const lines = [];
+  const log = pino({ level: 'warn' }, { write: (line) => lines.push(JSON.parse(line)) });
+  const a = await start(t, redis.url, log);
+  lines.length = 0;
+  await redis.cli('CONFIG', 'SET', 'maxmemory', '1');
+  for (let i = 0; i < 3; i++)
+    assert.equal(await outcome(a.broker.publish('h.room', Buffer.from('text'))), 'UNAVAILABLE');
+  assert.equal(lines.length, 1, JSON.stringify(lines));
+  assert.equal(lines[0].msg, 'Redis refuses a publish or read');
+  assert.match(String(lines[0].reason), /^OOM /);
+});
 
 for (const side of ['reader', 'publisher'])
   test(

@@ -127,7 +127,7 @@ const TABLE = Object.freeze({
     node: 'any',
   },
   'backend/redis': {
-    may: [...BACKEND_PARTS, 'config/', 'protocol/publication.js'],
+    may: [...BACKEND_PARTS, 'config/', 'observability/rare-log.js', 'protocol/publication.js'],
     packages: ['ioredis'],
     node: 'any',
   },

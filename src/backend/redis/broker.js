@@ -9,6 +9,7 @@
 import { randomBytes } from 'node:crypto';
 import { addressText } from '../../config/redis.js';
 import { RoomRules } from '../../config/room-patterns.js';
+import { RareLog } from '../../observability/rare-log.js';
 import { hasKey } from '../../protocol/publication.js';
 import { within } from '../deferred.js';
 import { BrokerError, keyMissing } from '../errors.js';
@@ -29,8 +30,6 @@ const START_TIMEOUT_MS = 5000;
 const CLOSE_TIMEOUT_MS = 2000;
 /** The most distinct reasons logged in one outage. */
 const MAX_REASONS = 8;
-/** Of what is logged once in this time, by its counter. */
-const LOG_INTERVALS_MS = { skipped: 10_000, malformed: 60_000, unknownVersions: 60_000 };
 
 /**
  * @typedef {object} BrokerParts
@@ -64,8 +63,6 @@ export class RedisBroker {
   isCounting = false;
   /** Takes the reports of servers; null: this worker does not carry them. @type {((report: Buffer) => void)|null} */
   onReport = null;
-  /** No such line before this time. @type {Record<keyof typeof LOG_INTERVALS_MS, number>} */
-  quietUntilMs = { skipped: 0, malformed: 0, unknownVersions: 0 };
   /** Ends the wait of start(). */
   onSettled = () => {};
   /** @type {Promise<void>|null} */
@@ -78,6 +75,7 @@ export class RedisBroker {
     const { config, log, counters, workerId, historyOf = () => null, onUp } = parts;
     const settings = /** @type {RedisSettings} */ (config.redis);
     this.log = log;
+    this.rareLog = new RareLog(log);
     this.counters = counters;
     this.historyOf = historyOf;
     this.onUp = onUp;
@@ -141,6 +139,7 @@ export class RedisBroker {
       events: {
         onUpdate: () => this.#update(),
         onAway: (reason) => this.#onAway(reason, place),
+        onRefused: (reason) => this.rareLog.warn({ reason }, 'Redis refuses a publish or read'),
         onMessage: this.inbox.receive,
         onMoved: (channels) => this.#nodeOnMoved(channels),
         onStale: () => this.cluster?.stale(node),
@@ -471,13 +470,13 @@ export class RedisBroker {
     this.#count('skipped', { reason }, 'publication skipped');
   }
 
-  /** @param {keyof typeof LOG_INTERVALS_MS} what @param {object} fields @param {string} text */
+  /**
+   * @param {'skipped'|'malformed'|'unknownVersions'} what @param {object} fields
+   * @param {string} text
+   */
   #count(what, fields, text) {
     this.counters[what]++;
-    const nowMs = performance.now();
-    if (nowMs < this.quietUntilMs[what]) return;
-    this.quietUntilMs[what] = nowMs + LOG_INTERVALS_MS[what];
-    this.log.warn({ ...fields, [what]: this.counters[what] }, text);
+    this.rareLog.warn({ ...fields, [what]: this.counters[what] }, text);
   }
 }
 

@@ -37,6 +37,8 @@ const PATIENCE_MS = 20_000;
  * @typedef {object} NodeEvents
  * @property {() => void} onUpdate `isUp` may have changed
  * @property {(reason: string) => void} onAway
+ * @property {(reason: string) => void} onRefused Redis has refused a publish or a read: it is full,
+ *   or the user lacks a right
  * @property {(channel: Buffer, message: Buffer) => void} onMessage called for its own probes too
  * @property {(channels: string[]) => void} onMoved these channels have come from another node, and
  *   may have missed publications
@@ -175,8 +177,10 @@ export class RedisNode {
       timeoutMs: config.redisTimeoutMs,
       usesOwnCommands: useFastPath('redis_commands', config, counters, ownCommandsFault),
       onPublishLag: events.onPublishLag,
-      onRefused: ({ message }) => {
-        if (isSharded && STALE.test(message)) events.onStale();
+      onRefused: (error) => {
+        if (isSharded && STALE.test(error.message)) events.onStale();
+        // An unknown command is answered with its arguments.
+        else events.onRefused(this.commands.describe(error).split(', with args')[0]);
       },
     });
   }
