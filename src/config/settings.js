@@ -129,7 +129,7 @@ const SECTIONS = {
     choice('REDIS_SUBSCRIPTIONS', 'redisSubscriptions', ['worker', 'server'],
       'Deprecated, without effect: each worker subscribes at Redis. With `server`, the server logs a warning when it starts.'),
     text('FANFARE_REDIS_PREFIX', 'redisPrefix',
-      'Prefix of all channels and keys in Redis, without braces.',
+      'Prefix of all channels and keys in Redis, without braces. Applications that share a Redis need different ones, also in different databases.',
       { default: 'fanfare:', fixed: true }),
     integer('FANFARE_REDIS_TIMEOUT_MS', 'redisTimeoutMs', 1500, [50, 60_000],
       'Time limit for a reply from Redis. When it expires, the outcome of a publish is unknown.'),
