@@ -125,6 +125,17 @@ test('redis: the keys expire with the last revocation, and expired revocations a
   await assert.rejects(store.read(), { code: 'UNAVAILABLE' });
 });
 
+test('redis: a list that Redis has evicted is read as lost, so that workers add it again', async (t) => {
+  const { redis, connection } = await startConnection(t);
+  const [store, other] = [1, 2].map(() => new RedisRevocations({ connection, prefix: 'test:' }));
+  await store.add(ofUser('a', 1, soon));
+  assert.equal((await store.read()).length, 1);
+  await redis.cli('DEL', 'test:{revocations}:entries');
+  assert.deepEqual(await store.read(), []);
+  await store.add(ofUser('a', 1, soon));
+  assert.deepEqual(await other.read(), [ofUser('a', 1, soon)]);
+});
+
 test('embedded: a truncated line does not affect other lines, and a start removes expired revocations', async (t) => {
   const folder = temporaryFolder(t);
   const store = new RevocationFile(folder);

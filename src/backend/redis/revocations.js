@@ -2,8 +2,11 @@
 //
 //   <prefix>{revocations}:entries    hash: user or token -> issuedBefore, keepUntil
 //   <prefix>{revocations}:expiry     sorted set: the same fields by keepUntil
-//   <prefix>{revocations}:version    changes by additions: a read that finds it unchanged is one
-//                                    command
+//   <prefix>{revocations}:version    changes by additions: a read that finds it unchanged reads no
+//                                    entries
+//
+// A Redis that evicts keys takes the entries first, because the version is read all the time. So a
+// read asks whether they are there. If not, workers add what they know (auth/revocation-log.js).
 //
 // An addition is one script (lua/revoke.lua), and may be sent twice.
 
@@ -24,6 +27,7 @@ const MAX_STEP = 2 ** 31;
  * @typedef {object} Client
  * @property {(script: string, keys: number, ...args: (string|number)[]) => Promise<unknown>} eval
  * @property {(key: string) => Promise<string|null>} get
+ * @property {(key: string) => Promise<number>} exists
  * @property {(key: string, cursor: string, count: 'COUNT', n: number) => Promise<[string, string[]]>}
  *   hscan
  */
@@ -67,7 +71,8 @@ export class RedisRevocations {
   async read() {
     this.#check();
     try {
-      const version = await this.redis.get(this.keys[2]);
+      const { redis, keys } = this;
+      const version = (await redis.exists(keys[0])) === 1 ? await redis.get(keys[2]) : null;
       if (version === null || version !== this.#version) {
         this.#known = version === null ? [] : await this.#readAll();
         this.#version = version;
