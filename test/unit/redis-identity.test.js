@@ -11,7 +11,7 @@ const OTHER = 'b'.repeat(40);
 
 /** @typedef {{role: string, master_replid: string, master_replid2: string, master_repl_offset: number}} Replication */
 
-async function build() {
+async function build(isFenced = true) {
   /** @type {Replication} */
   const replication = {
     role: 'master',
@@ -35,7 +35,7 @@ async function build() {
   const identity = new RedisIdentity({
     commands: /** @type {any} */ (connection),
     subscriber: /** @type {any} */ (connection),
-    isFenced: true,
+    isFenced,
     onUpdate() {},
     onMoved: (_server, former, replicationId) => void events.push(`${former} ${replicationId}`),
   });
@@ -65,12 +65,17 @@ test('a primary whose first replica attaches has lost nothing', async () => {
 
 for (const [what, change] of /** @type {[string, Partial<Replication>][]} */ ([
   ['is behind the offset of the last look', { master_repl_offset: 999 }],
-  ['is a replica', { role: 'slave' }],
   ['remembers the former ID of a promoted replica', { master_replid2: FORMER }],
 ]))
   test(`a server with another replication ID that ${what} may have lost data`, async () => {
     const { see } = await build();
     assert.deepEqual(await see({ master_replid: OTHER, ...change }), ['destroyed']);
+  });
+
+for (const isFenced of [true, false])
+  test(`a replica is left, also if it was one from the start, ${isFenced ? 'with' : 'without'} fences`, async () => {
+    const { see } = await build(isFenced);
+    assert.deepEqual(await see({ role: 'slave' }), ['destroyed']);
   });
 
 test('a change that nobody watched for five seconds may have been a promotion', async () => {

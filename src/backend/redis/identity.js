@@ -14,6 +14,8 @@
 //   promoted replica remembers it as `master_replid2` for at least `repl-backlog-ttl`. So a change
 //   without a `master_replid2`, seen within MAX_BLIND_MS of the last look, is no promotion, and
 //   histories continue (`onMoved`).
+// - A replica takes PUBLISH and gives it to its own subscribers only. Probes come back, and servers
+//   on the primary hear nothing. So the worker leaves a replica.
 //
 // `INFO` of one section costs Redis some 10 us. If the ACL user may not use it, nothing is
 // compared.
@@ -31,7 +33,7 @@ export class RedisIdentity {
   /**
    * @param {object} parts @param {Connection} parts.commands @param {Connection} parts.subscriber
    * @param {boolean} parts.isFenced whether a change of the replication ID ends histories
-   * @param {() => void} parts.onUpdate `isSplit` may have changed
+   * @param {() => void} parts.onUpdate `isSplit` or `isPrimary` may have changed
    * @param {(server: string, former: string, replicationId: string) => void} parts.onMoved the
    *   replication ID has changed, and no data was lost
    */
@@ -51,6 +53,8 @@ export class RedisIdentity {
     /** The time of the latest check, on the live clock. */
     this.askedMs = 0;
     this.isAsking = false;
+    /** Is the server of `commands` no replica, as far as it says? */
+    this.isPrimary = false;
   }
 
   get isSplit() {
@@ -61,7 +65,7 @@ export class RedisIdentity {
   /** @param {number} nowMs on the live clock */
   commandsOnReady(nowMs) {
     this.replicationId = '';
-    this.isAsking = false;
+    this.isAsking = this.isPrimary = false;
     this.#ask(nowMs);
     this.#identify('commands');
   }
@@ -87,19 +91,26 @@ export class RedisIdentity {
 
   /** @param {number} nowMs on the live clock */
   async #ask(nowMs) {
-    if (!this.isFenced) return;
     this.askedMs = nowMs;
     this.isAsking = true;
     const replication = await info(this.commands, 'replication');
     if (replication === null) return;
     this.isAsking = false;
+    if (replication.get('role') === 'slave') {
+      this.commands.destroy('Redis is a replica: its publications reach no other server');
+      return;
+    }
+    if (!this.isPrimary) {
+      this.isPrimary = true;
+      this.onUpdate();
+    }
+    if (!this.isFenced) return;
     const replicationId = replication.get('master_replid') ?? '';
     if (replicationId === '') return;
     const former = this.replicationId;
     const offset = Number(replication.get('master_repl_offset'));
     if (former !== '' && former !== replicationId) {
       const isContinued =
-        replication.get('role') === 'master' &&
         NO_REPLICATION_ID.test(replication.get('master_replid2') ?? '') &&
         offset >= this.offset &&
         performance.now() - this.seenAt < MAX_BLIND_MS;

@@ -8,7 +8,7 @@
 // (loopback-probe.js) has come back over them: a Redis that answers handshakes may still refuse
 // writes.
 //
-// Both connections must lead to the same server, and it must keep its data (identity.js,
+// Both connections must lead to the same server, a primary, and it must keep its data (identity.js,
 // data-loss.js). While they lead to different servers and no probe comes back, publishes and reads
 // are refused. New subscribers follow the address. If none of them gets a probe for PATIENCE_MS,
 // the commands follow it too.
@@ -119,7 +119,10 @@ export class RedisNode {
       commands: this.commands,
       subscriber: this.subscriber,
       isFenced: config.historyFence === 'strict',
-      onUpdate: () => this.#checkSplit(),
+      onUpdate: () => {
+        this.#checkServers();
+        events.onUpdate();
+      },
       onMoved: (server, former, replicationId) => {
         for (const stream of [this.history, this.state])
           stream.moveOn(server, former, replicationId);
@@ -242,7 +245,8 @@ export class RedisNode {
   }
 
   get isUp() {
-    return this.commands.isReady && this.subscriptions.isLive && this.isProven;
+    const { commands, subscriptions, identity } = this;
+    return commands.isReady && subscriptions.isLive && this.isProven && identity.isPrimary;
   }
 
   /** @param {number} nowMs on the live clock */
@@ -269,6 +273,7 @@ export class RedisNode {
     this.state.reset();
     trackEmptying(this.commands.redis);
     this.identity.commandsOnReady(this.clock.nowMs);
+    this.#checkServers();
     this.probe.restart(this.clock.nowMs);
     this.events.onUpdate();
   }
@@ -306,7 +311,7 @@ export class RedisNode {
     this.commands.prove();
     this.isProven = true;
     this.provenMs = this.clock.nowMs;
-    this.#checkSplit();
+    this.#checkServers();
     this.events.onUpdate();
   }
 
@@ -323,9 +328,13 @@ export class RedisNode {
     this.commands.destroy('Redis has deleted or replaced the data of a database');
   }
 
-  #checkSplit() {
-    const isSplit = this.identity.isSplit && !this.isProven;
-    this.publisher.obstacle = isSplit ? 'the connections lead to different Redis servers' : '';
+  #checkServers() {
+    const { isPrimary, isSplit } = this.identity;
+    let obstacle = '';
+    if (!isPrimary) obstacle = 'Redis has not said yet whether it is a primary';
+    else if (isSplit && !this.isProven)
+      obstacle = 'the connections lead to different Redis servers';
+    this.publisher.obstacle = obstacle;
   }
 
   /** @param {unknown} error */
