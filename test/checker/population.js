@@ -285,12 +285,6 @@ export class Population {
     this.mover.leave(0);
   }
 
-  async stop() {
-    this.silence();
-    await Promise.all(this.everybody.map((client) => client.stop()));
-    await this.states.stop();
-  }
-
   #tick() {
     const { random, visitors, libraries, crowd } = this;
     const isTime = (/** @type {keyof typeof TICKS} */ what) => random.next() * TICKS[what] < 1;

@@ -90,11 +90,6 @@ export class StatePeople {
     clearInterval(this.timer);
   }
 
-  async stop() {
-    this.silence();
-    await Promise.all(this.publishers.map((publisher) => publisher.stop()));
-  }
-
   /** In calm: records what each member shows, and what the backend has. */
   async compare() {
     for (const room of ROOMS) {

@@ -18,8 +18,9 @@ const TICK_MS = 10;
 const STARTED_AT_ONCE = 25;
 const START_PAUSE_MS = 20;
 const JOINED_MS = 30_000;
-const MARKER_TRIES = 20;
 const MARKER_PAUSE_MS = 250;
+/** A client gives a closing handshake 1 s. */
+const STOP_MS = 5000;
 
 /**
  * @typedef {object} Load
@@ -214,18 +215,22 @@ export class Workload {
 
   /**
    * Sends a marker to every room and waits until everybody has them, or until they are late.
-   * @returns {Promise<void>}
+   * @param {number} [withinMs]
+   * @returns {Promise<void>} rejects if no marker could be sent to a room: nothing shows its end
    */
-  async mark() {
-    const deadline = performance.now() + SETTLE_US / 1000;
+  async mark(withinMs = SETTLE_US / 1000) {
+    const deadline = performance.now() + withinMs;
     /** @type {Map<string, string>} the marker of each room */
     const markers = new Map();
     await Promise.all(
       this.rooms.map(async (room) => {
-        for (let n = 0; n < MARKER_TRIES && !(await this.#markOne(room, markers)); n++)
+        while (!(await this.#markOne(room, markers)) && performance.now() < deadline)
           await pause(MARKER_PAUSE_MS);
       }),
     );
+    const unmarked = this.rooms.filter((room) => !markers.has(room));
+    if (unmarked.length > 0)
+      throw new Error(`no server took a marker to ${unmarked.length} rooms, like ${unmarked[0]}`);
     const isEverywhere = () =>
       this.listeners.every(({ places, markers: got }) =>
         [...places.keys()].every((room) => !markers.has(room) || got.has(markers.get(room) ?? '')),
@@ -234,14 +239,24 @@ export class Workload {
     this.recorder.write({ type: 'end' });
   }
 
-  async stop() {
+  /**
+   * Closes everybody.
+   * @param {number} [withinMs]
+   * @returns {Promise<void>} rejects if some do not close: after an exception in a listener for
+   *   messages, a WebSocket of ws emits no `close`
+   */
+  async stop(withinMs = STOP_MS) {
     this.silence();
-    await this.population?.stop();
-    await Promise.all(
-      [...this.clients, ...this.publishers, ...this.flooders, this.marker].map((each) =>
-        each.stop(),
-      ),
-    );
+    this.population?.silence();
+    const { states } = this.population ?? {};
+    const { publishers, flooders, marker } = this;
+    const senders = [...publishers, ...flooders, marker, ...(states?.publishers ?? [])];
+    const open = new Set([...this.everybody, ...senders]);
+    for (const each of open) each.stop().then(() => open.delete(each));
+    await until(() => open.size === 0, withinMs).catch((cause) => {
+      const ids = [...open].map(({ id }) => id);
+      throw new Error(`these clients did not close: ${ids.slice(0, 5)}`, { cause });
+    });
   }
 
   /**
