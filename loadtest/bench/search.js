@@ -28,24 +28,12 @@ const KNOWN_NEAR = 1.2;
  * @param {number} options.retries
  * @param {number} [options.known] the load an earlier search found: this one looks around it, and
  *   further only where it must
- * @param {number} [options.most] never more than this
- * @param {number} [options.grain] loads are multiples of it
  * @param {(load: number) => Promise<Attempt<S>>} options.attempt
  * @param {(failed: S) => Promise<unknown>} options.recover brings the server to rest after a failed
  *   attempt
  * @returns {Promise<(Attempt<S> & { load: number }) | null>}
  */
-export async function searchRate({
-  start,
-  grow,
-  bisections,
-  retries,
-  known,
-  most = Number.POSITIVE_INFINITY,
-  grain = 0,
-  attempt,
-  recover,
-}) {
+export async function searchRate({ start, grow, bisections, retries, known, attempt, recover }) {
   /** @type {(Attempt<S> & { load: number }) | null} */
   let best = null;
   let passed = 0;
@@ -53,12 +41,7 @@ export async function searchRate({
   let load = start;
   let left = bisections;
   if (known !== undefined) {
-    load = Math.min(
-      most,
-      grain > 0
-        ? Math.max(grain, Math.round((known * KNOWN_START) / grain) * grain)
-        : known * KNOWN_START,
-    );
+    load = known * KNOWN_START;
     grow = KNOWN_GROW;
     left = KNOWN_BISECTIONS;
   }
@@ -74,7 +57,6 @@ export async function searchRate({
     if (result.ok) {
       passed = load;
       if (!best || result.score > best.score) best = { ...result, load };
-      if (load >= most) break;
     } else {
       if (passed === 0) left = bisections; // far from what was known
       failed = load;
@@ -82,7 +64,7 @@ export async function searchRate({
     }
 
     if (failed === Number.POSITIVE_INFINITY) {
-      load = Math.min(most, load * grow);
+      load *= grow;
     } else {
       if (passed === 0 && failed < first / 100) break;
       // Geometric: a step is a share of the load, not a number. Halving without a floor does not
@@ -90,10 +72,6 @@ export async function searchRate({
       if (passed > 0 && left-- <= 0) break;
       load = passed > 0 ? Math.sqrt(passed * failed) : failed / 2;
       if (failed / passed < 1.04) break;
-    }
-    if (grain > 0) {
-      load = Math.round(load / grain) * grain;
-      if (load <= passed || load >= failed || load === 0) break;
     }
   }
   return best;

@@ -282,35 +282,6 @@ export class Swarm {
   }
 
   /**
-   * The shootout: messages of random members, a few on their way at a time, timed until the sender
-   * has its own back.
-   * @param {object} options
-   * @param {number} options.samples
-   * @param {number} options.inFlight
-   * @param {number} options.timeoutMs
-   * @param {number} [options.payloadBytes]
-   */
-  async shootout({ samples, inFlight, timeoutMs, payloadBytes = 100 }) {
-    const step = this.#nextStep();
-    await this.#all('shootout', (i) => ({
-      step,
-      samples: i === 0 ? samples : 0,
-      messages: samples,
-      inFlight,
-      timeoutMs,
-      payload: payloadBytes,
-    }));
-    const started = performance.now();
-    const answers = await this.#all('go', () => ({}));
-    const seconds = (performance.now() - started) / 1000;
-    return {
-      ...combine(answers, seconds),
-      seconds,
-      roundTripsUs: /** @type {number[]} */ (answers[0].roundTripsUs),
-    };
-  }
-
-  /**
    * Each connection sends its message again as soon as it is back.
    * @param {{ seconds: number, payloadBytes?: number }} options
    */

@@ -69,9 +69,6 @@ const MANY_ROUNDS = 5;
 const SATURATED_P95_MS = 500;
 /** … at the 99th with many small rooms. */
 const ROOMS_P99_MS = 250;
-/** Round trips of the shootout. */
-const SHOOTOUT_P95_MS = 250;
-const SHOOTOUT_MAX = 16_000;
 
 /** @type {Record<string, Workload>} */
 export const WORKLOADS = {
@@ -89,11 +86,6 @@ export const WORKLOADS = {
   },
   ...lowRate(1000, { warmUpSeconds: 7, warmSeconds: 6 }),
   ...lowRate(5000, { warmUpSeconds: 4, warmSeconds: 3 }),
-  shootout: {
-    title: `shootout: largest room in which 95 % of round trips take ≤ ${SHOOTOUT_P95_MS} ms, 4 messages on their way at a time`,
-    metrics: [metric('members', 'members', '')],
-    run: shootout,
-  },
   echo: {
     title: 'echo: 64 connections, one message on its way each',
     metrics: [
@@ -309,63 +301,6 @@ async function smallRooms({ target, swarm, quick, payloadBytes, sources, known, 
     redisCpuUsPerMessage:
       step.redisCpuSeconds > 0 ? (step.redisCpuSeconds * 1e6) / step.sent : null,
   }));
-}
-
-/** @type {Workload['run']} */
-async function shootout({ target, swarm, quick, payloadBytes, sources, known, log }) {
-  const samples = quick ? 20 : 40;
-  const grain = quick ? 1000 : 500;
-  let open = 0;
-  await swarm.aim(target);
-  /** @type {Record<string, unknown>[]} */
-  const steps = [];
-  /** @type {string[]} */
-  const flags = [];
-  await openAll(swarm, { count: 1000, sources });
-  open = 1000;
-  await swarm.shootout({ samples: 20, inFlight: 4, timeoutMs: 15_000, payloadBytes }); // so that the code is compiled
-
-  const best = await searchRate({
-    start: 1000,
-    grow: 2,
-    most: quick ? 4000 : SHOOTOUT_MAX,
-    grain,
-    bisections: quick ? 1 : 4,
-    retries: quick ? 0 : 1,
-    known,
-    attempt: async (members) => {
-      if (members > open) await openAll(swarm, { count: members - open, sources });
-      else if (members < open) {
-        await swarm.hangUp({ keep: members });
-        await quiet(target, 5000);
-      }
-      open = members;
-      await sleep(200);
-      const step = await measured(target, () =>
-        swarm.shootout({ samples, inFlight: 4, timeoutMs: 15_000, payloadBytes }),
-      );
-      const trips = step.roundTripsUs
-        .map((us) => (us < 0 ? Number.POSITIVE_INFINITY : us / 1000))
-        .sort((a, b) => a - b);
-      const p95 = trips[Math.ceil(samples * 0.95) - 1];
-      const ok = clean(step) && p95 <= SHOOTOUT_P95_MS;
-      log(
-        `${members} members: round trips p50 ${fixed(trips[samples >> 1])} p95 ${fixed(p95)} ms, ${describe(step)}${ok ? '' : ' ✗'}`,
-      );
-      steps.push({ members, p50: trips[samples >> 1], p95, ok });
-      return { ok, score: members, step };
-    },
-    recover: () => quiet(target, 8000),
-  });
-  if (best?.step && isClientBound(best.step)) flags.push(CLIENT_BOUND);
-  if (best && best.score >= (quick ? 4000 : SHOOTOUT_MAX))
-    flags.push('or more: the largest that is tried');
-  return {
-    values: { members: best?.score ?? null, ...(best ? costs(best.step) : {}) },
-    flags,
-    detail: { steps },
-    load: best?.load,
-  };
 }
 
 /** @type {Workload['run']} */

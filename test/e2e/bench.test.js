@@ -52,9 +52,6 @@ for (const kind of kinds) {
     assert.equal(result.received, 4100);
     assert.ok(clean(result));
     assert.ok(percentileMs(result.histogram, 0.5) < 500);
-    const shots = await swarm.shootout({ samples: 8, inFlight: 4, timeoutMs: 5000 });
-    assert.ok(clean(shots));
-    assert.ok(shots.roundTripsUs.every((us) => us > 0));
     await swarm.hangUp({ keep: 10 });
     assert.equal((await swarm.status()).open, 10);
   });
@@ -168,7 +165,7 @@ test('a search goes down from a start that is too high, and gives up if nothing 
 });
 
 test('a search around a known load is short, and goes further if that load no longer holds', async () => {
-  const search = async (/** @type {number} */ limit, /** @type {number} */ grain) => {
+  const search = async (/** @type {number} */ limit) => {
     let tried = 0;
     const best = await searchRate({
       start: 1000,
@@ -176,7 +173,6 @@ test('a search around a known load is short, and goes further if that load no lo
       bisections: 4,
       retries: 0,
       known: 20_000,
-      grain,
       attempt: async (load) => {
         tried++;
         return { ok: load <= limit, score: load, step: null };
@@ -186,17 +182,12 @@ test('a search around a known load is short, and goes further if that load no lo
     assert.equal(best?.load, best?.score);
     return { found: /** @type {number} */ (best?.load), tried };
   };
-  const same = await search(21_000, 0);
+  const same = await search(21_000);
   assert.ok(same.found <= 21_000 && same.found > 19_000 && same.tried <= 6, JSON.stringify(same));
   for (const limit of [1500, 90_000]) {
-    const { found } = await search(limit, 0);
+    const { found } = await search(limit);
     assert.ok(found <= limit && found > limit * 0.88, `${found}`);
   }
-  const grained = await search(21_000, 500);
-  assert.ok(
-    grained.found % 500 === 0 && grained.found > 19_000 && grained.found <= 21_000,
-    JSON.stringify(grained),
-  );
 });
 
 test('a failed attempt is repeated before it counts', async () => {
@@ -206,9 +197,8 @@ test('a failed attempt is repeated before it counts', async () => {
     grow: 2,
     bisections: 0,
     retries: 1,
-    most: 400,
     attempt: async (load) => {
-      const ok = !(load === 200 && first);
+      const ok = load <= 400 && !(load === 200 && first);
       if (load === 200) first = false;
       return { ok, score: load, step: null };
     },

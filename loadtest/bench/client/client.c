@@ -63,8 +63,8 @@ struct group {
   uint64_t opened_at_us, deadline_us;
   double cpu_before;
   // the run
-  int mode; // 0 nothing, 1 run, 2 shootout, 3 echo, 4 cycle, 5 visits
-  int going; // a run or shootout has begun; before, it is armed: it counts already, for others may begin first
+  enum { NOTHING, RUN, ECHO, CYCLE, VISITS } mode;
+  int going; // a run has begun; before, it is armed: it counts already, for others may begin first
   uint32_t run_id, step, payload_bytes;
   uint64_t start_us, window_end_us, give_up_us, drain_us, last_us, max_us;
   double interval_us;
@@ -75,9 +75,6 @@ struct group {
   // a run whose connections may move meanwhile
   int moving;
   uint32_t *seen; // deliveries of each message
-  // the shootout
-  struct { struct connection *sender; uint64_t sent_us, back_us; } *samples;
-  uint32_t samples_wanted, samples_sent, samples_back, samples_in_flight;
   // the cycle
   uint64_t cycles_wanted, cycles_started, cycles_done;
   // the visits
@@ -121,7 +118,7 @@ static uint32_t random_below(uint32_t n) {
   return (uint32_t)(random_state % n);
 }
 
-// ---- histogram: exact below 128 us, then 64 buckets an octave (an error below 1.6 %); ../histogram.js reads it
+// ---- histogram: exact below 128 us, then 64 buckets an octave (an error below 1.6 %); ../../lib/latency.js reads it
 static int bucket_of(uint64_t us) {
   if (us < 128) return (int)us;
   int shift = 57 - __builtin_clzll(us);
@@ -294,7 +291,7 @@ static void connection_ended(struct connection *c) {
   } else {
     g->in_flight--;
     g->failed++;
-    if (g->mode == 4) g->cycles_done++;
+    if (g->mode == CYCLE) g->cycles_done++;
   }
   c->state = CLOSED;
   close(c->fd);
@@ -363,12 +360,12 @@ static void became_ready(struct connection *c) {
     g->back++;
     g->back_by_second[second_of(g)]++;
     g->last_back_us = now - g->returning_us;
-    if (g->mode != 1) { // else both belong to the run
+    if (g->mode != RUN) { // else both belong to the run
       g->histogram[bucket_of(us)]++;
       if (us > g->max_us) g->max_us = us;
     }
   }
-  if (g->mode == 4) {
+  if (g->mode == CYCLE) {
     g->cycles_done++;
     // Every other one leaves in an orderly way (close frame, then FIN), the rest are cut off.
     if (g->cycles_done & 1) {
@@ -422,12 +419,7 @@ static void delivered(struct connection *c, struct group *g, const uint8_t *mark
   g->received++;
   c->received++;
   c->sum += sequence;
-  if (g->mode == 2) {
-    if (sequence < g->samples_sent && g->samples[sequence].sender == c && !g->samples[sequence].back_us) {
-      g->samples[sequence].back_us = now;
-      g->samples_back++;
-    }
-  } else if (g->mode == 3 && now < g->window_end_us) publish(c, now, 0);
+  if (g->mode == ECHO && now < g->window_end_us) publish(c, now, 0);
 }
 // Copies a visit's text with $ROOM replaced by the room that this connection visits.
 static void send_visit(struct connection *c, const char *text) {
@@ -628,7 +620,7 @@ static void go_on_cycling(struct group *g, uint64_t now) {
     }
   if (g->in_flight == 0 || now > g->give_up_us) {
     if (g->cycles_started < g->cycles_wanted && now <= g->give_up_us) return;
-    g->mode = 0;
+    g->mode = NOTHING;
     printf("{\"id\":%u,\"cycles\":%llu,\"failed\":%u,\"seconds\":%.6f,\"cpuSeconds\":%.6f}\n", g->run_id, (unsigned long long)g->cycles_done,
            g->failed, (now_us() - g->start_us) / 1e6, cpu_seconds() - g->cpu_before);
     fflush(stdout);
@@ -647,7 +639,7 @@ static void go_on_visiting(struct group *g, uint64_t now) {
     send_visit(c, g->join);
   }
   if (g->visits_done < g->visits_wanted && now < g->give_up_us) return;
-  g->mode = 0;
+  g->mode = NOTHING;
   printf("{\"id\":%u,\"started\":%llu,\"joined\":%llu,\"left\":%llu,\"lost\":%llu,\"maxUs\":%llu,\"seconds\":%.6f,\"cpuSeconds\":%.6f", g->run_id,
          (unsigned long long)g->visits_started, (unsigned long long)g->visits_joined, (unsigned long long)g->visits_done, (unsigned long long)g->lost,
          (unsigned long long)g->max_us, (now - g->start_us) / 1e6, cpu_seconds() - g->cpu_before);
@@ -708,7 +700,7 @@ static void begin(struct group *g, int mode) {
   }
 }
 static void arm_run(struct group *g) {
-  begin(g, 1);
+  begin(g, RUN);
   g->going = 0;
   g->window_end_us = ~0ull;
   g->messages = number_of("messages", 0);
@@ -781,43 +773,21 @@ static void reply_run(struct group *g) {
     uint64_t count, sum;
     if (g->moving || c->state != OPEN || c->paused) continue;
     due_of_room(g, i % g->rooms, &count, &sum);
-    if (g->mode == 2) {
-      count = g->messages;
-      sum = count * (count - 1) / 2;
-    }
     if (c->received != count || c->sum != sum) wrong++;
   }
   if (g->moving) count_stayers(g, &refused, &moved, &wrong);
   printf("{\"id\":%u,\"open\":%u,\"expected\":%llu,\"received\":%llu,\"inWindow\":%llu,\"wrong\":%llu,\"stray\":%llu,\"lost\":%llu,\"refused\":%llu,\"moved\":%llu,\"errors\":%llu,"
          "\"sent\":%llu,\"lastUs\":%llu,\"maxUs\":%llu,\"frames\":%llu,\"bytes\":%llu,\"reads\":%llu,\"cpuSeconds\":%.6f",
          g->run_id, g->open, (unsigned long long)g->expected, (unsigned long long)g->received, (unsigned long long)g->in_window,
-         (unsigned long long)(g->mode == 3 ? 0 : wrong), (unsigned long long)g->stray, (unsigned long long)g->lost,
+         (unsigned long long)(g->mode == ECHO ? 0 : wrong), (unsigned long long)g->stray, (unsigned long long)g->lost,
          (unsigned long long)refused, (unsigned long long)moved, (unsigned long long)g->errors,
          (unsigned long long)g->sent, (unsigned long long)(g->last_us > g->start_us ? g->last_us - g->start_us : 0),
          (unsigned long long)g->max_us, (unsigned long long)(frames - g->frames_before), (unsigned long long)(bytes - g->bytes_before),
          (unsigned long long)(reads - g->reads_before), cpu_seconds() - g->cpu_before);
-  if (g->mode == 2) {
-    printf(",\"roundTripsUs\":[");
-    for (uint32_t i = 0; i < g->samples_wanted; i++)
-      printf(i ? ",%lld" : "%lld", i < g->samples_sent && g->samples[i].back_us ? (long long)(g->samples[i].back_us - g->samples[i].sent_us) : -1ll);
-    printf("]");
-  }
   print_histogram(g->histogram);
   printf("}\n");
   fflush(stdout);
-  g->mode = 0;
-}
-// The shootout: `inFlight` messages of random members on their way at a time; only one process sends.
-static void go_on_shooting(struct group *g, uint64_t now) {
-  while (g->samples_sent < g->samples_wanted && g->samples_sent - g->samples_back < g->samples_in_flight && g->open && now < g->give_up_us) {
-    uint32_t i = random_below(g->count);
-    while (g->members[i]->state != OPEN) i = (i + 1) % g->count;
-    g->samples[g->samples_sent].sender = g->members[i];
-    g->samples[g->samples_sent].sent_us = now_us();
-    g->samples[g->samples_sent].back_us = 0;
-    g->samples_sent++;
-    publish(g->members[i], g->samples[g->samples_sent - 1].sent_us, g->samples_sent - 1);
-  }
+  g->mode = NOTHING;
 }
 static void close_group(struct group *g, uint32_t keep) {
   while (g->count > keep) {
@@ -880,26 +850,12 @@ static void execute(char *line) {
   } else if (!strcmp(command, "go")) {
     g->run_id = id;
     g->going = 1;
-    g->start_us = g->mode == 1 ? (uint64_t)number_of("startUs", 0) : now_us();
-    if (g->mode == 1) {
-      g->window_end_us = g->start_us + (uint64_t)(g->messages * g->interval_us);
-      g->give_up_us = g->window_end_us + g->drain_us;
-    } else g->give_up_us = g->start_us + g->drain_us;
+    g->start_us = (uint64_t)number_of("startUs", 0);
+    g->window_end_us = g->start_us + (uint64_t)(g->messages * g->interval_us);
+    g->give_up_us = g->window_end_us + g->drain_us;
     return;
-  } else if (!strcmp(command, "shootout")) {
-    begin(g, 2);
-    g->going = 0;
-    g->samples_wanted = number_of("samples", 0);
-    g->samples_in_flight = number_of("inFlight", 4);
-    g->samples = realloc(g->samples, (g->samples_wanted + 1) * sizeof *g->samples);
-    g->samples_sent = g->samples_back = 0;
-    g->messages = number_of("messages", 0);
-    g->expected = g->messages * g->open;
-    g->window_end_us = ~0ull;
-    g->drain_us = (uint64_t)number_of("timeoutMs", 10000) * 1000;
-    printf("{\"id\":%u}\n", id);
   } else if (!strcmp(command, "echo")) {
-    begin(g, 3);
+    begin(g, ECHO);
     g->start_us = now_us();
     g->window_end_us = g->start_us + (uint64_t)number_of("durationMs", 2000) * 1000;
     g->give_up_us = g->window_end_us + 200000;
@@ -907,7 +863,7 @@ static void execute(char *line) {
       if (g->members[i]->state == OPEN) publish(g->members[i], now_us(), 0);
     return;
   } else if (!strcmp(command, "cycle")) {
-    begin(g, 4);
+    begin(g, CYCLE);
     g->start_us = now_us();
     g->give_up_us = g->start_us + (uint64_t)number_of("timeoutMs", 60000) * 1000;
     g->cycles_wanted = number_of("count", 0);
@@ -949,7 +905,7 @@ static void execute(char *line) {
     g->until_settled = 0;
     printf("{\"id\":%u}\n", id);
   } else if (!strcmp(command, "visit")) {
-    begin(g, 5);
+    begin(g, VISITS);
     g->start_us = now_us();
     g->give_up_us = g->start_us + (uint64_t)number_of("timeoutMs", 60000) * 1000;
     g->interval_us = 1e6 / number_of("perSecond", 1);
@@ -1004,7 +960,7 @@ static uint64_t work(uint64_t now) { // what is due; answers when to come again
       go_on_returning(g, now);
       if (now + SLOT_US < next) next = now + SLOT_US;
     }
-    if (g->mode == 1 && g->going) {
+    if (g->mode == RUN && g->going) {
       publish_due(g, now);
       uint64_t refused, moved, wrong;
       if (g->moving && now >= g->window_end_us && g->next_message >= g->messages && may_be_complete(g) && count_stayers(g, &refused, &moved, &wrong) &&
@@ -1016,17 +972,13 @@ static uint64_t work(uint64_t now) { // what is due; answers when to come again
         if (g->processes && g->process >= g->processes && due < now + 2000) due = now + 2000; // does not publish
         if (due < next) next = due;
       }
-    } else if (g->mode == 2 && g->going) {
-      go_on_shooting(g, now);
-      if ((g->samples_back >= g->samples_wanted && g->received >= g->expected) || now >= g->give_up_us) reply_run(g);
-      else if (now + 5000 < next) next = now + 5000;
-    } else if (g->mode == 3) {
+    } else if (g->mode == ECHO) {
       if (now >= g->give_up_us) reply_run(g);
       else if (g->give_up_us < next) next = g->give_up_us;
-    } else if (g->mode == 4) {
+    } else if (g->mode == CYCLE) {
       go_on_cycling(g, now);
       if (now + 50000 < next) next = now + 50000;
-    } else if (g->mode == 5) {
+    } else if (g->mode == VISITS) {
       go_on_visiting(g, now);
       if (now + 1000 < next) next = now + 1000;
     }
@@ -1072,7 +1024,7 @@ int main(void) {
       else commanded = 1; // obeyed after the others: a command may free connections that have events here
       if ((i & 31) == 31) // keeps the sending in time while much arrives
         for (int k = 0; k < MAX_GROUPS; k++)
-          if (groups[k].mode == 1) publish_due(&groups[k], now_us());
+          if (groups[k].mode == RUN) publish_due(&groups[k], now_us());
     }
     if (commanded) on_stdin();
     now = now_us();

@@ -63,11 +63,6 @@ class Group {
   sent = 0;
   before = { frames: 0, bytes: 0, reads: 0, cpu: 0 };
   histogram = new Uint32Array(BUCKETS);
-  /** @type {{ sender: Connection, sentUs: number, backUs: number }[]} */
-  samples = [];
-  samplesWanted = 0;
-  samplesBack = 0;
-  samplesInFlight = 4;
   cyclesWanted = 0;
   cyclesStarted = 0;
   cyclesDone = 0;
@@ -252,7 +247,6 @@ function delivered(c, from, at) {
     g.stray++;
     return;
   }
-  const sequence = hex(from, at + 17, 8);
   if ((g.received & (SAMPLE - 1)) === 0) {
     const us = Math.max(0, readUs - hex(from, at + 2, 13));
     g.histogram[bucketOf(us)]++;
@@ -262,14 +256,8 @@ function delivered(c, from, at) {
   g.lastUs = readUs;
   g.received++;
   c.received++;
-  c.sum += sequence;
-  if (g.mode === 'shootout') {
-    const sample = g.samples[sequence];
-    if (sample?.sender === c && sample.backUs === 0) {
-      sample.backUs = readUs;
-      g.samplesBack++;
-    }
-  } else if (g.mode === 'echo' && readUs < g.windowEndUs) publish(c, readUs, 0);
+  c.sum += hex(from, at + 17, 8);
+  if (g.mode === 'echo' && readUs < g.windowEndUs) publish(c, readUs, 0);
 }
 
 /** @param {Connection} c @param {Buffer} from @param {number} start @param {number} end */
@@ -360,7 +348,6 @@ function goOnCycling(g, now) {
  * @param {Group} g @param {number} room
  */
 function dueOfRoom(g, room) {
-  if (g.mode === 'shootout') return { count: g.messages, sum: (g.messages * (g.messages - 1)) / 2 };
   const count = room < g.messages ? Math.floor((g.messages - 1 - room) / g.rooms) + 1 : 0;
   return { count, sum: count * room + g.rooms * ((count * (count - 1)) / 2) };
 }
@@ -431,32 +418,9 @@ function replyRun(g) {
     bytes: bytes - g.before.bytes,
     reads: reads - g.before.reads,
     cpuSeconds: cpuSeconds() - g.before.cpu,
-    ...(g.mode === 'shootout'
-      ? {
-          roundTripsUs: Array.from({ length: g.samplesWanted }, (_, i) =>
-            g.samples[i]?.backUs ? g.samples[i].backUs - g.samples[i].sentUs : -1,
-          ),
-        }
-      : {}),
     histogram: pairs.join(','),
   });
   g.mode = '';
-}
-
-/** @param {Group} g @param {number} now */
-function goOnShooting(g, now) {
-  while (
-    g.samples.length < g.samplesWanted &&
-    g.samples.length - g.samplesBack < g.samplesInFlight &&
-    g.open > 0 &&
-    now < g.giveUpUs
-  ) {
-    let i = Math.floor(Math.random() * g.members.length);
-    while (g.members[i].state !== 'open') i = (i + 1) % g.members.length;
-    const sample = { sender: g.members[i], sentUs: nowUs(), backUs: 0 };
-    g.samples.push(sample);
-    publish(sample.sender, sample.sentUs, g.samples.length - 1);
-  }
 }
 
 /** @param {string} line */
@@ -517,24 +481,12 @@ function execute(line) {
         if (c.state === 'open' && !c.paused) g.expected += dueOfRoom(g, c.index % g.rooms).count;
       reply({ id });
       break;
-    case 'shootout':
-      begin(g, 'shootout', number);
-      g.samples = [];
-      g.samplesBack = 0;
-      g.samplesWanted = number('samples', 0);
-      g.samplesInFlight = number('inFlight', 4);
-      g.messages = number('messages', 0);
-      g.expected = g.messages * g.open;
-      g.windowEndUs = Number.POSITIVE_INFINITY;
-      g.drainUs = number('timeoutMs', 10_000) * 1000;
-      reply({ id });
-      break;
     case 'go':
       g.runId = id;
       g.going = true;
-      g.startUs = g.mode === 'run' ? number('startUs', 0) : nowUs();
-      if (g.mode === 'run') g.windowEndUs = g.startUs + Math.floor(g.messages * g.intervalUs);
-      g.giveUpUs = (g.mode === 'run' ? g.windowEndUs : g.startUs) + g.drainUs;
+      g.startUs = number('startUs', 0);
+      g.windowEndUs = g.startUs + Math.floor(g.messages * g.intervalUs);
+      g.giveUpUs = g.windowEndUs + g.drainUs;
       break;
     case 'echo':
       begin(g, 'echo', number);
@@ -592,11 +544,6 @@ function work() {
       else if (g.process < 0 || g.process >= g.processes || g.nextMessage >= g.messages)
         next = Math.min(next, now + 2000);
       else next = Math.min(next, g.startUs + g.nextMessage * g.intervalUs);
-    } else if (g.mode === 'shootout' && g.going) {
-      goOnShooting(g, now);
-      if ((g.samplesBack >= g.samplesWanted && g.received >= g.expected) || now >= g.giveUpUs)
-        replyRun(g);
-      else next = Math.min(next, now + 1000);
     } else if (g.mode === 'echo') {
       if (now >= g.giveUpUs) replyRun(g);
       else next = Math.min(next, g.giveUpUs);
