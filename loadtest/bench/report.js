@@ -1,7 +1,7 @@
 // report.js: medians, ranges and ratios, as a table for people (Markdown).
 
 import { median, show } from '../lib/figures.js';
-import { TABLES } from './workloads.js';
+import { NO_ECHO, TABLES } from './workloads.js';
 
 /**
  * One measurement: a server, a workload, a round.
@@ -85,6 +85,17 @@ export function equalSets(servers) {
       sets.push(set);
   }
   return sets;
+}
+
+/**
+ * Measurements without a figure: of servers that failed. That a server has no echo is no failure.
+ * @param {readonly Cell[]} cells
+ */
+export function withoutFigure(cells) {
+  return cells.filter(
+    ({ workload, values, flags }) =>
+      !values[TABLES[workload].metrics[0].key] && !flags.includes(NO_ECHO),
+  );
 }
 
 /**

@@ -11,7 +11,7 @@ import { fileURLToPath } from 'node:url';
 import { readOptions } from '../lib/options.js';
 import { describeMachine, machineSeconds, maxFiles } from './machine.js';
 import { PROFILES } from './profiles.js';
-import { markdown } from './report.js';
+import { markdown, withoutFigure } from './report.js';
 import { OPTION, stopOnSignal } from './script.js';
 import { externalServer, isPresent, SERVERS, startServer } from './servers.js';
 import { measured } from './step.js';
@@ -120,6 +120,10 @@ for (let round = 1; round <= rounds; round++) {
 }
 log(`\n${done.length} measurements in ${minutes((performance.now() - began) / 1000)}`);
 console.log(save());
+for (const { server, workload, round } of withoutFigure(cells)) {
+  log(`failed: ${server}, ${workload}, round ${round}`);
+  process.exitCode = 1;
+}
 
 /**
  * @param {{ name: string, start: () => Promise<import('./servers.js').Target> }} server

@@ -70,6 +70,9 @@ const SATURATED_P95_MS = 500;
 /** … at the 99th with many small rooms. */
 const ROOMS_P99_MS = 250;
 
+/** The remark of a server whose protocol has no echo. */
+export const NO_ECHO = 'has no echo';
+
 /** @type {Record<string, Workload>} */
 export const WORKLOADS = {
   fixed: { ...fixedRates, rounds: MANY_ROUNDS },
@@ -306,7 +309,7 @@ async function smallRooms({ target, swarm, quick, payloadBytes, sources, known, 
 /** @type {Workload['run']} */
 async function echo({ target, swarm, quick, payloadBytes, sources }) {
   if (!target.profile.echo)
-    return { values: { messagesPerSecond: null }, flags: ['has no echo'], detail: {} };
+    return { values: { messagesPerSecond: null }, flags: [NO_ECHO], detail: {} };
   await swarm.aim({ ...target, echo: true });
   await openAll(swarm, { count: 64, sources });
   await swarm.echo({ seconds: 1, payloadBytes });

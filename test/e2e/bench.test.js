@@ -8,12 +8,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { DoorSwarm } from '../../loadtest/bench/door-swarm.js';
 import { Others } from '../../loadtest/bench/others.js';
 import { PROFILES } from '../../loadtest/bench/profiles.js';
-import { equalSets, markdown, ratio } from '../../loadtest/bench/report.js';
+import { equalSets, markdown, ratio, withoutFigure } from '../../loadtest/bench/report.js';
 import { searchRate } from '../../loadtest/bench/search.js';
 import { isPresent, startServer } from '../../loadtest/bench/servers.js';
 import { CLIENT_BOUND, clean, DISTURBED, flagsOf } from '../../loadtest/bench/step.js';
 import { findClient, Swarm } from '../../loadtest/bench/swarm.js';
-import { ROUNDS, TABLES, WORKLOADS } from '../../loadtest/bench/workloads.js';
+import { NO_ECHO, ROUNDS, TABLES, WORKLOADS } from '../../loadtest/bench/workloads.js';
 import {
   addHistogram,
   BUCKETS,
@@ -265,6 +265,21 @@ test('ratios are taken within a round', () => {
     cell('base', 3, null),
   ];
   assert.equal(ratio(cells, 'a', 'base', 'w', 'x'), 2);
+});
+
+test('a measurement without a figure has failed', () => {
+  const cell = (/** @type {number | null} */ value, /** @type {string[]} */ flags = []) => ({
+    ...{
+      server: 'a',
+      title: 'a',
+      workload: 'echo',
+      round: 1,
+      values: { messagesPerSecond: value },
+    },
+    ...{ flags, detail: {}, stolenShare: 0, seconds: 1 },
+  });
+  const failed = [cell(null, ['failed: connect ECONNREFUSED']), cell(0), cell(Number.NaN)];
+  assert.deepEqual(withoutFigure([cell(1), cell(null, [NO_ECHO]), ...failed]), failed);
 });
 
 test('servers whose ranges have a value in common are equal within noise', () => {
