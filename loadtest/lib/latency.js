@@ -40,6 +40,7 @@ export function addHistogram(into, text) {
 export function percentileMs(histogram, share) {
   let total = 0;
   for (const count of histogram) total += count;
+  if (total === 0) return Number.NaN;
   const wanted = Math.min(total - 1, Math.floor(total * share));
   let seen = 0;
   for (let bucket = 0; bucket < histogram.length; bucket++) {
