@@ -11,14 +11,15 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { resolve } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { experiment } from '../lib/experiment.js';
-import { markdownTable, show } from '../lib/figures.js';
+import { markdownTable, median, show } from '../lib/figures.js';
+import { until } from '../lib/server.js';
 import { cpuSecondsOf } from './machine.js';
 
 const WORKERS = 2;
 const PAYLOAD_BYTES = 120;
+const ARRIVE_MS = 30_000;
 /** Rooms, publications of each worker in a turn, and of all workers in a round. */
 const LOADS = Object.freeze({
   'one busy room': { name: 'busy', rooms: 1, perTurn: 50, publications: 30_000 },
@@ -93,7 +94,7 @@ class Bench {
       );
       await Promise.all(turn);
     }
-    while (this.arrived < sent * WORKERS) await sleep(1);
+    await until(() => this.arrived >= sent * WORKERS, ARRIVE_MS, 'the arrival of everything');
     const [relay, workers] = pids.map((pid, i) => (1e6 * (cpuSecondsOf([pid]) - before[i])) / sent);
     return { relay, workers };
   }
@@ -104,8 +105,6 @@ class Bench {
 }
 
 const HERE = fileURLToPath(new URL('../../', import.meta.url));
-const median = (/** @type {number[]} */ list) =>
-  show(list.toSorted((a, b) => a - b)[list.length >> 1], 2);
 
 if (process.argv[2] === 'serve') await serve(process.argv[3]);
 else
@@ -137,7 +136,8 @@ else
           rounds[0].map(({ folder }, i) => {
             const relay = rounds.map((round) => round[i].costs[title].relay);
             const workers = rounds.map((round) => round[i].costs[title].workers);
-            return [title, folder, median(relay), show(Math.min(...relay), 2), median(workers)];
+            const figures = [median(relay), Math.min(...relay), median(workers)];
+            return [title, folder, ...figures.map((us) => show(us, 2))];
           }),
         ),
       ),

@@ -14,12 +14,13 @@ import { join } from 'node:path';
 import { WebSocket } from 'ws';
 import { experiment } from '../lib/experiment.js';
 import { markdownTable } from '../lib/figures.js';
-import { NO_LIMITS, startServer } from '../lib/server.js';
+import { NO_LIMITS, startServer, until } from '../lib/server.js';
 import { cpuSecondsOf } from './machine.js';
 
 const CONNECTIONS = 1000;
 const ECHOES = 10_000;
 const MESSAGES = 100;
+const ARRIVE_MS = 60_000;
 /** Connections that are opened at once. */
 const STEP = 20;
 /** Arguments of openssl for each kind of key. @type {Record<string, string[]>} */
@@ -50,23 +51,15 @@ await experiment({
     });
     const opened = { seconds: cpu(), bytes: memoryOf(pid) };
     let received = 0;
-    let due = 0;
-    /** @type {() => void} */
-    let resolve = () => {};
     /** CPU until this many messages have arrived. @type {(count: number, send: () => void) => Promise<number>} */
     const cpuFor = async (count, send) => {
       received = 0;
-      due = count;
-      /** @type {Promise<void>} */
-      const done = new Promise((settle) => {
-        resolve = settle;
-      });
       const from = cpu();
       send();
-      await done;
+      await until(() => received >= count, ARRIVE_MS, `the arrival of ${count} messages`);
       return cpu() - from;
     };
-    for (const socket of sockets) socket.on('message', () => ++received === due && resolve());
+    for (const socket of sockets) socket.on('message', () => received++);
     await cpuFor(CONNECTIONS, () => {
       for (const socket of sockets) socket.send('{"type":"join","room":"bench"}');
     });
