@@ -26,8 +26,7 @@ const { values } = readOptions(
   node loadtest/verify.js --redis --servers 2      two servers that share one Redis
   node loadtest/verify.js --workers 4              one server of four workers, embedded broker
   node loadtest/verify.js --url ws://a:3000/ws --url ws://b:3000/ws     running servers, with limits off`,
-  `redis | | | the servers share a Redis, which is started for the run
-  embedded | | | one server with the embedded broker: the default
+  `redis | | | the servers share a Redis, which is started for the run; without, one has the embedded broker
   url URL… | | | a running server; one for each server
   servers N | whole 1..16 | 1 | servers to start; several need --redis
   workers N | whole 1..64 | 2 | workers of each server
@@ -38,8 +37,7 @@ const { values } = readOptions(
   window N | whole 1..1000 | 16 | messages of a publisher without an ack
   timeout-s S | whole 1..86400 | 120 | seconds after which the run has failed`,
   {
-    check: ({ values: { redis, embedded, url, servers, publishers, clients } }) => {
-      if (redis && embedded) return '--redis or --embedded, not both';
+    check: ({ values: { redis, url, servers, publishers, clients } }) => {
       const wrong = url.find(
         (/** @type {string} */ one) => !/^ws:\/\/./.test(one) || !URL.canParse(one),
       );

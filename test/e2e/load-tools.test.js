@@ -83,7 +83,6 @@ describe('the load tools', { concurrency: 2 }, () => {
     [['loadtest/hooks.js', '--hook', 'slow'], /--hook is a number of ms, sync or none/],
     [['loadtest/verify.js', '--clients'], /--clients needs a value/],
     [['loadtest/verify.js', '--servers', '2'], /several servers need --redis/],
-    [['loadtest/verify.js', '--redis', '--embedded'], /--redis or --embedded, not both/],
     [['loadtest/verify.js', '--messages', '1.5'], /--messages is a whole number, not 1\.5/],
     [
       ['loadtest/verify.js', '--url', 'http://a/'],

@@ -24,7 +24,6 @@ const CASES = [
   [
     'one server of four workers: the same',
     'verify.js',
-    '--embedded',
     '--servers',
     '1',
     '--workers',
