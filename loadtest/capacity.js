@@ -23,6 +23,7 @@
 
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
+import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import {
@@ -127,7 +128,7 @@ for (const plan of plans) {
     row,
   ];
   results.rows.sort((a, b) => a.connections - b.connections);
-  await mkdir(RESULTS, { recursive: true });
+  await mkdir(dirname(file), { recursive: true });
   await writeFile(file, `${JSON.stringify(results, null, 1)}\n`);
 }
 const results = await saved();

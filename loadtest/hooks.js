@@ -116,5 +116,5 @@ await run(
     const [p50, p99] = [0.5, 0.99].map((share) => percentileMs(latencies, share).toFixed(1));
     test.note('ms from a message to its ack, p50 and p99', `${p50} ${p99}`);
   },
-  120_000,
+  (WARM_UP_S + seconds + 60) * 1000,
 );

@@ -6,6 +6,7 @@
 
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { readOptions } from '../lib/options.js';
@@ -293,7 +294,7 @@ function save() {
   const path =
     options.save ||
     fileURLToPath(new URL(`./results/${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url));
-  mkdirSync(new URL('./results/', import.meta.url), { recursive: true });
+  mkdirSync(dirname(path), { recursive: true });
   const report = {
     startedAt,
     command,

@@ -286,6 +286,8 @@ await run(
       });
       await measure('fan-out');
       await publishing;
+      const { length } = results['fan-out'].delays;
+      test.check('deliveries to the room of all workers', '> 0', length, length > 0);
     }
     await Promise.all(processes.map((process) => process.do('close')));
 

@@ -14,7 +14,7 @@
 // at Ctrl-C.
 
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { basename } from 'node:path';
+import { basename, dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describeMachine } from '../bench/machine.js';
 import { readOptions } from './options.js';
@@ -104,7 +104,7 @@ function save({ title, note = '', lines, data }, wanted) {
     '',
   ].join('\n');
   const path = wanted || `${RESULTS}${script}-${startedAt.slice(0, 16).replace(':', '')}`;
-  mkdirSync(RESULTS, { recursive: true });
+  mkdirSync(dirname(path), { recursive: true });
   writeFileSync(`${path}.md`, text);
   const json = JSON.stringify({ startedAt, command, machine, ...data }, null, 1);
   writeFileSync(`${path}.json`, `${json}\n`);
