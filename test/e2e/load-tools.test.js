@@ -26,9 +26,10 @@ const TOOLS = Object.freeze([
 
 /** Those that measure the server for its own developers. */
 const BENCH = Object.freeze(
-  ['run', 'slow', 'churn', 'scale', 'loop', 'history', 'streams', 'deflate', 'tls', 'tokens'].map(
-    (name) => `loadtest/bench/${name}.js`,
-  ),
+  [
+    ...['run', 'slow', 'churn', 'scale', 'loop', 'history', 'streams', 'deflate', 'tls', 'tokens'],
+    ...['pusher', 'centrifugo'],
+  ].map((name) => `loadtest/bench/${name}.js`),
 );
 
 /** A tree like that of `npm ci --omit=dev`. */
