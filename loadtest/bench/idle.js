@@ -61,6 +61,7 @@ await experiment({
         1,
       ),
       data: { titles, costs },
+      failed: rounds.flat().some((values) => COLUMNS.some(({ key }) => values[key] == null)),
     };
   },
 });

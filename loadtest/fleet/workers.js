@@ -21,7 +21,7 @@ const ROOMS_AT_ONCE = 200;
 const ROOMS_TIMEOUT_MS = 60_000;
 const CHURN_MS = 50;
 /** The room that each worker follows. */
-export const COMMON_ROOM = 'common';
+const COMMON_ROOM = 'common';
 
 /** A worker's link to its primary, as if the primary never wrote. */
 function silentPrimary() {

@@ -16,7 +16,7 @@ import { closeAll, WsClient } from '../lib/ws-client.js';
 import { failureKey } from './failures.js';
 import { Ways } from './ports.js';
 
-export const TICK_MS = 500;
+const TICK_MS = 500;
 const MARK = 'swarm:';
 /** Longest sleep of an endurance sender: messages that come due meanwhile are late by that. */
 const NAP_MS = 2;

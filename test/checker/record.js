@@ -96,7 +96,7 @@ const READ_BYTES = 4_194_304;
  */
 
 /** @returns {number} microseconds of CLOCK_MONOTONIC: one clock for all processes of a machine */
-export function nowUs() {
+function nowUs() {
   return Number(process.hrtime.bigint() / 1000n);
 }
 

@@ -9,7 +9,7 @@ export const API_KEY = 'centrifugo-api-key-0123456789-abcdef';
 export const API_PATH = '/centrifugo/api';
 
 /** The rights of an insecure Centrifugo. */
-export const OPEN_DOOR = Object.freeze({
+const OPEN_DOOR = Object.freeze({
   ...NO_LIMITS,
   FANFARE_CENTRIFUGO: 'on',
   FANFARE_CENTRIFUGO_TOKENS: 'lenient',

@@ -9,7 +9,7 @@ import { rawToken, SECRET } from './tokens.js';
 /** @typedef {import('./clients.js').Message} Message */
 
 /** Without tokens everybody may do everything. */
-export const OPEN = Object.freeze({ FANFARE_CENTRIFUGO: 'on', WORKERS: '1' });
+const OPEN = Object.freeze({ FANFARE_CENTRIFUGO: 'on', WORKERS: '1' });
 /** With tokens, strict ones unless the test says otherwise. */
 export const WITH_TOKENS = Object.freeze({ ...OPEN, JWT_SECRET: SECRET });
 

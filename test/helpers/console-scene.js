@@ -15,8 +15,6 @@ const TEXTS = ['hello', 'anyone here?', 'ready when you are', 'good game', 'see 
 const TICK_MS = 250;
 const WAVE_MS = 180_000;
 const RIGHTS = { join: ['*'], publish: ['*'], presence: ['*'], history: ['*'] };
-/** The key of an operator with all rights. */
-export const OPERATOR_KEY = 'operator-0123456789-0123456789-0123456789';
 
 /**
  * @param {import('../../loadtest/lib/server.js').Owner} t

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { loadConfig } from '../../src/config/config.js';
 import { examine } from '../../src/doctor/limits.js';
 
-export const PLENTY = 1e9;
+const PLENTY = 1e9;
 export const GIB = 2 ** 30;
 
 /** A machine whose limits are all high. @returns {import('../../src/doctor/limits.js').Readings} */

@@ -17,7 +17,7 @@ import { temporaryFolder } from './temporary-folder.js';
 /** The app of most tests. */
 export const APP = Object.freeze({ id: '1234', key: 'app-key', secret: 'app-secret' });
 /** For encrypted channels; the server never sees it. */
-export const MASTER_KEY = Buffer.alloc(32, 'A').toString('base64');
+const MASTER_KEY = Buffer.alloc(32, 'A').toString('base64');
 
 /** @typedef {{id: string, key: string, secret: string}} Credentials of an app */
 

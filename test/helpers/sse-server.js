@@ -16,7 +16,7 @@ import { RawClient } from './raw-http.js';
 import { StreamBroker } from './stream-broker.js';
 
 export const limit = { timeout: 20_000 };
-export const silent = { debug() {}, error() {} };
+const silent = { debug() {}, error() {} };
 
 /**
  * A worker's public port; rooms `chat.*` have history.
