@@ -71,7 +71,7 @@ const { values: options } = readOptions(
 
   npm run capacity
   npm run capacity -- --sizes 5000 --messages 2000      does it hold this? exit code 0 or 1`,
-  `sizes LIST | | 1000,5000,10000,25000,50000 | numbers of connections, of at least 10
+  `sizes LIST | list of whole 10.. | 1000,5000,10000,25000,50000 | numbers of connections, of at least 10
   seconds S | number 1..3600 | 10 | how long a rate is held
   rest-seconds S | number 0..3600 | 5 | how long the connections rest
   limit-p99-ms MS | number 0..600000 | 250 | p99 above which a rate is not held
@@ -80,15 +80,9 @@ const { values: options } = readOptions(
   ${OPTION.client}
   save PATH | | | results of this machine, to add to; without, loadtest/results/capacity.json
   readme | | | also writes the tables to loadtest/README.md`,
-  {
-    check: ({ values: { sizes } }) =>
-      sizes.split(',').every((/** @type {string} */ size) => Number.isInteger(+size) && +size >= 10)
-        ? undefined
-        : `--sizes are whole numbers of at least 10, separated by commas, not ${sizes}`,
-  },
 );
 /** @type {number[]} */
-const sizes = options.sizes.split(',').map(Number);
+const sizes = options.sizes;
 const { seconds, restSeconds, limitP99Ms, payload: payloadBytes } = options;
 const file = options.save || `${RESULTS}capacity.json`;
 

@@ -52,7 +52,7 @@ else
     question:
       'Measures the processor time of Redis for a publication, without history and with it.',
     options: `only LIST | list of server broker | server,broker | parts to run
-    rates LIST | | 200,1000,4000 | messages a second, of the server
+    rates LIST | list of number 0.1..100000 | 200,1000,4000 | messages a second, of the server
     rounds N | whole 1..100 | 3 | rounds
     seconds S | number 0.5..3600 | 4 | duration of each measurement`,
     variants: ({ only }) => [
@@ -71,7 +71,7 @@ else
         all.filter(({ variant }) => variant === kind).map(({ costs }) => costs),
       );
       const lines = [
-        ...(plain.length > 0 ? serverLines(rates.split(','), plain, history) : []),
+        ...(plain.length > 0 ? serverLines(rates, plain, history) : []),
         ...(brokers.length > 0 ? brokerLines(brokers) : []),
       ];
       return {
@@ -112,7 +112,7 @@ async function ofServer(owner, kind, { rates, seconds }) {
   await swarm.run({ ...load, perSecond: 4000, seconds: 3 });
   /** @type {Cost[]} */
   const costs = [];
-  for (const perSecond of rates.split(',').map(Number)) {
+  for (const perSecond of rates) {
     const before = await cpuOf(redis);
     const step = await measured(target, () => swarm.run({ ...load, perSecond, seconds }));
     const spent = (await cpuOf(redis)) - before;
@@ -124,12 +124,12 @@ async function ofServer(owner, kind, { rates, seconds }) {
 }
 
 /**
- * @param {readonly string[]} rates
+ * @param {readonly number[]} rates
  * @param {readonly Cost[][]} plain by round and rate
  * @param {readonly Cost[][]} history
  */
 function serverLines(rates, plain, history) {
-  const row = (/** @type {string} */ rate, /** @type {number} */ i) => {
+  const row = (/** @type {number} */ rate, /** @type {number} */ i) => {
     const cells = /** @type {const} */ (['redis', 'server']).flatMap((whose) =>
       comparison(
         plain.map((costs) => costs[i][whose]),

@@ -20,7 +20,7 @@ const PROCESSES = 2;
 await experiment({
   question: 'Measures the event-loop delay of the workers while a large room is written to.',
   options: `members N | whole 1..1000000 | 20000 | members of the room
-  rates LIST | | 2,5,10,50 | messages a second, one run each
+  rates LIST | list of number 0.1..100000 | 2,5,10,50 | messages a second, one run each
   seconds S | number 0.1..3600 | 6 | duration of each run
   limit MS | number 0..60000 | 50 | p99 of the delay above which the run fails
   workers N | whole 1..64 | 2 | workers of the server
@@ -48,7 +48,7 @@ await experiment({
     };
     await openAll(swarm, { count: members, sources: SOURCES, timeoutMs: 120_000 });
     await swarm.run({ perSecond: 5, seconds: 2, payloadBytes, drainMs: 10_000 });
-    for (const perSecond of rates.split(',').map(Number)) {
+    for (const perSecond of rates) {
       await quiet(target, 5000);
       await delays();
       const step = await measured(target, () =>

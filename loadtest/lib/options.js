@@ -6,6 +6,7 @@
 //   seconds S     | number 0.1..3600 | 10   | duration
 //   client KIND   | one of auto c node | auto | which client
 //   phases LIST   | list of connect burst | connect,burst | phases to run
+//   sizes LIST    | list of whole 10.. | 10,20 | numbers
 //   url URL…      |                  |      | a server; repeat it for several
 //   force         |                  |      | a switch has no value
 //
@@ -104,8 +105,10 @@ export function parse(table, args, positionals = 0) {
   return { values: checkedReads(values), given: new Set(texts.keys()), positionals: unnamed };
 }
 
-/** @param {Row} row @param {string} text @returns {string|number|string[]} */
+/** @param {Pick<Row, 'name'|'kind'>} row @param {string} text @returns {any} */
 function parsedValue({ name, kind }, text) {
+  if (/^list of (whole|number) /.test(kind))
+    return text.split(',').map((part) => parsedValue({ name, kind: kind.slice(8) }, part));
   const [, word = '', rest = ''] = /^(whole|number|one of|list of)\s+(.*)$/.exec(kind) ?? [];
   const choices = rest.split(' ');
   if (word === 'one of' && !choices.includes(text))

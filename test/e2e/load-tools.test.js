@@ -89,10 +89,8 @@ describe('the load tools', { concurrency: 2 }, () => {
       ['loadtest/verify.js', '--url', 'http://a/'],
       /--url is a URL that begins with ws:\/\/, not http:\/\/a\//,
     ],
-    [
-      ['loadtest/capacity.js', '--sizes', '5'],
-      /--sizes are whole numbers of at least 10, .* not 5/,
-    ],
+    [['loadtest/capacity.js', '--sizes', '10,5'], /--sizes is a number of at least 10, not 5/],
+    [['loadtest/bench/loop.js', '--rates', 'a'], /--rates is a number from 0\.1 to 100000, not a/],
     [['loadtest/capacity.js', '--client', 'rust'], /--client is one of auto, c, node, not rust/],
     [['loadtest/swarm.js', '--rate', '-5'], /--rate is a number from 0 to 10000000, not -5/],
     [
