@@ -21,7 +21,7 @@ export class Revocations {
   /** @type {Map<string, Revocation>} */
   #tokens = new Map();
   /** The next sweep begins here. @type {IterableIterator<Revocation>} */
-  #sweeping = this.#all();
+  #sweeping = this.entries();
 
   /**
    * @param {object} parts @param {number} parts.maxLifetimeS of a token
@@ -103,11 +103,6 @@ export class Revocations {
     return issuedAtMs < revocation.issuedBeforeMs;
   }
 
-  /** @returns {IterableIterator<Revocation>} those in force */
-  entries() {
-    return this.#all();
-  }
-
   /**
    * @param {readonly Revocation[]} known by the backend. They have been added here
    * @returns {Revocation[]} what the backend lacks: revocations in force, or the later times of one
@@ -118,7 +113,7 @@ export class Revocations {
     if (equal === this.size) return []; // the usual case, without a copy of the list
     const kept = new Map(known.map((one) => [keyOf(one), one]));
     const nowMs = this.now();
-    return [...this.#all()].filter(
+    return [...this.entries()].filter(
       (one) => one.keepUntilMs > nowMs && this.#isLater(one, kept.get(keyOf(one))),
     );
   }
@@ -141,7 +136,7 @@ export class Revocations {
     const nowMs = this.now();
     for (let i = Math.min(SWEEP_ENTRIES, this.size); i > 0; i--) {
       const { value, done } = this.#sweeping.next();
-      if (done) this.#sweeping = this.#all();
+      if (done) this.#sweeping = this.entries();
       else this.#forgetOld(value, nowMs);
     }
     this.counters.revocations = this.size;
@@ -149,7 +144,7 @@ export class Revocations {
 
   #sweepAll() {
     const nowMs = this.now();
-    for (const revocation of this.#all()) this.#forgetOld(revocation, nowMs);
+    for (const revocation of this.entries()) this.#forgetOld(revocation, nowMs);
   }
 
   /** @param {Revocation} revocation @param {number} nowMs */
@@ -159,7 +154,8 @@ export class Revocations {
     else this.#tokens.delete(/** @type {string} */ (tokenId));
   }
 
-  *#all() {
+  /** @returns {IterableIterator<Revocation>} those in force */
+  *entries() {
     yield* this.#users.values();
     yield* this.#tokens.values();
   }

@@ -17,7 +17,7 @@ export const ECHO_PREFIX = Buffer.from('{"type":"echo","payload":');
 
 /** @param {string|number|undefined} id */
 export function echoSuffix(id) {
-  return id === undefined ? '}' : `${idMember(id)}}`;
+  return `${idMember(id)}}`;
 }
 
 /** @param {string} type joined or left @param {string} room @param {string|number|undefined} id */

@@ -58,11 +58,6 @@ export function requestFault(request) {
     : toHttp(refusal('expectation_failed')); // RFC 9110 10.1.1
 }
 
-/** @param {number} status @param {Headers} headers @param {string} body @returns {Answer} */
-export function answer(status, headers, body) {
-  return { status, headers, body };
-}
-
 /**
  * @param {number} status @param {Readonly<Headers>} headers @param {string} body ASCII
  * @returns {string} a whole response, the last of its connection

@@ -4,7 +4,7 @@
 import { toHttp } from '../protocol/refusal.js';
 import { CLOSED, discard, HANDSHAKE } from './accepted-socket.js';
 import { hasBody } from './handshake.js';
-import { answer, plainAnswer, requestFault, respond, responseText } from './http-answers.js';
+import { plainAnswer, requestFault, respond, responseText } from './http-answers.js';
 
 /** After so many requests, or this time, plain HTTP closes a kept-alive socket. */
 const MAX_REQUESTS = 100;
@@ -111,11 +111,11 @@ export class PlainHttp {
     return given;
   }
 
-  /** The answer to a health check. @param {'livez'|'readyz'} route */
+  /** A health check. @param {'livez'|'readyz'} route @returns {Answer} */
   health = (route) => {
     const reason = route === 'livez' ? null : this.phase.isRetired ? 'draining' : this.readiness();
-    if (reason === null) return answer(200, {}, JSON.stringify({ status: 'ok' }));
-    return answer(503, {}, JSON.stringify({ status: 'unavailable', reason }));
+    if (reason === null) return { status: 200, headers: {}, body: '{"status":"ok"}' };
+    return { status: 503, headers: {}, body: JSON.stringify({ status: 'unavailable', reason }) };
   };
 
   /**

@@ -28,8 +28,4 @@ export class DoorError extends Error {
     this.name = 'DoorError';
     this.code = code;
   }
-
-  get isTemporary() {
-    return ERRORS[this.code]?.isTemporary ?? false;
-  }
 }

@@ -81,7 +81,6 @@
 /**
  * One form of the messages.
  * @typedef {object} Codec
- * @property {string} name
  * @property {boolean} isBinary
  * @property {(bytes: Buffer) => Command[]|null} decode the commands of one message of a client; null:
  *   malformed (disconnect 3501)

@@ -27,17 +27,15 @@ export class HttpApi extends RoutedApi {
     const { config, counters } = services;
     const keys = new KeyRing(config.apiKeys, config.pusher?.byId);
     const publish = new PublishRoutes(services);
-    const routes = routesOf(services, publish);
     super({
       services,
       meters: { take, observe, counters },
       holders: keys.keys.length,
-      routes: routes.map(permitted),
+      routes: routesOf(services, publish).map(permitted),
       toAnswer: toHttp,
     });
     this.keys = keys;
     this.publish = publish;
-    this.routes = routes;
     this.blobs = services.blobs;
     this.log = services.log;
   }

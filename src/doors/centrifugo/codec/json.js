@@ -372,7 +372,6 @@ function infoField(info) {
 
 /** @type {Readonly<Codec>} */
 export const jsonCodec = Object.freeze({
-  name: 'json',
   isBinary: false,
   decode,
   encode,

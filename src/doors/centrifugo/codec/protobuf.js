@@ -144,7 +144,8 @@ function wireOf(type) {
 }
 
 /**
- * @param {Reader} reader @param {Message} message @param {number} end
+ * @param {Reader} reader @param {Message} message without lists, as all that clients send
+ * @param {number} end
  * @param {Values} values of an earlier part of the same message
  * @returns {Values} a field that is absent is undefined
  */
@@ -160,7 +161,6 @@ function readMessage(reader, message, end, values = {}) {
     }
     const { name, type, form } = field;
     if (form === 'one') values[name] = readValue(reader, type, wire, end, values[name]);
-    else if (form === 'list') readItem(reader, type, wire, end, (values[name] ??= []));
     else readEntry(reader, type, wire, end, (values[name] ??= new Map()));
   }
   return values;
@@ -177,14 +177,6 @@ function readValue(reader, type, wire, end, before) {
   return type === 'string' || type === 'bytes' || type === 'given'
     ? reader.text(type, end)
     : reader.number(type, end);
-}
-
-/**
- * @param {Reader} reader @param {Scalar|Message} type @param {number} wire @param {number} end
- * @param {unknown[]} items
- */
-function readItem(reader, type, wire, end, items) {
-  items.push(readValue(reader, type, wire, end));
 }
 
 /**
@@ -502,7 +494,6 @@ function publicationList(list) {
 
 /** @type {Readonly<Codec>} */
 export const protobufCodec = Object.freeze({
-  name: 'protobuf',
   isBinary: true,
   decode,
   encode: (/** @type {Reply} */ reply) => encodeMessage(REPLY, reply),
