@@ -11,7 +11,6 @@
 
 import { REFUSALS } from '../protocol/codes.js';
 import { refusal, toClose } from '../protocol/refusal.js';
-import { mayJoin } from './session.js';
 import { TokenError } from './token-error.js';
 import { tokenOf } from './token-place.js';
 import { UserPlaces } from './user-places.js';
@@ -124,16 +123,6 @@ export class Authentication {
     onSession(connection);
   }
 
-  /** @param {Identity} identity of a verified token @param {string} room */
-  mayJoin(identity, room) {
-    return mayJoin(identity, room);
-  }
-
-  /** @param {Identity} identity of a verified token @param {string} room */
-  mayReadHistory({ rights }, room) {
-    return rights.history.has(room);
-  }
-
   /** A connection is gone. May be called twice. @param {Connection} connection */
   leave(connection) {
     this.lobby.remove(connection);
@@ -169,11 +158,6 @@ export class Authentication {
     if (session.isAnonymous) this.#begin(connection, credentials);
     else this.sessions.renew(connection, /** @type {Identity} */ (credentials.identity));
     return null;
-  }
-
-  /** Call it once a second. */
-  sweep() {
-    this.sessions.sweep();
   }
 
   /** @param {Connection} connection @param {Credentials} credentials */

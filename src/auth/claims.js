@@ -6,6 +6,7 @@
 
 import { isRoomPattern } from '../config/room-patterns.js';
 import { isOfApp, namesOf } from '../protocol/app-names.js';
+import { MAX_INFO_BYTES } from '../protocol/decode.js';
 import { ALL_ROOMS, readRights } from './rights.js';
 import { TokenError } from './token-error.js';
 
@@ -13,10 +14,8 @@ import { TokenError } from './token-error.js';
 export const LEEWAY_S = 5;
 const MAX_USER_LENGTH = 128;
 /** A publication carries its sender as ASCII, after one byte for the length. */
-const MAX_SENDER_BYTES = 255;
+export const MAX_SENDER_BYTES = 255;
 const MAX_TOKEN_ID_LENGTH = 256;
-/** Of `info`, as JSON text. */
-export const MAX_INFO_BYTES = 1024;
 const MAX_AUTOJOIN = 100;
 /** Control characters and lone halves of surrogate pairs: not in a name that others see. */
 const UNPRINTABLE = /[\p{Cc}\p{Cs}]/u;
@@ -53,6 +52,11 @@ export class Identity {
   /** The user, as clients see it. */
   get name() {
     return this.user;
+  }
+
+  /** @param {string} name of a room, as its client gives it */
+  mayJoin(name) {
+    return this.rights.join.has(name) || this.autojoin.includes(name);
   }
 
   /** @param {string} name of a room, as its client gives it @returns {string} the room */

@@ -84,7 +84,7 @@ export class Session {
 
   /** @param {string} room */
   mayJoin(room) {
-    return mayJoin(this.identity, room) || (this.granted?.has(room) ?? false);
+    return this.identity.mayJoin(room) || (this.granted?.has(room) ?? false);
   }
 
   /** @param {string} room */
@@ -133,7 +133,7 @@ export class AppSession extends Session {
   /** @override @param {string} room */
   mayJoin(room) {
     const name = this.identity.nameOf(room);
-    return name !== null && (mayJoin(this.identity, name) || (this.granted?.has(room) ?? false));
+    return name !== null && (this.identity.mayJoin(name) || (this.granted?.has(room) ?? false));
   }
 
   /** @override @param {string} room */
@@ -156,9 +156,4 @@ export class AppSession extends Session {
     const name = this.identity.nameOf(room);
     return name !== null && this.identity.rights[right].has(name);
   }
-}
-
-/** @param {Identity} identity @param {string} name of a room, as its client gives it */
-export function mayJoin({ rights, autojoin }, name) {
-  return rights.join.has(name) || autojoin.includes(name);
 }

@@ -10,7 +10,6 @@
 
 import { Identity } from '../auth/claims.js';
 import { ALL_ROOMS } from '../auth/rights.js';
-import { mayJoin } from '../auth/session.js';
 import { tokenOf } from '../auth/token-place.js';
 import { refusal, toClose } from '../protocol/refusal.js';
 import { Visitor } from './visitor.js';
@@ -76,16 +75,6 @@ export class HookEntrance {
 
   get isRequired() {
     return this.authentication?.isRequired ?? false;
-  }
-
-  /** @param {Identity} identity @param {string} room */
-  mayJoin(identity, room) {
-    return mayJoin(identity, room);
-  }
-
-  /** @param {Identity} identity @param {string} room */
-  mayReadHistory({ rights }, room) {
-    return rights.history.has(room);
   }
 
   /**

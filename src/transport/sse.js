@@ -135,7 +135,7 @@ const NO_POSITIONS = [];
 
 /**
  * Sends away and lets in, as websocket.js does.
- * @typedef {Pick<import('../auth/authentication.js').Authentication, 'enter'|'leave'|'isRequired'|'mayJoin'|'mayReadHistory'>}
+ * @typedef {Pick<import('../auth/authentication.js').Authentication, 'enter'|'leave'|'isRequired'>}
  *   Entrance
  */
 
@@ -289,8 +289,7 @@ export class EventStreams extends StreamKind {
       if (identity === null && entrance.isRequired) return refusal('INVALID_TOKEN');
       const isAllowed = (/** @type {string} */ room) =>
         identity === null ||
-        (entrance.mayJoin(identity, room) &&
-          (latest?.last === 0 || entrance.mayReadHistory(identity, room)));
+        (identity.mayJoin(room) && (latest?.last === 0 || identity.rights.history.has(room)));
       if (!rooms.every(isAllowed)) return refusal('PERMISSION_DENIED');
     }
     if (names.length === 0) return refusal('ROOM_REQUIRED');

@@ -70,11 +70,11 @@ export class WorkerAuth {
   async start() {
     await this.verifier.start();
     await this.log.start();
-    const { lobby } = this.authentication;
+    const { lobby, sessions } = this.authentication;
     this.timers.push(
       setInterval(() => lobby.sweep(), LOBBY_SWEEP_MS),
       setInterval(() => {
-        this.authentication.sweep();
+        sessions.sweep();
         this.revocations.sweep();
       }, SWEEP_MS),
     );

@@ -15,11 +15,11 @@ import {
   isTokenId,
   isUser,
   LEEWAY_S,
-  MAX_INFO_BYTES,
   readApp,
 } from '../../auth/claims.js';
 import { MAX_PATTERNS, Rights, readRights } from '../../auth/rights.js';
 import { TokenError } from '../../auth/token-error.js';
+import { MAX_INFO_BYTES } from '../../protocol/decode.js';
 import { isChannel, roomPatternsOf } from './channels.js';
 
 /** @import { Apps } from '../../auth/claims.js' */

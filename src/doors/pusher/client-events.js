@@ -3,7 +3,7 @@
 // An event is not kept, even if the channel keeps its last event, nor sent back to its sender.
 
 import { Rate } from '../../admission/rate.js';
-import { asciiJson } from '../../auth/claims.js';
+import { asciiJson, MAX_SENDER_BYTES } from '../../auth/claims.js';
 import { sessionUserOf } from '../../protocol/app-names.js';
 import { asTransient, encodePublication, KIND } from '../../protocol/publication.js';
 import { isChannel, kindOf, roomOf } from './channels.js';
@@ -12,8 +12,6 @@ import { isObject } from './messages.js';
 import { socketIdOf } from './socket-id.js';
 
 const PREFIX = 'client-';
-/** A publication has one byte for the length of its sender. */
-const MAX_SENDER_BYTES = 255;
 const TRANSIENT = Object.freeze({ isTransient: true });
 
 /** @import { Connection } from '../../hub/connection.js' */
