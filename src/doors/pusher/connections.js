@@ -17,7 +17,7 @@ import { CommandRate } from '../command-rate.js';
 import { Client } from './client.js';
 import { closeOf, noApp, overQuota, PUSHER_CLOSES, PusherClose } from './closes.js';
 import { errorText, establishedText, PONG_TEXT } from './frames.js';
-import { readMessage } from './messages.js';
+import { isReserved, readMessage } from './messages.js';
 import { isOfAdmission, Refused } from './refused.js';
 import { socketIdOf } from './socket-id.js';
 
@@ -240,8 +240,7 @@ export class Connections {
     const { event } = message;
     const command = this.#handlers.commands.get(event);
     if (command !== undefined) return command(connection, client, message);
-    if (!/^pusher(?:_internal)?:/.test(event))
-      return this.#handlers.clientEvent(connection, client, message);
+    if (!isReserved(event)) return this.#handlers.clientEvent(connection, client, message);
     this.services.counters.errors.UNKNOWN_TYPE++;
     connection.send(errorText(null, `Unsupported event received on socket: ${event}`));
   }

@@ -20,7 +20,7 @@ import {
   senderOf,
 } from '../../protocol/publication.js';
 import { appIdOf, channelOf } from './channels.js';
-import { readObject } from './messages.js';
+import { isReserved, readObject } from './messages.js';
 
 /** @param {number|null} code @param {string} message for people @param {string} [channel] */
 export function errorText(code, message, channel) {
@@ -254,8 +254,12 @@ function foreignText(publication) {
   const payload = readObject(text);
   const event = payload?.value.event;
   const source = payload?.sourceOf('data');
-  const sender = senderOf(publication);
-  if (!payload || typeof event !== 'string' || source === undefined || !mayName(event, sender))
+  if (
+    !payload ||
+    typeof event !== 'string' ||
+    source === undefined ||
+    (senderOf(publication) !== '' && isReserved(event)) // by a client, not by the server or its APIs
+  )
     return Buffer.from(`"event":"message","data":${JSON.stringify(text)}}`);
   const dataText = typeof payload.value.data === 'string' ? source : JSON.stringify(source);
   return Buffer.from(`"event":${JSON.stringify(event)},"data":${dataText}}`);
@@ -268,9 +272,4 @@ function foreignText(publication) {
  */
 function isClientEvent(publication) {
   return isTransient(publication) && senderOf(publication) !== '';
-}
-
-/** @param {string} event @param {string} sender '' for the server and its HTTP APIs */
-function mayName(event, sender) {
-  return sender === '' || !/^pusher(?:_internal)?:/.test(event);
 }

@@ -53,6 +53,11 @@ export function fieldsOf({ data }) {
 /** @type {Readonly<Record<string, unknown>>} */
 const NO_FIELDS = Object.freeze(Object.create(null));
 
+/** Is it a name of the protocol's own? @param {string} event */
+export function isReserved(event) {
+  return /^pusher(?:_internal)?:/.test(event);
+}
+
 /** @param {unknown} value @returns {value is Readonly<Record<string, unknown>>} */
 export function isObject(value) {
   return typeof value === 'object' && value !== null && !Array.isArray(value);

@@ -1,6 +1,6 @@
 // all-rooms.js: all occupied rooms with a prefix, for APIs of doors that answer without pages.
 
-import { ApiFault } from './fault.js';
+import { ApiFault, incomplete } from './fault.js';
 
 /** Rooms of one page. */
 const PAGE = 1000;
@@ -29,11 +29,4 @@ export async function allRooms(fleet, which, advice) {
   }
   const message = `More than ${PAGE * MAX_PAGES} channels: ${advice}.`;
   throw new ApiFault('UNAVAILABLE', { message });
-}
-
-/** @returns {ApiFault} in place of a number that is too small */
-export function incomplete() {
-  return new ApiFault('UNAVAILABLE', {
-    message: 'Not known: a worker has not answered. Try again.',
-  });
 }

@@ -6,7 +6,7 @@
 
 import { isRoom, isUser } from '../../protocol/decode.js';
 import { isConnectionId } from '../../protocol/publication.js';
-import { ApiFault, badValue } from './fault.js';
+import { ApiFault, badValue, incomplete } from './fault.js';
 import { A_CONNECTION, A_ROOM, readLimit, user } from './fields.js';
 
 /** @import { Key } from './keys.js' */
@@ -60,10 +60,7 @@ export class ConnectionRoutes {
     const { listed, isPartial } = await this.fleet.connections({ connectionId });
     const [found] = listed;
     if (found !== undefined && sees(call.key, found)) return shown(call.key, found);
-    if (found === undefined && isPartial)
-      throw new ApiFault('UNAVAILABLE', {
-        message: 'Not known: a worker has not answered. Try again.',
-      });
+    if (found === undefined && isPartial) throw incomplete();
     throw new ApiFault('NO_CONNECTION');
   };
 }

@@ -2,7 +2,7 @@
 
 import { isUser } from '../../protocol/decode.js';
 import { sees } from './connections.js';
-import { ApiFault, badValue } from './fault.js';
+import { ApiFault, badValue, incomplete } from './fault.js';
 import {
   closeCode,
   connectionId,
@@ -47,10 +47,7 @@ export class ControlRoutes {
   async #isSeen({ key }, id) {
     if (key.app === null) return true;
     const { listed, isPartial } = await this.fleet.connections({ connectionId: id });
-    if (listed.length === 0 && isPartial)
-      throw new ApiFault('UNAVAILABLE', {
-        message: 'Not known: a worker has not answered. Try again.',
-      });
+    if (listed.length === 0 && isPartial) throw incomplete();
     return listed.some((connection) => sees(key, connection));
   }
 

@@ -35,6 +35,12 @@ export function badValue(name, rule) {
   return new ApiFault('INVALID_REQUEST', { field: name, message: ruleText(name, rule) });
 }
 
+/** @returns {ApiFault} in place of an answer that may lack something */
+export function incomplete() {
+  const message = 'Not known: a worker has not answered. Try again.';
+  return new ApiFault('UNAVAILABLE', { message });
+}
+
 /**
  * @param {string} kind of the name: field, parameter @param {string} name that the request has
  * @param {readonly string[]} known names

@@ -55,79 +55,79 @@ export const A_STATE_KEY = '1 to 200 characters without control characters';
 
 /** @type {Reader} */
 export const payload = { rule: 'JSON', read: (_body, start, end) => ({ start, end }) };
-
-/** @type {Reader} */
-export const room = reader(A_ROOM, (body, start, end) => only(isRoom, textAt(body, start, end)));
-
-/** @type {Reader} */
-export const rooms = reader(`a list of 1 to 1,000 different rooms; ${A_ROOM}`, (body, start, end) =>
-  listOf(isRoom, body, start, end),
+export const room = textReader(A_ROOM, isRoom);
+export const rooms = listReader(`a list of 1 to 1,000 different rooms; ${A_ROOM}`, isRoom);
+export const user = textReader(A_USER, isUser);
+export const users = listReader(`a list of 1 to 1,000 different users; ${A_USER}`, isUser);
+export const connectionId = textReader(A_CONNECTION, isConnectionId);
+export const idempotencyKey = textReader(A_KEY, isIdempotencyKey);
+/** Of a message in a room with state. */
+export const stateKey = textReader(A_STATE_KEY, isStateKey);
+/** The `jti` of a token. */
+export const tokenId = textReader(
+  '1 to 256 characters',
+  (text) => text !== '' && text.length <= MAX_TOKEN_ID_LENGTH,
+);
+/** A NumericDate of RFC 7519, in whole seconds. */
+export const seconds = numberReader(
+  'whole seconds since 1970',
+  (number) => Number.isInteger(number) && number >= 0 && number <= MAX_SECONDS,
+);
+/** A close code of the application (RFC 6455 7.4.2). */
+export const closeCode = numberReader(
+  'a whole number from 4000 to 4999',
+  (code) => Number.isInteger(code) && code >= 4000 && code < 5000,
+);
+/** The size of a payload. */
+export const byteCount = numberReader(
+  'a whole number above 0',
+  (bytes) => Number.isSafeInteger(bytes) && bytes > 0,
+);
+export const sha256 = textReader('64 hexadecimal digits in lower case', (text) =>
+  SHA256.test(text),
+);
+export const mediaType = textReader('a media type, as in Content-Type', isMediaType);
+export const upload = textReader('the upload of an answer of POST /api/uploads', (text) =>
+  UPLOAD.test(text),
 );
 
-/** @type {Reader} */
-export const user = reader(A_USER, (body, start, end) => only(isUser, textAt(body, start, end)));
+/** @param {string} rule @param {(text: string) => boolean} fits @returns {Reader} */
+function textReader(rule, fits) {
+  return { rule, read: (body, start, end) => only(fits, textAt(body, start, end)) };
+}
 
-/** @type {Reader} */
-export const users = reader(`a list of 1 to 1,000 different users; ${A_USER}`, (body, start, end) =>
-  listOf(isUser, body, start, end),
-);
+/** @param {string} rule @param {(number: number) => boolean} fits @returns {Reader} */
+function numberReader(rule, fits) {
+  return { rule, read: (body, start, end) => only(fits, numberAt(body, start, end)) };
+}
 
-/** @type {Reader} */
-export const connectionId = reader(A_CONNECTION, (body, start, end) =>
-  only(isConnectionId, textAt(body, start, end)),
-);
+/** @param {string} rule @param {(text: unknown) => boolean} fits @returns {Reader} */
+function listReader(rule, fits) {
+  return { rule, read: (body, start, end) => listOf(fits, body, start, end) };
+}
 
-/** @type {Reader} */
-export const idempotencyKey = reader(A_KEY, (body, start, end) =>
-  only(isIdempotencyKey, textAt(body, start, end)),
-);
+/**
+ * For APIs of doors, whose SDKs write null for what is absent.
+ * @param {string} rule @param {(value: unknown) => boolean} fits @returns {Reader}
+ */
+export function nullable(rule, fits) {
+  return {
+    rule,
+    read(body, start, end) {
+      const value = JSON.parse(body.toString('utf8', start, end));
+      return value === null || fits(value) ? value : undefined;
+    },
+  };
+}
 
-/** @type {Reader} Of a message in a room with state. */
-export const stateKey = reader(A_STATE_KEY, (body, start, end) =>
-  only(isStateKey, textAt(body, start, end)),
-);
+/** @param {Fields} fields of such a body @returns {Fields} without those that are null */
+export function present(fields) {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null));
+}
 
-/** @type {Reader} The `jti` of a token. */
-export const tokenId = reader('1 to 256 characters', (body, start, end) =>
-  only((text) => text !== '' && text.length <= MAX_TOKEN_ID_LENGTH, textAt(body, start, end)),
-);
-
-/** @type {Reader} A NumericDate of RFC 7519, in whole seconds. */
-export const seconds = reader('whole seconds since 1970', (body, start, end) =>
-  only(
-    (number) => Number.isInteger(number) && number >= 0 && number <= MAX_SECONDS,
-    numberAt(body, start, end),
-  ),
-);
-
-/** @type {Reader} A close code of the application (RFC 6455 7.4.2). */
-export const closeCode = reader('a whole number from 4000 to 4999', (body, start, end) =>
-  only((code) => Number.isInteger(code) && code >= 4000 && code < 5000, numberAt(body, start, end)),
-);
-
-/** @type {Reader} The size of a payload. */
-export const byteCount = reader('a whole number above 0', (body, start, end) =>
-  only((bytes) => Number.isSafeInteger(bytes) && bytes > 0, numberAt(body, start, end)),
-);
-
-/** @type {Reader} */
-export const sha256 = reader('64 hexadecimal digits in lower case', (body, start, end) =>
-  only((text) => SHA256.test(text), textAt(body, start, end)),
-);
-
-/** @type {Reader} */
-export const mediaType = reader('a media type, as in Content-Type', (body, start, end) =>
-  only(isMediaType, textAt(body, start, end)),
-);
-
-/** @type {Reader} */
-export const upload = reader('the upload of an answer of POST /api/uploads', (body, start, end) =>
-  only((text) => UPLOAD.test(text), textAt(body, start, end)),
-);
-
-/** @param {string} rule @param {Read} read @returns {Reader} */
-export function reader(rule, read) {
-  return { rule, read };
+/** @param {unknown} value @returns {value is string} */
+export function isText(value) {
+  return typeof value === 'string';
 }
 
 /** @param {string} text */

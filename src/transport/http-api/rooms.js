@@ -15,13 +15,12 @@ import {
   user,
   users,
 } from './fields.js';
+import { inParallel } from './in-parallel.js';
 
 /** Pages of rooms that a request reads, if its key is limited to some of them. */
 const MAX_PAGES = 10;
 /** The largest answer with members. If a room has more, the client asks for the next page. */
 const MAX_MEMBER_BYTES = 1_048_576;
-/** Reads of presence under way for one request. */
-const MAX_READS = 8;
 /** Keys that a request for a state names. */
 const MAX_KEYS = 100;
 const OFFSET = /^\d{1,15}$/;
@@ -187,20 +186,12 @@ export class RoomRoutes {
    * @param {Call} call @param {readonly string[]} names
    * @returns {Promise<{room: string, count: number|null}[]>} null: the room has no presence
    */
-  async #counts({ key }, names) {
+  #counts({ key }, names) {
     const { tracker } = this;
-    /** @type {{room: string, count: number|null}[]} */
-    const counts = names.map((name) => ({ room: name, count: null }));
-    let next = 0;
-    const work = async () => {
-      while (next < counts.length) {
-        const one = counts[next++];
-        const room = key.names.roomOf(one.room);
-        if (tracker.covers(room)) one.count = (await tracker.read(room)).count;
-      }
-    };
-    await Promise.all(Array.from({ length: MAX_READS }, work));
-    return counts;
+    return inParallel(names, async (name) => {
+      const room = key.names.roomOf(name);
+      return { room: name, count: tracker.covers(room) ? (await tracker.read(room)).count : null };
+    });
   }
 
   /** @param {string} room */

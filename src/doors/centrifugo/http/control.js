@@ -5,20 +5,12 @@
 // other doors too.
 
 import { CLOSES } from '../../../protocol/codes.js';
+import { payload } from '../../../transport/http-api/fields.js';
 import { idOf } from '../client-id.js';
 import { DoorError } from '../errors.js';
 import { keyOf } from '../members.js';
 import { GRACE_S } from '../tokens.js';
-import {
-  flag,
-  isGiven,
-  payload,
-  refuseFields,
-  roomOfChannel,
-  text,
-  texts,
-  whole,
-} from './fields.js';
+import { flag, isGiven, refuseFields, roomOfChannel, text, texts, whole } from './fields.js';
 
 /** RFC 6455 5.5: a control frame has at most 125 bytes, two of which are the code. */
 const MAX_REASON_BYTES = 123;

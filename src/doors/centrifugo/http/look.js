@@ -57,8 +57,9 @@ export class LookMethods {
     run: async ({ channel, limit = 0, since = null, reverse: isReverse = false }) => {
       const room = roomOfChannel(channel);
       const most = limit < 0 ? MAX_PUBLICATIONS : Math.min(limit, MAX_PUBLICATIONS);
-      const stream = await readStream(this.historyReader, room, { limit: most, since, isReverse });
-      const { publications, epoch, offset } = stream;
+      const from = since && { offset: 0, epoch: '', ...since };
+      const query = { limit: most, since: from, isReverse };
+      const { publications, epoch, offset } = await readStream(this.historyReader, room, query);
       return Buffer.concat([
         Buffer.from('{"publications":['),
         ...publications.flatMap((one, index) => encodePublication(one, index > 0)),

@@ -3,11 +3,11 @@
 import { onceOnly } from '../../../hub/publisher.js';
 import { isPayload } from '../../../protocol/decode.js';
 import { asTransient, encodePublication, KIND } from '../../../protocol/publication.js';
-import { isIdempotencyKey } from '../../../transport/http-api/fields.js';
+import { isIdempotencyKey, payload } from '../../../transport/http-api/fields.js';
 import { Publishing, unitsOf } from '../../../transport/http-api/publishing.js';
 import { DoorError } from '../errors.js';
 import { errorOf } from './answers.js';
-import { flag, isGiven, payload, refuseFields, roomOfChannel, text, texts } from './fields.js';
+import { flag, isGiven, refuseFields, roomOfChannel, text, texts } from './fields.js';
 
 /** The sender of messages from an API: an id or a user is never empty. */
 const SENDER = '';

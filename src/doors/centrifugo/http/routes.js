@@ -1,16 +1,15 @@
 // routes.js: the methods of Centrifugo's server API, and `batch`, which carries out several.
 
 import { ApiFault } from '../../../transport/http-api/fault.js';
-import { payload, readFields } from '../../../transport/http-api/fields.js';
+import { payload, present, readFields } from '../../../transport/http-api/fields.js';
+import { inParallel } from '../../../transport/http-api/in-parallel.js';
 import { DoorError } from '../errors.js';
 import { errorOf, hasStatus, StatusFault } from './answers.js';
 import { ControlMethods } from './control.js';
-import { flag, present, text } from './fields.js';
+import { flag, text } from './fields.js';
 import { LookMethods } from './look.js';
 import { PublishMethods } from './publish.js';
 
-/** Commands of a batch that are under way at once. */
-const MAX_PARALLEL = 8;
 const ERROR_MODE = 'x-centrifugo-error-mode';
 
 /** @import { AppRoute } from '../../../transport/http-api/app.js' */
@@ -93,16 +92,8 @@ class Batch {
   run = async (call) => {
     const { commands = [], parallel = false } = this.#read(call.body);
     call.charge(commands.length - 1);
-    /** @type {Buffer[]} */
-    const replies = new Array(commands.length);
-    let next = 0;
-    const work = async () => {
-      while (next < commands.length) {
-        const index = next++;
-        replies[index] = await this.#reply(call, commands[index]);
-      }
-    };
-    await Promise.all(Array.from({ length: parallel ? MAX_PARALLEL : 1 }, work));
+    const reply = (/** @type {Record<string, Slice>} */ one) => this.#reply(call, one);
+    const replies = await inParallel(commands, reply, parallel ? undefined : 1);
     const parts = replies.flatMap((one, index) => (index === 0 ? [one] : [COMMA, one]));
     return Buffer.concat([HEAD, ...parts, TAIL]);
   };

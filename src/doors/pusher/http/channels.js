@@ -1,12 +1,11 @@
 // channels.js: the routes that look at channels: which are occupied, by how many, by whom.
 
+import { inParallel } from '../../../transport/http-api/in-parallel.js';
 import { isChannel, kindOf, roomOf } from '../channels.js';
 import { readMember } from '../frames.js';
 import { badRequest } from './answers.js';
 import { Occupancy } from './occupancy.js';
 
-/** Reads of presence or occupancy under way for one request. */
-const MAX_READS = 8;
 const PRESENCE = 'presence-';
 
 /** @import { App } from '../../../config/pusher.js' */
@@ -40,7 +39,9 @@ export class ChannelRoutes {
     const names = [...counts.keys()];
     // Each count is a read of the backend.
     if (info.has('user_count')) call.charge(names.length - 1);
-    const users = info.has('user_count') ? await this.#userCounts(app, names) : null;
+    const users = info.has('user_count')
+      ? await inParallel(names, (name) => this.#userCount(app, name))
+      : null;
     const rows = names.map((name, index) => {
       const count = counts.get(name);
       const row = {
@@ -96,7 +97,7 @@ export class ChannelRoutes {
    * @returns {Promise<Info[]>} in the order of `channels`
    */
   infoOf(app, channels, info) {
-    return readAll(channels, async (channel) => {
+    return inParallel(channels, async (channel) => {
       const { isPresence } = kindOf(channel);
       const hasCount = info.has('subscription_count') && countsSubscriptions(app, channel);
       const [users, count] = await Promise.all([
@@ -105,11 +106,6 @@ export class ChannelRoutes {
       ]);
       return { user_count: users, subscription_count: count };
     });
-  }
-
-  /** @param {App} app @param {readonly string[]} channels */
-  #userCounts(app, channels) {
-    return readAll(channels, (channel) => this.#userCount(app, channel));
   }
 
   /** @param {App} app @param {string} channel of presence */
@@ -153,22 +149,4 @@ function channelOfPath({ app, params: { channel } }) {
   if (!isChannel(channel) || channel.length > app.maxChannelLength)
     throw badRequest('The path does not name a channel.');
   return channel;
-}
-
-/**
- * @template T, R @param {readonly T[]} list @param {(one: T) => Promise<R>} read
- * @returns {Promise<R[]>} in the order of `list`
- */
-async function readAll(list, read) {
-  /** @type {R[]} */
-  const results = [];
-  let next = 0;
-  const work = async () => {
-    while (next < list.length) {
-      const index = next++;
-      results[index] = await read(list[index]);
-    }
-  };
-  await Promise.all(Array.from({ length: Math.min(MAX_READS, list.length) }, work));
-  return results;
 }

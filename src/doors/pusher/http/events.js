@@ -9,14 +9,17 @@ import { encodePublication, KIND } from '../../../protocol/publication.js';
 import { ApiFault } from '../../../transport/http-api/fault.js';
 import {
   isIdempotencyKey,
+  isText,
+  nullable,
   payload,
-  reader,
+  present,
   readFields,
   textAt,
 } from '../../../transport/http-api/fields.js';
 import { Publishing, unitsOf } from '../../../transport/http-api/publishing.js';
 import { isChannel, kindOf, roomOf } from '../channels.js';
 import { encodePayload } from '../frames.js';
+import { isReserved } from '../messages.js';
 import { connectionIdOf, isSocketId } from '../socket-id.js';
 import { badRequest } from './answers.js';
 import { readInfo } from './app-call.js';
@@ -28,13 +31,12 @@ import { readInfo } from './app-call.js';
 
 /** The sender of messages from an API: an id or a user is never empty. */
 const SENDER = '';
-const RESERVED = /^pusher(?:_internal)?:/;
 const QUOTE = 0x22;
 
-/** SDKs write null for what is absent. */
-const text = reader('a string', (body, start, end) => valueAt(body, start, end, isText));
-const texts = reader('an array of strings', (body, start, end) =>
-  valueAt(body, start, end, (value) => Array.isArray(value) && value.every(isText)),
+const text = nullable('a string', isText);
+const texts = nullable(
+  'an array of strings',
+  (value) => Array.isArray(value) && value.every(isText),
 );
 const EVENT = { name: text, data: payload, channel: text, socket_id: text, info: text };
 const EVENTS = { ...EVENT, channels: texts };
@@ -125,7 +127,7 @@ function readEvent(app, body, fields, channels) {
   const { maxEventNameLength: maxName } = app;
   if (name === undefined || name === '' || name.length > maxName)
     throw badRequest(`name: 1 to ${maxName} characters are required.`);
-  if (RESERVED.test(name)) throw badRequest('name: pusher: and pusher_internal: are reserved.');
+  if (isReserved(name)) throw badRequest('name: pusher: and pusher_internal: are reserved.');
   if (slice === undefined) throw badRequest('data: it is required.');
   for (const channel of channels)
     if (!isChannel(channel) || channel.length > app.maxChannelLength)
@@ -158,11 +160,6 @@ function isAlone({ isEncrypted, isUser }) {
   return isEncrypted || isUser;
 }
 
-/** @param {Fields} fields @returns {Fields} without those that are null */
-function present(fields) {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null));
-}
-
 /** @param {AppCall} call @returns {string|undefined} */
 function idempotencyKeyOf({ headers }) {
   const key = headers['idempotency-key'];
@@ -170,18 +167,4 @@ function idempotencyKeyOf({ headers }) {
   if (typeof key !== 'string' || !isIdempotencyKey(key))
     throw badRequest('Idempotency-Key: 1 to 128 visible ASCII characters.');
   return key;
-}
-
-/** @param {unknown} value */
-function isText(value) {
-  return typeof value === 'string';
-}
-
-/**
- * @param {Buffer} body @param {number} start @param {number} end
- * @param {(value: unknown) => boolean} fits
- */
-function valueAt(body, start, end, fits) {
-  const value = JSON.parse(body.toString('utf8', start, end));
-  return value === null || fits(value) ? value : undefined;
 }

@@ -1,7 +1,8 @@
 // occupancy.js: which channels of an app have connections, on all servers.
 
 import { roomPrefixOf } from '../../../protocol/app-names.js';
-import { allRooms, incomplete } from '../../../transport/http-api/all-rooms.js';
+import { allRooms } from '../../../transport/http-api/all-rooms.js';
+import { incomplete } from '../../../transport/http-api/fault.js';
 import { channelOf, kindOf, roomOf, roomOfUser } from '../channels.js';
 
 /** @import { App } from '../../../config/pusher.js' */
