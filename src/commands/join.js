@@ -155,7 +155,7 @@ export class JoinCommands {
     const { entered } = transport.door;
     // Clients of other doors do not know the keys of a room with state.
     if (entered !== undefined && this.scheduler.hasState(name)) return false;
-    if (!this.#mayEnterAnother(connection)) return false;
+    if (!this.mayEnterAnother(connection)) return false;
     session.grant(name);
     const isListed = entered === undefined && this.tracker.covers(name);
     const who = isListed ? { user: user || undefined, info: null } : null;
@@ -218,30 +218,38 @@ export class JoinCommands {
     if (room?.has(connection)) {
       if (!isReplay(room, join)) return replies.error(connection, 'ALREADY_JOINED', join.id);
       hub.rejoin(connection, room, this.#requestOf(connection, name, join));
-      return this.#await(connection, name);
+      return this.await(connection, name);
     }
-    if (!this.#mayEnterAnother(connection)) return replies.roomLimit(connection, join.id);
+    if (!this.mayEnterAnother(connection)) return replies.roomLimit(connection, join.id);
     this.#admit(connection, name, join);
   }
 
   /** @param {Connection} connection that may join @param {string} name @param {Joining} join */
   #admit(connection, name, join) {
-    const { hub, replies } = this;
-    const room = hub.rooms.get(name);
-    if (room === undefined && this.scheduler.isFull && this.scheduler.hasHistory(name)) {
-      this.counters.readsRefused++;
-      replies.error(connection, 'UNAVAILABLE', join.id);
+    if (this.isFull(name)) {
+      this.replies.error(connection, 'UNAVAILABLE', join.id);
       return join.onRefused?.();
     }
-    hub.join(connection, name, this.#requestOf(connection, name, join));
-    this.#await(connection, name);
+    this.hub.join(connection, name, this.#requestOf(connection, name, join));
+    this.await(connection, name);
+  }
+
+  /**
+   * Do too many reads wait for another room with history to open? It is counted.
+   * @param {string} name
+   */
+  isFull(name) {
+    const { hub, scheduler, counters } = this;
+    const isFull = !hub.rooms.has(name) && scheduler.isFull && scheduler.hasHistory(name);
+    if (isFull) counters.readsRefused++;
+    return isFull;
   }
 
   /**
    * Commands of a connection wait until its join is answered, so that it receives its own message.
    * @param {Connection} connection @param {string} name
    */
-  #await(connection, name) {
+  await(connection, name) {
     const joining = this.hub.rooms.get(name)?.joining(connection) ?? null;
     if (joining !== null) this.lane.awaitJoin(connection, joining);
   }
@@ -264,7 +272,7 @@ export class JoinCommands {
           connection.send(encodeNotReplayed(name, since !== null, last > 0, id));
         } else if (joined.isState) connection.send(encodeJoinedState(name, joined, id));
         else connection.send(encodeJoined(name, joined, id, last > 0));
-        if (joined !== null && joined.bytes > 0 && !this.#isResumed(joined))
+        if (joined !== null && joined.bytes > 0 && !this.isResumed(joined))
           this.charge(connection, joined.bytes);
         this.#attend(connection, name, who);
       },
@@ -280,8 +288,13 @@ export class JoinCommands {
    * clients that return after a drain would use up the rates of their address.
    * @param {Joined} joined
    */
-  #isResumed({ recovered, acceptedMs }) {
-    return recovered && acceptedMs >= Date.now() - this.resumeWindowMs;
+  isResumed({ recovered, acceptedMs }) {
+    return recovered && acceptedMs >= this.resumeFromMs;
+  }
+
+  /** Of the resume window. @returns {number} ms since 1970 */
+  get resumeFromMs() {
+    return Date.now() - this.resumeWindowMs;
   }
 
   /**
@@ -291,8 +304,7 @@ export class JoinCommands {
    * @returns {number} ms since 1970, by the clock of the worker that accepted the message
    */
   #oldestFor({ session }, name) {
-    if (session.mayReadHistory(name)) return 0;
-    return Date.now() - this.resumeWindowMs;
+    return session.mayReadHistory(name) ? 0 : this.resumeFromMs;
   }
 
   /** @type {Handler} */
@@ -308,7 +320,7 @@ export class JoinCommands {
   }
 
   /** The limit of rooms. In the mode `observe` it only counts. @param {Connection} connection */
-  #mayEnterAnother({ roomCount }) {
+  mayEnterAnother({ roomCount }) {
     if (roomCount < this.maxRooms) return true;
     if (this.maxRoomsMode === 'observe') this.counters.observed.rooms++;
     return this.maxRoomsMode !== 'enforce';

@@ -125,9 +125,9 @@ export class ServerSubscriptions {
    * @param {Buffer|null} data for the client
    */
   #join(round, channel, { subs }, data) {
-    const { hub } = this.services;
+    const { hub, commands } = this.services;
     const room = roomOf(channel);
-    if (this.subscriptions.isFull(room)) {
+    if (commands.joins.isFull(room)) {
       round.isFailed = true;
       return this.#answered(round);
     }

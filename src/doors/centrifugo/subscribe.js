@@ -30,8 +30,6 @@ import { GRACE_S, subscriptionReader } from './tokens.js';
 
 /** The client wants an error if its position is lost, because it has to load its state again. */
 const REJECT_UNRECOVERED = 2;
-/** How old publications may be that a token without the right to history recovers. */
-const RESUME_WINDOW_MS = 120_000;
 
 export class Subscriptions {
   /**
@@ -43,9 +41,7 @@ export class Subscriptions {
     this.connections = connections;
     this.rights = rights;
     this.expiries = expiries;
-    const { centrifugo, reconnectWindowMs } = services.config;
-    this.readClaims = subscriptionReader(centrifugo?.isLenient ?? false);
-    this.resumeWindowMs = RESUME_WINDOW_MS + reconnectWindowMs;
+    this.readClaims = subscriptionReader(services.config.centrifugo?.isLenient ?? false);
   }
 
   /** @type {Handler} */
@@ -101,25 +97,6 @@ export class Subscriptions {
   /** @param {Connection} connection @param {string} channel */
   isIn(connection, channel) {
     return this.services.hub.rooms.get(roomOf(channel))?.has(connection) ?? false;
-  }
-
-  /**
-   * Do too many reads wait for another room with history to open? It is counted.
-   * @param {string} room
-   */
-  isFull(room) {
-    const { hub, scheduler, counters } = this.services;
-    const isFull = !hub.rooms.has(room) && scheduler.isFull && scheduler.hasHistory(room);
-    if (isFull) counters.readsRefused++;
-    return isFull;
-  }
-
-  /** The limit of rooms. In the mode `observe` it only counts. @param {Connection} connection */
-  #mayEnterAnother({ roomCount }) {
-    const { config, counters } = this.services;
-    if (roomCount < config.maxRoomsPerConnection) return true;
-    if (config.maxRoomsPerConnectionMode === 'observe') counters.observed.rooms++;
-    return config.maxRoomsPerConnectionMode !== 'enforce';
   }
 
   /**
@@ -231,9 +208,9 @@ export class Subscriptions {
    * @param {Connection} connection @param {Client} client @param {Joined|null} joined
    */
   charge(connection, client, joined) {
-    if (joined === null || joined.bytes === 0) return;
-    if (joined.recovered && joined.acceptedMs >= Date.now() - this.resumeWindowMs) return;
-    this.services.charge(connection, joined.bytes);
+    const { commands, charge } = this.services;
+    if (joined === null || joined.bytes === 0 || commands.joins.isResumed(joined)) return;
+    charge(connection, joined.bytes);
     this.connections.commandRate.charge(client, joined.bytes);
   }
 
@@ -260,11 +237,12 @@ export class Subscriptions {
     const channel = String(request.channel);
     const room = roomOf(channel);
     const { hub, commands } = this.services;
-    if (hub.rooms.get(room)?.has(connection))
-      return this.connections.refuse(connection, id, new DoorError(105));
-    if (!this.#mayEnterAnother(connection))
-      return this.connections.refuse(connection, id, new DoorError(106));
-    if (this.isFull(room)) return this.connections.refuse(connection, id, new DoorError(100));
+    const { joins, replies } = commands;
+    const refuse = (/** @type {number} */ code) =>
+      this.connections.refuse(connection, id, new DoorError(code));
+    if (this.isIn(connection, channel)) return refuse(105);
+    if (!joins.mayEnterAnother(connection)) return refuse(106);
+    if (joins.isFull(room)) return refuse(100);
     hub.join(connection, room, {
       since: sinceOf(request),
       oldestMs: this.oldestFor(client, room),
@@ -272,7 +250,7 @@ export class Subscriptions {
         const isLost = request.recover === true && !(joined?.recovered ?? false);
         if (isLost && (Number(request.flag ?? 0) & REJECT_UNRECOVERED) !== 0) {
           this.leave(connection, client, channel);
-          return this.connections.refuse(connection, id, new DoorError(112));
+          return refuse(112);
         }
         this.entered(connection, client, channel, granted);
         this.charge(connection, client, joined);
@@ -282,11 +260,9 @@ export class Subscriptions {
           subscribe: { ...result, data: granted?.data ?? null },
         });
       },
-      onRefused: (error) => commands.replies.brokerError(connection, error, id),
+      onRefused: (error) => replies.brokerError(connection, error, id),
     });
-    // Later commands wait, so an unsubscribe follows the reply.
-    const answered = hub.rooms.get(room)?.joining(connection) ?? null;
-    if (answered !== null) commands.lane.awaitJoin(connection, answered);
+    joins.await(connection, room);
   }
 
   /**
@@ -336,7 +312,7 @@ export class Subscriptions {
       tokenIdentity(identity)?.hasRights === true &&
       !identity?.rights.history.has(room) &&
       !this.rights.allowed.history.has(room);
-    return isLimited ? Date.now() - this.resumeWindowMs : 0;
+    return isLimited ? this.services.commands.joins.resumeFromMs : 0;
   }
 }
 

@@ -2,7 +2,7 @@
 // subscribes to the user's address. The user's connections are present in that room: whoever is
 // there is online. The limit of connections per user applies from then on.
 
-import { asciiJson, Identity } from '../../auth/claims.js';
+import { asciiJson, Identity, MAX_SENDER_BYTES } from '../../auth/claims.js';
 import { sessionUserOf } from '../../protocol/app-names.js';
 import { refusal, toClose } from '../../protocol/refusal.js';
 import { roomOfUser } from './channels.js';
@@ -13,8 +13,6 @@ import { checkAuth, userText } from './signature.js';
 import { socketIdOf } from './socket-id.js';
 
 const MAX_USER_LENGTH = 128;
-/** A publication has one byte for the length of its sender. */
-const MAX_SENDER_BYTES = 255;
 const MAX_ROOM_LENGTH = 512;
 /** @type {readonly unknown[]} */
 const NO_IDS = Object.freeze([]);
@@ -104,8 +102,7 @@ export class SignIn {
         commands.replies.brokerError(connection, error, undefined);
       },
     });
-    const answered = hub.rooms.get(name)?.joining(connection) ?? null;
-    if (answered !== null) commands.lane.awaitJoin(connection, answered);
+    commands.joins.await(connection, name);
   }
 }
 

@@ -97,12 +97,9 @@ export class Subscriptions {
   }
 
   /** @param {Connection} connection @param {string} name */
-  #mayEnter({ roomCount }, name) {
-    const { config, counters, hub, scheduler } = this.services;
-    if (roomCount >= config.maxRoomsPerConnection) {
-      if (config.maxRoomsPerConnectionMode === 'observe') counters.observed.rooms++;
-      if (config.maxRoomsPerConnectionMode === 'enforce') return false;
-    }
+  #mayEnter(connection, name) {
+    const { commands, hub, scheduler } = this.services;
+    if (!commands.joins.mayEnterAnother(connection)) return false;
     return hub.rooms.has(name) || !scheduler.hasHistory(name) || !scheduler.isFull;
   }
 
