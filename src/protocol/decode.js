@@ -70,68 +70,47 @@ const LOWER_N = 0x6e;
 
 /** @param {Buffer} message valid UTF-8 @returns {Command|null} null: INVALID_MESSAGE_FORMAT */
 export function decode(message) {
-  const fields = scan(message);
-  if (fields === null) return null;
-  const {
-    typeStart,
-    typeEnd,
-    idStart,
-    idEnd,
-    roomStart,
-    roomEnd,
-    textStart,
-    sinceStart,
-    limitStart,
-    afterStart,
-    echoStart,
-    lastStart,
-    lastSecondsStart,
-    beforeStart,
-    sinceTimeStart,
-    keyStart,
-    stateKeyStart,
-  } = fields;
-  if (typeStart < 0 || message[typeStart] !== QUOTE) return null;
-  if (textStart >= 0 && message[textStart] !== QUOTE) return null;
-  const id = idStart < 0 ? undefined : readValue(message, idStart, idEnd);
+  const f = scan(message);
+  if (f === null) return null;
+  if (f.typeStart < 0 || message[f.typeStart] !== QUOTE) return null;
+  if (f.textStart >= 0 && message[f.textStart] !== QUOTE) return null;
+  const id = f.idStart < 0 ? undefined : readValue(message, f.idStart, f.idEnd);
   if (!isId(id)) return null;
   return {
-    type: /** @type {string} */ (readValue(message, typeStart, typeEnd)),
+    type: /** @type {string} */ (readValue(message, f.typeStart, f.typeEnd)),
     id,
-    room: roomStart < 0 ? undefined : (readValue(message, roomStart, roomEnd) ?? undefined),
+    room: f.roomStart < 0 ? undefined : (readValue(message, f.roomStart, f.roomEnd) ?? undefined),
     since:
-      sinceStart < 0 ? undefined : (readValue(message, sinceStart, fields.sinceEnd) ?? undefined),
+      f.sinceStart < 0 ? undefined : (readValue(message, f.sinceStart, f.sinceEnd) ?? undefined),
     limit:
-      limitStart < 0 ? undefined : (readValue(message, limitStart, fields.limitEnd) ?? undefined),
+      f.limitStart < 0 ? undefined : (readValue(message, f.limitStart, f.limitEnd) ?? undefined),
     after:
-      afterStart < 0 ? undefined : (readValue(message, afterStart, fields.afterEnd) ?? undefined),
-    echo: echoStart < 0 ? undefined : (readValue(message, echoStart, fields.echoEnd) ?? undefined),
-    last: lastStart < 0 ? undefined : (readValue(message, lastStart, fields.lastEnd) ?? undefined),
+      f.afterStart < 0 ? undefined : (readValue(message, f.afterStart, f.afterEnd) ?? undefined),
+    echo: f.echoStart < 0 ? undefined : (readValue(message, f.echoStart, f.echoEnd) ?? undefined),
+    last: f.lastStart < 0 ? undefined : (readValue(message, f.lastStart, f.lastEnd) ?? undefined),
     lastSeconds:
-      lastSecondsStart < 0
+      f.lastSecondsStart < 0
         ? undefined
-        : (readValue(message, lastSecondsStart, fields.lastSecondsEnd) ?? undefined),
+        : (readValue(message, f.lastSecondsStart, f.lastSecondsEnd) ?? undefined),
     before:
-      beforeStart < 0
-        ? undefined
-        : (readValue(message, beforeStart, fields.beforeEnd) ?? undefined),
+      f.beforeStart < 0 ? undefined : (readValue(message, f.beforeStart, f.beforeEnd) ?? undefined),
     sinceTime:
-      sinceTimeStart < 0
+      f.sinceTimeStart < 0
         ? undefined
-        : (readValue(message, sinceTimeStart, fields.sinceTimeEnd) ?? undefined),
+        : (readValue(message, f.sinceTimeStart, f.sinceTimeEnd) ?? undefined),
     idempotencyKey:
-      keyStart < 0 ? undefined : (readValue(message, keyStart, fields.keyEnd) ?? undefined),
+      f.keyStart < 0 ? undefined : (readValue(message, f.keyStart, f.keyEnd) ?? undefined),
     key:
-      stateKeyStart < 0
+      f.stateKeyStart < 0
         ? undefined
-        : (readValue(message, stateKeyStart, fields.stateKeyEnd) ?? undefined),
+        : (readValue(message, f.stateKeyStart, f.stateKeyEnd) ?? undefined),
     source: message,
-    payloadStart: fields.payloadStart,
-    payloadEnd: fields.payloadEnd,
-    textStart,
-    textEnd: fields.textEnd,
-    presenceStart: fields.presenceStart,
-    presenceEnd: fields.presenceEnd,
+    payloadStart: f.payloadStart,
+    payloadEnd: f.payloadEnd,
+    textStart: f.textStart,
+    textEnd: f.textEnd,
+    presenceStart: f.presenceStart,
+    presenceEnd: f.presenceEnd,
   };
 }
 
