@@ -131,15 +131,11 @@ export class Flight {
    * @param {Transport} transport @param {Buffer} frames
    */
   #withPosition(transport, frames) {
-    if (transport.format !== FORMAT.BARE_EVENTS || transport.withPosition === undefined)
-      return frames;
-    const { publications } = this;
-    for (let i = publications.length - 1; i >= 0; i--) {
-      const last = publications[i];
-      if (kindOf(last) === KIND.POSITIONED)
-        return withOwnId(transport, this.room.name, frames, epochOf(last), offsetOf(last));
-    }
-    return frames;
+    if (transport.format !== FORMAT.BARE_EVENTS) return frames;
+    const last = this.publications.findLast(isPositioned);
+    return last === undefined
+      ? frames
+      : withOwnId(transport, this.room.name, frames, epochOf(last), offsetOf(last));
   }
 
   /**

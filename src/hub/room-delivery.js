@@ -61,14 +61,11 @@ export class RoomDelivery {
    * @param {Connection} connection @param {() => void} reply @param {Buffer} shared
    * @param {Position} end
    */
-  admit(connection, reply, shared, { epoch, offset }) {
+  admit(connection, reply, shared, end) {
     this.room.add(connection);
     reply();
     if (shared.length === 0) return false;
-    const { transport } = connection;
-    const frames = withOwnId(transport, this.room.name, shared, epoch, offset);
-    transport.write(frames);
-    this.counters.bytesOut += frames.length;
+    this.write(connection, shared, end);
     return connection.isOpen;
   }
 
@@ -81,13 +78,8 @@ export class RoomDelivery {
   }
 
   /** @param {Connection} connection @param {string} text @param {Position} position */
-  tell({ transport }, text, position) {
-    const { epoch, offset } = position;
-    const shared = encodeNotice(transport.format, text, position);
-    if (shared.length === 0) return; // nothing in its format
-    const frames = withOwnId(transport, this.room.name, shared, epoch, offset);
-    transport.write(frames);
-    this.counters.bytesOut += frames.length;
+  tell(connection, text, position) {
+    this.write(connection, encodeNotice(connection.transport.format, text, position), position);
   }
 
   isFlushing() {

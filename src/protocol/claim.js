@@ -11,8 +11,7 @@ import {
   encodePublication,
   isClaim,
   KIND,
-  payloadEnd,
-  payloadStart,
+  payloadText,
   withPayload,
 } from './publication.js';
 
@@ -50,8 +49,7 @@ export function encodeClaim(timestampMs, from, { key, bytes, sha256, contentType
 /** @param {Buffer} publication a claim @returns {Claim|null} null: malformed */
 export function claimOf(publication) {
   try {
-    const text = publication.toString('utf8', payloadStart(publication), payloadEnd(publication));
-    const { key, bytes, sha256, contentType } = JSON.parse(text);
+    const { key, bytes, sha256, contentType } = JSON.parse(payloadText(publication));
     const isValid =
       typeof key === 'string' &&
       Number.isSafeInteger(bytes) &&

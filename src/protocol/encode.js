@@ -2,7 +2,7 @@
 // and payloads are JSON text already. Rooms of an app appear under their bare names.
 
 import { wireName } from './app-names.js';
-import { keyTextOf, payloadEnd, payloadStart, senderOf, timestampOf } from './publication.js';
+import { keyTextOf, payloadOf, senderOf, timestampOf } from './publication.js';
 
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
@@ -68,19 +68,12 @@ export function encodeJoinedState(room, { epoch, offset, recovered }, id) {
 }
 
 /**
- * A member has the whole state of a room up to a position.
- * @param {string} room @param {string} epoch @param {number} offset
+ * `synced`: a member has the whole state of a room up to a position. `reset`: it is to forget the
+ * state, and the whole state follows.
+ * @param {'synced'|'reset'} type @param {string} room @param {string} epoch @param {number} offset
  */
-export function encodeSynced(room, epoch, offset) {
-  return `{"type":"synced","room":"${wireName(room)}"${positionMembers(epoch, offset)}}`;
-}
-
-/**
- * A member is to forget the state of a room: the whole state follows.
- * @param {string} room @param {string} epoch @param {number} offset
- */
-export function encodeReset(room, epoch, offset) {
-  return `{"type":"reset","room":"${wireName(room)}"${positionMembers(epoch, offset)}}`;
+export function encodeStateNotice(type, room, epoch, offset) {
+  return `{"type":"${type}","room":"${wireName(room)}"${positionMembers(epoch, offset)}}`;
 }
 
 /** @param {string} epoch @param {number} offset */
@@ -124,11 +117,8 @@ export function encodeHistoryMessages(publications, first) {
   return Buffer.concat(
     publications.flatMap((publication, i) => [
       i === 0 ? HISTORY_OPEN : HISTORY_NEXT,
-      publication.subarray(payloadStart(publication), payloadEnd(publication)),
-      Buffer.from(
-        `,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)},"offset":${first + i}}`,
-        'latin1',
-      ),
+      payloadOf(publication),
+      rowEnd(publication, first + i),
     ]),
   );
 }
@@ -141,13 +131,16 @@ export function encodeStateEntries(entries) {
   return Buffer.concat(
     entries.flatMap(({ publication, offset }, i) => [
       Buffer.from(`${i === 0 ? '' : ','}{"key":"${keyTextOf(publication)}","payload":`),
-      publication.subarray(payloadStart(publication), payloadEnd(publication)),
-      Buffer.from(
-        `,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)},"offset":${offset}}`,
-        'latin1',
-      ),
+      payloadOf(publication),
+      rowEnd(publication, offset),
     ]),
   );
+}
+
+/** After the payload. @param {Buffer} publication @param {number} offset */
+function rowEnd(publication, offset) {
+  const head = `,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)}`;
+  return Buffer.from(`${head},"offset":${offset}}`, 'latin1');
 }
 
 const HISTORY_OPEN = Buffer.from('{"payload":');

@@ -92,8 +92,8 @@ export function eventEnd(events, at) {
   return events.indexOf(EMPTY_LINE, at) + EMPTY_LINE.length;
 }
 
-/** @param {Buffer} text JSON @param {number} start @param {number} end */
-function joinLines(text, start, end) {
+/** Replaces the ends of lines. @param {Buffer} text JSON @param {number} start @param {number} end */
+export function joinLines(text, start, end) {
   for (let i = start; i < end; i++) if (text[i] === LF || text[i] === CR) text[i] = SPACE;
 }
 

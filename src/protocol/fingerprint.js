@@ -4,16 +4,14 @@
 
 import { createHash } from 'node:crypto';
 import { claimOf } from './claim.js';
-import { hasKey, isClaim, keyTextOf, payloadEnd, payloadStart } from './publication.js';
+import { hasKey, isClaim, keyTextOf, payloadOf } from './publication.js';
 
 /** Characters of the hash that are kept: 132 bits. */
 const LENGTH = 22;
 
 /** @param {Buffer} publication @returns {string} 22 ASCII characters */
 export function fingerprintOf(publication) {
-  const payload = isClaim(publication)
-    ? contentOf(publication)
-    : publication.subarray(payloadStart(publication), payloadEnd(publication));
+  const payload = isClaim(publication) ? contentOf(publication) : payloadOf(publication);
   const hash = createHash('sha256').update(payload);
   // In a room with state, the value of another key is another message.
   if (hasKey(publication)) hash.update('\0').update(keyTextOf(publication));

@@ -48,15 +48,15 @@ const NOTHING = Buffer.alloc(0);
 
 /** @param {boolean} hasIds @returns {Format} */
 function events(hasIds) {
+  /** @type {NonNullable<Format['encodeNotice']>} */
+  const encodeNotice = (text, { epoch, offset }) =>
+    Buffer.from(textEvent(text, hasIds ? eventId(epoch, offset) : ''), 'latin1');
   return {
     encode: (prefix, publications) => publicationEvents(prefix, publications, hasIds),
     endOf: eventEnd,
-    encodeResync(room, { epoch, offset }, afterMs) {
-      const text = encodeResync(room, epoch, offset, afterMs);
-      return Buffer.from(textEvent(text, hasIds ? eventId(epoch, offset) : ''), 'latin1');
-    },
-    encodeNotice: (text, { epoch, offset }) =>
-      Buffer.from(textEvent(text, hasIds ? eventId(epoch, offset) : ''), 'latin1'),
+    encodeResync: (room, position, afterMs) =>
+      encodeNotice(encodeResync(room, position.epoch, position.offset, afterMs), position),
+    encodeNotice,
   };
 }
 

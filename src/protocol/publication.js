@@ -193,6 +193,11 @@ export function isRemoval(publication) {
   );
 }
 
+/** @param {Buffer} publication @returns {Buffer} its payload, JSON, in the same memory */
+export function payloadOf(publication) {
+  return publication.subarray(payloadStart(publication), payloadEnd(publication));
+}
+
 /** @param {Buffer} publication @returns {string} its payload: JSON */
 export function payloadText(publication) {
   return publication.toString('utf8', payloadStart(publication), payloadEnd(publication));

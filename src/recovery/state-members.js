@@ -16,7 +16,7 @@
 // A position proves nothing if a tombstone behind it is forgotten: the member may have that key. A
 // member that begins at 0 has none of the keys forgotten before.
 
-import { encodeReset, encodeSynced } from '../protocol/encode.js';
+import { encodeStateNotice } from '../protocol/encode.js';
 import { encodePublications, FORMAT } from '../protocol/format.js';
 import { LaggingMember, LaggingMembers, MAX_STEP_COUNT, STEP_BYTES } from './lagging-members.js';
 
@@ -146,7 +146,8 @@ export class StateMembers extends LaggingMembers {
   restart(member, end) {
     const { epoch, log } = this.state;
     member.restart(epoch, log.floor);
-    this.delivery.tell(member.connection, encodeReset(this.room, epoch, end), { epoch, offset: 0 });
+    const text = encodeStateNotice('reset', this.room, epoch, end);
+    this.delivery.tell(member.connection, text, { epoch, offset: 0 });
     this.shared.steps.add(member);
   }
 
@@ -166,7 +167,8 @@ export class StateMembers extends LaggingMembers {
   #tellSynced(member) {
     member.isSyncing = false;
     const { connection, epoch, offset } = member;
-    this.delivery.tell(connection, encodeSynced(this.room, epoch, offset), { epoch, offset });
+    const text = encodeStateNotice('synced', this.room, epoch, offset);
+    this.delivery.tell(connection, text, { epoch, offset });
   }
 
   /** @param {number} format @param {StateMember} member @param {number} end @returns {Step} */

@@ -12,6 +12,7 @@ import {
   kindOf,
   offsetOf,
   payloadEnd,
+  payloadOf,
   payloadStart,
   senderOf,
   timestampOf,
@@ -113,10 +114,8 @@ class Publications {
   messageOf(head, publication) {
     const { codec } = this;
     const kind = kindOf(publication);
-    if (kind === KIND.BROADCAST) {
-      const data = publication.subarray(payloadStart(publication), payloadEnd(publication));
-      return codec.encode({ push: { message: { data } } });
-    }
+    if (kind === KIND.BROADCAST)
+      return codec.encode({ push: { message: { data: payloadOf(publication) } } });
     if (head === null) return null;
     if (kind === KIND.MESSAGE || kind === KIND.POSITIONED)
       return codec.publicationMessage(head.field, this.publishedOf(publication));

@@ -3,13 +3,12 @@
 // In JSON a line break can only stand between tokens, so a space replaces it. Clients split
 // WebSocket messages at line breaks as well.
 
-import { eventEnd } from '../../protocol/event-stream.js';
+import { eventEnd, joinLines } from '../../protocol/event-stream.js';
 import { frameEnd, headerBytes, writeHeader } from '../../protocol/frame.js';
 import { delimitedBytes, delimitedEnd, writeDelimited } from './codec/protobuf.js';
 
 const LF = 0x0a;
 const CR = 0x0d;
-const SPACE = 0x20;
 const FIN_BINARY = 0x82; // RFC 6455 5.2: FIN, opcode 2
 const EVENT_START = Buffer.from('data: ');
 const EVENT_END = Buffer.from('\n\n');
@@ -24,8 +23,7 @@ const LINE_END = Buffer.from('\n');
 /** @param {Buffer} target @param {number} at @param {Buffer} json @returns {number} its end */
 function writeLine(target, at, json) {
   const end = at + json.copy(target, at);
-  if (json.includes(LF) || json.includes(CR))
-    for (let i = at; i < end; i++) if (target[i] === LF || target[i] === CR) target[i] = SPACE;
+  if (json.includes(LF) || json.includes(CR)) joinLines(target, at, end);
   return end;
 }
 

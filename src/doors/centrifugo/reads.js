@@ -3,7 +3,7 @@
 // Answers are bounded: history by half of the bytes that may wait for a connection, and then the
 // client asks again from its end; presence has no pages, so a larger list is refused.
 
-import { payloadEnd, payloadStart, timestampOf } from '../../protocol/publication.js';
+import { payloadOf, timestampOf } from '../../protocol/publication.js';
 import { roomOf } from './channels.js';
 import { DISCONNECTS } from './codes.js';
 import { DoorError } from './errors.js';
@@ -137,7 +137,7 @@ export class ReadCommands {
 function resultOf({ publications, epoch, offset }) {
   return {
     publications: publications.map(({ offset: own, publication }) => ({
-      data: publication.subarray(payloadStart(publication), payloadEnd(publication)),
+      data: payloadOf(publication),
       offset: own,
       info: infoOf(publication) ?? undefined,
       time: timestampOf(publication),

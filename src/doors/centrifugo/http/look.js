@@ -2,7 +2,7 @@
 
 import { CHANNEL_SPACE, escapeChannel, isNativeName } from '../../../config/channel-names.js';
 import { fits } from '../../../config/room-patterns.js';
-import { payloadEnd, payloadStart } from '../../../protocol/publication.js';
+import { payloadOf } from '../../../protocol/publication.js';
 import { allRooms } from '../../../transport/http-api/all-rooms.js';
 import { channelOf } from '../channels.js';
 import { DoorError } from '../errors.js';
@@ -142,7 +142,7 @@ function encodePublication({ offset, publication }, isNext) {
   const info = infoOf(publication);
   return [
     Buffer.from(`${isNext ? ',' : ''}{"data":`),
-    publication.subarray(payloadStart(publication), payloadEnd(publication)),
+    payloadOf(publication),
     Buffer.from(`,"offset":${offset}${info === null ? '' : `,"info":${encodeInfo(info)}`}}`),
   ];
 }
