@@ -13,14 +13,13 @@ export class HistoryCommand {
   /**
    * @param {object} parts
    * @param {import('../recovery/history-reader.js').HistoryReader} parts.historyReader
-   * @param {Pick<import('./hook-gate.js').HookGate, 'enter'>|null} parts.gate null if there are no
-   *   hooks
+   * @param {Pick<import('./join.js').JoinCommands, 'askFor'>} parts.joins
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('./pending-reads.js').PendingReads} parts.pendingReads
    */
-  constructor({ historyReader, gate, replies, pendingReads }) {
+  constructor({ historyReader, joins, replies, pendingReads }) {
     this.historyReader = historyReader;
-    this.gate = gate;
+    this.joins = joins;
     this.replies = replies;
     this.pendingReads = pendingReads;
   }
@@ -40,7 +39,7 @@ export class HistoryCommand {
       return this.replies.malformed(connection, id);
     const places = [since, before, sinceTimeMs].filter((place) => place !== null);
     if (places.length > 1) return this.replies.malformed(connection, id, ONE_PLACE);
-    const read = () =>
+    this.joins.askFor(connection, name, id, () =>
       this.pendingReads.answer(
         connection,
         id,
@@ -51,12 +50,7 @@ export class HistoryCommand {
           after: historySuffix(position, hasMore, id),
           readBytes: searchedBytes,
         }),
-      );
-    if (this.gate === null) return read();
-    // Whoever may not join a room may not read it either.
-    this.gate.enter(connection, name, (refusal) => {
-      if (refusal === null) read();
-      else this.replies.error(connection, refusal.code, id, refusal.message);
-    });
+      ),
+    );
   }
 }

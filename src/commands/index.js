@@ -157,7 +157,7 @@ function createHandlers(parts, { replies, lane, hookGate }) {
     maxInlineBytes,
     admitBroadcast: parts.admitBroadcast,
   });
-  const histories = new HistoryCommand({ historyReader, gate: hookGate, replies, pendingReads });
+  const histories = new HistoryCommand({ historyReader, joins, replies, pendingReads });
   const presences = new PresenceCommand({ hub, maxUnsentBytes, tracker, replies, pendingReads });
   // Bound methods: an arrow function would add a frame without a name to each command's stack.
   /** By type. @type {Map<string, Handler>} */

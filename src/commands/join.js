@@ -109,9 +109,7 @@ export class JoinCommands {
       return replies.error(connection, 'PERMISSION_DENIED', id);
     const { last, lastSeconds } = latest;
     const joining = { id, who, since: readSince(command.since), last, lastSeconds };
-    this.#ask(connection, name, joining, (refusal) =>
-      replies.error(connection, refusal.code, id, refusal.message),
-    );
+    this.askFor(connection, name, id, () => this.#enter(connection, name, joining));
   }
 
   /**
@@ -121,9 +119,10 @@ export class JoinCommands {
    */
   autojoin(connection, name, since) {
     const who = this.tracker.covers(name) ? { user: undefined, info: null } : null;
-    this.#ask(connection, name, { id: undefined, who, since }, ({ code, message }) => {
-      if (code === 'DENIED') connection.send(encodeLeft(name, 'permission'));
-      else this.replies.error(connection, code, undefined, message);
+    this.ask(connection, name, (refusal) => {
+      if (refusal === null) this.#enter(connection, name, { id: undefined, who, since });
+      else if (refusal.code === 'DENIED') connection.send(encodeLeft(name, 'permission'));
+      else this.replies.error(connection, refusal.code, undefined, refusal.message);
     });
   }
 
@@ -200,14 +199,25 @@ export class JoinCommands {
   }
 
   /**
-   * @param {Connection} connection @param {string} name @param {Joining} join
-   * @param {(refusal: import('../protocol/refusal.js').Refusal) => void} onRefused
+   * Asks the hook onJoin, if there is one.
+   * @param {Connection} connection @param {string} name
+   * @param {(refusal: import('../protocol/refusal.js').Refusal|null) => void} act not called if the
+   *   connection has closed
    */
-  #ask(connection, name, join, onRefused) {
-    if (this.gate === null) return this.#enter(connection, name, join);
-    this.gate.enter(connection, name, (refusal) => {
-      if (refusal === null) this.#enter(connection, name, join);
-      else onRefused(refusal);
+  ask(connection, name, act) {
+    if (this.gate === null) act(null);
+    else this.gate.enter(connection, name, act);
+  }
+
+  /**
+   * Asks for a command, which a refusal answers. Who may not join a room may not read it either.
+   * @param {Connection} connection @param {string} name @param {import('./replies.js').Id} id
+   * @param {() => void} act
+   */
+  askFor(connection, name, id, act) {
+    this.ask(connection, name, (refusal) => {
+      if (refusal === null) act();
+      else this.replies.error(connection, refusal.code, id, refusal.message);
     });
   }
 

@@ -48,17 +48,11 @@ export class ReadCommands {
       isReverse: reverse,
       maxBytes: this.maxBytes,
     };
-    const read = () =>
+    this.services.commands.joins.askFor(connection, room, id, () =>
       this.#answer(connection, client, id, async () => ({
         history: resultOf(await readStream(this.services.historyReader, room, query)),
-      }));
-    // Who may not join a room may not read it either.
-    const { hookGate, replies } = this.services.commands;
-    if (hookGate === null) return read();
-    hookGate.enter(connection, room, (refused) => {
-      if (refused === null) read();
-      else replies.error(connection, refused.code, id, refused.message);
-    });
+      })),
+    );
   };
 
   /** @type {Handler} */

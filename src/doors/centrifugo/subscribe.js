@@ -220,13 +220,9 @@ export class Subscriptions {
    */
   #ask(connection, client, id, request, granted) {
     const channel = String(request.channel);
-    const { hookGate } = this.services.commands;
-    const enter = () => this.#enter(connection, client, id, request, granted);
-    if (hookGate === null) return enter();
-    hookGate.enter(connection, roomOf(channel), (refused) => {
-      if (refused === null) enter();
-      else this.services.commands.replies.error(connection, refused.code, id, refused.message);
-    });
+    this.services.commands.joins.askFor(connection, roomOf(channel), id, () =>
+      this.#enter(connection, client, id, request, granted),
+    );
   }
 
   /**

@@ -12,7 +12,6 @@ import { socketIdOf } from './socket-id.js';
 const MAX_USER_LENGTH = 128;
 
 /** @import { Connection } from '../../hub/connection.js' */
-/** @import { Refusal } from '../../protocol/refusal.js' */
 /** @import { Joined } from '../../recovery/room-joins.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { Kind } from './channels.js' */
@@ -76,7 +75,7 @@ export class Subscriptions {
     const limit = limitReached(4100, 'Too many channels.');
     // Its messages have keys, which Pusher's have not.
     if (this.services.scheduler.hasState(name)) return refuse(limit);
-    this.#ask(connection, name, (refusal) => {
+    this.services.commands.joins.ask(connection, name, (refusal) => {
       // Several subscriptions may have waited for the hook, also to this channel.
       if (this.#isIn(connection, name)) return this.#repeated(connection, channel);
       if (refusal !== null) return refuse(authError(refusal.message));
@@ -101,17 +100,6 @@ export class Subscriptions {
     const { commands, hub, scheduler } = this.services;
     if (!commands.joins.mayEnterAnother(connection)) return false;
     return hub.rooms.has(name) || !scheduler.hasHistory(name) || !scheduler.isFull;
-  }
-
-  /**
-   * Asks the hook onJoin.
-   * @param {Connection} connection @param {string} name
-   * @param {(refusal: Refusal|null) => void} act not called if the connection has closed
-   */
-  #ask(connection, name, act) {
-    const { hookGate } = this.services.commands;
-    if (hookGate === null) act(null);
-    else hookGate.enter(connection, name, act);
   }
 
   /**
