@@ -71,7 +71,6 @@ export class AdmissionLease {
 
 export class Admission {
   #addressOf;
-  #peerOf;
   #originAllowed;
 
   /**
@@ -113,7 +112,11 @@ export class Admission {
       config.hooks !== null ||
       (config.clientBroadcast && config.broadcastsPerMinutePerIpMode !== 'off');
     this.#addressOf = countsAddresses ? createAddressResolver(config.trustProxy) : () => '';
-    this.#peerOf = countsPeers ? createPeerResolver(config.trustProxy) : () => null;
+    /**
+     * The address that an unfinished handshake counts for; null if the peer is a trusted proxy, or
+     * if no limit counts by address.
+     */
+    this.peerOf = countsPeers ? createPeerResolver(config.trustProxy) : () => null;
     this.handshakeRate = new HandshakeRate(
       config.handshakesPerMinutePerIp,
       config.handshakesBurstPerIp,
@@ -121,15 +124,6 @@ export class Admission {
     );
     this.#originAllowed = createOriginCheck(config.allowedOrigins);
     this.maxDescriptors = usableDescriptors(health.descriptorLimit);
-  }
-
-  /**
-   * @param {import('node:net').Socket} socket
-   * @returns {string|null} the address that its unfinished handshake counts for; null if the peer
-   *   is a trusted proxy, or if no limit counts by address
-   */
-  peerOf(socket) {
-    return this.#peerOf(socket);
   }
 
   /**
@@ -171,7 +165,7 @@ export class Admission {
     if (door.usesTokens && !this.#originAllowed(request.headers.origin))
       return this.#refuse('origin');
     const address = this.#addressOf(request);
-    if (config.trustProxy !== '' && this.#peerOf(request.socket) === null) {
+    if (config.trustProxy !== '' && this.peerOf(request.socket) === null) {
       const refused = this.admitPeer(address);
       if (refused !== null) return refused;
     }

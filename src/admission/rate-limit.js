@@ -55,10 +55,8 @@ export class BucketTable {
     if (bucket !== undefined) return bucket;
     if (this.#buckets.size >= MAX_BUCKETS) {
       // The oldest entry is most likely full by now, and the cheapest to find.
-      for (const oldest of this.#buckets.keys()) {
-        this.#buckets.delete(oldest);
-        break;
-      }
+      const [oldest] = this.#buckets.keys();
+      this.#buckets.delete(oldest);
       this.onForgotten();
     }
     bucket = new TokenBucket();

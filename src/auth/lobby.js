@@ -36,10 +36,8 @@ export class Lobby {
   /** @param {Connection} connection */
   add(connection) {
     if (this.#guests.size >= this.max) {
-      for (const oldest of this.#guests.keys()) {
-        this.#timeOut(oldest);
-        break;
-      }
+      const [oldest] = this.#guests.keys();
+      this.#timeOut(oldest);
     }
     this.#guests.set(connection, this.now() + TIMEOUT_MS);
     connection.hold();

@@ -47,7 +47,6 @@ const scratch = Buffer.allocUnsafeSlow(16_384);
  * @typedef {object} Owner
  * @property {boolean} writesDirectly
  * @property {import('../hub/hub.js').Hub} hub
- * @property {import('../hub/slow-consumers.js').SlowConsumers} slowConsumers
  * @property {object} wsOptions for WebSockets of ws
  * @property {(socket: Socket) => boolean} openWs calls `openWs` of the socket's WebSocket, and lets
  *   ws read; false: it is too late for that
@@ -144,7 +143,7 @@ export class ServerWebSocket {
   }
 
   get slowConsumers() {
-    return this.owner.slowConsumers;
+    return this.owner.hub.slowConsumers;
   }
 
   /** @returns {number} */

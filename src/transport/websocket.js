@@ -147,10 +147,6 @@ export class WebSockets {
     this.reader.discard(socket);
   }
 
-  get slowConsumers() {
-    return this.hub.slowConsumers;
-  }
-
   /** ws is to handle this connection from now on. @param {Socket} socket */
   openWs(socket) {
     return this.reader.openWs(socket);

@@ -98,11 +98,10 @@ export class Connections {
   open(connection, { headers, url = '' }, _credentials, form, upstream = null) {
     const { address } = connection;
     const { maxHandshakes } = this.services.config;
-    if (this.#waiting.size >= maxHandshakes)
-      for (const oldest of this.#waiting.keys()) {
-        this.#timeOut(oldest);
-        break;
-      }
+    if (this.#waiting.size >= maxHandshakes) {
+      const [oldest] = this.#waiting.keys();
+      this.#timeOut(oldest);
+    }
     this.#clients.set(connection, new Client(form, { headers, url, address }, upstream));
     this.#waiting.set(connection, performance.now() + CONNECT_TIMEOUT_MS);
   }

@@ -80,10 +80,7 @@ export class PublishRoutes {
     const claim = await this.#claim(call, fields, names.length);
     if (claim === null) this.#charge(call, [fields.payload], names.length);
     // Brokers do not change it.
-    const encoded =
-      claim === null
-        ? this.#encode(call, fields, key)
-        : encodedClaim(call, claim, fields.except, key);
+    const encoded = encode(call, fields, claim, key);
     const outcomes = await this.#publishAll(
       call,
       names.map((room) => ({ room, ...encoded })),
@@ -113,7 +110,7 @@ export class PublishRoutes {
       bytes,
       contentType: call.headers['content-type'] ?? DEFAULT_TYPE,
     });
-    const message = { room: name, ...encodedClaim(call, claim, except, key) };
+    const message = { room: name, ...encode(call, { except }, claim, key) };
     const [outcome] = await this.#publishAll(call, [message]);
     return positionOf(outcome);
   };
@@ -142,15 +139,10 @@ export class PublishRoutes {
       claims.push(this.#isLarge(slice) ? await this.#store(call, slice) : null);
     const outcomes = await this.#publishAll(
       call,
-      messages.map((/** @type {Fields} */ fields, /** @type {number} */ index) => {
-        const claim = claims[index];
-        const key = fields.idempotencyKey;
-        const encoded =
-          claim === null
-            ? this.#encode(call, fields, key)
-            : encodedClaim(call, claim, fields.except, key);
-        return { room: fields.room, ...encoded };
-      }),
+      messages.map((/** @type {Fields} */ fields, /** @type {number} */ index) => ({
+        room: fields.room,
+        ...encode(call, fields, claims[index], fields.idempotencyKey),
+      })),
     );
     return resultsOf(names, outcomes);
   };
@@ -259,29 +251,25 @@ export class PublishRoutes {
     }
     call.charge(units - 1); // the request has paid one
   }
-
-  /**
-   * @param {Call} call @param {Fields} fields `payload`, and perhaps `except` or `key`
-   * @param {string|undefined} idempotencyKey
-   */
-  #encode({ key: holder, body }, { payload: slice, except, key }, idempotencyKey) {
-    const { start, end } = slice;
-    const now = Date.now();
-    const publication =
-      key === undefined
-        ? encodePublication(KIND.MESSAGE, now, 0, SENDER, body, start, end, except)
-        : encodeKeyed(now, SENDER, key, body, start, end);
-    return { publication, options: onceOnly(holder.names.owner, idempotencyKey, publication) };
-  }
 }
 
 /**
- * @param {Call} call @param {Claim} claim @param {string|undefined} except
- * @param {string|undefined} key
+ * @param {Call} call @param {Fields} fields `payload`, and perhaps `except` or `key`
+ * @param {Claim|null} claim in place of the payload @param {string|undefined} idempotencyKey
  */
-function encodedClaim({ key: holder }, claim, except, key) {
-  const publication = encodeClaim(Date.now(), SENDER, claim, except);
-  return { publication, options: onceOnly(holder.names.owner, key, publication) };
+function encode({ key: holder, body }, fields, claim, idempotencyKey) {
+  const publication =
+    claim === null
+      ? encodeInline(body, fields)
+      : encodeClaim(Date.now(), SENDER, claim, fields.except);
+  return { publication, options: onceOnly(holder.names.owner, idempotencyKey, publication) };
+}
+
+/** @param {Buffer} body @param {Fields} fields */
+function encodeInline(body, { payload: { start, end }, except, key }) {
+  return key === undefined
+    ? encodePublication(KIND.MESSAGE, Date.now(), 0, SENDER, body, start, end, except)
+    : encodeKeyed(Date.now(), SENDER, key, body, start, end);
 }
 
 /** Takes the cost while the body is read. @param {Call} call @param {AsyncIterable<Buffer>} body */
