@@ -228,7 +228,7 @@ export class JoinCommands {
     if (room?.has(connection)) {
       if (!isReplay(room, join)) return replies.error(connection, 'ALREADY_JOINED', join.id);
       hub.rejoin(connection, room, this.#requestOf(connection, name, join));
-      return this.await(connection, name);
+      return this.awaitJoin(connection, name);
     }
     if (!this.mayEnterAnother(connection)) return replies.roomLimit(connection, join.id);
     this.#admit(connection, name, join);
@@ -241,7 +241,7 @@ export class JoinCommands {
       return join.onRefused?.();
     }
     this.hub.join(connection, name, this.#requestOf(connection, name, join));
-    this.await(connection, name);
+    this.awaitJoin(connection, name);
   }
 
   /**
@@ -259,7 +259,7 @@ export class JoinCommands {
    * Commands of a connection wait until its join is answered, so that it receives its own message.
    * @param {Connection} connection @param {string} name
    */
-  await(connection, name) {
+  awaitJoin(connection, name) {
     const joining = this.hub.rooms.get(name)?.joining(connection) ?? null;
     if (joining !== null) this.lane.awaitJoin(connection, joining);
   }

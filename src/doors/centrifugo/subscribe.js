@@ -258,7 +258,7 @@ export class Subscriptions {
       },
       onRefused: (error) => replies.brokerError(connection, error, id),
     });
-    joins.await(connection, room);
+    joins.awaitJoin(connection, room);
   }
 
   /**

@@ -102,7 +102,7 @@ export class SignIn {
         commands.replies.brokerError(connection, error, undefined);
       },
     });
-    commands.joins.await(connection, name);
+    commands.joins.awaitJoin(connection, name);
   }
 }
 
