@@ -135,9 +135,8 @@ export class HttpServer {
     }));
     const { descriptorLimit } = admission.health;
     const idle = (this.#idle = new IdleSockets({ config, descriptorLimit, counters, answers }));
-    this.#plain = new PlainHttp({
-      ...{ admission, api, streamsOf, readiness, phase, idle, answers, counters },
-    });
+    const plain = { admission, api, streamsOf, readiness, phase, idle, answers, counters };
+    this.#plain = new PlainHttp(plain);
     /** Null if the port speaks plain HTTP. */
     this.secure = certificate && this.#createSecure(certificate, turn);
     const reader = (this.reader = new HttpReader({
