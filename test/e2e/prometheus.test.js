@@ -74,12 +74,13 @@ test('a real Prometheus evaluates every rule and every panel, and a healthy serv
         targets.map(({ expr }) => ({ title, expr: filledIn(expr) })),
       );
       assert.ok(expressions.length > 80, `${expressions.length} expressions`);
-      const empty = [];
-      for (const { title, expr } of expressions) {
-        if (!(await prometheus.query(expr)).some(Number.isFinite) && isMeasuredHere(expr))
-          empty.push(`${title}: ${expr}`);
-      }
-      assert.deepEqual(empty, []);
+      // After a scrape that a busy machine answers too late, all series are gone until the next.
+      for (const { title, expr } of expressions.filter(({ expr }) => isMeasuredHere(expr)))
+        await until(
+          async () => (await prometheus.query(expr)).some(Number.isFinite),
+          5000,
+          `that ${title} has figures: ${expr}`,
+        );
     },
   );
 
