@@ -237,8 +237,7 @@ export function discard(socket) {
 }
 
 /**
- * After an upgrade Node's HTTP server no longer listens to the socket, and an error without a
- * listener ends the process.
+ * An error without a listener ends the process, and after an upgrade Node's HTTP server has none.
  * @param {TrackedSocket} socket
  */
 export function takeOver(socket) {
@@ -246,10 +245,7 @@ export function takeOver(socket) {
   socket.on('error', socketOnError);
 }
 
-/**
- * The listeners of a socket, from accept to close. They also call its transport, once it has one.
- * @param {TrackedSocket} socket
- */
+/** Listens to a socket, and calls its transport once it has one. @param {TrackedSocket} socket */
 export function listenTo(socket) {
   socket.on('end', socketOnEnd);
   socket.on('error', socketOnError);
@@ -273,8 +269,7 @@ export function socketOnReadable() {
 }
 
 /**
- * Reads a socket in place of `readable`. Its stream gets a copy of the read, of its size, and not
- * 64 KB: a handshake is some hundred bytes.
+ * Reads a socket in place of `readable`. Its stream gets a copy of the read's size, not 64 KB.
  * @this {TrackedSocket} @param {number} size @param {Buffer} buffer that sockets share
  * @returns {boolean} false: Node stops reading until the stream has room
  */

@@ -1,7 +1,6 @@
-// client-hello.js: has the first message of a TLS client arrived completely?
-//
-// Nearly all CPU time of a handshake follows it, so from there the handshake waits for its turn.
-// Only lengths are read here; OpenSSL checks the message.
+// client-hello.js: has the first message of a TLS client arrived completely? Nearly all CPU time of
+// a handshake follows it, so from there it waits for its turn. Only lengths are read here; OpenSSL
+// checks the message.
 
 // RFC 8446 5.1: type (1 byte), version (2), length (2).
 const RECORD_HEADER_BYTES = 5;

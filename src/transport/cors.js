@@ -9,8 +9,7 @@ const PREFLIGHT_S = 86_400;
 /** @typedef {Readonly<Record<string, string>>} Headers */
 
 /**
- * The headers of all answers. Admission decides whether a page gets a stream. Cookies grant nothing
- * to native clients, so no credentials are allowed for them.
+ * The headers of all answers. Cookies grant native clients nothing: no credentials for them.
  * @param {readonly string[]} allowedOrigins empty: all
  * @param {boolean} [allowsCredentials] of pages from listed origins
  * @returns {(request: Pick<IncomingMessage, 'headers'>) => Headers}
@@ -42,7 +41,7 @@ export function createCorsHeaders(allowedOrigins, allowsCredentials = false) {
 const VARY = Object.freeze({ Vary: 'Origin' });
 
 /**
- * The answer to the question of a browser whether a page may send a request.
+ * Answers a browser that asks whether a page may send a request.
  * @param {Headers} common @param {string} methods @param {string} headers that it may set
  * @returns {Answer}
  */

@@ -1,7 +1,6 @@
-// crowd.js: idle sockets by client address. At a bound, the server closes the oldest socket of the
-// address that has most, so a client that opens sockets and stays silent loses its own.
-//
-// All operations take constant time: there is a set of addresses for each number of sockets.
+// crowd.js: idle sockets by client address. At a bound, the oldest socket of the address with most
+// is closed, so a client that opens sockets and stays silent loses its own. All operations take
+// constant time: there is a set of addresses for each number of sockets.
 
 /** @template T */
 export class Group {
@@ -34,8 +33,7 @@ export class Crowd {
   }
 
   /**
-   * @param {T} item that is not in the crowd
-   * @param {string|null} address null: the item counts as an address of its own
+   * @param {T} item not in the crowd @param {string|null} address null: one of its own
    * @returns {Group<T>|null} the item's group, for `delete`
    */
   add(item, address) {

@@ -64,8 +64,7 @@ export class Deadlines {
       const dueMs = sinceMs + this.limitMs - this.#nowMs();
       const waitMs = Math.min(MAX_SWEEP_MS, Math.max(leastMs, dueMs));
       const sweepMs = performance.now() + waitMs;
-      // The sweep runs after all readable sockets: if the worker was blocked, its clients are not
-      // late.
+      // After all readable sockets: if the worker was blocked, its clients are not late.
       this.#timer = setTimeout(
         () => setImmediate(() => this.#sweep(performance.now() - sweepMs)),
         waitMs,
@@ -80,9 +79,8 @@ export class Deadlines {
   }
 
   /**
-   * What has arrived meanwhile has a moment to be handled. The clock goes on at that time, so a
-   * worker that is blocked again and again ends its items, too.
-   * @param {number} lateMs
+   * What has arrived meanwhile has a moment to be handled. A worker that is blocked again and again
+   * ends its items, too: the clock goes on. @param {number} lateMs
    */
   #postpone(lateMs) {
     this.#blockedMs += lateMs;

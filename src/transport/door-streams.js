@@ -10,7 +10,6 @@ import { headFault } from './handshake.js';
 import { responseText } from './http-answers.js';
 import { headText, Stream, StreamKind } from './stream.js';
 
-/** Headers that pages may set. */
 const PAGE_HEADERS = 'Authorization, Cache-Control, Content-Type';
 
 /** @import { AdmissionLease } from '../admission/admission.js' */

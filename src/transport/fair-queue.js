@@ -1,17 +1,15 @@
-// fair-queue.js: queues: first come, first served, or addresses take turns. Then items of one
-// address leave in the order in which they came.
-//
-// All operations take constant time.
+// fair-queue.js: queues: first come, first served, or addresses take turns, each with its items in
+// order. All operations take constant time.
 
 /** Largest number of removed entries that are still in an array. */
 const COMPACT_FROM = 1000;
 
 /**
- * Decides itself in which order its items leave.
+ * Decides in which order its items leave.
  * @template T @typedef {object} Queue
  * @property {number} size
  * @property {(item: T, address: string|null) => void} push
- * @property {() => T|undefined} shift undefined if the queue is empty
+ * @property {() => T|undefined} shift
  */
 
 /** First come, first served. @template T @implements {Queue<T>} */

@@ -1,7 +1,5 @@
-// feed-stream.js: a stream that ws or Node's HTTP server reads instead of a socket.
-//
-// Its owner pushes bytes into it, and writes go to the socket. ws and Node's HTTP server accept any
-// Duplex, so this is the documented way to control their reads.
+// feed-stream.js: a stream that ws or Node's HTTP server reads instead of a socket: both accept any
+// Duplex. Its owner pushes bytes into it, and writes go to the socket.
 
 import { Duplex } from 'node:stream';
 
@@ -23,8 +21,7 @@ export class FeedStream extends Duplex {
     this.onClose = () => this.destroy();
     this.onTimeout = () => void this.emit('timeout');
     this.onError = (/** @type {Error} */ error) => this.destroy(error);
-    // Readers of the stream add their own listeners. Without any listener an error would end the
-    // process.
+    // Readers add their own listeners. Without any, an error would end the process.
     this.on('error', () => {});
     socket.on('end', this.onEnd);
     socket.on('close', this.onClose);

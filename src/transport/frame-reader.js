@@ -1,25 +1,24 @@
 // frame-reader.js: splits the bytes of clients into frames, and bounds the work that one client
 // causes.
 //
-// It walks the socket's reads in place, for the frames that nearly every client sends: whole
-// messages, pings and pongs. From the first other frame on, ws gets all frames of the connection:
-// fragments, close frames, protocol errors, text that is not UTF-8.
+// It handles, in the socket's reads, the frames that nearly every client sends: whole messages,
+// pings and pongs. From the first other frame on (fragments, close frames, protocol errors, text
+// that is not UTF-8), ws gets all frames of the connection.
 //
 //                     the first frame for ws
 //   (upgrade) ---> OURS -----------------------> WS (for good)
 //
 // ws gets whole frames, unchanged, or the header of a frame that it refuses, so each close code is
-// ws's own. If compression was negotiated, ws gets all frames, because it inflates later than it
-// reads. docs/architecture/fast-paths.md explains both, and the two lines in which reads wait.
+// ws's own. With compression, ws gets all frames, because it inflates later than it reads.
+// docs/architecture/fast-paths.md explains both, and the two lines in which reads wait.
 //
 // **Counts.** Control frames, empty frames and small fragments take a token each
 // (admission/rate-limit.js). Large fragments pay as bytes of their message. A connection without a
-// token is closed. The reader discards the bytes that a closed connection still sends, and stops
-// reading after MAX_BYTES_AFTER_CLOSE. A message may stay unfinished for a time that grows with its
-// bytes.
+// token is closed, and MAX_BYTES_AFTER_CLOSE of what it still sends are read and discarded. A
+// message may stay unfinished for a time that grows with its bytes.
 //
-// All sockets are read into one buffer (fast/shared-reads.js), so the reader copies all bytes that
-// the reader or ws keeps.
+// All sockets are read into one buffer (fast/shared-reads.js), so bytes that the reader or ws keeps
+// are copied.
 
 import { isUtf8 } from 'node:buffer';
 import { READ_BYTES, shareReads } from './fast/shared-reads.js';
@@ -70,10 +69,7 @@ const MAX_RUN_FRAMES = 32;
 const MAX_RUN_BYTES = 16_383;
 /** A fragment from this size on takes no token. */
 const SMALL_BYTES = 1024;
-/**
- * Bytes may be in flight when the server closes, perhaps with the peer's close frame after them.
- * Beyond this number the reader stops reading the peer.
- */
+/** Bytes may be in flight when the server closes. After this many the reader stops reading. */
 const MAX_BYTES_AFTER_CLOSE = 262_144;
 /** Time that a message may stay unfinished. Each byte adds a millisecond: 1 KB/s is fast enough. */
 const UNFINISHED_MS = 30_000;
@@ -91,8 +87,8 @@ const READING = Symbol('reading');
  * @typedef {(websocket: WebSocket, text: Buffer) => void} OnText
  */
 /**
- * The reason for which the reader closes a connection: too many frames without a token, a message
- * that does not end, or too many waiting bytes of all connections.
+ * Why the reader closes a connection: frames without a token, a message that does not end, or too
+ * many waiting bytes of all connections.
  * @typedef {'flood'|'unfinished'|'overload'} Fault
  */
 
@@ -201,8 +197,7 @@ export class FrameReader {
     // Created once per server, shared by all sockets.
     /**
      * Gets the bytes after the handshake, and all reads if they are not shared.
-     * @this {Socket}
-     * @param {Buffer} bytes
+     * @this {Socket} @param {Buffer} bytes
      */
     this.socketOnData = function socketOnData(bytes) {
       reader.#read(this, bytes);
@@ -254,7 +249,7 @@ export class FrameReader {
 
   /**
    * ws is to handle the frames that this reader leaves to it, and the close.
-   * @param {Socket} socket attached without ws @returns {boolean} false: it is too late for that
+   * @param {Socket} socket attached without ws @returns {boolean} false: it is too late
    */
   openWs(socket) {
     const reading = /** @type {Reading} */ (socket[READING]);
@@ -457,10 +452,7 @@ export class FrameReader {
     return isTurnOver || nowMs >= this.#walkEndMs || this.#unitsOfWalk >= MAX_UNITS;
   }
 
-  /**
-   * Counts a frame that is not a whole message.
-   * @param {Reading} reading @returns {boolean} false if the connection is being closed
-   */
+  /** @param {Reading} reading @returns {boolean} false if the connection is being closed */
   #admit(reading) {
     if (this.admitFrame === null || this.admitFrame(reading)) return true;
     this.#fail(reading, 'flood');
@@ -484,8 +476,7 @@ export class FrameReader {
         at += part;
         continue;
       }
-      // The held bytes are cleared before the frame is handled, because handlers may examine the
-      // socket.
+      // Cleared before the frame is handled, because handlers may examine the socket.
       reading.held = null;
       reading.heldBytes = 0;
       const whole = held.subarray(0, heldBytes);
@@ -509,10 +500,9 @@ export class FrameReader {
   }
 
   /**
-   * Reads the size of the frame that starts at `at`.
    * @param {Buffer} b @param {number} at @param {number} end
-   * @returns {number} the size as far as it is known; if the length is incomplete, at least one
-   *   more than the bytes available
+   * @returns {number} the frame's size as far as it is known; if the length is incomplete, at least
+   *   one more than the bytes available
    */
   #sizeOf(b, at, end) {
     const first = b[at];
@@ -531,7 +521,7 @@ export class FrameReader {
   /**
    * Handles a whole frame.
    * @param {WebSocket} websocket @param {Buffer} b @param {number} at @param {number} size
-   * @returns {boolean} false if it is not UTF-8; the frame is then unchanged
+   * @returns {boolean} false: not UTF-8; the frame is unchanged
    */
   #take(websocket, b, at, size) {
     const mask = at + (b[at + 1] === 0xfe ? 4 : 2);
@@ -564,8 +554,7 @@ export class FrameReader {
       const size = at === end ? 0 : this.#sizeForWs(progress, bytes, at, end);
       const isWhole = size > 0 && size <= end - at;
       const first = bytes[at];
-      // A run ends before a fragment. ws keeps fragments, and must not keep the frames before it as
-      // well.
+      // A run ends before a fragment: ws keeps fragments, and must not keep the frames before.
       const isFragment = isWhole && (first & 0x8f) <= 0x80;
       const isRunOver =
         !isWhole || isFragment || frames >= MAX_RUN_FRAMES || at + size - from > MAX_RUN_BYTES;
@@ -629,7 +618,7 @@ export class FrameReader {
   }
 
   /**
-   * Reads the size of the frame that starts at `at`, by the rules of ws.
+   * The size by the rules of ws.
    * @param {Progress} progress @param {Buffer} b @param {number} at @param {number} end
    * @returns {number} as `#sizeOf`, or REFUSED, or NOT_MINIMAL
    */
@@ -734,10 +723,7 @@ function progressOf(reading) {
   return reading.progress;
 }
 
-/**
- * Checks whether a whole frame that this reader handles takes a token.
- * @param {number} first its first byte @param {number} size
- */
+/** Does a whole frame take a token? @param {number} first its first byte @param {number} size */
 function isCounted(first, size) {
   return (first !== TEXT && first !== BINARY) || size === 2 + MASK_BYTES;
 }
@@ -749,8 +735,8 @@ function headerBytes(second) {
 }
 
 /**
- * Completes a held frame. The buffer grows with the bytes that arrived and not with the announced
- * size: otherwise eight bytes could allocate a whole message.
+ * Completes a held frame. The buffer grows with the bytes that arrived: by the announced size,
+ * eight bytes could allocate a whole message.
  * @param {Reading} reading @param {Buffer} bytes @param {number} at @param {number} count
  * @param {number} size the frame's
  */
@@ -771,10 +757,8 @@ function append(reading, bytes, at, count, size) {
 
 /**
  * Removes a mask, or puts it back (RFC 6455 5.3).
- * @param {Buffer} b @param {number} at @param {number} end
- * @param {number} mask the index of the mask
- * @returns {number} all unmasked bytes combined by OR, valid for bit 7. If that bit is 0, they are
- *   ASCII.
+ * @param {Buffer} b @param {number} at @param {number} end @param {number} mask its index
+ * @returns {number} all unmasked bytes combined by OR. If bit 7 is 0, they are ASCII.
  */
 function unmask(b, at, end, mask) {
   let m0 = b[mask];

@@ -1,7 +1,7 @@
 // handshake.js: is a request on the public port a well-formed WebSocket handshake?
 //
 // `ws` answers 101 to HTTP/1.0, to no Host or two, to absolute URLs and to upgrades with a body.
-// These checks come before `ws`. They cost less than admission, so they also come before admission.
+// These checks cost less than admission, so they come before it.
 
 import { refusal } from '../protocol/refusal.js';
 
@@ -34,11 +34,9 @@ export function handshakeFault(request, route) {
 }
 
 /**
- * The checks of each request, whatever it asks for.
- *
- * Host: exactly one. If there are two, `headers` keeps the first, and a proxy may have routed by
- * the second (RFC 9112 3.2). Health checks, and nginx unless configured otherwise, speak HTTP/1.0,
- * which needs none.
+ * The checks of each request. Host: exactly one. If there are two, `headers` keeps the first, and a
+ * proxy may have routed by the second (RFC 9112 3.2). Health checks, and nginx by default, speak
+ * HTTP/1.0, which needs none.
  * @param {IncomingMessage} request @returns {Refusal|null}
  */
 export function headFault({ rawHeaders, httpVersion }) {
@@ -55,8 +53,8 @@ export function headFault({ rawHeaders, httpVersion }) {
 }
 
 /**
- * The server does not wait for a body, and does not take it for the next request. A Content-Length
- * of 0 does not count as a body, because Java's WebSocket client sends it.
+ * The server does not wait for a body, nor takes it for the next request. A Content-Length of 0 is
+ * none: Java's WebSocket client sends it.
  * @param {IncomingMessage} request
  */
 export function hasBody({ headers }) {

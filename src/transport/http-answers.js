@@ -72,7 +72,7 @@ export function responseText(status, headers, body) {
 
 /**
  * @param {ServerResponse} response @param {number} status @param {Headers} headers
- * @param {string} body ASCII; empty if the status is 204
+ * @param {string} body ASCII
  */
 export function respond(response, status, headers, body) {
   response.setHeader(...NOSNIFF);

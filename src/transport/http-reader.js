@@ -28,18 +28,15 @@ const CHECKING_INTERVAL_MS = 1000;
 const KEEP_ALIVE_TIMEOUT_MS = 5000;
 /**
  * Node's parser gets at most this many bytes at once. A whole read has room for 3,600 pipelined
- * requests, and parsing all of them takes 60 ms even if the server answers none.
+ * requests, and parsing them takes 60 ms even if none is answered.
  */
 const PIECE_BYTES = 512;
 /**
- * A piece ends with a head, so that the parser gets no request after the last one that is
- * answered. Node would create its objects, and an Error with a stack when the socket closes.
+ * A piece ends with a head, so that the parser gets no request after the last one that is answered:
+ * Node would create its objects, and an Error with a stack when the socket closes.
  */
 const END_OF_HEAD = Buffer.from('\r\n\r\n');
-/**
- * Heads in one read. The second is the last that is answered. A read with more has empty lines
- * before its requests, each of which would be a piece.
- */
+/** Heads in one read: the second is the last answered. A read with more has empty lines. */
 const MAX_HEADS = 4;
 
 /** @import { Config } from '../config/settings.js' */
@@ -174,9 +171,8 @@ export class HttpReader {
   }
 
   /**
-   * The socket no longer speaks HTTP.
+   * The socket no longer speaks HTTP. Returns all bytes read after the request.
    * @param {TrackedSocket} socket @param {Buffer} head
-   * @returns {Buffer} all bytes read after the request
    */
   end(socket, head) {
     const handshake = socket[HANDSHAKE];
@@ -225,9 +221,8 @@ export class HttpReader {
   }
 
   /**
-   * The socket behind a stream that a listener of Node's HTTP server is given: Node promises a
-   * Duplex only. In `upgrade` and `connect`, Node 26 gives a stream of its own if the request has a
-   * body; `request.socket` is ours in every version.
+   * The socket behind a stream that a listener of Node's HTTP server is given. In `upgrade` and
+   * `connect`, Node 26 gives its own stream if there is a body; `request.socket` is ours.
    * @param {Duplex} stream that the HTTP server reads
    * @param {Duplex} [given] what the listener got in its place
    * @returns {TrackedSocket|null} null: this port has not accepted it. It is closed and counted.

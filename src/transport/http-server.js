@@ -187,8 +187,7 @@ export class HttpServer {
             this.#logRarely({ err: error }, 'public port: accept failed'),
           );
           const bound = acceptor.address();
-          // null if the server was closed meanwhile; a string for a pipe, which this server never
-          // uses.
+          // null if the server was closed meanwhile; a string for a pipe, which is never used.
           if (bound === null || typeof bound === 'string')
             reject(new Error('the public port closed before it was open'));
           else resolve({ port: bound.port, address: bound.address });
@@ -203,17 +202,17 @@ export class HttpServer {
   }
 
   /**
-   * Closes the listener. WebSockets stay, unfinished handshakes end with 503, and the next answer
-   * of a socket that is kept alive is its last.
+   * Closes the listener. WebSockets stay, unfinished handshakes end with 503, and sockets that are
+   * kept alive get one more answer.
    */
   stopAccepting() {
     this.reader.stopAccepting();
   }
 
   /**
-   * Closes the sockets that are kept alive. A client that has just sent a request on one of them
-   * would get a reset in place of an answer. So it first waits until they end by themselves.
-   * @param {number} waitMs for so long at most; 0: does not wait
+   * Closes the sockets that are kept alive. A client that has just sent a request on one would get
+   * a reset, so they first have some time to end by themselves.
+   * @param {number} waitMs the longest time; 0: does not wait
    */
   async endKeptAlive(waitMs) {
     await until(() => this.#idle.keptAlive === 0, performance.now() + waitMs);
@@ -221,10 +220,9 @@ export class HttpServer {
   }
 
   /**
-   * Closes the listener and every socket that is not a WebSocket. Clients that have begun a
-   * handshake have FINISH_MS from the end of accepting to get their answer.
+   * Closes the listener and every socket that is not a WebSocket. Clients in a handshake have
+   * FINISH_MS from the end of accepting to get their answer.
    * @param {number} [stoppedMs] when accepting ended, on the clock of performance.now()
-   * @returns {Promise<void>} resolves when all of them are closed
    */
   async close(stoppedMs = performance.now()) {
     this.stopAccepting();
@@ -268,8 +266,7 @@ export class HttpServer {
     handshake.countFor(admission.peerOf(socket));
     const refused = admission.admitPeer(handshake.address);
     if (refused !== null) return this.#answers.refuseNew(socket, refused);
-    // One idle socket goes for each new socket. If WebSockets alone are too many, closing all idle
-    // sockets would not help.
+    // One goes for each new socket. If WebSockets alone are too many, closing all would not help.
     if (admission.isShortOfDescriptors) this.#idle.makeRoom();
     this.#idle.addNew(socket);
     this.#waiting.add(socket);
@@ -336,8 +333,7 @@ export class HttpServer {
       socket.resume();
       this.reader.parse(socket, handshake.ahead);
     } else {
-      // The socket is read at once, and not when the stream flows, so that the slice measures its
-      // cost.
+      // Read at once, and not when the stream flows, so that the slice measures the cost.
       this.reader.begin(socket, socket.read());
     }
     if (handshake.phase !== IN_LINE || socket.destroyed) return;
@@ -441,7 +437,6 @@ export class HttpServer {
   }
 
   /**
-   * Handles plain HTTP: health checks, the HTTP API and stray requests.
    * @param {IncomingMessage} request @param {ServerResponse} response @param {TrackedSocket} socket
    */
   #request(request, response, socket) {
@@ -474,8 +469,7 @@ export class HttpServer {
   }
 
   /**
-   * Reads the body of a request for a stream. Until then the socket waits for its client, and its
-   * time runs.
+   * Until the body is read, the socket waits for its client, and its time runs.
    * @param {IncomingMessage} request @param {Streams} streams @param {ServerResponse} response
    * @param {TrackedSocket} socket @param {Exchange} http
    */
@@ -524,8 +518,7 @@ export class HttpServer {
     }
     if (socket.destroyed || this.#isOvertaking(socket)) return;
     this.#idle.leave(socket);
-    // RFC 9110 7.8: a server may ignore an Upgrade. Clients that offer h2c expect an answer to
-    // their health check.
+    // RFC 9110 7.8: an Upgrade may be ignored. Health checks that offer h2c expect an answer.
     if (!isToWebSocket(request)) {
       if (route.name === 'livez' || route.name === 'readyz')
         return this.#plain.answerUpgrade(request, route, socket);
@@ -542,8 +535,7 @@ export class HttpServer {
   }
 
   /**
-   * Closes a socket that leaves HTTP before an earlier request of it is answered: two writers would
-   * have it.
+   * Closes a socket that leaves HTTP before an earlier request is answered: two would write.
    * @param {TrackedSocket} socket
    */
   #isOvertaking(socket) {
@@ -555,10 +547,7 @@ export class HttpServer {
     return true;
   }
 
-  /**
-   * Handles input that Node's parser could not read, or did not get in time.
-   * @param {NodeJS.ErrnoException} error @param {TrackedSocket} socket
-   */
+  /** @param {NodeJS.ErrnoException} error @param {TrackedSocket} socket */
   #fault(error, socket) {
     const { phase, http } = socket[HANDSHAKE];
     // Either a reset, or more bytes from a peer that has been answered.
@@ -589,8 +578,7 @@ export class HttpServer {
   /** @param {TrackedSocket} socket */
   #refuseAsLate(socket) {
     this.counters.refused.handshake_timeout++;
-    // An answer to nothing would meet the request that is on its way, and an EventSource stops for
-    // ever at such a status.
+    // An answer would meet a request on its way: an EventSource stops for ever at such a status.
     if (socket.bytesRead === 0) return discard(socket);
     this.#peek(socket);
     this.#answers.reject(socket, refusal('request_timeout'));
@@ -602,8 +590,7 @@ export class HttpServer {
    */
   #overdue(socket, deadlineMs) {
     const { phase, inLineMs } = socket[HANDSHAKE];
-    // Bytes that arrived after the deadline do not make the worker late, even if they are in line
-    // now.
+    // Bytes that came after the deadline do not make the worker late, even if in line now.
     if (phase === WAITING || (phase === IN_LINE && inLineMs >= deadlineMs)) {
       this.#refuseAsLate(socket);
       return true;

@@ -1,8 +1,7 @@
 // idle-sockets.js: sockets of the public port that wait for their client.
 //
-// They are bounded in number, and make room when descriptors run short. The oldest socket of the
-// address that has most is closed (crowd.js). Sockets of a trusted proxy each count as a separate
-// address.
+// They are bounded in number, and make room when descriptors run short (crowd.js). Each socket of a
+// trusted proxy counts as a separate address.
 
 import { OWN_DESCRIPTORS } from '../config/system-limits.js';
 import { discard, HANDSHAKE } from './accepted-socket.js';

@@ -34,7 +34,7 @@ export class LastAnswers {
   /** Sockets that have their last answer. @type {Deadlines<TrackedSocket>} */
   #lingering = new Deadlines(LINGER_MS, (socket) => this.#overdue(socket));
   /**
-   * Those that go on sending. If they flowed, one turn could read 2 MB of each, half a second for a
+   * Those that go on sending. If they flowed, one turn could read 2 MB of each: half a second for a
    * thousand. So some of them continue in each turn, up to 128 KB each.
    * @type {import('../worker/turn.js').Line<TrackedSocket>}
    */
@@ -78,8 +78,8 @@ export class LastAnswers {
   }
 
   /**
-   * Refuses a connection above the rate of its address. The answer waits for the first bytes,
-   * because an EventSource, which only its request shows, would never come back after 429.
+   * Refuses a connection above the rate of its address. The answer waits for the first bytes: an
+   * EventSource, which only its request shows, would never come back after 429.
    * @param {TrackedSocket} socket that is new @param {Refusal} refused
    */
   refuseNew(socket, refused) {
@@ -142,8 +142,7 @@ export class LastAnswers {
     socket.end(text);
     this.linger(socket);
     if (!this.#lingering.has(socket)) return socket.destroySoon();
-    // The server reads and discards further bytes from the peer. If the peer closes too, the stream
-    // destroys itself.
+    // Further bytes are discarded. If the peer closes too, the stream destroys itself.
     socket.removeListener('data', socketOnData);
     socket.on('data', socketOnData);
     socket.resume();

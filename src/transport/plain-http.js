@@ -74,8 +74,7 @@ export class PlainHttp {
       refused !== null ||
       http.requests >= MAX_REQUESTS ||
       performance.now() - http.sinceMs >= MAX_AGE_MS ||
-      // The previous answer is not sent yet. Without this check, all pipelined requests would be
-      // answered in one turn.
+      // The previous answer is not sent yet: one turn must not answer all pipelined requests.
       response.socket === null ||
       hasBody(request);
     const { status, headers, body } = given;
@@ -119,10 +118,9 @@ export class PlainHttp {
   };
 
   /**
-   * Passes a request to the HTTP API. Its limits are those of its key.
-   * @param {ApiCall} call @param {Api} api
-   * @param {IncomingMessage} request @param {ServerResponse} response @param {TrackedSocket} socket
-   * @param {Exchange} http
+   * Passes a request to the HTTP API, which has limits by key.
+   * @param {ApiCall} call @param {Api} api @param {IncomingMessage} request
+   * @param {ServerResponse} response @param {TrackedSocket} socket @param {Exchange} http
    */
   #call(call, api, request, response, socket, http) {
     const isLast =
@@ -163,8 +161,7 @@ function lastText(status, headers, body) {
 }
 
 /**
- * Stops and continues the reads of a socket that carries a large body. The bytes of the read under
- * way are still parsed.
+ * Stops and continues the reads of a socket. The bytes of the present read are still parsed.
  * @param {TrackedSocket} socket @returns {import('./http-api/raw-body.js').BodyFlow}
  */
 function flowOf(socket) {

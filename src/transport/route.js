@@ -58,8 +58,7 @@
  */
 
 /**
- * A request under way. A client's is not that of a backend, and its socket is kept with those of
- * clients.
+ * A request under way. If it is of a client, its socket is kept with those of clients.
  * @typedef {{endConnection(): void, isOfClient?: boolean}} ApiCall
  */
 

@@ -32,8 +32,7 @@ const MAX_PONGS_PER_SECOND = 10;
 /** Pings in a row whose pong had no room: after that the server gives up the peer. */
 const MAX_UNSENT_PONGS = 60;
 /**
- * TLS reports bytes as sent in a later step of the event loop. Without this allowance, a peer would
- * get no ping or pong in the same step as a message.
+ * TLS reports bytes as sent one step later: a message must not hold back a ping or pong until then.
  */
 const TLS_PENDING_BYTES = 65_536;
 /** The buffer for replies. A longer reply gets a buffer of its own. */
@@ -66,7 +65,7 @@ export class WsPart extends WebSocket {
   }
 
   /**
-   * ws calls this too, if the peer begins the close or breaks the protocol. Nothing follows then.
+   * Nothing follows the close, which ws calls too if the peer begins it or breaks the protocol.
    * @override @param {number} [code] @param {string|Buffer} [reason]
    */
   close(code, reason) {

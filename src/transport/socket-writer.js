@@ -17,8 +17,7 @@ import { writeDirectly } from './fast/direct-write.js';
 
 /** @param {SocketWriter} writer @returns {number} bytes that the kernel has not taken yet */
 export function pendingBytesOf(writer) {
-  // Most sockets never lag. Their streams are then not read, which saves two cache lines per
-  // member of a flush.
+  // Most sockets never lag: not reading their streams saves two cache lines per member.
   if (!writer.mayLag) return 0;
   const { writableLength } = writer.socket;
   writer.mayLag = writableLength > 0;
@@ -26,10 +25,9 @@ export function pendingBytesOf(writer) {
 }
 
 /**
- * Writes as many bytes as the kernel takes at once.
  * @param {SocketWriter} writer @param {Buffer} bytes free again after the call
  * @param {number} length from the start of the buffer
- * @returns {number} bytes that the kernel has taken
+ * @returns {number} bytes that the kernel has taken at once
  */
 export function offerBytes(writer, bytes, length) {
   if (writer.descriptor < 0 || pendingBytesOf(writer) > 0) return 0;
@@ -41,17 +39,15 @@ export function offerBytes(writer, bytes, length) {
  * @param {SocketWriter} writer @param {Buffer} bytes not modified afterwards
  */
 export function queueBytes(writer, bytes) {
-  // Replies also need a bound. If a client asks and never reads, it would otherwise fill this
-  // worker's memory.
+  // Replies need a bound, too: clients that never read would fill this worker's memory.
   if (!writer.slowConsumers.queue(writer.connection, bytes.length)) return;
   writer.mayLag = true;
   writer.socket.write(bytes);
 }
 
 /**
- * @param {SocketWriter} writer
- * @param {() => void} act called when the kernel has taken the bytes that wait now; perhaps not if
- *   the socket ends first
+ * @param {SocketWriter} writer @param {() => void} act called when the kernel has taken the bytes
+ *   that wait now; perhaps not if the socket ends first
  */
 export function whenDrained({ socket }, act) {
   // The stream calls back in the order of the writes.

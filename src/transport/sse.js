@@ -39,7 +39,6 @@ const RETRY_MS = { min: 1000, max: 5000 };
 const MIN_RETRY_MS = 100;
 const OVERLOAD_RETRY_MS = { min: 10_000, max: 20_000 };
 
-/** Headers that pages may set. */
 const PAGE_HEADERS = 'Authorization, Cache-Control, Last-Event-ID';
 
 /** @import { Identity } from '../auth/claims.js' */
@@ -74,8 +73,7 @@ class EventStream extends Stream {
 
   /** @param {string} text */
   sendText(text) {
-    // Somebody else has made the client a member of a room that its request does not name. The
-    // positions of that room must not become the id.
+    // Positions of a room that somebody else has joined the client to must not become the id.
     if (text.startsWith(JOINED)) this.track(this.tracked);
     this.sendEvent(text);
   }
@@ -134,9 +132,8 @@ const NOTHING = Object.freeze({ last: 0, lastSeconds: 0 });
 const NO_POSITIONS = [];
 
 /**
- * Sends away and lets in, as websocket.js does.
- * @typedef {Pick<import('../auth/authentication.js').Authentication, 'enter'|'leave'|'isRequired'>}
- *   Entrance
+ * Lets in and sends away.
+ * @typedef {Pick<import('../auth/authentication.js').Authentication, 'enter'|'leave'|'isRequired'>} Entrance
  */
 
 /**
@@ -236,10 +233,9 @@ export class EventStreams extends StreamKind {
   }
 
   /**
-   * Asks onJoin before anything is written, because an EventSource stops for ever only at a status.
+   * Asks before anything is written, because an EventSource stops for ever only at a status.
    * @param {AskJoins} askJoins @param {EventStream} stream @param {StreamRequest} request
    * @param {readonly string[]} names @param {Credentials|null} credentials
-   * @returns {Promise<Refusal|null>}
    */
   async #ask(askJoins, stream, request, names, credentials) {
     const { connection, socket } = stream;
@@ -333,7 +329,7 @@ export class EventStreams extends StreamKind {
           if (joined === null)
             return stream.sendEvent(encodeNotReplayed(name, false, hasLast, undefined));
           const { epoch, recovered, replayed, first } = joined;
-          // A client that is to begin anew has no position any more.
+          // A client that is to begin again has no position any more.
           if (joined.isState) {
             const text = encodeJoinedState(name, joined, undefined);
             return recovered

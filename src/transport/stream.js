@@ -137,10 +137,7 @@ export class Stream {
     this.socket.destroy();
   }
 
-  /**
-   * The client has closed its side. A client that still listens does not do that, and without this
-   * end the server would notice late that it is gone.
-   */
+  /** Its client has closed its side: it is gone, which the server would otherwise notice late. */
   ended() {
     this.connection.markClosed();
     this.socket.destroy();

@@ -21,8 +21,7 @@ import { ServerWebSocket, WsPart } from './server-websocket.js';
 /** How long ws waits for the peer's close frame before it destroys the socket. */
 const CLOSE_TIMEOUT_MS = 5000;
 /**
- * Number of fragments that a message may have, plus one for each KB of the largest message.
- * Browsers and libraries cut large messages at 1,300 bytes or more.
+ * Fragments of a message, plus one for each KB of the largest. Clients cut at 1,300 bytes or more.
  */
 const MIN_MAX_FRAGMENTS = 64;
 const BYTES_PER_FRAGMENT = 1024;
@@ -33,7 +32,7 @@ const PROTOCOLS = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:, ?[!#$%&'*+\-.^_`|~0-9A-Za-z
 const NOTHING = Buffer.alloc(0);
 
 /**
- * Neither side keeps a context. That saves 118 KB per connection, and one compressed frame serves
+ * Neither side keeps a context: that saves 118 KB per connection, and one compressed frame serves
  * all receivers. ws inflates incoming messages; protocol/deflate.js compresses outgoing frames.
  */
 const DEFLATE = {
@@ -85,8 +84,7 @@ export class WebSockets {
     ) => useFastPath(name, config, counters, plainOnly(config, guard));
     this.writesDirectly = use('direct_write', directWriteFault);
     const isShared = use('shared_reads', sharedReadsFault);
-    // If reads are not shared, Node may continue to read a paused socket, and its end would
-    // overtake the bytes that wait for their turn.
+    // Unless reads are shared, a paused socket's end may overtake bytes that wait their turn.
     this.takesListener = use('ws_listener', () =>
       isShared ? wsListenerFault() : 'it needs shared_reads',
     );
@@ -192,9 +190,9 @@ export class WebSockets {
   }
 
   /**
-   * The answer that ws gives as well.
    * @param {IncomingMessage} request well-formed @param {Door} door
-   * @returns {string|null} null: ws decides on extensions, or on unusual subprotocols
+   * @returns {string|null} the answer that ws gives as well; null: ws decides on extensions, or on
+   *   unusual subprotocols
    */
   #answerTo({ headers }, { subprotocol }) {
     if (this.negotiates && headers['sec-websocket-extensions'] !== undefined) return null;
@@ -231,8 +229,7 @@ export class WebSockets {
     const socket = /** @type {Socket} */ (this.socket);
     const door = this.openingDoor;
     const websocket = new ServerWebSocket(this, socket, this.address, door);
-    // If the client cannot inflate with the usual window of 32 KB, it gets uncompressed frames,
-    // which are always allowed.
+    // A client that cannot inflate with the usual window of 32 KB gets uncompressed frames.
     const offer = request.headers['sec-websocket-extensions'];
     const isDeflated = ws.extensions !== '' && !offer?.includes('server_max_window_bits');
     websocket.setWs(/** @type {WsPart} */ (ws), isDeflated ? FORMAT.DEFLATED : door.format);

@@ -1,7 +1,5 @@
-// direct-write.js: writes frames to a socket's descriptor, past its stream.
-//
-// If the kernel takes only a part of the bytes, the caller writes the rest to the stream, and does
-// not write directly while bytes wait there.
+// direct-write.js: writes frames to a socket's descriptor, past its stream. The caller writes what
+// the kernel does not take to the stream, and writes nothing directly while bytes wait there.
 //
 // Private: `socket._handle`, and the handle's `fd`; that `destroy` calls the socket's `_destroy`
 // before the handle goes.
@@ -38,12 +36,12 @@ function handleOf(socket) {
 }
 
 /**
- * Lends the descriptor of a socket to its transport, whose `descriptor` is -1 again as soon as the
- * socket is destroyed: it may belong to another socket a moment later. So a write need not look at
- * the socket, which is three cache lines less for each member of a flush.
+ * Lends the descriptor of a socket to its transport. When the socket is destroyed, `descriptor`
+ * becomes -1 at once: it may soon belong to another socket. So a write need not look at the socket,
+ * which is three cache lines less for each member of a flush.
  * @param {ServedSocket} socket
- * @returns {number} -1: TLS keeps state between the stream and the descriptor, the socket is
- *   destroyed, or this version of Node names the field differently
+ * @returns {number} -1: TLS keeps state between stream and descriptor, the socket is destroyed, or
+ *   this version of Node names the field differently
  */
 export function lendDescriptor(socket) {
   if ('encrypted' in socket) return -1;
@@ -71,8 +69,7 @@ export function writeDirectly(descriptor, buffer, length) {
   try {
     return writeSync(descriptor, buffer, 0, length);
   } catch {
-    // The kernel's buffer is full, or the peer is gone: the stream meets the same fault on its own
-    // write, and handles it.
+    // The kernel's buffer is full, or the peer is gone: the stream's own write handles it.
     return 0;
   }
 }

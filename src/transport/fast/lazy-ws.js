@@ -1,5 +1,4 @@
 // lazy-ws.js: gives a socket whose handshake is answered to ws, as late as the connection needs ws.
-//
 // Until then frame-reader.js reads the frames, and the transport writes them.
 //
 // Private: the constructor of WebSocket without an address, and its method `setSocket`.

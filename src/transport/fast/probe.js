@@ -3,9 +3,9 @@
 import { connect } from 'node:net';
 
 /**
- * Calls back with a TCP socket that has its handle and never connects. Node creates the handle at
- * once and connects in a later step. The socket is destroyed before that step.
- * @template T @param {(socket: import('node:net').Socket) => T} look @returns {T}
+ * Calls back with a TCP socket that has its handle (Node creates it at once) and is destroyed
+ * before it connects, in a later step.
+ * @template T @param {(socket: import('node:net').Socket) => T} look
  */
 export function probe(look) {
   const socket = connect({ host: '127.0.0.1', port: 1 });

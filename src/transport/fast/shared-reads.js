@@ -1,8 +1,5 @@
-// shared-reads.js: reads all sockets into one buffer.
-//
-// With the option `onread` (https://nodejs.org/api/net.html#new-netsocketoptions) Node reads into a
-// buffer of the caller. An HTTP server cannot give its sockets that option, so this file sets the
-// same fields.
+// shared-reads.js: reads all sockets into one buffer. An HTTP server cannot give its sockets the
+// option `onread` (https://nodejs.org/api/net.html#new-netsocketoptions); this sets its fields.
 //
 // Private: the symbols `kBuffer` and `kBufferCb` of a socket, and `_handle.useUserBuffer`.
 

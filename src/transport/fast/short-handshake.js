@@ -1,9 +1,8 @@
 // short-handshake.js: reads usual requests for a WebSocket or a stream without Node's HTTP parser.
 //
 // Nearly all of them are one read of one shape: GET, headers of printable ASCII, none twice, no
-// body, no byte after the head. For that shape this file gives the checks of a handshake the
-// strings that Node's parser would, without a parser, an IncomingMessage and their listeners. All
-// other bytes go to Node's parser, and the same functions decide (handshake.js, admission.js).
+// body, no byte after the head. For that shape, the checks of a handshake (handshake.js,
+// admission.js) get the strings that Node's parser would give. All other bytes go to Node's parser.
 //
 // Private: the rules by which Node's parser takes a request for an upgrade, and reads its headers.
 
@@ -103,8 +102,7 @@ export function readShortHandshake(bytes, socket) {
   if (bytes[length - 1] !== LF || bytes[length - 3] !== LF || bytes[3] !== SPACE) return null;
   const text = bytes.toString('latin1');
   if (!SHAPE.test(text)) return null;
-  // A slice of `text` would keep the whole head in memory for as long as a connection keeps the
-  // slice, as it does with the address of X-Forwarded-For.
+  // A slice of `text`, kept by a connection as its address, would keep the whole head in memory.
   const part = (/** @type {number} */ from, /** @type {number} */ to) =>
     bytes.toString('latin1', from, to);
   let at = text.indexOf('\r');
@@ -135,8 +133,7 @@ export function readShortHandshake(bytes, socket) {
 }
 
 /**
- * Reads the whole lines of a head that may be cut: the connection is refused, and the lines decide
- * only how.
+ * Reads the whole lines of a head that may be cut. They decide only how to refuse it.
  * @param {Buffer} bytes @param {Socket} socket
  */
 export function peekShortHandshake(bytes, socket) {

@@ -1,7 +1,5 @@
-// ws-listener.js: takes the listener through which ws reads a socket, so that the frame reader can
-// call it.
-//
-// The frame reader calls the listener that ws has set for `data`, with the socket as `this`.
+// ws-listener.js: takes ws's `data` listener of a socket, which the frame reader then calls with
+// the socket as `this`.
 //
 // Private: ws has exactly one `data` listener on its socket, and is fed by calling it.
 
@@ -11,8 +9,7 @@ import { WebSocketServer } from 'ws';
 /** @typedef {(this: Duplex, bytes: Buffer) => void} DataListener */
 
 /**
- * Tests the path with a handshake and a frame on a stream in memory.
- * @returns {string} '' if ws can be fed through its listener; otherwise the reason
+ * Tests the path in memory. Returns '' if ws can be fed through its listener; otherwise the reason.
  */
 export function wsListenerFault() {
   const stream = new Duplex({ read() {}, write: (_bytes, _encoding, done) => done() });
@@ -43,7 +40,6 @@ export function wsListenerFault() {
 }
 
 /**
- * Removes ws's listener from the socket, and returns it.
  * @param {Duplex} socket that ws reads
  * @returns {DataListener|null} null: nothing has changed, because ws reads in another way
  */

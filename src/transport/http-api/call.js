@@ -120,7 +120,6 @@ export class Call {
   }
 
   /**
-   * Reads the parameters of the query.
    * @param {readonly string[]} names that the route has
    * @param {readonly string[]} [repeatable] those that may occur more than once
    * @returns {Record<string, string|undefined>}

@@ -1,8 +1,6 @@
 // connections.js: the routes that look at connections: those of a user, a room or an address, or
-// one of them by its id.
-//
-// An answer names all rooms of a connection, so a key needs the right for all rooms. A key of an
-// app sees the connections of that app, and of its rooms.
+// one by its id. An answer names all rooms of a connection, so a key needs the right for all rooms.
+// A key of an app sees the connections of that app, and of its rooms.
 
 import { isRoom, isUser } from '../../protocol/decode.js';
 import { isConnectionId } from '../../protocol/publication.js';

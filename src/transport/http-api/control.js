@@ -40,10 +40,7 @@ export class ControlRoutes {
     return { connections: await this.fleet.disconnect(target, code) };
   };
 
-  /**
-   * An id does not say whose connection it is. It keeps its app.
-   * @param {Call} call @param {string} id of a connection
-   */
+  /** An id does not say whose connection it is. @param {Call} call @param {string} id */
   async #isSeen({ key }, id) {
     if (key.app === null) return true;
     const { listed, isPartial } = await this.fleet.connections({ connectionId: id });

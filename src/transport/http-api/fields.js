@@ -2,8 +2,8 @@
 //
 // A shape names the fields of a route, each with the function that reads its value. The scanner of
 // the socket protocol checks the body, with its limits of depth and keys, and payloads stay bytes.
-// Unknown names and names that occur twice are faults, so a misspelt option is never taken for an
-// absent one. Another door's API may pass unknown names over, if its protocol says so.
+// Unknown and repeated names are faults, so a misspelt option is never taken for an absent one.
+// Another door's API may pass unknown names over, if its protocol says so.
 
 import { isUtf8 } from 'node:buffer';
 import { ERRORS } from '../../protocol/codes.js';
@@ -107,7 +107,7 @@ function listReader(rule, fits) {
 }
 
 /**
- * For APIs of doors, whose SDKs write null for what is absent.
+ * For doors whose SDKs write null for what is absent.
  * @param {string} rule @param {(value: unknown) => boolean} fits @returns {Reader}
  */
 export function nullable(rule, fits) {
@@ -215,7 +215,6 @@ class Reading {
   }
 
   /**
-   * Reads a list of objects.
    * @param {number} at @param {Items} items @param {string} name of the list
    * @param {Fields} fields gets the list
    */
@@ -278,9 +277,8 @@ function numberAt(body, start, end) {
 }
 
 /**
- * Reads a list of 1 to MAX_LISTED different strings.
- * @param {(text: unknown) => boolean} fits @param {Buffer} body @param {number} start
- * @param {number} end @returns {string[]|undefined}
+ * Reads a list of 1 to MAX_LISTED different strings. @param {(text: unknown) => boolean} fits
+ * @param {Buffer} body @param {number} start @param {number} end
  */
 function listOf(fits, body, start, end) {
   if (body[start] !== OPEN_BRACKET) return undefined;

@@ -1,7 +1,6 @@
 // keys.js: finds the API key of a request, and decides about its rights.
 //
-// Only hashes of keys are in memory. A request's key is hashed and compared with every hash, so the
-// time does not depend on the key that fits.
+// Only hashes of keys are kept. A request's is compared with each, so the time tells nothing.
 
 import { createHash, timingSafeEqual } from 'node:crypto';
 

@@ -1,7 +1,7 @@
 // publish.js: the routes that publish: one message, many messages, a broadcast.
 //
-// A request is checked as a whole before its first message is published. After that each message
-// has a result of its own. If all of them fail in the same way, the request does.
+// A request is checked as a whole before its first message is published. Then each message has its
+// own result. If all fail in the same way, the request does.
 
 import { EVERYONE } from '../../hub/hub.js';
 import { onceOnly } from '../../hub/publisher.js';
@@ -190,8 +190,7 @@ export class PublishRoutes {
   }
 
   /**
-   * Checks the size that the app allows. In rooms with state each message has a key and a payload
-   * of its own, and all members get it.
+   * Checks a message's size and key. Rooms with state need a key, and have no `except`.
    * @param {Call} call @param {string} name of the room @param {Fields} fields
    * @param {string} path of the fields
    */
@@ -211,8 +210,7 @@ export class PublishRoutes {
 
   /**
    * Puts a large payload into the bucket, or looks for one that the backend has put there.
-   * @param {Call} call @param {Fields} fields @param {number} copies
-   * @returns {Promise<Claim|null>} null: the payload goes through the broker
+   * @param {Call} call @param {Fields} fields @param {number} copies @returns {Promise<Claim|null>}
    */
   async #claim(call, { payload: slice, upload: name }, copies) {
     const { blobs } = this;

@@ -1,7 +1,5 @@
-// raw-body.js: a request whose body is the payload itself: `POST /api/publish?room=…`.
-//
-// The body is not read into memory. It passes into the bucket piece by piece, and the socket waits
-// if the bucket does. So it does not go through express, which gets whole bodies.
+// raw-body.js: a request whose body is the payload itself: `POST /api/publish?room=…`. It passes
+// into the bucket piece by piece, and not through express, which gets whole bodies.
 
 import { Readable } from 'node:stream';
 
@@ -13,10 +11,7 @@ const MAX_TYPE_LENGTH = 128;
 
 /** @import { IncomingMessage } from 'node:http' */
 
-/**
- * Stops and continues the reads of a request's socket.
- * @typedef {{pause(): void, resume(): void}} BodyFlow
- */
+/** The reads of a socket. @typedef {{pause(): void, resume(): void}} BodyFlow */
 
 /** @param {IncomingMessage} request */
 export function hasRawBody({ method, url = '' }) {
@@ -34,7 +29,6 @@ export function isMediaType(type) {
 
 /**
  * The body of a request as a stream. The listeners are set before the call returns.
- *
  * Node's own back-pressure would pause the socket in the middle of a read, which the public port
  * takes for a client that does not read its answers. So the request always flows, and the socket is
  * paused after a read.

@@ -130,8 +130,8 @@ export class Requests {
 }
 
 /**
- * A pipelined response whose turn never comes emits nothing when its socket closes.
- * @param {ServerResponse} response @param {() => void} act called when it is over; perhaps twice
+ * Calls `act` when a response is over, perhaps twice. A pipelined one may emit nothing at its end.
+ * @param {ServerResponse} response @param {() => void} act
  */
 export function whenOver(response, act) {
   const { socket } = response.req;

@@ -200,10 +200,7 @@ export class RoomRoutes {
   }
 }
 
-/**
- * The room of the path.
- * @param {Call} call @returns {{name: string, room: string}} as the request names it, and the room
- */
+/** The room of the path, and the name that the request has for it. @param {Call} call */
 function roomOf({ params, key }) {
   const { room: name } = params;
   if (!isRoom(name)) throw badValue('room', A_ROOM);

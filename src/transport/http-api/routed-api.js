@@ -34,7 +34,6 @@ export class RoutedApi {
   }
 
   /**
-   * Reads the body, and has the request answered.
    * @param {C} call @param {IncomingMessage} request @param {ServerResponse} response
    * @param {(answer: Answer) => void} onCut called instead of an answer if the body is refused
    *   before its end
@@ -52,8 +51,7 @@ export class RoutedApi {
   }
 
   /**
-   * The body has been read: the route of the request answers it.
-   * @param {C} call @param {Buffer} body
+   * Hands a request with its body to its route. @param {C} call @param {Buffer} body
    * @param {IncomingMessage} request @param {ServerResponse} response
    */
   received(call, body, request, response) {

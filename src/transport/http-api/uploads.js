@@ -1,7 +1,5 @@
-// uploads.js: large messages: payloads that lie in the bucket.
-//
-// A payload gets there in three ways: as a raw body, as a large payload in JSON, or by a signed PUT
-// of the backend itself. In each of them the object is in the bucket before its claim is published.
+// uploads.js: large messages: payloads that lie in the bucket. They get there as a raw body, as a
+// large payload in JSON, or by a signed PUT of the backend; their claim is published afterwards.
 
 import { ApiFault } from './fault.js';
 import { byteCount, invalid, mediaType, readFields, sha256 } from './fields.js';
