@@ -1,8 +1,8 @@
 // connection.js: one client's open transport, as the hub knows it.
 //
-// A server holds a hundred thousand of these, most of them idle. So the fields are few, an id comes
-// with the first message sent, and a Map of rooms (170 bytes) with the second room. Other files
-// change the fields through the methods only.
+// A server holds a hundred thousand of these, most of them idle. So the fields are few: an id comes
+// with the first message sent, a Map of rooms (170 bytes) with the second room. Other files change
+// the fields through the methods only.
 
 import { randomBytes } from 'node:crypto';
 import { CLOSES } from '../protocol/codes.js';
@@ -46,8 +46,7 @@ import { ANONYMOUS } from './anonymous.js';
  *   JoinedRoom `sync` null: the room has no history; `users` null: it has no presence
  */
 
-// Ids are unique over a fleet without a random number per connection: a random prefix of the
-// process, then the connection's number.
+// Ids are unique over a fleet: a random prefix of the process, then the connection's number.
 const PREFIX = randomBytes(6).toString('base64url');
 let count = 0;
 
@@ -109,10 +108,7 @@ export class Connection {
     return /** @type {number} */ (this.otherRooms?.get(room));
   }
 
-  /**
-   * Adds a room, or moves the connection within the room's list of members.
-   * @param {JoinedRoom} room @param {number} position
-   */
+  /** Adds a room, or moves in its list. @param {JoinedRoom} room @param {number} position */
   setPosition(room, position) {
     if (this.room === room || (this.room === null && !this.otherRooms?.has(room))) {
       this.room = room;
@@ -208,10 +204,7 @@ export class Connection {
     this.isOpen = false;
   }
 
-  /**
-   * @param {string|Buffer} message a reply or push to this connection alone, without a frame;
-   *   ignored after the close
-   */
+  /** @param {string|Buffer} message for this connection alone, unframed; ignored after the close */
   send(message) {
     if (!this.isOpen) return;
     try {
@@ -223,8 +216,7 @@ export class Connection {
   }
 
   /**
-   * Does the same as `send(before + source.toString('utf8', start, end) + after)`, without the
-   * strings.
+   * Sends `before + source.toString('utf8', start, end) + after`, without the strings.
    * @param {Buffer} before @param {Buffer} source @param {number} start @param {number} end
    * @param {string} after
    */
@@ -238,7 +230,7 @@ export class Connection {
   }
 
   /**
-   * @param {number} reconnectAfterMs the time after which the client is to return
+   * @param {number} reconnectAfterMs when the client is to return
    * @returns {boolean} false: its door has no such notice, and it will return at once
    */
   announceShutdown(reconnectAfterMs) {
@@ -269,8 +261,8 @@ export class Connection {
 
   /**
    * Building or sending this connection's bytes has thrown. That costs this connection, not the
-   * worker: whoever walks many connections, or continues one later, catches and calls this. Errors
-   * that concern more than one connection end the worker.
+   * worker: code that walks many connections, or continues one later, catches and calls this.
+   * Errors that concern more than one connection end the worker.
    * @param {unknown} error
    */
   fail(error) {

@@ -1,7 +1,5 @@
-// door.js: the contract of a door: a protocol that clients speak.
-//
-// The native one is commands/native-door.js; others are loaded if they are configured
-// (doors/index.js). Members of a room may have come through different doors (overview.md, "Doors").
+// door.js: the contract of a door: a protocol that clients speak (overview.md, "Doors"). The native
+// one is commands/native-door.js.
 //
 //   handshake answered -> open -> receive … -> closed
 

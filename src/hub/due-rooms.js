@@ -1,8 +1,5 @@
 // due-rooms.js: rooms with an interval whose messages wait for the next flush, the one due first in
-// front: a binary heap.
-//
-// Thousands may wait at once, and each turn with a flush asks which are due. So it costs those, and
-// not all that wait.
+// front. A binary heap, so a turn costs the rooms that are due, not the thousands that may wait.
 
 /** @import { Room } from './room.js' */
 

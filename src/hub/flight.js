@@ -1,8 +1,8 @@
 // flight.js: one flush of a room that is under way.
 //
-// Usually all members of one format share one buffer. Exceptions: a resync, which has a delay for
-// each member; a stream of events from several rooms with history, which has ids of its own; a
-// connection that does not get a message, which gets a copy without it.
+// Usually all members of one format share one buffer. Exceptions: a resync has a delay for each
+// member; a stream of events from several rooms with history has its own ids; a connection that
+// does not get a message gets a copy without it.
 
 import { deflateFrames } from '../protocol/deflate.js';
 import { encodePublications, encodeWithout, FORMAT, resyncIn } from '../protocol/format.js';
@@ -16,8 +16,7 @@ const RELOAD_SPACING_MS = 10;
 /** @import { Connection, Transport } from './connection.js' */
 
 /**
- * Publications that some connections do not get: by the connection's number, their places in the
- * flight, ascending.
+ * Publications that some connections do not get: by connection number, their places, ascending.
  * @typedef {Map<number, number[]>} Omissions
  */
 
@@ -75,9 +74,7 @@ export class Flight {
   }
 
   /**
-   * The position of a member that gets nothing of this flight.
-   * @returns {import('../protocol/position.js').Position|null} null: the flight has no publication
-   *   with a position
+   * The position of a member that gets nothing of this flight; null: no publication has a position.
    */
   get start() {
     if (this.before !== undefined) return this.before;
@@ -88,7 +85,7 @@ export class Flight {
   }
 
   /**
-   * The frames for a member that does not take plain WebSocket frames.
+   * For a member that does not take plain WebSocket frames.
    * @param {Transport} transport @returns {Buffer} empty if there is nothing in its format
    */
   framesFor(transport) {
@@ -96,9 +93,7 @@ export class Flight {
   }
 
   /**
-   * The frames for a member that does not get some of the publications.
-   * @param {Transport} transport
-   * @param {readonly number[]} omitted their places in the flight, ascending
+   * @param {Transport} transport @param {readonly number[]} omitted places in the flight, ascending
    * @returns {Buffer|null} null if none is left
    */
   framesWithout(transport, omitted) {
@@ -108,9 +103,8 @@ export class Flight {
   }
 
   /**
-   * The frames for a lagging member: the publications without a position, as presence events are.
-   * @param {Connection} member
-   * @returns {{frames: Buffer, count: number}|null} null if there are none for it
+   * The frames for a lagging member: publications without a position, such as presence events.
+   * @param {Connection} member @returns {{frames: Buffer, count: number}|null} null: none
    */
   framesWithoutPosition({ number, transport }) {
     const { publications } = this;
@@ -127,7 +121,7 @@ export class Flight {
   }
 
   /**
-   * Adds the position that the stream of events has reached, if the transport writes its own ids.
+   * Adds the stream's position if the transport writes its own ids.
    * @param {Transport} transport @param {Buffer} frames
    */
   #withPosition(transport, frames) {
@@ -171,11 +165,10 @@ export class Flight {
   }
 
   /**
-   * Another connection continues in the place of a member. The connection has not been in the room
-   * since this flush began, or it would have left for good.
+   * A connection, which has not been in the room since this flush began, continues for a member.
    * @param {Connection} member @param {Connection} connection
    * @param {number} place of the member in the room's list. Members move down only, so in the copy
-   *   it stands there or above, and a member that has joined since is looked for at the end only
+   *   it stands there or above; if it has joined since, at the end
    */
   replace(member, connection, place) {
     if (!this.isCopy) return; // the room's own list has changed
@@ -252,7 +245,6 @@ export function reloadSpreadMs(members, reloadWindowMs) {
 }
 
 /**
- * The frame of one member's `resync`.
  * @param {string} room @param {Transport} transport
  * @param {import('../protocol/position.js').Position} position that the member continues from
  * @param {number} afterMs @returns {Buffer} empty if its format has none

@@ -1,10 +1,9 @@
 // heartbeat.js: pings, spread evenly over their period, and the end of connections that give no
 // sign of life.
 //
-// The period is a wheel of places, which connections take in turn. Each step pings the connections
-// of one place. PONG_TIMEOUT later the place is checked: anything the peer has sent counts as life.
-// If the event loop itself was blocked, the peers' bytes wait unread, and the check is put off by
-// one turn of the wheel.
+// Each step pings the connections of one place of a wheel. PONG_TIMEOUT later the place is checked:
+// anything the peer has sent counts as life. If the event loop itself was blocked, the peers' bytes
+// wait unread, and the check is put off by one turn of the wheel.
 //
 // The wheel also finds connections at their maximum age, up to one period late.
 

@@ -1,8 +1,8 @@
 // hub.js: a worker's rooms and connections.
 //
-// The worker subscribes at the broker when a room's first connection joins, answers the join when
-// the broker has confirmed, and unsubscribes when the last one leaves. All connections together are
-// a room too, `*`, so a broadcast takes the same path as a message.
+// The worker subscribes to a room when its first connection joins, answers the join when the broker
+// has confirmed, and unsubscribes when the last one leaves. All connections together are the room
+// `*`, so a broadcast takes the same path as a message.
 
 import { RareLog } from '../observability/rare-log.js';
 import { NO_BUCKET } from '../protocol/claim.js';
@@ -24,8 +24,7 @@ const NOTICES = new Set([KIND.REVOCATION, KIND.SURVEY, KIND.ANSWER]);
 /** @import { Connection } from './connection.js' */
 
 /**
- * Called for a publication to this worker. Returns false if it is malformed: another program may
- * have published it.
+ * False: a publication to this worker is malformed. Another program may have published it.
  * @typedef {(publication: Buffer) => boolean} NoticeListener
  */
 
@@ -141,9 +140,9 @@ export class Hub {
   }
 
   /**
-   * A connection is to join a room when its door has gathered what its client is told first. Until
+   * A connection will join a room when its door has gathered what the client gets first. Until
    * `join`, it counts as in the room and gets no publication. `leave` takes it out again.
-   * @param {Connection} connection not in that room yet @param {string} name @returns {Room}
+   * @param {Connection} connection not in that room yet @param {string} name
    */
   announce(connection, name) {
     const room = this.openRoom(name);
@@ -153,9 +152,8 @@ export class Hub {
   }
 
   /**
-   * Makes a connection a member of a room, at once or when the broker has answered.
-   * @param {Connection} connection not in that room yet, or announced
-   * @param {string} name @param {RoomRequest} request
+   * @param {Connection} connection not in that room yet, or announced @param {string} name
+   * @param {RoomRequest} request answered at once, or when the broker has answered
    */
   join(connection, name, request) {
     const { since, last = 0, lastFromMs = 0, oldestMs = 0, onJoined, onRefused } = request;
@@ -183,8 +181,7 @@ export class Hub {
   }
 
   /**
-   * Joins a room with history again, with a position. The connection does not leave meanwhile, so
-   * there is no presence event, and the room stays open.
+   * Joins a room with history again, with a position: no presence event, and the room stays open.
    * @param {Connection} connection @param {Room} room @param {RoomRequest} request
    */
   rejoin(connection, room, request) {
@@ -257,10 +254,7 @@ export class Hub {
     this.rareLog.warn({ room }, 'malformed publication on a room channel: dropped');
   }
 
-  /**
-   * The room of that name. If it is not open yet, the worker subscribes to it.
-   * @param {string} name @returns {Room} the caller adds a connection to it
-   */
+  /** Subscribes to a room unless it is open. The caller adds a connection. @param {string} name */
   openRoom(name) {
     const open = this.rooms.get(name);
     if (open !== undefined) return open;

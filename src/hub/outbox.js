@@ -3,17 +3,16 @@
 //   push -> room.waiting --(end of tick, or of the flush before it)--> room.flight {frames, members, next} -> sockets
 //
 // Publications collect per room during a tick. At its end their frames are built once, in one
-// buffer, which is written once to each member. So a burst costs a member one system call, and the
-// busier the worker, the less a delivery costs.
+// buffer, and written once to each member: the busier the worker, the less a delivery costs.
 //
 // docs/architecture/fan-out.md says how flushes yield and take turns, and has the bounds. Beyond
-// these the newest publications are left out and counted, because then the worker itself is the
-// bottleneck and not a single reader. Recovery asks `isFull` before it delivers to a room with
-// history, and reads later the publications that did not fit.
+// these the newest publications are left out and counted: then the worker is the bottleneck, not a
+// single reader. Recovery asks `isFull` before it delivers to a room with history, and reads later
+// the publications that did not fit.
 //
-// In a room with state, a flush has of each key the newest message only. Its rule may keep flushes
-// apart: then the room rests until the next one is due. Superseded messages also go while it waits,
-// whenever the bytes have doubled: so each costs a constant time, and they do not fill the outbox.
+// In a room with state, a flush has only the newest message of each key. Its rule may keep flushes
+// apart: the room rests until the next one is due. Superseded messages also go while it waits,
+// whenever the bytes have doubled, so they do not fill the outbox.
 
 import { FORMAT, leavesAtResync } from '../protocol/format.js';
 import { DueRooms } from './due-rooms.js';
@@ -24,7 +23,7 @@ const PIECE_MS = 1;
 const WRITES_PER_CLOCK = 32;
 /**
  * After a flush to more than SHORT_MEMBERS the room rests as long as that took, up to MAX_REST_MS,
- * unless ENOUGH_BYTES wait: a write of so much gains little from more.
+ * unless ENOUGH_BYTES wait: such a write gains little from more.
  */
 const MAX_REST_MS = 10;
 const ENOUGH_BYTES = 16 * 1024;
@@ -77,16 +76,15 @@ export class Outbox {
   }
 
   /**
-   * @param {(room: Room, publications: readonly Buffer[]) => void} onFlushed called with a room and
-   *   the publications that have been written to all its members
+   * @param {(room: Room, publications: readonly Buffer[]) => void} onFlushed all members have these
    */
   listen(onFlushed) {
     this.onFlushed = onFlushed;
   }
 
   /**
-   * @param {(room: Room, member: import('./connection.js').Connection) => void} onResynced called
-   *   with a member that gets a `resync` and is to leave the room
+   * @param {(room: Room, member: import('./connection.js').Connection) => void} onResynced the
+   *   member gets a `resync` and is to leave the room
    */
   expelBy(onResynced) {
     this.onResynced = onResynced;
@@ -112,8 +110,7 @@ export class Outbox {
   }
 
   /**
-   * Puts a resync mark after the publications that wait. A mark is never left out; a read of the
-   * broker leads to at most one.
+   * Puts a resync mark after the publications that wait. A mark is never left out.
    * @param {Room} room @param {Buffer} mark
    */
   pushResync(room, mark) {
@@ -135,10 +132,7 @@ export class Outbox {
     this.counters.queueDepth -= count;
   }
 
-  /**
-   * @param {Room} room whose publications wait, or whose flush has yielded
-   * @returns {boolean} false: it rests
-   */
+  /** @param {Room} room with something to write @returns {boolean} false: it rests */
   #queue(room) {
     const isShort = room.flight === null && room.members.length <= SHORT_MEMBERS;
     if (isShort && room.everyMs === 0) this.short.push(room);
@@ -182,8 +176,7 @@ export class Outbox {
     const { beganMs, endMs } = this.slot;
     this.#endRests(beganMs);
     let now = beganMs;
-    // The rest of the share goes to the long flushes, and at least one piece. So neither kind
-    // starves the other.
+    // Long flushes get the rest of the share, and one piece at least: neither kind starves.
     let waited = long.length > 0;
     let flushed = 0;
     while (flushed < short.length && now < endMs) {
@@ -228,8 +221,7 @@ export class Outbox {
       try {
         while (next < members.length) {
           const member = members[next++];
-          // Nothing follows a close frame. A member that left while the flush had yielded gets
-          // nothing more of it, even if it is back.
+          // Nothing follows a close. A member that left meanwhile gets no more, even if it is back.
           if (!member.isOpen || left?.has(member)) continue;
           if (isOwed && member.lags > 0 && room.isLagging(member)) {
             bytes += this.#passLagging(room, flight, member);
@@ -329,8 +321,7 @@ export class Outbox {
   }
 
   /**
-   * May the frames wait for a member that has unsent bytes? In a room with history the member lags
-   * otherwise, and is not closed.
+   * May the frames wait for a member with unsent bytes? If not, in a room with history it lags.
    * @param {Room} room @param {import('./flight.js').Flight} flight
    * @param {import('./connection.js').Connection} member @param {number} bytes of the frames
    */
@@ -345,8 +336,7 @@ export class Outbox {
   }
 
   /**
-   * Passes a lagging member: it gets only publications without a position, because
-   * lagging-members.js cannot bring these.
+   * A lagging member gets publications without a position; lagging-members.js brings the others.
    * @param {Room} room with history @param {import('./flight.js').Flight} flight
    * @param {import('./connection.js').Connection} member @returns {number} bytes written
    */

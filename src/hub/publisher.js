@@ -36,7 +36,7 @@ export class Publisher {
   }
 
   /**
-   * Publishes for a command. The answer goes to the listener, which saves a promise.
+   * Publishes for a command. The listener gets the answer, which saves a promise.
    * @param {PublishListener} listener @param {Connection} connection @param {Id} id
    * @param {string} room @param {Buffer} publication @param {PublishOptions} [options]
    */
@@ -59,8 +59,7 @@ export class Publisher {
   }
 
   /**
-   * Publishes for a request of the HTTP API. While the worker drains, requests that it has accepted
-   * before still publish.
+   * Publishes for the HTTP API, also accepted requests of a worker that drains.
    * @param {string} room @param {Buffer} publication @param {PublishOptions} [options]
    */
   async publish(room, publication, options) {

@@ -1,8 +1,6 @@
-// recorded-publisher.js: a publisher that reports clients' messages for webhooks, in the rooms that
-// endpoints ask for. Used only if one does.
-//
-// A message is reported when the broker has accepted it. Those of the HTTP API are not: its callers
-// are the back-ends that would receive them.
+// recorded-publisher.js: reports clients' messages for webhooks when the broker has accepted them.
+// Used only if an endpoint asks for a room's messages. The HTTP API's callers are the back-ends
+// that receive webhooks, so their messages are not reported.
 
 import { hasKey, keyTextOf, payloadText, senderOf } from '../protocol/publication.js';
 import { Publisher } from './publisher.js';

@@ -32,8 +32,7 @@ export class RoomDelivery {
   /** @param {Buffer} publication */
   deliver(publication) {
     const { room } = this;
-    // Something may still wait for members that have left. A connection that joins now gets it, so
-    // this publication has to follow it.
+    // New members get what still waits for those that have left, and this has to follow it.
     if (room.members.length === 0 && room.waiting.length === 0) return;
     this.outbox.push(
       room,

@@ -1,7 +1,5 @@
-// room-users.js: the users behind this worker's connections, in rooms with presence.
-//
-// A user may have several connections here and counts once: presence gets the first join and the
-// last leave. Rooms without presence have none (`room.users === null`).
+// room-users.js: the users behind this worker's connections, in rooms with presence. A user with
+// several connections here counts once: presence gets the first join and the last leave.
 
 import { encodeMember } from '../protocol/encode.js';
 
@@ -40,9 +38,9 @@ export class PresenceTracker {
 
   /**
    * Waits until the store has all earlier joins of this worker in the room. Until then another
-   * worker may announce that a user leaves who has joined here meanwhile.
-   * @param {string} room @returns {Promise<void>} never rejects: if the store is unavailable, it
-   *   gets the joins later
+   * worker may announce that such a user leaves. Never rejects: if the store is unavailable, it
+   * gets the joins later.
+   * @param {string} room
    */
   async recorded(room) {
     try {
@@ -82,8 +80,7 @@ export class RoomUsers {
   /**
    * @param {Connection} connection a member of the room, and not among the users
    * @param {string} user @param {Buffer|null} info JSON, copied
-   * @param {Buffer} [member] JSON that begins with the user, as encodeMember writes it; a door may
-   *   append fields of its own
+   * @param {Buffer} [member] as encodeMember writes it; a door may append fields of its own
    */
   join(connection, user, info, member = encodeMember(user, info)) {
     const { presence, counters } = this.tracker;

@@ -1,7 +1,5 @@
-// room.js: a room's members on this worker, and the publications that wait for them.
-//
-// Members stand in an array, the cheapest to walk in a flush. Each connection knows its position,
-// so leaving is O(1): the last member moves to the free position.
+// room.js: a room's members on this worker, and the publications that wait for them. An array is
+// the cheapest to walk in a flush. Each knows its position, so the last fills a gap in O(1).
 
 import { roomPrefix } from '../protocol/frame.js';
 import { hasKey, KIND, keyTextOf, kindOf } from '../protocol/publication.js';
@@ -169,8 +167,8 @@ export class Room {
 
   /**
    * Puts a connection in the place of a stand-in, which a door may join while it has not answered
-   * its client. The connection misses nothing and gets nothing twice, also if a flush has yielded.
-   * @param {Connection} standIn a member with the number of the connection, and without unsent bytes
+   * its client. Nothing is missed or repeated, also if a flush has yielded.
+   * @param {Connection} standIn a member with the number of the connection, and no unsent bytes
    * @param {Connection} connection open, and not in the room
    */
   replace(standIn, connection) {
@@ -206,7 +204,7 @@ export class Room {
   }
 
   /**
-   * Removes the messages that wait and are superseded by others that wait.
+   * Removes waiting messages that others supersede.
    * @returns {{count: number, bytes: number}} of the removed ones
    */
   conflate() {
@@ -253,18 +251,14 @@ export class Room {
     return { count, bytes };
   }
 
-  /**
-   * A flush has begun. What it has left, because it was too large, follows at once.
-   * @param {number} now
-   */
+  /** A flush has begun. What was too large for it follows at once. @param {number} now */
   delay(now) {
     this.distinctBytes = this.waitingBytes;
     this.dueMs = this.waiting.length > 0 ? 0 : now + this.everyMs;
   }
 
   /**
-   * Begins a flush: takes the waiting publications, up to `maxFlightBytes`. A resync mark is a
-   * flush of its own.
+   * Takes the waiting publications, up to `maxFlightBytes`. A resync mark is a flush of its own.
    * @param {{maxFlightBytes: number, reloadWindowMs: number}} limits @returns {Flight}
    */
   depart({ maxFlightBytes, reloadWindowMs }) {

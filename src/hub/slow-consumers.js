@@ -1,21 +1,21 @@
 // slow-consumers.js: limits for connections that read slower than the worker writes to them.
 //
-// Only connections with unsent bytes come here, so the others pay nothing. A slow consumer has more
-// than maxUnsentBytes waiting, or a byte older than maxUnsentAgeMs. The policy is `close` (4003) or
-// `drop`: publications are left out until the connection has caught up. `sweep` checks the age once
-// a second, and the sum: above the worker's budget, the largest are closed first. (The kernel takes
+// Only connections with unsent bytes come here. A slow consumer has more than maxUnsentBytes
+// waiting, or a byte older than maxUnsentAgeMs. The policy is `close` (4003) or `drop`:
+// publications are left out until the connection has caught up. `sweep` checks the age once a
+// second, and the sum: above the worker's budget, the largest are closed first. (The kernel takes
 // some 4 MB per reader before the first byte waits here.)
 //
 // Few messages of rooms with history wait (`isLittle`). Beyond LITTLE_BYTES the member lags, which
-// costs no memory, and gets them later (recovery/lagging-members.js). Such a connection is not
-// closed for the age of its bytes, except by a message of a plain room. Replies, presence events
-// and other pushes to it may wait up to maxUnsentBytes.
+// costs no memory, and gets them later (recovery/lagging-members.js). Only a message of a plain
+// room closes it for the age of its bytes. Replies, presence events and other pushes to it may wait
+// up to maxUnsentBytes.
 //
 // The transport calls `queue` for all bytes that the kernel does not take at once. The outbox calls
 // `admit` before it writes a publication of a plain room, because only those may be left out.
 //
-// With `drop`, or in a room with history, age alone ends no connection. One that takes no byte at
-// all for `maxStallMs` is closed, because the heartbeat does not ping a socket with unsent bytes.
+// With `drop`, or in a room with history, age alone ends no connection. One that takes no byte for
+// `maxStallMs` is closed, because the heartbeat does not ping a socket with unsent bytes.
 
 import { CLOSES } from '../protocol/codes.js';
 
@@ -62,8 +62,7 @@ export class SlowConsumers {
   }
 
   /**
-   * May this publication be added to the bytes that wait for the connection? If not, the worker has
-   * applied the policy.
+   * May this publication wait for the connection? If not, the worker has applied the policy.
    * @param {Connection} connection @param {number} bytes
    */
   admit(connection, bytes) {
@@ -78,8 +77,7 @@ export class SlowConsumers {
   }
 
   /**
-   * Are the unsent bytes and these together so few that a member of a room with history does not
-   * lag?
+   * May a member of a room with history have these waiting, too, without lagging?
    * @param {Connection} connection @param {number} bytes
    */
   isLittle({ transport }, bytes) {
@@ -87,9 +85,8 @@ export class SlowConsumers {
   }
 
   /**
-   * The kernel does not take these bytes now. May they wait? If not, the connection is closed as a
-   * slow consumer. On an empty stream any number may wait, because the kernel may have taken the
-   * start of a frame.
+   * May bytes wait that the kernel does not take now? If not, the connection is closed as a slow
+   * consumer. On an empty stream any number may: the kernel may have taken the start of a frame.
    * @param {Connection} connection @param {number} bytes
    */
   queue(connection, bytes) {
@@ -166,8 +163,7 @@ export class SlowConsumers {
   }
 
   /**
-   * Has the kernel taken nothing for `maxStallMs`?
-   * @param {Lag} lag @param {number} pending @param {number} now
+   * Is nothing taken for maxStallMs? @param {Lag} lag @param {number} pending @param {number} now
    */
   #isStalled(lag, pending, now) {
     const taken = lag.handed - pending;

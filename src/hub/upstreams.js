@@ -1,8 +1,6 @@
-// upstreams.js: finds the connection of a client that sends its messages in requests of their own,
-// because its transport, a stream, carries none.
-//
-// A stream gets a session, which only its client is told: whoever names it speaks for that client.
-// The request may arrive at any worker (worker/fleet.js).
+// upstreams.js: finds the stream of a client that sends its messages in other requests. Only the
+// client knows the session of its stream: a request that names it speaks for that client. The
+// request may arrive at any worker (worker/fleet.js).
 
 import { randomBytes } from 'node:crypto';
 
@@ -33,7 +31,7 @@ export class Upstreams {
 
   /**
    * @param {string} session as a request names it @param {Buffer} messages
-   * @returns {boolean} false: no stream of this worker has that session
+   * @returns {boolean} false: it is not of this worker
    */
   deliver(session, messages) {
     const receive = this.#open.get(session);

@@ -1,8 +1,7 @@
 // check-wheel.js: when each room with history compares its position with the broker.
 //
-// One timer for all rooms turns a wheel, one place every TICK_MS. A room without a publication for
-// some nine seconds is compared at its turn, so a loss without a gap is found within ten seconds.
-// The places are random, so ten thousand rooms are no burst.
+// A wheel turns one place every TICK_MS. At its turn, a room without a publication for some nine
+// seconds is compared, so a loss without a gap is found within ten. Random places avoid bursts.
 
 /** The same period as that of the heartbeat and the health: their timers fire together. */
 const TICK_MS = 250;

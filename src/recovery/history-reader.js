@@ -1,5 +1,4 @@
 // history-reader.js: answers `history` commands, from this worker's replay buffers or the broker.
-//
 // An answer is at most half of what may wait for a connection (SyncScheduler.maxReplayBytes), and a
 // command reads no more than its answer needs.
 
@@ -59,8 +58,7 @@ export class HistoryReader {
 
   /**
    * @param {string} room @param {HistoryQuery} query
-   * @returns {Promise<HistoryAnswer>} Rejects with a BrokerError, or with another error that has
-   *   such a code.
+   * @returns {Promise<HistoryAnswer>} rejects with a BrokerError, or an error that has such a code
    */
   async read(room, query) {
     const page = await this.page(room, query);
@@ -153,7 +151,6 @@ export class HistoryReader {
   }
 
   /**
-   * Turns a time into a position.
    * @param {string} room @param {number} timeMs since 1970 @param {number} size of the room's rule
    * @returns {Promise<{since: Since, top: number, searchedBytes: number}>} `since`: of the message
    *   before the first that was accepted then or later; `top`: offset of the newest

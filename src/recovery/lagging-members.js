@@ -1,15 +1,15 @@
 // lagging-members.js: the members of one room with history that read more slowly than messages
 // come.
 //
-// The worker keeps only the position of such a member. When the kernel has taken all bytes of the
-// connection, the member gets the messages that it missed, in order:
+// The worker keeps only the position of such a member. When the kernel has taken all its bytes, the
+// member gets the messages that it missed, in order:
 //
 //   position ── step, drain, step, drain … ──> the last publication handed out: an ordinary member
 //                  └── the history no longer has the next publication: `resync`, an ordinary member
 //
-// A member becomes an ordinary one, or gets its `resync`, between two flushes only, or a flush
-// would skip it or write the same publications again. A member that cannot take a step waits for
-// `resume`. Steps and their bounds: docs/architecture/recovery.md, "Lagging members".
+// A member becomes an ordinary one only between two flushes, or a flush would skip it or repeat
+// publications. A member that cannot take a step waits for `resume`. Steps and their bounds:
+// docs/architecture/recovery.md, "Lagging members".
 
 import { KIND, kindOf, withPosition } from '../protocol/publication.js';
 import { asDeliverable } from './deliverable.js';
@@ -163,8 +163,7 @@ export class LaggingMembers {
     const waiting = [...this.waiting];
     this.waiting.clear();
     for (const member of waiting) {
-      // A member without a step left becomes an ordinary one here: before its queued step, the next
-      // flush could begin.
+      // Without a step left it becomes an ordinary member now, before the next flush.
       if (this.#isCaughtUp(member)) this.finish(member);
       else this.shared.steps.add(member);
     }
@@ -190,10 +189,7 @@ export class LaggingMembers {
     this.advance(member, end);
   }
 
-  /**
-   * Brings a member nearer to the end.
-   * @param {LaggingMember} member before `end` @param {number} end
-   */
+  /** @param {LaggingMember} member that comes nearer to the end @param {number} end */
   advance(member, end) {
     const { stream } = this;
     stream.expire();
@@ -213,10 +209,7 @@ export class LaggingMembers {
     return isLost || epoch !== this.stream.epoch || offset > end;
   }
 
-  /**
-   * Has it been sent everything that was handed out?
-   * @param {LaggingMember} member @param {number} end offset of the last publication handed out
-   */
+  /** @param {LaggingMember} member @param {number} end offset of the last publication handed out */
   hasAll({ offset }, end) {
     return offset === end;
   }
@@ -289,7 +282,7 @@ export class LaggingMembers {
   }
 
   /**
-   * A publication behind its position is gone.
+   * A publication that it lacks is gone.
    * @param {LaggingMember} member @param {number} end @returns {void}
    */
   restart(member, end) {

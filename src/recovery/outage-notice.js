@@ -1,13 +1,13 @@
 // outage-notice.js: the notice to clients that the broker is unavailable, and that it is back.
 //
 // After GRACE_MS of outage, the worker sends `degraded` to all connections that have said hello or
-// are in a room, and sets it in every `welcome`. It withdraws the notice when the broker is up and
-// every room with history has been compared with it: all that can be recovered is recovered then.
-// The notices to 50,000 connections are paced. Clients of a door without such a notice get none.
+// are in a room, and sets it in every `welcome`. It withdraws the notice when every room with
+// history has been compared with the broker: all that can be recovered is recovered then. The
+// notices to 50,000 connections are paced. Clients of a door without such a notice get none.
 //
-// Presence events have no position, so a subscription that was lost for a moment loses them without
-// a trace. So members of rooms with presence get the withdrawal after each loss, announced or not:
-// it asks them to read the list again. Comparing lists would need those of all rooms in memory.
+// Presence events have no position, so a lost subscription loses them without a trace. So members
+// of rooms with presence get the withdrawal after each loss, announced or not: it asks them to read
+// the list again. Comparing lists would need those of all rooms in memory.
 
 const GRACE_MS = 1000;
 

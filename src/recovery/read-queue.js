@@ -30,7 +30,6 @@ export class ReadQueue {
   }
 
   /**
-   * Reads a page of a room's history, in turn.
    * @param {string} room @param {ReadRequest} from
    * @param {object|null} [owner] `cancel(owner)` leaves the read out
    * @returns {Promise<HistoryPage>}

@@ -3,9 +3,8 @@
 //
 //   … trimmed | first … next-1 | the next publication
 //
-// It begins empty at the room's position: live publications are appended, and one read puts the
-// older ones in front (`fill`). It may be emptied at any time (docs/architecture/recovery.md). The
-// frames of its last replays (replay-frames.js) count and go with it.
+// It begins empty: live publications are appended, and one read puts older ones in front (`fill`).
+// It may be emptied at any time, with its replay frames (docs/architecture/recovery.md).
 
 import { timestampOf } from '../protocol/publication.js';
 
@@ -168,11 +167,9 @@ export class ReplayBuffer {
   }
 
   /**
-   * Finds where a time begins, as if times never decreased. They may, by the difference between the
-   * clocks of two servers.
+   * Finds where a time begins, as if times never decreased. They may, if servers' clocks differ.
    * @param {number} timeMs since 1970
-   * @returns {number} offset of the first publication that was accepted then or later; `next` if
-   *   there is none
+   * @returns {number} offset of the first publication accepted then or later; if none, `next`
    */
   firstSince(timeMs) {
     let low = this.first;

@@ -1,8 +1,7 @@
 // replay-frames.js: frames of older publications of one room, for the connections that missed them.
 //
-// The last frames of each format are kept. Clients of one server that has gone mostly have the same
-// last publication, so a thousand replays are built once. The room's replay buffer keeps them,
-// within the memory that all buffers share.
+// Clients of one server that has gone mostly have the same last publication. The last frames of
+// each format are kept, so a thousand replays are built once, in the memory of replay buffers.
 
 import { resolveClaims } from '../protocol/claim.js';
 import { encodePublications, encodeWithout, FORMAT, hasEnds } from '../protocol/format.js';
@@ -40,10 +39,9 @@ export class ReplayFrames {
   }
 
   /**
-   * The frames between two offsets of a stream.
    * @param {number} format of a transport
-   * @param {{epoch: string, from: number, to: number}} range `from`: offset of the publication
-   *   before the first; `to`: of the last
+   * @param {{epoch: string, from: number, to: number}} range `from`: offset before the first
+   *   publication; `to`: of the last
    * @param {Publications} publications have that range
    * @param {number} [maxBytes] @returns {Replay|null} null: they are larger than maxBytes
    */

@@ -7,12 +7,12 @@
 //   … handed out, in the replay buffer          | waiting in the outbox | arrives
 //   since … ──────────── replay ─────────── offset ──── the next flush ─────────────>
 //
-// A join without `since` needs the stream's position only. One with `since` or `last` may need
-// older publications, or a read that proves the position, and then waits. With both, `last` counts
-// if `since` is not recovered.
+// A join without `since` needs the stream's position only. One with `since` or `last` may have to
+// wait for older publications, or for a read that proves the position. With both, `last` counts if
+// `since` is not recovered.
 //
-// A replay leaves out the messages that its connection does not get. A client that comes back has a
-// new connection, so it names the former one in `since`.
+// A replay leaves out the messages that its connection does not get. A client that comes back names
+// its former connection in `since`.
 
 import { resolveClaims } from '../protocol/claim.js';
 import { replyFormatOf } from '../protocol/format.js';
@@ -136,8 +136,8 @@ export class RoomJoins {
 
   /**
    * @param {Connection} connection
-   * @returns {Promise<void>|null} settles when the connection's join has been answered, or the
-   *   connection has left; null if no join of it waits
+   * @returns {Promise<void>|null} settles when its join has been answered, or the connection has
+   *   left; null if no join of it waits
    */
   answerTo(connection) {
     const join = this.pending.get(connection);
@@ -162,8 +162,7 @@ export class RoomJoins {
   }
 
   /**
-   * Decides the joins that can be decided. When the share of this turn is spent, the room waits in
-   * line with the others.
+   * Decides the joins that can be decided. When the turn's share is spent, the room waits in line.
    * @param {Error|null} error of the read that joins wait for: these are refused
    */
   settle(error = null) {
@@ -174,8 +173,7 @@ export class RoomJoins {
       } catch (fault) {
         join.connection.fail(fault);
       }
-      // A look at a join that has to wait costs next to nothing, and must not cost later joins
-      // their turn.
+      // Looking at a join that waits costs next to nothing, and must not cost later ones a turn.
       const isDecided = this.pending.size < size;
       if (isDecided && error === null && this.line.isSpent()) return this.#settleLater();
     }
@@ -233,10 +231,9 @@ export class RoomJoins {
   }
 
   /**
-   * Is it unknown whether the position of a client is in the stream? The client may have seen more
-   * than this worker has, on another worker. A read that began after the join came decides.
+   * Is it unknown whether a client's position is in the stream? The client may have seen more than
+   * this worker, on another worker. A read that began after the join came decides.
    * @param {Join} join @param {Error|null} error of the read that the join waits for: refuses
-   * @returns {boolean} false: it is not in the stream
    */
   isUnknown(join, error) {
     const { stream } = this;
@@ -258,8 +255,7 @@ export class RoomJoins {
   }
 
   /**
-   * The latest publications: as many as the join asks for, the room keeps and the connection may be
-   * sent.
+   * The latest publications: as many as are asked for, kept by the room and allowed at once.
    * @param {Join} join @param {number} offset of the last publication
    * @param {Error|null} error of the read that the join waits for
    * @returns {Replayed|undefined} undefined: not known yet, or refused
@@ -302,11 +298,10 @@ export class RoomJoins {
   }
 
   /**
-   * @param {Connection} connection @param {number} from offset of the publication before the first
-   * @param {number} to offset of the last publication
+   * @param {Connection} connection @param {number} from offset before the first publication
+   * @param {number} to offset of the last one
    * @param {string} [formerId] a connection that the client had before
-   * @returns {Replayed|null} null: some publications are not here, or they are more than a
-   *   connection may be sent at once
+   * @returns {Replayed|null} null: some are not here, or they are too many to be sent at once
    */
   #replay(connection, from, to, formerId = '') {
     if (from === to) return NOTHING;

@@ -1,8 +1,8 @@
 // room-sync.js: follows one room's stream for its members on this worker. No publication is
 // missing, no publication comes twice, and all come in order.
 //
-// Each publication from the broker has an offset and the epoch of its stream. RoomSync knows the
-// last publication that it handed to the outbox, and handles an arrival by its offset:
+// RoomSync knows the last publication that it handed to the outbox. It handles an arrival by its
+// offset and by the epoch of its stream:
 //
 //   the next one          goes into the replay buffer and to the outbox
 //   an older one          is a repeat, and is dropped
@@ -17,8 +17,8 @@
 // gap too: arrivals are dropped until it has drained, and are then read. `check` finds losses that
 // show no gap (docs/architecture/recovery.md). Joins wait for the position (room-joins.js).
 //
-// A room with state is followed in the same way (state-sync.js). What a worker keeps of the stream,
-// and what a page of the broker means, differ: `accept`, `receive`, `lag`.
+// For a room with state (state-sync.js), what a worker keeps of the stream and what a page of the
+// broker means differ: `accept`, `receive`, `lag`.
 
 import { isEpoch } from '../protocol/position.js';
 import { encodeResyncMark, withPosition } from '../protocol/publication.js';
@@ -57,11 +57,9 @@ export class RoomSync {
     this.shared = shared;
     this.counters = shared.counters;
     this.isClosed = false;
-    /** The stream's; '': not known yet. */
+    // RoomStream (room-joins.js) explains the fields of the stream.
     this.epoch = '';
-    /** Of the last publication handed to the outbox. */
     this.offset = 0;
-    /** The epoch before this one. It does not come back. */
     this.formerEpoch = '';
     this.replayBuffer = new ReplayBuffer({
       maxCount: rule.size,
@@ -77,14 +75,11 @@ export class RoomSync {
     this.isBehind = false;
     this.isRestoring = false;
     this.isChecking = false;
-    /** An epoch whose history has been deleted: none of it is replayed any more. */
     this.deletedEpoch = '';
-    /** Does the next read end the epoch? */
     this.mustEnd = false;
     /** @type {Promise<void>|null} */
     this.filling = null;
     this.failures = 0;
-    /** Reads are numbered, so that a join knows whether one has begun after it came. */
     this.readsBegun = 0;
     this.readsDone = 0;
     this.timetable = shared.wheel.add(this);
@@ -125,7 +120,6 @@ export class RoomSync {
     catchUp.remove(this);
   }
 
-  /** Is the next offset known, so that arrivals go on at once? */
   get isInStep() {
     return this.held === null && !this.isBehind;
   }
@@ -154,8 +148,7 @@ export class RoomSync {
 
   /**
    * A publication without an offset: another server does not have the room's rule. No replay would
-   * bring it, so the epoch ends: members get `resync`, and positions in the old epoch are not
-   * recovered. At most once a tick.
+   * bring it, so the epoch ends, with a `resync`. At most once a tick.
    */
   unnumbered() {
     if (this.isClosed || this.mustEnd) return;
@@ -164,8 +157,8 @@ export class RoomSync {
   }
 
   /**
-   * The history of an epoch has been deleted. If it is this room's, members get `resync`, and a
-   * client that comes back with a position in it is not recovered.
+   * The history of an epoch has been deleted. If it is this room's, members get `resync`, and
+   * positions in it are not recovered.
    * @param {string} epoch
    */
   forget(epoch) {
@@ -177,10 +170,7 @@ export class RoomSync {
     this.timetable.checkIn(1);
   }
 
-  /**
-   * The outbox has written publications of this room to all its members.
-   * @param {boolean} isDrained does no publication wait any more?
-   */
+  /** Publications are written to all members. @param {boolean} isDrained does none wait any more? */
   flushed(isDrained) {
     if (this.isClosed) return;
     if (this.isBehind && isDrained) {
@@ -194,8 +184,7 @@ export class RoomSync {
   /**
    * A member reads too slowly. From now on it gets the room's messages in steps.
    * @param {import('../hub/connection.js').Connection} connection
-   * @param {import('../protocol/position.js').Position} position of the last publication that was
-   *   written to it
+   * @param {import('../protocol/position.js').Position} position of the last one written to it
    */
   lag(connection, position) {
     const { delivery, frames, room, rule, shared } = this;
@@ -224,8 +213,7 @@ export class RoomSync {
 
   /**
    * Reads the publications before the replay buffer's first, unless they are here. Rejects if the
-   * broker is away.
-   * @returns {Promise<void>}
+   * broker is unavailable.
    */
   fill() {
     if (this.replayBuffer.isFilled) return Promise.resolve();
@@ -248,9 +236,8 @@ export class RoomSync {
 
   /**
    * Reads without holding arrivals.
-   * @param {number} limit
-   * @param {() => void} end called when the read is over and before anything follows from it,
-   *   because that may begin the next read
+   * @param {number} limit @param {() => void} end called when the read is over, before the next
+   *   read may begin
    */
   async #look(limit, end) {
     const { shared, epoch, offset } = this;
@@ -272,8 +259,7 @@ export class RoomSync {
     // The reason to end the epoch came after this read had begun: the next one ends it.
     if (this.mustEnd) this.timetable.checkIn(1);
     this.#done(number);
-    // A restore under way or a drain of the outbox decides by itself, and so did one that has ended
-    // meanwhile.
+    // A restore, or a drain of the outbox, decides by itself, under way or ended meanwhile.
     if (this.isInStep && this.epoch === epoch) {
       if (page.epoch !== epoch || page.offset > this.offset || page.offset < offset) {
         this.held = [];
@@ -340,13 +326,11 @@ export class RoomSync {
   }
 
   /**
-   * The read that brings the missing publications.
-   * @param {boolean} isOpening is it the first one?
+   * @param {boolean} isOpening is it the first read?
    * @returns {import('../backend/broker.js').ReadRequest}
    */
   requestOf(isOpening) {
-    // The position decides most joins: those without `since`, those of another stream, and those
-    // that have missed nothing.
+    // The position decides most joins: no `since`, another stream, or nothing missed.
     return { after: this.offset, limit: isOpening ? 0 : this.rule.size };
   }
 
@@ -397,8 +381,7 @@ export class RoomSync {
     this.isHeldCut = false;
     for (let i = 0; i < held.length; i++) {
       const { publication, offset, epoch } = held[i];
-      // An arrival from before the read that does not follow now is a repeat, or the stream does
-      // not know it.
+      // An earlier arrival that does not follow now is a repeat, or unknown to the stream.
       if (i < heldBefore && !(epoch === this.epoch && offset === this.offset + 1)) continue;
       this.arrive(publication, offset, epoch);
     }

@@ -102,10 +102,7 @@ export class SyncScheduler {
     return this.waitingJoins === 0;
   }
 
-  /**
-   * Do so many reads wait, or have copies of states so many bytes, that no join should open another
-   * room with history or state?
-   */
+  /** Do too many reads wait, or too many bytes of states, for a join to open another room? */
   get isFull() {
     return (
       this.reads.waiting.size >= MAX_WAITING_READS ||
@@ -114,8 +111,7 @@ export class SyncScheduler {
   }
 
   /**
-   * A room with history has been opened.
-   * @param {string} room @param {Buffer} prefix of its frames
+   * @param {string} room that has been opened @param {Buffer} prefix of its frames
    * @param {import('./delivery.js').Delivery} delivery @returns {RoomSync}
    */
   follow(room, prefix, delivery) {
@@ -138,9 +134,9 @@ export class SyncScheduler {
   }
 
   /**
-   * Gives up the room with the largest state if all copies together have grown too large: its
-   * members are closed, come back after ten seconds or more, and may find a worker that has memory.
-   * Call it about once a second.
+   * Call it about once a second. If all states together are too large, gives up the room with the
+   * largest: its members are closed, come back after ten seconds or more, and may find a worker
+   * that has memory.
    * @param {(members: readonly Connection[], close: Close) => void} closeAll
    * @returns {string|null} the room
    */

@@ -1,8 +1,6 @@
 // state-joins.js: the joins of one room with state. Each is decided as soon as the worker has its
-// copy of the state.
-//
-// The reply says whether the client's position counts. The member is behind then, at its position
-// or at the beginning, and gets what it lacks as all members that are behind (state-members.js).
+// copy of the state. The reply says whether the client's position counts. From there, or from the
+// beginning, the member gets what it lacks (state-members.js).
 
 import { timestampOf } from '../protocol/publication.js';
 import { inStream, RoomJoins } from './room-joins.js';
@@ -35,7 +33,7 @@ export class StateJoins extends RoomJoins {
   /**
    * @param {Join} join @param {Since} since @param {Error|null} error
    * @returns {number|null|undefined} the offset that the client continues from; null: it has to
-   *   begin anew; undefined: not known yet, or refused
+   *   begin again; undefined: not known yet, or refused
    */
   #positionOf(join, since, error) {
     const { room } = this;

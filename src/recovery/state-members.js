@@ -1,10 +1,9 @@
 // state-members.js: the members of one room with state that are behind: they have just joined, read
-// more slowly than messages come, or have to begin anew.
+// more slowly than messages come, or have to begin again.
 //
-// A member has a position. Each step brings it the next changes behind that from the worker's copy
-// of the state, of each key the newest, the oldest first. So a member that was away for an hour
-// gets each changed key once, and no more bytes than the state has. Steps, their bounds and the end
-// are those of lagging members.
+// Each step brings a member the next changes after its position from the worker's copy of the
+// state: of each key the newest, the oldest first. So a member that was away for an hour gets each
+// changed key once. Steps, their bounds and the end are those of lagging members.
 //
 //   a join            position or 0 ── steps ──> the last change: `synced` ──> an ordinary member
 //   no proof          `reset`, 0    ── steps ──> the last change: `synced` ──> an ordinary member
@@ -13,7 +12,7 @@
 // The first two also get what waits for the next flush: the copy no longer has the values that it
 // supersedes, so without it keys would be missing at `synced`. That flush then passes them.
 //
-// A position proves nothing if a tombstone behind it is forgotten: the member may have that key. A
+// A position proves nothing if a later tombstone is forgotten: the member may have that key. A
 // member that begins at 0 has none of the keys forgotten before.
 
 import { encodeStateNotice } from '../protocol/encode.js';
@@ -41,7 +40,7 @@ class StateMember extends LaggingMember {
     this.isSyncing = !isSlow;
   }
 
-  /** Begins anew. @param {string} epoch @param {number} floor */
+  /** Begins again. @param {string} epoch @param {number} floor */
   restart(epoch, floor) {
     this.isLost = false;
     this.hasResynced = true;
@@ -80,8 +79,7 @@ export class StateMembers extends LaggingMembers {
   }
 
   /**
-   * A new member gets what it lacks.
-   * @param {Connection} connection @param {Position} position offset 0: it has nothing
+   * @param {Connection} connection a new member @param {Position} position offset 0: it has nothing
    */
   sync(connection, position) {
     const floor = position.offset === 0 ? this.state.log.floor : position.offset;
@@ -89,7 +87,7 @@ export class StateMembers extends LaggingMembers {
     this.begin(new StateMember(this, connection, position, floor, false));
   }
 
-  /** The state is another one: all members begin anew. */
+  /** The state is another one: all members begin again. */
   restartAll() {
     const { epoch } = this.state;
     for (const connection of this.delivery.members()) {
@@ -115,7 +113,7 @@ export class StateMembers extends LaggingMembers {
   }
 
   /**
-   * @override When the outbox removes superseded messages, the end moves past these.
+   * @override When the outbox removes superseded messages, the end moves past them.
    * @param {StateMember} member @param {number} end
    */
   hasAll({ offset, isSyncing }, end) {

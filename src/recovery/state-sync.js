@@ -1,10 +1,8 @@
-// state-sync.js: follows the stream of a room with state.
+// state-sync.js: follows the stream of a room with state. Each worker with members has a copy of
+// the state (protocol/compacted-log.js), from which joins and members that are behind are served
+// (state-members.js).
 //
-// RoomSync puts the arrivals into order and finds gaps. Each worker with members has a copy of the
-// room's state (protocol/compacted-log.js): joins, lagging members and members after a reset are
-// sent it from there (state-members.js).
-//
-//   a gap         one read brings the changes behind the worker's position, of each key the newest
+//   a gap         one read brings the changes after the worker's position, of each key the newest
 //   no proof      (another epoch; a tombstone that the worker lacks is forgotten): the same read
 //                 brings the whole state. All members get `reset`, then that state
 

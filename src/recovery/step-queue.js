@@ -1,11 +1,11 @@
 // step-queue.js: the lagging members of all rooms whose next step is due, in turn.
 //
-// When a network path recovers, thousands of members catch up at once, and each step is a write to
-// a socket. So the steps have a share of each turn of the event loop (worker/turn.js).
+// When a network path recovers, thousands of members catch up at once, each step with a write to a
+// socket. So steps have a share of each turn (worker/turn.js).
 
 /**
- * Rooms that may keep a page of the broker's history between the steps of their members. A page has
- * up to PAGE_BYTES of lagging-members.js, so all pages of a worker have 16 MB.
+ * Rooms that may keep a page of the broker's history between steps. A page has up to PAGE_BYTES of
+ * lagging-members.js: 16 MB for a worker.
  */
 const MAX_PAGES = 64;
 
