@@ -108,7 +108,7 @@ export class AuthCommands {
   /**
    * Joins the rooms that the token names. A room that the connection is in stays as it is, unless
    * the client has sent a position in it.
-   * @param {Connection} connection @param {unknown} sinces positions by room, as sent
+   * @param {Connection} connection @param {unknown} sinces by room, as sent
    */
   #autojoin(connection, sinces) {
     const { session } = connection;

@@ -1,7 +1,5 @@
-// broadcast.js: the command broadcast, and its result.
-//
-// When this worker has written a broadcast to its own connections, or after BROADCAST_RESULT_MS,
-// the sender gets a result.
+// broadcast.js: the command broadcast. The sender gets a result when this worker has written the
+// broadcast to its own connections, or after BROADCAST_RESULT_MS.
 
 import { EVERYONE } from '../hub/hub.js';
 import { encodeBroadcastResult } from '../protocol/encode.js';

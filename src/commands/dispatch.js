@@ -1,8 +1,7 @@
 // dispatch.js: passes each message of a client to the handler of its type.
 //
 // A message is counted against the rate, decoded, and handled, if no command before it is awaited
-// (lane.js). A handler answers by `connection.send`, at once or when the broker has answered. A
-// peer at fault gets an answer too (replies.js).
+// (lane.js). A peer at fault gets an answer too (replies.js).
 
 import { decode, readId } from '../protocol/decode.js';
 import { MAX_JSON_DEPTH, MAX_JSON_KEYS } from '../protocol/json-scan.js';
@@ -33,8 +32,7 @@ const KINDS = new Map([
 /**
  * Connections that have not authenticated (auth.js).
  * @typedef {object} Gate
- * @property {(type: string) => boolean} isOpenToAll true if such connections may send commands of
- *   this type
+ * @property {(type: string) => boolean} isOpenToAll may they send commands of this type?
  */
 
 export class Dispatcher {
@@ -77,9 +75,8 @@ export class Dispatcher {
   }
 
   /**
-   * Handles a message that has paid its rate. If the server fails at a command, it closes that
-   * connection and no other.
-   * @param {Connection} connection @param {Buffer} data
+   * If the server fails at a command, it closes that connection and no other.
+   * @param {Connection} connection @param {Buffer} data that has paid its rate
    * @param {boolean} hasWaited has it waited for the commands before it?
    */
   handle(connection, data, hasWaited) {

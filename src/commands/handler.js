@@ -6,7 +6,7 @@
 /** The `id` of a command, which its reply repeats. @typedef {string|number|undefined} Id */
 
 /**
- * Handles a valid message of its type, and answers by `connection.send`, at once or later.
+ * Answers a valid message of its type by `connection.send`, at once or later.
  * @typedef {(connection: Connection, command: Command) => void} Handler
  */
 

@@ -1,7 +1,5 @@
 // hook-gate.js: asks the hooks before a connection enters or reads a room, and before a publish.
-//
-// All other checks come first, because they cost less. Publishes and joins by the HTTP API do not
-// pass here: the backend has decided them.
+// All other checks come first: they cost less. The HTTP API asks no hooks: the backend has decided.
 
 import { hasKey, keyOf, payloadText, withPayload } from '../protocol/publication.js';
 
@@ -43,8 +41,7 @@ export class HookGate {
   }
 
   /**
-   * Asks onJoin whether a connection may be in a room. If it is in the room, or joining it, it has
-   * been allowed.
+   * Asks onJoin, unless the connection is in the room, or joining it, and so has been allowed.
    * @param {Connection} connection @param {string} name of the room
    * @param {(refusal: Refusal|null) => void} act not called if the connection has closed
    */
@@ -57,7 +54,7 @@ export class HookGate {
   }
 
   /**
-   * Publishes if onPublish allows it, even if the connection closes meanwhile. `options` have the
+   * Publishes if onPublish allows it, even if the connection has closed. `options` have the
    * fingerprint of the client's payload, so a repetition counts as one whatever the hook changes.
    * @type {CommandPublisher['publishFor']}
    */

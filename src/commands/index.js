@@ -112,8 +112,7 @@ export function createCommands(parts) {
 }
 
 /**
- * The handlers of a server without tokens.
- * @param {CommandParts} parts
+ * Of a server without tokens. @param {CommandParts} parts
  * @param {{replies: Replies, lane: Lane, hookGate: HookGate|null}} shared
  */
 function createHandlers(parts, { replies, lane, hookGate }) {

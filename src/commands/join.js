@@ -103,8 +103,7 @@ export class JoinCommands {
       return replies.error(connection, 'PERMISSION_DENIED', id);
     const latest = readLatest(command.last, command.lastSeconds);
     if (latest === null) return replies.malformed(connection, id);
-    // The right to join covers messages that the client may have missed (#oldestFor), but not those
-    // of before.
+    // The right to join covers messages that were missed (#oldestFor), but none from before.
     if (latest.last > 0 && !session.mayReadHistory(name))
       return replies.error(connection, 'PERMISSION_DENIED', id);
     const { last, lastSeconds } = latest;
@@ -113,9 +112,8 @@ export class JoinCommands {
   }
 
   /**
-   * Joins a room that the connection's token names.
-   * @param {Connection} connection with a session
-   * @param {string} name @param {Since|null} since null: the connection is not in the room
+   * @param {Connection} connection with a session @param {string} name of a room in its token
+   * @param {Since|null} since null: the connection is not in the room
    */
   autojoin(connection, name, since) {
     const who = this.tracker.covers(name) ? { user: undefined, info: null } : null;
@@ -127,7 +125,7 @@ export class JoinCommands {
   }
 
   /**
-   * Joins a room for a transport whose clients send no commands. The transport has asked the hooks.
+   * Joins a room for a transport whose clients send no commands, and which has asked the hooks.
    * @param {Connection} connection not in the room @param {string} name of a room that it may join
    * @param {TransportJoin} join
    */
@@ -137,8 +135,7 @@ export class JoinCommands {
   }
 
   /**
-   * Joins a room at the backend's request, whatever the connection's token and the hooks
-   * permit. The room limit holds.
+   * Joins a room at the backend's request, whatever the token and the hooks permit.
    * @param {Connection} connection @param {string} name @param {string} user '': it has none
    * @returns {boolean} false: the connection has reached its room limit, or it is of another app or
    *   door, whose clients do not ask for it or know no keys
@@ -210,7 +207,7 @@ export class JoinCommands {
   }
 
   /**
-   * Asks for a command, which a refusal answers. Who may not join a room may not read it either.
+   * Asks for a command, which a refusal answers, also for a read: it needs the permission to join.
    * @param {Connection} connection @param {string} name @param {import('./replies.js').Id} id
    * @param {() => void} act
    */
@@ -245,8 +242,7 @@ export class JoinCommands {
   }
 
   /**
-   * Do too many reads wait for another room with history to open? It is counted.
-   * @param {string} name
+   * Do too many reads wait for another room with history to open? Counts it. @param {string} name
    */
   isFull(name) {
     const { hub, scheduler, counters } = this;
@@ -256,7 +252,7 @@ export class JoinCommands {
   }
 
   /**
-   * Commands of a connection wait until its join is answered, so that it receives its own message.
+   * A connection's commands wait until its join is answered: it is to receive its own message.
    * @param {Connection} connection @param {string} name
    */
   awaitJoin(connection, name) {
@@ -294,9 +290,8 @@ export class JoinCommands {
   }
 
   /**
-   * Is a replay what the client would have received in the resume window? Then it is free, or the
-   * clients that return after a drain would use up the rates of their address.
-   * @param {Joined} joined
+   * Is a replay what the client would have received in the resume window? Then it is free: clients
+   * that return after a drain must not use up the rates of their address. @param {Joined} joined
    */
   isResumed({ recovered, acceptedMs }) {
     return recovered && acceptedMs >= this.resumeFromMs;
@@ -308,8 +303,8 @@ export class JoinCommands {
   }
 
   /**
-   * How old may the messages be that a position brings? The position is the client's word, and the
-   * right to join alone must not open the whole history.
+   * How old may the messages be that a position brings? It is the client's word, and the right to
+   * join alone must not open the whole history.
    * @param {Connection} connection @param {string} name
    * @returns {number} ms since 1970, by the clock of the worker that accepted the message
    */
@@ -337,16 +332,13 @@ export class JoinCommands {
   }
 
   /**
-   * Adds the user of a joined connection to the room's users.
-   * @param {Connection} connection @param {string} name
-   * @param {JoiningUser|null} who null if the connection only watches, or if the room has no
-   *   presence
+   * @param {Connection} connection that has joined @param {string} name
+   * @param {JoiningUser|null} who null if it only watches, or if the room has no presence
    */
   #attend(connection, name, who) {
     if (who === null) return;
     const room = this.hub.rooms.get(name);
-    // The connection may have left while the broker confirmed the room. If it has joined again, it
-    // is among the users already.
+    // It may have left while the broker confirmed. After another join it is a user already.
     if (!room?.has(connection) || room.users?.has(connection)) return;
     const { session } = connection;
     if (session.isAnonymous) room.users?.join(connection, who.user ?? connection.id, who.info);
@@ -354,8 +346,7 @@ export class JoinCommands {
   }
 
   /**
-   * The name of a connection in presence: that of its user, by a token or a hook. Otherwise a name
-   * is free only if nothing names users.
+   * A name in presence is the user's, by a token or a hook; it is free only if nothing names users.
    * @param {Connection} connection @param {JoiningUser} who
    */
   #mayAppearAs({ session }, { user }) {
@@ -365,7 +356,7 @@ export class JoinCommands {
 }
 
 /**
- * Is it a room that the client of this session can name?
+ * Can the client of this session name the room?
  * @param {Connection['session']} session @param {string} room
  */
 function canName(session, room) {
@@ -373,8 +364,8 @@ function canName(session, room) {
 }
 
 /**
- * Does a join of a room that the connection is in bring messages? The token may have joined the
- * room before the client could send its position, or a later handle wants older messages.
+ * Does a join of a room that the connection is in bring messages? The token may have joined it
+ * before the client could send its position, or a later handle wants older messages.
  * @param {Room} room @param {Joining} join
  */
 function isReplay({ sync }, { since, last = 0 }) {

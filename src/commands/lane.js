@@ -1,11 +1,8 @@
-// lane.js: the commands of a connection take effect in the order of sending.
+// lane.js: the commands of a connection, of any door, take effect in the order of sending.
 //
 // When a token, a hook or a join is awaited, the commands after it wait here. Awaited commands of
 // the same kind overlap: hooks of several messages run at once, and joins side by side; their
-// answers take effect in the order of sending. `ping` and `echo` pass, once the connection has
-// authenticated.
-//
-// All doors share one lane. A door names the kind of its command, and how to go on with it.
+// answers take effect in order. `ping` and `echo` pass, once the connection has authenticated.
 //
 // Bounded: hooks of a connection that run at once, and the waiting bytes of a connection and of the
 // worker. Above a bound a command is refused with UNAVAILABLE, and counted.
@@ -77,11 +74,10 @@ export class Lane {
   }
 
   /**
-   * Holds a command back when it has to wait for earlier ones.
    * @param {Connection} connection @param {CommandKind} kind
    * @param {{id?: Id, source: Buffer}} command
    * @param {Resume} resume one function of the door, not one for each command
-   * @returns {boolean} true: it waits, or there is no space and it is refused
+   * @returns {boolean} true: it waits for earlier ones, or there is no space and it is refused
    */
   holds(connection, kind, { id, source }, resume) {
     const line = this.#lines.get(connection);
@@ -131,7 +127,7 @@ export class Lane {
   }
 
   /**
-   * A join has begun: commands wait until it is answered, but not further joins.
+   * Commands wait until a join is answered, but not further joins.
    * @param {Connection} connection @param {Promise<void>} answered may reject
    */
   awaitJoin(connection, answered) {

@@ -24,8 +24,7 @@ export class PresenceCommand {
    */
   constructor({ hub, maxUnsentBytes, tracker, replies, pendingReads }) {
     this.hub = hub;
-    // A quarter of the bytes that may wait for a connection, so that a client can ask for the next
-    // page before it has read this one.
+    // A quarter of what may wait: a client may ask for a page before it has read the last one.
     this.maxBytes = Math.min(MAX_REPLY_BYTES, maxUnsentBytes / 4);
     this.tracker = tracker;
     this.replies = replies;

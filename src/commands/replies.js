@@ -69,10 +69,7 @@ export class Replies {
     connection.close(toClose(refused));
   }
 
-  /**
-   * Answers a command if the broker, or a read of it, has rejected.
-   * @param {Connection} connection @param {unknown} error @param {Id} id
-   */
+  /** @param {Connection} connection @param {unknown} error of the broker @param {Id} id */
   brokerError(connection, error, id) {
     const { code } = /** @type {{code?: string}} */ (error);
     switch (code) {

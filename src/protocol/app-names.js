@@ -4,14 +4,13 @@
 //   in app 123      ~123:chat ~123:chat~42  ~123:ann
 //
 // Native clients and API keys of an app give bare names, and a session or a key maps them once, on
-// their way in. What the native protocol writes goes through `wireName`, so the frames of a room
-// are built once, whoever reads them. Pusher's door maps channels to the same rooms
-// (doors/pusher/channels.js).
+// their way in. What the native protocol writes goes through `wireName`, so all readers of a room
+// share its frames. Pusher's door maps channels to the same rooms (doors/pusher/channels.js).
 //
-// No native name has a `~`, so the mapping is injective, and no client reaches a room outside of
-// its app. After the prefix, `:` becomes `~`: doors keep rooms of their own there (`~123:u:7`). It
-// is done character by character, so the room of a prefix is the prefix of the rooms. A shared app
-// has native rooms; its users have the prefix all the same.
+// No native name has a `~`, so the mapping is injective, and no client reaches a room outside its
+// app. After the prefix, `:` becomes `~`: doors keep rooms of their own there (`~123:u:7`). The
+// mapping is character by character, so the room of a prefix is the prefix of the rooms. A shared
+// app has native rooms; its users have the prefix all the same.
 
 const TILDE = 0x7e;
 const OWN_NAME = /^~\d+:/;

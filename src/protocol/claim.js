@@ -3,8 +3,8 @@
 //   between workers   a claim: {"key":"2026-11-22/…","bytes":5242880,"sha256":"…","contentType":"image/png"}
 //   to clients        a reference: {"ref":{"url":"https://…","bytes":5242880, … ,"expires":1760003600000}}
 //
-// The broker and histories hold claims, because a signed URL expires. Each worker replaces a claim
-// by a reference when it delivers or replays the message, once for all members.
+// Signed URLs expire, so the broker and histories hold claims. Each worker makes the reference when
+// it delivers or replays the message, once for all members.
 
 import {
   asClaim,
@@ -38,7 +38,6 @@ export const NO_BUCKET = Object.freeze({
 /**
  * @param {number} timestampMs @param {string} from the sender
  * @param {Claim} claim @param {string} [except] as in encodePublication
- * @returns {Buffer} a publication
  */
 export function encodeClaim(timestampMs, from, { key, bytes, sha256, contentType }, except) {
   const source = Buffer.from(JSON.stringify({ key, bytes, sha256, contentType }));

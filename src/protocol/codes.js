@@ -1,8 +1,6 @@
 // codes.js: every refusal and every close code that the server sends, with what it becomes in HTTP,
-// as a reply and as a close (refusal.js).
-//
-// docs/protocol.md is generated from these tables (`npm run docs`). A test checks that src uses
-// each row, so that no code is documented before it exists.
+// as a reply and as a close (refusal.js). docs/protocol.md is generated from these tables (`npm run
+// docs`). A test checks that src uses each row.
 
 /**
  * A close code: its number, the reason text in the close frame, its cause, and advice for clients.
@@ -10,8 +8,7 @@
  */
 
 /**
- * Close codes that the server chooses. After 4000-4499 the client reconnects; after 4500-4999 it
- * stops. For other codes each row has the advice.
+ * After 4000-4499 the client reconnects, after 4500-4999 it stops; other rows have the advice.
  * @type {Readonly<Record<string, Close>>}
  */
 export const CLOSES = Object.freeze({
@@ -439,7 +436,7 @@ const ENTRY = Object.freeze({
 /** @typedef {ErrorCode|ApiErrorCode|keyof typeof ENTRY} RefusalCode */
 
 /**
- * All refusals. What a code becomes in HTTP, as a reply or as a close does not depend on its table.
+ * All refusals. What a code becomes does not depend on its table.
  * @type {Readonly<Record<RefusalCode, Row>>}
  */
 export const REFUSALS = Object.freeze({ ...API_ERRORS, ...ERRORS, ...ENTRY });

@@ -1,14 +1,11 @@
 // compacted-log.js: the state of a room: of each key the newest publication, in the order of their
-// offsets.
+// offsets. The store has such a log for each room, and each worker a copy of those of its rooms.
 //
 //   K1@3 removed  K2@5  K3@9 …     `after(5)`: K3@9 and all later ones
 //
-// A client that has seen all changes up to an offset needs only those behind it: an older
-// publication of the same key is superseded. A removed key stays as a tombstone, or a client that
-// comes back would keep it. There are at most as many tombstones as keys; `floor` is the highest
-// offset of one that is forgotten. A position below the floor proves nothing.
-//
-// The store has such a log for each room, and each worker a copy of those of its rooms.
+// A client that has seen all changes up to an offset needs only later ones. A removed key stays as
+// a tombstone, or a client that comes back would keep it. There are at most as many tombstones as
+// keys; `floor` is the highest offset of a forgotten one. Positions below it prove nothing.
 
 import { isRemoval, keyBytes, keyTextOf } from './publication.js';
 
@@ -111,7 +108,7 @@ export class CompactedLog {
   }
 
   /**
-   * The entries behind an offset, up to another, the oldest change first.
+   * The entries after an offset, up to another, the oldest change first.
    * @param {number} after @param {number} [end]
    * @param {{maxCount?: number, maxBytes?: number}} [bounds] it has one at least, if there is any
    * @returns {{entries: Entry[], reached: number}} `reached`: there is no other entry up to there
@@ -135,10 +132,7 @@ export class CompactedLog {
     return { entries, reached: end };
   }
 
-  /**
-   * What a client lacks that has seen the changes up to an offset.
-   * @param {number} offset @returns {{bytes: number, oldest: Entry|null}} null: nothing
-   */
+  /** What a client lacks that has seen the changes up to an offset. @param {number} offset */
   after(offset) {
     const { entries } = this;
     let index = this.#indexAfter(offset);

@@ -25,22 +25,16 @@ const LOWER_F = 0x66;
 const LOWER_N = 0x6e;
 
 /**
- * A decoded command. Parts of the message are given as a start and an end. If a field is absent,
- * its start is -1.
+ * A decoded command. Fields of unknown type are as sent, not checked; undefined if absent or null.
+ * Parts of the message are given as a start and an end. The start of an absent part is -1.
  * @typedef {object} Command
  * @property {string} type
  * @property {string|number|undefined} id
- * @property {unknown} room as sent, not checked; undefined if absent or null
- * @property {unknown} since as `room`
- * @property {unknown} limit as `room`
- * @property {unknown} after as `room`
- * @property {unknown} echo as `room`
- * @property {unknown} last as `room`
- * @property {unknown} lastSeconds as `room`
- * @property {unknown} before as `room`
- * @property {unknown} sinceTime as `room`
- * @property {unknown} idempotencyKey as `room`
- * @property {unknown} key as `room`
+ * @property {unknown} room
+ * @property {unknown} since @property {unknown} limit @property {unknown} after
+ * @property {unknown} echo @property {unknown} last @property {unknown} lastSeconds
+ * @property {unknown} before @property {unknown} sinceTime
+ * @property {unknown} idempotencyKey @property {unknown} key
  * @property {Buffer} source the message
  * @property {number} payloadStart the field `payload`, JSON
  * @property {number} payloadEnd
@@ -115,8 +109,7 @@ export function decode(message) {
 }
 
 /**
- * Reads the id of a message that is refused.
- * @param {Buffer} message or its beginning
+ * @param {Buffer} message that is refused, or its beginning
  * @returns {Command['id']} undefined if there is none before the fault
  */
 export function readId(message) {
@@ -128,8 +121,8 @@ export function readId(message) {
 }
 
 /**
- * Reads a command's `since`. Its offset is a safe integer, or the same in decimal digits.
- * @param {unknown} value @returns {Since|null} null if the field is absent
+ * The offset is a safe integer, or the same in decimal digits.
+ * @param {unknown} value of a command's `since` @returns {Since|null} null if the field is absent
  */
 export function readSince(value) {
   if (value === undefined) return null;
@@ -150,8 +143,7 @@ export function readSince(value) {
 }
 
 /**
- * Reads the `before` of a read. Unlike `since`, it must be a position.
- * @param {unknown} value
+ * Unlike `since`, it must be a position. @param {unknown} value
  * @returns {Since|null|undefined} null if the field is absent; undefined if it is malformed
  */
 export function readBefore(value) {
@@ -160,7 +152,6 @@ export function readBefore(value) {
 }
 
 /**
- * Reads the `sinceTime` of a read.
  * @param {unknown} value
  * @returns {number|null|undefined} ms since 1970; null if the field is absent; undefined if it is
  *   not a whole number from 0
@@ -172,8 +163,7 @@ export function readSinceTime(value) {
 }
 
 /**
- * Reads which of the latest messages a join asks for.
- * @param {unknown} last @param {unknown} lastSeconds
+ * @param {unknown} last @param {unknown} lastSeconds of a join
  * @returns {{last: number, lastSeconds: number}|null} `last` 0: none; `lastSeconds` 0: of any age;
  *   null: one of them is not a whole number from 1 to its maximum
  */
@@ -201,7 +191,7 @@ export function isIdempotencyKey(value) {
 
 /**
  * @param {Buffer} payload JSON in UTF-8, not from a client
- * @returns {boolean} true if a client might send it: its depth and its keys are within the limits
+ * @returns {boolean} true: its depth and its keys are within the limits of clients
  */
 export function isPayload(payload) {
   return scan(Buffer.concat([PAYLOAD_PREFIX, payload, PAYLOAD_SUFFIX])) !== null;
@@ -219,8 +209,7 @@ export function isRoom(room) {
 }
 
 /**
- * Reads the field `presence` of a join. The message has been checked, so every part of it is JSON.
- * Values stay unchanged.
+ * Reads the field `presence` of a join that has been checked. Values stay unchanged.
  * @param {Command} command
  * @returns {JoiningUser|null|undefined} null if the connection only watches presence; undefined if
  *   the field is malformed (INVALID_MESSAGE_FORMAT)
@@ -252,8 +241,7 @@ export function readPresence({ source: b, presenceStart: start }) {
 }
 
 /**
- * Reads a field that few commands have. `decode` does not look for it, because that would cost
- * every message.
+ * Reads a field of few commands, for which `decode` does not look, because every message would pay.
  * @param {Command} command @param {string} name
  * @returns {string|null|undefined} null if the field is not a string; undefined if it is absent
  */
@@ -290,10 +278,10 @@ export function readValue(message, start, end) {
 }
 
 /**
- * Returns the string of an earlier message if the table still holds it. Types and rooms repeat, and
- * a new string costs 0.2 us of 0.75 a message: a call into C++, and its hash on the first look-up.
+ * Returns an earlier message's string if the table still holds it. Types and rooms repeat, and a
+ * new string costs 0.2 us of 0.75 a message: a call into C++, and its hash on the first look-up.
  * @param {Buffer} message ASCII between start and end
- * @param {number} start @param {number} end @param {number} hash @returns {string}
+ * @param {number} start @param {number} end @param {number} hash
  */
 function intern(message, start, end, hash) {
   const length = end - start;

@@ -1,8 +1,7 @@
 // deflate.js: permessage-deflate (RFC 7692) for frames that many receivers share.
 //
-// No context is kept between messages, so a publication is compressed once for all receivers that
-// negotiated the extension. Frames below THRESHOLD_BYTES stay uncompressed, which is always allowed
-// (RFC 7692 6): they gain less than a packet's header.
+// No context is kept between messages, so a publication is compressed once for all of them. Frames
+// below THRESHOLD_BYTES gain too little and stay uncompressed, as is always allowed (RFC 7692 6).
 
 import { constants, deflateRawSync } from 'node:zlib';
 import { FIN_TEXT, headerBytes, readHeader, writeHeader } from './frame.js';
@@ -15,8 +14,7 @@ const TAIL_BYTES = 4;
 
 /**
  * @param {Buffer} frames whole, uncompressed text frames; not modified
- * @returns {Buffer} the same messages, the larger ones compressed; `frames` itself if compression
- *   gains nothing
+ * @returns {Buffer} the larger ones compressed; `frames` itself if compression gains nothing
  */
 export function deflateFrames(frames) {
   if (frames.length <= THRESHOLD_BYTES) return frames;

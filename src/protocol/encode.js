@@ -68,8 +68,7 @@ export function encodeJoinedState(room, { epoch, offset, recovered }, id) {
 }
 
 /**
- * `synced`: a member has the whole state of a room up to a position. `reset`: it is to forget the
- * state, and the whole state follows.
+ * `synced`: a member has the state up to a position. `reset`: forget it, all of it follows.
  * @param {'synced'|'reset'} type @param {string} room @param {string} epoch @param {number} offset
  */
 export function encodeStateNotice(type, room, epoch, offset) {
@@ -109,9 +108,8 @@ export function historySuffix(position, hasMore, id) {
 }
 
 /**
- * The messages of a `history` reply, without the brackets.
- * @param {readonly Buffer[]} publications consecutive
- * @param {number} first offset of the first publication @returns {Buffer}
+ * @param {readonly Buffer[]} publications consecutive @param {number} first offset of the first one
+ * @returns {Buffer} the messages of a `history` reply, without the brackets
  */
 export function encodeHistoryMessages(publications, first) {
   return Buffer.concat(
@@ -124,8 +122,8 @@ export function encodeHistoryMessages(publications, first) {
 }
 
 /**
- * Entries of a room's state, without the brackets.
- * @param {readonly {publication: Buffer, offset: number}[]} entries with keys @returns {Buffer}
+ * @param {readonly {publication: Buffer, offset: number}[]} entries of a state, with keys
+ * @returns {Buffer} without the brackets
  */
 export function encodeStateEntries(entries) {
   return Buffer.concat(
@@ -156,10 +154,7 @@ export function encodePong(id) {
   return `{"type":"pong"${idMember(id)}}`;
 }
 
-/**
- * A member, as replies and events show it.
- * @param {string} user @param {Buffer|null} info JSON @returns {Buffer} JSON
- */
+/** A member, as replies and events show it. @param {string} user @param {Buffer|null} info JSON */
 export function encodeMember(user, info) {
   const head = memberHead(user);
   return info === null
@@ -175,10 +170,10 @@ function memberHead(user) {
 }
 
 /**
- * A page of a list of members, as a `presence` reply has it.
+ * A page of a `presence` reply's list.
  * @typedef {object} MemberPage
  * @property {Buffer} text JSON text without brackets
- * @property {boolean} hasMore true if members follow this page
+ * @property {boolean} hasMore do members follow this page?
  */
 
 /**
@@ -193,8 +188,8 @@ function memberHead(user) {
 let latestPage = null;
 
 /**
- * Builds the next page: as many members after the given user as fit. Unless one page holds all
- * members, they are sorted by their bytes, which begin with the user.
+ * As many members after the given user as fit. Unless one page holds all members, they are sorted
+ * by their bytes, which begin with the user.
  * @param {PageRequest} request @returns {MemberPage}
  */
 export function encodeMembers(request) {

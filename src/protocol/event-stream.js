@@ -1,5 +1,4 @@
-// event-stream.js: server-sent events (WHATWG HTML 9.2). They are built once, shared by all
-// receivers and never modified.
+// event-stream.js: server-sent events (WHATWG HTML 9.2), built once, shared and never modified.
 //
 //   event: presence                     absent if the type is `message`
 //   id: 8c1f0e6a2b9d4735:42             if the publication has a position
@@ -9,8 +8,8 @@
 // CR and LF end a line of an event. In JSON they can only stand between tokens, so a space replaces
 // them. U+2028 and U+2029 do not end a line.
 //
-// If a stream has several rooms with history, its id has a position for each of them, so it differs
-// from stream to stream, and follows the shared events (`endWithId`).
+// The id of a stream with several rooms with history has a position for each of them. It differs
+// from stream to stream, so it follows the shared events (`endWithId`).
 
 import { digits, textBytes, writePublicationText } from './frame.js';
 import { epochOf, KIND, kindOf, offsetOf } from './publication.js';
@@ -37,9 +36,8 @@ export function eventId(epoch, offset) {
 }
 
 /**
- * Builds the events of several publications to one room, in one buffer.
  * @param {Buffer} prefix roomPrefix(room) @param {readonly Buffer[]} publications in order
- * @param {boolean} hasIds does each event carry the position of its publication? @returns {Buffer}
+ * @param {boolean} hasIds does each event carry the position of its publication?
  */
 export function publicationEvents(prefix, publications, hasIds) {
   let total = 0;
@@ -105,9 +103,8 @@ export function textEvent(text, id = '') {
 }
 
 /**
- * Adds an id to the last of these events.
  * @param {Buffer} events without ids; if there are none, there is nothing to add it to
- * @param {string} id @returns {Buffer} a copy
+ * @param {string} id for the last one @returns {Buffer} a copy
  */
 export function endWithId(events, id) {
   if (events.length === 0) return events;

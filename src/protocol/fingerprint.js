@@ -1,6 +1,5 @@
-// fingerprint.js: the fingerprint of a payload, by which two publications with the same idempotency
-// key are compared. Headers differ in time and sender. A claim is compared by the content of its
-// object, because keys in the bucket differ too.
+// fingerprint.js: hashes payloads, to compare publications with the same idempotency key. Headers
+// differ in time and sender; keys in the bucket differ, so a claim is compared by its content.
 
 import { createHash } from 'node:crypto';
 import { claimOf } from './claim.js';

@@ -97,15 +97,14 @@ export function encodePublications(format, prefix, publications) {
 
 /**
  * A member continues from a position, and is to reload its state after a while.
- * @param {number} format of FORMAT @param {string} room @param {Position} position
- * @param {number} afterMs @returns {Buffer}
+ * @param {number} format @param {string} room @param {Position} position @param {number} afterMs
  */
 export function resyncIn(format, room, position, afterMs) {
   return ROWS[format].encodeResync(room, position, afterMs);
 }
 
 /**
- * @param {number} format of FORMAT @param {string} text of a push, with ASCII only
+ * @param {number} format @param {string} text of a push, with ASCII only
  * @param {Position} position @returns {Buffer} empty: this format has none
  */
 export function encodeNotice(format, text, position) {
@@ -117,10 +116,7 @@ export function leavesAtResync(format) {
   return ROWS[format].leavesAtResync === true;
 }
 
-/**
- * @param {number} format of FORMAT
- * @returns {number|undefined} that of a replay inside the reply; undefined: it follows the reply
- */
+/** @param {number} format @returns {number|undefined} see Format.replyFormat */
 export function replyFormatOf(format) {
   return ROWS[format].replyFormat;
 }
@@ -131,7 +127,7 @@ export function hasEnds(format) {
 }
 
 /**
- * The same publications without some of them: copied if each has its place in the frames.
+ * Leaves out some of the publications: copied if each has its place in the frames.
  * @param {number} format of FORMAT
  * @param {{prefix: Buffer, publications: readonly Buffer[], frames: Buffer}} encoded `publications`
  *   are read only if the format has no ends
@@ -150,10 +146,9 @@ export function encodeWithout(format, { prefix, publications, frames }, omitted)
 }
 
 /**
- * Copies encoded publications, and leaves some of them out.
- * @param {number} format of FORMAT, with an end of each publication
+ * @param {number} format with an end of each publication
  * @param {Buffer} frames of `encodePublications`
- * @param {readonly number[]} omitted their places, from 0, ascending @returns {Buffer}
+ * @param {readonly number[]} omitted places of those to leave out, from 0, ascending
  */
 export function leaveOut(format, frames, omitted) {
   const endOf = /** @type {NonNullable<Format['endOf']>} */ (ROWS[format].endOf);

@@ -1,9 +1,7 @@
-// frame.js: WebSocket frames of the native protocol. They are built once, shared by all receivers
-// and never modified.
+// frame.js: WebSocket frames of the native protocol, built once, shared and never modified.
 //
-// A server's frames are unmasked (RFC 6455 5.1), and this server never fragments them: a header of
-// 2, 4 or 10 bytes, then the text. The frames of one flush share a buffer, and a receiver gets them
-// in one write.
+// A server's frames are unmasked (RFC 6455 5.1), and never fragmented: a header of 2, 4 or 10
+// bytes, then the text. Frames of one flush share a buffer: each receiver gets them in one write.
 
 import { wireName } from './app-names.js';
 import {
@@ -60,9 +58,8 @@ export function textFrame(text) {
 }
 
 /**
- * Builds one text frame around bytes that are already JSON.
- * @param {Buffer} before @param {Buffer} source @param {number} start @param {number} end
- * @param {string} after @returns {Buffer}
+ * One text frame around bytes that are already JSON. @param {Buffer} before @param {Buffer} source
+ * @param {number} start @param {number} end @param {string} after @returns {Buffer}
  */
 export function frameAround(before, source, start, end, after) {
   const frame = Buffer.allocUnsafe(
@@ -72,7 +69,6 @@ export function frameAround(before, source, start, end, after) {
 }
 
 /**
- * The same, but writes into an existing buffer.
  * @param {Buffer} target @param {Buffer} before @param {Buffer} source @param {number} start
  * @param {number} end @param {string} after
  * @returns {number} the size of the frame; 0 if it might not fit
@@ -111,9 +107,8 @@ export function pongFrame(body) {
 }
 
 /**
- * Builds the frames of several publications to one room, in one buffer.
+ * The frames of publications to one room, in one buffer.
  * @param {Buffer} prefix roomPrefix(room) @param {readonly Buffer[]} publications in order
- * @returns {Buffer}
  */
 export function publicationFrames(prefix, publications) {
   const frames = Buffer.allocUnsafe(framesBytes(prefix, publications));
@@ -278,7 +273,7 @@ export function writeHeader(frame, at, length, first = FIN_TEXT) {
 
 /**
  * @param {Buffer} frames unmasked @param {number} at start of a frame
- * @returns {{start: number, length: number}} position of its body
+ * @returns {{start: number, length: number}} of its body
  */
 export function readHeader(frames, at) {
   const length = frames[at + 1];

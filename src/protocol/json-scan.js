@@ -2,10 +2,9 @@
 // fields.
 //
 // A payload travels as the client's bytes, so 1e400 and a lone \ud800 arrive unchanged. One scan
-// checks the grammar and the limits of depth and keys, and records where the known fields are.
-//
-// A scan costs half of JSON.parse with a walk for the limits (140 bytes: 1.0 us instead of 2.1).
-// It also has no bad case: 1 MB of `[` blocks JSON.parse for 200 ms.
+// checks the grammar and the limits of depth and keys, and records where the known fields are. It
+// costs half of JSON.parse with a walk for the limits, and has no bad case: 1 MB of `[` blocks
+// JSON.parse for 200 ms.
 
 export const MAX_JSON_DEPTH = 32;
 export const MAX_JSON_KEYS = 256;
@@ -27,9 +26,9 @@ const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 
 /**
- * The places of the protocol's top-level fields in the message that `scan` read last. An absent
- * field starts at -1. If a name occurs twice, the last one counts, as in JSON.parse. All calls
- * share this record, because the decoder reads it before the next scan.
+ * The protocol's top-level fields in the message that `scan` read last. An absent field starts at
+ * -1. If a name occurs twice, the last one counts, as in JSON.parse. The decoder reads this record
+ * before the next scan.
  */
 const found = {
   typeStart: -1,
@@ -68,8 +67,7 @@ const found = {
 let keys = 0;
 
 /**
- * Checks a message. All functions below that read a part return the index after that part, or -1
- * if the part is malformed.
+ * Functions below that read a part return the index after it, or -1 if it is malformed.
  * @param {Buffer} b valid UTF-8
  * @returns {Readonly<typeof found>|null} its fields, valid until the next call; null if the message
  *   is not one JSON object within the limits
@@ -101,16 +99,15 @@ export function scan(b) {
 }
 
 /**
- * After a `scan` that has returned null.
- * @returns {Readonly<typeof found>} the fields before the fault, valid until the next `scan`
+ * The fields before the fault, after a `scan` that has returned null; valid until the next `scan`.
+ * @returns {Readonly<typeof found>}
  */
 export function foundBeforeFault() {
   return found;
 }
 
 /**
- * Reads one object whose names `scan` does not know, as the HTTP API has. Its keys are counted from
- * 0.
+ * Reads an object whose names `scan` does not know, as the HTTP API has. Its keys count from 0.
  * @param {Buffer} b valid UTF-8 @param {number} at the opening brace
  * @param {(name: string, start: number) => number} readMember reads the value that begins at
  *   `start`, and returns the index after it; -1 if it is malformed
@@ -136,10 +133,7 @@ export function scanMembers(b, at, readMember) {
   }
 }
 
-/**
- * Reads one value that is a payload of its own. Its keys are counted from 0.
- * @param {Buffer} b valid UTF-8 @param {number} at @returns {number}
- */
+/** Reads a payload. Its keys count from 0. @param {Buffer} b valid UTF-8 @param {number} at */
 export function skipPayload(b, at) {
   keys = 0;
   return skipValue(b, at);
@@ -378,8 +372,7 @@ export function skipSpace(b, i) {
 export function skipString(b, i) {
   const { length } = b;
   while (i < length) {
-    // Plain characters are most of a message. Four at a time save a third with a string of 100
-    // characters: 0.45 us instead of 0.67.
+    // Four plain characters at a time save a third with 100 characters: 0.45 us, not 0.67.
     while (
       i + 4 <= length &&
       (PLAIN[b[i]] & PLAIN[b[i + 1]] & PLAIN[b[i + 2]] & PLAIN[b[i + 3]]) === 1

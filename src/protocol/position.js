@@ -1,7 +1,5 @@
-// position.js: a position in a room's stream, and its only encoding.
-//
-// The relay's and Redis' messages contain these 24 bytes, and so does a kept publication, after
-// its payload:
+// position.js: a position in a room's stream, and its only encoding. The relay's and Redis'
+// messages contain these 24 bytes, and so does a kept publication, after its payload:
 //
 //   epoch    16 ASCII bytes
 //   offset   u64, big-endian

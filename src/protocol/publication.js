@@ -163,9 +163,8 @@ export function keyBytes(publication) {
 }
 
 /**
- * Copies the key as it stands between quotes in JSON.
+ * Copies the key as it stands between quotes in JSON. Returns the number of bytes.
  * @param {Buffer} publication with a key @param {Buffer} target @param {number} at
- * @returns {number} the bytes
  */
 export function writeKey(publication, target, at) {
   const start = senderEnd(publication);
@@ -204,8 +203,8 @@ export function payloadText(publication) {
 }
 
 /**
- * A message between workers: JSON, without a sender and a time.
- * @param {number} kind REVOCATION, SURVEY or ANSWER @param {string} text JSON @returns {Buffer}
+ * Between workers, without a sender and a time.
+ * @param {number} kind REVOCATION, SURVEY or ANSWER @param {string} text JSON
  */
 export function encodeNotice(kind, text) {
   const payload = Buffer.from(text);
@@ -253,7 +252,7 @@ export function isTransient(publication) {
 }
 
 /**
- * The same publication with another payload. The header stays, and the position if there is one.
+ * The same publication with another payload. The header and the position stay.
  * @param {Buffer} publication a MESSAGE, perhaps a claim, or BROADCAST or POSITIONED
  * @param {Buffer} payload JSON @returns {Buffer} a copy that is no claim
  */
@@ -342,11 +341,7 @@ export function epochOf(publication) {
   return readEpoch(publication, publication.length - POSITION_BYTES);
 }
 
-/**
- * Checks whether encodePublication could have made these bytes. Another program may publish on the
- * same Redis.
- * @param {Buffer} publication
- */
+/** Could encodePublication have made these bytes? @param {Buffer} publication */
 export function isPublication(publication) {
   const { length } = publication;
   if (length <= HEADER_BYTES) return false;
@@ -389,7 +384,7 @@ function isKeyText(publication) {
 }
 
 /**
- * Checks for ASCII that can stand in JSON between quotes. Names of users may have escapes.
+ * Is it ASCII that can stand in JSON between quotes? Names of users may have escapes.
  * @param {Buffer} b @param {number} start @param {number} end
  */
 function isJsonText(b, start, end) {
@@ -440,7 +435,7 @@ function isDigit(byte) {
 const SHORT_BYTES = 192;
 
 /**
- * Checks for UTF-8. RFC 6455 8.1: a client must fail its connection if text is not UTF-8.
+ * Is it UTF-8? RFC 6455 8.1: a client must fail its connection otherwise.
  * @param {Buffer} b @param {number} start @param {number} end
  */
 function isText(b, start, end) {
