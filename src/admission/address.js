@@ -1,14 +1,11 @@
-// address.js: the client address of a request. HTTP, SSE, upgrades and every limit by address use
-// this one.
+// address.js: the client address of a request, for HTTP, SSE, upgrades and every limit by address.
 //
-// The address is that of the socket's peer. If TRUST_PROXY names the peer as a proxy, it is the
-// right-most address in X-Forwarded-For that no trusted proxy has: the client may have written all
-// entries to the left of it.
+// It is that of the socket's peer. If TRUST_PROXY names the peer as a proxy, it is the right-most
+// address in X-Forwarded-For that no trusted proxy has: those to its left may be forged.
 //
-// Limits count an IPv6 client by its /64, because a subscriber has 2^64 addresses there. An IPv4
-// address written as IPv6 counts as IPv4 (::ffff:192.0.2.1, which a dual-stack listener sees). So
-// does one that a NAT64 made (64:ff9b::/96, RFC 6052), because their /64 is the whole IPv4
-// Internet.
+// Limits count an IPv6 client by its /64, because a subscriber has 2^64 addresses there. IPv4
+// addresses written as IPv6 count as IPv4: ::ffff:192.0.2.1, which a dual-stack listener sees, and
+// those of a NAT64 (64:ff9b::/96, RFC 6052), whose /64 is the whole IPv4 Internet.
 
 import { isIP } from 'node:net';
 
@@ -38,12 +35,10 @@ export function createAddressResolver(trustProxy) {
   return (request) => {
     const peer = request.socket.remoteAddress ?? '';
     if (peer === '' || request.headers['x-forwarded-for'] === undefined) return addressKey(peer);
-    // The peer, then the header's entries from the right, up to and including the first that is not
-    // trusted.
+    // The peer, then the header's entries from the right, up to the first that is not trusted.
     const hops = proxyAddr.all(request, trustEntry);
-    // The last entry may not be an address ("unknown", a host name, nonsense that a proxy let
-    // pass). Its sender must not get a bucket for each spelling, so the last hop that is an address
-    // counts, at the latest the peer.
+    // The last entry may not be an address ("unknown", a host name, nonsense). Its sender must not
+    // get a bucket for each spelling, so the last hop that is an address counts.
     for (let i = hops.length - 1; i > 0; i--) {
       const address = bareAddress(hops[i]);
       if (isIP(address) !== 0) return addressKey(address);
@@ -64,8 +59,7 @@ export function createPeerResolver(trustProxy) {
 
 /**
  * @param {string} address
- * @returns {string} the key that limits count: `192.0.2.1`, or `2001:db8:0:1::/64`; any other
- *   string is returned unchanged
+ * @returns {string} the key that limits count: `192.0.2.1`, `2001:db8:0:1::/64`, or as given
  */
 export function addressKey(address) {
   if (!address.includes(':')) return address;

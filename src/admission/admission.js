@@ -101,8 +101,7 @@ export class Admission {
     this.now = now;
     this.refused = refused;
     this.random = random;
-    // If no limit counts by address, the address is not read: that saves a system call per
-    // handshake (10 of 250 us).
+    // If no limit counts by address, it is not read: a system call less (10 of 250 us).
     const countsPeers =
       config.handshakesPerMinutePerIpMode !== 'off' || config.maxHandshakesMode !== 'off';
     const countsAddresses =
@@ -112,10 +111,7 @@ export class Admission {
       config.hooks !== null ||
       (config.clientBroadcast && config.broadcastsPerMinutePerIpMode !== 'off');
     this.#addressOf = countsAddresses ? createAddressResolver(config.trustProxy) : () => '';
-    /**
-     * The address that an unfinished handshake counts for; null if the peer is a trusted proxy, or
-     * if no limit counts by address.
-     */
+    /** Where an unfinished handshake counts; null: a trusted proxy, or no limit by address. */
     this.peerOf = countsPeers ? createPeerResolver(config.trustProxy) : () => null;
     this.handshakeRate = new HandshakeRate(
       config.handshakesPerMinutePerIp,
@@ -221,7 +217,7 @@ export class Admission {
   }
 
   /**
-   * A request with an invalid token is not refused here: the transport answers it in its own way.
+   * The transport answers a request with an invalid token.
    * @param {AdmissionLease} admitted @param {Credentials|null} credentials
    * @returns {Refusal|AdmissionLease}
    */

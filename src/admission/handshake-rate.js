@@ -1,7 +1,7 @@
 // handshake-rate.js: limits the new connections and plain requests of one address, per worker.
 //
-// A handshake costs a worker as much as a hundred messages, so it needs a limit of its own, checked
-// before any byte is read. An address has a token bucket until the bucket is full again.
+// A handshake costs a worker as much as a hundred messages, so its limit is checked before any byte
+// is read. An address has a token bucket until the bucket is full again.
 
 import { Rate } from './rate.js';
 import { BucketTable } from './rate-limit.js';
@@ -25,7 +25,6 @@ export class HandshakeRate {
   }
 
   /**
-   * Takes a token of the address if there is one.
    * @param {string} address as limits count it @param {number} nowMs of a monotonic clock
    * @returns {number} 0 if a token was taken; otherwise the seconds until there is one
    */

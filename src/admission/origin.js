@@ -1,9 +1,9 @@
 // origin.js: checks whether pages of an origin may connect.
 //
-// Browsers let any page open a WebSocket to any server, and name the page's origin in Origin. A
-// request without one does not come from a browser: such a client could claim any origin, and the
-// server grants nothing by cookie, so it is admitted. Any page can have the origin `null` (a
-// sandboxed frame, a file), so an allow-list refuses it and cannot contain it.
+// Browsers let any page open a WebSocket to any server, and name the page's origin. A request
+// without one does not come from a browser: it could claim any origin, and cookies grant nothing,
+// so it is admitted. Any page can have the origin `null` (a sandboxed frame, a file), so an
+// allow-list refuses it and cannot contain it.
 
 /**
  * @param {readonly string[]} allowedOrigins as loadConfig normalised them; empty: all

@@ -150,8 +150,7 @@ export class RateLimiter {
       );
     }
 
-    // Limits in the mode `enforce` take their tokens. Those in the mode `observe` take theirs only
-    // if every limit had enough.
+    // Limits in `enforce` take their tokens, those in `observe` only if every limit had enough.
     const observedHave = ownHas && sharedHas && personalHas;
     if (connectionMode === 'enforce' || (connectionMode === 'observe' && observedHave))
       connectionRate.take(own, nowMs, ownCost);
@@ -226,8 +225,7 @@ export class RateLimiter {
   }
 
   /**
-   * Charges for a reply. Its first 4 KB are free, because the message has paid a token. Later
-   * messages wait until further bytes are paid.
+   * Charges for a reply. The message has paid its first 4 KB; later messages wait for the rest.
    * @param {Limited} connection @param {string} address as limits count it
    * @param {number} nowMs @param {number} bytes @param {string} [user] as in `admitMessage`
    */
@@ -246,8 +244,7 @@ export class RateLimiter {
   }
 
   /**
-   * Counts a frame that is not a whole message: a control frame, an empty frame or a small
-   * fragment.
+   * Counts a frame that is not a whole message: a control frame, an empty frame, a small fragment.
    * @param {{fullAt: number}} allowance the connection's, for frames
    * @param {number} nowMs @returns {boolean} false: close with 1008
    */

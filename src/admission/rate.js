@@ -21,8 +21,7 @@ export class Rate {
   }
 
   /**
-   * The tokens that a message of this size costs. The cost is at most the bucket's capacity,
-   * because otherwise a large message would never pass.
+   * At most the bucket's capacity, because otherwise a large message would never pass.
    * @param {number} bytes
    */
   costOf(bytes) {
@@ -54,7 +53,7 @@ export class Rate {
   }
 
   /**
-   * Takes the tokens even if the bucket does not hold them. A bucket may owe as much as it holds.
+   * Takes tokens that are not there, too: a bucket may owe as much as it holds.
    * @param {{fullAt: number}} allowance @param {number} nowMs @param {number} cost
    */
   owe(allowance, nowMs, cost) {
@@ -71,10 +70,7 @@ export class Rate {
     return Math.max(1, Math.ceil(wait / (1000 * this.perMinute)));
   }
 
-  /**
-   * @param {{fullAt: number}} allowance @param {number} nowMs
-   * @returns {boolean} true if the bucket is full, so that a new one may replace it
-   */
+  /** Full: a new one may replace it. @param {{fullAt: number}} allowance @param {number} nowMs */
   isFull(allowance, nowMs) {
     return allowance.fullAt <= nowMs * this.perMinute;
   }

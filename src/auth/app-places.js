@@ -23,8 +23,8 @@ export class AppPlaces {
 
   /**
    * @param {App} app @param {Credentials} credentials of a token of the app
-   * @returns {Promise<Credentials>} with a lease of both places. If it is refused, or rejects because
-   *   it cannot count now, the lease is released
+   * @returns {Promise<Credentials>} with a lease of both places, which is released if it is
+   *   refused, or rejects because it cannot count now
    */
   async take(app, { identity, lease }) {
     try {

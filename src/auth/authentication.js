@@ -66,8 +66,7 @@ export class Authentication {
 
   /**
    * @param {object} listeners
-   * @param {(connection: Connection) => void} listeners.onSession the token of a handshake has let a
-   *   connection in
+   * @param {(connection: Connection) => void} listeners.onSession a handshake's token was accepted
    * @param {(connection: Connection, refusal: Refusal) => void} listeners.onRefused called before
    *   the connection is closed
    */
@@ -82,11 +81,10 @@ export class Authentication {
   }
 
   /**
-   * Checks the token of a handshake.
    * @param {import('node:http').IncomingMessage} request @param {string} [_address]
-   * @param {{readonly usesTokens: boolean, readonly asksLater?: boolean}} [door] that its path names;
-   *   absent: the native one
-   * @returns {Credentials|Promise<Credentials>|null} null: it has none. The promise never rejects.
+   * @param {{readonly usesTokens: boolean, readonly asksLater?: boolean}} [door] that its path
+   *   names; absent: the native one
+   * @returns {Credentials|Promise<Credentials>|null} null: no token. The promise never rejects.
    */
   check(request, _address, door) {
     if (door?.usesTokens === false || door?.asksLater) return null;
@@ -95,8 +93,7 @@ export class Authentication {
   }
 
   /**
-   * Checks the token of a door whose clients send it in a command.
-   * @param {string|null} token null: the client has none
+   * Checks a token that a door's client has sent in a command. @param {string|null} token
    * @param {unknown} _handshake @param {unknown} _door
    * @param {ReadClaims} read @returns {Credentials|Promise<Credentials>|null} as `check`
    */
@@ -105,8 +102,7 @@ export class Authentication {
   }
 
   /**
-   * @param {Connection} connection
-   * @param {Credentials|null} credentials null: the handshake had no token
+   * @param {Connection} connection @param {Credentials|null} credentials null: no token
    * @param {(connection: Connection) => void} [onSession] in place of the usual listener
    */
   enter(connection, credentials, onSession = this.onSession) {
@@ -132,9 +128,8 @@ export class Authentication {
 
   /**
    * A token has come in a command. If it is refused, a connection in the lobby is closed; any other
-   * stays as it was, unless a hook refuses its user.
-   * @param {Connection} connection @param {string} token
-   * @returns {Promise<Refusal|null>} never rejects
+   * stays as it was, unless a hook refuses its user. Never rejects.
+   * @param {Connection} connection @param {string} token @returns {Promise<Refusal|null>}
    */
   async authenticate(connection, token) {
     const { session, isHeld } = connection;
@@ -166,7 +161,7 @@ export class Authentication {
   }
 
   /**
-   * Has the token been revoked since it was verified? Then no connection of it was there to close.
+   * Has the token been revoked since it was verified, before there was a connection to close?
    * @param {Credentials} credentials without a refusal @returns {Refusal|null}
    */
   #lateRefusal({ identity, lease }) {

@@ -1,8 +1,7 @@
 // claims.js: the claims of a verified token as an identity.
 //
 // The registered claims (RFC 7519 4.1) are checked first, then Fanfare's own. A claim of another
-// shape makes the token invalid: a right misread in part is worse than a refusal. Unknown claims
-// are ignored.
+// shape makes the token invalid: a right misread in part is worse. Unknown claims are ignored.
 
 import { isRoomPattern } from '../config/room-patterns.js';
 import { isOfApp, namesOf } from '../protocol/app-names.js';
@@ -154,8 +153,8 @@ export function readIdentity(claims, nowS, settings, apps = null) {
 }
 
 /**
- * The claim `app`. A token of another program may have such a claim, too: it is refused, because a
- * token that is meant for one app must not open native rooms.
+ * A token of another program may have a claim `app`, too. It is refused, because a token that is
+ * meant for one app must not open native rooms.
  * @param {Record<string, unknown>} claims @param {Apps|null} apps
  * @returns {App|null} null: the token names none
  */

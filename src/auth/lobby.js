@@ -1,7 +1,5 @@
-// lobby.js: connections that have to authenticate and have not done so yet.
-//
-// They are in no room and in no list of the hub, and get nothing but replies. After 5 s the worker
-// closes them with 4502.
+// lobby.js: connections that still have to authenticate. They are in no room and in no list of the
+// hub, and get nothing but replies. After 5 s the worker closes them with 4502.
 
 import { CLOSES } from '../protocol/codes.js';
 

@@ -2,10 +2,8 @@
 //
 // The set is read at the start and every 10 minutes. A token with an unknown `kid` has it read at
 // once, but no two reads begin within 30 s, so made-up key ids do not become requests. After a
-// failed read (not 200, too large, too slow, not a JWKS, without a usable key), the keys of the
-// last good answer stay in use.
-//
-// A token whose key cannot be looked up now is not invalid: its client is asked to come back.
+// failed read (not 200, too large, too slow, no usable key), the last good keys stay in use. If a
+// token's key cannot be looked up now, its client is asked to come back.
 //
 // jose's createRemoteJWKSet bounds neither the size of an answer nor the reads after a failed one,
 // and forgets the keys if the URL is down for longer than their age.
@@ -189,8 +187,8 @@ export class RemoteKeys {
   }
 
   /**
-   * Reads the set, within the time-out. The timer is our own: Node 20 may collect the signals of
-   * AbortSignal.timeout() and AbortSignal.any() as garbage while a fetch waits for them.
+   * Reads the set. The timer is our own: Node 20 may collect the signals of AbortSignal.timeout()
+   * and AbortSignal.any() as garbage while a fetch waits for them.
    * @returns {Promise<Map<string, RemoteKey[]>>}
    */
   async #request() {

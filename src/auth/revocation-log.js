@@ -2,10 +2,9 @@
 //
 //   revoke -> the backend keeps it -> a notice to all workers -> each closes the connections
 //
-// The list is read at the start, whenever the broker comes back, and every 30 s, because a notice
-// may be lost. Until the first read has succeeded no token is accepted, because it could be
-// revoked. Later an outage changes nothing: revocations that the backend has lost are added again
-// from memory.
+// A notice may be lost, so the list is read at the start, whenever the broker comes back, and every
+// 30 s. No token is accepted until the first read has succeeded. Later an outage changes nothing:
+// revocations that the backend has lost are added again from memory.
 
 import { TokenError } from './token-error.js';
 
@@ -58,10 +57,9 @@ export class RevocationLog {
 
   /**
    * Closes the connections of a user, or of one token, on every server, and refuses those tokens
-   * until they have expired. Resolves within milliseconds when the backend keeps the revocation and
-   * the broker has taken the notice.
-   * @param {{user: string, issuedBeforeMs?: number}|{tokenId: string}} target `issuedBeforeMs`: now
-   *   if it is absent; of the user's tokens only those issued before are revoked
+   * until they have expired. Resolves within milliseconds when backend and broker have it.
+   * @param {{user: string, issuedBeforeMs?: number}|{tokenId: string}} target `issuedBeforeMs`:
+   *   only tokens of the user issued before then; absent: now
    * @returns {Promise<Revocation|null>} null: refused, too many revocations are in force
    * @throws a BrokerError: UNAVAILABLE, nothing has happened; OUTCOME_UNKNOWN, revoke again
    */

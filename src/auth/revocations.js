@@ -2,8 +2,7 @@
 //
 // A revocation names a user, with the time before which the tokens were issued, or one token by its
 // `jti`. It is kept until the longest possible token has expired. The list is in memory, so a check
-// costs two look-ups and works while the backend is unavailable. revocation-log.js keeps it equal
-// to the backend's.
+// costs two look-ups and works while the backend is unavailable.
 
 import { keyOf, MAX_REVOCATIONS } from '../backend/revocations.js';
 import { LEEWAY_S } from './claims.js';
@@ -42,9 +41,7 @@ export class Revocations {
   /**
    * A revocation that holds from now on. It is not in the list yet.
    * @param {{user: string, issuedBeforeMs?: number}|{tokenId: string}} target without
-   *   `issuedBeforeMs`, every token is revoked that may exist by now: the signer's clock may be
-   *   ahead by LEEWAY_S
-   * @returns {Revocation}
+   *   `issuedBeforeMs`, every token of the user up to LEEWAY_S from now: clocks differ
    */
   create(target) {
     const nowMs = this.now();
@@ -104,7 +101,7 @@ export class Revocations {
   }
 
   /**
-   * @param {readonly Revocation[]} known by the backend. They have been added here
+   * @param {readonly Revocation[]} known by the backend, and added here
    * @returns {Revocation[]} what the backend lacks: revocations in force, or the later times of one
    */
   beyond(known) {

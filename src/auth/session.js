@@ -1,13 +1,11 @@
-// session.js: the user and the rights of an authenticated connection.
-//
-// Clients of an app give rooms bare names. `roomOf` is the one place where these become rooms of
-// the app; all other methods take rooms.
+// session.js: the user and the rights of an authenticated connection. Clients of an app give rooms
+// bare names. `roomOf` alone makes them rooms of the app; all other methods take rooms.
 
 import { isRoom } from '../protocol/decode.js';
 import { asciiJson } from './claims.js';
 
 /**
- * A place among the connections of a user; it is given back once. `key` is that of the user.
+ * A place among the connections of the user `key`; given back once.
  * @typedef {{readonly key: string, release(): void}} Lease
  */
 /** @import { App } from '../config/pusher.js' */

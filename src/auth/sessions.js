@@ -1,9 +1,6 @@
 // sessions.js: a worker's authenticated connections, by user and by the minute in which their token
-// expires.
-//
-// A connection is closed in the second in which its token expires. Most sets of one second would
-// have one connection, so the connections of a minute are a set, and each sweep looks at those of
-// the current minute.
+// expires. A connection is closed in the second of its expiry, but most sets of one second would
+// have one connection. So the connections of a minute are a set, and each sweep looks at one.
 
 import { CLOSES } from '../protocol/codes.js';
 import { AppSession, Session } from './session.js';
@@ -78,10 +75,7 @@ export class Sessions {
     this.#enter(connection, identity, session.lease);
   }
 
-  /**
-   * Gives a connection another time at which it expires. Its rights stay.
-   * @param {Connection} connection with a session @param {number} expiresAtMs infinite: never
-   */
+  /** @param {Connection} connection with a session @param {number} expiresAtMs infinite: never */
   extend(connection, expiresAtMs) {
     const { identity } = /** @type {Session} */ (connection.session);
     const copy = Object.create(Object.getPrototypeOf(identity));

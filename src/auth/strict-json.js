@@ -1,7 +1,5 @@
-// strict-json.js: a JSON object in which no name comes twice.
-//
-// RFC 7519 4 and RFC 7515 4 leave it to the parser whether the first or the last of two equal names
-// counts. Two programs could see two users in one token, so it is refused.
+// strict-json.js: a JSON object in which no name comes twice. RFC 7519 4 and RFC 7515 4 let parsers
+// choose which of two equal names counts, so two programs could see two users in one token.
 
 /** Claims nest two levels deep; `info` may add some. */
 const MAX_DEPTH = 16;

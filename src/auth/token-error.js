@@ -1,7 +1,5 @@
-// token-error.js: the reasons for which a token is refused.
-//
-// The closed set of reasons labels a metric. Neither the message nor a `cause` holds any text of
-// the token or of a key: an error may reach a log.
+// token-error.js: the reasons for which a token is refused: a closed set, because it labels a
+// metric. Neither message nor `cause` holds any text of the token or of a key: both may be logged.
 
 import { REFUSALS } from '../protocol/codes.js';
 

@@ -4,8 +4,7 @@
 //   -> not revoked
 //
 // node:crypto checks signatures made with a secret in the same turn. jose checks those of public
-// keys, by WebCrypto in a thread pool: for an HMAC of 200 bytes that would be most of the cost (40
-// against 7 us of CPU), and the handshake would wait.
+// keys, by WebCrypto in a thread pool, which for an HMAC would cost more (40 against 7 us of CPU).
 //
 // Keys are imported once. Several may be valid at once, so that they can be rotated without an
 // outage. The token selects among them only.
@@ -22,8 +21,7 @@ import { TokenError } from './token-error.js';
 export const MAX_TOKEN_BYTES = 8192;
 /**
  * Tokens of public keys being verified at once; above it a token is answered UNAVAILABLE. Tokens
- * that wait for the JWKS have a bound of their own, so that invented key ids do not shut out tokens
- * of known keys.
+ * that wait for the JWKS have a bound of their own: invented key ids must not shut out known keys.
  */
 const MAX_PENDING = 1000;
 /** Types a token may name (RFC 8725 3.11): a plain one, or an access token (RFC 9068 2.1). */
@@ -43,10 +41,7 @@ const HMAC_HASHES = new Map([
 
 /** @typedef {{alg: string, kid: unknown}} Header */
 
-/**
- * Reads the claims of a token whose signature is valid.
- * @typedef {typeof readIdentity} ReadClaims
- */
+/** For a token whose signature is valid. @typedef {typeof readIdentity} ReadClaims */
 
 export class TokenVerifier {
   /** Valid with each algorithm that uses a secret. @type {import('node:crypto').KeyObject[]} */

@@ -91,9 +91,8 @@ export class Bucket {
   }
 
   /**
-   * Begins an upload in parts. Parts are invisible until `complete`.
+   * Begins an upload in parts, which are invisible until `complete`. Returns its id.
    * @param {string} key @param {string} contentType @param {AbortSignal} signal
-   * @returns {Promise<string>} its id
    */
   async beginParts(key, contentType, signal) {
     const headers = { 'content-type': contentType };
@@ -229,8 +228,7 @@ async function* untilFault(body, onFault) {
 
 /**
  * Ends a request by a reset. Some servers take the end of a connection for the end of the body, and
- * store what they have. TLS makes that end visible to them.
- * @param {ClientRequest} outgoing
+ * store what they have. @param {ClientRequest} outgoing
  */
 function cut(outgoing) {
   const { socket } = outgoing;

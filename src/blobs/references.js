@@ -1,7 +1,6 @@
-// references.js: makes references for clients from the claims that workers exchange.
-//
-// A URL is signed for the start of the current period. So all workers send the same URL for some
-// minutes: a browser finds the object in its cache, and replays share their frames.
+// references.js: makes references for clients from the claims that workers exchange. A URL is
+// signed for the start of the current period, so all workers send the same URL for some minutes:
+// browsers find the object in their caches, and replays share their frames.
 
 import { asReference, claimOf } from '../protocol/claim.js';
 import { timestampOf } from '../protocol/publication.js';

@@ -1,9 +1,9 @@
 // signer.js: signs requests to an S3-compatible bucket (AWS Signature Version 4), and URLs of
 // objects.
 //
-// aws4fetch brings a request into its canonical form, but signs with WebCrypto, asynchronously. A
-// worker signs URLs while it delivers messages in order, so the HMACs come from node:crypto.
-// Payloads are not signed: an upload's body is not known when it begins, and TLS protects it.
+// aws4fetch brings a request into its canonical form, but signs asynchronously. A worker signs URLs
+// while it delivers messages in order, so the HMACs come from node:crypto. Payloads are not signed:
+// an upload's body is not known when it begins, and TLS protects it.
 
 import { createHash, createHmac } from 'node:crypto';
 import { AwsV4Signer } from 'aws4fetch';

@@ -3,10 +3,9 @@
 //   a body through Fanfare:   store -> PUT, or parts of 5 MiB if its length is unknown -> claim
 //   a body past Fanfare:      announce -> signed PUT by the backend -> verify -> claim
 //
-// The object is in the bucket before its claim is published. If the publish fails or never comes,
-// the bucket's lifecycle rule deletes the object with all others.
-//
-// Uploads and checks have places of their own, so a slow bucket costs other requests none.
+// The object is in the bucket before its claim is published. If the publish never comes, the
+// bucket's lifecycle rule deletes it. Uploads and checks have places of their own, so a slow bucket
+// costs other requests none.
 
 import { createHash } from 'node:crypto';
 import { BlobError } from './blob-error.js';
@@ -63,7 +62,6 @@ export class Uploads {
   }
 
   /**
-   * Stores a payload.
    * @param {AsyncIterable<Buffer>|Buffer} body @param {object} options
    * @param {number} [options.bytes] undefined: the length is not known before the end
    * @param {string} options.contentType
@@ -89,8 +87,8 @@ export class Uploads {
   }
 
   /**
-   * Stores a body of unknown length. S3 wants the length of each request, so the body is cut into
-   * parts, each collected in memory.
+   * Stores a body of unknown length. S3 wants the length of each request, so it is cut into parts,
+   * each collected in memory.
    * @param {string} key @param {MeteredBody} body @param {string} contentType
    * @param {AbortSignal} signal
    */
@@ -135,8 +133,7 @@ export class Uploads {
     this.#checkSize(bytes);
     const nowMs = Date.now();
     const upload = newUploadKey(nowMs, bytes, sha256);
-    // The bucket compares them with the body. `content-length` is signed too, but clients of HTTP
-    // set it themselves.
+    // The bucket compares them with the body. `content-length` is signed too; HTTP clients set it.
     const headers = {
       'content-type': contentType,
       'x-amz-checksum-sha256': Buffer.from(sha256, 'hex').toString('base64'),
@@ -191,7 +188,6 @@ export class Uploads {
    * Runs one upload or check, within the bounds of number and time.
    * @template T
    * @param {'stored'|'verified'} result @param {(signal: AbortSignal) => Promise<T>} work
-   * @returns {Promise<T>}
    */
   async #inPlace(result, work) {
     const { counters, timeoutMs } = this;

@@ -1,8 +1,5 @@
-// answer.js: reads the answers of hooks.
-//
-// An answer of another form than those of types.js is a fault of the hook, and refuses: a typing
-// error must not let clients in. `null` is a fault too, because a look-up without a result often
-// returns it.
+// answer.js: reads the answers of hooks. An answer of another form than in types.js is a fault, and
+// refuses: a typing error must not let clients in. So is `null`, which look-ups often return.
 
 import { isUser } from '../auth/claims.js';
 import { isPayload, MAX_INFO_BYTES } from '../protocol/decode.js';

@@ -3,10 +3,9 @@
 //   handshake -> token verified -> onConnect -> open -> … -> closed -> onDisconnect
 //                 a token in a command -> verified -> onConnect -> session
 //
-// If a token is refused, no hook is called. A token names the user. Without one, onConnect may name
-// a user, and the connection then counts as authenticated. If a later token of a command names the
-// first user, onConnect is asked again. One onDisconnect follows for each connection that onConnect
-// has let in, also if it never opens.
+// If a token is refused, no hook is called. Without a token, onConnect may name the user, and the
+// connection then counts as authenticated. If a later token names the first user, onConnect is
+// asked again. A connection let in by onConnect gets one onDisconnect, even if it never opens.
 
 import { Identity } from '../auth/claims.js';
 import { ALL_ROOMS } from '../auth/rights.js';
@@ -78,11 +77,9 @@ export class HookEntrance {
   }
 
   /**
-   * Checks the token of a handshake, then asks onConnect.
-   * @param {IncomingMessage} request @param {string} address
+   * @param {IncomingMessage} request whose token is checked @param {string} address
    * @param {Door} [door] that its path names
-   * @returns {Credentials|Promise<Credentials>|null} the promise never rejects; null: the door asks
-   *   later
+   * @returns {Credentials|Promise<Credentials>|null} never rejects; null: the door asks later
    */
   check(request, address, door = NATIVE) {
     if (door.asksLater) return null;
@@ -93,8 +90,7 @@ export class HookEntrance {
   }
 
   /**
-   * Checks the token of a door whose clients send it in a command, then asks onConnect.
-   * @param {string|null} token null: the client has none
+   * For a door whose clients send their token in a command. @param {string|null} token null: none
    * @param {Omit<Handshake, 'transport'>} handshake of the connection
    * @param {Door} door @param {ReadClaims} read
    * @returns {Credentials|Promise<Credentials>} the promise never rejects
@@ -213,8 +209,7 @@ export class HookEntrance {
   }
 
   /**
-   * Asks onJoin about rooms before a connection enters.
-   * @param {Connection} connection @param {Credentials|null} credentials of its request
+   * @param {Connection} connection that has not entered @param {Credentials|null} credentials
    * @param {readonly string[]} rooms
    * @returns {Promise<(Refusal|null)[]>} by room; null: it may join
    */

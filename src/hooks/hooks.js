@@ -6,9 +6,7 @@
 //
 // Waiting in line counts against the deadline. A call past its deadline has failed and its place is
 // free, but JavaScript cannot stop it: `running` counts it until it ends. Only the supervisor can
-// end a hook that blocks the worker in an endless loop.
-//
-// A hook that answers without a promise costs neither a timer nor a promise here.
+// end an endless loop. A hook that answers without a promise costs no timer and no promise.
 
 import { RareLog } from '../observability/rare-log.js';
 import { refusal } from '../protocol/refusal.js';

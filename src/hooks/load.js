@@ -1,7 +1,6 @@
-// load.js: loads the file of FANFARE_HOOKS.
-//
-// A file that throws, exports no hook, or exports one under a mistyped name stops the start of the
-// worker. So no server starts without its checks, and a reload keeps the old workers.
+// load.js: loads the file of FANFARE_HOOKS. One that throws, exports no hook, or exports one under
+// a mistyped name stops the worker's start: no server runs without its checks, and a reload keeps
+// the old workers.
 
 import { lstatSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
@@ -17,10 +16,9 @@ const LIKE_A_HOOK = /^on(?:[A-Z_]|(?:connect|join|publish|disconnect)$)/;
 export async function loadHooks(path) {
   let module;
   try {
-    // `fs.realpathSync`, with which Node's loader resolves symbolic links, stops at the first
-    // folder that it knows if the last `stat` of the process was of a pipe or a socket, as stdout
-    // often is (Node 20.20). A package behind a link (pnpm) then loads as an empty object. Reading
-    // the file's status avoids this.
+    // `fs.realpathSync`, with which Node's loader resolves symbolic links, stops at the first known
+    // folder if the last `stat` of the process was of a pipe or a socket, as stdout often is (Node
+    // 20.20). A package behind a link (pnpm) is then empty. Reading the file's status avoids this.
     lstatSync(path);
     module = await import(pathToFileURL(path).href);
   } catch (error) {

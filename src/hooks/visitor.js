@@ -48,9 +48,8 @@ export class Visitor {
   }
 
   /**
-   * onConnect has let it in, or a token that came later. Data that is undefined changes nothing.
-   * @param {{user: string|null, info: Buffer|null, data: unknown}} answer `user`: null if the hook
-   *   has not named it
+   * onConnect has let it in, or a later token. Data that is undefined changes nothing.
+   * @param {{user: string|null, info: Buffer|null, data: unknown}} answer `user`: null: not named
    */
   welcome({ user, info, data }) {
     if (data !== undefined) this.data = data;
