@@ -39,7 +39,7 @@ export class CommandRate {
   }
 
   /**
-   * Counts the bytes that a command has brought, as those of a message.
+   * Counts the bytes of a command as those of a message.
    * @param {{fullAt: number}} bucket @param {number} bytes
    */
   charge(bucket, bytes) {

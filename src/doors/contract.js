@@ -58,10 +58,7 @@
  * @property {() => void} close
  */
 
-/**
- * @typedef {Omit<LoadedDoor, 'streams'> & {streams?: StreamDoor|null} & Parts} OpenDoor `streams`: null
- *   if it has none
- */
+/** @typedef {Omit<LoadedDoor, 'streams'> & {streams?: StreamDoor|null} & Parts} OpenDoor */
 /** @typedef {(services: DoorServices) => OpenDoor} CreateDoor */
 
 export {};

@@ -62,10 +62,8 @@ export function usersOf(channel) {
 }
 
 /**
- * @param {string} prefix `#` or `namespace:#`; '': there are no personal channels
- * @param {string} user
- * @returns {string|null} null: there is none for that user, as for `42,43`, whose channel would be
- *   of two others
+ * @param {string} prefix `#` or `namespace:#`; '': no personal channels @param {string} user
+ * @returns {string|null} null: none for that user, as for `42,43`, whose channel is of two others
  */
 export function personalChannelOf(prefix, user) {
   if (prefix === '' || user === '') return null;

@@ -1,7 +1,5 @@
-// client-id.js: ids of connections as Centrifugo's clients know them.
-//
-// Applications may keep them as UUIDs, so they have that form: the 48 random bits of the process,
-// then the connection's number. Both directions are exact.
+// client-id.js: ids of connections as UUIDs, because applications may keep them so: the 48 random
+// bits of the process, then the connection's number. Both directions are exact.
 //
 //   Xb2kQ9_z1f -> 5dbda443-dff3-4000-8000-000000000033
 

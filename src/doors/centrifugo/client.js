@@ -7,13 +7,12 @@
 /** @import { ChannelIdentity } from './tokens.js' */
 
 /**
- * Handles a command. It may throw a DoorError: the reply is that error.
+ * It may throw a DoorError: the reply is that error.
  * @typedef {(connection: Connection, client: Client, command: Command) => void} Handler
  */
 
 /**
- * How far a connection is: `new` until its `connect`, `connecting` until the answer, `refused` if
- * that is an error.
+ * `new` until its `connect`, `connecting` until the answer, `refused` if that is an error.
  * @typedef {'new'|'connecting'|'connected'|'refused'} State
  */
 

@@ -1,8 +1,7 @@
-// codes.js: the codes of this door: how connections and subscriptions end, and which error a
-// refusal is.
+// codes.js: how connections and subscriptions end, and which error a refusal is.
 //
-// Clients come back after a close but for 3500 to 3999 and 4500 to 4999: the rule of Fanfare's own
-// codes. Those that Centrifugo has a number for are translated, so that its dashboards know them.
+// Clients come back after a close but for 3500 to 3999 and 4500 to 4999, which agrees with
+// Fanfare's own codes. Those that Centrifugo has a number for are translated, for its dashboards.
 
 import { CLOSES } from '../../protocol/codes.js';
 import { errorOf } from '../../protocol/refusal.js';

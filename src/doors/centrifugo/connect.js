@@ -51,8 +51,7 @@ export class ConnectCommand {
   };
 
   /**
-   * @param {Client} client @param {Command} command
-   * @returns {unknown} for the hook; undefined: it is not asked, or there is none
+   * For the hook, if it is asked and there is any. @param {Client} client @param {Command} command
    */
   #dataOf({ codec }, { request: { data } }) {
     if (!this.services.hooks?.has('onConnect') || data === undefined) return undefined;

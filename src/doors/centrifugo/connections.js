@@ -1,13 +1,11 @@
-// connections.js: connections of Centrifugo's clients: their commands in order, their limits, their
-// end.
+// connections.js: connections of Centrifugo's clients: their commands in order, limits, and end.
 //
 // The first command is `connect`. Until it is answered, a connection is not the hub's and gets
 // nothing. A client that breaks the protocol is disconnected; a command that cannot be served gets
 // an error. A close cannot be explained inside the WebSocket, so its reason has to be enough.
 //
-// Two buckets bound the commands of a connection. Subscriptions have one of their own, because
-// after a reconnect a client sends all of them at once; everything else counts as messages of
-// native clients do.
+// Subscriptions have a bucket of their own, because after a reconnect a client sends all of them at
+// once. Everything else counts as messages of native clients do.
 
 import { errorOf, toClose } from '../../protocol/refusal.js';
 import { CommandRate } from '../command-rate.js';
@@ -75,10 +73,7 @@ export class Connections {
     this.commandRate = new CommandRate(services);
   }
 
-  /**
-   * @param {ReadonlyMap<Method, Handler>} handlers
-   * @param {Listener} listener
-   */
+  /** @param {ReadonlyMap<Method, Handler>} handlers @param {Listener} listener */
   serve(handlers, listener) {
     this.#handlers = handlers;
     this.#listener = listener;
@@ -124,7 +119,7 @@ export class Connections {
   }
 
   /**
-   * Its `connect` is accepted and waits for rooms and hooks. It makes no room for others.
+   * Its `connect` waits for rooms and hooks. It makes no room for others.
    * @param {Connection} connection
    */
   accepted(connection) {
@@ -318,7 +313,7 @@ export class Connections {
   }
 
   /**
-   * Ends a connection whose token, user or place is refused.
+   * For a token, user or place that is refused.
    * @param {Connection} connection @param {import('../../protocol/refusal.js').Refusal} refused
    */
   end(connection, refused) {

@@ -3,10 +3,9 @@
 //   POST /emulation {"session": S, "node": N, "data": "<commands>"}
 //     -> the worker N, perhaps of another server -> the stream with the session S -> 204
 //
-// A session is a secret of its client, so nothing else is asked. Its commands have the limits of
-// their connection. A request with an unknown session is the last of its connection: whoever
-// guesses pays for a new connection each time. Requests under way are bounded, and not taken from
-// the places of back-ends.
+// Only the client knows its session, so nothing else is asked. Commands have the limits of their
+// connection. Whoever guesses a session pays for a new connection each time. Requests under way are
+// bounded, and not taken from the places of back-ends.
 
 import { refusal, toHttp } from '../../protocol/refusal.js';
 import { createCorsHeaders, preflightAnswer } from '../../transport/cors.js';

@@ -42,9 +42,8 @@ export class Expiries {
   }
 
   /**
-   * Call it once a second.
-   * @param {(connection: Connection, channel: string) => void} expire called for each whose time
-   *   has come
+   * Call it once a second. Expires each whose time has come.
+   * @param {(connection: Connection, channel: string) => void} expire
    */
   sweep(expire) {
     const nowS = Math.floor(Date.now() / 1000);

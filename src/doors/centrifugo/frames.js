@@ -1,8 +1,8 @@
 // frames.js: the formats of this door: publications as its clients take them.
 //
-// A publication becomes a message of a codec, built once for all members that take the format, and
-// a framing puts the messages on the wire. Replays are a format of their own: they stand inside the
-// reply, so all clients that return to the same position share their bytes.
+// A codec turns a publication into a message, once for all members with the format, and a framing
+// puts messages on the wire. Replays are a format of their own: they stand inside the reply, and
+// clients that return to the same position share their bytes.
 
 import { FORMAT, registerFormat } from '../../protocol/format.js';
 import { roomOf } from '../../protocol/frame.js';
@@ -154,8 +154,7 @@ class Publications {
 }
 
 /**
- * Who has published: a client of this door without a user, or a name. The client of a user is not
- * known.
+ * Who has published: a client of this door without a user, or a name.
  * @param {Buffer} publication @returns {ClientInfo|null} null: the server, or its HTTP APIs
  */
 export function infoOf(publication) {

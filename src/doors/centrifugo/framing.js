@@ -1,7 +1,5 @@
-// framing.js: how messages become the bytes of a wire, whatever their codec.
-//
-// In JSON a line break can only stand between tokens, so a space replaces it. Clients split
-// WebSocket messages at line breaks as well.
+// framing.js: how messages become the bytes of a wire, whatever their codec. In JSON a line break
+// can only stand between tokens, so a space replaces it: clients split WebSocket messages there.
 
 import { eventEnd, joinLines } from '../../protocol/event-stream.js';
 import { frameEnd, headerBytes, writeHeader } from '../../protocol/frame.js';

@@ -1,7 +1,6 @@
-// members.js: the users of a channel, as `presence` shows them to clients and backends.
-//
-// Presence counts users, and Centrifugo's counts connections. So a user is one entry, under a name
-// that no connection has. A connection without a user is an entry of its own.
+// members.js: the users of a channel, as `presence` shows them. Presence counts users, and
+// Centrifugo's counts connections: a user is one entry, under a name that no connection has. A
+// connection without a user is its own entry.
 
 import { isUtf8 } from 'node:buffer';
 import { scanMembers, skipSpace, skipValue } from '../../protocol/json-scan.js';
@@ -26,8 +25,8 @@ export function membersOf(members) {
 
 /**
  * Clients without a user are one user together, as in Centrifugo.
- * @param {{count: number, members: readonly Buffer[]|null}} read `members`: null if there are too
- *   many for a list, and then each counts as a user
+ * @param {{count: number, members: readonly Buffer[]|null}} read `members` null: too many for a
+ *   list; then each counts as a user
  */
 export function statsOf({ count, members }) {
   if (members === null) return { num_clients: count, num_users: count };

@@ -1,9 +1,8 @@
-// messages.js: the messages of Centrifugo's client protocol v2, as this door's handlers see them,
+// messages.js: the messages of Centrifugo's client protocol v2 as this door's handlers see them,
 // and the contract of its two codecs.
 //
-// Fields have the protocol's JSON names. A raw JSON value, such as `data`, is a Buffer with its
-// bytes. Maps are Map, so that `__proto__` is a name like any other. A number beyond 2^53 is
-// refused by the codec.
+// Fields have the protocol's JSON names. A raw JSON value, such as `data`, is a Buffer. Maps are
+// Map, so that `__proto__` is a name like any other. Codecs refuse a number beyond 2^53.
 
 /**
  * What a client asks for; `pong` answers a ping.
@@ -16,14 +15,13 @@
  * @property {number} id 0: it has none
  * @property {Method} method
  * @property {Request} request
- * @property {Buffer} source its bytes, which `decode` reads again as one command; they belong to the
- *   read, and may change after the call
+ * @property {Buffer} source its bytes, for `decode` to read again; they may change after the call
  */
 
 /**
- * The fields of all requests. A codec has checked their types; an absent field is undefined.
- * `data`: JSON; those of protobuf clients may be any bytes. `type` of a subscription: 0, or of a
- * kind that this door refuses. `tf`: a filter by tags is given.
+ * All requests. A codec has checked the types; absent: undefined. `data`: JSON; of protobuf clients
+ * any bytes. `type` of a subscription: 0, or a kind that this door refuses. `tf`: is a filter by
+ * tags given?
  * @typedef {{token?: string, channel?: string, data?: Buffer, name?: string, version?: string,
  *   method?: string, subs?: Map<string, Request>, headers?: Map<string, string>,
  *   recover?: boolean, epoch?: string, offset?: number, positioned?: boolean,
@@ -82,16 +80,14 @@
  * One form of the messages.
  * @typedef {object} Codec
  * @property {boolean} isBinary
- * @property {(bytes: Buffer) => Command[]|null} decode the commands of one message of a client; null:
- *   malformed (disconnect 3501)
+ * @property {(bytes: Buffer) => Command[]|null} decode one message of a client; null: malformed
+ *   (disconnect 3501)
  * @property {(reply: Reply) => Buffer} encode without a frame or a length
- * @property {(id: number, method: Method) => Buffer} encodeDone the same reply as `encode` with an
- *   empty result
- * @property {Buffer} ping the message of a ping: an empty reply
+ * @property {(id: number, method: Method) => Buffer} encodeDone as `encode` of an empty result
+ * @property {Buffer} ping an empty reply
  * @property {(channel: string) => Buffer} channelField what the pushes of a channel share
  * @property {(field: Buffer, published: Published) => Buffer} publicationMessage a push
- * @property {(list: readonly Published[]) => Buffer} publicationList `publications` of a
- *   SubscribeResult
+ * @property {(list: readonly Published[]) => Buffer} publicationList in a SubscribeResult
  * @property {(info: ClientInfo) => Buffer} infoField
  */
 

@@ -1,7 +1,7 @@
 // reads.js: the commands history, presence and presence_stats.
 //
-// Answers are bounded: history by half of the bytes that may wait for a connection, and then the
-// client asks again from its end; presence has no pages, so a larger list is refused.
+// An answer with history has at most half of the bytes that may wait for a connection; the client
+// asks again from its end. Presence has no pages: a larger list is refused.
 
 import { payloadOf, timestampOf } from '../../protocol/publication.js';
 import { roomOf } from './channels.js';

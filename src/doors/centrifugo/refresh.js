@@ -90,7 +90,7 @@ export class RefreshCommands {
   }
 
   /**
-   * A time has come at which a subscription, or the connection (''), was to end.
+   * A subscription, or the connection (''), was to end now.
    * @param {Connection} connection @param {string} channel
    */
   expire = (connection, channel) => {

@@ -1,7 +1,6 @@
-// rights.js: may a client subscribe, publish, read presence or history?
-//
-// Its token decides; FANFARE_CENTRIFUGO_ALLOW adds rights for all. Without tokens everything
-// is permitted, also without a token if FANFARE_AUTH is `optional`. Hooks are asked afterwards.
+// rights.js: may a client subscribe, publish, read presence or history? Its token decides, and
+// FANFARE_CENTRIFUGO_ALLOW adds rights for all. Without tokens all is permitted, also without a
+// token if FANFARE_AUTH is `optional`. Hooks are asked afterwards.
 
 import { Rights } from '../../auth/rights.js';
 import { roomPatternsOf } from './channels.js';

@@ -2,9 +2,8 @@
 // personal channel of its user.
 //
 // Their results stand in the reply to `connect`, and nothing may be pushed before it. So a stand-in
-// joins each room and collects what comes for the client. When all rooms have answered, the reply
-// is written, then what was collected, and the connection takes the places of the stand-ins, all in
-// one turn.
+// joins each room and collects what comes. When all rooms have answered, the reply is written, then
+// what was collected, and the connection takes the stand-ins' places, all in one turn.
 
 import { Connection } from '../../hub/connection.js';
 import { personalChannelOf, roomOf } from './channels.js';

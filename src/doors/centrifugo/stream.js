@@ -1,6 +1,4 @@
-// stream.js: reads a channel's stream as Centrifugo's `history` does, for clients and the server
-// API.
-//
+// stream.js: reads a channel's stream as Centrifugo's `history` does.
 //   forward: oldest first, above `since`       reverse: newest first, below `since`
 
 import { DoorError } from './errors.js';

@@ -3,8 +3,7 @@
 //   name -> subscription token, user-limited channel or right -> hook onJoin -> room -> reply
 //
 // A client that comes back names its last position. If every publication after it is kept, the
-// reply contains them, and live ones follow; otherwise it says that they are gone. There is no list
-// in between.
+// reply contains them, and live ones follow; otherwise it says that they are gone, and has none.
 
 import { encodeMember } from '../../protocol/encode.js';
 import { channelOf, isPrivate, roomOf, usersOf } from './channels.js';
@@ -81,8 +80,8 @@ export class Subscriptions {
   }
 
   /**
-   * The server has ended a membership. After a resync the client can make a subscription of its own
-   * again; the others come with the next connection.
+   * After a resync the client can subscribe again itself. Subscriptions that the server has made
+   * come with the next connection.
    * @type {NonNullable<import('../../hub/door.js').Door['expelled']>}
    */
   expelled(connection, room, reason) {
@@ -114,7 +113,7 @@ export class Subscriptions {
   }
 
   /**
-   * Verifies a subscription token. If it is for another user or channel, the connection ends.
+   * If a subscription token is for another user or channel, the connection ends.
    * @param {Connection} connection @param {Client} client @param {string} channel
    * @param {string} token
    * @param {(identity: SubscriptionIdentity|null, code: number) => void} act as for `check`
@@ -130,7 +129,6 @@ export class Subscriptions {
   }
 
   /**
-   * Verifies a token.
    * @param {Connection} connection @param {string} token @param {ReadClaims} readClaims
    * @param {'join'|'token'} kind which later commands may overlap
    * @param {(identity: Identity|null, code: number) => void} act not called if the connection has
@@ -160,9 +158,8 @@ export class Subscriptions {
   }
 
   /**
-   * A subscription gets another end.
    * @param {Connection} connection @param {Client} client @param {string} channel
-   * @param {number} endS 0: with the connection
+   * @param {number} endS its end from now on; 0: with the connection
    */
   prolong(connection, client, channel, endS) {
     const isServers = client.subscriptionTo(channel)?.isServers ?? false;
@@ -187,7 +184,7 @@ export class Subscriptions {
   }
 
   /**
-   * A connection without a user ends with its token. Sessions do that for the others.
+   * A connection without a user has no session that ends with its token.
    * @param {Connection} connection @param {Client} client @param {number} endS 0: it does not end
    */
   limit(connection, client, endS) {
@@ -299,8 +296,8 @@ export class Subscriptions {
   }
 
   /**
-   * How old may the publications be that a position brings? A token that says what it permits, but
-   * not to read history, must not open all of it.
+   * How old may the publications be that a position brings? A token without the right to read
+   * history must not open all of it.
    * @param {Client} client @param {string} room @returns {number} ms since 1970; 0: of any age
    */
   oldestFor({ identity }, room) {

@@ -1,12 +1,12 @@
 // tokens.js: the claims of Centrifugo's tokens.
 //
 // A connection token names the user, a subscription token a channel for that user. Strict tokens
-// end and name a user, as native ones do; `iat` is not needed, but without it a revocation of the
-// user ends the token whenever it was issued. Lenient tokens may leave out both. The rights are
-// those of native tokens (`rooms`), or `caps`.
+// end and name a user, as native ones do. Without `iat` a revocation of the user ends the token
+// whenever it was issued. Lenient tokens may leave out both. The rights are those of native tokens
+// (`rooms`), or `caps`.
 //
-// Centrifugo's `override` and the name of a channel's own information (`chan_info`) have no
-// counterpart: they are ignored. Channels are native rooms, so a token of an app is refused.
+// `override` and the name of a channel's own information (`chan_info`) have no counterpart here and
+// are ignored. Channels are native rooms, so a token of an app is refused.
 
 import {
   checkParties,
@@ -42,10 +42,7 @@ const CAPABILITIES = new Map([
   ['hst', 'history'],
 ]);
 
-/**
- * A channel that the server subscribes the connection to.
- * @typedef {{data: Buffer|null}} ServerSubscription
- */
+/** A subscription by the server. @typedef {{data: Buffer|null}} ServerSubscription */
 
 /** Of a connection token. */
 export class ChannelIdentity extends Identity {

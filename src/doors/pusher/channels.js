@@ -81,8 +81,8 @@ export function roomOf(app, channel) {
 }
 
 /**
+ * The room of all connections that have signed in as that user.
  * @param {Pick<NamedApp, 'id'>} app @param {string} user any text
- * @returns {string} the room of all connections that have signed in as that user
  */
 export function roomOfUser({ id }, user) {
   return `~${id}:u:${escapeName(user)}`;

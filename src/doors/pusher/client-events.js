@@ -1,6 +1,5 @@
-// client-events.js: events that clients send to each other in private and presence channels.
-//
-// An event is not kept, even if the channel keeps its last event, nor sent back to its sender.
+// client-events.js: events that clients send to each other in private and presence channels. They
+// are not kept, even if the channel keeps its last event, nor sent back.
 
 import { Rate } from '../../admission/rate.js';
 import { asciiJson, MAX_SENDER_BYTES } from '../../auth/claims.js';
@@ -111,7 +110,7 @@ export class ClientEvents {
   }
 
   /**
-   * Asks the hook onPublish, which gets `{event, data}` and may change it.
+   * onPublish gets `{event, data}` and may change it.
    * @param {Connection} connection @param {string} room @param {ClientEvent} sent
    * @param {unknown} data as the client sent it @param {(allowed: ClientEvent) => void} act
    */
@@ -194,8 +193,8 @@ function changedEvent({ event, isRaw }, payload) {
 }
 
 /**
- * `from` for native clients. In rooms of the app it is the user; in native rooms, which a shared
- * app has, the user after the app's prefix, or it would pass for a native user.
+ * `from` for native clients is the user. In native rooms, which a shared app has, the app's prefix
+ * stands before it, or it would pass for a native user.
  * @param {Connection} connection @param {Client} client
  * @param {string|null} member of a presence channel
  */

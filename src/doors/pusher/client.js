@@ -5,7 +5,7 @@
 /** @import { Message } from './messages.js' */
 
 /**
- * Handles a message of one event.
+ * Handles one event's messages.
  * @typedef {(connection: Connection, client: Client, message: Message) => void} Handler
  */
 

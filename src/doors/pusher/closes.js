@@ -1,11 +1,10 @@
 // closes.js: how this door ends connections.
 //
-// Pusher's clients read a range of codes as an order, whatever the reason says: after 4000 to 4099
-// they never come back, after 4100 to 4199 they come back after a second, after 4200 to 4299 at
-// once. Fanfare's own codes have other meanings, 4003 for example, so each is translated. Whoever
-// may come back gets 4100 or 4200, even after a fault of its own: a stop would last as long as the
-// page, and limits by address apply meanwhile. A `pusher:error` precedes the close if its text
-// helps.
+// To Pusher's clients a range of codes is an order, whatever the reason says: after 4000 to 4099
+// they never come back, after 4100 to 4199 after a second, after 4200 to 4299 at once. Fanfare's
+// codes have other meanings, so each is translated. Whoever may come back gets 4100 or 4200, even
+// after a fault of its own: a stop would last as long as the page, and limits by address apply
+// meanwhile. A `pusher:error` precedes the close if its text helps.
 
 import { CLOSES } from '../../protocol/codes.js';
 import { errorText } from './frames.js';

@@ -1,8 +1,7 @@
 // connections.js: connections of Pusher clients: their handshake, their messages, their end.
 //
-// A handshake that an app or a limit does not allow is answered all the same, and refused inside
-// the WebSocket, because to these clients an HTTP status is a failure of the network. Messages are
-// read, counted against a limit and passed to the handler of their event.
+// A handshake that an app or a limit does not allow is refused inside the WebSocket, because to
+// these clients an HTTP status is a failure of the network.
 //
 // Three buckets bound a connection's messages. Pings have their own, so that a client over another
 // limit is not taken for dead, and so do subscriptions and sign-ins, which a client sends all at
@@ -100,7 +99,7 @@ export class Connections {
   }
 
   /**
-   * Opens a connection of an app whose connections are limited.
+   * The app's connections are limited.
    * @param {Connection} connection @param {App} app @param {Credentials|null} credentials
    */
   async #openInPlace(connection, app, credentials) {

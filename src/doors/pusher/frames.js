@@ -4,9 +4,8 @@
 // clients take nothing else. Exceptions are errors, signin_success and watchlist events.
 //
 // The payload of a publication is `{"event":E,"data":"D"}`, or with `,"user_id":"U"` at the end. So
-// a frame is `{"channel":C,` and the payload without its first byte, built once for all members of
-// the room. Native publishers may be in the same room, and then each payload is looked at, except
-// those of client events.
+// a frame is `{"channel":C,` and the payload without its first byte, built once for the room. If
+// native publishers may be in it, payloads are looked at, except those of client events.
 
 import { headerBytes, roomOf, writeHeader } from '../../protocol/frame.js';
 import {
@@ -123,10 +122,7 @@ function memberText(event, { id, info }) {
   return `"event":"pusher_internal:${name}","data":${JSON.stringify(data)}}`;
 }
 
-/**
- * The event for one client, as a frame has it for all.
- * @param {string} channel @param {'join'|'leave'} event @param {ShownMember} member
- */
+/** @param {string} channel @param {'join'|'leave'} event @param {ShownMember} member */
 export function memberEventText(channel, event, member) {
   return `{"channel":${JSON.stringify(channel)},${memberText(event, member)}`;
 }
@@ -152,8 +148,8 @@ function countText(count) {
  */
 
 /**
- * Stands for a publication that clients are not told: an empty pong, which they ignore (RFC 6455
- * 5.5.3). So each publication has a frame, and can be left out by its place.
+ * For a publication that clients are not told: an empty pong, which they ignore (RFC 6455 5.5.3).
+ * So each publication has a frame, and can be left out by its place.
  */
 const NO_FRAME = Buffer.from([0x8a, 0]);
 const NOTHING = Buffer.alloc(0);
@@ -245,8 +241,8 @@ export class PusherFrames {
 }
 
 /**
- * A publication in a room that native clients publish to as well. A payload of another shape is an
- * event `message`. Only events of this door name a user or have names of the protocol.
+ * In a room that native clients publish to as well. A payload of another shape is an event
+ * `message`. Only events of this door name a user or have names of the protocol.
  * @param {Buffer} publication
  */
 function foreignText(publication) {
@@ -266,8 +262,7 @@ function foreignText(publication) {
 }
 
 /**
- * Has this door published it for a client? Of those with a sender, only these are never kept. They
- * may name a user.
+ * Has this door published it for a client? Of those with a sender, only these are never kept.
  * @param {Buffer} publication
  */
 function isClientEvent(publication) {

@@ -1,8 +1,7 @@
-// messages.js: reads what a Pusher client sends.
+// messages.js: reads what a Pusher client sends: `{"event": …, "channel": …, "data": …}`.
 //
-// A message is JSON: `{"event": …, "channel": …, "data": …}`. Its depth is checked before it is
-// parsed, because JSON.parse needs time that grows with the depth (1 MB of `[`: 200 ms), and
-// anybody may send it, without a signature. `data` keeps its source: large numbers and unusual
+// The depth is checked before it is parsed, because JSON.parse needs time that grows with it (1 MB
+// of `[`: 200 ms), and no signature is needed. `data` keeps its source: large numbers and unusual
 // escapes reach the other clients unchanged.
 
 import { MAX_JSON_DEPTH } from '../../protocol/json-scan.js';
@@ -42,7 +41,7 @@ export function readMessage(text) {
 }
 
 /**
- * `data` of a message to the server, which may also be an object's JSON in a string.
+ * `data` to the server may also be an object's JSON in a string.
  * @param {Message} message @returns {Readonly<Record<string, unknown>>} empty if it is none
  */
 export function fieldsOf({ data }) {

@@ -8,8 +8,8 @@
 //   subscribe -> announced -> [view is read] -> user joins presence -> event reaches the view
 //             -> subscription_succeeded with the view's members, and member of the room
 //
-// A user whom the view has already, by another worker, joins presence here before the success, too.
-// Or the other worker could announce that the user has left, although a client was told otherwise.
+// A user whom the view has by another worker joins presence here before the success, too. Or that
+// worker could announce that the user has left, although a client was told otherwise.
 //
 // The view is a member of the room itself, without a client: it keeps the room open, and each flush
 // is encoded for it. It is read from the store when it opens, and again if events may have been
@@ -46,10 +46,7 @@ const MAX_READS_PER_SWEEP = 100;
  * @property {(reason: 'full'|'unavailable') => void} onRefused it is not in the room
  */
 
-/**
- * A subscription that is not answered yet.
- * @typedef {{subscription: Subscription, settle: () => void}} Pending
- */
+/** Not answered yet. @typedef {{subscription: Subscription, settle: () => void}} Pending */
 
 /** @typedef {{event: 'join'|'leave', member: ShownMember}} Change */
 
@@ -86,17 +83,16 @@ export class Presence {
   }
 
   /**
-   * A connection has left a room, or is about to because it is closed.
-   * @param {string} room @param {Connection} connection
+   * A connection has left a room, or is about to. @param {string} room
+   * @param {Connection} connection
    */
   left(room, connection) {
     this.#views.get(room)?.left(connection);
   }
 
   /**
-   * Watches whether a room has members.
-   * @param {string} room @param {(isOccupied: boolean) => void} listener called when it is known, and
-   *   at each change
+   * Calls the listener when it is known whether a room has members, and at each change.
+   * @param {string} room @param {(isOccupied: boolean) => void} listener
    */
   watch(room, listener) {
     this.#open(room).watch(listener);
@@ -238,9 +234,8 @@ class RoomView {
   }
 
   /**
-   * An event is about to be encoded for the subscribers.
-   * @param {'join'|'leave'} event @param {string} text JSON of the member
-   * @returns {ShownMember|null} null: they know
+   * @param {'join'|'leave'} event about to be encoded @param {string} text JSON of the member
+   * @returns {ShownMember|null} null: the subscribers know
    */
   onEvent(event, text) {
     const member = readMember(text);
@@ -393,8 +388,7 @@ class RoomView {
   }
 
   /**
-   * A flush that has yielded goes on with the members that it had, and not with a new one. Its
-   * events have to be in the view before the list is written.
+   * A flush that has yielded goes on without new members, so its events have to be in their list.
    */
   #encodeFlight() {
     this.#room?.flight?.framesFor(this);

@@ -1,10 +1,9 @@
 // refused.js: handshakes that the server refuses for its limits or its load, whatever their app is.
 //
-// To these clients an HTTP status is a failure of the network: they come back after 15, 30, then
-// 60 s. A refusal inside the WebSocket brings them back a second after it, all at once, because
-// they have no jitter. So each waits here for a random time, in which the server holds its socket
-// and nothing else. If too many wait, or if sockets or memory are what is short, the answer is the
-// HTTP status.
+// To these clients an HTTP status is a failure of the network: they come back after 15, 30, then 60
+// seconds. A refusal inside the WebSocket brings them back after one, all together. So each waits
+// here for a random time, in which the server holds its socket and nothing else. If too many wait,
+// or if sockets or memory are short, the answer is the HTTP status.
 
 import { PUSHER_CLOSES, PusherClose } from './closes.js';
 
@@ -55,7 +54,7 @@ export class Refused {
   }
 
   /**
-   * Clients are silent until the first frame. This one is not, so it does not deserve the wait.
+   * Clients are silent until the first frame. This one is not, so it does not wait.
    * @param {Connection} connection perhaps not one of these
    */
   end(connection) {

@@ -1,14 +1,9 @@
-// signature.js: signatures by an app's secrets.
-//
-// A signature is HMAC-SHA256 in hexadecimal. An app may have several secrets: the first signs, all
-// verify. Comparisons take constant time, and no answer contains the expected signature.
+// signature.js: signatures by an app's secrets: HMAC-SHA256 in hexadecimal. The first secret signs,
+// all verify. Comparisons take constant time, and no answer contains the expected signature.
 
 import { createHmac, timingSafeEqual } from 'node:crypto';
 
-/**
- * The part of an app that signs.
- * @typedef {{readonly key: string, readonly secrets: readonly string[]}} SigningApp
- */
+/** @typedef {{readonly key: string, readonly secrets: readonly string[]}} SigningApp */
 
 const SIGNATURE = /^[0-9a-fA-F]{64}$/;
 

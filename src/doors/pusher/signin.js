@@ -1,6 +1,6 @@
-// signin.js: pusher:signin. The user's events reach the connection from then on, whether or not it
-// subscribes to the user's address. The user's connections are present in that room: whoever is
-// there is online. The limit of connections per user applies from then on.
+// signin.js: pusher:signin. From then on the user's events reach the connection, even if it does
+// not subscribe to the user's address, and the limit of connections per user applies. The
+// connections are present in the user's room: whoever is there is online.
 
 import { asciiJson, Identity, MAX_SENDER_BYTES } from '../../auth/claims.js';
 import { sessionUserOf } from '../../protocol/app-names.js';

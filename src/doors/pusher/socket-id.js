@@ -1,10 +1,9 @@
-// socket-id.js: a connection's id as Pusher's clients and servers write it, such as
-// `181234567890123.42`.
+// socket-id.js: a connection's id as Pusher's clients and servers write it: `181234567890123.42`.
 //
 // A Connection.id is 48 random bits of the process in base64url, then the connection's number in
-// base 36. The socket id is the same two numbers in decimal, so each follows from the other without
-// a table, and exclusion by socket id uses the publication's own flag EXCEPT. Signatures of
-// channels contain the socket id: like the connection's id it is never used twice.
+// base 36. The socket id is the same two numbers in decimal, so no table is needed, and exclusion
+// by socket id uses the publication's flag EXCEPT. Signatures of channels contain it: it is never
+// used twice.
 
 const PREFIX_LENGTH = 8;
 const PREFIX_BYTES = 6;

@@ -1,7 +1,6 @@
-// subscribe.js: pusher:subscribe and pusher:unsubscribe.
-//
-// A channel is a room. The reply comes first, then the channel's last event or a cache_miss, then
-// live events. A signature is checked before anything is parsed that it signs.
+// subscribe.js: pusher:subscribe and pusher:unsubscribe. A channel is a room. The reply comes
+// first, then the channel's last event or a cache_miss, then live events. A signature is checked
+// before anything that it signs is parsed.
 
 import { isChannel, kindOf, roomOf, userOfChannel } from './channels.js';
 import { cacheMissText, errorText, notSubscribedText, subscribedText } from './frames.js';
@@ -20,10 +19,7 @@ const MAX_USER_LENGTH = 128;
 
 /** Why a subscription is refused. @typedef {{type: string, status: number, error: string}} Refused */
 
-/**
- * A member of a presence channel.
- * @typedef {{user: string, info: Buffer|null, member: Buffer}} Member
- */
+/** Of a presence channel. @typedef {{user: string, info: Buffer|null, member: Buffer}} Member */
 
 /** @param {string} error @returns {Refused} */
 const authError = (error) => ({ type: 'AuthError', status: 401, error });

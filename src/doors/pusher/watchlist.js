@@ -1,6 +1,5 @@
-// watchlist.js: tells a signed-in connection which of the users on its list are online.
-//
-// A user is online while the room of their connections is occupied, over all servers.
+// watchlist.js: tells a signed-in connection which of the users on its list are online: those whose
+// room is occupied, over all servers.
 
 import { roomOfUser } from './channels.js';
 import { errorText, watchlistText } from './frames.js';

@@ -1,8 +1,8 @@
 // json.js: the JSON form of the messages.
 //
-// A client's message is one or more lines, each with a command. One scan checks a line and finds
-// its fields. A raw value, such as `data`, travels as the client's bytes, within the limits of
-// depth and keys that native payloads have; framing.js removes the line breaks between its tokens.
+// A client's message is one or more lines, each with a command, which one scan checks and reads. A
+// raw value, such as `data`, travels as the client's bytes, within native payloads' limits of depth
+// and keys; framing.js removes the line breaks between its tokens.
 
 import { readValue } from '../../../protocol/decode.js';
 import { skipPayload, skipSpace, skipString } from '../../../protocol/json-scan.js';
@@ -93,7 +93,7 @@ function lineEnd(bytes, at) {
 }
 
 /**
- * What is known of a command while its line is read.
+ * A command while its line is read.
  * @typedef {{isEmpty: boolean, id: number, rank: number, request: Request}} Draft
  */
 
@@ -235,16 +235,15 @@ function readHeader(name, b, at, headers) {
 }
 
 /**
- * Reads the value of a member, which begins at `start`, into a target. Returns the index after it.
+ * Reads a member's value, which begins at `start`, into a target. Returns the index after it.
  * @template T
  * @typedef {(name: string, b: Buffer, start: number, target: T) => number} ReadMember
  */
 
 /**
- * Walks the members of an object. Any name is allowed: none becomes a property.
- * @template T
- * @param {Buffer} b valid UTF-8 @param {number} at of the object @param {number} max members
- * @param {ReadMember<T>} readMember @param {T} target
+ * Any name is allowed: none becomes a property.
+ * @template T @param {Buffer} b valid UTF-8 @param {number} at of the object
+ * @param {number} max members @param {ReadMember<T>} readMember @param {T} target
  * @returns {number} the index after the object; MALFORMED
  */
 function eachMember(b, at, max, readMember, target) {

@@ -1,7 +1,5 @@
-// protobuf.js: Centrifugo's messages in Protocol Buffers, read and written by the table of
-// schema.js.
-//
-// A frame is one or more messages, each after its length as a varint:
+// protobuf.js: Centrifugo's messages in Protocol Buffers, by the table of schema.js. A frame is one
+// or more messages, each after its length as a varint:
 //
 //   length, then fields: tag (number << 3 | wire type), then the value
 //
@@ -440,8 +438,8 @@ function publicationBytes({ start, end, offset, timeMs, info }) {
 }
 
 /**
- * Writes a Publication as `encode` does, without a pass through the table.
- * @param {Buffer} target @param {number} at @param {Published} published @returns {number} its end
+ * As `encode`, without a pass through the table. Returns its end.
+ * @param {Buffer} target @param {number} at @param {Published} published
  */
 function writePublication(target, at, { source, start, end, offset, timeMs, info }) {
   if (end > start) {

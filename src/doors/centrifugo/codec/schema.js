@@ -1,8 +1,6 @@
-// schema.js: the fields of Centrifugo's messages: their names, and their numbers and types in
-// Protocol Buffers (centrifugal/protocol, definitions/client.proto).
-//
-// Left out are fields that only features use which this server does not have. A message with them
-// is read all the same, because readers skip fields that they do not know.
+// schema.js: the names of the fields of Centrifugo's messages, and their numbers and types in
+// Protocol Buffers (centrifugal/protocol, definitions/client.proto). Fields of features that this
+// server does not have are left out: readers skip them.
 
 /** `given`: true if the field is there. @typedef {'u32'|'u64'|'i32'|'i64'|'bool'|'string'|'bytes'|'given'} Scalar */
 

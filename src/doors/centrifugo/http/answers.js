@@ -43,7 +43,7 @@ export class StatusFault extends ApiFault {
 }
 
 /**
- * An answer whose status is not 200: HTTP itself, the key, a limit, or what is no JSON.
+ * Any status but 200: HTTP itself, the key, a limit, or what is no JSON.
  * @param {ApiFault} fault @returns {Answer}
  */
 export function toAnswer(fault) {
@@ -55,8 +55,7 @@ export function toAnswer(fault) {
 }
 
 /**
- * Does the status tell it in any error mode? The body is no JSON, or the key's rate is used up.
- * @param {unknown} error @returns {error is ApiFault}
+ * Does the status tell it in any error mode? @param {unknown} error @returns {error is ApiFault}
  */
 export function hasStatus(error) {
   return (

@@ -20,10 +20,7 @@ const OLD_SCHEME = /^apikey +([\x21-\x7e]+) *$/i;
 /** @import { ApiServices } from './method.js' */
 /** @typedef {NonNullable<ApiServices['config']['centrifugo']>} CentrifugoSettings */
 
-/**
- * Is this a path of the API?
- * @param {string} path as received, without the query @param {string} base the configured path
- */
+/** @param {string} path as received, without the query @param {string} base the configured path */
 export function isApiPath(path, base) {
   return path.startsWith(`${base}/`) || path === base;
 }
@@ -43,7 +40,6 @@ export class CentrifugoApi extends RoutedApi {
   }
 
   /**
-   * Decides from the head of a request.
    * @param {IncomingMessage} request @param {boolean} hasBody
    * @returns {Call|Answer} an answer refuses the request
    */

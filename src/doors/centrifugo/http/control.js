@@ -1,8 +1,6 @@
-// control.js: the methods that act on the connections of a user, on all workers and servers.
-//
-// A method names the user, and perhaps one of its connections as well. An anonymous connection has
-// no user, so its request names the connection. All connections of the user are meant, those of
-// other doors too.
+// control.js: the methods that act on the connections of a user, on all workers and servers, and of
+// all doors. A request may name one of them as well. An anonymous connection has no user, so its
+// request names the connection.
 
 import { CLOSES } from '../../../protocol/codes.js';
 import { payload } from '../../../transport/http-api/fields.js';

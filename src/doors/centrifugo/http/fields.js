@@ -21,7 +21,7 @@ export const position = nullable('an object with offset and epoch', (value) => {
   return Number.isSafeInteger(offset) && offset >= 0 && isText(epoch);
 });
 /**
- * Of a field that is refused if it says something: is there more than an empty value?
+ * Is there more than an empty value, for a field that is then refused?
  * @type {import('../../../transport/http-api/fields.js').Reader}
  */
 export const isGiven = {
@@ -42,8 +42,8 @@ export function roomOfChannel(channel) {
 }
 
 /**
- * Refuses fields that would have no effect here.
- * @param {Fields} fields @param {readonly string[]} names read by `isGiven` @throws {DoorError}
+ * Refuses fields that would have no effect here, as `isGiven` has read them.
+ * @param {Fields} fields @param {readonly string[]} names @throws {DoorError}
  */
 export function refuseFields(fields, names) {
   const name = names.find((one) => fields[one] === true);

@@ -16,9 +16,8 @@
  * @typedef {object} Method
  * @property {RouteName} route for metrics
  * @property {Shape} shape of its request; other fields are passed over, as in Centrifugo
- * @property {(fields: Fields, call: Call, body: Buffer) => Promise<object|Buffer>} run
- *   resolves with the result, as an object or as JSON; rejects with a DoorError, or another error
- *   that errorOf knows. `body` has the slices of the fields
+ * @property {(fields: Fields, call: Call, body: Buffer) => Promise<object|Buffer>} run resolves
+ *   with the result, as an object or as JSON; rejects as errorOf knows. `body` has the slices
  */
 
 export {};

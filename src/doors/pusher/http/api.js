@@ -51,7 +51,6 @@ export class PusherApi extends RoutedApi {
   }
 
   /**
-   * Decides from the head of a request.
    * @param {IncomingMessage} request @param {boolean} hasBody
    * @returns {AppCall|Answer} an answer refuses the request, or is that of the health check
    */

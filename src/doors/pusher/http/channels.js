@@ -115,9 +115,8 @@ export class ChannelRoutes {
   }
 
   /**
-   * The last event of a cache channel.
-   * @param {App} app @param {string} channel
-   * @returns {Promise<{data: string, ttl: number}|null>} `ttl`: seconds that it is still kept
+   * The last event of a cache channel. `ttl`: seconds that it is still kept.
+   * @param {App} app @param {string} channel @returns {Promise<{data: string, ttl: number}|null>}
    */
   async #cached(app, channel) {
     const room = roomOf(app, channel);

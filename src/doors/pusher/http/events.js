@@ -1,8 +1,8 @@
 // events.js: the routes that publish events: one to several channels, or a batch.
 //
-// A request is checked as a whole before its first event is published. All of its events go to the
-// broker together, and the answer follows when the broker has accepted them: if it refuses one, the
-// request fails with 503, and may have been carried out in part.
+// A request is checked as a whole first. Its events go to the broker together, and the answer
+// follows when it has accepted them: if it refuses one, the request fails with 503, and may be done
+// in part.
 
 import { onceOnly } from '../../../hub/publisher.js';
 import { encodePublication, KIND } from '../../../protocol/publication.js';

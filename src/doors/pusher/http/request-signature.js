@@ -6,12 +6,11 @@
 // a request without a valid signature is refused before its body is read.
 //
 // What is signed is the decoded text `k=v&k=v`, sorted by key. SDKs encode the query in different
-// ways, and a few sign another reading of it, so up to four readings are tried:
+// ways, and a few sign another reading of it. Up to four readings are tried, and the caller gets
+// the parameters of the one that was signed:
 //
 //   a plus sign is a plus sign (Go does not escape), or a space (form encoding)
 //   `info[]=a&info[]=b` is two parameters, or `info=a,b` (PHP)
-//
-// The caller gets the parameters of the reading that was signed.
 
 import { createHash } from 'node:crypto';
 import { isSigned } from '../signature.js';
