@@ -1,9 +1,7 @@
-// backend.js: the contract of a backend, which connects the workers of a server or of a fleet: a
-// folder whose index.js exports `createBackend`, which builds a worker's broker and presence
-// without I/O.
+// backend.js: the contract of a backend, which connects the workers of a server or a fleet. The
+// `createBackend` of its index.js builds a worker's broker and presence without I/O.
 
 /**
- * The parts that a worker passes to its backend.
  * @typedef {object} BackendParts
  * @property {import('../config/settings.js').Config} config
  * @property {import('pino').Logger} log
@@ -19,8 +17,7 @@
  */
 
 /**
- * Measurements, for the worker's metrics.
- * @typedef {object} BackendEvents
+ * @typedef {object} BackendEvents measurements, for the worker's metrics
  * @property {(ms: number) => void} onPublishLag from the write of publications to their acceptance
  * @property {(seconds: number) => void} onRoundTrip of a probe through the backend
  */

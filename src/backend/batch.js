@@ -1,6 +1,5 @@
 // batch.js: publications of one room and tick that share a message, and their framing: on a
 // channel of Redis, in its streams, and between a worker and the relay of the embedded backend.
-//
 //   publication   u32 length (big-endian), the publication's bytes
 //   reference     u32 length with the top bit set, an id (ASCII): the publication was too large for
 //                 pub/sub and is stored under this id, or in its room's history if the id is empty
@@ -11,10 +10,8 @@
 // A message without a version item has version 1, the only one so far. A reader stops at an item of
 // a version that it does not know. docs/architecture/versions.md has the rules for a new version.
 //
-// Scripts of Redis frame their publications with the functions of redis/lua/batch.lua.
-//
-// On Redis, another program may publish on these channels too. A BatchReader never throws and never
-// reads past the end.
+// Scripts of Redis frame with redis/lua/batch.lua. On Redis another program may publish on these
+// channels too: a BatchReader never throws and never reads past the end.
 
 import {
   EPOCH_BYTES,

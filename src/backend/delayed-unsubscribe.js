@@ -43,7 +43,6 @@ export class DelayedUnsubscribe {
   sweep() {
     this.timer = null;
     const now = performance.now();
-    /** @type {string[]} */
     const over = [];
     for (const [room, due] of this.due) {
       // A timer may fire a fraction of a millisecond early.

@@ -5,9 +5,8 @@
 // leaves. A room or user is left only after the time for which an emptied room stays subscribed, so
 // clients that come back cost nothing and cause no event.
 //
-// A worker reports how many connections its rooms have, when that has changed, after COALESCE_MS.
-// The store adds the workers up, for occupancy.js; and if the app of a room wants it, it tells the
-// room's members.
+// A worker reports the connections in a room COALESCE_MS after they changed. The store adds the
+// workers up, for occupancy.js, and tells the room's members if the room's app wants that.
 //
 // A store knows rooms and users by tags: a room's name, or `u:` and the user as JSON, which no room
 // is called.
@@ -19,7 +18,6 @@ import { FOLLOWED, isUserOfApp } from './occupancy.js';
 const MAX_PAYLOAD_BYTES = 16_384;
 /** Changes of a room's number of connections within this time are one. */
 const COALESCE_MS = 200;
-/** The most rooms in one report. */
 const MAX_REPORTED = 5000;
 
 /** @typedef {(type: import('../config/webhooks.js').EventType, room?: string) => boolean} Covers */
@@ -44,8 +42,7 @@ const MAX_REPORTED = 5000;
  */
 
 /**
- * What a client or a door has done, as JSON without braces.
- * @typedef {object} RecordedMessage
+ * @typedef {object} RecordedMessage what a client or a door has done, as JSON without braces
  * @property {EventType} type
  * @property {string} mark if the latest one of the room with a mark had the same, it is not recorded.
  *   A vacated room forgets it. '': always recorded

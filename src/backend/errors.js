@@ -1,12 +1,10 @@
 // errors.js: the failure of a broker or of presence, classed by the caller's next step.
 
 /**
- * Rows of codes.js. UNAVAILABLE: the request had no effect and never will, so the caller may repeat
- * it. OUTCOME_UNKNOWN: the request may have had its effect, or may have it later.
- * IDEMPOTENCY_CONFLICT: the request had no effect, because its idempotency key belongs to another
- * publication. STATE_FULL: it had no effect, because the room's state would be larger than its
- * bounds. INVALID_MESSAGE_FORMAT: it had no effect, because a room with state takes publications
- * with keys only.
+ * Rows of codes.js. OUTCOME_UNKNOWN: the request may have had its effect, or may have it later.
+ * With the others it had none and never will. UNAVAILABLE: the caller may repeat it.
+ * IDEMPOTENCY_CONFLICT: the key belongs to another publication. STATE_FULL: the room's state would
+ * exceed its bounds. INVALID_MESSAGE_FORMAT: a room with state takes publications with keys only.
  * @typedef
  *   {'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'|'STATE_FULL'|'INVALID_MESSAGE_FORMAT'}
  *   BrokerErrorCode

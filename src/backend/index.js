@@ -13,9 +13,8 @@ import { RelayClient } from './embedded/relay-client.js';
  */
 
 /**
- * The backends by priority: the first with a true condition is used. Each is loaded only if it is
- * used, because ioredis takes a fifth of a worker's start. What records for webhooks is loaded only
- * if there are endpoints.
+ * By priority: the first one chosen is used. Only that one is loaded, because ioredis takes a fifth
+ * of a worker's start, and what records for webhooks only if there are endpoints.
  * @type {readonly Choice[]}
  */
 const BACKENDS = [

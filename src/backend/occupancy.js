@@ -1,13 +1,10 @@
-// occupancy.js: which rooms have connections over the fleet, and how many, and which users, as the
-// backend knows it.
+// occupancy.js: rooms and users with connections in the fleet, as far as their edges are recorded
+// for webhooks. For others, each worker has to be asked (worker/fleet.js).
 //
-// It knows the rooms and users whose edges are recorded for webhooks. For others, each worker has
-// to be asked (worker/fleet.js). Workers report their counts a few times a second (edges.js), and a
-// worker that was killed counts until it has been cleared up.
-//
-// An answer is the state of the edges. So a room that emptied a moment ago is still there, without
-// connections, until that edge is recorded: if a client comes back before, no edge is. A receiver
-// of webhooks that reads the state after a gap would otherwise take the room for vacated for good.
+// Workers report their counts a few times a second (edges.js), and a killed worker counts until it
+// has been cleared up. A room that emptied a moment ago is listed without connections until its
+// edge is recorded: if a client comes back before, no edge is. A receiver of webhooks that reads
+// the state after a gap would otherwise take the room for vacated for good.
 
 /** Events for which it has to be known whether a room is occupied. */
 export const FOLLOWED = /** @type {const} */ (['room.occupied', 'room.vacated', 'cache.missed']);
@@ -17,8 +14,7 @@ const USERS = /** @type {const} */ (['user.connected', 'user.disconnected']);
 const USER_OF_APP = /^~\d+:/;
 
 /**
- * A page of rooms, in the order of their names.
- * @typedef {object} RoomPage
+ * @typedef {object} RoomPage a page of rooms, in the order of their names
  * @property {string} prefix of their names; '' for all
  * @property {string} after a name: only rooms after it; '' for the first page
  * @property {number} limit rooms

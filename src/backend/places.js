@@ -17,8 +17,7 @@ import { MODES } from '../config/settings.js';
 /** @import { Config, Mode } from '../config/settings.js' */
 
 /**
- * A limit over all servers.
- * @typedef {object} FleetRule
+ * @typedef {object} FleetRule a limit over all servers
  * @property {number} cap connections of one key
  * @property {Mode} mode
  */

@@ -9,13 +9,12 @@
  * @property {(room: string, user: string, member: Buffer) => void} join This worker has the user in
  *   the room from now on. A later call may bring another member: the latest one, of whichever
  *   worker, is shown. If no worker had the user, the room gets a join event. Never fails: while the
- *   store is away the change is kept, and is written when the store returns.
- * @property {(room: string, user: string) => void} leave This worker has the user in the room no
- *   more. If no other worker has the user, the room gets a leave event. Never fails, like `join`. A
- *   join and a leave in quick succession may cancel each other out.
- * @property {(room: string) => Promise<void>} recorded Resolves when the store has all earlier joins
- *   of this worker in the room. Until then, another worker's leave may announce that a user is gone
- *   who has joined here meanwhile. Rejects with a BrokerError if the store is away.
+ *   store is unavailable, the change waits.
+ * @property {(room: string, user: string) => void} leave Ends that, and never fails either. If no
+ *   other worker has the user, the room gets a leave event. A quick join and leave may cancel out.
+ * @property {(room: string) => Promise<void>} recorded Resolves when the store has all earlier
+ *   joins of this worker in the room. Until then, another worker's leave may announce that a user
+ *   is gone who has joined here meanwhile. Rejects with a BrokerError if the store is unavailable.
  * @property {(room: string) => Promise<PresenceSnapshot>} read Resolves with the users of the room,
  *   and sees all earlier calls of this worker. Rejects with a BrokerError if the store is
  *   unavailable.

@@ -33,7 +33,6 @@ class Lane {
     this.entries = [];
     /** The first of them; those before it are dropped. */
     this.first = 0;
-    /** Characters of the entries. */
     this.length = 0;
     /** @type {Map<string, string>} */
     this.pending = new Map();

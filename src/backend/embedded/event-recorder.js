@@ -96,8 +96,7 @@ export class EventRecorder {
 }
 
 /**
- * The queue of a server, and what records into it. The queue continues where the server before this
- * one has stopped.
+ * A server's queue, which continues where the last server has stopped, and what records into it.
  * @param {object} parts @param {import('../edges.js').Covers} parts.covers
  * @param {string} parts.stateDir FANFARE_STATE_DIR; empty: the queue ends with this server
  * @param {{warn(text: string): void, error(fields: object, text: string): void}} parts.log

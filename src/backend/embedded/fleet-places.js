@@ -1,26 +1,21 @@
 // fleet-places.js: the limits of connections per address, per user and per app over all servers.
 //
 // The relay counts the places of its own server. The relays exchange these counts in reports:
-//
 //   relay --REPORT--> its carrier, a worker --Redis pub/sub--> carrier --REPORT--> each relay
 //
 // - A handshake costs no message. A server reports the keys of which it holds at least a fifth of
-//   the cap, at most MAX_KEYS of them.
+//   the cap, at most MAX_KEYS of them. One that holds less counts the others and yields. Two of
+//   them do not see each other, so each may exceed the cap by that part.
 // - A report holds all of these keys. It follows a change within TICK_MS, and is repeated after
-//   HEARTBEAT_MS, so a lost one does no lasting harm.
-// - A report is a lease: LEASE_MS after the last one of a server, its places are free. A server
+//   HEARTBEAT_MS. It is a lease: LEASE_MS after a server's last one, its places are free. A server
 //   that drains sends an empty one.
 // - If the servers together have more than the cap, each closes its part of the excess. All split
 //   the cap in the same way, so they need no agreement. An excess has to last for two ticks,
 //   because a count of another server may be out of date.
 // - The relay receives its own reports too. If they stop coming back, another worker becomes the
 //   carrier. After LEASE_MS the server is alone: it applies the cap to its own connections only.
-//
-// The caps of apps differ, and a handshake brings its own. Apps are few, so a server reports each
-// one that it has. Their excess is refused, and not closed.
-//
-// Servers do not see a server that holds less than a fifth of the cap. It counts theirs and yields.
-// Two such servers do not see each other, so each may exceed the cap by that part.
+// - The caps of apps differ, and a handshake brings its own. Apps are few, so a server reports each
+//   one that it has. Their excess is refused, and not closed.
 
 import { randomBytes } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
@@ -55,8 +50,7 @@ const NO_PLACES = new Map();
 /** @import { FleetRule, FleetRules, PlaceKind } from '../places.js' */
 
 /**
- * A worker that can carry reports; the relay's end of its link.
- * @typedef {object} Volunteer
+ * @typedef {object} Volunteer a worker that can carry reports; the relay's end of its link
  * @property {ReadonlyMap<string, number>} addresses its connections by key
  * @property {(isCarrier: boolean) => void} carry it carries reports from now on, or no longer
  * @property {(report: Buffer) => void} report sends a report to all servers
@@ -138,8 +132,7 @@ export class FleetPlaces {
   }
 
   /**
-   * A worker begins to drain, so its clients return to any server. If it is the last, this server
-   * gives up its places at once.
+   * A worker begins to drain. If it is the last, this server gives up its places at once.
    * @param {Volunteer} volunteer
    */
   resign(volunteer) {
@@ -372,7 +365,6 @@ export class FleetPlaces {
 
 /**
  * @param {FleetRules} rules @param {PlaceKind} kind @param {number} ownCap of an app
- * @returns {FleetRule}
  */
 function ruleOf(rules, kind, ownCap) {
   if (kind !== 'app') return rules[kind];
@@ -396,9 +388,8 @@ function thresholdOf(rule) {
 }
 
 /**
- * Splits a cap among holders: the largest are cut to a common level. The order of the holders
- * decides who gets the rest of that division. So a holder that has already been cut changes nothing
- * for the others.
+ * Splits a cap among holders: the largest are cut to a common level, and the first ones get the
+ * rest of that division. So a holder that has already been cut changes nothing for the others.
  * @param {readonly number[]} held @param {number} cap
  * @returns {number[]} at most what each holds; together the cap, or all that they hold
  */

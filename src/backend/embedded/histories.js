@@ -1,5 +1,4 @@
 // histories.js: the histories of rooms, in memory: the core of the embedded broker.
-//
 //   append(room, rule, publication, nowMs)  -> the position of the publication
 //   page(room, {after, limit}, nowMs)       -> the room's position, and the newest publications above `after`
 //
@@ -11,7 +10,7 @@
 // state expires or is evicted, its epoch ends too, because its members have to forget it.
 //
 // Everything is bounded, and every loss is counted. Above `maxBytes`, the rooms least recently
-// published to lose their publications; their positions continue, so a client that missed nothing
+// published to lose their publications but not their positions, so a client that missed nothing
 // still recovers. Above `maxStreams`, the oldest positions are forgotten, and these rooms begin a
 // new epoch.
 //
@@ -20,9 +19,8 @@
 // gets a new seed. So other rooms of the bucket without publications change their epoch too, and
 // their clients reload although they need not.
 //
-// The caller provides the clock, which must not go back. All streams with the same time to live are
-// in one list, in the order of their latest publication, so expiry needs no timers and costs only
-// as much as it frees.
+// The caller's clock must not go back. Streams with the same time to live are in one list by their
+// latest publication, so expiry needs no timers and costs only as much as it frees.
 
 import { hash, randomBytes } from 'node:crypto';
 import { CompactedLog } from '../../protocol/compacted-log.js';
@@ -338,8 +336,7 @@ class Stream {
   }
 
   /**
-   * Reads the newest publications up to one of them, without a copy: back over whole segments, then
-   * forward in the first segment needed.
+   * Reads the newest publications up to one of them: back over whole segments, then forward in one.
    * @param {number} last offset of a stored publication @param {number} count above 0
    * @param {number} maxBytes @returns {{first: number, runs: Buffer[]}}
    */
@@ -398,7 +395,6 @@ class Stream {
     let offset = this.offset - this.count + 1;
     const first = Math.max(offset, after + 1);
     const last = Math.min(this.offset, first + limit - 1);
-    /** @type {Buffer[]} */
     const runs = [];
     let bytes = 0;
     for (let i = 0; i < this.segments.length && offset <= last; i++) {
@@ -491,8 +487,7 @@ function runOf(entries) {
 }
 
 /**
- * Copies bytes that are kept for long. A small copy by Buffer.from is a slice of Node's pool, and
- * keeps 8 KB of others' bytes alive.
+ * For bytes kept for long: a small Buffer.from is a slice of Node's pool, and keeps 8 KB alive.
  * @param {Buffer} bytes
  */
 export function copyOf(bytes) {
@@ -547,9 +542,7 @@ export function publicationsIn(run) {
  * @returns {{publications: Buffer[], offsets: number[]}} slices of it
  */
 export function entriesIn(run) {
-  /** @type {Buffer[]} */
   const publications = [];
-  /** @type {number[]} */
   const offsets = [];
   let at = 0;
   while (at < run.length) {

@@ -1,9 +1,8 @@
 // idempotency-keys.js: the idempotency keys of a server, in memory, in rooms with and without
 // history.
 //
-// The keys are in two generations, so that a whole generation is dropped at once. A key is kept for
-// IDEMPOTENCY_MS at least, unless there are too many: then the older generation is dropped early,
-// and its keys are counted.
+// A key is kept for IDEMPOTENCY_MS at least, in one of two generations, so that a whole one is
+// dropped at once: early, and counted, if there are too many keys.
 
 import { IDEMPOTENCY_MS } from '../broker.js';
 

@@ -76,8 +76,7 @@ export class Occupancy {
   }
 
   /**
-   * Rooms that workers have not left. One list after another, and each in many turns: a server may
-   * have 100,000 rooms.
+   * Rooms that workers have not left, in many turns: there may be 100,000. One list at a time.
    * @param {RoomPage} page @returns {Promise<OccupiedRoom[]|null>} null: too many lists wait
    */
   list(page) {

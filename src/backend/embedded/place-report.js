@@ -1,6 +1,4 @@
-// place-report.js: the report of one server to all others: the addresses and users of which it
-// holds many connections.
-//
+// place-report.js: a server's report of the addresses and users with many connections on it.
 //   u8 version, 8 bytes server, then for each key: u8 length, key, u32 connections
 //
 // A report is complete and replaces the one before. A server drops reports of another version

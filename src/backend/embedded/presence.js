@@ -1,6 +1,5 @@
 // presence.js: presence on one machine. The relay in the primary (relay-server.js) has the Members
-// of all workers, and removes a worker's users when its link ends. A worker that loses its relay
-// exits, so it never has to report its users again.
+// of all workers, and removes a worker's when its link ends. Then the worker exits.
 
 /**
  * If the link has ended, changes are dropped and reads reject with a BrokerError.

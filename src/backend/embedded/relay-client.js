@@ -1,14 +1,13 @@
-// relay-client.js: a worker's end of the relay, which the primary hosts for the workers of its
-// machine.
+// relay-client.js: a worker's end of the relay in the primary of its machine.
 //
 // The messages of one tick leave in one write: batches, each with publications of one room that
-// follow each other, then one SYNC, whose answer confirms all of them. Publications with an outcome
-// of their own (a position, a used key) share one answer too. A lost relay cannot be repaired:
+// follow each other, then one SYNC, whose answer confirms all of them. Those with an outcome of
+// their own (a position, a used key) share one answer too. A lost relay cannot be repaired:
 // requests under way fail, `onClose` is called, and the worker exits.
 //
-// A stalled primary keeps the socket open and accepts bytes, so only silence shows the stall. Every
-// WATCH_MS the client asks for an answer. Without one for AWAY_MS, publications are refused until
-// the relay answers again. Time in which this process itself was stalled does not count.
+// A stalled primary keeps the socket open and accepts bytes, so every WATCH_MS the client asks for
+// an answer. Without one for AWAY_MS, publications are refused until the relay answers again. Time
+// in which this process itself was stalled does not count.
 
 import { connect } from 'node:net';
 import { BatchReader } from '../batch.js';
@@ -56,8 +55,7 @@ const MAX_NUMBER = 0xffffffff;
 /** @import { ToRelay } from './relay-wire.js' */
 
 /**
- * A batch whose publications have outcomes.
- * @typedef {object} Batch
+ * @typedef {object} Batch whose publications have outcomes
  * @property {number} op PUBLISH or APPEND
  * @property {Deferred<any>[]} outcomes one for each publication
  */
@@ -82,12 +80,11 @@ const MAX_NUMBER = 0xffffffff;
  *   onPublication
  * @property {(isAnswering: boolean) => void} onAnswering the relay stops or resumes answering
  * @property {(seconds: number) => void} onRoundTrip called for each probe
- * @property {(name: string) => void} onSessionLost another worker of this machine has died; `name`
- *   is that of its session (see `nameSession`)
- * @property {(isCarrier: boolean) => void} onCarry this worker carries the reports of its server
- *   from now on, or no longer (see `volunteer`)
- * @property {(report: Buffer) => void} onReport a report to send to all servers; valid during the
- *   call
+ * @property {(name: string) => void} onSessionLost another worker of this machine has died; `name`:
+ *   of its session (see `nameSession`)
+ * @property {(isCarrier: boolean) => void} onCarry this worker carries its server's reports from
+ *   now on, or no longer (see `volunteer`)
+ * @property {(report: Buffer) => void} onReport to send to all servers; valid during the call
  * @property {(key: string, connections: number) => void} onKeep the newest connections of the key
  *   are to be closed, until so many are left
  * @property {() => void} onClose the link has ended, although `close` was not called
@@ -473,8 +470,7 @@ export class RelayClient {
 
   /**
    * When this worker dies, the relay sends the name to another worker of the machine.
-   * @param {string} name of the session under which this worker has users in a shared store; empty
-   *   if it has none any more
+   * @param {string} name of its session in a shared store; empty if it has no users there any more
    */
   nameSession(name) {
     if (this.isOpen) this.#out().control({ type: 'name', name });

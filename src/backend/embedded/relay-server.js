@@ -1,25 +1,21 @@
 // relay-server.js: the embedded broker and the connection counts of client addresses, hosted by the
 // primary. Publications go through this Unix socket, not through the cluster's IPC channel.
-//
 //   worker --PUBLISH--> relay --PUBLICATION--> every worker subscribed to the room
 //                                            (the publisher too)
 //   worker --APPEND--> relay, which stores it --PUBLICATION--> the same workers, in rooms with history
-//
-// - A worker joins a room's publications in batches. The relay passes them on unopened: it changes
-//   the type byte (and writes the position) in place, and copies the bytes once for each receiving
-//   worker, together with neighbouring batches.
-// - The relay writes once a tick to each worker.
+// - A worker joins a room's publications of a tick in batches. The relay passes them on unopened:
+//   it changes the type byte (and writes the position) in place, and copies the bytes once for each
+//   receiving worker, in one write a tick.
 // - When a link ends, the relay releases everything its worker held, so a crash leaves nothing
 //   behind. Its users leave as fast as the other workers read that, at most READ_AHEAD_BYTES ahead.
+//   History is read in the same way: it delays no live publications for long.
 // - A worker that reads too slowly must not fill the primary's memory. Above MAX_BACKLOG_BYTES the
 //   relay leaves out publications and counts them: plain rooms are at most once, and a room with
 //   history finds the gap and reads it. Above MAX_PENDING_BYTES, which only a worker reaches that
 //   reads no answers, the relay closes the link and reports the worker as hung.
-// - The places of an address are leases of the workers. Every few seconds each worker reports its
-//   number of places, and the relay corrects a count that differs.
-// - The relays of several servers exchange such counts: fleet-places.js.
-// - History is read as fast as the worker takes it, at most READ_AHEAD_BYTES ahead. So a thousand
-//   large reads at once neither close the link nor delay live publications for long.
+// - The places of an address are leases of the workers. Every few seconds each worker reports their
+//   number, and the relay corrects its own. Relays of several servers exchange such counts:
+//   fleet-places.js.
 
 import { rmSync } from 'node:fs';
 import { mkdtemp, readdir, rm, stat } from 'node:fs/promises';
@@ -129,11 +125,9 @@ export class RelayServer {
   /**
    * @param {object} parts @param {import('pino').Logger} parts.log
    * @param {HistoryOf} [parts.historyOf] the same as the workers'
-   * @param {number} [parts.maxBacklogBytes] the most publications queued for a slow worker, in
-   *   bytes
-   * @param {number} [parts.maxPendingBytes] the most bytes queued for a worker that does not read
-   * @param {(pid: number) => void} [parts.onHung] called for a worker that does not read its
-   *   answers
+   * @param {number} [parts.maxBacklogBytes] publications queued for a slow worker
+   * @param {number} [parts.maxPendingBytes] all that is queued for a worker that does not read
+   * @param {(pid: number) => void} [parts.onHung] a worker does not read its answers
    * @param {number} [parts.maxWaitingReads] of one worker
    * @param {{maxMembers: number, announcements: import('../presence.js').Announcements}}
    *   [parts.presence]
@@ -428,8 +422,7 @@ export class RelayServer {
   }
 
   /**
-   * Adopts a worker's own count of its places. A place requested without an answer yet may be
-   * counted or not.
+   * Adopts a worker's own count of its places. One that is requested may be counted or not.
    * @param {Link} link
    * @param {ReadonlyMap<string, import('./relay-wire.js').Places>} told by the worker
    */

@@ -1,8 +1,8 @@
 // relay-wire.js: the messages between a worker and the relay in the primary, over a Unix socket.
 //
-// When Fanfare's files are replaced, a reload starts new workers under the old primary. So each
-// side begins with HELLO, and a worker of another version does not start. The form of a message and
-// the first field of HELLO never change.
+// A reload may start new workers with new files under the old primary. So each side begins with
+// HELLO, and a worker of another version does not start. The form of a message and the first field
+// of HELLO never change.
 //
 // A message is its length (u32, big-endian, without these four bytes), one byte for its type, and
 // its fields. Rooms and addresses are ASCII. A reply repeats its request's number.
@@ -18,16 +18,13 @@
 //   RELEASE     address
 //   CONTROL     JSON: one of CONTROLS                 CONTROL      JSON
 //
-// The length of a room is a u8. If that is 255, a u16 follows with the length: names of native
-// rooms are shorter.
+// The length of a room is a u8. If that is 255, a u16 follows with the length.
 //
-// A batch is in the form of ../batch.js. The relay passes it on unopened: of a PUBLISH it changes
-// only the type byte.
+// A batch is in the form of ../batch.js. The relay passes it on unopened.
 //
 // In rooms with history a batch begins with a position item, in which the relay writes the position
 // of the first publication. A KEY makes the PUBLISH or APPEND that follows, of one publication,
 // idempotent. Each APPEND, and each PUBLISH with a KEY, has an outcome:
-//
 //   APPEND      as PUBLISH
 //   KEY         KEY_LENGTH characters, then the
 //               fingerprint of the payload, if it is known
@@ -48,8 +45,7 @@
 //   WHO         u32 request, room                     MEMBERS      u32 request, u32 count, u8 listed?,
 //                                                                  then for each: u32 length, bytes
 //
-// The reader finds whole messages in the received bytes without a copy. The writer collects the
-// messages of one tick in slabs and writes them at once.
+// The reader finds whole messages without a copy. The writer collects those of one tick in slabs.
 
 import { MODES } from '../../config/settings.js';
 import {
@@ -97,15 +93,14 @@ export const OP = Object.freeze({
 });
 
 /**
- * The rare messages, each `{type, ...fields}` in JSON, and the checks of their fields.
- * An admitted ACQUIRE is a place of its address. Every few seconds a worker reports its number of
- * places (`held`). If the relay has another count, it asks for all of them (`tell-places`) and
- * corrects its own.
- * With Redis, a worker offers to carry the reports of the relay to the other servers, and theirs to
- * the relay (`volunteer`, `carry`, `report`; fleet-places.js). A worker's `name` is its session in
- * Redis. When it dies, another worker removes the session's users (`gone`).
- * The relay answers `occupied` with MEMBERS, each `<room> <connections>`, and `read` with a PAGE.
- * It refuses them with a REPLY, and answers all other requests with a REPLY.
+ * The rare messages, each `{type, ...fields}` in JSON, and the checks of their fields. An admitted
+ * ACQUIRE is a place of its address. Every few seconds a worker reports how many it has (`held`).
+ * If the relay has another count, it asks for all of them (`tell-places`) and corrects its own.
+ * With Redis, a worker offers to carry reports between the relay and the other servers
+ * (`volunteer`, `carry`, `report`; fleet-places.js), and `name` is its session there: when it dies,
+ * another worker removes the session's users (`gone`). The relay answers `occupied` with MEMBERS,
+ * each `<room> <connections>`, and `read` with a PAGE. It refuses them, and answers all others,
+ * with a REPLY.
  * @type {Readonly<Record<string, Readonly<Record<string, (value: any) => boolean>>>>}
  */
 const CONTROLS = Object.freeze({
@@ -207,9 +202,8 @@ export class MalformedMessage extends Error {}
 /** Finds whole messages in the bytes that a socket reads. */
 export class MessageReader {
   /**
-   * @param {(buffer: Buffer, start: number, end: number) => void} onMessage called for each whole
-   *   message with its buffer, the start of its length field and its end. The callee may keep and
-   *   modify these bytes; the buffer may hold other messages too.
+   * @param {(buffer: Buffer, start: number, end: number) => void} onMessage called with each whole
+   *   message: its buffer, start and end. The callee may keep and modify these bytes only.
    */
   constructor(onMessage) {
     this.onMessage = onMessage;
@@ -729,8 +723,7 @@ export class MessageWriter {
   }
 
   /**
-   * Passes on a message as it lies in a buffer. Neighbouring messages, which mostly go to the same
-   * workers, are copied together.
+   * Passes on a message as it lies in a buffer. Neighbours are copied together.
    * @param {Buffer} buffer not modified until the next take()
    * @param {number} start @param {number} end
    */

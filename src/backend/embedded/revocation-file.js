@@ -2,10 +2,8 @@
 //
 // Append-only: one line for each revocation, synchronised before `add` resolves. A worker reads
 // what was appended since its last read. Each record begins with a line break, so a line cut off by
-// a crash or a full disk does not damage the next one. The file grows until the server is started
-// again (`compact`).
-//
-// A line that cannot be read is reported, and stays in the file until the operator repairs or
+// a crash does not damage the next one. The file grows until the next start of the server
+// (`compact`). A line that cannot be read is reported, and stays until the operator repairs or
 // deletes it.
 
 import { createReadStream } from 'node:fs';
@@ -72,7 +70,6 @@ export class RevocationFile {
     }
   }
 
-  /** @returns {Promise<Revocation[]>} */
   async read() {
     await this.#update();
     return inForce(this.#known);
@@ -97,7 +94,6 @@ export class RevocationFile {
       const { ino, size } = await stat(this.path);
       if (ino !== this.#inode || size < this.#readBytes) this.#forget(ino);
       if (size === this.#readBytes) return;
-      /** @type {Buffer[]} */
       const parts = [];
       for await (const part of createReadStream(this.path, { start: this.#readBytes }))
         parts.push(part);
@@ -154,7 +150,6 @@ export async function compact(folder) {
  * @returns {string[]} the lines that cannot be read
  */
 function takeLines(text, known) {
-  /** @type {string[]} */
   const unreadable = [];
   for (const line of text.split('\n')) {
     if (line === '') continue;

@@ -1,5 +1,4 @@
 // broker.js: the broker of many machines, over Redis pub/sub.
-//
 //   publish, history --> node of the room --> inbox --> onPublication
 //
 // A node (node.js) is a Redis primary with two connections. A cluster (cluster.js) has several, and
@@ -59,11 +58,9 @@ export class RedisBroker {
   /** Reasons logged in this outage. @type {Set<string>} */
   reasons = new Set();
   awaySince = 0;
-  /** Whether the connection count's Redis is available. */
   isCounting = false;
   /** Takes the reports of servers; null: this worker does not carry them. @type {((report: Buffer) => void)|null} */
   onReport = null;
-  /** Ends the wait of start(). */
   onSettled = () => {};
   /** @type {Promise<void>|null} */
   closing = null;
@@ -212,7 +209,6 @@ export class RedisBroker {
     await Promise.all([this.rules.settled(), this.stateRules.settled()]);
   }
 
-  /** @returns {Promise<void>} */
   close() {
     this.closing ??= this.#close();
     return this.closing;

@@ -94,7 +94,6 @@ export class RedisCluster {
     if (performance.now() - this.askedMs >= MIN_INTERVAL_MS) this.#refresh();
   }
 
-  /** Call it every few milliseconds. */
   tick() {
     const since = performance.now() - this.askedMs;
     const { isUp } = this;
@@ -203,7 +202,6 @@ export class RedisCluster {
       next.fill(addresses[0], first, last + 1);
       primaries.set(addresses[0], first);
     }
-    /** @type {RedisNode[]} */
     const fresh = [];
     for (const address of primaries.keys()) {
       if (this.nodes.has(address)) continue;

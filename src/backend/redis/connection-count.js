@@ -1,13 +1,10 @@
-// connection-count.js: counts the connections of the fleet. Each worker reports its own over Redis
-// pub/sub, on a channel of the whole fleet:
-//
+// connection-count.js: counts the fleet's connections. Workers report theirs over Redis pub/sub:
 //   =<connections> <worker>;<seconds>   on a change, and as a heartbeat at this interval
 //   ?<worker>;<seconds>;<tag>           a worker has started or is back: all workers answer
 //   -<worker>;<seconds>                 a worker leaves
 //
 // A worker without reports for three heartbeats is left out. Each report reaches all workers, so
-// the intervals grow with the fleet, and an answer goes to the channel of the worker that asked
-// (loadtest/fleet/: 640 workers at rest cause a tenth of the deliveries of a fixed 2 s).
+// the intervals grow with the fleet, and an answer goes to the channel of the worker that asked.
 //
 // Workers of v0.2.0 send no seconds, and wait for six. While one of them is here, all report every
 // two seconds, and answer it on the channel of the fleet.
@@ -91,10 +88,8 @@ export class ConnectionCount {
   }
 
   /**
-   * Resolves with the total, at once if no other worker has just reported a change. A worker may
-   * hold back its next change until its next report, so after one the count waits for that report.
-   * Otherwise a client that opens a thousand connections and then asks would miss some.
-   * @returns {Promise<number>}
+   * Resolves with the total. After another worker's report it waits for the next one, because a
+   * change may be held back: a client that opens a thousand connections and then asks sees all.
    */
   count() {
     const wait =

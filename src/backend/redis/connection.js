@@ -1,14 +1,12 @@
 // connection.js: one connection to Redis, which reconnects by itself.
 //
-// ioredis handles the protocol, TLS, authentication, Sentinels and reconnecting. When Redis fails,
-// no command is queued or sent twice, every step of a handshake has a deadline, and delays grow
-// until a connection has proved itself: Redis answers, and does not end it within a moment (a
-// subscriber beyond its output buffer). Else a worker would subscribe and compare all its rooms
-// again many times a second.
+// ioredis handles the protocol, TLS, authentication, Sentinels and reconnecting. No command is
+// queued or sent twice, and every step of a handshake has a deadline. Delays grow until a
+// connection has proved itself: Redis answers, and does not end it within a moment (a subscriber
+// beyond its output buffer). Otherwise a worker would subscribe all its rooms again and again.
 //
 // With Sentinels, every attempt asks for the current primary. The connection leaves a replaced
-// primary when a Sentinel reports it (`+switch-master`), and a demoted one when it answers
-// READONLY.
+// primary at `+switch-master`, and a demoted one when it answers READONLY.
 
 import { TLSSocket } from 'node:tls';
 import { Redis } from 'ioredis';

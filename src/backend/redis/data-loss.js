@@ -1,16 +1,13 @@
-// data-loss.js: detects that Redis has deleted or replaced the data of a database, before the
-// answer to any later command.
+// data-loss.js: detects, before the answer to any later command, that Redis has lost its data.
 //
 // After FLUSHALL, or when a primary becomes a replica and a primary again, Redis pushes
 // `invalidate` without keys to a RESP3 connection with CLIENT TRACKING. With OPTIN it tracks no
 // key, so this costs nothing (https://redis.io/docs/latest/commands/client-tracking/). The push
-// does not name the database: after a FLUSHDB of another one, workers reset their connections too,
-// and lose nothing.
+// does not name the database: after a FLUSHDB of another one, workers reconnect for nothing.
 //
-// The push precedes the answers that are no longer valid. ioredis drops the push, so the bytes are
-// searched before ioredis gets them. A payload can't contain the push: JSON has no line breaks in
-// strings and no `>` outside of them. If Redis does not know the command or the ACL user may not
-// use it, identity.js and the heartbeat of presence detect the loss later.
+// ioredis drops the push, so the bytes are searched first. A payload can't contain it: JSON has no
+// line breaks in strings and no `>` outside of them. If Redis does not know the command or the ACL
+// user may not use it, identity.js and the heartbeat of presence detect the loss later.
 
 const PUSH = Buffer.from('>2\r\n$10\r\ninvalidate\r\n_\r\n', 'latin1');
 const FIRST = PUSH[0];

@@ -1,9 +1,8 @@
 // edges.js: the rooms, users and messages of a worker that webhooks cover, over Redis.
 //
-// Rooms and users are written by a second instance of RedisPresence, with a session of its own:
-// servers without webhooks, or of earlier versions, take no part in it and clear nothing of it.
-// Messages of a tick and room leave in one call, after Redis has accepted them. A message is no
-// state, so nothing repeats it: if it cannot be recorded, it is counted as lost in its lane.
+// Rooms and users are written by a second RedisPresence with a session of its own: servers without
+// webhooks, or of earlier versions, clear nothing of it. Messages of a tick and room leave in one
+// call, after Redis has accepted them. If one cannot be recorded, its lane counts it as lost.
 
 import { tagOfUser } from '../edges.js';
 import { BrokerError } from '../errors.js';
@@ -123,7 +122,6 @@ export class RedisEdges {
 
   /** @type {EdgeStore['occupied']} */
   async occupied({ prefix, after, limit }) {
-    /** @type {import('../occupancy.js').OccupiedRoom[]} */
     const found = [];
     for (let from = after; ; ) {
       const wanted = limit - found.length;

@@ -1,9 +1,8 @@
-// event-queue.js: the lanes of recorded events in Redis, as a courier sees them.
+// event-queue.js: the lanes of recorded events in Redis, as a courier sees them, which has a
+// connection of its own.
 //
-// The courier has a connection of its own. A lane's owner holds a lease with a fence
-// (lua/lease.lua), and each change of the lane's state is one script that checks the fence
-// (lua/commit.lua). So a courier that was suspended for longer than its lease changes nothing when
-// it wakes up.
+// A lane's owner holds a lease with a fence (lua/lease.lua), and each change of the lane is one
+// script that checks it (lua/commit.lua). A courier that was suspended for too long does no harm.
 
 import { LANES, LEASE_MS } from '../../webhooks/queue.js';
 import { BrokerError } from '../errors.js';
@@ -18,8 +17,7 @@ const PAGE_FIELDS = 1000;
 /** @typedef {import('../../webhooks/queue.js').EventQueue} EventQueue */
 
 /**
- * The part of ioredis' client that the queue uses, with its scripts.
- * @typedef {object} Client
+ * @typedef {object} Client the part of ioredis' client that the queue uses, with its scripts
  * @property {(name: string, script: {numberOfKeys: number, lua: string}) => void} defineCommand
  * @property {(...args: (string|number)[]) => Promise<[fence: number, mark: string]>} webhooksLease
  * @property {(...args: (string|number)[]) => Promise<number>} webhooksCommit
@@ -146,7 +144,6 @@ class RedisEventQueue {
     return { count: Number(lost) - Number(announced), upTo: Number(lost) };
   }
 
-  /** @returns {Promise<import('../../webhooks/queue.js').QueueSize>} */
   async size() {
     const { redis, keys } = this;
     const sizeOf = async (/** @type {number} */ lane) => {

@@ -1,32 +1,27 @@
 // history.js: rooms with history. One script (lua/history.lua) publishes to them and reads them.
-//
 //   publish -> this tick's message of the room --publisher--> EVALSHA -> position of each
 //   read -> a turn --publisher--> EVALSHA -> the newest messages -> a page of publications
 //   position alone -> a turn --publisher--> guard, HGET -> a page without publications
 //
 // - A call is a kind of Message: it leaves in the one write of its tick, in order with all others.
 // - A tick's publications of a room are one entry of its stream, because the script costs Redis the
-//   same for one and for many. A publication that is too large for pub/sub is an entry of its own,
-//   announced by reference. A publication with an idempotency key is an entry of its own too.
+//   same for one and for many. One that is too large for pub/sub (announced by reference), or has
+//   an idempotency key, is an entry of its own.
 // - The whole script is sent once for each connection. If Redis has forgotten it (SCRIPT FLUSH),
 //   the call had no effect and is sent again, unless a later call of its room has been written:
 //   then it fails.
 // - Each call shows the script the room's incarnation (fence and epoch) as this connection last saw
 //   it. If it is still current, the script needs no further checks. A wrong one does no harm.
-//   Trimming and lifetimes are maintained from time to time only.
 // - The worker remembers ended epochs beyond a connection. If the address of Redis leads back to a
-//   server that still has such an epoch, the script ends it there, because that server lacks later
-//   publications.
-// - Offsets of an epoch only rise. If a call finds a lower offset than the worker has seen, Redis
-//   has lost publications (a primary took an older copy). Then the worker accepts nothing more in
-//   that epoch.
+//   server that still has one, the script ends it there: that server lacks later publications.
+// - Offsets of an epoch only rise. If a call finds a lower one than the worker has seen, Redis has
+//   lost publications (a primary took an older copy), and the worker ends the epoch.
 // - Reads take turns, so that answers under way are bounded in bytes and do not delay publications.
 // - Quiet rooms are compared every ten seconds, so a position of a known incarnation is read by
-//   HGET. The positions of a tick follow one guard: a write without effect, which Redis refuses on
-//   a replica, and on a primary without its replicas. Such a server may lack the latest
-//   publications. If Redis refuses the guard or does not know the incarnation, the script reads the
-//   position. The script also extends the lifetime of meta, so each room calls it from time to
-//   time. (loadtest/fleet/, 64 workers, 64,000 rooms: loadtest/README.md.)
+//   HGET. One guard precedes those of a tick: a write without effect, which Redis refuses on a
+//   replica and on a primary without its replicas, because they may lack the latest publications.
+//   If it is refused, or the incarnation is unknown, the script reads the position. It also extends
+//   the lifetime of meta, so each room calls it from time to time.
 
 import { createHash, randomFillSync } from 'node:crypto';
 import { ReplyError } from 'ioredis';
@@ -103,7 +98,6 @@ export class RedisHistory {
     this.fence = '';
     /** @type {Map<string, RoomCache>} */
     this.rooms = new Map();
-    /** Whether this connection has sent the whole script. */
     this.isLoaded = false;
     /** The latest unanswered call of each room. @type {Map<string, HistoryPublish>} */
     this.latest = new Map();
@@ -287,9 +281,8 @@ export class RedisHistory {
   }
 
   /**
-   * Called when Redis has answered a call. If the stream is shorter than when the call was written,
-   * Redis has lost publications and gives their offsets to others. The worker then ends the epoch
-   * and resets the connection.
+   * Redis has answered a call. If the stream is shorter than when the call was written, Redis has
+   * lost publications. The worker then ends the epoch and resets the connection.
    * @param {string} room @param {string} epoch @param {number} top the offset that the call found
    * @param {Floor} floor
    */
@@ -780,9 +773,8 @@ export function unreadableKey() {
 }
 
 /**
- * The publications in a stream's messages, without a gap between them. A message that this server
- * can't read is a gap. A stream has no references: publications announced by reference are stored
- * whole.
+ * The publications in a stream's messages. A message that this server can't read is a gap. There
+ * are no references: large publications are stored whole.
  */
 class Found {
   /**

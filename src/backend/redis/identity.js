@@ -1,20 +1,16 @@
 // identity.js: compares the servers of both connections, and notices when a server changes its
 // data.
-//
-// - An address may lead to another server than before (DNS, a proxy, a failover). New connections
-//   lead to the new server, and old connections stay with the old one while it lives. Publishes
-//   would then reach no reader. So the `run_id` of both connections is compared when one of them is
-//   ready (`isSplit`).
+// - An address may lead to another server than before (DNS, a proxy, a failover), while older
+//   connections stay with the old one. Publishes would then reach no reader. So the `run_id` of
+//   both connections is compared when one of them is ready (`isSplit`).
 // - A primary may become a replica and a primary again while a connection lives, with the data of
-//   another server. Its replication ID (`master_replid`) changes then. The worker asks for it every
-//   INTERVAL_MS and resets the connection if it has changed: a new connection asks for the fence of
-//   histories again (lua/history.lua).
-// - A primary also changes its replication ID, and loses nothing, when its first replica attaches
-//   and an hour after its last one has left (`repl-backlog-ttl`). It forgets the former ID then. A
-//   promoted replica remembers it as `master_replid2` for at least `repl-backlog-ttl`. So a change
-//   without a `master_replid2`, seen within MAX_BLIND_MS of the last look, is no promotion, and
-//   histories continue (`onMoved`).
-// - A replica takes PUBLISH and gives it to its own subscribers only. Probes come back, and servers
+//   another server. Its `master_replid` changes then. The worker asks for it every INTERVAL_MS, and
+//   reconnects if it has changed: a new connection asks for the fence of histories again.
+// - `master_replid` also changes when a primary's first replica attaches, and an hour after its
+//   last one has left (`repl-backlog-ttl`). Nothing is lost, and the former ID is forgotten, while
+//   a promoted replica remembers it as `master_replid2` for as long. So a change without one, seen
+//   within MAX_BLIND_MS of the last look, is no promotion, and histories continue (`onMoved`).
+// - A replica takes PUBLISH and gives it to its own subscribers only: probes come back, and servers
 //   on the primary hear nothing. So the worker leaves a replica.
 //
 // `INFO` of one section costs Redis some 10 us. If the ACL user may not use it, nothing is

@@ -31,10 +31,8 @@ export class Inbox {
    * @param {(room: string, id: string, offset: number, epoch: string) => Promise<Buffer|null>}
    *   parts.fetch fetches the body of a reference
    * @param {(reason: string) => void} parts.onSkipped a publication is lost to this worker
-   * @param {(channel: string) => void} parts.onMalformed a message is malformed, in whole or from
-   *   some byte on
-   * @param {(room: string, version: number) => void} parts.onUnknown a message is of an unknown
-   *   version, in whole or from some byte on
+   * @param {(channel: string) => void} parts.onMalformed a message is, at least from some byte on
+   * @param {(room: string, version: number) => void} parts.onUnknown the same for its version
    */
   constructor({ keys, deliver, onNumbered, onOther, fetch, onSkipped, onMalformed, onUnknown }) {
     this.keys = keys;

@@ -1,5 +1,4 @@
 // keys.js: the names of channels and keys, after the configured prefix.
-//
 //   room:{<room>}                  channel of a room
 //   census                         channel of the fleet: connection counts and history rules
 //   limits                         channel of the servers' reports for limits over all servers

@@ -1,5 +1,4 @@
 // lane-keys.js: the names of the keys for webhooks, after the configured prefix.
-//
 //   webhooks:{lane-<n>}:stream     events of the lane, in order
 //   webhooks:{lane-<n>}:pending    what the courier has yet to send: field -> JSON
 //   webhooks:{lane-<n>}:lease      the fence of the owner
@@ -11,7 +10,6 @@
 //   webhooks:{<room>}:counts       session -> connections, and the last sum that the room was told
 //   webhooks:{<room>}:outbox       in a cluster: events that wait to be moved into their lane
 //   webhooks:{lane-<n>}:moved:<room>   in a cluster: the latest one that was
-//
 //   webhooks:presence:{*}:…        sessions and their rooms: presence-session.js
 //   webhooks:{*}:rooms             rooms and sessions with connections, by name: room-index.js
 //   webhooks:{*}:connections       how many

@@ -1,10 +1,9 @@
 // loopback-probe.js: checks that publications still come back.
 //
 // A subscriber's connection can be dead while it looks alive: a frozen Redis, a firewall that
-// forgot the connection, a failover. So every PROBE_INTERVAL_MS a message is published on this
-// worker's own channel. If it is not back within PROBE_TIMEOUT_MS, it is a miss. After MAX_MISSES
-// the socket is destroyed. If Redis refuses the publish, PING over the subscriber's connection
-// takes its place.
+// forgot it, a failover. So every PROBE_INTERVAL_MS a message is published on this worker's own
+// channel. After MAX_MISSES messages that were not back in PROBE_TIMEOUT_MS, the socket is
+// destroyed. If Redis refuses the publish, PING over the subscriber's connection takes its place.
 
 const PROBE_INTERVAL_MS = 1500;
 const PROBE_TIMEOUT_MS = 1500;
@@ -19,8 +18,7 @@ export class LoopbackProbe {
    * @param {(answers: boolean) => void} parts.onAnswer the subscriber's connection is alive; true
    *   if the answer came through the bus
    * @param {() => void} parts.onMiss
-   * @param {(hasAnswered: boolean) => void} parts.onDead called with whether a probe has come back
-   *   since the start
+   * @param {(hasAnswered: boolean) => void} parts.onDead has a probe come back since the start?
    * @param {(error: unknown) => void} parts.onRefused the probe could not be published
    */
   constructor({ publish, ping, onRoundTrip, onAnswer, onMiss, onDead, onRefused }) {

@@ -1,5 +1,4 @@
 // member-store.js: the users of rooms with presence, in Redis.
-//
 //   presence:{<room>}:members           user -> member
 //   presence:{<room>}:owners            user -> number of sessions that have it
 //   presence:{<room>}:users:<session>   the users of a session
@@ -12,8 +11,7 @@ import { LUA_FRAMING, readScript } from './scripts.js';
 const MEMBERS = LUA_FRAMING + readScript('members');
 
 /**
- * The scripts, which ioredis offers as methods.
- * @typedef {object} Scripts
+ * @typedef {object} Scripts as methods of ioredis
  * @property {ChangeScript} presenceMembersBuffer
  * @property {ChangeScript} presenceRecordedBuffer
  * @property {(...args: (string|number)[]) => Promise<[count: number, members?: Buffer[]]>}

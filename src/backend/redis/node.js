@@ -1,5 +1,4 @@
 // node.js: one Redis primary, which serves all rooms, or in a cluster those of its slots.
-//
 //   publish --> publisher ==commands==> Redis ==subscriber==> onMessage
 //   publish to a room with history, history --> history --> publisher
 //   subscribe, unsubscribe --> subscriptions ==subscriber==> Redis
@@ -8,10 +7,9 @@
 // (loopback-probe.js) has come back over them: a Redis that answers handshakes may still refuse
 // writes.
 //
-// Both connections must lead to the same server, a primary, and it must keep its data (identity.js,
-// data-loss.js). While they lead to different servers and no probe comes back, publishes and reads
-// are refused. New subscribers follow the address. If none of them gets a probe for PATIENCE_MS,
-// the commands follow it too.
+// Both connections must lead to the same server, a primary that keeps its data (identity.js,
+// data-loss.js). While they differ and no probe comes back, publishes and reads are refused. New
+// subscribers follow the address; after PATIENCE_MS without a probe, the commands follow it too.
 
 import { TLSSocket } from 'node:tls';
 import { useFastPath } from '../../config/fast-paths.js';

@@ -4,8 +4,7 @@ import { COUNTED } from '../../config/webhooks.js';
 import { edgesOf } from '../edges.js';
 
 /**
- * How a room is told its count, in the step that has found it.
- * @typedef {object} Announce
+ * @typedef {object} Announce how a room is told its count, in the step that has found it
  * @property {(room: string) => string} channelOf
  * @property {'PUBLISH'|'SPUBLISH'} command
  * @property {Buffer} head of the publication; the count follows

@@ -1,7 +1,5 @@
-// plain-commands.js: sends a command through ioredis's documented interface, from its RESP bytes.
-//
-// Without fast paths, this takes the arguments out of the RESP bytes that the publisher and the
-// history write.
+// plain-commands.js: the slow path: sends a command through ioredis's documented interface.
+// It takes the arguments out of the RESP bytes that the publisher and the history write.
 
 import { Command } from 'ioredis';
 

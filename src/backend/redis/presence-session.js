@@ -1,21 +1,17 @@
 // presence-session.js: the name under which a worker writes its users to Redis, and the removal of
 // the users of sessions that have ended.
-//
 //   presence:{*}:workers           session -> last heartbeat, by the clock of Redis
 //   presence:{*}:dead, :cleared    sessions that have ended; presence:{*}:mark names the data set
 //   presence:{*}:rooms:<session>   rooms that may have users of that session; no room is called *
 //
 // - Writes may be lost after an outage, if Redis lost its data, or if another worker took this one
-//   for dead. Then the worker starts a new session, rewrites all its users, and clears the old
-//   session. So no user disappears in between.
-// - If the address leads to another Redis, the old session remains in the first one. The worker
-//   clears it when it is back there.
+//   for dead. Then the worker starts a new session, rewrites all its users, and only then clears
+//   the old one, so no user disappears in between. If the address leads to another Redis, the old
+//   session stays in the first one, and is cleared when the worker is back there.
 // - A session without a heartbeat for `ttlMs` is dead, and the worker that finds it clears it. The
 //   relay reports the death of a worker of its machine at once.
-// - A session judges others only after it has lived for half of `ttlMs`, because after an outage
-//   all sessions have been silent.
-// - The worker writes nothing under a session whose heartbeat is late: the session may have been
-//   declared dead.
+// - A session judges others only after half of `ttlMs`: after an outage all have been silent.
+// - The worker writes nothing under a session whose heartbeat is late: it may count as dead.
 
 import { randomBytes } from 'node:crypto';
 import { readScript } from './scripts.js';

@@ -1,13 +1,11 @@
-// presence.js: presence over Redis: each worker writes its users, and the workers clear up after
-// each other.
+// presence.js: presence over Redis: workers write their users, and clear up after each other.
 //
-// A store writes the changes of one room in one step: member-store.js, or occupancy-store.js, whose
-// rooms have only one user. presence-session.js has the keys of the sessions.
+// A store writes a room's changes in one step: member-store.js, or occupancy-store.js, whose rooms
+// have only one user. presence-session.js has the keys of the sessions.
 //
-// - The truth about a worker's users is in its own memory. Changes that Redis does not have yet
-//   wait, one for each user and room. They leave in rounds of many changes a call: 5,000 clients
-//   that join at once are some twenty calls.
-// - A change is forgotten when Redis has confirmed it. It does no harm to make a change twice.
+// The truth about a worker's users is in its own memory. Changes wait there, one for each user and
+// room, until Redis has confirmed them; to repeat one does no harm. They leave in rounds of many
+// changes a call: 5,000 clients that join at once are some twenty calls.
 
 import { deferred, within } from '../deferred.js';
 import { BrokerError } from '../errors.js';
@@ -24,16 +22,14 @@ const MAX_CALLS = 16;
 
 /**
  * A change that Redis has not confirmed. lua/members.lua explains its kinds. A join is new if Redis
- * has no record of that user in that room and no change of it is under way. If the user leaves
- * before a new join was sent, the worker drops the join.
+ * has no record of the user, nor a change under way. If the user leaves before, it is dropped.
  * @typedef
  *   {{what: 'join'|'restore'|'announceJoin'|'leave'|'announceLeave', member: Buffer, isNew?: boolean, isSent?: boolean}}
  *   Change
  */
 
 /**
- * Events that Redis refused to publish: 1 (join) or 2 (leave), user and member of each, one after
- * another.
+ * Events that Redis refused to publish: for each 1 (join) or 2 (leave), user and member.
  * @typedef {(number|Buffer)[]} Refused
  */
 
@@ -71,17 +67,8 @@ class PresenceRoom {
 /** @implements {Presence} */
 export class RedisPresence {
   /**
-   * @param {object} parts @param {import('./presence-session.js').Connection} parts.connection
-   * @param {string} parts.prefix of the keys of sessions @param {Store} parts.store
-   * @param {string} parts.workerId
-   * @param {(session: string) => void} [parts.onName] the name to report when this worker dies;
-   *   empty if its session has ended
-   * @param {import('./presence-session.js').SessionIndex} [parts.index] of the rooms
-   * @param {{presenceReaped: number}} parts.counters
-   * @param {{info(fields: object, text: string): void, warn(fields: object, text: string): void}}
-   *   parts.log
-   * @param {number} [parts.heartbeatMs] @param {number} [parts.ttlMs]
-   * @param {number} [parts.settleMs]
+   * @param {Omit<ConstructorParameters<typeof PresenceSession>[0], 'onDue'|'clearRoom'> & {store: Store, log: {warn(fields: object, text: string): void}, settleMs?: number}}
+   *   parts
    */
   constructor(parts) {
     this.connection = parts.connection;
@@ -105,7 +92,6 @@ export class RedisPresence {
     this.working = null;
     this.isScheduled = false;
     this.hasFailed = false;
-    /** Redis has refused to publish events since this run began. */
     this.hasRefused = false;
     /** @type {Set<NodeJS.Timeout>} */
     this.timers = new Set();
@@ -371,8 +357,7 @@ export class RedisPresence {
   }
 
   /**
-   * Redis has made changes but refused to publish their events. The worker announces them when it
-   * retries.
+   * Redis has made changes but refused to publish their events: a retry announces them.
    * @param {PresenceRoom} room @param {Refused} refused
    */
   #announceLater(room, refused) {

@@ -1,12 +1,10 @@
 // recording.js: records events for webhooks in Redis. Loaded only if there are endpoints.
-//
 //   edge in members.lua or occupancy.lua --same step--> lane
 //   in a cluster: --same step--> outbox of the room --this file--> lane
 //
-// A room's keys and its lane are in different slots of a cluster, and no script reaches both. So
-// the event waits in an outbox beside the room. The worker whose step has recorded it moves it
-// before it counts the step as done. If that worker dies, the room is still on the list of its
-// session, and the worker that clears the session moves the rest.
+// In a cluster, no script reaches both a room's keys and its lane, so the event waits in an outbox
+// beside the room. The worker that recorded it moves it before the step counts as done. If that
+// worker dies, the one that clears its session moves the rest.
 
 import { laneOf } from '../../webhooks/queue.js';
 import { keyOfTag } from '../edges.js';

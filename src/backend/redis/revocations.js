@@ -1,14 +1,12 @@
 // revocations.js: the revocations of a fleet, in three keys of Redis that expire with the last one.
-//
 //   <prefix>{revocations}:entries    hash: user or token -> issuedBefore, keepUntil
 //   <prefix>{revocations}:expiry     sorted set: the same fields by keepUntil
 //   <prefix>{revocations}:version    changes by additions: a read that finds it unchanged reads no
 //                                    entries
 //
 // A Redis that evicts keys takes the entries first, because the version is read all the time. So a
-// read asks whether they are there. If not, workers add what they know (auth/revocation-log.js).
-//
-// An addition is one script (lua/revoke.lua), and may be sent twice.
+// read checks that they are there; if not, workers add what they know (auth/revocation-log.js). An
+// addition is one script (lua/revoke.lua), and may be sent twice.
 
 import { randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -23,8 +21,7 @@ const MAX_STEP = 2 ** 31;
 /** @import { Revocation, RevocationStore } from '../revocations.js' */
 
 /**
- * The part of ioredis' client that this file uses.
- * @typedef {object} Client
+ * @typedef {object} Client the part of ioredis' client that is used here
  * @property {(script: string, keys: number, ...args: (string|number)[]) => Promise<unknown>} eval
  * @property {(key: string) => Promise<string|null>} get
  * @property {(key: string) => Promise<number>} exists
@@ -67,7 +64,6 @@ export class RedisRevocations {
     }
   }
 
-  /** @returns {Promise<Revocation[]>} */
   async read() {
     this.#check();
     try {

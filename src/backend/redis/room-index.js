@@ -1,12 +1,10 @@
-// room-index.js: the rooms with connections, in the order of their names, and how many each worker
-// has, in Redis: for occupancy.js.
-//
+// room-index.js: the rooms with connections, by name, and how many each worker has (occupancy.js).
 //   webhooks:{*}:rooms         sorted set of `<room> <session>`, all with the score 0
 //   webhooks:{*}:connections   hash: `<room> <session>` -> connections
 //
-// A session enters a room here after the room is on the list of its session, and leaves it before:
-// whoever clears up after a dead session finds the room (presence-session.js). A space comes before
-// all characters of a room's name, so the set has the order of the names.
+// A session enters a room here after the room is on its own list, and leaves it before: whoever
+// clears up after it finds the room (presence-session.js). A space sorts before all characters of a
+// room's name.
 
 import { isTagOfUser } from '../edges.js';
 import { BrokerError } from '../errors.js';

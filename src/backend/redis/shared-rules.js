@@ -1,6 +1,5 @@
 // shared-rules.js: exchanges the rules of all servers for rooms with history, or for those with
 // state, over the channel of the fleet.
-//
 //   #?          a worker has started or is back: a worker with rules of either kind answers
 //   #<rules>    a worker's own rules, as in FANFARE_HISTORY; as an answer, and as a heartbeat
 //   #=<bytes>;<rules>    the same for rooms with state, as in FANFARE_STATE_MAX_BYTES and
@@ -10,9 +9,8 @@
 // hears its own rules meanwhile.
 //
 // A room must have history, or state, on every server or on none: a publication without offset
-// would break the guarantee, and no reader could notice. So a worker adopts missing rules until it
-// is restarted.
-// Workers send their own rules only, so a rule ends with the servers that were started with it.
+// would break the guarantee unnoticed. So a worker adopts missing rules until it is restarted, but
+// sends its own only: a rule ends with the servers that were started with it.
 
 import {
   isSharedPattern,
@@ -38,8 +36,7 @@ const START = '#'.charCodeAt(0);
 const QUESTION = Buffer.from('#?');
 
 /**
- * A kind of rules, and its form in messages.
- * @typedef {object} Kind
+ * @typedef {object} Kind of rules, and its form in messages
  * @property {string} head of its messages
  * @property {boolean} asks does it ask, for both kinds, when a worker starts?
  * @property {(rule: HistoryRule) => boolean} has

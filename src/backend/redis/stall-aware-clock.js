@@ -1,9 +1,8 @@
 // stall-aware-clock.js: a monotonic clock that skips time in which the process was stalled.
 //
-// It measures the deadlines of others. While this process is stalled (garbage collection, SIGSTOP,
-// an overloaded machine), answers wait unread in its sockets. So a gap between two ticks counts for
-// MAX_STEP_MS at most, and the listener is skipped once after it, so that the event loop first
-// reads the answers.
+// It measures the deadlines of others. While this process is stalled (garbage collection, SIGSTOP),
+// answers wait unread in its sockets. So a gap between two ticks counts for MAX_STEP_MS at most,
+// and skips the listener once: the event loop first reads the answers.
 
 const MAX_STEP_MS = 500;
 

@@ -1,8 +1,8 @@
 // state.js: rooms with state. One script (lua/state.lua) publishes to them and reads them.
 //
 // Messages of a tick, fences, ended epochs, position checks and the turns of reads are those of
-// rooms with history (history.js). What the store keeps differs, and so does the answer: the script
-// accepts each publication of a tick, or refuses it because the state is full.
+// history.js. What is kept differs, and the answer: the script accepts each publication of a tick,
+// or refuses it because the state is full.
 
 import { EPOCH_BYTES } from '../../protocol/position.js';
 import { isRemoval, keyBytes, keyTextIn, writeKey } from '../../protocol/publication.js';

@@ -1,15 +1,11 @@
-// subscriber.js: the channels that this worker wants from one Redis, over a connection of their
-// own.
-//
+// subscriber.js: the channels that this worker wants from one Redis, over their own connection.
 //   wanted --SUBSCRIBE--> confirmed --last member gone--> delayed --UNSUBSCRIBE--> gone
 //
-// The (un)subscriptions of a tick leave together. When the connection is lost, all confirmations
-// are void. The channels stay wanted, and are subscribed in chunks when the connection returns.
-// Only then is the subscriber live.
+// The (un)subscriptions of a tick leave together. A lost connection voids all confirmations, and
+// the wanted channels are subscribed again, in chunks. Only then is the subscriber live.
 //
 // SSUBSCRIBE takes channels of one slot only, so in a cluster each channel is a command of its own.
-// When a slot moves, Redis ends its subscriptions, and cluster.js moves the channels to the new
-// node's subscriber.
+// When a slot moves, Redis ends its subscriptions, and cluster.js moves the channels.
 
 import { ReplyError } from 'ioredis';
 import { deferred } from '../deferred.js';
@@ -40,10 +36,8 @@ export class Subscriber {
    * @param {object} parts @param {import('./connection.js').RedisConnection} parts.connection
    * @param {boolean} parts.isSharded @param {number} parts.roomLingerMs
    * @param {() => void} parts.onLive
-   * @param {(reason: string) => void} parts.onRefused Redis refused a subscription, and the
-   *   subscriber will retry
-   * @param {(channels: string[]) => void} parts.onMoved these channels have moved here, and may
-   *   have missed publications on the way
+   * @param {(reason: string) => void} parts.onRefused a subscription; it will be retried
+   * @param {(channels: string[]) => void} parts.onMoved to here; may have missed publications
    */
   constructor({ connection, isSharded, roomLingerMs, onLive, onRefused, onMoved }) {
     this.connection = connection;

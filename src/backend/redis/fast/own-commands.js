@@ -4,10 +4,9 @@
 // commands, and ioredis calls `resolve` or `reject`. The caller writes the bytes of a tick's
 // commands at once.
 //
-// Private: the methods that ioredis 6.0 calls on a Command, and that sendCommand writes to the
-// stream that its caller passes. The methods are called in built/Redis.js (sendCommand),
-// built/DataHandler.js (returnReply and returnError) and built/redis/event_handler.js
-// (closeHandler).
+// Private, in ioredis 6.0: the methods called on a Command, and that sendCommand writes to the
+// stream that its caller passes: built/Redis.js (sendCommand), built/DataHandler.js (returnReply,
+// returnError), built/redis/event_handler.js (closeHandler).
 
 import { Command } from 'ioredis';
 

@@ -1,14 +1,13 @@
 // push-reader.js: a fast path for messages that Redis pushes to a subscriber.
 //
-// Nearly everything that a subscriber receives is a message, and all messages have one form:
-//
+// Nearly everything that a subscriber receives is a message, of one form:
 //   >3 | $7 | message | $<length> | <channel> | $<length> | <body> |        (| is CR LF; in a cluster $8 | smessage)
 //
-// The reader passes messages to the listener as slices of the read. All other frames go to ioredis
-// whole, unchanged and in order (RESP3:
-// https://redis.io/docs/latest/develop/reference/protocol-spec/). After a frame that the reader
-// cannot follow, ioredis reads the connection. With RESP2, ioredis reads everything, because
-// messages are not pushes there.
+//
+// Messages go to the listener as slices of the read. All other frames go to ioredis whole,
+// unchanged and in order (RESP3: https://redis.io/docs/latest/develop/reference/protocol-spec/).
+// After a frame that the reader cannot follow, and with RESP2 (no pushes), ioredis reads
+// everything.
 
 const CR = 0x0d;
 const DOLLAR = 0x24;
