@@ -26,8 +26,7 @@ const NO_ORDERS = Object.freeze([]);
 /** @typedef {'done'|'interrupted'|'abandoned'} Result */
 
 /**
- * A worker's own account of its load.
- * @typedef {object} Load
+ * @typedef {object} Load a worker's own account
  * @property {number} connections
  * @property {boolean} isSteady false: overloaded, without the broker, or silent
  */

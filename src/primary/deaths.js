@@ -24,7 +24,6 @@ export class Deaths {
     this.recentMs = [];
     /** New workers that did not become ready since the last one that did. */
     this.failedStarts = 0;
-    /** A crash loop has been logged and continues. */
     this.isCrashLoopLogged = false;
   }
 

@@ -36,8 +36,7 @@ export class OpsServer {
   /**
    * @param {object} parts @param {number} parts.port 0 takes any free one
    * @param {string} parts.host
-   * @param {() => Promise<string>} parts.metrics in Prometheus' text format; the caller bounds its
-   *   time
+   * @param {() => Promise<string>} parts.metrics in Prometheus' text format, in bounded time
    * @param {() => {ready: number, workers: number, draining: boolean}} parts.readiness
    * @param {Router|null} [parts.pages] the console's routes @param {Logger} parts.log
    */
@@ -75,7 +74,6 @@ export class OpsServer {
     });
   }
 
-  /** @returns {Promise<void>} */
   async close() {
     this.probes.close();
     this.others.close();

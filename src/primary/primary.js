@@ -1,6 +1,5 @@
 // primary.js: the process without client sockets. It runs the relay, the supervisor and the
 // operations port, and handles the signals.
-//
 //   SIGTERM, SIGINT   drain and exit with 0; a second signal exits with 1 at once
 //   SIGHUP            reload the configuration, worker by worker. On a terminal it drains the server,
 //                     because there it means that the terminal was closed

@@ -3,8 +3,7 @@
 // A collection resolves when all workers have answered, or after SCRAPE_TIMEOUT_MS, so one silent
 // worker does not fail a scrape. A late answer still counts. A killed worker's counts since its
 // last snapshot are lost, so one is taken at least every SNAPSHOT_INTERVAL_MS. The console asks
-// more often, for some metrics alone. Only a scrape begins a new period of the lag "since the last
-// scrape".
+// more often, for some metrics alone.
 
 import { within } from './worker-process.js';
 
@@ -35,7 +34,6 @@ export class Snapshots {
     this.pending = undefined;
     /** @type {Promise<void>|undefined} */
     this.collecting = undefined;
-    /** Is that for a scrape? */
     this.isScrape = false;
   }
 
@@ -43,7 +41,6 @@ export class Snapshots {
    * Requests all metrics. Concurrent calls share one request, but a scrape does not share one that
    * is none: that ends no period (process-metrics.js).
    * @param {{isScrape?: boolean}} [why] a scrape; false: nobody sees the values
-   * @returns {Promise<void>}
    */
   collect({ isScrape = true } = {}) {
     const { collecting } = this;

@@ -7,8 +7,8 @@
 // - A worker that sends no message for workerTimeoutMs is hung and killed, unless it is busy.
 // - Reload: all new workers start, one after another. Then the old ones stop accepting and are
 //   drained one by one, so each client is closed once and returns to a new worker. An invalid
-//   configuration, or a new worker that does not become ready, aborts the reload before that.
-// - A reload that finds only another TLS certificate passes it to the workers and replaces none.
+//   configuration, or a new worker that does not become ready, aborts the reload before that. If
+//   only the TLS certificate is another one, the workers get it and stay.
 // - Balance: if connections are spread unevenly, workers relocate some; balance.js decides.
 // - Stop: become not ready, wait for the load balancer, drain all workers, kill the rest.
 //
@@ -24,8 +24,7 @@ import { SNAPSHOT_INTERVAL_MS, Snapshots } from './snapshots.js';
 import { KILL_AFTER_MS, WorkerProcess, workerArguments } from './worker-process.js';
 
 /**
- * A worker's start takes some 0.35 s of CPU, and all workers of a server start at once: with 72 on
- * two processors the last ones are ready after 13 s, and far later beside other work.
+ * A start takes some 0.35 s of CPU, and all workers start at once: 72 on two processors take 13 s.
  */
 const START_TIMEOUT_MS = 15_000;
 const START_TIMEOUT_PER_WORKER_MS = 500;
@@ -43,10 +42,9 @@ export const LAST_REQUESTS_MS = 5000;
 /** @typedef {{port: number, address: string}} Address */
 
 /**
- * Follows the workers, for the console and the courier. All of it is optional.
- * @typedef {object} Observer
- * @property {(kind: MarkKind, text: string) => void} onMark an event
- *   that explains a step in the figures
+ * @typedef {object} Observer for the console and the courier; all of it is optional
+ * @property {(kind: MarkKind, text: string) => void} onMark an event that explains a step in the
+ *   figures
  * @property {(one: WorkerProcess, message: import('../console/actions.js').Answer) => void} onAnswer
  * @property {(one: WorkerProcess) => void} onGone
  * @property {(returnMs: number) => void} onDrain a worker begins to drain; it asks its clients to
@@ -55,8 +53,7 @@ export const LAST_REQUESTS_MS = 5000;
  */
 
 /**
- * The settings that workers are started with.
- * @typedef {object} Settings
+ * @typedef {object} Settings that workers are started with
  * @property {Config} config
  * @property {Readonly<Record<string, string|undefined>>} env
  * @property {import('../config/certificate.js').Certificate|null} certificate of the public port;
@@ -73,13 +70,10 @@ export class Supervisor {
    *   these names, when the console asks for them
    * @param {string} parts.exec the workers' entry point
    * @param {(previous: Config) => Promise<{settings: Settings, faults: string[]}>}
-   *   parts.loadSettings for a reload; with one line per invalid or unchangeable setting in
-   *   `faults`
+   *   parts.loadSettings for a reload; `faults`: one line per invalid or unchangeable setting
    * @param {Partial<Observer>} [parts.observer]
-   * @param {(address: Address, isBrokerUp: boolean) => void} parts.onReady once, when the workers
-   *   listen
-   * @param {(code: number) => void} parts.onStopped once, with the exit code, when all workers have
-   *   exited
+   * @param {(address: Address, isBrokerUp: boolean) => void} parts.onReady once: the workers listen
+   * @param {(code: number) => void} parts.onStopped once, when all have exited, with the exit code
    */
   constructor(parts) {
     const { settings, log, relayPath, aggregate, exec, loadSettings, onReady, onStopped } = parts;
@@ -289,7 +283,6 @@ export class Supervisor {
    * @param {Settings} settings of the new ones @returns {WorkerProcess[]} the old ones
    */
   #takeOver(settings) {
-    /** @type {WorkerProcess[]} */
     const old = [];
     for (const [slot, one] of this.successors.splice(0).entries()) {
       const before = this.slots[slot];
@@ -524,7 +517,6 @@ export class Supervisor {
   /** @param {number} nowMs @returns {Load[]|null} null if a worker is missing, starts or leaves */
   #loads(nowMs) {
     if (this.isStopping || this.isRolling) return null;
-    /** @type {Load[]} */
     const loads = [];
     for (const one of this.slots) {
       if (one?.state !== 'ready') return null;

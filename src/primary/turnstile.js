@@ -1,8 +1,6 @@
 // turnstile.js: lets requests of the operations port pass at a bounded rate. Above it they wait in
-// line, and addresses take turns.
-//
-// A refusal would cost as much CPU as an answer; a waiting request costs none. Each socket has one
-// request at most, which bounds the line.
+// line, and addresses take turns. A refusal would cost as much CPU as an answer; a waiting request
+// costs none. Each socket has one request at most, which bounds the line.
 
 import { Rate } from '../admission/rate.js';
 

@@ -1,5 +1,4 @@
 // worker-process.js: one worker process, as the supervisor sees it.
-//
 //   starting --ready--> ready --drain--> draining --exit--> gone
 //      |                  |                  |
 //      '------------------'------------------'--- exit, or SIGKILL if hung or overdue
@@ -168,7 +167,6 @@ export class WorkerProcess {
     return within(this.ended, KILL_AFTER_MS);
   }
 
-  /** It has exited: nothing follows. */
   gone() {
     this.state = 'gone';
     clearTimeout(this.startTimer);
@@ -235,18 +233,14 @@ export async function within(promise, timeoutMs) {
  * The V8 options of a worker. An option on the operator's command line wins.
  *
  * - Semi-spaces: V8 keeps up to three of 16 MB for young objects and is slow to give them back. 4
- *   MB each save a worker of 5,000 connections a quarter of its memory (7.5 -> 5.8 kB a connection)
- *   at the same CPU per handshake and per delivery.
- * - Interrupt budget: how much bytecode runs before a function is compiled for speed. A worker that
- *   has just started spends most of its CPU in slow code while it takes its first 4,000 handshakes.
- *   At half the default a handshake takes 0.51 instead of 0.62 ms of CPU (medians of 4 interleaved
- *   rounds). A quarter gives no more, and costs a tenth of the echo rate for good, because code
- *   compiled so early knows less. Measured on V8 11 alone: later ones have another compiler in
- *   between.
+ *   MB each save a worker of 5,000 connections a quarter of its memory at the same CPU.
+ * - Interrupt budget: how much bytecode runs before a function is compiled for speed. At half the
+ *   default the first 4,000 handshakes take 0.51 instead of 0.62 ms of CPU each. A quarter gives no
+ *   more, and costs a tenth of the echo rate for good. Measured on V8 11 alone: later ones have
+ *   another compiler in between.
  * - Inlining: how much bytecode of other functions an optimized one may contain. Half of the CPU of
  *   the first handshakes is the compiler's. With half the default the first 5,000 take 10 % less on
- *   Node 20 and 22, and 6 % on 26 (medians of 4 interleaved rounds); later ones and deliveries cost
- *   the same.
+ *   Node 20 and 22, and 6 % on 26; later ones and deliveries cost the same.
  * - Old space: V8 takes its limit from the memory of the whole machine, as if a worker were alone
  *   on it.
  * @param {number} workers @param {string} nodeOptions of the workers' environment

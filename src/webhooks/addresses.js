@@ -29,9 +29,8 @@ const PRIVATE_V4 = [
 ];
 const PRIVATE_V6 = ['::1/128', 'fc00::/7'];
 /**
- * IPv6 addresses with an IPv4 address inside, by the bits in front of it: IPv4-compatible,
- * IPv4-translated (RFC 2765), NAT64 (RFC 6052), 6to4. BlockList itself reads the IPv4-mapped ones,
- * ::ffff:0:0/96.
+ * IPv6 prefixes before an IPv4 address: IPv4-compatible, IPv4-translated (RFC 2765), NAT64 (RFC
+ * 6052), 6to4. BlockList itself reads the IPv4-mapped ones, ::ffff:0:0/96.
  */
 const EMBEDDINGS = Object.freeze([
   { bits: 96, embed: (/** @type {string} */ hex) => `::${hex}` },

@@ -1,9 +1,8 @@
 // courier.js: the process that sends webhooks, a child of the primary.
 //
-// It is neither the primary nor a worker, because DNS, TLS and slow endpoints must not cost a
-// client or a probe its time. With Redis it has a connection of its own, and the couriers of all
-// servers share the lanes. With the embedded backend the queue is in the primary, at the other end
-// of the IPC channel.
+// DNS, TLS and slow endpoints must not cost a client or a probe its time. With Redis it has a
+// connection of its own, and the couriers of all servers share the lanes. With the embedded backend
+// the queue is in the primary, at the other end of the IPC channel.
 //
 //   primary -> courier   answer   to a call of the queue
 //                        test     send webhook.test to an endpoint
@@ -31,8 +30,7 @@ const CLOSE_TIMEOUT_MS = 3000;
 /** @import { Result } from './request.js' */
 
 /**
- * An endpoint for the console.
- * @typedef {object} EndpointStatus
+ * @typedef {object} EndpointStatus an endpoint for the console
  * @property {string} name
  * @property {string|null} app the id of the Pusher app whose webhook it is
  * @property {string} origin of its URL: the path may be a secret

@@ -119,7 +119,6 @@ export class Delivery {
     this.holds.holdLeaves(ms);
   }
 
-  /** Of the queue. */
   get size() {
     return { ...this.measured, failures: this.reach.failures };
   }

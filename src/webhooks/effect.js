@@ -10,8 +10,7 @@ import { keyOf } from './queue.js';
 /** @typedef {'room'|'member'|'user'|'count'|'message'|'gap'} Kind */
 
 /**
- * The lane of an effect: lane.js.
- * @typedef {object} EffectLane
+ * @typedef {object} EffectLane the lane of an effect: lane.js
  * @property {number} index
  * @property {(effect: Effect) => boolean} has does it still wait?
  * @property {(effect: Effect) => void} store its state has changed
@@ -24,8 +23,7 @@ import { keyOf } from './queue.js';
  */
 
 /**
- * The endpoint of an effect: endpoint.js.
- * @typedef {object} EffectEndpoint
+ * @typedef {object} EffectEndpoint the endpoint of an effect: endpoint.js
  * @property {string} name
  * @property {(effect: Effect) => void} cancel the opposite event came before it was sent
  * @property {(effect: Effect) => void} add

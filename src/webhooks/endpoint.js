@@ -1,5 +1,4 @@
 // endpoint.js: what waits for one endpoint, and when the next request goes out.
-//
 //   add --> queue of its room --due--> ready --next--> in flight --finish--> removed, or due again
 //
 // A room's states are sent one after the other, and so are its messages. Rooms do not wait for each
@@ -211,7 +210,6 @@ export class EndpointQueue {
     this.pump();
   }
 
-  /** Sends what may be sent now. */
   pump() {
     // A send may end at once, and come back here.
     if (this.#isPumping) return;
@@ -246,7 +244,6 @@ export class EndpointQueue {
   #take(first) {
     const isAside = (/** @type {Order} */ order) => this.#firstOf(order)?.isAside ?? false;
     const isAlone = this.form.batchMs === 0 || isAside(first);
-    /** @type {Effect[]} */
     const taken = [];
     for (const order of isAlone ? [first] : this.#ready) {
       if (!isAlone && isAside(order)) continue;
@@ -381,8 +378,7 @@ export class EndpointQueue {
   }
 
   /**
-   * It had no answer: it may be the cause, or the endpoint as a whole. After some attempts others
-   * are tried first.
+   * It had no answer, for which it may be the cause. After some attempts others are tried first.
    * @param {Effect} effect
    */
   #suspect(effect) {

@@ -1,13 +1,11 @@
 // holds.js: two times that the couriers of all servers share through the queue.
-//
 //   leaves   a worker drains: events of those who left are kept back, because its clients return
 //   doubt    an endpoint gets a gap and reads the state again. It may learn there that somebody left
 //            whose event still waits. If a return cancelled that event, the endpoint would not hear
 //            of the return. So no edge cancels its opposite that waited in this time
 //
-// A courier asks for both once a second. If it has not heard of them for FRESH_MS, because it was
-// suspended or the queue is unreachable, it is in doubt, too. And a gap is sent only when its doubt
-// is older than that, so every courier acts on it by then.
+// A courier asks for both once a second. If it has not heard of them for FRESH_MS, it is in doubt,
+// too. A gap is sent only when its doubt is older than that, so every courier acts on it by then.
 
 const ASK_MS = 1000;
 const FRESH_MS = 2500;

@@ -1,5 +1,4 @@
 // lane.js: one lane, as the courier that owns it sees it.
-//
 //   take: acquire, load         read -> fold -> commit -> read …         lose: all of it is forgotten
 //
 // Every change is collected, and written by one commit at a time: folded entries leave the lane in
@@ -277,7 +276,6 @@ export class Lane {
 
   /** The pending effects of earlier owners. @param {ReadonlyMap<string, string>} stored */
   #restore(stored) {
-    /** @type {Effect[]} */
     const effects = [];
     for (const [field, text] of stored) {
       const endpoint = this.endpoints.get(endpointOf(field));

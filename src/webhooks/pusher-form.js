@@ -1,5 +1,4 @@
 // pusher-form.js: webhooks as Pusher sends them, for the apps of Pusher clients.
-//
 //   {"time_ms":1327078148132,"events":[{"name":"channel_occupied","channel":"chat"}]}
 //
 // `X-Pusher-Signature` signs the body with the app's first secret. The headers of Standard Webhooks

@@ -1,9 +1,7 @@
 // queue-channel.js: the queue of the embedded backend, which is in the primary, for the courier.
-//
 //   courier: RemoteQueue --{call, id, method, args}--> primary: answerCall --{answer, id, value}-->
 //
-// A lane makes one call at a time, so the calls under way are bounded. If the channel ends, the
-// courier ends.
+// A lane makes one call at a time, which bounds them. If the channel ends, the courier ends.
 
 /** @import { EventQueue } from './queue.js' */
 

@@ -1,13 +1,11 @@
 // queue.js: the contract between the backend, which records events, and the courier, which delivers
 // them.
-//
 //   an edge or a message --record--> lane --read, fold, commit--> pending effects --send--> endpoint
 //
-// A lane is a list of recorded events, in order. An event belongs to the lane of its room
-// (`laneOf`), so the events of a room keep their order. One courier of the fleet owns a lane at a
-// time. It folds the events into pending effects, which the backend stores beside the lane: a
-// courier that takes the lane over continues where the last one stopped. Each change of a lane's
-// state is one `commit`, guarded by the fence.
+// A lane is an ordered list of recorded events, those of some rooms (`laneOf`). One courier of the
+// fleet owns it at a time, and folds the events into pending effects, which the backend stores
+// beside it: the next owner continues where the last one stopped. Each change of a lane's state is
+// one `commit`, guarded by the fence.
 
 /** Lanes of a fleet. All servers must have the same number. */
 export const LANES = 16;
@@ -15,8 +13,7 @@ export const LANES = 16;
 export const LEASE_MS = 10_000;
 
 /**
- * A recorded event; the body of an entry is its JSON text.
- * @typedef {object} WebhookEvent
+ * @typedef {object} WebhookEvent a recorded event; the body of an entry is its JSON text
  * @property {import('../config/webhooks.js').EventType} type
  * @property {string} [room] absent for `user.*`
  * @property {string} [user] of `member.*` and `user.*`
@@ -37,8 +34,7 @@ export const LEASE_MS = 10_000;
  */
 
 /**
- * One recorded event in its lane.
- * @typedef {object} Entry
+ * @typedef {object} Entry a recorded event in its lane
  * @property {string} id its place in the lane, for `read` and `commit`
  * @property {string} body JSON text of a WebhookEvent
  */
@@ -62,9 +58,8 @@ export const LEASE_MS = 10_000;
 /**
  * The queue as a courier sees it. Each method may reject if the backend is unreachable.
  * @typedef {object} EventQueue
- * @property {(lane: number) => Promise<number|null>} acquire a fence, larger than all earlier ones of
- *   the lane, if this process owns the lane from now on; null if another one does. The lease ends
- *   after LEASE_MS
+ * @property {(lane: number) => Promise<number|null>} acquire a fence, larger than all earlier ones
+ *   of the lane: this process owns it for LEASE_MS; null if another one does
  * @property {(lane: number, fence: number) => Promise<boolean>} renew false if the lane has another
  *   owner by now
  * @property {(lane: number, fence: number) => Promise<void>} release

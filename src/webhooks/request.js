@@ -1,8 +1,7 @@
 // request.js: one request to an endpoint.
 //
-// Bounds: one deadline for the whole request, 16 KiB of headers, 64 KiB of the answer, which is
-// thrown away. A 2xx counts when its head is there. No redirect is followed, no proxy asked, and
-// nothing of the answer's body logged.
+// Bounds: one deadline for all, 16 KiB of headers, 64 KiB of the answer, which is thrown away. A
+// 2xx counts when its head is there. There are no redirects and proxies, and no body is logged.
 
 import { Agent as HttpAgent, request as httpRequest } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';

@@ -1,7 +1,6 @@
 // close-all.js: closes connections together: those with an expired or revoked token, those above a
-// limit over all servers, and those that the HTTP API disconnects.
-//
-// It closes them at once while the share of the turn lasts, and the others in later turns.
+// limit over all servers, those that the HTTP API disconnects. What the share of a turn has no time
+// for waits for later turns.
 
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Turn } from './turn.js' */

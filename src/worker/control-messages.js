@@ -46,8 +46,7 @@ export const BEAT_INTERVAL_MS = 1000;
  */
 
 /**
- * A publication that a watched room has got.
- * @typedef {object} TailLine
+ * @typedef {object} TailLine a publication that a watched room has got
  * @property {string} text as clients get it; its beginning if it is long
  * @property {number} bytes of the whole text
  */

@@ -1,6 +1,4 @@
-// delivery.js: the parts of a worker that carry publications: to the broker, from it, and to the
-// connections.
-//
+// delivery.js: the parts of a worker that carry publications.
 //   commands, HTTP API -> publisher -> broker -> hub (-> recovery) -> outbox -> connections
 
 import { getHeapStatistics } from 'node:v8';

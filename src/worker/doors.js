@@ -1,6 +1,4 @@
-// doors.js: the parts of a worker through which clients and backends come in: the public port, and
-// what it hands requests to.
-//
+// doors.js: the public port of a worker, and what it hands requests to.
 //   HTTP server -> WebSockets, streams, or an HTTP API
 
 import { Heartbeat } from '../hub/heartbeat.js';

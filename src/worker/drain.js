@@ -1,16 +1,15 @@
 // drain.js: closes a worker's connections in an orderly manner.
 //
-// 0. Clients of some doors know no such notice and return as soon as they are closed. So their
-//    closes are spread over their share of the window, or over the rest of the time limit.
+// 0. Clients of some doors know no notice and return as soon as they are closed. So their closes
+//    are spread over their share of the window, or over the rest of the time limit.
 // 1. Each other connection gets SERVER_SHUTDOWN with its own reconnectAfterMs. The n-th of N in
 //    random order gets the n-th part of the rest of the window. So all clients return evenly over
 //    the window, and webhooks hold back who left for as long.
 // 2. New publishes are refused (UNAVAILABLE: another worker accepts them). Publishes and joins
 //    under way get their answers, and accepted publications have SETTLE_MS to reach all receivers.
 // 3. The worker closes the connections with 1012 in batches (10,000 in 2 s), each after a flush.
+//    Until then they receive publications.
 // 4. The peers have CLOSE_WAIT_MS for their close frames; then the worker terminates the rest.
-//
-// Open connections continue to receive publications until they are closed.
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { CLOSES } from '../protocol/codes.js';

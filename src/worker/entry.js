@@ -1,5 +1,4 @@
 // entry.js: the parts of a worker that decide who may connect, and how much each may send.
-//
 //   handshake -> admission: rate, overload, origin, address -> token -> hook onConnect
 
 import { Admission } from '../admission/admission.js';

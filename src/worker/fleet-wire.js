@@ -1,13 +1,10 @@
-// fleet-wire.js: the messages of a survey, as JSON texts: a request to all workers, and the answer
-// of one of them.
-//
+// fleet-wire.js: the messages of a survey, as JSON: a request to all workers, a worker's answer.
 //   request   [survey, reply room, verb, arguments]
 //   answer    [survey, worker, result]                   null: the worker refuses
 //
-// A newer version may append fields to either. A worker that does not know a verb does not answer.
-//
-// Other programs may publish on the same Redis, so each side checks every field and its bounds.
-// Malformed texts read as null.
+// A newer version may append fields. A worker that does not know a verb does not answer. Other
+// programs may publish on the same Redis, so each side checks every field; malformed texts read as
+// null.
 
 import { isEpoch } from '../protocol/position.js';
 import { isConnectionId } from '../protocol/publication.js';
@@ -48,8 +45,7 @@ const CONNECTION_NUMBERS = [
 const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
 
 /**
- * The arguments and results of each verb. They are plain values of JSON.
- * @typedef {object} Verbs
+ * @typedef {object} Verbs the arguments and results of each verb, as plain values of JSON
  * @property {{args: {prefix: string, after: string, limit: number}, result: [string, number][]}}
  *   rooms the names in order, each with its number of connections
  * @property {{args: {room: string}, result: number}} room number of connections

@@ -1,12 +1,10 @@
 // fleet.js: asks all workers of all servers, and acts on their connections. It asks the backend
 // instead, if that knows how many connections the rooms have (backend/occupancy.js).
-//
 //   survey --EVERYONE--> all workers, this one included --the asker's own room--> answers, merged
 //
-// A survey ends when all workers have answered, at its deadline, or when a search for one
-// connection has found it. If a worker has not answered, a read is partial, and the outcome of an
-// action is unknown: it may be repeated. Answers are merged as they come, so that memory does not
-// grow with the number of workers.
+// A survey ends when all workers have answered, at its deadline, or when a search has found its one
+// connection. If a worker has not answered, a read is partial, and the outcome of an action is
+// unknown: it may be repeated. Answers are merged as they come, to save memory.
 
 import { randomBytes } from 'node:crypto';
 import { addressKey } from '../admission/address.js';
@@ -55,8 +53,7 @@ const DEFAULT_LISTED = 100;
  */
 
 /**
- * One page of the rooms of a fleet.
- * @typedef {object} RoomPage
+ * @typedef {object} RoomPage of the rooms of a fleet
  * @property {{room: string, connections: number}[]} rooms in the order of their names
  * @property {boolean} isPartial a worker has not answered
  */
@@ -203,9 +200,8 @@ export class Fleet {
   }
 
   /**
-   * Finds users with at least one connection; or, if edges of users are recorded for webhooks,
-   * those who are connected by these. If no tokens are configured, users are the names in rooms
-   * with presence.
+   * Finds users with at least one connection; if edges of users are recorded for webhooks, by
+   * these. Without configured tokens, users are names in rooms with presence.
    * @param {readonly string[]} users at most 1000
    * @returns {Promise<{users: string[], isPartial: boolean}>} in the order of `users`
    */
@@ -261,8 +257,7 @@ export class Fleet {
   }
 
   /**
-   * The rooms with the most connections or messages. Each worker names its own first MAX_TOP, so a
-   * room spread over many workers may be missing.
+   * The rooms with the most connections or messages, among the first MAX_TOP of each worker.
    * @param {'connections'|'messages'} by @param {number} limit 1 to MAX_TOP
    */
   async top(by, limit) {

@@ -46,7 +46,6 @@ class WorkerHooks {
       turn,
       log,
     });
-    /** Does a hook name users? */
     this.namesUsers = this.hooks.has('onConnect');
     this.entrance = new HookEntrance({
       hooks: this.hooks,

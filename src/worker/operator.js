@@ -1,5 +1,4 @@
 // operator.js: carries out the requests of the console on this worker.
-//
 //   primary --operate--> route of the HTTP API, or of this file --operated--> primary
 //   primary --tail--> Tail --tailed--> primary, until `untail` or the worker drains
 //

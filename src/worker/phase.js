@@ -1,7 +1,5 @@
 // phase.js: how far a worker is with leaving. The process owns it, and its parts ask it.
-//
 //   serving -> leaving -> retired -> draining -> settling
-//
 //   leaving   the worker is not ready, so that load balancers turn away; it serves as before
 //   retired   no new connections: another worker takes over
 //   draining  no new requests to the HTTP API; connections are told, and closed

@@ -1,6 +1,5 @@
-// relocation.js: closes single connections so that their clients reconnect.
-//
-// Causes: the maximum age of a connection, and a rebalance (primary/balance.js).
+// relocation.js: closes single connections so that their clients reconnect: at their maximum age,
+// and in a rebalance (primary/balance.js).
 //
 // 1. The connection gets SERVER_SHUTDOWN with its own reconnectAfterMs.
 // 2. GRACE_MS later the worker closes it, so commands under way get their answers.

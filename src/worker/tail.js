@@ -1,8 +1,7 @@
 // tail.js: watches one room for an operator.
 //
-// The watcher is a member of the room without a client: it gets what members get, in their order,
-// and no count of connections includes it. Its lines are bounded in number and bytes for each
-// second. Publications beyond the bounds are counted, not kept.
+// It is a member without a client: it gets what members get, in their order, and no count includes
+// it. Its lines are bounded in number and bytes a second; those beyond the bounds are only counted.
 
 import { Connection } from '../hub/connection.js';
 import { NATIVE_TEXTS } from '../protocol/door-texts.js';

@@ -7,9 +7,7 @@
 //
 //   reads, timers, broker -> push, wake -> (turn) publications, flushes, short reads, joins, …
 //
-// A part may also do work at once, when it arrives, and ask `isSpent` how long it may go on. So
-// joins are decided at once while their share lasts, and wait in line after that.
-//
+// Work done at once, when it arrives, asks `isSpent` how long it may go on, and then waits in line.
 // docs/architecture/fan-out.md has the table of slots; a test holds both equal.
 
 import { Fifo } from '../transport/fair-queue.js';
@@ -17,8 +15,7 @@ import { Fifo } from '../transport/fair-queue.js';
 /** @template T @typedef {import('../transport/fair-queue.js').Queue<T>} Queue */
 /** @typedef {'reads'|typeof import('../observability/counters.js').TURN_SLOTS[number]} SlotName */
 /**
- * The share of a slot.
- * @typedef {object} Share
+ * @typedef {object} Share of a slot
  * @property {number} ms for the slot in each turn; at least one item is done
  * @property {number} [maxMs] if other work takes longer than `ms` between two turns of the slot, it
  *   gets as long, up to this bound
@@ -89,7 +86,6 @@ export class Turn {
    * Takes a slot for items that are done one after the other.
    * @template T @param {SlotName} name @param {(item: T) => void} act
    * @param {Queue<T>} [queue] decides their order; default: first come, first served
-   * @returns {Line<T>}
    */
   line(name, act, queue = new Fifo()) {
     return this.#add(new Line(this, name, act, queue));
@@ -112,7 +108,6 @@ export class Turn {
     setImmediate(this.#run);
   }
 
-  /** A slot has work now. */
   woken() {
     this.#awake++;
     this.schedule();
@@ -166,13 +161,11 @@ export class Turn {
 
 /** The place of one kind of work in each turn. */
 export class Slot {
-  /** When it began in this turn. */
   beganMs = 0;
   /** When the share of this turn ends; 0: it has not begun. */
   endMs = 0;
   /** Has the last look found the share spent? The hot path asks this, and not the clock. */
   isOver = false;
-  /** Does work wait? */
   isAwake = false;
   /** When the slot ended with work left; Infinity: it had none. */
   #yieldedMs = Number.POSITIVE_INFINITY;

@@ -1,5 +1,4 @@
 // worker.js: a worker's parts: builds them in order, and closes them in reverse.
-//
 //   delivery (backend, hub, recovery) -> entry (tokens, hooks, limits) -> commands, fleet -> doors
 
 import { IDEMPOTENCY_MS } from '../backend/broker.js';
