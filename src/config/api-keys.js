@@ -1,5 +1,4 @@
 // api-keys.js: reads the settings API_KEYS and API_KEYS_FILE, the keys of the HTTP API.
-//
 //   web     2b7e151628aed2a6abf7158809cf4f3c   publish,history   rooms=chat.*,news
 //   ops     sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08   all
 //   shop    4e07408562bedb8b60ce05c1decfe3ad16b72230967de01f640b7e4729b49fce          all   app=123

@@ -76,8 +76,7 @@ const OTHERS = /** @type {const} */ ([
 ]);
 
 /**
- * All fields of an app, for the documentation.
- * @typedef {object} AppField
+ * @typedef {object} AppField for the documentation
  * @property {string} field @property {string} value the default; '' if it has none
  * @property {string} soketi the default of the preset; '' if it is the same
  * @property {string} alias soketi's own name; '' if it is the same

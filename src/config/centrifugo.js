@@ -1,5 +1,4 @@
 // centrifugo.js: reads the settings of Centrifugo's door, FANFARE_CENTRIFUGO and those after it.
-//
 //   FANFARE_CENTRIFUGO=on
 //   FANFARE_CENTRIFUGO_ALLOW=subscribe:news:*, history:news:*
 //   FANFARE_CENTRIFUGO_API_KEY=2b7e151628aed2a6abf7158809cf4f3c
@@ -104,8 +103,7 @@ function spaced(pattern) {
 }
 
 /**
- * The door's channels follow the rules of rooms, but those that are no native rooms are in a space
- * of their own. So a pattern that may mean both gets a second rule.
+ * A channel's room may be in a space of its own, so a pattern that may mean it gets a second rule.
  * @template T @param {readonly Rule<T>[]} rules @returns {Rule<T>[]}
  */
 export function withChannels(rules) {

@@ -1,8 +1,7 @@
 // certificate.js: reads the certificate and the key of the public port.
 //
-// Only the primary reads the files, at its start and at each SIGHUP, and passes their text to the
-// workers. So all have the same certificate, and a worker that replaces a dead one cannot fail
-// because of files being replaced. No fault quotes a key or a passphrase.
+// Only the primary reads the files, at its start and at each SIGHUP. So all workers have the same
+// certificate, and files being replaced stop none. No fault quotes a key or a passphrase.
 
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -21,8 +20,7 @@ const SOON_DAYS = 14;
  */
 
 /**
- * A certificate that has been checked, with its key.
- * @typedef {object} Certificate
+ * @typedef {object} Certificate a certificate that has been checked, with its key
  * @property {string} cert PEM: the certificate of the server, then those of the authorities
  * @property {string} key PEM
  * @property {string} passphrase of the key

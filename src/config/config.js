@@ -1,7 +1,6 @@
 // config.js: loads, validates and freezes the configuration.
 //
-// `loadConfig` reports all faults at once: five typing errors need one more start, not five. The
-// environment is a parameter, because only main.js reads it from the process.
+// `loadConfig` reports all faults at once. Only main.js reads the environment from the process.
 
 import { isDeepStrictEqual } from 'node:util';
 

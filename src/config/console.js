@@ -1,11 +1,9 @@
 // console.js: decides about access to the console of the operations port.
-//
 //   open   without a key: the port listens on a loopback address
 //   key    with an API key that has the right `console`
 //   off    not at all
 //
-// Many servers bind the operations port to all addresses for Prometheus alone, so there the console
-// is off until an operator configures a key for it.
+// Many servers bind the operations port to all addresses for Prometheus, so there it needs a key.
 
 const LOOPBACK = /^(?:localhost|127(?:\.\d{1,3}){3}|::1)$/i;
 

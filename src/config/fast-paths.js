@@ -20,8 +20,7 @@ export function useFastPath(name, config, counters, guard) {
 }
 
 /**
- * The guard of a fast path that works on the descriptor or the listeners of a TCP socket. TLS keeps
- * state between that socket and the bytes of the client.
+ * For a fast path on the descriptor or the listeners of a TCP socket: TLS keeps state above it.
  * @param {{tls: unknown}} config @param {() => string} guard for a port without TLS
  * @returns {() => string}
  */

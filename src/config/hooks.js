@@ -1,7 +1,6 @@
 // hooks.js: where the hooks are, FANFARE_HOOKS.
 //
-// The configuration has a digest of the file, so that a reload sees a changed file as a change. The
-// files that it imports do not count.
+// The configuration has a digest of the file, without its imports, so that a reload sees a change.
 
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';

@@ -1,5 +1,4 @@
 // limit-modes.js: reads FANFARE_LIMITS, the modes of all limits.
-//
 //   enforce                             all limits act
 //   observe,frames=off,rooms=enforce    all only count, but two have a mode of their own
 //
@@ -15,9 +14,7 @@ import { LIMIT_MODES, MODES } from './settings.js';
  * @returns {{faults: string[], warnings: string[]}} warnings name the new form of an old setting
  */
 export function readLimitModes(values, textOf) {
-  /** @type {string[]} */
   const faults = [];
-  /** @type {string[]} */
   const warnings = [];
   /** By limit; that of all has the name ''. @type {Map<string, string>} */
   const modes = new Map();

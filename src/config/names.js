@@ -1,8 +1,7 @@
 // names.js: which names of the environment are settings, and which look like a misspelt one.
 //
-// A server that ignored JWT_SECERT would be open to everyone, so a name that is probably a mistake
-// is a fault. But names of the platform and of other programs must not keep the server from
-// starting.
+// A server that ignored JWT_SECERT would be open to everyone, so a probable mistake is a fault. But
+// names of the platform and of other programs must not keep the server from starting.
 
 import { oldNamesOf, RATES } from './rates.js';
 import { LIMIT_MODES, SETTINGS } from './settings.js';
@@ -90,8 +89,7 @@ function misspelt(name) {
 }
 
 /**
- * Is their distance at most so many steps? An environment may have hundreds of names, and hardly
- * one is near a setting.
+ * Is their distance at most so many steps? Quick for the many names that are near no setting.
  * @param {number} steps @param {string} a @param {string} b
  */
 function isWithin(steps, a, b) {

@@ -1,6 +1,5 @@
 // pusher.js: reads the apps of Pusher clients: FANFARE_PUSHER_APPS, a JSON file, or one app in
 // three variables.
-//
 //   [{ "id": "123", "key": "app-key", "secret": "…", "clientEvents": true }]
 //
 // An app that comes from soketi keeps its field names. No fault quotes a secret, or a webhook's

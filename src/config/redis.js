@@ -1,12 +1,9 @@
-// redis.js: reads the settings REDIS_* and gives them as options for ioredis, and as text for
-// people.
-//
+// redis.js: reads the settings REDIS_*, as options for ioredis and as text for people.
 //   REDIS_URL, or REDIS_HOST        one server
 //   REDIS_SENTINELS                 one primary among several servers, named by Sentinels
 //   REDIS_CLUSTER                   many primaries; each has some of the rooms
 //
-// The settings name certificate files. A worker reads them when it connects (`redisOptions`), so a
-// rolling reload takes renewed certificates.
+// A worker reads certificate files when it connects, so a rolling reload takes renewed ones.
 
 import { accessSync, constants, readFileSync } from 'node:fs';
 
@@ -54,7 +51,6 @@ const WAYS = {
  */
 export function readRedisSettings(values, isSet) {
   const text = (/** @type {string} */ key) => String(values[key]);
-  /** @type {string[]} */
   const faults = [];
   const ways = Object.keys(WAYS).filter(isSet);
   for (const way of ways.slice(1))

@@ -1,13 +1,10 @@
-// room-patterns.js: rules for rooms by their names. They decide which rooms have history, how much,
-// which rooms have state, and which rooms have presence.
-//
+// room-patterns.js: which rooms, by their names, have history, state and presence, and how much.
 //   FANFARE_HISTORY=chat.*=100/300s, news=1000/1h     the last 100 publications, for 300 s after the latest
 //   FANFARE_STATE=price.*=1000/1h every 100ms         the newest publication of up to 1000 keys
 //   FANFARE_PRESENCE=chat.*, lobby
 //
 // A pattern is a room name in which `*` matches any number of characters. The first rule that
-// matches applies. Each publication looks up its room, so the results of up to MAX_REMEMBERED rooms
-// are cached.
+// matches applies. The results of up to MAX_REMEMBERED rooms are cached.
 
 const PATTERN = /^[A-Za-z0-9_.:@/*-]{1,200}$/;
 /** Names that begin with it belong to doors of other protocols. No native client can give one. */
@@ -25,11 +22,9 @@ const UNIT_MS = /** @type {Readonly<Record<string, number>>} */ (
 );
 
 /**
- * How much of a room's history is stored.
- * @typedef {object} HistoryRule
+ * @typedef {object} HistoryRule how much of a room's history is stored
  * @property {number} size publications; in a room with state, keys
- * @property {number} ttlMs the whole history is deleted when this time has passed since the latest
- *   publication; so is the whole state
+ * @property {number} ttlMs since the latest publication; then the whole history or state is deleted
  * @property {StateBounds} [state] the room has state: of each key the newest publication is kept
  */
 
@@ -51,7 +46,6 @@ const UNIT_MS = /** @type {Readonly<Record<string, number>>} */ (
 export class RoomRules {
   /** @param {readonly Rule<T>[]} rules */
   constructor(rules) {
-    /** The rules given at construction. */
     this.own = rules;
     /** @type {{parts: string[], value: T}[]} */
     this.rules = [];
@@ -108,8 +102,7 @@ function isInSpace({ parts }, room) {
 }
 
 /**
- * Searches each part after the previous one, leftmost first. Unlike a regular expression, no
- * pattern can take exponential time.
+ * Searches each part after the previous one, leftmost first: never in exponential time.
  * @param {readonly string[]} parts a pattern, split at its stars @param {string} room
  */
 export function fits(parts, room) {
@@ -205,7 +198,6 @@ export function parsePresenceRules(entries, isPattern = isRoomPattern) {
  * @param {(entry: string) => Rule<T>|string} read returns a string for a fault
  */
 function parse(entries, isPattern, read) {
-  /** @type {Rule<T>[]} */
   const rules = [];
   const faults =
     entries.length > MAX_RULES

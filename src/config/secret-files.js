@@ -1,8 +1,7 @@
 // secret-files.js: secrets that are read from files: JWT_SECRET_FILE gives the path of JWT_SECRET.
 //
-// A reload reads the files again; the environment is read once, at the start of a process. Workers
-// get the texts in a message, so no secret is in their environment. No fault quotes a path, which
-// may be a secret in the wrong variable.
+// A reload reads the files again. Workers get the texts in a message, so no secret is in their
+// environment. No fault quotes a path, which may be a secret in the wrong variable.
 
 import { SECRET_FILES } from './names.js';
 
@@ -15,7 +14,6 @@ import { SECRET_FILES } from './names.js';
 export function readSecretFiles(env, read) {
   /** @type {Record<string, string>} */
   const secrets = {};
-  /** @type {string[]} */
   const faults = [];
   for (const [setting, secret] of SECRET_FILES) {
     const path = (env[setting] ?? '').trim();

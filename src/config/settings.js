@@ -1,8 +1,7 @@
 // settings.js: the table of settings.
 //
-// A setting is one row: its environment variable, its key in the configuration, default, bounds and
-// meaning. The type Config is derived from the rows, and the tables of docs/configuration.md are
-// generated from them.
+// A setting is one row. The type Config is derived from the rows, and the tables of
+// docs/configuration.md are generated from them.
 
 import { availableParallelism, hostname } from 'node:os';
 
@@ -419,8 +418,7 @@ export const LIMIT_MODES = /** @type {const} */ ([
  */
 
 /**
- * Entries that config.js derives from the text of their rows.
- * @typedef {object} Parsed
+ * @typedef {object} Parsed entries that config.js derives from the text of their rows
  * @property {import('./redis.js').RedisSettings|null} redis null for the embedded broker
  * @property {import('./certificate.js').TlsSettings|null} tls null if the public port speaks plain HTTP
  * @property {import('./tokens.js').TokenSettings|null} tokens null if every connection is anonymous

@@ -1,6 +1,4 @@
-// system-memory.js: the memory available to the server, a worker's share of it, and the use of this
-// process.
-//
+// system-memory.js: the memory for the server, a worker's share of it, and the use of this process.
 //   all   = the memory of the machine, or the lowest limit of the control groups of this process
 //   part  = (all - the reserve of the primary) / WORKERS
 //

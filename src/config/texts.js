@@ -1,9 +1,8 @@
 // texts.js: the texts of the files that settings name.
 //
-// The primary keeps those of the last good load and passes them to the workers and the courier. So
-// a process that replaces a dead one has the settings of the others, even if a file has changed
-// since, or a reload has refused it. The certificate (certificate.js) and the hooks are no part of
-// this.
+// The primary passes those of the last good load to the workers and the courier. So a process that
+// replaces a dead one has the settings of the others, even if a file has changed since. The
+// certificate (certificate.js) and the hooks are no part of this.
 
 import { readFileSync } from 'node:fs';
 

@@ -32,8 +32,7 @@ const MAX_PEM_KEYS = 4;
 /** @typedef {Readonly<Record<string, unknown>>} Jwk a JSON Web Key, not checked yet */
 
 /**
- * A public key and the algorithms that fit it.
- * @typedef {object} PublicKey
+ * @typedef {object} PublicKey a public key and the algorithms that fit it
  * @property {JWK} jwk its public members only
  * @property {readonly string[]} algorithms
  */
@@ -81,8 +80,7 @@ function isBytes(value, min, max) {
 }
 
 /**
- * Reads public keys of a PEM text: SPKI, PKCS#1 or X.509 certificates, one or several. In an
- * environment variable, `\n` may replace the line break.
+ * Reads SPKI, PKCS#1 or X.509 certificates. In an environment variable, `\n` may be a line break.
  * @param {string} text
  * @returns {{keys: PublicKey[], fault: string}} the fault never quotes the text; '' if the text is
  *   valid
@@ -95,7 +93,6 @@ export function readPem(text) {
   if (blocks.length === 0) return { keys: [], fault: 'no PEM block with a public key' };
   if (blocks.length > MAX_PEM_KEYS)
     return { keys: [], fault: `${blocks.length} keys are more than ${MAX_PEM_KEYS}` };
-  /** @type {PublicKey[]} */
   const keys = [];
   for (const [index, block] of blocks.entries()) {
     const key = readPemBlock(block);

@@ -35,7 +35,6 @@ export function readTokenSettings(values, read) {
   const text = (/** @type {string} */ key) => String(values[key] ?? '');
   const list = (/** @type {string} */ key) =>
     Object.freeze([.../** @type {readonly string[]} */ (values[key] ?? [])]);
-  /** @type {string[]} */
   const faults = [];
   if (text('jwtSecret') === '' && text('jwtSecretPrevious') !== '')
     faults.push('JWT_SECRET_PREVIOUS: does nothing without JWT_SECRET');
@@ -121,8 +120,7 @@ function readKeys(name, value, faults, read) {
 }
 
 /**
- * An attacker can sign tokens if he can change the answer of the JWKS URL, so the connection to it
- * is encrypted.
+ * Whoever can change the answer of the JWKS URL can sign tokens, so its connection is encrypted.
  * @param {string} text
  */
 function isTrustworthy(text) {

@@ -1,10 +1,8 @@
 // webhooks.js: reads the endpoints of FANFARE_WEBHOOKS, a JSON file.
-//
 //   [{ "url": "https://example.com/fanfare", "secret": "whsec_…", "rooms": ["chat.*"] }]
 //
-// The `webhooks` of the apps of Pusher clients are endpoints, too, with another form (pusher.js).
-//
-// No request can change them. No fault quotes a secret, or a URL, whose path or query may be one.
+// The `webhooks` of Pusher apps are endpoints, too (pusher.js). No request can change endpoints. No
+// fault quotes a secret, or a URL, whose path or query may be one.
 
 import { isRecord, readJsonList } from './json-list.js';
 import { APP_EVENT_TYPES, CACHES } from './pusher.js';
@@ -21,8 +19,7 @@ export const EVENT_TYPES = /** @type {const} */ ([
   'message.published',
 ]);
 /**
- * Events that doors report, for the endpoints of their apps: no endpoint of the file can ask for
- * them. The last one is recorded with the count that subscribers are told.
+ * Events of doors, for the endpoints of their apps only. The last has the count that members hear.
  */
 export const DOOR_TYPES = /** @type {const} */ (['client.event', 'cache.missed', 'room.counted']);
 /** In a room with more connections than `large`, their count is told only once in `pauseMs`. */
@@ -117,7 +114,6 @@ export class WebhookSettings {
    */
   constructor(endpoints, publicOnly, countedApps = []) {
     this.endpoints = endpoints;
-    /** Are private addresses refused? */
     this.publicOnly = publicOnly;
     this.countedApps = countedApps;
     this.#counted = new RoomRules(
@@ -206,7 +202,6 @@ function headOf(text) {
 export function readWebhookSettings(values, pusher, read) {
   const path = String(values.webhooksFile ?? '');
   const publicOnly = values.webhooksPublicOnly === 'on';
-  /** @type {string[]} */
   const faults = [];
   const ownPorts = portsOf(values);
   const file = path === '' ? [] : readJsonList(path, 'endpoints', MAX_ENDPOINTS, read);

@@ -3,13 +3,11 @@
 
 /**
  * The ways in which a metric becomes lines.
- *
  * - gauge: its value, added up over the workers
  * - rate: its growth a second
  * - counts: its growth for each of its labels
  * - quantiles: p50 and p99 of the observations of one sample, from the buckets of a histogram
  * - workers: its value for each worker
- *
  * @typedef {'gauge'|'rate'|'counts'|'quantiles'|'workers'} SourceKind
  */
 

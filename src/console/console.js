@@ -1,5 +1,4 @@
 // console.js: the operator's console, in the primary: its history, its actions and its routes.
-//
 //   sampler --> History --GET history--> page
 //   page --POST actions/:route--> Actions --IPC--> a ready worker
 //   page --GET tail--> Actions --IPC--> the same, until the page closes it

@@ -1,8 +1,7 @@
 // history.js: the last 15 minutes of the charts, in the primary's memory.
 //
 // A sample every SAMPLE_MS adds one point to each line, a ring of numbers. So the memory is fixed:
-// POINTS x 8 bytes a line, at most MAX_LINES lines, 1.2 MB. A line begins when its label or worker
-// is first seen.
+// POINTS x 8 bytes for each of at most MAX_LINES lines, 1.2 MB.
 
 import { CHARTS } from './charts.js';
 
@@ -19,16 +18,14 @@ const QUANTILES = /** @type {const} */ ([0.5, 0.99]);
 /** @typedef {'start'|'restart'|'reload'|'drain'|'outage'|'back'} MarkKind */
 
 /**
- * An event that explains a step in the figures.
- * @typedef {object} Mark
+ * @typedef {object} Mark an event that explains a step in the figures
  * @property {number} timeMs since 1970
  * @property {MarkKind} kind
  * @property {string} text
  */
 
 /**
- * The metrics at one time, as observability/aggregate.js adds them up.
- * @typedef {object} Reading
+ * @typedef {object} Reading the metrics at one time, as observability/aggregate.js adds them up
  * @property {ReadonlyMap<string, number>} totals over the workers
  * @property {ReadonlyMap<number, ReadonlyMap<string, number>>} workers by slot
  */

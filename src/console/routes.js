@@ -1,5 +1,4 @@
 // routes.js: the routes of the console.
-//
 //   GET  /  /console/…                 the page, without data
 //   GET  /console/api/session          the visitor's rights, and the table of charts
 //   GET  /console/api/history?since=   samples after a time, and the state of the server
@@ -38,8 +37,7 @@ const TAIL_BEAT_MS = 10_000;
 /** One slot of the server. @typedef {{slot: number, state: string, pid: number|null}} Slot */
 
 /**
- * The console's view of the server.
- * @typedef {object} Server
+ * @typedef {object} Server as the console sees it
  * @property {() => Config} config the one in force
  * @property {() => {ready: number, workers: number, draining: boolean}} readiness
  * @property {() => Slot[]} slots
@@ -52,15 +50,13 @@ const TAIL_BEAT_MS = 10_000;
  */
 
 /**
- * The process that sends webhooks.
- * @typedef {object} Courier
+ * @typedef {object} Courier the process that sends webhooks
  * @property {{endpoints: object[], lanes: number}|null} status null while it starts
  * @property {(endpoint: string) => Promise<{outcome: string, error: string}>} test
  */
 
 /**
- * What the routes act with.
- * @typedef {object} Parts
+ * @typedef {object} Parts that the routes act with
  * @property {Server} server
  * @property {import('./history.js').History} history
  * @property {Actions} actions

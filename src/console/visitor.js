@@ -1,16 +1,13 @@
 // visitor.js: decides whether a request may use the console, and with which rights.
 //
-// If the port listens on loopback, the console is open. Then a page of another site in a browser of
-// this machine is the attacker. Three checks keep it out:
-//
-// - `Host` has to be a loopback name. A name that an attacker points at 127.0.0.1 (DNS rebinding)
-//   is refused.
+// On loopback the console is open without a key. Then a page of another site in a browser of this
+// machine is the attacker, and three checks keep it out:
+// - `Host` has to be a loopback name, against names that lead to 127.0.0.1 (DNS rebinding).
 // - Requests of the interface need the header X-Fanfare-Console. A page of another origin cannot
 //   send it without a preflight, and no preflight is answered.
 // - `Sec-Fetch-Site` and `Origin`, if there are any, have to be those of the page itself.
 //
-// There are no cookies. If a key is demanded, it is in the header Authorization, which no other
-// page knows.
+// There are no cookies: a key is in the header Authorization, which no other page knows.
 
 import { API_RIGHTS } from '../config/api-keys.js';
 import { consoleAccess } from '../config/console.js';

@@ -1,11 +1,9 @@
 // log-text.js: log lines for people: one event per line, in colour on a terminal.
-//
 //   09:41:02.123 info  worker ready  worker=0 workerPid=4711
 //   09:41:02.456 ERROR worker died  signal=SIGKILL
 //       Error: …                          (the stack of an error follows)
 //
-// It parses the JSON that pino writes. That is fast enough for terminals, with a few lines per
-// second. pino-pretty would do the same, but adds ten packages to every installation.
+// It parses the JSON that pino writes, which is fast enough here. pino-pretty has ten dependencies.
 
 const LEVELS = /** @type {Readonly<Record<number, readonly [string, string]>>} */ ({
   10: ['trace', '\x1b[90m'],

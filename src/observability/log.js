@@ -1,5 +1,4 @@
-// log.js: the logger of a process. It writes JSON lines to stdout, or text on a terminal, without
-// secrets.
+// log.js: the logger of a process: JSON lines to stdout, or text on a terminal, without secrets.
 //
 // The log must never stop or stall a server: lines wait in a bounded queue and are written off the
 // event loop. Lines that can't be written (full disk, closed pipe) are dropped and counted. pino's

@@ -1,12 +1,10 @@
 // metrics.js: the table of metrics.
 //
 // A row gives the name, type, help, label, buckets, how the workers' values add up (`aggregator`),
-// and the source of the value. Most values are plain numbers of counters.js, read at a scrape.
-// Durations and sizes are observed in the histograms of registry.js, those of the process are in
-// process-metrics.js.
+// and the source: plain numbers of counters.js, or a histogram of registry.js. Those of the process
+// are in process-metrics.js.
 //
-// Names without `fanfare_` are fixed because published dashboards use them, though some break the
-// naming rules of Prometheus.
+// Names without `fanfare_` are fixed, against Prometheus' rules: published dashboards use them.
 
 import { getHeapStatistics } from 'node:v8';
 import { privateBytes } from '../config/system-memory.js';
@@ -18,8 +16,7 @@ import { counter, gauge, histogram } from './rows.js';
 /** @template [S=Source] @typedef {import('./rows.js').Row<S>} Row */
 
 /**
- * The sources of a worker's rows.
- * @typedef {object} Source
+ * @typedef {object} Source of a worker's rows
  * @property {Counters} counters
  * @property {() => number} connectionRate
  * @property {() => number} loopLagSeconds
@@ -27,8 +24,7 @@ import { counter, gauge, histogram } from './rows.js';
  */
 
 /**
- * The sources of the primary's rows.
- * @typedef {object} PrimarySource
+ * @typedef {object} PrimarySource of the primary's rows
  * @property {() => Record<string, number>} workersUp 1 or 0 by slot
  * @property {() => number} restarts
  * @property {() => Record<string, number>} deaths of workers, by cause

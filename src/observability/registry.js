@@ -1,5 +1,4 @@
-// registry.js: the metrics of a worker, of the primary and of the courier, made from the rows of
-// metrics.js and process-metrics.js.
+// registry.js: the metrics of a worker, the primary and the courier, from the tables of their rows.
 //
 // The primary adds up their snapshots and makes the text of Prometheus (aggregate.js). The other
 // processes do not load prom-client (process-metrics.js says why).

@@ -86,7 +86,6 @@ export class Chart {
     );
   }
 
-  /** New samples have come. */
   update() {
     const { info, store } = this;
     const lines = store.linesOf(info.id);
@@ -102,7 +101,6 @@ export class Chart {
     else this.#draw();
   }
 
-  /** Draws again: the theme or the width has changed. */
   redraw() {
     this.#plot?.destroy();
     this.#plot = null;

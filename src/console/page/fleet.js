@@ -95,7 +95,6 @@ export class Fleet {
    * @param {readonly WorkerInfo[]} workers of the last survey
    * @param {Counter} counter @param {number} spanMs the longest time that is looked back
    * @param {number} perMs the time for which the growth is given, at most the time looked back
-   * @returns {number|null}
    */
   #growth(workers, counter, spanMs, perMs) {
     const last = this.#surveys[this.#surveys.length - 1];

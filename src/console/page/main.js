@@ -1,5 +1,4 @@
 // main.js: the frame of the page: the key, the navigation, the poll, the theme.
-//
 //   session -> (asks for a key) -> frame -> view by the hash of the address
 //   every few seconds: the samples since the last ones -> store -> view.update()
 

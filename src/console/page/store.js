@@ -12,8 +12,7 @@
 /** @typedef {{times: number[], lines: Line[]}} Figures */
 
 /**
- * An answer of the server: the samples after those that the page has.
- * @typedef {object} Part
+ * @typedef {object} Part an answer of the server: the samples after those that the page has
  * @property {number[]} times
  * @property {Line[]} lines
  * @property {Mark[]} marks

@@ -12,8 +12,7 @@ const MAX_SHOWN = 20;
 const LIMIT = '1000';
 
 /**
- * What can be searched for.
- * @typedef {object} Kind
+ * @typedef {object} Kind what can be searched for
  * @property {string} title
  * @property {string} example
  * @property {string} hint
