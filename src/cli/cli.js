@@ -1,9 +1,7 @@
 // cli.js: the commands that talk to a running server: publish, tail, rooms, who.
-//
 //   main.js -> cli.js (options, credentials, exit code) -> one file a command -> api.js, client.js
 //
-// On a terminal a command prints columns, in a pipe a JSON object on each line. Notes and errors go
-// to stderr, so a pipe has data only.
+// On a terminal a command prints columns, in a pipe JSON lines; notes and errors go to stderr.
 
 import { constants } from 'node:os';
 import { parseArgs } from 'node:util';

@@ -12,8 +12,7 @@ const FINAL = ['REFUSED', 'INVALID_TOKEN', 'TOKEN_EXPIRED'];
 const DENIALS = ['REFUSED', 'PERMISSION_DENIED'];
 
 /**
- * Connects, does something, and closes the connection. The first attempt has to succeed. Later the
- * library reconnects.
+ * Connects, acts, and closes the connection. The first attempt has to succeed; later it reconnects.
  * @param {Pick<Context, 'target'|'signal'|'output'>} context
  * @param {(client: Fanfare, ended: Promise<never>) => Promise<void>} act `ended` rejects when the
  *   server refuses the connection for good, and when the command is stopped

@@ -4,8 +4,7 @@
 /** @import { Output } from './output.js' */
 
 /**
- * What a command exports as `command`.
- * @typedef {object} Command
+ * @typedef {object} Command what a command exports as `command`
  * @property {string} usage
  * @property {readonly string[]} names of its arguments
  * @property {ParseArgsConfig['options']} options besides the common ones
@@ -23,8 +22,7 @@
  */
 
 /**
- * The server, and how to speak to it. Without a key and a token, a command connects as a client of
- * an open server.
+ * The server. Without a key and a token, a command is a client of an open server.
  * @typedef {object} Target
  * @property {string} url as given
  * @property {string} apiKey '' if there is none

@@ -1,7 +1,6 @@
 // output.js: what a command prints: columns for people, or a JSON object on each line.
 //
-// Names and payloads come from clients. On a terminal their control characters are escaped, because
-// they could move the cursor or hide text.
+// Names and payloads come from clients, so a terminal gets their control characters escaped.
 
 import { styleText } from 'node:util';
 

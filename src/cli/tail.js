@@ -1,8 +1,7 @@
 // tail.js: `fanfare tail`: the messages of a room as they arrive, until Ctrl-C.
 //
-// It is a client that only listens. The library reconnects and recovers, so in a room with history
-// no message is missing, or a note says so. In a room with state it prints all keys, then each
-// change.
+// The library reconnects and recovers, so in a room with history no message is missing, or a note
+// says so. In a room with state it prints all keys, then each change.
 
 import { watch, withClient } from './client.js';
 import { numberIn } from './numbers.js';

@@ -1,7 +1,5 @@
-// client.js: the client as its parts see it (a contract; fanfare.js).
-//
-// Names that begin with `_` are for other files of this library. The build shortens them
-// (package.json).
+// client.js: the client as its parts see it (a contract; fanfare.js). Names that begin with `_` are
+// for other files of this library; the build shortens them (package.json).
 
 /** @import { State } from './connection.js' */
 /** @import { FanfareError } from './error.js' */

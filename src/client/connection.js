@@ -1,12 +1,9 @@
-// connection.js: one lasting connection over many sockets: connects, notices dead sockets, waits,
-// reconnects.
-//
+// connection.js: one lasting connection over many sockets, which notices dead ones and reconnects.
 //   idle ──> connecting ──> connected ──> waiting ──> connecting …
 //                 │             │            ├─ the page hides: sleeping, until it is shown
 //                 └─────────────┴────────────┴─ close(), or a close code that means stop: closed
 //
-// Only one timer runs at a time, because each state waits for one thing: connecting for `welcome`,
-// connected for the next message or `pong`, waiting for the end of the delay.
+// One timer runs at a time: connecting waits for `welcome`, connected for a message or `pong`.
 
 import { mayReconnect, reconnectDelay } from './delay.js';
 import { FanfareError } from './error.js';
@@ -20,10 +17,7 @@ import {
 } from './limits.js';
 import { TokenSource } from './token.js';
 
-/** @import { Welcome } from './wire.js' */
-
-/** @typedef {import('./wire.js').Message} Message */
-/** @typedef {import('./wire.js').Command} Command */
+/** @import { Command, Message, Welcome } from './wire.js' */
 
 /**
  * The part of a WebSocket that the client uses: browsers, Node 22 and `ws` have it.
@@ -56,8 +50,7 @@ import { TokenSource } from './token.js';
  */
 
 /**
- * The client that uses a connection.
- * @typedef {object} ConnectionListener
+ * @typedef {object} ConnectionListener the client that uses a connection
  * @property {(state: State, detail: StateDetail) => void} _entered
  * @property {(welcome: Welcome) => void} _welcomed the connection is usable; called before
  *   `_entered`

@@ -1,8 +1,7 @@
 // delay.js: whether and when a client reconnects, as pure functions.
 //
-// The server's delay wins: after a drain it has spread its clients evenly over a window. Otherwise
-// it is full jitter, a random part of a time that doubles with each attempt: with a common part,
-// the clients of a dead server would return at the same time.
+// The server's delay wins: after a drain it spreads its clients evenly over a window. Otherwise it
+// is full jitter, a random part of a time that doubles, so clients of a dead server return apart.
 
 import { INTERNAL_MS, MAX_TIMEOUT_MS, OVERLOAD_MS } from './limits.js';
 

@@ -27,8 +27,7 @@ export class Emitter {
   }
 
   /**
-   * Calls the listeners. If one throws, its error is reported as uncaught, and the others are
-   * called all the same.
+   * Calls all listeners, also after one that throws: its error is reported as uncaught.
    * @template {keyof Events} Name @param {Name} event @param {Events[Name]} args
    * @returns {boolean} false if there is no listener
    */

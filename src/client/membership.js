@@ -1,5 +1,4 @@
 // membership.js: the connection's membership in one room, which its handles (room.js) share.
-//
 //   join()  join()            leave()  leave()
 //     │       │                  │        │
 //     join, since ──> joined ──> …      leave
@@ -30,8 +29,7 @@ import { State } from './state.js';
  */
 
 /**
- * A handle as its membership sees it: a Room.
- * @typedef {object} Handle
+ * @typedef {object} Handle a handle as its membership sees it: a Room
  * @property {boolean} isJoined
  * @property {import('./presence.js').Presence} presence
  * @property {Position|undefined} _position the next join has to bring the messages after it
@@ -59,7 +57,6 @@ export class Membership {
   #handles = new Set();
   #isJoined = false;
   #isJoining = false;
-  /** Will #settle be called in this turn? */
   #isSettling = false;
   /** Did the token not permit the room? */
   #isForbidden = false;
@@ -123,7 +120,6 @@ export class Membership {
     this._enter();
   }
 
-  /** There is a connection: joins. */
   _enter() {
     if (this.#isJoining || this.#client.state !== 'connected') return;
     let since = /** @type {Position|undefined} */ (undefined);

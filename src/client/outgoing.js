@@ -1,10 +1,9 @@
 // outgoing.js: messages that the application publishes, until each is accepted or refused.
 //
-// Without a connection, a message is refused (`offline: 'reject'`) or waits (`'queue'`). Before the
-// first connection it always waits, until the attempt succeeds or fails. Waiting messages are
-// bounded by `maxPending`. If a connection breaks before the reply, the message may have been
-// accepted. It is sent again only while the server remembers its idempotency key; otherwise the
-// publisher gets `OUTCOME_UNKNOWN`.
+// Without a connection, a message is refused (`offline: 'reject'`) or waits (`'queue'`); before the
+// first one it always waits. Waiting messages are bounded by `maxPending`. If a connection breaks
+// before the reply, a message is sent again only while the server remembers its idempotency key;
+// otherwise the publisher gets `OUTCOME_UNKNOWN`.
 
 import { reconnectDelay } from './delay.js';
 import { FanfareError } from './error.js';

@@ -1,8 +1,7 @@
-// presence.js: the users of one room, as a list that follows the events of the server, and the view
-// of it that each handle has.
+// presence.js: the users of one room, and the view of them that each handle has.
 //
-// Events are not replayed. So the client asks for the list after each join and after each outage of
-// the broker. Events that arrive while the pages of the list arrive are applied again at the end.
+// Events are not replayed, so the client asks for the list after each join and each outage of the
+// broker. Events that come before its last page are applied again at the end.
 
 import { Emitter } from './emitter.js';
 import { RETRY_MS } from './limits.js';
@@ -44,7 +43,6 @@ export class Users {
     if (this.#changes === null) this._refresh();
   }
 
-  /** The connection is in the room. */
   _refresh() {
     this._stop();
     this.#changes = null;

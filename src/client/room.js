@@ -1,16 +1,14 @@
 // room.js: a handle: one room as one user of the client sees it, each message once, in order.
 //
 // The handles of a room share its membership (membership.js). Each has its own listeners, options
-// and position, and drops messages that it has had. If the server cannot prove that nothing is
-// missing, the application loads its state again (`recoverFailed`). Live messages wait meanwhile,
-// and follow the new state.
+// and position, and drops messages that it has had. If messages may be missing, the application
+// loads its state again (`recoverFailed`), and live messages wait for that.
 //
 //   joined, recovered ────────────────────────────────> missed messages, live messages
 //   joined, not recovered ─┐
 //   resync ────────────────┴─> recoverFailed ─> reset ─> messages that waited, live messages
 //
-// In a room with state there are no messages. The membership keeps the map, and emits its changes
-// on each handle.
+// In a room with state there are no messages: the membership keeps the map and emits its changes.
 
 import { reconnectDelay } from './delay.js';
 import { Emitter } from './emitter.js';
@@ -206,7 +204,6 @@ export class Room extends Emitter {
     if (this.#hasLeft) throw new FanfareError('CLOSED', { room: this.name });
   }
 
-  /** The connection is not in the room. */
   _lost() {
     this.#isJoined = false;
   }

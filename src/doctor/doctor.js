@@ -1,6 +1,5 @@
 // doctor.js: reports how many connections this machine can hold, and which limit binds first. At
 // the start of a server it writes one line if a limit is too low.
-//
 //   read.js (reads the machine) -> limits.js (judges) -> report.js (table or JSON), exit code
 
 import { existsSync } from 'node:fs';
@@ -66,7 +65,6 @@ export async function runDoctor({ args, loadSettings }) {
     process.stderr.write(`--pid: no process ${pid}\n`);
     return EXIT.usage;
   }
-  /** @type {string[]} */
   const notes = [];
   const env = pid === null ? undefined : environmentOf(pid);
   if (env instanceof Unread)

@@ -1,12 +1,10 @@
 // limits.js: the table of system limits. Each row computes the connections that its limit permits
 // here, and a command that raises it. If a limit bounds another quantity, its row states the rule
 // that converts it:
-//
 // - New connections at once: when a server drains, its clients reconnect over
-//   FANFARE_RECONNECT_WINDOW_MS. A queue must hold one second of them, because a busy worker may
-//   not accept for as long.
-// - Memory of slow clients: one connection in a thousand does not read, or is not read, and fills
-//   its kernel buffers.
+//   FANFARE_RECONNECT_WINDOW_MS. A queue must hold one second of them: as long as a busy worker may
+//   not accept.
+// - Memory of slow clients: one connection in a thousand fills its kernel buffers.
 //
 // If no such rule is honest (Redis, packets), the row has no number and only reports a fault.
 
@@ -87,8 +85,7 @@ const DEFAULT_STREAM_NODE = 4096;
  *   checked at the start of a server
  * @property {readonly (keyof Readings)[]} needs
  * @property {string} source of the reading
- * @property {string} meaning the quantity that the limit bounds and the formula of the number, in
- *   a sentence
+ * @property {string} meaning what the limit bounds and the formula of the number, in a sentence
  * @property {(readings: Readings, situation: Situation) => Judgement|null} judge null: does not
  *   apply here
  */
@@ -588,7 +585,6 @@ export const LIMITS = Object.freeze([
  * @returns {Report}
  */
 export function examine(readings, situation, limits = LIMITS) {
-  /** @type {Finding[]} */
   const findings = [];
   for (const limit of limits) {
     const finding = find(limit, readings, situation);

@@ -17,8 +17,7 @@ export const NODE_LINES = Object.freeze({
 
 /**
  * The first version of each line without CVE-2025-49844, by which a user with EVAL leaves Lua's
- * sandbox, and without CVE-2025-46817, 46818 and 46819. Lines between and before them never got the
- * fix; later ones have it from the start.
+ * sandbox, and CVE-2025-46817 to 46819. Other lines never got the fix, or have it from the start.
  * @type {Readonly<Record<RedisVersion['product'], readonly string[]>>}
  */
 export const LUA_FIXES = Object.freeze({

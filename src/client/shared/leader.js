@@ -1,11 +1,10 @@
 // leader.js: the leader's end of the shared connection: one Connection, and the tabs that use it.
 //
-// A tab's command gets an id of the leader's, so that its reply finds the way back. But the
-// connection joins a room for all tabs in it (shared-room.js). If the connection is lost, the tabs
-// join their rooms again.
+// A tab's command gets an id of the leader's. But the connection joins a room for all tabs in it
+// (shared-room.js). If it is lost, the tabs join their rooms again.
 //
-// A tab holds a lock of its own while it takes part. The leader waits for it, and gets it when the
-// tab has ended. Leaders share it: one of them may be frozen.
+// A tab holds a lock of its own, which the leader gets when the tab has ended. Leaders share it:
+// one of them may be frozen.
 
 import { Connection } from '../connection.js';
 import { FanfareError } from '../error.js';
@@ -14,10 +13,7 @@ import { ignoreAbort } from './browser.js';
 import { SharedRoom } from './shared-room.js';
 
 /** @import { State, StateDetail } from '../connection.js' */
-/** @import { Welcome } from '../wire.js' */
-
-/** @typedef {import('../wire.js').Message} Message */
-/** @typedef {import('../wire.js').Command} Command */
+/** @import { Command, Message, Welcome } from '../wire.js' */
 
 /**
  * @typedef {object} FromTab
@@ -28,8 +24,7 @@ import { SharedRoom } from './shared-room.js';
  */
 
 /**
- * `state`, `error` and `pushes` may come with each type.
- * @typedef {object} FromLeader
+ * @typedef {object} FromLeader `state`, `error` and `pushes` may come with each type
  * @property {number} term
  * @property {'lead'|'pong'|'attached'|'news'|'resigned'} type
  * @property {readonly string[]} [to] tabs; all of them if absent

@@ -2,7 +2,6 @@
 //
 // The connection joins the room for the first tab, and leaves it after the last. Tabs that join
 // later may be behind or ahead of it, for example after a change of the leader:
-//
 //   ahead, or level           the tab drops messages that it has had
 //   behind, but not far       the leader has the missed messages: `#recent`
 //   further behind            the leader reads them with `history`, page by page
@@ -27,14 +26,10 @@ import {
   REJOIN_MS,
 } from './limits.js';
 
-/** @import { Command } from '../wire.js' */
-
-/** @typedef {import('../wire.js').Message} Message */
-/** @typedef {import('../wire.js').Position} Position */
+/** @import { Command, Message, Position } from '../wire.js' */
 
 /**
- * The leader as a room sees it.
- * @typedef {object} Port
+ * @typedef {object} Port the leader as a room sees it
  * @property {() => string|undefined} self `from` of the connection's messages
  * @property {(command: Command, onReply?: (reply: Message) => void) => void} request
  * @property {(tabs: readonly string[], pushes: readonly Message[]) => void} push
@@ -43,8 +38,7 @@ import {
  */
 
 /**
- * A tab in the room.
- * @typedef {object} Member
+ * @typedef {object} Member a tab in the room
  * @property {unknown} presence of its join
  * @property {boolean} isLive has its join been answered?
  * @property {Message[]} held
@@ -77,7 +71,6 @@ export class SharedRoom {
   #removed = new Set();
   /** Offset up to which removals are unknown. */
   #floor = 0;
-  /** Are all keys there? */
   #isSynced = false;
   /** As the connection has joined, as JSON. @type {string|undefined} */
   #presence;

@@ -1,14 +1,11 @@
 // tab.js: a tab's end of the connection that all tabs of a browser share.
-//
 //   tab ── attach, commands, ping ──> leader ──> one WebSocket
 //       <── attached, state, pushes, pong ──
 //
 // A BroadcastChannel carries the messages. Each tab keeps its own rooms, positions and waiting
 // publishes. A new leader is a new connection: the tab joins its rooms with `since`, and repeats
-// its publishes with their idempotency keys.
-//
-// Each leader has a higher term than the one before it. A tab ignores messages of lower terms, so a
-// leader that was suspended is ignored when it wakes up.
+// its publishes with their idempotency keys. Its term is higher, so a leader
+// that was suspended is ignored when it wakes up.
 
 import { FanfareError } from '../error.js';
 import { ignoreAbort, thisBrowser } from './browser.js';
@@ -18,11 +15,8 @@ import { ANSWER_MS, LOOK_MS, MAX_LOOK_MS } from './limits.js';
 
 /** @import { Browser, Channel, Locks } from './browser.js' */
 
-/** @typedef {import('../connection.js').State} State */
-/** @typedef {import('./leader.js').FromLeader} FromLeader */
-/** @typedef {import('./leader.js').FromTab} FromTab */
-
-/** @typedef {import('../connection.js').Link} Link */
+/** @import { Link, State } from '../connection.js' */
+/** @import { FromLeader, FromTab } from './leader.js' */
 
 /** @implements {Link} */
 export class Tab {
@@ -225,7 +219,6 @@ export class Tab {
     this.#post('attach');
   }
 
-  /** The leader is gone. */
   #unfollow() {
     this.#isFollowing = false;
     this.#isAttached = false;

@@ -1,9 +1,8 @@
 // index.js: `fanfare/client/sse`: a small client that only listens, over server-sent events.
 //
-// A part of the API of `fanfare/client`, to stand in if WebSockets are blocked. It reads the stream
-// with `fetch`, because an EventSource puts tokens into URLs, hides the status of a refusal and
-// does not notice a dead connection. A request names all rooms, so the stream starts over when a
-// room is joined or left, after the last message of each room.
+// A part of the API of `fanfare/client`, for where WebSockets are blocked. It reads the stream with
+// `fetch`: an EventSource puts tokens into URLs, hides the status of a refusal and misses dead
+// connections. A request names all rooms: to join or leave one, the stream starts over.
 
 import { reconnectDelay } from '../delay.js';
 import { Emitter } from '../emitter.js';
@@ -19,8 +18,7 @@ const STABLE_MS = 30_000;
 /** Close codes from here on mean stop (docs/protocol.md). */
 const FIRST_FINAL_CODE = 4500;
 
-/** @typedef {import('../connection.js').State} State */
-/** @typedef {import('../connection.js').StateDetail} StateDetail */
+/** @import { State, StateDetail } from '../connection.js' */
 
 /**
  * How a stream ends: the server's `close`, or the status of its refusal.
@@ -189,7 +187,6 @@ export class Fanfare extends Emitter {
     }
   }
 
-  /** The stream has ended. */
   #lost() {
     const { code, reason, retryAfterMs } = this.#ending;
     if (code === 4001) this.#token = null;

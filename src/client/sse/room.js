@@ -9,7 +9,6 @@ import { FanfareError } from './error.js';
 
 /** @import { Change, Meta } from '../room.js' */
 
-/** Messages that wait for the state. */
 const MAX_WAITING = 1000;
 /** Longest time until a state that could not be loaded is loaded again. */
 const RELOAD_MS = 10_000;
