@@ -30,7 +30,6 @@ import { MODES } from '../config/settings.js';
 
 /** Begins the keys of users. No address begins so. */
 export const USER_PREFIX = 'user:';
-/** Begins the keys of apps. */
 const APP_PREFIX = 'app:';
 
 /** @param {string} key @returns {PlaceKind} */

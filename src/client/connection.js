@@ -119,7 +119,6 @@ export class Connection {
     this.#socket?.send(text);
   }
 
-  /** The page hides. */
   _sleep() {
     this.#drop();
     this.#enter('sleeping');

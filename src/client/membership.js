@@ -205,7 +205,6 @@ export class Membership {
     for (const handle of this.#handles) handle._lost();
   }
 
-  /** The client is closed. */
   _end() {
     // A listener may join again.
     for (const handle of [...this.#handles]) handle.leave();

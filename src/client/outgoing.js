@@ -89,7 +89,6 @@ export class Publisher {
     this.#flush();
   }
 
-  /** Ends the pause. */
   #flush() {
     clearTimeout(this.#pause);
     this.#pause = undefined;

@@ -15,7 +15,6 @@ import { refusal } from '../protocol/refusal.js';
 import { KeyRing } from '../transport/http-api/keys.js';
 
 const LOOPBACK_HOST = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?$/i;
-/** The header that every request of the interface has. */
 const HEADER = 'x-fanfare-console';
 
 /** @import { ApiRight } from '../config/api-keys.js' */

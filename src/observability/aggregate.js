@@ -28,9 +28,7 @@ const AGGREGATORS = {
  * @property {keyof typeof AGGREGATORS} aggregator over the processes; counters and histograms add up
  * @property {Label[]} series one for each value, in their order
  */
-/**
- * @typedef {{labels: Record<string, string|number>, metricName?: string}} Label
- */
+/** @typedef {{labels: Record<string, string|number>, metricName?: string}} Label */
 /**
  * A metric of a process, whose snapshots have their metrics in the same order.
  * @typedef {{form?: Form, values: number[]}} Snapshot the form is absent if the receiver has it

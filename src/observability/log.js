@@ -249,10 +249,10 @@ class Destination {
 const sockets = [];
 
 /**
- * A descriptor that does not block: a pool thread that waits in write(2) for a reader keeps the
- * process from exiting. A pipe or a terminal (which Ctrl-S stops) is reopened, because a flag on
- * the given descriptor would apply to every process that shares it, including the shell. If that
- * fails (not Linux, another owner's pipe), and for files, the given descriptor is returned.
+ * A descriptor that does not block: a pool thread that waits in write(2) keeps the process from
+ * exiting. A pipe or a terminal (which Ctrl-S stops) is reopened, because a flag on the given one
+ * would also apply to the shell. If that fails (not Linux, another owner's pipe), and for files,
+ * the given one is returned.
  * @param {number} descriptor
  */
 function withoutBlocking(descriptor) {

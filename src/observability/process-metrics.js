@@ -17,7 +17,6 @@ import { counter, gauge, histogram } from './rows.js';
 const WALK_INTERVAL_MS = 60_000;
 /** Each kind of walk has a period of its own, so that they do not stall the worker together. */
 const WALK_STEP_MS = 5000;
-/** A folder with an entry for each open file of this process. */
 const OPEN_FILES = '/proc/self/fd';
 /** The highest lag is reported for this time, because several Prometheus servers may scrape. */
 const LAG_SHOWN_MS = 10_000;
@@ -36,10 +35,7 @@ export const GC_SECONDS = histogram(
   [...GC_KINDS.values()],
 );
 
-/**
- * Reports each garbage collection.
- * @param {(kind: string, seconds: number) => void} observe
- */
+/** Reports each garbage collection. @param {(kind: string, seconds: number) => void} observe */
 export function observeCollections(observe) {
   const observer = new PerformanceObserver((list) => {
     const entries = /** @type {{duration: number, detail: {kind: number}}[]} */ (

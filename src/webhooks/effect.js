@@ -82,7 +82,6 @@ export class Effect {
     return this.certain && this.kind !== 'message' && this.kind !== 'gap';
   }
 
-  /** Says that somebody left. */
   get isLeave() {
     return LEAVES.has(this.event.type);
   }

@@ -92,7 +92,6 @@ export class EndpointQueue {
     this.now = now;
     this.random = random;
     this.log = log;
-    /** No request before this time. */
     this.pausedUntilMs = Number.NEGATIVE_INFINITY;
     /** Failures in a row, and those of them that paused the endpoint. */
     this.failures = 0;

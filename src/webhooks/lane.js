@@ -19,7 +19,6 @@ const ACQUIRE_MS = 2000;
 /** Stored effects of an endpoint that is not configured are removed at this age. */
 const STRANGER_AGE_MS = 86_400_000;
 const NONE_LOST = Object.freeze({ count: 0, upTo: 0 });
-/** Why a lane is lost. */
 const TAKEN = 'another courier has taken it over, or Redis lost its data';
 
 /** @import { EffectEndpoint, EffectLane } from './effect.js' */

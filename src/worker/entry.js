@@ -16,8 +16,7 @@ import { Health } from './health.js';
 /** @typedef {typeof import('./auth.js').WorkerAuth} WorkerAuth */
 
 /**
- * Loads what the configuration asks for: the libraries of tokens, and the file of the hooks. A
- * worker without its hooks must not let anybody in.
+ * Loads the libraries of tokens, and the hooks: without its hooks a worker must let nobody in.
  * @param {Basics} basics @param {Delivery} delivery
  */
 export async function createEntry(basics, delivery) {

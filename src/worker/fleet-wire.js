@@ -3,8 +3,7 @@
 //   answer    [survey, worker, result]                   null: the worker refuses
 //
 // A newer version may append fields. A worker that does not know a verb does not answer. Other
-// programs may publish on the same Redis, so each side checks every field; malformed texts read as
-// null.
+// programs may publish on the same Redis, so each side checks all fields: malformed texts are null.
 
 import { isEpoch } from '../protocol/position.js';
 import { isConnectionId } from '../protocol/publication.js';

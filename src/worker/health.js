@@ -1,5 +1,4 @@
-// health.js: the health of this worker, for admission and readiness: event-loop lag, memory,
-// sockets.
+// health.js: event-loop lag, memory and sockets of this worker, for admission and readiness.
 
 import { readFileSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';

@@ -26,7 +26,6 @@ export class Tail {
   /** @type {TailLine[]} */
   #lines = [];
   #bytes = 0;
-  /** Publications beyond the bounds. */
   #left = 0;
   /** @type {import('../hub/room.js').Room|undefined} */
   #watched;

@@ -363,9 +363,7 @@ export class FleetPlaces {
   }
 }
 
-/**
- * @param {FleetRules} rules @param {PlaceKind} kind @param {number} ownCap of an app
- */
+/** @param {FleetRules} rules @param {PlaceKind} kind @param {number} ownCap of an app */
 function ruleOf(rules, kind, ownCap) {
   if (kind !== 'app') return rules[kind];
   return { cap: ownCap, mode: rules.app?.mode ?? 'off' };

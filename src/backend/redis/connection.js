@@ -115,12 +115,10 @@ export class RedisConnection {
     return this.isReady && this.redis.status === 'ready' && this.redis.stream.writable;
   }
 
-  /** Redis has answered. */
   prove() {
     this.isProven = true;
   }
 
-  /** Before the next attempt. */
   #pauseMs() {
     if (this.isProven && performance.now() - this.readyMs >= PROOF_MS) this.attempts = 0;
     this.isProven = false;

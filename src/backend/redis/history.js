@@ -401,7 +401,6 @@ export class HistoryPublish extends Message {
     this.fingerprint = fingerprint;
     /** No further publication may join this call. */
     this.isClosed = isLarge || key !== '';
-    /** A later call of the room has been written. */
     this.isFollowed = false;
     /** The incarnation that this call showed to the script. */
     this.incarnation = '';

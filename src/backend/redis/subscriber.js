@@ -285,7 +285,6 @@ export class Subscriber {
     }, delayMs).unref();
   }
 
-  /** The connection is lost, and with it every subscription. */
   lose() {
     this.generation++;
     this.isLive = false;

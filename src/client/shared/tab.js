@@ -155,7 +155,6 @@ export class Tab {
     return stopped;
   }
 
-  /** Looks whether the leader is alive. */
   #look() {
     const nowMs = performance.now();
     const isLate = nowMs - this.#lookedAtMs > MAX_LOOK_MS;

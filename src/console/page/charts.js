@@ -14,7 +14,6 @@ const WINDOW_S = 15 * 60;
 const LEAST_WINDOW_S = 2 * 60;
 const HEIGHT = 168;
 const MAX_COLORS = 8;
-/** Rows of a table: the newest of them. */
 const MAX_ROWS = 100;
 /** Events are counted in these spans: samples of 3 s would draw a comb and not a rate. */
 const SPAN_MS = 30_000;
