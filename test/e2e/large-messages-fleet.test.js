@@ -117,6 +117,6 @@ test('while the bucket is frozen for 10 s, messages of other rooms are as fast a
   bucket.wire.change({});
   t.diagnostic(`p99 ${before.toFixed(1)} ms before, ${frozen.toFixed(1)} ms while frozen`);
   // Both measurements share a machine with the tests. A worker that waited would show seconds.
-  assert.ok(frozen < 2 * before + 20, `${before} ms before, ${frozen} ms while frozen`);
+  assert.ok(frozen < 2 * before + 200, `${before} ms before, ${frozen} ms while frozen`);
   for (const answer of await Promise.all(uploads)) assert.equal(answer.status, 200);
 });
