@@ -106,7 +106,9 @@ export class OutageNotice {
 
   /** @param {boolean} isOn */
   #turn(isOn) {
-    if (isOn === this.isOn || isOn === this.isUp) return;
+    if (isOn === this.isUp) return;
+    // Away again before the withdrawal: who has joined meanwhile without a hello has not been told.
+    if (isOn && this.isOn) return this.#tell(this.hub.connections, hasNoWelcome, true);
     this.isOn = isOn;
     this.rounds++;
     this.#tell(this.hub.connections, isListening, isOn);
@@ -143,6 +145,11 @@ export class OutageNotice {
 /** @param {Connection} connection */
 function isListening({ isGreeted, roomCount }) {
   return isGreeted || roomCount > 0;
+}
+
+/** @param {Connection} connection */
+function hasNoWelcome({ isGreeted, roomCount }) {
+  return !isGreeted && roomCount > 0;
 }
 
 /** Is it in a room with presence? @param {Connection} connection */

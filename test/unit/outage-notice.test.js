@@ -54,6 +54,31 @@ test('greeted clients get degraded when the broker is away, and again when it is
   assert.equal(silent.transport.writes.length, 0);
 });
 
+test('a client that joins without hello between two outages hears of the second', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const built = build();
+  const { broker, connect, outageNotice } = built;
+  await memberWith(built, 1);
+  const greeted = connect();
+  greeted.say({ type: 'hello' });
+  outageNotice.onState('degraded');
+  t.mock.timers.tick(1000);
+  broker.isManual = true;
+  // The broker is up, and a room is still being compared.
+  outageNotice.onState('up');
+  await settle();
+  broker.isManual = false;
+  const silent = connect();
+  silent.say({ type: 'join', room: 'other' });
+  await settle();
+  assert.deepEqual([outageNotice.isOn, silent.of('joined').length], [true, 1]);
+  outageNotice.onState('degraded');
+  t.mock.timers.tick(1000);
+  await settle();
+  for (const client of [greeted, silent])
+    assert.deepEqual(client.of('degraded'), [{ type: 'degraded', degraded: true }]);
+});
+
 test('a notice to many clients takes its share of each turn, and a later one ends it', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
   const { connect, outageNotice, clock } = build();
