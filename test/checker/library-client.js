@@ -41,6 +41,8 @@ export class LibraryClient {
     this.rooms = new Map();
     /** @type {Map<string, Set<string>>} */
     this.lists = new Map();
+    /** Rooms with a `resync` whose `reset` has not come. @type {Set<string>} */
+    this.behind = new Set();
     /** @type {Set<string>} */
     this.markers = new Set();
     /** @type {string[]} */
@@ -80,9 +82,14 @@ export class LibraryClient {
   /** Leaves a room as an application does, and joins it as a new one. @param {string} room */
   again(room) {
     const place = /** @type {Place} */ (this.places.get(room));
-    if (!place.isJoined) return;
+    if (place.isJoined) this.#rejoin(room, place);
+  }
+
+  /** @param {string} room @param {Place} place */
+  #rejoin(room, place) {
     place.isJoined = false;
     place.position = null;
+    this.behind.delete(room);
     this.recorder.write({ type: 'leave', client: this.id, room });
     this.rooms.get(room).leave();
     this.#enter(room);
@@ -143,7 +150,9 @@ export class LibraryClient {
       if (position !== undefined && !(recovered && position.epoch === since?.epoch))
         place.position = position;
     });
+    room.on('resync', () => this.behind.add(name));
     room.on('reset', (/** @type {unknown} */ _, /** @type {Position|undefined} */ position) => {
+      this.behind.delete(name);
       if (position === undefined) return;
       place.position = position;
       recorder.write({ type: 'resync', client, room: name, ...position });
@@ -170,7 +179,11 @@ export class LibraryClient {
   #closed(code) {
     if (!this.isOpen) return;
     this.isOpen = false;
-    for (const place of this.places.values()) place.isJoined = false;
+    for (const [room, place] of this.places) {
+      // What waits for `recoverFailed` would follow the close: the record has no place for that.
+      if (this.behind.has(room) && this.fanfare.state !== 'closed') this.#rejoin(room, place);
+      place.isJoined = false;
+    }
     this.recorder.write({ type: 'close', client: this.id, code });
   }
 }
