@@ -17,7 +17,9 @@ import {
 } from './limits.js';
 import { TokenSource } from './token.js';
 
-/** @import { Command, Message, Welcome } from './wire.js' */
+/** @import { Welcome } from './wire.js' */
+/** @typedef {import('./wire.js').Message} Message */
+/** @typedef {import('./wire.js').Command} Command */
 
 /**
  * The part of a WebSocket that the client uses: browsers, Node 22 and `ws` have it.

@@ -11,9 +11,11 @@ import { promised } from './promised.js';
 import { Room } from './room.js';
 
 /** @import { OnReply, PublishOptions, Sendable } from './client.js' */
-/** @import { Command, Message, Position, Welcome } from './wire.js' */
+/** @import { Command, Position, Welcome } from './wire.js' */
+/** @typedef {import('./wire.js').Message} Message */
 
-/** @import { State, StateDetail } from './connection.js' */
+/** @typedef {import('./connection.js').State} State */
+/** @typedef {import('./connection.js').StateDetail} StateDetail */
 
 /**
  * @typedef {object} Options

@@ -13,7 +13,9 @@ import { ignoreAbort } from './browser.js';
 import { SharedRoom } from './shared-room.js';
 
 /** @import { State, StateDetail } from '../connection.js' */
-/** @import { Command, Message, Welcome } from '../wire.js' */
+/** @import { Welcome } from '../wire.js' */
+/** @typedef {import('../wire.js').Message} Message */
+/** @typedef {import('../wire.js').Command} Command */
 
 /**
  * @typedef {object} FromTab

@@ -26,7 +26,9 @@ import {
   REJOIN_MS,
 } from './limits.js';
 
-/** @import { Command, Message, Position } from '../wire.js' */
+/** @import { Command } from '../wire.js' */
+/** @typedef {import('../wire.js').Message} Message */
+/** @typedef {import('../wire.js').Position} Position */
 
 /**
  * @typedef {object} Port the leader as a room sees it

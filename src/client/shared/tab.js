@@ -4,8 +4,8 @@
 //
 // A BroadcastChannel carries the messages. Each tab keeps its own rooms, positions and waiting
 // publishes. A new leader is a new connection: the tab joins its rooms with `since`, and repeats
-// its publishes with their idempotency keys. Its term is higher, so a leader
-// that was suspended is ignored when it wakes up.
+// its publishes with their idempotency keys. Its term is higher, so a
+// leader that was suspended is ignored when it wakes up.
 
 import { FanfareError } from '../error.js';
 import { ignoreAbort, thisBrowser } from './browser.js';
@@ -15,8 +15,10 @@ import { ANSWER_MS, LOOK_MS, MAX_LOOK_MS } from './limits.js';
 
 /** @import { Browser, Channel, Locks } from './browser.js' */
 
-/** @import { Link, State } from '../connection.js' */
-/** @import { FromLeader, FromTab } from './leader.js' */
+/** @typedef {import('../connection.js').State} State */
+/** @typedef {import('../connection.js').Link} Link */
+/** @typedef {import('./leader.js').FromLeader} FromLeader */
+/** @typedef {import('./leader.js').FromTab} FromTab */
 
 /** @implements {Link} */
 export class Tab {

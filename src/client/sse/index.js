@@ -18,7 +18,8 @@ const STABLE_MS = 30_000;
 /** Close codes from here on mean stop (docs/protocol.md). */
 const FIRST_FINAL_CODE = 4500;
 
-/** @import { State, StateDetail } from '../connection.js' */
+/** @typedef {import('../connection.js').State} State */
+/** @typedef {import('../connection.js').StateDetail} StateDetail */
 
 /**
  * How a stream ends: the server's `close`, or the status of its refusal.
