@@ -76,7 +76,8 @@ export class Outbox {
   }
 
   /**
-   * @param {(room: Room, publications: readonly Buffer[]) => void} onFlushed all members have these
+   * @param {(room: Room, publications: readonly Buffer[]) => void} onFlushed called when they have
+   *   been written to all members
    */
   listen(onFlushed) {
     this.onFlushed = onFlushed;
