@@ -20,10 +20,18 @@ export function deferred() {
   return { promise, resolve, reject };
 }
 
-/** Waits for a promise, but no longer than this. @param {Promise<unknown>} promise @param {number} ms */
+/**
+ * Waits for a promise, but no longer than this.
+ * @param {Promise<unknown>} promise @param {number} ms
+ * @returns {Promise<boolean>} whether it resolved in time
+ */
 export async function within(promise, ms) {
+  /** @type {ReturnType<typeof deferred<boolean>>} */
   const late = deferred();
-  const timer = setTimeout(late.resolve, ms);
-  await Promise.race([promise, late.promise]);
-  clearTimeout(timer);
+  const timer = setTimeout(late.resolve, ms, false);
+  try {
+    return await Promise.race([promise.then(() => true), late.promise]);
+  } finally {
+    clearTimeout(timer);
+  }
 }

@@ -8,6 +8,7 @@
 // An uncaught error drains the workers and exits with 1. If the primary is killed, the workers
 // notice that their IPC channel is closed, drain by themselves and exit.
 
+import { within } from '../backend/deferred.js';
 import { RelayServer } from '../backend/embedded/relay-server.js';
 import { compact } from '../backend/embedded/revocation-file.js';
 import { consoleAccess } from '../config/console.js';
@@ -22,7 +23,6 @@ import { ANNOUNCEMENTS } from '../protocol/publication.js';
 import { banner, isOpen } from './banner.js';
 import { OpsServer } from './ops-server.js';
 import { Supervisor } from './supervisor.js';
-import { within } from './worker-process.js';
 
 /** Time for the relay and the operations port to close when all workers have exited. */
 const CLOSE_TIMEOUT_MS = 1000;

@@ -5,7 +5,7 @@
 // last snapshot are lost, so one is taken at least every SNAPSHOT_INTERVAL_MS. The console asks
 // more often, for some metrics alone.
 
-import { within } from './worker-process.js';
+import { within } from '../backend/deferred.js';
 
 export const SNAPSHOT_INTERVAL_MS = 15_000;
 const SCRAPE_TIMEOUT_MS = 1000;

@@ -6,8 +6,8 @@
 // It decides when a silent worker is busy and when it is hung. The supervisor decides what follows.
 
 import { readFileSync } from 'node:fs';
-import { setTimeout as delay } from 'node:timers/promises';
 import { getHeapStatistics } from 'node:v8';
+import { within } from '../backend/deferred.js';
 import { heapOfWorker, readPart } from '../config/system-memory.js';
 
 /** Time-outs for which system calls alone prove that a silent worker is busy and not hung. */
@@ -215,18 +215,6 @@ function systemCalls(pid) {
   } catch {
     return null;
   }
-}
-
-/**
- * @param {Promise<unknown>} promise @param {number} timeoutMs
- * @returns {Promise<boolean>} whether it resolved in time
- */
-export async function within(promise, timeoutMs) {
-  const timeout = new AbortController();
-  const late = delay(timeoutMs, false, { signal: timeout.signal }).catch(() => false);
-  const inTime = await Promise.race([promise.then(() => true), late]);
-  timeout.abort();
-  return inTime;
 }
 
 /**

@@ -233,6 +233,7 @@ const TABLE = Object.freeze({
   primary: {
     may: [
       'admission/rate.js',
+      'backend/deferred.js',
       'backend/embedded/event-recorder.js',
       'backend/embedded/relay-server.js',
       'backend/embedded/revocation-file.js',
