@@ -63,7 +63,7 @@ test(
 );
 
 test(
-  'an address that cannot be had is named with its setting, and with what to do',
+  'an address at which the server cannot listen is named with its setting, and with what to do',
   OPTIONS,
   async (t) => {
     const taken = createServer();
