@@ -9,7 +9,7 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { parseArgs } from 'node:util';
+import { readOptions } from '../loadtest/lib/options.js';
 import { startServer } from '../loadtest/lib/server.js';
 import { openBrowser } from './helpers/browser.js';
 import { disturb, startScene, talk } from './helpers/console-scene.js';
@@ -25,14 +25,15 @@ const SETTLED_MS = 8000;
 /** Until the charts have seen some of it. */
 const TROUBLE_MS = 15_000;
 
-const { values } = parseArgs({
-  options: {
-    minutes: { type: 'string', default: '16' },
-    users: { type: 'string', default: '61' },
-    folder: { type: 'string', default: 'docs/images' },
-    wait: { type: 'boolean', default: false },
-  },
-});
+const { values } = readOptions(
+  `Pictures of the console for the documentation, taken in Chromium.
+
+  node test/console-pictures.js --minutes 3`,
+  `minutes M | number 1..600 | 16 | ends after this time
+  users N | whole 1..1000 | 61 | users of the scene
+  folder FOLDER | | docs/images | where the pictures go
+  wait | | | leaves the server up for a look with your own browser`,
+);
 
 /** @type {(() => unknown)[]} */
 const cleanups = [];
@@ -44,7 +45,7 @@ const cleanUp = async () => {
 for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM']))
   process.on(signal, () => cleanUp().finally(() => process.exit(1)));
 try {
-  await run(Number(values.minutes) * MINUTE_MS);
+  await run(values.minutes * MINUTE_MS);
 } finally {
   await cleanUp();
 }
@@ -53,7 +54,7 @@ try {
 async function run(lastsMs) {
   const folder = values.folder;
   mkdirSync(folder, { recursive: true });
-  const scene = await startScene(owner, { users: Number(values.users) });
+  const scene = await startScene(owner, { users: values.users });
   await startServer(owner, {
     REDIS_URL: scene.redis.url,
     WORKERS: '2',

@@ -2,8 +2,6 @@
 // client-run.js: `fanfare/client` in Node and in Chromium under random disturbances, one after
 // another, with a numbered stream in a room with history.
 //
-//   node test/checker/client-run.js --disturbances 100 [--seed S] [--keep record.jsonl]
-//
 // Two judges look at the applications' messages. The stream's own requires that each message came
 // once and in order, or that a new state came before it. The checker compares the record of the
 // run with its invariants (invariants.js). As root on Linux the script restarts itself in a network
@@ -15,7 +13,7 @@ import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
+import { readOptions } from '../../loadtest/lib/options.js';
 import { freePort, startRedis } from '../../loadtest/lib/redis.js';
 import { pause, print, run } from '../../loadtest/lib/run.js';
 import { startServer, until } from '../../loadtest/lib/server.js';
@@ -32,13 +30,15 @@ import { printReport } from './report.js';
 /** @typedef {import('../helpers/numbered-stream.js').Sight} Sight */
 /** @typedef {Record<string, any>} Told */
 
-const { values: options } = parseArgs({
-  options: {
-    disturbances: { type: 'string', default: '100' },
-    seed: { type: 'string' },
-    keep: { type: 'string', default: join(tmpdir(), `fanfare-client-${process.pid}.jsonl`) },
-  },
-});
+const { values: options, given } = readOptions(
+  `The client library in Node and in Chromium under random disturbances, one after another.
+
+  node test/run.js client
+  node test/run.js client --disturbances 10 --seed 7`,
+  `disturbances N | whole 1..10000 | 100 | how many
+  seed S | whole 0.. | | draws them
+  keep FILE | | ${join(tmpdir(), `fanfare-client-${process.pid}.jsonl`)} | the record of the run`,
+);
 const ROOM = 'chat.1';
 const INTERVAL_MS = 10;
 const VIEWERS = 3;
@@ -52,8 +52,7 @@ const LIMIT_MS = 1_800_000;
 if (!isPrivate && canBePrivate())
   await becomePrivate(fileURLToPath(import.meta.url), process.argv.slice(2));
 
-const seed =
-  options.seed === undefined ? Math.floor(Math.random() * 2 ** 32) : Number(options.seed);
+const seed = given.has('seed') ? options.seed : Math.floor(Math.random() * 2 ** 32);
 await run(`${options.disturbances} disturbances of clients, seed ${seed}`, trial, LIMIT_MS);
 
 /** @param {import('../../loadtest/lib/run.js').Run} test */
@@ -191,7 +190,7 @@ async function trial(test) {
   await until(() => views.every(({ length }) => length > 10), 20_000, 'the first messages');
   /** @type {Map<string, number>} */
   const counts = new Map();
-  for (let i = 0; i < Number(options.disturbances); i++) {
+  for (let i = 0; i < options.disturbances; i++) {
     const name = random.pick(Object.keys(disturbances));
     counts.set(name, (counts.get(name) ?? 0) + 1);
     print(`     ${i + 1}: ${name}`);

@@ -1,17 +1,11 @@
 #!/usr/bin/env node
-// run.js: runs random faults for some minutes, one after another, and checks the record.
+// run.js: runs random faults for some minutes, one after another, and checks the record. `--help`
+// lists its options.
 //
-//   node test/checker/run.js --minutes 10 --servers 2 --workers 2 --clients 200 --rooms 20 --rate 500 [--seed S]
-//   node test/checker/run.js --minutes 1 --only workerKilled,redisFrozen --keep record.jsonl
-//   node test/checker/run.js --minutes 2 --topology sentinel --readers slow --clients 20 --rate 100
-//   node test/checker/run.js --minutes 10 --webhooks --topology cluster --clients 40 --rate 100
-//
-// The seed draws a profile, too: in which form the servers have their backend (`--topology redis`,
-// `embedded`, `sentinel` or `cluster`), and how fast readers are. With `--readers slow` messages have 2,000 bytes, and the kernel keeps some 100 KB for a connection
-// instead of megabytes, so slow readers lag within seconds. That needs a network namespace.
-// A given option wins over the draw; the title names the profile. `--pusher` adds clients of Pusher's
-// protocol in a shared app, and `--centrifugo` centrifuge-js over each of its transports, in rooms with
-// history.
+// The seed draws a profile, too: the topology of the backend, and how fast readers are. The title
+// names it. With `--readers slow` messages have 2,000 bytes, and the kernel keeps some 100 KB for a
+// connection instead of megabytes, so slow readers lag within seconds. That needs a network
+// namespace.
 //
 // With `--webhooks` the servers send their states to a receiver that fails a third of its requests,
 // and couriers are killed and frozen, too. After 60 s of calm the receiver must know who is in which
@@ -25,7 +19,7 @@
 
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
+import { readOptions } from '../../loadtest/lib/options.js';
 import { pause, print, run } from '../../loadtest/lib/run.js';
 import { becomePrivate, canBePrivate, isPrivate } from '../helpers/private-network.js';
 import { NEMESES, possibleNemeses } from './nemesis.js';
@@ -34,29 +28,36 @@ import { printReport } from './report.js';
 import { clusterStore, sentinelStore } from './stores.js';
 import { startTrial } from './trial.js';
 
-const { values: options } = parseArgs({
-  options: {
-    minutes: { type: 'string', default: '10' },
-    servers: { type: 'string', default: '2' },
-    workers: { type: 'string', default: '2' },
-    clients: { type: 'string', default: '200' },
-    rooms: { type: 'string', default: '20' },
-    'rooms-per-client': { type: 'string', default: '3' },
-    publishers: { type: 'string', default: '20' },
-    rate: { type: 'string', default: '500' },
-    // So few that some missed messages are gone, and clients must get a notice.
-    'history-size': { type: 'string', default: '150' },
-    topology: { type: 'string' },
-    readers: { type: 'string' },
-    pusher: { type: 'boolean', default: false },
-    centrifugo: { type: 'boolean', default: false },
-    plain: { type: 'boolean', default: false },
-    webhooks: { type: 'boolean', default: false },
-    only: { type: 'string' },
-    seed: { type: 'string' },
-    keep: { type: 'string' },
-  },
+/** What a run draws, and the server of each topology; listed twice: twice as often. */
+const PROFILE = Object.freeze({
+  topology: ['redis', 'redis', 'embedded', 'sentinel', 'cluster'],
+  readers: ['quick', 'slow'],
 });
+const { values: options, given } = readOptions(
+  `Random faults for some minutes, one after another, and a check of every delivery.
+
+  node test/run.js random
+  node test/run.js random --minutes 2 --topology sentinel --readers slow --clients 20 --rate 100`,
+  `minutes M | number 0.1..600 | 10 | duration
+  servers N | whole 1..8 | 2 | servers; one with the embedded backend
+  workers N | whole 1..8 | 2 | workers of each
+  clients N | whole 1..2000 | 200 | clients
+  rooms N | whole 1..1000 | 20 | rooms
+  rooms-per-client N | whole 1..1000 | 3 | rooms that each client joins
+  publishers N | whole 1..1000 | 20 | clients that publish
+  rate N | number 1..10000 | 500 | messages a second of all publishers
+  history-size N | whole 1..10000 | 150 | messages a room keeps; few, so that some are gone and clients must get a notice
+  topology T | one of redis embedded sentinel cluster | | backend; drawn by the seed
+  readers R | one of quick slow | | speed of the readers; drawn by the seed
+  pusher | | | adds clients of Pusher's protocol in a shared app
+  centrifugo | | | adds centrifuge-js over each of its transports
+  webhooks | | | adds a receiver of webhooks, and faults of couriers
+  plain | | | rooms without history
+  only LIST | list of ${Object.keys(NEMESES).join(' ')} | | faults to choose from
+  seed S | whole 0.. | | draws the profile and the faults
+  keep FILE | | | keeps the record of the run`,
+  { tail: `faults: ${Object.keys(NEMESES).join(', ')}` },
+);
 /**
  * The pause between two faults. It is sometimes long enough for all to settle, so that all messages
  * accepted before must have arrived.
@@ -70,11 +71,6 @@ const BEGINNING_MS = 2000;
  */
 const LEAVING_SHARE = 0.05;
 const LATE_MS = 4000;
-/** Choices of a run; listed twice: twice as often. @type {Readonly<Record<string, string[]>>} */
-const PROFILE = Object.freeze({
-  topology: ['redis', 'redis', 'embedded', 'sentinel', 'cluster'],
-  readers: ['quick', 'slow'],
-});
 const STORES = Object.freeze({ sentinel: sentinelStore, cluster: clusterStore });
 /** Of padding, if readers are slow. */
 const BYTES = 2000;
@@ -84,12 +80,10 @@ const SMALL_BUFFERS = '4096 65536 65536';
 const REST_MS = 180_000;
 const WEBHOOKS_REST_MS = 150_000;
 
-const minutes = Number(options.minutes);
-const seed =
-  options.seed === undefined ? Math.floor(Math.random() * 2 ** 32) : Number(options.seed);
-const names = options.only?.split(',') ?? Object.keys(NEMESES);
-for (const name of names)
-  if (!(name in NEMESES)) throw new Error(`there are ${Object.keys(NEMESES).join(', ')}`);
+const { minutes } = options;
+const seed = given.has('seed') ? options.seed : Math.floor(Math.random() * 2 ** 32);
+/** @type {string[]} */
+const names = given.has('only') ? options.only : Object.keys(NEMESES);
 const wanted = new Set(names.map((name) => NEMESES[name]));
 const skipped = isPrivate
   ? []
@@ -117,10 +111,7 @@ await run(title, trial, minutes * 60_000 + restMs);
 function drawProfile(random) {
   const pick = (/** @type {'topology'|'readers'} */ name) => {
     const drawn = random.pick(PROFILE[name]);
-    const value = options[name] ?? drawn;
-    if (!PROFILE[name].includes(value))
-      throw new Error(`--${name} is one of ${[...new Set(PROFILE[name])].join(', ')}`);
-    return value;
+    return given.has(name) ? options[name] : drawn;
   };
   return { topology: pick('topology'), readers: pick('readers') };
 }
@@ -129,22 +120,22 @@ function drawProfile(random) {
 async function trial(test) {
   const embedded = topology === 'embedded';
   const trial = await startTrial(test, {
-    servers: embedded ? 1 : Number(options.servers),
-    workers: Number(options.workers),
+    servers: embedded ? 1 : options.servers,
+    workers: options.workers,
     seed,
-    historySize: Number(options['history-size']),
+    historySize: options.historySize,
     embedded,
     viaProxy: topology === 'redis',
     store: STORES[/** @type {keyof typeof STORES} */ (topology)],
-    path: options.keep,
+    path: options.keep || undefined,
     hasWebhooks: options.webhooks,
     load: {
-      clients: Number(options.clients),
-      rooms: Number(options.rooms),
+      clients: options.clients,
+      rooms: options.rooms,
       hasHistory: !options.plain,
-      roomsPerClient: Number(options['rooms-per-client']),
-      publishers: Number(options.publishers),
-      rate: Number(options.rate),
+      roomsPerClient: options.roomsPerClient,
+      publishers: options.publishers,
+      rate: options.rate,
       bytes: isSlow ? BYTES : 0,
       isMixed: true,
       hasPusher: options.pusher,

@@ -1,7 +1,5 @@
 // flood.js: checks that a flood of any kind does not affect other clients.
 //
-//   node test/faults/flood.js [--seconds 120] [--only pongs,pings] [--addresses 20] [--connections 100]
-//
 // A server with default limits and two workers, on the embedded broker. For each kind in turn,
 // ADDRESSES × CONNECTIONS sockets flood it, while fifty well-behaved clients exchange twenty
 // messages a second. Required of each kind: no worker is replaced, all fifty stay connected, their
@@ -16,7 +14,7 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
+import { readOptions } from '../../loadtest/lib/options.js';
 import { pause } from '../../loadtest/lib/run.js';
 import { startServer } from '../../loadtest/lib/server.js';
 import { APP, KINDS } from './flood/kinds.js';
@@ -50,33 +48,21 @@ const STOP_MS = 30_000;
  *   Stage
  */
 
-const { values } = parseArgs({
-  options: {
-    seconds: { type: 'string', default: '120' },
-    only: { type: 'string', default: '' },
-    addresses: { type: 'string', default: '20' },
-    connections: { type: 'string', default: '100' },
-    verbose: { type: 'boolean', default: false },
-    help: { type: 'boolean', default: false },
-  },
-});
-const [seconds, addresses, connections] = [
-  values.seconds,
-  values.addresses,
-  values.connections,
-].map(Number);
-const kinds = values.only === '' ? Object.keys(KINDS) : values.only.split(',');
-if (
-  values.help ||
-  !(seconds > 0 && addresses > 0 && addresses <= 250 && connections > 0) ||
-  kinds.some((kind) => !(kind in KINDS))
-) {
-  console.error(
-    'usage: flood.js [--seconds 120] [--only KIND,…] [--addresses 20] [--connections 100] [--verbose]',
-  );
-  console.error(`kinds: ${Object.keys(KINDS).join(', ')}`);
-  process.exit(values.help ? 0 : 64);
-}
+const { values, given } = readOptions(
+  `Floods of each kind, beside clients that must not notice.
+
+  node test/run.js flood
+  node test/run.js flood --seconds 20 --only pongs,pings`,
+  `seconds S | number 1..3600 | 120 | duration of each kind
+  only LIST | list of ${Object.keys(KINDS).join(' ')} | | kinds
+  addresses N | whole 1..250 | 20 | source addresses
+  connections N | whole 1..1000 | 100 | connections of each address
+  verbose | | | prints what went wrong`,
+  { tail: `kinds: ${Object.keys(KINDS).join(', ')}` },
+);
+const { seconds, addresses, connections } = values;
+/** @type {string[]} */
+const kinds = given.has('only') ? values.only : Object.keys(KINDS);
 
 /** The one that is up. @type {Stage|null} */
 let stage = null;

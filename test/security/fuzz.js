@@ -1,7 +1,5 @@
 // fuzz.js: sends nearly valid bytes to every input of the server, for as long as you like.
 //
-//   node test/security/fuzz.js [--executions 1000000] [--seed N] [--only frames,commands,server] [--keep]
-//
 // The targets of fuzz/targets.js run in this process; `server` is a real server with two workers,
 // its sockets, and an honest client beside them. A failure is minimized and printed with its
 // seed. An input with a new kind of outcome joins the corpus of its run; with `--keep` short ones
@@ -10,7 +8,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
-import { parseArgs } from 'node:util';
+import { readOptions } from '../../loadtest/lib/options.js';
 import { childrenOf, samples, startServer, until } from '../../loadtest/lib/server.js';
 import { handshake } from '../helpers/raw-http.js';
 import { numbersFrom, planFrom } from './fuzz/mutate.js';
@@ -35,23 +33,20 @@ const SERVER_MAX_MB = 300;
 /** @typedef {import('./fuzz/parts.js').Running} Running */
 /** @typedef {import('./fuzz/mutate.js').Plan} Plan */
 
-const { values } = parseArgs({
-  options: {
-    executions: { type: 'string', default: '1000000' },
-    seed: { type: 'string', default: String(Date.now() % 1_000_000) },
-    only: { type: 'string', default: '' },
-    keep: { type: 'boolean', default: false },
-  },
-});
-const executions = Number(values.executions);
-const seed = Number(values.seed);
-const only = values.only === '' ? null : new Set(values.only.split(','));
+const { values, given } = readOptions(
+  `Nearly valid bytes for every input of the server.
+
+  node test/run.js fuzz
+  node test/run.js fuzz --executions 10000 --only frames,commands`,
+  `executions N | whole 1.. | 1000000 | in all
+  seed S | whole 0.. | ${Date.now() % 1_000_000} | draws the mutations
+  only LIST | list of ${TARGETS.map(({ name }) => name).join(' ')} server | | targets
+  keep | | | adds short inputs with a new kind of outcome to test/security/corpus/`,
+  { tail: `targets: ${TARGETS.map(({ name }) => name).join(', ')}, server` },
+);
+const { executions, seed } = values;
+const only = given.has('only') ? new Set(values.only) : null;
 const chosen = TARGETS.filter(({ name }) => only?.has(name) ?? true);
-if (!(executions > 0) || !Number.isInteger(seed) || (chosen.length === 0 && !only?.has('server'))) {
-  console.error('usage: fuzz.js [--executions 1000000] [--seed N] [--only TARGET,…] [--keep]');
-  console.error(`targets: ${TARGETS.map(({ name }) => name).join(', ')}, server`);
-  process.exit(64);
-}
 
 let failures = 0;
 /** @type {unknown[]} */
