@@ -523,6 +523,19 @@ test('a refused connection closes all tabs with its reason; a later tab tries ag
   assert.equal(all.sockets.length, 2);
 });
 
+test('a URL that no WebSocket can have closes all tabs with its reason', async (t) => {
+  const all = setUp(t);
+  const WebSocket = /** @type {any} */ (
+    class {
+      constructor() {
+        throw new Error('insecure');
+      }
+    }
+  );
+  const { fanfare, errors } = await all.open({ WebSocket });
+  assert.deepEqual([fanfare.state, errors], ['closed', ['REFUSED']]);
+});
+
 test('a browser without Web Locks, channels, an origin or storage shares nothing', () => {
   const { globals } = new FakeBrowser().open();
   assert.ok(canShare(globals));

@@ -77,7 +77,6 @@ export class Leader {
     this.#channel.addEventListener('message', ({ data }) => this.#receive(data));
     this.#connection = new Connection(parts, this);
     this.#post('lead');
-    this.#connection.open();
   }
 
   /** @returns {Promise<void>} when the connection has closed */
@@ -100,6 +99,8 @@ export class Leader {
   /** @param {string} tab */
   #attach(tab) {
     this.#tabs.add(tab);
+    // Not before a tab can hear of an error.
+    this.#connection.open();
     const { state } = this.#connection;
     this.#post('attached', { to: [tab], state, detail: this.#detail, welcome: this.#welcome });
     const { signal } = this.#controller;
@@ -217,7 +218,7 @@ export class Leader {
 
   /** @param {readonly string[]} to @param {readonly Message[]} pushes */
   #push(to, pushes) {
-    if (to.length > 0 && pushes.length > 0) this.#post('news', { to, pushes });
+    if (to.length && pushes.length) this.#post('news', { to, pushes });
   }
 
   /** @param {FromLeader['type']} type @param {Partial<FromLeader>} [about] */

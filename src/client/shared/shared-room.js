@@ -136,7 +136,7 @@ export class SharedRoom {
       if (reply.type === 'error' || reply.epoch) member.unechoed.delete(id);
       else if (member.unechoed.size > MAX_AWAITED)
         member.unechoed.delete(member.unechoed.keys().next().value);
-      if (member.unechoed.size === 0) this.#release(tab, member);
+      if (!member.unechoed.size) this.#release(tab, member);
     });
   }
 
@@ -229,7 +229,7 @@ export class SharedRoom {
     this.#presence = JSON.stringify(presence);
     const command = { type: 'join', room: this.#name, since, last, lastSeconds, presence };
     this.#port.request(command, (reply) => {
-      if (this.#members.size === 0) return;
+      if (!this.#members.size) return;
       this.#isJoining = false;
       if (reply.error === 'ALREADY_JOINED') {
         // The token's `autojoin` was first, and without `since`.
@@ -409,7 +409,7 @@ export class SharedRoom {
     const tabs = [];
     for (const [tab, member] of this.#members) {
       if (!member.isLive) continue;
-      if (member.unechoed.size === 0) tabs.push(tab);
+      if (!member.unechoed.size) tabs.push(tab);
       else if (message.epoch) {
         if (member.held.push(message) === MAX_HELD) this.#release(tab, member);
       } else if (!this.#isOwn(member, message)) tabs.push(tab);
@@ -444,7 +444,7 @@ export class SharedRoom {
 
   /** Leaves and joins again if the connection is to be listed in another way. */
   #updatePresence() {
-    if (!this.#isJoined || this.#isJoining || this.#members.size === 0) return;
+    if (!this.#isJoined || this.#isJoining || !this.#members.size) return;
     if (JSON.stringify(this.#wantedPresence()) === this.#presence) return;
     this.#port.leave();
     this.#enter({ since: this.#position });

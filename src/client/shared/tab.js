@@ -164,7 +164,7 @@ export class Tab {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.#look(), LOOK_MS);
     if (this.#leader) return;
-    if (this.#askedAtMs === 0 || isLate) {
+    if (!this.#askedAtMs || isLate) {
       this.#askedAtMs = nowMs;
       this.#post('ping');
     } else if (nowMs - this.#askedAtMs >= ANSWER_MS) {
@@ -179,8 +179,7 @@ export class Tab {
     const { term, type, to } = message;
     if (!term) return;
     if (term !== this.#term || !this.#isFollowing) {
-      if (term <= this.#term && this.#isFollowing) return;
-      if (type !== 'resigned') this.#follow(term);
+      if ((term > this.#term || !this.#isFollowing) && type !== 'resigned') this.#follow(term);
       return;
     }
     this.#askedAtMs = 0;
