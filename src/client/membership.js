@@ -169,10 +169,12 @@ export class Membership {
         const from = /** @type {number} */ (since?.offset);
         const start = recovered ? from : first - 1;
         const asked = recent ? offset : since?.epoch === epoch ? from : offset - last;
-        const behind = [...this.#handles].filter(
-          (handle) => !handle._joined(reply, recovered, start, asked, recent) && handle.isJoined,
-        );
-        if (!behind.length) return this.#settle();
+        let isBehind;
+        // No copy of the set: a listener may end other handles.
+        for (const handle of this.#handles)
+          if (!handle._joined(reply, recovered, start, asked, recent) && handle.isJoined)
+            isBehind = true;
+        if (!isBehind) return this.#settle();
         // The join has left out messages between those of a handle and its replay.
         this._lost();
         this._enter();

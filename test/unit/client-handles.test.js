@@ -443,6 +443,25 @@ test('the connection is listed if a handle is, under the last name', async (t) =
   assert.deepEqual(list, [11]);
 });
 
+test('a handle that a listener of another one ends is not joined', async (t) => {
+  for (const end of ['leave', 'close']) {
+    const client = setUp(t);
+    const first = client.fanfare.join('chat.1');
+    const second = client.fanfare.join('chat.1');
+    /** @type {string[]} */
+    const list = [];
+    first.on('joined', () => (end === 'leave' ? second.leave() : client.fanfare.close()));
+    second.on('joined', () => list.push('joined'));
+    second.on('left', () => list.push('left'));
+    await turn();
+    client.socket.greet();
+    client.socket.answer('join', joined({ ...at(10), recovered: false }));
+    assert.deepEqual([list, second.isJoined], [['left'], false], end);
+    await client.fanfare.close();
+    t.mock.reset();
+  }
+});
+
 test('after close, a room that is joined in the same turn is a new one', async (t) => {
   const client = setUp(t);
   const room = await client.joined();
