@@ -89,12 +89,12 @@ export class Fanfare extends Emitter {
   connect() {
     this.#following?.abort();
     this.#following = followPage(this.#connection);
-    this.#connection.open();
     const opening = (this.#opening ??= promised((opened) => {
       this.#opened = opened;
     }));
     // Its error is an event, too.
     opening.catch(() => {});
+    this.#connection.open();
     if (this.state === 'connected') this.#settle();
     return opening;
   }
@@ -133,9 +133,10 @@ export class Fanfare extends Emitter {
 
   /** Leaves all rooms and closes the connection. @returns {Promise<void>} */
   close() {
+    // A listener may connect again.
+    this.#settle(new FanfareError('CLOSED'));
     const closed = this.#connection.close();
     for (const room of [...this.#rooms.values()]) room._end();
-    this.#settle(new FanfareError('CLOSED'));
     return closed;
   }
 

@@ -320,21 +320,33 @@ test('close() closes when the token callback has failed', async (t) => {
   assert.deepEqual(client.states, ['connecting', 'closed']);
 });
 
-test('connect() in a listener of `closed` waits for the new connection', async (t) => {
-  const client = setUp(t);
-  client.fanfare.connect();
-  await turn();
-  client.socket.greet();
-  /** @type {Promise<void>|undefined} */
-  let again;
-  client.fanfare.on('state', (state) => {
-    if (state === 'closed') again ??= client.fanfare.connect();
+for (const [name, end] of /** @type {[string, (client: ReturnType<typeof setUp>) => void][]} */ ([
+  ['a refusal', ({ socket }) => socket.end(4503, 'disconnected')],
+  ['close()', ({ fanfare }) => fanfare.close()],
+]))
+  test(`connect() in a listener of \`closed\` waits for the new connection after ${name}`, async (t) => {
+    const client = setUp(t);
+    client.fanfare.connect();
+    await turn();
+    client.socket.greet();
+    /** @type {Promise<void>|undefined} */
+    let again;
+    client.fanfare.on('state', (state) => {
+      if (state === 'closed') again ??= client.fanfare.connect();
+    });
+    end(client);
+    await turn();
+    client.socket.greet();
+    await again;
+    assert.equal(client.fanfare.state, 'connected');
   });
-  client.socket.end(4503, 'disconnected');
-  await turn();
-  client.socket.greet();
-  await again;
-  assert.equal(client.fanfare.state, 'connected');
+
+test('connect() rejects if a listener closes the client while it begins', async (t) => {
+  const { fanfare } = setUp(t);
+  fanfare.on('state', (state) => {
+    if (state === 'connecting') fanfare.close();
+  });
+  await assert.rejects(fanfare.connect(), { code: 'CLOSED' });
 });
 
 test('a fragment of the URL is dropped, and a URL without a WebSocket ends the client', async (t) => {
