@@ -83,8 +83,8 @@ export class Publisher {
   _disconnected(isClosed) {
     if (isClosed) this.#wasConnected = false;
     else if (this.#isQueueing) return;
-    for (const { room, _settle } of this.#pending)
-      _settle(new FanfareError(isClosed ? 'CLOSED' : 'OFFLINE', { room }));
+    for (const { room, _settle, _doubt } of this.#pending)
+      _settle(_doubt ?? new FanfareError(isClosed ? 'CLOSED' : 'OFFLINE', { room }));
     this.#pending.clear();
     this.#flush();
   }

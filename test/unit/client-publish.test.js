@@ -235,6 +235,20 @@ test('a queue repeats a message of unknown outcome only while its key is remembe
   await published;
 });
 
+test('close() refuses what a queue has sent with OUTCOME_UNKNOWN, and the rest with CLOSED', async (t) => {
+  const client = setUp(t, { offline: 'queue' });
+  await client.joined();
+  client.socket.end(1006);
+  await client.pass(500);
+  client.socket.greet({ limits: { idempotencyMs: 60_000 } });
+  const sent = assert.rejects(client.fanfare.publish('chat.1', 1), { code: 'OUTCOME_UNKNOWN' });
+  const lost = assert.rejects(client.fanfare.publish('chat.1', 2), { code: 'OUTCOME_UNKNOWN' });
+  client.socket.end(1006);
+  const waits = assert.rejects(client.fanfare.publish('chat.1', 3), { code: 'CLOSED' });
+  await client.fanfare.close();
+  await Promise.all([sent, lost, waits]);
+});
+
 test('a queue waits as long as the server asks, and then sends the message again', async (t) => {
   const client = setUp(t, { offline: 'queue' });
   const room = await client.joined();
