@@ -385,6 +385,40 @@ test('a stream without a sign of life for a heartbeat and 10 s is dropped', asyn
   assert.ok(client.requests[0].signal.aborted);
 });
 
+test('a stream that lasted 30 s and fell silent ends a series of failed attempts', async (t) => {
+  const client = setUp(t);
+  await client.joined();
+  for (const delayMs of [500, 1000]) {
+    await client.request.end();
+    assert.equal(client.states.at(-1)?.[1], delayMs);
+    await client.pass(delayMs);
+    await client.request.begin();
+  }
+  await client.pass(40_000);
+  assert.deepEqual(client.states.at(-1), ['waiting', 500]);
+  // A request without an answer does not.
+  await client.pass(500);
+  await client.pass(40_000);
+  assert.deepEqual(client.states.at(-1), ['waiting', 1000]);
+});
+
+test('a listener of `left` may join again, also while the client closes', async (t) => {
+  const client = setUp(t);
+  const room = await client.joined();
+  const join = () => client.fanfare.join('chat.1');
+  /** @type {import('../../src/client/sse/index.js').Room[]} */
+  const next = [];
+  room.on('left', () => next.push(join()));
+  room.leave();
+  assert.notEqual(next[0], room);
+  await turn();
+  assert.deepEqual(client.request.rooms, ['chat.1']);
+  next[0].on('left', () => next.push(join()));
+  await client.fanfare.close();
+  await turn();
+  assert.deepEqual([next.length, client.requests.length, client.fanfare.state], [2, 2, 'closed']);
+});
+
 test('a room that the server ends is left, and the stream goes on without it', async (t) => {
   const client = setUp(t);
   const room = await client.joined();

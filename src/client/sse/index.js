@@ -61,6 +61,8 @@ export class Fanfare extends Emitter {
   #token;
   /** How the present stream ends, as far as the server has announced it. @type {Ending} */
   #ending = { code: 1006 };
+  /** Of the present stream. */
+  #startedAtMs = 0;
   /** Streams lost in a row. */
   #attempt = 0;
 
@@ -84,8 +86,8 @@ export class Fanfare extends Emitter {
     if (!room) {
       room = new Room(name, options, (error) => {
         if (error) return this.#report(error, room);
-        this.#rooms.delete(name);
-        this.connect();
+        // False: the client is being closed.
+        if (this.#rooms.delete(name)) this.connect();
       });
       this.#rooms.set(name, room);
       this.connect();
@@ -100,19 +102,19 @@ export class Fanfare extends Emitter {
     await null;
     if (signal.aborted || !this.#rooms.size) return;
     this.#arm();
-    const startedAtMs = Date.now();
+    this.#startedAtMs = Date.now();
     this.#ending = { code: 1006 };
     await this.#read(signal).catch(() => {});
-    if (signal.aborted) return;
-    if (Date.now() - startedAtMs > STABLE_MS) this.#attempt = 0;
-    this.#lost();
+    if (!signal.aborted) this.#lost();
   }
 
   /** Leaves all rooms and ends the stream. */
   async close() {
-    this.#enter('closed');
-    for (const room of this.#rooms.values()) room.end();
+    const rooms = [...this.#rooms.values()];
     this.#rooms.clear();
+    for (const room of rooms) room.leave();
+    // Last: a listener may join again.
+    this.#enter('closed');
   }
 
   /** @param {AbortSignal} signal */
@@ -184,11 +186,12 @@ export class Fanfare extends Emitter {
       if (room.receive(message)) this.connect();
     } else {
       const event = /** @type {'broadcast'} */ (type);
-      this.emit(event, message[type === 'degraded' ? type : 'payload']);
+      this.emit(event, message[type] ?? message.payload);
     }
   }
 
   #lost() {
+    if (this.state === 'connected' && Date.now() - this.#startedAtMs > STABLE_MS) this.#attempt = 0;
     const { code, reason, retryAfterMs } = this.#ending;
     if (code === 4001) this.#token = null;
     if (code >= FIRST_FINAL_CODE) {

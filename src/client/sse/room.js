@@ -70,13 +70,10 @@ export class Room extends Emitter {
 
   leave() {
     if (this.#hasLeft) return;
-    this.end();
-    this.#on();
-  }
-
-  end() {
     this.#hasLeft = true;
     this.#waiting = undefined;
+    // First: a listener may join again.
+    this.#on();
     this.emit('left');
   }
 
