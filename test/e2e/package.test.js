@@ -53,7 +53,9 @@ export const older = async () => {
   return room.history({ before: first });
 };
 export const standard = new Fanfare('wss://chat.example', { WebSocket });
-const shared = new SharedFanfare('wss://chat.example', { name: 'ann' });
+declare const user: { name?: string };
+const { name } = user;
+const shared = new SharedFanfare('wss://chat.example', { name });
 shared.join<Chat>('chat.1').on('message', (payload) => payload.text);
 const listener = new Listener('https://chat.example/sse', { heartbeatMs: 10_000 });
 listener.join<Chat>('chat.1').on('message', (payload) => payload.text);
@@ -255,13 +257,15 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
 function typeCheck(home, text, compiler) {
   writeFileSync(join(home, 'consumer.ts'), text);
   const tsc = join(root, 'node_modules', compiler, 'bin/tsc');
-  const options = ['--noEmit', '--strict', '--skipLibCheck', '--module', 'nodenext'];
+  const options = ['--noEmit', '--strict', '--exactOptionalPropertyTypes', '--skipLibCheck'];
   const types = ['--typeRoots', join(root, 'node_modules/@types'), '--types', 'node'];
   const { status, stdout } = run(
     home,
     process.execPath,
     tsc,
     ...options,
+    '--module',
+    'nodenext',
     '--target',
     'es2022',
     ...types,

@@ -12,8 +12,9 @@ export { FanfareError } from '../error.js';
 export { Room } from '../room.js';
 
 /**
- * @typedef {import('../fanfare.js').Options & {name?: string}} Options `name` keeps users of one
- *   page origin apart. `offline` is `queue` by default: a change of the leader loses no message
+ * @typedef {import('../fanfare.js').Options & {name?: string|undefined}} Options `name` keeps users
+ *   of one page origin apart. `offline` is `queue` by default: a change of the leader loses no
+ *   message
  */
 
 export class Fanfare extends Base {
