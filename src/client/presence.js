@@ -1,7 +1,7 @@
 // presence.js: the users of one room, and the view of them that each handle has.
 //
 // Events are not replayed, so the client asks for the list after each join and each outage of the
-// broker. Events that come before its last page are applied again at the end.
+// broker. Events that come before its last page wait for that.
 
 import { Emitter } from './emitter.js';
 import { RETRY_MS } from './limits.js';
@@ -56,13 +56,16 @@ export class Users {
 
   /** @param {import('./wire.js').Message} push */
   _receive({ event, member }) {
-    if (!this.#isWatched) return;
-    const { size } = this._members;
+    const { user } = member;
     const change = event === 'join' ? member : null;
-    this.#changes?.set(member.user, change);
-    this.#apply(member.user, change);
-    this._count += this._members.size - size;
-    this.#changed();
+    const { size } = this._members;
+    // Alone it would look like the whole list.
+    if (this.#changes) this.#changes.set(user, change);
+    else if (this.#isWatched) {
+      this.#apply(user, change);
+      this._count += this._members.size - size;
+      this.#changed();
+    }
   }
 
   /** @param {Changes} changes @param {Map<string, Member>} found @param {string} [after] */
