@@ -139,6 +139,8 @@ export class Connection {
   async close() {
     const socket = this.state === 'connected' && this.#socket;
     this.#drop();
+    // The next one may be of another user.
+    this.#tokens._forget();
     this.#enter('closed');
     if (!socket) return;
     await new Promise((resolve) => {

@@ -355,6 +355,15 @@ test('a token is kept until it is refused; a new one that is refused ends the cl
   assert.equal(client.fanfare.state, 'closed');
 });
 
+test('after close() the token is new, because the user may be', async (t) => {
+  let calls = 0;
+  const client = setUp(t, { token: () => `token ${++calls}` });
+  await client.joined();
+  await client.fanfare.close();
+  await client.joined();
+  assert.equal(client.request.headers.authorization, 'Bearer token 2');
+});
+
 test('a token callback that fails is reported and called again', async (t) => {
   let calls = 0;
   const client = setUp(t, {

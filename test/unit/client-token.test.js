@@ -33,6 +33,22 @@ test('a token is asked for once, sent in hello, reused by reconnects, and renewe
   assert.notEqual(client.socket.last('auth').token, first);
 });
 
+test('after close() the token is new, because the user may be', async (t) => {
+  let user = 'ann';
+  const token = () => `.${btoa(JSON.stringify({ exp: Date.now() / 1000 + 600, sub: user }))}`;
+  const client = setUp(t, { token });
+  client.fanfare.connect();
+  await turn();
+  client.socket.greet();
+  const first = client.socket.last('hello').token;
+  await client.fanfare.close();
+  user = 'bob';
+  client.fanfare.connect();
+  await turn();
+  client.socket.greet();
+  assert.notEqual(client.socket.last('hello').token, first);
+});
+
 test('after 4001 the token is new; a callback that fails is reported and tried again', async (t) => {
   let calls = 0;
   const client = setUp(t, {

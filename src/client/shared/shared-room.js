@@ -133,7 +133,7 @@ export class SharedRoom {
       const member = this.#members.get(tab);
       if (!member) return;
       // In a plain room the `ack` does not show which message it is.
-      if (reply.type === 'error' || reply.epoch) member.unechoed.delete(id);
+      if (reply.error || reply.epoch) member.unechoed.delete(id);
       else if (member.unechoed.size > MAX_AWAITED)
         member.unechoed.delete(member.unechoed.keys().next().value);
       if (!member.unechoed.size) this.#release(tab, member);
@@ -235,7 +235,7 @@ export class SharedRoom {
         // The token's `autojoin` was first, and without `since`.
         this.#port.leave();
         this.#enter(wish);
-      } else if (reply.type === 'error') this.#refused(reply);
+      } else if (reply.error) this.#refused(reply);
       else if (this.#isJoined) this.#reentered(reply);
       else this.#entered(reply, wish);
     });
@@ -377,7 +377,7 @@ export class SharedRoom {
     const room = this.#name;
     this.#port.request({ type: 'history', room, ...wish }, (reply) => {
       if (this.#members.get(tab) !== member) return;
-      if (reply.type !== 'error') {
+      if (!reply.error) {
         const { epoch, messages } = reply;
         const toPush = (/** @type {Message} */ one) => ({ type: 'message', room, epoch, ...one });
         return onPage(messages.map(toPush));

@@ -113,6 +113,8 @@ export class Fanfare extends Emitter {
     const rooms = [...this.#rooms.values()];
     this.#rooms.clear();
     for (const room of rooms) room.leave();
+    // The next one may be of another user.
+    this.#token = '';
     // Last: a listener may join again.
     this.#enter('closed');
   }
@@ -193,7 +195,7 @@ export class Fanfare extends Emitter {
   #lost() {
     if (this.state === 'connected' && Date.now() - this.#startedAtMs > STABLE_MS) this.#attempt = 0;
     const { code, reason, retryAfterMs } = this.#ending;
-    if (code === 4001) this.#token = null;
+    if (code === 4001) this.#token = '';
     if (code >= FIRST_FINAL_CODE) {
       this.#enter('closed', { code, reason });
       const message = `refused: ${reason}`;
