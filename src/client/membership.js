@@ -174,7 +174,7 @@ export class Membership {
         for (const handle of this.#handles)
           if (!handle._joined(reply, recovered, start, asked, recent) && handle.isJoined)
             isBehind = true;
-        if (!isBehind) return this.#settle();
+        if (!isBehind) return this.#settleSoon();
         // The join has left out messages between those of a handle and its replay.
         this._lost();
         this._enter();

@@ -239,8 +239,10 @@ test('handles that join together with `last` and `lastSeconds` each get theirs',
   client.socket.greet();
   assert.equal(client.socket.last('join').lastSeconds, 5);
   client.socket.answer('join', joined({ ...at(10), recovered: false, replayed: 0 }));
+  await turn();
   assert.equal(client.socket.last('join').lastSeconds, 60);
   client.socket.answer('join', joined({ ...at(10), recovered: false, replayed: 1, first: 10 }));
+  await turn();
   client.socket.push(message(10));
   const { since, lastSeconds } = client.socket.last('join');
   assert.deepEqual([since.epoch, lastSeconds], ['e1', undefined]);
@@ -273,6 +275,7 @@ test('a handle that joins while a join is under way is served after it', async (
   lists.push(seen(client.fanfare.join('chat.1', { since: at(7) })));
   assert.equal(client.socket.all('join').length, 1);
   client.socket.answer('join', joined({ ...at(10), recovered: false }));
+  await turn();
   const { since, last } = client.socket.last('join');
   // From the older of the two.
   assert.deepEqual([since, last], [at(5), 2]);
@@ -371,6 +374,7 @@ test('a join for a later handle that is refused for the moment is repeated for a
   await client.pass(500);
   assert.deepEqual(client.socket.last('join').since, at(10));
   client.socket.answer('join', joined({ ...at(11), recovered: true }));
+  await turn();
   client.socket.push(message(11));
   assert.deepEqual(client.socket.last('join').since, at(8));
   client.socket.answer('join', joined({ ...at(11), recovered: true }));
@@ -522,6 +526,22 @@ test('a room that is joined between the ends of its handles is joined, and joine
   await client.pass(500);
   client.socket.greet();
   assert.equal(client.socket.all('join').length, 1);
+});
+
+test('a room that ends and begins in one turn, in which the reply to a join comes, is joined', async (t) => {
+  const client = setUp(t);
+  const first = await client.joined();
+  const second = client.fanfare.join('chat.1', { last: 5 });
+  await turn();
+  // `ws` emits the messages of one read in one turn.
+  first.leave();
+  second.leave();
+  client.socket.answer('join', joined({ ...at(10), recovered: true }));
+  const third = client.fanfare.join('chat.1');
+  await turn();
+  client.socket.end(1006);
+  await client.rejoined({ ...at(10), recovered: true });
+  assert.equal(third.isJoined, true);
 });
 
 test('a room that is joined again whenever it ends does not keep the client from closing', async (t) => {
