@@ -268,6 +268,27 @@ test('a tab that a message has not reached joins again behind the last one', asy
   assert.equal(all.socket.all('join').length, 1);
 });
 
+test('a room that a tab leaves while it joins again is left', async (t) => {
+  const all = setUp(t);
+  const tab = await all.open();
+  await all.greet();
+  const other = tab.fanfare.join('chat.2');
+  await all.settle();
+  await all.answer('join', { type: 'joined', room: 'chat.2', ...at(10), recovered: false });
+  await all.join(tab.fanfare);
+  await all.push(message(11));
+  tab.fanfare.on('state', (state) => {
+    if (state === 'connecting') other.leave();
+  });
+  // A page in a debugger loses messages.
+  tab.page.isCrashed = true;
+  await all.push(message(12));
+  tab.page.isCrashed = false;
+  await all.push(message(13));
+  assert.ok(all.socket.all('leave').some(({ room }) => room === 'chat.2'));
+  assert.equal(all.socket.last('join').room, 'chat.1');
+});
+
 test('a tab whose missed messages are gone loads its state', async (t) => {
   const all = setUp(t);
   const [one, two] = [await all.open(), await all.open()];

@@ -50,8 +50,6 @@ export class Leader {
   #channel;
   #connection;
   #controller = new AbortController();
-  /** @type {Set<string>} */
-  #tabs = new Set();
   /** @type {Map<string, SharedRoom>} */
   #rooms = new Map();
   /** By id of a command. @type {Map<number, (reply: Message) => void>} */
@@ -98,7 +96,8 @@ export class Leader {
 
   /** @param {string} tab */
   #attach(tab) {
-    this.#tabs.add(tab);
+    // A tab that follows again joins its rooms again, and may have left some meanwhile.
+    this.#detach(tab);
     // Not before a tab can hear of an error.
     this.#connection.open();
     const { state } = this.#connection;
@@ -111,7 +110,6 @@ export class Leader {
 
   /** The tab has ended. @param {string} tab */
   #detach(tab) {
-    this.#tabs.delete(tab);
     for (const room of this.#rooms.values()) room.leave(tab);
   }
 
