@@ -1,7 +1,7 @@
 // state-reader.js: reads the state of a room from the broker, for the HTTP API.
 
 import { encodeStateEntries } from '../protocol/encode.js';
-import { hasKey, isPublication, isRemoval } from '../protocol/publication.js';
+import { hasKey, isPublication, isRemoval, keyTextOf } from '../protocol/publication.js';
 import { unavailable } from './read-queue.js';
 
 /** Reads that wait, from which on requests are refused. */
@@ -9,8 +9,10 @@ const MAX_WAITING_READS = 1000;
 /** Entries of a page of the broker. Tombstones among them are left out. */
 const MIN_PAGE = 1000;
 const MAX_BYTES = 1_048_576;
-/** If the epoch changes between the pages of an answer, it is read again, so many times in all. */
+/** If the pages of an answer do not fit together, it is read again, so many times in all. */
 const MAX_TRIES = 3;
+
+/** @typedef {{publication: Buffer, offset: number}} Found */
 
 /**
  * @typedef {object} StateQuery
@@ -48,7 +50,7 @@ export class StateReader {
       const answer = await this.#readOnce(room, query);
       if (answer !== null) return answer;
     }
-    throw this.#refused('the state began anew during each read');
+    throw this.#refused('the state changed too much during each read');
   }
 
   /** @param {string} reason */
@@ -59,13 +61,14 @@ export class StateReader {
 
   /**
    * @param {string} room @param {StateQuery} query
-   * @returns {Promise<StateAnswer|null>} null: its pages are of two epochs
+   * @returns {Promise<StateAnswer|null>} null: its pages are of two epochs, or a key that was
+   *   removed between them may be in the first ones, because its tombstone is forgotten
    */
   async #readOnce(room, { keys, after, limit }) {
     const { reads } = this.scheduler;
-    let first = '';
-    /** @type {{publication: Buffer, offset: number}[]} */
-    const found = [];
+    let first = { epoch: '', offset: 0 };
+    /** A later page may have a newer change of a key. @type {Map<string, Found>} */
+    const byKey = new Map();
     let last = after;
     let bytes = 0;
     for (;;) {
@@ -74,16 +77,20 @@ export class StateReader {
       const page = await reads.read(room, { ...from, ...named, isGlance: true });
       const { epoch, offset, publications, state } = page;
       if (state === undefined) throw unavailable('the broker does not know the state');
-      first ||= epoch;
-      if (epoch !== first) return null;
+      if (first.epoch === '') first = { epoch, offset };
+      else if (epoch !== first.epoch || state.floor > first.offset) return null;
       for (const [i, publication] of publications.entries()) {
         last = state.offsets[i];
-        if (!isPublication(publication) || !hasKey(publication) || isRemoval(publication)) continue;
+        if (!isPublication(publication) || !hasKey(publication)) continue;
+        const key = keyTextOf(publication);
+        byKey.delete(key);
+        if (isRemoval(publication)) continue;
         bytes += publication.length;
-        found.push({ publication, offset: last });
+        byKey.set(key, { publication, offset: last });
       }
-      const isEnough = found.length > limit || bytes > MAX_BYTES;
+      const isEnough = byKey.size > limit || bytes > MAX_BYTES;
       if (state.hasMore && !isEnough && publications.length > 0) continue;
+      const found = [...byKey.values()];
       if (keys !== null) found.sort((a, b) => a.offset - b.offset);
       const taken = found.slice(0, limit);
       const hasMore = found.length > limit || state.hasMore;

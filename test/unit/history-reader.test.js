@@ -164,3 +164,46 @@ test('the pages of a state are of one epoch, or the state is read again', async 
   await assert.rejects(answer(), { code: 'UNAVAILABLE' });
   assert.deepEqual([counters.readsRefused, pages], [1, []]);
 });
+
+test('a page of a state replaces and removes what earlier pages of the answer have', async () => {
+  const counters = createCounters();
+  /** Offsets, keys and payloads of the next pages, and the floor. @type {{floor: number, rows: [number, string, unknown][]}[]} */
+  let pages = [];
+  const read = async () => {
+    const { floor, rows } = pages.shift() ?? assert.fail('a read too many');
+    const offset = rows.at(-1)?.[0] ?? 0;
+    const offsets = rows.map(([at]) => at);
+    const state = { offsets, floor, isWhole: false, hasMore: pages.length > 0 };
+    const publications = rows.map(([, key, payload]) => change(key, payload));
+    return { epoch: 'e', offset, first: offset + 1, hasOlder: false, publications, state };
+  };
+  const scheduler = /** @type {any} */ ({
+    hasState: () => true,
+    reads: { waiting: new Set(), read },
+  });
+  const reader = new StateReader({ scheduler, counters });
+  const answer = async () => {
+    const { offset, entries } =
+      (await reader.read('s', { keys: null, after: 0, limit: 10 })) ?? assert.fail('no state');
+    /** @type {{key: string, payload: unknown}[]} */
+    const rows = JSON.parse(`[${entries}]`);
+    return [offset, ...rows.map(({ key, payload }) => `${key}=${payload}`)];
+  };
+  const former = { floor: 0, rows: /** @type {any} */ ([1, 2, 3].map((n) => [n, `k${n}`, 'old'])) };
+  // Between the pages k1 is removed and k2 changes.
+  pages = [
+    former,
+    {
+      floor: 0,
+      rows: [
+        [4, 'k4', 'old'],
+        [5, 'k1', null],
+        [6, 'k2', 'new'],
+      ],
+    },
+  ];
+  assert.deepEqual(await answer(), [6, 'k3=old', 'k4=old', 'k2=new']);
+  // The store has forgotten the tombstone of k1: nothing says that k1 is gone, so all is read again.
+  pages = [former, { floor: 5, rows: [[6, 'k2', 'new']] }];
+  await assert.rejects(answer(), /a read too many/);
+});
