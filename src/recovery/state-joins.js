@@ -66,7 +66,9 @@ export class StateJoins extends RoomJoins {
     };
     try {
       this.delivery.admit(connection, () => request.onJoined(joined), NOTHING, { epoch, offset });
-      if (connection.isOpen) room.members.sync(connection, { epoch, offset: from });
+      // Without a position the client has emptied its map: no earlier removal concerns it.
+      const floor = recovered ? from : room.offset;
+      if (connection.isOpen) room.members.sync(connection, { epoch, offset: from }, floor);
     } finally {
       onAnswered();
     }

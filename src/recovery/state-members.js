@@ -13,7 +13,8 @@
 // supersedes, so without it keys would be missing at `synced`. That flush then passes them.
 //
 // A position proves nothing if a later tombstone is forgotten: the member may have that key. A
-// member that begins at 0 has none of the keys forgotten before.
+// member that begins with an empty map has none of the keys that were removed before. If it needed
+// the tombstones that the room had then, a slow reader would begin again at each removal, for ever.
 
 import { encodeStateNotice } from '../protocol/encode.js';
 import { encodePublications, FORMAT } from '../protocol/format.js';
@@ -40,7 +41,7 @@ class StateMember extends LaggingMember {
     this.isSyncing = !isSlow;
   }
 
-  /** Begins again. @param {string} epoch @param {number} floor */
+  /** Begins again. @param {string} epoch @param {number} floor as in the constructor */
   restart(epoch, floor) {
     this.isLost = false;
     this.hasResynced = true;
@@ -79,10 +80,10 @@ export class StateMembers extends LaggingMembers {
   }
 
   /**
-   * @param {Connection} connection a new member @param {Position} position offset 0: it has nothing
+   * @param {Connection} connection a new member @param {Position} position
+   * @param {number} floor as in StateMember
    */
-  sync(connection, position) {
-    const floor = position.offset === 0 ? this.state.log.floor : position.offset;
+  sync(connection, position, floor) {
     this.counters.syncingMembers++;
     this.begin(new StateMember(this, connection, position, floor, false));
   }
@@ -92,7 +93,7 @@ export class StateMembers extends LaggingMembers {
     const { epoch } = this.state;
     for (const connection of this.delivery.members()) {
       const behind = this.members.get(connection);
-      if (behind === undefined && connection.isOpen) this.sync(connection, { epoch, offset: 0 });
+      if (behind === undefined && connection.isOpen) this.sync(connection, { epoch, offset: 0 }, 0);
       this.lose(connection);
     }
   }
@@ -142,8 +143,8 @@ export class StateMembers extends LaggingMembers {
 
   /** @override @param {StateMember} member @param {number} end */
   restart(member, end) {
-    const { epoch, log } = this.state;
-    member.restart(epoch, log.floor);
+    const { epoch, offset } = this.state;
+    member.restart(epoch, offset);
     const text = encodeStateNotice('reset', this.room, epoch, end);
     this.delivery.tell(member.connection, text, { epoch, offset: 0 });
     this.shared.steps.add(member);

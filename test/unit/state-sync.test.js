@@ -375,6 +375,51 @@ test('steps are small, and each waits until the kernel has taken the one before'
   assert.deepEqual([reader.read().map.size, reader.isSynced], [20, true]);
 });
 
+test('a slow reader gets the state once, also while removed keys are forgotten', async () => {
+  const { broker, publish, connect } = build({ size: 40 });
+  for (let key = 0; key < 20; key++) publish(`k${key}`, LARGE);
+  let churned = 0;
+  const churn = () => {
+    publish(`c${++churned}`, 1);
+    publish(`c${churned}`, null);
+    broker.deliver();
+  };
+  for (let i = 0; i < 50; i++) churn();
+  const reader = connect();
+  reader.transport.isStuck = true;
+  reader.join();
+  await settle();
+  for (let step = 0; step < 30 && !reader.read().isSynced; step++) {
+    reader.transport.drain(true);
+    churn();
+    await settle();
+  }
+  assert.deepEqual([reader.isSynced, reader.map.size, reader.counts.resets], [true, 20, 0]);
+  assert.ok(broker.log(ROOM).floor > 0);
+});
+
+test('a client that continues from 0 may have keys, and gets `reset` if their removal is forgotten', async () => {
+  // A stream of events from several rooms has one id for the events that leave together.
+  const { broker, publish, connect } = build({ size: 4 });
+  publish('a', 1);
+  for (const key of ['b', 'c', 'd']) publish(key, LARGE);
+  publish('a', null);
+  broker.announcements = [];
+  const { epoch } = broker.stream(ROOM);
+  const reader = connect();
+  reader.transport.isStuck = true;
+  reader.join({ epoch, offset: 0 }, new Map([['a', 1]]));
+  await settle();
+  for (let i = 0; i < 4; i++) publish(`gone${i}`, null);
+  broker.deliver();
+  await settle();
+  assert.equal(reader.read().counts.recovered, 1);
+  reader.transport.drain();
+  await settle(20);
+  assert.deepEqual([...reader.read().map.keys()], ['b', 'c', 'd']);
+  assert.equal(reader.counts.resets, 1);
+});
+
 test('a new epoch is a reset and the new state, also for a member that sleeps', async () => {
   const { broker, publish, connect, tick, counters } = build();
   const [reader, asleep] = [connect(), connect()];
