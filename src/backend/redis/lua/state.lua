@@ -21,7 +21,8 @@
 -- their publications, `gone` those of tombstones (protocol/compacted-log.js).
 --
 -- All keys expire together. If meta is older than the rest, it counts as nothing: the epoch ends.
--- It also ends if a Redis that evicts keys has taken one of them: what is left is no state.
+-- It also ends if a Redis that evicts keys has taken one of them: what is left is no state. Without
+-- tombstones there is no key 4, and `gone` is 0.
 
 local values, log, removed, sums = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local isRead = ARGV[3] == ''
@@ -40,9 +41,12 @@ end
 
 local isGlance = isRead and ARGV[7] == '1'
 local top = locate(isRead, '0', 0, isGlance, ARGV[8] == '1', 5, sums)
-if top > 0 and call('EXISTS', values, log, sums) < 3 then
+local was = call('HMGET', sums, 'bytes', 'gone', 'floor')
+local bytes, gone, floor = tonumber(was[1] or 0), tonumber(was[2] or 0), tonumber(was[3] or 0)
+if top > 0 and (not was[1] or call('EXISTS', values, log, gone > 0 and removed or log) < 3) then
   local former = incarnation
   incarnation, top = string.sub(former, 1, 32) .. string.sub(ARGV[2], 1, 16), 0
+  bytes, gone, floor = 0, 0, 0
   if not isGlance then
     call('HSET', meta, incarnation, 1)
     call('HDEL', meta, former)
@@ -53,7 +57,7 @@ end
 if isRead then
   -- A write, as in history.lua: Redis refuses it on a replica.
   call('PEXPIRE', meta, top == 0 and 120000 or math.max(1, call('PTTL', sums)))
-  local floor, after, limit, bytes = tonumber(call('HGET', sums, 'floor') or 0), ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+  local after, limit, left = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
   local isWhole = 0
   if ARGV[9] ~= '' then
     local since = tonumber(ARGV[10])
@@ -80,8 +84,8 @@ if isRead then
     for i = 1, #found, 2 do names[#names + 1] = found[i] end
     local publications = call('HMGET', values, unpack(names))
     for i, publication in ipairs(publications) do
-      bytes = bytes - #publication
-      if count == limit or (bytes < 0 and count > 0) then
+      left = left - #publication
+      if count == limit or (left < 0 and count > 0) then
         reply[5] = 1
         return reply
       end
@@ -95,8 +99,6 @@ if isRead then
 end
 
 local maxKeys, maxBytes, keepState = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
-local was = call('HMGET', sums, 'bytes', 'gone', 'floor')
-local bytes, gone, floor = tonumber(was[1] or 0), tonumber(was[2] or 0), tonumber(was[3] or 0)
 local tombs = call('ZCARD', removed)
 local live = call('ZCARD', log) - tombs
 local body, flags, last = {}, {}, top
