@@ -16,8 +16,8 @@ const MAX_TRIES = 3;
 
 /**
  * @typedef {object} StateQuery
- * @property {readonly string[]|null} keys null: all
- * @property {number} after an offset: entries behind it; does not count with `keys`
+ * @property {readonly string[]|null} keys these, whatever follows; null: a page of all
+ * @property {number} after an offset: entries behind it
  * @property {number} limit of entries
  */
 
@@ -92,8 +92,8 @@ export class StateReader {
       if (state.hasMore && !isEnough && publications.length > 0) continue;
       const found = [...byKey.values()];
       if (keys !== null) found.sort((a, b) => a.offset - b.offset);
-      const taken = found.slice(0, limit);
-      const hasMore = found.length > limit || state.hasMore;
+      const taken = keys === null ? found.slice(0, limit) : found;
+      const hasMore = found.length > taken.length || state.hasMore;
       return { epoch, offset, entries: encodeStateEntries(taken), hasMore };
     }
   }

@@ -193,6 +193,8 @@ for (const backend of ['embedded', 'redis']) {
       named.body.entries.map((/** @type {Message} */ { key }) => key),
       ['z'],
     );
+    const bounded = await api('/rooms/price.a/state?key=z&key=x&limit=1&after=4');
+    assert.deepEqual([bounded.body.entries.length, bounded.body.more], [2, false]);
     const page = await api('/rooms/price.a/state?limit=1');
     assert.deepEqual([page.body.entries.length, page.body.more], [1, true]);
     const rest = await api('/rooms/price.a/state?limit=1&after=3');
