@@ -12,14 +12,15 @@ export function createMeters({ config, counters }, requestSeconds) {
   const { apiMessagesPerMinuteMode: mode } = config;
   const rate = new Rate(config.apiMessagesPerMinute, config.apiMessagesBurst);
   /** @type {TakeUnits} */
-  const take = (bucket, units, nowMs) => {
+  const take = (bucket, units, nowMs, paid = 0) => {
     if (mode === 'off') return 0;
-    const cost = rate.costOf(units * BYTES_PER_TOKEN);
+    const total = rate.costOf((paid + units) * BYTES_PER_TOKEN);
+    const cost = paid === 0 ? total : total - rate.costOf(paid * BYTES_PER_TOKEN);
     if (rate.has(bucket, nowMs, cost)) {
       rate.take(bucket, nowMs, cost);
       return 0;
     }
-    if (mode === 'enforce') return rate.retryAfter(bucket, nowMs, cost);
+    if (mode === 'enforce') return rate.retryAfter(bucket, nowMs, total);
     counters.observed.api_messages++;
     return 0;
   };

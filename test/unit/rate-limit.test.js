@@ -4,6 +4,7 @@ import fc from 'fast-check';
 import { RateLimiter } from '../../src/admission/rate-limit.js';
 import { loadConfig } from '../../src/config/config.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { createMeters } from '../../src/worker/api.js';
 
 /** @typedef {import('../../src/config/settings.js').Mode} Mode */
 /** @typedef {{rate: import('../../src/admission/rate-limit.js').TokenBucket|null}} Sender */
@@ -293,6 +294,22 @@ test('a message that costs more than a bucket takes a full bucket, and retryAfte
   assert.equal(limiter.admitMessage(connection, 'a', 9_999, 102_400), 1);
   assert.equal(limiter.admitMessage(connection, 'a', 10_000, 102_400), 0);
 });
+
+for (const units of [2, 9, 10, 11, 100])
+  test(`an API request of ${units} units passes, and again after its retryAfter`, () => {
+    const { config } = loadConfig({ FANFARE_API_MESSAGES_RATE: '60/min burst 10' });
+    assert.ok(config);
+    const { take } = createMeters({ config, counters: createCounters() }, { observe() {} });
+    const bucket = { fullAt: 0 };
+    // One unit is taken when it comes, the others when it has been read.
+    const ask = (/** @type {number} */ nowMs) =>
+      take(bucket, 1, nowMs) || take(bucket, units - 1, nowMs, 1);
+    assert.equal(ask(0), 0);
+    for (let i = 1; i < 10; i++) take(bucket, 1, 0);
+    const waitS = ask(1000);
+    assert.equal(waitS, Math.min(units, 10));
+    assert.equal(ask(1000 * (1 + waitS)), 0);
+  });
 
 test('a reply costs its bytes beyond the first 4 KB, and later messages wait for it', () => {
   const { limiter } = build({ MESSAGES_PER_MINUTE_PER_IP: 1000, MESSAGES_BURST_PER_IP: 1000 });

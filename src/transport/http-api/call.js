@@ -76,8 +76,10 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  */
 
 /**
- * Takes units of a key's rate: 0 if it has them, else the seconds until it will.
- * @typedef {(bucket: {fullAt: number}, units: number, nowMs: number) => number} TakeUnits
+ * Takes units of a key's rate: 0 if it has them, else the seconds until it has those of the whole
+ * request. `paid`: units taken before, for the same. Both together are at most the burst, because
+ * otherwise a large request would never pass.
+ * @typedef {(bucket: {fullAt: number}, units: number, nowMs: number, paid?: number) => number} TakeUnits
  */
 
 /**
@@ -165,11 +167,14 @@ export class Call {
     this.params = params;
   }
 
-  /** From the key's rate. @param {number} units @throws {ApiFault} RATE_LIMIT_EXCEEDED */
-  charge(units) {
+  /**
+   * From the key's rate. @param {number} units @param {number} [paid] units taken before
+   * @throws {ApiFault} RATE_LIMIT_EXCEEDED
+   */
+  charge(units, paid = 1) {
     if (units <= 0) return;
     const { take, counters } = this.meters;
-    const waitS = take(this.key.bucket, units, performance.now());
+    const waitS = take(this.key.bucket, units, performance.now(), paid);
     if (waitS === 0) return;
     counters.api.refused.rate++;
     throw new ApiFault('RATE_LIMIT_EXCEEDED', { retryAfterS: waitS });
