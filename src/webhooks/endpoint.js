@@ -399,6 +399,7 @@ export class EndpointQueue {
 
   /** It does not exist any more. If a reload brings it back, the gaps tell what it has missed. */
   #end() {
+    if (this.isGone) return; // said by another request under way
     this.isGone = true;
     this.log.error(
       { endpoint: this.name },

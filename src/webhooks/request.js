@@ -93,6 +93,11 @@ export class Requester {
         resolve(judge(response.statusCode ?? 0, response.headers['retry-after']));
         discard(response);
       });
+      // 101 ends the connection without an error.
+      request.on('upgrade', ({ statusCode = 0 }, socket) => {
+        resolve(judge(statusCode, undefined));
+        socket.destroy();
+      });
       request.on('error', (error) => {
         const { code } = /** @type {NodeJS.ErrnoException} */ (error);
         if (error instanceof RefusedAddress) resolve(ended('refused', error.message));

@@ -342,6 +342,18 @@ test('a head above 16 KiB, and what is no HTTP, are failures of the event', asyn
   assert.deepEqual([outcome, error], ['failed', 'not an HTTP answer (HPE_HEADER_OVERFLOW)']);
 });
 
+test('an answer that switches protocols is a failure of the event', async (t) => {
+  const server = createSocketServer((socket) => {
+    const head = ['HTTP/1.1 101 Switching Protocols', 'Upgrade: h2c', 'Connection: upgrade'];
+    socket.once('data', () => socket.write(`${head.join('\r\n')}\r\n\r\n`));
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(undefined)));
+  t.after(() => server.close());
+  const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
+  const { outcome, error } = await poster(t, `http://127.0.0.1:${port}/`)();
+  assert.deepEqual([outcome, error], ['failed', 'status 101']);
+});
+
 test('the certificate of an endpoint is verified, for the name of its URL', async (t) => {
   const { cert, key } = await makeServerCertificate(t);
   /** @type {string[]} */

@@ -200,6 +200,18 @@ test('410 ends an endpoint: nothing more is sent, what is dropped is counted, an
   assert.equal(queue.pending, 0);
 });
 
+test('several requests that are answered with 410 are one line of the log', async (t) => {
+  const { queue, requests, advance, endpoint } = courier(t, {
+    answer: () => ({ outcome: 'gone', error: 'status 410', retryAfterMs: null }),
+  });
+  const logged = t.mock.method(endpoint.log, 'error');
+  for (let i = 0; i < 4; i++) queue.record(joined('u', `r${i}`));
+  await advance(5000);
+  assert.equal(requests.length, 4);
+  assert.equal(logged.mock.callCount(), 1);
+  assert.equal(endpoint.dropped.gone, 4);
+});
+
 test('published messages are bounded: the oldest ones are dropped, and a gap is announced first', async (t) => {
   let isDown = true;
   const { queue, requests, advance, endpoint, seen } = courier(t, {
