@@ -52,8 +52,8 @@ export class HookEntrance {
   /**
    * @param {object} parts @param {Hooks} parts.hooks
    * @param {Authentication|null} parts.authentication null if no tokens are configured
-   * @param {Pick<import('../auth/sessions.js').Sessions, 'begin'|'end'>} parts.sessions those of the
-   *   authentication, if there is one
+   * @param {Pick<import('../auth/sessions.js').Sessions, 'begin'|'end'|'isRevoked'>} parts.sessions
+   *   those of the authentication, if there is one
    * @param {import('../auth/user-places.js').UserPlaces} parts.userPlaces
    * @param {{add(connection: Connection): void, remove(connection: Connection): void}} parts.hub
    */
@@ -174,6 +174,8 @@ export class HookEntrance {
     const verdict = await this.hooks.call('onConnect', [requestOf(handshake, token, user)]);
     const refused = this.#refusalOf(credentials, verdict);
     if (refused !== null) return refused;
+    // The authentication refuses a token revoked meanwhile. The next one is asked about.
+    if (this.sessions.isRevoked(/** @type {Identity} */ (credentials.identity))) return credentials;
     this.#handshakes.delete(visitor);
     visitor.welcome(verdict.answer);
     return credentials;

@@ -271,6 +271,26 @@ test('a connection without a token and a user goes the way of the authentication
   assert.deepEqual([entered, added], [[null], []]);
 });
 
+test('a token that is revoked while onConnect is asked does not keep the next one from it', async (t) => {
+  const asked = /** @type {(string|null)[]} */ ([]);
+  const { check, enter, entrance, sessions } = build(
+    { onConnect: ({ user }) => void asked.push(user) },
+    { authentication: { isRequired: false, check: () => null, enter() {} } },
+  );
+  const { connection } = enter(await check());
+  const tokenOf = (/** @type {string} */ user) =>
+    entrance.confirm(
+      connection,
+      'token',
+      /** @type {any} */ ({ identity: { user }, refusal: null }),
+    );
+  t.mock.method(sessions, 'isRevoked', ({ user = '' }) => user === 'ann');
+  await tokenOf('ann');
+  await tokenOf('bob');
+  await tokenOf('carl');
+  assert.deepEqual(asked, [null, 'ann', 'bob']);
+});
+
 test('with hooks that name no users, one who has signed in through another door leaves', async () => {
   const path = fileURLToPath(new URL('../helpers/hooks/state.js', import.meta.url));
   const { config } = loadConfig({ FANFARE_HOOKS: path });
