@@ -72,9 +72,10 @@ export class RoomRules {
     const known = this.remembered.get(room);
     if (known !== undefined) return known;
     // `*` is the room of all connections, and `*<id>` that of one worker. Clients can't join them.
-    const value = room.startsWith('*')
-      ? null
-      : (this.rules.find((rule) => isInSpace(rule, room) && fits(rule.parts, room))?.value ?? null);
+    const rule = room.startsWith('*')
+      ? undefined
+      : this.rules.find(({ parts }) => shareSpace(parts[0], room) && fits(parts, room));
+    const value = rule?.value ?? null;
     if (this.remembered.size >= MAX_REMEMBERED) this.remembered.clear();
     this.remembered.set(room, value);
     return value;
@@ -96,9 +97,9 @@ export function isSharedPattern(value) {
   return isRoomPattern(value.startsWith(INTERNAL) ? value.slice(1).replaceAll('~', ':') : value);
 }
 
-/** `*` covers native rooms only. @param {{parts: readonly string[]}} rule @param {string} room */
-function isInSpace({ parts }, room) {
-  return room.startsWith(INTERNAL) === parts[0].startsWith(INTERNAL);
+/** `*` covers native rooms only. @param {string} pattern @param {string} room or their beginnings */
+export function shareSpace(pattern, room) {
+  return room.startsWith(INTERNAL) === pattern.startsWith(INTERNAL);
 }
 
 /**

@@ -6,7 +6,7 @@
 
 import { isRecord, readJsonList } from './json-list.js';
 import { APP_EVENT_TYPES, CACHES } from './pusher.js';
-import { isRoomPattern, RoomRules } from './room-patterns.js';
+import { isRoomPattern, RoomRules, shareSpace } from './room-patterns.js';
 
 /** Events that the backend records. */
 export const EVENT_TYPES = /** @type {const} */ ([
@@ -162,7 +162,7 @@ export class WebhookSettings {
     for (const { pattern, value } of own) {
       const [head, tail, ...more] = pattern.split('*');
       const isWhole = tail === '' && more.length === 0 && prefix.startsWith(head);
-      if (value && isWhole) return true;
+      if (value && isWhole && shareSpace(head, prefix)) return true;
       if (!value && except !== null && head.startsWith(except)) continue;
       if (!value && (head.startsWith(prefix) || prefix.startsWith(head))) return false;
     }

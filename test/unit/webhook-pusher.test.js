@@ -280,6 +280,12 @@ test('a native endpoint for all rooms hears nothing of the rooms of apps', (t) =
   );
   assert.ok(settings.covers('room.occupied', 'a'));
   assert.equal(settings.covers('room.occupied', '~7:a'), false);
+  assert.ok(settings.coversPrefix('room.occupied', 'a'));
+  assert.equal(
+    settings.coversPrefix('room.occupied', '~7:', '~7:u:'),
+    false,
+    'not from the backend',
+  );
   const form = formOf(settings.endpoints[0]);
   const rest = { type: /** @type {const} */ ('room.occupied'), seq: 1, epoch: '1', at: 1 };
   assert.ok(form.wants({ ...rest, room: 'a' }));
