@@ -104,7 +104,7 @@ export class RevocationLog {
       const known = await this.store.read();
       for (const revocation of known) this.apply(revocation);
       this.#isLoaded = true;
-      if (this.#isFailing) this.log.info({ count: known.length }, 'revocations are read again');
+      if (this.#isFailing) this.log.info({ count: known.length }, 'revocations can be read again');
       this.#isFailing = false;
       for (const lost of this.revocations.beyond(known)) await this.store.add(lost);
     } catch (error) {

@@ -131,7 +131,7 @@ function readRights(text, isOfApp) {
   if (text === 'all') return API_RIGHTS.filter((right) => !isOfApp || !NOT_OF_APPS.includes(right));
   const rights = text.split(',');
   const unknown = rights.findIndex((right) => !isRight(right));
-  if (unknown >= 0) return `right ${unknown + 1} is none of all, ${API_RIGHTS.join(', ')}`;
+  if (unknown >= 0) return `right ${unknown + 1} is not one of all, ${API_RIGHTS.join(', ')}`;
   const unfit = isOfApp && rights.find((right) => NOT_OF_APPS.includes(right));
   if (unfit) return `a key with app= cannot have the right ${unfit}, which is about all apps`;
   return /** @type {ApiRight[]} */ (rights);

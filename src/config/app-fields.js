@@ -27,8 +27,8 @@ export const SWITCHES = /** @type {const} */ ({
   isShared: { field: 'shared', value: false, meaning: 'Its channels are native rooms of the same name, for one app at most. A reload cannot change it.' },
   tlsOnly: { field: 'tlsOnly', value: false, meaning: 'Refuse connections without TLS.' },
   clientEvents: { field: 'clientEvents', value: false, meaning: 'Whether clients may send events (`client-…`, whispers of Echo).' },
-  subscriptionCount: { field: 'subscriptionCount', value: false, meaning: 'Whether subscribers are told how many there are, and the HTTP API tells it too.' },
-  extraChannelInfo: { field: 'extraChannelInfo', value: false, meaning: 'Whether the HTTP API answers `subscription_count` and `occupied` unasked.' },
+  subscriptionCount: { field: 'subscriptionCount', value: false, meaning: 'Whether subscribers, and requests to the HTTP API, get the number of subscribers of a channel.' },
+  extraChannelInfo: { field: 'extraChannelInfo', value: false, meaning: 'Whether answers of the HTTP API have `subscription_count` and `occupied` without being asked.' },
 });
 
 /** Defaults of a preset, by the field's name. @type {Readonly<Record<string, Record<string, unknown>>>} */
@@ -66,10 +66,10 @@ const OTHERS = /** @type {const} */ ([
   { field: 'id', allowed: '1 to 20 digits', meaning: 'Names the app in the paths of the HTTP API.' },
   { field: 'key', allowed: '1 to 64 of A-Z a-z 0-9 _ -', meaning: 'Names the app for clients.' },
   { field: 'secret', allowed: '1 to 256 characters', meaning: 'Signs channels, users, requests and webhooks.' },
-  { field: 'secrets', allowed: '1 to 4', meaning: 'In place of `secret`: the first signs, all are accepted.' },
-  { field: 'preset', value: 'strict', allowed: 'strict, soketi', meaning: 'Which defaults apply: those of Pusher, or those of soketi.' },
+  { field: 'secrets', allowed: '1 to 4', meaning: 'Several secrets, instead of `secret`: the first signs, all are accepted.' },
+  { field: 'preset', value: 'strict', allowed: 'strict, soketi', meaning: 'Whose defaults apply: those of Pusher (`strict`) or of soketi.' },
   { field: 'origins', value: '[]', allowed: 'up to 100', meaning: 'Origins that browsers may connect from. Empty: all.' },
-  { field: 'clientEventData', value: 'string', allowed: 'string, asSent', meaning: 'Whether `data` of a client event is relayed as a string, as Pusher does, or as the client has sent it.' },
+  { field: 'clientEventData', value: 'string', allowed: 'string, asSent', meaning: 'Whether `data` of a client event is relayed as a string, as Pusher does, or as the client sent it.' },
   { field: 'history', value: '[]', allowed: 'up to 20', meaning: 'Rooms of the app with [history](history-and-recovery.md), each as `chat.*=100/300s`. A reload cannot change it.' },
   { field: 'presence', value: '[]', allowed: 'up to 20', meaning: 'Rooms of the app with presence, each as `chat.*`; `presence-…` has it anyway. A reload cannot change it.' },
   { field: 'webhooks', value: '[]', allowed: 'up to 10', meaning: 'Endpoints of [webhooks](webhooks.md#in-pushers-form).' },

@@ -107,7 +107,8 @@ export function suggestion(name) {
       `FANFARE_${known}` === upper || `FANFARE_${upper}` === known ? 0 : distance(upper, known);
     if (steps < least) [nearest, least] = [known, steps];
   }
-  return least <= Math.max(3, name.length / 3) ? `; did you mean ${nearest}?` : '';
+  const most = Math.min(name.length / 2, Math.max(3, name.length / 3));
+  return least <= most ? `; did you mean ${nearest}?` : '';
 }
 
 /** The Levenshtein distance. @param {string} a @param {string} b */

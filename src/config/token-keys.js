@@ -118,9 +118,9 @@ function readPemBlock(block) {
 /** @param {string} secret @returns {string} the fault, without the secret; or '' */
 export function secretFault(secret) {
   // Everybody may know a public key. If it were a secret, everybody could sign.
-  if (secret.includes('-----BEGIN ')) return 'a PEM text; a public key is no secret';
+  if (secret.includes('-----BEGIN ')) return 'a PEM text; a public key is not a secret';
   const bytes = Buffer.byteLength(secret);
   return bytes < MIN_SECRET_BYTES
-    ? `a text of ${bytes} bytes; a secret has at least ${MIN_SECRET_BYTES} (openssl rand -hex 32)`
+    ? `${bytes} bytes long; a secret needs at least ${MIN_SECRET_BYTES} (openssl rand -hex 32)`
     : '';
 }

@@ -52,7 +52,7 @@ export function readTokenSettings(values, read) {
   const algorithms = list('jwtAlgorithms');
   for (const name of algorithms) {
     if (!ALGORITHMS.includes(name))
-      faults.push(`JWT_ALGORITHMS: ${JSON.stringify(name)} is none of ${ALGORITHMS.join(', ')}`);
+      faults.push(`JWT_ALGORITHMS: ${JSON.stringify(name)} is not one of ${ALGORITHMS.join(', ')}`);
   }
   const hasKeys = secrets.length > 0 || publicKeys.length > 0 || jwksUrl !== '';
   const fits = (/** @type {string} */ name) =>

@@ -36,7 +36,7 @@ export async function loadHooks(path) {
     if (isHook && typeof value !== 'function')
       throw new Error(`FANFARE_HOOKS: ${path}: ${name} is not a function`);
     if (!isHook && LIKE_A_HOOK.test(name) && typeof value === 'function')
-      throw new Error(`FANFARE_HOOKS: ${path}: ${name} is none of ${HOOKS.join(', ')}`);
+      throw new Error(`FANFARE_HOOKS: ${path}: ${name} is not one of ${HOOKS.join(', ')}`);
     if (isHook) hooks[name] = value;
   }
   if (Object.keys(hooks).length === 0)

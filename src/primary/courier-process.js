@@ -145,7 +145,7 @@ export class CourierProcess {
         this.aggregate.update(id, message.metrics);
       }
     });
-    child.on('error', (error) => this.log.warn({ err: error }, 'courier'));
+    child.on('error', (error) => this.log.warn({ err: error }, 'courier: process error'));
     child.on('close', (code, signal) => {
       this.aggregate.depart(id);
       this.#closed(child, code, signal);

@@ -57,7 +57,7 @@ export class Deaths {
   check() {
     if (!this.isCrashLoopLogged || this.isCrashLoop()) return;
     this.isCrashLoopLogged = false;
-    this.log.info('crash loop over: no five deaths within the last minute');
+    this.log.info('crash loop over: fewer than five deaths in the last minute');
   }
 
   /** Have so many new workers in a row failed that another one is useless? */

@@ -68,7 +68,9 @@ export class OpsServer {
       server.once('error', reject);
       server.listen(port, host, () => {
         server.off('error', reject);
-        server.on('error', (error) => this.log.error({ err: error }, 'operations port'));
+        server.on('error', (error) =>
+          this.log.error({ err: error }, 'operations port: server error'),
+        );
         resolve(/** @type {AddressInfo} */ (server.address()).port);
       });
     });
@@ -160,7 +162,8 @@ function routes(scrape, readiness, pages, log) {
   const onError = (error, request, response, _next) => {
     // A path that can't be decoded is a fault of the client and arrives here with its status.
     const status = error.status ?? 500;
-    if (status >= 500) log.error({ err: error, path: request.path }, 'operations port');
+    if (status >= 500)
+      log.error({ err: error, path: request.path }, 'operations port: a request failed');
     const code = status >= 500 ? 'INTERNAL_ERROR' : 'INVALID_REQUEST';
     response
       .status(status)

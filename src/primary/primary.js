@@ -176,7 +176,7 @@ class Primary {
     if (config.tokens !== null && config.redis === null && config.stateDir === '')
       log.warn('revocations are lost when this server stops: set FANFARE_STATE_DIR, or use Redis');
     if (config.redisSubscriptions === 'server')
-      log.warn('REDIS_SUBSCRIPTIONS=server has no effect any more: remove it');
+      log.warn('REDIS_SUBSCRIPTIONS=server no longer has an effect: remove it');
     const { access, why } = consoleAccess(config);
     if (access === 'off' && config.console !== 'off') log.info(`the console is off: ${why}`);
   }
@@ -217,7 +217,9 @@ class Primary {
         onGone: (one) => page.actions.gone(one),
         onDrain: (returnMs) => this.#courier?.hold(returnMs + RETURN_MS),
         onReloaded: (next) => {
-          this.#replaceCourier(next).catch((error) => log.error({ err: error }, 'courier'));
+          this.#replaceCourier(next).catch((error) =>
+            log.error({ err: error }, 'cannot replace the courier'),
+          );
         },
       },
       onReady: ({ port }, isBrokerUp) =>
@@ -309,7 +311,7 @@ function announce(log, parts, isProduction) {
     for (const { text } of rest) log.info(text.trim());
   }
   if (isProduction && isOpen(config))
-    log.warn('access is open to everyone: no key for tokens is configured, and no hooks');
+    log.warn('access is open to everyone: neither keys for tokens nor hooks are configured');
   const shortage = glance(config);
   if (shortage !== '') log.warn(shortage);
 }

@@ -28,7 +28,7 @@ export const CLOSES = Object.freeze({
   INTERNAL: {
     code: 1011,
     reason: 'internal error',
-    cause: 'The server failed at a command or a message of this connection.',
+    cause: 'The server failed while it handled a command or a message of this connection.',
     client: 'back-off, at least 1 s',
   },
   DRAIN: {
@@ -41,19 +41,19 @@ export const CLOSES = Object.freeze({
     code: 1013,
     reason: 'overload',
     cause:
-      'Too many bytes wait to be read in this worker, or its copies of room states are too large, or tokens cannot be checked now, or a hook has failed.',
+      'The worker has too many unread bytes or too large copies of room states, tokens cannot be checked now, or a hook failed.',
     client: 'reconnect after at least 10 s with jitter',
   },
   TOKEN_EXPIRED: {
     code: 4001,
     reason: 'token expired',
-    cause: 'The token has expired, and no `auth` has renewed it.',
+    cause: 'The token expired before an `auth` renewed it.',
     client: 'reconnect with a new token',
   },
   SLOW_CONSUMER: {
     code: 4003,
     reason: 'slow consumer',
-    cause: 'Too many bytes wait for this client, or they wait for too long.',
+    cause: 'Too many bytes wait for this client, or they have waited too long.',
     client: 'reconnect',
   },
   RATE_LIMITED: {
@@ -79,7 +79,7 @@ export const CLOSES = Object.freeze({
     code: 4008,
     reason: 'connection limit of the address',
     cause:
-      'All servers together have more than `FANFARE_MAX_CONNECTIONS_PER_IP` connections of the address.',
+      'All servers together have more than `FANFARE_MAX_CONNECTIONS_PER_IP` connections from the address.',
     client: 'back-off, at least 1 s',
   },
   INVALID_TOKEN: {
@@ -110,13 +110,13 @@ export const CLOSES = Object.freeze({
     code: 4504,
     reason: 'connection limit of the user',
     cause:
-      'The user has `FANFARE_MAX_CONNECTIONS_PER_USER` connections, on this server or on all together.',
+      'The user has reached `FANFARE_MAX_CONNECTIONS_PER_USER`, on this server or on all servers together.',
     client: 'stop',
   },
   APP_LIMIT: {
     code: 4507,
     reason: 'connection limit of the app',
-    cause: 'The app of the token has `maxConnections` connections, over all servers.',
+    cause: 'The app of the token has reached `maxConnections`, over all servers.',
     client: 'stop',
   },
   DENIED: {
@@ -129,7 +129,7 @@ export const CLOSES = Object.freeze({
     code: 4505,
     reason: 'room limit',
     cause:
-      'The client kept joining: more joins were refused within 10 s than the room limit has rooms.',
+      'The client kept joining rooms: within 10 s, the refused joins outnumbered the room limit.',
     client: 'stop',
   },
 });
@@ -264,7 +264,7 @@ export const API_ERRORS = Object.freeze({
   },
   UNAUTHORIZED: {
     status: 401,
-    message: 'Authorization: Bearer with a valid API key is required.',
+    message: 'A valid API key is required (Authorization: Bearer).',
     client: 'check the key',
   },
   PERMISSION_DENIED: {
@@ -292,7 +292,7 @@ export const API_ERRORS = Object.freeze({
   },
   NO_UPLOAD: {
     status: 404,
-    message: 'The upload is not in the bucket as announced.',
+    message: 'The bucket has no object that matches the announced upload.',
     client: 'send the PUT first, with the announced bytes and headers',
   },
   NO_CONNECTION: {
@@ -373,7 +373,7 @@ const ENTRY = Object.freeze({
   APP_LIMIT: {
     ...ERRORS.PERMISSION_DENIED,
     error: 'PERMISSION_DENIED',
-    message: 'The app has as many connections as it may have.',
+    message: 'The app has reached its connection limit.',
     status: 429,
     close: CLOSES.APP_LIMIT,
   },
@@ -405,7 +405,11 @@ const ENTRY = Object.freeze({
   // The public port. The names are those of the statuses.
   bad_request: { message: 'Not an HTTP request.', headers: CLOSE },
   not_found: { status: 404, message: 'Not found.' },
-  method_not_allowed: { status: 405, message: 'Only GET.', headers: { ...CLOSE, Allow: 'GET' } },
+  method_not_allowed: {
+    status: 405,
+    message: 'Only GET is allowed.',
+    headers: { ...CLOSE, Allow: 'GET' },
+  },
   request_timeout: { status: 408, message: 'The request took too long.', retryAfterS: 1 },
   expectation_failed: {
     status: 417,

@@ -217,6 +217,6 @@ class Reach {
     if (this.now() - sinceMs < QUIET_MS) return;
     this.#isLogged = true;
     const why = error instanceof Error ? error.message : String(error);
-    this.rareLog.warn({ lane, why }, 'webhooks: the queue fails, events wait');
+    this.rareLog.warn({ lane, why }, 'webhooks: the queue is unavailable, events wait');
   }
 }

@@ -53,7 +53,7 @@ test(
     const folder = temporaryFolder(t);
     for (const [name, text, fault] of [
       ['syntax.mjs', 'export function onPublish( {', /failed to load/],
-      ['name.mjs', 'export function onMessage() {}', /onMessage is none of onConnect/],
+      ['name.mjs', 'export function onMessage() {}', /onMessage is not one of onConnect/],
       ['none.mjs', 'export const x = 1;', /exports none of onConnect/],
     ]) {
       const file = join(folder, String(name));

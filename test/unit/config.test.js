@@ -506,7 +506,7 @@ test('a configuration file is lines of NAME=value', () => {
 
 test('a configuration file reports its faults by line, without values', () => {
   const { faults } = parseConfigFile(
-    'hunter2\nPORTT=1\nPORT=1\nPORT=2\nFANFARE_CONFIG_FILE=x\n__proto__=hunter2',
+    'hunter2\nPORTT=1\nPORT=1\nPORT=2\nFANFARE_CONFIG_FILE=x\n__proto__=hunter2\nFOO=1',
   );
   assert.deepEqual(faults, [
     'FANFARE_CONFIG_FILE, line 1: not NAME=value',
@@ -514,6 +514,8 @@ test('a configuration file reports its faults by line, without values', () => {
     'FANFARE_CONFIG_FILE, line 4: PORT is set twice',
     'FANFARE_CONFIG_FILE, line 5: a configuration file cannot name another one',
     'FANFARE_CONFIG_FILE, line 6: unknown setting __proto__',
+    // PORT has half of its letters, so it is no likely meaning.
+    'FANFARE_CONFIG_FILE, line 7: unknown setting FOO',
   ]);
 });
 

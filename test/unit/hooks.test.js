@@ -268,11 +268,15 @@ const FILES = [
   ['does not parse', 'export function onPublish( {', /failed to load: /],
   ['throws', 'throw new Error("no database");', /failed to load: no database/],
   ['exports no hook', 'export const x = 1;', /exports none of onConnect/],
-  ['exports another name', 'export const onMessage = () => {};', /onMessage is none of onConnect/],
+  [
+    'exports another name',
+    'export const onMessage = () => {};',
+    /onMessage is not one of onConnect/,
+  ],
   [
     'writes a hook in lower case',
     'export function onpublish() {}',
-    /onpublish is none of onConnect/,
+    /onpublish is not one of onConnect/,
   ],
   ['exports a hook that is no function', 'export const onJoin = 1;', /onJoin is not a function/],
 ];

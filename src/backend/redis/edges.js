@@ -143,7 +143,7 @@ export class RedisEdges {
   /** By the key that decides their edges. @param {readonly string[]} tags @returns {Promise<string[]>} */
   #occupied(tags) {
     return this.recording.occupied(tags).catch((cause) => {
-      throw new BrokerError('UNAVAILABLE', 'cannot read who is there', { cause });
+      throw new BrokerError('UNAVAILABLE', 'cannot read the users and rooms in use', { cause });
     });
   }
 
