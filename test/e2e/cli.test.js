@@ -279,7 +279,7 @@ const FAILURES = [
   ['no JSON', ['publish', 'a', 'hello'], {}, 65, /PAYLOAD is not JSON. To send a text, add --text/],
   ['no room name', ['publish', 'a b', '1'], {}, 65, /A room is 1 to 200 characters/],
   ['no key', ['rooms'], { FANFARE_API_KEY: '' }, 77, /set FANFARE_API_KEY/],
-  ['a wrong key', ['rooms'], { FANFARE_API_KEY: 'wrong' }, 77, /a valid API key is required.*401/],
+  ['a wrong key', ['rooms'], { FANFARE_API_KEY: 'wrong' }, 77, /A valid API key is required.*401/],
   [
     'no server for the API',
     ['rooms'],
