@@ -215,11 +215,11 @@ export const METRICS = Object.freeze([
     'Replay buffers evicted to free memory.'),
   // The names of older versions, for one version.
   gauge('fanfare_window_bytes', 'sum', ({ counters }) => counters.replayBufferBytes,
-    'Old name of `fanfare_replay_buffer_bytes`. The next version removes it.'),
+    'Deprecated: old name of `fanfare_replay_buffer_bytes`.'),
   counter('fanfare_windows_evicted_total', ({ counters }) => counters.replayBuffersEvicted,
-    'Old name of `fanfare_replay_buffers_evicted_total`. The next version removes it.'),
+    'Deprecated: old name of `fanfare_replay_buffers_evicted_total`.'),
   histogram('fanfare_flush_seconds', FLUSH_BUCKETS,
-    'Old name of `fanfare_turn_seconds{slot="flushes"}`. The next version removes it.'),
+    'Deprecated: old name of `fanfare_turn_seconds{slot="flushes"}`.'),
   histogram('fanfare_bus_round_trip_seconds', BUS_BUCKETS,
     'Seconds that a loopback probe took through the broker.'),
 
