@@ -30,7 +30,7 @@ const USAGE = `Usage: fanfare doctor [options]   (in a checkout: npm run doctor 
 
 The doctor reads WORKERS, REDIS_URL and the other settings like the server does.
 Exit codes: 0 no limit is too low, 1 a limit is too low, 2 invalid options or settings. With
---webhooks: 0 every endpoint has the test, 1 one has not.
+--webhooks: 0 every endpoint received the test, 1 one did not.
 `;
 
 /** @import { Config } from '../config/settings.js' */

@@ -24,7 +24,7 @@ export async function testEndpoints({ webhooks }, asJson) {
   const isOk = results.every(({ outcome }) => outcome === 'delivered');
   const lines = results.map(
     ({ endpoint, origin, outcome, error, ms }) =>
-      `${outcome === 'delivered' ? 'ok    ' : 'failed'}  ${endpoint} (${origin}): ${error || 'has the test'}, ${ms} ms`,
+      `${outcome === 'delivered' ? 'ok    ' : 'failed'}  ${endpoint} (${origin}): ${error || 'received the test'}, ${ms} ms`,
   );
   return { text: `${asJson ? JSON.stringify(results, null, 2) : lines.join('\n')}\n`, isOk };
 }

@@ -388,7 +388,7 @@ test(
     assert.equal(good.code, 0);
     assert.match(
       good.text,
-      /^ok {6}back-end \(http:\/\/127\.0\.0\.1:\d+\): has the test, \d+ ms\n$/,
+      /^ok {6}back-end \(http:\/\/127\.0\.0\.1:\d+\): received the test, \d+ ms\n$/,
     );
     const bad = await doctor(
       endpointFile(t, { url: receiver.url }, { name: 'gone', url: 'http://127.0.0.1:1/' }),
@@ -409,7 +409,7 @@ test('the page of the console shows an endpoint, and its button sends a test', {
     hash: 'webhooks',
   });
   await page.getByRole('button', { name: 'Send test' }).click();
-  await page.locator('.notice', { hasText: 'back-end has the test' }).waitFor();
+  await page.locator('.notice', { hasText: 'back-end received the test' }).waitFor();
   assert.deepEqual(receiver.lines(), ['webhook.test ']);
   assert.deepEqual(await seriousFaults(page), []);
   assert.deepEqual(faults, []);

@@ -83,7 +83,7 @@ function row(app, endpoint) {
   const test = async () => {
     const { outcome, error } = await post(`/webhooks/${encodeURIComponent(name)}/test`);
     if (outcome !== 'delivered') throw new Error(`${name}: ${error}`);
-    return `${name} has the test`;
+    return `${name} received the test`;
   };
   return [
     [
