@@ -41,6 +41,7 @@ import { SessionCommands } from './session.js';
  * @property {(connection: Connection, bytes: number) => void} charge counts the bytes of a reply
  *   against the connection's rate
  * @property {import('../observability/counters.js').Counters} counters
+ * @property {import('../worker/turn.js').Line<() => void>} presenceLine answers about users
  * @property {{observe(ms: number): void}} messageDuration
  * @property {{error(fields: object, text: string): void}} log
  */
@@ -60,6 +61,7 @@ import { SessionCommands } from './session.js';
  * @property {Replies} replies
  * @property {JoinCommands} joins
  * @property {HookGate|null} hookGate null if there are no hooks
+ * @property {PendingReads} pendingReads
  * @property {BroadcastCommand} broadcasts
  */
 
@@ -72,7 +74,9 @@ export function createCommands(parts) {
   // Without hooks there is nothing in between.
   const { hooks = null, authenticator = null } = parts;
   const hookGate = hooks && new HookGate({ hooks, hub, lane, publisher: parts.publisher, replies });
-  const all = createHandlers(parts, { replies, lane, hookGate });
+  const { charge, presenceLine } = parts;
+  const pendingReads = new PendingReads({ replies, charge, counters, presenceLine });
+  const all = createHandlers(parts, { replies, lane, hookGate, pendingReads });
   const { handlers, session, joins, broadcasts } = all;
   const gate =
     authenticator && new AuthCommands({ authenticator, hub, joins, session, lane, replies });
@@ -107,19 +111,19 @@ export function createCommands(parts) {
     replies,
     joins,
     hookGate,
+    pendingReads,
     broadcasts,
   };
 }
 
 /**
  * Of a server without tokens. @param {CommandParts} parts
- * @param {{replies: Replies, lane: Lane, hookGate: HookGate|null}} shared
+ * @param {{replies: Replies, lane: Lane, hookGate: HookGate|null, pendingReads: PendingReads}} shared
  */
-function createHandlers(parts, { replies, lane, hookGate }) {
+function createHandlers(parts, { replies, lane, hookGate, pendingReads }) {
   const { config, hub, tracker, charge, counters, historyReader } = parts;
   const { maxInlineBytes, maxUnsentBytes } = config;
   const publisher = hookGate ?? parts.publisher;
-  const pendingReads = new PendingReads({ replies, charge, counters });
   const session = new SessionCommands({
     config,
     idempotencyMs: parts.idempotencyMs,

@@ -1,4 +1,8 @@
 // pending-reads.js: `presence` and `history` commands that wait, bounded over the whole worker.
+//
+// One read of a room's users answers all commands that wait for it, and each answer walks over the
+// users. So these answers have a share of each turn. An answer with history has a read of its own
+// and is sent at once, because its bytes would wait, too.
 
 const MAX_WAITING_READS = 10_000;
 
@@ -6,45 +10,69 @@ const MAX_WAITING_READS = 10_000;
 /** @import { Id } from './handler.js' */
 
 export class PendingReads {
+  #waiting = 0;
+
   /**
    * @param {object} parts @param {import('./replies.js').Replies} parts.replies
    * @param {(connection: Connection, bytes: number) => void} parts.charge counts the bytes of an
    *   answer against the connection's rate
    * @param {import('../observability/counters.js').Counters} parts.counters
+   * @param {import('../worker/turn.js').Line<() => void>} parts.presenceLine answers about users
    */
-  constructor({ replies, charge, counters }) {
+  constructor({ replies, charge, counters, presenceLine }) {
     this.replies = replies;
     this.charge = charge;
     this.counters = counters;
-    this.waiting = 0;
+    this.presenceLine = presenceLine;
   }
 
   /**
    * @template T @param {Connection} connection @param {Id} id @param {() => Promise<T>} read
    * @param {(read: T) => {before: Buffer, text: Buffer, after: string, readBytes?: number}} reply
    *   `readBytes`: read beside the text
+   * @param {boolean} [isOfUsers]
    */
-  answer(connection, id, read, reply) {
-    if (this.waiting >= MAX_WAITING_READS) {
+  answer(connection, id, read, reply, isOfUsers) {
+    /** @param {T} result */
+    const send = (result) => {
+      const { before, text, after, readBytes = 0 } = reply(result);
+      this.charge(connection, text.length + readBytes);
+      connection.sendAround(before, text, 0, text.length, after);
+    };
+    this.wait(connection, id, read, send, isOfUsers);
+  }
+
+  /**
+   * @template T @param {Connection} connection @param {Id} id @param {() => Promise<T>} read
+   * @param {(read: T) => void} send answers, if the connection is still open
+   * @param {boolean} [isOfUsers] is it an answer about a room's users?
+   * @param {(error: unknown) => void} [refuse] the read has failed
+   */
+  wait(connection, id, read, send, isOfUsers = false, refuse = undefined) {
+    if (this.#waiting >= MAX_WAITING_READS) {
       this.counters.readsRefused++;
       return this.replies.error(connection, 'UNAVAILABLE', id);
     }
-    this.waiting++;
-    read()
-      .then(
-        (result) => {
-          this.waiting--;
-          if (!connection.isOpen) return;
-          const { before, text, after, readBytes = 0 } = reply(result);
-          this.charge(connection, text.length + readBytes);
-          connection.sendAround(before, text, 0, text.length, after);
-        },
-        (error) => {
-          this.waiting--;
-          this.replies.brokerError(connection, error, id);
-        },
-      )
-      .catch((error) => connection.fail(error));
+    this.#waiting++;
+    const end = (/** @type {() => void} */ act) => {
+      this.#waiting--;
+      try {
+        act();
+      } catch (error) {
+        connection.fail(error);
+      }
+    };
+    read().then(
+      (result) => {
+        const answer = () => end(() => connection.isOpen && send(result));
+        if (isOfUsers) this.presenceLine.push(answer, connection.address);
+        else answer();
+      },
+      (error) =>
+        end(() =>
+          refuse === undefined ? this.replies.brokerError(connection, error, id) : refuse(error),
+        ),
+    );
   }
 }
 

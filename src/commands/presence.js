@@ -56,6 +56,6 @@ export class PresenceCommand {
     };
     /** @returns {Promise<Attended>} */
     const read = async () => (this.tracker.covers(name) ? this.tracker.read(name) : NOBODY);
-    this.pendingReads.answer(connection, id, read, reply);
+    this.pendingReads.answer(connection, id, read, reply, true);
   }
 }

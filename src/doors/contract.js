@@ -35,7 +35,7 @@
  * @property
  *   {(import('../commands/hook-gate.js').HookCalls & Pick<import('../hooks/entrance.js').HookEntrance, 'askJoins'>)|null}
  *   hooks null if there are none
- * @property {Pick<Commands, 'lane'|'replies'|'joins'|'hookGate'>} commands the parts that all doors
+ * @property {Pick<Commands, 'lane'|'replies'|'joins'|'hookGate'|'pendingReads'>} commands the parts that all doors
  *   share
  * @property {import('../commands/index.js').CommandParts['admitMessage']} admitMessage
  * @property {import('../commands/index.js').CommandParts['charge']} charge

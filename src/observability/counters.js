@@ -132,6 +132,7 @@ export const TURN_SLOTS = /** @type {const} */ ([
   'refused_peers',
   'closes',
   'notices',
+  'presence',
   'surveys',
   'tls',
 ]);

@@ -37,6 +37,7 @@ export const SHARES = Object.freeze(
     refused_peers: { ms: 4, maxItems: 64 },
     closes: { ms: 4 },
     notices: { ms: 4 },
+    presence: { ms: 4 },
     surveys: { ms: 1 },
     tls: { ms: 4 },
   }),

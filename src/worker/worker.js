@@ -6,6 +6,7 @@ import { createCommands } from '../commands/index.js';
 import { describeFastPaths } from '../config/fast-paths.js';
 import { loadDoors } from '../doors/index.js';
 import { Upstreams } from '../hub/upstreams.js';
+import { FairQueue } from '../transport/fair-queue.js';
 import { createMeters } from './api.js';
 import { createBasics } from './basics.js';
 import { BEAT_INTERVAL_MS } from './control-messages.js';
@@ -255,7 +256,7 @@ export class Worker {
  * @param {Basics} basics @param {import('./delivery.js').Delivery} delivery
  * @param {import('./entry.js').Entry} entry
  */
-function commandsOf({ config, log, counters, metrics }, delivery, entry) {
+function commandsOf({ config, log, counters, metrics, turn }, delivery, entry) {
   return createCommands({
     config,
     hub: delivery.hub,
@@ -273,6 +274,7 @@ function commandsOf({ config, log, counters, metrics }, delivery, entry) {
     admitBroadcast: entry.admitBroadcast,
     charge: entry.charge,
     counters,
+    presenceLine: turn.line('presence', (answer) => answer(), new FairQueue()),
     messageDuration: metrics.messageDuration,
     log,
   });

@@ -10,6 +10,7 @@ import { createCounters } from '../../src/observability/counters.js';
 import { HistoryReader } from '../../src/recovery/history-reader.js';
 import { OutageNotice } from '../../src/recovery/outage-notice.js';
 import { SyncScheduler } from '../../src/recovery/scheduler.js';
+import { FairQueue } from '../../src/transport/fair-queue.js';
 import { Phase } from '../../src/worker/phase.js';
 import { Turn } from '../../src/worker/turn.js';
 import { FakeTransport } from './fake-transport.js';
@@ -104,6 +105,7 @@ export function buildHub({
     admitBroadcast,
     hooks,
     counters,
+    presenceLine: turn.line('presence', (answer) => answer(), new FairQueue()),
     messageDuration: ignore,
     log,
   });

@@ -54,15 +54,16 @@ function build() {
     covers: (room) => room.startsWith('p'),
     charge: (_connection, bytes) => void charged.push(bytes),
   });
-  const connect = () => {
+  const connect = (address = '127.0.0.1') => {
     const transport = new FakeTransport();
-    const connection = new Connection(transport, '127.0.0.1');
+    const connection = new Connection(transport, address);
     hub.add(connection);
     /** @param {object|string} message */
     const say = async (message) => {
       receive(commands, connection, message);
       for (const resolve of confirm.splice(0)) resolve();
       await turn();
+      await turn(); // an answer about users has waited for its slot
       return transport.messages().at(-1);
     };
     return { connection, transport, say };
@@ -331,9 +332,34 @@ test('beyond a bound of commands that wait for a read, more are refused and coun
     [10_000, 3, 3],
   );
   for (const resolve of waiting) resolve({ count: 0, members: [] });
-  await turn();
+  const before = a.transport.writes.length;
+  while (a.transport.writes.length < before + 10_000) await turn();
   receive(commands, a.connection, '{"type":"presence","room":"p"}');
   assert.equal(counters.readsRefused, 3);
+});
+
+test('commands that one read answers have a share of each turn, and their addresses take turns', async () => {
+  const { connect, setRead, commands } = build();
+  const [flood, other] = [connect(), connect('127.0.0.2')];
+  for (const { say } of [flood, other]) await say({ type: 'join', room: 'p' });
+  /** @type {(attended: {count: number, members: Buffer[]}) => void} */
+  let answer = () => {};
+  const shared = new Promise((resolve) => {
+    answer = resolve;
+  });
+  setRead(() => shared);
+  for (const { transport } of [flood, other]) transport.writes.length = 0;
+  // Each page differs, so none is taken from the one before.
+  for (let limit = 1; limit <= 500; limit++)
+    receive(commands, flood.connection, { type: 'presence', room: 'p', limit });
+  receive(commands, other.connection, { type: 'presence', room: 'p' });
+  answer({
+    count: 1000,
+    members: Array.from({ length: 1000 }, (_, i) => encodeMember(`${i}`, null)),
+  });
+  while (other.transport.writes.length === 0) await turn();
+  const { length } = flood.transport.writes;
+  assert.ok(length < 250, `${length} of 500 answers came first`);
 });
 
 test('members get the list of a room, or its count alone, and others get an error', async () => {

@@ -22,12 +22,8 @@ import { readStream } from './stream.js';
 
 /** Publications of one answer, as in Centrifugo. */
 const MAX_LIMIT = 300;
-/** Reads of all connections that wait for their answer. */
-const MAX_WAITING = 10_000;
 
 export class ReadCommands {
-  #waiting = 0;
-
   /** @param {DoorServices} services @param {Connections} connections @param {ClientRights} rights */
   constructor(services, connections, rights) {
     this.services = services;
@@ -48,30 +44,39 @@ export class ReadCommands {
       isReverse: reverse,
       maxBytes: this.maxBytes,
     };
-    this.services.commands.joins.askFor(connection, room, id, () =>
-      this.#answer(connection, client, id, async () => ({
-        history: resultOf(await readStream(this.services.historyReader, room, query)),
-      })),
+    const { historyReader, commands } = this.services;
+    commands.joins.askFor(connection, room, id, () =>
+      this.#answer(
+        connection,
+        client,
+        id,
+        () => readStream(historyReader, room, query),
+        (stream) => ({ history: resultOf(stream) }),
+      ),
     );
   };
 
   /** @type {Handler} */
   presence = (connection, client, { id, request }) => {
     const room = this.#roomWithPresence(connection, client, request.channel);
-    this.#answer(connection, client, id, async () => {
+    const read = async () => {
       const { members } = await this.services.tracker.read(room);
       const bytes = (members ?? []).reduce((sum, { length }) => sum + length, 0);
       if (members === null || bytes > this.maxBytes) throw new DoorError(106, 'too many members');
-      return { presence: { presence: membersOf(members) } };
-    });
+      return members;
+    };
+    /** @param {readonly Buffer[]} members */
+    const reply = (members) => ({ presence: { presence: membersOf(members) } });
+    this.#answer(connection, client, id, read, reply, true);
   };
 
   /** @type {Handler} */
   stats = (connection, client, { id, request }) => {
     const room = this.#roomWithPresence(connection, client, request.channel);
-    this.#answer(connection, client, id, async () => ({
-      presence_stats: statsOf(await this.services.tracker.read(room)),
-    }));
+    const read = () => this.services.tracker.read(room);
+    /** @param {Awaited<ReturnType<typeof read>>} attended */
+    const reply = (attended) => ({ presence_stats: statsOf(attended) });
+    this.#answer(connection, client, id, read, reply, true);
   };
 
   /** @type {Handler} */
@@ -99,31 +104,23 @@ export class ReadCommands {
   }
 
   /**
-   * @param {Connection} connection @param {Client} client @param {number} id
-   * @param {() => Promise<Reply>} read
+   * @template T @param {Connection} connection @param {Client} client @param {number} id
+   * @param {() => Promise<T>} read @param {(read: T) => Reply} reply
+   * @param {boolean} [isOfUsers]
    */
-  #answer(connection, client, id, read) {
-    const { counters, charge, commands } = this.services;
-    if (this.#waiting >= MAX_WAITING) {
-      counters.readsRefused++;
-      return this.connections.refuse(connection, id, new DoorError(100));
-    }
-    this.#waiting++;
-    read()
-      .finally(() => this.#waiting--)
-      .then(
-        (reply) => {
-          if (!connection.isOpen) return;
-          const message = client.codec.encode({ id, ...reply });
-          charge(connection, message.length);
-          connection.send(message);
-        },
-        (error) => {
-          if (error instanceof DoorError) this.connections.refuse(connection, id, error);
-          else commands.replies.brokerError(connection, error, id);
-        },
-      )
-      .catch((error) => connection.fail(error));
+  #answer(connection, client, id, read, reply, isOfUsers) {
+    const { charge, commands } = this.services;
+    const refuse = (/** @type {unknown} */ error) => {
+      if (error instanceof DoorError) this.connections.refuse(connection, id, error);
+      else commands.replies.brokerError(connection, error, id);
+    };
+    /** @param {T} result */
+    const send = (result) => {
+      const message = client.codec.encode({ id, ...reply(result) });
+      charge(connection, message.length);
+      connection.send(message);
+    };
+    commands.pendingReads.wait(connection, id, read, send, isOfUsers, refuse);
   }
 }
 
