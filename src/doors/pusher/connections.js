@@ -3,9 +3,9 @@
 // A handshake that an app or a limit does not allow is refused inside the WebSocket, because to
 // these clients an HTTP status is a failure of the network.
 //
-// Three buckets bound a connection's messages. Pings have their own, so that a client over another
-// limit is not taken for dead, and so do subscriptions and sign-ins, which a client sends all at
-// once after a reconnect. Everything else counts as native messages do.
+// Three buckets bound a connection's messages. Pings and pongs have their own, so that a client
+// over another limit is not taken for dead, and so do subscriptions and sign-ins, which a client
+// sends all at once after a reconnect. Everything else counts as native messages do.
 
 import { Rate } from '../../admission/rate.js';
 import { appPlaceKey } from '../../backend/places.js';
@@ -208,8 +208,8 @@ export class Connections {
     if (isLong && !this.#admitMessage(connection, bytes.length)) return;
     const message = readMessage(bytes.toString());
     const event = message?.event ?? '';
-    if (event === 'pusher:ping') return this.#pong(connection, client);
-    if (event === 'pusher:pong') return;
+    if (event === 'pusher:ping' || event === 'pusher:pong')
+      return this.#receiveSign(connection, client, event);
     const isCommand = this.#handlers.commands.has(event);
     if (isCommand) {
       if (!this.commandRate.admit(connection, client, undefined)) return;
@@ -251,16 +251,16 @@ export class Connections {
     connection.send(errorText(null, 'Binary frames are not supported.'));
   }
 
-  /** @param {Connection} connection @param {Client} client */
-  #pong(connection, client) {
+  /**
+   * A sign of life. Above its rate it counts as a message.
+   * @param {Connection} connection @param {Client} client @param {string} event
+   */
+  #receiveSign(connection, client, event) {
     const bucket = client.bucket('pings');
     const now = performance.now();
-    if (!this.pingRate.has(bucket, now)) {
-      this.services.counters.errors.RATE_LIMIT_EXCEEDED++;
-      return;
-    }
-    this.pingRate.take(bucket, now);
-    connection.send(PONG_TEXT);
+    if (this.pingRate.has(bucket, now)) this.pingRate.take(bucket, now);
+    else if (!this.#admitMessage(connection, 0)) return;
+    if (event === 'pusher:ping') connection.send(PONG_TEXT);
   }
 
   /** @param {Connection} connection @param {number} bytes @returns {boolean} false: it is refused */
