@@ -183,7 +183,7 @@ export const METRICS = Object.freeze([
   counter('fanfare_skipped_publications_total', ({ counters }) => counters.skipped,
     'Publications lost because a worker could not fetch the body.'),
   counter('fanfare_reads_refused_total', ({ counters }) => counters.readsRefused,
-    'Commands refused with UNAVAILABLE because too many reads or commands were waiting.'),
+    'Commands refused because too many reads or commands were waiting, or the replies of a batch too large.'),
   counter('fanfare_unnumbered_publications_total', ({ counters }) => counters.unnumbered,
     'Messages without an offset in rooms with history, caused by a server with other history rules. Members get `resync`.'),
   counter('fanfare_malformed_publications_total', ({ counters }) => counters.malformed,

@@ -267,6 +267,21 @@ for (const [name, start] of Object.entries(BACKENDS)) {
         many.map((_, i) => i + 3),
       );
     });
+
+    test('the replies of a batch end after 4 MB', OPTIONS, async () => {
+      const { api } = await start();
+      const data = 'x'.repeat(90_000);
+      for (let i = 0; i < 5; i++) await api('publish', { channel: 'h-large', data });
+      const read = { history: { channel: 'h-large', limit: 5 } };
+      const publish = { publish: { channel: 'h-large', data: 'after' } };
+      const commands = [...Array.from({ length: 30 }, () => read), publish];
+      const { replies } = await api('batch', { commands });
+      const codes = replies.map((/** @type {any} */ one) => one.error?.code ?? 0);
+      const whole = Math.ceil((4 * 1024 * 1024) / (5 * data.length));
+      assert.deepEqual(codes, [...Array(whole).fill(0), ...Array(31 - whole).fill(106)]);
+      const { result } = await api('history', { channel: 'h-large' });
+      assert.equal(result.offset, 5, 'what was refused was not carried out');
+    });
   });
 }
 

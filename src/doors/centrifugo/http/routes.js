@@ -11,6 +11,8 @@ import { LookMethods } from './look.js';
 import { PublishMethods } from './publish.js';
 
 const ERROR_MODE = 'x-centrifugo-error-mode';
+/** Of the replies of a batch. Each may have 4 MB of history, so later commands are refused. */
+const MAX_REPLY_BYTES = 4 * 1024 * 1024;
 
 /** @import { AppRoute } from '../../../transport/http-api/app.js' */
 /** @import { Call } from '../../../transport/http-api/call.js' */
@@ -92,7 +94,12 @@ class Batch {
   run = async (call) => {
     const { commands = [], parallel = false } = this.#read(call.body);
     call.charge(commands.length - 1);
-    const reply = (/** @type {Record<string, Slice>} */ one) => this.#reply(call, one);
+    let bytes = 0;
+    const reply = async (/** @type {Record<string, Slice>} */ one) => {
+      const part = await this.#reply(call, one, bytes < MAX_REPLY_BYTES);
+      bytes += part.length;
+      return part;
+    };
     const replies = await inParallel(commands, reply, parallel ? undefined : 1);
     const parts = replies.flatMap((one, index) => (index === 0 ? [one] : [COMMA, one]));
     return Buffer.concat([HEAD, ...parts, TAIL]);
@@ -108,9 +115,13 @@ class Batch {
     }
   }
 
-  /** @param {Call} call @param {Record<string, Slice>} command */
-  async #reply(call, command) {
+  /** @param {Call} call @param {Record<string, Slice>} command @param {boolean} hasRoom */
+  async #reply(call, command, hasRoom) {
     try {
+      if (!hasRoom) {
+        call.meters.counters.readsRefused++;
+        throw new DoorError(106, 'the replies are too large');
+      }
       // Only the first method that is set counts.
       const name = Object.keys(this.methods).find((one) => command[one] !== undefined);
       if (name === undefined) throw new DoorError(104);
