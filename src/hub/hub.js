@@ -160,7 +160,7 @@ export class Hub {
     const room = this.openRoom(name);
     if (room.sync !== null) {
       room.expect(connection);
-      this.edges?.count(name, room.clientCount);
+      this.edges?.count(name, room.clientCount + 1); // now, as the answer may follow at once
       room.sync.joins.add(connection, {
         since,
         last,

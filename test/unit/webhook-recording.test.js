@@ -15,7 +15,8 @@ import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { Tail } from '../../src/worker/tail.js';
 import { configOf } from '../helpers/config.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
-import { buildHub, noHistory, QUIET } from '../helpers/hub.js';
+import { buildHub, QUIET } from '../helpers/hub.js';
+import { StreamBroker } from '../helpers/stream-broker.js';
 
 const src = fileURLToPath(new URL('../../src/', import.meta.url));
 
@@ -68,14 +69,11 @@ function build({ subscribe = () => Promise.resolve() } = {}) {
       latest = connections;
     },
   };
-  const broker = {
-    subscribe,
-    unsubscribe() {},
-    publish: async () => {},
-    reportConnections() {},
-    history: noHistory,
-  };
-  const { hub } = buildHub({ config: configOf({}), broker, edges });
+  // Rooms named h… have history.
+  const broker = Object.assign(new StreamBroker(), { subscribe });
+  const historyOf = (/** @type {string} */ room) =>
+    room.startsWith('h') ? { size: 1, ttlMs: 1000 } : null;
+  const { hub } = buildHub({ config: configOf({}), broker, historyOf, edges });
   const connect = () => {
     const connection = new Connection(new FakeTransport(), '127.0.0.1');
     hub.add(connection);
@@ -102,6 +100,23 @@ test('a room is occupied from its first client to its last one, whoever watches'
   tail.close();
   assert.equal(hub.rooms.has('room'), false);
   assert.deepEqual(told, ['room 1', 'room 0']);
+});
+
+test('in a room with history each client counts, from its join or its announcement on', async () => {
+  const { hub, connect, told } = build();
+  const [a, b] = [connect(), connect()];
+  const join = (/** @type {Connection} */ connection) =>
+    new Promise((resolve) => hub.join(connection, 'h', { ...QUIET, onJoined: resolve }));
+  const joined = join(a);
+  assert.deepEqual(told, ['h 1']);
+  await joined;
+  hub.remove(a);
+  assert.deepEqual(told.splice(0), ['h 1', 'h 0']);
+  hub.announce(b, 'h');
+  await join(b);
+  assert.deepEqual(told, ['h 1']);
+  hub.remove(b);
+  assert.deepEqual(told, ['h 1', 'h 0']);
 });
 
 test('a room whose subscription fails is left again', async () => {
