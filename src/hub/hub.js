@@ -49,6 +49,7 @@ const NOTICES = new Set([KIND.REVOCATION, KIND.SURVEY, KIND.ANSWER]);
  * @property {number} [last] the number of latest publications that the client asks for, unless
  *   `since` brings the missed ones
  * @property {number} [lastFromMs] as in JoinRequest
+ * @property {boolean} [hasOwn] as in JoinRequest
  * @property {number} [oldestMs] as in JoinRequest
  * @property {(joined: Joined|null) => void} onJoined the
  *   connection is a member now: write the reply. Null: the room has no history.
@@ -156,7 +157,8 @@ export class Hub {
    * @param {RoomRequest} request answered at once, or when the broker has answered
    */
   join(connection, name, request) {
-    const { since, last = 0, lastFromMs = 0, oldestMs = 0, onJoined, onRefused } = request;
+    const { since, last = 0, lastFromMs = 0, hasOwn = false, oldestMs = 0 } = request;
+    const { onJoined, onRefused } = request;
     const room = this.openRoom(name);
     if (room.sync !== null) {
       room.expect(connection);
@@ -165,6 +167,7 @@ export class Hub {
         since,
         last,
         lastFromMs,
+        hasOwn,
         oldestMs,
         onJoined,
         onRefused: (error) => {

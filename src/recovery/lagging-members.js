@@ -244,7 +244,7 @@ export class LaggingMembers {
     while (n < most.length && bytes + most[n].length <= STEP_BYTES) bytes += most[n++].length;
     const to = from + n;
     const replay = this.frames.of(transport.format, { epoch, from, to }, publications);
-    const { frames, count } = replayFor(/** @type {Replay} */ (replay), connection.id);
+    const { frames, count } = replayFor(/** @type {Replay} */ (replay), [connection.id]);
     member.offset = to;
     if (count > 0) {
       this.delivery.write(connection, frames, { epoch, offset: to });

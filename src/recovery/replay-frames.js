@@ -78,14 +78,13 @@ export class ReplayFrames {
 
 /**
  * Leaves out the messages that a connection does not get.
- * @param {Replay} replay @param {string} id of the connection
- * @param {string} [formerId] of a connection that the client had before @returns {Replayed}
+ * @param {Replay} replay @param {readonly string[]} ids of the connection, and of one that the
+ *   client had before; none: nothing is left out
+ * @returns {Replayed}
  */
-export function replayFor(replay, id, formerId = '') {
+export function replayFor(replay, ids) {
   const { from, to, format, frames, excepts } = replay;
-  const omitted = excepts
-    .filter((except) => except.id === id || except.id === formerId)
-    .map(({ place }) => place);
+  const omitted = excepts.filter(({ id }) => ids.includes(id)).map(({ place }) => place);
   return {
     frames: omitted.length === 0 ? frames : encodeWithout(format, replay, omitted),
     count: to - from - omitted.length,

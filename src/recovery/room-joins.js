@@ -47,6 +47,7 @@ import { replayFor } from './replay-frames.js';
  * @property {number} last the number of latest publications asked for; 0: none
  * @property {number} lastFromMs only those of `last` that were accepted then or later, in ms since
  *   1970; 0: of any age
+ * @property {boolean} hasOwn `last` brings publications that leave out this connection, too
  * @property {number} oldestMs `since` is not recovered if the replay begins with a publication that
  *   was accepted before this time, in ms since 1970; 0: it may be of any age
  * @property {(joined: Joined) => void} onJoined the connection is a member now: write the reply
@@ -227,7 +228,8 @@ export class RoomJoins {
     const { oldestMs } = join.request;
     if (oldestMs > 0 && since.offset < offset && this.#acceptedMs(since.offset + 1) < oldestMs)
       return null;
-    return this.#replay(join.connection, since.offset, offset, since.connectionId);
+    const { connection } = join;
+    return this.#replay(connection, since.offset, offset, [connection.id, since.connectionId]);
   }
 
   /**
@@ -266,7 +268,8 @@ export class RoomJoins {
     const { connection, request } = join;
     stream.expire();
     const { first, isFilled, maxCount } = stream.replayBuffer;
-    const { last, lastFromMs } = request;
+    const { last, lastFromMs, hasOwn } = request;
+    const ids = hasOwn ? [] : [connection.id];
     const wanted = Math.min(last, maxCount);
     const begin = lastFromMs === 0 ? first : stream.replayBuffer.firstSince(lastFromMs);
     // If an older one is here, so are all since that time.
@@ -274,7 +277,7 @@ export class RoomJoins {
     if (!isHere && !isFilled) return this.#fill(join, error);
     const from = Math.max(begin - 1, offset - wanted);
     if (from >= offset) return NOTHING;
-    const all = this.#replay(connection, from, offset);
+    const all = this.#replay(connection, from, offset, ids);
     if (all !== null) return all;
     // They are more than the connection may be sent at once: the oldest are left out.
     const publications = resolveClaims(
@@ -288,7 +291,7 @@ export class RoomJoins {
       if (space < 0) break;
       start--;
     }
-    return this.#replay(connection, from + start, offset) ?? NOTHING;
+    return this.#replay(connection, from + start, offset, ids) ?? NOTHING;
   }
 
   /** @param {Join} join @param {Error|null} error of the read before: refuses */
@@ -300,10 +303,10 @@ export class RoomJoins {
   /**
    * @param {Connection} connection @param {number} from offset before the first publication
    * @param {number} to offset of the last one
-   * @param {string} [formerId] a connection that the client had before
+   * @param {readonly string[]} ids of the connections whose messages are left out
    * @returns {Replayed|null} null: some are not here, or they are too many to be sent at once
    */
-  #replay(connection, from, to, formerId = '') {
+  #replay(connection, from, to, ids) {
     if (from === to) return NOTHING;
     const { maxReplayBytes, stream } = this;
     if (from + 1 < stream.replayBuffer.first) return null;
@@ -312,7 +315,7 @@ export class RoomJoins {
     const range = { epoch: stream.epoch, from, to };
     const replay = this.frames.of(format, range, stream.replayBuffer, maxReplayBytes);
     if (replay === null) return null;
-    const replayed = replayFor(replay, connection.id, formerId);
+    const replayed = replayFor(replay, ids);
     return replayed.frames.length > maxReplayBytes - pendingBytes ? null : replayed;
   }
 

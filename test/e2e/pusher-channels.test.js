@@ -350,6 +350,16 @@ for (const backend of ['embedded', 'redis'])
         second.send({ event: 'client-f', channel, data: 'to members' });
         await first.event('client-f', channel);
       }
+      // An event that leaves out a connection is the last one for that connection, too.
+      const but = { name: 'but', data: '1', channel, socket_id: second.socketId };
+      await api('/events', but);
+      await first.event('but', channel);
+      second.unsubscribe(channel);
+      await second.subscribe(channel, member && { user_id: '2' });
+      await second.pong();
+      assert.equal(second.of(channel, 'but').length, 1);
+      assert.equal(second.of(channel, 'pusher:cache_miss').length, 0);
+      await api('/events', { name: 'App\\Events\\X', data: '{"a":"ü"}', channel });
       assertTypes(first, second);
     }
     // An event without an offset that is not marked would end the room's epoch.

@@ -377,6 +377,7 @@ class RoomView {
     this.parts.hub.join(connection, this.name, {
       since: null,
       last,
+      hasOwn: true,
       onJoined: (joined) => {
         this.#encodeFlight();
         this.#settle(pending);

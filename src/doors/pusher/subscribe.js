@@ -111,6 +111,7 @@ export class Subscriptions {
       hub.join(connection, name, {
         since: null,
         last,
+        hasOwn: true,
         onJoined: (joined) => this.#joined(connection, name, channel, last > 0, '{}', joined),
         onRefused: () => this.#refuse(connection, channel, UNAVAILABLE),
       });
