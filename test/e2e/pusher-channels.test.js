@@ -122,6 +122,14 @@ describe('subscribe', () => {
     },
   );
 
+  test('no channel_data may be null, as pusher-js passes it on', OPTIONS, async (t) => {
+    const { connect } = await start(t);
+    const client = await connect();
+    const data = { channel: 'private-x', auth: client.authOf('private-x'), channel_data: null };
+    client.send({ event: 'pusher:subscribe', data });
+    await client.event(SUCCEEDED, 'private-x');
+  });
+
   test('every secret of an app verifies', OPTIONS, async (t) => {
     const { connect } = await startPusher(t, { secrets: ['new-secret', APP.secret] });
     await (await connect()).subscribe('private-x');

@@ -43,7 +43,8 @@ export class Subscriptions {
 
   /** @type {Handler} */
   subscribe = (connection, client, message) => {
-    const { channel, auth, channel_data: data = '' } = fieldsOf(message);
+    const { channel, auth, channel_data: given } = fieldsOf(message);
+    const data = given ?? ''; // pusher-js passes on the null of an auth endpoint
     if (typeof channel !== 'string')
       return this.#error(connection, 'INVALID_MESSAGE_FORMAT', 'Name a channel.');
     const refuse = (/** @type {Refused} */ refused) => this.#refuse(connection, channel, refused);
