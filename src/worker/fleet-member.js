@@ -137,14 +137,15 @@ export class FleetMember {
 
   /** @param {Verbs['disconnect']['args']} args @returns {Promise<number|null>} */
   async #disconnect(args) {
-    const { code, reason = reasonOf(code) } = args;
+    const { code, reason } = args;
+    const close = reason === undefined ? closeOf(code) : { code, reason };
     const found =
       args.connectionId === null
         ? await this.#targeted(args)
         : this.#connectionOf(args.connectionId);
     if (found === null) return null;
     const open = found.filter(({ isOpen }) => isOpen);
-    this.closeAll(open, { code, reason });
+    this.closeAll(open, close);
     return open.length;
   }
 
@@ -457,8 +458,8 @@ function positionsOf(users, isOnline) {
   return users.flatMap((user, position) => (isOnline(user) ? position : []));
 }
 
-/** @param {number} code */
-function reasonOf(code) {
+/** @param {number} code @returns {{code: number, reason: string}} our row, if the code is ours */
+function closeOf(code) {
   const row = Object.values(CLOSES).find((close) => close.code === code);
-  return row?.reason ?? CLOSES.KICKED.reason;
+  return row ?? { code, reason: CLOSES.KICKED.reason };
 }

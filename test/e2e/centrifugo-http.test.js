@@ -216,6 +216,17 @@ for (const [name, start] of Object.entries(BACKENDS)) {
         const again = [await user(t, 'cat'), await user(t, 'cat', 1)];
         assert.deepEqual(await api('disconnect', { user: 'cat', client: 'u:cat' }), { result: {} });
         for (const client of again) assert.equal(await client.closeCode(), 3503);
+        // A backend's codes are its own, also those that mean something else to this server.
+        for (const [code, reason] of /** @type {const} */ ([
+          [4500, 'banned'],
+          [4003, ''],
+        ])) {
+          const client = await user(t, 'cat', 1);
+          await api('disconnect', { user: 'cat', disconnect: { code, reason } });
+          const shown = { code, reason: reason || 'force disconnect' };
+          await client.closeCode();
+          assert.deepEqual(client.close, shown);
+        }
       },
     );
 

@@ -48,28 +48,31 @@ export const UNSUBSCRIBED = Object.freeze({
   EXPIRED: Object.freeze({ code: 2501, reason: 'subscription expired' }),
 });
 
-/** By our code. @type {ReadonlyMap<number, DoorClose>} */
+/** By the row of codes.js. @type {ReadonlyMap<object, DoorClose>} */
 const TRANSLATED = new Map([
-  [CLOSES.DRAIN.code, DISCONNECTS.SHUTDOWN],
-  [CLOSES.TOKEN_EXPIRED.code, DISCONNECTS.EXPIRED],
-  [CLOSES.SLOW_CONSUMER.code, DISCONNECTS.SLOW],
-  [CLOSES.REBALANCE.code, DISCONNECTS.FORCE_RECONNECT],
-  [CLOSES.AGE.code, DISCONNECTS.FORCE_RECONNECT],
-  [CLOSES.RATE_LIMITED.code, DISCONNECTS.TOO_MANY_REQUESTS],
-  [CLOSES.INVALID_TOKEN.code, DISCONNECTS.INVALID_TOKEN],
-  [CLOSES.BAD_REQUESTS.code, DISCONNECTS.BAD_REQUEST],
-  [CLOSES.AUTH_TIMEOUT.code, DISCONNECTS.STALE],
-  [CLOSES.KICKED.code, DISCONNECTS.FORCE],
-  [CLOSES.USER_LIMIT.code, DISCONNECTS.CONNECTION_LIMIT],
-  [CLOSES.APP_LIMIT.code, DISCONNECTS.CONNECTION_LIMIT],
-  [CLOSES.ROOM_LIMIT.code, DISCONNECTS.CHANNEL_LIMIT],
-  [CLOSES.DENIED.code, DISCONNECTS.PERMISSION_DENIED],
+  [CLOSES.DRAIN, DISCONNECTS.SHUTDOWN],
+  [CLOSES.TOKEN_EXPIRED, DISCONNECTS.EXPIRED],
+  [CLOSES.SLOW_CONSUMER, DISCONNECTS.SLOW],
+  [CLOSES.REBALANCE, DISCONNECTS.FORCE_RECONNECT],
+  [CLOSES.AGE, DISCONNECTS.FORCE_RECONNECT],
+  [CLOSES.RATE_LIMITED, DISCONNECTS.TOO_MANY_REQUESTS],
+  [CLOSES.INVALID_TOKEN, DISCONNECTS.INVALID_TOKEN],
+  [CLOSES.BAD_REQUESTS, DISCONNECTS.BAD_REQUEST],
+  [CLOSES.AUTH_TIMEOUT, DISCONNECTS.STALE],
+  [CLOSES.KICKED, DISCONNECTS.FORCE],
+  [CLOSES.USER_LIMIT, DISCONNECTS.CONNECTION_LIMIT],
+  [CLOSES.APP_LIMIT, DISCONNECTS.CONNECTION_LIMIT],
+  [CLOSES.ROOM_LIMIT, DISCONNECTS.CHANNEL_LIMIT],
+  [CLOSES.DENIED, DISCONNECTS.PERMISSION_DENIED],
 ]);
 
-/** @param {{code: number, reason: string}} close a row of codes.js or a backend's code */
+/**
+ * @param {{code: number, reason: string}} close a row of codes.js, or a backend's own code and
+ *   reason, which may be a code of ours with another meaning
+ */
 export function closeOf(close) {
   if (close instanceof DoorClose) return close;
-  return TRANSLATED.get(close.code) ?? { code: close.code, reason: cut(close.reason) };
+  return TRANSLATED.get(close) ?? { code: close.code, reason: cut(close.reason) };
 }
 
 /** Their error of each of ours; the others are 100. @type {Readonly<Partial<Record<ErrorCode, number>>>} */

@@ -5,6 +5,7 @@
 import { CLOSES } from '../../../protocol/codes.js';
 import { payload } from '../../../transport/http-api/fields.js';
 import { idOf } from '../client-id.js';
+import { DISCONNECTS } from '../codes.js';
 import { DoorError } from '../errors.js';
 import { keyOf } from '../members.js';
 import { GRACE_S } from '../tokens.js';
@@ -105,8 +106,7 @@ export class ControlMethods {
       if (expireAtS < 0) throw new DoorError(107, 'expire_at is before 1970');
       const isOver = expired || (expireAtS > 0 && expireAtS * 1000 <= Date.now());
       if (isOver) {
-        const { code, reason } = CLOSES.TOKEN_EXPIRED;
-        if (whom !== null) await this.fleet.disconnect(whom, code, reason);
+        if (whom !== null) await this.fleet.disconnect(whom, CLOSES.TOKEN_EXPIRED.code);
         return {};
       }
       if (!this.hasTokens) throw new DoorError(108, 'no tokens are configured');
@@ -155,5 +155,5 @@ function readDisconnect(slice, body) {
   if (typeof reason !== 'string' || Buffer.byteLength(reason) > MAX_REASON_BYTES)
     throw new DoorError(107, `disconnect.reason has more than ${MAX_REASON_BYTES} bytes`);
   // A client that gets no reason comes back, whatever the code is.
-  return { code, reason: reason === '' ? undefined : reason };
+  return { code, reason: reason === '' ? DISCONNECTS.FORCE.reason : reason };
 }
