@@ -8,6 +8,7 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { describe, mock, test } from 'node:test';
 import express from 'express';
+import { startRedis } from '../../loadtest/lib/redis.js';
 import { until } from '../../loadtest/lib/server.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import {
@@ -192,6 +193,25 @@ describe('with servers of their own', { concurrency: 2 }, () => {
       await sdkOf(server.port).trigger('news', 'greeting', 1);
       assert.equal(await greeting, 1);
       assert.deepEqual(states, ['connecting', 'connected']);
+    },
+  );
+
+  test(
+    'pusher-js in Node: what was refused while Redis was unavailable works afterwards',
+    OPTIONS,
+    async (t) => {
+      const redis = await startRedis(t);
+      const { port } = await startPusher(t, {}, { REDIS_URL: redis.url, WORKERS: '1' });
+      const ann = openPusherJs(t, port, 'ann');
+      await subscribe(ann, 'news');
+      await redis.kill();
+      const room = ann.subscribe('presence-room');
+      await next(room, 'pusher:subscription_error');
+      ann.signin();
+      await redis.restart();
+      await next(room, 'pusher:subscription_succeeded');
+      await ann.user.signinDonePromise;
+      assert.equal(ann.connection.state, 'connected');
     },
   );
 

@@ -259,6 +259,7 @@ test('subscriptions of Pusher clients that wait for hooks are all answered, up t
     /** @type {any} */ (parts),
     /** @type {any} */ (null),
     () => {},
+    () => {},
   );
   const client = /** @type {any} */ ({ app: { id: '1', maxChannelLength: 200 } });
   for (const channel of ['a', 'a', 'b', 'c']) {

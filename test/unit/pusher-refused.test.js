@@ -25,9 +25,11 @@ class Opened {
 /** @param {() => number} [random] */
 function build(random) {
   const phase = { isDraining: false, isSettling: false };
+  const broker = { state: /** @type {'up'|'down'} */ ('up') };
   const refused = new Refused(
     {
       phase,
+      broker,
       closeAll: (connections, close) => {
         for (const connection of connections) {
           connection.close(close);
@@ -43,7 +45,7 @@ function build(random) {
     refused.add(connection, refusal(code));
     return connection;
   };
-  return { refused, phase, open };
+  return { refused, phase, broker, open };
 }
 
 test('limits and load are told inside; tokens and hooks have their own way; short memory is HTTP', () => {
@@ -59,6 +61,25 @@ test('limits and load are told inside; tokens and hooks have their own way; shor
     'tokens',
     'uncounted',
   ]);
+});
+
+test('who was refused something in an outage comes back when it is over, at a random time', () => {
+  let next = 0;
+  const { refused, broker } = build(() => next);
+  broker.state = 'down';
+  const connection = /** @type {any} */ (Object.assign(new Opened(), { isOpen: true }));
+  const began = performance.now();
+  refused.addLacking(connection);
+  next = 0.5;
+  refused.sweep(began + 60_000);
+  broker.state = 'up';
+  refused.sweep(began + 63_000);
+  assert.deepEqual(connection.closes, []);
+  refused.sweep(began + 64_500);
+  assert.deepEqual(
+    connection.closes.map((/** @type {{code: number}} */ { code }) => code),
+    [4100],
+  );
 });
 
 test('a refusal comes after a random time of at most 8 s, with its text and 4100', () => {

@@ -51,12 +51,18 @@ export function createDoor(services) {
 function createConnections(services, presence) {
   const authorized = (/** @type {import('../../hub/connection.js').Connection} */ connection) =>
     connections.authorized(connection);
-  const subscriptions = new Subscriptions(services, presence, authorized);
+  const unavailable = (/** @type {import('../../hub/connection.js').Connection} */ connection) =>
+    connections.refused.addLacking(connection);
+  const subscriptions = new Subscriptions(services, presence, authorized, unavailable);
   const watchlists = new Watchlists(presence);
-  const signIn = new SignIn(services, (connection, client) => {
+  const onSignedIn = (
+    /** @type {import('../../hub/connection.js').Connection} */ connection,
+    /** @type {import('./client.js').Client} */ client,
+  ) => {
     authorized(connection);
     watchlists.begin(connection, client);
-  });
+  };
+  const signIn = new SignIn(services, onSignedIn, unavailable);
   const events = new ClientEvents(services);
   const connections = new Connections(services, {
     commands: new Map([

@@ -4,7 +4,11 @@
 // seconds. A refusal inside the WebSocket brings them back after one, all together. So each waits
 // here for a random time, in which the server holds its socket and nothing else. If too many wait,
 // or if sockets or memory are short, the answer is the HTTP status.
+//
+// Subscriptions and sign-ins that fail because the broker is unavailable are not repeated by these
+// clients, so their connections come back too: at a random time after the broker is up again.
 
+import { refusal } from '../../protocol/refusal.js';
 import { PUSHER_CLOSES, PusherClose } from './closes.js';
 
 /** Clients wait at least 10 s for the first frame. */
@@ -33,11 +37,17 @@ export class Refused {
   /** One for each code. @type {Map<string, PusherClose>} */
   #closes = new Map();
 
-  /** @param {Pick<DoorServices, 'closeAll'|'phase'>} services @param {() => number} [random] */
-  constructor({ closeAll, phase }, random = Math.random) {
+  /**
+   * @param {Pick<DoorServices, 'closeAll'|'phase'> & {broker: Pick<DoorServices['broker'], 'state'>}}
+   *   services
+   * @param {() => number} [random]
+   */
+  constructor({ closeAll, phase, broker }, random = Math.random) {
     this.closeAll = closeAll;
     this.phase = phase;
+    this.broker = broker;
     this.random = random;
+    this.unavailable = this.#closeOf(refusal('UNAVAILABLE'));
   }
 
   /** Is it to be told inside the WebSocket? @param {Refusal} refused */
@@ -49,8 +59,17 @@ export class Refused {
   add(connection, refused) {
     // A worker that drains: another one takes the client at once.
     if (refused.code === 'service_unavailable') return connection.close(PUSHER_CLOSES.RESTART);
-    const endMs = performance.now() + this.random() * MAX_WAIT_MS;
-    this.#waiting.set(connection, { endMs, close: this.#closeOf(refused) });
+    this.#wait(connection, performance.now(), this.#closeOf(refused));
+  }
+
+  /** @param {Connection} connection that was refused something for the broker */
+  addLacking(connection) {
+    if (connection.isOpen) this.#wait(connection, performance.now(), this.unavailable);
+  }
+
+  /** @param {Connection} connection @param {number} nowMs @param {PusherClose} close */
+  #wait(connection, nowMs, close) {
+    this.#waiting.set(connection, { endMs: nowMs + this.random() * MAX_WAIT_MS, close });
   }
 
   /**
@@ -72,8 +91,12 @@ export class Refused {
     if (this.phase.isDraining) return this.close();
     /** @type {Map<PusherClose, Connection[]>} */
     const due = new Map([...this.#closes.values()].map((close) => [close, []]));
-    for (const [connection, { endMs, close }] of this.#waiting)
-      if (endMs <= nowMs) due.get(close)?.push(connection);
+    const isUp = this.broker.state === 'up';
+    for (const [connection, { endMs, close }] of this.#waiting) {
+      if (endMs > nowMs) continue;
+      if (close === this.unavailable && !isUp) this.#wait(connection, nowMs, close);
+      else due.get(close)?.push(connection);
+    }
     for (const [close, connections] of due) this.closeAll(connections, close);
   }
 

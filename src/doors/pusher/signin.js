@@ -28,10 +28,12 @@ export class SignIn {
   /**
    * @param {DoorServices} services
    * @param {(connection: Connection, client: Client) => void} onSignedIn
+   * @param {(connection: Connection) => void} onUnavailable
    */
-  constructor(services, onSignedIn) {
+  constructor(services, onSignedIn, onUnavailable) {
     this.services = services;
     this.onSignedIn = onSignedIn;
+    this.onUnavailable = onUnavailable;
   }
 
   /** @type {Handler} */
@@ -100,6 +102,7 @@ export class SignIn {
         client.signOut();
         sessions.end(connection);
         commands.replies.brokerError(connection, error, undefined);
+        this.onUnavailable(connection);
       },
     });
     commands.joins.awaitJoin(connection, name);

@@ -34,11 +34,13 @@ export class Subscriptions {
   /**
    * @param {DoorServices} services @param {Presence} presence
    * @param {(connection: Connection) => void} onAuthorized
+   * @param {(connection: Connection) => void} onUnavailable
    */
-  constructor(services, presence, onAuthorized) {
+  constructor(services, presence, onAuthorized, onUnavailable) {
     this.services = services;
     this.presence = presence;
     this.onAuthorized = onAuthorized;
+    this.onUnavailable = onUnavailable;
   }
 
   /** @type {Handler} */
@@ -182,6 +184,7 @@ export class Subscriptions {
     else if (refused.type === 'InvalidChannel') errors.INVALID_ROOM++;
     else errors.ROOM_LIMIT++;
     connection.send(notSubscribedText(channel, refused));
+    if (refused === UNAVAILABLE) this.onUnavailable(connection);
   }
 
   /**
