@@ -10,7 +10,6 @@ import { Place } from './client.js';
 
 const OPEN_TIMEOUT_MS = 5000;
 const SUBSCRIBE_TIMEOUT_MS = 10_000;
-const RETRY_MS = /** @type {const} */ ([300, 1000]);
 /** pusher-js: 4200 to 4299 come back at once, and others but 4000 to 4099 after a second. */
 const BACK_MS = 1000;
 
@@ -28,19 +27,19 @@ export class PusherClient {
    * @param {string} [parts.user] of channels with presence
    * @param {import('../helpers/pusher.js').Credentials} parts.app
    * @param {import('./record.js').Recorder} parts.recorder
-   * @param {import('./random.js').Random} parts.random
    */
-  constructor({ id, urls, rooms, user, app, recorder, random }) {
+  constructor({ id, urls, rooms, user, app, recorder }) {
     this.id = id;
     this.urls = urls;
     this.user = user;
     this.app = app;
     this.recorder = recorder;
-    this.random = random;
     this.places = new Map(rooms.map((room) => [room, new Place(room)]));
     /** The users of each channel with presence. @type {Map<string, Set<string>>} */
     this.rosters = new Map();
     this.socketId = '';
+    /** Of the present connection: a subscription was refused. */
+    this.isRefused = false;
     this.isWanted = false;
     this.attempts = 0;
     /** Of `leave`; NaN: the close code decides. */
@@ -104,7 +103,10 @@ export class PusherClient {
     this.#send({ event: 'pusher:unsubscribe', data: { channel: room } });
     place.isJoined = false;
     this.recorder.write({ type: 'leave', client: this.id, room });
-    this.#retry(place, ms);
+    const { socket } = this;
+    this.#later(ms, () => {
+      if (!place.isJoined && this.socket === socket) this.#subscribe(place);
+    });
   }
 
   /** Records the users that it knows of. */
@@ -126,6 +128,7 @@ export class PusherClient {
       const frame = JSON.parse(String(data));
       if (frame.event === 'pusher:connection_established') {
         isOpen = true;
+        this.isRefused = false;
         this.socketId = JSON.parse(frame.data).socket_id;
         this.#opened(socket);
       } else this.#receive(frame);
@@ -154,7 +157,7 @@ export class PusherClient {
     this.recorder.write({ type: 'connect', client: id, ...link });
     for (const place of this.places.values()) this.#subscribe(place);
     this.#later(SUBSCRIBE_TIMEOUT_MS, () => {
-      if (this.socket === socket && !this.isJoined) socket.terminate();
+      if (this.socket === socket && !this.isJoined && !this.isRefused) socket.terminate();
     });
   }
 
@@ -189,8 +192,9 @@ export class PusherClient {
       event === 'pusher_internal:member_removed'
     )
       this.#change(event, channel, String(JSON.parse(data).user_id));
-    else if (event === 'pusher:subscription_error' && data.type !== 'AuthError' && place)
-      this.#retry(place, this.random.between(...RETRY_MS));
+    else if (event === 'pusher:subscription_error' && data.type !== 'AuthError')
+      // pusher-js never repeats it: the server closes the connection when it can subscribe.
+      this.isRefused = true;
     else if (!(event === 'pusher:error' && data.code >= 4100 && data.code < 4200))
       this.oddities.push(JSON.stringify(frame));
   }
@@ -204,14 +208,6 @@ export class PusherClient {
       this.oddities.push(`${event} of ${user} in ${channel} changes nothing`);
     else if (isAdded) users.add(user);
     else users.delete(user);
-  }
-
-  /** Subscribes a channel after a pause. @param {Place} place @param {number} ms */
-  #retry(place, ms) {
-    const { socket } = this;
-    this.#later(ms, () => {
-      if (!place.isJoined && this.socket === socket) this.#subscribe(place);
-    });
   }
 
   /** @param {Frame} frame */

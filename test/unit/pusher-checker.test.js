@@ -7,7 +7,6 @@ import { test } from 'node:test';
 import { WebSocketServer } from 'ws';
 import { until } from '../../loadtest/lib/server.js';
 import { PusherClient } from '../checker/pusher-client.js';
-import { Random } from '../checker/random.js';
 import { Recorder, readRecord } from '../checker/record.js';
 import { APP } from '../helpers/pusher.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
@@ -41,7 +40,7 @@ async function clientOf(t, frames, code) {
   const recorder = new Recorder(path);
   const client = new PusherClient({
     ...{ id: 0, urls: [`ws://127.0.0.1:${Object(server.address()).port}/`], rooms: [ROOM] },
-    ...{ user: 'ann', app: APP, recorder, random: new Random(1) },
+    ...{ user: 'ann', app: APP, recorder },
   });
   t.after(() => client.stop());
   client.start();
