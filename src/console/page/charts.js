@@ -3,7 +3,7 @@
 // uPlot draws on a canvas, so a reader without sight or a mouse has two other ways: the arrow keys
 // move the cursor over the plot, and a button shows the values as a table.
 
-import { fill, h, icon } from './dom.js';
+import { el, fill, h, icon } from './dom.js';
 import { axisText, clock, quantity } from './format.js';
 import { inSpans } from './store.js';
 
@@ -39,8 +39,8 @@ export class Chart {
     this.info = info;
     this.store = store;
     const titleId = `chart-${info.id}`;
-    this.value = h('p', { class: 'chart-value' });
-    this.legend = h('ul', { class: 'legend' });
+    this.value = el('p.chart-value');
+    this.legend = el('ul.legend');
     this.canvas = h('div', {
       class: 'plot',
       tabindex: 0,
@@ -72,10 +72,9 @@ export class Chart {
     this.element = h(
       'section',
       { class: 'card chart', 'aria-labelledby': titleId },
-      h(
+      el(
         'header',
-        null,
-        h('div', null, h('h3', { id: titleId, title: info.help }, info.title), this.value),
+        el('div', h('h3', { id: titleId, title: info.help }, info.title), this.value),
         this.toggle,
       ),
       this.canvas,
@@ -284,15 +283,14 @@ export class Chart {
       this.legend,
       (lines.length > 1 || index !== null || info.unit === 'events' ? lines : []).map(
         ({ name, values }, line) =>
-          h(
+          el(
             'li',
-            null,
             h('span', { class: `swatch line-${(line % MAX_COLORS) + 1}`, 'aria-hidden': 'true' }),
-            h('span', { class: 'legend-name' }, name.replaceAll('_', ' ')),
-            h('span', { class: 'legend-value' }, quantity(info.unit, shownOf(values))),
+            el('span.legend-name', name.replaceAll('_', ' ')),
+            el('span.legend-value', quantity(info.unit, shownOf(values))),
           ),
       ),
-      index !== null && h('li', { class: 'legend-time' }, this.#timeText(times[index])),
+      index !== null && el('li.legend-time', this.#timeText(times[index])),
     );
   }
 
@@ -332,32 +330,28 @@ export class Chart {
     const rows = [];
     for (let i = times.length - 1; i >= first; i--)
       rows.push(
-        h(
+        el(
           'tr',
-          null,
           h('th', { scope: 'row' }, this.#timeText(times[i])),
-          lines.map(({ values }) => h('td', { class: 'number' }, quantity(info.unit, values[i]))),
+          lines.map(({ values }) => el('td.number', quantity(info.unit, values[i]))),
         ),
       );
     fill(
       this.table,
-      h(
+      el(
         'table',
-        null,
-        h('caption', { class: 'visually-hidden' }, info.help),
-        h(
+        el('caption.visually-hidden', info.help),
+        el(
           'thead',
-          null,
-          h(
+          el(
             'tr',
-            null,
             h('th', { scope: 'col' }, 'Time'),
             lines.map(({ name }) =>
               h('th', { scope: 'col', class: 'number' }, name.replaceAll('_', ' ')),
             ),
           ),
         ),
-        h('tbody', null, rows),
+        el('tbody', rows),
       ),
     );
   }
@@ -381,7 +375,7 @@ function headOf({ id, unit }, lines, minutes) {
   const latest = lines.map(({ values }) => values.at(-1) ?? null);
   if (unit === 'events') {
     const count = sumOf(lines.map(({ values }) => sumOf(values))) ?? 0;
-    return [quantity('count', count), h('small', null, ` in ${minutes} min`)];
+    return [quantity('count', count), el('small', ` in ${minutes} min`)];
   }
   // Received and published are not parts of one sum, and the worst latency counts.
   const figure = id === 'messages' ? latest[0] : unit === 'ms' ? maxOf(latest) : sumOf(latest);

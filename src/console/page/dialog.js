@@ -1,6 +1,6 @@
 // dialog.js: questions before an action that cannot be undone, and short notices after it.
 
-import { h, icon } from './dom.js';
+import { el, h, icon } from './dom.js';
 
 const NOTICE_MS = 6000;
 
@@ -12,7 +12,7 @@ function notify(tone, text) {
     'div',
     { class: `notice ${tone}` },
     icon(tone === 'good' ? 'check' : 'alert'),
-    h('span', null, text),
+    el('span', text),
   );
   noticeArea.append(notice);
   setTimeout(() => notice.remove(), NOTICE_MS);
@@ -28,9 +28,8 @@ export function confirmed({ title, text, action }) {
     { 'aria-labelledby': 'dialog-title', 'aria-describedby': 'dialog-text' },
     h('h2', { id: 'dialog-title' }, title),
     h('p', { id: 'dialog-text' }, text),
-    h(
-      'div',
-      { class: 'actions' },
+    el(
+      'div.actions',
       h('button', { class: 'button', autofocus: true, onclick: () => dialog.close() }, 'Cancel'),
       h('button', { class: 'button danger', onclick: () => dialog.close('yes') }, action),
     ),

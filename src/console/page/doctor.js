@@ -2,7 +2,7 @@
 
 import { get } from './api.js';
 import { run, textOf } from './dialog.js';
-import { dataTable, empty, fill, h, icon, pageHead, pill } from './dom.js';
+import { dataTable, el, empty, fill, h, icon, pageHead, pill } from './dom.js';
 import { whole } from './format.js';
 
 /**
@@ -14,11 +14,7 @@ import { whole } from './format.js';
 
 /** @returns {import('./view.js').View} */
 export function doctorView() {
-  const result = h(
-    'div',
-    { class: 'result' },
-    h('p', { class: 'muted' }, 'Examining the machine …'),
-  );
+  const result = el('div.result', el('p.muted', 'Examining the machine …'));
   const load = async () => {
     try {
       fill(result, report(/** @type {Report} */ (await get('/doctor'))));
@@ -34,9 +30,8 @@ export function doctorView() {
   );
   load();
   return {
-    element: h(
+    element: el(
       'div',
-      null,
       pageHead(
         'Doctor',
         button,
@@ -57,19 +52,16 @@ function report({ wanted, first, permits, verdict, limits }) {
       'section',
       { class: `card verdict ${isOk ? 'good' : 'bad'}` },
       icon(isOk ? 'check' : 'alert'),
-      h(
+      el(
         'div',
-        null,
-        h(
+        el(
           'h2',
-          null,
           isOk
             ? `Room for ${whole(wanted)} connections`
             : `A limit is too low for ${whole(wanted)} connections`,
         ),
-        h(
-          'p',
-          { class: 'muted' },
+        el(
+          'p.muted',
           bound === undefined
             ? 'No limit could be read.'
             : permits === null
@@ -81,9 +73,8 @@ function report({ wanted, first, permits, verdict, limits }) {
     ...['low', 'note'].flatMap((shown) =>
       limits.filter(({ verdict }) => verdict === shown).map(fixCard),
     ),
-    h(
-      'div',
-      { class: 'card table-card' },
+    el(
+      'div.card.table-card',
       dataTable(
         'System limits',
         [
@@ -100,13 +91,12 @@ function report({ wanted, first, permits, verdict, limits }) {
 
 /** @param {Finding} finding */
 function fixCard({ name, why, meaning, fix, verdict }) {
-  return h(
-    'section',
-    { class: 'card pad' },
-    h('h2', null, name, ' ', verdict === 'low' ? pill('bad', 'too low') : pill('plain', 'note')),
-    h('p', null, why),
-    h('p', { class: 'muted' }, meaning),
-    fix && h('pre', { tabindex: 0 }, h('code', null, fix)),
+  return el(
+    'section.card.pad',
+    el('h2', name, ' ', verdict === 'low' ? pill('bad', 'too low') : pill('plain', 'note')),
+    el('p', why),
+    el('p.muted', meaning),
+    fix && h('pre', { tabindex: 0 }, el('code', fix)),
   );
 }
 
@@ -114,11 +104,8 @@ function fixCard({ name, why, meaning, fix, verdict }) {
 function row({ name, value, permits, binds, verdict, meaning, why }) {
   const tone = verdict === 'ok' ? 'good' : verdict === 'low' ? 'bad' : 'plain';
   return [
-    [
-      h('code', null, name),
-      h('p', { class: 'muted meaning' }, verdict === 'cannot read' ? why : meaning),
-    ],
-    h('span', { class: 'mono' }, value),
+    [el('code', name), el('p.muted.meaning', verdict === 'cannot read' ? why : meaning)],
+    el('span.mono', value),
     permits === null ? '–' : binds ? whole(permits) : `(${whole(permits)})`,
     pill(tone, verdict),
   ];

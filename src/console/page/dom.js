@@ -7,13 +7,13 @@ const SVG = 'http://www.w3.org/2000/svg';
 
 /**
  * @template {keyof HTMLElementTagNameMap} T @param {T} tag
- * @param {Attributes|null} [attributes] a function is a listener: `onclick`; true is an attribute
+ * @param {Attributes} attributes a function is a listener: `onclick`; true is an attribute
  *   without a value; false, null and undefined are none
  * @param {...(Child|Child[])} children @returns {HTMLElementTagNameMap[T]}
  */
 export function h(tag, attributes, ...children) {
   const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes ?? {})) {
+  for (const [name, value] of Object.entries(attributes)) {
     if (value === false || value === null || value === undefined) continue;
     if (typeof value === 'function') element.addEventListener(name.slice(2), value);
     else if (name === 'value') /** @type {HTMLInputElement} */ (element).value = value;
@@ -21,6 +21,16 @@ export function h(tag, attributes, ...children) {
   }
   append(element, children.flat());
   return element;
+}
+
+/**
+ * An element without attributes, except for classes: `el('p.muted', text)`.
+ * @template {keyof HTMLElementTagNameMap} T @param {T|`${T}.${string}`} name tag and classes
+ * @param {...(Child|Child[])} children @returns {HTMLElementTagNameMap[T]}
+ */
+export function el(name, ...children) {
+  const [tag, ...classes] = name.split('.');
+  return h(/** @type {T} */ (tag), { class: classes.join(' ') || null }, ...children);
 }
 
 /** Replaces the children. @param {Element} element @param {...(Child|Child[])} children */
@@ -80,28 +90,21 @@ export function pill(tone, text) {
 
 /** A place without data. @param {IconName} name @param {string} title @param {string} text */
 export function empty(name, title, text) {
-  return h(
-    'div',
-    { class: 'empty' },
-    icon(name),
-    h('p', { class: 'empty-title' }, title),
-    h('p', null, text),
-  );
+  return el('div.empty', icon(name), el('p.empty-title', title), el('p', text));
 }
 
 /** @param {string} title @param {Child|Child[]} aside buttons at the right @param {Child} [text] */
 export function pageHead(title, aside, text) {
-  return h(
-    'header',
-    { class: 'page-head' },
-    h('div', null, h('h1', { tabindex: -1 }, title), text && h('p', { class: 'lead' }, text)),
-    h('div', { class: 'actions' }, aside),
+  return el(
+    'header.page-head',
+    el('div', h('h1', { tabindex: -1 }, title), text && el('p.lead', text)),
+    el('div.actions', aside),
   );
 }
 
 /** A labelled field. @param {string} label @param {HTMLElement} input */
 export function field(label, input) {
-  return h('label', { class: 'field' }, h('span', null, label), input);
+  return el('label.field', el('span', label), input);
 }
 
 /**
@@ -136,7 +139,7 @@ export function dataTable(caption, columns, rows) {
   return h(
     'table',
     { class: 'data', role: 'table' },
-    typeof caption === 'string' ? h('caption', { class: 'visually-hidden' }, caption) : caption,
+    typeof caption === 'string' ? el('caption.visually-hidden', caption) : caption,
     h(
       'thead',
       { role: 'rowgroup' },
@@ -182,7 +185,7 @@ export function dataTable(caption, columns, rows) {
 
 /** The bars of a column align. @param {number} value @param {number} most @param {string} text */
 export function barred(value, most, text) {
-  return h('span', { class: 'barred' }, bar(value, most), h('span', null, text));
+  return el('span.barred', bar(value, most), el('span', text));
 }
 
 /** SVG: the page's policy forbids style attributes. @param {number} value @param {number} most */

@@ -3,7 +3,7 @@
 // They come from surveys through Redis: a page reaches only the port that it was loaded from.
 
 import { textOf } from './dialog.js';
-import { fill, h, pill } from './dom.js';
+import { el, fill, h, pill } from './dom.js';
 import { clock, plural, quantity } from './format.js';
 
 const REFRESH_MS = 3000;
@@ -18,8 +18,8 @@ export class FleetCard {
   #fault = '';
   #isClosed = false;
   #choice = h('div', { class: 'choice', role: 'group', 'aria-label': 'Servers' });
-  #figures = h('dl', { class: 'figures' });
-  #note = h('p', { class: 'muted figures-note' });
+  #figures = el('dl.figures');
+  #note = el('p.muted.figures-note');
 
   /** @param {import('./view.js').App} app */
   constructor(app) {
@@ -126,7 +126,7 @@ function presentOf(servers) {
 
 /** @param {string} name @param {string} text @param {number|null} [events] of faults */
 function figure(name, text, events) {
-  return h('div', { class: events ? 'alarm' : null }, h('dt', null, name), h('dd', null, text));
+  return h('div', { class: events ? 'alarm' : null }, el('dt', name), el('dd', text));
 }
 
 /** @param {number|null|undefined} value */

@@ -1,7 +1,7 @@
 // limits.js: the limits of this server: their values, modes, and how often each of them acted.
 
 import { get } from './api.js';
-import { dataTable, h, pill } from './dom.js';
+import { dataTable, el, h, pill } from './dom.js';
 import { whole } from './format.js';
 import { polledView } from './polled-view.js';
 
@@ -26,9 +26,8 @@ export function limitsView() {
 
 /** @param {Limit[]} limits */
 function table(limits) {
-  return h(
-    'div',
-    { class: 'card table-card limits' },
+  return el(
+    'div.card.table-card.limits',
     dataTable(
       'Limits',
       [
@@ -46,8 +45,8 @@ function table(limits) {
 /** @param {Limit} limit */
 function row({ setting, meaning, unit, value, mode, acted, observed }) {
   return [
-    [h('code', null, setting), h('p', { class: 'muted meaning' }, meaning.replaceAll('`', ''))],
-    h('span', { class: 'nowrap' }, whole(value), unit && h('span', { class: 'muted' }, ` ${unit}`)),
+    [el('code', setting), el('p.muted.meaning', meaning.replaceAll('`', ''))],
+    el('span.nowrap', whole(value), unit && el('span.muted', ` ${unit}`)),
     pill(TONES[mode], mode),
     h('span', { class: acted ? 'acted' : null }, acted === null ? '–' : whole(acted)),
     h('span', { class: observed > 0 ? 'acted' : null }, whole(observed)),

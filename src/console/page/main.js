@@ -5,7 +5,7 @@
 import { get, setKey } from './api.js';
 import { noticeArea } from './dialog.js';
 import { doctorView } from './doctor.js';
-import { empty, field, fill, h, icon, pill } from './dom.js';
+import { el, empty, field, fill, h, icon, pill } from './dom.js';
 import { Fleet } from './fleet.js';
 import { clock } from './format.js';
 import { limitsView } from './limits.js';
@@ -71,9 +71,8 @@ async function begin() {
     else
       fill(
         document.body,
-        h(
-          'main',
-          { class: 'alone' },
+        el(
+          'main.alone',
           empty('alert', 'The console is not available', message),
           h('button', { class: 'button', onclick: begin }, 'Try again'),
         ),
@@ -95,9 +94,8 @@ function askForKey(status, message) {
   });
   fill(
     document.body,
-    h(
-      'main',
-      { class: 'alone' },
+    el(
+      'main.alone',
       h(
         'form',
         {
@@ -109,7 +107,7 @@ function askForKey(status, message) {
           },
         },
         h('img', { src: '/console/icon.svg', alt: '', width: 44, height: 44 }),
-        h('h1', null, 'Fanfare'),
+        el('h1', 'Fanfare'),
         h(
           'p',
           { class: 'muted', id: 'key-hint' },
@@ -117,7 +115,7 @@ function askForKey(status, message) {
         ),
         wasRefused && h('p', { class: 'fault', role: 'alert' }, message),
         field('API key', input),
-        h('button', { class: 'button primary' }, icon('key'), 'Open the console'),
+        el('button.button.primary', icon('key'), 'Open the console'),
       ),
     ),
   );
@@ -130,13 +128,13 @@ class Frame {
   #banner = h('div', { class: 'banners', role: 'alert' });
   /** The text of the banner. A screen reader hears it again only if it has changed. */
   #warning = '';
-  #content = h('div', { class: 'view' });
+  #content = el('div.view');
   #main = h('main', { id: 'main', tabindex: -1 }, this.#banner, this.#content);
   #status = h('div', { class: 'status', role: 'status' });
   #links = PLACES.map((place) =>
-    h('a', { href: `#/${place.path}` }, icon(place.icon), h('span', null, place.title)),
+    h('a', { href: `#/${place.path}` }, icon(place.icon), el('span', place.title)),
   );
-  #page = h('div', { class: 'frame' });
+  #page = el('div.frame');
   #seenMs = Date.now();
 
   /** @param {Session} session */
@@ -181,19 +179,17 @@ class Frame {
       setKey('');
       location.reload();
     };
-    return h(
-      'aside',
-      { class: 'side' },
+    return el(
+      'aside.side',
       h(
         'a',
         { class: 'brand', href: '#/' },
         h('img', { src: '/console/icon.svg', alt: '', width: 28, height: 28 }),
-        h('span', null, 'Fanfare'),
+        el('span', 'Fanfare'),
       ),
       h('nav', { 'aria-label': 'Views' }, this.#links),
-      h(
-        'div',
-        { class: 'side-foot' },
+      el(
+        'div.side-foot',
         this.#status,
         themeSwitch(() => this.#view?.redraw?.()),
         key !== '' &&
@@ -238,7 +234,7 @@ class Frame {
       if (status === 401 || status === 403) return location.reload();
       const lastSeen = `last seen ${clock(this.#seenMs)}`;
       this.#page.classList.add('is-stale');
-      fill(this.#status, h('p', null, pill('bad', 'no answer'), h('span', null, lastSeen)));
+      fill(this.#status, el('p', pill('bad', 'no answer'), el('span', lastSeen)));
       this.#warn({
         title: `${session.server} does not answer. Last seen ${clock(this.#seenMs)}.`,
         text: 'The figures below are from then. The page tries again every few seconds.',
@@ -255,11 +251,10 @@ class Frame {
     fill(
       this.#banner,
       trouble !== null &&
-        h(
-          'div',
-          { class: 'banner' },
+        el(
+          'div.banner',
           icon('alert'),
-          h('div', null, h('strong', null, trouble.title), h('p', null, trouble.text)),
+          el('div', el('strong', trouble.title), el('p', trouble.text)),
         ),
     );
   }
@@ -281,16 +276,10 @@ function statusOf({ session, store: { last } }) {
         : 'degraded';
   const broker = brokerName(session);
   return [
-    h('p', null, pill(tone, state), h('span', null, `${ready} of ${workers} workers`)),
+    el('p', pill(tone, state), el('span', `${ready} of ${workers} workers`)),
     sinceMs === null
-      ? session.broker === 'redis' && h('p', null, pill('good', broker))
-      : h(
-          'p',
-          null,
-          pill('bad', `${broker} unavailable`),
-          ' ',
-          h('span', null, `since ${clock(sinceMs)}`),
-        ),
+      ? session.broker === 'redis' && el('p', pill('good', broker))
+      : el('p', pill('bad', `${broker} unavailable`), ' ', el('span', `since ${clock(sinceMs)}`)),
   ];
 }
 

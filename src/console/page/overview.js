@@ -1,7 +1,7 @@
 // overview.js: the first view: the most frequent actions, then the charts and the events.
 
 import { Chart } from './charts.js';
-import { empty, field, fill, h, icon, pageHead, pill } from './dom.js';
+import { el, empty, field, fill, h, icon, pageHead, pill } from './dom.js';
 import { FleetCard } from './fleet-card.js';
 import { clock, duration, plural } from './format.js';
 import { publishForm } from './publish.js';
@@ -23,30 +23,27 @@ const USER_LINKS = [
 export function overview(app) {
   const { session, store } = app;
   const charts = session.charts.map((info) => new Chart(info, store));
-  const events = h('div', { class: 'events' });
-  const lead = h('p', { class: 'lead' });
+  const events = el('div.events');
+  const lead = el('p.lead');
   const broker = session.broker === 'redis' ? 'Redis' : 'embedded broker';
   const fleet = session.broker === 'redis' ? new FleetCard(app) : null;
 
-  const element = h(
+  const element = el(
     'div',
-    null,
     pageHead('Overview', null),
     lead,
     fleet?.element,
     quickCards(app),
-    h(
-      'h2',
-      { class: 'section-title' },
+    el(
+      'h2.section-title',
       `Last 15 minutes of ${session.server} `,
       fleet !== null && pill('plain', 'this server'),
     ),
-    h(
-      'div',
-      { class: 'charts' },
+    el(
+      'div.charts',
       charts.map((chart) => chart.element),
     ),
-    h('h2', { class: 'section-title' }, `Events of ${session.server}`),
+    el('h2.section-title', `Events of ${session.server}`),
     events,
   );
 
@@ -75,15 +72,13 @@ export function overview(app) {
 
 /** What an operator does most often. @param {App} app */
 function quickCards(app) {
-  return h(
-    'div',
-    { class: 'quick' },
+  return el(
+    'div.quick',
     finder('rooms', 'Look into a room', 'Members, history, live messages', 'chat.42', 'Open'),
     finder('users', 'Find a user', 'Connections, disconnect, revoke', 'alice', 'Find'),
-    h(
-      'section',
-      { class: 'card quick-card' },
-      h('h2', null, icon('publish'), 'Publish a test message'),
+    el(
+      'section.card.quick-card',
+      el('h2', icon('publish'), 'Publish a test message'),
       publishForm(app, { room: '', isCompact: true }),
     ),
   );
@@ -103,11 +98,10 @@ function finder(place, title, text, example, action) {
     spellcheck: 'false',
     required: true,
   });
-  return h(
-    'section',
-    { class: 'card quick-card' },
-    h('h2', null, icon(place), title),
-    h('p', { class: 'muted' }, text),
+  return el(
+    'section.card.quick-card',
+    el('h2', icon(place), title),
+    el('p.muted', text),
     h(
       'form',
       {
@@ -118,11 +112,10 @@ function finder(place, title, text, example, action) {
         },
       },
       field(place === 'rooms' ? 'Room' : 'User', input),
-      h('button', { class: 'button primary' }, action),
+      el('button.button.primary', action),
     ),
-    h(
-      'p',
-      { class: 'more' },
+    el(
+      'p.more',
       (place === 'rooms' ? ROOM_LINKS : USER_LINKS).map(([href, text]) => h('a', { href }, text)),
     ),
   );
@@ -136,18 +129,16 @@ function eventsOf(marks) {
       'Nothing happened',
       'No worker started, died or was replaced, and the broker was available.',
     );
-  return h(
-    'ol',
-    { class: 'card event-list' },
+  return el(
+    'ol.card.event-list',
     [...marks]
       .reverse()
       .map(({ timeMs, kind, text }) =>
-        h(
+        el(
           'li',
-          null,
-          h('time', null, clock(timeMs)),
+          el('time', clock(timeMs)),
           h('span', { class: `tag mark-${kind}` }, kind === 'start' ? 'started' : kind),
-          h('span', null, text),
+          el('span', text),
         ),
       ),
   );

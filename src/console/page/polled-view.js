@@ -1,7 +1,7 @@
 // polled-view.js: a view of one table, which is read again every few seconds.
 
 import { textOf } from './dialog.js';
-import { empty, fill, h, pageHead } from './dom.js';
+import { el, empty, fill, h, pageHead } from './dom.js';
 
 const REFRESH_MS = 3000;
 
@@ -25,7 +25,7 @@ export function polledView({ title, about, fault, className = '' }, read) {
   load();
   const timer = setInterval(load, REFRESH_MS);
   return {
-    element: h('div', null, pageHead(title, null, about), result),
+    element: el('div', pageHead(title, null, about), result),
     title,
     close: () => clearInterval(timer),
   };

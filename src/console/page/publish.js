@@ -2,7 +2,7 @@
 
 import { act } from './api.js';
 import { run } from './dialog.js';
-import { field, h, icon, pageHead } from './dom.js';
+import { el, field, h, icon, pageHead } from './dom.js';
 import { plural, whole } from './format.js';
 
 /** @typedef {import('./view.js').App} App */
@@ -57,12 +57,7 @@ export function publishForm(app, { room, isCompact = false, isFixed = false, onP
     !isFixed && field('Room', roomInput),
     field('Payload (JSON)', payload),
     fault,
-    h(
-      'div',
-      { class: 'row' },
-      button,
-      !mayPublish && h('span', { class: 'muted' }, 'Your key lacks the right publish.'),
-    ),
+    el('div.row', button, !mayPublish && el('span.muted', 'Your key lacks the right publish.')),
   );
 }
 
@@ -96,16 +91,14 @@ export function publishView(app) {
   const payload = h('textarea', { name: 'broadcast', rows: 3, spellcheck: 'false' });
   payload.value = '{ "notice": "Maintenance at 22:00" }';
   const button = h('button', { class: 'button', disabled: !isAllowed }, 'Broadcast to everyone');
-  const element = h(
-    'div',
-    { class: 'narrow' },
+  const element = el(
+    'div.narrow',
     pageHead('Publish', null, 'The message reaches all members, on every server.'),
-    h('section', { class: 'card pad' }, h('h2', null, 'To a room'), publishForm(app, { room: '' })),
-    h(
-      'section',
-      { class: 'card pad' },
-      h('h2', null, 'To all connections'),
-      h('p', { class: 'muted' }, 'Every client gets it, whatever its rooms are.'),
+    el('section.card.pad', el('h2', 'To a room'), publishForm(app, { room: '' })),
+    el(
+      'section.card.pad',
+      el('h2', 'To all connections'),
+      el('p.muted', 'Every client gets it, whatever its rooms are.'),
       h(
         'form',
         {
@@ -125,11 +118,10 @@ export function publishView(app) {
           },
         },
         field('Payload (JSON)', payload),
-        h(
-          'div',
-          { class: 'row' },
+        el(
+          'div.row',
           button,
-          !isAllowed && h('span', { class: 'muted' }, 'Your key lacks the right broadcast.'),
+          !isAllowed && el('span.muted', 'Your key lacks the right broadcast.'),
         ),
       ),
     ),

@@ -2,7 +2,7 @@
 
 import { act, tail } from './api.js';
 import { confirmed, run, textOf } from './dialog.js';
-import { empty, fill, h, icon, pageHead, pill } from './dom.js';
+import { el, empty, fill, h, icon, pageHead, pill } from './dom.js';
 import { clock, whole } from './format.js';
 import { publishForm } from './publish.js';
 
@@ -21,9 +21,9 @@ const REFRESH_MS = 3000;
 /** @param {App} app @param {string} name @returns {import('./view.js').View} */
 export function roomView(app, name) {
   const leaving = new AbortController();
-  const counts = h('dl', { class: 'counts' });
-  const members = h('div', { class: 'result' });
-  const memberCount = h('span', { class: 'muted' });
+  const counts = el('dl.counts');
+  const members = el('div.result');
+  const memberCount = el('span.muted');
   /** What the list shows. It is rebuilt only for another list, so that it can be scrolled. */
   let shown = '';
   const messages = new MessagePanel(app, name, leaving.signal);
@@ -34,7 +34,7 @@ export function roomView(app, name) {
         const info = await act('room', { params: { room: name } });
         fill(counts, countsOf(info));
       } catch (error) {
-        fill(counts, h('div', { class: 'warning' }, textOf(error)));
+        fill(counts, el('div.warning', textOf(error)));
       }
     } else fill(counts);
     if (!app.can('presence'))
@@ -49,21 +49,18 @@ export function roomView(app, name) {
   refresh();
   const timer = setInterval(refresh, REFRESH_MS);
 
-  const element = h(
+  const element = el(
     'div',
-    null,
     h('a', { class: 'back', href: '#/rooms' }, icon('back'), 'Rooms'),
     pageHead(name, null),
     counts,
-    h(
-      'div',
-      { class: 'columns' },
+    el(
+      'div.columns',
       messages.element,
-      h(
-        'div',
-        { class: 'column' },
+      el(
+        'div.column',
         publishCard(app, name, () => messages.refresh()),
-        h('section', { class: 'card pad' }, h('h2', null, 'Members ', memberCount), members),
+        el('section.card.pad', el('h2', 'Members ', memberCount), members),
       ),
     ),
   );
@@ -80,7 +77,7 @@ export function roomView(app, name) {
 /** @param {App} app @param {string} room @param {() => void} onPublished */
 function publishCard(app, room, onPublished) {
   const form = publishForm(app, { room, isFixed: true, onPublished });
-  return h('section', { class: 'card pad' }, h('h2', null, 'Publish'), form);
+  return el('section.card.pad', el('h2', 'Publish'), form);
 }
 
 /** @param {Message} info */
@@ -94,13 +91,13 @@ function countsOf({ room, connections, users, epoch, offset, partial }) {
     offset === undefined
       ? count('History', 'none kept')
       : count('Last offset', whole(offset), `epoch ${epoch}`),
-    partial && h('p', { class: 'warning' }, 'A worker has not answered: the numbers may be low.'),
+    partial && el('p.warning', 'A worker has not answered: the numbers may be low.'),
   ];
 }
 
 /** @param {string} name @param {string|HTMLElement} value @param {string} [detail] */
 function count(name, value, detail) {
-  return h('div', null, h('dt', null, name), h('dd', { title: detail ?? '' }, value));
+  return el('div', el('dt', name), h('dd', { title: detail ?? '' }, value));
 }
 
 /**
@@ -113,26 +110,23 @@ async function membersOf(room) {
       params: { room },
       query: { limit: String(MEMBERS) },
     });
-    if (members === null)
-      return { count: total, list: [h('p', { class: 'muted' }, 'Too many to list.')] };
-    if (members.length === 0)
-      return { count: 0, list: [h('p', { class: 'muted' }, 'No user is in the room.')] };
+    if (members === null) return { count: total, list: [el('p.muted', 'Too many to list.')] };
+    if (members.length === 0) return { count: 0, list: [el('p.muted', 'No user is in the room.')] };
     const list = h(
       'ul',
       { class: 'members', tabindex: 0, 'aria-label': 'Members' },
       members.map((/** @type {Message} */ { user, info }) =>
-        h(
+        el(
           'li',
-          null,
           h('a', { href: `#/users/${encodeURIComponent(user)}` }, user),
-          info !== undefined && h('code', { class: 'muted' }, JSON.stringify(info)),
+          info !== undefined && el('code.muted', JSON.stringify(info)),
         ),
       ),
     );
     const rest = `The first ${members.length} of ${whole(total)}.`;
     return {
       count: total,
-      list: total > members.length ? [list, h('p', { class: 'muted' }, rest)] : [list],
+      list: total > members.length ? [list, el('p.muted', rest)] : [list],
     };
   } catch (error) {
     const { code } = /** @type {ApiError} */ (error);
@@ -140,7 +134,7 @@ async function membersOf(room) {
       code === 'NO_PRESENCE'
         ? 'This room has no presence. FANFARE_PRESENCE names the rooms that have it.'
         : textOf(error);
-    return { count: null, list: [h('p', { class: 'muted' }, text)] };
+    return { count: null, list: [el('p.muted', text)] };
   }
 }
 
@@ -178,15 +172,13 @@ class MessagePanel {
       'Delete history',
     );
     this.#deleteButton.hidden = true;
-    this.element = h(
-      'section',
-      { class: 'card message-card' },
-      h(
-        'header',
-        { class: 'card-head' },
-        h('h2', null, 'Messages'),
+    this.element = el(
+      'section.card.message-card',
+      el(
+        'header.card-head',
+        el('h2', 'Messages'),
         this.#state,
-        h('div', { class: 'actions' }, this.#deleteButton, history, this.#liveButton),
+        el('div.actions', this.#deleteButton, history, this.#liveButton),
       ),
       this.#list,
     );
@@ -244,11 +236,7 @@ class MessagePanel {
   #receive({ lines, left }, received) {
     received.left += left;
     const note = `${whole(received.left)} left out: too many a second`;
-    fill(
-      this.#state,
-      pill('good', 'live'),
-      received.left > 0 && h('span', { class: 'muted' }, note),
-    );
+    fill(this.#state, pill('good', 'live'), received.left > 0 && el('span.muted', note));
     if (lines.length > 0 && received.isFirst) {
       fill(this.#list);
       received.isFirst = false;
@@ -314,14 +302,13 @@ function messageOf({ type, payload, from, timestamp, offset, event, member, note
   return h(
     'article',
     { class: `message${isEvent ? ' event' : ''}` },
-    h(
-      'div',
-      { class: 'message-meta' },
-      timestamp > 0 && h('time', null, clock(timestamp)),
-      offset !== undefined && h('span', { class: 'offset' }, `#${whole(offset)}`),
-      from !== undefined && h('span', { class: 'from' }, from === '' ? 'HTTP API' : from),
-      note !== undefined && h('span', null, note),
+    el(
+      'div.message-meta',
+      timestamp > 0 && el('time', clock(timestamp)),
+      offset !== undefined && el('span.offset', `#${whole(offset)}`),
+      from !== undefined && el('span.from', from === '' ? 'HTTP API' : from),
+      note !== undefined && el('span', note),
     ),
-    h('code', null, text),
+    el('code', text),
   );
 }

@@ -2,7 +2,7 @@
 
 import { act } from './api.js';
 import { textOf } from './dialog.js';
-import { barred, choice, dataTable, empty, field, fill, h, icon, pageHead } from './dom.js';
+import { barred, choice, dataTable, el, empty, field, fill, h, icon, pageHead } from './dom.js';
 import { quantity, whole } from './format.js';
 
 const PAGE = 100;
@@ -21,7 +21,7 @@ const ORDERS = [
  * @param {App} app @param {'connections'|'messages'} by @returns {View}
  */
 export function topRoomsView(app, by) {
-  const list = h('div', { class: 'result' });
+  const list = el('div.result');
   const load = async () => {
     if (!app.can('rooms')) return;
     try {
@@ -35,9 +35,8 @@ export function topRoomsView(app, by) {
   let isClosed = false;
   load();
   return {
-    element: h(
+    element: el(
       'div',
-      null,
       pageHead(
         'Rooms',
         null,
@@ -61,9 +60,8 @@ function topTable(rooms, by) {
     return empty('rooms', 'No rooms', 'A room is here while at least one connection is in it.');
   const most = Math.max(...rooms.map((one) => one.connections));
   const busiest = Math.max(...rooms.map((one) => one.messagesPerSecond));
-  return h(
-    'div',
-    { class: 'card table-card' },
+  return el(
+    'div.card.table-card',
     dataTable(
       'Rooms',
       [
@@ -86,7 +84,7 @@ function topTable(rooms, by) {
 }
 
 function lacking() {
-  return h('p', { class: 'warning' }, 'A worker has not answered: the list may lack its part.');
+  return el('p.warning', 'A worker has not answered: the list may lack its part.');
 }
 
 /** @param {App} app @returns {View} */
@@ -104,7 +102,7 @@ export function roomsView(app) {
   });
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   let timer;
-  const list = h('div', { class: 'result' });
+  const list = el('div.result');
   /** The rooms shown so far. @type {{room: string, connections: number}[]} */
   let rooms = [];
   let isPartial = false;
@@ -139,13 +137,12 @@ export function roomsView(app) {
   };
   load();
   return {
-    element: h(
+    element: el(
       'div',
-      null,
       pageHead(
         'Rooms',
         [
-          h('div', { class: 'search' }, icon('search'), field('Name begins with', prefix)),
+          el('div.search', icon('search'), field('Name begins with', prefix)),
           h('button', { class: 'button', onclick: load }, 'Refresh'),
         ],
         'Rooms with connections, on every server.',
@@ -169,9 +166,8 @@ function noRooms(isAll) {
 /** @param {{room: string, connections: number}[]} rooms at least one */
 function roomTable(rooms) {
   const most = Math.max(...rooms.map(({ connections }) => connections));
-  return h(
-    'div',
-    { class: 'card table-card' },
+  return el(
+    'div.card.table-card',
     dataTable(
       'Rooms',
       [{ title: 'Room' }, { title: 'Connections', isNumber: true }],

@@ -1,6 +1,6 @@
 // servers.js: all servers of the fleet, with their workers.
 
-import { barred, dataTable, h, pill } from './dom.js';
+import { barred, dataTable, el, h, pill } from './dom.js';
 import { bytes, clock, duration, plural, whole } from './format.js';
 import { polledView } from './polled-view.js';
 
@@ -33,9 +33,8 @@ export function serversView(app) {
       const most = Math.max(1, ...workers.map((one) => one.connections));
       return [
         app.fleet.isPartial &&
-          h(
-            'p',
-            { class: 'warning' },
+          el(
+            'p.warning',
             'A worker has not answered: it may be busy, starting, or of an older version.',
           ),
         ...servers.map((server) => serverCard(app, server, most)),
@@ -51,15 +50,13 @@ function serverCard(app, { name, workers, seenMs, isGone }, most) {
   return h(
     'section',
     { class: `card table-card${isGone ? ' is-gone' : ''}` },
-    h(
-      'header',
-      { class: 'card-head' },
-      h('h2', null, name),
+    el(
+      'header.card-head',
+      el('h2', name),
       name === app.session.server && pill('plain', 'this server'),
       isGone && pill('bad', `no answer, last seen ${clock(seenMs)}`),
-      h(
-        'p',
-        { class: 'muted' },
+      el(
+        'p.muted',
         `${plural(connections, 'connection')} · ${plural(workers.length, 'worker')} · Fanfare ${versions.join(', ')}`,
       ),
     ),
@@ -74,7 +71,7 @@ function serverCard(app, { name, workers, seenMs, isGone }, most) {
 /** @param {WorkerInfo} worker @param {number} most connections of a worker */
 function workerRow({ slot, pid, state, connections, rooms, lagMs, memoryBytes, uptimeS }, most) {
   return [
-    [`Worker ${slot}`, h('span', { class: 'muted pid' }, `pid ${pid}`)],
+    [`Worker ${slot}`, el('span.muted.pid', `pid ${pid}`)],
     pill(state === 'ready' ? 'good' : 'warn', state),
     barred(connections, most, whole(connections)),
     whole(rooms),

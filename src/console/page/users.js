@@ -2,7 +2,7 @@
 
 import { ApiError, act } from './api.js';
 import { confirmed, run, textOf } from './dialog.js';
-import { choice, dataTable, empty, field, fill, h, icon, pageHead, pill } from './dom.js';
+import { choice, dataTable, el, empty, field, fill, h, icon, pageHead, pill } from './dom.js';
 import { bytes, duration, plural, whole } from './format.js';
 
 const REFRESH_MS = 5000;
@@ -106,9 +106,8 @@ export function usersView(app, name, path) {
   };
   load();
   return {
-    element: h(
+    element: el(
       'div',
-      null,
       pageHead(
         'Users',
         searchForm(kind.title, path, input, load),
@@ -144,40 +143,32 @@ function searchForm(title, path, input, reload) {
         else location.hash = hash;
       },
     },
-    h('div', { class: 'search' }, icon('search'), field(title, input)),
-    h('button', { class: 'button primary' }, 'Find'),
+    el('div.search', icon('search'), field(title, input)),
+    el('button.button.primary', 'Find'),
   );
 }
 
 async function refusedLists() {
   const { addresses, users, forgotten, partial } = await act('refused');
   return [
-    partial && h('p', { class: 'warning' }, 'A worker has not answered: its refusals are missing.'),
-    h(
-      'div',
-      { class: 'halves' },
+    partial && el('p.warning', 'A worker has not answered: its refusals are missing.'),
+    el(
+      'div.halves',
       refusedCard('addresses', 'Addresses refused most often', addresses),
       refusedCard('users', 'Users refused most often', users),
     ),
-    forgotten > 0 &&
-      h('p', { class: 'muted' }, `${whole(forgotten)} names that were refused less made room.`),
+    forgotten > 0 && el('p.muted', `${whole(forgotten)} names that were refused less made room.`),
   ];
 }
 
 /** @param {string} path @param {string} title @param {[string, number, number][]} rows */
 function refusedCard(path, title, rows) {
   const shown = rows.slice(0, MAX_SHOWN);
-  return h(
-    'section',
-    { class: 'card table-card' },
-    h(
-      'header',
-      { class: 'card-head' },
-      h('h2', null, title),
-      h('p', { class: 'muted' }, 'in the last 5 to 10 minutes'),
-    ),
+  return el(
+    'section.card.table-card',
+    el('header.card-head', el('h2', title), el('p.muted', 'in the last 5 to 10 minutes')),
     shown.length === 0
-      ? h('p', { class: 'muted none' }, 'None: no limit refused anything.')
+      ? el('p.muted.none', 'None: no limit refused anything.')
       : dataTable(
           title,
           [
@@ -221,8 +212,7 @@ async function search(path, name) {
 async function connectionsOf(app, path, name, reload) {
   const { count, connections, partial } = await search(path, name);
   return [
-    partial &&
-      h('p', { class: 'warning' }, 'A worker has not answered: connections may be missing.'),
+    partial && el('p.warning', 'A worker has not answered: connections may be missing.'),
     connections.length === 0
       ? empty('users', ...KINDS[path].none)
       : connectionTable(app, connections, count, reload),
@@ -240,26 +230,22 @@ async function resultOf(app, user, reload) {
     !app.session.hasTokens && 'Nothing to revoke: this server is not configured for tokens.',
   ].filter((text) => text !== false);
   return [
-    h(
-      'section',
-      { class: 'card user-card' },
+    el(
+      'section.card.user-card',
       h('div', { class: 'avatar', 'aria-hidden': 'true' }, user.slice(0, 1).toUpperCase()),
-      h(
-        'div',
-        { class: 'user-name' },
-        h('h2', null, user),
-        h(
-          'p',
-          { class: 'muted' },
+      el(
+        'div.user-name',
+        el('h2', user),
+        el(
+          'p.muted',
           count > 0 ? pill('good', 'online') : pill('plain', 'offline'),
           ` ${plural(count, 'connection')} on all servers`,
         ),
       ),
-      h('div', { class: 'actions' }, disconnect, revoke),
-      why.length > 0 && h('p', { class: 'muted user-note' }, why.join(' ')),
+      el('div.actions', disconnect, revoke),
+      why.length > 0 && el('p.muted.user-note', why.join(' ')),
     ),
-    partial &&
-      h('p', { class: 'warning' }, 'A worker has not answered: connections may be missing.'),
+    partial && el('p.warning', 'A worker has not answered: connections may be missing.'),
     connections.length > 0 && connectionTable(app, connections, count, reload),
   ];
 }
@@ -320,13 +306,11 @@ function revokeButton(app, user, reload) {
  * @param {() => Promise<void>} reload
  */
 function connectionTable(app, connections, count, reload) {
-  return h(
-    'div',
-    { class: 'card table-card' },
+  return el(
+    'div.card.table-card',
     dataTable(
-      h(
+      el(
         'caption',
-        null,
         count > connections.length
           ? `Connections: the first ${connections.length} of ${whole(count)}`
           : 'Connections',
@@ -366,31 +350,26 @@ function connectionRow(app, connection, reload) {
     refusedMessages,
   } = connection;
   return [
-    h('span', { class: 'mono' }, id),
+    el('span.mono', id),
     user === '' ? '–' : h('a', { href: `#/users/${encodeURIComponent(user)}` }, user),
     address === ''
       ? '–'
       : h('a', { class: 'mono', href: `#/addresses/${encodeURIComponent(address)}` }, address),
     server === '' ? '–' : `${server}${worker === undefined ? '' : ` · ${worker}`}`,
-    [
-      TRANSPORTS[transport] ?? transport,
-      appId !== '' && h('p', { class: 'muted' }, `app ${appId}`),
-    ],
+    [TRANSPORTS[transport] ?? transport, appId !== '' && el('p.muted', `app ${appId}`)],
     connectedAt === undefined ? '–' : duration((Date.now() - connectedAt) / 1000),
     [
       unsentBytes === undefined ? '–' : bytes(unsentBytes),
-      laggingRooms > 0 && h('p', { class: 'muted' }, `behind in ${plural(laggingRooms, 'room')}`),
+      laggingRooms > 0 && el('p.muted', `behind in ${plural(laggingRooms, 'room')}`),
     ],
     refusedMessages === undefined ? '–' : whole(refusedMessages),
-    h(
-      'div',
-      { class: 'chips' },
+    el(
+      'div.chips',
       rooms.map((room) =>
         h('a', { class: 'chip', href: `#/rooms/${encodeURIComponent(room)}` }, room),
       ),
-      roomCount > rooms.length &&
-        h('span', { class: 'muted' }, `and ${whole(roomCount - rooms.length)} more`),
-      roomCount === 0 && h('span', { class: 'muted' }, 'none'),
+      roomCount > rooms.length && el('span.muted', `and ${whole(roomCount - rooms.length)} more`),
+      roomCount === 0 && el('span.muted', 'none'),
     ),
     closeButton(app, id, reload),
   ];

@@ -2,7 +2,7 @@
 
 import { get, post } from './api.js';
 import { run } from './dialog.js';
-import { dataTable, empty, h, pill } from './dom.js';
+import { dataTable, el, empty, h, pill } from './dom.js';
 import { clock, duration, whole } from './format.js';
 import { polledView } from './polled-view.js';
 
@@ -40,7 +40,7 @@ export function webhooksView(app) {
         );
       if (endpoints === null)
         return empty('alert', 'The courier is starting', 'It sends the webhooks.');
-      return [table(app, endpoints), h('p', { class: 'muted' }, lanesOf(lanes))];
+      return [table(app, endpoints), el('p.muted', lanesOf(lanes))];
     },
   );
 }
@@ -56,9 +56,8 @@ function lanesOf(lanes) {
 
 /** @param {App} app @param {Endpoint[]} endpoints */
 function table(app, endpoints) {
-  return h(
-    'div',
-    { class: 'card table-card' },
+  return el(
+    'div.card.table-card',
     dataTable(
       'Endpoints',
       [
@@ -87,10 +86,9 @@ function row(app, endpoint) {
   };
   return [
     [
-      h('code', null, name),
-      h(
-        'p',
-        { class: 'muted meaning' },
+      el('code', name),
+      el(
+        'p.muted.meaning',
         [origin, appId !== null && `app ${appId}`, types.join(', '), rooms.join(', ')]
           .filter(Boolean)
           .join(' · '),
@@ -99,9 +97,9 @@ function row(app, endpoint) {
     pill(TONES[state], state),
     whole(pending),
     pending === 0 ? '–' : duration(oldestSeconds),
-    [whole(delivered), lastDeliveryAt > 0 && h('p', { class: 'muted' }, clock(lastDeliveryAt))],
+    [whole(delivered), lastDeliveryAt > 0 && el('p.muted', clock(lastDeliveryAt))],
     h('span', { class: dropped > 0 ? 'acted' : null }, whole(dropped)),
-    lastErrorAt === 0 ? '–' : [lastError, h('p', { class: 'muted' }, clock(lastErrorAt))],
+    lastErrorAt === 0 ? '–' : [lastError, el('p.muted', clock(lastErrorAt))],
     h(
       'button',
       {
