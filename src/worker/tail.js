@@ -3,8 +3,8 @@
 // It is a member without a client: it gets what members get, in their order, and no count includes
 // it. Its lines are bounded in number and bytes a second; those beyond the bounds are only counted.
 
+import { Clientless } from '../hub/clientless.js';
 import { Connection } from '../hub/connection.js';
-import { NATIVE_TEXTS } from '../protocol/door-texts.js';
 import { FORMAT } from '../protocol/format.js';
 import { readHeader } from '../protocol/frame.js';
 
@@ -19,10 +19,7 @@ const MAX_TEXT_BYTES = 4096;
 /** @import { TailLine } from './control-messages.js' */
 
 /** @implements {Transport} */
-export class Tail {
-  pendingBytes = 0;
-  format = FORMAT.FRAMES;
-  door = NATIVE_TEXTS;
+export class Tail extends Clientless {
   /** @type {TailLine[]} */
   #lines = [];
   #bytes = 0;
@@ -37,6 +34,7 @@ export class Tail {
    * @param {() => void} parts.onEnd the broker has refused the subscription
    */
   constructor({ hub, room, onLines, onEnd }) {
+    super(FORMAT.FRAMES);
     this.hub = hub;
     this.room = room;
     this.onLines = onLines;
@@ -64,6 +62,7 @@ export class Tail {
     this.timer.unref();
   }
 
+  /** @override */
   close() {
     clearInterval(this.timer);
     this.connection.markClosed();
@@ -74,7 +73,7 @@ export class Tail {
     if (room.has(this.connection)) this.hub.leave(this.connection, room);
   }
 
-  /** @param {Buffer} frames */
+  /** @override @param {Buffer} frames */
   write(frames) {
     for (let at = 0; at < frames.length; ) {
       const { start, length } = readHeader(frames, at);
@@ -93,17 +92,6 @@ export class Tail {
   failed(error) {
     this.hub.onFailed(this.connection, error);
   }
-
-  // The hub calls these for connections in its list, for replies and for unsent bytes. A tail has
-  // none of them.
-  whenDrained() {}
-  sendText() {}
-  sendAround() {}
-  sendShutdown() {
-    return true;
-  }
-  ping() {}
-  terminate() {}
 
   #flush() {
     if (this.#lines.length === 0 && this.#left === 0) return;

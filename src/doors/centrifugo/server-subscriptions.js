@@ -5,6 +5,7 @@
 // joins each room and collects what comes. When all rooms have answered, the reply is written, then
 // what was collected, and the connection takes the stand-ins' places, all in one turn.
 
+import { Clientless } from '../../hub/clientless.js';
 import { Connection } from '../../hub/connection.js';
 import { personalChannelOf, roomOf } from './channels.js';
 import { tokenIdentity } from './client.js';
@@ -13,7 +14,6 @@ import { DoorError } from './errors.js';
 import { resultOf, sinceOf } from './subscribe.js';
 
 /** @import { Credentials } from '../../auth/credentials.js' */
-/** @import { Transport } from '../../hub/connection.js' */
 /** @import { Joined } from '../../recovery/room-joins.js' */
 /** @import { DoorServices } from '../contract.js' */
 /** @import { Client } from './client.js' */
@@ -207,21 +207,11 @@ class StandIn extends Connection {
   /** @param {Connection} connection @param {number} maxBytes */
   constructor(connection, maxBytes) {
     const { format, door } = connection.transport;
-    /** @type {Transport} */
-    const transport = {
-      pendingBytes: 0,
-      format,
+    const transport = Object.assign(new Clientless(format), {
       door,
-      write: (frames) => this.#keep(frames),
-      whenDrained() {},
-      sendText() {},
-      sendAround() {},
-      sendShutdown: () => true,
-      ping() {},
-      terminate() {},
-      close() {},
-      failed: (error) => connection.transport.failed(error),
-    };
+      write: (/** @type {Buffer} */ frames) => this.#keep(frames),
+      failed: (/** @type {unknown} */ error) => connection.transport.failed(error),
+    });
     super(transport, connection.address);
     // Publications leave out both of them together.
     this.number = connection.number;

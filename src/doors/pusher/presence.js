@@ -15,8 +15,8 @@
 // is encoded for it. It is read from the store when it opens, and again if events may have been
 // lost; clients are then told the difference.
 
+import { Clientless } from '../../hub/clientless.js';
 import { Connection } from '../../hub/connection.js';
-import { NATIVE_TEXTS } from '../../protocol/door-texts.js';
 import { FORMAT } from '../../protocol/format.js';
 import { appIdOf, channelOf } from './channels.js';
 import { memberEventText, membersData, readMember } from './frames.js';
@@ -26,7 +26,6 @@ const MAX_WAIT_MS = 5000;
 /** Views that are read again in one second. */
 const MAX_READS_PER_SWEEP = 100;
 
-/** @import { Transport } from '../../hub/connection.js' */
 /** @import { Room } from '../../hub/room.js' */
 /** @import { Joined } from '../../recovery/room-joins.js' */
 /** @import { ShownMember } from './frames.js' */
@@ -131,12 +130,8 @@ export class Presence {
   }
 }
 
-/** The view of one room. @implements {Transport} */
-class RoomView {
-  pendingBytes = 0;
-  /** @type {number} */
-  format = FORMAT.PUSHER;
-  door = NATIVE_TEXTS;
+/** The view of one room. */
+class RoomView extends Clientless {
   /** By user: what clients have been told. @type {Map<string, ShownMember>} */
   #members = new Map();
   /** Events since a read began; null: no read is under way. @type {Change[]|null} */
@@ -161,6 +156,7 @@ class RoomView {
 
   /** @param {ViewParts} parts @param {string} name of the room @param {() => void} onClosed */
   constructor(parts, name, onClosed) {
+    super(FORMAT.PUSHER);
     this.parts = parts;
     this.name = name;
     this.onClosed = onClosed;
@@ -440,18 +436,6 @@ class RoomView {
     if (room.has(this.connection)) this.parts.hub.leave(this.connection, room);
     this.onClosed();
   }
-
-  // What the hub and connections ask of a transport with a client.
-  write() {}
-  whenDrained() {}
-  sendText() {}
-  sendAround() {}
-  sendShutdown() {
-    return true;
-  }
-  ping() {}
-  terminate() {}
-  close() {}
 
   /** @param {unknown} error */
   failed(error) {
