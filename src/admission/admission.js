@@ -27,8 +27,7 @@ import { Refused } from './refused.js';
 
 /**
  * @typedef {object} HealthSource
- * @property {() => number} lagMs
- * @property {() => number} heapPercent
+ * @property {() => number} lagMs @property {() => number} heapPercent
  * @property {() => number} openDescriptors an estimate: read per handshake, so no system call
  * @property {number} descriptorLimit
  */

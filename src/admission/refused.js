@@ -17,8 +17,7 @@ const WINDOW_MS = 300_000;
 /**
  * @typedef {object} Count
  * @property {number} rank refusals, and those of the names that it has replaced
- * @property {number} connections
- * @property {number} messages
+ * @property {number} connections @property {number} messages
  */
 
 class TopNames {

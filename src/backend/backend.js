@@ -3,8 +3,7 @@
 
 /**
  * @typedef {object} BackendParts
- * @property {import('../config/settings.js').Config} config
- * @property {import('pino').Logger} log
+ * @property {import('../config/settings.js').Config} config @property {import('pino').Logger} log
  * @property {import('../observability/counters.js').Counters} counters
  * @property {string} workerId names this worker in the fleet; after a restart another worker may
  *   have the same name

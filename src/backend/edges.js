@@ -37,8 +37,7 @@ const MAX_REPORTED = 5000;
  *   for it: at once, or, in a large room, COUNTED.pauseMs of config/webhooks.js after the last time
  * @property {(room: string, message: RecordedMessage) => void} publish
  * @property {OccupancyStore['connectionsIn']} connectionsIn of all workers
- * @property {OccupancyStore['occupied']} occupied
- * @property {OccupancyStore['online']} online
+ * @property {OccupancyStore['occupied']} occupied @property {OccupancyStore['online']} online
  */
 
 /**

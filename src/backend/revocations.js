@@ -6,8 +6,7 @@
 
 /**
  * @typedef {object} Revocation exactly one of `user` and `tokenId` is a string
- * @property {string|null} user
- * @property {string|null} tokenId
+ * @property {string|null} user @property {string|null} tokenId
  * @property {number} issuedBeforeMs if `user` is set: tokens issued later are not revoked; if
  *   `tokenId` is set: 0
  * @property {number} keepUntilMs milliseconds since 1970; then the revocation may be forgotten

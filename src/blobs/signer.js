@@ -12,8 +12,7 @@ const UNSIGNED = 'UNSIGNED-PAYLOAD';
 
 /**
  * @typedef {object} Unsigned
- * @property {string} method
- * @property {string} url
+ * @property {string} method @property {string} url
  * @property {Record<string, string>} [headers] part of a signed URL: the client has to send them
  * @property {number} nowMs since 1970
  */

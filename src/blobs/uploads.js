@@ -26,8 +26,7 @@ const DAY_MS = 86_400_000;
  * An upload that a backend may put into the bucket itself.
  * @typedef {object} Announced
  * @property {string} upload its key
- * @property {'PUT'} method
- * @property {string} url
+ * @property {'PUT'} method @property {string} url
  * @property {Record<string, string>} headers that the backend has to send
  * @property {number} expires ms since 1970
  */

@@ -15,9 +15,7 @@
  * @typedef {object} Context
  * @property {readonly string[]} args as many as the command has names
  * @property {Readonly<Record<string, string|boolean|undefined>>} values of its options
- * @property {Target} target
- * @property {Output} output
- * @property {NodeJS.ReadStream} stdin
+ * @property {Target} target @property {Output} output @property {NodeJS.ReadStream} stdin
  * @property {AbortSignal} signal a signal, or the end of the reader, stops the command
  */
 

@@ -31,8 +31,7 @@
  * @property {(command: Sendable, onReply?: OnReply, text?: string) => void} _request
  *   sends a command if there is a connection; `text`: the command as JSON
  * @property {(room: string) => void} _forget the room has no handle any more: leaves it
- * @property {(room: string) => void} _leave
- * @property {(error: FanfareError) => void} _report
+ * @property {(room: string) => void} _leave @property {(error: FanfareError) => void} _report
  */
 
 export {};

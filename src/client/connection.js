@@ -65,8 +65,7 @@ import { TokenSource } from './token.js';
  * @typedef {object} ConnectionParts
  * @property {string} url
  * @property {SocketClass} [WebSocket] in place of the global one
- * @property {import('./token.js').TokenOption} [token]
- * @property {number} [firstDelayMs]
+ * @property {import('./token.js').TokenOption} [token] @property {number} [firstDelayMs]
  * @property {number} [maxDelayMs]
  */
 

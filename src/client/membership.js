@@ -30,8 +30,7 @@ import { State } from './state.js';
 
 /**
  * @typedef {object} Handle a handle as its membership sees it: a Room
- * @property {boolean} isJoined
- * @property {import('./presence.js').Presence} presence
+ * @property {boolean} isJoined @property {import('./presence.js').Presence} presence
  * @property {Position|undefined} _position the next join has to bring the messages after it
  * @property {JoinOptions|undefined} _latest what its first join has to bring
  * @property {JoinOptions} _options

@@ -16,8 +16,7 @@ const BEFORE_TOKEN = new Set(['hello', 'auth', 'ping']);
 
 /**
  * @typedef {object} TokenCommand
- * @property {Connection} connection
- * @property {string} token
+ * @property {Connection} connection @property {string} token
  * @property {import('./replies.js').Id} id
  * @property {unknown} since positions in rooms that the server joins for the connection
  */

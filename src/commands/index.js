@@ -57,9 +57,7 @@ import { SessionCommands } from './session.js';
  *   is about to be closed
  * @property {() => void} sweep call it once a second
  * @property {() => boolean} isSettled true when the hooks and the broker have answered all publishes
- * @property {Lane} lane
- * @property {Replies} replies
- * @property {JoinCommands} joins
+ * @property {Lane} lane @property {Replies} replies @property {JoinCommands} joins
  * @property {HookGate|null} hookGate null if there are no hooks
  * @property {PendingReads} pendingReads
  * @property {BroadcastCommand} broadcasts

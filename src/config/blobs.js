@@ -13,9 +13,7 @@ const DAY_MS = 86_400_000;
  * @typedef {object} BlobSettings frozen
  * @property {string} url of the bucket, with the prefix of all objects, without a slash at its end
  * @property {string} publicUrl the same bucket for clients
- * @property {string} region
- * @property {string} accessKeyId
- * @property {string} secretAccessKey
+ * @property {string} region @property {string} accessKeyId @property {string} secretAccessKey
  * @property {string} sessionToken '' if the credentials are permanent
  */
 

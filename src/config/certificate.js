@@ -14,8 +14,7 @@ const SOON_DAYS = 14;
 
 /**
  * @typedef {object} TlsSettings frozen
- * @property {string} certFile
- * @property {string} keyFile
+ * @property {string} certFile @property {string} keyFile
  * @property {string} passphrase of the key; '' if the key is not encrypted
  */
 

@@ -57,8 +57,7 @@ const SOKETI_AUTHORIZE_WITHIN_MS = 30_000;
  * @property {number} maxConnections over all servers; 0: no limit
  * @property {number} quotaCode close code of connections above it: 4004 or 4100
  * @property {number} activityTimeoutS after which a silent client pings
- * @property {boolean} tlsOnly
- * @property {boolean} clientEvents
+ * @property {boolean} tlsOnly @property {boolean} clientEvents
  * @property {number} clientEventsPerSecond of one connection
  * @property {boolean} subscriptionCount are subscribers told how many there are?
  * @property {number} authorizeWithinMs time in which a connection has to sign in or to subscribe to a
@@ -66,8 +65,7 @@ const SOKETI_AUTHORIZE_WITHIN_MS = 30_000;
  * @property {number} maxEventBytes of an event's data
  * @property {number} maxChannelsPerEvent
  * @property {number} maxBatch events of one request
- * @property {number} maxChannelLength
- * @property {number} maxEventNameLength
+ * @property {number} maxChannelLength @property {number} maxEventNameLength
  * @property {number} maxPresenceMembers of a channel
  * @property {number} maxMemberBytes of the user_info of a member
  * @property {number} cacheTtlS how long a cache channel keeps its last event
@@ -90,8 +88,7 @@ const SOKETI_AUTHORIZE_WITHIN_MS = 30_000;
 
 /**
  * @typedef {object} PusherSettings frozen
- * @property {readonly App[]} apps
- * @property {ReadonlyMap<string, App>} byKey
+ * @property {readonly App[]} apps @property {ReadonlyMap<string, App>} byKey
  * @property {ReadonlyMap<string, App>} byId
  * @property {string} pathPrefix before `/app/…` and `/apps/…`, which work without it too; '' or `/…`
  */

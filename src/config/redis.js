@@ -18,11 +18,8 @@ const SENTINEL_PORT = 26_379;
  * @property {readonly Address[]} addresses the server; or the Sentinels; or some nodes of the
  *   cluster
  * @property {string} name of the primary, at the Sentinels
- * @property {number} database
- * @property {string} username
- * @property {string} password
- * @property {string} sentinelUsername
- * @property {string} sentinelPassword
+ * @property {number} database @property {string} username @property {string} password
+ * @property {string} sentinelUsername @property {string} sentinelPassword
  * @property
  *   {Readonly<{caFile: string, certFile: string, keyFile: string, servername: string}>|null} tls
  *   null if the connection is not encrypted

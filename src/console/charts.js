@@ -13,16 +13,14 @@
 
 /**
  * @typedef {object} Source
- * @property {SourceKind} kind
- * @property {string} metric
+ * @property {SourceKind} kind @property {string} metric
  * @property {string} [name] of the line; those of labels, quantiles and workers have their own
  * @property {number} [scale] 1 if it is absent
  */
 
 /**
  * @typedef {object} Chart
- * @property {string} id
- * @property {string} title
+ * @property {string} id @property {string} title
  * @property {string} help one sentence under the title
  * @property {'count'|'perSecond'|'events'|'ms'|'bytes'} unit `events`: those of one sample
  * @property {readonly Source[]} sources

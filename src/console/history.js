@@ -20,8 +20,7 @@ const QUANTILES = /** @type {const} */ ([0.5, 0.99]);
 /**
  * @typedef {object} Mark an event that explains a step in the figures
  * @property {number} timeMs since 1970
- * @property {MarkKind} kind
- * @property {string} text
+ * @property {MarkKind} kind @property {string} text
  */
 
 /**

@@ -42,11 +42,8 @@ export const LIMIT_METRICS = new Set(
 
 /**
  * @typedef {object} LimitRow
- * @property {string} setting
- * @property {string} meaning
- * @property {string} unit
- * @property {number} value
- * @property {Mode} mode
+ * @property {string} setting @property {string} meaning @property {string} unit
+ * @property {number} value @property {Mode} mode
  * @property {number|null} acted refusals since the start of the server; null: counted in a row above
  * @property {number} observed
  */

@@ -57,10 +57,8 @@ const TAIL_BEAT_MS = 10_000;
 
 /**
  * @typedef {object} Parts that the routes act with
- * @property {Server} server
- * @property {import('./history.js').History} history
- * @property {Actions} actions
- * @property {Door} door
+ * @property {Server} server @property {import('./history.js').History} history
+ * @property {Actions} actions @property {Door} door
  * @property {() => ReadonlyMap<string, number>} totals of the last sample
  * @property {() => import('./outages.js').BrokerState} broker
  */

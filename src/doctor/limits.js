@@ -570,8 +570,7 @@ export const LIMITS = Object.freeze([
 
 /**
  * @typedef {object} Report
- * @property {number} wanted
- * @property {number} workers
+ * @property {number} wanted @property {number} workers
  * @property {string|null} first the limit that binds first: among the limits that are too low, the
  *   one that permits least, then those without a number. If none is too low, the next one to bind.
  *   null if no limit could be read

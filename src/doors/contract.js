@@ -10,8 +10,7 @@
 /**
  * What a worker gives to its doors.
  * @typedef {object} DoorServices
- * @property {Config} config
- * @property {import('../hub/hub.js').Hub} hub
+ * @property {Config} config @property {import('../hub/hub.js').Hub} hub
  * @property {Pick<Broker, 'publish'|'history'|'countConnections'|'state'>} broker
  * @property {import('../hub/publisher.js').Publisher} publisher
  * @property {import('../recovery/scheduler.js').SyncScheduler} scheduler

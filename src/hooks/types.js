@@ -97,12 +97,8 @@
 /**
  * The exports of a file with hooks.
  * @typedef {object} Hooks
- * @property {OnConnect} [onConnect]
- * @property {OnJoin} [onJoin]
- * @property {OnPublish} [onPublish]
- * @property {OnRpc} [onRpc]
- * @property {OnSend} [onSend]
- * @property {OnDisconnect} [onDisconnect]
+ * @property {OnConnect} [onConnect] @property {OnJoin} [onJoin] @property {OnPublish} [onPublish]
+ * @property {OnRpc} [onRpc] @property {OnSend} [onSend] @property {OnDisconnect} [onDisconnect]
  */
 
 export {};

@@ -22,9 +22,7 @@ const AGGREGATORS = {
 
 /**
  * @typedef {object} Form what a metric is beside its values
- * @property {string} name
- * @property {string} help
- * @property {'counter'|'gauge'|'histogram'} type
+ * @property {string} name @property {string} help @property {'counter'|'gauge'|'histogram'} type
  * @property {keyof typeof AGGREGATORS} aggregator over the processes; counters and histograms add up
  * @property {Label[]} series one for each value, in their order
  */

@@ -17,8 +17,7 @@ import { counter, gauge, histogram } from './rows.js';
 
 /**
  * @typedef {object} Source of a worker's rows
- * @property {Counters} counters
- * @property {() => number} connectionRate
+ * @property {Counters} counters @property {() => number} connectionRate
  * @property {() => number} loopLagSeconds
  * @property {number} memoryBytes this worker's share of the memory
  */
@@ -28,8 +27,7 @@ import { counter, gauge, histogram } from './rows.js';
  * @property {() => Record<string, number>} workersUp 1 or 0 by slot
  * @property {() => number} restarts
  * @property {() => Record<string, number>} deaths of workers, by cause
- * @property {() => boolean} isCrashLoop
- * @property {() => number} reloads
+ * @property {() => boolean} isCrashLoop @property {() => number} reloads
  * @property {() => number} skew connections of the fullest worker, divided by the mean
  * @property {() => Record<string, number>} rebalances by result
  * @property {() => Record<string, number>} leftOut by the relay
@@ -56,8 +54,7 @@ import { counter, gauge, histogram } from './rows.js';
  * @property {() => Record<string, number>} up
  * @property {() => Record<string, number>} attempts by endpoint and outcome
  * @property {() => Record<string, number>} dropped by endpoint and reason
- * @property {() => Record<string, number>} cancelled
- * @property {() => number} lanes
+ * @property {() => Record<string, number>} cancelled @property {() => number} lanes
  * @property {() => import('../webhooks/queue.js').QueueSize & {failures: number}} size
  */
 

@@ -5,9 +5,7 @@
 /**
  * @template S its source
  * @typedef {object} Row
- * @property {string} name
- * @property {'counter'|'gauge'|'histogram'} type
- * @property {string} help
+ * @property {string} name @property {'counter'|'gauge'|'histogram'} type @property {string} help
  * @property {'sum'|'max'|'min'|'first'} [aggregator] over the workers; counters and histograms
  *   always add up
  * @property {string} [label] its values are the keys that `read` returns. Two labels have a comma

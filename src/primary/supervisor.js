@@ -54,8 +54,7 @@ export const LAST_REQUESTS_MS = 5000;
 
 /**
  * @typedef {object} Settings that workers are started with
- * @property {Config} config
- * @property {Readonly<Record<string, string|undefined>>} env
+ * @property {Config} config @property {Readonly<Record<string, string|undefined>>} env
  * @property {import('../config/certificate.js').Certificate|null} certificate of the public port;
  *   null if it speaks plain HTTP
  * @property {import('../config/texts.js').Texts} texts of the files that settings name

@@ -18,9 +18,7 @@ const NOTHING = Buffer.alloc(0);
 /**
  * @typedef {object} Entry
  * @property {string} key as in JSON between quotes
- * @property {number} offset
- * @property {Buffer} publication
- * @property {boolean} isTombstone
+ * @property {number} offset @property {Buffer} publication @property {boolean} isTombstone
  * @property {number} bytes of the key and the publication
  * @property {boolean} isStale superseded, or forgotten
  */

@@ -28,9 +28,7 @@ const LOWER_N = 0x6e;
  * A decoded command. Fields of unknown type are as sent, not checked; undefined if absent or null.
  * Parts of the message are given as a start and an end. The start of an absent part is -1.
  * @typedef {object} Command
- * @property {string} type
- * @property {string|number|undefined} id
- * @property {unknown} room
+ * @property {string} type @property {string|number|undefined} id @property {unknown} room
  * @property {unknown} since @property {unknown} limit @property {unknown} after
  * @property {unknown} echo @property {unknown} last @property {unknown} lastSeconds
  * @property {unknown} before @property {unknown} sinceTime

@@ -18,8 +18,7 @@ const GRACE_MS = 1000;
  * A notice to many connections.
  * @typedef {object} Round
  * @property {readonly Connection[]} connections
- * @property {(connection: Connection) => boolean} isFor
- * @property {boolean} isOn
+ * @property {(connection: Connection) => boolean} isFor @property {boolean} isOn
  * @property {number} number of the round
  * @property {number} next the connection that comes next
  */

@@ -18,8 +18,7 @@ import { exceptOf } from '../protocol/publication.js';
 /**
  * The publications that one connection gets at once.
  * @typedef {object} Replayed
- * @property {Buffer} frames
- * @property {number} count
+ * @property {Buffer} frames @property {number} count
  * @property {number} [from] offset of the publication before them; absent: there are none
  */
 

@@ -27,9 +27,7 @@ import { replayFor } from './replay-frames.js';
 /**
  * The content of the reply to a join.
  * @typedef {object} Joined
- * @property {string} epoch
- * @property {number} offset
- * @property {boolean} recovered
+ * @property {string} epoch @property {number} offset @property {boolean} recovered
  * @property {number} replayed publications that follow the reply at once
  * @property {number} first offset where they begin; those that this connection does not get count,
  *   too
@@ -57,8 +55,7 @@ import { replayFor } from './replay-frames.js';
 /**
  * A join that is not decided yet.
  * @typedef {object} Join
- * @property {Connection} connection
- * @property {JoinRequest} request
+ * @property {Connection} connection @property {JoinRequest} request
  * @property {number} born number of the latest read that had begun when the join came
  * @property {Promise<void>|null} answered null: nothing waits for it
  * @property {() => void} onAnswered

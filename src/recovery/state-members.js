@@ -55,8 +55,7 @@ class StateMember extends LaggingMember {
 /**
  * A step, for all members that take it at the same time.
  * @typedef {object} Step
- * @property {number} from @property {number} end
- * @property {string} epoch
+ * @property {number} from @property {number} end @property {string} epoch
  * @property {number} version offset of the state from which it was made
  * @property {number} reached @property {number} count @property {Buffer} frames
  */

@@ -7,8 +7,7 @@ const COMPACT_FROM = 1000;
 /**
  * Decides in which order its items leave.
  * @template T @typedef {object} Queue
- * @property {number} size
- * @property {(item: T, address: string|null) => void} push
+ * @property {number} size @property {(item: T, address: string|null) => void} push
  * @property {() => T|undefined} shift
  */
 

@@ -44,8 +44,7 @@ const scratch = Buffer.allocUnsafeSlow(16_384);
 /**
  * The parts that all WebSockets share.
  * @typedef {object} Owner
- * @property {boolean} writesDirectly
- * @property {import('../hub/hub.js').Hub} hub
+ * @property {boolean} writesDirectly @property {import('../hub/hub.js').Hub} hub
  * @property {object} wsOptions for WebSockets of ws
  * @property {(socket: Socket) => boolean} openWs calls `openWs` of the socket's WebSocket, and lets
  *   ws read; false: it is too late for that

@@ -50,8 +50,7 @@ const DEFLATE = {
 
 /**
  * @typedef {object} WebSocketParts
- * @property {Config} config
- * @property {import('../hub/hub.js').Hub} hub
+ * @property {Config} config @property {import('../hub/hub.js').Hub} hub
  * @property {Door} door of connections whose path names no other
  * @property {import('../hub/heartbeat.js').Heartbeat} heartbeat
  * @property {((allowance: {fullAt: number}) => boolean)|null} [admitFrame] takes a token for a frame

@@ -34,10 +34,8 @@ const CLOSE_TIMEOUT_MS = 3000;
  * @property {string} name
  * @property {string|null} app the id of the Pusher app whose webhook it is
  * @property {string} origin of its URL: the path may be a secret
- * @property {readonly string[]} types
- * @property {readonly string[]} rooms
- * @property {import('./endpoint.js').State} state
- * @property {number} pending
+ * @property {readonly string[]} types @property {readonly string[]} rooms
+ * @property {import('./endpoint.js').State} state @property {number} pending
  * @property {number} oldestSeconds
  * @property {number} delivered requests
  * @property {number} dropped events
@@ -48,8 +46,7 @@ const CLOSE_TIMEOUT_MS = 3000;
 
 /**
  * @typedef {object} Status
- * @property {'status'} type
- * @property {EndpointStatus[]} endpoints
+ * @property {'status'} type @property {EndpointStatus[]} endpoints
  * @property {number} lanes that this server owns
  * @property {import('../observability/aggregate.js').Snapshot[]} metrics
  */

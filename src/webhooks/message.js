@@ -15,8 +15,7 @@ export const MAX_BODY_BYTES = 65_536;
 
 /**
  * @typedef {object} Message of one request
- * @property {string} id
- * @property {string} body
+ * @property {string} id @property {string} body
  * @property {Readonly<Record<string, string>>} [headers] further ones, in lower case
  */
 

@@ -23,9 +23,7 @@ export const LEASE_MS = 10_000;
  * @property {number} [bytes] of `message.published` and `client.event`: the size of a payload that
  *   is larger
  * @property {string} [event] of `client.event`, as `socket_id`, `user_id` and `data`, up to 16 kB
- * @property {string} [data]
- * @property {string} [socket_id]
- * @property {string} [user_id]
+ * @property {string} [data] @property {string} [socket_id] @property {string} [user_id]
  * @property {string} [from] of `message.published`
  * @property {number} [offset] of `message.published` in a room with history
  * @property {number} seq ascends by 1 in each room, or for each user if the type is `user.*`
@@ -69,8 +67,7 @@ export const LEASE_MS = 10_000;
  *   null: from the lane's first entry
  * @property {(lane: number, fence: number, change: Change) => Promise<boolean>} commit false if the
  *   fence is out of date: nothing has changed then
- * @property {(lane: number) => Promise<Lost>} lost
- * @property {() => Promise<QueueSize>} size
+ * @property {(lane: number) => Promise<Lost>} lost @property {() => Promise<QueueSize>} size
  * @property {(ms: number) => Promise<void>} hold a worker begins to drain: for this time, all couriers
  *   keep back events of those who left, because its clients come back
  * @property {(ms: number) => Promise<void>} doubt an endpoint reads the state again: for this time, no

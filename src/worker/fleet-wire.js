@@ -72,8 +72,7 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
 /**
  * Who was refused most often in the last minutes: name, connections, messages.
  * @typedef {object} RefusedNames
- * @property {[string, number, number][]} addresses
- * @property {[string, number, number][]} users
+ * @property {[string, number, number][]} addresses @property {[string, number, number][]} users
  * @property {number} forgotten names that had to make room for others since the start
  */
 
@@ -81,9 +80,7 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
 
 /**
  * @typedef {object} UserConnection
- * @property {string} id
- * @property {string} address
- * @property {TransportName} transport
+ * @property {string} id @property {string} address @property {TransportName} transport
  * @property {string} [app] the id of its app, if its door has apps
  * @property {number} roomCount
  * @property {string[]} rooms the first MAX_NAMED_ROOMS of them
@@ -100,12 +97,9 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
 /**
  * @typedef {object} WorkerInfo
  * @property {string} server its SERVER_ID
- * @property {string} version
- * @property {number} slot
- * @property {number} pid
+ * @property {string} version @property {number} slot @property {number} pid
  * @property {string} state `ready`, or the reason why the worker is not
- * @property {number} connections
- * @property {number} rooms
+ * @property {number} connections @property {number} rooms
  * @property {number} lagMs the worst event-loop lag of the last second
  * @property {number} memoryBytes private
  * @property {number} uptimeS

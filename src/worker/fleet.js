@@ -60,8 +60,7 @@ const DEFAULT_LISTED = 100;
 
 /**
  * @typedef {object} RoomInfo
- * @property {string} room
- * @property {number} connections
+ * @property {string} room @property {number} connections
  * @property {number|null} users null: the room has no presence
  * @property {boolean} hasHistory
  * @property {import('../protocol/position.js').Position|null} position null: the room has no history

@@ -27,8 +27,7 @@ export async function prepareHooks({ path }) {
  *   tokens are configured
  * @property {import('../observability/counters.js').Counters} counters
  * @property {Readonly<Record<string, {observe(seconds: number): void}>>} seconds by hook
- * @property {import('./turn.js').Turn} turn
- * @property {import('pino').Logger} log
+ * @property {import('./turn.js').Turn} turn @property {import('pino').Logger} log
  */
 
 class WorkerHooks {

@@ -68,8 +68,7 @@ const MAX_NUMBER = 0xffffffff;
 /**
  * @typedef {object} Request
  * @property {number} sentMs time on the link's clock
- * @property {(answer: Answer) => void} resolve
- * @property {(error: BrokerError) => void} reject
+ * @property {(answer: Answer) => void} resolve @property {(error: BrokerError) => void} reject
  * @property {string|null} address of a requested place, or empty if the peer has gone; null for
  *   other requests
  */

@@ -39,8 +39,7 @@ const MAX_REASONS = 8;
  * @property
  *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'skipped'|'malformed'|'unknownVersions'|'fastPaths'>}
  *   counters
- * @property {string} workerId
- * @property {HistoryOf} [historyOf]
+ * @property {string} workerId @property {HistoryOf} [historyOf]
  * @property {RoomRules<import('../../config/room-patterns.js').HistoryRule>} [historyRules] the rules
  *   behind `historyOf`; the broker adds rules of other servers
  * @property {(ms: number) => void} [onPublishLag] from writing publications to Redis' answer

@@ -12,8 +12,7 @@ const MEMBERS = LUA_FRAMING + readScript('members');
 
 /**
  * @typedef {object} Scripts as methods of ioredis
- * @property {ChangeScript} presenceMembersBuffer
- * @property {ChangeScript} presenceRecordedBuffer
+ * @property {ChangeScript} presenceMembersBuffer @property {ChangeScript} presenceRecordedBuffer
  * @property {(...args: (string|number)[]) => Promise<[count: number, members?: Buffer[]]>}
  *   presenceReadBuffer
  */

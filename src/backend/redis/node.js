@@ -55,8 +55,7 @@ const PATIENCE_MS = 20_000;
  * @typedef {object} NodeParts
  * @property {import('../../config/redis.js').RedisSettings} settings
  * @property {import('../../config/redis.js').Address} [address] of a node, in a cluster
- * @property {NodeConfig} config
- * @property {import('./keys.js').Keys} keys
+ * @property {NodeConfig} config @property {import('./keys.js').Keys} keys
  * @property {import('./stall-aware-clock.js').StallAwareClock} clock
  * @property
  *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'fastPaths'>}

@@ -5,8 +5,7 @@ import { edgesOf } from '../edges.js';
 
 /**
  * @typedef {object} Announce how a room is told its count, in the step that has found it
- * @property {(room: string) => string} channelOf
- * @property {'PUBLISH'|'SPUBLISH'} command
+ * @property {(room: string) => string} channelOf @property {'PUBLISH'|'SPUBLISH'} command
  * @property {Buffer} head of the publication; the count follows
  */
 

@@ -27,12 +27,9 @@ import { SharedRoom } from './shared-room.js';
 
 /**
  * @typedef {object} FromLeader `state`, `error` and `pushes` may come with each type
- * @property {number} term
- * @property {'lead'|'pong'|'attached'|'news'|'resigned'} type
+ * @property {number} term @property {'lead'|'pong'|'attached'|'news'|'resigned'} type
  * @property {readonly string[]} [to] tabs; all of them if absent
- * @property {State} [state]
- * @property {StateDetail} [detail]
- * @property {Welcome} [welcome]
+ * @property {State} [state] @property {StateDetail} [detail] @property {Welcome} [welcome]
  * @property {{code: import('../error.js').Code, message: string, closeCode?: number}} [error]
  * @property {readonly Message[]} [pushes] of the server, and replies
  */

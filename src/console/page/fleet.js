@@ -30,9 +30,7 @@ const MAX_SERVERS = 200;
 
 /**
  * @typedef {object} Sums of a server, or of all
- * @property {number} workers
- * @property {number} ready
- * @property {number} connections
+ * @property {number} workers @property {number} ready @property {number} connections
  * @property {number|null} messages a second; null: unknown
  * @property {number|null} deliveries a second
  * @property {number|null} refused in the last minute

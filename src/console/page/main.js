@@ -28,8 +28,7 @@ const RESIZE_MS = 150;
  * @typedef {object} Place
  * @property {string} path
  * @property {readonly string[]} [others] paths of further views of the same place
- * @property {string} title
- * @property {import('./dom.js').IconName} icon
+ * @property {string} title @property {import('./dom.js').IconName} icon
  * @property {(app: App, name: string, path: string) => View} view
  */
 

@@ -2,8 +2,7 @@
 
 /**
  * @typedef {object} Line
- * @property {string} chart
- * @property {string} name
+ * @property {string} chart @property {string} name
  * @property {(number|null)[]} values with one for each time
  */
 
@@ -13,9 +12,7 @@
 
 /**
  * @typedef {object} Part an answer of the server: the samples after those that the page has
- * @property {number[]} times
- * @property {Line[]} lines
- * @property {Mark[]} marks
+ * @property {number[]} times @property {Line[]} lines @property {Mark[]} marks
  * @property {number} startedMs
  * @property {{ready: number, workers: number, draining: boolean}} readiness
  * @property {{slot: number, state: string, pid: number|null}[]} slots

@@ -13,9 +13,7 @@ const LIMIT = '1000';
 
 /**
  * @typedef {object} Kind what can be searched for
- * @property {string} title
- * @property {string} example
- * @property {string} hint
+ * @property {string} title @property {string} example @property {string} hint
  * @property {string} [query] the parameter of the search; absent: the id of one connection
  * @property {readonly [string, string]} none title and text if there is no connection
  */

@@ -25,15 +25,13 @@ import { resultOf, sinceOf } from './subscribe.js';
 /**
  * The subscriptions of one connection, until all are answered.
  * @typedef {object} Round
- * @property {Connection} connection
- * @property {Client} client
+ * @property {Connection} connection @property {Client} client
  * @property {Credentials|null} credentials of its token or hook
  * @property {number} id of its `connect`
  * @property {number} open rooms that have not answered
  * @property {boolean} isFailed has one of them refused?
  * @property {Map<string, {standIn: StandIn, joined: Joined|null, result: SubscribeResult}>} entries by channel
- * @property {(subs: Map<string, SubscribeResult>) => void} reply
- * @property {() => void} settle
+ * @property {(subs: Map<string, SubscribeResult>) => void} reply @property {() => void} settle
  */
 
 /** @type {ReadonlyMap<string, ServerSubscription>} */

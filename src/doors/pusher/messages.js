@@ -16,8 +16,7 @@ import { MAX_JSON_DEPTH } from '../../protocol/json-scan.js';
 
 /**
  * @typedef {object} Message
- * @property {string} event
- * @property {unknown} channel
+ * @property {string} event @property {unknown} channel
  * @property {unknown} data undefined: there is none
  * @property {string} dataSource `data` as JSON; '' if there is none
  */

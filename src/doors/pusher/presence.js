@@ -34,8 +34,7 @@ const MAX_READS_PER_SWEEP = 100;
  * A subscription to a presence channel.
  * @typedef {object} Subscription
  * @property {Connection} connection not in the room
- * @property {string} room
- * @property {string} user
+ * @property {string} room @property {string} user
  * @property {Buffer|null} info JSON
  * @property {Buffer} member JSON of presence
  * @property {number} max members of the channel

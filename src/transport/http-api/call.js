@@ -28,8 +28,7 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  *   {((target: RevocationTarget) => Promise<import('../../backend/revocations.js').Revocation|null>)|null}
  *   revoke null if no tokens are configured
  * @property {BlobStore|null} blobs null if there is no bucket
- * @property {Counters} counters
- * @property {Log} log
+ * @property {Counters} counters @property {Log} log
  */
 
 /**

@@ -46,8 +46,7 @@ const LENIENT = Object.freeze({ ignoresUnknown: true });
 /**
  * An event to be published.
  * @typedef {object} Event
- * @property {readonly string[]} channels
- * @property {Buffer} payload
+ * @property {readonly string[]} channels @property {Buffer} payload
  * @property {string|undefined} except the id of a connection
  * @property {ReadonlySet<string>} info attributes of the channels that the answer has
  */
