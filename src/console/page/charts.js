@@ -41,26 +41,23 @@ export class Chart {
     const titleId = `chart-${info.id}`;
     this.value = el('p.chart-value');
     this.legend = el('ul.legend');
-    this.canvas = h('div', {
-      class: 'plot',
+    this.canvas = h('div.plot', {
       tabindex: 0,
       role: 'img',
       'aria-labelledby': titleId,
       'aria-describedby': `${titleId}-text`,
       onkeydown: (/** @type {KeyboardEvent} */ event) => this.#move(event),
     });
-    this.text = h('p', { class: 'visually-hidden', id: `${titleId}-text` });
-    this.table = h('div', {
-      class: 'chart-table',
+    this.text = h('p.visually-hidden', { id: `${titleId}-text` });
+    this.table = h('div.chart-table', {
       hidden: true,
       tabindex: 0,
       role: 'region',
       'aria-labelledby': titleId,
     });
     this.toggle = h(
-      'button',
+      'button.icon-button',
       {
-        class: 'icon-button',
         type: 'button',
         'aria-pressed': 'false',
         'aria-label': `${info.title}: show the values as a table`,
@@ -70,8 +67,8 @@ export class Chart {
       icon('table'),
     );
     this.element = h(
-      'section',
-      { class: 'card chart', 'aria-labelledby': titleId },
+      'section.card.chart',
+      { 'aria-labelledby': titleId },
       el(
         'header',
         el('div', h('h3', { id: titleId, title: info.help }, info.title), this.value),
@@ -346,9 +343,7 @@ export class Chart {
           el(
             'tr',
             h('th', { scope: 'col' }, 'Time'),
-            lines.map(({ name }) =>
-              h('th', { scope: 'col', class: 'number' }, name.replaceAll('_', ' ')),
-            ),
+            lines.map(({ name }) => h('th.number', { scope: 'col' }, name.replaceAll('_', ' '))),
           ),
         ),
         el('tbody', rows),

@@ -4,7 +4,7 @@ import { el, h, icon } from './dom.js';
 
 const NOTICE_MS = 6000;
 
-export const noticeArea = h('div', { class: 'notices', role: 'status', 'aria-live': 'polite' });
+export const noticeArea = h('div.notices', { role: 'status', 'aria-live': 'polite' });
 
 /** @param {'good'|'bad'} tone @param {string} text */
 function notify(tone, text) {
@@ -30,8 +30,8 @@ export function confirmed({ title, text, action }) {
     h('p', { id: 'dialog-text' }, text),
     el(
       'div.actions',
-      h('button', { class: 'button', autofocus: true, onclick: () => dialog.close() }, 'Cancel'),
-      h('button', { class: 'button danger', onclick: () => dialog.close('yes') }, action),
+      h('button.button', { autofocus: true, onclick: () => dialog.close() }, 'Cancel'),
+      h('button.button.danger', { onclick: () => dialog.close('yes') }, action),
     ),
   );
   document.body.append(dialog);

@@ -23,11 +23,7 @@ export function doctorView() {
     }
     return '';
   };
-  const button = h(
-    'button',
-    { class: 'button', onclick: () => run(button, load) },
-    'Examine again',
-  );
+  const button = h('button.button', { onclick: () => run(button, load) }, 'Examine again');
   load();
   return {
     element: el(

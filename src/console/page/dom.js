@@ -6,13 +6,16 @@
 const SVG = 'http://www.w3.org/2000/svg';
 
 /**
- * @template {keyof HTMLElementTagNameMap} T @param {T} tag
+ * @template {keyof HTMLElementTagNameMap} T @param {T|`${T}.${string}`} name tag and classes:
+ *   `p.muted`
  * @param {Attributes} attributes a function is a listener: `onclick`; true is an attribute
  *   without a value; false, null and undefined are none
  * @param {...(Child|Child[])} children @returns {HTMLElementTagNameMap[T]}
  */
-export function h(tag, attributes, ...children) {
-  const element = document.createElement(tag);
+export function h(name, attributes, ...children) {
+  const [tag, ...classes] = name.split('.');
+  const element = document.createElement(/** @type {T} */ (tag));
+  element.classList.add(...classes);
   for (const [name, value] of Object.entries(attributes)) {
     if (value === false || value === null || value === undefined) continue;
     if (typeof value === 'function') element.addEventListener(name.slice(2), value);
@@ -24,13 +27,12 @@ export function h(tag, attributes, ...children) {
 }
 
 /**
- * An element without attributes, except for classes: `el('p.muted', text)`.
- * @template {keyof HTMLElementTagNameMap} T @param {T|`${T}.${string}`} name tag and classes
+ * An element without other attributes.
+ * @template {keyof HTMLElementTagNameMap} T @param {T|`${T}.${string}`} name as for `h`
  * @param {...(Child|Child[])} children @returns {HTMLElementTagNameMap[T]}
  */
 export function el(name, ...children) {
-  const [tag, ...classes] = name.split('.');
-  return h(/** @type {T} */ (tag), { class: classes.join(' ') || null }, ...children);
+  return h(name, {}, ...children);
 }
 
 /** Replaces the children. @param {Element} element @param {...(Child|Child[])} children */
@@ -114,8 +116,8 @@ export function field(label, input) {
  */
 export function choice(label, links, current) {
   return h(
-    'nav',
-    { class: 'choice', 'aria-label': label },
+    'nav.choice',
+    { 'aria-label': label },
     links.map(({ href, title }) =>
       h('a', { href, 'aria-current': href === current ? 'page' : null }, title),
     ),
@@ -137,8 +139,8 @@ export function choice(label, links, current) {
  */
 export function dataTable(caption, columns, rows) {
   return h(
-    'table',
-    { class: 'data', role: 'table' },
+    'table.data',
+    { role: 'table' },
     typeof caption === 'string' ? el('caption.visually-hidden', caption) : caption,
     h(
       'thead',

@@ -17,7 +17,7 @@ export class FleetCard {
   #chosen = null;
   #fault = '';
   #isClosed = false;
-  #choice = h('div', { class: 'choice', role: 'group', 'aria-label': 'Servers' });
+  #choice = h('div.choice', { role: 'group', 'aria-label': 'Servers' });
   #figures = el('dl.figures');
   #note = el('p.muted.figures-note');
 
@@ -25,8 +25,8 @@ export class FleetCard {
   constructor(app) {
     this.app = app;
     this.element = h(
-      'section',
-      { class: 'card fleet', 'aria-label': 'All servers' },
+      'section.card.fleet',
+      { 'aria-label': 'All servers' },
       this.#choice,
       this.#figures,
       this.#note,

@@ -73,7 +73,7 @@ async function begin() {
         el(
           'main.alone',
           empty('alert', 'The console is not available', message),
-          h('button', { class: 'button', onclick: begin }, 'Try again'),
+          h('button.button', { onclick: begin }, 'Try again'),
         ),
       );
   }
@@ -96,9 +96,8 @@ function askForKey(status, message) {
     el(
       'main.alone',
       h(
-        'form',
+        'form.card.key-card',
         {
-          class: 'card key-card',
           onsubmit: (/** @type {Event} */ event) => {
             event.preventDefault();
             setKey(input.value.trim());
@@ -108,11 +107,11 @@ function askForKey(status, message) {
         h('img', { src: '/console/icon.svg', alt: '', width: 44, height: 44 }),
         el('h1', 'Fanfare'),
         h(
-          'p',
-          { class: 'muted', id: 'key-hint' },
+          'p.muted',
+          { id: 'key-hint' },
           'This console needs an API key with the right console. The key stays in this tab.',
         ),
-        wasRefused && h('p', { class: 'fault', role: 'alert' }, message),
+        wasRefused && h('p.fault', { role: 'alert' }, message),
         field('API key', input),
         el('button.button.primary', icon('key'), 'Open the console'),
       ),
@@ -124,12 +123,12 @@ function askForKey(status, message) {
 class Frame {
   /** @type {View|null} */
   #view = null;
-  #banner = h('div', { class: 'banners', role: 'alert' });
+  #banner = h('div.banners', { role: 'alert' });
   /** The text of the banner. A screen reader hears it again only if it has changed. */
   #warning = '';
   #content = el('div.view');
   #main = h('main', { id: 'main', tabindex: -1 }, this.#banner, this.#content);
-  #status = h('div', { class: 'status', role: 'status' });
+  #status = h('div.status', { role: 'status' });
   #links = PLACES.map((place) =>
     h('a', { href: `#/${place.path}` }, icon(place.icon), el('span', place.title)),
   );
@@ -169,7 +168,7 @@ class Frame {
       event.preventDefault();
       this.#main.focus();
     };
-    return h('a', { class: 'skip', href: '#main', onclick: skip }, 'Skip to the content');
+    return h('a.skip', { href: '#main', onclick: skip }, 'Skip to the content');
   }
 
   #side() {
@@ -181,8 +180,8 @@ class Frame {
     return el(
       'aside.side',
       h(
-        'a',
-        { class: 'brand', href: '#/' },
+        'a.brand',
+        { href: '#/' },
         h('img', { src: '/console/icon.svg', alt: '', width: 28, height: 28 }),
         el('span', 'Fanfare'),
       ),
@@ -192,7 +191,7 @@ class Frame {
         this.#status,
         themeSwitch(() => this.#view?.redraw?.()),
         key !== '' &&
-          h('button', { class: 'button quiet', onclick: forget }, icon('key'), `Forget key ${key}`),
+          h('button.button.quiet', { onclick: forget }, icon('key'), `Forget key ${key}`),
       ),
     );
   }
@@ -316,7 +315,7 @@ function themeSwitch(onChange) {
     ['dark', 'moon', 'Dark'],
   ]);
   const root = document.documentElement;
-  const group = h('div', { class: 'themes', role: 'group', 'aria-label': 'Theme' });
+  const group = h('div.themes', { role: 'group', 'aria-label': 'Theme' });
   const buttons = themes.map(([theme, name, label]) =>
     h(
       'button',

@@ -103,9 +103,8 @@ function finder(place, title, text, example, action) {
     el('h2', icon(place), title),
     el('p.muted', text),
     h(
-      'form',
+      'form.row',
       {
-        class: 'row',
         onsubmit: (/** @type {Event} */ event) => {
           event.preventDefault();
           location.hash = `#/${place}/${encodeURIComponent(input.value.trim())}`;

@@ -30,13 +30,8 @@ export function publishForm(app, { room, isCompact = false, isFixed = false, onP
     'aria-label': 'Payload, JSON',
   });
   payload.value = '{ "text": "Test from the console" }';
-  const fault = h('p', { class: 'fault', role: 'alert', hidden: true });
-  const button = h(
-    'button',
-    { class: 'button primary', disabled: !mayPublish },
-    icon('publish'),
-    'Publish',
-  );
+  const fault = h('p.fault', { role: 'alert', hidden: true });
+  const button = h('button.button.primary', { disabled: !mayPublish }, icon('publish'), 'Publish');
   /** @param {string} text */
   const show = (text) => {
     fault.textContent = text;
@@ -90,7 +85,7 @@ export function publishView(app) {
   const isAllowed = app.can('broadcast');
   const payload = h('textarea', { name: 'broadcast', rows: 3, spellcheck: 'false' });
   payload.value = '{ "notice": "Maintenance at 22:00" }';
-  const button = h('button', { class: 'button', disabled: !isAllowed }, 'Broadcast to everyone');
+  const button = h('button.button', { disabled: !isAllowed }, 'Broadcast to everyone');
   const element = el(
     'div.narrow',
     pageHead('Publish', null, 'The message reaches all members, on every server.'),
@@ -100,9 +95,8 @@ export function publishView(app) {
       el('h2', 'To all connections'),
       el('p.muted', 'Every client gets it, whatever its rooms are.'),
       h(
-        'form',
+        'form.publish',
         {
-          class: 'publish',
           onsubmit: (/** @type {Event} */ event) => {
             event.preventDefault();
             run(button, async () => {

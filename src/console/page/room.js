@@ -51,7 +51,7 @@ export function roomView(app, name) {
 
   const element = el(
     'div',
-    h('a', { class: 'back', href: '#/rooms' }, icon('back'), 'Rooms'),
+    h('a.back', { href: '#/rooms' }, icon('back'), 'Rooms'),
     pageHead(name, null),
     counts,
     el(
@@ -113,8 +113,8 @@ async function membersOf(room) {
     if (members === null) return { count: total, list: [el('p.muted', 'Too many to list.')] };
     if (members.length === 0) return { count: 0, list: [el('p.muted', 'No user is in the room.')] };
     const list = h(
-      'ul',
-      { class: 'members', tabindex: 0, 'aria-label': 'Members' },
+      'ul.members',
+      { tabindex: 0, 'aria-label': 'Members' },
       members.map((/** @type {Message} */ { user, info }) =>
         el(
           'li',
@@ -140,8 +140,8 @@ async function membersOf(room) {
 
 /** History and live messages, as two tabs over one list. */
 class MessagePanel {
-  #list = h('div', { class: 'messages', tabindex: 0, role: 'region', 'aria-label': 'Messages' });
-  #state = h('div', { class: 'tail-state', role: 'status' });
+  #list = h('div.messages', { tabindex: 0, role: 'region', 'aria-label': 'Messages' });
+  #state = h('div.tail-state', { role: 'status' });
   #liveButton;
   #deleteButton;
   /** The live tail. @type {AbortController|null} */
@@ -155,20 +155,11 @@ class MessagePanel {
     this.mayRead = app.can('history');
     const disabled = !this.mayRead;
     const toggle = () => (this.#live === null ? this.#start() : this.#stop());
-    const history = h(
-      'button',
-      { class: 'button', disabled, onclick: () => this.#showHistory() },
-      'History',
-    );
-    this.#liveButton = h(
-      'button',
-      { class: 'button', disabled, onclick: toggle },
-      icon('play'),
-      'Live tail',
-    );
+    const history = h('button.button', { disabled, onclick: () => this.#showHistory() }, 'History');
+    this.#liveButton = h('button.button', { disabled, onclick: toggle }, icon('play'), 'Live tail');
     this.#deleteButton = h(
-      'button',
-      { class: 'button quiet', onclick: () => this.#deleteHistory() },
+      'button.button.quiet',
+      { onclick: () => this.#deleteHistory() },
       'Delete history',
     );
     this.#deleteButton.hidden = true;

@@ -73,7 +73,7 @@ function topTable(rooms, by) {
       rooms.map(({ room, connections, messagesPerSecond }) => {
         const rate = quantity('perSecond', messagesPerSecond);
         return [
-          h('a', { href: `#/rooms/${encodeURIComponent(room)}`, class: 'mono' }, room),
+          h('a.mono', { href: `#/rooms/${encodeURIComponent(room)}` }, room),
           by === 'connections' ? barred(connections, most, whole(connections)) : whole(connections),
           by === 'messages' ? barred(messagesPerSecond, busiest, rate) : rate,
           quantity('perSecond', messagesPerSecond * connections),
@@ -132,7 +132,7 @@ export function roomsView(app) {
       list,
       isPartial && lacking(),
       roomTable(rooms),
-      hasMore && h('button', { class: 'button', onclick: more }, 'More rooms'),
+      hasMore && h('button.button', { onclick: more }, 'More rooms'),
     );
   };
   load();
@@ -143,7 +143,7 @@ export function roomsView(app) {
         'Rooms',
         [
           el('div.search', icon('search'), field('Name begins with', prefix)),
-          h('button', { class: 'button', onclick: load }, 'Refresh'),
+          h('button.button', { onclick: load }, 'Refresh'),
         ],
         'Rooms with connections, on every server.',
       ),
@@ -179,7 +179,7 @@ function roomTable(rooms) {
 /** @param {{room: string, connections: number}} room @param {number} most of all listed */
 function row({ room, connections }, most) {
   return [
-    h('a', { href: `#/rooms/${encodeURIComponent(room)}`, class: 'mono' }, room),
+    h('a.mono', { href: `#/rooms/${encodeURIComponent(room)}` }, room),
     barred(connections, most, whole(connections)),
   ];
 }

@@ -82,7 +82,7 @@ export function usersView(app, name, path) {
     autocomplete: 'off',
     spellcheck: 'false',
   });
-  const result = h('div', { class: 'result', 'aria-live': 'polite' });
+  const result = h('div.result', { 'aria-live': 'polite' });
   const about = app.session.hasTokens
     ? 'A user is the sub of a token.'
     : 'Without tokens, a user is a name in rooms with presence.';
@@ -131,9 +131,8 @@ export function usersView(app, name, path) {
  */
 function searchForm(title, path, input, reload) {
   return h(
-    'form',
+    'form.row',
     {
-      class: 'row',
       onsubmit: (/** @type {Event} */ event) => {
         event.preventDefault();
         const hash = `#/${path}/${encodeURIComponent(input.value.trim())}`;
@@ -175,7 +174,7 @@ function refusedCard(path, title, rows) {
             { title: 'Messages', isNumber: true },
           ],
           shown.map(([name, connections, messages]) => [
-            h('a', { class: 'mono', href: `#/${path}/${encodeURIComponent(name)}` }, name),
+            h('a.mono', { href: `#/${path}/${encodeURIComponent(name)}` }, name),
             whole(connections),
             whole(messages),
           ]),
@@ -230,7 +229,7 @@ async function resultOf(app, user, reload) {
   return [
     el(
       'section.card.user-card',
-      h('div', { class: 'avatar', 'aria-hidden': 'true' }, user.slice(0, 1).toUpperCase()),
+      h('div.avatar', { 'aria-hidden': 'true' }, user.slice(0, 1).toUpperCase()),
       el(
         'div.user-name',
         el('h2', user),
@@ -251,9 +250,8 @@ async function resultOf(app, user, reload) {
 /** @param {App} app @param {string} user @param {number} count @param {() => Promise<void>} reload */
 function disconnectButton(app, user, count, reload) {
   const button = h(
-    'button',
+    'button.button.danger',
     {
-      class: 'button danger',
       disabled: !app.can('disconnect') || count === 0,
       onclick: async () => {
         const isSure = await confirmed({
@@ -277,9 +275,8 @@ function disconnectButton(app, user, count, reload) {
 /** @param {App} app @param {string} user @param {() => Promise<void>} reload */
 function revokeButton(app, user, reload) {
   const button = h(
-    'button',
+    'button.button.danger',
     {
-      class: 'button danger',
       disabled: !app.can('revoke') || !app.session.hasTokens,
       onclick: async () => {
         const isSure = await confirmed({
@@ -352,7 +349,7 @@ function connectionRow(app, connection, reload) {
     user === '' ? '–' : h('a', { href: `#/users/${encodeURIComponent(user)}` }, user),
     address === ''
       ? '–'
-      : h('a', { class: 'mono', href: `#/addresses/${encodeURIComponent(address)}` }, address),
+      : h('a.mono', { href: `#/addresses/${encodeURIComponent(address)}` }, address),
     server === '' ? '–' : `${server}${worker === undefined ? '' : ` · ${worker}`}`,
     [TRANSPORTS[transport] ?? transport, appId !== '' && el('p.muted', `app ${appId}`)],
     connectedAt === undefined ? '–' : duration((Date.now() - connectedAt) / 1000),
@@ -363,9 +360,7 @@ function connectionRow(app, connection, reload) {
     refusedMessages === undefined ? '–' : whole(refusedMessages),
     el(
       'div.chips',
-      rooms.map((room) =>
-        h('a', { class: 'chip', href: `#/rooms/${encodeURIComponent(room)}` }, room),
-      ),
+      rooms.map((room) => h('a.chip', { href: `#/rooms/${encodeURIComponent(room)}` }, room)),
       roomCount > rooms.length && el('span.muted', `and ${whole(roomCount - rooms.length)} more`),
       roomCount === 0 && el('span.muted', 'none'),
     ),
@@ -376,9 +371,8 @@ function connectionRow(app, connection, reload) {
 /** @param {App} app @param {string} id @param {() => Promise<void>} reload */
 function closeButton(app, id, reload) {
   const button = h(
-    'button',
+    'button.button.small',
     {
-      class: 'button small',
       disabled: !app.can('disconnect'),
       'aria-label': `Close connection ${id}`,
       onclick: () =>

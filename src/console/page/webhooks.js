@@ -101,9 +101,8 @@ function row(app, endpoint) {
     h('span', { class: dropped > 0 ? 'acted' : null }, whole(dropped)),
     lastErrorAt === 0 ? '–' : [lastError, el('p.muted', clock(lastErrorAt))],
     h(
-      'button',
+      'button.button',
       {
-        class: 'button',
         disabled: !app.can('publish'),
         onclick: (/** @type {Event} */ event) =>
           run(/** @type {HTMLButtonElement} */ (event.currentTarget), test),
