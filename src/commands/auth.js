@@ -1,6 +1,6 @@
 // auth.js: the command auth, the token of hello, and the rooms that a token names.
 
-import { readSince, readText } from '../protocol/decode.js';
+import { readSince, readToken } from '../protocol/decode.js';
 import { encodeAuthenticated } from '../protocol/encode.js';
 
 /** The commands that a connection may send before it has authenticated. */
@@ -51,7 +51,7 @@ export class AuthCommands {
 
   /** @type {Handler} */
   hello(connection, command) {
-    const token = readText(command, 'token');
+    const token = readToken(command);
     if (token === null) return this.replies.malformed(connection, command.id);
     // The command is a slice of a read, so values needed later are copied.
     const { id, since } = command;
@@ -67,7 +67,7 @@ export class AuthCommands {
 
   /** @type {Handler} */
   auth(connection, command) {
-    const token = readText(command, 'token');
+    const token = readToken(command);
     if (token === null || token === undefined)
       return this.replies.malformed(connection, command.id);
     const { id } = command;

@@ -5,9 +5,9 @@ import { MAX_INFO_BYTES, readLatest, readPresence, readSince } from '../protocol
 import {
   encodeJoined,
   encodeJoinedState,
+  encodeLeaveReply,
   encodeLeft,
   encodeNotReplayed,
-  encodeRoomReply,
 } from '../protocol/encode.js';
 
 /**
@@ -54,8 +54,7 @@ export class JoinCommands {
    * @param {import('../hub/room-users.js').Tracker} parts.tracker
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('./lane.js').Lane} parts.lane
-   * @param {Pick<import('./hook-gate.js').HookGate, 'enter'>|null} [parts.gate] null if there are no
-   *   hooks
+   * @param {Pick<import('./hook-gate.js').HookGate, 'enter'>|null} [parts.gate] null: none
    * @param {boolean} parts.isNameFree may a connection without a user choose its name in presence?
    * @param {(connection: Connection, bytes: number) => void} parts.charge counts the bytes of a
    *   reply against the connection's rate
@@ -241,9 +240,7 @@ export class JoinCommands {
     this.awaitJoin(connection, name);
   }
 
-  /**
-   * Do too many reads wait for another room with history to open? Counts it. @param {string} name
-   */
+  /** Do too many reads wait for another room to open? Counts it. @param {string} name */
   isFull(name) {
     const { hub, scheduler, counters } = this;
     const isFull = !hub.rooms.has(name) && scheduler.isFull && scheduler.hasHistory(name);
@@ -321,7 +318,7 @@ export class JoinCommands {
     if (room === undefined || !room.has(connection))
       return replies.error(connection, 'NOT_IN_ROOM', id);
     hub.leave(connection, room);
-    connection.send(encodeRoomReply('left', name, id));
+    connection.send(encodeLeaveReply(name, id));
   }
 
   /** The limit of rooms. In the mode `observe` it only counts. @param {Connection} connection */
@@ -355,10 +352,7 @@ export class JoinCommands {
   }
 }
 
-/**
- * Can the client of this session name the room?
- * @param {Connection['session']} session @param {string} room
- */
+/** Can its client name the room? @param {Connection['session']} session @param {string} room */
 function canName(session, room) {
   return session.isAnonymous ? !isOfApp(room) : session.identity.nameOf(room) !== null;
 }

@@ -239,12 +239,12 @@ export function readPresence({ source: b, presenceStart: start }) {
 }
 
 /**
- * Reads a field of few commands, for which `decode` does not look, because every message would pay.
- * @param {Command} command @param {string} name
+ * `decode` does not look for the field, because every message would pay for it.
+ * @param {Command} command
  * @returns {string|null|undefined} null if the field is not a string; undefined if it is absent
  */
-export function readText({ source }, name) {
-  const value = JSON.parse(source.toString())[name] ?? undefined;
+export function readToken({ source }) {
+  const value = JSON.parse(source.toString()).token ?? undefined;
   return value === undefined || typeof value === 'string' ? value : null;
 }
 
@@ -260,8 +260,8 @@ function isId(id) {
 }
 
 /**
- * @param {Buffer} message @param {number} start of a value that has been checked
- * @param {number} end @returns {unknown}
+ * @param {Buffer} message @param {number} start of a checked value @param {number} end
+ * @returns {unknown}
  */
 export function readValue(message, start, end) {
   if (message[start] === QUOTE) {

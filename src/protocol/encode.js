@@ -20,9 +20,9 @@ export function echoSuffix(id) {
   return `${idMember(id)}}`;
 }
 
-/** @param {string} type joined or left @param {string} room @param {string|number|undefined} id */
-export function encodeRoomReply(type, room, id) {
-  return `{"type":"${type}","room":"${wireName(room)}"${idMember(id)}}`;
+/** The reply to `leave`. @param {string} room @param {string|number|undefined} id */
+export function encodeLeaveReply(room, id) {
+  return `{"type":"left","room":"${wireName(room)}"${idMember(id)}}`;
 }
 
 /** The server took the connection out of a room. @param {string} room @param {string} reason */

@@ -17,9 +17,9 @@ import { AppNames, isOfApp, namesOf, wireName } from '../../src/protocol/app-nam
 import { isRoom } from '../../src/protocol/decode.js';
 import {
   encodeJoined,
+  encodeLeaveReply,
   encodeLeft,
   encodeResync,
-  encodeRoomReply,
   historyPrefix,
 } from '../../src/protocol/encode.js';
 import {
@@ -121,7 +121,7 @@ test('replies and frames show the bare name, and a prefix still tells its room',
   const room = '~1:chat~42';
   const position = { epoch: 'e'.repeat(16), offset: 1, recovered: true, replayed: 0, first: 1 };
   for (const text of [
-    encodeRoomReply('left', room, 1),
+    encodeLeaveReply(room, 1),
     encodeLeft(room, 'removed'),
     encodeJoined(room, position, undefined, false),
     encodeResync(room, position.epoch, 1, 0),

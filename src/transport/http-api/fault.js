@@ -2,6 +2,7 @@
 
 import { distance } from '../../config/names.js';
 import { API_ERRORS } from '../../protocol/codes.js';
+import { toHttp } from '../../protocol/refusal.js';
 
 /** A name is taken for a misspelt one up to this distance. */
 const MAX_STEPS = 2;
@@ -52,6 +53,13 @@ export function unknownText(kind, name, known) {
     .sort(([a], [b]) => a - b);
   const hint = nearest === undefined ? '' : ` Did you mean ${nearest[1]}?`;
   return `Unknown ${kind} ${name}.${hint}`;
+}
+
+/** For other doors: without the header that says how to authenticate here. @param {ApiFault} fault */
+export function statusOf(fault) {
+  const { status, headers: all } = toHttp(fault);
+  const { 'WWW-Authenticate': _, ...headers } = all;
+  return { status, headers };
 }
 
 /** Errors of the backend and of the bucket that have a row of their own. */

@@ -9,6 +9,7 @@ import { Requests } from './requests.js';
 /** @import { Answer } from '../../protocol/refusal.js' */
 /** @import { AppRoute } from './app.js' */
 /** @import { Call, Meters, Services } from './call.js' */
+/** @import { Holder } from './holder.js' */
 /** @import { Refused } from './requests.js' */
 
 /** @template {Call<any>} C */
@@ -34,9 +35,22 @@ export class RoutedApi {
   }
 
   /**
+   * Refuses a request above a limit, or with a compressed body.
+   * @param {Holder} holder @param {IncomingMessage} request @param {boolean} hasBody
+   * @returns {Answer|null}
+   */
+  limit(holder, request, hasBody) {
+    const refused = this.requests.admit(holder) ?? this.requests.admitLength(request);
+    if (refused !== null) return this.refuse(refused);
+    if (!hasBody || request.headers['content-encoding'] === undefined) return null;
+    const message = 'The body must not have a content encoding.';
+    const fault = new ApiFault('UNSUPPORTED_MEDIA_TYPE', { message });
+    return this.refuse({ reason: 'media_type', fault });
+  }
+
+  /**
    * @param {C} call @param {IncomingMessage} request @param {ServerResponse} response
-   * @param {(answer: Answer) => void} onCut called instead of an answer if the body is refused
-   *   before its end
+   * @param {(answer: Answer) => void} onCut instead, if the body is refused before its end
    * @param {unknown} _flow
    * @param {() => void} onUnread closes the socket: the client does not take the answer
    */
@@ -74,10 +88,4 @@ export class RoutedApi {
   drain(timeoutMs) {
     return this.requests.drain(timeoutMs);
   }
-}
-
-/** For APIs that take plain bodies only. @returns {Refused} */
-export function encodedBody() {
-  const message = 'The body must not have a content encoding.';
-  return { reason: 'media_type', fault: new ApiFault('UNSUPPORTED_MEDIA_TYPE', { message }) };
 }

@@ -1,7 +1,6 @@
 // answers.js: the errors of Centrifugo's server API, as its SDKs read them.
 
-import { toHttp } from '../../../protocol/refusal.js';
-import { ApiFault, faultOf } from '../../../transport/http-api/fault.js';
+import { ApiFault, faultOf, statusOf } from '../../../transport/http-api/fault.js';
 import { DoorError } from '../errors.js';
 
 /** The codes of our own faults. Others are 107. */
@@ -25,8 +24,6 @@ const STATUSES = /** @type {Readonly<Record<number, number>>} */ (
   Object.freeze({ 102: 404, 104: 404, 107: 400, 108: 400, 112: 416, 113: 409 })
 );
 const BAD_REQUEST = 107;
-/** It says how to authenticate in our own API. */
-const OTHER_SCHEME = 'WWW-Authenticate';
 
 /** @import { Answer } from '../../../protocol/refusal.js' */
 /** @import { Log } from '../../../transport/http-api/call.js' */
@@ -49,14 +46,11 @@ export class StatusFault extends ApiFault {
 export function toAnswer(fault) {
   if (fault instanceof StatusFault)
     return { status: fault.status, headers: {}, body: JSON.stringify(fault.error) };
-  const { status, headers: all } = toHttp(fault);
-  const { [OTHER_SCHEME]: _, ...headers } = all;
+  const { status, headers } = statusOf(fault);
   return { status, headers, body: JSON.stringify({ error: bodyOf(fault) }) };
 }
 
-/**
- * Does the status tell it in any error mode? @param {unknown} error @returns {error is ApiFault}
- */
+/** Does the status tell it in each mode? @param {unknown} error @returns {error is ApiFault} */
 export function hasStatus(error) {
   return (
     error instanceof ApiFault &&

@@ -8,7 +8,7 @@
 import { Call } from '../../../transport/http-api/call.js';
 import { ApiFault } from '../../../transport/http-api/fault.js';
 import { KeyRing, MAX_SECRET_LENGTH } from '../../../transport/http-api/keys.js';
-import { encodedBody, RoutedApi } from '../../../transport/http-api/routed-api.js';
+import { RoutedApi } from '../../../transport/http-api/routed-api.js';
 import { toAnswer } from './answers.js';
 import { routesOf } from './routes.js';
 
@@ -39,17 +39,12 @@ export class CentrifugoApi extends RoutedApi {
     );
   }
 
-  /**
-   * @param {IncomingMessage} request @param {boolean} hasBody
-   * @returns {Call|Answer} an answer refuses the request
-   */
+  /** @param {IncomingMessage} request @param {boolean} hasBody @returns {Call|Answer} or refuses */
   begin(request, hasBody) {
     const key = this.keys.findSecret(secretOf(request));
     if (key === null) return this.refuse({ reason: 'key', fault: unauthorized() });
-    const refused = this.requests.admit(key) ?? this.requests.admitLength(request);
-    if (refused !== null) return this.refuse(refused);
-    if (hasBody && request.headers['content-encoding'] !== undefined)
-      return this.refuse(encodedBody());
+    const refused = this.limit(key, request, hasBody);
+    if (refused !== null) return refused;
     return new Call(this.meters, request, key);
   }
 }

@@ -140,10 +140,7 @@ const HEAD = Buffer.from('{"replies":[');
 const TAIL = Buffer.from(']}');
 const COMMA = Buffer.from(',');
 
-/**
- * @param {Buffer} body @param {Shape} shape
- * @returns {Record<string, any>} @throws {ApiFault|DoorError}
- */
+/** @param {Buffer} body @param {Shape} shape @throws {ApiFault|DoorError} */
 function readRequest(body, shape) {
   try {
     return present(readFields(body, shape, LENIENT));

@@ -1,7 +1,6 @@
 // answers.js: the errors of Pusher's HTTP API, as its SDKs read them.
 
-import { toHttp } from '../../../protocol/refusal.js';
-import { ApiFault } from '../../../transport/http-api/fault.js';
+import { ApiFault, statusOf } from '../../../transport/http-api/fault.js';
 
 /** @import { Answer } from '../../../protocol/refusal.js' */
 
@@ -13,14 +12,11 @@ const STATUSES = new Map([
   [422, BAD_REQUEST],
   [504, 503],
 ]);
-/** It says how to authenticate in our own API. */
-const OTHER_SCHEME = 'WWW-Authenticate';
 
 /** @param {ApiFault} fault @returns {Answer} */
 export function toAnswer(fault) {
-  const { status: usual, headers: all } = toHttp(fault);
+  const { status: usual, headers } = statusOf(fault);
   const status = STATUSES.get(usual) ?? usual;
-  const { [OTHER_SCHEME]: _, ...headers } = all;
   return { status, headers, body: JSON.stringify({ error: fault.message, code: status }) };
 }
 

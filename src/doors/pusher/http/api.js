@@ -6,7 +6,7 @@
 // then, as it does with an unknown API key.
 
 import { ApiFault } from '../../../transport/http-api/fault.js';
-import { encodedBody, RoutedApi } from '../../../transport/http-api/routed-api.js';
+import { RoutedApi } from '../../../transport/http-api/routed-api.js';
 import { toAnswer } from './answers.js';
 import { AppCall, AppHolder } from './app-call.js';
 import { isSignedBody, keyOf, verifyRequest } from './request-signature.js';
@@ -67,10 +67,8 @@ export class PusherApi extends RoutedApi {
     const signed = verifyRequest(app, { method, path, query, hasBody }, Date.now() / 1000);
     if (typeof signed === 'string') return this.refuse(unsigned(signed));
     if (!app.isEnabled) return this.refuse(disabled());
-    const refused = this.requests.admit(holder) ?? this.requests.admitLength(request);
-    if (refused !== null) return this.refuse(refused);
-    if (hasBody && request.headers['content-encoding'] !== undefined)
-      return this.refuse(encodedBody());
+    const refused = this.limit(holder, request, hasBody);
+    if (refused !== null) return refused;
     request.url = query === '' ? path : `${path}?${query}`;
     return new AppCall(this.meters, request, holder, signed);
   }
