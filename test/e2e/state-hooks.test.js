@@ -8,6 +8,7 @@ import { startRedis } from '../../loadtest/lib/redis.js';
 import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { connectInTurn } from '../helpers/clients.js';
+import { shared } from '../helpers/shared.js';
 
 const OPTIONS = { timeout: 60_000 };
 const SECRET = newSecret();
@@ -19,6 +20,8 @@ const ENV = Object.freeze({
   FANFARE_HOOKS: fileURLToPath(new URL('../helpers/hooks/state.js', import.meta.url)),
   API_KEYS: `test ${SECRET} all`,
 });
+
+const started = shared((owner) => startServer(owner, ENV));
 
 /**
  * @param {import('../helpers/clients.js').Client} client @param {object} fields
@@ -35,9 +38,10 @@ for (const backend of ['embedded', 'redis']) {
     `${backend}: onPublish finds the key, changes values, and what it denies is not in the state`,
     OPTIONS,
     async (t) => {
-      /** @type {Record<string, string>} */
-      const url = backend === 'redis' ? { REDIS_URL: (await startRedis(t)).url } : {};
-      const server = await startServer(t, { ...ENV, ...url });
+      const server =
+        backend === 'redis'
+          ? await startServer(t, { ...ENV, REDIS_URL: (await startRedis(t)).url })
+          : await started();
       const [author, reader] = await connectInTurn(t, server.port, 2);
       await reader.join('price.eur');
       for (const [key, payload] of [
@@ -82,7 +86,7 @@ for (const backend of ['embedded', 'redis']) {
 }
 
 test('a message without a key is refused before the hook is asked', OPTIONS, async (t) => {
-  const server = await startServer(t, ENV);
+  const server = await started();
   const [client] = await connectInTurn(t, server.port, 1);
   assert.equal((await publish(client, { payload: 1 })).error, 'INVALID_MESSAGE_FORMAT');
   assert.equal(
@@ -95,7 +99,7 @@ test('a message without a key is refused before the hook is asked', OPTIONS, asy
 });
 
 test('onJoin keeps clients out of a room with state, and its messages', OPTIONS, async (t) => {
-  const server = await startServer(t, ENV);
+  const server = await started();
   const [client] = await connectInTurn(t, server.port, 1);
   const body = { room: 'price.staff', key: 'a', payload: 1 };
   assert.equal((await apiOf(server, SECRET)('/publish', { body })).status, 200);

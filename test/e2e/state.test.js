@@ -7,12 +7,14 @@ import { startServer, until } from '../../loadtest/lib/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { connect, connectInTurn } from '../helpers/clients.js';
 import { EventClient } from '../helpers/event-stream.js';
+import { shared } from '../helpers/shared.js';
 
 const OPTIONS = { timeout: 60_000 };
 const SECRET = newSecret();
 const ENV = Object.freeze({
   FANFARE_LIMITS: 'off',
   FANFARE_STATE: 'price.*=100/1h, slow.*=100/1h every 200ms, small.*=2/1h, brief.*=10/1s',
+  FANFARE_STATE_MAX_VALUE_BYTES: '64',
   FANFARE_SCHEDULING: 'round-robin',
   API_KEYS: `test ${SECRET} all`,
 });
@@ -64,19 +66,17 @@ async function join(client, room, fields = {}) {
 }
 
 for (const backend of ['embedded', 'redis']) {
-  /** @param {import('node:test').TestContext} t @param {Record<string, string>} [env] */
-  const start = async (t, env = {}) => {
+  // Each test has rooms of its own.
+  const started = shared(async (t) => {
     const redis = backend === 'redis' ? await startRedis(t) : null;
-    /** @type {Record<string, string>} */
-    const url = redis === null ? {} : { REDIS_URL: `redis://127.0.0.1:${redis.port}` };
-    return { redis, server: await startServer(t, { ...ENV, ...url, ...env }) };
-  };
+    return startServer(t, { ...ENV, ...(redis && { REDIS_URL: redis.url }) });
+  });
 
   test(
     `${backend}: a join brings the state, then changes; a position brings only changes`,
     OPTIONS,
     async (t) => {
-      const { server } = await start(t);
+      const server = await started();
       const [a, b, c] = await connectInTurn(t, server.port, 3);
       const first = await join(a, 'price.eur');
       assert.equal(first.joined.state, true);
@@ -123,12 +123,12 @@ for (const backend of ['embedded', 'redis']) {
   );
 
   test(`${backend}: what a room with state refuses`, OPTIONS, async (t) => {
-    const { server } = await start(t, { FANFARE_STATE_MAX_VALUE_BYTES: '64' });
+    const server = await started();
     const client = await connect(t, server.port);
     /** @type {[Message, string][]} */
     const faults = [
-      [{ room: 'price.a', payload: 1 }, 'INVALID_MESSAGE_FORMAT'],
-      [{ room: 'price.a', key: 'k', payload: 'x'.repeat(100) }, 'MESSAGE_TOO_LARGE'],
+      [{ room: 'price.refused', payload: 1 }, 'INVALID_MESSAGE_FORMAT'],
+      [{ room: 'price.refused', key: 'k', payload: 'x'.repeat(100) }, 'MESSAGE_TOO_LARGE'],
       [{ room: 'chat', key: 'k', payload: 1 }, 'INVALID_MESSAGE_FORMAT'],
     ];
     for (const [fields, error] of faults) {
@@ -138,42 +138,42 @@ for (const backend of ['embedded', 'redis']) {
     // Five mistakes, and the connection stays.
     for (const fields of [{ key: '' }, { key: 'a\u0001', echo: true }]) {
       const answer = await client.ask(
-        { type: 'message', room: 'price.a', payload: 1, ...fields },
+        { type: 'message', room: 'price.refused', payload: 1, ...fields },
         'ack',
       );
       assert.equal(answer.error, 'INVALID_MESSAGE_FORMAT', JSON.stringify(answer));
     }
-    const silent = { type: 'message', room: 'price.a', key: 'k', payload: 1, echo: false };
+    const silent = { type: 'message', room: 'price.refused', key: 'k', payload: 1, echo: false };
     assert.equal((await client.ask(silent, 'ack')).error, 'INVALID_MESSAGE_FORMAT');
-    assert.equal((await set(client, 'small.a', 'k1', 1)).type, 'ack');
-    assert.equal((await set(client, 'small.a', 'k2', 1)).type, 'ack');
-    assert.equal((await set(client, 'small.a', 'k3', 1)).error, 'STATE_FULL');
-    assert.equal((await set(client, 'small.a', 'k1', 2)).type, 'ack');
-    assert.equal((await set(client, 'small.a', 'k1', null)).type, 'ack');
-    const ack = await set(client, 'small.a', 'k3', 1);
+    assert.equal((await set(client, 'small.refused', 'k1', 1)).type, 'ack');
+    assert.equal((await set(client, 'small.refused', 'k2', 1)).type, 'ack');
+    assert.equal((await set(client, 'small.refused', 'k3', 1)).error, 'STATE_FULL');
+    assert.equal((await set(client, 'small.refused', 'k1', 2)).type, 'ack');
+    assert.equal((await set(client, 'small.refused', 'k1', null)).type, 'ack');
+    const ack = await set(client, 'small.refused', 'k3', 1);
     assert.deepEqual([ack.type, ack.offset], ['ack', 5]);
   });
 
   test(`${backend}: the HTTP API publishes and reads a state`, OPTIONS, async (t) => {
-    const { server } = await start(t);
+    const server = await started();
     const api = apiOf(server, SECRET);
     const client = await connect(t, server.port);
-    await join(client, 'price.a');
-    const one = await api('/publish', { body: { room: 'price.a', key: 'x', payload: 1 } });
+    await join(client, 'price.api');
+    const one = await api('/publish', { body: { room: 'price.api', key: 'x', payload: 1 } });
     assert.deepEqual([one.status, one.body.offset], [200, 1], JSON.stringify(one.body));
     const batch = await api('/publish/batch', {
       body: {
         messages: [
-          { room: 'price.a', key: 'y', payload: 2 },
-          { room: 'price.a', key: 'x', payload: 3 },
-          { room: 'price.a', key: 'y', payload: null },
-          { room: 'price.a', key: 'z', payload: 4 },
+          { room: 'price.api', key: 'y', payload: 2 },
+          { room: 'price.api', key: 'x', payload: 3 },
+          { room: 'price.api', key: 'y', payload: null },
+          { room: 'price.api', key: 'z', payload: 4 },
         ],
       },
     });
     assert.equal(batch.body.failed, 0, JSON.stringify(batch.body));
     await client.next(({ type, offset }) => type === 'message' && offset === 5);
-    const all = await api('/rooms/price.a/state');
+    const all = await api('/rooms/price.api/state');
     assert.equal(all.status, 200, JSON.stringify(all.body));
     assert.deepEqual([all.body.offset, all.body.more], [5, false]);
     assert.deepEqual(
@@ -188,28 +188,28 @@ for (const backend of ['embedded', 'redis']) {
         ['z', 4, 5, ''],
       ],
     );
-    const named = await api('/rooms/price.a/state?key=z&key=y&key=none');
+    const named = await api('/rooms/price.api/state?key=z&key=y&key=none');
     assert.deepEqual(
       named.body.entries.map((/** @type {Message} */ { key }) => key),
       ['z'],
     );
-    const bounded = await api('/rooms/price.a/state?key=z&key=x&limit=1&after=4');
+    const bounded = await api('/rooms/price.api/state?key=z&key=x&limit=1&after=4');
     assert.deepEqual([bounded.body.entries.length, bounded.body.more], [2, false]);
-    const page = await api('/rooms/price.a/state?limit=1');
+    const page = await api('/rooms/price.api/state?limit=1');
     assert.deepEqual([page.body.entries.length, page.body.more], [1, true]);
-    const rest = await api('/rooms/price.a/state?limit=1&after=3');
+    const rest = await api('/rooms/price.api/state?limit=1&after=3');
     assert.deepEqual([rest.body.entries[0].key, rest.body.more], ['z', false]);
     assert.equal((await api('/rooms/chat/state')).body.error, 'NO_STATE');
-    assert.equal((await api('/rooms/price.a/history')).body.error, 'NO_HISTORY');
-    const missing = await api('/publish', { body: { room: 'price.a', payload: 1 } });
+    assert.equal((await api('/rooms/price.api/history')).body.error, 'NO_HISTORY');
+    const missing = await api('/publish', { body: { room: 'price.api', payload: 1 } });
     assert.deepEqual([missing.status, missing.body.field], [422, 'key']);
     const extra = await api('/publish', { body: { room: 'chat', key: 'k', payload: 1 } });
     assert.deepEqual([extra.status, extra.body.field], [422, 'key']);
     for (const key of ['a', 'b'])
-      await api('/publish', { body: { room: 'small.a', key, payload: 1 } });
-    const full = await api('/publish', { body: { room: 'small.a', key: 'c', payload: 1 } });
+      await api('/publish', { body: { room: 'small.api', key, payload: 1 } });
+    const full = await api('/publish', { body: { room: 'small.api', key: 'c', payload: 1 } });
     assert.deepEqual([full.status, full.body.error], [409, 'STATE_FULL']);
-    const inDoubt = await api('/rooms/price.a');
+    const inDoubt = await api('/rooms/price.api');
     assert.equal(inDoubt.body.offset, 5);
   });
 
@@ -217,10 +217,10 @@ for (const backend of ['embedded', 'redis']) {
     `${backend}: server-sent events bring a state, and go on from their position`,
     OPTIONS,
     async (t) => {
-      const { server } = await start(t);
+      const server = await started();
       const client = await connect(t, server.port);
-      for (let i = 1; i <= 5; i++) await set(client, 'price.a', `k${i % 3}`, i);
-      const stream = await EventClient.open(t, server.port, '?room=price.a');
+      for (let i = 1; i <= 5; i++) await set(client, 'price.sse', `k${i % 3}`, i);
+      const stream = await EventClient.open(t, server.port, '?room=price.sse');
       await until(() => stream.events.some(({ type }) => type === 'synced'));
       const values = stream.events.filter(({ type }) => type === 'message');
       assert.deepEqual(
@@ -238,8 +238,8 @@ for (const backend of ['embedded', 'redis']) {
       const { id } = /** @type {import('../helpers/event-stream.js').ServerEvent} */ (
         stream.events.at(-1)
       );
-      await set(client, 'price.a', 'k0', null);
-      const back = await EventClient.open(t, server.port, `?room=price.a&lastEventId=${id}`);
+      await set(client, 'price.sse', 'k0', null);
+      const back = await EventClient.open(t, server.port, `?room=price.sse&lastEventId=${id}`);
       await until(() => back.events.some(({ type }) => type === 'synced'));
       assert.deepEqual(
         back.events
@@ -253,7 +253,7 @@ for (const backend of ['embedded', 'redis']) {
   );
 
   test(`${backend}: a state expires as a whole, and members hear it`, OPTIONS, async (t) => {
-    const { server } = await start(t);
+    const server = await started();
     const client = await connect(t, server.port);
     const { joined } = await join(client, 'brief.a');
     await set(client, 'brief.a', 'k', 1);
@@ -268,7 +268,7 @@ for (const backend of ['embedded', 'redis']) {
     `${backend}: an interval bounds the writes, and members get the newest values`,
     OPTIONS,
     async (t) => {
-      const { server } = await start(t);
+      const server = await started();
       const [writer, reader] = await connectInTurn(t, server.port, 2);
       await join(reader, 'slow.a');
       for (let round = 0; round < 40; round++) {
@@ -298,7 +298,7 @@ test(
     const redis = await startRedis(t);
     // The second server learns the rules from the first.
     const url = `redis://127.0.0.1:${redis.port}`;
-    const one = await startServer(t, { ...ENV, REDIS_URL: url, WORKERS: '2' });
+    const one = await startServer(t, { ...ENV, REDIS_URL: url });
     const other = await startServer(t, { FANFARE_LIMITS: 'off', REDIS_URL: url, WORKERS: '1' });
     const [a, b] = [await connect(t, one.port), await connect(t, other.port)];
     const { joined } = await join(a, 'price.a');
@@ -329,7 +329,7 @@ test(
   OPTIONS,
   async (t) => {
     const redis = await startRedis(t);
-    const server = await startServer(t, { ...ENV, REDIS_URL: `redis://127.0.0.1:${redis.port}` });
+    const server = await startServer(t, { ...ENV, REDIS_URL: redis.url, WORKERS: '1' });
     const client = await connect(t, server.port);
     await join(client, 'price.a');
     await set(client, 'price.a', 'x', 1);
