@@ -23,10 +23,11 @@ import { Fleet } from '../../src/worker/fleet.js';
 import { FleetMember } from '../../src/worker/fleet-member.js';
 import { connect } from '../helpers/clients.js';
 import { buildHub, describeWorker } from '../helpers/hub.js';
+import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
-/** @typedef {import('node:test').TestContext} TestContext */
+/** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
 
 const ENV = {
   ...NO_LIMITS,
@@ -38,7 +39,7 @@ const ENV = {
 /** Long enough for a busy machine: a worker that serves always answers within it. */
 const DEADLINE_MS = 10_000;
 
-/** @type {Record<string, (t: TestContext) => Promise<{env: Record<string, string>, count: number}>>} */
+/** @type {Record<string, (t: Owner) => Promise<{env: Record<string, string>, count: number}>>} */
 const TOPOLOGIES = {
   'one server': async () => ({ env: ENV, count: 1 }),
   'two servers on Redis': async (t) => ({
@@ -48,7 +49,7 @@ const TOPOLOGIES = {
 };
 
 /**
- * @param {TestContext} t
+ * @param {Owner} t
  * @param {string} topology
  * @param {Record<string, string>} [more]
  * @param {number} [deadlineMs] of a survey
@@ -67,7 +68,7 @@ async function start(t, topology, more = {}, deadlineMs = DEADLINE_MS) {
 
 /**
  * A worker without connections.
- * @param {TestContext} t
+ * @param {Owner} t
  * @param {Record<string, string>} env
  * @param {string} folder that has the sockets of the relays
  * @param {number} deadlineMs
@@ -132,6 +133,9 @@ async function asker(t, env, folder, deadlineMs) {
 }
 
 for (const topology of Object.keys(TOPOLOGIES)) {
+  /** Each test has users and rooms of its own. */
+  const withTokens = shared((t) => start(t, topology, { JWT_SECRET: SECRET }));
+
   test(`${topology}: rooms, users, disconnect, join and leave on all workers`, {
     timeout: 60_000,
   }, async (t) => {
@@ -193,7 +197,7 @@ for (const topology of Object.keys(TOPOLOGIES)) {
   test(`${topology}: users are those of the tokens, and a renewed token keeps a granted room`, {
     timeout: 60_000,
   }, async (t) => {
-    const { servers, fleet } = await start(t, topology, { JWT_SECRET: SECRET });
+    const { servers, fleet } = await withTokens();
     const rights = { rooms: { join: ['own.*'] } };
     const clients = await Promise.all(
       ['alice', 'alice', 'bob'].map((sub, i) =>
@@ -220,9 +224,9 @@ for (const topology of Object.keys(TOPOLOGIES)) {
   test(`${topology}: some connections of a user, a reason, and another time of expiry`, {
     timeout: 60_000,
   }, async (t) => {
-    const { servers, fleet } = await start(t, topology, { JWT_SECRET: SECRET });
+    const { servers, fleet } = await withTokens();
     const clients = await Promise.all(
-      ['alice', 'alice', 'alice', 'bob'].map((sub, i) =>
+      ['carol', 'carol', 'carol', 'dan'].map((sub, i) =>
         connect(t, servers[i % servers.length].port, {
           headers: { Authorization: `Bearer ${token({ sub })}` },
         }),
@@ -232,27 +236,27 @@ for (const topology of Object.keys(TOPOLOGIES)) {
     for (const client of clients)
       ids.push((await client.ask({ type: 'hello' }, 'welcome')).connectionId);
     const [only] = ids;
-    assert.equal(await fleet.join({ user: 'bob', only }, ['r']), 0);
+    assert.equal(await fleet.join({ user: 'dan', only }, ['r']), 0);
     assert.equal(await fleet.join({ user: '', only }, ['r']), 0);
-    assert.equal(await fleet.join({ user: 'alice', only }, ['r']), 1);
+    assert.equal(await fleet.join({ user: 'carol', only }, ['r']), 1);
     await clients[0].next(({ type, room }) => type === 'joined' && room === 'r');
     assert.equal((await fleet.room('r')).connections, 1);
-    assert.equal(await fleet.leave({ user: 'alice', except: [only] }, ['r']), 0);
-    assert.equal(await fleet.leave({ user: 'alice', only }, ['r']), 1);
-    assert.equal(await fleet.disconnect({ user: 'alice', except: [only] }, 3512, 'why'), 2);
+    assert.equal(await fleet.leave({ user: 'carol', except: [only] }, ['r']), 0);
+    assert.equal(await fleet.leave({ user: 'carol', only }, ['r']), 1);
+    assert.equal(await fleet.disconnect({ user: 'carol', except: [only] }, 3512, 'why'), 2);
     await until(() => clients[1].close !== null && clients[2].close !== null, 5000, 'the closes');
     assert.deepEqual(clients[1].close, { code: 3512, reason: 'why' });
     assert.equal(await fleet.renew({ user: 'nobody' }, Date.now()), 0);
-    assert.equal(await fleet.renew({ user: 'alice' }, 0), 1);
-    assert.equal(await fleet.renew({ user: 'alice', only }, Date.now() + 1000), 1);
+    assert.equal(await fleet.renew({ user: 'carol' }, 0), 1);
+    assert.equal(await fleet.renew({ user: 'carol', only }, Date.now() + 1000), 1);
     await until(() => clients[0].close !== null, 8000, 'the expiry');
     assert.equal(clients[0].close?.code, 4001);
     assert.equal(clients[3].close, null);
     for (const act of [
-      () => fleet.disconnect({ user: 'alice' }, 2999),
-      () => fleet.disconnect({ user: 'alice' }, 4000, 'é'.repeat(62)),
+      () => fleet.disconnect({ user: 'carol' }, 2999),
+      () => fleet.disconnect({ user: 'carol' }, 4000, 'é'.repeat(62)),
       () => fleet.disconnect({ user: '', except: [only] }),
-      () => fleet.join({ user: 'alice', only: '{}' }, ['r']),
+      () => fleet.join({ user: 'carol', only: '{}' }, ['r']),
     ])
       await assert.rejects(act(), RangeError);
   });
@@ -264,7 +268,7 @@ for (const topology of Object.keys(TOPOLOGIES)) {
     const { servers, fleet } = await start(
       t,
       topology,
-      { FANFARE_WORKER_TIMEOUT_MS: '600000' },
+      { WORKERS: '1', FANFARE_WORKER_TIMEOUT_MS: '600000' },
       1000,
     );
     const [frozen] = servers[0].workerPids();
@@ -279,7 +283,7 @@ for (const topology of Object.keys(TOPOLOGIES)) {
 test('forged surveys and answers end no worker, and change no more than a true survey could', {
   timeout: 60_000,
 }, async (t) => {
-  const { servers, fleet, env } = await start(t, 'two servers on Redis');
+  const { servers, fleet, env } = await start(t, 'two servers on Redis', { WORKERS: '1' });
   const client = await connect(t, servers[0].port);
   await client.join('r');
   const stranger = new Redis(env.REDIS_URL);

@@ -13,6 +13,7 @@ import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { connect } from '../helpers/clients.js';
 import { EventClient, EventReader } from '../helpers/event-stream.js';
 import { startHaproxy, startNginx } from '../helpers/proxies.js';
+import { shared } from '../helpers/shared.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
@@ -27,6 +28,19 @@ const ROOMS = ['chat.1', 'chat.2'];
 const LISTENERS = 8;
 /** An EventSource returns within 5 s of a crash. */
 const BACK_MS = 20_000;
+
+const originOf = (/** @type {{port: number}} */ { port }) => `http://127.0.0.1:${port}`;
+// Each test that uses these two has rooms of its own.
+const plain = shared((owner) => startServer(owner, ENV));
+/** It accepts pages of the other one. */
+const withTokens = shared(async (owner) =>
+  startServer(owner, {
+    ...ENV,
+    WORKERS: '1',
+    JWT_SECRET: SECRET,
+    ALLOWED_ORIGINS: originOf(await plain()),
+  }),
+);
 
 /** @param {{metricsPort: number}} server */
 const metricsOf = async ({ metricsPort }) =>
@@ -332,6 +346,7 @@ for (const { name, start } of [
   }, async (t) => {
     const server = await startServer(t, {
       ...ENV,
+      WORKERS: '1',
       FANFARE_PING_INTERVAL_MS: '1000',
       FANFARE_PONG_TIMEOUT_MS: '500',
     });
@@ -357,7 +372,8 @@ for (const { name, start } of [
   });
 
   test(`events pass ${name} over HTTP/2`, { timeout: 60_000 }, async (t) => {
-    const server = await startServer(t, ENV);
+    const server = await plain();
+    const room = `chat.${name}`;
     const port = await start(t, [server.port], { isHttp2: true });
     const session = connectHttp2(`http://127.0.0.1:${port}`);
     t.after(() => session.destroy());
@@ -366,7 +382,7 @@ for (const { name, start } of [
       const reader = new EventReader();
       /** @type {import('../helpers/event-stream.js').ServerEvent[]} */
       const events = [];
-      const stream = session.request({ ':path': '/sse?room=chat.1' });
+      const stream = session.request({ ':path': `/sse?room=${room}` });
       stream.on('data', (bytes) => events.push(...reader.read(bytes)));
       return events;
     });
@@ -376,7 +392,7 @@ for (const { name, start } of [
       'the joins',
     );
     const publisher = await connect(t, server.port);
-    publisher.send({ type: 'message', room: 'chat.1', payload: 'hello' });
+    publisher.send({ type: 'message', room, payload: 'hello' });
     await until(
       () => readers.every((events) => events.some(({ data }) => data.includes('hello'))),
       BACK_MS,
@@ -389,7 +405,8 @@ const RIGHTS = { join: ['chat.*'], publish: ['chat.*'] };
 const EVENT_SOURCE = { Accept: 'text/event-stream' };
 
 test('a token lets a stream in, and its rights and rooms count', { timeout: 30_000 }, async (t) => {
-  const server = await startServer(t, { ...ENV, WORKERS: '1', JWT_SECRET: SECRET });
+  const server = await withTokens();
+  const before = await metricsOf(server);
   const valid = token({ rooms: RIGHTS, autojoin: ['chat.9', 'user.alice'] });
   const byHeader = await EventClient.open(t, server.port, '?room=chat.1', {
     Authorization: `Bearer ${valid}`,
@@ -418,7 +435,8 @@ test('a token lets a stream in, and its rights and rooms count', { timeout: 30_0
     assert.equal(source.status, 204, query);
   }
   const metrics = await metricsOf(server);
-  assert.equal(metrics.get('fanfare_admissions_refused_total{reason="denied"}'), 12);
+  const refused = 'fanfare_admissions_refused_total{reason="denied"}';
+  assert.equal(Number(metrics.get(refused)) - (before.get(refused) ?? 0), 12);
   assert.equal(metrics.get('fanfare_authenticated_connections'), 2);
   const log = JSON.stringify(server.lines);
   for (const secret of valid.split('.').slice(1)) assert.ok(!log.includes(secret));
@@ -428,16 +446,11 @@ test('pages of an allowed origin listen by fetch with a token and by EventSource
   timeout: 60_000,
   skip: withoutChromium,
 }, async (t) => {
-  const pages = await Promise.all([1, 2].map(() => startServer(t, { ...ENV, WORKERS: '1' })));
-  const [allowed, forbidden] = pages.map(({ port }) => `http://127.0.0.1:${port}`);
-  const server = await startServer(t, {
-    ...ENV,
-    WORKERS: '1',
-    JWT_SECRET: SECRET,
-    ALLOWED_ORIGINS: allowed,
-  });
+  const server = await withTokens();
+  const allowed = originOf(await plain());
+  const forbidden = allowed.replace('127.0.0.1', 'localhost');
   const valid = token({ rooms: RIGHTS });
-  const url = `http://127.0.0.1:${server.port}/sse?room=chat.1`;
+  const url = `http://127.0.0.1:${server.port}/sse?room=chat.page`;
   const browser = await openBrowser(t);
   const visit = async (/** @type {string} */ origin) => {
     const page = await browser.newPage();
@@ -458,7 +471,7 @@ test('pages of an allowed origin listen by fetch with a token and by EventSource
   const page = await visit(allowed);
   await page.waitForFunction("texts.byFetch.includes('joined') && source.readyState === 1");
   const publisher = await connect(t, `ws://127.0.0.1:${server.port}/?token=${valid}`);
-  publisher.send({ type: 'message', room: 'chat.1', payload: 'hello', id: 1 });
+  publisher.send({ type: 'message', room: 'chat.page', payload: 'hello', id: 1 });
   await publisher.next('ack');
   await page.waitForFunction("texts.byFetch.includes('hello') && texts.bySource.includes('hello')");
   await page.waitForFunction('refused.readyState === EventSource.CLOSED');
@@ -472,7 +485,7 @@ test('the browser code of docs/server-sent-events.md prints messages, by EventSo
   timeout: 60_000,
   skip: withoutChromium,
 }, async (t) => {
-  const server = await startServer(t, { ...ENV, WORKERS: '1' });
+  const server = await plain();
   const text = readFileSync(new URL('../../docs/server-sent-events.md', import.meta.url), 'utf8');
   const blocks = [...text.matchAll(/^```js\n([\s\S]*?)^```/gm)].map(([, code]) => code);
   assert.equal(blocks.length, 2);
@@ -502,14 +515,14 @@ test('the browser code of docs/server-sent-events.md prints messages, by EventSo
 test('rooms that a token joins recover as the rooms of the request do', {
   timeout: 30_000,
 }, async (t) => {
-  const server = await startServer(t, { ...ENV, WORKERS: '1', JWT_SECRET: SECRET });
-  const valid = token({ rooms: RIGHTS, autojoin: ['chat.9'] });
+  const server = await withTokens();
+  const valid = token({ rooms: RIGHTS, autojoin: ['chat.joined'] });
   const publisher = await connect(t, `ws://127.0.0.1:${server.port}/?token=${valid}`);
   const publish = async (/** @type {number} */ id) => {
-    publisher.send({ type: 'message', room: 'chat.9', payload: id, id });
+    publisher.send({ type: 'message', room: 'chat.joined', payload: id, id });
     await publisher.next('ack');
   };
-  const query = `?room=chat.1&token=${valid}`;
+  const query = `?room=chat.asked&token=${valid}`;
   const first = await EventClient.open(t, server.port, query);
   await first.collect('joined', 2);
   await publish(1);
