@@ -38,7 +38,12 @@ function assertTypes(...clients) {
   }
 }
 
-const start = sharedPusher();
+const start = sharedPusher({
+  rotated: { secrets: ['new-secret', APP.secret] },
+  soketi: { preset: 'soketi' },
+  slow: { clientEventsPerSecond: 5 },
+  quiet: { clientEvents: false },
+});
 
 describe('subscribe', () => {
   test('each kind of channel is answered, with its data as text', OPTIONS, async (t) => {
@@ -131,7 +136,7 @@ describe('subscribe', () => {
   });
 
   test('every secret of an app verifies', OPTIONS, async (t) => {
-    const { connect } = await startPusher(t, { secrets: ['new-secret', APP.secret] });
+    const { connect } = await start(t, 'rotated');
     await (await connect()).subscribe('private-x');
   });
 
@@ -283,7 +288,7 @@ describe('client events', () => {
   );
 
   test('keep the form of their data, as with soketi, if the app wants it', OPTIONS, async (t) => {
-    const { connect } = await startPusher(t, { preset: 'soketi' }, { WORKERS: '1' });
+    const { connect } = await start(t, 'soketi');
     const [ann, ben] = [await connect(), await connect()];
     for (const client of [ann, ben]) await client.subscribe('private-x');
     for (const data of [{ a: [1] }, 'text', null]) {
@@ -295,7 +300,7 @@ describe('client events', () => {
   });
 
   test('are refused without a close', OPTIONS, async (t) => {
-    const { connect } = await startPusher(t, { clientEventsPerSecond: 5 }, { WORKERS: '1' });
+    const { connect } = await start(t, 'slow');
     const [client, other] = [await connect(), await connect()];
     for (const channel of ['news', 'private-x', 'private-encrypted-x', 'private-cache-x']) {
       await client.subscribe(channel);
@@ -324,7 +329,7 @@ describe('client events', () => {
   });
 
   test('are off unless the app has them', OPTIONS, async (t) => {
-    const { connect } = await startPusher(t, { clientEvents: false }, { WORKERS: '1' });
+    const { connect } = await start(t, 'quiet');
     const client = await connect();
     await client.subscribe('private-x');
     client.send({ event: 'client-e', channel: 'private-x', data: {} });
@@ -337,9 +342,10 @@ for (const backend of ['embedded', 'redis'])
     /** @type {Record<string, string>} */
     const env = { FANFARE_RECONNECT_WINDOW_MS: '500' };
     if (backend === 'redis') env.REDIS_URL = (await startRedis(t)).url;
-    const { connect, api, server } = await startPusher(t, {}, env);
+    const { connect, api, server } =
+      backend === 'redis' ? await startPusher(t, {}, env) : await start(t);
     const first = await connect();
-    for (const channel of ['cache-x', 'private-cache-x', 'presence-cache-x']) {
+    for (const channel of ['cache-kept', 'private-cache-kept', 'presence-cache-kept']) {
       const member = channel.startsWith('presence') ? { user_id: '1' } : undefined;
       await first.subscribe(channel, member);
       const miss = await first.event('pusher:cache_miss', channel);
@@ -347,14 +353,14 @@ for (const backend of ['embedded', 'redis'])
       await api('/events', { name: 'old', data: '0', channel });
       await api('/events', { name: 'App\\Events\\X', data: '{"a":"ü"}', channel });
       await first.event('App\\Events\\X', channel);
-      if (channel !== 'cache-x') first.send({ event: 'client-e', channel, data: 'not kept' });
+      if (channel !== 'cache-kept') first.send({ event: 'client-e', channel, data: 'not kept' });
       const second = await connect();
       await second.subscribe(channel, member && { user_id: '2' });
       const frame = await second.next((one) => one.channel === channel);
       assert.deepEqual(frame, { event: 'App\\Events\\X', channel, data: '{"a":"ü"}' });
       await second.pong();
       assert.equal(second.of(channel, 'App\\Events\\X').length, 1);
-      if (channel !== 'cache-x') {
+      if (channel !== 'cache-kept') {
         second.send({ event: 'client-f', channel, data: 'to members' });
         await first.event('client-f', channel);
       }
@@ -375,13 +381,14 @@ for (const backend of ['embedded', 'redis'])
     assert.equal(values.get('fanfare_unnumbered_publications_total'), 0);
     if (backend === 'embedded') return;
     // Another server has the event, and the next start of this one.
+    env.WORKERS = '1';
     const other = await startPusher(t, {}, env);
     server.kill('SIGTERM');
     await server.exited;
     for (const { connect: again } of [other, await startPusher(t, {}, env)]) {
       const client = await again();
-      await client.subscribe('cache-x');
-      assert.equal((await client.event('App\\Events\\X', 'cache-x')).data, '{"a":"ü"}');
+      await client.subscribe('cache-kept');
+      assert.equal((await client.event('App\\Events\\X', 'cache-kept')).data, '{"a":"ü"}');
     }
   });
 

@@ -9,18 +9,32 @@ import { handshakeStatus } from '../helpers/clients.js';
 import {
   APP,
   connectPusher,
-  entryOf,
   openPusher,
   PusherClient,
   sharedPusher,
   signedQuery,
   startPusher,
-  writeApps,
 } from '../helpers/pusher.js';
 
 const OPTIONS = { timeout: 60_000 };
 const WITHIN_MS = 5000;
-const start = sharedPusher();
+const start = sharedPusher(
+  {
+    patient: { activityTimeout: 77 },
+    homely: { origins: ['https://good.example'] },
+    disabled: { enabled: false },
+    tls: { tlsOnly: true },
+    full: { maxConnections: 1 },
+    busy: { maxConnections: 1, quotaCode: 4100 },
+    open: {},
+  },
+  {
+    TRUST_PROXY: '10.0.0.0/8',
+    JWT_SECRET: 'x'.repeat(32),
+    FANFARE_MAX_MESSAGE_BYTES: '20000',
+    FANFARE_PUSHER_PATH: '/rt/v1/',
+  },
+);
 
 /**
  * The error and the code with which a connection is refused inside of its WebSocket.
@@ -40,7 +54,7 @@ test(
   'the first frame has a socket id of the form 1.2, and the activity timeout',
   OPTIONS,
   async (t) => {
-    const { connect } = await startPusher(t, { activityTimeout: 77 });
+    const { connect } = await start(t, 'patient');
     const clients = [await connect(), await connect(), await connect(), await connect()];
     for (const { texts, socketId } of clients) {
       assert.match(socketId, /^\d+\.\d+$/);
@@ -53,17 +67,7 @@ test(
 
 describe('refusals', () => {
   test('of the app stay inside of the WebSocket, with their code', OPTIONS, async (t) => {
-    const { port } = await startServer(t, {
-      FANFARE_PUSHER_APPS: writeApps(t, [
-        entryOf({ origins: ['https://good.example'] }),
-        { id: '2', key: 'disabled', secrets: ['s'], enabled: false },
-        { id: '3', key: 'tls', secrets: ['s'], tlsOnly: true },
-        { id: '4', key: 'full', secrets: ['s'], maxConnections: 1 },
-        { id: '5', key: 'busy', secrets: ['s'], maxConnections: 1, quotaCode: 4100 },
-        { id: '6', key: 'open', secrets: ['s'] },
-      ]),
-      WORKERS: '1',
-    });
+    const { port } = await start(t);
     const open = (/** @type {string} */ key, /** @type {string} [query] */ query) =>
       openPusher(t, port, { ...APP, key }, query);
     const refused = async (/** @type {string} */ key, /** @type {string} */ query = 'protocol=7') =>
@@ -84,7 +88,7 @@ describe('refusals', () => {
       await open(key, '').established();
       assert.deepEqual(await refused(key), [code, code]);
     }
-    const url = `ws://127.0.0.1:${port}/app/${APP.key}?protocol=7`;
+    const url = `ws://127.0.0.1:${port}/app/homely?protocol=7`;
     const from = (/** @type {string} */ origin) => new PusherClient(url, APP, { origin });
     assert.deepEqual(await refusalOf(from('https://evil.example')), [4009, 4009]);
     const good = from('https://good.example');
@@ -94,7 +98,7 @@ describe('refusals', () => {
 
   test('an app for TLS only accepts a connection over TLS', OPTIONS, async (t) => {
     const { ca, env } = await makeServerCertificate(t);
-    const { port } = await startPusher(t, { tlsOnly: true }, env);
+    const { port } = await startPusher(t, { tlsOnly: true }, { ...env, WORKERS: '1' });
     const client = new PusherClient(`wss://127.0.0.1:${port}/app/${APP.key}`, APP, { ca });
     t.after(() => client.socket.terminate());
     await client.established();
@@ -102,15 +106,16 @@ describe('refusals', () => {
 
   test('only a trusted proxy can say that a client came by TLS', OPTIONS, async (t) => {
     const headers = { 'X-Forwarded-Proto': 'https' };
-    const connect = async (/** @type {string} */ trusted) => {
-      const settings = { TRUST_PROXY: trusted, WORKERS: '1' };
-      const { port } = await startPusher(t, { tlsOnly: true }, settings);
-      const client = new PusherClient(`ws://127.0.0.1:${port}/app/${APP.key}`, APP, { headers });
+    const connect = (/** @type {number} */ port, /** @type {string} */ key) => {
+      const client = new PusherClient(`ws://127.0.0.1:${port}/app/${key}`, APP, { headers });
       t.after(() => client.socket.terminate());
       return client;
     };
-    await (await connect('127.0.0.1')).established();
-    assert.deepEqual(await refusalOf(await connect('10.0.0.0/8')), [4000, 4000]);
+    const settings = { TRUST_PROXY: '127.0.0.1', WORKERS: '1' };
+    const trusting = await startPusher(t, { tlsOnly: true }, settings);
+    await connect(trusting.port, APP.key).established();
+    const { port } = await start(t, 'tls');
+    assert.deepEqual(await refusalOf(connect(port, 'tls')), [4000, 4000]);
   });
 
   test('without an app the paths of the door are unknown', OPTIONS, async (t) => {
@@ -122,7 +127,7 @@ describe('refusals', () => {
 });
 
 test('a native token is no condition of this door', OPTIONS, async (t) => {
-  const { connect } = await startPusher(t, {}, { JWT_SECRET: 'x'.repeat(32) });
+  const { connect } = await start(t);
   await (await connect()).subscribe('news');
 });
 
@@ -163,7 +168,8 @@ describe('liveness', () => {
     );
 
   test('a server that drains closes with 4200: come back at once', OPTIONS, async (t) => {
-    const { server, connect } = await startPusher(t, {}, { FANFARE_RECONNECT_WINDOW_MS: '1000' });
+    const env = { FANFARE_RECONNECT_WINDOW_MS: '1000', WORKERS: '1' };
+    const { server, connect } = await startPusher(t, {}, env);
     const clients = [];
     for (let i = 0; i < 6; i++) clients.push(await connect());
     server.kill('SIGTERM');
@@ -210,7 +216,7 @@ describe('bad input', () => {
   });
 
   test('a frame that is not UTF-8 or too long closes with its own code', OPTIONS, async (t) => {
-    const pusher = await startPusher(t, {}, { WORKERS: '1', FANFARE_MAX_MESSAGE_BYTES: '20000' });
+    const pusher = await start(t);
     const invalid = await pusher.connect();
     invalid.socket.send(Buffer.from([0xff, 0xfe]), { binary: false });
     await invalid.closed();
@@ -227,6 +233,7 @@ test('credentials of one app may be three variables', OPTIONS, async (t) => {
     FANFARE_PUSHER_APP_ID: APP.id,
     FANFARE_PUSHER_APP_KEY: APP.key,
     FANFARE_PUSHER_APP_SECRET: APP.secret,
+    WORKERS: '1',
   });
   const client = await connectPusher(t, port);
   await client.subscribe('private-room');
@@ -236,7 +243,7 @@ test(
   'a path may stand in front, for clients and for the HTTP API, or be left out',
   OPTIONS,
   async (t) => {
-    const { port } = await startPusher(t, {}, { FANFARE_PUSHER_PATH: '/rt/v1/', WORKERS: '1' });
+    const { port } = await start(t);
     for (const path of ['/rt/v1', '']) {
       const client = new PusherClient(`ws://127.0.0.1:${port}${path}/app/${APP.key}`, APP);
       t.after(() => client.socket.terminate());

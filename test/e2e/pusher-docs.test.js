@@ -26,7 +26,7 @@ async function start(t, settings = {}) {
   const [app] = JSON.parse(codeWith(PAGE, '"clientEvents"'));
   const file = join(temporaryFolder(t), 'apps.json');
   writeFileSync(file, JSON.stringify([{ ...app, ...settings }]));
-  const { port } = await startServer(t, { FANFARE_PUSHER_APPS: file });
+  const { port } = await startServer(t, { FANFARE_PUSHER_APPS: file, WORKERS: '1' });
   return { port, api: apiOf(port, { id: app.id, key: app.key, secret: app.secret }) };
 }
 

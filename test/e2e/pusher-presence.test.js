@@ -14,23 +14,39 @@ import {
   startPusher,
   writeApps,
 } from '../helpers/pusher.js';
+import { shared } from '../helpers/shared.js';
 import { startTcpProxy } from '../helpers/tcp-proxy.js';
 
 const OPTIONS = { timeout: 60_000 };
 const ADDED = 'pusher_internal:member_added';
 const REMOVED = 'pusher_internal:member_removed';
 const ROOM = 'presence-room';
-const start = sharedPusher();
+const start = sharedPusher({
+  hasty: { authorizeWithinMs: 1500 },
+  counting: { subscriptionCount: true },
+});
 
 /** @typedef {import('../helpers/pusher.js').PusherClient} PusherClient */
 
-/** Subscribes with channel_data as it is written. @param {PusherClient} client @param {string} text */
-function sendMember(client, text) {
+/**
+ * Subscribes with channel_data as it is written.
+ * @param {PusherClient} client @param {string} text
+ */
+function sendMember(client, text, channel = ROOM) {
   client.send({
     event: 'pusher:subscribe',
-    data: { channel: ROOM, auth: client.authOf(ROOM, text), channel_data: text },
+    data: { channel, auth: client.authOf(channel, text), channel_data: text },
   });
 }
+
+const twoServers = shared(async (t) => {
+  const env = {
+    REDIS_URL: (await startRedis(t)).url,
+    FANFARE_PUSHER_APPS: writeApps(t, [entryOf()]),
+    WORKERS: '1',
+  };
+  return [await startServer(t, env), await startServer(t, env)];
+});
 
 /**
  * Connections to two workers of one server, or to two servers.
@@ -39,12 +55,7 @@ function sendMember(client, text) {
  */
 async function startTwo(t, backend) {
   if (backend === 'embedded') return start(t);
-  const env = {
-    REDIS_URL: (await startRedis(t)).url,
-    FANFARE_PUSHER_APPS: writeApps(t, [entryOf()]),
-    WORKERS: '1',
-  };
-  const servers = [await startServer(t, env), await startServer(t, env)];
+  const servers = await twoServers();
   let turn = 0;
   return { connect: () => pusherOf(t, servers[turn++ % 2]).connect() };
 }
@@ -87,38 +98,45 @@ for (const backend of /** @type {const} */ (['embedded', 'redis']))
 
     test('a numeric id keeps its digits, and is the user of its text', OPTIONS, async (t) => {
       const { connect } = await startTwo(t, backend);
+      const room = 'presence-numbers';
       const ann = await connect();
-      await ann.subscribe(ROOM, { user_id: 'ann' });
+      await ann.subscribe(room, { user_id: 'ann' });
       const ben = await connect();
-      sendMember(ben, '{"user_id":12345678901234567890,"user_info":{"big":1.0}}');
-      const { data } = await ben.event('pusher_internal:subscription_succeeded', ROOM);
+      sendMember(ben, '{"user_id":12345678901234567890,"user_info":{"big":1.0}}', room);
+      const { data } = await ben.event('pusher_internal:subscription_succeeded', room);
       assert.deepEqual(JSON.parse(data).presence.ids.sort(), ['12345678901234567890', 'ann']);
-      const added = await ann.event(ADDED, ROOM);
+      const added = await ann.event(ADDED, room);
       assert.equal(added.data, '{"user_id":12345678901234567890,"user_info":{"big":1.0}}');
       const same = await connect();
-      await same.subscribe(ROOM, { user_id: '12345678901234567890' });
-      ben.unsubscribe(ROOM);
+      await same.subscribe(room, { user_id: '12345678901234567890' });
+      ben.unsubscribe(room);
       await ben.pong();
-      same.unsubscribe(ROOM);
-      const removed = await ann.event(REMOVED, ROOM);
+      same.unsubscribe(room);
+      const removed = await ann.event(REMOVED, room);
       assert.match(removed.data, /^\{"user_id":"?12345678901234567890"?\}$/);
       await ann.pong();
-      assert.deepEqual([ann.of(ROOM, ADDED).length, ann.of(ROOM, REMOVED).length], [1, 1]);
+      assert.deepEqual([ann.of(room, ADDED).length, ann.of(room, REMOVED).length], [1, 1]);
     });
   });
 
 describe('a user with a connection elsewhere', () => {
-  /**
-   * Two servers; the second one's wire to Redis can be slow.
-   * @param {import('node:test').TestContext} t
-   */
-  async function startSlow(t) {
+  const servers = shared(async (t) => {
     const { port } = await startRedis(t);
     const wire = await startTcpProxy(t, port);
     const FANFARE_PUSHER_APPS = writeApps(t, [entryOf()]);
     const env = { FANFARE_PUSHER_APPS, WORKERS: '1' };
     const quick = await startServer(t, { ...env, REDIS_URL: `redis://127.0.0.1:${port}` });
     const slow = await startServer(t, { ...env, REDIS_URL: wire.url });
+    return { wire, quick, slow };
+  });
+
+  /**
+   * Two servers; the second one's wire to Redis can be slow.
+   * @param {import('node:test').TestContext} t
+   */
+  async function startSlow(t) {
+    const { wire, quick, slow } = await servers();
+    wire.change({});
     return { wire, quick: pusherOf(t, quick), slow: pusherOf(t, slow) };
   }
 
@@ -336,7 +354,7 @@ describe('users', () => {
   });
 
   test('must sign in or subscribe in time, if the app wants so', OPTIONS, async (t) => {
-    const { connect } = await startPusher(t, { authorizeWithinMs: 1500 }, { WORKERS: '1' });
+    const { connect } = await start(t, 'hasty');
     const [idle, member] = [await connect(), await connect()];
     await member.subscribe('private-x');
     assert.equal((await idle.event('pusher:error')).data.code, 4009);
@@ -346,7 +364,7 @@ describe('users', () => {
 });
 
 test('subscribers are told how many they are, if the app wants so', OPTIONS, async (t) => {
-  const { connect } = await startPusher(t, { subscriptionCount: true });
+  const { connect } = await start(t, 'counting');
   const event = 'pusher_internal:subscription_count';
   const [ann, ben] = [await connect(), await connect()];
   await ann.subscribe('news');

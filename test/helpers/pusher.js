@@ -61,19 +61,30 @@ export async function startPusher(t, settings, env) {
 }
 
 /**
- * A server with one app for the tests of a file that come one after another. Each begins without
+ * A server for the tests of a file that come one after another. Each begins with an app without
  * connections.
- * @param {Record<string, unknown>} [settings] of the app
+ * @param {Record<string, Record<string, unknown>>} [others] settings of apps beside `APP`, by key
  * @param {Record<string, string>} [env]
  */
-export function sharedPusher(settings, env) {
-  const start = shared((owner) => startPusher(owner, settings, env));
-  const connections = `fanfare_app_connections{app="${APP.id}"}`;
-  return async (/** @type {Owner} */ t) => {
-    const { server } = await start();
+export function sharedPusher(others = {}, env) {
+  /** @type {Credentials[]} */
+  const apps = [APP];
+  const entries = [entryOf()];
+  for (const [key, settings] of Object.entries(others)) {
+    const app = { id: `${apps.length}`, key, secret: APP.secret };
+    apps.push(app);
+    entries.push(entryOf({ id: app.id, key, ...settings }));
+  }
+  const start = shared((owner) =>
+    startServer(owner, { FANFARE_PUSHER_APPS: writeApps(owner, entries), ...env }),
+  );
+  return async (/** @type {Owner} */ t, /** @type {string} */ key = APP.key) => {
+    const server = await start();
+    const app = /** @type {Credentials} */ (apps.find((one) => one.key === key));
+    const connections = `fanfare_app_connections{app="${app.id}"}`;
     const isEmpty = async () => (await scrape(server.metricsPort)).values.get(connections) === 0;
     await until(isEmpty, 10_000, 'the end of the connections of the test before');
-    return pusherOf(t, server);
+    return pusherOf(t, server, app);
   };
 }
 
