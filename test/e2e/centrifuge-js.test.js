@@ -16,11 +16,14 @@ import { freePort } from '../../loadtest/lib/redis.js';
 import { until } from '../../loadtest/lib/server.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { endpointsOf, startOpenDoor } from '../helpers/centrifugo-sdk.js';
+import { shared } from '../helpers/shared.js';
 import { token } from '../helpers/tokens.js';
 
 const OPTIONS = { timeout: 60_000 };
 const CHANNELS = { FANFARE_HISTORY: 'small:*=2/300s,*=100/300s', FANFARE_PRESENCE: '*' };
 const DELAYS = { minReconnectDelay: 50, maxReconnectDelay: 500 };
+/** Each test has channels of its own. */
+const started = shared((owner) => startOpenDoor(owner, CHANNELS));
 /** `protobuf` is a WebSocket, too. */
 const TRANSPORTS = /** @type {const} */ (['websocket', 'protobuf', 'http_stream', 'sse']);
 
@@ -79,20 +82,21 @@ for (const transport of TRANSPORTS)
     `centrifuge-js in Node over ${transport}: publishes, recovers, has history and presence`,
     OPTIONS,
     async (t) => {
-      const { port } = await startOpenDoor(t, CHANNELS);
+      const { port } = await started();
+      const channel = `chat:${transport}`;
       const [ann, ben] = [open(t, port, transport), open(t, port)];
-      const { subscription, seen } = await subscribe(ann, 'chat:news');
+      const { subscription, seen } = await subscribe(ann, channel);
       await subscription.publish(encoded(ann, { text: 'hällo' }));
       await until(() => seen.length === 1);
 
       ann.disconnect();
-      await ben.publish('chat:news', 'missed');
-      await ben.publish('chat:news', ['missed', 2]);
+      await ben.publish(channel, 'missed');
+      await ben.publish(channel, ['missed', 2]);
       const again = next(subscription, 'subscribed');
       ann.connect();
       const { wasRecovering, recovered } = await again;
       assert.deepEqual({ wasRecovering, recovered }, { wasRecovering: true, recovered: true });
-      await ben.publish('chat:news', 'live');
+      await ben.publish(channel, 'live');
       await until(() => seen.length === 4);
       const wanted = [
         [{ text: 'hällo' }, 1],
@@ -107,14 +111,14 @@ for (const transport of TRANSPORTS)
       assert.deepEqual(newest, wanted.slice(2).reverse());
       const { numClients } = await subscription.presenceStats();
       assert.equal(numClients, 1);
-      assert.equal(Object.keys((await ben.presence('chat:news')).clients).length, 1);
+      assert.equal(Object.keys((await ben.presence(channel)).clients).length, 1);
       subscription.unsubscribe();
-      await until(async () => (await ben.presenceStats('chat:news')).numClients === 0);
+      await until(async () => (await ben.presenceStats(channel)).numClients === 0);
     },
   );
 
 test('centrifuge-js in Node: what is no longer kept is not recovered', OPTIONS, async (t) => {
-  const { port } = await startOpenDoor(t, CHANNELS);
+  const { port } = await started();
   const [ann, ben] = [open(t, port), open(t, port)];
   const { subscription, seen } = await subscribe(ann, 'small:news');
   ann.disconnect();
@@ -129,7 +133,7 @@ test('centrifuge-js in Node: what is no longer kept is not recovered', OPTIONS, 
 });
 
 test('centrifuge-js in Node: tokens of connections and subscriptions', OPTIONS, async (t) => {
-  const { port } = await startOpenDoor(t, CHANNELS);
+  const { port } = await started();
   const past = Math.floor(Date.now() / 1000) - 60;
   let calls = 0;
   const ann = open(t, port, 'websocket', {
@@ -161,7 +165,12 @@ test('centrifuge-js in Node: tokens of connections and subscriptions', OPTIONS, 
 
 for (const transport of /** @type {const} */ (['protobuf', 'sse']))
   test(`centrifuge-js over ${transport} comes back to a restarted server`, OPTIONS, async (t) => {
-    const env = { ...CHANNELS, PORT: String(await freePort()), FANFARE_RECONNECT_WINDOW_MS: '500' };
+    const env = {
+      ...CHANNELS,
+      PORT: String(await freePort()),
+      WORKERS: '1',
+      FANFARE_RECONNECT_WINDOW_MS: '500',
+    };
     const { server, port } = await startOpenDoor(t, env);
     const ann = open(t, port, transport);
     const { subscription, seen } = await subscribe(ann, 'news');
@@ -203,7 +212,7 @@ test('centrifuge-js in Chromium over each transport: publishes, goes offline, re
   ...OPTIONS,
   skip: withoutChromium,
 }, async (t) => {
-  const { port } = await startOpenDoor(t, CHANNELS);
+  const { port } = await started();
   const ben = open(t, port);
   const browser = await openBrowser(t);
   const page = await browser.newPage();
@@ -214,7 +223,7 @@ test('centrifuge-js in Chromium over each transport: publishes, goes offline, re
      window.clients = Object.entries(${JSON.stringify(endpoints)}).map(([transport, endpoint]) => {
        const client = new Centrifuge([{ transport, endpoint }], {
          minReconnectDelay: 50, maxReconnectDelay: 500, emulationEndpoint: '${emulation}' });
-       const sub = client.newSubscription('news');
+       const sub = client.newSubscription('page');
        seen[transport] = [];
        sub.on('subscribed', ({ recovered }) => seen[transport].push('recovered ' + recovered));
        sub.on('publication', ({ data }) => seen[transport].push(data));
@@ -243,7 +252,7 @@ test('centrifuge-js in Chromium over each transport: publishes, goes offline, re
   await see(first);
   await page.context().setOffline(true);
   await page.waitForFunction(`clients.every(({ client }) => client.state === 'connecting')`);
-  await ben.publish('news', 'missed');
+  await ben.publish('page', 'missed');
   await page.context().setOffline(false);
   await see([...first, 'recovered true', 'missed']);
 });

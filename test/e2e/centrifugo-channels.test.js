@@ -14,8 +14,19 @@ import { centrifugoApiOf, KEY } from '../helpers/centrifugo-api.js';
 import { connect as connectNative } from '../helpers/clients.js';
 
 const OPTIONS = { timeout: 60_000 };
-const withTokens = sharedCentrifugo(WITH_TOKENS);
 const HISTORY = { FANFARE_HISTORY: 'h*=100/300s' };
+const withTokens = sharedCentrifugo({
+  ...WITH_TOKENS,
+  ...HISTORY,
+  FANFARE_PRESENCE: 'p*',
+  FANFARE_CENTRIFUGO_ALLOW: 'subscribe:open:*, history:hopen',
+});
+const started = sharedCentrifugo({
+  ...HISTORY,
+  FANFARE_MAX_ROOMS_PER_CONNECTION: '4',
+  FANFARE_MAX_INLINE_BYTES: '1000',
+  FANFARE_LIMITS: 'enforce,messages=off',
+});
 const inSeconds = (/** @type {number} */ seconds) => Math.floor(Date.now() / 1000) + seconds;
 
 /** @param {Record<string, unknown>} claims @returns {{token: string}} */
@@ -26,10 +37,7 @@ const caps = (channels, allow) => ({ caps: [{ channels, match: 'wildcard', allow
 
 describe('subscribe', () => {
   test('errors of names, kinds and limits', OPTIONS, async (t) => {
-    const { connect } = await startCentrifugo(t, {
-      FANFARE_MAX_ROOMS_PER_CONNECTION: '4',
-      FANFARE_LIMITS: 'enforce,messages=off',
-    });
+    const { connect } = await started(t);
     const client = await connect();
     for (const [channel, code] of /** @type {[string, number][]} */ ([
       ['x'.repeat(256), 107],
@@ -135,12 +143,7 @@ describe('subscribe', () => {
     'rights: caps, the native rooms, FANFARE_CENTRIFUGO_ALLOW, users of a channel',
     OPTIONS,
     async (t) => {
-      const { connect } = await startCentrifugo(t, {
-        ...WITH_TOKENS,
-        ...HISTORY,
-        FANFARE_PRESENCE: 'p*',
-        FANFARE_CENTRIFUGO_ALLOW: 'subscribe:open:*, history:hopen',
-      });
+      const { connect } = await withTokens(t);
       const nobody = await connect(asking({}));
       assert.equal(await nobody.errorOf('subscribe', { channel: 'news' }), 103);
       assert.equal(await nobody.errorOf('subscribe', { channel: 'open:1' }), undefined);
@@ -168,7 +171,7 @@ describe('subscribe', () => {
 
 describe('publish', () => {
   test('data has to be there, and within the size; keys are of maps', OPTIONS, async (t) => {
-    const { connect } = await startCentrifugo(t, { FANFARE_MAX_INLINE_BYTES: '1000' });
+    const { connect } = await started(t);
     const client = await connect();
     const error = (/** @type {Record<string, unknown>} */ request) =>
       client.errorOf('publish', { channel: 'a', ...request });
@@ -236,7 +239,7 @@ describe('presence', () => {
 
 describe('history', () => {
   test('forward, reverse, from a position, and the position alone', OPTIONS, async (t) => {
-    const { connect } = await startCentrifugo(t, HISTORY);
+    const { connect } = await started(t);
     const client = await connect();
     for (let data = 1; data <= 10; data++) await client.call('publish', { channel: 'h1', data });
     const read = async (/** @type {Record<string, unknown>} */ request = {}) =>
@@ -270,16 +273,16 @@ describe('subscriptions by the server', () => {
     'their results are in the reply of connect, and nothing is pushed before',
     OPTIONS,
     async (t) => {
-      const { connect } = await startCentrifugo(t, { ...WITH_TOKENS, ...HISTORY });
+      const { connect } = await withTokens(t);
       const publisher = await connect(asking(caps(['*'], ['pub'])));
-      await publisher.call('publish', { channel: 'h1', data: 'before' });
+      await publisher.call('publish', { channel: 'h3', data: 'before' });
       let isOver = false;
       const flood = (async () => {
         for (let data = 0; !isOver; data++)
           await publisher.call('publish', { channel: 'plain', data });
       })();
-      const channels = ['h1', 'plain'];
-      const subs = { $private: { data: { a: 1 } }, h2: {} };
+      const channels = ['h3', 'plain'];
+      const subs = { $private: { data: { a: 1 } }, h4: {} };
       const clients = await Promise.all(
         Array.from({ length: 10 }, () => connect(asking({ channels, subs }))),
       );
@@ -287,14 +290,14 @@ describe('subscriptions by the server', () => {
       await flood;
       for (const { messages, welcome } of clients) {
         assert.equal(messages[0].id, 1);
-        assert.deepEqual(Object.keys(welcome.subs).sort(), ['$private', 'h1', 'h2', 'plain']);
+        assert.deepEqual(Object.keys(welcome.subs).sort(), ['$private', 'h3', 'h4', 'plain']);
         assert.deepEqual(welcome.subs.$private, { data: { a: 1 } });
-        assert.equal(welcome.subs.h1.offset, 1);
+        assert.equal(welcome.subs.h3.offset, 1);
       }
       const [client] = clients;
-      assert.equal(await client.errorOf('subscribe', { channel: 'h1' }), 105);
-      await publisher.call('publish', { channel: 'h1', data: 'after' });
-      const { pub } = (await client.next(({ push }) => push?.channel === 'h1')).push;
+      assert.equal(await client.errorOf('subscribe', { channel: 'h3' }), 105);
+      await publisher.call('publish', { channel: 'h3', data: 'after' });
+      const { pub } = (await client.next(({ push }) => push?.channel === 'h3')).push;
       assert.deepEqual([pub.data, pub.offset], ['after', 2]);
     },
   );
@@ -331,26 +334,26 @@ describe('subscriptions by the server', () => {
   });
 
   test('positions in connect are recovered', OPTIONS, async (t) => {
-    const { connect } = await startCentrifugo(t, { ...WITH_TOKENS, ...HISTORY });
+    const { connect } = await withTokens(t);
     const publisher = await connect(asking(caps(['*'], ['pub'])));
-    const first = await connect(asking({ channels: ['h1', 'h2'] }));
-    for (const data of [1, 2, 3]) await publisher.call('publish', { channel: 'h1', data });
-    const { epoch } = first.welcome.subs.h1;
+    const first = await connect(asking({ channels: ['h5', 'h6'] }));
+    for (const data of [1, 2, 3]) await publisher.call('publish', { channel: 'h5', data });
+    const { epoch } = first.welcome.subs.h5;
     const again = await connect({
-      ...asking({ channels: ['h1', 'h2'] }),
-      subs: { h1: { recover: true, offset: 1, epoch }, h2: { recover: true, offset: 1, epoch } },
+      ...asking({ channels: ['h5', 'h6'] }),
+      subs: { h5: { recover: true, offset: 1, epoch }, h6: { recover: true, offset: 1, epoch } },
     });
-    const { h1, h2 } = again.welcome.subs;
+    const { h5, h6 } = again.welcome.subs;
     assert.deepEqual(
       [
-        h1.recovered,
-        h1.was_recovering,
-        h1.offset,
-        h1.publications.map((/** @type {any} */ { data }) => data),
+        h5.recovered,
+        h5.was_recovering,
+        h5.offset,
+        h5.publications.map((/** @type {any} */ { data }) => data),
       ],
       [true, true, 1, [2, 3]],
     );
-    assert.deepEqual([h2.recovered, h2.was_recovering], [undefined, true]);
+    assert.deepEqual([h6.recovered, h6.was_recovering], [undefined, true]);
   });
 
   test('more of them than rooms are allowed are closed with 3505', OPTIONS, async (t) => {

@@ -15,8 +15,13 @@ import {
 } from '../helpers/centrifugo.js';
 
 const OPTIONS = { timeout: 60_000 };
-const started = sharedCentrifugo();
-const withTokens = sharedCentrifugo(WITH_TOKENS);
+const KEY = 'k'.repeat(32);
+const started = sharedCentrifugo({ FANFARE_PING_INTERVAL_MS: '20000' });
+const withTokens = sharedCentrifugo({
+  ...WITH_TOKENS,
+  API_KEYS: `admin ${KEY} all`,
+  FANFARE_MAX_CONNECTIONS_PER_USER: '2',
+});
 const lenient = sharedCentrifugo({ ...WITH_TOKENS, FANFARE_CENTRIFUGO_TOKENS: 'lenient' });
 const inSeconds = (/** @type {number} */ seconds) => Math.floor(Date.now() / 1000) + seconds;
 
@@ -110,7 +115,7 @@ describe('the order of commands', () => {
 
 describe('connect', () => {
   test('the reply has a client, pings and the form of a UUID', OPTIONS, async (t) => {
-    const { connect } = await startCentrifugo(t, { FANFARE_PING_INTERVAL_MS: '20000' });
+    const { connect } = await started(t);
     const { welcome } = await connect({ name: 'js', version: '5', data: { a: 1 } });
     assert.match(welcome.client, /^[0-9a-f]{8}-[0-9a-f]{4}-4000-8000-[0-9a-f]{12}$/);
     assert.match(welcome.version, /^fanfare /);
@@ -265,18 +270,14 @@ describe('liveness', () => {
 
 describe('the end of a connection', () => {
   test('a revoked user is closed with 3503, and refused with 3500', OPTIONS, async (t) => {
-    const KEY = 'k'.repeat(32);
-    const { connect, open, port } = await startCentrifugo(t, {
-      ...WITH_TOKENS,
-      API_KEYS: `admin ${KEY} all`,
-    });
-    const token = connectionToken();
+    const { connect, open, port } = await withTokens(t);
+    const token = connectionToken({ sub: 'revoked' });
     const clients = [await connect({ token }), await connect({ token })];
     const other = await connect({ token: connectionToken({ sub: 'bob' }) });
     const { status } = await fetch(`http://127.0.0.1:${port}/api/revoke`, {
       method: 'POST',
       headers: { Authorization: `Bearer ${KEY}`, 'Content-Type': 'application/json' },
-      body: JSON.stringify({ user: 'alice' }),
+      body: JSON.stringify({ user: 'revoked' }),
     });
     assert.ok(status < 300, `${status}`);
     for (const client of clients) assert.equal(await client.closeCode(), 3503);
@@ -287,11 +288,8 @@ describe('the end of a connection', () => {
   });
 
   test('a connection above the limit of its user is closed with 3504', OPTIONS, async (t) => {
-    const { connect, open } = await startCentrifugo(t, {
-      ...WITH_TOKENS,
-      FANFARE_MAX_CONNECTIONS_PER_USER: '2',
-    });
-    const token = connectionToken();
+    const { connect, open } = await withTokens(t);
+    const token = connectionToken({ sub: 'busy' });
     const [first] = [await connect({ token }), await connect({ token })];
     const third = await open();
     third.command('connect', { token });

@@ -4,7 +4,12 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { startRedis } from '../../loadtest/lib/redis.js';
-import { connectionToken, startCentrifugo, WITH_TOKENS } from '../helpers/centrifugo.js';
+import {
+  connectionToken,
+  sharedCentrifugo,
+  startCentrifugo,
+  WITH_TOKENS,
+} from '../helpers/centrifugo.js';
 import { eventually } from '../helpers/redis-worker.js';
 
 /** @typedef {import('../helpers/centrifugo.js').CentrifugoClient} CentrifugoClient */
@@ -19,13 +24,6 @@ const ENV = Object.freeze({
 });
 /** The client wants error 112 if its position is lost. */
 const REJECT = 2;
-
-/** @param {import('node:test').TestContext} t @param {string} backend */
-async function start(t, backend) {
-  const redis = backend === 'Redis' ? await startRedis(t) : null;
-  const started = await startCentrifugo(t, { ...ENV, ...(redis && { REDIS_URL: redis.url }) });
-  return { redis, ...started };
-}
 
 /** @param {CentrifugoClient} client @param {string} channel @param {readonly unknown[]} data */
 async function publish(client, channel, data) {
@@ -58,8 +56,13 @@ async function deleteHistory(port, room) {
 
 for (const backend of ['embedded', 'Redis'])
   describe(`recovery (${backend})`, () => {
+    // Each test has channels of its own.
+    const start = sharedCentrifugo(async (owner) =>
+      backend === 'Redis' ? { ...ENV, REDIS_URL: (await startRedis(owner)).url } : ENV,
+    );
+
     test('all rows of a subscribe with recover', OPTIONS, async (t) => {
-      const { connect } = await start(t, backend);
+      const { connect } = await start(t);
       const client = await connect();
       const publisher = await connect();
       const again = async (/** @type {string} */ channel, /** @type {object} */ request) => {
@@ -97,7 +100,7 @@ for (const backend of ['embedded', 'Redis'])
     });
 
     test('a gap is never filled in part', OPTIONS, async (t) => {
-      const { connect } = await start(t, backend);
+      const { connect } = await start(t);
       const client = await connect();
       const { epoch } = await subscribe(client, { channel: 'short' });
       await client.call('unsubscribe', { channel: 'short' });
@@ -114,12 +117,12 @@ for (const backend of ['embedded', 'Redis'])
     });
 
     test('live publications follow the reply without a gap or a repeat', OPTIONS, async (t) => {
-      const { connect } = await start(t, backend);
+      const { connect } = await start(t);
       const publisher = await connect();
-      const { epoch } = await subscribe(publisher, { channel: 'h' });
+      const { epoch } = await subscribe(publisher, { channel: 'hLive' });
       let isOver = false;
       const flood = (async () => {
-        for (let i = 1; !isOver; i++) await publish(publisher, 'h', [i]);
+        for (let i = 1; !isOver; i++) await publish(publisher, 'hLive', [i]);
       })();
       const reader = await connect();
       /** In the order of messages. */
@@ -130,12 +133,12 @@ for (const backend of ['embedded', 'Redis'])
           ),
         );
       for (let round = 0; round < 30; round++) {
-        const { length } = reader.publications('h');
+        const { length } = reader.publications('hLive');
         const offset = offsets().at(-1) ?? 0;
-        const result = await subscribe(reader, { channel: 'h', recover: true, offset, epoch });
+        const result = await subscribe(reader, { channel: 'hLive', recover: true, offset, epoch });
         assert.equal(result.recovered, true);
         await reader.collect(({ push }) => push?.pub !== undefined, length + 1);
-        await reader.call('unsubscribe', { channel: 'h' });
+        await reader.call('unsubscribe', { channel: 'hLive' });
       }
       const all = offsets();
       assert.deepEqual(
@@ -150,31 +153,39 @@ for (const backend of ['embedded', 'Redis'])
       'a stream that ends tells its members by 2500, and they recover nothing of it',
       OPTIONS,
       async (t) => {
-        const { connect, port } = await start(t, backend);
+        const { connect, port } = await start(t);
         const [client, other] = [await connect(), await connect()];
-        const { epoch } = await subscribe(client, { channel: 'h' });
-        await subscribe(other, { channel: 'h' });
-        await publish(client, 'h', [1, 2]);
-        await deleteHistory(port, 'h');
-        const ended = { channel: 'h', unsubscribe: { code: 2500, reason: 'insufficient state' } };
+        const { epoch } = await subscribe(client, { channel: 'hEnded' });
+        await subscribe(other, { channel: 'hEnded' });
+        await publish(client, 'hEnded', [1, 2]);
+        await deleteHistory(port, 'hEnded');
+        const ended = {
+          channel: 'hEnded',
+          unsubscribe: { code: 2500, reason: 'insufficient state' },
+        };
         assert.deepEqual(await client.push('unsubscribe'), ended);
         assert.deepEqual(await other.push('unsubscribe'), ended);
-        await publish(client, 'h', [3]);
-        const result = await subscribe(client, { channel: 'h', recover: true, offset: 2, epoch });
+        await publish(client, 'hEnded', [3]);
+        const result = await subscribe(client, {
+          channel: 'hEnded',
+          recover: true,
+          offset: 2,
+          epoch,
+        });
         assert.deepEqual(
           [result.recovered, result.was_recovering, result.offset],
           [undefined, true, 1],
         );
         assert.notEqual(result.epoch, epoch);
-        await publish(client, 'h', [4]);
+        await publish(client, 'hEnded', [4]);
         await client.next(({ push }) => push?.pub?.data === 4);
         // Nothing may come after the unsubscribe: a client would take it for its position.
         await other.call('ping');
         assert.deepEqual(
-          other.publications('h').map(({ data }) => data),
+          other.publications('hEnded').map(({ data }) => data),
           [1, 2],
         );
-        assert.equal(await other.errorOf('unsubscribe', { channel: 'h' }), undefined);
+        assert.equal(await other.errorOf('unsubscribe', { channel: 'hEnded' }), undefined);
       },
     );
   });

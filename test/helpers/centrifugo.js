@@ -22,10 +22,12 @@ export async function startCentrifugo(t, env = {}) {
 
 /**
  * A server for the tests of a file that leave nothing behind.
- * @param {Record<string, string>} [env]
+ * @param {Record<string, string>|((owner: Owner) => Promise<Record<string, string>>)} [env]
  */
 export function sharedCentrifugo(env = {}) {
-  const start = shared((owner) => startServer(owner, { ...OPEN, ...env }));
+  const start = shared(async (owner) =>
+    startServer(owner, { ...OPEN, ...(typeof env === 'function' ? await env(owner) : env) }),
+  );
   return async (/** @type {Owner} */ t) => centrifugoOf(t, await start());
 }
 
