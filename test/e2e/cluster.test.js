@@ -9,6 +9,7 @@ import { test } from 'node:test';
 import { WebSocket } from 'ws';
 import { freePort } from '../../loadtest/lib/redis.js';
 import { samples, scrape, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
+import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const OPTIONS = { timeout: 60_000 };
@@ -38,13 +39,20 @@ async function connect(t, port) {
   return socket;
 }
 
-/** @param {import('node:test').TestContext} t @param {string} text */
+/** @param {import('../../loadtest/lib/server.js').Owner} t @param {string} text */
 function configFile(t, text) {
   const folder = temporaryFolder(t);
   const path = join(folder, 'fanfare.env');
   writeFileSync(path, text);
   return path;
 }
+
+/** Its file can be changed, and no reload accepts the change. */
+const firm = shared(async (owner) => {
+  const path = configFile(owner, '');
+  const server = await startServer(owner, { FANFARE_CONFIG_FILE: path, WORKERS: '1' });
+  return { server, path };
+});
 
 test(
   'a worker killed with -9 is replaced within two seconds, and only its clients drop',
@@ -101,12 +109,12 @@ test(
 );
 
 test('a hung worker is killed and replaced', OPTIONS, async (t) => {
-  const server = await startServer(t, { FANFARE_WORKER_TIMEOUT_MS: '1000' });
+  const server = await startServer(t, { FANFARE_WORKER_TIMEOUT_MS: '1000', WORKERS: '1' });
   const [hung] = server.workerPids();
   process.kill(hung, 'SIGSTOP');
   await server.line(({ msg }) => msg === 'worker hung: killed');
   await until(() => !server.workerPids().includes(hung));
-  await until(async () => (await readyWorkers(server.metricsPort)).ready === 2);
+  await until(async () => (await readyWorkers(server.metricsPort)).ready === 1);
 });
 
 test(
@@ -145,21 +153,34 @@ test(
   },
 );
 
-test('SIGHUP with a faulty configuration changes nothing', OPTIONS, async (t) => {
-  const path = configFile(t, '');
-  const server = await startServer(t, { FANFARE_CONFIG_FILE: path });
-  const before = server.workerPids();
-  writeFileSync(path, 'FANFARE_MAX_CONNECTIONS_PER_IP=many\n');
-  server.kill('SIGHUP');
-  const line = await server.line(({ msg }) => msg.startsWith('reload aborted'));
-  assert.match(line.faults.join(), /FANFARE_MAX_CONNECTIONS_PER_IP/);
-  assert.deepEqual(server.workerPids(), before);
-});
+for (const { what, line, fault } of [
+  {
+    what: 'a faulty configuration',
+    line: 'FANFARE_MAX_CONNECTIONS_PER_IP=many',
+    fault: 'FANFARE_MAX_CONNECTIONS_PER_IP',
+  },
+  {
+    what: 'a changed fixed setting',
+    line: 'FANFARE_REDIS_PREFIX=other:',
+    fault: 'FANFARE_REDIS_PREFIX cannot be changed',
+  },
+]) {
+  test(`SIGHUP with ${what} changes nothing`, OPTIONS, async () => {
+    const { server, path } = await firm();
+    const before = server.workerPids();
+    writeFileSync(path, `${line}\n`);
+    server.kill('SIGHUP');
+    await server.line(
+      ({ msg, faults }) => msg.startsWith('reload aborted') && faults.join().includes(fault),
+    );
+    assert.deepEqual(server.workerPids(), before);
+  });
+}
 
 test('SIGHUP while the primary starts reloads after the start', OPTIONS, async (t) => {
   const path = join(temporaryFolder(t), 'fanfare.env');
   execFileSync('mkfifo', [path]);
-  const server = spawnServer(t, { FANFARE_CONFIG_FILE: path });
+  const server = spawnServer(t, { FANFARE_CONFIG_FILE: path, WORKERS: '1' });
   const pipe = await open(path, 'w'); // when the primary reads
   server.kill('SIGHUP');
   rmSync(path);
@@ -187,20 +208,12 @@ test('a file that no reload has accepted does not reach replacements', OPTIONS, 
   await until(async () => (await scrape(server.metricsPort)).values.has('fanfare_webhooks_lanes'));
 });
 
-test('SIGHUP with a changed fixed setting changes nothing', OPTIONS, async (t) => {
-  const path = configFile(t, '');
-  const server = await startServer(t, { FANFARE_CONFIG_FILE: path });
-  const before = server.workerPids();
-  writeFileSync(path, 'FANFARE_REDIS_PREFIX=other:\n');
-  server.kill('SIGHUP');
-  const line = await server.line(({ msg }) => msg.startsWith('reload aborted'));
-  assert.match(line.faults.join(), /FANFARE_REDIS_PREFIX cannot be changed/);
-  assert.deepEqual(server.workerPids(), before);
-});
-
-for (const signal of /** @type {const} */ (['SIGTERM', 'SIGINT'])) {
+for (const [signal, WORKERS] of /** @type {const} */ ([
+  ['SIGTERM', '2'],
+  ['SIGINT', '1'],
+])) {
   test(`${signal} closes clients with 1012 and exits 0`, OPTIONS, async (t) => {
-    const server = await startServer(t);
+    const server = await startServer(t, { WORKERS });
     const workers = server.workerPids();
     const socket = await connect(t, server.port);
     const closed = once(socket, 'close');
@@ -215,7 +228,7 @@ test(
   'while it waits for the load balancer it is not ready, and still serves',
   OPTIONS,
   async (t) => {
-    const server = await startServer(t, { FANFARE_DRAIN_DELAY_MS: '1500' });
+    const server = await startServer(t, { FANFARE_DRAIN_DELAY_MS: '1500', WORKERS: '1' });
     server.kill('SIGTERM');
     await until(async () => (await readyWorkers(server.metricsPort)).draining);
     await until(async () => (await fetch(`http://127.0.0.1:${server.port}/readyz`)).status === 503);
@@ -230,7 +243,7 @@ test(
   'a signal that reaches the workers as well, as Ctrl-C does, changes nothing',
   OPTIONS,
   async (t) => {
-    const server = await startServer(t);
+    const server = await startServer(t, { WORKERS: '1' });
     const socket = await connect(t, server.port);
     const closed = once(socket, 'close');
     for (const pid of [...server.workerPids(), server.pid]) process.kill(pid, 'SIGINT');
@@ -241,7 +254,11 @@ test(
 
 test('a second signal exits at once with 1 and leaves no temporary files', OPTIONS, async (t) => {
   const folder = temporaryFolder(t);
-  const server = await startServer(t, { FANFARE_DRAIN_DELAY_MS: '10000', TMPDIR: folder });
+  const server = await startServer(t, {
+    FANFARE_DRAIN_DELAY_MS: '10000',
+    TMPDIR: folder,
+    WORKERS: '1',
+  });
   assert.equal(readdirSync(folder).length, 1);
   const workers = server.workerPids();
   server.kill('SIGTERM');

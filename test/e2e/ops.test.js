@@ -7,8 +7,10 @@ import { WebSocket } from 'ws';
 import { samples, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
 import { fallen } from '../helpers/counters.js';
 import { RawClient } from '../helpers/raw-http.js';
+import { shared } from '../helpers/shared.js';
 
 const OPTIONS = { timeout: 60_000 };
+const started = shared((owner) => startServer(owner));
 
 /** @param {{metricsPort: number}} server @returns {Promise<string>} */
 async function scrape(server) {
@@ -107,7 +109,7 @@ test('promtool finds no fault with a real scrape but with fixed names', {
   ...OPTIONS,
   skip: spawnSync('promtool', ['--version']).error && 'no promtool here',
 }, async (t) => {
-  const server = await startServer(t);
+  const server = await started();
   await chatter(t, server.port, 2);
   const { stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], {
     input: await scrape(server),
@@ -202,8 +204,8 @@ test(
   },
 );
 
-test('livez, readyz and other paths answer as documented', OPTIONS, async (t) => {
-  const server = await startServer(t);
+test('livez, readyz and other paths answer as documented', OPTIONS, async () => {
+  const server = await started();
   const url = `http://127.0.0.1:${server.metricsPort}`;
   const live = await fetch(`${url}/livez`);
   assert.equal(live.status, 200);
@@ -219,7 +221,7 @@ test('livez, readyz and other paths answer as documented', OPTIONS, async (t) =>
 });
 
 test('requests that want to leave HTTP do no harm to the operations port', OPTIONS, async (t) => {
-  const server = await startServer(t, { WORKERS: '1' });
+  const server = await started();
   const port = server.metricsPort;
   const body = 'Host: a\r\nContent-Length: 9\r\n';
   const upgrade = 'Connection: Upgrade\r\nUpgrade: websocket\r\n';
