@@ -30,9 +30,13 @@ const RIGHTS = { join: ['chat.*'], publish: ['chat.*'], presence: ['chat.*'], hi
 const nowS = () => Math.floor(Date.now() / 1000);
 
 const sharedServer = shared((owner) => startServer(owner, ENV));
-/** All of its rooms have history and presence. */
+/** Rooms with history and presence. */
 const sharedStore = shared((owner) =>
-  startServer(owner, { ...ENV, FANFARE_HISTORY: '*=100/60s', FANFARE_PRESENCE: '*' }),
+  startServer(owner, {
+    ...ENV,
+    FANFARE_HISTORY: 'h*=100/60s, chat.*=100/60s, secret.*=100/60s',
+    FANFARE_PRESENCE: 'h*, chat.*, secret.*',
+  }),
 );
 
 /** @param {{metricsPort: number}} server */
@@ -272,20 +276,16 @@ describe('times', { concurrency: true }, () => {
 
 test('autojoin joins the rooms of the token', async (t) => {
   const server = await sharedStore();
-  const text = token({ autojoin: ['user.7', 'h'], rooms: { publish: ['*'] } });
+  const text = token({ autojoin: ['user.7', 'h.auto'], rooms: { publish: ['*'] } });
   const client = await new Client(t, server, { token: text }).open();
   await client.got(({ type, room }) => type === 'joined' && room === 'user.7');
-  await client.got(({ type, room, epoch }) => type === 'joined' && room === 'h' && epoch);
+  await client.got(({ type, room, epoch }) => type === 'joined' && room === 'h.auto' && epoch);
   await client.ask({ type: 'message', room: 'user.7', payload: 1, id: 1 });
   await client.got(({ type }) => type === 'message');
 });
 
 test('a client recovers the rooms that its token joins: by hello with since, or by a join', async (t) => {
-  const server = await startServer(t, {
-    ...ENV,
-    FANFARE_HISTORY: 'h=100/60s',
-    FANFARE_PRESENCE: 'h',
-  });
+  const server = await sharedStore();
   const rooms = { publish: ['*'], presence: ['h'] };
   const text = token({ autojoin: ['h', 'plain'], rooms });
   const isIn = (/** @type {any} */ { type, room }) => type === 'joined' && room === 'h';

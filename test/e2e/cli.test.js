@@ -26,7 +26,8 @@ async function startWithKey(owner, env = {}) {
   const secret = newSecret();
   const server = await startServer(owner, {
     ...NO_LIMITS,
-    FANFARE_HISTORY: 'h.*=100/60s',
+    WORKERS: '1',
+    FANFARE_HISTORY: 'h.*=100/60s, news=10/60s',
     FANFARE_PRESENCE: 'p.*',
     FANFARE_STATE: 's.*=10/60s,price.*=10/60s',
     API_KEYS: `main ${secret} all`,
@@ -37,7 +38,7 @@ async function startWithKey(owner, env = {}) {
 }
 
 /** Without tokens, and with tokens. */
-const open = shared((owner) => startWithKey(owner));
+const open = shared((owner) => startWithKey(owner, { WORKERS: '2' }));
 const guarded = shared((owner) => startWithKey(owner, { JWT_SECRET: SECRET }));
 
 /**
@@ -446,7 +447,7 @@ test('the example of docs/cli.md for a room with state runs', OPTIONS, async () 
 });
 
 test('the example of docs/cli.md runs', OPTIONS, async (t) => {
-  const { server, url, secret } = await startWithKey(t, { FANFARE_HISTORY: 'news=10/60s' });
+  const { server, url, secret } = await open();
   const member = await connect(t, server.port);
   await member.join('news');
   const code = codeWith('docs/cli.md', 'fanfare publish news')

@@ -17,6 +17,7 @@ import { Fanfare as Listener } from '../../src/client/sse/index.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { codeWith, runCode } from '../helpers/doc-code.js';
+import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
@@ -26,15 +27,15 @@ const root = fileURLToPath(new URL('../../', import.meta.url));
 /** @typedef {import('node:test').TestContext} TestContext */
 
 /**
- * A server with tokens, history in `chat.*`, and an API; the code of the page, for that server.
- * @param {TestContext} t @param {Record<string, string>} [env]
+ * A server with history in `chat.*`, and an API; the code of the page, for that server.
+ * @param {import('../../loadtest/lib/server.js').Owner} t @param {Record<string, string>} [env]
  */
 async function setUp(t, env) {
   const secret = newSecret();
   const server = await startServer(t, {
     ...NO_LIMITS,
     WORKERS: '1',
-    FANFARE_HISTORY: 'chat.*=100/300s',
+    FANFARE_HISTORY: 'chat.*=100/300s, orders=100/300s',
     FANFARE_PRESENCE: 'chat.*',
     FANFARE_STATE: 'price.*=100/1h',
     API_KEYS: `main ${secret} all`,
@@ -47,6 +48,10 @@ async function setUp(t, env) {
       .replace('https://chat.example', `http://127.0.0.1:${server.port}`);
   return { server, code, api: apiOf(server, secret) };
 }
+
+// Each test has rooms of its own.
+const openToAll = shared((owner) => setUp(owner));
+const withTokens = shared((owner) => setUp(owner, { JWT_SECRET: SECRET }));
 
 /** Rights of a token for all rooms. */
 const ALL = { rooms: { join: ['*'], publish: ['*'], presence: ['*'], history: ['*'] } };
@@ -62,8 +67,8 @@ function clientOf(t, port, options) {
   return fanfare;
 }
 
-test('the first snippet publishes, shows the users, leaves and closes', async (t) => {
-  const { code } = await setUp(t, { JWT_SECRET: SECRET });
+test('the first snippet publishes, shows the users, leaves and closes', async () => {
+  const { code } = await withTokens();
   /** @type {string[]} */
   const asked = [];
   const fetch = async (/** @type {string} */ path) => {
@@ -85,19 +90,19 @@ test('the first snippet publishes, shows the users, leaves and closes', async (t
   assert.deepEqual([offset, fanfare.state, asked], [1, 'closed', ['/token']]);
 });
 
-test('a script that only publishes ends', async (t) => {
-  const { server, api } = await setUp(t);
+test('a script that only publishes ends', async () => {
+  const { server, api } = await openToAll();
   const script = `
     import { Fanfare } from 'fanfare/client';
     const fanfare = new Fanfare('ws://127.0.0.1:${server.port}');
-    await fanfare.publish('chat.42', 'from a script');
+    await fanfare.publish('chat.script', 'from a script');
     await fanfare.close();`;
   const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
     cwd: root,
     stdio: ['ignore', 'inherit', 'inherit'],
   });
   assert.deepEqual(await once(child, 'close'), [0, null]);
-  const { messages } = (await api('/rooms/chat.42/history')).body;
+  const { messages } = (await api('/rooms/chat.script/history')).body;
   assert.deepEqual(
     messages.map((/** @type {{payload: unknown}} */ { payload }) => payload),
     ['from a script'],
@@ -105,7 +110,7 @@ test('a script that only publishes ends', async (t) => {
 });
 
 test('the snippet of a room with state shows all keys, then each change', async (t) => {
-  const { server, code, api } = await setUp(t);
+  const { server, code, api } = await openToAll();
   const publish = (/** @type {string} */ key, /** @type {unknown} */ payload) =>
     api('/publish', { body: { room: 'price.eur', key, payload } });
   for (const key of ['EURGBP', 'EURCHF']) await publish(key, 1);
@@ -134,11 +139,11 @@ test('the snippet of a room with state shows all keys, then each change', async 
 });
 
 test('loadOlder puts each older message above those shown, until there are no more', async (t) => {
-  const { server, code, api } = await setUp(t);
-  const messages = Array.from({ length: 80 }, (_, i) => ({ room: 'chat.42', payload: i + 1 }));
+  const { server, code, api } = await openToAll();
+  const messages = Array.from({ length: 80 }, (_, i) => ({ room: 'chat.older', payload: i + 1 }));
   await api('/publish/batch', { body: { messages } });
   const { loadOlder } = await runCode(code('function loadOlder'), {}, ['loadOlder']);
-  const room = clientOf(t, server.port).join('chat.42', { last: 5 });
+  const room = clientOf(t, server.port).join('chat.older', { last: 5 });
   /** @type {{payload: number}[]} */
   const shown = [];
   room.on('message', (payload, meta) => shown.push({ payload, ...meta }));
@@ -155,8 +160,8 @@ test('loadOlder puts each older message above those shown, until there are no mo
 });
 
 test('with your own database a row that the state has already is shown once', async (t) => {
-  for (const name of ['chat.42', 'plain.42']) {
-    const { server, code, api } = await setUp(t);
+  for (const name of ['chat.rows', 'plain.rows']) {
+    const { server, code, api } = await openToAll();
     const inRoom = (/** @type {string} */ text) => code(text).replaceAll('chat.42', name);
     /** The rows of the database. @type {{id: string, text: string}[]} */
     const database = [];
@@ -229,7 +234,7 @@ test('with your own database a row that the state has already is shown once', as
 });
 
 test('the client of all tabs and the one that only listens receive', async (t) => {
-  const { server, code } = await setUp(t);
+  const { server, code } = await openToAll();
   const names = { Fanfare, userId: 'ann', getToken: async () => '' };
   const { fanfare } = await runCode(code('name: userId'), names, ['fanfare']);
   t.after(() => fanfare.close());
@@ -250,7 +255,7 @@ test('the client of all tabs and the one that only listens receive', async (t) =
 });
 
 test('the program for Node goes on behind the message that it has handled', async (t) => {
-  const { code, api } = await setUp(t, { JWT_SECRET: SECRET, FANFARE_HISTORY: 'orders=100/300s' });
+  const { code, api } = await withTokens();
   const folder = temporaryFolder(t);
   mkdirSync(join(folder, 'node_modules'));
   symlinkSync(root, join(folder, 'node_modules', 'fanfare'));
@@ -333,7 +338,7 @@ test('the recipes for React and Vue show a room in two components, also when its
   timeout: 90_000,
   skip: withoutChromium,
 }, async (t) => {
-  const { server, code, api } = await setUp(t);
+  const { server, code, api } = await openToAll();
   const browser = await openBrowser(t);
   const apps = /** @type {const} */ ({
     react: {
@@ -448,7 +453,7 @@ test('the recipes for a room with state in React and Vue show its values in two 
   timeout: 90_000,
   skip: withoutChromium,
 }, async (t) => {
-  const { server, code, api } = await setUp(t);
+  const { server, code, api } = await openToAll();
   const browser = await openBrowser(t);
   const apps = /** @type {const} */ ({
     react: {

@@ -9,10 +9,12 @@ import { NO_LIMITS, scrape, startServer, until } from '../../loadtest/lib/server
 import { Fanfare } from '../../src/client/node.js';
 import { connect } from '../helpers/clients.js';
 import { EventClient } from '../helpers/event-stream.js';
+import { shared } from '../helpers/shared.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
 const limit = { timeout: 30_000 };
 const HOOKS = fileURLToPath(new URL('../helpers/hooks/all.js', import.meta.url));
+const KEY = 'a'.repeat(32);
 const ENV = {
   ...NO_LIMITS,
   WORKERS: '1',
@@ -20,6 +22,7 @@ const ENV = {
   FANFARE_HOOK_TIMEOUT_MS: '300',
   FANFARE_HISTORY: 'chat.*=100/60s, staff.*=100/60s',
   FANFARE_PRESENCE: 'team.*, staff.*',
+  API_KEYS: `web ${KEY} all`,
 };
 
 /** Servers that several tests share. @type {(() => unknown)[]} */
@@ -43,11 +46,14 @@ after(async () => {
 const open = (t, query = '', options = {}, where = server) =>
   connect(t, `ws://127.0.0.1:${where.port}/ws${query}`, options);
 
-/**
- * A server on which no hook misses its deadline, also on a busy machine.
- * @param {import('node:test').TestContext} t
- */
-const startPatient = (t) => startServer(t, { ...ENV, FANFARE_HOOK_TIMEOUT_MS: '7000' });
+/** A server on which no hook misses its deadline, also on a busy machine. */
+const patient = shared((t) => startServer(t, { ...ENV, FANFARE_HOOK_TIMEOUT_MS: '7000' }));
+
+/** Servers with tokens, by `FANFARE_AUTH`. */
+const withTokens = {
+  required: shared((t) => startServer(t, { ...ENV, JWT_SECRET: SECRET })),
+  optional: shared((t) => startServer(t, { ...ENV, JWT_SECRET: SECRET, FANFARE_AUTH: 'optional' })),
+};
 
 /** @param {string} user */
 const as = (user) => ({ headers: { cookie: `a=b; session=${user}` } });
@@ -174,7 +180,7 @@ test(
   'a connection that onJoin denies gets nothing of the room by any command',
   limit,
   async (t) => {
-    const where = await startServer(t, { ...ENV, JWT_SECRET: SECRET, FANFARE_AUTH: 'optional' });
+    const where = await withTokens.optional();
     const ann = await open(t, '', as('ann'), where);
     const { epoch } = await ann.ask({ type: 'join', room: CLOSED }, 'joined');
     await ann.ask({ type: 'message', room: CLOSED, payload: 'for staff only', id: 1 }, 'ack');
@@ -287,7 +293,7 @@ test('a broadcast asks onPublish too', limit, async (t) => {
 });
 
 test('messages keep their order while hooks of different lengths are awaited', limit, async (t) => {
-  const client = await open(t, '', {}, await startPatient(t));
+  const client = await open(t, '', {}, await patient());
   client.send({ type: 'join', room: 'slow.50' });
   for (let n = 0; n < 100; n++) {
     const payload = { do: 'wait', ms: (n * 7) % 20, n };
@@ -329,7 +335,7 @@ test(
 );
 
 test('1,000 hooks at once are awaited and answered', limit, async (t) => {
-  const where = await startPatient(t);
+  const where = await patient();
   const clients = await Promise.all(Array.from({ length: 100 }, () => open(t, '', {}, where)));
   const payload = { do: 'wait', ms: 50 };
   const sentMs = performance.now();
@@ -369,7 +375,7 @@ test('streams of events ask onConnect and onJoin', limit, async (t) => {
 });
 
 test('a token names the user; a hook cannot', limit, async (t) => {
-  const where = await startServer(t, { ...ENV, JWT_SECRET: SECRET, FANFARE_AUTH: 'required' });
+  const where = await withTokens.required();
   const rooms = { join: ['*'], publish: ['*'] };
   const bearer = {
     Authorization: `Bearer ${token({ sub: 'carl', rooms, autojoin: ['staff.2'] })}`,
@@ -396,12 +402,12 @@ test('a token names the user; a hook cannot', limit, async (t) => {
   );
 });
 
-for (const mode of ['required', 'optional']) {
+for (const mode of /** @type {const} */ (['required', 'optional'])) {
   test(
     `a token that comes in a command asks onConnect about its user (${mode})`,
     limit,
     async (t) => {
-      const where = await startServer(t, { ...ENV, JWT_SECRET: SECRET, FANFARE_AUTH: mode });
+      const where = await withTokens[mode]();
       const rooms = { join: ['*'], publish: ['*'] };
       const of = (/** @type {string} */ sub) => token({ sub, rooms });
       for (const type of ['hello', 'auth']) {
@@ -444,7 +450,7 @@ test(
   'the client library, which sends its token in hello, is refused by onConnect',
   limit,
   async (t) => {
-    const where = await startServer(t, { ...ENV, JWT_SECRET: SECRET });
+    const where = await withTokens.required();
     /** @param {string} sub */
     const connectAs = (sub) => {
       const client = new Fanfare(`ws://127.0.0.1:${where.port}`, {
@@ -469,15 +475,13 @@ test(
 );
 
 test('the HTTP API acts on users of onConnect', limit, async (t) => {
-  const secret = 'a'.repeat(32);
-  const where = await startServer(t, { ...ENV, API_KEYS: `web ${secret} all` });
-  const client = await open(t, '', as('ann'), where);
+  const client = await open(t, '', as('ann'));
   await client.ask({ type: 'join', room: 'news' }, 'joined');
   /** @param {string} path @param {object} body */
   const call = async (path, body) => {
-    const response = await fetch(`http://127.0.0.1:${where.port}/api/${path}`, {
+    const response = await fetch(`http://127.0.0.1:${server.port}/api/${path}`, {
       method: 'POST',
-      headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+      headers: { authorization: `Bearer ${KEY}`, 'content-type': 'application/json' },
       body: JSON.stringify(body),
     });
     assert.equal(response.status, 200, await response.clone().text());

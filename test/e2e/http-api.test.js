@@ -18,7 +18,11 @@ import { SECRET, token } from '../helpers/tokens.js';
 /** @typedef {import('node:test').TestContext} TestContext */
 /** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
 
-const start = shared((owner) => startWithKey(owner));
+/** Of a key for the rooms h.web.*. */
+const webSecret = newSecret();
+const start = shared((owner) =>
+  startWithKey(owner, { API_KEYS: `web ${webSecret} publish,history rooms=h.web.*` }),
+);
 
 test('without API_KEYS the paths of the API are not found', async (t) => {
   const server = await startServer(t, { ...NO_LIMITS, WORKERS: '1' });
@@ -237,12 +241,9 @@ for (const redis of [false, true]) {
   });
 }
 
-test('a key may do what its rights say, in the rooms of its patterns', async (t) => {
-  const secret = newSecret();
-  const { server } = await startWithKey(t, {
-    API_KEYS: `web ${secret} publish,history rooms=h.web.*`,
-  });
-  const api = apiOf(server, secret);
+test('a key may do what its rights say, in the rooms of its patterns', async () => {
+  const { server } = await start();
+  const api = apiOf(server, webSecret);
   const statusOf = async (/** @type {string} */ path, /** @type {object|undefined} */ body) =>
     (await api(path, body && { body })).status;
   assert.equal(await statusOf('/publish', { room: 'h.web.1', payload: 1 }), 200);
@@ -526,14 +527,17 @@ test('a key over its rate gets 429 with Retry-After, and other keys do not', asy
   assert.equal((await apiOf(server, secret)('/publish/batch', { body })).status, 200);
 });
 
+const startOnRedis = shared(async (owner) => {
+  const redis = await startRedis(owner);
+  return { redis, ...(await startWithKey(owner, { REDIS_URL: redis.url, WORKERS: '2' })) };
+});
 for (const room of ['a', 'h.1']) {
   test(`a publish to ${room} during a freeze of Redis and again after it makes one message`, async (t) => {
-    const redis = await startRedis(t);
-    const { server, api } = await startWithKey(t, { REDIS_URL: redis.url, WORKERS: '2' });
+    const { redis, server, api } = await startOnRedis();
     const members = [await connect(t, server.port), await connect(t, server.port)];
     for (const member of members) await member.join(room);
     const send = (/** @type {string} */ payload) =>
-      api('/publish', { body: { room, payload }, headers: { 'Idempotency-Key': payload } });
+      api('/publish', { body: { room, payload }, headers: { 'Idempotency-Key': room + payload } });
     redis.freeze();
     const frozen = await send('once');
     redis.thaw();

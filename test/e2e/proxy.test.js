@@ -12,17 +12,35 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import WebSocket from 'ws';
 import { freePort, startRedis } from '../../loadtest/lib/redis.js';
-import { samples, startServer, until } from '../../loadtest/lib/server.js';
+import { scrape, startServer, until } from '../../loadtest/lib/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { makeCertificate } from '../helpers/certificates.js';
 import { Client, connect, handshakeStatus } from '../helpers/clients.js';
 import { startHaproxy, startNginx } from '../helpers/proxies.js';
 import { APP, startPusher } from '../helpers/pusher.js';
+import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
 
 const OPTIONS = { timeout: 60_000 };
+const secret = newSecret();
+const lasting = shared((owner) =>
+  startServer(owner, {
+    API_KEYS: `test ${secret} publish`,
+    FANFARE_LIMITS: 'off',
+    WORKERS: '1',
+  }),
+);
+const tlsOnly = shared((owner) =>
+  startPusher(owner, { tlsOnly: true }, { TRUST_PROXY: '127.0.0.1/32', WORKERS: '1' }),
+);
+const capped = shared((owner) =>
+  startServer(owner, {
+    TRUST_PROXY: '127.0.0.1/32',
+    FANFARE_MAX_CONNECTIONS_PER_IP: String(CAP),
+  }),
+);
 const CAP = 5;
 const MEMBERS = 6;
 const VISITORS = 2;
@@ -107,7 +125,7 @@ for (const { name, start } of [
     OPTIONS,
     async (t) => {
       const env = { FANFARE_LIMITS: 'off', WORKERS: '1' };
-      const [dead, alive] = await Promise.all([startServer(t, env), startServer(t, env)]);
+      const [dead, alive] = await Promise.all([startServer(t, env), lasting()]);
       const port = await start(t, [dead.port, alive.port]);
       const processes = [dead.pid, ...dead.workerPids()];
       for (const pid of processes) process.kill(pid, 'SIGKILL');
@@ -124,11 +142,7 @@ for (const { name, start } of [
   { name: 'nginx', start: startNginx },
 ]) {
   test(`${name} says whether a client came by TLS, and clients cannot`, OPTIONS, async (t) => {
-    const { port } = await startPusher(
-      t,
-      { tlsOnly: true },
-      { TRUST_PROXY: '127.0.0.1/32', WORKERS: '1' },
-    );
+    const { port } = await tlsOnly();
     const folder = temporaryFolder(t);
     const { cert, key } = await makeCertificate(folder, 'proxy');
     const pem = join(folder, 'both.pem');
@@ -156,8 +170,8 @@ for (const { name, start } of [
     `${name} never repeats a publish whose server ends before it answers`,
     OPTIONS,
     async (t) => {
-      const secret = newSecret();
-      const server = await startServer(t, { API_KEYS: `test ${secret} publish`, WORKERS: '1' });
+      const server = await lasting();
+      const room = `orders.${name}`;
       // Both addresses carry a POST out and then lose its answer, so each repetition is delivered.
       const lossy = [await withoutAnswers(t, server.port), await withoutAnswers(t, server.port)];
       const port = await start(
@@ -165,16 +179,16 @@ for (const { name, start } of [
         lossy.map((one) => one.port),
       );
       const member = await connect(t, server.port);
-      await member.join('orders');
+      await member.join(room);
 
       const answer = await fetch(`http://127.0.0.1:${port}/api/publish`, {
         method: 'POST',
         headers: { Authorization: `Bearer ${secret}`, 'Content-Type': 'application/json' },
-        body: JSON.stringify({ room: 'orders', payload: 'pay 100' }),
+        body: JSON.stringify({ room, payload: 'pay 100' }),
       });
       assert.equal(answer.status, 502);
       // A message that comes after every repetition.
-      await apiOf(server, secret)('/publish', { body: { room: 'orders', payload: 'the end' } });
+      await apiOf(server, secret)('/publish', { body: { room, payload: 'the end' } });
       await until(
         () => member.all('message').at(-1)?.payload === 'the end',
         10_000,
@@ -189,11 +203,12 @@ for (const { name, start } of [
   );
 }
 
-for (const { name, start } of [
-  { name: 'HAProxy', start: startHaproxy },
-  { name: 'nginx', start: startNginx },
+for (const { name, net, start } of [
+  { name: 'HAProxy', net: '127.0.1', start: startHaproxy },
+  { name: 'nginx', net: '127.0.2', start: startNginx },
   {
     name: 'an nginx that passes on what clients claim',
+    net: '127.0.3',
     start: (/** @type {TestContext} */ t, /** @type {number[]} */ ports) =>
       startNginx(t, ports, { appends: true }),
   },
@@ -202,15 +217,17 @@ for (const { name, start } of [
     `behind ${name} each real address has a cap of its own, whatever it forges`,
     OPTIONS,
     async (t) => {
-      const server = await startServer(t, {
-        TRUST_PROXY: '127.0.0.1/32',
-        FANFARE_MAX_CONNECTIONS_PER_IP: String(CAP),
+      const server = await capped();
+      // Those of the test before have left.
+      const before = await until(async () => {
+        const { values } = await scrape(server.metricsPort);
+        return values.get('websocket_connections_total') === 0 ? values : null;
       });
       const port = await start(t, [server.port]);
       for (const [localAddress, forged] of [
-        ['127.0.0.2', []],
-        ['127.0.0.3', ['203.0.113.9', '127.0.0.1', '127.0.0.2, 127.0.0.1']],
-        ['127.0.0.4', ['127.0.0.2', 'nonsense', '']],
+        [`${net}.2`, []],
+        [`${net}.3`, ['203.0.113.9', '127.0.0.1', `${net}.2, 127.0.0.1`]],
+        [`${net}.4`, [`${net}.2`, 'nonsense', '']],
       ]) {
         const statuses = [];
         for (let i = 0; i < CAP; i++) {
@@ -229,11 +246,10 @@ for (const { name, start } of [
         }
         assert.deepEqual(statuses, [429, 429, 429, 429], `${localAddress}`);
       }
-      const metrics = samples(
-        await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text(),
-      );
-      assert.equal(metrics.get('websocket_connections_total'), 3 * CAP);
-      assert.equal(metrics.get('fanfare_admissions_refused_total{reason="per_ip"}'), 12);
+      const { values } = await scrape(server.metricsPort);
+      assert.equal(values.get('websocket_connections_total'), 3 * CAP);
+      const refused = 'fanfare_admissions_refused_total{reason="per_ip"}';
+      assert.equal(Number(values.get(refused)) - (before.get(refused) ?? 0), 12);
     },
   );
 }
@@ -242,7 +258,10 @@ test(
   'without TRUST_PROXY the header counts for nothing: all behind the proxy are one address',
   OPTIONS,
   async (t) => {
-    const server = await startServer(t, { FANFARE_MAX_CONNECTIONS_PER_IP: String(CAP) });
+    const server = await startServer(t, {
+      FANFARE_MAX_CONNECTIONS_PER_IP: String(CAP),
+      WORKERS: '1',
+    });
     const port = await startHaproxy(t, [server.port]);
     for (let i = 0; i < CAP; i++) {
       await connect(t, port, {

@@ -14,8 +14,9 @@ import { makeCertificate, makeServerCertificate } from '../helpers/certificates.
 import { connect } from '../helpers/clients.js';
 import { isOff } from '../helpers/hidden/fields.js';
 import { RawClient } from '../helpers/raw-http.js';
+import { shared } from '../helpers/shared.js';
 
-/** @typedef {import('node:test').TestContext} TestContext */
+/** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
 
 const LIMIT = { timeout: 90_000, skip: process.env.TEST_TLS && 'the bridge hides TLS' };
 const EXPIRY = 'fanfare_tls_certificate_expiry_timestamp_seconds';
@@ -27,12 +28,14 @@ const PAUSE_MS = 10;
 const FLOODERS = 40;
 const FLOOD_MS = 2000;
 
-/** @param {TestContext} t @param {Record<string, string>} [env] */
+/** @param {Owner} t @param {Record<string, string>} [env] */
 async function startSecure(t, env = {}) {
   const made = await makeServerCertificate(t);
   const server = await startServer(t, { ...NO_LIMITS, ...made.env, ...env });
   return { ...server, made, ca: made.ca, url: `wss://127.0.0.1:${server.port}/ws` };
 }
+
+const secure = shared((owner) => startSecure(owner, { WORKERS: '1' }));
 
 /**
  * @param {number} port
@@ -118,7 +121,7 @@ test('WebSocket, server-sent events, the HTTP API and health checks over TLS', L
 });
 
 test('a ping right behind a message gets its pong over TLS too', LIMIT, async (t) => {
-  const { url, ca } = await startSecure(t, { WORKERS: '1' });
+  const { url, ca } = await secure();
   const client = await connect(t, url, { ca });
   /** @type {string[]} */
   const pongs = [];
@@ -133,7 +136,7 @@ test('a ping right behind a message gets its pong over TLS too', LIMIT, async (t
 });
 
 test('plain HTTP on the TLS port gets 400', LIMIT, async (t) => {
-  const { port } = await startSecure(t);
+  const { port } = await secure();
   const client = await RawClient.connect(t, { port });
   const { status, body } = await client.write('GET / HTTP/1.1\r\nHost: a\r\n\r\n').response();
   assert.equal(status, 400);
@@ -152,7 +155,7 @@ test('faults of the files end the start with exit code 78 and their reason', LIM
 });
 
 test('a certificate that ends soon is warned about, and the server serves', LIMIT, async (t) => {
-  const { lines, url, ca } = await startSecure(t);
+  const { lines, url, ca } = await secure();
   await connect(t, url, { ca });
   assert.ok(lines.some(({ level, msg }) => level === 40 && /expires in/.test(msg)));
 });
@@ -270,7 +273,7 @@ test(
   `${FLOODERS} clients in an endless loop of TLS handshakes do not stop a worker`,
   LIMIT,
   async (t) => {
-    const { port, ca, url, metricsPort } = await startSecure(t, { WORKERS: '1' });
+    const { port, ca, url, metricsPort } = await secure();
     const honest = await connect(t, url, { ca });
     const endMs = performance.now() + FLOOD_MS;
     let handshakes = 0;
