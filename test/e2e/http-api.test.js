@@ -32,9 +32,11 @@ test('without API_KEYS the paths of the API are not found', async (t) => {
 
 for (const redis of [false, true]) {
   describe(`on the ${redis ? 'Redis' : 'embedded'} backend`, () => {
-    const startBackend = shared(async (owner) =>
-      startWithKey(owner, redis ? { REDIS_URL: (await startRedis(owner)).url, WORKERS: '2' } : {}),
-    );
+    const startBackend = redis
+      ? shared(async (owner) =>
+          startWithKey(owner, { REDIS_URL: (await startRedis(owner)).url, WORKERS: '2' }),
+        )
+      : start;
 
     test('publish reaches the members with the bytes of the payload', async (t) => {
       const { server, api } = await startBackend();

@@ -14,6 +14,7 @@ import {
   openPusher,
   PusherClient,
   pusherOf,
+  sharedPusher,
   startPusher,
   writeApps,
 } from '../helpers/pusher.js';
@@ -21,6 +22,10 @@ import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const OPTIONS = { timeout: 60_000 };
 const ONE_WORKER = { WORKERS: '1' };
+const start = sharedPusher(
+  { five: { maxConnections: 5 } },
+  { WORKERS: '2', FANFARE_LIMITS: 'enforce', FANFARE_MAX_CONNECTIONS_PER_USER: '2' },
+);
 /** They mostly wait. */
 const TOGETHER = { concurrency: 2 };
 
@@ -114,11 +119,7 @@ describe('limits of the server', TOGETHER, () => {
   );
 
   test('of a user apply from the sign-in, over all workers', OPTIONS, async (t) => {
-    const { connect, server } = await startPusher(
-      t,
-      {},
-      { WORKERS: '2', FANFARE_LIMITS: 'enforce', FANFARE_MAX_CONNECTIONS_PER_USER: '2' },
-    );
+    const { connect, server } = await start(t);
     const tabs = [await connect(), await connect(), await connect()];
     await tabs[0].signin({ id: 'ann' });
     await tabs[1].signin({ id: 'ann' });
@@ -145,23 +146,24 @@ describe('maxConnections of an app', TOGETHER, () => {
     (await Promise.all(clients.map(outcomeOf))).sort((a, b) => Number(a) - Number(b));
 
   test('is exact over the workers of a server', OPTIONS, async (t) => {
-    const { port, connect } = await startPusher(t, { maxConnections: 5 }, { WORKERS: '2' });
-    const all = Array.from({ length: 12 }, () => openPusher(t, port));
+    const { port, connect } = await start(t, 'five');
+    const open = () => openPusher(t, port, { ...APP, key: 'five' });
+    const all = Array.from({ length: 12 }, open);
     const none = /** @type {(number|null)[]} */ (Array(5).fill(null));
     assert.deepEqual(await outcomes(all), [...none, ...Array(7).fill(4004)]);
-    const open = all.filter(({ close }) => close === null);
-    for (const client of open.slice(0, 2)) {
+    const admitted = all.filter(({ close }) => close === null);
+    for (const client of admitted.slice(0, 2)) {
       client.socket.close();
       await client.closed();
     }
     await until(async () => {
-      const late = openPusher(t, port);
+      const late = open();
       if ((await outcomeOf(late)) !== null) return false;
       await late.pong();
       return true;
     });
     await connect();
-    assert.equal(await outcomeOf(openPusher(t, port)), 4004);
+    assert.equal(await outcomeOf(open()), 4004);
   });
 
   test('holds over servers, as they report to each other', OPTIONS, async (t) => {

@@ -302,7 +302,7 @@ test('1,000 streams and 1,000 WebSockets in one room get the same messages in th
   timeout: 120_000,
 }, async (t) => {
   const COUNT = 1000;
-  const MESSAGES = 200;
+  const MESSAGES = 100;
   const server = await startServer(t, ENV);
   /** @type {EventClient[]} */
   const streams = [];
