@@ -105,15 +105,21 @@ describe('refusals', () => {
   });
 
   test('only a trusted proxy can say that a client came by TLS', OPTIONS, async (t) => {
-    const headers = { 'X-Forwarded-Proto': 'https' };
-    const connect = (/** @type {number} */ port, /** @type {string} */ key) => {
+    const https = { 'X-Forwarded-Proto': 'https' };
+    const connect = (
+      /** @type {number} */ port,
+      /** @type {string} */ key,
+      /** @type {Record<string, string>} */ headers = https,
+    ) => {
       const client = new PusherClient(`ws://127.0.0.1:${port}/app/${key}`, APP, { headers });
       t.after(() => client.socket.terminate());
       return client;
     };
-    const settings = { TRUST_PROXY: '127.0.0.1', WORKERS: '1' };
+    // Without fast paths its door sees a stream instead of the socket.
+    const settings = { TRUST_PROXY: '127.0.0.1', WORKERS: '1', FANFARE_FAST_PATHS: 'off' };
     const trusting = await startPusher(t, { tlsOnly: true }, settings);
     await connect(trusting.port, APP.key).established();
+    assert.deepEqual(await refusalOf(connect(trusting.port, APP.key, {})), [4000, 4000]);
     const { port } = await start(t, 'tls');
     assert.deepEqual(await refusalOf(connect(port, 'tls')), [4000, 4000]);
   });

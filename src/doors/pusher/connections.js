@@ -148,7 +148,8 @@ export class Connections {
     if (!app.isEnabled) return PUSHER_CLOSES.APP_DISABLED;
     const isFromProxy = this.trustsProxy?.(socket.remoteAddress ?? '', 0) === true;
     const hasTls = isFromProxy && headers['x-forwarded-proto'] === 'https';
-    if (app.tlsOnly && !hasTls && !('encrypted' in socket)) return PUSHER_CLOSES.TLS_ONLY;
+    const isEncrypted = 'encrypted' in socket && socket.encrypted;
+    if (app.tlsOnly && !hasTls && !isEncrypted) return PUSHER_CLOSES.TLS_ONLY;
     const version = new URLSearchParams(mark < 0 ? '' : url.slice(mark)).get('protocol');
     if (version !== null && !/^\d{1,9}$/.test(version)) return PUSHER_CLOSES.INVALID_VERSION;
     if (version !== null && (Number(version) < MIN_VERSION || Number(version) > MAX_VERSION))
