@@ -204,13 +204,7 @@ class StandIn extends Connection {
 
   /** @param {Connection} connection @param {number} maxBytes */
   constructor(connection, maxBytes) {
-    const { format, door } = connection.transport;
-    const transport = Object.assign(new Clientless(format), {
-      door,
-      write: (/** @type {Buffer} */ frames) => this.#keep(frames),
-      failed: (/** @type {unknown} */ error) => connection.transport.failed(error),
-    });
-    super(transport, connection.address);
+    super(new Collector(connection, (frames) => this.#keep(frames)), connection.address);
     // Publications leave out both of them together.
     this.number = connection.number;
     this.maxBytes = maxBytes;
@@ -223,5 +217,16 @@ class StandIn extends Connection {
       this.isFull = true;
       this.frames = [];
     } else this.frames.push(frames);
+  }
+}
+
+/** Its transport. */
+class Collector extends Clientless {
+  /** @param {Connection} connection @param {(frames: Buffer) => void} write */
+  constructor({ transport }, write) {
+    super(transport.format);
+    this.door = transport.door;
+    this.write = write;
+    this.failed = (/** @type {unknown} */ error) => transport.failed(error);
   }
 }
