@@ -118,9 +118,9 @@ test('a batch costs as much as its commands', OPTIONS, async (t) => {
   const { port } = await startCentrifugo(t, { ...OPEN, ...rate });
   const publish = '{"publish":{"channel":"a","data":1}}';
   const batch = (/** @type {number} */ count) => `{"commands":[${Array(count).fill(publish)}]}`;
-  assert.equal((await post(port, 'batch', batch(21))).status, 429);
   const { body } = await post(port, 'batch', batch(10));
   assert.equal(body.replies.length, 10);
+  assert.equal((await post(port, 'batch', batch(19))).status, 429);
   // Each channel of a broadcast counts, also within a batch.
   const broadcast = JSON.stringify({ broadcast: { channels: Array(50).fill('a'), data: 1 } });
   const { replies } = (await post(port, 'batch', `{"commands":[${broadcast}]}`)).body;

@@ -130,7 +130,7 @@ test('rules and dashboard use existing metrics only, and the dashboard uses all 
     .map(({ expr }) => expr)
     .join('\n');
   for (const { name, help } of rows)
-    assert.equal(shown.includes(name), !help.startsWith('Old name of '), name);
+    assert.equal(shown.includes(name), !help.startsWith('Deprecated'), name);
 });
 
 test('each panel of the dashboard has a row, a unit, a description and a source, and none overlap', () => {
