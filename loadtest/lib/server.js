@@ -5,9 +5,7 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
 const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));
@@ -70,8 +68,6 @@ export function setLayer(given) {
  */
 export function spawnServer(t, env = {}, { prefix = [], main = MAIN } = {}) {
   const [command, ...args] = [...prefix, process.execPath, main];
-  // A killed primary leaves its folder, and each one that starts looks at all folders beside its own.
-  const folder = mkdtempSync(join(tmpdir(), 'fanfare-server-'));
   const child = spawn(command, args, {
     env: {
       PATH: process.env.PATH,
@@ -80,7 +76,6 @@ export function spawnServer(t, env = {}, { prefix = [], main = MAIN } = {}) {
       METRICS_PORT: '0',
       HOST: '127.0.0.1',
       WORKERS: '2',
-      TMPDIR: folder,
       FANFARE_DRAIN_DELAY_MS: '0',
       // Most tests do not test a machine that stands still for a moment.
       FANFARE_MAX_LOOP_LAG_MS: '10000',
@@ -108,7 +103,6 @@ export function spawnServer(t, env = {}, { prefix = [], main = MAIN } = {}) {
     child.kill('SIGKILL');
     for (const worker of workers) killQuietly(worker);
     await exited;
-    rmSync(folder, { recursive: true, force: true });
   });
   return {
     pid,
