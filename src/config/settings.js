@@ -255,7 +255,7 @@ const SECTIONS = {
       '[Rooms with state](state-rooms.md), as `pattern=keys/time` separated by commas: `price.*=1000/1h` keeps the newest message of up to 1,000 keys until 1 h after the latest. `price.*=1000/1h every 100ms` sends changes at most once in 100 ms. These rules apply before those of `FANFARE_HISTORY`.',
       { fixed: true }),
     integer('FANFARE_STATE_MAX_VALUE_BYTES', 'stateMaxValueBytes', 16_384, [16, 262_144],
-      'Largest payload in a room with state.'),
+      'Largest payload in a room with state. No message may be larger than `FANFARE_MAX_MESSAGE_BYTES`.'),
     integer('FANFARE_STATE_MAX_BYTES', 'stateMaxBytes', 4_194_304, [1024, 8_388_608],
       'Largest state of a room: its keys and messages. If the state is full, by bytes or by keys, new keys and larger messages are refused.',
       { fixed: true }),
