@@ -418,7 +418,8 @@ test('the closes of the door itself pass unchanged, with an error of the same co
   );
 });
 
-test('a subscription is answered while another of its user reads history', async () => {
+/** A presence channel of an empty store. @param {(item: () => void) => void} push */
+function openChannel(push) {
   /** @type {import('../../src/hub/hub.js').RoomRequest[]} */
   const joins = [];
   const here = new Set();
@@ -437,25 +438,53 @@ test('a subscription is answered while another of its user reads history', async
     ) => void joins.push(one),
   };
   const tracker = { read: async () => ({ count: 0, members: [] }) };
-  const presence = new Presence(/** @type {any} */ ({ hub, tracker }));
-  const member = Buffer.from('{"user":"ann"}');
+  const presence = new Presence(/** @type {any} */ ({ hub, tracker, presenceLine: { push } }));
+  const member = '{"user":"ann"}';
   /** @type {string[]} */
   const answered = [];
-  const subscribe = (/** @type {string} */ name) =>
+  const subscribe = (/** @type {string} */ name, connection = newConnection()) =>
     presence.subscribe({
-      connection: new Connection(new FakeTransport(), ''),
-      ...{ room: 'presence-cache-a', user: 'ann', info: null, member, max: 10, last: 1 },
+      connection,
+      ...{ room: 'presence-cache-a', user: 'ann', info: null, max: 10, last: 1 },
+      member: Buffer.from(member),
       onJoined: () => void answered.push(name),
       onRefused: assert.fail,
     });
+  const appear = () => presence.onMember('presence-cache-a', 'join', member);
+  return { joins, presence, subscribe, answered, appear };
+}
+
+const newConnection = () => new Connection(new FakeTransport(), '');
+
+test('a subscription is answered while another of its user reads history', async () => {
+  const { joins, subscribe, answered, appear } = openChannel((item) => item());
   const first = subscribe('first');
   joins[0].onJoined(null); // the view's own
   await new Promise(setImmediate);
-  presence.onMember('presence-cache-a', 'join', String(member));
+  appear();
   await new Promise(setImmediate);
   assert.equal(joins.length, 2);
   const second = subscribe('second');
   for (const { onJoined } of joins.slice(1)) onJoined(null);
   assert.deepEqual(answered, ['first', 'second']);
   await Promise.all([first, second]);
+});
+
+test('lists of members wait for their share of a turn, and who leaves meanwhile gets none', async () => {
+  /** @type {(() => void)[]} */
+  const line = [];
+  const { joins, presence, subscribe, answered, appear } = openChannel((item) => line.push(item));
+  subscribe('first');
+  const leaving = newConnection();
+  subscribe('leaving', leaving);
+  joins[0].onJoined(null); // the view's own
+  await new Promise(setImmediate);
+  appear();
+  await new Promise(setImmediate);
+  assert.equal(joins.length, 1, 'nobody has entered yet');
+  presence.left('presence-cache-a', leaving);
+  assert.equal(line.length, 2);
+  for (const item of line) item();
+  for (const { onJoined } of joins.slice(1)) onJoined(null);
+  assert.deepEqual(answered, ['first']);
 });

@@ -21,7 +21,8 @@ export function createDoor(services) {
   const { pathPrefix = '' } = pusher ?? {};
   const hasNatives = tokens !== null || apiKeys.some(({ app }) => app !== null);
   const api = new PusherApi(services);
-  const presence = new Presence(services);
+  const { presenceLine } = services.commands.pendingReads;
+  const presence = new Presence({ ...services, presenceLine });
   const frames = new PusherFrames(presence.onMember, hasNatives);
   registerFormat(FORMAT.PUSHER, {
     encode: frames.encode.bind(frames),

@@ -11,6 +11,9 @@
 // A user whom the view has by another worker joins presence here before the success, too. Or that
 // worker could announce that the user has left, although a client was told otherwise.
 //
+// Each list is as long as the room, so the successes have a share of each turn. Later commands of
+// their clients wait for them.
+//
 // The view is a member of the room itself, without a client: it keeps the room open, and each flush
 // is encoded for it. It is read from the store when it opens, and again if events may have been
 // lost; clients are then told the difference.
@@ -53,7 +56,8 @@ const MAX_READS_PER_SWEEP = 100;
  * @typedef {{hub: import('../../hub/hub.js').Hub,
  *   tracker: import('../../hub/room-users.js').Tracker,
  *   broker: import('../contract.js').DoorServices['broker'],
- *   counters: import('../../observability/counters.js').Counters}} ViewParts
+ *   counters: import('../../observability/counters.js').Counters,
+ *   presenceLine: import('../../worker/turn.js').Line<() => void>}} ViewParts
  */
 
 export class Presence {
@@ -366,8 +370,15 @@ class RoomView extends Clientless {
 
   /** @param {Pending} pending whose user is in the view */
   #complete(pending) {
+    const { address } = pending.subscription.connection;
+    this.parts.presenceLine.push(() => this.#enter(pending), address);
+  }
+
+  /** @param {Pending} pending */
+  #enter(pending) {
     const { connection, last, onJoined } = pending.subscription;
     if (this.#isClosed || !connection.isOpen) return;
+    if (this.#pending.get(connection) !== pending) return; // it has left meanwhile
     this.#encodeFlight();
     this.parts.hub.join(connection, this.name, {
       since: null,
