@@ -166,6 +166,8 @@ export class Exchange {
   calls = 0;
   /** The latest of them. @type {IncomingMessage|null} */
   call = null;
+  /** Of its body, the bytes that the parser has still to get; 0 if its length is not known. */
+  bodyBytes = 0;
   /** If true, the requests under way are the last of the socket. */
   isEnding = false;
 
@@ -189,6 +191,12 @@ export class Exchange {
   called(request) {
     this.calls++;
     this.call = request;
+    this.bodyBytes = Number(request.headers['content-length'] ?? 0);
+  }
+
+  /** @param {number} bytes that the parser gets */
+  passed(bytes) {
+    this.bodyBytes = Math.max(0, this.bodyBytes - bytes);
   }
 
   /** @returns {boolean} true if no request to the HTTP API is left */

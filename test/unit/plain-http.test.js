@@ -504,3 +504,20 @@ test(
     }
   },
 );
+
+test('a body is parsed as it is read, and requests after it in small pieces', limit, async (t) => {
+  const { connect, server } = await start(t, { api: new HttpApi(apiParts()) });
+  const client = await connect();
+  let requests = 0;
+  let parts = 0;
+  server.reader.http.on('request', (request) => {
+    requests++;
+    request.on('data', () => parts++);
+  });
+  const livez = 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n';
+  client.write(apiRequest('x'.repeat(60_000)) + livez.repeat(3000));
+  assert.equal((await client.response()).status, 404);
+  await client.closed();
+  assert.ok(parts <= 20, `${parts} parts of 512 bytes would be 118`);
+  assert.ok(requests > 0 && requests <= 2 + 1024 / livez.length, `${requests} requests`);
+});
