@@ -27,6 +27,9 @@ const SHA256 = /^[0-9a-f]{64}$/;
 const UPLOAD = /^[\w/-]{1,200}$/;
 const KEY = /^[\x21-\x7e]{1,128}$/;
 const QUOTE = 0x22;
+const MINUS = 0x2d;
+const ZERO = 0x30;
+const NINE = 0x39;
 const OPEN_BRACKET = 0x5b;
 const CLOSE_BRACKET = 0x5d;
 const OPEN_BRACE = 0x7b;
@@ -103,7 +106,7 @@ function numberReader(rule, fits) {
 
 /** @param {string} rule @param {(text: unknown) => boolean} fits @returns {Reader} */
 function listReader(rule, fits) {
-  return { rule, read: (body, start, end) => listOf(fits, body, start, end) };
+  return { rule, read: (body, start) => listOf(fits, body, start) };
 }
 
 /**
@@ -230,13 +233,12 @@ class Reading {
     } else {
       for (;;) {
         const path = `${name}[${items.length}]`;
-        i =
-          body[i] === OPEN_BRACE
-            ? this.members(i, shape, `${path}.`)
-            : this.#skip(i, path, 'an object');
+        if (body[i] !== OPEN_BRACE) i = this.#skip(i, path, 'an object');
+        else if (items.length < MAX_LISTED) i = this.members(i, shape, `${path}.`);
+        else i = scanMembers(body, i, (_name, start) => skipValue(body, start));
         if (i < 0) return -1;
-        items.push(this.fields);
-        if (items.length > MAX_LISTED) this.fault ??= { field: name, rule: OBJECTS };
+        if (items.length < MAX_LISTED) items.push(this.fields);
+        else this.fault ??= { field: name, rule: OBJECTS };
         i = skipSpace(body, i);
         if (body[i] === CLOSE_BRACKET) break;
         if (body[i] !== COMMA) return -1;
@@ -272,22 +274,27 @@ export function textAt(body, start, end) {
 
 /** @param {Buffer} body @param {number} start @param {number} end @returns {number|undefined} */
 function numberAt(body, start, end) {
-  const value = JSON.parse(body.toString('utf8', start, end));
-  return typeof value === 'number' ? value : undefined;
+  const isNumber = body[start] === MINUS || (body[start] >= ZERO && body[start] <= NINE);
+  return isNumber ? JSON.parse(body.toString('utf8', start, end)) : undefined;
 }
 
 /**
- * Reads a list of 1 to MAX_LISTED different strings. @param {(text: unknown) => boolean} fits
- * @param {Buffer} body @param {number} start @param {number} end
+ * Reads a list of 1 to MAX_LISTED different strings, up to its first fault: JSON.parse takes 50 ms
+ * for 1 MB of `[],`. @param {(text: unknown) => boolean} fits
+ * @param {Buffer} body @param {number} start
  */
-function listOf(fits, body, start, end) {
+function listOf(fits, body, start) {
   if (body[start] !== OPEN_BRACKET) return undefined;
-  /** @type {unknown[]} */
-  const list = JSON.parse(body.toString('utf8', start, end));
-  const isValid =
-    list.length > 0 &&
-    list.length <= MAX_LISTED &&
-    list.every(fits) &&
-    new Set(list).size === list.length;
-  return isValid ? /** @type {string[]} */ (list) : undefined;
+  /** @type {Set<string>} */
+  const list = new Set();
+  for (let i = skipSpace(body, start + 1); body[i] !== CLOSE_BRACKET; ) {
+    const end = skipValue(body, i);
+    const text = textAt(body, i, end);
+    const isValid = text !== undefined && fits(text) && !list.has(text) && list.size < MAX_LISTED;
+    if (!isValid) return undefined;
+    list.add(text);
+    i = skipSpace(body, end);
+    if (body[i] === COMMA) i = skipSpace(body, i + 1);
+  }
+  return list.size > 0 ? [...list] : undefined;
 }
