@@ -45,7 +45,13 @@ function build(random) {
     refused.add(connection, refusal(code));
     return connection;
   };
-  return { refused, phase, broker, open };
+  /** @returns {any} a connection that was refused something for the broker */
+  const lack = () => {
+    const connection = /** @type {any} */ (Object.assign(new Opened(), { isOpen: true }));
+    refused.addLacking(connection);
+    return connection;
+  };
+  return { refused, phase, broker, open, lack };
 }
 
 test('limits and load are told inside; tokens and hooks have their own way; short memory is HTTP', () => {
@@ -65,11 +71,10 @@ test('limits and load are told inside; tokens and hooks have their own way; shor
 
 test('who was refused something in an outage comes back when it is over, at a random time', () => {
   let next = 0;
-  const { refused, broker } = build(() => next);
+  const { refused, broker, lack } = build(() => next);
   broker.state = 'down';
-  const connection = /** @type {any} */ (Object.assign(new Opened(), { isOpen: true }));
   const began = performance.now();
-  refused.addLacking(connection);
+  const connection = lack();
   next = 0.5;
   refused.sweep(began + 60_000);
   broker.state = 'up';
@@ -122,7 +127,9 @@ test('a client that does not wait in silence is refused at once', () => {
 });
 
 test('beyond 5,000 that wait, the answer is HTTP', () => {
-  const { refused, open } = build(() => 1);
+  const { refused, open, lack } = build(() => 1);
+  // These are members of rooms, and do not count.
+  lack();
   const refusals = Array.from({ length: MAX_WAITING - 1 }, () => open('per_ip'));
   assert.equal(refused.takes(refusal('per_ip')), true);
   open('per_ip');
@@ -133,8 +140,9 @@ test('beyond 5,000 that wait, the answer is HTTP', () => {
 });
 
 test('a worker that drains sends its clients to another one, at once', () => {
-  const { refused, phase, open } = build(() => 1);
+  const { refused, phase, open, lack } = build(() => 1);
   const waiting = open('per_ip');
+  const member = lack();
   phase.isDraining = true;
   refused.sweep(performance.now());
   assert.deepEqual(waiting.closes, [PUSHER_CLOSES.RESTART]);
@@ -142,4 +150,5 @@ test('a worker that drains sends its clients to another one, at once', () => {
   const late = open('per_ip');
   refused.close();
   assert.deepEqual(late.closes, [PUSHER_CLOSES.RESTART]);
+  assert.deepEqual(member.closes, [], 'the drain spreads the closes of others');
 });

@@ -6,7 +6,8 @@
 // or if sockets or memory are short, the answer is the HTTP status.
 //
 // Subscriptions and sign-ins that fail because the broker is unavailable are not repeated by these
-// clients, so their connections come back too: at a random time after the broker is up again.
+// clients, so their connections come back too: at a random time after the broker is up again. They
+// are members of rooms: they do not count here, and a drain closes them with the others.
 
 import { refusal } from '../../protocol/refusal.js';
 import { PUSHER_CLOSES, PusherClose } from './closes.js';
@@ -34,6 +35,8 @@ const CODES = new Set(
 export class Refused {
   /** @type {Map<Connection, {endMs: number, close: PusherClose}>} */
   #waiting = new Map();
+  /** Refused something for the broker: when they end, in ms. @type {Map<Connection, number>} */
+  #lacking = new Map();
   /** One for each code. @type {Map<string, PusherClose>} */
   #closes = new Map();
 
@@ -59,17 +62,18 @@ export class Refused {
   add(connection, refused) {
     // A worker that drains: another one takes the client at once.
     if (refused.code === 'service_unavailable') return connection.close(PUSHER_CLOSES.RESTART);
-    this.#wait(connection, performance.now(), this.#closeOf(refused));
+    const endMs = this.#someTimeAfter(performance.now());
+    this.#waiting.set(connection, { endMs, close: this.#closeOf(refused) });
   }
 
   /** @param {Connection} connection that was refused something for the broker */
   addLacking(connection) {
-    if (connection.isOpen) this.#wait(connection, performance.now(), this.unavailable);
+    if (connection.isOpen) this.#lacking.set(connection, this.#someTimeAfter(performance.now()));
   }
 
-  /** @param {Connection} connection @param {number} nowMs @param {PusherClose} close */
-  #wait(connection, nowMs, close) {
-    this.#waiting.set(connection, { endMs: nowMs + this.random() * MAX_WAIT_MS, close });
+  /** @param {number} nowMs */
+  #someTimeAfter(nowMs) {
+    return nowMs + this.random() * MAX_WAIT_MS;
   }
 
   /**
@@ -84,6 +88,7 @@ export class Refused {
   /** A connection is gone. @param {Connection} connection */
   delete(connection) {
     this.#waiting.delete(connection);
+    this.#lacking.delete(connection);
   }
 
   /** Call it once a second. @param {number} nowMs */
@@ -91,11 +96,13 @@ export class Refused {
     if (this.phase.isDraining) return this.close();
     /** @type {Map<PusherClose, Connection[]>} */
     const due = new Map([...this.#closes.values()].map((close) => [close, []]));
+    for (const [connection, { endMs, close }] of this.#waiting)
+      if (endMs <= nowMs) due.get(close)?.push(connection);
     const isUp = this.broker.state === 'up';
-    for (const [connection, { endMs, close }] of this.#waiting) {
+    for (const [connection, endMs] of this.#lacking) {
       if (endMs > nowMs) continue;
-      if (close === this.unavailable && !isUp) this.#wait(connection, nowMs, close);
-      else due.get(close)?.push(connection);
+      if (isUp) due.get(this.unavailable)?.push(connection);
+      else this.#lacking.set(connection, this.#someTimeAfter(nowMs));
     }
     for (const [close, connections] of due) this.closeAll(connections, close);
   }
