@@ -73,7 +73,10 @@ export class Users {
     this.#client._request({ type: 'presence', room: this.#room, after }, (error, reply) => {
       if (changes !== this.#changes) return;
       if (error) {
-        if (!error.retryable) return this.#client._report(error);
+        if (!error.retryable) {
+          this.#changes = null;
+          return this.#client._report(error);
+        }
         this.#timer = setTimeout(() => this._refresh(), error.retryAfterMs ?? RETRY_MS);
         return;
       }

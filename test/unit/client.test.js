@@ -86,6 +86,24 @@ test('presence: the list in pages, then events; asked for again after a reconnec
   assert.equal(room.presence.count, 5000);
 });
 
+test('presence: after a refused list each change is an event; the next listener asks again', async (t) => {
+  const client = setUp(t);
+  const room = await client.joined();
+  /** @type {string[][]} */
+  const changes = [];
+  room.presence.on('change', (members) => changes.push(members.map(({ user }) => user)));
+  client.socket.answer('presence', { type: 'error', error: 'INTERNAL_ERROR' });
+  assert.deepEqual(
+    client.errors.map(({ code }) => code),
+    ['INTERNAL_ERROR'],
+  );
+  const member = { user: 'ann' };
+  client.socket.push({ type: 'presence', room: 'chat.1', event: 'join', member });
+  assert.deepEqual(changes, [['ann']]);
+  room.presence.on('change', () => {});
+  assert.equal(client.socket.all('presence').length, 2);
+});
+
 test('a listener that throws stops neither the others nor the client', async (t) => {
   const client = setUp(t);
   const room = await client.joined();
