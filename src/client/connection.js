@@ -138,8 +138,8 @@ export class Connection {
   async close() {
     const socket = this.state === 'connected' && this.#socket;
     this.#drop();
-    // The next one may be of another user.
-    this.#tokens._forget();
+    // The next one may be of another user. A token that comes later is for the former.
+    this.#tokens = new TokenSource(this.#parts.token);
     this.#enter('closed');
     if (!socket) return;
     await new Promise((resolve) => {

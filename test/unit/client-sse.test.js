@@ -364,6 +364,24 @@ test('after close() the token is new, because the user may be', async (t) => {
   assert.equal(client.request.headers.authorization, 'Bearer token 2');
 });
 
+test('a token that comes after close() is not kept', async (t) => {
+  /** @type {((token: string) => void)[]} */
+  const answers = [];
+  const client = setUp(t, { token: () => new Promise((resolve) => answers.push(resolve)) });
+  client.fanfare.join('chat.1');
+  await turn();
+  await client.fanfare.close();
+  client.fanfare.join('chat.1');
+  await turn();
+  answers[1]('bob');
+  answers[0]('ann');
+  await turn();
+  await client.request.begin();
+  await client.broken();
+  assert.equal(client.request.headers.authorization, 'Bearer bob');
+  assert.equal(client.requests.length, 2, 'none for the series that close() ended');
+});
+
 test('a token callback that fails is reported and called again', async (t) => {
   let calls = 0;
   const client = setUp(t, {
@@ -426,6 +444,17 @@ test('a listener of `left` may join again, also while the client closes', async 
   await client.fanfare.close();
   await turn();
   assert.deepEqual([next.length, client.requests.length, client.fanfare.state], [2, 2, 'closed']);
+});
+
+test('a room that a listener of `left` joins while the client closes is kept', async (t) => {
+  const client = setUp(t);
+  const first = client.fanfare.join('chat.1');
+  client.fanfare.join('chat.2');
+  first.on('left', () => client.fanfare.join('chat.2'));
+  await client.fanfare.close();
+  client.fanfare.connect();
+  await turn();
+  assert.deepEqual(client.request?.rooms, ['chat.2']);
 });
 
 test('a room that the server ends is left, and the stream goes on without it', async (t) => {

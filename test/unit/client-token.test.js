@@ -49,6 +49,24 @@ test('after close() the token is new, because the user may be', async (t) => {
   assert.notEqual(client.socket.last('hello').token, first);
 });
 
+test('a token that comes after close() is not kept', async (t) => {
+  /** @type {((token: string) => void)[]} */
+  const answers = [];
+  const client = setUp(t, { token: () => new Promise((resolve) => answers.push(resolve)) });
+  client.fanfare.connect();
+  await client.fanfare.close();
+  client.fanfare.connect();
+  answers[1](token(600, 'bob'));
+  answers[0](token(600, 'ann'));
+  await turn();
+  client.socket.greet();
+  const first = client.socket.last('hello').token;
+  client.socket.end(1006);
+  await client.pass(500);
+  client.socket.greet();
+  assert.equal(client.socket.last('hello').token, first);
+});
+
 test('after 4001 the token is new; a callback that fails is reported and tried again', async (t) => {
   let calls = 0;
   const client = setUp(t, {

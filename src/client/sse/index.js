@@ -82,14 +82,15 @@ export class Fanfare extends Emitter {
    * @returns {Room<Payload>}
    */
   join(name, options = {}) {
-    let room = this.#rooms.get(name);
+    const rooms = this.#rooms;
+    let room = rooms.get(name);
     if (!room) {
       room = new Room(name, options, (error) => {
         if (error) return this.#report(error, room);
-        // False: the client is being closed.
-        if (this.#rooms.delete(name)) this.connect();
+        // Otherwise the client is being closed.
+        if (rooms.delete(name) && rooms === this.#rooms) this.connect();
       });
-      this.#rooms.set(name, room);
+      rooms.set(name, room);
       this.connect();
     }
     return room;
@@ -110,12 +111,12 @@ export class Fanfare extends Emitter {
 
   /** Leaves all rooms and ends the stream. */
   async close() {
-    const rooms = [...this.#rooms.values()];
-    this.#rooms.clear();
-    for (const room of rooms) room.leave();
+    const rooms = this.#rooms;
+    // A listener may join again.
+    this.#rooms = new Map();
+    for (const [, room] of rooms) room.leave();
     // The next one may be of another user.
     this.#token = '';
-    // Last: a listener may join again.
     this.#enter('closed');
   }
 
@@ -125,23 +126,30 @@ export class Fanfare extends Emitter {
     const isNew = !this.#token;
     if (isNew) {
       try {
-        this.#token = token instanceof Function ? await token() : token;
+        const found = token instanceof Function ? await token() : token;
+        // The next stream may be of another user.
+        if (signal.aborted) return;
+        this.#token = found;
       } catch (cause) {
-        const message = 'the token function failed';
-        return this.#report(new FanfareError('TOKEN_UNAVAILABLE', { message, cause }));
+        return this.#report(
+          new FanfareError('TOKEN_UNAVAILABLE', { message: 'the token function failed', cause }),
+        );
       }
     }
     const headers = this.#token ? { authorization: `Bearer ${this.#token}` } : undefined;
     const response = await fetch(this.#address(), { signal, headers });
     const { status } = response;
     if (status !== 200) {
-      const seconds = Number(response.headers.get('retry-after') ?? Number.NaN);
+      const seconds = Number(response.headers.get('retry-after') ?? undefined);
       // 408, 425 and 429 are temporary.
       const isFinal =
         status < 500 && !(seconds >= 0 || /08|25|29/.test(/** @type {any} */ (status)));
       const code = status === 401 && !isNew ? 4001 : isFinal ? FIRST_FINAL_CODE : 1006;
-      const retryAfterMs = (seconds + Math.random()) * 1000;
-      this.#ending = { code, reason: `HTTP ${status}`, retryAfterMs };
+      this.#ending = {
+        code,
+        reason: `HTTP ${status}`,
+        retryAfterMs: (seconds + Math.random()) * 1000,
+      };
       const { message } = /** @type {{message?: string}} */ (await response.json());
       if (message) this.#ending.reason += `: ${message}`;
       return;
@@ -186,10 +194,7 @@ export class Fanfare extends Emitter {
     else if (type === 'left') room?.leave();
     else if (room) {
       if (room.receive(message)) this.connect();
-    } else {
-      const event = /** @type {'broadcast'} */ (type);
-      this.emit(event, message[type] ?? message.payload);
-    }
+    } else this.emit(/** @type {'broadcast'} */ (type), message[type] ?? message.payload);
   }
 
   #lost() {
@@ -198,8 +203,7 @@ export class Fanfare extends Emitter {
     if (code === 4001) this.#token = '';
     if (code >= FIRST_FINAL_CODE) {
       this.#enter('closed', { code, reason });
-      const message = `refused: ${reason}`;
-      return this.#report(new FanfareError('REFUSED', { message }));
+      return this.#report(new FanfareError('REFUSED', { message: `refused: ${reason}` }));
     }
     const delayMs = reconnectDelay(this.#attempt++, this.#options, code, retryAfterMs);
     this.#enter('waiting', { code, reason, delayMs });

@@ -55,7 +55,7 @@ export class Room extends Emitter {
     this.since = since;
     /** Of the last message that the application has had. @type {Position|undefined} */
     this.position = since;
-    this.#isContinuing = since !== undefined;
+    this.#isContinuing = !!since;
     this.#recoverFailed = recoverFailed;
     this.#on = onEnd;
   }
