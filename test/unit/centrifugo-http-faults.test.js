@@ -8,6 +8,7 @@ import { loadConfig } from '../../src/config/config.js';
 import { CentrifugoApi, isApiPath } from '../../src/doors/centrifugo/http/api.js';
 import { NO_PRESENCE } from '../../src/hub/room-users.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { createMeters } from '../../src/worker/api.js';
 import { KEY } from '../helpers/centrifugo-api.js';
 import { limit, start, until } from '../helpers/public-port.js';
 
@@ -41,7 +42,7 @@ async function startApi(t, { publish = async () => {}, env = {}, fleet = {} } = 
       historyOf: () => null,
       historyReader: {},
       phase,
-      meters: { take: () => 0, observe() {}, counters },
+      meters: createMeters({ config, counters }, { observe() {} }),
       log,
     }),
   );
@@ -241,4 +242,13 @@ test('paths are those of the API only as they are written', () => {
     assert.ok(isApiPath(path, '/centrifugo/api'), path);
   for (const path of ['/centrifugo', '/centrifugo/apis', '/Centrifugo/api/publish', '/'])
     assert.ok(!isApiPath(path, '/centrifugo/api'), path);
+});
+
+test('a batch above the burst of the key passes when that is full', limit, async (t) => {
+  const { send } = await startApi(t, { env: { FANFARE_API_MESSAGES_RATE: '60/min burst 8' } });
+  const commands = Array(10).fill({ broadcast: BROADCAST });
+  const { replies } = await send('batch', { commands });
+  const codes = replies.map((/** @type {any} */ one) => one.error?.code ?? 0);
+  assert.deepEqual(codes, Array(10).fill(0));
+  assert.equal((await send('publish', { channel: 'a', data: 1 })).status, 429);
 });

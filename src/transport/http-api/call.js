@@ -104,6 +104,8 @@ export class Call {
   isLast = false;
   /** The body is a payload, and is not read into memory. */
   isRaw = false;
+  /** Units of the key's rate that it has taken. */
+  #paid = 1;
   /** @type {(bytes: number) => void} */
   #onUnsent = () => {};
 
@@ -166,15 +168,15 @@ export class Call {
     this.params = params;
   }
 
-  /**
-   * From the key's rate. @param {number} units @param {number} [paid] units taken before
-   * @throws {ApiFault} RATE_LIMIT_EXCEEDED
-   */
-  charge(units, paid = 1) {
+  /** From the key's rate. @param {number} units @throws {ApiFault} RATE_LIMIT_EXCEEDED */
+  charge(units) {
     if (units <= 0) return;
     const { take, counters } = this.meters;
-    const waitS = take(this.key.bucket, units, performance.now(), paid);
-    if (waitS === 0) return;
+    const waitS = take(this.key.bucket, units, performance.now(), this.#paid);
+    if (waitS === 0) {
+      this.#paid += units;
+      return;
+    }
     counters.api.refused.rate++;
     throw new ApiFault('RATE_LIMIT_EXCEEDED', { retryAfterS: waitS });
   }

@@ -278,7 +278,7 @@ async function* charged(call, body) {
     bytes += part.length;
     if (bytes > paid) {
       const units = Math.ceil((bytes - paid) / BYTES_PER_UNIT);
-      call.charge(units, paid / BYTES_PER_UNIT);
+      call.charge(units);
       paid += units * BYTES_PER_UNIT;
     }
     yield part;
