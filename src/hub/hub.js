@@ -196,7 +196,8 @@ export class Hub {
   leave(connection, room) {
     room.delete(connection);
     room.users?.leave(connection);
-    this.edges?.count(room.name, room.clientCount);
+    // Below 0: a watcher is refused. It stops to watch afterwards.
+    this.edges?.count(room.name, Math.max(0, room.clientCount));
     if (room.isEmpty) this.#close(room);
   }
 

@@ -65,7 +65,7 @@ function build({ subscribe = () => Promise.resolve() } = {}) {
   const edges = {
     /** @param {string} room @param {number} connections */
     count(room, connections) {
-      if (connections > 0 !== latest > 0) told.push(`${room} ${connections}`);
+      if (connections > 0 !== latest > 0 || connections < 0) told.push(`${room} ${connections}`);
       latest = connections;
     },
   };
@@ -126,6 +126,15 @@ test('a room whose subscription fails is left again', async () => {
   );
   assert.deepEqual(told, ['room 1', 'room 0']);
 });
+
+for (const name of ['room', 'h'])
+  test(`a watcher whose subscription to ${name} fails was no client that has left`, async () => {
+    const { hub, told } = build({ subscribe: () => Promise.reject(new Error('away')) });
+    await new Promise((resolve) =>
+      new Tail({ hub, room: name, onLines() {}, onEnd: () => resolve(undefined) }).start(),
+    );
+    assert.deepEqual([told, hub.rooms.has(name)], [[], false]);
+  });
 
 test('a count is reported 200 ms after its first change, and falls to 0 before the room is left', (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
