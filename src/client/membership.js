@@ -108,7 +108,11 @@ export class Membership {
       if (JSON.stringify(this.#wantedPresence) !== this.#presence) return this.#rejoin();
       const { offset } = this.#newest;
       for (const handle of this.#handles)
-        if (!handle.isJoined && !handle._joined(this.#newest, true, offset, offset))
+        if (
+          this.#isJoined &&
+          !handle.isJoined &&
+          !handle._joined(this.#newest, true, offset, offset)
+        )
           return this._enter();
     }
   }
@@ -169,10 +173,10 @@ export class Membership {
         const start = recovered ? from : first - 1;
         const asked = recent ? offset : since?.epoch === epoch ? from : offset - last;
         let isBehind;
-        // No copy of the set: a listener may end other handles.
+        // No copy of the set: a listener may end other handles, or close the client.
         for (const handle of this.#handles)
-          if (!handle._joined(reply, recovered, start, asked, recent) && handle.isJoined)
-            isBehind = true;
+          if (this.#isJoined && !handle._joined(reply, recovered, start, asked, recent))
+            isBehind ||= handle.isJoined;
         if (!isBehind) return this.#settleSoon();
         // The join has left out messages between those of a handle and its replay.
         this._lost();

@@ -557,3 +557,22 @@ test('a room that is joined again whenever it ends does not keep the client from
   await client.fanfare.close();
   assert.equal(joins, 2);
 });
+
+for (const isFirst of [true, false])
+  test(`${isFirst ? 'first' : 'second'} handle: what comes when its joined closes the client is not in the room`, async (t) => {
+    const client = setUp(t);
+    if (!isFirst) await client.joined();
+    const room = client.fanfare.join('chat.1');
+    const list = /** @type {import('../../src/client/index.js').Room[]} */ ([]);
+    room.on('joined', () => client.fanfare.close());
+    room.on('left', () => list.push(client.fanfare.join('chat.1')));
+    await turn();
+    if (isFirst) {
+      client.socket.greet();
+      client.socket.answer('join', joined({ ...at(10), recovered: false }));
+    }
+    assert.deepEqual(
+      list.map(({ isJoined }) => isJoined),
+      [false],
+    );
+  });
