@@ -362,6 +362,19 @@ test('commands that one read answers have a share of each turn, and their addres
   assert.ok(length < 250, `${length} of 500 answers came first`);
 });
 
+test('a connection that closes while its answer waits costs nothing more', async () => {
+  const { connect, setRead, commands, charged } = build();
+  const [gone, other] = [connect(), connect()];
+  for (const { say } of [gone, other]) await say({ type: 'join', room: 'p' });
+  setRead(async () => ({ count: 1, members: [encodeMember('ann', null)] }));
+  for (const { connection } of [gone, other])
+    receive(commands, connection, { type: 'presence', room: 'p' });
+  gone.connection.markClosed();
+  const before = other.transport.writes.length;
+  while (other.transport.writes.length === before) await turn();
+  assert.equal(charged.length, 1);
+});
+
 test('members get the list of a room, or its count alone, and others get an error', async () => {
   const { connect, setRead } = build();
   const a = connect();
