@@ -29,8 +29,7 @@ const API_RESERVE_MS = 1000;
 /**
  * @typedef {object} Place
  * @property {number} slot this worker's number among those of its server, from 0
- * @property {(beat: import('./control-messages.js').Beat) => void} onBeat sends the primary a
- *   heartbeat
+ * @property {(beat: import('./control-messages.js').Beat) => void} onBeat sends a heartbeat
  * @property {() => Certificate|null} [certificate] of the public port now; null: plain HTTP
  * @property {() => void} onOrphaned the link to the primary's relay has ended
  */
