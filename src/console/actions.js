@@ -100,5 +100,5 @@ export class Actions {
 
 const NOT_READY = toHttp(refusal('UNAVAILABLE', 'No worker is ready for this request.'));
 const UNKNOWN = toHttp(
-  refusal('OUTCOME_UNKNOWN', 'The worker has not answered. The action may have had its effect.'),
+  refusal('OUTCOME_UNKNOWN', 'The worker has not answered. A change may have had its effect.'),
 );

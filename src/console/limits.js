@@ -54,11 +54,11 @@ export function limitsOf(config, totals) {
   const count = (/** @type {string} */ key) => totals.get(key) ?? 0;
   return LIMITS.map(({ setting, limit, acted, observed }) => {
     const mode = LIMIT_MODES.find((one) => one.limit === limit)?.key ?? '';
-    const { key, meaning, type, unit = type === 'rate' ? 'a minute' : '' } = settingOf(setting);
+    const { key, meaning, burst, unit = '' } = settingOf(setting);
     return {
       setting,
       meaning,
-      unit,
+      unit: burst === undefined ? unit : `a minute, burst ${values[burst]}`,
       value: values[key],
       mode: values[mode],
       acted: acted.length === 0 ? null : acted.reduce((sum, one) => sum + count(one), 0),

@@ -524,13 +524,18 @@ export class Supervisor {
     return loads;
   }
 
-  /** For requests of the console: ready workers take turns. @returns {WorkerProcess|undefined} */
+  /**
+   * For requests of the console: ready workers take turns. One that is silent, and may hang, would
+   * let the request wait.
+   * @returns {WorkerProcess|undefined}
+   */
   nextReady() {
     const { slots } = this;
+    const now = performance.now();
     for (let i = 0; i < slots.length; i++) {
       this.turn = (this.turn + 1) % slots.length;
       const one = slots[this.turn];
-      if (one?.state === 'ready') return one;
+      if (one?.state === 'ready' && !one.isSilent(now)) return one;
     }
     return undefined;
   }

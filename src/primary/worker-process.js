@@ -104,6 +104,11 @@ export class WorkerProcess {
     this.heardMs = now;
   }
 
+  /** Has it sent nothing for some heartbeats? @param {number} nowMs */
+  isSilent(nowMs) {
+    return nowMs - this.heardMs > MAX_BEAT_AGE_MS;
+  }
+
   /** @param {Beat} beat */
   beats({ connections, isSteady }) {
     this.beat = { atMs: performance.now(), connections, isSteady };

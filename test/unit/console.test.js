@@ -174,6 +174,9 @@ test('charts and limits read metrics that the workers have', async () => {
     assert.equal(observed, 0, setting);
     assert.equal(mode, 'enforce');
   }
+  const config = configOf({ FANFARE_FRAMES_RATE: '60/min burst 7' });
+  const frames = limitsOf(config, totals).find(({ setting }) => setting === 'FANFARE_FRAMES_RATE');
+  assert.deepEqual([frames?.value, frames?.unit], [60, 'a minute, burst 7']);
 });
 
 test('each mode of a limit has a row in the table of limits', () => {

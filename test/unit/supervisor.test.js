@@ -193,6 +193,19 @@ test('a hung worker is killed and replaced', { timeout: 20_000 }, async (t) => {
   await allReady();
 });
 
+test('a request of the console does not go to a silent worker, which may hang', {
+  timeout: 20_000,
+}, async (t) => {
+  const { supervisor, ready, pids } = supervise(t, { FANFARE_WORKER_TIMEOUT_MS: '60000' });
+  await ready;
+  const [silent, other] = pids();
+  kill(silent, 'SIGSTOP');
+  const turns = () => [supervisor.nextReady()?.pid, supervisor.nextReady()?.pid];
+  assert.deepEqual(turns().sort(), [silent, other].sort());
+  await until(() => !turns().includes(silent), 8000);
+  assert.deepEqual(turns(), [other, other]);
+});
+
 test('a silent worker that still reads and writes is left alone as busy; one that only loops is killed', {
   timeout: 20_000,
 }, async (t) => {
