@@ -9,6 +9,7 @@ import { Sessions } from '../auth/sessions.js';
 import { TokenVerifier } from '../auth/verifier.js';
 import { decodeRevocation, encodeRevocation } from '../backend/revocations.js';
 import { EVERYONE } from '../hub/hub.js';
+import { RareLog } from '../observability/rare-log.js';
 import { encodeNotice, KIND, readNotice } from '../protocol/publication.js';
 
 /** Interval of the check for connections that have not authenticated in time. */
@@ -42,6 +43,7 @@ export class WorkerAuth {
       onRevoked: (revocation) => sessions.revoked(revocation),
       log,
     });
+    this.rareLog = new RareLog(log);
     this.verifier = new TokenVerifier({
       settings,
       revocations: this.log,
@@ -93,8 +95,14 @@ export class WorkerAuth {
   }
 
   /** On every server: see RevocationLog. @param {Parameters<RevocationLog['revoke']>[0]} target */
-  revoke(target) {
-    return this.log.revoke(target);
+  async revoke(target) {
+    try {
+      return await this.log.revoke(target);
+    } catch (error) {
+      // The caller knows that it failed, the operator why: a full disk, for example.
+      this.rareLog.warn({ err: error }, 'a revocation may not hold');
+      throw error;
+    }
   }
 
   /** Called when the worker drains: unauthenticated connections need not wait. */

@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
+import pino from 'pino';
 import { Revocations } from '../../src/auth/revocations.js';
+import { loadConfig } from '../../src/config/config.js';
 import { createAuthCounters } from '../../src/observability/counters.js';
+import { WorkerAuth } from '../../src/worker/auth.js';
 
 const LIFETIME_S = 3600;
 
@@ -118,3 +121,26 @@ function form(r) {
 function sorted(revocations) {
   return [...revocations.entries()].map((one) => JSON.stringify(one)).sort();
 }
+
+test('a revocation that the backend cannot keep is logged with its cause, once a minute', async () => {
+  const { config } = loadConfig({ JWT_SECRET: 's'.repeat(32) });
+  assert.ok(config?.tokens);
+  /** @type {any[]} */
+  const lines = [];
+  const add = () => Promise.reject(new Error('the disk is full'));
+  const auth = new WorkerAuth({
+    config,
+    settings: config.tokens,
+    hub: /** @type {any} */ ({ listen() {} }),
+    backend: /** @type {any} */ ({ revocations: { add } }),
+    counters: createAuthCounters(),
+    closeAll() {},
+    log: pino({}, { write: (line) => lines.push(JSON.parse(line)) }),
+  });
+  for (const user of ['ann', 'bob'])
+    await assert.rejects(auth.revoke({ user }), { message: 'the disk is full' });
+  assert.deepEqual(
+    lines.map(({ msg, err }) => [msg, err.message]),
+    [['a revocation may not hold', 'the disk is full']],
+  );
+});
