@@ -223,8 +223,8 @@ export function isEqualExceptTls(old, next) {
 /**
  * Describes the configuration for the banner.
  * @param {Config} config
- * @returns {Record<'broker'|'limits'|'rates'|'access'|'api'|'pusher'|'centrifugo', string>} without
- *   secrets; `pusher` and `centrifugo` are empty if these doors are not loaded
+ * @returns {Record<'broker'|'limits'|'rates'|'access'|'api'|'pusher'|'centrifugo'|'webhooks', string>}
+ *   without secrets; the last three are empty if they are not configured
  */
 export function describe(config) {
   const broker =
@@ -260,7 +260,9 @@ export function describe(config) {
       ? ''
       : `${config.pusher?.pathPrefix}/app, /apps: app${apps.length === 1 ? '' : 's'} ${apps.slice(0, 10).join(', ')}${apps.length > 10 ? ', …' : ''}`;
   const centrifugo = config.centrifugo === null ? '' : describeCentrifugo(config.centrifugo);
-  return { broker, limits, rates, access, api, pusher, centrifugo };
+  const endpoints = config.webhooks?.endpoints.length ?? 0;
+  const webhooks = endpoints === 0 ? '' : `${endpoints} endpoint${endpoints === 1 ? '' : 's'}`;
+  return { broker, limits, rates, access, api, pusher, centrifugo, webhooks };
 }
 
 /** @param {Mode} mode */

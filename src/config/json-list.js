@@ -22,7 +22,8 @@ export function readJsonList(path, what, max, read) {
     // The parser's own message quotes the text.
     return 'not JSON';
   }
-  if (!Array.isArray(list) || list.length === 0) return `not a JSON array of ${what}`;
+  if (!Array.isArray(list)) return `not a JSON array of ${what}`;
+  if (list.length === 0) return `has no ${what}`;
   if (list.length > max) return `${list.length} ${what}, at most ${max}`;
   return list;
 }

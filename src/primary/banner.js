@@ -21,7 +21,7 @@ import { consoleAccess } from '../config/console.js';
  * @returns {BannerLine[]} the first is the title
  */
 export function banner({ config, port, metricsPort, isBrokerUp, hasHello }) {
-  const { broker, limits, rates, access, api, pusher, centrifugo } = describe(config);
+  const { broker, limits, rates, access, api, pusher, centrifugo, webhooks } = describe(config);
   const scheme = config.tls === null ? 'ws' : 'wss';
   const hosts = config.host === '' ? ['localhost', ...addresses()] : [bracketed(config.host)];
   const urls = hosts.map((host) => `${scheme}://${host}:${port}`);
@@ -43,6 +43,7 @@ export function banner({ config, port, metricsPort, isBrokerUp, hasHello }) {
     ...(pusher === '' ? [] : [line(`  pusher      ${pusher}`)]),
     ...(centrifugo === '' ? [] : [line(`  centrifugo  ${centrifugo}`)]),
     ...(config.hooks === null ? [] : [line(`  hooks       ${config.hooks.path}`)]),
+    ...(webhooks === '' ? [] : [line(`  webhooks    ${webhooks}`)]),
     // It knows only the default address without being told, and it has no token.
     ...(hasHello && config.tokens === null
       ? [line(`  try         npm run hello${urls[0] === DEFAULT_URL ? '' : ` -- ${urls[0]}`}`)]

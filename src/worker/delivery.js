@@ -143,8 +143,9 @@ export class Delivery {
         counters.brokerUp = state === 'up' ? 1 : 0;
         outageNotice.onState(state);
         if (state === 'up') onUp();
-        // The state is `down` only if this worker closes the broker.
-        log[state === 'degraded' ? 'warn' : 'info']({ state }, `broker is ${state}`);
+        // The state is `down` only if this worker closes the broker: each drain ends so.
+        const level = /** @type {const} */ ({ up: 'info', degraded: 'warn', down: 'debug' })[state];
+        log[level]({ state }, `broker is ${state}`);
       },
     });
     counters.brokerUp = this.isBrokerUp ? 1 : 0;

@@ -182,7 +182,7 @@ test('a fault names the app and the field, and quotes no secret', (t) => {
     assert.doesNotMatch(found, /two words|secret-of/);
   }
   assert.match(fault(t, 'no JSON'), /not JSON/);
-  assert.match(fault(t, []), /not a JSON array of apps/);
+  assert.match(fault(t, []), /has no apps$/);
   assert.match(
     fault(t, {}, { FANFARE_PUSHER_APP_ID: '1' }),
     /FANFARE_PUSHER_APPS: .* set one of them/,

@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
-import { loadConfig } from '../../src/config/config.js';
+import { describe, loadConfig } from '../../src/config/config.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const SECRET = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
@@ -57,6 +57,23 @@ test('an endpoint has the defaults, and no webhooks are the default', (t) => {
   ]);
 });
 
+test('the banner has the number of endpoints', (t) => {
+  /** @param {Parameters<typeof load>} args */
+  const shown = (...args) => {
+    const { config } = load(...args);
+    assert.ok(config);
+    return describe(config).webhooks;
+  };
+  assert.equal(shown(t, {}, { FANFARE_WEBHOOKS: '' }), '');
+  assert.equal(shown(t, {}), '1 endpoint');
+  const [url, secret] = [URL, SECRET];
+  const two = [
+    { url, secret },
+    { url, secret, name: 'b' },
+  ];
+  assert.equal(shown(t, two), '2 endpoints');
+});
+
 test('an event is covered if an endpoint has its type and a pattern of its room', (t) => {
   const webhooks = valid(t, [
     { name: 'a', url: URL, secret: SECRET, types: ['member.joined'], rooms: ['chat.*'] },
@@ -89,7 +106,7 @@ test('each fault of the file has a clear message, without secrets', (t) => {
   const absent = loadConfig({ FANFARE_WEBHOOKS: '/no/such.json' });
   assert.deepEqual(absent.faults, ['FANFARE_WEBHOOKS: /no/such.json: cannot be read: ENOENT']);
   assert.match(fault(t, '[{"secret": "hunter2'), /: not JSON$/);
-  assert.match(fault(t, []), /not a JSON array of endpoints$/);
+  assert.match(fault(t, []), /has no endpoints$/);
   assert.match(fault(t, '{}'), /not a JSON array of endpoints$/);
   assert.match(fault(t, Array(21).fill({})), /21 endpoints, at most 20$/);
   const first = (/** @type {object} */ content) =>
