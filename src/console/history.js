@@ -52,8 +52,8 @@ export class History {
   add(timeMs, { totals, workers }) {
     const lastMs = this.#count === 0 ? 0 : this.#times[(this.#count - 1) % POINTS];
     const at = this.#count % POINTS;
-    // A clock that is set back must not bend the charts.
-    this.#times[at] = Math.max(timeMs, lastMs + 1);
+    // A clock that is set back must not bend the charts, nor make rates huge for a while.
+    this.#times[at] = timeMs > lastMs ? timeMs : lastMs + SAMPLE_MS;
     for (const { values } of this.#lines.values()) values[at] = Number.NaN;
     this.#count++;
     const seconds = (this.#times[at] - lastMs) / 1000;

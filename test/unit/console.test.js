@@ -40,17 +40,17 @@ function valuesOf(history, chart, name) {
 
 test('counters become rates a second, and the first sample has none', () => {
   const history = new History();
-  history.add(1000, reading({ fanfare_deliveries_total: 50, websocket_connections_total: 3 }));
-  history.add(3000, reading({ fanfare_deliveries_total: 150, websocket_connections_total: 4 }));
+  history.add(2000, reading({ fanfare_deliveries_total: 50, websocket_connections_total: 3 }));
+  history.add(4000, reading({ fanfare_deliveries_total: 150, websocket_connections_total: 4 }));
   assert.deepEqual(valuesOf(history, 'deliveries', 'deliveries'), [null, 50]);
   assert.deepEqual(valuesOf(history, 'connections', 'connections'), [3, 4]);
 });
 
 test('each label that has counted has a line, with the events of each sample', () => {
   const history = new History();
-  history.add(1000, reading({}));
+  history.add(2000, reading({}));
   const key = 'fanfare_admissions_refused_total';
-  history.add(2000, reading({ [`${key}{per_ip}`]: 2, [`${key}{origin}`]: 0 }));
+  history.add(3000, reading({ [`${key}{per_ip}`]: 2, [`${key}{origin}`]: 0 }));
   assert.deepEqual(valuesOf(history, 'refusals', 'per_ip'), [null, 2]);
   assert.equal(valuesOf(history, 'refusals', 'origin'), undefined);
 });
@@ -58,15 +58,15 @@ test('each label that has counted has a line, with the events of each sample', (
 test('a worker has lines of its own, with gaps for the time before it started', () => {
   const history = new History();
   const memory = { process_resident_memory_bytes: 1000 };
-  history.add(0, reading({}, [[0, memory]]));
+  history.add(1000, reading({}, [[0, memory]]));
   history.add(
-    1000,
+    2000,
     reading({}, [
       [0, memory],
       [1, memory],
     ]),
   );
-  history.add(2000, reading({}, [[1, memory]]));
+  history.add(3000, reading({}, [[1, memory]]));
   assert.deepEqual(valuesOf(history, 'memory', 'worker 0'), [1000, 1000, null]);
   assert.deepEqual(valuesOf(history, 'memory', 'worker 1'), [null, 1000, 1000]);
 });
@@ -76,9 +76,9 @@ test('quantiles come from the observations of one sample', () => {
   const name = 'fanfare_bus_round_trip_seconds';
   const counts = (/** @type {number} */ low, /** @type {number} */ high) =>
     reading({ [`${name}{0.001}`]: low, [`${name}{0.01}`]: high, [`${name}{+Inf}`]: high });
-  history.add(0, counts(100, 100));
-  history.add(1000, counts(100, 200));
+  history.add(1000, counts(100, 100));
   history.add(2000, counts(100, 200));
+  history.add(3000, counts(100, 200));
   assert.deepEqual(valuesOf(history, 'bus', 'p50'), [null, 5.5, null]);
   assert.deepEqual(valuesOf(history, 'bus', 'p99'), [null, 9.91, null]);
 });
@@ -96,19 +96,24 @@ test('the history keeps 15 minutes, and a page reads only what is new to it', ()
   const history = new History();
   const count = POINTS + 50;
   for (let i = 0; i < count; i++)
-    history.add(i * SAMPLE_MS, reading({ websocket_connections_total: i }));
+    history.add((i + 1) * SAMPLE_MS, reading({ websocket_connections_total: i }));
   const { times } = history.read(0);
   assert.equal(POINTS * SAMPLE_MS, 15 * 60_000);
   assert.equal(times.length, POINTS);
-  assert.equal(times[0], 50 * SAMPLE_MS);
+  assert.equal(times[0], 51 * SAMPLE_MS);
   assert.equal(valuesOf(history, 'connections', 'connections')?.at(-1), count - 1);
   assert.deepEqual(history.read(times[POINTS - 3]).times, times.slice(-2));
 });
 
-test('a clock that is set back does not turn the charts around', () => {
+test('a clock that is set back neither turns the charts around nor changes their rates', () => {
   const history = new History();
-  for (const timeMs of [5000, 1000, 8000]) history.add(timeMs, reading({}));
-  assert.deepEqual(history.read(0).times, [5000, 5001, 8000]);
+  const times = [60_000, 63_000, 3000, 6000, 75_000];
+  for (const [i, timeMs] of times.entries())
+    history.add(timeMs, reading({ fanfare_deliveries_total: i * 30 }));
+  assert.deepEqual(history.read(0).times, [60_000, 63_000, 66_000, 69_000, 75_000]);
+  assert.deepEqual(history.read(0).lines.find(({ chart }) => chart === 'deliveries')?.values, [
+    ...[null, 10, 10, 10, 5],
+  ]);
 });
 
 test('marks are kept as long as the samples', () => {
