@@ -195,6 +195,7 @@ export class Supervisor {
     const { settings, faults } = await this.loadSettings(this.settings.config);
     if (faults.length > 0) {
       log.error({ faults }, 'reload aborted: the new configuration is invalid, nothing changed');
+      this.#mark('reload', 'Reload aborted: the new configuration is invalid, see the log');
       return;
     }
     this.#checkCertificate(settings);
@@ -242,6 +243,7 @@ export class Supervisor {
       { expires: new Date(settings.certificate?.expiresMs ?? 0) },
       'reload complete: new TLS certificate, the workers stay',
     );
+    this.#mark('reload', 'Reload complete: new TLS certificate, the workers stay');
   }
 
   /**

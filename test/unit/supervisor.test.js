@@ -419,9 +419,13 @@ test('a reload with a faulty configuration changes nothing', { timeout: 20_000 }
   await ready;
   const before = pids();
   next.faults = ['FANFARE_X: unknown setting'];
+  /** @type {string[]} */
+  const marks = [];
+  supervisor.observer = { onMark: (_kind, text) => marks.push(text) };
   supervisor.reload();
   const line = await logged('reload aborted: the new configuration');
   assert.deepEqual(line.faults, next.faults);
+  assert.deepEqual(marks, ['Reload aborted: the new configuration is invalid, see the log']);
   assert.deepEqual(pids(), before);
 });
 
