@@ -69,9 +69,6 @@ async function lanesOn(t, redis) {
     [one.queue.connection, two.queue.connection, connection].every(({ isWritable }) => isWritable),
   );
   const isSharded = redis.kind === 'cluster';
-  // Only then are the connections to all nodes open.
-  await eventually(() => one.queue.size().then(Boolean, () => false));
-  await eventually(() => two.queue.size().then(Boolean, () => false));
   const recording = new RedisRecording({
     connection,
     prefix,

@@ -24,6 +24,30 @@ test('in a cluster, one client reaches the keys of all slots, also while a node 
   assert.equal(await connection.redis.get(keys[1]), keys[1]);
 });
 
+test('in a cluster, the client connects again for all commands, and leaves a primary that fell silent', {
+  timeout: 2 * TIMEOUT_MS,
+}, async (t) => {
+  const cluster = await startCluster(t, { hasReplicas: true });
+  const [primary] = cluster.primaries;
+  const { connection } = (await start(t, cluster)).broker;
+  const key = cluster.roomIn(primary, 'key');
+  const redis = /** @type {import('ioredis').Cluster} */ (connection.redis);
+  await eventually(() => connection.isWritable);
+  await redis.set(key, 'kept');
+  const isConnected = () => redis.nodes().some(({ options }) => options.port === primary.port);
+  // As after the time-out of idle connections.
+  await primary.cli('CLIENT', 'KILL', 'TYPE', 'normal');
+  await eventually(() => !isConnected() && connection.isWritable);
+  const answers = await Promise.all(Array.from({ length: 20 }, () => redis.get(key)));
+  assert.deepEqual(new Set(answers), new Set(['kept']));
+  await eventually(async () => (await cluster.nodes[3].cli('DBSIZE')) === '1');
+  // A machine that is gone resets no connection.
+  primary.freeze();
+  t.after(() => primary.thaw());
+  const reads = async () => (await redis.get(key).catch(() => '')) === 'kept';
+  await eventually(reads, TIMEOUT_MS);
+});
+
 test('without a valid certificate or password of Redis, the worker logs the reason and sends nothing', {
   timeout: TIMEOUT_MS,
 }, async (t) => {

@@ -6,6 +6,8 @@ import { redisAccess, redisSecrets, withoutSecrets } from '../../config/redis.js
 import { backoffMs } from './backoff.js';
 
 const CONNECT_TIMEOUT_MS = 2000;
+/** Interval between two reads of the map: a primary that is silent does not say MOVED. */
+const MAP_INTERVAL_MS = 5000;
 
 export class RedisClusterClient {
   /** @param {{settings: import('../../config/redis.js').RedisSettings, timeoutMs: number}} parts */
@@ -13,7 +15,7 @@ export class RedisClusterClient {
     this.secrets = redisSecrets(settings);
     this.redis = new Cluster([...settings.addresses], {
       lazyConnect: true,
-      enableOfflineQueue: false,
+      slotsRefreshInterval: MAP_INTERVAL_MS,
       // With a delay the client resends the commands of a lost connection.
       retryDelayOnFailover: 0,
       slotsRefreshTimeout: timeoutMs,
@@ -29,6 +31,11 @@ export class RedisClusterClient {
     });
     // The shards report an outage; this client goes by `isWritable`.
     this.redis.on('error', () => {});
+    // Keeps the connections open if Redis closes idle ones. Without any to a primary, ioredis sends
+    // scripts to replicas, which refuse them.
+    this.redis.on('refresh', () => {
+      for (const node of this.redis.nodes('master')) node.ping().catch(() => {}); // it is repeated
+    });
   }
 
   open() {
@@ -36,18 +43,9 @@ export class RedisClusterClient {
   }
 
   /**
-   * Connects to each primary now, and to new ones when the client has connected again. Otherwise
-   * the first command to a primary opens its connection, and those that follow meanwhile fail.
+   * Are the nodes known? A command waits until its node is connected, at most for its time-out.
+   * If this is false, it would wait without end.
    */
-  connectAll() {
-    const connect = () => {
-      for (const node of this.redis.nodes('master'))
-        if (node.status === 'wait') node.connect().catch(() => {}); // the next command reports it
-    };
-    this.redis.on('ready', connect);
-    connect();
-  }
-
   get isWritable() {
     return this.redis.status === 'ready';
   }

@@ -224,6 +224,5 @@ export function openEventQueue({ config, onChange = () => {} }) {
           onAway: (reason) => onChange(false, reason),
         });
   connection.open();
-  if (connection instanceof RedisClusterClient) connection.connectAll();
   return { queue: new RedisEventQueue({ connection, prefix }), close: () => connection.close() };
 }

@@ -33,8 +33,7 @@ const MOVED = 100;
 export class RedisRecording {
   /**
    * @param {object} parts
-   * @param {{readonly isWritable: boolean, redis: unknown, connectAll?: () => void}}
-   *   parts.connection
+   * @param {{readonly isWritable: boolean, redis: unknown}} parts.connection
    * @param {string} parts.prefix of keys @param {boolean} parts.isSharded a cluster
    * @param {import('../edges.js').Covers} parts.covers
    * @param {(room: string) => boolean} [parts.counts] @param {number} [parts.maxEntries] of a lane
@@ -61,7 +60,6 @@ export class RedisRecording {
       numberOfKeys: 5,
       lua: this.lua + LUA_FRAMING + readScript('occupancy'),
     });
-    connection.connectAll?.();
     this.redis.defineCommand('webhooksOutbox', { numberOfKeys: 1, lua: readScript('outbox') });
   }
 
@@ -72,7 +70,7 @@ export class RedisRecording {
 
   /** @param {string} room @param {import('../edges.js').RecordedMessage[]} messages */
   async recordMessages(room, messages) {
-    if (!this.connection.isWritable) throw new Error('Redis is unavailable');
+    this.#check();
     const events = messages.flatMap(({ type, mark, fields }) => [type, mark, fields]);
     const waiting = await this.redis.webhooksEvents(...this.keysOf(room), ...events);
     if (waiting > 0) await this.move(room, waiting);
@@ -80,16 +78,21 @@ export class RedisRecording {
 
   /** @param {number} lane @param {number} count of events that were lost before they were recorded */
   async countLost(lane, count) {
+    this.#check();
     await this.redis.hincrby(this.keys.ofLane(lane, 'state'), 'lost', count);
   }
 
   /** @param {readonly string[]} tags @returns {Promise<string[]>} those with a session */
   async occupied(tags) {
-    if (!this.connection.isWritable) throw new Error('Redis is unavailable');
+    this.#check();
     const exist = await Promise.all(
       tags.map((tag) => this.redis.exists(this.keys.of(tag, 'sessions'))),
     );
     return tags.filter((_, i) => exist[i] === 1);
+  }
+
+  #check() {
+    if (!this.connection.isWritable) throw new Error('Redis is unavailable');
   }
 
   /** @param {string} tag room or user @returns {[sequence: string, out: string, state: string]} */
