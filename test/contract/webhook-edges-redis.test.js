@@ -140,6 +140,20 @@ only(
   },
 );
 
+only('redis cluster', 'a message that cannot reach its lane now follows later', async (t) => {
+  const fleet = await fleetOf(t, 'redis cluster');
+  const a = await (await fleet.server())();
+  a.edges.count('room', 1);
+  await fleet.reached(1);
+  const { recording } = /** @type {import('../../src/backend/redis/edges.js').RedisEdges} */ (
+    a.edges.store
+  );
+  t.mock.method(recording, 'move', () => Promise.reject(new Error('no node')), { times: 2 });
+  a.edges.publish('room', { sender: 'ann', payload: '1', offset: undefined });
+  assert.deepEqual(await fleet.recorded(2), ['room.occupied room', 'message.published room']);
+  assert.equal((await fleet.queue.lost(recording.laneOf('room'))).count, 0);
+});
+
 for (const topology of /** @type {const} */ (['redis', 'redis cluster']))
   only(
     topology,

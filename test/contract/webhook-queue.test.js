@@ -88,8 +88,8 @@ async function lanesOn(t, redis) {
     queue: one.queue,
     other: two.queue,
     record: async (room, count) => {
-      for (let i = 0; i < count; i += 100)
-        await recording.recordMessages(
+      for (let i = 0; i < count; i += 100) {
+        const waiting = await recording.recordMessages(
           room,
           Array.from({ length: Math.min(100, count - i) }, (_, n) => {
             const fields = `"room":"${room}","from":"ann","payload":${i + n}`;
@@ -97,6 +97,8 @@ async function lanesOn(t, redis) {
             return { type, mark: '', fields };
           }),
         );
+        if (waiting > 0) await recording.move(room, waiting);
+      }
     },
     expire: async (lane) => {
       const { redis: client } = /** @type {any} */ (connection);

@@ -4,6 +4,7 @@
 // webhooks, or of earlier versions, clear nothing of it. Messages of a tick and room leave in one
 // call, after Redis has accepted them. If one cannot be recorded, its lane counts it as lost.
 
+import { RareLog } from '../../observability/rare-log.js';
 import { tagOfUser } from '../edges.js';
 import { BrokerError } from '../errors.js';
 import { OccupancyStore } from './occupancy-store.js';
@@ -36,7 +37,7 @@ export class RedisEdges {
    */
   constructor({ recording, announce, ...parts }) {
     this.recording = recording;
-    this.log = parts.log;
+    this.rareLog = new RareLog(parts.log);
     this.describe = parts.connection.describe.bind(parts.connection);
     /** Dead workers whose rooms and users were cleared. */
     this.counters = { presenceReaped: 0 };
@@ -72,7 +73,6 @@ export class RedisEdges {
     this.lost = new Map();
     this.isScheduled = false;
     this.isFlushing = false;
-    this.hasFailed = false;
   }
 
   start() {
@@ -167,10 +167,19 @@ export class RedisEdges {
     if (this.early.has(tag)) return;
     const timer = setTimeout(() => {
       this.early.delete(tag);
-      const member = this.occupancy.rooms.get(tag)?.users.get(ONLY_USER)?.member;
-      if (member !== undefined) this.occupancy.join(tag, ONLY_USER, member);
+      this.#enterAgain(tag);
     }, ms);
     this.early.set(tag, timer.unref());
+  }
+
+  /**
+   * Makes the room's change again. It moves what the outbox has, too, and is repeated until done.
+   * @param {string} tag @returns {boolean} whether this worker has connections in the room
+   */
+  #enterAgain(tag) {
+    const member = this.occupancy.rooms.get(tag)?.users.get(ONLY_USER)?.member;
+    if (member !== undefined) this.occupancy.join(tag, ONLY_USER, member);
+    return member !== undefined;
   }
 
   #schedule() {
@@ -198,14 +207,17 @@ export class RedisEdges {
 
   /** @param {string} room @param {RecordedMessage[]} messages */
   async #record(room, messages) {
+    const { recording } = this;
     for (let i = 0; i < messages.length; i += MAX_MESSAGES) {
+      let waiting = 0;
       try {
-        await this.recording.recordMessages(room, messages.slice(i, i + MAX_MESSAGES));
-        this.hasFailed = false;
+        waiting = await recording.recordMessages(room, messages.slice(i, i + MAX_MESSAGES));
+        if (waiting > 0) await recording.move(room, waiting);
       } catch (error) {
+        // In the outbox they are not lost.
+        if (waiting > 0 && this.#enterAgain(room)) continue;
         const reason = this.describe(error);
-        if (!this.hasFailed) this.log.warn({ reason }, 'cannot record messages for webhooks');
-        this.hasFailed = true;
+        this.rareLog.warn({ reason }, 'cannot record messages for webhooks');
         this.#lose(room, messages.length - i);
         return;
       }

@@ -68,12 +68,14 @@ export class RedisRecording {
     return laneOf(keyOfTag(tag));
   }
 
-  /** @param {string} room @param {import('../edges.js').RecordedMessage[]} messages */
+  /**
+   * @param {string} room @param {import('../edges.js').RecordedMessage[]} messages
+   * @returns {Promise<number>} how many events of the room wait in its outbox, for `move`
+   */
   async recordMessages(room, messages) {
     this.#check();
     const events = messages.flatMap(({ type, mark, fields }) => [type, mark, fields]);
-    const waiting = await this.redis.webhooksEvents(...this.keysOf(room), ...events);
-    if (waiting > 0) await this.move(room, waiting);
+    return this.redis.webhooksEvents(...this.keysOf(room), ...events);
   }
 
   /** @param {number} lane @param {number} count of events that were lost before they were recorded */
