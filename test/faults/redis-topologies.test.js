@@ -68,6 +68,7 @@ describe('Redis in production', { concurrency: 2 }, () => {
     // Every room, not only the one that was looked at.
     await Promise.all(rooms.map((room) => a.broker.publish(room, Buffer.from(`after ${room}`))));
     await eventually(() => rooms.every((room) => b.texts.includes(`after ${room}`)), 3000);
+    assert.doesNotMatch(JSON.stringify(a.lines), /sentinels are unreachable/);
     assert.equal(
       a.lines.filter(({ level }) => Number(level) >= 40).length <= 8,
       true,

@@ -99,7 +99,9 @@ export class RedisConnection {
       onReady();
     });
     this.redis.on('error', (error) => {
-      this.reason = this.describe(error);
+      // Without a last error, all Sentinels have answered, and the primary has not.
+      const isEndOfList = error.message === 'All sentinels are unreachable and retry is disabled.';
+      if (this.reason === '' || !isEndOfList) this.reason = this.describe(error);
     });
     this.redis.on('close', () => this.#lose(this.reason || 'connection closed'));
     this.redis.on('end', () => this.#redisOnEnd());
