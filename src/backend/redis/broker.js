@@ -414,6 +414,8 @@ export class RedisBroker {
       // The first connection of a start ends no outage.
       if (this.reasons.size > 0) this.log.info({ awayMs }, 'Redis is available again');
       this.reasons.clear();
+      // Perhaps after a failover, which a silent primary does not report to it.
+      this.client?.refresh();
     } else {
       this.awaySince = performance.now();
     }

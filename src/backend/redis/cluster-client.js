@@ -42,6 +42,11 @@ export class RedisClusterClient {
     this.redis.connect().catch(() => {}); // ioredis retries without end
   }
 
+  /** The map has changed: reads it now. */
+  refresh() {
+    this.redis.refreshSlotsCache();
+  }
+
   /**
    * Are the nodes known? A command waits until its node is connected, at most for its time-out.
    * If this is false, it would wait without end.
