@@ -15,7 +15,6 @@ export class RedisClusterClient {
     this.secrets = redisSecrets(settings);
     this.redis = new Cluster([...settings.addresses], {
       lazyConnect: true,
-      slotsRefreshInterval: MAP_INTERVAL_MS,
       // With a delay the client resends the commands of a lost connection.
       retryDelayOnFailover: 0,
       slotsRefreshTimeout: timeoutMs,
@@ -29,6 +28,8 @@ export class RedisClusterClient {
         disableClientInfo: true,
       },
     });
+    // Not ioredis's slotsRefreshInterval: if a read is under way at `close`, it goes on for ever.
+    this.timer = setInterval(() => this.refresh(), MAP_INTERVAL_MS).unref();
     // The shards report an outage; this client goes by `isWritable`.
     this.redis.on('error', () => {});
     // Keeps the connections open if Redis closes idle ones. Without any to a primary, ioredis sends
@@ -44,7 +45,7 @@ export class RedisClusterClient {
 
   /** The map has changed: reads it now. */
   refresh() {
-    this.redis.refreshSlotsCache();
+    if (this.isWritable) this.redis.refreshSlotsCache();
   }
 
   /**
@@ -61,6 +62,7 @@ export class RedisClusterClient {
   }
 
   close() {
+    clearInterval(this.timer);
     this.redis.disconnect();
   }
 }
