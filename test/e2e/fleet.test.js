@@ -62,6 +62,8 @@ async function start(t, topology, more = {}, deadlineMs = DEADLINE_MS) {
   for (let i = 0; i < count; i++)
     servers.push(await startServer(t, { ...env, SERVER_ID: `s${i}`, TMPDIR: folder }));
   const fleet = await asker(t, env, folder, deadlineMs);
+  const workers = 1 + count * Number(more.WORKERS ?? 2);
+  await until(async () => (await fleet.broker.countWorkers()) === workers, 15_000, 'all workers');
   await until(async () => !(await fleet.rooms()).isPartial, 15_000, 'answers of all workers');
   return { servers, fleet, env };
 }
