@@ -1,8 +1,8 @@
 // pending-reads.js: `presence` and `history` commands that wait, bounded over the whole worker.
 //
 // One read of a room's users answers all commands that wait for it, and each answer walks over the
-// users. So these answers have a share of each turn. An answer with history has a read of its own
-// and is sent at once, because its bytes would wait, too.
+// users. So these answers have a share of each turn. An answer with history has a read of its own,
+// and is sent at once, because otherwise its bytes would wait in memory.
 
 const MAX_WAITING_READS = 10_000;
 

@@ -196,7 +196,7 @@ export class Hub {
   leave(connection, room) {
     room.delete(connection);
     room.users?.leave(connection);
-    // Below 0: a watcher is refused. It stops to watch afterwards.
+    // A refused watcher still counts as a watcher, so the number may be -1.
     this.edges?.count(room.name, Math.max(0, room.clientCount));
     if (room.isEmpty) this.#close(room);
   }

@@ -28,8 +28,8 @@ const CHECKING_INTERVAL_MS = 1000;
 const KEEP_ALIVE_TIMEOUT_MS = 5000;
 /**
  * Node's parser gets at most this many bytes at once. A whole read has room for 3,600 pipelined
- * requests, and parsing them takes 60 ms even if none is answered. A body has no requests: what a
- * read has of it is one piece, a fifth of the CPU.
+ * requests, and parsing them takes 60 ms even if none is answered. A body contains no
+ * requests, so the parser gets what a read has of it at once, with a fifth of the CPU.
  */
 const PIECE_BYTES = 512;
 /**

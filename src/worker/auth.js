@@ -99,8 +99,8 @@ export class WorkerAuth {
     try {
       return await this.log.revoke(target);
     } catch (error) {
-      // The caller knows that it failed, the operator why: a full disk, for example.
-      this.rareLog.warn({ err: error }, 'a revocation may not hold');
+      // The caller gets no cause. It may be a full disk, for example.
+      this.rareLog.warn({ err: error }, 'a revocation failed: its tokens may still be accepted');
       throw error;
     }
   }

@@ -12,17 +12,27 @@ function token(seconds, name = 'x', age = 0) {
   return `h.${claims.toString('base64url')}.s`;
 }
 
-test('a token is asked for once, sent in hello, reused by reconnects, and renewed in time', async (t) => {
-  let calls = 0;
-  const client = setUp(t, { token: async () => token(600, `token ${++calls}`) });
+/** The token of its first hello. @param {ReturnType<typeof setUp>} client */
+async function tokenOfStart(client) {
   client.fanfare.connect();
   await turn();
   client.socket.greet();
-  const first = client.socket.last('hello').token;
+  return client.socket.last('hello').token;
+}
+
+/** The token of its hello after a lost connection. @param {ReturnType<typeof setUp>} client */
+async function tokenOfReconnect(client) {
   client.socket.end(1006);
   await client.pass(500);
   client.socket.greet();
-  assert.equal(client.socket.last('hello').token, first);
+  return client.socket.last('hello').token;
+}
+
+test('a token is asked for once, sent in hello, reused by reconnects, and renewed in time', async (t) => {
+  let calls = 0;
+  const client = setUp(t, { token: async () => token(600, `token ${++calls}`) });
+  const first = await tokenOfStart(client);
+  assert.equal(await tokenOfReconnect(client), first);
   assert.equal(calls, 1);
   // 82.5 % of its life, as the random number is one half.
   await client.pass(494_400);
@@ -35,18 +45,11 @@ test('a token is asked for once, sent in hello, reused by reconnects, and renewe
 
 test('after close() the token is new, because the user may be', async (t) => {
   let user = 'ann';
-  const token = () => `.${btoa(JSON.stringify({ exp: Date.now() / 1000 + 600, sub: user }))}`;
-  const client = setUp(t, { token });
-  client.fanfare.connect();
-  await turn();
-  client.socket.greet();
-  const first = client.socket.last('hello').token;
+  const client = setUp(t, { token: () => token(600, user) });
+  const first = await tokenOfStart(client);
   await client.fanfare.close();
   user = 'bob';
-  client.fanfare.connect();
-  await turn();
-  client.socket.greet();
-  assert.notEqual(client.socket.last('hello').token, first);
+  assert.notEqual(await tokenOfStart(client), first);
 });
 
 test('a token that comes after close() is not kept', async (t) => {
@@ -61,10 +64,7 @@ test('a token that comes after close() is not kept', async (t) => {
   await turn();
   client.socket.greet();
   const first = client.socket.last('hello').token;
-  client.socket.end(1006);
-  await client.pass(500);
-  client.socket.greet();
-  assert.equal(client.socket.last('hello').token, first);
+  assert.equal(await tokenOfReconnect(client), first);
 });
 
 test('after 4001 the token is new; a callback that fails is reported and tried again', async (t) => {

@@ -141,6 +141,6 @@ test('a revocation that the backend cannot keep is logged with its cause, once a
     await assert.rejects(auth.revoke({ user }), { message: 'the disk is full' });
   assert.deepEqual(
     lines.map(({ msg, err }) => [msg, err.message]),
-    [['a revocation may not hold', 'the disk is full']],
+    [['a revocation failed: its tokens may still be accepted', 'the disk is full']],
   );
 });

@@ -414,7 +414,7 @@ export class RedisBroker {
       // The first connection of a start ends no outage.
       if (this.reasons.size > 0) this.log.info({ awayMs }, 'Redis is available again');
       this.reasons.clear();
-      // Perhaps after a failover, which a silent primary does not report to it.
+      // It may have been a failover. A primary that is silent does not report it to that client.
       this.client?.refresh();
     } else {
       this.awaySince = performance.now();

@@ -6,7 +6,7 @@ import { redisAccess, redisSecrets, withoutSecrets } from '../../config/redis.js
 import { backoffMs } from './backoff.js';
 
 const CONNECT_TIMEOUT_MS = 2000;
-/** Interval between two reads of the map: a primary that is silent does not say MOVED. */
+/** Between two reads of the map. A primary that is silent does not answer MOVED. */
 const MAP_INTERVAL_MS = 5000;
 
 export class RedisClusterClient {
@@ -28,14 +28,14 @@ export class RedisClusterClient {
         disableClientInfo: true,
       },
     });
-    // Not ioredis's slotsRefreshInterval: if a read is under way at `close`, it goes on for ever.
+    // ioredis's slotsRefreshInterval never ends if a read is under way at `close`.
     this.timer = setInterval(() => this.refresh(), MAP_INTERVAL_MS).unref();
     // The shards report an outage; this client goes by `isWritable`.
     this.redis.on('error', () => {});
     // Keeps the connections open if Redis closes idle ones. Without any to a primary, ioredis sends
     // scripts to replicas, which refuse them.
     this.redis.on('refresh', () => {
-      for (const node of this.redis.nodes('master')) node.ping().catch(() => {}); // it is repeated
+      for (const node of this.redis.nodes('master')) node.ping().catch(() => {}); // next time
     });
   }
 
@@ -49,8 +49,8 @@ export class RedisClusterClient {
   }
 
   /**
-   * Are the nodes known? A command waits until its node is connected, at most for its time-out.
-   * If this is false, it would wait without end.
+   * Are the nodes known? Then a command waits for its node to connect, up to its time-out.
+   * Otherwise it would wait without end.
    */
   get isWritable() {
     return this.redis.status === 'ready';

@@ -173,7 +173,7 @@ export class RedisEdges {
   }
 
   /**
-   * Makes the room's change again. It moves what the outbox has, too, and is repeated until done.
+   * Repeats the room's change until it succeeds. That also moves what is in the outbox.
    * @param {string} tag @returns {boolean} whether this worker has connections in the room
    */
   #enterAgain(tag) {

@@ -220,7 +220,7 @@ class StandIn extends Connection {
   }
 }
 
-/** Its transport. */
+/** The transport of a stand-in. */
 class Collector extends Clientless {
   /** @param {Connection} connection @param {(frames: Buffer) => void} write */
   constructor({ transport }, write) {

@@ -5,9 +5,10 @@
 // here for a random time, in which the server holds its socket and nothing else. If too many wait,
 // or if sockets or memory are short, the answer is the HTTP status.
 //
-// Subscriptions and sign-ins that fail because the broker is unavailable are not repeated by these
-// clients, so their connections come back too: at a random time after the broker is up again. They
-// are members of rooms: they do not count here, and a drain closes them with the others.
+// These clients do not repeat a subscription or sign-in that failed because the broker was
+// unavailable. So the server closes their connections at a random time after the broker is up
+// again, and they come back. They may be members of rooms: they do not count here, and a drain
+// closes them with the others.
 
 import { refusal } from '../../protocol/refusal.js';
 import { PUSHER_CLOSES, PusherClose } from './closes.js';
@@ -35,7 +36,7 @@ const CODES = new Set(
 export class Refused {
   /** @type {Map<Connection, {endMs: number, close: PusherClose}>} */
   #waiting = new Map();
-  /** Refused something for the broker: when they end, in ms. @type {Map<Connection, number>} */
+  /** To be closed when the broker is up: not before, in ms. @type {Map<Connection, number>} */
   #lacking = new Map();
   /** One for each code. @type {Map<string, PusherClose>} */
   #closes = new Map();
@@ -66,7 +67,7 @@ export class Refused {
     this.#waiting.set(connection, { endMs, close: this.#closeOf(refused) });
   }
 
-  /** @param {Connection} connection that was refused something for the broker */
+  /** The broker was unavailable for a subscription or sign-in. @param {Connection} connection */
   addLacking(connection) {
     if (connection.isOpen) this.#lacking.set(connection, this.#someTimeAfter(performance.now()));
   }
