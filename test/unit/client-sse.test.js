@@ -261,6 +261,7 @@ test('a broken stream is replaced after full jitter that doubles, and 30 s reset
   await turn();
   for (const stableMs of [0, 0, 0, 30_001]) {
     await client.request.begin();
+    await client.request.write(': \n\n');
     await client.pass(stableMs);
     await client.broken();
   }
@@ -423,9 +424,11 @@ test('a stream that lasted 30 s and fell silent ends a series of failed attempts
   }
   await client.pass(40_000);
   assert.deepEqual(client.states.at(-1), ['waiting', 500]);
-  // A request without an answer does not.
+  // A request without an answer does not. It has 15 s, as in `fanfare/client`.
   await client.pass(500);
-  await client.pass(40_000);
+  await client.pass(14_999);
+  assert.equal(client.fanfare.state, 'connecting');
+  await client.pass(1);
   assert.deepEqual(client.states.at(-1), ['waiting', 1000]);
 });
 

@@ -102,7 +102,8 @@ export class Fanfare extends Emitter {
     // Rooms that are joined together share a request.
     await null;
     if (signal.aborted || !this.#rooms.size) return;
-    this.#arm();
+    // As in `fanfare/client`.
+    this.#arm(15_000);
     this.#startedAtMs = Date.now();
     this.#ending = { code: 1006 };
     await this.#read(signal).catch(() => {});
@@ -211,10 +212,9 @@ export class Fanfare extends Emitter {
   }
 
   /** Ends the stream if nothing comes. */
-  #arm() {
-    const { heartbeatMs = 30_000 } = this.#options;
+  #arm(timeoutMs = (this.#options.heartbeatMs ?? 30_000) + SILENCE_MS) {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#lost(), heartbeatMs + SILENCE_MS);
+    this.#timer = setTimeout(() => this.#lost(), timeoutMs);
   }
 
   /** Ends the present stream. @param {State} state @param {StateDetail} [detail] */
