@@ -54,7 +54,10 @@ import { SecureSockets } from './secure-sockets.js';
 
 /** A lack of descriptors is logged at most this often. */
 const LOG_INTERVAL_MS = 60_000;
-/** After the end of accepting, handshakes under way have this long before `close` ends them. */
+/**
+ * After the end of accepting, clients have this long for their handshakes before `close` ends them.
+ * A new one may have sent its request already: without an answer it cannot tell what became of it.
+ */
 const FINISH_MS = 1000;
 /** Longest time that `close` then waits until the last answers are written. */
 const LAST_WRITE_MS = 100;
@@ -220,8 +223,8 @@ export class HttpServer {
   }
 
   /**
-   * Closes the listener and every socket that is not a WebSocket. Clients in a handshake have
-   * FINISH_MS from the end of accepting to get their answer.
+   * Closes the listener and every socket that is not a WebSocket. Clients in a handshake, and those
+   * that have sent nothing yet, have FINISH_MS from the end of accepting to get their answer.
    * @param {number} [stoppedMs] when accepting ended, on the clock of performance.now()
    */
   async close(stoppedMs = performance.now()) {
@@ -229,8 +232,7 @@ export class HttpServer {
     this.endKeptAlive(0);
     const waiting = this.#waiting;
     const answers = this.#answers;
-    const isDone = () => answers.size === 0 && ![...waiting].some(hasBegun);
-    await until(isDone, stoppedMs + FINISH_MS);
+    await until(() => answers.size + waiting.size === 0, stoppedMs + FINISH_MS);
     for (const socket of waiting) {
       if (!hasBegun(socket)) continue;
       this.#peek(socket);

@@ -92,7 +92,7 @@ test(
     const late = await connect();
     const probe = await connect();
     await until(() => server.handshakes === 2);
-    late.write('GET /ws HTTP/1.1\r\n'); // begun: an idle one would be closed at once
+    late.write('GET /ws HTTP/1.1\r\n');
     probe.write('GET /readyz HTTP/1.1\r\n');
     await until(() => server.openSockets === 3);
     phase.enter('draining');
@@ -128,6 +128,16 @@ test(
     await server.close();
   },
 );
+
+test('a client that has connected when the port closes still gets an answer', limit, async (t) => {
+  const { connect, server, phase } = await start(t);
+  const fresh = await connect();
+  await until(() => server.openSockets === 1);
+  phase.enter('draining');
+  const closed = server.close();
+  assert.equal((await fresh.write(handshake()).response()).status, 503);
+  await closed;
+});
 
 test('listen rejects if the port is in use', limit, async (t) => {
   const { connect, server } = await start(t);
