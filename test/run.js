@@ -8,7 +8,7 @@
 //
 // Node's `--test` sorts its files by name, so this file runs them itself: the slow ones early, the
 // others spread between them. Slow ones mostly wait for servers, and the others mostly compute, so
-// together they use the processors evenly. Small files of `unit` share processes.
+// together they use the processors evenly. Small files share processes.
 
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -31,7 +31,6 @@ const SLOW = [
   'e2e/sse',
   'e2e/centrifugo-connection',
   'e2e/cluster',
-  'e2e/package',
   'contract/history',
   'e2e/auth',
   'e2e/pusher-presence',
@@ -43,7 +42,6 @@ const SLOW = [
   'e2e/http-api',
   'e2e/pusher-limits',
   'e2e/centrifugo-channels',
-  'e2e/docs-client',
   'e2e/centrifuge-js',
   'e2e/pusher-channels',
   'e2e/centrifugo-recovery',
@@ -51,18 +49,14 @@ const SLOW = [
   'e2e/ops',
   'contract/webhook-edges',
   'e2e/pusher-connection',
-  'e2e/bench',
-  'e2e/pusher-docs',
   'e2e/redis-faults',
   'contract/webhook-edges-redis',
   'contract/fleet',
   'e2e/tls',
   'e2e/pusher-http',
   'faults/sigterm',
-  'e2e/load-tools',
   'e2e/hooks',
   'contract/broker',
-  'e2e/openapi-client',
   'e2e/pusher-js',
   'unit/tls',
   'contract/webhook-queue',
@@ -77,7 +71,6 @@ const SLOW = [
   'contract/state',
   'security/centrifugo',
   'e2e/webhooks-pusher',
-  'e2e/http-api-docs',
   'e2e/large-messages',
   'e2e/console',
   'contract/presence',
@@ -88,9 +81,9 @@ const SLOW = [
   'contract/occupancy',
   'unit/courier-process',
 ];
-/** As many small files of `unit` share a process, which loads the modules once for all of them. */
-const GROUP = 12;
-/** Files of `unit` that need a process of their own, because they change it or measure it. */
+/** As many small files of a suite share a process, which loads the modules once for all of them. */
+const GROUPS = { unit: 12, contract: 4, security: 4, e2e: 4 };
+/** Files that need a process of their own, because they change it or measure it. */
 const ALONE = [
   'unit/client-publish',
   'unit/console',
@@ -212,28 +205,31 @@ function testNameOf(path) {
 }
 
 /**
- * Puts small files of `unit` together. A file that is named alone keeps its own process.
+ * Puts small files of a suite together. A file that is named alone keeps its own process.
  * @param {readonly string[]} paths
  * @returns {string[]} the other files, and modules that import the small ones
  */
 function grouped(paths) {
-  const isSmall = (/** @type {string} */ path) => {
-    const name = testNameOf(path);
-    return name.startsWith('unit/') && !ALONE.includes(name) && !SLOW.includes(name);
-  };
-  const small = paths.filter(isSmall);
-  if (small.length < 2) return [...paths];
   const folder = mkdtempSync(join(tmpdir(), 'fanfare-tests-'));
   process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
-  const groups = Array.from({ length: Math.ceil(small.length / GROUP) }, (_, i) => {
-    const path = join(folder, `unit-${i + 1}.mjs`);
-    const imports = small
-      .slice(i * GROUP, (i + 1) * GROUP)
-      .map((file) => `import ${JSON.stringify(pathToFileURL(file).href)};\n`);
-    writeFileSync(path, imports.join(''));
-    return path;
+  const own = new Set(paths);
+  const modules = Object.entries(GROUPS).flatMap(([suite, size]) => {
+    const small = paths.filter((path) => {
+      const name = testNameOf(path);
+      return name.startsWith(`${suite}/`) && ![...ALONE, ...SLOW, ...LONG].includes(name);
+    });
+    if (small.length < 2) return [];
+    for (const path of small) own.delete(path);
+    return Array.from({ length: Math.ceil(small.length / size) }, (_, i) => {
+      const path = join(folder, `${suite}-${i + 1}.mjs`);
+      const imports = small
+        .slice(i * size, (i + 1) * size)
+        .map((file) => `import ${JSON.stringify(pathToFileURL(file).href)};\n`);
+      writeFileSync(path, imports.join(''));
+      return path;
+    });
   });
-  return [...paths.filter((path) => !isSmall(path)), ...groups];
+  return [...own, ...modules];
 }
 
 /** @param {readonly string[]} paths @returns {string[]} in the order in which they begin */
