@@ -28,6 +28,7 @@ import { counter, gauge, histogram } from './rows.js';
  * @property {() => number} restarts
  * @property {() => Record<string, number>} deaths of workers, by cause
  * @property {() => boolean} isCrashLoop @property {() => number} reloads
+ * @property {() => boolean} hasReloadSucceeded
  * @property {() => number} skew connections of the fullest worker, divided by the mean
  * @property {() => Record<string, number>} rebalances by result
  * @property {() => Record<string, number>} leftOut by the relay
@@ -325,6 +326,8 @@ export const PRIMARY_METRICS = Object.freeze([
     'Whether five workers have died within the last minute: 1 or 0.'),
   counter('fanfare_reloads_total', (source) => source.reloads(),
     'Completed rolling reloads.'),
+  gauge('fanfare_last_reload_successful', 'min', (source) => (source.hasReloadSucceeded() ? 1 : 0),
+    'Whether the last reload succeeded: 1 (also before the first), or 0. After a failed one the old configuration stays in use, and the server may not start again with the new one.'),
   gauge('fanfare_worker_skew_ratio', 'sum', (source) => source.skew(),
     'Connections of the fullest worker, divided by the mean of all workers.'),
   counter('fanfare_rebalances_total{result}', (source) => source.rebalances(),

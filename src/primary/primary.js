@@ -127,6 +127,7 @@ class Primary {
       deaths: () => this.#supervisor?.deaths.byCause ?? {},
       isCrashLoop: () => this.#supervisor?.deaths.isCrashLoop() ?? false,
       reloads: () => this.#supervisor?.reloads ?? 0,
+      hasReloadSucceeded: () => this.#supervisor?.hasReloadSucceeded ?? true,
       skew: () => this.#supervisor?.skew() ?? 1,
       rebalances: () => this.#supervisor?.balancer.results ?? {},
       leftOut: () => relay.leftOut,

@@ -98,6 +98,8 @@ export class Supervisor {
     this.turn = 0;
     this.restarts = 0;
     this.reloads = 0;
+    /** The last one. */
+    this.hasReloadSucceeded = true;
     this.isAnnounced = false;
     this.isStopping = false;
     this.isRolling = false;
@@ -181,8 +183,12 @@ export class Supervisor {
     // It may be over before the next decision.
     this.balancer.interrupt(performance.now());
     this.#roll()
-      .catch((error) => this.log.error({ err: error }, 'reload aborted'))
-      .finally(() => {
+      .catch((error) => {
+        this.log.error({ err: error }, 'reload aborted');
+        return false;
+      })
+      .then((hasSucceeded) => {
+        this.hasReloadSucceeded = hasSucceeded;
         this.isRolling = false;
         const again = this.mustRollAgain;
         this.mustRollAgain = false;
@@ -190,27 +196,31 @@ export class Supervisor {
       });
   }
 
+  /** @returns {Promise<boolean>} false: aborted */
   async #roll() {
     const { log } = this;
     const { settings, faults } = await this.loadSettings(this.settings.config);
     if (faults.length > 0) {
       log.error({ faults }, 'reload aborted: the new configuration is invalid, nothing changed');
       this.#mark('reload', 'Reload aborted: the new configuration is invalid, see the log');
-      return;
+      return false;
     }
     this.#checkCertificate(settings);
-    if (isRenewal(this.settings, settings)) return this.#replaceCertificate(settings);
+    if (isRenewal(this.settings, settings)) {
+      this.#replaceCertificate(settings);
+      return true;
+    }
     log.info('reload started: starting the new workers');
     this.#mark('reload', 'Reload started: new workers start');
     const failed = await this.#startSuccessors(settings);
-    if (this.isStopping) return;
+    if (this.isStopping) return true;
     if (failed !== null) {
       this.#mark('reload', `Reload aborted: the new worker ${failed} did not become ready`);
       log.error(
         { slot: failed },
         'reload aborted: the new worker did not become ready, keeping the old workers and configuration',
       );
-      return;
+      return false;
     }
     // The old workers have the old window, and those that a SIGTERM drains meanwhile the new one.
     const windowMs = Math.max(
@@ -220,12 +230,13 @@ export class Supervisor {
     for (const one of old) {
       this.observer.onDrain?.(LAST_REQUESTS_MS + windowMs);
       await this.#drain(one, settings.config.shutdownTimeoutMs, LAST_REQUESTS_MS);
-      if (this.isStopping) return;
+      if (this.isStopping) return true;
     }
     this.reloads++;
     log.info('reload complete');
     this.observer.onReloaded?.(settings);
     this.#mark('reload', 'Reload complete');
+    return true;
   }
 
   /** @param {Settings} settings */

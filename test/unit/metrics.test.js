@@ -56,6 +56,7 @@ const primary = createPrimaryMetrics({
   workersUp: () => ({ 0: 1, 1: 0 }),
   deaths: () => ({ crashed: 1, hung: 0, start: 0 }),
   isCrashLoop: () => false,
+  hasReloadSucceeded: () => true,
   restarts: () => 3,
   reloads: () => 0,
   skew: () => 1,

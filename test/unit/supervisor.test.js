@@ -427,6 +427,12 @@ test('a reload with a faulty configuration changes nothing', { timeout: 20_000 }
   assert.deepEqual(line.faults, next.faults);
   assert.deepEqual(marks, ['Reload aborted: the new configuration is invalid, see the log']);
   assert.deepEqual(pids(), before);
+  await until(() => !supervisor.isRolling);
+  assert.equal(supervisor.hasReloadSucceeded, false);
+  next.faults = [];
+  supervisor.reload();
+  await until(() => !supervisor.isRolling);
+  assert.equal(supervisor.hasReloadSucceeded, true);
 });
 
 test('a reload whose new worker does not start leaves the old ones and their configuration', {
@@ -438,6 +444,8 @@ test('a reload whose new worker does not start leaves the old ones and their con
   next.settings = settingsOf({ FIXTURE: 'die' });
   supervisor.reload();
   await logged('reload aborted: the new worker');
+  await until(() => !supervisor.isRolling);
+  assert.equal(supervisor.hasReloadSucceeded, false);
   assert.deepEqual(pids(), before);
   assert.deepEqual(supervisor.deaths.byCause, { crashed: 0, hung: 0, start: 0 });
   // A replacement gets the old configuration.
