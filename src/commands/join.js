@@ -136,11 +136,12 @@ export class JoinCommands {
   /**
    * Joins a room at the backend's request, whatever the token and the hooks permit.
    * @param {Connection} connection @param {string} name @param {string} user '': it has none
-   * @returns {boolean} false: the connection has reached its room limit, or it is of another app or
-   *   door, whose clients do not ask for it or know no keys
+   * @returns {boolean} false: the connection has closed or reached its room limit, or it is of another
+   *   app or door, whose clients do not ask for it or know no keys
    */
   joinAs(connection, name, user) {
-    const { session, transport } = connection;
+    const { session, transport, isOpen } = connection;
+    if (!isOpen) return false; // the hub would not take it out again
     if (!transport.door.usesTokens) return false; // its client has not asked, and would not know
     if (!canName(session, name)) return false;
     if (this.hub.rooms.get(name)?.has(connection)) {

@@ -396,6 +396,24 @@ for (const [backend, ofBackend] of tests) {
     assert.equal(await a.fleet.disconnect({ connectionId: 'another-0' }), 0);
   });
 
+  it('a connection that closes while its user is looked for is joined to nothing', async (t) => {
+    const [a] = await fleetOf(t, backend, 1);
+    const { connection } = await a.client(['p.1'], 'alice');
+    const { connection: other } = await a.client([]);
+    // After 500 rooms a walk looks at the clock, and goes on when it may.
+    for (let i = 0; i < 500; i++) a.hub.join(other, `m.${i}`, QUIET);
+    /** @type {Promise<() => void>} */
+    const pause = new Promise((resolve) => {
+      Object.assign(a.fleet.member, { surveys: { isSpent: () => true, push: resolve } });
+    });
+    const joined = a.fleet.join('alice', ['p.2']);
+    const goOn = await pause;
+    a.hub.remove(connection);
+    goOn();
+    assert.equal(await joined, 0);
+    assert.deepEqual([a.hub.rooms.has('p.2'), connection.roomCount], [false, 0]);
+  });
+
   it('a user is joined to rooms and removed from them, on all workers', async (t) => {
     const [a, b] = await fleetOf(t, backend, 2);
     const mine = [await a.client(['p.1'], 'alice'), await b.client(['p.1'], 'alice')];
