@@ -227,6 +227,10 @@ describe('members', () => {
       other.subscribe('presence-b', { user_id: 'x'.repeat(129) }),
       /LimitReached.*4301/,
     );
+    await other.signin({ id: 'l', user_info: long.user_info });
+    other.sendSubscribe('presence-b'); // as the signed-in user
+    const { data } = await other.event('pusher:subscription_error', 'presence-b');
+    assert.deepEqual([data.type, data.status], ['LimitReached', 4301]);
     assert.equal(other.close, null);
   });
 });

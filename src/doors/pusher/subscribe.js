@@ -10,6 +10,7 @@ import { socketIdOf } from './socket-id.js';
 
 const MAX_USER_LENGTH = 128;
 
+/** @import { App } from '../../config/pusher.js' */
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { Joined } from '../../recovery/room-joins.js' */
 /** @import { DoorServices } from '../contract.js' */
@@ -220,7 +221,7 @@ function verify({ id }, { app }, channel, auth, data) {
 function memberOf({ app, user: signedIn }, data) {
   const text = String(data);
   if (text === '' && signedIn !== null)
-    return newMember(signedIn.id, JSON.stringify(signedIn.id), signedIn.info);
+    return newMember(app, signedIn.id, JSON.stringify(signedIn.id), signedIn.info);
   const parsed = readObject(text);
   if (parsed === null) return INVALID_MEMBER;
   const { user_id: id } = parsed.value;
@@ -229,16 +230,16 @@ function memberOf({ app, user: signedIn }, data) {
   if (user === '') return INVALID_MEMBER;
   const info = parsed.sourceOf('user_info') ?? null;
   if (user.length > MAX_USER_LENGTH) return limitReached(4301, 'The user_id is too long.');
-  if (info !== null && Buffer.byteLength(info) > app.maxMemberBytes)
-    return limitReached(4301, `The user_info is larger than ${app.maxMemberBytes} bytes.`);
-  return newMember(user, source, info);
+  return newMember(app, user, source, info);
 }
 
 /**
- * @param {string} user @param {string} id JSON, as the application wrote it
- * @param {string|null} info JSON @returns {Member}
+ * @param {App} app @param {string} user @param {string} id JSON, as the application wrote it
+ * @param {string|null} info JSON @returns {Member|Refused}
  */
-function newMember(user, id, info) {
+function newMember(app, user, id, info) {
+  if (info !== null && Buffer.byteLength(info) > app.maxMemberBytes)
+    return limitReached(4301, `The user_info is larger than ${app.maxMemberBytes} bytes.`);
   const shown = info === null ? '' : `,"info":${info}`;
   // A string is the user itself.
   const raw = id.startsWith('"') ? '' : `,"user_id":${id}`;
