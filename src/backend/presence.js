@@ -24,7 +24,7 @@
  * @typedef {object} PresenceSnapshot
  * @property {number} count of users
  * @property {Buffer[]|null} members one for each user, in no particular order; null if the room is
- *   large, that is, has more than `presenceMaxMembers` users
+ *   large, that is, has more than `presenceMaxMembers` users, or if they are too many bytes
  */
 
 /**

@@ -1,5 +1,8 @@
 // members.js: the users in each room, with their owners: the core of the embedded presence.
 
+/** Of a list, well below the largest message of the relay. A Pusher member may have 64 KB. */
+const MAX_LIST_BYTES = 16 * 1024 * 1024;
+
 /** @import { Announcements, EventCounts, PresenceSnapshot } from '../presence.js' */
 
 /** @template O @typedef {{member: Buffer, owners: Set<O>}} Present */
@@ -76,11 +79,11 @@ export class Members {
   read(room) {
     const users = this.rooms.get(room);
     if (users === undefined) return { count: 0, members: [] };
-    const isLarge = users.size > this.maxMembers;
-    return {
-      count: users.size,
-      members: isLarge ? null : Array.from(users.values(), ({ member }) => member),
-    };
+    const { size: count } = users;
+    if (count > this.maxMembers) return { count, members: null };
+    const members = Array.from(users.values(), ({ member }) => member);
+    const bytes = members.reduce((sum, { length }) => sum + length, 0);
+    return { count, members: bytes > MAX_LIST_BYTES ? null : members };
   }
 
   /** @param {O} owner @param {string} room @param {string} user */
