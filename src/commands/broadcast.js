@@ -1,5 +1,5 @@
 // broadcast.js: the command broadcast. The sender gets a result when this worker has written the
-// broadcast to its own connections, or after BROADCAST_RESULT_MS.
+// broadcast to its own connections, or BROADCAST_RESULT_MS after the broker has accepted it.
 
 import { EVERYONE } from '../hub/hub.js';
 import { encodeBroadcastResult } from '../protocol/encode.js';
@@ -12,7 +12,10 @@ const BROADCAST_RESULT_MS = 2000;
 /** @import { Handler, Id } from './handler.js' */
 
 /**
- * @typedef {{connection: Connection, id: Id, payload: string, sinceMs: number}} PendingBroadcast
+ * @typedef {object} PendingBroadcast
+ * @property {Connection} connection @property {Id} id @property {string} payload
+ * @property {number} acceptedMs Infinity: the broker has not answered
+ * @property {boolean} hasResult
  */
 
 export class BroadcastCommand {
@@ -73,15 +76,20 @@ export class BroadcastCommand {
       payloadStart,
       payloadEnd,
     );
+    const acceptedMs = Number.POSITIVE_INFINITY;
+    /** @type {PendingBroadcast} */
+    const pending = { connection, id, payload, acceptedMs, hasResult: false };
     // It gets no ack, because its result follows.
     /** @type {import('../hub/publisher.js').PublishListener} */
     const listener = {
-      onPublish: () =>
-        this.pending.set(tag, { connection, id, payload, sinceMs: performance.now() }),
-      onPublished() {},
+      onPublish: () => this.pending.set(tag, pending),
+      onPublished() {
+        pending.acceptedMs = performance.now();
+      },
       onRefused: (_connection, _id, error) => {
         this.pending.delete(tag);
-        this.replies.brokerError(connection, error, id);
+        // It was delivered, and only the broker's answer is lost.
+        if (!pending.hasResult) this.replies.brokerError(connection, error, id);
       },
     };
     this.publisher.publishFor(listener, connection, id, EVERYONE, publication);
@@ -98,7 +106,7 @@ export class BroadcastCommand {
   sweep() {
     const oldest = performance.now() - BROADCAST_RESULT_MS;
     for (const [tag, pending] of this.pending) {
-      if (pending.sinceMs > oldest) return; // in order of time
+      if (pending.acceptedMs > oldest) continue;
       this.pending.delete(tag);
       this.#sendResult(pending);
     }
@@ -117,7 +125,9 @@ export class BroadcastCommand {
   }
 
   /** @param {PendingBroadcast} pending */
-  #sendResult({ connection, id, payload }) {
+  #sendResult(pending) {
+    const { connection, id, payload } = pending;
+    pending.hasResult = true;
     this.broker.countConnections().then(
       (count) => connection.send(encodeBroadcastResult(payload, count, id)),
       // If the count is not available, the broadcast reached at least this worker's connections.

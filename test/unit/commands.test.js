@@ -167,6 +167,39 @@ test('a broadcast reaches every connection, and its result follows its own deliv
   assert.deepEqual(other.transport.messages(), [{ type: 'broadcast', payload: { n: 1 } }]);
 });
 
+test('a broadcast has one answer: no result before the broker’s answer, and no error after a result', async (t) => {
+  const { connect, published, hub, commands } = build();
+  const { transport, say } = connect();
+  let nowMs = 0;
+  t.mock.method(performance, 'now', () => nowMs);
+  const answers = () => transport.messages().filter(({ type }) => type !== 'broadcast');
+  const sweepAfter = async (/** @type {number} */ ms) => {
+    nowMs += ms;
+    commands.broadcasts.sweep();
+    await turn();
+    return answers().map(({ type, id, error = type }) => [error, id]);
+  };
+  for (const id of [1, 2, 3]) say({ type: 'broadcast', payload: id, id });
+  published[1].resolve();
+  hub.broadcast('*', published[2].publication);
+  await turn();
+  await turn();
+  const lost = Object.assign(new Error('lost'), { code: 'OUTCOME_UNKNOWN' });
+  published[2].reject(lost); // its answer, not the broadcast
+  assert.deepEqual(await sweepAfter(3000), [
+    ['broadcastResult', 3],
+    ['broadcastResult', 2],
+  ]);
+  published[0].reject(lost);
+  await turn();
+  assert.deepEqual(await sweepAfter(3000), [
+    ['broadcastResult', 3],
+    ['broadcastResult', 2],
+    ['OUTCOME_UNKNOWN', 1],
+  ]);
+  assert.equal(commands.broadcasts.pending.size, 0);
+});
+
 test('clients may not broadcast if FANFARE_CLIENT_BROADCAST is off', () => {
   const { connect } = build({ env: { FANFARE_CLIENT_BROADCAST: 'off' } });
   const { transport, say } = connect();
