@@ -51,8 +51,8 @@ const NOTICES = new Set([KIND.REVOCATION, KIND.SURVEY, KIND.ANSWER]);
  * @property {number} [lastFromMs] as in JoinRequest
  * @property {boolean} [hasOwn] as in JoinRequest
  * @property {number} [oldestMs] as in JoinRequest
- * @property {(joined: Joined|null) => void} onJoined the
- *   connection is a member now: write the reply. Null: the room has no history.
+ * @property {(joined: Joined|null) => void} onJoined the connection is a member now: write the
+ *   reply. Null: the room has no history. Not called if it has left before.
  * @property {(error: Error) => void} onRefused the connection is not in the room; a BrokerError
  */
 
@@ -180,7 +180,10 @@ export class Hub {
     room.add(connection);
     this.edges?.count(name, room.clientCount);
     if (room.confirming === null) return onJoined(null);
-    room.confirming.then(() => onJoined(null), onRefused).catch((error) => connection.fail(error));
+    const onConfirmed = () => {
+      if (room.has(connection)) onJoined(null);
+    };
+    room.confirming.then(onConfirmed, onRefused).catch((error) => connection.fail(error));
   }
 
   /**

@@ -231,6 +231,28 @@ test('a subscription is expected to end once, however often it is prolonged', ()
   assert.equal(subscriptions.expiries.size, 0);
 });
 
+test('a client that goes before its channel is confirmed keeps no end of its token', async () => {
+  const { hub, broker, subscriptions, openSubscribed } = buildConnections({}, { isManual: true });
+  const { connection } = openSubscribed();
+  const client = subscriptions.connections.clientOf(connection);
+  assert.ok(client);
+  const endS = Math.ceil(Date.now() / 1000) + 100;
+  subscriptions.verify = (_connection, _client, _channel, _token, act) =>
+    act(/** @type {any} */ ({ endS }), 0);
+  const command = {
+    id: 2,
+    method: 'subscribe',
+    source: null,
+    request: { channel: 'a', token: 't' },
+  };
+  subscriptions.subscribe(connection, client, /** @type {any} */ (command));
+  hub.remove(connection);
+  subscriptions.closed(client);
+  broker.subscribing[0].resolve();
+  await settle();
+  assert.equal(subscriptions.expiries.size, 0);
+});
+
 test('the end of a subscription token is forgotten when the backend unsubscribes the client', async () => {
   const { hub, commands, subscriptions, openSubscribed } = buildConnections();
   const opened = openSubscribed();

@@ -56,6 +56,19 @@ test('a flush leaves out publications for their senders alone, and the others sh
   assert.equal(counters.bytesOut - bytesOut, 4 * one.transport.writes[1].length);
 });
 
+test('a connection that leaves before the broker has confirmed the room gets no answer', async () => {
+  const { hub, connect, subscribing } = build({ manual: true });
+  const [{ connection: left }, { connection: stays }] = [connect(), connect()];
+  /** @type {string[]} */
+  const joined = [];
+  hub.join(left, 'r', { ...QUIET, onJoined: () => joined.push('left') });
+  hub.join(stays, 'r', { ...QUIET, onJoined: () => joined.push('stays') });
+  hub.remove(left);
+  subscribing[0].resolve();
+  await turn();
+  assert.deepEqual(joined, ['stays']);
+});
+
 test('a flush over many members yields, and every member keeps the order', async () => {
   const { hub, connect } = build();
   const members = Array.from({ length: 500 }, connect);
