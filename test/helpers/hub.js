@@ -79,6 +79,16 @@ export function buildHub({
     maxBufferBytes,
     clock,
   });
+  if (clock !== undefined) {
+    // The test turns the wheel, too.
+    const { wheel } = scheduler;
+    const addToWheel = wheel.add.bind(wheel);
+    wheel.add = (checked) => {
+      const timetable = addToWheel(checked);
+      clearInterval(wheel.timer);
+      return timetable;
+    };
+  }
   const tracker =
     presence === undefined ? NO_PRESENCE : new PresenceTracker({ presence, covers, counters });
   const hub = new Hub({ broker, outbox, slowConsumers, scheduler, tracker, edges, counters, log });

@@ -45,7 +45,6 @@ export function build({
     charge: (connection, bytes) => void charged.push([connection, bytes]),
   });
   parts.turn.clock = () => clock.now;
-  parts.scheduler.close();
   broker.onPublication = (...args) => parts.hub.broadcast(...args);
   const connect = () => {
     const transport = new FakeTransport();

@@ -32,7 +32,6 @@ function build({ size = 1000, env = {}, maxBufferBytes = 1e9 } = {}) {
     maxBufferBytes,
     charge: (_, bytes) => void charged.push(bytes),
   });
-  parts.scheduler.close();
   broker.onPublication = (...args) => parts.hub.broadcast(...args);
   const connect = () => {
     const transport = new FakeTransport();

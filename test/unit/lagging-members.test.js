@@ -45,7 +45,6 @@ function build({ env = {}, size = 100, maxBufferBytes = 1e9 } = {}) {
     maxBufferBytes,
   });
   parts.turn.clock = () => clock.now;
-  parts.scheduler.close();
   broker.onPublication = (...args) => parts.hub.broadcast(...args);
   const connect = () => {
     const transport = new FakeTransport();

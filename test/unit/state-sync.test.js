@@ -39,7 +39,6 @@ function build({ size = 100, maxBytes = 1e7, everyMs = 0, isManual = false } = {
     charge: (connection, bytes) => void charged.push([connection, bytes]),
   });
   parts.turn.clock = () => clock.now;
-  parts.scheduler.close();
   broker.onPublication = (...args) => parts.hub.broadcast(...args);
   const tick = async (/** @type {number} */ count) => {
     for (let i = 0; i < count; i++) {
