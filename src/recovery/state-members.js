@@ -97,14 +97,6 @@ export class StateMembers extends LaggingMembers {
     }
   }
 
-  /** @override */
-  close() {
-    super.close();
-    for (const member of this.members.values())
-      this.count(/** @type {StateMember} */ (member), 'left');
-    this.members.clear();
-  }
-
   /** @override @param {StateMember} member */
   isLost({ isLost, epoch, offset, floor }) {
     const { state } = this;

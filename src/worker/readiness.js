@@ -30,6 +30,7 @@ export class Readiness {
   get isSteady() {
     return !this.phase.isLeaving && !this.delivery.isAway && this.admission.overload() === null;
   }
+
   /** @param {number} slot @returns {import('./fleet-wire.js').WorkerInfo} */
   describe(slot) {
     const { config, counters } = this;

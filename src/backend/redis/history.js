@@ -478,8 +478,7 @@ export class HistoryPublish extends Message {
     return at;
   }
 
-  /** The publications are kept, because Redis may have forgotten the script. */
-  /** @override */
+  /** @override Not yet: Redis may have forgotten the script. */
   forgetBytes() {}
 
   /** @override @param {number|[incarnation: Buffer, offset: number]} reply */
