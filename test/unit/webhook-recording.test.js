@@ -5,9 +5,11 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { posix } from 'node:path';
 import { test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { Sessions } from '../../src/auth/sessions.js';
 import { Edges } from '../../src/backend/edges.js';
+import { RedisEdges } from '../../src/backend/redis/edges.js';
 import { Connection } from '../../src/hub/connection.js';
 import { RecordedPublisher } from '../../src/hub/recorded-publisher.js';
 import { createCounters } from '../../src/observability/counters.js';
@@ -245,4 +247,68 @@ test('a message is reported when the broker has accepted it, in the rooms that a
     { room: 'chat.a', ...message, offset: undefined, key: undefined },
     { room: 'chat.h', ...message, offset: 3, key: undefined },
   ]);
+});
+
+/** Edges over a Redis that answers when the test lets it. */
+function heldEdges() {
+  /** @type {string[]} */
+  const recorded = [];
+  /** @type {((error?: Error) => void)[]} */
+  const held = [];
+  const answer = () =>
+    new Promise((resolve, reject) =>
+      held.push((error) => (error === undefined ? resolve(0) : reject(error))),
+    );
+  const recording = {
+    keys: { ofFleet: () => '' },
+    laneOf: () => 1,
+    recordMessages(/** @type {string} */ room) {
+      recorded.push(room);
+      return answer();
+    },
+    countLost() {
+      recorded.push('lost');
+      return answer();
+    },
+  };
+  const log = { info() {}, warn() {} };
+  const connection = { describe: String, redis: { defineCommand() {} } };
+  const edges = new RedisEdges(
+    /** @type {any} */ ({ recording, announce: null, connection, prefix: '', workerId: '', log }),
+  );
+  Object.assign(edges, { occupancy: { close() {} }, rooms: { close() {} } });
+  const publish = (/** @type {string} */ room) =>
+    edges.publish(room, /** @type {any} */ ({ fields: '' }));
+  return { edges, recorded, held, publish };
+}
+
+test('a message that comes while lost ones are counted is recorded without another', async () => {
+  const { recorded, held, publish } = heldEdges();
+  publish('a');
+  await turn();
+  held[0](new Error('away'));
+  await turn();
+  publish('b');
+  held[1]();
+  await turn();
+  await turn();
+  assert.deepEqual(recorded, ['a', 'lost', 'b']);
+});
+
+test('a worker that ends has recorded its messages, also those behind others', async () => {
+  const { edges, recorded, held, publish } = heldEdges();
+  publish('a');
+  await turn();
+  publish('b');
+  let isClosed = false;
+  const closed = edges.close().then(() => {
+    isClosed = true;
+  });
+  await turn();
+  assert.deepEqual([recorded, isClosed], [['a'], false]);
+  held[0]();
+  await turn();
+  assert.deepEqual([recorded, isClosed], [['a', 'b'], false]);
+  held[1]();
+  await closed;
 });

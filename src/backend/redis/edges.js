@@ -72,7 +72,8 @@ export class RedisEdges {
     /** Messages lost and not yet counted in Redis, by lane. @type {Map<number, number>} */
     this.lost = new Map();
     this.isScheduled = false;
-    this.isFlushing = false;
+    /** The flush under way. @type {Promise<void>|null} */
+    this.flushing = null;
   }
 
   start() {
@@ -92,7 +93,8 @@ export class RedisEdges {
 
   async close() {
     for (const timer of this.early.values()) clearTimeout(timer);
-    await this.#flush();
+    this.flushing ??= this.#flush();
+    await this.flushing;
     this.rooms.close();
     await this.occupancy.close();
   }
@@ -183,26 +185,24 @@ export class RedisEdges {
   }
 
   #schedule() {
-    if (this.isScheduled || this.isFlushing) return;
+    if (this.isScheduled || this.flushing !== null) return;
     this.isScheduled = true;
     setImmediate(() => {
       this.isScheduled = false;
-      this.#flush();
+      this.flushing ??= this.#flush();
     });
   }
 
   /** Records the messages that wait, room by room; those that come meanwhile follow. */
   async #flush() {
-    if (this.isFlushing) return;
-    this.isFlushing = true;
-    while (this.waiting.size > 0) {
+    do {
       const { waiting } = this;
       this.waiting = new Map();
       this.waitingCount = this.waitingLength = 0;
       await Promise.all([...waiting].map(([room, messages]) => this.#record(room, messages)));
-    }
-    if (this.lost.size > 0) await this.#countLost();
-    this.isFlushing = false;
+      if (this.lost.size > 0) await this.#countLost();
+    } while (this.waiting.size > 0);
+    this.flushing = null;
   }
 
   /** @param {string} room @param {RecordedMessage[]} messages */
