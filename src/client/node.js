@@ -7,8 +7,7 @@ import { WebSocket } from 'ws';
 import { Fanfare as Base } from './fanfare.js';
 import { CLOSE_TIMEOUT_MS } from './limits.js';
 
-export { FanfareError } from './error.js';
-export { Room } from './room.js';
+export * from './index.js';
 
 /** The HTTP answers after which a new handshake would end in the same way (docs/protocol.md). */
 const FINAL_STATUS = [400, 403, 404, 405, 417, 426, 431];

@@ -18,6 +18,9 @@ import { Fanfare as Listener } from 'fanfare/client/sse';
 import { ERRORS, type ErrorCode } from 'fanfare/codes';
 import { loadConfig, parseConfigFile, type Config } from 'fanfare/config';
 import type { Hooks } from 'fanfare/hooks';
+import type { Change, Code, HistoryOptions, HistoryPage, JoinOptions, Member, Meta, Options, Position, PublishOptions, RoomMessage, State, StateDetail, Welcome } from 'fanfare/client';
+import type * as OfTabs from 'fanfare/client/shared';
+import type * as OfListener from 'fanfare/client/sse';
 
 const code: ErrorCode = 'NOT_IN_ROOM';
 export const text: string = ERRORS[code].message;
@@ -75,6 +78,27 @@ listener.on('error', ({ code }) => code === 'REFUSED');
 // @ts-expect-error: there is no such code
 listener.on('error', ({ code }) => code === 'REFUSD');
 export const connected: Promise<void> = fanfare.connect();
+export class Chats {
+  options: Options = { offline: 'queue' };
+  joinOptions: JoinOptions = { last: 5 };
+  publishOptions: PublishOptions = { echo: false };
+  messages: RoomMessage<Chat>[] = [];
+  members: Member[] = [];
+  position: Position | undefined = room.position;
+  code: Code | undefined;
+  onState = (state: State, { delayMs }: StateDetail): string => state + delayMs;
+  onWelcome = ({ connectionId }: Welcome): string => connectionId;
+  onMessage = ({ text }: Chat, { from }: Meta): string => from + text;
+  onChange = ({ key, previous }: Change<Chat>) => [key, previous?.text];
+  older = (options: HistoryOptions): Promise<HistoryPage<Chat>> => room.history(options);
+  meta: OfTabs.Meta & OfListener.Meta = { from: 'ann', timestamp: 0 };
+  ofTabs: OfTabs.Options = { name: 'ann' };
+  ofListener: OfListener.Options & OfListener.JoinOptions = { heartbeatMs: 10_000 };
+  // @ts-expect-error: an offset is a number
+  wrong: OfListener.Position | OfTabs.Position = { epoch: '', offset: '1' };
+}
+fanfare.on('state', new Chats().onState);
+room.on('message', new Chats().onMessage);
 export const hooks = {
   async onConnect({ headers, query }) {
     if (headers.cookie === undefined) return { deny: 'Please log in.' };
@@ -95,12 +119,12 @@ export { Hub };
 
 const CLIENT_CONSUMER = `
 import { Fanfare, FanfareError, type Room } from 'fanfare-client';
-import { Fanfare as NodeFanfare } from 'fanfare-client/node';
+import { Fanfare as NodeFanfare, type Meta } from 'fanfare-client/node';
 import { Fanfare as SharedFanfare } from 'fanfare-client/shared';
 import { Fanfare as Listener } from 'fanfare-client/sse';
 
 const room: Room<{ text: string }> = new Fanfare('wss://chat.example').join('chat.1');
-room.on('message', ({ text }) => text.length);
+room.on('message', ({ text }, meta: Meta) => text.length + meta.timestamp);
 // @ts-expect-error: a payload has a text
 room.publish({ words: 'hi' });
 export const all = [NodeFanfare, SharedFanfare, Listener];

@@ -8,8 +8,7 @@ import { Fanfare as Base } from '../fanfare.js';
 import { canShare, thisBrowser } from './browser.js';
 import { Tab } from './tab.js';
 
-export { FanfareError } from '../error.js';
-export { Room } from '../room.js';
+export * from '../index.js';
 
 /**
  * @typedef {import('../fanfare.js').Options & {name?: string|undefined}} Options `name` keeps users

@@ -20,6 +20,11 @@ const FIRST_FINAL_CODE = 4500;
 
 /** @typedef {import('../connection.js').State} State */
 /** @typedef {import('../connection.js').StateDetail} StateDetail */
+/** @typedef {import('../wire.js').Position} Position */
+/** @typedef {import('../error.js').Code} Code */
+/** @typedef {import('../room.js').Meta} Meta */
+/** @typedef {import('./room.js').JoinOptions} JoinOptions */
+/** @template [Payload=any] @typedef {import('../room.js').Change<Payload>} Change */
 
 /**
  * How a stream ends: the server's `close`, or the status of its refusal.
