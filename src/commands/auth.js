@@ -3,6 +3,7 @@
 import { readSince, readToken } from '../protocol/decode.js';
 import { encodeAuthenticated } from '../protocol/encode.js';
 
+const BAD_TOKEN = 'token is not a string.';
 /** The commands that a connection may send before it has authenticated. */
 const BEFORE_TOKEN = new Set(['hello', 'auth', 'ping']);
 
@@ -52,7 +53,7 @@ export class AuthCommands {
   /** @type {Handler} */
   hello(connection, command) {
     const token = readToken(command);
-    if (token === null) return this.replies.malformed(connection, command.id);
+    if (token === null) return this.replies.malformed(connection, command.id, BAD_TOKEN);
     // The command is a slice of a read, so values needed later are copied.
     const { id, since } = command;
     if (token !== undefined) {
@@ -69,7 +70,7 @@ export class AuthCommands {
   auth(connection, command) {
     const token = readToken(command);
     if (token === null || token === undefined)
-      return this.replies.malformed(connection, command.id);
+      return this.replies.malformed(connection, command.id, BAD_TOKEN);
     const { id } = command;
     this.#authenticate({ connection, token, id, since: undefined }, () => {
       const { session } = connection;

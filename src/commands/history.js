@@ -6,7 +6,9 @@ import { isLimit } from './pending-reads.js';
 
 /** @import { Handler } from './handler.js' */
 
-/** For people. */
+const BAD_PLACE =
+  'limit is a whole number from 1, before is an object with epoch and offset, ' +
+  'and sinceTime is in ms since 1970.';
 const ONE_PLACE = 'A read has only one of since, before and sinceTime.';
 
 export class HistoryCommand {
@@ -36,7 +38,7 @@ export class HistoryCommand {
     const before = readBefore(command.before);
     const sinceTimeMs = readSinceTime(command.sinceTime);
     if (!isLimit(limit) || before === undefined || sinceTimeMs === undefined)
-      return this.replies.malformed(connection, id);
+      return this.replies.malformed(connection, id, BAD_PLACE);
     const places = [since, before, sinceTimeMs].filter((place) => place !== null);
     if (places.length > 1) return this.replies.malformed(connection, id, ONE_PLACE);
     this.joins.askFor(connection, name, id, () =>

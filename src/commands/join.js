@@ -1,7 +1,14 @@
 // join.js: the commands join and leave.
 
 import { isOfApp } from '../protocol/app-names.js';
-import { MAX_INFO_BYTES, readLatest, readPresence, readSince } from '../protocol/decode.js';
+import {
+  MAX_INFO_BYTES,
+  MAX_LAST,
+  MAX_LAST_SECONDS,
+  readLatest,
+  readPresence,
+  readSince,
+} from '../protocol/decode.js';
 import {
   encodeJoined,
   encodeJoinedState,
@@ -16,6 +23,9 @@ import {
  * are shorter.
  */
 const RESUME_WINDOW_MS = 120_000;
+const BAD_PRESENCE = 'presence is false, or an object with a user of 1 to 128 characters and info.';
+const BAD_LAST = `last is a whole number from 1 to ${MAX_LAST}, lastSeconds to ${MAX_LAST_SECONDS}.`;
+const OTHER_NAME = 'presence.user is not the user of this connection: leave it out.';
 
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Room } from '../hub/room.js' */
@@ -95,13 +105,13 @@ export class JoinCommands {
     if (name === null) return replies.error(connection, 'INVALID_ROOM', id);
     if (!session.mayJoin(name)) return replies.error(connection, 'PERMISSION_DENIED', id);
     const who = this.tracker.covers(name) ? readPresence(command) : null;
-    if (who === undefined) return replies.malformed(connection, id);
+    if (who === undefined) return replies.malformed(connection, id, BAD_PRESENCE);
     if (who?.info && who.info.length > MAX_INFO_BYTES)
       return replies.error(connection, 'MESSAGE_TOO_LARGE', id);
     if (who !== null && !this.#mayAppearAs(connection, who))
-      return replies.error(connection, 'PERMISSION_DENIED', id);
+      return replies.error(connection, 'PERMISSION_DENIED', id, OTHER_NAME);
     const latest = readLatest(command.last, command.lastSeconds);
-    if (latest === null) return replies.malformed(connection, id);
+    if (latest === null) return replies.malformed(connection, id, BAD_LAST);
     // The right to join covers messages that were missed (#oldestFor), but none from before.
     if (latest.last > 0 && !session.mayReadHistory(name))
       return replies.error(connection, 'PERMISSION_DENIED', id);

@@ -6,6 +6,7 @@ import { isLimit } from './pending-reads.js';
 
 /** The largest `presence` reply. If a room has more users, the client asks for the next page. */
 const MAX_REPLY_BYTES = 256 * 1024;
+const BAD_PAGE = 'limit is a whole number from 1, and after is a user.';
 const NOTHING = Buffer.alloc(0);
 
 /** @import { Handler } from './handler.js' */
@@ -37,7 +38,7 @@ export class PresenceCommand {
     const name = session.roomOf(given);
     if (name === null) return this.replies.error(connection, 'INVALID_ROOM', id);
     if (!isLimit(limit) || !(after === undefined || isUser(after)))
-      return this.replies.malformed(connection, id);
+      return this.replies.malformed(connection, id, BAD_PAGE);
     if (!session.mayReadPresence(name))
       return this.replies.error(connection, 'PERMISSION_DENIED', id);
     const room = this.hub.rooms.get(name);

@@ -5,6 +5,9 @@ import { isIdempotencyKey } from '../protocol/decode.js';
 import { encodeAck } from '../protocol/encode.js';
 import { encodeKeyed, encodePublication, isStateKey, KIND } from '../protocol/publication.js';
 
+const NO_PAYLOAD = 'A message has either a payload or a text, which is a string.';
+const BAD_ECHO = 'echo is true or false.';
+const BAD_IDEMPOTENCY_KEY = 'idempotencyKey is a string of 1 to 128 characters.';
 const NO_KEY = 'The room has state: give a key of 1 to 200 characters without control characters.';
 const NO_STATE = 'Only rooms with state take a key.';
 const NO_ECHO = 'In a room with state all members get a message: echo must not be false.';
@@ -50,10 +53,11 @@ export class MessageCommand {
   message(connection, command) {
     const { id, source, payloadStart, textStart, echo, idempotencyKey: key } = command;
     const isText = payloadStart < 0;
-    if (isText === textStart < 0) return this.replies.malformed(connection, id);
+    if (isText === textStart < 0) return this.replies.malformed(connection, id, NO_PAYLOAD);
     if (echo !== undefined && typeof echo !== 'boolean')
-      return this.replies.malformed(connection, id);
-    if (key !== undefined && !isIdempotencyKey(key)) return this.replies.malformed(connection, id);
+      return this.replies.malformed(connection, id, BAD_ECHO);
+    if (key !== undefined && !isIdempotencyKey(key))
+      return this.replies.malformed(connection, id, BAD_IDEMPOTENCY_KEY);
     const { session } = connection;
     const name = command.room === undefined ? onlyRoom(connection) : session.roomOf(command.room);
     if (name === undefined) return this.replies.error(connection, 'ROOM_REQUIRED', id);

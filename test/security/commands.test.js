@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { startServer } from '../../loadtest/lib/server.js';
+import { ERRORS } from '../../src/protocol/codes.js';
 import { Wire } from './wire.js';
 
 const ENV = {
@@ -224,6 +225,8 @@ test('each malformed, hostile or forbidden command gets its documented answer', 
       connected(async (wire) => {
         const answer = await wire.ask(message);
         assert.deepEqual([answer.type, answer.error], ['error', error]);
+        // It says what is wrong.
+        assert.notEqual(answer.message, ERRORS.INVALID_MESSAGE_FORMAT.message);
         // The answer has no other fields: it does not repeat the faulty input.
         assert.deepEqual(Object.keys(answer).sort(), ['error', 'message', 'timestamp', 'type']);
         assert.deepEqual(await wire.ask({ type: 'ping', id: 1 }), { type: 'pong', id: 1 });
