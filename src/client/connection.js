@@ -150,17 +150,15 @@ export class Connection {
   }
 
   async #connect() {
-    const timer = this.#arm(CONNECT_TIMEOUT_MS, () => this.#lost());
-    this.#enter('connecting');
-    /** @type {string|null|undefined} */
-    let token;
-    try {
-      token = await this.#tokens.get();
-    } catch (cause) {
-      if (timer === this.#timer) this.#tokenFailed(cause);
+    const timer = this.#arm(CONNECT_TIMEOUT_MS, () => failed());
+    /** @param {unknown} [cause] none: nothing has come in time */
+    const failed = (cause) => {
+      if (timer === this.#timer && !this.#socket) this.#tokenFailed(cause);
       // A listener may have closed the client.
       if (timer === this.#timer) this.#lost();
-    }
+    };
+    this.#enter('connecting');
+    const token = await this.#tokens.get().catch(failed);
     // Another attempt has begun, or none is wanted.
     if (timer !== this.#timer) return;
     const { url, WebSocket = /** @type {any} */ (globalThis).WebSocket } = this.#parts;

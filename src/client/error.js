@@ -12,7 +12,7 @@
  * - `QUEUE_FULL`: `maxPending` messages wait for their replies, and this one was not sent.
  * - `OUTCOME_UNKNOWN`: also if the connection broke before the reply came.
  * - `CLOSED`: the client was closed, the server will not have it back, or this handle has left.
- * - `TOKEN_UNAVAILABLE`: the token callback failed; `cause` is its error.
+ * - `TOKEN_UNAVAILABLE`: the token callback failed (`cause` is its error), or did not answer.
  * - `STATE_UNAVAILABLE`: the `recoverFailed` callback failed; `cause` is its error.
  * - `BUFFER_FULL`: an async iterator was not read, and messages were dropped.
  * - `REFUSED`: the server refused the connection; `closeCode` and the message have the reason.

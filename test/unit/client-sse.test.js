@@ -401,6 +401,28 @@ test('a token callback that fails is reported and called again', async (t) => {
   assert.equal(client.requests.length, 1);
 });
 
+test('a token callback that does not answer within 15 s is reported and called again', async (t) => {
+  /** @type {{resolve: (token: string) => void, reject: (error: Error) => void}[]} */
+  const calls = [];
+  const token = () => new Promise((resolve, reject) => calls.push({ resolve, reject }));
+  const client = setUp(t, { token });
+  client.fanfare.join('chat.1');
+  await turn();
+  await client.pass(15_000);
+  const reported = ['TOKEN_UNAVAILABLE: the token function failed'];
+  assert.deepEqual([client.errors, client.fanfare.state], [reported, 'waiting']);
+  await client.pass(500);
+  calls[0].reject(new Error('too late'));
+  await client.pass(14_999);
+  calls[1].resolve('token');
+  await turn();
+  assert.equal(client.request.headers.authorization, 'Bearer token');
+  await client.pass(14_999);
+  assert.deepEqual([client.errors, client.fanfare.state], [reported, 'connecting']);
+  await client.pass(1);
+  assert.equal(client.fanfare.state, 'waiting');
+});
+
 test('a stream without a sign of life for a heartbeat and 10 s is dropped', async (t) => {
   const client = setUp(t, { heartbeatMs: 20_000 });
   await client.joined();

@@ -87,6 +87,23 @@ test('after 4001 the token is new; a callback that fails is reported and tried a
   assert.equal(client.sockets.length, 2);
 });
 
+test('a callback that does not answer within 15 s is reported and called again', async (t) => {
+  /** @type {((token: string) => void)[]} */
+  const answers = [];
+  const client = setUp(t, { token: () => new Promise((resolve) => answers.push(resolve)) });
+  client.fanfare.connect();
+  await client.pass(15_000);
+  assert.deepEqual(
+    [client.fanfare.state, ...client.errors.map(({ code }) => code)],
+    ['waiting', 'TOKEN_UNAVAILABLE'],
+  );
+  await client.pass(500);
+  answers[1](token(600));
+  await turn();
+  client.socket.greet();
+  assert.deepEqual([client.fanfare.state, client.errors.length], ['connected', 1]);
+});
+
 test('a wrong clock does not make a token look expired', async (t) => {
   let calls = 0;
   const client = setUp(t, {

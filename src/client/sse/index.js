@@ -11,6 +11,8 @@ import { Room } from './room.js';
 
 export { FanfareError, Room };
 
+/** Until a token, and then the answer to a request. As in `fanfare/client`. */
+const ANSWER_MS = 15_000;
 /** Silence after a missed heartbeat that ends a stream. */
 const SILENCE_MS = 10_000;
 /** A stream that lasted this long ends a series of failed attempts. */
@@ -107,8 +109,6 @@ export class Fanfare extends Emitter {
     // Rooms that are joined together share a request.
     await null;
     if (signal.aborted || !this.#rooms.size) return;
-    // As in `fanfare/client`.
-    this.#arm(15_000);
     this.#startedAtMs = Date.now();
     this.#ending = { code: 1006 };
     await this.#read(signal).catch(() => {});
@@ -132,17 +132,20 @@ export class Fanfare extends Emitter {
     const isNew = !this.#token;
     if (isNew) {
       try {
-        const found = token instanceof Function ? await token() : token;
+        const late = new Promise((_, reject) => this.#arm(ANSWER_MS, reject));
+        const found = token instanceof Function ? await Promise.race([token(), late]) : token;
         // The next stream may be of another user.
         if (signal.aborted) return;
         this.#token = found;
       } catch (cause) {
+        if (signal.aborted) return;
         return this.#report(
           new FanfareError('TOKEN_UNAVAILABLE', { message: 'the token function failed', cause }),
         );
       }
     }
     const headers = this.#token ? { authorization: `Bearer ${this.#token}` } : undefined;
+    this.#arm(ANSWER_MS);
     const response = await fetch(this.#address(), { signal, headers });
     const { status } = response;
     if (status !== 200) {
@@ -216,10 +219,10 @@ export class Fanfare extends Emitter {
     this.#timer = setTimeout(() => this.connect(), delayMs);
   }
 
-  /** Ends the stream if nothing comes. */
-  #arm(timeoutMs = (this.#options.heartbeatMs ?? 30_000) + SILENCE_MS) {
+  /** Ends the stream if nothing comes. @param {number} [timeoutMs] @param {() => void} [act] */
+  #arm(timeoutMs = (this.#options.heartbeatMs ?? 30_000) + SILENCE_MS, act = () => this.#lost()) {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#lost(), timeoutMs);
+    this.#timer = setTimeout(act, timeoutMs);
   }
 
   /** Ends the present stream. @param {State} state @param {StateDetail} [detail] */
