@@ -1,7 +1,8 @@
 // node.js: `fanfare/client` for Node, on `ws`.
 //
 // `ws` shows the HTTP answer of a refused handshake, which no global WebSocket does. So a client in
-// Node waits as long as `Retry-After` requests, and stops if a new handshake cannot succeed.
+// Node waits as long as `Retry-After` requests, and stops if a new handshake cannot succeed. It
+// also says why a connection failed.
 
 import { WebSocket } from 'ws';
 import { Fanfare as Base } from './fanfare.js';
@@ -23,20 +24,23 @@ class NodeSocket extends WebSocket {
   /** @param {string} url @param {string|string[]} [protocols] */
   constructor(url, protocols) {
     super(url, protocols);
+    // A name with several addresses has an error for each, and the error of them all only a code.
+    this.once('error', (/** @type {NodeJS.ErrnoException} */ { message, code }) =>
+      this.#end({ reason: message || code }),
+    );
     this.once('unexpected-response', (_, response) => {
       const seconds = Number(response.headers['retry-after'] ?? Number.NaN);
       // Whole seconds: without the random part all clients of one second would come at once.
       const retryAfterMs = seconds >= 0 ? (seconds + Math.random()) * 1000 : undefined;
       const { statusCode: status = 0 } = response;
-      /** @type {import('./connection.js').Ending} */
-      const ending = {
-        reason: `HTTP status ${status}`,
-        isFinal: FINAL_STATUS.includes(status),
-        retryAfterMs,
-      };
-      // The connection lets go of this socket, and so ends it.
-      this.onclose?.(/** @type {any} */ (ending));
+      const isFinal = FINAL_STATUS.includes(status);
+      this.#end({ reason: `HTTP status ${status}`, isFinal, retryAfterMs });
     });
+  }
+
+  /** The connection lets go of this socket. @param {import('./connection.js').Ending} ending */
+  #end(ending) {
+    this.onclose?.(/** @type {any} */ (ending));
   }
 }
 

@@ -1,9 +1,12 @@
 // client-connection.test.js: reconnects, liveness and events of the page (client/connection.js).
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { Fanfare } from '../../src/client/index.js';
+import { Fanfare as NodeFanfare } from '../../src/client/node.js';
 import { at, message, seen } from '../helpers/client-messages.js';
 import { setUp } from '../helpers/fake-client.js';
 import { fakeSockets } from '../helpers/fake-socket.js';
@@ -99,6 +102,20 @@ test('a refusal with Retry-After is kept, and one for good ends the client', asy
   client.socket.onclose?.({ code: 1006, reason: 'HTTP status 403', isFinal: true });
   assert.equal(client.fanfare.state, 'closed');
   assert.equal(client.errors[0].code, 'REFUSED');
+});
+
+test('in Node the state names the error of a connection that failed', async (t) => {
+  const server = createServer((socket) => socket.end('no HTTP')).listen(0);
+  t.after(() => server.close());
+  await once(server, 'listening');
+  const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
+  const fanfare = new NodeFanfare(`ws://127.0.0.1:${port}`);
+  t.after(() => fanfare.close());
+  const reason = await new Promise((resolve) => {
+    fanfare.on('state', (state, detail) => state === 'waiting' && resolve(detail.reason));
+    fanfare.connect();
+  });
+  assert.match(reason, /Parse Error/);
 });
 
 for (const code of [4500, 4503, 1009]) {
