@@ -73,7 +73,7 @@ test('the first snippet publishes, shows the users, leaves and closes', async ()
   const asked = [];
   const fetch = async (/** @type {string} */ path) => {
     asked.push(path);
-    return { text: async () => token(ALL) };
+    return { ok: true, text: async () => token(ALL) };
   };
   const { offset, fanfare } = await runCode(
     code('room.presence.on'),
@@ -181,7 +181,7 @@ test('with your own database a row that the state has already is shown once', as
     const fetch = (/** @type {string} */ path) => {
       assert.equal(path, `/rooms/${name}`);
       return new Promise((resolve) => {
-        asked.push(() => resolve({ json: async () => structuredClone(database) }));
+        asked.push(() => resolve({ ok: true, json: async () => structuredClone(database) }));
       });
     };
     /** @type {WebSocket[]} */

@@ -11,7 +11,10 @@ if (name !== null) enter(await (await fetch('/server-url')).text());
 
 function enter(url) {
   const fanfare = new Fanfare(url, {
-    token: async () => (await fetch(`/token?name=${encodeURIComponent(name)}`)).text(),
+    token: async () => {
+      const response = await fetch(`/token?name=${encodeURIComponent(name)}`);
+      return response.ok ? response.text() : Promise.reject(new Error('No token.'));
+    },
   });
   fanfare.on('state', (state) => {
     get('chat').classList.toggle('offline', state !== 'connected');
