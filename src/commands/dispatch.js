@@ -10,6 +10,7 @@ import { MAX_JSON_DEPTH, MAX_JSON_KEYS } from '../protocol/json-scan.js';
 const TIMED_EVERY = 8;
 /** If a message is refused for its rate, its id is looked for in this many bytes. */
 const MAX_REFUSED_BYTES = 4096;
+const NO_TOKEN = 'A token is required before this command.';
 const NOT_A_COMMAND =
   'A command is a JSON object with a string "type", ' +
   `of at most ${MAX_JSON_DEPTH} levels and ${MAX_JSON_KEYS} keys.`;
@@ -88,7 +89,7 @@ export class Dispatcher {
       if (!hasWaited && !this.lane.isEmpty && this.#waits(connection, command)) return;
       const handler = this.handlers.get(command.type);
       if (this.gate !== null && connection.isHeld && !this.gate.isOpenToAll(command.type))
-        this.replies.error(connection, 'PERMISSION_DENIED', command.id);
+        this.replies.error(connection, 'PERMISSION_DENIED', command.id, NO_TOKEN);
       else if (handler === undefined) this.replies.error(connection, 'UNKNOWN_TYPE', command.id);
       else handler(connection, command);
     } catch (error) {

@@ -32,8 +32,7 @@ export class HistoryCommand {
     const { session } = connection;
     const name = session.roomOf(command.room);
     if (name === null) return this.replies.error(connection, 'INVALID_ROOM', id);
-    if (!session.mayReadHistory(name))
-      return this.replies.error(connection, 'PERMISSION_DENIED', id);
+    if (!session.mayReadHistory(name)) return this.replies.forbidden(connection, id, 'history');
     const since = readSince(command.since);
     const before = readBefore(command.before);
     const sinceTimeMs = readSinceTime(command.sinceTime);

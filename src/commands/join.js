@@ -103,7 +103,7 @@ export class JoinCommands {
     const { session } = connection;
     const name = session.roomOf(command.room);
     if (name === null) return replies.error(connection, 'INVALID_ROOM', id);
-    if (!session.mayJoin(name)) return replies.error(connection, 'PERMISSION_DENIED', id);
+    if (!session.mayJoin(name)) return replies.forbidden(connection, id, 'join');
     const who = this.tracker.covers(name) ? readPresence(command) : null;
     if (who === undefined) return replies.malformed(connection, id, BAD_PRESENCE);
     if (who?.info && who.info.length > MAX_INFO_BYTES)
@@ -114,7 +114,7 @@ export class JoinCommands {
     if (latest === null) return replies.malformed(connection, id, BAD_LAST);
     // The right to join covers messages that were missed (#oldestFor), but none from before.
     if (latest.last > 0 && !session.mayReadHistory(name))
-      return replies.error(connection, 'PERMISSION_DENIED', id);
+      return replies.forbidden(connection, id, 'history');
     const { last, lastSeconds } = latest;
     const joining = { id, who, since: readSince(command.since), last, lastSeconds };
     this.askFor(connection, name, id, () => this.#enter(connection, name, joining));

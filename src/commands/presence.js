@@ -39,8 +39,7 @@ export class PresenceCommand {
     if (name === null) return this.replies.error(connection, 'INVALID_ROOM', id);
     if (!isLimit(limit) || !(after === undefined || isUser(after)))
       return this.replies.malformed(connection, id, BAD_PAGE);
-    if (!session.mayReadPresence(name))
-      return this.replies.error(connection, 'PERMISSION_DENIED', id);
+    if (!session.mayReadPresence(name)) return this.replies.forbidden(connection, id, 'presence');
     const room = this.hub.rooms.get(name);
     if (room === undefined || !room.has(connection))
       return this.replies.error(connection, 'NOT_IN_ROOM', id);

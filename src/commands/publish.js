@@ -62,7 +62,7 @@ export class MessageCommand {
     const name = command.room === undefined ? onlyRoom(connection) : session.roomOf(command.room);
     if (name === undefined) return this.replies.error(connection, 'ROOM_REQUIRED', id);
     if (name === null) return this.replies.error(connection, 'INVALID_ROOM', id);
-    if (!session.mayPublish(name)) return this.replies.error(connection, 'PERMISSION_DENIED', id);
+    if (!session.mayPublish(name)) return this.replies.forbidden(connection, id, 'publish');
     const start = isText ? textStart : payloadStart;
     const end = isText ? command.textEnd : command.payloadEnd;
     const maxBytes = session.app === null ? this.maxInlineBytes : this.#maxBytesIn(session.app);

@@ -54,6 +54,16 @@ export class Replies {
       connection.close(toClose({ code: 'INVALID_MESSAGE_FORMAT' }));
   }
 
+  /**
+   * Answers a command about a room that its token does not name.
+   * @param {Connection} connection @param {Id} id
+   * @param {'join'|'publish'|'presence'|'history'} right
+   */
+  forbidden(connection, id, right) {
+    const message = `rooms.${right} of the token does not name this room.`;
+    this.error(connection, 'PERMISSION_DENIED', id, message);
+  }
+
   /** @param {Connection} connection @param {Id} id */
   roomLimit(connection, id) {
     this.error(connection, 'ROOM_LIMIT', id);

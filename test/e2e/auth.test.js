@@ -130,6 +130,7 @@ test('the first hello may carry the token, and commands behind it wait for it', 
   await client.got(({ type }) => type === 'message');
   const early = await client.got(({ id }) => id === 1);
   assert.equal(early.error, 'PERMISSION_DENIED');
+  assert.match(early.message, /token is required/);
   const order = client.messages
     .filter(({ id }) => id !== undefined)
     .map(({ id, type }) => [id, type]);
@@ -177,6 +178,8 @@ test('a room outside the rights is answered the same, whether it exists or not',
         id: `${command.type} ${room}`,
       });
       assert.equal(rest.error, 'PERMISSION_DENIED');
+      const right = command.type === 'message' ? 'publish' : command.type;
+      assert.equal(rest.message, `rooms.${right} of the token does not name this room.`);
       answers.push(rest);
     }
     assert.deepEqual(answers[0], answers[1]);
