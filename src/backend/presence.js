@@ -15,9 +15,9 @@
  * @property {(room: string) => Promise<void>} recorded Resolves when the store has all earlier
  *   joins of this worker in the room. Until then, another worker's leave may announce that a user
  *   is gone who has joined here meanwhile. Rejects with a BrokerError if the store is unavailable.
- * @property {(room: string) => Promise<PresenceSnapshot>} read Resolves with the users of the room,
- *   and sees all earlier calls of this worker. Rejects with a BrokerError if the store is
- *   unavailable.
+ * @property {(room: string, isCount?: boolean) => Promise<PresenceSnapshot>} read Resolves with the
+ *   users of the room, and sees all earlier calls of this worker. With `isCount` their number is
+ *   enough: `members` may be null. Rejects with a BrokerError if the store is unavailable.
  */
 
 /**

@@ -11,7 +11,8 @@ import { encodeMember } from '../protocol/encode.js';
  * @property {(room: string, user: string, member: Buffer) => void} join
  * @property {(room: string, user: string) => void} leave
  * @property {(room: string) => Promise<void>} recorded
- * @property {(room: string) => Promise<{count: number, members: Buffer[]|null}>} read
+ * @property {(room: string, isCount?: boolean) => Promise<{count: number, members: Buffer[]|null}>}
+ *   read
  */
 
 export class PresenceTracker {
@@ -31,9 +32,9 @@ export class PresenceTracker {
     return this.covers(room) ? new RoomUsers(this, room) : null;
   }
 
-  /** @param {string} room */
-  read(room) {
-    return this.presence.read(room);
+  /** @param {string} room @param {boolean} [isCount] their number is enough: may have no members */
+  read(room, isCount) {
+    return this.presence.read(room, isCount);
   }
 
   /**

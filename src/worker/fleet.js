@@ -153,7 +153,7 @@ export class Fleet {
     const hasHistory = this.historyOf(room) !== null;
     const [{ connections, isPartial }, present, page] = await Promise.all([
       this.#connectionsIn(room),
-      this.tracker.covers(room) ? this.tracker.read(room) : null,
+      this.tracker.covers(room) ? this.tracker.read(room, true) : null,
       hasHistory ? this.broker.history(room, { after: 0, limit: 0, isGlance: true }) : null,
     ]);
     return {

@@ -401,6 +401,24 @@ test('redis: events that Redis refused to publish are announced when it permits 
 });
 
 withRedis(
+  'a count reads no members, except together with a list',
+  async (redis, attach) => {
+    const a = await attach();
+    a.join('room', 'ann');
+    a.join('room', 'bob');
+    await redis.cli('CONFIG', 'RESETSTAT');
+    await a.presence.recorded('room');
+    assert.equal((await a.presence.read('room', true)).count, 2);
+    assert.doesNotMatch(await redis.cli('INFO', 'commandstats'), /cmdstat_hvals/);
+    const [count, list] = [a.presence.read('room', true), a.read('room')];
+    assert.equal((await count).count, 2);
+    assert.equal(await list, '2: ann bob');
+    assert.equal((await a.presence.read('empty', true)).count, 0);
+  },
+  { ttlMs: NEVER_MS },
+);
+
+withRedis(
   '5,000 users that join one room are few calls, and nothing is left of them afterwards',
   async (redis, attach) => {
     const a = await attach('room');

@@ -75,9 +75,10 @@ export class MemberStore {
   }
 
   /** @type {Store['read']} */
-  async read(room) {
+  async read(room, isCount) {
     const key = this.#key(room, 'members');
-    const [count, members = null] = await this.scripts.presenceReadBuffer(key, this.maxMembers);
+    const most = isCount ? 0 : this.maxMembers;
+    const [count, members = null] = await this.scripts.presenceReadBuffer(key, most);
     return { count, members };
   }
 

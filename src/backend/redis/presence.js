@@ -40,7 +40,8 @@ const MAX_CALLS = 16;
  *   {(room: string, session: string, take: number, changes: (string|Buffer)[]) => Promise<{left: number, refused: Refused}>}
  *   change `take`: how many users to take from the session; `changes`: kind, user and member of
  *   each; `left`: users that the session still has in that room
- * @property {(room: string) => Promise<import('../presence.js').PresenceSnapshot>} read
+ * @property {(room: string, isCount: boolean) => Promise<import('../presence.js').PresenceSnapshot>}
+ *   read
  */
 
 /**
@@ -64,6 +65,9 @@ class PresenceRoom {
   }
 }
 
+/** For all who ask; `isCount`: no one of them needs the members. */
+/** @typedef {Deferred<PresenceSnapshot> & {isCount: boolean}} Read */
+
 /** @implements {Presence} */
 export class RedisPresence {
   /**
@@ -86,7 +90,7 @@ export class RedisPresence {
     this.rooms = new Map();
     /** Rooms with changes. @type {Set<PresenceRoom>} */
     this.changed = new Set();
-    /** Reads since the last round began. @type {Map<string, Deferred<PresenceSnapshot>>} */
+    /** Reads since the last round began. @type {Map<string, Read>} */
     this.reads = new Map();
     /** The work under way; null if there is none. @type {Promise<void>|null} */
     this.working = null;
@@ -160,23 +164,24 @@ export class RedisPresence {
     }
   }
 
-  /** @param {string} room @returns {Promise<PresenceSnapshot>} */
-  read(room) {
+  /** @param {string} room @param {boolean} [isCount] @returns {Promise<PresenceSnapshot>} */
+  read(room, isCount = false) {
     if (!this.isUp || this.isClosed || this.hasFailed) {
       return Promise.reject(new BrokerError('UNAVAILABLE', 'Redis is unavailable'));
     }
     let read = this.reads.get(room);
     if (read === undefined) {
-      read = deferred();
+      read = Object.assign(deferred(), { isCount });
       this.reads.set(room, read);
       this.#schedule();
     }
+    read.isCount &&= isCount;
     return read.promise;
   }
 
   /** @param {string} room */
   async recorded(room) {
-    await this.read(room);
+    await this.read(room, true);
   }
 
   /** @param {string} name @returns {PresenceRoom} */
@@ -388,13 +393,13 @@ export class RedisPresence {
     await this.session.unregister(names);
   }
 
-  /** @param {[room: string, read: Deferred<PresenceSnapshot>][]} reads */
+  /** @param {[room: string, read: Read][]} reads */
   async #answer(reads) {
     for (let i = 0; i < reads.length; i += MAX_CALLS) {
       await Promise.all(
         reads
           .slice(i, i + MAX_CALLS)
-          .map(async ([room, read]) => read.resolve(await this.store.read(room))),
+          .map(async ([room, read]) => read.resolve(await this.store.read(room, read.isCount))),
       );
     }
   }

@@ -190,7 +190,8 @@ export class RoomRoutes {
     const { tracker } = this;
     return inParallel(names, async (name) => {
       const room = key.names.roomOf(name);
-      return { room: name, count: tracker.covers(room) ? (await tracker.read(room)).count : null };
+      if (!tracker.covers(room)) return { room: name, count: null };
+      return { room: name, count: (await tracker.read(room, true)).count };
     });
   }
 

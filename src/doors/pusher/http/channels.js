@@ -110,7 +110,7 @@ export class ChannelRoutes {
 
   /** @param {App} app @param {string} channel of presence */
   async #userCount(app, channel) {
-    const { count } = await this.tracker.read(roomOf(app, channel));
+    const { count } = await this.tracker.read(roomOf(app, channel), true);
     return count;
   }
 
