@@ -206,11 +206,9 @@ class RedisEventQueue {
  * @param {object} parts
  * @param {Pick<import('../../config/settings.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'>}
  *   parts.config with a Redis
- * @param {(isUp: boolean, reason: string) => void} [parts.onChange] Redis has become available, or
- *   is not; in a cluster it is not called
  * @returns {{queue: RedisEventQueue, close: () => void}}
  */
-export function openEventQueue({ config, onChange = () => {} }) {
+export function openEventQueue({ config }) {
   const { redisPrefix: prefix, redisTimeoutMs: timeoutMs } = config;
   const settings = /** @type {import('../../config/redis.js').RedisSettings} */ (config.redis);
   const connection =
@@ -220,8 +218,9 @@ export function openEventQueue({ config, onChange = () => {} }) {
           settings,
           name: `${prefix}courier`,
           timeoutMs,
-          onReady: () => onChange(true, ''),
-          onAway: (reason) => onChange(false, reason),
+          // Each call asks whether it can be written to (#ask).
+          onReady() {},
+          onAway() {},
         });
   connection.open();
   return { queue: new RedisEventQueue({ connection, prefix }), close: () => connection.close() };
