@@ -6,7 +6,9 @@
 
 import { readValue } from '../../../protocol/decode.js';
 import { skipPayload, skipSpace, skipString } from '../../../protocol/json-scan.js';
+import { REQUESTS } from './schema.js';
 
+/** @import { Field, Message } from './schema.js' */
 /** @import { ClientInfo, Codec, Command, Method, Published, Reply, Request } from '../messages.js' */
 
 const LF = 0x0a;
@@ -24,49 +26,10 @@ const MAX_FIELDS = 64;
 /** Entries of `subs` or `headers`, far above any limit of rooms that a client could use at once. */
 const MAX_ENTRIES = 10_000;
 
-/** The first of them that a command has is served. */
-const METHODS = /** @type {readonly Method[]} */ (
-  Object.freeze([
-    ...['connect', 'subscribe', 'unsubscribe', 'publish', 'presence', 'presence_stats'],
-    ...['history', 'ping', 'send', 'rpc', 'refresh', 'sub_refresh'],
-  ])
-);
 /** @type {ReadonlyMap<string, number>} */
-const RANKS = new Map(METHODS.map((method, rank) => [method, rank]));
+const RANKS = new Map(REQUESTS.map(({ name }, rank) => [name, rank]));
 /** Numbers with more digits are left to JavaScript's parser. */
 const MAX_DIGITS = 15;
-
-/** @typedef {'string'|'boolean'|'number'|'count'|'raw'|'subs'|'headers'|'since'|'given'} Type */
-
-/** The fields of all requests. @type {ReadonlyMap<string, Type>} */
-const FIELDS = new Map(
-  Object.entries(
-    /** @type {Record<string, Type>} */ ({
-      token: 'string',
-      channel: 'string',
-      name: 'string',
-      version: 'string',
-      method: 'string',
-      epoch: 'string',
-      key: 'string',
-      data: 'raw',
-      subs: 'subs',
-      headers: 'headers',
-      recover: 'boolean',
-      positioned: 'boolean',
-      recoverable: 'boolean',
-      join_leave: 'boolean',
-      removed: 'boolean',
-      reverse: 'boolean',
-      offset: 'count',
-      flag: 'number',
-      limit: 'number',
-      type: 'number',
-      since: 'since',
-      tf: 'given',
-    }),
-  ),
-);
 
 /** A line does not have the form of a command. */
 const MALFORMED = -1;
@@ -100,13 +63,13 @@ function lineEnd(bytes, at) {
 /** @param {Buffer} line @returns {Command|null} */
 function readCommand(line) {
   /** @type {Draft} */
-  const draft = { isEmpty: true, id: 0, rank: METHODS.length, request: {} };
+  const draft = { isEmpty: true, id: 0, rank: REQUESTS.length, request: {} };
   const end = eachMember(line, 0, MAX_FIELDS, readCommandField, draft);
   if (end < 0 || skipSpace(line, end) !== line.length) return null;
   const { isEmpty, id, rank, request } = draft;
   if (isEmpty) return { id: 0, method: 'pong', request, source: line };
-  if (rank === METHODS.length) return null;
-  return { id, method: METHODS[rank], request, source: line };
+  if (rank === REQUESTS.length) return null;
+  return { id, method: /** @type {Method} */ (REQUESTS[rank].name), request, source: line };
 }
 
 /** @type {ReadMember<Draft>} */
@@ -139,9 +102,10 @@ function readRequest(b, at, request) {
 
 /** @type {ReadMember<Request>} */
 function readRequestField(name, b, at, request) {
-  const type = FIELDS.get(name);
-  if (type === undefined || (b[at] === LOWER_N && type !== 'raw')) return skipPayload(b, at);
-  /** @type {Record<string, unknown>} */ (request)[name] = READERS[type](b, at);
+  const read = FIELDS.get(name);
+  if (read === undefined || (b[at] === LOWER_N && read !== READERS.bytes))
+    return skipPayload(b, at);
+  /** @type {Record<string, unknown>} */ (request)[name] = read(b, at);
   return after;
 }
 
@@ -153,32 +117,42 @@ let after = 0;
 
 /** Reads a value, and sets `after`. @typedef {(b: Buffer, at: number) => any} Reader */
 
-/** @type {Record<Type, Reader>} */
+/** By the type in the schema. @type {Readonly<Record<string, Reader>>} */
 const READERS = {
   string: readString,
-  number: readNumber,
-  count(b, at) {
+  i32: readNumber,
+  i64: readNumber,
+  u64(b, at) {
     const value = readNumber(b, at);
     if (value < 0) after = MALFORMED;
     return value;
   },
-  boolean(b, at) {
+  bool(b, at) {
     const isBoolean = b[at] === LOWER_T || b[at] === LOWER_F;
     after = isBoolean ? skipPayload(b, at) : MALFORMED;
     return b[at] === LOWER_T;
   },
-  raw(b, at) {
+  bytes(b, at) {
     after = skipPayload(b, at);
     return after < 0 ? undefined : b.subarray(at, after);
   },
-  subs: (b, at) => readMap(b, at, readSub),
-  headers: (b, at) => readMap(b, at, readHeader),
-  since: readObject,
   given(b, at) {
     after = skipPayload(b, at);
     return true;
   },
 };
+
+/** The fields of all requests. @type {ReadonlyMap<string, Reader>} */
+const FIELDS = new Map(
+  REQUESTS.flatMap(({ type }) => /** @type {Message} */ (type).fields).map(readerOf),
+);
+
+/** @param {Field} field @returns {[name: string, read: Reader]} */
+function readerOf({ name, type, form }) {
+  if (form === 'one') return [name, typeof type === 'string' ? READERS[type] : readObject];
+  if (type === 'string') return [name, (b, at) => readMap(b, at, readHeader)];
+  return [name, (b, at) => readMap(b, at, readSub)];
+}
 
 /** @type {Reader} */
 function readObject(b, at) {

@@ -10,7 +10,7 @@
 // Messages are written from end to start, so that each length is known when it is written.
 
 import { isUtf8 } from 'node:buffer';
-import { messageNamed } from './schema.js';
+import { messageNamed, REQUESTS } from './schema.js';
 
 /** Wire types. Groups (3 and 4) are obsolete, and malformed here. */
 const VARINT = 0;
@@ -41,8 +41,6 @@ const COMMAND = messageNamed('Command');
 const REPLY = messageNamed('Reply');
 const EMULATION = messageNamed('EmulationRequest');
 const CLIENT_INFO = messageNamed('ClientInfo');
-/** The requests of a command, in the order in which the protocol looks at them. */
-const REQUESTS = COMMAND.fields.slice(1).map(({ name }) => name);
 
 /** The input is not what it should be. */
 class Malformed extends Error {}
@@ -360,7 +358,7 @@ function readCommand(reader, last) {
   const end = reader.length(last);
   const { id = 0, ...requests } = readMessage(reader, COMMAND, end);
   const source = reader.bytes.subarray(start, end);
-  const method = REQUESTS.find((name) => requests[name] !== undefined);
+  const method = REQUESTS.find(({ name }) => requests[name] !== undefined)?.name;
   if (method === undefined && id !== 0) throw new Malformed('a command without a request');
   const request = method === undefined ? {} : requests[method];
   return { id, method: /** @type {Method} */ (method ?? 'pong'), request, source };

@@ -57,7 +57,6 @@ const TABLE = {
     positioned: [9, 'bool'],
     recoverable: [10, 'bool'],
     join_leave: [11, 'bool'],
-    delta: [12, 'string'],
     // A tree of conditions, all of which are refused.
     tf: [13, 'given'],
     flag: [14, 'i64'],
@@ -199,3 +198,6 @@ export function messageNamed(name) {
   if (message === undefined) throw new Error(`no such message: ${name}`);
   return message;
 }
+
+/** The requests of a command, in the order in which the protocol looks at them. */
+export const REQUESTS = messageNamed('Command').fields.slice(1);
