@@ -9,41 +9,19 @@ import { DISCONNECTS } from '../codes.js';
 import { DoorError } from '../errors.js';
 import { keyOf } from '../members.js';
 import { GRACE_S } from '../tokens.js';
-import { flag, isGiven, refuseFields, roomOfChannel, text, texts, whole } from './fields.js';
+import { flag, roomOfChannel, text, texts, unsupported, whole } from './fields.js';
 
 /** RFC 6455 5.5: a control frame has at most 125 bytes, two of which are the code. */
 const MAX_REASON_BYTES = 123;
 const MAX_USER_LENGTH = 128;
 
 /** What the open version of Centrifugo passes over would act on too many connections. */
-const WHOM = {
-  user: text,
-  client: text,
-  session: isGiven,
-  label_filter: isGiven,
-  all_users: isGiven,
-};
-const REFUSED_WHOM = ['session', 'label_filter', 'all_users'];
+const WHOM = { user: text, client: text, ...unsupported('session', 'label_filter', 'all_users') };
 const SUBSCRIBE = {
   ...WHOM,
   channel: text,
-  info: isGiven,
-  b64info: isGiven,
-  data: isGiven,
-  b64data: isGiven,
-  recover_since: isGiven,
-  expire_at: isGiven,
-  override: isGiven,
+  ...unsupported('info', 'b64info', 'data', 'b64data', 'recover_since', 'expire_at', 'override'),
 };
-const REFUSED_SUBSCRIBE = [
-  'info',
-  'b64info',
-  'data',
-  'b64data',
-  'recover_since',
-  'expire_at',
-  'override',
-];
 
 /** @import { Method, MethodServices } from './method.js' */
 /** @typedef {import('../../../transport/http-api/fields.js').Fields} Fields */
@@ -63,7 +41,6 @@ export class ControlMethods {
     route: 'centrifugo_subscribe',
     shape: SUBSCRIBE,
     run: async (fields) => {
-      refuseFields(fields, REFUSED_SUBSCRIBE);
       const room = roomOfChannel(fields.channel);
       const whom = whomOf(fields);
       if (whom !== null) await this.fleet.join(whom, [room]);
@@ -98,9 +75,8 @@ export class ControlMethods {
   /** @type {Method} */
   refresh = {
     route: 'centrifugo_refresh',
-    shape: { ...WHOM, expired: flag, expire_at: whole, info: isGiven },
+    shape: { ...WHOM, expired: flag, expire_at: whole, ...unsupported('info') },
     run: async (fields) => {
-      refuseFields(fields, ['info']);
       const { expired = false, expire_at: expireAtS = 0 } = fields;
       const whom = whomOf(fields);
       if (expireAtS < 0) throw new DoorError(107, 'expire_at is before 1970');
@@ -126,7 +102,6 @@ export class ControlMethods {
 
 /** @param {Fields} fields @returns {Whom|null} null: no such connection @throws {DoorError} */
 function whomOf(fields) {
-  refuseFields(fields, REFUSED_WHOM);
   const { user = '', client = '', whitelist = [] } = fields;
   if (user.length > MAX_USER_LENGTH)
     throw new DoorError(107, `user has more than ${MAX_USER_LENGTH} characters`);

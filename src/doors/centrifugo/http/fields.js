@@ -21,16 +21,21 @@ export const position = nullable('an object with offset and epoch', (value) => {
   return Number.isSafeInteger(offset) && offset >= 0 && isText(epoch);
 });
 /**
- * Is there more than an empty value, for a field that is then refused?
- * @type {import('../../../transport/http-api/fields.js').Reader}
+ * Fields that would have no effect here: refused, unless they are empty.
+ * @param {readonly string[]} names @returns {import('../../../transport/http-api/fields.js').Shape}
  */
-export const isGiven = {
-  rule: 'JSON',
-  read(body, start, end) {
-    const value = JSON.parse(body.toString('utf8', start, end));
-    return isRecord(value) ? Object.keys(value).length > 0 : Boolean(value);
-  },
-};
+export function unsupported(...names) {
+  const reader = (/** @type {string} */ name) => ({
+    rule: 'JSON',
+    read(/** @type {Buffer} */ body, /** @type {number} */ start, /** @type {number} */ end) {
+      const value = JSON.parse(body.toString('utf8', start, end));
+      if (isRecord(value) ? Object.keys(value).length > 0 : value)
+        throw new DoorError(108, `${name} is not supported`);
+      return null;
+    },
+  });
+  return Object.fromEntries(names.map((name) => [name, reader(name)]));
+}
 
 /** @param {string|undefined} channel @returns {string} its room @throws {DoorError} */
 export function roomOfChannel(channel) {
@@ -39,15 +44,6 @@ export function roomOfChannel(channel) {
   if (fault === 'length') throw new DoorError(107, 'the name of the channel is too long');
   if (fault !== null) throw new DoorError(102);
   return roomOf(channel);
-}
-
-/**
- * Refuses fields that would have no effect here, as `isGiven` has read them.
- * @param {Fields} fields @param {readonly string[]} names @throws {DoorError}
- */
-export function refuseFields(fields, names) {
-  const name = names.find((one) => fields[one] === true);
-  if (name !== undefined) throw new DoorError(108, `${name} is not supported`);
 }
 
 /** @param {unknown} value */

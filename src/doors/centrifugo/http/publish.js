@@ -7,7 +7,7 @@ import { isIdempotencyKey, payload } from '../../../transport/http-api/fields.js
 import { Publishing, unitsOf } from '../../../transport/http-api/publishing.js';
 import { DoorError } from '../errors.js';
 import { errorOf } from './answers.js';
-import { flag, isGiven, refuseFields, roomOfChannel, text, texts } from './fields.js';
+import { flag, roomOfChannel, text, texts, unsupported } from './fields.js';
 
 /** The sender of messages from an API: an id or a user is never empty. */
 const SENDER = '';
@@ -20,11 +20,8 @@ const MESSAGE = {
   b64data: text,
   skip_history: flag,
   idempotency_key: text,
-  tags: isGiven,
-  version: isGiven,
-  version_epoch: isGiven,
+  ...unsupported('tags', 'version', 'version_epoch'),
 };
-const REFUSED = ['tags', 'version', 'version_epoch'];
 
 /** @import { Outcome } from '../../../transport/http-api/publishing.js' */
 /** @import { Method, MethodServices } from './method.js' */
@@ -81,7 +78,6 @@ export class PublishMethods {
 
   /** @param {Fields} fields @param {Buffer} body with the slices @returns {Buffer} JSON */
   #dataOf(fields, body) {
-    refuseFields(fields, REFUSED);
     const data = readData(fields, body);
     if (data.length > this.maxDataBytes)
       throw new DoorError(107, `data has more than ${this.maxDataBytes} bytes`);
