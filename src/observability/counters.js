@@ -5,81 +5,32 @@
 import { API_ERRORS, ERRORS } from '../protocol/codes.js';
 
 /** Reasons of refused admissions: the labels of `fanfare_admissions_refused_total`. */
+// biome-ignore format: several names a line
 export const REFUSALS = /** @type {const} */ ([
-  'origin',
-  'per_ip',
-  'handshakes',
-  'handshakes_per_ip',
-  'handshake_timeout',
-  'draining',
-  'loop_lag',
-  'memory',
-  'descriptors',
-  'bad_request',
-  'unknown_socket',
-  'tls',
-  'tokens',
-  'denied',
+  'origin', 'per_ip', 'handshakes', 'handshakes_per_ip', 'handshake_timeout', 'draining',
+  'loop_lag', 'memory', 'descriptors', 'bad_request', 'unknown_socket', 'tls', 'tokens', 'denied',
   'hooks',
 ]);
 
 /** Limits with a mode `observe`: the labels of `fanfare_limits_observed_total`. */
+// biome-ignore format: as above
 export const OBSERVED = /** @type {const} */ ([
-  'connections_per_ip',
-  'messages',
-  'messages_per_ip',
-  'messages_per_user',
-  'broadcasts_per_ip',
-  'frames',
-  'handshakes',
-  'handshakes_per_ip',
-  'rooms',
-  'loop_lag',
-  'memory',
-  'descriptors',
+  'connections_per_ip', 'messages', 'messages_per_ip', 'messages_per_user', 'broadcasts_per_ip',
+  'frames', 'handshakes', 'handshakes_per_ip', 'rooms', 'loop_lag', 'memory', 'descriptors',
   'api_messages',
 ]);
 
 /** Routes of the HTTP API: the labels of `fanfare_api_requests_total`. */
+// biome-ignore format: as above
 export const API_ROUTES = /** @type {const} */ ([
-  'publish',
-  'publish_batch',
-  'broadcast',
-  'rooms',
-  'room',
-  'history',
-  'delete_history',
-  'state',
-  'presence',
-  'query_presence',
-  'connections',
-  'connection',
-  'create_upload',
-  'disconnect',
-  'join',
-  'leave',
-  'revoke',
-  'pusher_events',
-  'pusher_batch_events',
-  'pusher_channels',
-  'pusher_channel',
-  'pusher_users',
-  'pusher_terminate',
-  'centrifugo_publish',
-  'centrifugo_broadcast',
-  'centrifugo_subscribe',
-  'centrifugo_unsubscribe',
-  'centrifugo_disconnect',
-  'centrifugo_refresh',
-  'centrifugo_presence',
-  'centrifugo_presence_stats',
-  'centrifugo_history',
-  'centrifugo_history_remove',
-  'centrifugo_channels',
-  'centrifugo_info',
-  'centrifugo_rpc',
-  'centrifugo_batch',
-  'unknown',
+  'publish', 'publish_batch', 'broadcast', 'rooms', 'room', 'history', 'delete_history', 'state',
+  'presence', 'query_presence', 'connections', 'connection', 'create_upload', 'disconnect', 'join',
+  'leave', 'revoke', 'pusher_events', 'pusher_batch_events', 'pusher_channels', 'pusher_channel',
+  'pusher_users', 'pusher_terminate', 'centrifugo_publish', 'centrifugo_broadcast',
+  'centrifugo_subscribe', 'centrifugo_unsubscribe', 'centrifugo_disconnect', 'centrifugo_refresh',
+  'centrifugo_presence', 'centrifugo_presence_stats', 'centrifugo_history',
+  'centrifugo_history_remove', 'centrifugo_channels', 'centrifugo_info', 'centrifugo_rpc',
+  'centrifugo_batch', 'unknown',
 ]);
 
 /** Statuses of the HTTP API: the labels of `fanfare_api_responses_total`. */
@@ -90,14 +41,9 @@ const API_STATUSES = Object.freeze([
 ]);
 
 /** Reasons for refusing a request unread: the labels of `fanfare_api_refused_total`. */
+// biome-ignore format: as above
 export const API_REFUSALS = /** @type {const} */ ([
-  'key',
-  'rate',
-  'busy',
-  'draining',
-  'media_type',
-  'body_size',
-  'body_time',
+  'key', 'rate', 'busy', 'draining', 'media_type', 'body_size', 'body_time',
 ]);
 
 /** Why idle sockets are closed: the labels of `fanfare_idle_sockets_closed_total`. */
@@ -106,74 +52,38 @@ export const EVICTIONS = /** @type {const} */ (['handshakes', 'plain_http', 'des
 const READER_CLOSES = /** @type {const} */ (['flood', 'unfinished', 'overload']);
 
 /** Fast paths (src/transport/fast/README.md): the labels of `fanfare_fast_path`. */
+// biome-ignore format: as above
 export const FAST_PATHS = /** @type {const} */ ([
-  'direct_write',
-  'shared_reads',
-  'ws_listener',
-  'lazy_ws',
-  'http_listeners',
-  'short_handshake',
-  'redis_pushes',
-  'redis_commands',
-  'redis_reset',
+  'direct_write', 'shared_reads', 'ws_listener', 'lazy_ws', 'http_listeners', 'short_handshake',
+  'redis_pushes', 'redis_commands', 'redis_reset',
 ]);
 /** @typedef {typeof FAST_PATHS[number]} FastPath */
 
 /** Slots of a turn except reads: labels of `fanfare_turn_seconds`, with `loop` and `total`. */
+// biome-ignore format: as above
 export const TURN_SLOTS = /** @type {const} */ ([
-  'flushes',
-  'short_reads',
-  'joins',
-  'lagging_members',
-  'hooks',
-  'long_reads',
-  'handshakes',
-  'admitted',
-  'refused_peers',
-  'closes',
-  'notices',
-  'presence',
-  'surveys',
-  'tls',
+  'flushes', 'short_reads', 'joins', 'lagging_members', 'hooks', 'long_reads', 'handshakes',
+  'admitted', 'refused_peers', 'closes', 'notices', 'presence', 'surveys', 'tls',
 ]);
 
 /** Reasons for refusing a token: labels of `fanfare_tokens_total`, beside `accepted`. */
+// biome-ignore format: as above
 export const TOKEN_REFUSALS = /** @type {const} */ ([
-  'oversized',
-  'malformed',
-  'algorithm',
-  'unknown_key',
-  'signature',
-  'expired',
-  'not_yet_valid',
-  'lifetime',
-  'audience',
-  'issuer',
-  'claims',
-  'app',
-  'revoked',
-  'keys_unavailable',
-  'revocations_unavailable',
-  'overload',
+  'oversized', 'malformed', 'algorithm', 'unknown_key', 'signature', 'expired', 'not_yet_valid',
+  'lifetime', 'audience', 'issuer', 'claims', 'app', 'revoked', 'keys_unavailable',
+  'revocations_unavailable', 'overload',
 ]);
 
 /** Causes of closes by authentication: the labels of `fanfare_auth_closes_total`. */
+// biome-ignore format: as above
 const AUTH_CLOSES = /** @type {const} */ ([
-  'timeout',
-  'expired',
-  'revoked',
-  'user_limit',
-  'app_limit',
+  'timeout', 'expired', 'revoked', 'user_limit', 'app_limit',
 ]);
 
 /** The hooks: the labels of `fanfare_hook_calls_total`. */
+// biome-ignore format: as above
 export const HOOK_NAMES = /** @type {const} */ ([
-  'onConnect',
-  'onJoin',
-  'onPublish',
-  'onRpc',
-  'onSend',
-  'onDisconnect',
+  'onConnect', 'onJoin', 'onPublish', 'onRpc', 'onSend', 'onDisconnect',
 ]);
 
 /** @typedef {typeof HOOK_NAMES[number]} HookName */
@@ -185,13 +95,9 @@ const HOOK_FAILURES = /** @type {const} */ (['throw', 'timeout', 'answer', 'busy
  * Fanfare; `announced` and `verified`: past it; `refused`: too many at once; `failed`: the bucket;
  * `aborted`: the sender, or its body.
  */
+// biome-ignore format: as above
 const BLOB_UPLOADS = /** @type {const} */ ([
-  'stored',
-  'announced',
-  'verified',
-  'refused',
-  'failed',
-  'aborted',
+  'stored', 'announced', 'verified', 'refused', 'failed', 'aborted',
 ]);
 
 /** References to objects in messages: the labels of `fanfare_blob_references_total`. */

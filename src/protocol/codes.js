@@ -11,149 +11,58 @@
  * After 4000-4499 the client reconnects, after 4500-4999 it stops; other rows have the advice.
  * @type {Readonly<Record<string, Close>>}
  */
+// biome-ignore format: a row has one or two lines, and not one for each property
 export const CLOSES = Object.freeze({
-  UNSUPPORTED_DATA: {
-    code: 1003,
-    reason: 'text only',
-    cause: 'The client sent a binary message.',
-    client: 'stop, report',
-  },
-  POLICY: {
-    code: 1008,
-    reason: 'policy',
-    cause:
-      'Too many control frames or small fragments, too many fragments in a message, or a message left unfinished.',
-    client: 'stop, report',
-  },
-  INTERNAL: {
-    code: 1011,
-    reason: 'internal error',
-    cause: 'The server failed while it handled a command or a message of this connection.',
+  UNSUPPORTED_DATA: { code: 1003, reason: 'text only', client: 'stop, report',
+    cause: 'The client sent a binary message.' },
+  POLICY: { code: 1008, reason: 'policy', client: 'stop, report',
+    cause: 'Too many control frames or small fragments, too many fragments in a message, or a message left unfinished.' },
+  INTERNAL: { code: 1011, reason: 'internal error', client: 'back-off, at least 1 s',
+    cause: 'The server failed while it handled a command or a message of this connection.' },
+  DRAIN: { code: 1012, reason: 'service restart', client: 'reconnect after `reconnectAfterMs`',
+    cause: 'The worker drains: stop, restart or reload.' },
+  OVERLOAD: { code: 1013, reason: 'overload', client: 'reconnect after at least 10 s with jitter',
+    cause: 'The worker has too many unread bytes or too large copies of room states, tokens cannot be checked now, or a hook failed.' },
+  TOKEN_EXPIRED: { code: 4001, reason: 'token expired', client: 'reconnect with a new token',
+    cause: 'The token expired before an `auth` renewed it.' },
+  SLOW_CONSUMER: { code: 4003, reason: 'slow consumer', client: 'reconnect',
+    cause: 'Too many bytes wait for this client, or they have waited too long.' },
+  RATE_LIMITED: { code: 4005, reason: 'rate limited', client: 'reconnect',
+    cause: 'Over `FANFARE_MAX_REFUSED_MESSAGES` messages were refused for their rate within a minute.' },
+  REBALANCE: { code: 4006, reason: 'rebalance', client: 'reconnect after `reconnectAfterMs`',
+    cause: 'The worker has more connections than the others.' },
+  AGE: { code: 4007, reason: 'maximum age', client: 'reconnect after `reconnectAfterMs`',
+    cause: 'The connection has reached `FANFARE_MAX_CONNECTION_AGE_MS`.' },
+  ADDRESS_LIMIT: { code: 4008, reason: 'connection limit of the address',
     client: 'back-off, at least 1 s',
-  },
-  DRAIN: {
-    code: 1012,
-    reason: 'service restart',
-    cause: 'The worker drains: stop, restart or reload.',
-    client: 'reconnect after `reconnectAfterMs`',
-  },
-  OVERLOAD: {
-    code: 1013,
-    reason: 'overload',
-    cause:
-      'The worker has too many unread bytes or too large copies of room states, tokens cannot be checked now, or a hook failed.',
-    client: 'reconnect after at least 10 s with jitter',
-  },
-  TOKEN_EXPIRED: {
-    code: 4001,
-    reason: 'token expired',
-    cause: 'The token expired before an `auth` renewed it.',
-    client: 'reconnect with a new token',
-  },
-  SLOW_CONSUMER: {
-    code: 4003,
-    reason: 'slow consumer',
-    cause: 'Too many bytes wait for this client, or they have waited too long.',
-    client: 'reconnect',
-  },
-  RATE_LIMITED: {
-    code: 4005,
-    reason: 'rate limited',
-    cause:
-      'Over `FANFARE_MAX_REFUSED_MESSAGES` messages were refused for their rate within a minute.',
-    client: 'reconnect',
-  },
-  REBALANCE: {
-    code: 4006,
-    reason: 'rebalance',
-    cause: 'The worker has more connections than the others.',
-    client: 'reconnect after `reconnectAfterMs`',
-  },
-  AGE: {
-    code: 4007,
-    reason: 'maximum age',
-    cause: 'The connection has reached `FANFARE_MAX_CONNECTION_AGE_MS`.',
-    client: 'reconnect after `reconnectAfterMs`',
-  },
-  ADDRESS_LIMIT: {
-    code: 4008,
-    reason: 'connection limit of the address',
-    cause:
-      'All servers together have more than `FANFARE_MAX_CONNECTIONS_PER_IP` connections from the address.',
-    client: 'back-off, at least 1 s',
-  },
-  INVALID_TOKEN: {
-    code: 4500,
-    reason: 'invalid token',
-    cause: 'The token of the handshake, or of the first `hello`, is not valid.',
-    client: 'stop',
-  },
-  BAD_REQUESTS: {
-    code: 4501,
-    reason: 'bad requests',
-    cause: 'The client sent its third malformed message within 10 s.',
-    client: 'stop',
-  },
-  AUTH_TIMEOUT: {
-    code: 4502,
-    reason: 'authentication time-out',
-    cause: 'Tokens are required, and the client sent none within 5 s of the handshake.',
-    client: 'stop',
-  },
-  KICKED: {
-    code: 4503,
-    reason: 'disconnected',
-    cause: 'The token of the connection has been revoked, or the backend has disconnected it.',
-    client: 'stop',
-  },
-  USER_LIMIT: {
-    code: 4504,
-    reason: 'connection limit of the user',
-    cause:
-      'The user has reached `FANFARE_MAX_CONNECTIONS_PER_USER`, on this server or on all servers together.',
-    client: 'stop',
-  },
-  APP_LIMIT: {
-    code: 4507,
-    reason: 'connection limit of the app',
-    cause: 'The app of the token has reached `maxConnections`, over all servers.',
-    client: 'stop',
-  },
-  DENIED: {
-    code: 4506,
-    reason: 'denied',
-    cause: 'The hook `onConnect` denied the connection. An error with its text comes first.',
-    client: 'stop',
-  },
-  ROOM_LIMIT: {
-    code: 4505,
-    reason: 'room limit',
-    cause:
-      'The client kept joining rooms: within 10 s, the refused joins outnumbered the room limit.',
-    client: 'stop',
-  },
+    cause: 'All servers together have more than `FANFARE_MAX_CONNECTIONS_PER_IP` connections from the address.' },
+  INVALID_TOKEN: { code: 4500, reason: 'invalid token', client: 'stop',
+    cause: 'The token of the handshake, or of the first `hello`, is not valid.' },
+  BAD_REQUESTS: { code: 4501, reason: 'bad requests', client: 'stop',
+    cause: 'The client sent its third malformed message within 10 s.' },
+  AUTH_TIMEOUT: { code: 4502, reason: 'authentication time-out', client: 'stop',
+    cause: 'Tokens are required, and the client sent none within 5 s of the handshake.' },
+  KICKED: { code: 4503, reason: 'disconnected', client: 'stop',
+    cause: 'The token of the connection has been revoked, or the backend has disconnected it.' },
+  USER_LIMIT: { code: 4504, reason: 'connection limit of the user', client: 'stop',
+    cause: 'The user has reached `FANFARE_MAX_CONNECTIONS_PER_USER`, on this server or on all servers together.' },
+  APP_LIMIT: { code: 4507, reason: 'connection limit of the app', client: 'stop',
+    cause: 'The app of the token has reached `maxConnections`, over all servers.' },
+  DENIED: { code: 4506, reason: 'denied', client: 'stop',
+    cause: 'The hook `onConnect` denied the connection. An error with its text comes first.' },
+  ROOM_LIMIT: { code: 4505, reason: 'room limit', client: 'stop',
+    cause: 'The client kept joining rooms: within 10 s, the refused joins outnumbered the room limit.' },
 });
 
 /** `ws` sends them itself, without a reason. @type {Readonly<Record<string, Close>>} */
+// biome-ignore format: as above
 export const WS_CLOSES = Object.freeze({
-  PROTOCOL_ERROR: {
-    code: 1002,
-    reason: '',
-    cause: 'A frame breaks RFC 6455.',
-    client: 'stop, report',
-  },
-  INVALID_DATA: {
-    code: 1007,
-    reason: '',
-    cause: 'A text message or close reason is not valid UTF-8.',
-    client: 'stop, report',
-  },
-  TOO_LARGE: {
-    code: 1009,
-    reason: '',
-    cause: 'A message is larger than `FANFARE_MAX_MESSAGE_BYTES`.',
-    client: 'stop, report',
-  },
+  PROTOCOL_ERROR: { code: 1002, reason: '', client: 'stop, report',
+    cause: 'A frame breaks RFC 6455.' },
+  INVALID_DATA: { code: 1007, reason: '', client: 'stop, report',
+    cause: 'A text message or close reason is not valid UTF-8.' },
+  TOO_LARGE: { code: 1009, reason: '', client: 'stop, report',
+    cause: 'A message is larger than `FANFARE_MAX_MESSAGE_BYTES`.' },
 });
 
 /** Refused clients wait at least this long, unless a row says otherwise. */
@@ -172,76 +81,37 @@ const RETRY_S = 5;
  */
 
 /** Values of `error` in replies. @type {Readonly<Record<ErrorCode, Row & {client: string}>>} */
+// biome-ignore format: as above
 export const ERRORS = Object.freeze({
-  INVALID_MESSAGE_FORMAT: {
-    message: 'The message is not a valid command.',
-    client: 'fix the message',
-    close: CLOSES.BAD_REQUESTS,
-  },
+  INVALID_MESSAGE_FORMAT: { message: 'The message is not a valid command.',
+    client: 'fix the message', close: CLOSES.BAD_REQUESTS },
   UNKNOWN_TYPE: { message: 'Unknown command type.', client: 'fix the message' },
-  INVALID_ROOM: {
-    message: 'A room is 1 to 200 characters of A-Z a-z 0-9 _ . : @ / -',
-    client: 'fix the room',
-  },
-  ROOM_REQUIRED: {
-    message: 'Name a room: the connection is in no room or in several.',
-    client: 'name the room',
-  },
+  INVALID_ROOM: { message: 'A room is 1 to 200 characters of A-Z a-z 0-9 _ . : @ / -',
+    client: 'fix the room' },
+  ROOM_REQUIRED: { message: 'Name a room: the connection is in no room or in several.',
+    client: 'name the room' },
   NOT_IN_ROOM: { message: 'The connection is not in this room.', client: 'join first' },
   ALREADY_JOINED: { message: 'The connection is already in this room.', client: 'ignore it' },
-  ROOM_LIMIT: {
-    message: 'Room limit reached.',
-    client: 'leave a room first',
-    close: CLOSES.ROOM_LIMIT,
-  },
-  RATE_LIMIT_EXCEEDED: {
-    message: 'Too many messages.',
-    client: 'wait `retryAfter` seconds',
-    status: 429,
-    close: CLOSES.RATE_LIMITED,
-  },
+  ROOM_LIMIT: { message: 'Room limit reached.', client: 'leave a room first',
+    close: CLOSES.ROOM_LIMIT },
+  RATE_LIMIT_EXCEEDED: { message: 'Too many messages.', client: 'wait `retryAfter` seconds',
+    status: 429, close: CLOSES.RATE_LIMITED },
   MESSAGE_TOO_LARGE: { message: 'The message is too large.', client: 'send less', status: 413 },
   PERMISSION_DENIED: { message: 'Not permitted.', client: 'do not retry', status: 403 },
-  INVALID_TOKEN: {
-    message: 'The token is not valid.',
-    client: 'get a new token',
-    status: 401,
-    close: CLOSES.INVALID_TOKEN,
-  },
-  TOKEN_EXPIRED: {
-    message: 'The token has expired.',
-    client: 'get a new token',
-    status: 401,
-    close: CLOSES.TOKEN_EXPIRED,
-  },
-  UNAVAILABLE: {
-    message: 'Not accepted: the broker is unavailable. Try again.',
-    client: 'retry',
-    status: 503,
-    retryAfterS: RETRY_S,
-    close: CLOSES.OVERLOAD,
-  },
-  OUTCOME_UNKNOWN: {
-    message: 'The message may or may not have been accepted.',
-    client: 'retry only if a duplicate is acceptable',
-    status: 504,
-  },
-  IDEMPOTENCY_CONFLICT: {
-    message: 'The idempotency key belongs to another message.',
-    client: 'use a new key',
-    status: 409,
-  },
-  STATE_FULL: {
-    message: 'The state of the room is full.',
-    client: 'remove keys, or send less',
-    status: 409,
-  },
-  INTERNAL_ERROR: {
-    message: 'The server failed.',
-    client: 'report it',
-    status: 500,
-    close: CLOSES.INTERNAL,
-  },
+  INVALID_TOKEN: { message: 'The token is not valid.', client: 'get a new token', status: 401,
+    close: CLOSES.INVALID_TOKEN },
+  TOKEN_EXPIRED: { message: 'The token has expired.', client: 'get a new token', status: 401,
+    close: CLOSES.TOKEN_EXPIRED },
+  UNAVAILABLE: { message: 'Not accepted: the broker is unavailable. Try again.', client: 'retry',
+    status: 503, retryAfterS: RETRY_S, close: CLOSES.OVERLOAD },
+  OUTCOME_UNKNOWN: { message: 'The message may or may not have been accepted.',
+    client: 'retry only if a duplicate is acceptable', status: 504 },
+  IDEMPOTENCY_CONFLICT: { message: 'The idempotency key belongs to another message.',
+    client: 'use a new key', status: 409 },
+  STATE_FULL: { message: 'The state of the room is full.', client: 'remove keys, or send less',
+    status: 409 },
+  INTERNAL_ERROR: { message: 'The server failed.', client: 'report it', status: 500,
+    close: CLOSES.INTERNAL },
 });
 
 /**
@@ -251,94 +121,51 @@ export const ERRORS = Object.freeze({
  */
 
 /** Of the HTTP API. @type {Readonly<Record<ApiErrorCode, Row & {client: string}>>} */
+// biome-ignore format: as above
 export const API_ERRORS = Object.freeze({
-  INVALID_REQUEST: {
-    status: 400,
-    message: 'The path, the query or a header is not valid.',
-    client: 'fix what `field` names',
-  },
-  INVALID_JSON: {
-    status: 400,
+  INVALID_REQUEST: { status: 400, message: 'The path, the query or a header is not valid.',
+    client: 'fix what `field` names' },
+  INVALID_JSON: { status: 400,
     message: 'The body is not one JSON object in UTF-8 within the limits of depth and keys.',
-    client: 'fix the body',
-  },
-  UNAUTHORIZED: {
-    status: 401,
-    message: 'A valid API key is required (Authorization: Bearer).',
-    client: 'check the key',
-  },
-  PERMISSION_DENIED: {
-    ...ERRORS.PERMISSION_DENIED,
-    message: 'The API key does not permit this.',
-    client: 'use a key with the right',
-  },
+    client: 'fix the body' },
+  UNAUTHORIZED: { status: 401, message: 'A valid API key is required (Authorization: Bearer).',
+    client: 'check the key' },
+  PERMISSION_DENIED: { ...ERRORS.PERMISSION_DENIED, message: 'The API key does not permit this.',
+    client: 'use a key with the right' },
   NOT_FOUND: { status: 404, message: 'Not found.', client: 'check the path' },
   NO_HISTORY: { status: 404, message: 'The room has no history.', client: 'see FANFARE_HISTORY' },
   NO_STATE: { status: 404, message: 'The room has no state.', client: 'see FANFARE_STATE' },
-  NO_PRESENCE: {
-    status: 404,
-    message: 'The room has no presence.',
-    client: 'see FANFARE_PRESENCE',
-  },
-  NO_TOKENS: {
-    status: 404,
-    message: 'The server is not configured for tokens.',
-    client: 'see JWT_SECRET',
-  },
-  NO_BUCKET: {
-    status: 404,
-    message: 'The server is not configured for large messages.',
-    client: 'see FANFARE_BLOB_URL',
-  },
-  NO_UPLOAD: {
-    status: 404,
-    message: 'The bucket has no object that matches the announced upload.',
-    client: 'send the PUT first, with the announced bytes and headers',
-  },
-  NO_CONNECTION: {
-    status: 404,
-    message: 'No connection has this id.',
-    client: 'none: it is closed',
-  },
-  METHOD_NOT_ALLOWED: {
-    status: 405,
-    message: 'The path does not have this method.',
-    client: 'see the header `Allow`',
-  },
+  NO_PRESENCE: { status: 404, message: 'The room has no presence.',
+    client: 'see FANFARE_PRESENCE' },
+  NO_TOKENS: { status: 404, message: 'The server is not configured for tokens.',
+    client: 'see JWT_SECRET' },
+  NO_BUCKET: { status: 404, message: 'The server is not configured for large messages.',
+    client: 'see FANFARE_BLOB_URL' },
+  NO_UPLOAD: { status: 404, message: 'The bucket has no object that matches the announced upload.',
+    client: 'send the PUT first, with the announced bytes and headers' },
+  NO_CONNECTION: { status: 404, message: 'No connection has this id.',
+    client: 'none: it is closed' },
+  METHOD_NOT_ALLOWED: { status: 405, message: 'The path does not have this method.',
+    client: 'see the header `Allow`' },
   REQUEST_TIMEOUT: { status: 408, message: 'The request took too long.', client: 'retry' },
-  IDEMPOTENCY_CONFLICT: {
-    ...ERRORS.IDEMPOTENCY_CONFLICT,
-    message: 'The idempotency key was used for another message.',
-  },
+  IDEMPOTENCY_CONFLICT: { ...ERRORS.IDEMPOTENCY_CONFLICT,
+    message: 'The idempotency key was used for another message.' },
   STATE_FULL: ERRORS.STATE_FULL,
   BODY_TOO_LARGE: { status: 413, message: 'The body is too large.', client: 'send less' },
   PAYLOAD_TOO_LARGE: { status: 413, message: 'The payload is too large.', client: 'send less' },
-  UNSUPPORTED_MEDIA_TYPE: {
-    status: 415,
+  UNSUPPORTED_MEDIA_TYPE: { status: 415,
     message: 'The body must be application/json without a content encoding.',
-    client: 'fix the header',
-  },
-  INVALID_FIELD: {
-    status: 422,
-    message: 'A field of the body is missing, unknown or not valid.',
-    client: 'fix the field that `field` names',
-  },
-  RATE_LIMIT_EXCEEDED: {
-    ...ERRORS.RATE_LIMIT_EXCEEDED,
-    message: 'Too many requests.',
-    client: 'wait `Retry-After` seconds',
-  },
+    client: 'fix the header' },
+  INVALID_FIELD: { status: 422, message: 'A field of the body is missing, unknown or not valid.',
+    client: 'fix the field that `field` names' },
+  RATE_LIMIT_EXCEEDED: { ...ERRORS.RATE_LIMIT_EXCEEDED, message: 'Too many requests.',
+    client: 'wait `Retry-After` seconds' },
   INTERNAL_ERROR: ERRORS.INTERNAL_ERROR,
-  UNAVAILABLE: {
-    ...ERRORS.UNAVAILABLE,
-    message: 'Not accepted: the server or its broker is unavailable. Try again.',
-    retryAfterS: 1,
-  },
-  OUTCOME_UNKNOWN: {
-    ...ERRORS.OUTCOME_UNKNOWN,
+  UNAVAILABLE: { ...ERRORS.UNAVAILABLE,
+    message: 'Not accepted: the server or its broker is unavailable. Try again.', retryAfterS: 1 },
+  OUTCOME_UNKNOWN: { ...ERRORS.OUTCOME_UNKNOWN,
     message: 'The request may or may not have been carried out.',
-    client: 'retry with the same idempotency key',
-  },
+    client: 'retry with the same idempotency key' },
 });
 
 /**
@@ -351,38 +178,19 @@ const BUSY = { status: 503, message: 'The server is busy.', retryAfterS: RETRY_S
 const CLOSE = Object.freeze({ Connection: 'close' });
 
 /** Refusals before a request or a token has a connection. */
+// biome-ignore format: as above
 const ENTRY = Object.freeze({
   /** The hook `onConnect`, `onJoin` or `onPublish` denies. */
-  DENIED: {
-    ...ERRORS.PERMISSION_DENIED,
-    error: 'PERMISSION_DENIED',
-    close: CLOSES.DENIED,
-    isFinal: true,
-  },
-  HOOK_FAILED: {
-    ...ERRORS.UNAVAILABLE,
-    error: 'UNAVAILABLE',
-    message: 'Not accepted: a check failed. Try again.',
-    isFinal: true,
-  },
-  NO_APP: {
-    ...ERRORS.INVALID_TOKEN,
-    error: 'INVALID_TOKEN',
-    message: 'The token names an app that is unknown or disabled.',
-  },
-  APP_LIMIT: {
-    ...ERRORS.PERMISSION_DENIED,
-    error: 'PERMISSION_DENIED',
-    message: 'The app has reached its connection limit.',
-    status: 429,
-    close: CLOSES.APP_LIMIT,
-  },
-  USER_LIMIT: {
-    ...ERRORS.PERMISSION_DENIED,
-    error: 'PERMISSION_DENIED',
-    status: 429,
-    close: CLOSES.USER_LIMIT,
-  },
+  DENIED: { ...ERRORS.PERMISSION_DENIED, error: 'PERMISSION_DENIED', close: CLOSES.DENIED,
+    isFinal: true },
+  HOOK_FAILED: { ...ERRORS.UNAVAILABLE, error: 'UNAVAILABLE',
+    message: 'Not accepted: a check failed. Try again.', isFinal: true },
+  NO_APP: { ...ERRORS.INVALID_TOKEN, error: 'INVALID_TOKEN',
+    message: 'The token names an app that is unknown or disabled.' },
+  APP_LIMIT: { ...ERRORS.PERMISSION_DENIED, error: 'PERMISSION_DENIED',
+    message: 'The app has reached its connection limit.', status: 429, close: CLOSES.APP_LIMIT },
+  USER_LIMIT: { ...ERRORS.PERMISSION_DENIED, error: 'PERMISSION_DENIED', status: 429,
+    close: CLOSES.USER_LIMIT },
   // Admission. The names are labels of `fanfare_admissions_refused_total`.
   origin: { status: 403, message: 'This origin is not allowed.' },
   per_ip: { status: 429, message: 'Too many connections from this address.', retryAfterS: 10 },
@@ -396,26 +204,17 @@ const ENTRY = Object.freeze({
   hooks: { ...BUSY, message: 'The connection cannot be checked now.' },
   // The console.
   CONSOLE_OFF: { status: 404, message: 'The console is off.' },
-  HOST_NOT_ALLOWED: {
-    status: 403,
-    message:
-      'Without a key the console answers only to localhost. Set FANFARE_CONSOLE=key to reach it by another name.',
-  },
+  HOST_NOT_ALLOWED: { status: 403,
+    message: 'Without a key the console answers only to localhost. Set FANFARE_CONSOLE=key to reach it by another name.' },
   FOREIGN_REQUEST: { status: 403, message: 'This request does not come from the console.' },
   // The public port. The names are those of the statuses.
   bad_request: { message: 'Not an HTTP request.', headers: CLOSE },
   not_found: { status: 404, message: 'Not found.' },
-  method_not_allowed: {
-    status: 405,
-    message: 'Only GET is allowed.',
-    headers: { ...CLOSE, Allow: 'GET' },
-  },
+  method_not_allowed: { status: 405, message: 'Only GET is allowed.',
+    headers: { ...CLOSE, Allow: 'GET' } },
   request_timeout: { status: 408, message: 'The request took too long.', retryAfterS: 1 },
-  expectation_failed: {
-    status: 417,
-    message: 'The only supported expectation is 100-continue.',
-    headers: CLOSE,
-  },
+  expectation_failed: { status: 417, message: 'The only supported expectation is 100-continue.',
+    headers: CLOSE },
   upgrade_required: {
     status: 426,
     message: 'This endpoint requires a WebSocket upgrade.',
@@ -428,11 +227,8 @@ const ENTRY = Object.freeze({
     message: 'The only supported WebSocket version is 13.',
     headers: { 'Sec-WebSocket-Version': '13', Upgrade: 'websocket' }, // RFC 6455 4.2.2, 4.4
   },
-  request_header_fields_too_large: {
-    status: 431,
-    message: 'The header is too large.',
-    headers: CLOSE,
-  },
+  request_header_fields_too_large: { status: 431, message: 'The header is too large.',
+    headers: CLOSE },
   stream_headers: { error: 'bad_request', status: 431, message: 'Too many headers.' },
   service_unavailable: BUSY,
 });
