@@ -64,49 +64,31 @@ export function loadConfig(environment, readFile = readText) {
     else if (fault !== '') faults.push(fault);
   }
   const fromEnv = (/** @type {string} */ name) => textOf(env, name);
-  const modes = readLimitModes(values, fromEnv);
-  const rates = readOldRates(values, fromEnv);
-  const redis = readRedisSettings(values, (name) => {
+  const warnings = oldSettings(fromEnv);
+  /** @param {{faults: string[], warnings?: string[]}} part with the values that it has read */
+  const take = ({ faults: found, warnings: told = [], ...read }) => {
+    faults.push(...found);
+    warnings.push(...told);
+    Object.assign(values, read);
+  };
+  const isSet = (/** @type {string} */ name) => {
     const text = textOf(env, name);
-    return (
-      text !== '' && !controlCharacters(text) && !(name === 'REDIS_PORT' && isServiceLinkUrl(text))
-    );
-  });
-  values.redis = redis.settings;
-  const tls = readTlsSettings(values);
-  values.tls = tls.tls;
-  const tokens = readTokenSettings(values, readFile);
-  values.tokens = tokens.tokens;
-  values.auth = tokens.auth;
-  const hooks = readHookSettings(values);
-  values.hooks = hooks.hooks;
+    const isOfLink = name === 'REDIS_PORT' && isServiceLinkUrl(text);
+    return text !== '' && !controlCharacters(text) && !isOfLink;
+  };
+  take(readLimitModes(values, fromEnv));
+  take(readOldRates(values, fromEnv));
+  take(readRedisSettings(values, isSet));
+  take(readTlsSettings(values));
+  take(readTokenSettings(values, readFile));
+  take(readHookSettings(values));
   const pusher = readPusherSettings(values, readFile);
-  values.pusher = pusher.pusher;
-  const keys = readApiKeys(values, pusher.pusher?.byId ?? null, readFile);
-  values.apiKeys = keys.apiKeys;
-  const centrifugo = readCentrifugoSettings(values);
-  values.centrifugo = centrifugo.centrifugo;
-  const webhooks = readWebhookSettings(values, pusher.pusher, readFile);
-  values.webhooks = webhooks.webhooks;
-  const blobs = readBlobSettings(values);
-  values.blobs = blobs.blobs;
-  const parts = [
-    modes,
-    rates,
-    redis,
-    tls,
-    tokens,
-    keys,
-    hooks,
-    webhooks,
-    pusher,
-    centrifugo,
-    blobs,
-  ];
-  const warned = [modes, rates, pusher].flatMap((part) => part.warnings);
-  const warnings = [...oldSettings(fromEnv), ...warned];
+  take(pusher);
+  take(readApiKeys(values, pusher.pusher?.byId ?? null, readFile));
+  take(readCentrifugoSettings(values));
+  take(readWebhookSettings(values, pusher.pusher, readFile));
+  take(readBlobSettings(values));
   faults.push(
-    ...parts.flatMap((part) => part.faults),
     ...trustFaults(values),
     ...originFaults(values),
     ...roomFaults(values),
@@ -118,18 +100,17 @@ export function loadConfig(environment, readFile = readText) {
   }
   if (faults.length > 0) return { config: null, faults, warnings };
 
-  return { config: completed(values, tokens.tokens === null), faults: [], warnings };
+  return { config: completed(values), faults: [], warnings };
 }
 
-/**
- * @param {Record<string, unknown>} values valid @param {boolean} isOpen no tokens are configured
- * @returns {Config}
- */
-function completed(values, isOpen) {
+/** @param {Record<string, unknown>} values valid @returns {Config} */
+function completed(values) {
   for (const { key, part } of SETTINGS) if (part !== undefined) delete values[key];
-  values.clientBroadcast = { auto: isOpen ? 'everyone' : 'granted', on: 'everyone', off: 'none' }[
-    /** @type {'auto'|'on'|'off'} */ (values.clientBroadcast)
-  ];
+  values.clientBroadcast = {
+    auto: values.tokens === null ? 'everyone' : 'granted',
+    on: 'everyone',
+    off: 'none',
+  }[/** @type {'auto'|'on'|'off'} */ (values.clientBroadcast)];
   Object.freeze(values.allowedOrigins);
   return /** @type {Config} */ (/** @type {unknown} */ (Object.freeze(values)));
 }

@@ -6,7 +6,7 @@
 // URL, whose path or query may be one.
 
 import { ALIASES, FIELDS, NUMBERS, PRESETS, REPLACED, SWITCHES } from './app-fields.js';
-import { isRecord, readJsonList } from './json-list.js';
+import { fieldsOf, isRecord, readJsonList, readList, readUrl } from './json-list.js';
 import { normalOrigin } from './origins.js';
 import { parseHistoryRules, parsePresenceRules } from './room-patterns.js';
 
@@ -94,7 +94,7 @@ const SOKETI_AUTHORIZE_WITHIN_MS = 30_000;
  */
 
 /** @import { HistoryRule, Rule } from './room-patterns.js' */
-/** @typedef {(fault: string) => void} Refuse */
+/** @import { Refuse } from './json-list.js' */
 
 /**
  * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
@@ -212,11 +212,8 @@ function readPath(path, faults) {
  * @returns {App} with defaults where the entry is at fault
  */
 function readApp(entry, refuse, warn) {
-  const given = withoutAliases(isRecord(entry) ? entry : {}, refuse, warn);
-  if (!isRecord(entry)) refuse('not an object');
-  for (const field of Object.keys(given))
-    if (!FIELDS.includes(field))
-      refuse(`unknown field ${JSON.stringify(field)}; there are ${FIELDS.join(', ')}`);
+  const named = isRecord(entry) ? withoutAliases(entry, refuse, warn) : entry;
+  const given = fieldsOf(named, FIELDS, refuse);
   const preset = given.preset ?? 'strict';
   const usual = PRESETS[String(preset)];
   if (usual === undefined) refuse(`"preset": not one of ${Object.keys(PRESETS).join(', ')}`);
@@ -248,14 +245,9 @@ function readApp(entry, refuse, warn) {
  * @param {(entries: readonly string[]) => {rules: Rule<T>[], faults: string[]}} parse
  * @param {Refuse} refuse @returns {readonly Rule<T>[]}
  */
-function readRules(field, value, parse, refuse) {
-  if (value === undefined) return Object.freeze([]);
-  const isText = (/** @type {unknown} */ one) => typeof one === 'string';
-  if (!Array.isArray(value) || value.length > MAX_PATTERNS || !value.every(isText)) {
-    refuse(`${JSON.stringify(field)}: not an array of at most ${MAX_PATTERNS} texts`);
-    return Object.freeze([]);
-  }
-  const { rules, faults } = parse(value);
+function readRules(field, value = [], parse, refuse) {
+  const rule = `${JSON.stringify(field)}: not an array of at most ${MAX_PATTERNS} texts`;
+  const { rules, faults } = parse(readList(value, rule, [0, MAX_PATTERNS], isText, refuse));
   for (const fault of faults) refuse(`${JSON.stringify(field)}: ${fault}`);
   return Object.freeze(rules);
 }
@@ -313,17 +305,17 @@ function readSecrets({ secret, secrets }, refuse, warn) {
   return Object.freeze([...list]);
 }
 
+/** @param {unknown} value @returns {value is string} */
+function isText(value) {
+  return typeof value === 'string';
+}
+
 /** @param {unknown} value @param {Refuse} refuse @returns {readonly string[]} */
-function readOrigins(value, refuse) {
-  if (value === undefined) return Object.freeze([]);
-  if (Array.isArray(value) && value.length <= MAX_ORIGINS) {
-    const origins = value.map((one) => (typeof one === 'string' ? normalOrigin(one) : ''));
-    if (!origins.includes('')) return Object.freeze(origins);
-  }
-  refuse(
-    `"origins": not an array of at most ${MAX_ORIGINS} origins: scheme://host[:port], no path`,
-  );
-  return Object.freeze([]);
+function readOrigins(value = [], refuse) {
+  const rule = `"origins": not an array of at most ${MAX_ORIGINS} origins: scheme://host[:port], no path`;
+  /** @returns {one is string} */
+  const isOrigin = (/** @type {unknown} */ one) => isText(one) && normalOrigin(one) !== '';
+  return Object.freeze(readList(value, rule, [0, MAX_ORIGINS], isOrigin, refuse).map(normalOrigin));
 }
 
 /**
@@ -363,14 +355,10 @@ function readSwitches(fields, refuse) {
 }
 
 /** @param {unknown} value @param {Refuse} refuse @returns {readonly AppWebhook[]} */
-function readWebhooks(value, refuse) {
-  if (value === undefined) return Object.freeze([]);
-  if (!Array.isArray(value) || value.length > MAX_WEBHOOKS) {
-    refuse(`"webhooks": not an array of at most ${MAX_WEBHOOKS} objects`);
-    return Object.freeze([]);
-  }
+function readWebhooks(value = [], refuse) {
+  const rule = `"webhooks": not an array of at most ${MAX_WEBHOOKS} objects`;
   return Object.freeze(
-    value.map((entry, index) =>
+    readList(value, rule, [0, MAX_WEBHOOKS], isRecord, refuse).map((entry, index) =>
       readWebhook(entry, (fault) => refuse(`webhook ${index + 1}: ${fault}`)),
     ),
   );
@@ -383,25 +371,19 @@ const WEBHOOK_FIELDS = Object.freeze([
 
 /** @param {unknown} entry @param {Refuse} refuse @returns {AppWebhook} */
 function readWebhook(entry, refuse) {
-  const given = isRecord(entry) ? entry : {};
-  if (!isRecord(entry)) refuse('not an object');
-  for (const field of Object.keys(given))
-    if (!WEBHOOK_FIELDS.includes(field)) refuse(`unknown field ${JSON.stringify(field)}`);
+  const given = fieldsOf(entry, WEBHOOK_FIELDS, refuse);
   // soketi's names.
   const filter = isRecord(given.filter) ? given.filter : {};
-  const events = given.events ?? given.event_types ?? [];
-  const known = /** @type {readonly unknown[]} */ (APP_EVENTS);
-  if (!Array.isArray(events) || events.length === 0 || !events.every((one) => known.includes(one)))
-    refuse(`"events": not an array of ${APP_EVENTS.join(', ')}`);
+  const rule = `"events": not an array of ${APP_EVENTS.join(', ')}`;
+  const named = given.events ?? given.event_types;
+  const events = readList(named, rule, [1, Number.POSITIVE_INFINITY], isAppEvent, refuse);
   const { batchMs = 0 } = given;
   if (!Number.isInteger(batchMs) || Number(batchMs) < 0 || Number(batchMs) > 10_000)
     refuse('"batchMs": not an integer from 0 to 10000');
   return Object.freeze({
-    url: readUrl(given.url, refuse),
+    url: readUrl(given.url, refuse)?.href ?? '',
     // In the table's order: the same events in another order are no change.
-    events: Object.freeze(
-      APP_EVENTS.filter((one) => Array.isArray(events) && events.includes(one)),
-    ),
+    events: Object.freeze(APP_EVENTS.filter((one) => events.includes(one))),
     startsWith: affix(given.startsWith ?? filter.channel_name_starts_with, 'startsWith', refuse),
     endsWith: affix(given.endsWith ?? filter.channel_name_ends_with, 'endsWith', refuse),
     batchMs: Number(batchMs),
@@ -409,22 +391,15 @@ function readWebhook(entry, refuse) {
   });
 }
 
+/** @param {unknown} event @returns {event is keyof typeof APP_EVENT_TYPES} */
+function isAppEvent(event) {
+  return /** @type {readonly unknown[]} */ (APP_EVENTS).includes(event);
+}
+
 /** @param {unknown} value @param {string} field @param {Refuse} refuse */
 function affix(value, field, refuse) {
   if (value === undefined || (typeof value === 'string' && value.length <= 200)) return value ?? '';
   refuse(`${JSON.stringify(field)}: not at most 200 characters`);
-  return '';
-}
-
-/** @param {unknown} value @param {Refuse} refuse @returns {string} */
-function readUrl(value, refuse) {
-  if (typeof value === 'string' && URL.canParse(value)) {
-    const url = new URL(value);
-    url.hash = '';
-    if (/^https?:$/.test(url.protocol) && url.username === '' && url.password === '')
-      return url.href;
-  }
-  refuse('"url": not an http: or https: URL without a user name');
   return '';
 }
 

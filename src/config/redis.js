@@ -43,7 +43,7 @@ const WAYS = {
 
 /**
  * @param {Values} values @param {IsSet} isSet
- * @returns {{settings: RedisSettings|null, faults: string[]}} null if no Redis is configured or a
+ * @returns {{redis: RedisSettings|null, faults: string[]}} null if no Redis is configured or a
  *   setting is at fault
  */
 export function readRedisSettings(values, isSet) {
@@ -88,10 +88,10 @@ export function readRedisSettings(values, isSet) {
     servername: text('redisTlsServername'),
   };
   faults.push(...tlsFaults(tls));
-  if (way === '' || faults.length > 0) return { settings: null, faults };
+  if (way === '' || faults.length > 0) return { redis: null, faults };
   Object.freeze(settings.addresses);
   const frozen = Object.freeze({ ...settings, tls: draft.isTls ? Object.freeze(tls) : null });
-  return { settings: frozen, faults };
+  return { redis: frozen, faults };
 }
 
 /** @param {Draft} draft @param {Values} values @param {IsSet} isSet */

@@ -4,7 +4,7 @@
 // The `webhooks` of Pusher apps are endpoints, too (pusher.js). No request can change endpoints. No
 // fault quotes a secret, or a URL, whose path or query may be one.
 
-import { isRecord, readJsonList } from './json-list.js';
+import { fieldsOf, readJsonList, readList, readUrl } from './json-list.js';
 import { APP_EVENT_TYPES, CACHES } from './pusher.js';
 import { isRoomPattern, RoomRules, shareSpace } from './room-patterns.js';
 
@@ -68,6 +68,7 @@ const OWN_HEADERS = new RegExp(
 /** What a channel and its room begin with in common: the other characters are escaped. */
 const PLAIN_HEAD = /^[-A-Za-z0-9_.@]*/;
 
+/** @import { Refuse } from './json-list.js' */
 /** @import { App, AppWebhook, PusherSettings } from './pusher.js' */
 /** @import { RedisSettings } from './redis.js' */
 /** @import { Rule } from './room-patterns.js' */
@@ -292,28 +293,24 @@ function portsOf({ redis, metricsPort }) {
 
 /**
  * @param {unknown} entry @param {ReadonlyMap<string, string>} ownPorts
- * @param {(fault: string) => void} refuse
+ * @param {Refuse} refuse
  * @returns {Endpoint} with defaults where the entry is at fault
  */
 function readEndpoint(entry, ownPorts, refuse) {
-  const given = isRecord(entry) ? entry : {};
-  if (!isRecord(entry)) refuse('not an object');
-  for (const field of Object.keys(given))
-    if (!(/** @type {readonly string[]} */ (FIELDS).includes(field)))
-      refuse(`unknown field ${JSON.stringify(field)}; there are ${FIELDS.join(', ')}`);
-  const url = readUrl(given.url);
-  if (typeof url === 'string') refuse(`"url": ${url}`);
-  else if (ownPorts.has(url.port)) refuse(`"url": its port is that of ${ownPorts.get(url.port)}`);
+  const given = fieldsOf(entry, FIELDS, refuse);
+  const url = readUrl(given.url, refuse);
+  if (url !== null && ownPorts.has(url.port))
+    refuse(`"url": its port is that of ${ownPorts.get(url.port)}`);
   const types = readTypes(given.types, refuse);
   const rooms = readRooms(given.rooms, refuse);
   if (types.includes('message.published') && given.rooms === undefined)
     refuse('"types": message.published needs "rooms", the patterns of the rooms that it is for');
-  const name = given.name ?? (typeof url === 'string' ? '' : url.host);
+  const name = given.name ?? url?.host ?? '';
   if (given.name !== undefined && (typeof name !== 'string' || !NAME.test(name)))
     refuse('"name": not 1 to 64 characters of A-Z a-z 0-9 _ . : -');
   return Object.freeze({
     name: String(name),
-    url: typeof url === 'string' ? '' : url.href,
+    url: url?.href ?? '',
     secrets: readSecrets(given.secret, refuse),
     types,
     rooms,
@@ -322,18 +319,7 @@ function readEndpoint(entry, ownPorts, refuse) {
   });
 }
 
-/** @param {unknown} value @returns {URL|string} a fault */
-function readUrl(value) {
-  if (typeof value !== 'string') return 'missing';
-  if (!URL.canParse(value)) return 'not a URL';
-  const url = new URL(value);
-  if (url.protocol !== 'https:' && url.protocol !== 'http:') return 'neither https: nor http:';
-  if (url.username !== '' || url.password !== '') return 'has a user name or a password';
-  url.hash = '';
-  return url;
-}
-
-/** @param {unknown} value @param {(fault: string) => void} refuse @returns {readonly string[]} */
+/** @param {unknown} value @param {Refuse} refuse @returns {readonly string[]} */
 function readSecrets(value, refuse) {
   const secrets = Array.isArray(value) ? value : [value];
   const { min, max } = SECRET_BYTES;
@@ -349,34 +335,27 @@ function readSecrets(value, refuse) {
   return Object.freeze(secrets);
 }
 
-/** @param {unknown} value @param {(fault: string) => void} refuse @returns {readonly EventType[]} */
-function readTypes(value, refuse) {
-  if (value === undefined) return DEFAULT_TYPES;
-  const known = /** @type {readonly unknown[]} */ (EVENT_TYPES);
-  if (!Array.isArray(value) || value.length === 0 || !value.every((type) => known.includes(type))) {
-    refuse(`"types": not an array of ${EVENT_TYPES.join(', ')}`);
-    return DEFAULT_TYPES;
-  }
+/** @param {unknown} value @param {Refuse} refuse @returns {readonly EventType[]} */
+function readTypes(value = DEFAULT_TYPES, refuse) {
+  const rule = `"types": not an array of ${EVENT_TYPES.join(', ')}`;
+  const types = readList(value, rule, [1, Number.POSITIVE_INFINITY], isEventType, refuse);
   // In the table's order: the same types in another order are no change.
-  return Object.freeze(EVENT_TYPES.filter((type) => value.includes(type)));
+  return Object.freeze(EVENT_TYPES.filter((type) => types.includes(type)));
 }
 
-/** @param {unknown} value @param {(fault: string) => void} refuse @returns {readonly string[]} */
-function readRooms(value, refuse) {
-  if (value === undefined) return Object.freeze(['*']);
-  if (
-    Array.isArray(value) &&
-    value.length > 0 &&
-    value.length <= MAX_PATTERNS &&
-    value.every(isRoomPattern)
-  )
-    return Object.freeze(value);
-  refuse(`"rooms": not an array of 1 to ${MAX_PATTERNS} patterns of room names, as chat.* is`);
-  return Object.freeze(['*']);
+/** @param {unknown} type @returns {type is EventType} */
+function isEventType(type) {
+  return /** @type {readonly unknown[]} */ (EVENT_TYPES).includes(type);
+}
+
+/** @param {unknown} value @param {Refuse} refuse @returns {readonly string[]} */
+function readRooms(value = ['*'], refuse) {
+  const rule = `"rooms": not an array of 1 to ${MAX_PATTERNS} patterns of room names, as chat.* is`;
+  return Object.freeze(readList(value, rule, [1, MAX_PATTERNS], isRoomPattern, refuse));
 }
 
 /**
- * @param {Record<string, unknown>} given @param {(fault: string) => void} refuse
+ * @param {Record<string, unknown>} given @param {Refuse} refuse
  * @returns {Record<keyof typeof NUMBERS, number>}
  */
 function readNumbers(given, refuse) {

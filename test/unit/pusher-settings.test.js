@@ -171,7 +171,10 @@ test('a fault names the app and the field, and quotes no secret', (t) => {
     [{ clientEventData: 'object' }, /"clientEventData": neither/],
     [{ maxEventByte: 1 }, /unknown field "maxEventByte"/],
     [{ __proto__: null, constructor: 1 }, /unknown field "constructor"/],
-    [{ webhooks: [{ url: 'ftp://x', events: ['cache_miss'] }] }, /webhook 1: "url": not an http/],
+    [
+      { webhooks: [{ url: 'ftp://x', events: ['cache_miss'] }] },
+      /webhook 1: "url": neither https: nor http:$/,
+    ],
     [{ webhooks: [{ url: 'http://x', events: ['x'] }] }, /webhook 1: "events": not an array/],
     [{ maxEventBytes: 200_000 }, /maxEventBytes of app 123 is 200000, above FANFARE_MAX_MESSAGE_/],
     [{ maxPresenceMembers: 2000 }, /above FANFARE_PRESENCE_MAX_MEMBERS \(1000\)/],
