@@ -193,7 +193,6 @@ export class RemoteKeys {
    */
   async #request() {
     const abort = new AbortController();
-    /** @type {NodeJS.Timeout|undefined} */
     let timer;
     /** @type {Promise<never>} */
     const cut = new Promise((_, reject) => {
@@ -224,7 +223,6 @@ export class RemoteKeys {
       throw new ReadError(`status ${answer.status}`);
     }
     const text = await readText(answer);
-    /** @type {unknown} */
     let set;
     try {
       set = JSON.parse(text);
@@ -256,7 +254,6 @@ function readSet(list) {
 /** @param {Response} answer @returns {Promise<string>} */
 async function readText(answer) {
   if (answer.body === null) throw new ReadError('the answer is empty');
-  /** @type {Uint8Array[]} */
   const parts = [];
   let bytes = 0;
   // Leaving the loop cancels the rest of the answer.

@@ -98,7 +98,6 @@ export class Sessions {
     const nowS = Math.floor(this.now() / 1000);
     const sweptS = this.#sweptS;
     this.#sweptS = nowS;
-    /** @type {Connection[]} */
     const expired = [];
     for (const minute of this.#minutes(minuteOf(sweptS + 1), minuteOf(nowS))) {
       for (const connection of this.#expiring.get(minute) ?? NO_CONNECTIONS) {

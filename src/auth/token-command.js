@@ -47,7 +47,6 @@ const OPTIONS = /** @type {const} */ ({
  * @returns {Promise<{code: number, out: string, err: string}>} exit code and texts; 64: usage
  */
 export async function tokenCommand(args, settings, nowMs = Date.now()) {
-  /** @type {ReturnType<typeof parse>} */
   let values;
   try {
     values = parse(args);

@@ -23,8 +23,7 @@ const MAX_ANSWER_BYTES = 65_536;
  * @typedef {object} Wanted
  * @property {string} method @property {string} key
  * @property {string} [query] with its question mark
- * @property {Record<string, string>} [headers]
- * @property {Body|Buffer|null} [body] null: none
+ * @property {Record<string, string>} [headers] @property {Body|Buffer|null} [body] null: none
  * @property {number} [bytes] of the body, if it is no buffer
  * @property {AbortSignal} signal
  */

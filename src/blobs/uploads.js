@@ -34,8 +34,7 @@ const DAY_MS = 86_400_000;
 /**
  * @typedef {object} UploadCounters
  * @property {Record<'stored'|'announced'|'verified'|'refused'|'failed'|'aborted', number>} uploads
- * @property {number} storedBytes
- * @property {number} inFlight gauge
+ * @property {number} storedBytes @property {number} inFlight gauge
  */
 
 export class Uploads {

@@ -16,7 +16,6 @@ export async function callApi({ target: { url, apiKey }, signal }, path, body) {
   if (apiKey === '')
     throw new Failure(EXIT.permission, 'set FANFARE_API_KEY: this needs the HTTP API');
   const headers = { Authorization: `Bearer ${apiKey}`, 'Content-Type': 'application/json' };
-  /** @type {Response} */
   let response;
   let text = '';
   try {

@@ -5,8 +5,7 @@
 
 /**
  * @typedef {object} Command what a command exports as `command`
- * @property {string} usage
- * @property {readonly string[]} names of its arguments
+ * @property {string} usage @property {readonly string[]} names of its arguments
  * @property {ParseArgsConfig['options']} options besides the common ones
  * @property {(context: Context) => Promise<void>} run rejects with a Failure or a FanfareError
  */

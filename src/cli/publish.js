@@ -62,7 +62,6 @@ function checked(text) {
 async function readStdin({ stdin, signal, output }) {
   if (stdin.isTTY) output.note('reading the payload from the terminal: end it with Ctrl-D');
   signal.addEventListener('abort', () => stdin.destroy(), { once: true });
-  /** @type {Buffer[]} */
   const chunks = [];
   let bytes = 0;
   for await (const chunk of stdin) {

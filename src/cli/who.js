@@ -76,7 +76,6 @@ async function membersByClient({ args, output }, client, ended) {
  * @returns {Promise<number>} how many there are
  */
 async function list(output, read) {
-  /** @type {string|undefined} */
   let after;
   for (let total = 0; ; ) {
     const { count, members, more } = await read(after);

@@ -81,7 +81,6 @@ export class Dispatcher {
    * @param {boolean} hasWaited has it waited for the commands before it?
    */
   handle(connection, data, hasWaited) {
-    /** @type {Command|null|undefined} */
     let command;
     try {
       command = decode(data);

@@ -59,8 +59,7 @@ import { SessionCommands } from './session.js';
  * @property {() => boolean} isSettled true when the hooks and the broker have answered all publishes
  * @property {Lane} lane @property {Replies} replies @property {JoinCommands} joins
  * @property {HookGate|null} hookGate null if there are no hooks
- * @property {PendingReads} pendingReads
- * @property {BroadcastCommand} broadcasts
+ * @property {PendingReads} pendingReads @property {BroadcastCommand} broadcasts
  */
 
 /** @param {CommandParts} parts @returns {Commands} */

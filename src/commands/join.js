@@ -37,8 +37,7 @@ const OTHER_NAME = 'presence.user is not the user of this connection: leave it o
  * @typedef {object} Joining
  * @property {import('./replies.js').Id} id
  * @property {JoiningUser|null} who null if the connection only watches presence
- * @property {Since|null} since
- * @property {number} [last] the number of latest messages asked for
+ * @property {Since|null} since @property {number} [last] the number of latest messages asked for
  * @property {number} [lastSeconds] only those of so many seconds; 0: of any age
  * @property {TransportJoin['onJoined']|null} [onJoined] in place of the reply
  * @property {() => void} [onRefused] called after the error reply

@@ -49,10 +49,8 @@ const SOKETI_AUTHORIZE_WITHIN_MS = 30_000;
  * One app. Frozen.
  * @typedef {object} App
  * @property {string} id digits
- * @property {string} key
- * @property {readonly string[]} secrets the first signs, all verify
- * @property {boolean} isEnabled
- * @property {boolean} isShared its channels are native rooms
+ * @property {string} key @property {readonly string[]} secrets the first signs, all verify
+ * @property {boolean} isEnabled @property {boolean} isShared its channels are native rooms
  * @property {readonly string[]} origins as browsers send them; empty: all
  * @property {number} maxConnections over all servers; 0: no limit
  * @property {number} quotaCode close code of connections above it: 4004 or 4100
@@ -63,8 +61,7 @@ const SOKETI_AUTHORIZE_WITHIN_MS = 30_000;
  * @property {number} authorizeWithinMs time in which a connection has to sign in or to subscribe to a
  *   private or presence channel; 0: no limit
  * @property {number} maxEventBytes of an event's data
- * @property {number} maxChannelsPerEvent
- * @property {number} maxBatch events of one request
+ * @property {number} maxChannelsPerEvent @property {number} maxBatch events of one request
  * @property {number} maxChannelLength @property {number} maxEventNameLength
  * @property {number} maxPresenceMembers of a channel
  * @property {number} maxMemberBytes of the user_info of a member
@@ -174,8 +171,7 @@ export function roomRulesOf(pusher) {
 
 /**
  * @param {Record<string, unknown>} values @param {string[]} faults
- * @param {import('./texts.js').ReadText} read
- * @returns {[where: string, entry: unknown][]}
+ * @param {import('./texts.js').ReadText} read @returns {[where: string, entry: unknown][]}
  */
 function entriesOf(values, faults, read) {
   const path = String(values.pusherAppsFile ?? '');

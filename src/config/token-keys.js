@@ -49,9 +49,7 @@ export function readPublicKey(value) {
   if (jwk.key_ops !== undefined && !(Array.isArray(jwk.key_ops) && jwk.key_ops.includes('verify')))
     return null;
   const { kty, crv, n, e, x, y, alg } = jwk;
-  /** @type {JWK} */
   let key;
-  /** @type {readonly string[]} */
   let algorithms;
   if (kty === 'RSA') {
     if (!isBytes(n, MIN_RSA_BYTES, MAX_RSA_BYTES) || !isBytes(e, 1, MAX_EXPONENT_BYTES))

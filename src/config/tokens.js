@@ -15,8 +15,7 @@ const MAX_SECRETS = 4;
 /**
  * @typedef {object} TokenSettings frozen
  * @property {readonly string[]} secrets each of at least 32 bytes; the first signs
- * @property {readonly PublicKey[]} publicKeys
- * @property {string} jwksUrl '' if none is set
+ * @property {readonly PublicKey[]} publicKeys @property {string} jwksUrl '' if none is set
  * @property {readonly string[]} algorithms allowed ones; if empty, those that fit the keys
  * @property {readonly string[]} audience one of them must be in `aud`; not checked if empty
  * @property {readonly string[]} issuer one of them must be `iss`; not checked if empty

@@ -93,8 +93,7 @@ const PLAIN_HEAD = /^[-A-Za-z0-9_.@]*/;
 /**
  * @typedef {object} PusherEndpoint frozen. More may be recorded, by the endpoint's `rooms`, than is
  *   sent
- * @property {App} app
- * @property {string} startsWith of the channel's name
+ * @property {App} app @property {string} startsWith of the channel's name
  * @property {string} endsWith of the channel's name
  * @property {number} batchMs for which events are collected; 0: one event in each request
  * @property {Readonly<Record<string, string>>} headers further ones, in lower case
@@ -292,8 +291,7 @@ function portsOf({ redis, metricsPort }) {
 }
 
 /**
- * @param {unknown} entry @param {ReadonlyMap<string, string>} ownPorts
- * @param {Refuse} refuse
+ * @param {unknown} entry @param {ReadonlyMap<string, string>} ownPorts @param {Refuse} refuse
  * @returns {Endpoint} with defaults where the entry is at fault
  */
 function readEndpoint(entry, ownPorts, refuse) {

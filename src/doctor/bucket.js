@@ -31,7 +31,6 @@ export async function readBucket({ blobs, blobTimeoutMs: timeoutMs }) {
     const contentType = 'application/octet-stream';
     await bucket.put(key, body, { bytes: body.length, contentType, signal });
     const read = await bucket.get(key, signal, async (parts) => {
-      /** @type {Buffer[]} */
       const all = [];
       for await (const part of parts) all.push(part);
       return Buffer.concat(all);

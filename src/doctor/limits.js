@@ -61,8 +61,7 @@ const DEFAULT_STREAM_NODE = 4096;
 
 /**
  * @typedef {object} Situation
- * @property {Config} config
- * @property {number} wanted connections
+ * @property {Config} config @property {number} wanted connections
  * @property {number|null} idleTimeoutMs of the load balancer in front; null if unknown
  * @property {'here'|'elsewhere'|null} clients whether this machine opens the connections (a load
  *   balancer or load generator runs on it); null if unknown
@@ -83,8 +82,7 @@ const DEFAULT_STREAM_NODE = 4096;
  * @property {string} name
  * @property {boolean} [atStart] cheap to read, and a server at this limit refuses connections:
  *   checked at the start of a server
- * @property {readonly (keyof Readings)[]} needs
- * @property {string} source of the reading
+ * @property {readonly (keyof Readings)[]} needs @property {string} source of the reading
  * @property {string} meaning what the limit bounds and the formula of the number, in a sentence
  * @property {(readings: Readings, situation: Situation) => Judgement|null} judge null: does not
  *   apply here
@@ -557,15 +555,13 @@ export const LIMITS = Object.freeze([
 
 /**
  * @typedef {object} Finding
- * @property {string} name
- * @property {string} value '' if it could not be read
+ * @property {string} name @property {string} value '' if it could not be read
  * @property {number|null} permits connections; null if no number applies
  * @property {boolean} binds whether `permits` limits the connections to this server
  * @property {'ok'|'note'|'low'|'cannot read'} verdict
  * @property {string} why the fault, the note, or the reason why it could not be read; '' if it is
  *   ok
- * @property {string} meaning
- * @property {string|null} fix if it is low, or for a note
+ * @property {string} meaning @property {string|null} fix if it is low, or for a note
  */
 
 /**
@@ -589,7 +585,6 @@ export function examine(readings, situation, limits = LIMITS) {
     const finding = find(limit, readings, situation);
     if (finding !== null) findings.push(finding);
   }
-  /** @type {Finding|undefined} */
   let least;
   for (const one of findings) {
     if (one.binds && (least === undefined || Number(one.permits) < Number(least.permits)))

@@ -110,7 +110,6 @@ function readResult({ data }, maxPayloadBytes) {
 
 /** @param {string} name @param {unknown} value @returns {Buffer} JSON */
 function encode(name, value) {
-  /** @type {string|undefined} */
   let text;
   try {
     text = JSON.stringify(value);

@@ -186,7 +186,6 @@ export class HookEntrance {
    * @returns {Promise<Credentials>} never rejects
    */
   async #place(visitor, identity) {
-    /** @type {Credentials} */
     let placed;
     try {
       placed = await this.userPlaces.take(identity);

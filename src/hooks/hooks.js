@@ -180,7 +180,6 @@ export class Hooks {
   #start(call) {
     call.startedMs = performance.now();
     const hook = /** @type {(...args: unknown[]) => unknown} */ (this.functions[call.hook]);
-    /** @type {unknown} */
     let returned;
     let isLater = false;
     try {
@@ -245,7 +244,6 @@ export class Hooks {
   #read(call, returned) {
     const { hook } = call;
     this.observe(hook, (performance.now() - call.startedMs) / 1000);
-    /** @type {Answer} */
     let answer;
     try {
       answer = readAnswer(hook, returned, this.maxPayloadBytes);

@@ -39,8 +39,7 @@
  * @typedef {object} StreamForm
  * @property {DoorTexts} texts
  * @property {number} format of protocol/format.js: it takes publications in it
- * @property {string} contentType
- * @property {string} opening its first bytes
+ * @property {string} contentType @property {string} opening its first bytes
  * @property {(message: Buffer) => Buffer} frame one message as bytes of the stream
  * @property {(code: number, reason: string) => Buffer} ending its last bytes
  */

@@ -229,7 +229,6 @@ export class Outbox {
             continue;
           }
           const { transport } = member;
-          /** @type {Buffer} */
           let frames;
           if (frameOf === null)
             frames =

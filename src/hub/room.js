@@ -209,7 +209,6 @@ export class Room {
    */
   conflate() {
     const { waiting } = this;
-    /** @type {Buffer[]} */
     const kept = [];
     const seen = new Set();
     let bytes = 0;

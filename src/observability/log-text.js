@@ -25,7 +25,6 @@ const LEFT_OUT = new Set(['level', 'time', 'pid', 'server', 'msg', 'err']);
 export function textFormat(isColoured) {
   const paint = painter(isColoured);
   return (line) => {
-    /** @type {Record<string, any>} */
     let fields;
     try {
       fields = JSON.parse(line);

@@ -9,8 +9,7 @@ import { consoleAccess } from '../config/console.js';
 
 /**
  * @typedef {object} BannerLine
- * @property {string} text
- * @property {boolean} isWarning whether the operator may not want this
+ * @property {string} text @property {boolean} isWarning whether the operator may not want this
  */
 
 /**

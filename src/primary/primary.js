@@ -48,8 +48,7 @@ const PARENT_CHECK_MS = 500;
  * @property {boolean} onTerminal whether a terminal started it
  * @property {() => boolean} isHungUp whether SIGHUP has come since the start of the process
  * @property {boolean} hasHello whether somebody at a terminal can run `npm run hello`
- * @property {boolean} isProduction
- * @property {boolean} byNpm whether npm or npx started it
+ * @property {boolean} isProduction @property {boolean} byNpm whether npm or npx started it
  * @property {Logger} log
  */
 

@@ -18,8 +18,7 @@ import {
 /**
  * @typedef {object} Claim
  * @property {string} key its name in the bucket, after the configured URL
- * @property {number} bytes
- * @property {string} sha256 64 hexadecimal digits
+ * @property {number} bytes @property {string} sha256 64 hexadecimal digits
  * @property {string} contentType
  */
 

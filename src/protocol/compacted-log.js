@@ -113,7 +113,6 @@ export class CompactedLog {
    */
   read(after, end = Number.MAX_SAFE_INTEGER, bounds = {}) {
     const { maxCount = Number.POSITIVE_INFINITY, maxBytes = Number.POSITIVE_INFINITY } = bounds;
-    /** @type {Entry[]} */
     const entries = [];
     let bytes = 0;
     let reached = after;

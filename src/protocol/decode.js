@@ -32,13 +32,10 @@ const LOWER_N = 0x6e;
  * @property {unknown} since @property {unknown} limit @property {unknown} after
  * @property {unknown} echo @property {unknown} last @property {unknown} lastSeconds
  * @property {unknown} before @property {unknown} sinceTime
- * @property {unknown} idempotencyKey @property {unknown} key
- * @property {Buffer} source the message
+ * @property {unknown} idempotencyKey @property {unknown} key @property {Buffer} source the message
  * @property {number} payloadStart the field `payload`, JSON
- * @property {number} payloadEnd
- * @property {number} textStart the field `text`, a JSON string
- * @property {number} textEnd
- * @property {number} presenceStart the field `presence`, JSON
+ * @property {number} payloadEnd @property {number} textStart the field `text`, a JSON string
+ * @property {number} textEnd @property {number} presenceStart the field `presence`, JSON
  * @property {number} presenceEnd
  */
 

@@ -18,7 +18,6 @@ const TAIL_BYTES = 4;
  */
 export function deflateFrames(frames) {
   if (frames.length <= THRESHOLD_BYTES) return frames;
-  /** @type {Buffer[]} */
   const parts = [];
   let isChanged = false;
   for (let at = 0; at < frames.length; ) {

@@ -152,7 +152,6 @@ export function encodeWithout(format, { prefix, publications, frames }, omitted)
  */
 export function leaveOut(format, frames, omitted) {
   const endOf = /** @type {NonNullable<Format['endOf']>} */ (ROWS[format].endOf);
-  /** @type {Buffer[]} */
   const parts = [];
   let at = 0;
   let place = 0;

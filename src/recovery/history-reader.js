@@ -78,7 +78,6 @@ export class HistoryReader {
     if (rule === null || rule.state !== undefined) return null;
     const count = Math.min(limit ?? DEFAULT_LIMIT, rule.size);
     let searchedBytes = 0;
-    /** @type {HistoryPage|undefined} */
     let page;
     if (sinceTimeMs !== null) {
       const found = await this.#positionAt(room, sinceTimeMs, rule.size);

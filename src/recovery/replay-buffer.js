@@ -18,13 +18,11 @@ const MAX_EMPTY = 64;
  * @typedef {object} Replay
  * @property {number} from offset of the publication before the first
  * @property {number} to offset of the last
- * @property {string} epoch
- * @property {number} period of its references
+ * @property {string} epoch @property {number} period of its references
  * @property {number} format of FORMAT
  * @property {Buffer} prefix of the room
  * @property {readonly Buffer[]} publications empty if the frames are enough to leave some out
- * @property {Buffer} frames
- * @property {number} bytes of the frames and of these publications
+ * @property {Buffer} frames @property {number} bytes of the frames and of these publications
  * @property {readonly {place: number, id: string}[]} excepts publications that a connection does
  *   not get: their places in the row, and the connection
  */

@@ -243,7 +243,6 @@ export class RoomSync {
     const { shared, epoch, offset } = this;
     const number = ++this.readsBegun;
     const { era } = shared.catchUp;
-    /** @type {HistoryPage} */
     let page;
     try {
       // No more than the replay buffer holds.

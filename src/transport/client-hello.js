@@ -21,7 +21,6 @@ export function readClientHello(bytes) {
   if (bytes[0] !== HANDSHAKE_RECORD || (bytes.length > 1 && bytes[1] !== MAJOR_VERSION))
     return 'other';
   if (bytes.length > MAX_BYTES) return 'complete';
-  /** @type {number[]} */
   const header = [];
   let received = 0;
   // RFC 8446 5.1: a message may be cut into several records.

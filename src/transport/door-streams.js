@@ -24,8 +24,7 @@ const PAGE_HEADERS = 'Authorization, Cache-Control, Content-Type';
 /**
  * A request for a stream.
  * @typedef {object} Wanted
- * @property {IncomingMessage} request
- * @property {Headers} headers for every answer
+ * @property {IncomingMessage} request @property {Headers} headers for every answer
  * @property {Buffer} first the client's first message
  */
 

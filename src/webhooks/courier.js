@@ -31,13 +31,11 @@ const CLOSE_TIMEOUT_MS = 3000;
 
 /**
  * @typedef {object} EndpointStatus an endpoint for the console
- * @property {string} name
- * @property {string|null} app the id of the Pusher app whose webhook it is
+ * @property {string} name @property {string|null} app the id of the Pusher app whose webhook it is
  * @property {string} origin of its URL: the path may be a secret
  * @property {readonly string[]} types @property {readonly string[]} rooms
  * @property {import('./endpoint.js').State} state @property {number} pending
- * @property {number} oldestSeconds
- * @property {number} delivered requests
+ * @property {number} oldestSeconds @property {number} delivered requests
  * @property {number} dropped events
  * @property {string} lastError '' if there was none
  * @property {number} lastErrorAt Unix time in ms; 0: never

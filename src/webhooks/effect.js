@@ -11,8 +11,7 @@ import { keyOf } from './queue.js';
 
 /**
  * @typedef {object} EffectLane the lane of an effect: lane.js
- * @property {number} index
- * @property {(effect: Effect) => boolean} has does it still wait?
+ * @property {number} index @property {(effect: Effect) => boolean} has does it still wait?
  * @property {(effect: Effect) => void} store its state has changed
  * @property {(effect: Effect) => void} forget it is dropped or cancelled
  * @property {(effect: Effect) => void} delivered the endpoint has it

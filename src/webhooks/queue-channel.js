@@ -9,10 +9,8 @@
 
 /**
  * @typedef {object} Answer
- * @property {'answer'} type
- * @property {number} id of the call
- * @property {unknown} [value]
- * @property {string} [error] why the call failed
+ * @property {'answer'} type @property {number} id of the call
+ * @property {unknown} [value] @property {string} [error] why the call failed
  */
 
 /** @type {readonly (keyof EventQueue)[]} */

@@ -37,10 +37,8 @@ export const BEAT_INTERVAL_MS = 1000;
 /**
  * A request of the console: one of the routes of worker/operator.js.
  * @typedef {object} OperatorRequest
- * @property {string} route
- * @property {Record<string, string>} params of its path
- * @property {Record<string, string>} query
- * @property {string} body JSON; '' if there is none
+ * @property {string} route @property {Record<string, string>} params of its path
+ * @property {Record<string, string>} query @property {string} body JSON; '' if there is none
  * @property {readonly import('../config/api-keys.js').ApiRight[]} rights of the operator
  * @property {readonly string[]|null} rooms patterns of the rooms in which the rights hold; null: all
  */

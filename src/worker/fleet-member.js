@@ -249,7 +249,6 @@ export class FleetMember {
   /** @param {string} name @returns {Found} */
   #membersOf(name) {
     const room = this.hub.rooms.get(name);
-    /** @type {Connection[]} */
     const first = [];
     for (const member of room?.members ?? []) {
       if (first.length === MAX_CONNECTIONS) break;

@@ -82,8 +82,7 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
  * @typedef {object} UserConnection
  * @property {string} id @property {string} address @property {TransportName} transport
  * @property {string} [app] the id of its app, if its door has apps
- * @property {number} roomCount
- * @property {string[]} rooms the first MAX_NAMED_ROOMS of them
+ * @property {number} roomCount @property {string[]} rooms the first MAX_NAMED_ROOMS of them
  * @property {string} [server] this and the following are absent if the worker is older
  * @property {string} [user] of its token; '': it has none
  * @property {number} [unsentBytes] that wait because the client reads too slowly

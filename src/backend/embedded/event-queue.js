@@ -265,7 +265,6 @@ function withoutPayload(body) {
 
 /** @param {string} path @returns {Promise<Saved|null>} null if there is no file */
 async function read(path) {
-  /** @type {string} */
   let text;
   try {
     text = await readFile(path, 'utf8');

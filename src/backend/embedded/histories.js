@@ -49,8 +49,7 @@ const MAX_SWEPT = 10_000;
 
 /**
  * @typedef {object} Read
- * @property {string} epoch
- * @property {number} offset of the room's newest publication
+ * @property {string} epoch @property {number} offset of the room's newest publication
  * @property {number} first offset of the first of the publications
  * @property {Buffer[]} runs the publications, each after its length: see publicationsIn. They are
  *   lent: the caller may keep them but not modify them

@@ -15,8 +15,7 @@ const MAX_LISTS = 1000;
 /**
  * @typedef {object} Counted
  * @property {Map<object, number>} counts by owner
- * @property {boolean} isTold
- * @property {number} told the last sum that the room was told
+ * @property {boolean} isTold @property {number} told the last sum that the room was told
  * @property {number} atMs when
  * @property {NodeJS.Timeout|undefined} timer until it may be told again
  */

@@ -33,10 +33,8 @@ const MESSAGE = /^(?:([?-])|=(\d{1,9}) )(.+?)(?:;(\d{1,3})(?:;(\d*))?)?$/;
 
 /**
  * @typedef {object} Peer
- * @property {number} connections
- * @property {number} heardMs on the live clock
- * @property {number} expiryMs
- * @property {boolean} isOld a worker of v0.2.0
+ * @property {number} connections @property {number} heardMs on the live clock
+ * @property {number} expiryMs @property {boolean} isOld a worker of v0.2.0
  */
 
 export class ConnectionCount {

@@ -32,8 +32,7 @@ const MOVED = 100;
 
 export class RedisRecording {
   /**
-   * @param {object} parts
-   * @param {{readonly isWritable: boolean, redis: unknown}} parts.connection
+   * @param {object} parts @param {{readonly isWritable: boolean, redis: unknown}} parts.connection
    * @param {string} parts.prefix of keys @param {boolean} parts.isSharded a cluster
    * @param {import('../edges.js').Covers} parts.covers
    * @param {(room: string) => boolean} [parts.counts] @param {number} [parts.maxEntries] of a lane

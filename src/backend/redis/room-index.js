@@ -10,7 +10,6 @@ import { isTagOfUser } from '../edges.js';
 import { BrokerError } from '../errors.js';
 import { readScript } from './scripts.js';
 
-/** Rooms in one call. */
 const CHUNK_ROOMS = 500;
 /** Entries read in one call: some 0.5 ms of Redis' time. */
 const PAGE_ENTRIES = 500;

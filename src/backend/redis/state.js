@@ -185,9 +185,7 @@ class StateRead extends HistoryRead {
     if (!Array.isArray(reply)) return super.resolve(reply);
     const [incarnation, offset, floor, isWhole, hasMore, ...entries] = reply;
     const epoch = this.scriptAnswered(incarnation, offset);
-    /** @type {number[]} */
     const offsets = [];
-    /** @type {Buffer[]} */
     const publications = [];
     for (let i = 0; i + 1 < entries.length; i += 2) {
       offsets.push(entries[i]);

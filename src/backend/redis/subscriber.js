@@ -209,7 +209,6 @@ export class Subscriber {
     const { generation } = this;
     const { redis } = this.connection;
     let confirmed = chunk;
-    /** @type {PromiseRejectedResult|undefined} */
     let refused;
     if (this.isSharded) {
       const answers = await Promise.allSettled(

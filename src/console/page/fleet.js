@@ -22,8 +22,7 @@ const MAX_SERVERS = 200;
 
 /**
  * @typedef {object} Member a server
- * @property {string} name
- * @property {WorkerInfo[]} workers as they last answered
+ * @property {string} name @property {WorkerInfo[]} workers as they last answered
  * @property {number} seenMs since 1970: its last answer
  * @property {boolean} isGone it was not in the last survey
  */

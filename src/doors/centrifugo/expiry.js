@@ -5,8 +5,7 @@
 
 /**
  * @typedef {object} Expiry
- * @property {Connection} connection
- * @property {string} channel '': the connection itself
+ * @property {Connection} connection @property {string} channel '': the connection itself
  * @property {number} second since 1970
  */
 

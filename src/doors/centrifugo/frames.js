@@ -65,7 +65,6 @@ function createFormat(form, framing, replyFormat) {
         head = channel === null ? null : { channel, field: codec.channelField(channel) };
         heads.set(prefix, head);
       }
-      /** @type {Buffer[]} */
       const messages = [];
       for (const publication of publications) {
         const message = form.messageOf(head, publication);

@@ -68,8 +68,7 @@
  * A publication as the hub has it, for an encoder.
  * @typedef {object} Published
  * @property {Buffer} source has the payload: JSON
- * @property {number} start @property {number} end
- * @property {number} offset 0: it has no position
+ * @property {number} start @property {number} end @property {number} offset 0: it has no position
  * @property {number} timeMs since 1970
  * @property {Buffer|null} info of `infoField`; null: not by a client
  */

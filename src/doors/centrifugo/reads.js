@@ -105,8 +105,7 @@ export class ReadCommands {
 
   /**
    * @template T @param {Connection} connection @param {Client} client @param {number} id
-   * @param {() => Promise<T>} read @param {(read: T) => Reply} reply
-   * @param {boolean} [isOfUsers]
+   * @param {() => Promise<T>} read @param {(read: T) => Reply} reply @param {boolean} [isOfUsers]
    */
   #answer(connection, client, id, read, reply, isOfUsers) {
     const { charge, commands } = this.services;

@@ -19,8 +19,7 @@ const MAX_BYTES = 4 * 1024 * 1024;
 /**
  * @typedef {object} Stream
  * @property {{offset: number, publication: Buffer}[]} publications in the order of the query
- * @property {string} epoch
- * @property {number} offset of the newest publication
+ * @property {string} epoch @property {number} offset of the newest publication
  */
 
 /**
@@ -34,7 +33,6 @@ export async function readStream(reader, room, query) {
   if (top === null) throw new DoorError(108, 'the channel has no history');
   const { epoch, offset } = top;
   if (since !== null && since.epoch !== '' && since.epoch !== epoch) throw new DoorError(112);
-  /** @type {Stream['publications']} */
   const publications = [];
   let bytes = 0;
   let place = since?.offset ?? (isReverse ? offset + 1 : 0);

@@ -23,8 +23,7 @@ const TRANSIENT = Object.freeze({ isTransient: true });
 
 /**
  * @typedef {object} ClientEvent
- * @property {string} event
- * @property {string} data as text
+ * @property {string} event @property {string} data as text
  * @property {boolean} isRaw `data` is JSON, and stays it
  */
 

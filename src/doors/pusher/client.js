@@ -11,8 +11,7 @@
 
 /**
  * @typedef {object} SignedInUser
- * @property {string} id
- * @property {string|null} info JSON
+ * @property {string} id @property {string|null} info JSON
  * @property {readonly string[]} watchlist ids
  */
 

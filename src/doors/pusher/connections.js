@@ -105,7 +105,6 @@ export class Connections {
   async #openInPlace(connection, app, credentials) {
     const { places } = this.services;
     const key = appPlaceKey(app.id);
-    /** @type {boolean} */
     let admitted;
     try {
       ({ admitted } = await places.acquire(key, app.maxConnections, false));

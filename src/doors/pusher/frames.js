@@ -174,7 +174,6 @@ export class PusherFrames {
   encode(prefix, publications) {
     const head = this.#headOf(prefix);
     if (head === null) return NOTHING;
-    /** @type {(Buffer|null)[]} */
     const texts = [];
     let bytes = 0;
     let told = 0;

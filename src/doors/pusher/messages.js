@@ -65,7 +65,6 @@ export function isObject(value) {
 export function readObject(text) {
   const places = placesOf(text);
   if (places === null) return null;
-  /** @type {unknown} */
   let value;
   try {
     value = JSON.parse(text);
@@ -83,7 +82,6 @@ export function readObject(text) {
  *   its value. Null: too deep
  */
 function placesOf(text) {
-  /** @type {number[]} */
   const places = [];
   let depth = 0;
   let nameStart = 0;

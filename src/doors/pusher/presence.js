@@ -37,8 +37,7 @@ const MAX_READS_PER_SWEEP = 100;
  * A subscription to a presence channel.
  * @typedef {object} Subscription
  * @property {Connection} connection not in the room
- * @property {string} room @property {string} user
- * @property {Buffer|null} info JSON
+ * @property {string} room @property {string} user @property {Buffer|null} info JSON
  * @property {Buffer} member JSON of presence
  * @property {number} max members of the channel
  * @property {number} last latest publications that it asks for
@@ -133,7 +132,6 @@ export class Presence {
   }
 }
 
-/** The view of one room. */
 class RoomView extends Clientless {
   /** By user: what clients have been told. @type {Map<string, ShownMember>} */
   #members = new Map();

@@ -109,7 +109,6 @@ export class Subscriptions {
   #enter(connection, { app }, { channel, name, kind, member }) {
     const { hub, commands } = this.services;
     const last = kind.isCache ? 1 : 0;
-    /** @type {Promise<void>|null} */
     let answered;
     if (member === null) {
       hub.join(connection, name, {

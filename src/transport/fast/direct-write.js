@@ -51,9 +51,7 @@ export function lendDescriptor(socket) {
   return fd;
 }
 
-/**
- * @this {ServedSocket} @param {Error|null} error @param {(error?: Error|null) => void} callback
- */
+/** @this {ServedSocket} @param {Error|null} error @param {(error?: Error|null) => void} callback */
 function socketDestroy(error, callback) {
   const transport = this[TRANSPORT];
   if (transport !== undefined) transport.descriptor = -1;

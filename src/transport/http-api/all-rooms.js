@@ -2,7 +2,6 @@
 
 import { ApiFault, incomplete } from './fault.js';
 
-/** Rooms of one page. */
 const PAGE = 1000;
 /** Pages of one request: beyond these, backends have to ask for a longer prefix. */
 const MAX_PAGES = 20;
@@ -17,7 +16,6 @@ const MAX_PAGES = 20;
  * @throws {ApiFault} UNAVAILABLE, also if a worker has not answered
  */
 export async function allRooms(fleet, which, advice) {
-  /** @type {{room: string, connections: number}[]} */
   const found = [];
   let after = '';
   for (let page = 0; page < MAX_PAGES; page++) {

@@ -9,8 +9,7 @@ import { ApiFault, faultOf } from './fault.js';
 /**
  * @template {Call<any>} C
  * @typedef {object} AppRoute
- * @property {'get'|'post'|'delete'} method
- * @property {string} path in the notation of express
+ * @property {'get'|'post'|'delete'} method @property {string} path in the notation of express
  * @property {RouteName} name for metrics
  * @property {(call: C) => Promise<object|Buffer>} handle resolves with the body of the answer, as an
  *   object or as JSON text; rejects with an ApiFault, or an error of the backend

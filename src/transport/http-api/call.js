@@ -17,13 +17,11 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  * @property {import('../../config/settings.js').Config} config
  * @property {Pick<Broker, 'countConnections'>} broker
  * @property {Pick<import('../../hub/publisher.js').Publisher, 'publish'>} publisher
- * @property {HistoryOf} historyOf
- * @property {HistoryOf} stateOf the rules of rooms with state
+ * @property {HistoryOf} historyOf @property {HistoryOf} stateOf the rules of rooms with state
  * @property {Pick<import('../../recovery/state-reader.js').StateReader, 'read'>} stateReader
  * @property {Pick<import('../../recovery/history-reader.js').HistoryReader, 'read'>} historyReader
  * @property {Pick<import('../../hub/room-users.js').Tracker, 'covers'|'read'>} tracker
- * @property {FleetControl} fleet
- * @property {{readonly isDraining: boolean}} phase of the worker
+ * @property {FleetControl} fleet @property {{readonly isDraining: boolean}} phase of the worker
  * @property
  *   {((target: RevocationTarget) => Promise<import('../../backend/revocations.js').Revocation|null>)|null}
  *   revoke null if no tokens are configured
@@ -83,8 +81,7 @@ import { ApiFault, badValue, unknownText } from './fault.js';
 
 /**
  * @typedef {object} Meters
- * @property {TakeUnits} take
- * @property {(seconds: number) => void} observe the time of a request
+ * @property {TakeUnits} take @property {(seconds: number) => void} observe the time of a request
  * @property {Counters} counters
  */
 

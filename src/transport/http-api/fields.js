@@ -51,7 +51,6 @@ const A_USER = 'a user is 1 to 128 characters without control characters';
 export const A_ROOM =
   ERRORS.INVALID_ROOM.message[0].toLowerCase() + ERRORS.INVALID_ROOM.message.slice(1);
 export const A_CONNECTION = 'the connectionId of a welcome';
-/** Of a list of objects. */
 export const OBJECTS = 'a list of 1 to 1,000 objects';
 export const A_KEY = '1 to 128 visible ASCII characters';
 export const A_STATE_KEY = '1 to 200 characters without control characters';

@@ -119,7 +119,6 @@ export class PublishRoutes {
   batch = async (call) => {
     const { messages } = readFields(call.body, BATCH);
     if (messages === undefined) throw invalid('messages', OBJECTS);
-    /** @type {string[]} */
     const names = [];
     /** @type {Slice[]} */
     const payloads = [];

@@ -39,7 +39,6 @@ export class Publishing {
    * @param {readonly Message[]} messages @returns {Promise<Outcome[]>} in the order of `messages`
    */
   async publishAll(messages) {
-    /** @type {Outcome[]} */
     const outcomes = [];
     for (let from = 0; from < messages.length; ) {
       let to = from;

@@ -48,7 +48,6 @@ export class RoomRoutes {
     if (call.query.has('after') && !isRoom(after)) throw badValue('after', A_ROOM);
     const count = readLimit(limit) ?? 100;
     const { names } = call.key;
-    /** @type {{room: string, connections: number}[]} */
     const found = [];
     let isPartial = false;
     const first = {

@@ -185,8 +185,7 @@ function readNumber(b, at) {
 }
 
 /**
- * @template T
- * @param {Buffer} b @param {number} at @param {ReadMember<Map<string, T>>} readEntry
+ * @template T @param {Buffer} b @param {number} at @param {ReadMember<Map<string, T>>} readEntry
  * @returns {Map<string, T>}
  */
 function readMap(b, at, readEntry) {

@@ -141,8 +141,7 @@ function wireOf(type) {
 
 /**
  * @param {Reader} reader @param {Message} message without lists, as all that clients send
- * @param {number} end
- * @param {Values} values of an earlier part of the same message
+ * @param {number} end @param {Values} values of an earlier part of the same message
  * @returns {Values} a field that is absent is undefined
  */
 function readMessage(reader, message, end, values = {}) {
@@ -183,7 +182,6 @@ function readEntry(reader, type, wire, end, entries) {
   if (wire !== BYTES) throw new Malformed('a field has a wrong wire type');
   const last = reader.length(end);
   let key = '';
-  /** @type {unknown} */
   let value;
   while (reader.at < last) {
     const tag = reader.u32(last);

@@ -6,8 +6,7 @@
 
 /**
  * @typedef {object} Field
- * @property {number} number @property {string} name
- * @property {Scalar|Message} type of a value
+ * @property {number} number @property {string} name @property {Scalar|Message} type of a value
  * @property {'one'|'list'|'map'} form `map`: the keys are strings
  */
 

@@ -105,7 +105,6 @@ function* readingsOf(raw) {
 
 /** @param {Parameter[]} parameters @returns {Parameter[]} an array is one parameter */
 function collapsed(parameters) {
-  /** @type {Parameter[]} */
   const joined = [];
   /** @type {Map<string, Parameter>} */
   const arrays = new Map();
