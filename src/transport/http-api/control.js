@@ -7,8 +7,8 @@ import {
   closeCode,
   connectionId,
   invalid,
-  notOneOf,
   readFields,
+  requireOne,
   rooms,
   seconds,
   tokenId,
@@ -31,8 +31,7 @@ export class ControlRoutes {
   /** `POST disconnect` @param {Call} call */
   disconnect = async (call) => {
     const fields = readFields(call.body, DISCONNECT);
-    if ((fields.user === undefined) === (fields.connectionId === undefined))
-      throw notOneOf('user', 'connectionId');
+    requireOne(fields, 'user', 'connectionId');
     const { user: name, connectionId: id, code } = fields;
     if (name === undefined && !(await this.#isSeen(call, id))) return { connections: 0 };
     const target =
@@ -63,8 +62,7 @@ export class ControlRoutes {
   /** `POST revoke` @param {Call} call */
   revoke = async (call) => {
     const fields = readFields(call.body, REVOKE);
-    if ((fields.user === undefined) === (fields.tokenId === undefined))
-      throw notOneOf('user', 'tokenId');
+    requireOne(fields, 'user', 'tokenId');
     if (fields.tokenId !== undefined && fields.issuedBefore !== undefined)
       throw invalid('issuedBefore', 'it goes with user, not with tokenId');
     if (this.revokeTokens === null) throw new ApiFault('NO_TOKENS');

@@ -169,9 +169,10 @@ export function invalid(field, rule) {
   return new ApiFault('INVALID_FIELD', { field, message: ruleText(field, rule) });
 }
 
-/** @param {string} one @param {string} other field @returns {ApiFault} neither or both are there */
-export function notOneOf(one, other) {
-  return invalid(one, `exactly one of ${one} and ${other} is required`);
+/** @param {Fields} fields @param {string} one @param {string} other @throws {ApiFault} */
+export function requireOne(fields, one, other) {
+  if ((fields[one] === undefined) === (fields[other] === undefined))
+    throw invalid(one, `exactly one of ${one} and ${other} is required`);
 }
 
 /** One walk over a body. It goes on after a faulty field, because the grammar counts first. */

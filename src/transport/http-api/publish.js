@@ -23,16 +23,16 @@ import {
   idempotencyKey,
   invalid,
   isIdempotencyKey,
-  notOneOf,
   OBJECTS,
   payload,
   readFields,
+  requireOne,
   room,
   rooms,
   stateKey,
   upload,
 } from './fields.js';
-import { BYTES_PER_UNIT, Publishing, unitsOf } from './publishing.js';
+import { BYTES_PER_UNIT, Publishing, positionOf, unitsOf } from './publishing.js';
 
 /** The sender of messages from the API: an id or a user is never empty. */
 const SENDER = '';
@@ -69,10 +69,8 @@ export class PublishRoutes {
   publish = async (call) => {
     const fields = readFields(call.body, MESSAGE);
     const key = idempotencyHeader(call);
-    if ((fields.room === undefined) === (fields.rooms === undefined))
-      throw notOneOf('room', 'rooms');
-    if ((fields.payload === undefined) === (fields.upload === undefined))
-      throw notOneOf('payload', 'upload');
+    requireOne(fields, 'room', 'rooms');
+    requireOne(fields, 'payload', 'upload');
     /** @type {string[]} */
     const names = fields.rooms ?? [fields.room];
     call.key.requireRooms(names);
@@ -282,12 +280,6 @@ async function* charged(call, body) {
     }
     yield part;
   }
-}
-
-/** @param {Outcome} outcome @returns {object} @throws {ApiFault} */
-function positionOf(outcome) {
-  if ('fault' in outcome) throw outcome.fault;
-  return outcome.position ?? {};
 }
 
 /** @param {Call} call @returns {string|undefined} undefined if the header is absent */

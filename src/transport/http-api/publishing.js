@@ -26,6 +26,12 @@ export function unitsOf(bytes) {
   return Math.ceil(bytes / BYTES_PER_UNIT);
 }
 
+/** @param {Outcome} outcome @returns {object} empty without history @throws {ApiFault} */
+export function positionOf(outcome) {
+  if ('fault' in outcome) throw outcome.fault;
+  return outcome.position ?? {};
+}
+
 export class Publishing {
   /** @param {Pick<Services, 'publisher'|'counters'|'log'>} services */
   constructor({ publisher, counters, log }) {

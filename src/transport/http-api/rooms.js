@@ -8,9 +8,9 @@ import {
   A_ROOM,
   A_STATE_KEY,
   MAX_LIMIT,
-  notOneOf,
   readFields,
   readLimit,
+  requireOne,
   rooms,
   user,
   users,
@@ -167,8 +167,7 @@ export class RoomRoutes {
   /** `POST presence` @param {Call} call */
   queryPresence = async (call) => {
     const fields = readFields(call.body, QUERY);
-    if ((fields.rooms === undefined) === (fields.users === undefined))
-      throw notOneOf('rooms', 'users');
+    requireOne(fields, 'rooms', 'users');
     if (fields.users !== undefined) {
       call.key.requireAllRooms();
       call.charge(fields.users.length - 1);

@@ -4,7 +4,7 @@ import { onceOnly } from '../../../hub/publisher.js';
 import { isPayload } from '../../../protocol/decode.js';
 import { asTransient, encodePublication, KIND } from '../../../protocol/publication.js';
 import { isIdempotencyKey, payload } from '../../../transport/http-api/fields.js';
-import { Publishing, unitsOf } from '../../../transport/http-api/publishing.js';
+import { Publishing, positionOf, unitsOf } from '../../../transport/http-api/publishing.js';
 import { DoorError } from '../errors.js';
 import { errorOf } from './answers.js';
 import { flag, roomOfChannel, text, texts, unsupported } from './fields.js';
@@ -23,7 +23,6 @@ const MESSAGE = {
   ...unsupported('tags', 'version', 'version_epoch'),
 };
 
-/** @import { Outcome } from '../../../transport/http-api/publishing.js' */
 /** @import { Method, MethodServices } from './method.js' */
 /** @typedef {import('../../../transport/http-api/fields.js').Fields} Fields */
 
@@ -46,7 +45,7 @@ export class PublishMethods {
       const encoded = encode(fields, data);
       call.charge(unitsOf(data.length) - 1);
       const [outcome] = await this.publishing.publishAll([{ room, ...encoded }]);
-      return resultOf(outcome);
+      return positionOf(outcome);
     },
   };
 
@@ -69,7 +68,7 @@ export class PublishMethods {
       let next = 0;
       const responses = rooms.map((room) => {
         if (typeof room !== 'string') return room;
-        const result = this.#try(() => resultOf(outcomes[next++]));
+        const result = this.#try(() => positionOf(outcomes[next++]));
         return 'error' in result ? result : { result };
       });
       return { responses };
@@ -115,10 +114,4 @@ function encode({ skip_history: isTransient = false, idempotency_key: key = '' }
   const options = onceOnly(API, key === '' ? undefined : key, publication);
   if (!isTransient) return { publication, options };
   return { publication: asTransient(publication), options: { ...options, isTransient } };
-}
-
-/** @param {Outcome} outcome @returns {object} without a position if the channel has no history */
-function resultOf(outcome) {
-  if ('fault' in outcome) throw outcome.fault;
-  return outcome.position ?? {};
 }
