@@ -249,50 +249,41 @@ async function resultOf(app, user, reload) {
 
 /** @param {App} app @param {string} user @param {number} count @param {() => Promise<void>} reload */
 function disconnectButton(app, user, count, reload) {
-  const button = h(
-    'button.button.danger',
-    {
-      disabled: !app.can('disconnect') || count === 0,
-      onclick: async () => {
-        const isSure = await confirmed({
-          title: `Disconnect ${user}?`,
-          text: `${plural(count, 'connection')} will be closed. The user may connect again; revoke the tokens to prevent that.`,
-          action: 'Disconnect',
-        });
-        if (isSure)
-          await run(button, async () => {
-            const body = JSON.stringify({ user });
-            const closed = await act('disconnect', { body }).finally(reload);
-            return `${plural(closed.connections, 'connection')} of ${user} closed.`;
-          });
-      },
-    },
-    'Disconnect',
-  );
-  return button;
+  const question = {
+    title: `Disconnect ${user}?`,
+    text: `${plural(count, 'connection')} will be closed. The user may connect again; revoke the tokens to prevent that.`,
+    action: 'Disconnect',
+  };
+  return askingButton('Disconnect', !app.can('disconnect') || count === 0, question, async () => {
+    const body = JSON.stringify({ user });
+    const closed = await act('disconnect', { body }).finally(reload);
+    return `${plural(closed.connections, 'connection')} of ${user} closed.`;
+  });
 }
 
 /** @param {App} app @param {string} user @param {() => Promise<void>} reload */
 function revokeButton(app, user, reload) {
-  const button = h(
-    'button.button.danger',
-    {
-      disabled: !app.can('revoke') || !app.session.hasTokens,
-      onclick: async () => {
-        const isSure = await confirmed({
-          title: `Revoke the tokens of ${user}?`,
-          text: 'All tokens issued until now stop working on every server, and their connections are closed. A new token lets the user in again.',
-          action: 'Revoke tokens',
-        });
-        if (isSure)
-          await run(button, async () => {
-            await act('revoke', { body: JSON.stringify({ user }) }).finally(reload);
-            return `The tokens of ${user} are revoked.`;
-          });
-      },
-    },
-    'Revoke tokens',
-  );
+  const question = {
+    title: `Revoke the tokens of ${user}?`,
+    text: 'All tokens issued until now stop working on every server, and their connections are closed. A new token lets the user in again.',
+    action: 'Revoke tokens',
+  };
+  const isDisabled = !app.can('revoke') || !app.session.hasTokens;
+  return askingButton('Revoke tokens', isDisabled, question, async () => {
+    await act('revoke', { body: JSON.stringify({ user }) }).finally(reload);
+    return `The tokens of ${user} are revoked.`;
+  });
+}
+
+/**
+ * @param {string} label @param {boolean} disabled @param {Parameters<typeof confirmed>[0]} question
+ * @param {() => Promise<string>} action
+ */
+function askingButton(label, disabled, question, action) {
+  const onclick = async () => {
+    if (await confirmed(question)) await run(button, action);
+  };
+  const button = h('button.button.danger', { disabled, onclick }, label);
   return button;
 }
 
