@@ -223,6 +223,7 @@ export class RemoteKeys {
       throw new ReadError(`status ${answer.status}`);
     }
     const text = await readText(answer);
+    /** @type {unknown} */
     let set;
     try {
       set = JSON.parse(text);

@@ -10,6 +10,7 @@ const MAX_DEPTH = 16;
  *   `__proto__` occurs, or the nesting is deeper than 16
  */
 export function parseObject(text) {
+  /** @type {unknown} */
   let value;
   try {
     value = JSON.parse(text);

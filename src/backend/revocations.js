@@ -37,6 +37,7 @@ export function encodeRevocation({ user, tokenId, issuedBeforeMs, keepUntilMs })
 
 /** @param {string} text @returns {Revocation|null} null: not ours, or cut off */
 export function decodeRevocation(text) {
+  /** @type {unknown} */
   let value;
   try {
     value = JSON.parse(text);

@@ -180,6 +180,7 @@ export class Hooks {
   #start(call) {
     call.startedMs = performance.now();
     const hook = /** @type {(...args: unknown[]) => unknown} */ (this.functions[call.hook]);
+    /** @type {unknown} */
     let returned;
     let isLater = false;
     try {

@@ -65,6 +65,7 @@ export function isObject(value) {
 export function readObject(text) {
   const places = placesOf(text);
   if (places === null) return null;
+  /** @type {unknown} */
   let value;
   try {
     value = JSON.parse(text);

@@ -182,6 +182,7 @@ function readEntry(reader, type, wire, end, entries) {
   if (wire !== BYTES) throw new Malformed('a field has a wrong wire type');
   const last = reader.length(end);
   let key = '';
+  /** @type {unknown} */
   let value;
   while (reader.at < last) {
     const tag = reader.u32(last);
