@@ -4,17 +4,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { startRedis } from '../../loadtest/lib/redis.js';
-import { scrape, startServer } from '../../loadtest/lib/server.js';
+import { scrape } from '../../loadtest/lib/server.js';
 import { connect as connectNative } from '../helpers/clients.js';
-import {
-  APP,
-  entryOf,
-  hmac,
-  pusherOf,
-  sharedPusher,
-  startPusher,
-  writeApps,
-} from '../helpers/pusher.js';
+import { APP, hmac, sharedPusher, startPusher } from '../helpers/pusher.js';
 
 const OPTIONS = { timeout: 60_000 };
 const SUCCEEDED = 'pusher_internal:subscription_succeeded';
@@ -43,6 +35,8 @@ const start = sharedPusher({
   soketi: { preset: 'soketi' },
   slow: { clientEventsPerSecond: 5 },
   quiet: { clientEvents: false },
+  other: {},
+  sharing: { shared: true },
 });
 
 describe('subscribe', () => {
@@ -380,35 +374,23 @@ for (const backend of ['embedded', 'redis'])
     const { values } = await scrape(server.metricsPort);
     assert.equal(values.get('fanfare_unnumbered_publications_total'), 0);
     if (backend === 'embedded') return;
-    // Another server has the event, and the next start of this one.
-    env.WORKERS = '1';
-    const other = await startPusher(t, {}, env);
+    // The next server has the event.
     server.kill('SIGTERM');
     await server.exited;
-    for (const { connect: again } of [other, await startPusher(t, {}, env)]) {
-      const client = await again();
-      await client.subscribe('cache-kept');
-      assert.equal((await client.event('App\\Events\\X', 'cache-kept')).data, '{"a":"ü"}');
-    }
+    const next = await startPusher(t, {}, { ...env, WORKERS: '1' });
+    const client = await next.connect();
+    await client.subscribe('cache-kept');
+    assert.equal((await client.event('App\\Events\\X', 'cache-kept')).data, '{"a":"ü"}');
   });
 
 test('apps and native rooms are apart, unless the app is shared', OPTIONS, async (t) => {
-  const shared = { id: '9', key: 'shared-key', secret: 'shared-secret' };
-  const server = await startServer(t, {
-    FANFARE_PUSHER_APPS: writeApps(t, [
-      entryOf(),
-      { id: '8', key: 'other-key', secrets: ['other-secret'] },
-      { id: '9', key: 'shared-key', secrets: ['shared-secret'], shared: true },
-    ]),
-  });
-  const own = await pusherOf(t, server).connect();
-  const other = await pusherOf(t, server, {
-    id: '8',
-    key: 'other-key',
-    secret: 'other-secret',
-  }).connect();
-  const sharing = pusherOf(t, server, shared);
-  const member = await sharing.connect();
+  const apps = [await start(t), await start(t, 'other'), await start(t, 'sharing')];
+  const [{ server, api }, , sharing] = apps;
+  const [own, other, member] = [
+    await apps[0].connect(),
+    await apps[1].connect(),
+    await sharing.connect(),
+  ];
   const native = await connectNative(t, `ws://127.0.0.1:${server.port}/ws`);
   await native.join('news');
   for (const client of [own, other, member]) await client.subscribe('news');
@@ -419,7 +401,7 @@ test('apps and native rooms are apart, unless the app is shared', OPTIONS, async
   assert.equal((await member.event('message', 'news')).data, '{"free":"form"}');
   native.send({ type: 'message', room: 'news', payload: { event: 'x', data: '1' } });
   assert.equal((await member.event('x', 'news')).data, '1');
-  await pusherOf(t, server).api('/events', { name: 'mine', data: '2', channel: 'news' });
+  await api('/events', { name: 'mine', data: '2', channel: 'news' });
   await own.event('mine', 'news');
   for (const client of [own, other]) {
     await client.pong();

@@ -15,6 +15,7 @@ import {
   signedQuery,
   startPusher,
 } from '../helpers/pusher.js';
+import { shared } from '../helpers/shared.js';
 
 const OPTIONS = { timeout: 60_000 };
 const WITHIN_MS = 5000;
@@ -34,6 +35,20 @@ const start = sharedPusher(
     FANFARE_MAX_MESSAGE_BYTES: '20000',
     FANFARE_PUSHER_PATH: '/rt/v1/',
   },
+);
+
+/** The app of this one comes from three variables. */
+const limited = shared((owner) =>
+  startServer(owner, {
+    WORKERS: '1',
+    FANFARE_PUSHER_APP_ID: APP.id,
+    FANFARE_PUSHER_APP_KEY: APP.key,
+    FANFARE_PUSHER_APP_SECRET: APP.secret,
+    FANFARE_LIMITS: 'enforce,messages_per_ip=off',
+    FANFARE_MESSAGES_RATE: '1/min burst 5',
+    FANFARE_MAX_REFUSED_MESSAGES: '20',
+    FANFARE_RECONNECT_WINDOW_MS: '1000',
+  }),
 );
 
 /**
@@ -139,12 +154,7 @@ test('a native token is no condition of this door', OPTIONS, async (t) => {
 
 describe('liveness', () => {
   test('pings are answered at once, also many of them; pongs are not', OPTIONS, async (t) => {
-    const { connect } = await startPusher(
-      t,
-      {},
-      { FANFARE_MESSAGES_RATE: '60/min burst 5', WORKERS: '1' },
-    );
-    const client = await connect();
+    const client = await connectPusher(t, (await limited()).port);
     for (let i = 0; i < 8; i++) client.send({ event: 'pusher:ping', data: {} });
     client.send({ event: 'pusher:pong', data: {} });
     for (let i = 0; i < 8; i++) await client.event('pusher:pong');
@@ -158,9 +168,7 @@ describe('liveness', () => {
       `beyond ten at once, ${event} counts as a message: a flood is closed`,
       OPTIONS,
       async (t) => {
-        const env = { FANFARE_MESSAGES_RATE: '1/min burst 5', FANFARE_MAX_REFUSED_MESSAGES: '20' };
-        const { connect } = await startPusher(t, {}, { ...env, WORKERS: '1' });
-        const client = await connect();
+        const client = await connectPusher(t, (await limited()).port);
         for (let i = 0; i < 1000; i++) client.send({ event, data: {} });
         await client.closed();
         assert.equal(client.close?.code, 4100);
@@ -173,11 +181,16 @@ describe('liveness', () => {
       },
     );
 
+  test('credentials of one app may be three variables', OPTIONS, async (t) => {
+    const client = await connectPusher(t, (await limited()).port);
+    await client.subscribe('private-room');
+  });
+
+  // The last test of this server.
   test('a server that drains closes with 4200: come back at once', OPTIONS, async (t) => {
-    const env = { FANFARE_RECONNECT_WINDOW_MS: '1000', WORKERS: '1' };
-    const { server, connect } = await startPusher(t, {}, env);
+    const server = await limited();
     const clients = [];
-    for (let i = 0; i < 6; i++) clients.push(await connect());
+    for (let i = 0; i < 6; i++) clients.push(await connectPusher(t, server.port));
     server.kill('SIGTERM');
     for (const client of clients) {
       await client.closed();
@@ -232,17 +245,6 @@ describe('bad input', () => {
     await long.closed();
     assert.equal(long.close?.code, 1009);
   });
-});
-
-test('credentials of one app may be three variables', OPTIONS, async (t) => {
-  const { port } = await startServer(t, {
-    FANFARE_PUSHER_APP_ID: APP.id,
-    FANFARE_PUSHER_APP_KEY: APP.key,
-    FANFARE_PUSHER_APP_SECRET: APP.secret,
-    WORKERS: '1',
-  });
-  const client = await connectPusher(t, port);
-  await client.subscribe('private-room');
 });
 
 test(

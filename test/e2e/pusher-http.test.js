@@ -36,7 +36,7 @@ async function startWithApps(t, env = {}, apps = APPS) {
     FANFARE_PUSHER_PATH: '/ws',
     ...env,
   });
-  return { server, api: pusherApiOf(server, APP) };
+  return { server, path, api: pusherApiOf(server, APP) };
 }
 
 /** The SDK. @param {{port: number}} server @param {import('../helpers/pusher-api.js').TestApp} app */
@@ -53,17 +53,21 @@ function joinAs(client, room, user) {
 }
 
 const start = shared((owner) => startWithApps(owner));
-
-test('without apps the paths of the API are not found', async (t) => {
-  const server = await startServer(t, { ...NO_LIMITS, WORKERS: '1' });
-  assert.equal((await pusherApiOf(server, APP)('/channels')).status, 404);
-});
+const limited = shared((owner) =>
+  startWithApps(owner, {
+    FANFARE_LIMITS: 'enforce',
+    FANFARE_API_MESSAGES_RATE: '1/min burst 3',
+    FANFARE_HANDSHAKES_RATE_PER_IP: '1/min burst 20',
+  }),
+);
 
 for (const redis of [false, true]) {
   describe(`on the ${redis ? 'Redis' : 'embedded'} backend`, () => {
-    const startBackend = shared(async (owner) =>
-      startWithApps(owner, redis ? { REDIS_URL: (await startRedis(owner)).url, WORKERS: '2' } : {}),
-    );
+    const startBackend = redis
+      ? shared(async (owner) =>
+          startWithApps(owner, { REDIS_URL: (await startRedis(owner)).url, WORKERS: '2' }),
+        )
+      : start;
 
     test('an event reaches the members of its channels, but not the socket_id', async (t) => {
       const { server, api } = await startBackend();
@@ -354,9 +358,8 @@ test('the SDK for Node shows the error of an answer', async () => {
   );
 });
 
-test('an app has the rate of an API key, and its own', async (t) => {
-  const env = { FANFARE_LIMITS: 'enforce', FANFARE_API_MESSAGES_RATE: '1/min burst 3' };
-  const { server, api } = await startWithApps(t, env);
+test('an app has the rate of an API key, and its own', async () => {
+  const { server, api } = await limited();
   const statuses = [];
   for (let i = 0; i < 4; i++) statuses.push((await api('/channels/c')).status);
   assert.deepEqual(statuses, [200, 200, 200, 429]);
@@ -366,9 +369,8 @@ test('an app has the rate of an API key, and its own', async (t) => {
   assert.equal((await pusherApiOf(server, OTHER)('/channels/c')).status, 200);
 });
 
-test('bad signatures use up the rate of their address', async (t) => {
-  const env = { FANFARE_LIMITS: 'enforce', FANFARE_HANDSHAKES_RATE_PER_IP: '1/min burst 20' };
-  const { server } = await startWithApps(t, env);
+test('bad signatures use up the rate of their address', async () => {
+  const { server } = await limited();
   const wrong = pusherApiOf(server, { ...APP, secret: 'wrong' });
   const statuses = [];
   for (let i = 0; i < 30; i++) statuses.push((await wrong('/channels/c')).status);
@@ -376,46 +378,51 @@ test('bad signatures use up the rate of their address', async (t) => {
   assert.ok(statuses.includes(429), statuses.join());
 });
 
-test('requests are counted by route, status and refusal', async (t) => {
-  const { server, api } = await startWithApps(t);
+test('requests are counted by route, status and refusal', async () => {
+  const { server, api } = await start();
+  const read = async () => (await scrape(server.metricsPort)).values;
+  const before = await read();
   await api('/events', { body: { name: 'n', channels: ['a', 'b'], data: 'd' } });
   await api('/channels', { auth: { auth_key: 'x' } });
-  const { values: metrics } = await scrape(server.metricsPort);
-  assert.equal(metrics.get('fanfare_api_requests_total{route="pusher_events"}'), 1);
-  assert.equal(metrics.get('fanfare_api_messages_total'), 2);
+  const after = await read();
   const events = 'fanfare_app_events_total';
-  assert.equal(metrics.get(`${events}{app="1",publisher="api"}`), 2);
-  assert.equal(metrics.get(`${events}{app="2",publisher="api"}`), 0);
-  assert.equal(metrics.get('fanfare_app_connections{app="1"}'), 0);
-  assert.equal(metrics.get('fanfare_transport_connections{transport="pusher"}'), 0);
-  assert.equal(metrics.get('fanfare_api_responses_total{status="401"}'), 1);
-  assert.equal(metrics.get('fanfare_api_refused_total{reason="key"}'), 1);
-  assert.equal(metrics.get('fanfare_api_requests_in_flight'), 0);
+  for (const [name, rise] of /** @type {const} */ ([
+    ['fanfare_api_requests_total{route="pusher_events"}', 1],
+    ['fanfare_api_messages_total', 2],
+    [`${events}{app="1",publisher="api"}`, 2],
+    [`${events}{app="2",publisher="api"}`, 0],
+    ['fanfare_api_responses_total{status="401"}', 1],
+    ['fanfare_api_refused_total{reason="key"}', 1],
+  ]))
+    assert.equal(Number(after.get(name)) - (before.get(name) ?? 0), rise, name);
+  assert.equal(after.get('fanfare_app_connections{app="1"}'), 0);
+  assert.equal(after.get('fanfare_transport_connections{transport="pusher"}'), 0);
+  assert.equal(after.get('fanfare_api_requests_in_flight'), 0);
 });
 
-test('SIGHUP adds an app and rotates a secret; the rules of channels stay', async (t) => {
-  const path = join(temporaryFolder(t), 'apps.json');
+// The last test of this server, because it changes the apps.
+test('SIGHUP adds an app and rotates a secret; the rules of channels stay', async () => {
+  const { server, path } = await start();
   const write = (/** @type {unknown} */ apps) => writeFileSync(path, JSON.stringify(apps));
-  write([APP]);
-  const server = await startServer(t, { ...NO_LIMITS, WORKERS: '1', FANFARE_PUSHER_APPS: path });
   const status = async (/** @type {typeof APP} */ app) =>
     (await pusherApiOf(server, app)('/channels')).status;
+  const { secret, ...entry } = APPS[0];
   const rotated = { ...APP, secret: 'another-secret-of-the-app' };
+  const added = { id: '4', key: 'added-key', secret: 'a-secret-of-an-app-that-is-added' };
   assert.deepEqual(
-    [await status(APP), await status(rotated), await status(OTHER)],
+    [await status(APP), await status(rotated), await status(added)],
     [200, 401, 404],
   );
-  const { id, key } = APP;
-  write([{ id, key, secrets: [rotated.secret, APP.secret] }, OTHER]);
+  write([{ ...entry, secrets: [rotated.secret, secret] }, OTHER, added]);
   server.kill('SIGHUP');
   await server.line(({ msg }) => msg === 'reload complete');
   assert.deepEqual(
-    [await status(APP), await status(rotated), await status(OTHER)],
+    [await status(APP), await status(rotated), await status(added)],
     [200, 200, 200],
   );
-  write([{ ...APP, cacheTtl: 60 }]);
+  write([{ ...APPS[0], cacheTtl: 60 }]);
   server.kill('SIGHUP');
   const { faults } = await server.line(({ msg }) => msg.startsWith('reload aborted'));
   assert.match(faults.join(), /"presence" or "shared" of apps cannot be changed by a reload/);
-  assert.equal(await status(OTHER), 200);
+  assert.equal(await status(added), 200);
 });

@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
-import { describe, mock, test } from 'node:test';
+import { after, mock, test } from 'node:test';
 import express from 'express';
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { until } from '../../loadtest/lib/server.js';
@@ -19,11 +19,21 @@ import {
   startPusher,
   startReceiver,
 } from '../helpers/pusher.js';
-import { shared } from '../helpers/shared.js';
 
 const OPTIONS = { timeout: 60_000 };
-const start = sharedPusher();
-const openBrowserOnce = shared(openBrowser);
+const receiver = await startReceiver({ after });
+const events = [
+  'channel_occupied',
+  'channel_vacated',
+  'member_added',
+  'member_removed',
+  'client_event',
+];
+const HOOKED = { id: '1', key: 'hooked', secret: APP.secret };
+const start = sharedPusher(
+  { [HOOKED.key]: { webhooks: [{ url: receiver.url, events }] } },
+  { WORKERS: '1', FANFARE_RECONNECT_WINDOW_MS: '500' },
+);
 const require = createRequire(import.meta.url);
 /** @type {any} */
 const PusherJs = require('pusher-js');
@@ -174,115 +184,104 @@ test('pusher-js in Node: users who are watched', OPTIONS, async (t) => {
   assert.deepEqual((await online).user_ids, ['ben']);
 });
 
-// They mostly wait.
-describe('with servers of their own', { concurrency: 2 }, () => {
-  test(
-    'pusher-js in Node: comes back at once when all workers are replaced',
-    OPTIONS,
-    async (t) => {
-      const { server } = await startPusher(t, {}, { FANFARE_RECONNECT_WINDOW_MS: '500' });
-      const ann = openPusherJs(t, server.port, 'ann');
-      const news = await subscribe(ann, 'news');
-      await subscribe(ann, 'presence-room');
-      /** @type {string[]} */
-      const states = [];
-      ann.connection.bind('state_change', (/** @type {any} */ { current }) => states.push(current));
-      server.kill('SIGHUP');
-      const greeting = next(news, 'greeting');
-      await next(news, 'pusher:subscription_succeeded');
-      await sdkOf(server.port).trigger('news', 'greeting', 1);
-      assert.equal(await greeting, 1);
-      assert.deepEqual(states, ['connecting', 'connected']);
-    },
-  );
+test('pusher-js in Node: comes back at once when all workers are replaced', OPTIONS, async (t) => {
+  const { server } = await start(t);
+  const ann = openPusherJs(t, server.port, 'ann');
+  const news = await subscribe(ann, 'news');
+  await subscribe(ann, 'presence-room');
+  /** @type {string[]} */
+  const states = [];
+  ann.connection.bind('state_change', (/** @type {any} */ { current }) => states.push(current));
+  server.kill('SIGHUP');
+  const greeting = next(news, 'greeting');
+  await next(news, 'pusher:subscription_succeeded');
+  await sdkOf(server.port).trigger('news', 'greeting', 1);
+  assert.equal(await greeting, 1);
+  assert.deepEqual(states, ['connecting', 'connected']);
+});
 
-  test(
-    'pusher-js in Node: what was refused while Redis was unavailable works afterwards',
-    OPTIONS,
-    async (t) => {
-      const redis = await startRedis(t);
-      const { port } = await startPusher(t, {}, { REDIS_URL: redis.url, WORKERS: '1' });
-      const ann = openPusherJs(t, port, 'ann');
-      await subscribe(ann, 'news');
-      await redis.kill();
-      const room = ann.subscribe('presence-room');
-      await next(room, 'pusher:subscription_error');
-      ann.signin();
-      await redis.restart();
-      await next(room, 'pusher:subscription_succeeded');
-      await ann.user.signinDonePromise;
-      assert.equal(ann.connection.state, 'connected');
-    },
-  );
+test(
+  'pusher-js in Node: what was refused while Redis was unavailable works afterwards',
+  OPTIONS,
+  async (t) => {
+    const redis = await startRedis(t);
+    const { port } = await startPusher(t, {}, { REDIS_URL: redis.url, WORKERS: '1' });
+    const ann = openPusherJs(t, port, 'ann');
+    await subscribe(ann, 'news');
+    await redis.kill();
+    const room = ann.subscribe('presence-room');
+    await next(room, 'pusher:subscription_error');
+    ann.signin();
+    await redis.restart();
+    await next(room, 'pusher:subscription_succeeded');
+    await ann.user.signinDonePromise;
+    assert.equal(ann.connection.state, 'connected');
+  },
+);
 
-  test('the SDK pusher: batch, info, refusals, webhooks', OPTIONS, async (t) => {
-    const { url, received } = await startReceiver(t);
-    const events = [
-      'channel_occupied',
-      'channel_vacated',
-      'member_added',
-      'member_removed',
-      'client_event',
-    ];
-    const { port } = await startPusher(t, { webhooks: [{ url, events }] });
-    const sdk = sdkOf(port);
-    const ann = await connectPusher(t, port);
-    await ann.subscribe('presence-room', { user_id: 'ann' });
-    const bodyOf = async (/** @type {Promise<any>} */ response) => (await response).json();
-    const get = (/** @type {string} */ path, /** @type {any} */ params) =>
-      bodyOf(sdk.get({ path, params }));
-    assert.deepEqual(await get('/channels/presence-room', { info: 'user_count' }), {
-      occupied: true,
-      user_count: 1,
-    });
-    assert.deepEqual(await get('/channels/presence-room/users', {}), { users: [{ id: 'ann' }] });
-    const filter = { filter_by_prefix: 'presence-', info: 'user_count' };
-    assert.deepEqual(await get('/channels', filter), {
-      channels: { 'presence-room': { user_count: 1 } },
-    });
-    const info = { info: 'user_count' };
-    const item = { channel: 'presence-room', name: 'e', data: '1' };
-    assert.deepEqual(await bodyOf(sdk.trigger('presence-room', 'e', 0, info)), {
-      channels: { 'presence-room': { user_count: 1 } },
-    });
-    const batch = [
-      { ...item, ...info },
-      { ...item, channel: 'news', data: '2' },
-    ];
-    assert.deepEqual(await bodyOf(sdk.triggerBatch(batch)), { batch: [{ user_count: 1 }, {}] });
-    await ann.event('e');
-    await ann.event('e');
-    await assert.rejects(sdk.get({ path: '/channels/news/users' }), { status: 400 });
-    await assert.rejects(sdkOf(port, { secret: 'wrong' }).trigger('news', 'e', 1), { status: 401 });
-    await assert.rejects(sdk.trigger('news', 'e', 'x'.repeat(10_241)), { status: 413 });
-
-    // Who leaves before the courier runs has no effect.
-    await until(() => received.some(({ body }) => body.includes('member_added')), 20_000);
-    ann.send({ event: 'client-e', channel: 'presence-room', data: { a: 1 } });
-    ann.socket.close();
-    await until(() => received.some(({ body }) => body.includes('channel_vacated')), 20_000);
-    const hooks = received.flatMap(({ headers, body }) => {
-      const hook = sdk.webhook({ headers, rawBody: body });
-      assert.ok(hook.isValid());
-      const forged = sdk.webhook({ headers, rawBody: body.replace('time_ms', 'time_mz') });
-      assert.ok(!forged.isValid());
-      return /** @type {any[]} */ (hook.getEvents());
-    });
-    const channel = 'presence-room';
-    assert.deepEqual(
-      hooks.filter(({ name }) => name !== 'client_event'),
-      [
-        { name: 'channel_occupied', channel },
-        { name: 'member_added', channel, user_id: 'ann' },
-        { name: 'member_removed', channel, user_id: 'ann' },
-        { name: 'channel_vacated', channel },
-      ],
-    );
-    const client = hooks.find(({ name }) => name === 'client_event');
-    const { socketId: socket_id } = ann;
-    const wanted = { name: 'client_event', channel, event: 'client-e', data: '{"a":1}', socket_id };
-    assert.deepEqual(client, { ...wanted, user_id: 'ann' });
+test('the SDK pusher: batch, info, refusals, webhooks', OPTIONS, async (t) => {
+  const { port } = await start(t);
+  const { received } = receiver;
+  const { id: appId, ...hooked } = HOOKED;
+  const sdk = sdkOf(port, { appId, ...hooked });
+  const ann = await connectPusher(t, port, HOOKED);
+  await ann.subscribe('presence-room', { user_id: 'ann' });
+  const bodyOf = async (/** @type {Promise<any>} */ response) => (await response).json();
+  const get = (/** @type {string} */ path, /** @type {any} */ params) =>
+    bodyOf(sdk.get({ path, params }));
+  assert.deepEqual(await get('/channels/presence-room', { info: 'user_count' }), {
+    occupied: true,
+    user_count: 1,
   });
+  assert.deepEqual(await get('/channels/presence-room/users', {}), { users: [{ id: 'ann' }] });
+  const filter = { filter_by_prefix: 'presence-', info: 'user_count' };
+  assert.deepEqual(await get('/channels', filter), {
+    channels: { 'presence-room': { user_count: 1 } },
+  });
+  const info = { info: 'user_count' };
+  const item = { channel: 'presence-room', name: 'e', data: '1' };
+  assert.deepEqual(await bodyOf(sdk.trigger('presence-room', 'e', 0, info)), {
+    channels: { 'presence-room': { user_count: 1 } },
+  });
+  const batch = [
+    { ...item, ...info },
+    { ...item, channel: 'news', data: '2' },
+  ];
+  assert.deepEqual(await bodyOf(sdk.triggerBatch(batch)), { batch: [{ user_count: 1 }, {}] });
+  await ann.event('e');
+  await ann.event('e');
+  await assert.rejects(sdk.get({ path: '/channels/news/users' }), { status: 400 });
+  await assert.rejects(sdkOf(port, { appId, ...hooked, secret: 'wrong' }).trigger('news', 'e', 1), {
+    status: 401,
+  });
+  await assert.rejects(sdk.trigger('news', 'e', 'x'.repeat(10_241)), { status: 413 });
+
+  // Who leaves before the courier runs has no effect.
+  await until(() => received.some(({ body }) => body.includes('member_added')), 20_000);
+  ann.send({ event: 'client-e', channel: 'presence-room', data: { a: 1 } });
+  ann.socket.close();
+  await until(() => received.some(({ body }) => body.includes('channel_vacated')), 20_000);
+  const hooks = received.flatMap(({ headers, body }) => {
+    const hook = sdk.webhook({ headers, rawBody: body });
+    assert.ok(hook.isValid());
+    const forged = sdk.webhook({ headers, rawBody: body.replace('time_ms', 'time_mz') });
+    assert.ok(!forged.isValid());
+    return /** @type {any[]} */ (hook.getEvents());
+  });
+  const channel = 'presence-room';
+  assert.deepEqual(
+    hooks.filter(({ name }) => name !== 'client_event'),
+    [
+      { name: 'channel_occupied', channel },
+      { name: 'member_added', channel, user_id: 'ann' },
+      { name: 'member_removed', channel, user_id: 'ann' },
+      { name: 'channel_vacated', channel },
+    ],
+  );
+  const client = hooks.find(({ name }) => name === 'client_event');
+  const { socketId: socket_id } = ann;
+  const wanted = { name: 'client_event', channel, event: 'client-e', data: '{"a":1}', socket_id };
+  assert.deepEqual(client, { ...wanted, user_id: 'ann' });
 });
 
 /**
@@ -319,17 +318,21 @@ async function startWeb(t, port) {
   return `http://127.0.0.1:${Object(server.address()).port}/`;
 }
 
-for (const broadcaster of ['pusher', 'reverb'])
-  test(`Laravel Echo in Chromium as ${broadcaster}: listen, whisper, here, encrypted`, {
-    ...OPTIONS,
-    skip: withoutChromium,
-  }, async (t) => {
-    const { port } = await start(t);
-    const sdk = sdkOf(port);
-    const browser = await openBrowserOnce();
-    const url = await startWeb(t, port);
-    const open = async (/** @type {string} */ name) => {
-      const page = await browser.newPage();
+test('Laravel Echo in Chromium as pusher and as reverb: listen, whisper, here, encrypted', {
+  ...OPTIONS,
+  skip: withoutChromium,
+}, async (t) => {
+  const { port } = await start(t);
+  const sdk = sdkOf(port);
+  const browser = await openBrowser(t);
+  const url = await startWeb(t, port);
+  const [ann, ben] = [await browser.newPage(), await browser.newPage()];
+  const sees = (/** @type {any} */ page, /** @type {string} */ text) =>
+    page.waitForFunction(`seen.includes(${JSON.stringify(text)})`, undefined, {
+      timeout: 15_000,
+    });
+  for (const broadcaster of ['pusher', 'reverb']) {
+    const open = async (/** @type {any} */ page, /** @type {string} */ name) => {
       await page.goto(url);
       await page.evaluate(
         `window.seen = [];
@@ -340,15 +343,10 @@ for (const broadcaster of ['pusher', 'reverb'])
          echo.join('room').here(say('here')).joining(say('joining')).leaving(say('leaving'))
            .listenForWhisper('typing', say('typing')).subscribed(say('subscribed'));`,
       );
-      return page;
     };
-    const sees = (/** @type {any} */ page, /** @type {string} */ text) =>
-      page.waitForFunction(`seen.includes(${JSON.stringify(text)})`, undefined, {
-        timeout: 15_000,
-      });
-    const ann = await open('ann');
+    await open(ann, 'ann');
     await sees(ann, 'here [{"name":"ann"}]');
-    const ben = await open('ben');
+    await open(ben, 'ben');
     await sees(ann, 'joining {"name":"ben"}');
     await ben.waitForFunction('seen.some((text) => text.startsWith("here"))');
     await ben.evaluate(`echo.join('room').whisper('typing', { on: true })`);
@@ -367,7 +365,8 @@ for (const broadcaster of ['pusher', 'reverb'])
     await sees(ann, 'greeting {"a":"ü"}');
     await sees(ann, 'shipped {"id":1}');
     await sees(ann, 'secret {"s":1}');
-    await ben.close();
+    await ben.goto('about:blank');
     await sees(ann, 'leaving {"name":"ben"}');
-    await ann.close();
-  });
+    await ann.goto('about:blank');
+  }
+});

@@ -5,15 +5,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { startServer } from '../../loadtest/lib/server.js';
-import {
-  APP,
-  entryOf,
-  hmac,
-  pusherOf,
-  sharedPusher,
-  startPusher,
-  writeApps,
-} from '../helpers/pusher.js';
+import { APP, entryOf, hmac, pusherOf, sharedPusher, writeApps } from '../helpers/pusher.js';
 import { shared } from '../helpers/shared.js';
 import { startTcpProxy } from '../helpers/tcp-proxy.js';
 
@@ -24,6 +16,7 @@ const ROOM = 'presence-room';
 const start = sharedPusher({
   hasty: { authorizeWithinMs: 1500 },
   counting: { subscriptionCount: true },
+  small: { maxPresenceMembers: 2, maxMemberBytes: 100 },
 });
 
 /** @typedef {import('../helpers/pusher.js').PusherClient} PusherClient */
@@ -39,13 +32,14 @@ function sendMember(client, text, channel = ROOM) {
   });
 }
 
+/** Two servers; the second one's wire to Redis can be slow. */
 const twoServers = shared(async (t) => {
-  const env = {
-    REDIS_URL: (await startRedis(t)).url,
-    FANFARE_PUSHER_APPS: writeApps(t, [entryOf()]),
-    WORKERS: '1',
-  };
-  return [await startServer(t, env), await startServer(t, env)];
+  const { port } = await startRedis(t);
+  const wire = await startTcpProxy(t, port);
+  const env = { FANFARE_PUSHER_APPS: writeApps(t, [entryOf()]), WORKERS: '1' };
+  const quick = await startServer(t, { ...env, REDIS_URL: `redis://127.0.0.1:${port}` });
+  const slow = await startServer(t, { ...env, REDIS_URL: wire.url });
+  return { wire, quick, slow };
 });
 
 /**
@@ -55,7 +49,8 @@ const twoServers = shared(async (t) => {
  */
 async function startTwo(t, backend) {
   if (backend === 'embedded') return start(t);
-  const servers = await twoServers();
+  const { quick, slow } = await twoServers();
+  const servers = [quick, slow];
   let turn = 0;
   return { connect: () => pusherOf(t, servers[turn++ % 2]).connect() };
 }
@@ -120,22 +115,9 @@ for (const backend of /** @type {const} */ (['embedded', 'redis']))
   });
 
 describe('a user with a connection elsewhere', () => {
-  const servers = shared(async (t) => {
-    const { port } = await startRedis(t);
-    const wire = await startTcpProxy(t, port);
-    const FANFARE_PUSHER_APPS = writeApps(t, [entryOf()]);
-    const env = { FANFARE_PUSHER_APPS, WORKERS: '1' };
-    const quick = await startServer(t, { ...env, REDIS_URL: `redis://127.0.0.1:${port}` });
-    const slow = await startServer(t, { ...env, REDIS_URL: wire.url });
-    return { wire, quick, slow };
-  });
-
-  /**
-   * Two servers; the second one's wire to Redis can be slow.
-   * @param {import('node:test').TestContext} t
-   */
+  /** @param {import('node:test').TestContext} t */
   async function startSlow(t) {
-    const { wire, quick, slow } = await servers();
+    const { wire, quick, slow } = await twoServers();
     wire.change({});
     return { wire, quick: pusherOf(t, quick), slow: pusherOf(t, slow) };
   }
@@ -211,8 +193,7 @@ describe('members', () => {
   });
 
   test('have limits: their number, bytes and the length of an id', OPTIONS, async (t) => {
-    const settings = { maxPresenceMembers: 2, maxMemberBytes: 100 };
-    const { connect } = await startPusher(t, settings, { WORKERS: '1' });
+    const { connect } = await start(t, 'small');
     const clients = [await connect(), await connect(), await connect()];
     for (const [index, client] of clients.entries()) {
       if (index === 2)
