@@ -23,7 +23,7 @@ const OPTIONS = { timeout: 60_000 };
 const CHANNELS = { FANFARE_HISTORY: 'small:*=2/300s,*=100/300s', FANFARE_PRESENCE: '*' };
 const DELAYS = { minReconnectDelay: 50, maxReconnectDelay: 500 };
 /** Each test has channels of its own. */
-const started = shared((owner) => startOpenDoor(owner, CHANNELS));
+const started = shared((owner) => startOpenDoor(owner, { ...CHANNELS, WORKERS: '1' }));
 /** `protobuf` is a WebSocket, too. */
 const TRANSPORTS = /** @type {const} */ (['websocket', 'protobuf', 'http_stream', 'sse']);
 
@@ -163,32 +163,39 @@ test('centrifuge-js in Node: tokens of connections and subscriptions', OPTIONS, 
   assert.equal((await next(foreign, 'disconnected')).code, 3500);
 });
 
-for (const transport of /** @type {const} */ (['protobuf', 'sse']))
-  test(`centrifuge-js over ${transport} comes back to a restarted server`, OPTIONS, async (t) => {
-    const env = {
-      ...CHANNELS,
-      PORT: String(await freePort()),
-      WORKERS: '1',
-      FANFARE_RECONNECT_WINDOW_MS: '500',
-    };
-    const { server, port } = await startOpenDoor(t, env);
-    const ann = open(t, port, transport);
-    const { subscription, seen } = await subscribe(ann, 'news');
-    await subscription.publish(encoded(ann, 1));
-    await until(() => seen.length === 1);
-    /** @type {string[]} */
-    const states = [];
-    ann.on('state', ({ newState }) => states.push(newState));
-    server.kill('SIGTERM');
-    await server.exited;
-    const again = next(subscription, 'subscribed');
-    await startOpenDoor(t, env);
+test('centrifuge-js over protobuf and sse comes back to a restarted server', OPTIONS, async (t) => {
+  const env = {
+    ...CHANNELS,
+    PORT: String(await freePort()),
+    WORKERS: '1',
+    FANFARE_RECONNECT_WINDOW_MS: '500',
+  };
+  const { server, port } = await startOpenDoor(t, env);
+  const clients = await Promise.all(
+    /** @type {const} */ (['protobuf', 'sse']).map(async (transport) => {
+      const client = open(t, port, transport);
+      const channel = `news:${transport}`;
+      const { subscription, seen } = await subscribe(client, channel);
+      await subscription.publish(encoded(client, 1));
+      await until(() => seen.length === 1);
+      /** @type {string[]} */
+      const states = [];
+      client.on('state', ({ newState }) => states.push(newState));
+      return { client, subscription, seen, states };
+    }),
+  );
+  server.kill('SIGTERM');
+  await server.exited;
+  const again = clients.map(({ subscription }) => next(subscription, 'subscribed'));
+  await startOpenDoor(t, env);
+  for (const [i, { client, subscription, seen, states }] of clients.entries()) {
     // The history was in the memory of the old server.
-    assert.equal((await again).recovered, false);
-    await subscription.publish(encoded(ann, 2));
+    assert.equal((await again[i]).recovered, false);
+    await subscription.publish(encoded(client, 2));
     await until(() => seen.length === 2);
     assert.ok(!states.includes('disconnected'), states.join());
-  });
+  }
+});
 
 /** A web server with the browser bundle. @param {TestContext} t @returns {Promise<string>} its address */
 async function startWeb(t) {

@@ -6,7 +6,6 @@ import { describe, test } from 'node:test';
 import {
   connectionToken,
   sharedCentrifugo,
-  startCentrifugo,
   subscriptionToken,
   WITH_TOKENS,
 } from '../helpers/centrifugo.js';
@@ -14,14 +13,20 @@ import { centrifugoApiOf, KEY } from '../helpers/centrifugo-api.js';
 import { connect as connectNative } from '../helpers/clients.js';
 
 const OPTIONS = { timeout: 60_000 };
-const HISTORY = { FANFARE_HISTORY: 'h*=100/300s' };
+const HISTORY = { FANFARE_HISTORY: 'h*=100/300s,personal:*=10/60s' };
 const withTokens = sharedCentrifugo({
   ...WITH_TOKENS,
   ...HISTORY,
   FANFARE_PRESENCE: 'p*',
   FANFARE_CENTRIFUGO_ALLOW: 'subscribe:open:*, history:hopen',
+  FANFARE_CENTRIFUGO_PERSONAL: 'personal:#',
 });
+/** Who has no token may do everything. */
 const started = sharedCentrifugo({
+  ...WITH_TOKENS,
+  FANFARE_AUTH: 'optional',
+  FANFARE_CENTRIFUGO_API_KEY: KEY,
+  FANFARE_PRESENCE: 'p*',
   ...HISTORY,
   FANFARE_MAX_ROOMS_PER_CONNECTION: '4',
   FANFARE_MAX_INLINE_BYTES: '1000',
@@ -194,12 +199,7 @@ describe('publish', () => {
 
 describe('presence', () => {
   test('users count once, clients without a user for themselves', OPTIONS, async (t) => {
-    const { connect, port } = await startCentrifugo(t, {
-      ...WITH_TOKENS,
-      FANFARE_AUTH: 'optional',
-      FANFARE_CENTRIFUGO_API_KEY: KEY,
-      FANFARE_PRESENCE: 'p*',
-    });
+    const { connect, port } = await started(t);
     const rights = caps(['p'], ['sub', 'prs']);
     const watcher = await connect();
     await watcher.call('subscribe', { channel: 'p' });
@@ -290,7 +290,13 @@ describe('subscriptions by the server', () => {
       await flood;
       for (const { messages, welcome } of clients) {
         assert.equal(messages[0].id, 1);
-        assert.deepEqual(Object.keys(welcome.subs).sort(), ['$private', 'h3', 'h4', 'plain']);
+        assert.deepEqual(Object.keys(welcome.subs).sort(), [
+          '$private',
+          'h3',
+          'h4',
+          'personal:#alice',
+          'plain',
+        ]);
         assert.deepEqual(welcome.subs.$private, { data: { a: 1 } });
         assert.equal(welcome.subs.h3.offset, 1);
       }
@@ -303,11 +309,7 @@ describe('subscriptions by the server', () => {
   );
 
   test("each user's personal channel is among them, if it is configured", OPTIONS, async (t) => {
-    const { connect, open } = await startCentrifugo(t, {
-      ...WITH_TOKENS,
-      FANFARE_CENTRIFUGO_PERSONAL: 'personal:#',
-      FANFARE_HISTORY: 'personal:*=10/60s',
-    });
+    const { connect, open } = await withTokens(t);
     const own = 'personal:#42';
     const client = await connect(asking({ sub: '42', channels: ['news'] }));
     assert.deepEqual(Object.keys(client.welcome.subs).sort(), ['news', own]);
@@ -357,12 +359,9 @@ describe('subscriptions by the server', () => {
   });
 
   test('more of them than rooms are allowed are closed with 3505', OPTIONS, async (t) => {
-    const { open } = await startCentrifugo(t, {
-      ...WITH_TOKENS,
-      FANFARE_MAX_ROOMS_PER_CONNECTION: '2',
-    });
+    const { open } = await started(t);
     const client = await open();
-    client.command('connect', asking({ channels: ['a', 'b', 'c'] }));
+    client.command('connect', asking({ channels: ['a', 'b', 'c', 'd', 'e'] }));
     assert.equal(await client.closeCode(), 3505);
   });
 });

@@ -16,13 +16,23 @@ import {
 
 const OPTIONS = { timeout: 60_000 };
 const KEY = 'k'.repeat(32);
-const started = sharedCentrifugo({ FANFARE_PING_INTERVAL_MS: '20000' });
+const started = sharedCentrifugo({
+  FANFARE_PING_INTERVAL_MS: '20000',
+  FANFARE_RECONNECT_WINDOW_MS: '0',
+});
 const withTokens = sharedCentrifugo({
   ...WITH_TOKENS,
   API_KEYS: `admin ${KEY} all`,
   FANFARE_MAX_CONNECTIONS_PER_USER: '2',
+  FANFARE_MAX_UNSENT_BYTES: '131072',
 });
-const lenient = sharedCentrifugo({ ...WITH_TOKENS, FANFARE_CENTRIFUGO_TOKENS: 'lenient' });
+const lenient = sharedCentrifugo({
+  ...WITH_TOKENS,
+  FANFARE_CENTRIFUGO_TOKENS: 'lenient',
+  FANFARE_AUTH: 'optional',
+  FANFARE_MESSAGES_RATE: '10/min burst 10',
+  FANFARE_MAX_REFUSED_MESSAGES: '5',
+});
 const inSeconds = (/** @type {number} */ seconds) => Math.floor(Date.now() / 1000) + seconds;
 
 /** @param {() => Promise<CentrifugoClient>} open @param {(client: CentrifugoClient) => void} act */
@@ -32,6 +42,16 @@ async function closedBy(open, act) {
   const code = await client.closeCode();
   assert.notEqual(client.close?.reason, '', 'clients take a close without a reason for a cut');
   return code;
+}
+
+/** Asks the native HTTP API. @param {number} port @param {string} path @param {object} body */
+async function post(port, path, body) {
+  const { status } = await fetch(`http://127.0.0.1:${port}/api${path}`, {
+    method: 'POST',
+    headers: { Authorization: `Bearer ${KEY}`, 'Content-Type': 'application/json' },
+    body: JSON.stringify(body),
+  });
+  assert.ok(status < 300, `${status}`);
 }
 
 describe('the order of commands', () => {
@@ -179,9 +199,15 @@ describe('connect', () => {
   });
 
   test('without a token an optional server takes everybody', OPTIONS, async (t) => {
-    const { connect } = await startCentrifugo(t, { ...WITH_TOKENS, FANFARE_AUTH: 'optional' });
+    const { connect } = await lenient(t);
     assert.deepEqual((await (await connect()).call('subscribe', { channel: 'a' })).subscribe, {});
   });
+});
+
+test('without a key there is no server API', OPTIONS, async (t) => {
+  const { port } = await started(t);
+  const url = `http://127.0.0.1:${port}/centrifugo/api/info`;
+  assert.equal((await fetch(url, { method: 'POST' })).status, 404);
 });
 
 describe('refresh', () => {
@@ -227,12 +253,13 @@ describe('refresh', () => {
 
 describe('liveness', () => {
   test(
-    'pings are empty replies, and a client without an answer is closed with 3012',
+    'pings are empty replies; without an answer the close is 3012, at the maximum age 3011',
     OPTIONS,
     async (t) => {
       const { connect } = await startCentrifugo(t, {
         FANFARE_PING_INTERVAL_MS: '600',
         FANFARE_PONG_TIMEOUT_MS: '300',
+        FANFARE_MAX_CONNECTION_AGE_MS: '6000',
       });
       const [lively, silent] = [await connect(), await connect()];
       silent.answersPings = false;
@@ -240,24 +267,12 @@ describe('liveness', () => {
       assert.deepEqual(silent.messages.at(-1), {});
       await lively.collect((message) => Object.keys(message).length === 0, 3);
       assert.equal(lively.close, null);
+      assert.equal(await lively.closeCode(), 3011);
     },
   );
 
-  test('a drain closes with 3001', OPTIONS, async (t) => {
-    const { connect, open, server } = await startCentrifugo(t, {
-      FANFARE_RECONNECT_WINDOW_MS: '0',
-    });
-    const [client, waiting] = [await connect(), await open()];
-    server.kill('SIGTERM');
-    assert.equal(await client.closeCode(), 3001);
-    assert.equal(await waiting.closeCode(), 3001, 'before its connect');
-  });
-
   test('who sends too much gets error 111, and is closed with 3013', OPTIONS, async (t) => {
-    const { connect } = await startCentrifugo(t, {
-      FANFARE_MESSAGES_RATE: '10/min burst 10',
-      FANFARE_MAX_REFUSED_MESSAGES: '5',
-    });
+    const { connect } = await lenient(t);
     const client = await connect();
     for (let i = 0; i < 20; i++) client.command('publish', { channel: 'a', data: i });
     assert.equal(await client.closeCode(), 3013);
@@ -274,12 +289,7 @@ describe('the end of a connection', () => {
     const token = connectionToken({ sub: 'revoked' });
     const clients = [await connect({ token }), await connect({ token })];
     const other = await connect({ token: connectionToken({ sub: 'bob' }) });
-    const { status } = await fetch(`http://127.0.0.1:${port}/api/revoke`, {
-      method: 'POST',
-      headers: { Authorization: `Bearer ${KEY}`, 'Content-Type': 'application/json' },
-      body: JSON.stringify({ user: 'revoked' }),
-    });
-    assert.ok(status < 300, `${status}`);
+    await post(port, '/revoke', { user: 'revoked' });
     for (const client of clients) assert.equal(await client.closeCode(), 3503);
     const again = await open();
     again.command('connect', { token });
@@ -319,31 +329,28 @@ describe('the end of a connection', () => {
     }
   });
 
-  test('a connection at its maximum age is closed with 3011', OPTIONS, async (t) => {
-    const { connect } = await startCentrifugo(t, {
-      FANFARE_MAX_CONNECTION_AGE_MS: '1000',
-      FANFARE_PING_INTERVAL_MS: '400',
-      FANFARE_PONG_TIMEOUT_MS: '200',
-    });
-    assert.equal(await (await connect()).closeCode(), 3011);
-  });
-
   test('a slow reader of a channel without history is closed with 3008', OPTIONS, async (t) => {
-    const { connect, server } = await startCentrifugo(t, {
-      FANFARE_MAX_UNSENT_BYTES: '131072',
-      FANFARE_LIMITS: 'off',
-    });
-    const [slow, publisher] = [await connect(), await connect()];
-    await slow.call('subscribe', { channel: 'a' });
+    const { connect, port, server } = await withTokens(t);
+    const slow = await connect({ token: connectionToken({ sub: 'slow', rooms: { join: ['a'] } }) });
+    assert.deepEqual((await slow.call('subscribe', { channel: 'a' })).subscribe, {});
     slow.socket.pause();
-    const data = 'x'.repeat(90_000);
+    const messages = Array(10).fill({ room: 'a', payload: 'x'.repeat(90_000) });
     // The kernel takes the first megabytes.
     await until(async () => {
-      for (let i = 0; i < 10; i++) await publisher.call('publish', { channel: 'a', data });
+      await post(port, '/publish/batch', { messages });
       const { values } = await scrape(server.metricsPort);
       return values.get('fanfare_slow_consumers_total{consequence="closed"}') === 1;
     }, 30_000);
     slow.socket.resume();
     assert.equal(await slow.closeCode(), 3008);
+  });
+
+  // The last test of this server.
+  test('a drain closes with 3001', OPTIONS, async (t) => {
+    const { connect, open, server } = await started(t);
+    const [client, waiting] = [await connect(), await open()];
+    server.kill('SIGTERM');
+    assert.equal(await client.closeCode(), 3001);
+    assert.equal(await waiting.closeCode(), 3001, 'before its connect');
   });
 });

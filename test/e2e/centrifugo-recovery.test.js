@@ -4,13 +4,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { startRedis } from '../../loadtest/lib/redis.js';
-import {
-  connectionToken,
-  sharedCentrifugo,
-  startCentrifugo,
-  WITH_TOKENS,
-} from '../helpers/centrifugo.js';
+import { connectionToken, sharedCentrifugo, WITH_TOKENS } from '../helpers/centrifugo.js';
 import { eventually } from '../helpers/redis-worker.js';
+import { shared } from '../helpers/shared.js';
 
 /** @typedef {import('../helpers/centrifugo.js').CentrifugoClient} CentrifugoClient */
 /** @typedef {import('../helpers/clients.js').Message} Message */
@@ -54,13 +50,16 @@ async function deleteHistory(port, room) {
   assert.equal(status, 200);
 }
 
-for (const backend of ['embedded', 'Redis'])
-  describe(`recovery (${backend})`, () => {
-    // Each test has channels of its own.
-    const start = sharedCentrifugo(async (owner) =>
-      backend === 'Redis' ? { ...ENV, REDIS_URL: (await startRedis(owner)).url } : ENV,
-    );
+const ARGS = ['--repl-diskless-sync-delay', '0'];
+const startedRedis = shared((owner) => startRedis(owner, { args: ARGS }));
+// Each test has channels of its own.
+const BACKENDS = {
+  embedded: sharedCentrifugo({ ...ENV, ...WITH_TOKENS, FANFARE_AUTH: 'optional' }),
+  Redis: sharedCentrifugo(async () => ({ ...ENV, REDIS_URL: (await startedRedis()).url })),
+};
 
+for (const [backend, start] of Object.entries(BACKENDS))
+  describe(`recovery (${backend})`, () => {
     test('all rows of a subscribe with recover', OPTIONS, async (t) => {
       const { connect } = await start(t);
       const client = await connect();
@@ -194,80 +193,86 @@ test(
   'channels of the server are told by 3010, and recover nothing of a stream that ended',
   OPTIONS,
   async (t) => {
-    const { connect, port } = await startCentrifugo(t, { ...ENV, ...WITH_TOKENS });
-    const token = connectionToken({ channels: ['h'], rooms: { publish: ['*'] } });
+    const { connect, port } = await BACKENDS.embedded(t);
+    const token = connectionToken({ channels: ['hServer'], rooms: { publish: ['*'] } });
     const client = await connect({ token });
-    await publish(client, 'h', [1, 2]);
-    const { epoch } = client.welcome.subs.h;
-    await deleteHistory(port, 'h');
+    await publish(client, 'hServer', [1, 2]);
+    const { epoch } = client.welcome.subs.hServer;
+    await deleteHistory(port, 'hServer');
     assert.equal(await client.closeCode(), 3010);
-    const again = await connect({ token, subs: { h: { recover: true, offset: 2, epoch } } });
-    const { h } = again.welcome.subs;
+    const again = await connect({ token, subs: { hServer: { recover: true, offset: 2, epoch } } });
+    const { hServer: h } = again.welcome.subs;
     assert.deepEqual([h.recovered, h.was_recovering], [undefined, true]);
     assert.notEqual(h.epoch, epoch);
   },
 );
 
-test('while Redis is unavailable, commands get a temporary error 100', OPTIONS, async (t) => {
-  const redis = await startRedis(t);
-  const { connect } = await startCentrifugo(t, { ...ENV, REDIS_URL: redis.url });
-  const client = await connect();
-  await subscribe(client, { channel: 'h' });
-  await redis.kill();
-  const temporary = { code: 100, message: 'internal server error', temporary: true };
-  await eventually(
-    async () => (await client.call('publish', { channel: 'h', data: 1 })).error?.temporary === true,
-  );
-  for (const [method, request] of /** @type {[string, Record<string, unknown>][]} */ ([
-    ['publish', { channel: 'h', data: 1 }],
-    ['subscribe', { channel: 'h2' }],
-    ['history', { channel: 'h3', limit: 1 }],
-  ]))
-    assert.deepEqual((await client.call(method, request)).error, temporary, method);
-  assert.equal(client.close, null);
-});
+describe('Redis itself', () => {
+  const start = BACKENDS.Redis;
 
-test(
-  'a rollback of Redis is told: recovered is false, before and after the fork',
-  OPTIONS,
-  async (t) => {
-    const args = ['--repl-diskless-sync-delay', '0'];
-    const [redis, stale] = [await startRedis(t, { args }), await startRedis(t, { args })];
-    const { connect } = await startCentrifugo(t, { ...ENV, REDIS_URL: redis.url });
-    const isLinked = async (
-      /** @type {typeof redis} */ { port },
-      /** @type {typeof redis} */ to,
-    ) => {
-      await to.cli('REPLICAOF', '127.0.0.1', `${port}`);
-      await eventually(async () =>
-        (await to.cli('INFO', 'replication')).includes('master_link_status:up'),
+  test(
+    'a rollback of Redis is told: recovered is false, before and after the fork',
+    OPTIONS,
+    async (t) => {
+      const { connect } = await start(t);
+      const [redis, stale] = [await startedRedis(), await startRedis(t, { args: ARGS })];
+      const isLinked = async (
+        /** @type {typeof redis} */ { port },
+        /** @type {typeof redis} */ to,
+      ) => {
+        await to.cli('REPLICAOF', '127.0.0.1', `${port}`);
+        await eventually(async () =>
+          (await to.cli('INFO', 'replication')).includes('master_link_status:up'),
+        );
+      };
+      const client = await connect();
+      const { epoch } = await subscribe(client, { channel: 'hFork' });
+      await isLinked(redis, stale);
+      await publish(client, 'hFork', [1, 2, 3]);
+      await eventually(async () => {
+        const keys = await stale.cli('KEYS', '*');
+        return keys.includes('history');
+      });
+      await stale.cli('REPLICAOF', 'NO', 'ONE');
+      await publish(client, 'hFork', ['lost 4', 'lost 5']);
+      await isLinked(stale, redis);
+      await redis.cli('REPLICAOF', 'NO', 'ONE');
+      await client.push('unsubscribe', 30_000);
+      await eventually(
+        async () =>
+          (await client.errorOf('publish', { channel: 'hFork', data: 'new 4' })) === undefined,
       );
-    };
+      const now = await positionOf(client, 'hFork');
+      assert.notEqual(now.epoch, epoch);
+      for (const offset of [3, 5]) {
+        const visitor = await connect();
+        const result = await subscribe(visitor, { channel: 'hFork', recover: true, offset, epoch });
+        assert.equal(result.recovered, undefined, `offset ${offset}`);
+        assert.equal(result.was_recovering, true);
+        assert.deepEqual([result.epoch, result.offset], [now.epoch, now.offset]);
+        assert.equal(result.publications, undefined);
+      }
+    },
+  );
+
+  // The last test of this Redis.
+  test('while Redis is unavailable, commands get a temporary error 100', OPTIONS, async (t) => {
+    const { connect } = await start(t);
+    const redis = await startedRedis();
     const client = await connect();
-    const { epoch } = await subscribe(client, { channel: 'h' });
-    await isLinked(redis, stale);
-    await publish(client, 'h', [1, 2, 3]);
-    await eventually(async () => {
-      const keys = await stale.cli('KEYS', '*');
-      return keys.includes('history');
-    });
-    await stale.cli('REPLICAOF', 'NO', 'ONE');
-    await publish(client, 'h', ['lost 4', 'lost 5']);
-    await isLinked(stale, redis);
-    await redis.cli('REPLICAOF', 'NO', 'ONE');
-    await client.push('unsubscribe', 30_000);
+    await subscribe(client, { channel: 'hDown' });
+    await redis.kill();
+    const temporary = { code: 100, message: 'internal server error', temporary: true };
     await eventually(
-      async () => (await client.errorOf('publish', { channel: 'h', data: 'new 4' })) === undefined,
+      async () =>
+        (await client.call('publish', { channel: 'hDown', data: 1 })).error?.temporary === true,
     );
-    const now = await positionOf(client, 'h');
-    assert.notEqual(now.epoch, epoch);
-    for (const offset of [3, 5]) {
-      const visitor = await connect();
-      const result = await subscribe(visitor, { channel: 'h', recover: true, offset, epoch });
-      assert.equal(result.recovered, undefined, `offset ${offset}`);
-      assert.equal(result.was_recovering, true);
-      assert.deepEqual([result.epoch, result.offset], [now.epoch, now.offset]);
-      assert.equal(result.publications, undefined);
-    }
-  },
-);
+    for (const [method, request] of /** @type {[string, Record<string, unknown>][]} */ ([
+      ['publish', { channel: 'hDown', data: 1 }],
+      ['subscribe', { channel: 'h2' }],
+      ['history', { channel: 'h3', limit: 1 }],
+    ]))
+      assert.deepEqual((await client.call(method, request)).error, temporary, method);
+    assert.equal(client.close, null);
+  });
+});
