@@ -23,6 +23,7 @@ const limit = { timeout: 60_000 };
 const A = { id: '1', key: 'key-a', secret: 'a'.repeat(32) };
 const B = { id: '12', key: 'key-b', secret: 'b'.repeat(32) };
 const SHARED = { id: '3', key: 'key-shared', secret: 's'.repeat(32) };
+const SMALL = { id: '5', key: 'key-small', secret: 'm'.repeat(32) };
 const OFF = { id: '4', key: 'key-off', secret: 'o'.repeat(32) };
 const KEYS = {
   a: newSecret(),
@@ -30,6 +31,7 @@ const KEYS = {
   all: newSecret(),
   shared: newSecret(),
   off: newSecret(),
+  small: newSecret(),
 };
 const ALL = { join: ['*'], publish: ['*'], presence: ['*'], history: ['*'] };
 /** Names that look like rooms of others, or like escapes. */
@@ -44,6 +46,7 @@ async function start(t, env = {}) {
     { ...B, ...own },
     { ...SHARED, shared: true },
     { ...OFF, enabled: false },
+    { ...SMALL, maxConnections: 2, maxEventBytes: 64 },
   ];
   writeFileSync(path, JSON.stringify(apps));
   const server = await startServer(t, {
@@ -60,6 +63,7 @@ async function start(t, env = {}) {
       `b ${KEYS.b} all app=12`,
       `shared ${KEYS.shared} all app=3`,
       `off ${KEYS.off} all app=4`,
+      `small ${KEYS.small} all app=5`,
       `all ${KEYS.all} all`,
     ].join(';'),
     ...env,
@@ -582,47 +586,42 @@ test('a shared app has native rooms and users of its own', limit, async (t) => {
 });
 
 test('limits and metrics of an app hold for native connections', limit, async (t) => {
-  const path = join(temporaryFolder(t), 'apps.json');
-  writeFileSync(path, JSON.stringify([{ ...A, maxConnections: 2, maxEventBytes: 64 }]));
-  const { server } = await start(t, {
-    WORKERS: '2',
-    FANFARE_PUSHER_APPS: path,
-    API_KEYS: `a ${KEYS.a} all app=1`,
-  });
+  const { server } = await started();
   const { port, metricsPort } = server;
-  const first = await open(t, { app: A.id, sub: 'ann' }, server);
-  const pusher = await connectPusher(t, port, A);
-  const url = `ws://127.0.0.1:${port}/ws?token=${token({ app: A.id, sub: 'ben', rooms: ALL })}`;
+  const value = async (/** @type {string} */ name) => (await scrape(metricsPort)).values.get(name);
+  const closes = async () => Number(await value('fanfare_auth_closes_total{cause="app_limit"}'));
+  const before = await closes();
+  const first = await open(t, { app: SMALL.id, sub: 'ann' });
+  const pusher = await connectPusher(t, port, SMALL);
+  const url = `ws://127.0.0.1:${port}/ws?token=${token({ app: SMALL.id, sub: 'ben', rooms: ALL })}`;
   const refused = await connect(t, url);
   assert.equal((await refused.next('error')).error, 'PERMISSION_DENIED');
   assert.deepEqual(await refused.closed(), { code: 4507, reason: 'connection limit of the app' });
   const stream = await EventClient.open(
     t,
     port,
-    `?room=r&token=${token({ app: A.id, rooms: ALL })}`,
+    `?room=r&token=${token({ app: SMALL.id, rooms: ALL })}`,
   );
   assert.equal(stream.status, 429);
   await first.join('r');
   const large = { type: 'message', room: 'r', payload: 'x'.repeat(65), id: 1 };
   assert.equal((await first.ask(large, 'ack')).error, 'MESSAGE_TOO_LARGE');
   assert.equal((await first.ask({ ...large, payload: 'x' }, 'ack')).type, 'ack');
-  const a = apiOf(server, KEYS.a);
+  const a = await api('small');
   assert.equal((await a('/publish', { body: { room: 'r', payload: 'x'.repeat(65) } })).status, 413);
   assert.equal((await a('/publish', { body: { room: 'r', payload: 'x' } })).status, 200);
-  const value = async (/** @type {string} */ name) => (await scrape(metricsPort)).values.get(name);
-  await until(async () => (await value('fanfare_app_connections{app="1"}')) === 2);
+  await until(async () => (await value('fanfare_app_connections{app="5"}')) === 2);
   await until(
-    async () => (await value('fanfare_app_events_total{app="1",publisher="client"}')) === 1,
+    async () => (await value('fanfare_app_events_total{app="5",publisher="client"}')) === 1,
   );
-  await until(async () => (await value('fanfare_app_events_total{app="1",publisher="api"}')) === 1);
-  assert.ok(Number(await value('fanfare_app_messages_total{app="1"}')) >= 4);
-  const closes = await value('fanfare_auth_closes_total{cause="app_limit"}');
-  assert.equal(closes, 2, 'the WebSocket and the stream');
+  await until(async () => (await value('fanfare_app_events_total{app="5",publisher="api"}')) === 1);
+  assert.ok(Number(await value('fanfare_app_messages_total{app="5"}')) >= 4);
+  assert.equal((await closes()) - before, 2, 'the WebSocket and the stream');
   pusher.socket.terminate();
   first.socket.terminate();
-  await until(async () => (await value('fanfare_app_connections{app="1"}')) === 0);
-  await open(t, { app: A.id, sub: 'ben' }, server);
-  await open(t, { app: A.id, sub: 'ben' }, server);
+  await until(async () => (await value('fanfare_app_connections{app="5"}')) === 0);
+  await open(t, { app: SMALL.id, sub: 'ben' });
+  await open(t, { app: SMALL.id, sub: 'ben' });
 });
 
 test('two servers with Redis keep apps apart and together', limit, async (t) => {

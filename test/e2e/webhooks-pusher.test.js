@@ -68,7 +68,7 @@ function startShared(t, webhook, env = {}) {
   const webhooks = [{ events: EVENTS, ...webhook }];
   writeFileSync(path, JSON.stringify([{ ...APP, shared: true, webhooks }]));
   return startServer(t, {
-    WORKERS: '2',
+    WORKERS: '1',
     JWT_SECRET: TOKEN_SECRET,
     FANFARE_PUSHER_APPS: path,
     FANFARE_ROOM_LINGER_MS: '100',
