@@ -98,7 +98,7 @@ for name in "${names[@]}"; do
     *) topologies="$plain|redis cluster|$tls" ;;
   esac
   echo "$("$cache/$name/bin/redis-server" --version): $topologies"
-  PATH="$cache/$name/bin:$PATH" node --test --test-reporter=spec --test-concurrency=2 \
+  PATH="$cache/$name/bin:$PATH" TEST_REDIS=all node --test --test-reporter=spec --test-concurrency=2 \
     --test-name-pattern="^($topologies): " test/contract/*.test.js || failed+=("$name")
 done
 

@@ -3,9 +3,9 @@
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { eventually, LINGER_MS, LONG_ROOMS, suite } from './suite.js';
+import { EVERY_BACKEND, eventually, LINGER_MS, LONG_ROOMS, suite } from './suite.js';
 
-suite((it) => {
+suite(EVERY_BACKEND, (it) => {
   it('the broker is up after the start, and down after the end', async (_t, attach) => {
     const a = await attach();
     assert.equal(a.broker.state, 'up');

@@ -4,9 +4,10 @@
 import { publishing } from './history-publishing.js';
 import { reading } from './history-reading.js';
 import { RULES } from './history-rooms.js';
-import { suite } from './suite.js';
+import { BACKENDS, suite } from './suite.js';
 
 suite(
+  BACKENDS,
   (it) => {
     publishing(it);
     reading(it);

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { randomInt } from 'node:crypto';
 import { encodeKeyed, keyOf, payloadText } from '../../src/protocol/publication.js';
-import { eventually, suite } from './suite.js';
+import { BACKENDS, eventually, suite } from './suite.js';
 
 const KEPT_MS = 600_000;
 const ALL = Object.freeze({ after: 0, limit: 100_000, isForward: true });
@@ -21,7 +21,7 @@ const RULES = {
 /** @typedef {import('../../src/backend/broker.js').HistoryPage} HistoryPage */
 /** @typedef {import('../../src/backend/broker.js').PublishOptions} PublishOptions */
 
-suite(behaviours, {
+suite(BACKENDS, behaviours, {
   history: Object.entries(RULES).map(([name, value]) => ({ pattern: `${name}*`, value })),
 });
 

@@ -9,7 +9,7 @@ import { RelayServer } from '../../src/backend/embedded/relay-server.js';
 import { loadConfig } from '../../src/config/config.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
 import { createCounters } from '../../src/observability/counters.js';
-import { TOPOLOGIES } from '../helpers/redis-topologies.js';
+import { KINDS, TOPOLOGIES } from '../helpers/redis-topologies.js';
 
 /** @typedef {import('../../src/backend/backend.js').Backend} Backend */
 /** @typedef {import('../../src/backend/backend.js').CreateBackend} CreateBackend */
@@ -45,7 +45,11 @@ const CANDIDATES = Object.freeze({
   ),
 });
 
-export const BACKENDS = Object.freeze(Object.keys(CANDIDATES));
+export const EVERY_BACKEND = Object.freeze(Object.keys(CANDIDATES));
+/** Without the kinds of Redis that differ only in how they connect. */
+export const BACKENDS = Object.freeze(
+  EVERY_BACKEND.filter((name) => !(name in TOPOLOGIES) || KINDS.includes(name)),
+);
 
 /** Clean-ups at the end of the file. @type {(() => unknown)[]} */
 const ends = [];
@@ -127,12 +131,13 @@ export async function startServer(t, name, overrides, options) {
  */
 
 /**
- * Runs the behaviours of a broker against every backend.
+ * Runs the behaviours of a broker against these backends.
+ * @param {readonly string[]} backends
  * @param {(it: It) => void} behaviours @param {Partial<Config>} [overrides]
  */
-export function suite(behaviours, overrides = {}) {
+export function suite(backends, behaviours, overrides = {}) {
   /** @type {Map<string, (() => void)[]>} */
-  const tests = new Map(BACKENDS.map((name) => [name, []]));
+  const tests = new Map(backends.map((name) => [name, []]));
   for (const [name, ofBackend] of tests) {
     behaviours((behaviour, body) => {
       ofBackend.push(() => {
@@ -215,6 +220,6 @@ export async function eventually(condition) {
   const end = performance.now() + TIMEOUT_MS / 2;
   while (!(await condition())) {
     if (performance.now() > end) throw new Error(`not within ${TIMEOUT_MS / 2} ms: ${condition}`);
-    await new Promise((resolve) => setTimeout(resolve, 2));
+    await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }

@@ -15,7 +15,7 @@ import { RedisConnection } from '../../src/backend/redis/connection.js';
 import { openEventQueue } from '../../src/backend/redis/event-queue.js';
 import { RedisRecording } from '../../src/backend/redis/recording.js';
 import { LANES, laneOf } from '../../src/webhooks/queue.js';
-import { TOPOLOGIES } from '../helpers/redis-topologies.js';
+import { KINDS, TOPOLOGIES } from '../helpers/redis-topologies.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { configOf, eventually } from './suite.js';
 
@@ -131,7 +131,6 @@ async function lanesInMemory() {
   };
 }
 
-const KINDS = ['redis', 'redis by Sentinel', 'redis cluster', 'redis with an ACL user'];
 /** @type {Record<string, (t: TestContext) => Promise<Lanes>>} */
 const CANDIDATES = {
   embedded: lanesInMemory,

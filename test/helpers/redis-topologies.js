@@ -48,3 +48,13 @@ export const TOPOLOGIES = {
     });
   },
 };
+
+/**
+ * The kinds that each contract runs on. The others differ from these only in how they connect, so
+ * contract/broker alone runs on all of them. With TEST_REDIS=all every contract does.
+ */
+export const KINDS = Object.freeze(
+  process.env.TEST_REDIS === 'all'
+    ? Object.keys(TOPOLOGIES)
+    : ['redis with an ACL user', 'redis by Sentinel', 'redis cluster'],
+);
