@@ -638,12 +638,12 @@ function spendAtEachLook(turn) {
   };
 }
 
-test('a survey of 100,000 rooms takes slices of a turn', async (t) => {
+test('a survey of 20,000 rooms takes slices of a turn', async (t) => {
   const { fleet, hub, turn } = await alone(t);
   spendAtEachLook(turn);
   const connection = new Connection(new FakeTransport(), '127.0.0.1');
   hub.add(connection);
-  for (let i = 0; i < 100_000; i++) hub.join(connection, `r.${i}`, QUIET);
+  for (let i = 0; i < 20_000; i++) hub.join(connection, `r.${i}`, QUIET);
   let turns = 0;
   let isDone = false;
   const count = () => {
@@ -658,13 +658,13 @@ test('a survey of 100,000 rooms takes slices of a turn', async (t) => {
     rooms.map(({ room }) => room),
     ['r.0', 'r.1', 'r.10'],
   );
-  assert.ok(turns >= 15, `${turns} turns`);
+  assert.ok(turns >= 5, `${turns} turns`);
 });
 
-test('a search of 100,000 connections takes slices of a turn', async (t) => {
+test('a search of 20,000 connections takes slices of a turn', async (t) => {
   const { fleet, hub, turn } = await alone(t);
   spendAtEachLook(turn);
-  for (let i = 0; i < 100_000; i++)
+  for (let i = 0; i < 20_000; i++)
     hub.add(new Connection(new FakeTransport(), i % 2 === 0 ? '192.0.2.1' : '192.0.2.2'));
   let turns = 0;
   let isDone = false;
@@ -676,8 +676,8 @@ test('a search of 100,000 connections takes slices of a turn', async (t) => {
   setImmediate(count);
   const found = await search;
   isDone = true;
-  assert.deepEqual([found.count, found.listed.length], [50_000, 100]);
-  assert.ok(turns >= 15, `${turns} turns`);
+  assert.deepEqual([found.count, found.listed.length], [10_000, 100]);
+  assert.ok(turns >= 5, `${turns} turns`);
 });
 
 test('the request of an older worker, which searches no rooms, is understood', () => {

@@ -14,7 +14,8 @@ import {
 const NAME = 'main';
 const SENTINELS = 3;
 const START_TIMEOUT_MS = 20_000;
-const POLL_MS = 20;
+/** Most conditions start a process. */
+const POLL_MS = 100;
 
 /**
  * Starts them; they end with the test.
