@@ -25,7 +25,7 @@ test('every write to a field of another file is listed with its reason, and they
   const rows = new Map(listed.map(([, file, field, count]) => [`${file} ${field}`, Number(count)]));
   /** @type {Map<string, number>} */
   const found = new Map();
-  for (const { file, field } of foreignWrites(files)) {
+  for (const { file, field } of files.flatMap(foreignWrites)) {
     const key = `src/${file} ${field}`;
     found.set(key, (found.get(key) ?? 0) + 1);
   }
@@ -38,8 +38,6 @@ test('every write to a field of another file is listed with its reason, and they
   assert.ok(total <= MAX_FOREIGN_WRITES, `${total} foreign writes`);
 });
 
-/** Beside src/hub/hub.js, so that the types it imports are found. */
-const PLANTED = 'hub/planted.js';
 const TYPES = `
 /** @typedef {import('./connection.js').Connection} Connection */
 /** @typedef {import('./room.js').Room} Room */
@@ -96,14 +94,7 @@ const FAULTS = /** @type {const} */ ([
   ],
 ]);
 
-for (const [name, source] of FAULTS) {
-  test(`the check finds ${name}`, () => {
-    assert.equal(foreignWrites([PLANTED], { [PLANTED]: TYPES + source }).length, 1);
-  });
-}
-
-test('the check ignores writes to objects of the same file, and method calls', () => {
-  const source = `${TYPES}
+const FAIR = `
 class Own { at = 0; list = [0]; }
 /** @param {Connection} c @param {Own} own */
 export const x = (c, own) => {
@@ -113,7 +104,23 @@ export const x = (c, own) => {
   copy[0] = 2;
   c.close({ code: 1, reason: '' });
 };`;
-  assert.deepEqual(foreignWrites([PLANTED], { [PLANTED]: source }), []);
+
+/** Sources that are not on disk. They are beside src/hub/hub.js, so that imported types are found. */
+const planted = new Map(
+  [...FAULTS, ['fair', FAIR]].map(([name, source]) => [
+    `hub/planted ${name}.js`,
+    `${TYPES}${source}`,
+  ]),
+);
+
+for (const [name] of FAULTS) {
+  test(`the check finds ${name}`, () => {
+    assert.equal(foreignWrites(`hub/planted ${name}.js`).length, 1);
+  });
+}
+
+test('the check ignores writes to objects of the same file, and method calls', () => {
+  assert.deepEqual(foreignWrites('hub/planted fair.js'), []);
 });
 
 /** Methods that change a collection. */
@@ -122,19 +129,12 @@ const CHANGES = new Set([
   ...['set', 'add', 'delete', 'clear'],
 ]);
 
-/** @type {ts.Program|undefined} of src as it is: its parsed files are used again */
-let base;
+/** One program for all tests: making it takes most of their time. */
+const program = programOf([...files, ...planted.keys()]);
+const checker = program.getTypeChecker();
 
-/**
- * @typedef {{file: string, line: number, field: string}} ForeignWrite `file` from src
- */
-
-/**
- * @param {readonly string[]} paths from src
- * @param {Readonly<Record<string, string>>} [planted] sources that are not on disk
- * @returns {ForeignWrite[]}
- */
-function foreignWrites(paths, planted = {}) {
+/** @param {readonly string[]} paths from src */
+function programOf(paths) {
   /** @type {ts.CompilerOptions} */
   const options = {
     allowJs: true,
@@ -148,30 +148,31 @@ function foreignWrites(paths, planted = {}) {
     types: ['node'],
   };
   const host = ts.createCompilerHost(options);
-  const { fileExists, getSourceFile, readFile } = host;
+  const { fileExists, readFile } = host;
   const sourceOf = (/** @type {string} */ name) =>
-    name.startsWith(src) ? planted[name.slice(src.length)] : undefined;
+    name.startsWith(src) ? planted.get(name.slice(src.length)) : undefined;
   host.fileExists = (name) => sourceOf(name) !== undefined || fileExists(name);
   host.readFile = (name) => sourceOf(name) ?? readFile(name);
-  host.getSourceFile = (name, ...rest) => {
-    const text = sourceOf(name);
-    if (text !== undefined) return ts.createSourceFile(name, text, options.target ?? 99, true);
-    return base?.getSourceFile(name) ?? getSourceFile(name, ...rest);
-  };
-  const names = paths.map((path) => src + path);
-  const program = ts.createProgram(names, options, host, base);
-  if (Object.keys(planted).length === 0) base = program;
-  const checker = program.getTypeChecker();
-  return paths.flatMap((path) => {
-    const file = program.getSourceFile(src + path);
-    assert.ok(file, path);
-    return writesIn(file, path, checker);
-  });
+  return ts.createProgram(
+    paths.map((path) => src + path),
+    options,
+    host,
+  );
 }
 
-/** @param {ts.SourceFile} file @param {string} path @param {ts.TypeChecker} checker */
-function writesIn(file, path, checker) {
-  /** @type {ForeignWrite[]} */
+/**
+ * @param {string} path from src
+ * @returns {{file: string, line: number, field: string}[]}
+ */
+function foreignWrites(path) {
+  const file = program.getSourceFile(src + path);
+  assert.ok(file, path);
+  return writesIn(file, path);
+}
+
+/** @param {ts.SourceFile} file @param {string} path */
+function writesIn(file, path) {
+  /** @type {ReturnType<typeof foreignWrites>} */
   const found = [];
   /** @param {ts.Node} node @param {string|null} field */
   const add = (node, field) => {
@@ -180,7 +181,7 @@ function writesIn(file, path, checker) {
     found.push({ file: path, line: line + 1, field });
   };
   /** @param {ts.Expression} target */
-  const write = (target) => add(target, foreignField(target, file, checker));
+  const write = (target) => add(target, foreignField(target, file));
   /** @param {ts.Node} node */
   const visit = (node) => {
     if (ts.isBinaryExpression(node) && isAssignment(node.operatorToken.kind)) {
@@ -190,7 +191,7 @@ function writesIn(file, path, checker) {
       if (operator === ts.SyntaxKind.PlusPlusToken || operator === ts.SyntaxKind.MinusMinusToken)
         write(operand);
     } else if (ts.isDeleteExpression(node)) write(node.expression);
-    else if (ts.isCallExpression(node)) add(node, changedByCall(node, file, checker));
+    else if (ts.isCallExpression(node)) add(node, changedByCall(node, file));
     ts.forEachChild(node, visit);
   };
   visit(file);
@@ -222,10 +223,9 @@ function targetsOf(left) {
 /**
  * @param {ts.CallExpression} call
  * @param {ts.SourceFile} file
- * @param {ts.TypeChecker} checker
  * @returns {string|null} the foreign field, or object, that a call of a built-in method changes
  */
-function changedByCall({ expression, arguments: args }, file, checker) {
+function changedByCall({ expression, arguments: args }, file) {
   if (!ts.isPropertyAccessExpression(expression)) return null;
   const method = expression.name.text;
   const owner = expression.expression;
@@ -235,24 +235,23 @@ function changedByCall({ expression, arguments: args }, file, checker) {
     const isForeign = args[0].kind !== ts.SyntaxKind.ThisKeyword && isOther(symbol, file);
     return isForeign ? `${symbol.name}.*` : null;
   }
-  if (!CHANGES.has(method) || !isCollection(owner, checker)) return null;
-  return foreignField(owner, file, checker);
+  if (!CHANGES.has(method) || !isCollection(owner)) return null;
+  return foreignField(owner, file);
 }
 
 /**
  * @param {ts.Expression} target of a write
  * @param {ts.SourceFile} file
- * @param {ts.TypeChecker} checker
  * @returns {string|null} `Class.field` if another file of src declares it
  */
-function foreignField(target, file, checker) {
+function foreignField(target, file) {
   const access = bare(target);
   if (!ts.isPropertyAccessExpression(access) && !ts.isElementAccessExpression(access)) return null;
   const owner = access.expression;
   if (bare(owner).kind === ts.SyntaxKind.ThisKeyword) return null;
   // An element of a field's array is a part of that field.
   if (ts.isElementAccessExpression(access) || access.name.text === 'length') {
-    if (isCollection(owner, checker)) return foreignField(owner, file, checker);
+    if (isCollection(owner)) return foreignField(owner, file);
   }
   const name = ts.isPropertyAccessExpression(access) ? access.name : access.argumentExpression;
   const type = checker.getNonNullableType(checker.getTypeAtLocation(owner));
@@ -290,8 +289,8 @@ function bare(node) {
 
 const COLLECTIONS = new Set(['Array', 'Map', 'Set', 'WeakMap', 'WeakSet']);
 
-/** @param {ts.Expression} node @param {ts.TypeChecker} checker */
-function isCollection(node, checker) {
+/** @param {ts.Expression} node */
+function isCollection(node) {
   const { symbol } = checker.getNonNullableType(checker.getTypeAtLocation(node));
   return symbol !== undefined && COLLECTIONS.has(symbol.name);
 }
