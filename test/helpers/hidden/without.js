@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 
 const ROOT = fileURLToPath(new URL('../../../', import.meta.url));
-const PRELOAD = ['--import', './test/helpers/hidden/preload.js'];
+const PRELOAD = '--import ./test/helpers/hidden/preload.js';
 
 /**
  * Fails if one of the tests fails or does not exist.
@@ -18,18 +18,12 @@ export async function passWithout(field, file, names) {
   const patterns = names.map((name) => `^${name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`);
   const child = spawn(
     process.execPath,
-    [
-      ...PRELOAD,
-      '--test',
-      '--test-reporter=tap',
-      ...patterns.map((pattern) => `--test-name-pattern=${pattern}`),
-      file,
-    ],
+    ['--test-reporter=tap', ...patterns.map((pattern) => `--test-name-pattern=${pattern}`), file],
     {
       cwd: ROOT,
       env: {
         ...process.env,
-        NODE_OPTIONS: PRELOAD.join(' '),
+        NODE_OPTIONS: PRELOAD,
         NODE_TEST_CONTEXT: undefined,
         TEST_HIDDEN_FIELD: field,
       },
