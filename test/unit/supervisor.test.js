@@ -159,7 +159,7 @@ test('workers that cannot start end the server only when no other one serves', {
 test('after each further death the pause before the restart is longer', {
   timeout: 20_000,
 }, async (t) => {
-  const { ready, pids, allReady, lines } = supervise(t);
+  const { ready, pids, allReady, lines } = supervise(t, { WORKERS: '1' });
   await ready;
   for (let death = 1; death <= 3; death++) {
     await allReady();
@@ -177,14 +177,14 @@ test('after each further death the pause before the restart is longer', {
 test('a first start that fails is fatal at once, and the error has the reason', {
   timeout: 20_000,
 }, async (t) => {
-  const { supervisor, stopped, logged } = supervise(t, { FIXTURE: 'fail' });
+  const { supervisor, stopped, logged } = supervise(t, { WORKERS: '1', FIXTURE: 'fail' });
   assert.equal(await stopped, 1);
   await logged('cannot start: listen EADDRINUSE');
   assert.equal(supervisor.restarts, 0);
 });
 
 test('a hung worker is killed and replaced', { timeout: 20_000 }, async (t) => {
-  const { ready, pids, allReady, logged } = supervise(t);
+  const { ready, pids, allReady, logged } = supervise(t, { WORKERS: '1' });
   await ready;
   const [hung] = pids();
   kill(hung, 'SIGSTOP');
@@ -407,7 +407,7 @@ test('a reload reports the longer of the old and the new reconnect window', {
 test('several reload requests during a reload cause one more reload', {
   timeout: 20_000,
 }, async (t) => {
-  const { supervisor, ready } = supervise(t);
+  const { supervisor, ready } = supervise(t, { WORKERS: '1' });
   await ready;
   for (let i = 0; i < 4; i++) supervisor.reload();
   await until(() => !supervisor.isRolling);
@@ -415,7 +415,7 @@ test('several reload requests during a reload cause one more reload', {
 });
 
 test('a reload with a faulty configuration changes nothing', { timeout: 20_000 }, async (t) => {
-  const { supervisor, ready, pids, logged, next } = supervise(t);
+  const { supervisor, ready, pids, logged, next } = supervise(t, { WORKERS: '1' });
   await ready;
   const before = pids();
   next.faults = ['FANFARE_X: unknown setting'];
@@ -438,10 +438,10 @@ test('a reload with a faulty configuration changes nothing', { timeout: 20_000 }
 test('a reload whose new worker does not start leaves the old ones and their configuration', {
   timeout: 20_000,
 }, async (t) => {
-  const { supervisor, ready, pids, allReady, logged, next } = supervise(t);
+  const { supervisor, ready, pids, allReady, logged, next } = supervise(t, { WORKERS: '1' });
   await ready;
   const before = pids();
-  next.settings = settingsOf({ FIXTURE: 'die' });
+  next.settings = settingsOf({ WORKERS: '1', FIXTURE: 'die' });
   supervisor.reload();
   await logged('reload aborted: the new worker');
   await until(() => !supervisor.isRolling);
@@ -526,6 +526,7 @@ test('stop kills workers that do not exit in time, and ends with 1', {
   timeout: 20_000,
 }, async (t) => {
   const { supervisor, ready, stopped, logged } = supervise(t, {
+    WORKERS: '1',
     FIXTURE: 'stubborn',
     FANFARE_SHUTDOWN_TIMEOUT_MS: '1500',
   });
