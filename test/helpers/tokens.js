@@ -33,7 +33,10 @@ export function token(claims = {}, secret = SECRET) {
   return rawToken('{"alg":"HS256","typ":"JWT"}', JSON.stringify(all), secret);
 }
 
-/** @param {import('jose').CryptoKey} privateKey @param {string} alg @param {string} [kid] */
+/**
+ * @param {import('jose').CryptoKey|import('node:crypto').KeyObject} privateKey
+ * @param {string} alg @param {string} [kid]
+ */
 export function signed(privateKey, alg, kid) {
   return (
     new SignJWT({ sub: 'alice' })

@@ -18,8 +18,8 @@ import { checkRecord } from '../checker/report.js';
 import { accepted, calm, checked, story, tell, violated } from '../checker/story.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
-const VALID_RUNS = 300;
-const RUNS_OF_EACH_PLANT = 40;
+const VALID_RUNS = 100;
+const RUNS_OF_EACH_PLANT = 15;
 const CHECK = fileURLToPath(new URL('../checker/check.js', import.meta.url));
 
 /** @typedef {import('../checker/record.js').Event} Event */

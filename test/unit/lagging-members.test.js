@@ -15,7 +15,7 @@ import { StreamBroker } from '../helpers/stream-broker.js';
 
 /** With three of them in a row, the third makes a member lag that does not read. */
 const LARGE = 'x'.repeat(30_000);
-const RUNS = 100;
+const RUNS = 40;
 
 const publication = (/** @type {unknown} */ payload, /** @type {string} */ except = '') => {
   const json = Buffer.from(JSON.stringify(payload));

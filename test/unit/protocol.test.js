@@ -232,9 +232,9 @@ test('the check accepts exactly the texts that JSON.parse accepts, within the li
       agree(`{"type":"x",${parts.join('')}}`);
       agree(`{"type":"x"${parts.join('')}`);
     }),
-    { numRuns: 20_000 },
+    { numRuns: 5000 },
   );
-  assert.ok(taken > 500, `only ${taken} of the texts were valid: the test shows too little`);
+  assert.ok(taken > 100, `only ${taken} of the texts were valid: the test shows too little`);
 });
 
 test('a valid message with one byte changed is accepted if and only if JSON.parse accepts it', () => {

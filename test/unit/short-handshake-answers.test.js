@@ -28,7 +28,7 @@ import { randomExchange } from '../helpers/handshake-heads.js';
 import { isOff } from '../helpers/hidden/fields.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
-const CASES = Number(process.env.TEST_HANDSHAKE_ANSWERS ?? 3000);
+const CASES = Number(process.env.TEST_HANDSHAKE_ANSWERS ?? 1000);
 const SEED = Number(process.env.TEST_SEED ?? 1);
 /** A planted fault must be found within this number of cases. */
 const PLANTED_CASES = 2000;
