@@ -33,6 +33,16 @@ const ENV = {
   FANFARE_PUSHER_APP_SECRET: APP.secret,
   API_KEYS: `main ${FANFARE_KEY} all`,
 };
+/** Fields whose numbers and positions reach a backend. */
+const OF_BACKENDS = new Set(
+  ['since', 'epoch', 'offset', 'before', 'after', 'sinceTime', 'recover_since'].concat([
+    'limit',
+    'last',
+    'lastSeconds',
+    'reverse',
+    'issuedBefore',
+  ]),
+);
 /** Values of each kind, at their bounds and beyond. @type {readonly unknown[]} */
 const PLACES = [-1, 0.5, 2 ** 53 - 1, 1 - 2 ** 53, 1e308, POSITION, { ...POSITION, offset: -1 }];
 /** @type {readonly unknown[]} */
@@ -134,13 +144,14 @@ const TEXTS = [
 
 /**
  * @param {Fields} fields @param {readonly unknown[]} values
+ * @param {(name: string) => boolean} isReplaced
  * @returns {Generator<Fields>} copies, in each of which one field, at any depth, has another value
  */
-function* replaced(fields, values) {
+function* replaced(fields, values, isReplaced) {
   for (const [name, value] of Object.entries(fields)) {
-    for (const other of values) yield { ...fields, [name]: other };
+    if (isReplaced(name)) for (const other of values) yield { ...fields, [name]: other };
     if (typeof value !== 'object' || value === null || Array.isArray(value)) continue;
-    for (const inner of replaced(/** @type {Fields} */ (value), values))
+    for (const inner of replaced(/** @type {Fields} */ (value), values, isReplaced))
       yield { ...fields, [name]: inner };
   }
 }
@@ -151,7 +162,6 @@ const TOGETHER = 40;
 /** @template T @param {Iterable<T>} all @param {(one: T) => Promise<void>} act */
 async function each(all, act) {
   const items = [...all];
-  assert.notEqual(items.length, 0);
   const run = async () => {
     for (let item = items.pop(); item !== undefined; item = items.pop()) await act(item);
   };
@@ -181,14 +191,15 @@ async function heard(url, texts) {
 }
 
 // Of all fields, backends see only the places in a stream.
-for (const [backend, values] of /** @type {const} */ ([
-  ['embedded', [...PLACES, ...OTHERS]],
-  ['redis', PLACES],
+for (const [backend, values, isReplaced] of /** @type {const} */ ([
+  ['embedded', [...PLACES, ...OTHERS], () => true],
+  ['redis', PLACES, (/** @type {string} */ name) => OF_BACKENDS.has(name)],
 ]))
   test(`${backend}: no field makes an internal error`, { timeout: 120_000 }, async (t) => {
     const env = backend === 'redis' ? { ...ENV, REDIS_URL: (await startRedis(t)).url } : ENV;
     const variants = (/** @type {readonly Fields[]} */ all) =>
-      all.flatMap((fields) => [...replaced(fields, values)]);
+      all.flatMap((fields) => [...replaced(fields, values, isReplaced)]);
+    assert.notEqual(variants(COMMANDS).length, 0);
     const server = await startServer(t, env);
     const [worker] = server.workerPids();
     const host = `127.0.0.1:${server.port}`;
@@ -220,17 +231,17 @@ for (const [backend, values] of /** @type {const} */ ([
       const answer = await heard(`ws://${host}/connection/websocket`, [...before, text]);
       assert.doesNotMatch(answer, /"code":100[,}]|close 1(006|011)/, text);
     });
-    await each(variants(PUSHER_EVENTS), async (event) => {
+    // No event of Pusher has such a field.
+    const events = backend === 'embedded' ? PUSHER_EVENTS : [];
+    await each(variants(events), async (event) => {
       const text = JSON.stringify(event);
       const answer = await heard(`ws://${host}/app/${APP.key}?protocol=7`, [text]);
       assert.doesNotMatch(answer, /"code":4200|close 1(006|011)/, text);
     });
     for (const [path, body] of REQUESTS)
-      await each(replaced(body, values), (fields) => post(`/api/${path}`, FANFARE_KEY, fields));
+      await each(variants([body]), (fields) => post(`/api/${path}`, FANFARE_KEY, fields));
     for (const [method, body] of CENTRIFUGO_REQUESTS)
-      await each(replaced(body, values), (fields) =>
-        post(`/centrifugo/api/${method}`, KEY, fields),
-      );
+      await each(variants([body]), (fields) => post(`/centrifugo/api/${method}`, KEY, fields));
     const paths = ['', '/h1/history', '/s1/state', '/p1/presence', '/h1/connections'];
     const urls = paths.flatMap((path) =>
       QUERIES.flatMap((name) => TEXTS.map((text) => `/api/rooms${path}?${name}=${text}`)),
