@@ -65,8 +65,8 @@ class PresenceRoom {
   }
 }
 
-/** For all who ask; `isCount`: no one of them needs the members. */
-/** @typedef {Deferred<PresenceSnapshot> & {isCount: boolean}} Read */
+/** For all who ask; `isCount`: none of them needs the members. */
+/** @typedef {{snapshot: Deferred<PresenceSnapshot>, isCount: boolean}} Read */
 
 /** @implements {Presence} */
 export class RedisPresence {
@@ -171,12 +171,12 @@ export class RedisPresence {
     }
     let read = this.reads.get(room);
     if (read === undefined) {
-      read = Object.assign(deferred(), { isCount });
+      read = { snapshot: deferred(), isCount };
       this.reads.set(room, read);
       this.#schedule();
     }
     read.isCount &&= isCount;
-    return read.promise;
+    return read.snapshot.promise;
   }
 
   /** @param {string} room */
@@ -334,7 +334,7 @@ export class RedisPresence {
     } catch (error) {
       for (const [room, read] of reads) {
         // A read that is already answered ignores this.
-        read.reject(
+        read.snapshot.reject(
           new BrokerError('UNAVAILABLE', `cannot read presence of ${room}`, { cause: error }),
         );
       }
@@ -399,7 +399,9 @@ export class RedisPresence {
       await Promise.all(
         reads
           .slice(i, i + MAX_CALLS)
-          .map(async ([room, read]) => read.resolve(await this.store.read(room, read.isCount))),
+          .map(async ([room, { snapshot, isCount }]) =>
+            snapshot.resolve(await this.store.read(room, isCount)),
+          ),
       );
     }
   }
@@ -422,7 +424,7 @@ export class RedisPresence {
   #refuseReads(error) {
     const { reads } = this;
     this.reads = new Map();
-    for (const read of reads.values()) read.reject(error);
+    for (const { snapshot } of reads.values()) snapshot.reject(error);
   }
 }
 
