@@ -3,12 +3,11 @@ import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
 import { freePort } from '../../loadtest/lib/redis.js';
-import { samples, scrape, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
+import { scrape, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
 import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
@@ -30,9 +29,9 @@ function isAlive(pid) {
   }
 }
 
-/** @param {import('node:test').TestContext} t @param {number} port */
-async function connect(t, port) {
-  const socket = new WebSocket(`ws://127.0.0.1:${port}/`);
+/** @param {import('node:test').TestContext} t @param {number} port @param {string} [localAddress] */
+async function connect(t, port, localAddress) {
+  const socket = new WebSocket(`ws://127.0.0.1:${port}/`, { localAddress });
   t.after(() => socket.terminate());
   socket.on('error', () => {});
   await once(socket, 'open');
@@ -47,6 +46,16 @@ function configFile(t, text) {
   return path;
 }
 
+// Tests share servers. The last test of each server ends it.
+
+/** Two workers, at the start with 50 connections for an address. */
+const pair = shared(async (owner) => {
+  const path = configFile(owner, 'FANFARE_MAX_CONNECTIONS_PER_IP=50\n');
+  const beganMs = performance.now();
+  const server = await startServer(owner, { FANFARE_CONFIG_FILE: path });
+  return { server, path, startMs: performance.now() - beganMs };
+});
+
 /** Its file can be changed, and no reload accepts the change. */
 const firm = shared(async (owner) => {
   const path = configFile(owner, '');
@@ -54,84 +63,87 @@ const firm = shared(async (owner) => {
   return { server, path };
 });
 
+/** It gives up a worker after a second. The next one listens at the same port. */
+const brief = shared(async (owner) =>
+  startServer(owner, {
+    FANFARE_WORKER_TIMEOUT_MS: '1000',
+    WORKERS: '1',
+    PORT: String(await freePort()),
+  }),
+);
+
+/** In production, with tokens; its drain begins after ten seconds. */
+const closed = shared(async (owner) => {
+  const folder = temporaryFolder(owner);
+  const server = await startServer(owner, {
+    WORKERS: '1',
+    NODE_ENV: 'production',
+    JWT_SECRET: 's'.repeat(32),
+    FANFARE_DRAIN_DELAY_MS: '10000',
+    TMPDIR: folder,
+  });
+  return { server, folder };
+});
+
 test(
-  'a worker killed with -9 is replaced within two seconds, and only its clients drop',
+  'a worker killed with -9 is replaced within two seconds, and only its clients drop; five such deaths are logged as an error, and the server goes on',
   OPTIONS,
   async (t) => {
-    const beganMs = performance.now();
-    const server = await startServer(t, { FANFARE_LIMITS: 'off' });
+    const { server, startMs } = await pair();
     // On a busy machine: no longer than the start of the whole server.
-    const boundMs = Math.max(2000, performance.now() - beganMs);
+    const boundMs = Math.max(2000, startMs);
     const sockets = await Promise.all(Array.from({ length: 20 }, () => connect(t, server.port)));
     let dropped = 0;
     for (const socket of sockets) socket.on('close', () => dropped++);
     const before = server.workerPids();
     assert.equal(before.length, 2);
-    const { slot } = await server.line(({ workerPid }) => workerPid === before[0]);
-    const metrics = samples(
-      await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text(),
+    const [victim, survivor] = before;
+    const { slot } = await server.line(({ workerPid }) => workerPid === victim);
+    const its = (await scrape(server.metricsPort)).values.get(
+      `fanfare_worker_connections{worker="${slot}"}`,
     );
-    const its = metrics.get(`fanfare_worker_connections{worker="${slot}"}`);
     const startedMs = performance.now();
-    process.kill(before[0], 'SIGKILL');
+    process.kill(victim, 'SIGKILL');
     await until(() => server.workerPids().some((pid) => !before.includes(pid)));
     await until(async () => (await readyWorkers(server.metricsPort)).ready === 2);
     const tookMs = performance.now() - startedMs;
     assert.ok(tookMs < boundMs, `${tookMs} of ${boundMs} ms`);
-    assert.ok(server.workerPids().includes(before[1]));
+    assert.ok(server.workerPids().includes(survivor));
     await until(() => dropped === its);
-  },
-);
 
-test(
-  'workers that die again and again are logged as errors, and the server goes on',
-  OPTIONS,
-  async (t) => {
-    const server = await startServer(t);
-    const [survivor] = server.workerPids();
-    for (let death = 1; death <= 5; death++) {
+    for (let death = 2; death <= 5; death++) {
       await until(async () => (await readyWorkers(server.metricsPort)).ready === 2);
-      const victim = server.workerPids().find((pid) => pid !== survivor);
-      process.kill(/** @type {number} */ (victim), 'SIGKILL');
-      await until(() => !isAlive(/** @type {number} */ (victim)));
+      const next = server.workerPids().find((pid) => pid !== survivor);
+      process.kill(/** @type {number} */ (next), 'SIGKILL');
+      await until(() => !isAlive(/** @type {number} */ (next)));
     }
     await server.line(
       ({ level, msg }) => level === 50 && msg.startsWith('5 workers died within 60 s'),
     );
     await until(async () => (await readyWorkers(server.metricsPort)).ready === 2);
-    const metrics = samples(
-      await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text(),
-    );
-    assert.equal(metrics.get('fanfare_worker_crash_loop'), 1);
-    assert.equal(metrics.get('fanfare_worker_deaths_total{cause="crashed"}'), 5);
+    const { values } = await scrape(server.metricsPort);
+    assert.equal(values.get('fanfare_worker_crash_loop'), 1);
+    assert.equal(values.get('fanfare_worker_deaths_total{cause="crashed"}'), 5);
     assert.ok(isAlive(survivor));
+    assert.equal(dropped, its);
   },
 );
-
-test('a hung worker is killed and replaced', OPTIONS, async (t) => {
-  const server = await startServer(t, { FANFARE_WORKER_TIMEOUT_MS: '1000', WORKERS: '1' });
-  const [hung] = server.workerPids();
-  process.kill(hung, 'SIGSTOP');
-  await server.line(({ msg }) => msg === 'worker hung: killed');
-  await until(() => !server.workerPids().includes(hung));
-  await until(async () => (await readyWorkers(server.metricsPort)).ready === 1);
-});
 
 test(
   'SIGHUP replaces all workers with the new configuration, and as many as before are ready',
   OPTIONS,
   async (t) => {
-    const path = configFile(t, 'FANFARE_MAX_CONNECTIONS_PER_IP=50\n');
-    const server = await startServer(t, { FANFARE_CONFIG_FILE: path });
+    const { server, path } = await pair();
     const socket = await connect(t, server.port);
     const closed = once(socket, 'close');
     const before = server.workerPids();
     writeFileSync(path, 'FANFARE_MAX_CONNECTIONS_PER_IP=1\n');
     let fewest = Number.POSITIVE_INFINITY;
     let isRolling = true;
-    const watching = (async () => {
-      while (isRolling) fewest = Math.min(fewest, (await readyWorkers(server.metricsPort)).ready);
-    })();
+    const watching = until(async () => {
+      fewest = Math.min(fewest, (await readyWorkers(server.metricsPort)).ready);
+      return !isRolling;
+    }, 40_000);
     server.kill('SIGHUP');
     await server.line(({ msg }) => msg === 'reload complete', 30_000);
     isRolling = false;
@@ -150,6 +162,41 @@ test(
       'unexpected-response',
     );
     assert.equal(response.statusCode, 429);
+  },
+);
+
+test(
+  'when the primary is killed with -9 the workers drain their clients and leave',
+  OPTIONS,
+  async (t) => {
+    const { server } = await pair();
+    const workers = server.workerPids();
+    const socket = await connect(t, server.port, '127.0.0.2'); // with a cap of its own
+    const closed = once(socket, 'close');
+    server.kill('SIGKILL');
+    assert.equal((await closed)[0], 1012);
+    await until(() => !workers.some(isAlive));
+  },
+);
+
+test(
+  'the banner says where it listens, the broker, the limits and that it is open to everyone',
+  OPTIONS,
+  async () => {
+    const { server } = await firm();
+    await server.line(({ msg }) => msg.startsWith('access'));
+    const text = server.lines.map(({ msg }) => msg).join('\n');
+    assert.match(text, new RegExp(`ws://127\\.0\\.0\\.1:${server.port}`));
+    assert.match(text, new RegExp(`http://127\\.0\\.0\\.1:${server.metricsPort}/metrics`));
+    assert.match(text, /broker +embedded/);
+    assert.match(text, /100 connections per address/);
+    assert.match(text, /open to everyone/);
+    assert.doesNotMatch(text, /npm run hello/);
+    // A clone on a laptop is open on purpose.
+    assert.deepEqual(
+      server.lines.filter(({ level, msg }) => level >= 40 && /open/.test(msg)),
+      [],
+    );
   },
 );
 
@@ -176,6 +223,15 @@ for (const { what, line, fault } of [
     assert.deepEqual(server.workerPids(), before);
   });
 }
+
+test('SIGINT closes clients with 1012 and exits 0', OPTIONS, async (t) => {
+  const { server } = await firm();
+  const socket = await connect(t, server.port);
+  const closed = once(socket, 'close');
+  server.kill('SIGINT');
+  assert.equal((await closed)[0], 1012);
+  assert.deepEqual(await server.exited, { code: 0, signal: null });
+});
 
 test('SIGHUP while the primary starts reloads after the start', OPTIONS, async (t) => {
   const path = join(temporaryFolder(t), 'fanfare.env');
@@ -208,42 +264,38 @@ test('a file that no reload has accepted does not reach replacements', OPTIONS, 
   await until(async () => (await scrape(server.metricsPort)).values.has('fanfare_webhooks_lanes'));
 });
 
-for (const [signal, WORKERS] of /** @type {const} */ ([
-  ['SIGTERM', '2'],
-  ['SIGINT', '1'],
-])) {
-  test(`${signal} closes clients with 1012 and exits 0`, OPTIONS, async (t) => {
-    const server = await startServer(t, { WORKERS });
-    const workers = server.workerPids();
-    const socket = await connect(t, server.port);
-    const closed = once(socket, 'close');
-    server.kill(signal);
-    assert.equal((await closed)[0], 1012);
-    assert.deepEqual(await server.exited, { code: 0, signal: null });
-    assert.ok(!workers.some(isAlive));
-  });
-}
-
 test(
-  'while it waits for the load balancer it is not ready, and still serves',
+  'SIGTERM: while it waits for the load balancer it is not ready, and still serves; then it closes clients with 1012 and exits 0',
   OPTIONS,
   async (t) => {
     const server = await startServer(t, { FANFARE_DRAIN_DELAY_MS: '1500', WORKERS: '1' });
+    const workers = server.workerPids();
     server.kill('SIGTERM');
     await until(async () => (await readyWorkers(server.metricsPort)).draining);
     await until(async () => (await fetch(`http://127.0.0.1:${server.port}/readyz`)).status === 503);
     const socket = await connect(t, server.port);
     const [code] = await once(socket, 'close');
     assert.equal(code, 1012);
-    assert.equal((await server.exited).code, 0);
+    assert.deepEqual(await server.exited, { code: 0, signal: null });
+    assert.ok(!workers.some(isAlive));
   },
 );
+
+test('a hung worker is killed and replaced', OPTIONS, async () => {
+  const server = await brief();
+  const [hung] = server.workerPids();
+  process.kill(hung, 'SIGSTOP');
+  await server.line(({ msg }) => msg === 'worker hung: killed');
+  await server.line(({ msg, workerPid }) => msg === 'worker ready' && workerPid !== hung);
+  assert.ok(!server.workerPids().includes(hung));
+  assert.equal((await readyWorkers(server.metricsPort)).ready, 1);
+});
 
 test(
   'a signal that reaches the workers as well, as Ctrl-C does, changes nothing',
   OPTIONS,
   async (t) => {
-    const server = await startServer(t, { WORKERS: '1' });
+    const server = await brief();
     const socket = await connect(t, server.port);
     const closed = once(socket, 'close');
     for (const pid of [...server.workerPids(), server.pid]) process.kill(pid, 'SIGINT');
@@ -251,64 +303,6 @@ test(
     assert.equal((await server.exited).code, 0);
   },
 );
-
-test('a second signal exits at once with 1 and leaves no temporary files', OPTIONS, async (t) => {
-  const folder = temporaryFolder(t);
-  const server = await startServer(t, {
-    FANFARE_DRAIN_DELAY_MS: '10000',
-    TMPDIR: folder,
-    WORKERS: '1',
-  });
-  assert.equal(readdirSync(folder).length, 1);
-  const workers = server.workerPids();
-  server.kill('SIGTERM');
-  await server.line(({ msg }) => msg === 'draining');
-  const startedMs = performance.now();
-  server.kill('SIGTERM');
-  assert.deepEqual(await server.exited, { code: 1, signal: null });
-  const tookMs = performance.now() - startedMs;
-  assert.ok(tookMs < 5000, `${tookMs} ms: half of the delay`);
-  await until(() => !workers.some(isAlive));
-  assert.deepEqual(readdirSync(folder), []);
-});
-
-test(
-  'when the primary is killed with -9 the workers drain their clients and leave',
-  OPTIONS,
-  async (t) => {
-    const server = await startServer(t);
-    const workers = server.workerPids();
-    const socket = await connect(t, server.port);
-    const closed = once(socket, 'close');
-    server.kill('SIGKILL');
-    assert.equal((await closed)[0], 1012);
-    await until(() => !workers.some(isAlive));
-  },
-);
-
-test('a public port in use is logged and fatal at once', OPTIONS, async (t) => {
-  const taken = createServer().listen(0, '127.0.0.1');
-  await once(taken, 'listening');
-  t.after(() => taken.close());
-  const { port } = /** @type {import('node:net').AddressInfo} */ (taken.address());
-  const server = spawnServer(t, { PORT: String(port) });
-  assert.deepEqual(await server.exited, { code: 1, signal: null });
-  const line = await server.line(({ level }) => level === 60);
-  assert.match(line.msg, /^cannot start: .*\(PORT\) is in use/);
-  assert.equal(server.lines.filter(({ msg }) => msg === 'replacing worker').length, 0);
-});
-
-test('an operations port in use is logged and fatal at once', OPTIONS, async (t) => {
-  const taken = createServer().listen(0, '127.0.0.1');
-  await once(taken, 'listening');
-  t.after(() => taken.close());
-  const { port } = /** @type {import('node:net').AddressInfo} */ (taken.address());
-  const server = spawnServer(t, { METRICS_PORT: String(port) });
-  assert.deepEqual(await server.exited, { code: 1, signal: null });
-  await server.line(({ msg }) =>
-    msg.startsWith(`cannot start: 127.0.0.1:${port} (METRICS_PORT) is in use`),
-  );
-});
 
 test(
   'all faults of the configuration are logged at once, with exit code 78',
@@ -333,48 +327,39 @@ test('a missing configuration file is a fault', OPTIONS, async (t) => {
 });
 
 test(
-  'the banner says where it listens, the broker, the limits and that it is open to everyone',
+  'in production a server that is open to everyone says so at the level warn, and the banner says that Redis is unreachable',
   OPTIONS,
   async (t) => {
-    const server = await startServer(t, { WORKERS: '1' });
-    await server.line(({ msg }) => msg.startsWith('access'));
-    const text = server.lines.map(({ msg }) => msg).join('\n');
-    assert.match(text, new RegExp(`ws://127\\.0\\.0\\.1:${server.port}`));
-    assert.match(text, new RegExp(`http://127\\.0\\.0\\.1:${server.metricsPort}/metrics`));
-    assert.match(text, /broker +embedded/);
-    assert.match(text, /100 connections per address/);
-    assert.match(text, /open to everyone/);
-    assert.doesNotMatch(text, /npm run hello/);
-    // A clone on a laptop is open on purpose.
-    assert.deepEqual(
-      server.lines.filter(({ level, msg }) => level >= 40 && /open/.test(msg)),
-      [],
-    );
-  },
-);
-
-test(
-  'in production a server that is open to everyone says so at the level warn',
-  OPTIONS,
-  async (t) => {
-    const production = { WORKERS: '1', NODE_ENV: 'production' };
-    const [open, closed] = await Promise.all([
-      startServer(t, production),
-      startServer(t, { ...production, JWT_SECRET: 's'.repeat(32) }),
-    ]);
+    const open = await startServer(t, {
+      WORKERS: '1',
+      NODE_ENV: 'production',
+      REDIS_URL: `redis://127.0.0.1:${await freePort()}`,
+    });
     const line = await open.line(({ msg }) => msg.startsWith('access is open to everyone'));
     assert.equal(line.level, 40);
-    await closed.line(({ msg }) => msg.startsWith('http api'));
-    assert.ok(!closed.lines.some(({ msg }) => msg.includes('open to everyone')));
+    const broker = await open.line(({ msg }) => msg.startsWith('broker  '));
+    assert.match(broker.msg, /^broker +Redis at redis:\S+ is unreachable: publishes are refused/);
+    assert.ok(open.lines.some(({ msg }) => msg === 'fanfare is ready: 1 worker, degraded'));
   },
 );
 
-test('the banner says that Redis is unreachable', OPTIONS, async (t) => {
-  const server = await startServer(t, {
-    WORKERS: '1',
-    REDIS_URL: `redis://127.0.0.1:${await freePort()}`,
-  });
-  const broker = await server.line(({ msg }) => msg.startsWith('broker  '));
-  assert.match(broker.msg, /^broker +Redis at redis:\S+ is unreachable: publishes are refused/);
-  assert.ok(server.lines.some(({ msg }) => msg === 'fanfare is ready: 1 worker, degraded'));
+test('in production a server with tokens does not say that it is open', OPTIONS, async () => {
+  const { server } = await closed();
+  await server.line(({ msg }) => msg.startsWith('http api'));
+  assert.ok(!server.lines.some(({ msg }) => msg.includes('open to everyone')));
+});
+
+test('a second signal exits at once with 1 and leaves no temporary files', OPTIONS, async () => {
+  const { server, folder } = await closed();
+  assert.equal(readdirSync(folder).length, 1);
+  const workers = server.workerPids();
+  server.kill('SIGTERM');
+  await server.line(({ msg }) => msg === 'draining');
+  const startedMs = performance.now();
+  server.kill('SIGTERM');
+  assert.deepEqual(await server.exited, { code: 1, signal: null });
+  const tookMs = performance.now() - startedMs;
+  assert.ok(tookMs < 5000, `${tookMs} ms: half of the delay`);
+  await until(() => !workers.some(isAlive));
+  assert.deepEqual(readdirSync(folder), []);
 });
