@@ -7,6 +7,7 @@ import { once } from 'node:events';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { childrenOf, until } from '../../loadtest/lib/server.js';
+import { shared } from '../helpers/shared.js';
 
 const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));
 const HELLO = fileURLToPath(new URL('../../loadtest/hello.js', import.meta.url));
@@ -16,7 +17,7 @@ const OPTIONS = { timeout: 30_000, skip: noScript };
 
 /**
  * Starts a server on a terminal of its own and waits until it is ready.
- * @param {import('node:test').TestContext} t @param {Record<string, string>} [env]
+ * @param {import('../../loadtest/lib/server.js').Owner} t @param {Record<string, string>} [env]
  */
 async function startOnTerminal(t, env = {}) {
   const child = spawn('script', ['-qec', `exec ${process.execPath} ${MAIN}`, '/dev/null'], {
@@ -28,7 +29,7 @@ async function startOnTerminal(t, env = {}) {
       HOST: '127.0.0.1',
       PORT: '0',
       METRICS_PORT: '0',
-      WORKERS: '2',
+      WORKERS: '1',
       FANFARE_DRAIN_DELAY_MS: '0',
       FANFARE_MAX_LOOP_LAG_MS: '10000',
       ...env,
@@ -41,7 +42,7 @@ async function startOnTerminal(t, env = {}) {
   await until(() => /http api[^\n]*\n/.test(said), 15_000, 'the banner');
   const [pid] = childrenOf(/** @type {number} */ (child.pid));
   const workers = childrenOf(pid);
-  assert.equal(workers.length, 2);
+  assert.equal(workers.length, Number(env.WORKERS ?? 1));
   t.after(async () => {
     for (const one of [pid, ...workers]) if (isAlive(one)) process.kill(one, 'SIGKILL');
     child.kill('SIGKILL');
@@ -49,6 +50,8 @@ async function startOnTerminal(t, env = {}) {
   });
   return { child, pid, workers, exited, text: () => said };
 }
+
+const colourless = shared((owner) => startOnTerminal(owner, { NO_COLOR: '1' }));
 
 /** @param {number} pid */
 function isAlive(pid) {
@@ -64,10 +67,14 @@ const JSON_LINE = /^\{.*\}\r?$/m;
 const TEXT_LINE = /^\d\d:\d\d:\d\d\.\d{3} info {2}worker ready {2}/m;
 
 test(
-  'on a terminal people get text in colour and a banner; Ctrl-C ends it without a warning',
+  'on a terminal people get text in colour and a banner; Ctrl-C ends it without a warning, and waits for no load balancer',
   OPTIONS,
   async (t) => {
-    const { child, exited, text } = await startOnTerminal(t);
+    const { child, exited, text } = await startOnTerminal(t, {
+      WORKERS: '2',
+      FANFARE_DRAIN_DELAY_MS: '300000',
+      FANFARE_SHUTDOWN_TIMEOUT_MS: '600000',
+    });
     assert.ok(text().includes(COLOUR));
     assert.doesNotMatch(text(), JSON_LINE);
     // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is left out
@@ -85,26 +92,17 @@ test(
     assert.equal(status, 0, stderr);
     child.stdin.write('\x03');
     assert.deepEqual(await exited, [0, null]);
+    assert.match(text(), /draining/);
     assert.doesNotMatch(text(), /WARN|ERROR|FATAL/);
   },
 );
-
-test('Ctrl-C on a terminal waits for no load balancer', OPTIONS, async (t) => {
-  const { child, exited, text } = await startOnTerminal(t, {
-    FANFARE_DRAIN_DELAY_MS: '300000',
-    FANFARE_SHUTDOWN_TIMEOUT_MS: '600000',
-  });
-  child.stdin.write('\x03');
-  assert.deepEqual(await exited, [0, null]);
-  assert.match(text(), /draining/);
-});
 
 test(
   'NO_COLOR is respected, and LOG_FORMAT=json holds on a terminal as well',
   OPTIONS,
   async (t) => {
     const [plain, json] = await Promise.all([
-      startOnTerminal(t, { NO_COLOR: '1' }),
+      colourless(),
       startOnTerminal(t, { LOG_FORMAT: 'json' }),
     ]);
     assert.match(plain.text(), TEXT_LINE);
@@ -116,8 +114,8 @@ test(
 test(
   'a server whose terminal is closed drains and leaves, though SIGHUP comes more than once',
   OPTIONS,
-  async (t) => {
-    const { child, pid, workers } = await startOnTerminal(t);
+  async () => {
+    const { child, pid, workers } = await colourless();
     child.kill('SIGKILL');
     try {
       process.kill(pid, 'SIGHUP');
