@@ -13,30 +13,61 @@ import { EventClient } from '../helpers/event-stream.js';
 import { RawClient } from '../helpers/raw-http.js';
 import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
-import { SECRET, token } from '../helpers/tokens.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
 /** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
+/** @typedef {import('../../loadtest/lib/server.js').Server} Server */
+
+/** Sends SIGHUP. @param {Server} server @returns waits for a line that begins so */
+function reload(server) {
+  const from = server.lines.length;
+  server.kill('SIGHUP');
+  return (/** @type {string} */ text) =>
+    until(() => server.lines.slice(from).some(({ msg }) => msg.startsWith(text)), 20_000, text);
+}
 
 /** Of a key for the rooms h.web.*. */
 const webSecret = newSecret();
 const start = shared((owner) =>
-  startWithKey(owner, { API_KEYS: `web ${webSecret} publish,history rooms=h.web.*` }),
+  startWithKey(owner, {
+    API_KEYS: `web ${webSecret} publish,history rooms=h.web.*`,
+    LOG_LEVEL: 'trace',
+  }),
 );
-
-test('without API_KEYS the paths of the API are not found', async (t) => {
-  const server = await startServer(t, { ...NO_LIMITS, WORKERS: '1' });
-  const answer = await apiOf(server, newSecret())('/publish', { body: { room: 'a', payload: 1 } });
-  assert.equal(answer.status, 404);
+const startOnRedis = shared(async (owner) => {
+  const redis = await startRedis(owner);
+  return { redis, ...(await startWithKey(owner, { REDIS_URL: redis.url, WORKERS: '2' })) };
+});
+/** Each worker takes two requests at a time. */
+const startBounded = shared(async (owner) => {
+  const redis = await startRedis(owner);
+  const env = { REDIS_URL: redis.url, FANFARE_API_MAX_REQUESTS: '2' };
+  return { redis, ...(await startWithKey(owner, env)) };
+});
+/**
+ * Its keys are in a file: `web` changes, and the others stay. Each has 1,000 messages. Tests reload
+ * the server, and the last one ends it.
+ */
+const startWithFile = shared(async (owner) => {
+  const path = join(temporaryFolder(owner), 'keys');
+  const [secret, full, web] = [newSecret(), newSecret(), newSecret()];
+  const write = (/** @type {string} */ current) =>
+    writeFileSync(path, `main ${secret} all\nfull ${full} all\nweb ${current} all\n`);
+  write(web);
+  const server = await startServer(owner, {
+    ...NO_LIMITS,
+    WORKERS: '1',
+    API_KEYS_FILE: path,
+    FANFARE_HISTORY: 'h.*=100/60s',
+    FANFARE_API_MESSAGES_RATE: '1/min burst 1000',
+    FANFARE_LIMITS: 'enforce',
+  });
+  return { server, secret, full, web, write };
 });
 
 for (const redis of [false, true]) {
   describe(`on the ${redis ? 'Redis' : 'embedded'} backend`, () => {
-    const startBackend = redis
-      ? shared(async (owner) =>
-          startWithKey(owner, { REDIS_URL: (await startRedis(owner)).url, WORKERS: '2' }),
-        )
-      : start;
+    const startBackend = redis ? startOnRedis : start;
 
     test('publish reaches the members with the bytes of the payload', async (t) => {
       const { server, api } = await startBackend();
@@ -273,9 +304,9 @@ test('a request without a valid key gets 401, whatever it asks for', async () =>
   }
 });
 
-test('keys never occur in logs, metrics or answers', async (t) => {
+test('keys never occur in logs, metrics or answers', async () => {
   const wrong = newSecret();
-  const { server, secret, api } = await startWithKey(t, { LOG_LEVEL: 'trace' });
+  const { server, secret, api } = await start();
   const texts = [(await api('/publish', { body: { room: 'a', payload: 1 } })).text];
   texts.push((await api(`/publish?key=${secret}`, { body: '{' })).text);
   texts.push((await apiOf(server, wrong)('/publish')).text);
@@ -286,40 +317,6 @@ test('keys never occur in logs, metrics or answers', async (t) => {
     JSON.stringify(server.lines),
   );
   for (const text of texts) for (const one of [secret, wrong]) assert.ok(!text.includes(one));
-});
-
-test('a reload replaces the keys of the file', async (t) => {
-  const path = join(temporaryFolder(t), 'keys');
-  const [old, next] = [newSecret(), newSecret()];
-  writeFileSync(path, `web ${old} all\n`);
-  const server = await startServer(t, { ...NO_LIMITS, WORKERS: '1', API_KEYS_FILE: path });
-  const statusWith = async (/** @type {string} */ secret) =>
-    (await apiOf(server, secret)('/publish', { body: { room: 'a', payload: 1 } })).status;
-  assert.deepEqual([await statusWith(old), await statusWith(next)], [200, 401]);
-  writeFileSync(path, `web ${next} all\n`);
-  server.kill('SIGHUP');
-  // The old worker answers at its end, too, so no request may fail.
-  const isNow = (/** @type {string} */ secret, /** @type {number} */ status) =>
-    until(async () => (await statusWith(secret)) === status, 20_000, `${status}`);
-  await isNow(next, 200);
-  await isNow(old, 401);
-});
-
-test('a reload answers the request that comes on a kept-alive socket of an old worker', async (t) => {
-  const { server, secret } = await startWithKey(t, { WORKERS: '1' });
-  const body = '{"room":"a","payload":1}';
-  const request = `POST /api/publish HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${secret}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
-  const [kept, idle] = [await RawClient.connect(t, server), await RawClient.connect(t, server)];
-  for (const client of [kept, idle]) {
-    const first = await client.write(request).response();
-    assert.deepEqual([first.status, first.headers.connection], [200, 'keep-alive']);
-  }
-  server.kill('SIGHUP');
-  await server.line(({ msg }) => msg.startsWith('new workers are ready'));
-  const last = await kept.write(request).response();
-  assert.deepEqual([last.status, last.headers.connection], [200, 'close']);
-  await server.line(({ msg }) => msg.startsWith('reload complete'), 20_000);
-  assert.ok(idle.isClosed);
 });
 
 /** @type {[name: string, path: string, request: import('../helpers/api.js').ApiRequest, status: number, error: string, field?: string][]} */
@@ -516,29 +513,13 @@ test('a refusal names its cause', async () => {
     assert.equal((await api(path, request)).body.message, message);
 });
 
-test('a key over its rate gets 429 with Retry-After, and other keys do not', async (t) => {
-  const secret = newSecret();
-  const { server, api } = await startWithKey(t, {
-    FANFARE_LIMITS: 'enforce',
-    FANFARE_API_MESSAGES_BURST: '10',
-    FANFARE_API_MESSAGES_PER_MINUTE: '60',
-    API_KEYS: `other ${secret} all`,
-  });
-  const body = { messages: Array.from({ length: 10 }, () => ({ room: 'a', payload: 1 })) };
-  assert.equal((await api('/publish/batch', { body })).status, 200);
-  const refused = await api('/publish', { body: { room: 'a', payload: 1 } });
-  assert.deepEqual([refused.status, refused.body.error], [429, 'RATE_LIMIT_EXCEEDED']);
-  assert.ok(Number(refused.headers.get('retry-after')) >= 1);
-  assert.equal((await apiOf(server, secret)('/publish/batch', { body })).status, 200);
-});
-
-const startOnRedis = shared(async (owner) => {
-  const redis = await startRedis(owner);
-  return { redis, ...(await startWithKey(owner, { REDIS_URL: redis.url, WORKERS: '2' })) };
-});
-for (const room of ['a', 'h.1']) {
+for (const room of ['frozen', 'h.frozen']) {
   test(`a publish to ${room} during a freeze of Redis and again after it makes one message`, async (t) => {
     const { redis, server, api } = await startOnRedis();
+    // After another freeze.
+    await until(
+      async () => (await scrape(server.metricsPort)).values.get('fanfare_broker_up') === 1,
+    );
     const members = [await connect(t, server.port), await connect(t, server.port)];
     for (const member of members) await member.join(room);
     const send = (/** @type {string} */ payload) =>
@@ -555,9 +536,13 @@ for (const room of ['a', 'h.1']) {
     };
     const again = await accepted('once');
     const last = await accepted('last');
-    if (room === 'h.1') {
+    if (room === 'h.frozen') {
       assert.deepEqual([again.body.offset, last.body.offset], [1, 2]);
-      const { body } = await api('/rooms/h.1/history');
+      // The other worker may still be reconnecting.
+      const { body } = await until(async () => {
+        const answer = await api('/rooms/h.frozen/history');
+        return answer.status === 200 ? answer : null;
+      });
       assert.equal(body.messages.length, 2);
     }
     for (const member of members) {
@@ -569,8 +554,7 @@ for (const room of ['a', 'h.1']) {
 }
 
 test('a publish that Redis refuses gets 503, and its idempotency key stays new', async (t) => {
-  const redis = await startRedis(t);
-  const { server, api } = await startWithKey(t, { REDIS_URL: redis.url });
+  const { redis, server, api } = await startBounded();
   const member = await connect(t, server.port);
   await member.join('a');
   const send = async (/** @type {string} */ key) => {
@@ -600,12 +584,8 @@ test('a publish that Redis refuses gets 503, and its idempotency key stays new',
   );
 });
 
-test('requests beyond the bound get 503 and are counted', async (t) => {
-  const redis = await startRedis(t);
-  const { server, api } = await startWithKey(t, {
-    REDIS_URL: redis.url,
-    FANFARE_API_MAX_REQUESTS: '2',
-  });
+test('requests beyond the bound get 503 and are counted', async () => {
+  const { redis, server, api } = await startBounded();
   redis.freeze();
   const body = { room: 'a', payload: 1 };
   const answers = await Promise.all(Array.from({ length: 5 }, () => api('/publish', { body })));
@@ -617,19 +597,55 @@ test('requests beyond the bound get 503 and are counted', async (t) => {
   assert.equal(values.get('fanfare_api_refused_total{reason="busy"}'), 3);
 });
 
-test('a revocation closes the connections of the user, who cannot return', async (t) => {
-  const { server, api } = await startWithKey(t, { JWT_SECRET: SECRET });
-  const text = token();
-  const client = await connect(t, `ws://127.0.0.1:${server.port}/ws?token=${text}`);
-  const { status, body } = await api('/revoke', { body: { user: 'alice' } });
-  assert.equal(status, 200);
-  assert.ok(body.keptUntil > Date.now() / 1000);
-  await client.until(() => client.close !== null, 5000, 'the close');
-  assert.equal(client.close?.code, 4503);
+test('a key over its rate gets 429 with Retry-After, and other keys do not', async () => {
+  const { server, secret, full } = await startWithFile();
+  const api = apiOf(server, full);
+  const body = { messages: Array.from({ length: 1000 }, () => ({ room: 'a', payload: 1 })) };
+  assert.equal((await api('/publish/batch', { body })).status, 200);
+  const refused = await api('/publish', { body: { room: 'a', payload: 1 } });
+  assert.deepEqual([refused.status, refused.body.error], [429, 'RATE_LIMIT_EXCEEDED']);
+  assert.ok(Number(refused.headers.get('retry-after')) >= 30);
+  assert.equal(
+    (await apiOf(server, secret)('/publish', { body: { room: 'a', payload: 1 } })).status,
+    200,
+  );
+});
+
+test('a reload replaces the keys of the file', async () => {
+  const { server, web: old, write } = await startWithFile();
+  const next = newSecret();
+  const statusWith = async (/** @type {string} */ secret) =>
+    (await apiOf(server, secret)('/rooms/h.1/history')).status;
+  assert.deepEqual([await statusWith(old), await statusWith(next)], [200, 401]);
+  write(next);
+  const logged = reload(server);
+  // The old worker answers at its end, too, so no request may fail.
+  const isNow = (/** @type {string} */ secret, /** @type {number} */ status) =>
+    until(async () => (await statusWith(secret)) === status, 20_000, `${status}`);
+  await isNow(next, 200);
+  await isNow(old, 401);
+  await logged('reload complete');
+});
+
+test('a reload answers the request that comes on a kept-alive socket of an old worker', async (t) => {
+  const { server, secret } = await startWithFile();
+  const body = '{"room":"a","payload":1}';
+  const request = `POST /api/publish HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${secret}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+  const [kept, idle] = [await RawClient.connect(t, server), await RawClient.connect(t, server)];
+  for (const client of [kept, idle]) {
+    const first = await client.write(request).response();
+    assert.deepEqual([first.status, first.headers.connection], [200, 'keep-alive']);
+  }
+  const logged = reload(server);
+  await logged('new workers are ready');
+  const last = await kept.write(request).response();
+  assert.deepEqual([last.status, last.headers.connection], [200, 'close']);
+  await logged('reload complete');
+  assert.ok(idle.isClosed);
 });
 
 test('a drain answers the request under way before it ends, and takes no other', async (t) => {
-  const { server, secret } = await startWithKey(t);
+  const { server, secret } = await startWithFile();
   const body = '{"room":"h.1","payload":1}';
   const head = `POST /api/publish HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${secret}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n`;
   const [busy, idle] = [await RawClient.connect(t, server), await RawClient.connect(t, server)];
