@@ -31,7 +31,8 @@ import { SECRET, token } from '../helpers/tokens.js';
 
 const ENV = {
   ...NO_LIMITS,
-  WORKERS: '2',
+  // No server replaces a worker that a test freezes.
+  FANFARE_WORKER_TIMEOUT_MS: '600000',
   FANFARE_HISTORY: 'h.*=50/60s',
   FANFARE_PRESENCE: 'p.*',
 };
@@ -41,9 +42,9 @@ const DEADLINE_MS = 10_000;
 
 /** @type {Record<string, (t: Owner) => Promise<{env: Record<string, string>, count: number}>>} */
 const TOPOLOGIES = {
-  'one server': async () => ({ env: ENV, count: 1 }),
+  'one server': async () => ({ env: { ...ENV, WORKERS: '2' }, count: 1 }),
   'two servers on Redis': async (t) => ({
-    env: { ...ENV, REDIS_URL: (await startRedis(t)).url },
+    env: { ...ENV, WORKERS: '1', REDIS_URL: (await startRedis(t)).url },
     count: 2,
   }),
 };
@@ -52,20 +53,19 @@ const TOPOLOGIES = {
  * @param {Owner} t
  * @param {string} topology
  * @param {Record<string, string>} [more]
- * @param {number} [deadlineMs] of a survey
  */
-async function start(t, topology, more = {}, deadlineMs = DEADLINE_MS) {
+async function start(t, topology, more = {}) {
   const { env: base, count } = await TOPOLOGIES[topology](t);
   const folder = temporaryFolder(t);
   const env = { ...base, ...more };
   const servers = [];
   for (let i = 0; i < count; i++)
     servers.push(await startServer(t, { ...env, SERVER_ID: `s${i}`, TMPDIR: folder }));
-  const fleet = await asker(t, env, folder, deadlineMs);
-  const workers = 1 + count * Number(more.WORKERS ?? 2);
-  await until(async () => (await fleet.broker.countWorkers()) === workers, 15_000, 'all workers');
+  const fleet = await asker(t, env, folder, DEADLINE_MS);
+  // Two workers, on one server or on two, and the asker.
+  await until(async () => (await fleet.broker.countWorkers()) === 3, 15_000, 'all workers');
   await until(async () => !(await fleet.rooms()).isPartial, 15_000, 'answers of all workers');
-  return { servers, fleet, env };
+  return { servers, fleet, env, folder };
 }
 
 /**
@@ -134,6 +134,11 @@ async function asker(t, env, folder, deadlineMs) {
   return fleet;
 }
 
+/** Servers without tokens. @type {Record<string, () => ReturnType<typeof start>>} */
+const plain = Object.fromEntries(
+  Object.keys(TOPOLOGIES).map((topology) => [topology, shared((t) => start(t, topology))]),
+);
+
 for (const topology of Object.keys(TOPOLOGIES)) {
   /** Each test has users and rooms of its own. */
   const withTokens = shared((t) => start(t, topology, { JWT_SECRET: SECRET }));
@@ -141,7 +146,7 @@ for (const topology of Object.keys(TOPOLOGIES)) {
   test(`${topology}: rooms, users, disconnect, join and leave on all workers`, {
     timeout: 60_000,
   }, async (t) => {
-    const { servers, fleet } = await start(t, topology);
+    const { servers, fleet } = await plain[topology]();
     /** @type {Awaited<ReturnType<typeof connect>>[]} */
     const clients = [];
     for (let i = 0; i < 8; i++) {
@@ -266,13 +271,9 @@ for (const topology of Object.keys(TOPOLOGIES)) {
   test(`${topology}: a frozen worker makes the answers partial, until it is back`, {
     timeout: 60_000,
   }, async (t) => {
-    // The server does not replace it during the test.
-    const { servers, fleet } = await start(
-      t,
-      topology,
-      { WORKERS: '1', FANFARE_WORKER_TIMEOUT_MS: '600000' },
-      1000,
-    );
+    const { servers, env, folder } = await plain[topology]();
+    const fleet = await asker(t, env, folder, 1000);
+    await until(async () => !(await fleet.rooms()).isPartial, 15_000, 'answers of all workers');
     const [frozen] = servers[0].workerPids();
     process.kill(frozen, 'SIGSTOP');
     assert.equal((await fleet.rooms()).isPartial, true);
@@ -285,7 +286,9 @@ for (const topology of Object.keys(TOPOLOGIES)) {
 test('forged surveys and answers end no worker, and change no more than a true survey could', {
   timeout: 60_000,
 }, async (t) => {
-  const { servers, fleet, env } = await start(t, 'two servers on Redis', { WORKERS: '1' });
+  const { servers, fleet, env } = await plain['two servers on Redis']();
+  // Those of the tests before have left.
+  await until(async () => (await fleet.rooms()).rooms.length === 0);
   const client = await connect(t, servers[0].port);
   await client.join('r');
   const stranger = new Redis(env.REDIS_URL);
