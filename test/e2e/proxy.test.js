@@ -7,6 +7,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readFile, writeFile } from 'node:fs/promises';
+import { createServer as createHttpServer } from 'node:http';
 import { createServer, connect as dial } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -39,11 +40,20 @@ const capped = shared((owner) =>
   startServer(owner, {
     TRUST_PROXY: '127.0.0.1/32',
     FANFARE_MAX_CONNECTIONS_PER_IP: String(CAP),
+    WORKERS: '1',
   }),
 );
+/** The second one of two servers, which outlives the first ones. */
+const second = shared(async (owner) => {
+  const redis = await startRedis(owner);
+  const env = { REDIS_URL: redis.url, FANFARE_LIMITS: 'off', WORKERS: '1' };
+  return { env, server: await startServer(owner, { ...env, SERVER_ID: 'server-2' }) };
+});
 const CAP = 5;
 const MEMBERS = 6;
 const VISITORS = 2;
+/** Between two visits of a visitor: enough of them, and the servers have time for the rest. */
+const VISIT_PAUSE_MS = 10;
 
 for (const { name, start, drainDelayMs } of [
   // Two checks, a second apart, and some: HAProxy has seen it before anyone is sent away.
@@ -55,28 +65,21 @@ for (const { name, start, drainDelayMs } of [
     `behind ${name} no handshake fails while one of two servers reloads, then drains`,
     OPTIONS,
     async (t) => {
-      const redis = await startRedis(t);
-      const env = {
-        REDIS_URL: redis.url,
-        FANFARE_LIMITS: 'off',
-        WORKERS: '1',
+      const { env, server: staying } = await second();
+      const server = await startServer(t, {
+        ...env,
+        SERVER_ID: 'server-1',
         FANFARE_DRAIN_DELAY_MS: String(drainDelayMs),
-      };
-      const servers = await Promise.all(
-        [1, 2].map((i) => startServer(t, { ...env, SERVER_ID: `server-${i}` })),
-      );
-      const port = await start(
-        t,
-        servers.map((server) => server.port),
-      );
+      });
+      const port = await start(t, [server.port, staying.port]);
       let members = await Promise.all(Array.from({ length: MEMBERS }, () => joined(t, port)));
       const onFirst = members.filter(({ serverId }) => serverId === 'server-1').length;
       assert.equal(onFirst, MEMBERS / 2, 'least connections has dealt them out evenly');
       await everyoneHears(members, 'before');
 
       const visitors = new Visitors(t, port);
-      servers[0].kill('SIGHUP');
-      await servers[0].line(({ msg }) => msg === 'reload complete', 30_000);
+      server.kill('SIGHUP');
+      await server.line(({ msg }) => msg === 'reload complete', 30_000);
       members = await back(t, port, members, 'server-1');
       await everyoneHears(members, 'after the reload');
       await until(
@@ -85,7 +88,7 @@ for (const { name, start, drainDelayMs } of [
         'a visit to the reloaded server',
       );
 
-      servers[0].kill('SIGTERM');
+      server.kill('SIGTERM');
       if (drainDelayMs > 0) {
         await until(
           () => visitors.recent().every((where) => where === 'server-2'),
@@ -98,7 +101,7 @@ for (const { name, start, drainDelayMs } of [
         );
       }
       members = await back(t, port, members, 'server-1');
-      assert.deepEqual(await servers[0].exited, { code: 0, signal: null });
+      assert.deepEqual(await server.exited, { code: 0, signal: null });
       await everyoneHears(members, 'after the drain');
       const visits = visitors.visits.length;
       await until(
@@ -124,12 +127,16 @@ for (const { name, start } of [
     `behind ${name} a handshake that meets a dead server goes to the other one`,
     OPTIONS,
     async (t) => {
-      const env = { FANFARE_LIMITS: 'off', WORKERS: '1' };
-      const [dead, alive] = await Promise.all([startServer(t, env), lasting()]);
-      const port = await start(t, [dead.port, alive.port]);
-      const processes = [dead.pid, ...dead.workerPids()];
-      for (const pid of processes) process.kill(pid, 'SIGKILL');
-      await dead.exited;
+      const alive = await lasting();
+      // It answers health checks while the proxy starts.
+      const dead = createHttpServer((_request, response) => response.end());
+      t.after(() => dead.close());
+      await once(dead.listen(0, '127.0.0.1'), 'listening');
+      const { port: itsPort } = /** @type {import('node:net').AddressInfo} */ (dead.address());
+      const port = await start(t, [itsPort, alive.port]);
+      dead.close();
+      dead.closeAllConnections();
+      await once(dead, 'close');
       // At once: a health check takes two seconds to notice.
       const statuses = await Promise.all(Array.from({ length: 8 }, () => handshakeStatus(port)));
       assert.deepEqual([...new Set(statuses)], [101]);
@@ -355,7 +362,7 @@ async function everyoneHears(members, text) {
   for (const { client } of members) assert.equal((await client.next('message')).payload, text);
 }
 
-/** Clients that come and go without a pause. */
+/** Clients that come and go all the time. */
 class Visitors {
   /** @param {TestContext} t @param {number} port */
   constructor(t, port) {
@@ -364,7 +371,10 @@ class Visitors {
     this.isOver = false;
     t.after(() => this.stop());
     this.running = Array.from({ length: VISITORS }, async () => {
-      while (!this.isOver) this.visits.push(await visit(port));
+      while (!this.isOver) {
+        this.visits.push(await visit(port));
+        await new Promise((resolve) => setTimeout(resolve, VISIT_PAUSE_MS));
+      }
     });
   }
 
