@@ -257,9 +257,9 @@ describe('liveness', () => {
     OPTIONS,
     async (t) => {
       const { connect } = await startCentrifugo(t, {
-        FANFARE_PING_INTERVAL_MS: '600',
-        FANFARE_PONG_TIMEOUT_MS: '300',
-        FANFARE_MAX_CONNECTION_AGE_MS: '6000',
+        FANFARE_PING_INTERVAL_MS: '1500',
+        FANFARE_PONG_TIMEOUT_MS: '1200',
+        FANFARE_MAX_CONNECTION_AGE_MS: '7000',
       });
       const [lively, silent] = [await connect(), await connect()];
       silent.answersPings = false;
