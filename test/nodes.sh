@@ -4,7 +4,7 @@
 #   bash test/nodes.sh                          unit, contract and security suites on all tested lines
 #   bash test/nodes.sh unit/fast-paths …        these suites or files
 #   NODES="20 26.10.0" bash test/nodes.sh       other versions
-#   bash test/nodes.sh --quick                  what `npm test` runs, on Node 22, 24 and 26
+#   bash test/nodes.sh --quick                  what `npm test` runs, on Node 26
 #   bash test/nodes.sh --install                only fetches what `--quick` needs
 #
 # A version comes from the npm registry, as the package `node-<platform>-<arch>` (90 to 130 MB), into
@@ -16,9 +16,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 VERSIONS="20 22 24 26"
+# `npm test` runs everything on the Node that you have, and a part on this one.
 NEWEST=26
-# `npm test` runs everything on the Node that you have, and a part on these.
-QUICK="22 24 26"
 FAST_PATHS=(unit/fast-paths unit/frame-reader unit/websocket unit/socket-listeners contract/fast-paths)
 HTTP=(unit/http-server unit/handshake unit/handshakes unit/plain-http unit/last-answers security/handshake)
 package=node-$(node -p 'process.platform + "-" + process.arch')
@@ -64,11 +63,10 @@ pair() {
 }
 
 case "${1:-}" in
-  --install) install "${NODES:-$QUICK}" ;;
+  --install) install "${NODES:-$NEWEST}" ;;
   --quick)
-    install "$QUICK"
+    install "$NEWEST"
     pair $NEWEST/on $NEWEST/off "${HTTP[@]}" "${FAST_PATHS[@]}" e2e/dev
-    pair 22/on 24/on "${FAST_PATHS[@]}"
     ;;
   *)
     install "${NODES:-$VERSIONS}"

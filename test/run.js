@@ -25,7 +25,7 @@ const FAULTS = 'faults';
 const SUITES = Object.keys(FOLDERS).filter((name) => name !== FAULTS);
 /** A suite leaves out these files. */
 const LONG = SETS.long.files;
-const SHORT_FAULTS = ['worker-killed', 'sigterm', 'per-ip'];
+const SHORT_FAULTS = ['worker-killed', 'sigterm'];
 /** The slow files, slowest first. One that begins last would run alone at the end. */
 const SLOW = [
   'e2e/sse',
@@ -67,7 +67,6 @@ const SLOW = [
   'faults/worker-killed',
   'contract/presence-redis',
   'e2e/centrifugo-http',
-  'e2e/prometheus',
   'contract/state',
   'security/centrifugo',
   'e2e/webhooks-pusher',

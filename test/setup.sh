@@ -11,7 +11,7 @@ bash "$(dirname "$0")/../docker/check.sh" --install || echo 'test:setup: no hado
 # The same for ops/kubernetes. The manifests are built with kubectl or kustomize, if one is installed.
 bash "$(dirname "$0")/../ops/kubernetes/check.sh" --install || echo 'test:setup: no kubernetes-validate to be had' >&2
 
-# Node 22, 24 and 26, for tests of the public port and of the fast paths. `npm test` fetches them if they are absent.
+# Node 26, for tests of the public port and of the fast paths. `npm test` fetches it if it is absent.
 bash "$(dirname "$0")/nodes.sh" --install || echo 'test:setup: no other version of Node to be had' >&2
 
 declare -A package_of=(

@@ -13,7 +13,7 @@ export const FOLDERS = {
 /** Sets of test files. @type {Record<string, {about: string, files: readonly string[]}>} */
 export const SETS = {
   long: {
-    about: 'packages, guides, examples, load tools, the client library in pages; some minutes',
+    about: 'packages, guides, examples, tools, the client library in pages; some minutes',
     files: [
       'contract/fleet-limits',
       'e2e/ai-stream',
@@ -22,6 +22,7 @@ export const SETS = {
       'e2e/balance',
       'e2e/bench',
       'e2e/capacity',
+      'e2e/centrifugo-docs',
       'e2e/client',
       'e2e/client-shared',
       'e2e/client-sse',
@@ -38,10 +39,13 @@ export const SETS = {
       'e2e/load-scale',
       'e2e/load-tools',
       'e2e/loadtest',
+      'e2e/migration',
       'e2e/npm',
       'e2e/openapi-client',
       'e2e/package',
+      'e2e/prometheus',
       'e2e/pusher-docs',
+      'e2e/readme',
       'e2e/release',
       'e2e/swarm',
       'e2e/swarm-report',
