@@ -24,8 +24,10 @@ class NodeSocket extends WebSocket {
   /** @param {string} url @param {string|string[]} [protocols] */
   constructor(url, protocols) {
     super(url, protocols);
+    // An error ends it once, with its reason: the event for `onerror` has none.
+    Object.defineProperty(this, 'onerror', { set() {} });
     // A name with several addresses has an error for each, and the error of them all only a code.
-    this.once('error', (/** @type {NodeJS.ErrnoException} */ { message, code }) =>
+    this.on('error', (/** @type {NodeJS.ErrnoException} */ { message, code }) =>
       this.#end({ reason: message || code }),
     );
     this.once('unexpected-response', (_, response) => {
