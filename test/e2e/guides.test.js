@@ -158,7 +158,7 @@ test('each guide works to the letter in a fresh clone', { timeout: 280_000, skip
     // The package is in place, without development dependencies: the first code of docs/client.md.
     const snippet = codeWith('docs/client.md', 'room.presence.on');
     const state = program(`
-      const fetch = async () => ({ text: async () => '' });
+      const fetch = async () => ({ ok: true, text: async () => '' });
       const [loadStateFromMyApi, show, append, list] = [() => [], () => {}, () => {}, () => {}];
       ${snippet.replace('wss://chat.example', 'ws://localhost:3000')}
       console.log(fanfare.state);`);
