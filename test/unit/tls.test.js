@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { copyFile, readFile, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
+import { createServer, Socket } from 'node:net';
 import { test } from 'node:test';
 import { connect as connectTls } from 'node:tls';
 import { Admission } from '../../src/admission/admission.js';
@@ -11,6 +11,7 @@ import { OWN_DESCRIPTORS } from '../../src/config/system-limits.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { readClientHello } from '../../src/transport/client-hello.js';
 import { HttpServer } from '../../src/transport/http-server.js';
+import { SecureSockets } from '../../src/transport/secure-sockets.js';
 import { Phase } from '../../src/worker/phase.js';
 import { Turn } from '../../src/worker/turn.js';
 import { makeCertificate, makeServerCertificate } from '../helpers/certificates.js';
@@ -323,6 +324,30 @@ test(
     assert.equal(counters.sockets, 0);
   },
 );
+
+test('a turn begins no further handshake when its share is spent', LIMIT, async (t) => {
+  const { certificate } = certificateOf((await makeServerCertificate(t)).env);
+  assert.ok(certificate);
+  for (const stepMs of [0, 1000]) {
+    let now = 0;
+    let begun = 0;
+    const onStart = () => {
+      begun++;
+      now += stepMs;
+      return false; // closed meanwhile
+    };
+    const parts = { onStart, onSecure() {}, counters: createCounters() };
+    const turn = new Turn({ clock: () => now });
+    const sockets = new SecureSockets({ certificate, turn, ...parts });
+    for (let i = 0; i < 5; i++) sockets.push(new Socket(), '192.0.2.1');
+    const begunAfter = [];
+    for (let turns = 0; turns < 5; turns++) {
+      await new Promise(setImmediate);
+      begunAfter.push(begun);
+    }
+    assert.deepEqual(begunAfter, stepMs === 0 ? [5, 5, 5, 5, 5] : [1, 2, 3, 4, 5]);
+  }
+});
 
 test('a new certificate is for new handshakes: open connections stay', LIMIT, async (t) => {
   const { connect, server, made, counters } = await start(t);
