@@ -203,9 +203,9 @@ describe('a connection ends', () => {
   test('with 4201 if it answers no ping, else with 4200 at its maximum age', OPTIONS, async (t) => {
     const env = {
       ...ONE_WORKER,
-      FANFARE_PING_INTERVAL_MS: '1000',
-      FANFARE_PONG_TIMEOUT_MS: '500',
-      FANFARE_MAX_CONNECTION_AGE_MS: '6000',
+      FANFARE_PING_INTERVAL_MS: '1500',
+      FANFARE_PONG_TIMEOUT_MS: '1200',
+      FANFARE_MAX_CONNECTION_AGE_MS: '8000',
     };
     const { port, connect } = await startPusher(t, {}, env);
     const answering = await connect();

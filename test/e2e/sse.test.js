@@ -350,9 +350,13 @@ test('200 streams and 200 WebSockets in one room get the same messages in the sa
       }),
     );
   }
-  const metrics = await metricsOf(server);
-  assert.equal(metrics.get('fanfare_transport_connections{transport="sse"}'), COUNT);
-  assert.equal(metrics.get('fanfare_transport_connections{transport="websocket"}'), COUNT);
+  // Those of the tests before may end a moment later.
+  await until(async () => {
+    const metrics = await metricsOf(server);
+    return ['sse', 'websocket'].every(
+      (name) => metrics.get(`fanfare_transport_connections{transport="${name}"}`) === COUNT,
+    );
+  });
   // Two publishers, so that the order is not that of one connection.
   for (let i = 1; i <= MESSAGES; i++) sockets[i % 2].send({ type: 'message', room, payload: i });
   for (const socket of sockets) await socket.collect('message', MESSAGES, 60_000);
