@@ -346,6 +346,9 @@ test('statuses: HTTP itself, JSON, and the error mode transport', OPTIONS, async
   assert.equal((await ask('/publish', { body: '{' })).status, 400);
   assert.equal((await ask('/publish', { body: '[]' })).status, 400);
   assert.equal((await ask('/publish', { body: '' })).status, 400);
+  // The grammar counts before a field that is refused.
+  const malformed = '{"channel":"a","data":1,"tags":{"a":"b"},}';
+  assert.equal((await ask('/publish', { body: malformed })).status, 400);
   assert.deepEqual((await ask('/batch', { body: '{"commands":[]}' })).body, { replies: [] });
   assert.equal((await ask('/rpc')).body.error.code, 107);
   assert.equal((await ask('/batch', { body: '{"commands":7}' })).status, 400);
@@ -379,6 +382,7 @@ test('what would have no effect, or too much, is refused with its code', OPTIONS
   for (const [code, method, request] of /** @type {[number, string, object][]} */ ([
     [108, 'publish', { channel: 'a', data: 1, tags: { a: 'b' } }],
     [108, 'publish', { channel: 'a', data: 1, version: 1 }],
+    [107, 'publish', { channel: 1, data: 1, tags: { a: 'b' } }],
     [107, 'publish', { channel: 'a', data: 'x'.repeat(110_000) }],
     [107, 'publish', { channel: 'a', b64data: 'AAAA' }],
     [107, 'publish', { channel: 'a', b64data: '%' }],

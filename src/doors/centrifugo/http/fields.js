@@ -20,21 +20,14 @@ export const position = nullable('an object with offset and epoch', (value) => {
   const { offset = 0, epoch = '' } = /** @type {Fields} */ (value);
   return Number.isSafeInteger(offset) && offset >= 0 && isText(epoch);
 });
-/**
- * Fields that would have no effect here: refused, unless they are empty.
- * @param {readonly string[]} names @returns {import('../../../transport/http-api/fields.js').Shape}
- */
+/** A field that would have no effect here: only an empty value is permitted. */
+export const UNSUPPORTED = nullable('not supported', (value) =>
+  isRecord(value) ? Object.keys(value).length === 0 : !value,
+);
+
+/** @param {readonly string[]} names @returns {Record<string, typeof UNSUPPORTED>} */
 export function unsupported(...names) {
-  const reader = (/** @type {string} */ name) => ({
-    rule: 'JSON',
-    read(/** @type {Buffer} */ body, /** @type {number} */ start, /** @type {number} */ end) {
-      const value = JSON.parse(body.toString('utf8', start, end));
-      if (isRecord(value) ? Object.keys(value).length > 0 : value)
-        throw new DoorError(108, `${name} is not supported`);
-      return null;
-    },
-  });
-  return Object.fromEntries(names.map((name) => [name, reader(name)]));
+  return Object.fromEntries(names.map((name) => [name, UNSUPPORTED]));
 }
 
 /** @param {string|undefined} channel @returns {string} its room @throws {DoorError} */
@@ -46,7 +39,7 @@ export function roomOfChannel(channel) {
   return roomOf(channel);
 }
 
-/** @param {unknown} value */
+/** @param {unknown} value @returns {value is object} */
 function isRecord(value) {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

@@ -6,7 +6,7 @@ import { inParallel } from '../../../transport/http-api/in-parallel.js';
 import { DoorError } from '../errors.js';
 import { errorOf, hasStatus, StatusFault } from './answers.js';
 import { ControlMethods } from './control.js';
-import { flag, text } from './fields.js';
+import { flag, text, UNSUPPORTED } from './fields.js';
 import { LookMethods } from './look.js';
 import { PublishMethods } from './publish.js';
 
@@ -145,9 +145,10 @@ function readRequest(body, shape) {
   try {
     return present(readFields(body, shape, LENIENT));
   } catch (error) {
-    if (error instanceof ApiFault && error.code === 'INVALID_FIELD')
-      throw new DoorError(107, error.message);
-    throw error;
+    if (!(error instanceof ApiFault) || error.code !== 'INVALID_FIELD') throw error;
+    const { field = '', message } = error;
+    if (shape[field] === UNSUPPORTED) throw new DoorError(108, `${field} is not supported`);
+    throw new DoorError(107, message);
   }
 }
 
