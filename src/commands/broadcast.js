@@ -15,7 +15,6 @@ const BROADCAST_RESULT_MS = 2000;
  * @typedef {object} PendingBroadcast
  * @property {Connection} connection @property {Id} id @property {string} payload
  * @property {number} acceptedMs Infinity: the broker has not answered
- * @property {boolean} hasResult
  */
 
 export class BroadcastCommand {
@@ -78,18 +77,18 @@ export class BroadcastCommand {
     );
     const acceptedMs = Number.POSITIVE_INFINITY;
     /** @type {PendingBroadcast} */
-    const pending = { connection, id, payload, acceptedMs, hasResult: false };
+    const pending = { connection, id, payload, acceptedMs };
+    this.pending.set(tag, pending);
     // It gets no ack, because its result follows.
     /** @type {import('../hub/publisher.js').PublishListener} */
     const listener = {
-      onPublish: () => this.pending.set(tag, pending),
+      onPublish() {},
       onPublished() {
         pending.acceptedMs = performance.now();
       },
       onRefused: (_connection, _id, error) => {
-        this.pending.delete(tag);
-        // It was delivered, and only the broker's answer is lost.
-        if (!pending.hasResult) this.replies.brokerError(connection, error, id);
+        // Otherwise it was delivered, its result is sent, and only the broker's answer is lost.
+        if (this.pending.delete(tag)) this.replies.brokerError(connection, error, id);
       },
     };
     this.publisher.publishFor(listener, connection, id, EVERYONE, publication);
@@ -125,9 +124,7 @@ export class BroadcastCommand {
   }
 
   /** @param {PendingBroadcast} pending */
-  #sendResult(pending) {
-    const { connection, id, payload } = pending;
-    pending.hasResult = true;
+  #sendResult({ connection, id, payload }) {
     this.broker.countConnections().then(
       (count) => connection.send(encodeBroadcastResult(payload, count, id)),
       // If the count is not available, the broadcast reached at least this worker's connections.
