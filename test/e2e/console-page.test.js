@@ -289,8 +289,11 @@ test(
     const chart = page.locator('.chart', { hasText: 'Deliveries out' });
     await chart.locator('canvas').waitFor();
     await chart.locator('.plot').focus();
-    await page.keyboard.press('ArrowLeft');
-    await chart.locator('.legend-time').waitFor();
+    // A new line is drawn in a new plot, without a cursor: then the key is pressed again.
+    await until(async () => {
+      await page.keyboard.press('ArrowLeft');
+      return chart.locator('.legend-time').isVisible();
+    });
     const toggles = page.getByRole('button', { name: /show the values as a table/ });
     const count = await toggles.count();
     assert.equal(count, 10);
