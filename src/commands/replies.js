@@ -55,12 +55,12 @@ export class Replies {
   }
 
   /**
-   * Answers a command about a room that its token does not name.
+   * Answers a command about a room that the token does not name.
    * @param {Connection} connection @param {Id} id
    * @param {'join'|'publish'|'presence'|'history'} right
    */
   forbidden(connection, id, right) {
-    const message = `rooms.${right} of the token does not name this room.`;
+    const message = `The token's rooms.${right} does not name this room.`;
     this.error(connection, 'PERMISSION_DENIED', id, message);
   }
 

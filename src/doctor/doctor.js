@@ -42,7 +42,8 @@ Exit codes: 0 no limit is too low, 1 a limit is too low, 2 invalid options or se
 
 /**
  * Prints the report.
- * @param {object} parts @param {string[]} parts.args @param
+ * @param {object} parts @param {string[]} parts.args
+ * @param
  *   {(env?: Record<string, string>) => Promise<{settings: {config: Config}|null, faults: string[]}>}
  *   parts.loadSettings from the given environment, or from that of this process
  * @returns {Promise<number>} the exit code

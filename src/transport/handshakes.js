@@ -26,7 +26,8 @@ export class Handshakes {
   #decided;
 
   /**
-   * @param {object} parts @param {Pick<Admission, 'admit'|'admitPeer'>} parts.admission @param
+   * @param {object} parts @param {Pick<Admission, 'admit'|'admitPeer'>} parts.admission
+   * @param
    *   {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, admitted: AdmissionLease, door: LoadedDoor|null) => void}
    *   parts.onUpgrade
    * @param {(route: Route) => Streams|null} parts.streamsOf @param {boolean} parts.isSecure

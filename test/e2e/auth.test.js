@@ -192,7 +192,7 @@ test('a room outside the rights is answered the same, whether it exists or not',
       });
       assert.equal(rest.error, 'PERMISSION_DENIED');
       const right = command.type === 'message' ? 'publish' : command.type;
-      assert.equal(rest.message, `rooms.${right} of the token does not name this room.`);
+      assert.equal(rest.message, `The token's rooms.${right} does not name this room.`);
       answers.push(rest);
     }
     assert.deepEqual(answers[0], answers[1]);

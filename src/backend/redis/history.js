@@ -478,7 +478,7 @@ export class HistoryPublish extends Message {
     return at;
   }
 
-  /** @override Not yet: Redis may have forgotten the script. */
+  /** @override Keeps them: if Redis has forgotten the script, they are sent again. */
   forgetBytes() {}
 
   /** @override @param {number|[incarnation: Buffer, offset: number]} reply */
