@@ -40,7 +40,8 @@ const strict = shared((owner) =>
     FANFARE_MESSAGES_RATE: '60/min burst 5',
     FANFARE_PING_INTERVAL_MS: '2000',
     FANFARE_PONG_TIMEOUT_MS: '1500',
-    FANFARE_RECONNECT_WINDOW_MS: '0',
+    // One of two clients is closed after half of it: later than a ping and the wait for its pong.
+    FANFARE_RECONNECT_WINDOW_MS: '9000',
     WORKERS: '1',
   }),
 );
@@ -287,6 +288,7 @@ test(
     await client.until(() => pings() >= 3);
     assert.equal(client.isEnded, false);
     const clients = [client, await StreamClient.open(t, port, 'sse')];
+    // No request with a pong reaches it any more.
     kill('SIGTERM');
     for (const one of clients)
       assert.deepEqual(await one.disconnected(), { code: 3001, reason: 'shutdown' });

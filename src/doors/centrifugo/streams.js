@@ -102,7 +102,8 @@ export class CentrifugoStreams {
     const isExpected = this.connections.expectPong(connection);
     const codec = this.connections.clientOf(connection)?.codec;
     if (isExpected && codec !== undefined) connection.send(codec.ping);
-    return isExpected;
+    // No request with a pong arrives if all workers of the server drain.
+    return isExpected && !this.services.phase.isDraining;
   }
 
   /** @type {StreamDoor['closed']} */
