@@ -192,12 +192,15 @@ test('pusher-js in Node: comes back at once when all workers are replaced', OPTI
   /** @type {string[]} */
   const states = [];
   ann.connection.bind('state_change', (/** @type {any} */ { current }) => states.push(current));
+  const error = next(ann.connection, 'error');
   server.kill('SIGHUP');
   const greeting = next(news, 'greeting');
   await next(news, 'pusher:subscription_succeeded');
   await sdkOf(server.port).trigger('news', 'greeting', 1);
   assert.equal(await greeting, 1);
   assert.deepEqual(states, ['connecting', 'connected']);
+  // After 4100 it would wait for a second.
+  assert.equal((await error).data.code, 4200);
 });
 
 test(
