@@ -3,6 +3,12 @@
 // (docs/architecture/backends.md).
 
 /**
+ * The largest list of members. A Pusher member may have 64 KB. Well below the largest message of the
+ * relay.
+ */
+export const MAX_LIST_BYTES = 16 * 1024 * 1024;
+
+/**
  * @typedef {object} Presence
  * @property {() => Promise<void>} start Starts the heartbeat, if there is one.
  * @property {() => Promise<void>} close Removes this worker's users. May be called twice.
@@ -24,7 +30,8 @@
  * @typedef {object} PresenceSnapshot
  * @property {number} count of users
  * @property {Buffer[]|null} members one for each user, in no particular order; null if the room is
- *   large, that is, has more than `presenceMaxMembers` users, or if they are too many bytes
+ *   large, that is, has more than `presenceMaxMembers` users, or if they have more than
+ *   MAX_LIST_BYTES together
  */
 
 /**
@@ -39,5 +46,3 @@
  * Events by outcome: the closed label set of `fanfare_presence_events_total`.
  * @typedef {{join: number, leave: number, suppressed: number}} EventCounts
  */
-
-export {};

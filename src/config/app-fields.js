@@ -16,7 +16,7 @@ export const NUMBERS = /** @type {const} */ ({
   maxChannelLength: { field: 'maxChannelLength', value: 200, min: 1, max: 200, meaning: "Characters of a channel's name." },
   maxEventNameLength: { field: 'maxEventNameLength', value: 200, min: 1, max: 200, meaning: "Characters of an event's name." },
   maxPresenceMembers: { field: 'maxPresenceMembers', value: 100, min: 1, max: 10_000, meaning: 'Members of a presence channel. At most `FANFARE_PRESENCE_MAX_MEMBERS`. Members that come to several workers at once may exceed it by a few.' },
-  maxMemberBytes: { field: 'maxMemberBytes', value: 1024, min: 2, max: 65_536, meaning: "Bytes of a member's `user_info`. Without Redis, those of a channel have at most 16 MB together." },
+  maxMemberBytes: { field: 'maxMemberBytes', value: 1024, min: 2, max: 65_536, meaning: "Bytes of a member's `user_info`. Those of a channel have at most 16 MB together." },
   cacheTtlS: { field: 'cacheTtl', value: 1800, min: 1, max: 604_800, meaning: 'Seconds for which a cache channel keeps its last event. A reload cannot change it.' },
 });
 

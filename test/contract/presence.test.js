@@ -160,6 +160,21 @@ function suite(name, prepare) {
     await b.got([...users.map((user) => `room +${user}`), 'room -user-0']);
   });
 
+  it('a list with more bytes than 16 MB is only counted', async (attach) => {
+    const [a, b] = [await attach(), await attach()];
+    const member = 'm'.repeat(4 * 1024 * 1024);
+    for (const user of ['ann', 'bob', 'cid', 'dan']) {
+      a.join('room', user, member);
+      assert.notEqual((await a.presence.read('room')).members, null);
+    }
+    a.join('room', 'eve', 'm');
+    assert.equal(await a.read('room'), '5');
+    assert.equal(await b.read('room'), '5');
+    a.presence.leave('room', 'ann');
+    await a.presence.recorded('room');
+    assert.equal((await b.presence.read('room')).members?.length, 4);
+  });
+
   it('any user name and any bytes of a member are stored', async (attach) => {
     const [a, b] = [await attach('room'), await attach('room')];
     const user = JSON.stringify(`é\u0000"\ud800 ${'ü'.repeat(100)}`);

@@ -64,28 +64,6 @@ function counts(relay) {
   return { workers, rooms, addresses, connections };
 }
 
-test('a list of users too large for a message is left out, as that of a large room', async (t) => {
-  const announced = Buffer.from('?');
-  const announcements = { join: announced, leave: announced, count: announced };
-  const relay = await startRelay(t, { presence: { maxMembers: 1000, announcements } });
-  const link = await openLink(t, relay);
-  const member = Buffer.alloc(64 * 1024, 'm');
-  for (const [room, count] of /** @type {const} */ ([
-    ['fits', 200],
-    ['large', 520],
-  ])) {
-    for (let i = 0; i < count; i++) {
-      link.enter(room, `u${i}`, member);
-      if (i % 50 === 49) await link.confirm();
-    }
-    const read = await link.members(room);
-    assert.deepEqual(
-      [read.count, read.members?.length],
-      [count, room === 'fits' ? 200 : undefined],
-    );
-  }
-});
-
 test('the socket is in a folder that only its user may open, and both are removed at the end', {
   timeout: 10_000,
 }, async (t) => {

@@ -1,7 +1,6 @@
 // members.js: the users in each room, with their owners: the core of the embedded presence.
 
-/** Of a list, well below the largest message of the relay. A Pusher member may have 64 KB. */
-const MAX_LIST_BYTES = 16 * 1024 * 1024;
+import { MAX_LIST_BYTES } from '../presence.js';
 
 /** @import { Announcements, EventCounts, PresenceSnapshot } from '../presence.js' */
 

@@ -6,6 +6,7 @@
 // lua/members.lua changes these three in one step and publishes the events on the room's channel.
 // If webhooks cover the room, the same step records the events (recording.js).
 
+import { MAX_LIST_BYTES } from '../presence.js';
 import { LUA_FRAMING, readScript } from './scripts.js';
 
 const MEMBERS = LUA_FRAMING + readScript('members');
@@ -78,7 +79,11 @@ export class MemberStore {
   async read(room, isCount) {
     const key = this.#key(room, 'members');
     const most = isCount ? 0 : this.maxMembers;
-    const [count, members = null] = await this.scripts.presenceReadBuffer(key, most);
+    const [count, members = null] = await this.scripts.presenceReadBuffer(
+      key,
+      most,
+      MAX_LIST_BYTES,
+    );
     return { count, members };
   }
 
