@@ -115,6 +115,18 @@ test('counters, gauges and histograms of two workers are added up', async () => 
   assert.equal(values.get('fanfare_worker_connections{worker="1"}'), 4);
 });
 
+test('the descriptors of a server are those of its fullest process', async () => {
+  const [before, after] = [worker(0), worker(0)];
+  const aggregate = new Aggregate();
+  aggregate.update(1, before.snapshot());
+  const alone = samples(await aggregate.text());
+  aggregate.update(2, after.snapshot()); // as in a reload
+  const both = samples(await aggregate.text());
+  assert.equal(both.get('process_max_fds'), alone.get('process_max_fds'));
+  const open = Number(alone.get('process_open_fds'));
+  assert.ok(Number(both.get('process_open_fds')) < 1.5 * open);
+});
+
 test('reading a counter twice does not count twice', async () => {
   const one = worker(0);
   one.counters.messages = 4;
