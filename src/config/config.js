@@ -388,6 +388,9 @@ function contradictions(values) {
       `METRICS_PORT: ${v.metricsPort} is also PORT; the public and the operations port must differ`,
     );
   }
+  // Before Node 26 a recursive mkdir does not end there.
+  if (v.stateDir.startsWith('/proc/'))
+    faults.push(`FANFARE_STATE_DIR: ${v.stateDir} is in /proc, which takes no folders`);
   const { access, why } = consoleAccess(v);
   if (access === 'off' && (v.console === 'on' || v.console === 'key'))
     faults.push(`FANFARE_CONSOLE: ${v.console}, but ${why}`);

@@ -1,11 +1,17 @@
-// listen-fault.js: why the server cannot listen on one of its ports, and which setting to change.
+// listen-fault.js: why the server cannot listen on one of its ports or at its relay's socket, and
+// which setting to change.
+
+import { dirname } from 'node:path';
 
 /**
  * @param {NodeJS.ErrnoException} error of a start
  * @param {{name: 'PORT'|'METRICS_PORT', port: number, host: string}} wanted
- * @returns {string} empty if the port is not the reason
+ * @returns {string} empty if neither the port nor the temporary folder is the reason
  */
-export function listenFault({ code = '', syscall = '' }, { name, port, host }) {
+export function listenFault({ code = '', syscall = '', path = '' }, { name, port, host }) {
+  // For the socket of the relay.
+  if (syscall === 'mkdtemp')
+    return `cannot write to the temporary folder ${dirname(path)} (${code}): set TMPDIR to another one`;
   if (!['bind', 'listen', 'getaddrinfo'].includes(syscall)) return '';
   const address = `${host === '' ? `port ${port}` : `${host}:${port}`} (${name})`;
   switch (code) {

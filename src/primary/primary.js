@@ -171,7 +171,9 @@ class Primary {
     const { config, log } = this;
     if (config.stateDir !== '')
       await compact(config.stateDir).catch((error) =>
-        log.error({ err: error }, 'cannot use FANFARE_STATE_DIR: revocations will be refused'),
+        log.error(
+          `cannot use FANFARE_STATE_DIR: revocations are refused until it can be written to: ${error.message}`,
+        ),
       );
     if (config.tokens !== null && config.redis === null && config.stateDir === '')
       log.warn('revocations are lost when this server stops: set FANFARE_STATE_DIR, or use Redis');

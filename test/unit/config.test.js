@@ -212,6 +212,7 @@ test('the settings of Redis are one frozen entry, and a change is reported as RE
 test('settings that contradict each other are faults', () => {
   assert.match(faultOf({ PORT: '9090' }), /^METRICS_PORT: 9090 is also PORT/);
   configOf({ PORT: '0', METRICS_PORT: '0' });
+  assert.match(faultOf({ FANFARE_STATE_DIR: '/proc/state' }), /^FANFARE_STATE_DIR: .* \/proc/);
   assert.match(
     faultOf({ FANFARE_HOOKS: fileURLToPath(import.meta.url), FANFARE_HOOK_TIMEOUT_MS: '8000' }),
     /^FANFARE_HOOK_TIMEOUT_MS: 8000 must be less than FANFARE_HANDSHAKE_TIMEOUT_MS/,
@@ -615,11 +616,15 @@ test('several secrets of JWT_SECRET are accepted, and the first one signs', () =
   );
 });
 
-test('a port that is not permitted is named, and other faults of a start are not', () => {
+test('a port or a temporary folder that cannot be used is named, other faults are not', () => {
   const error = (/** @type {string} */ code, /** @type {string} */ syscall) =>
     Object.assign(new Error(), { code, syscall });
   const wanted = /** @type {const} */ ({ name: 'PORT', port: 80, host: '' });
   assert.match(listenFault(error('EACCES', 'bind'), wanted), /^port 80 \(PORT\) is not permitted/);
+  assert.match(
+    listenFault({ ...error('EROFS', 'mkdtemp'), path: '/tmp/fanfare-abc' }, wanted),
+    /^cannot write to the temporary folder \/tmp \(EROFS\)/,
+  );
   assert.equal(listenFault(error('EACCES', 'mkdir'), wanted), '');
   assert.equal(listenFault(error('EMFILE', 'listen'), wanted), '');
 });
