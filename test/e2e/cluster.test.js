@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { promisify } from 'node:util';
 import { WebSocket } from 'ws';
 import { freePort } from '../../loadtest/lib/redis.js';
 import { scrape, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
@@ -245,6 +246,22 @@ test('SIGHUP while the primary starts reloads after the start', OPTIONS, async (
   await server.line(({ msg }) => msg === 'reload complete', 20_000);
   await server.line(({ msg }) => String(msg).startsWith('fanfare is ready'));
 });
+
+test(
+  'systemctl reload right after the start waits until the server handles SIGHUP',
+  OPTIONS,
+  async (t) => {
+    const unit = readFileSync(
+      new URL('../../ops/systemd/fanfare.service', import.meta.url),
+      'utf8',
+    );
+    const command = String(/^ExecReload=(.+)$/m.exec(unit)?.[1]);
+    const server = spawnServer(t, { WORKERS: '1' });
+    const env = { ...process.env, MAINPID: String(server.pid) };
+    await promisify(execFile)('/bin/sh', ['-c', command], { env, timeout: 20_000 });
+    await server.line(({ msg }) => msg === 'reload complete', 20_000);
+  },
+);
 
 test('a file that no reload has accepted does not reach replacements', OPTIONS, async (t) => {
   const file = join(temporaryFolder(t), 'webhooks.json');
