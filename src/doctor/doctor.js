@@ -9,7 +9,7 @@ import { DEFAULT_WANTED, examine, LIMITS } from './limits.js';
 import { environmentOf, isElsewhere, READERS, readMachine, readRedis, Unread } from './read.js';
 import { summary, toJson, toText } from './report.js';
 
-/** Exit codes: no limit is too low; a limit is too low; invalid command line or configuration. */
+/** Exit codes: no limit is too low; one is, or a service fails; invalid options or settings. */
 const EXIT = Object.freeze({ ok: 0, low: 1, usage: 2 });
 
 /** Without options. */
@@ -29,8 +29,8 @@ const USAGE = `Usage: fanfare doctor [options]   (in a checkout: npm run doctor 
   --help                   print this help
 
 The doctor reads WORKERS, REDIS_URL and the other settings like the server does.
-Exit codes: 0 no limit is too low, 1 a limit is too low, 2 invalid options or settings. With
---webhooks: 0 every endpoint received the test, 1 one did not.
+Exit codes: 0 no limit is too low, 1 a limit is too low, or Redis or the bucket does not work,
+2 invalid options or settings. With --webhooks: 0 every endpoint received the test, 1 one did not.
 `;
 
 /** @import { Config } from '../config/settings.js' */

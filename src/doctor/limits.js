@@ -384,6 +384,21 @@ export const LIMITS = Object.freeze([
     },
   },
   {
+    name: 'redis',
+    needs: ['redisFault'],
+    source: 'Redis: `INFO`',
+    meaning:
+      'Whether Redis answers. Without it the server starts, but publishes get `UNAVAILABLE` until Redis answers.',
+    judge({ redisFault }) {
+      if (redisFault === null) return null;
+      return {
+        value: redisFault === '' ? 'answers' : 'does not answer',
+        fault: redisFault === '' ? undefined : `no answer (${redisFault})`,
+        fix: 'start Redis, or correct its address and password in REDIS_URL or REDIS_*',
+      };
+    },
+  },
+  {
     name: 'redis-version',
     needs: ['redisVersion'],
     source: 'Redis: `INFO`',

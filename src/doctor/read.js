@@ -149,6 +149,7 @@ export function environmentOf(pid) {
 /**
  * The readings of Redis. Each is null if no Redis is configured.
  * @typedef {object} RedisState
+ * @property {string|null} redisFault why it does not answer; empty: it does
  * @property {RedisVersion|null} redisVersion
  * @property {{hard: number, soft: number, seconds: number}|null} redisPubsub output buffer of a
  *   subscriber, in bytes; 0: no limit
@@ -208,6 +209,7 @@ async function readServer(settings, node) {
       return value ?? '';
     };
     return {
+      redisFault: '',
       redisVersion: versionOf(info),
       redisPubsub: await setting('client-output-buffer-limit')
         .then(parsePubsubBuffer)
@@ -223,7 +225,8 @@ async function readServer(settings, node) {
         .catch((error) => unread(error)),
     };
   } catch (error) {
-    return allRedis(unread(cause ?? error, redisSecrets(settings)));
+    const reason = unread(cause ?? error, redisSecrets(settings));
+    return { ...allRedis(reason), redisFault: reason.why };
   } finally {
     redis.disconnect();
   }
@@ -245,6 +248,7 @@ export function versionOf(info) {
 /** @template {null|Unread} T @param {T} reading @returns {{[K in keyof RedisState]: T}} */
 function allRedis(reading) {
   return {
+    redisFault: reading,
     redisVersion: reading,
     redisPubsub: reading,
     redisMemory: reading,

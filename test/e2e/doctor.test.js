@@ -286,7 +286,7 @@ test(
 );
 
 test(
-  'a Redis that denies CONFIG, and one that is not there, are no fault and said to be unread',
+  'a Redis that denies CONFIG is no fault, and one that does not answer is',
   OPTIONS,
   async (t) => {
     const redis = await startRedis(t);
@@ -301,14 +301,15 @@ test(
     const denied = examined(['--connections', '100', '--clients', 'elsewhere'], {
       env: { REDIS_URL: `redis://doctor:s3cret@127.0.0.1:${redis.port}` },
     });
-    assert.match(rowOf(denied, 'redis-version').why, /WRONGPASS/);
+    assert.match(rowOf(denied, 'redis').why, /WRONGPASS/);
     assert.ok(!JSON.stringify(denied).includes('s3cret'));
     await redis.kill();
     const away = examined(['--connections', '100', '--clients', 'elsewhere'], {
       env: { REDIS_URL: redis.url },
     });
-    assert.deepEqual([away.code, rowOf(away, 'redis-version').verdict], [0, 'cannot read']);
-    assert.match(rowOf(away, 'redis-version').why, /ECONNREFUSED/);
+    assert.deepEqual([away.code, rowOf(away, 'redis').verdict], [1, 'low']);
+    assert.match(rowOf(away, 'redis').why, /^no answer \(.*ECONNREFUSED/);
+    assert.equal(rowOf(away, 'redis-version').verdict, 'cannot read');
   },
 );
 

@@ -95,6 +95,7 @@ const LOWEST = [
     /proxy_read_timeout 40s;.* FANFARE_PING_INTERVAL_MS=10000 FANFARE_PONG_TIMEOUT_MS=5000$/,
     { idleTimeoutMs: 20_000 },
   ],
+  ['redis', { redisFault: 'connect ECONNREFUSED' }, null, /^start Redis/],
   ['redis-version', { redisVersion: { product: 'Redis', version: '5.0.14' } }, null, /./],
   [
     'redis-pubsub-buffer',
@@ -201,6 +202,7 @@ test('a missing reading affects only the limits that need it', () => {
 test('if the kernel does not track connections, and without Redis, their rows are absent', () => {
   const none = {
     conntrack: null,
+    redisFault: null,
     redisVersion: null,
     redisPubsub: null,
     redisMemory: null,

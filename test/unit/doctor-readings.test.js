@@ -232,6 +232,7 @@ test('a configuration without a bucket is not a fault, and a bucket that is away
 
 test('a configuration without Redis is not a fault', async () => {
   assert.deepEqual(await readRedis(null), {
+    redisFault: null,
     redisVersion: null,
     redisPubsub: null,
     redisMemory: null,
