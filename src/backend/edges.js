@@ -47,6 +47,9 @@ const MAX_REPORTED = 5000;
  *   A vacated room forgets it. '': always recorded
  * @property {string} fields the last one is `payload` or `data`, if it has any: a backlog has the
  *   size of its JSON instead, as `bytes`
+ * @property {string} [idempotencyKey] of the publish. The broker's record of the key is marked, so a
+ *   repeated publish is not recorded again, and one whose first answer was lost is
+ * @property {boolean} [isNumbered] the room has history or state
  */
 
 export class Edges {
@@ -127,15 +130,18 @@ export class Edges {
    * @param {string} message.payload JSON
    * @param {number|undefined} message.offset undefined: the room has no history
    * @param {string} [message.key] of a room with state, escaped as in JSON
+   * @param {string} [message.idempotencyKey] of the publish, which may be a repeated one
    */
-  publish(room, { sender, payload, offset, key }) {
+  publish(room, { sender, payload, offset, key, idempotencyKey }) {
     const head = `"room":"${room}","from":"${sender}"`;
     const name = key === undefined ? '' : `,"key":"${key}"`;
     const place = offset === undefined ? name : `,"offset":${offset}${name}`;
     const bytes = Buffer.byteLength(payload);
     const what = bytes > MAX_PAYLOAD_BYTES ? `"bytes":${bytes}` : `"payload":${payload}`;
     const fields = `${head}${place},${what}`;
-    this.store.publish(room, { type: 'message.published', mark: '', fields });
+    const isNumbered = offset !== undefined;
+    const type = 'message.published';
+    this.store.publish(room, { type, mark: '', fields, idempotencyKey, isNumbered });
   }
 
   /**

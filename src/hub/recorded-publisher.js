@@ -11,7 +11,7 @@ import { Publisher } from './publisher.js';
  * @typedef {object} Recorder
  * @property {(room: string) => boolean} coversMessages
  * @property
- *   {(room: string, message: {sender: string, payload: string, offset: number|undefined, key: string|undefined}) => void}
+ *   {(room: string, message: {sender: string, payload: string, offset: number|undefined, key: string|undefined, idempotencyKey: string|undefined}) => void}
  *   publish
  */
 
@@ -26,7 +26,7 @@ export class RecordedPublisher extends Publisher {
   publishFor(listener, connection, id, room, publication, options) {
     const { recorder } = this;
     const told = recorder.coversMessages(room)
-      ? new Reporting(listener, recorder, room, publication)
+      ? new Reporting(listener, recorder, room, publication, options?.idempotencyKey)
       : listener;
     super.publishFor(told, connection, id, room, publication, options);
   }
@@ -36,13 +36,14 @@ export class RecordedPublisher extends Publisher {
 class Reporting {
   /**
    * @param {PublishListener} listener @param {Recorder} recorder @param {string} room
-   * @param {Buffer} publication
+   * @param {Buffer} publication @param {string} [idempotencyKey]
    */
-  constructor(listener, recorder, room, publication) {
+  constructor(listener, recorder, room, publication, idempotencyKey) {
     this.listener = listener;
     this.recorder = recorder;
     this.room = room;
     this.publication = publication;
+    this.idempotencyKey = idempotencyKey;
   }
 
   /** @type {PublishListener['onPublish']} */
@@ -52,12 +53,13 @@ class Reporting {
 
   /** @type {PublishListener['onPublished']} */
   onPublished(connection, id, position) {
-    const { publication } = this;
+    const { publication, idempotencyKey } = this;
     this.recorder.publish(this.room, {
       sender: senderOf(publication),
       payload: payloadText(publication),
       offset: position?.offset,
       key: hasKey(publication) ? keyTextOf(publication) : undefined,
+      idempotencyKey,
     });
     this.listener.onPublished(connection, id, position);
   }

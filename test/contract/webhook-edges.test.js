@@ -3,6 +3,8 @@
 
 import assert from 'node:assert/strict';
 import { DOOR_TYPES, EVENT_TYPES } from '../../src/config/webhooks.js';
+import { onceOnly } from '../../src/hub/publisher.js';
+import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { assertSequences, begin, it } from './edge-fleet.js';
 import { eventually, LINGER_MS } from './suite.js';
 
@@ -131,6 +133,36 @@ it('events of a room have one sequence, whatever their kind', async (fleet) => {
     { from, payload, offset },
     { from: 'ann', payload: { text: 'hé' }, offset: undefined },
   );
+});
+
+it('a repeated publish is recorded once, or later if the first answer was lost', async (fleet) => {
+  const worker = await fleet.server();
+  const [a, b] = [await worker(), await worker()];
+  /** @param {Worker} one @param {string} room @param {string} key @param {boolean} [isHeard] */
+  const publish = async ({ broker, edges }, room, key, isHeard = true) => {
+    const text = Buffer.from('1');
+    const publication = encodePublication(KIND.MESSAGE, 1, 0, 'ann', text, 0, 1);
+    const position = await broker.publish(room, publication, onceOnly('ann', key, publication));
+    const idempotencyKey = onceOnly('ann', key, publication)?.idempotencyKey;
+    const offset = position?.offset;
+    if (isHeard) edges.publish(room, { sender: 'ann', payload: '1', offset, idempotencyKey });
+  };
+  for (const room of ['room', 'h.room']) {
+    await publish(a, room, 'one');
+    await publish(a, room, 'one');
+    await publish(b, room, 'one');
+    await publish(a, room, 'two', false);
+    await publish(b, room, 'two');
+    await publish(a, room, 'two');
+  }
+  const message = 'message.published';
+  assert.deepEqual((await fleet.recorded(4)).sort(), [
+    `${message} h.room`,
+    `${message} h.room`,
+    `${message} room`,
+    `${message} room`,
+  ]);
+  assertSequences(await fleet.events());
 });
 
 it('a worker with 500 members is killed: 500 leave, once, and the room is vacated once', async (fleet) => {

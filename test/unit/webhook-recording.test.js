@@ -238,14 +238,14 @@ test('a message is reported when the broker has accepted it, in the rooms that a
   const payload = Buffer.from('{"text":"h\u00e9"}');
   const publication = encodePublication(KIND.MESSAGE, 1, 0, 'ann', payload, 0, payload.length);
   for (const [id, room] of ['chat.a', 'chat.h', 'other', 'chat.away'].entries())
-    publisher.publishFor(listener, connection, id, room, publication);
+    publisher.publishFor(listener, connection, id, room, publication, { idempotencyKey: room });
   assert.deepEqual(reported, []);
   await new Promise((resolve) => setImmediate(resolve));
   assert.deepEqual(answered.sort(), ['0', '1', '2', 'no 3']);
   const message = { sender: 'ann', payload: '{"text":"h\u00e9"}' };
   assert.deepEqual(reported, [
-    { room: 'chat.a', ...message, offset: undefined, key: undefined },
-    { room: 'chat.h', ...message, offset: 3, key: undefined },
+    { room: 'chat.a', ...message, offset: undefined, key: undefined, idempotencyKey: 'chat.a' },
+    { room: 'chat.h', ...message, offset: 3, key: undefined, idempotencyKey: 'chat.h' },
   ]);
 });
 

@@ -154,7 +154,7 @@ export class EmbeddedBroker {
 }
 
 /** The key's hash, then the fingerprint. @param {string} key @param {string} [fingerprint] */
-function keyText(key, fingerprint = '') {
+export function keyText(key, fingerprint = '') {
   const hash = createHash('sha256').update(key).digest('base64url');
   return hash.slice(0, KEY_LENGTH) + fingerprint;
 }

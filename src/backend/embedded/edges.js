@@ -5,6 +5,7 @@
 // of connections. When the link ends, the relay removes them, so a crash leaves nothing behind.
 
 import { tagOfUser } from '../edges.js';
+import { keyText } from './broker.js';
 import { EDGES_ROOM } from './relay-wire.js';
 
 /** @typedef {import('../edges.js').EdgeStore} EdgeStore */
@@ -53,6 +54,7 @@ export class EmbeddedEdges {
 
   /** @param {string} room @param {import('../edges.js').RecordedMessage} message */
   publish(room, message) {
-    this.link.recordMessage(room, message);
+    const { idempotencyKey: key } = message;
+    this.link.recordMessage(room, message, key === undefined ? '' : keyText(key));
   }
 }

@@ -15,6 +15,7 @@ const MAX_KEYS = 500_000;
  * @typedef {object} First
  * @property {Position|null} position null in a room without history
  * @property {string} fingerprint empty if it is not known
+ * @property {boolean} [isRecorded] for webhooks
  */
 
 export class IdempotencyKeys {

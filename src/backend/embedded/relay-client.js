@@ -414,9 +414,10 @@ export class RelayClient {
   /**
    * An event for webhooks that the worker has decided. If the link has ended, this worker ends too.
    * @param {string} room @param {import('../edges.js').RecordedMessage} message
+   * @param {string} key without a fingerprint; empty if there is none
    */
-  recordMessage(room, { type, mark, fields }) {
-    if (this.isOpen) this.#out().control({ type: 'record', room, kind: type, mark, fields });
+  recordMessage(room, { type, mark, fields }, key) {
+    if (this.isOpen) this.#out().control({ type: 'record', room, kind: type, mark, fields, key });
   }
 
   /** @param {string} room @returns {Promise<number>} connections of all workers */

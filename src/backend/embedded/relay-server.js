@@ -318,6 +318,18 @@ export class RelayServer {
     );
   }
 
+  /**
+   * For webhooks, unless it is a repeated publish that was recorded before.
+   * @param {import('./relay-wire.js').Recorded} message
+   */
+  record(message) {
+    const { room, key } = message;
+    const first = key === '' ? null : this.keys.find(room, key, performance.now());
+    if (first?.isRecorded) return;
+    if (first !== null) first.isRecorded = true;
+    this.recorder?.message(room, message);
+  }
+
   /** @param {string} room @param {Buffer} head @param {Buffer} member */
   #event(room, head, member) {
     const links = this.rooms.of(room);
@@ -772,7 +784,7 @@ class Link {
         relay.dismiss(this);
         return;
       case 'record':
-        relay.recorder?.message(message.room, message);
+        relay.record(message);
         return;
       case 'connections-in':
         this.out().reply(message.request, true, relay.edges.connectionsIn(message.room));

@@ -114,7 +114,7 @@ const CONTROLS = Object.freeze({
   resign: {},
   'exit-all': {},
   name: { name: isText },
-  record: { room: isText, kind: isText, mark: isText, fields: isText },
+  record: { room: isText, kind: isText, mark: isText, fields: isText, key: isText },
   'connections-in': { request: isCount, room: isText },
   occupied: { request: isCount, prefix: isText, after: isText, limit: isCount },
   // The fields of a ReadRequest.
@@ -151,7 +151,9 @@ const CHECKS = new Map(
  *   | {type: 'volunteer', rules: FleetRules} | {type: 'resign'} | {type: 'exit-all'}
  *   | {type: 'name', name: string} | Report
  *   | {type: 'connections-in', request: number, room: string} | Occupied | HistoryRead
- *   | {type: 'record', room: string, kind: EventType, mark: string, fields: string}} ToRelay
+ *   | Recorded} ToRelay
+ * @typedef {{type: 'record', room: string, kind: EventType, mark: string, fields: string, key: string}}
+ *   Recorded `key`: as in a KEY, without a fingerprint; empty if there is none
  * @typedef {import('../../config/webhooks.js').EventType} EventType
  * @typedef {{type: 'occupied', request: number} & import('../occupancy.js').RoomPage} Occupied
  * @typedef {{type: 'read', request: number, room: string} & ReadRequest} HistoryRead

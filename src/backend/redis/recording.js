@@ -8,6 +8,7 @@
 
 import { laneOf } from '../../webhooks/queue.js';
 import { keyOfTag } from '../edges.js';
+import { Keys } from './keys.js';
 import { LaneKeys } from './lane-keys.js';
 import { LUA_FRAMING, readScript } from './scripts.js';
 
@@ -20,9 +21,9 @@ const MOVED = 100;
 
 /**
  * The scripts and commands of ioredis' client that are used here.
- * @typedef {{defineCommand: (name: string, script: {numberOfKeys: number, lua: string}) => void,
+ * @typedef {{defineCommand: (name: string, script: {numberOfKeys?: number, lua: string}) => void,
  *   webhooksOccupancy: (...args: (string|Buffer)[]) => Promise<[waiting: number, earlyMs: number]>,
- *   webhooksEvents: (...args: (string|Buffer)[]) => Promise<number>,
+ *   webhooksEvents: (...args: (string|number)[]) => Promise<number>,
  *   webhooksAppend: (...args: (string|Buffer)[]) => Promise<number>,
  *   webhooksOutbox: (...args: (string|Buffer)[]) => Promise<number>,
  *   lrangeBuffer: (key: string, start: number, end: number) => Promise<Buffer[]>,
@@ -44,17 +45,18 @@ export class RedisRecording {
     this.isSharded = isSharded;
     this.covers = covers;
     this.keys = new LaneKeys(prefix);
+    this.brokerKeys = new Keys(prefix);
     /** What scripts that record begin with. */
     this.lua = [
       `local IS_SHARDED, MAX_ENTRIES, MAX_PAYLOADS = ${isSharded}, ${maxEntries}, ${MAX_PAYLOADS}\n`,
       readScript('record'),
     ].join('');
     this.redis = /** @type {Client} */ (connection.redis);
-    for (const [name, numberOfKeys, file] of /** @type {const} */ ([
-      ['webhooksEvents', 3, 'events'],
-      ['webhooksAppend', 3, 'append'],
-    ]))
-      this.redis.defineCommand(name, { numberOfKeys, lua: this.lua + readScript(file) });
+    this.redis.defineCommand('webhooksEvents', { lua: this.lua + readScript('events') });
+    this.redis.defineCommand('webhooksAppend', {
+      numberOfKeys: 3,
+      lua: this.lua + readScript('append'),
+    });
     this.redis.defineCommand('webhooksOccupancy', {
       numberOfKeys: 5,
       lua: this.lua + LUA_FRAMING + readScript('occupancy'),
@@ -73,8 +75,13 @@ export class RedisRecording {
    */
   async recordMessages(room, messages) {
     this.#check();
-    const events = messages.flatMap(({ type, mark, fields }) => [type, mark, fields]);
-    return this.redis.webhooksEvents(...this.keysOf(room), ...events);
+    const keys = this.keysOf(room);
+    const events = messages.flatMap((message) => {
+      const { type, mark, fields } = message;
+      const isOnce = message.idempotencyKey !== undefined;
+      return [type, mark, fields, isOnce ? keys.push(this.#onceOf(room, message)) : ''];
+    });
+    return this.redis.webhooksEvents(keys.length, ...keys, ...events);
   }
 
   /** @param {number} lane @param {number} count of events that were lost before they were recorded */
@@ -92,11 +99,19 @@ export class RedisRecording {
     return tags.filter((_, i) => exist[i] === 1);
   }
 
+  /** @param {string} room @param {import('../edges.js').RecordedMessage} message with a key */
+  #onceOf(room, { idempotencyKey = '', isNumbered = false }) {
+    const { brokerKeys } = this;
+    return isNumbered
+      ? brokerKeys.idempotencyOf(room, idempotencyKey)
+      : brokerKeys.onceOf(room, idempotencyKey);
+  }
+
   #check() {
     if (!this.connection.isWritable) throw new Error('Redis is unavailable');
   }
 
-  /** @param {string} tag room or user @returns {[sequence: string, out: string, state: string]} */
+  /** @param {string} tag room or user @returns {string[]} sequence, out, state: see record.lua */
   keysOf(tag) {
     const sequence = this.keys.of(tag, 'sequence');
     if (this.isSharded) return [sequence, this.keys.of(tag, 'outbox'), sequence];

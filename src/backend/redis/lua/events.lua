@@ -2,12 +2,28 @@
 -- doors report.
 --
 -- KEYS     1 sequence   2 lane, or in a cluster outbox   3 state of the lane, or in a cluster sequence
--- ARGV     kind, mark and fields of each event. If the room has the same mark, the event is not
---          recorded; '': it is
+--          then idempotency keys
+-- ARGV     kind, mark, fields of each event, and which key is its idempotency key; '': none. If the
+--          room has the same mark, the event is not recorded; '': it is
 -- returns  the number of events in the room's outbox
-for i = 1, #ARGV, 3 do
-  local mark = ARGV[i + 1]
-  if mark == '' or redis.call('HGET', KEYS[1], 'mark') ~= mark then
+--
+-- A message with an idempotency key may be a repeated one. When its event is recorded, the value of
+-- the key gets a last field (once.lua, history.lua), so it is recorded once. If Redis has lost the
+-- key, it is recorded.
+local RECORDED = ':e'
+
+local function isRecorded(key)
+  local was = redis.call('GET', key)
+  if not was then return false end
+  if string.sub(was, -#RECORDED) == RECORDED then return true end
+  redis.pcall('SET', key, was .. RECORDED, 'PX', math.max(1, redis.call('PTTL', key)))
+  return false
+end
+
+for i = 1, #ARGV, 4 do
+  local mark, key = ARGV[i + 1], KEYS[tonumber(ARGV[i + 3])]
+  local isNew = mark == '' or redis.call('HGET', KEYS[1], 'mark') ~= mark
+  if isNew and not (key and isRecorded(key)) then
     record(KEYS[1], KEYS[2], KEYS[3], ARGV[i], ARGV[i + 2])
     if mark ~= '' then redis.call('HSET', KEYS[1], 'mark', mark) end
   end

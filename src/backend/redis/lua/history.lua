@@ -26,8 +26,9 @@
 -- The incarnation and meta: stream.lua. The functions of the framing: batch.lua. The texts of both
 -- come before this one.
 --
--- The value of an idempotency key is epoch:offset:fingerprint. Later versions may append fields,
--- each after a colon. A value of another form is of another version; it should begin with '@'.
+-- The value of an idempotency key is epoch:offset:fingerprint. events.lua and later versions may
+-- append fields, each after a colon. A value of another form is of another version; it should begin
+-- with '@'.
 --
 -- The stream has messages as they were announced. The id of an entry is the offset of its last
 -- publication. The body is publications with their lengths in front. With the position before it,

@@ -6,9 +6,9 @@
 --          5 the publication   6 milliseconds to keep it, if there is a second key
 -- returns  1 published, now or earlier   0 the key has another fingerprint
 --
--- The value of an idempotency key is a fingerprint. Later versions may append fields, each after a
--- colon. A value that begins with '@' is of another version: it proves that the key has been used,
--- but it can't be compared.
+-- The value of an idempotency key is a fingerprint. events.lua and later versions may append
+-- fields, each after a colon. A value that begins with '@' is of another version: it proves that
+-- the key has been used, but it can't be compared.
 --
 -- SET comes before PUBLISH, because Redis may refuse SET. Then nothing is published. If Redis
 -- refuses PUBLISH, the idempotency key is new again after 1 ms. A second SET sees to that, and not
