@@ -71,8 +71,10 @@ export async function runCourier(config, log) {
   process.on('unhandledRejection', processOnFault);
   const webhooks = /** @type {WebhookSettings} */ (config.webhooks);
   const remote = new RemoteQueue(send);
-  const { queue, close } =
-    config.redis === null ? { queue: remote.queue, close() {} } : await openEventQueue({ config });
+  const { queue, opened, close } =
+    config.redis === null
+      ? { queue: remote.queue, opened: null, close() {} }
+      : await openEventQueue({ config });
   const requester = new Requester(new AddressGuard(webhooks));
   const names = webhooks.endpoints.map(({ name }) => name);
   const delivery = new Delivery({
@@ -107,7 +109,9 @@ export async function runCourier(config, log) {
       );
   });
   process.on('disconnect', stop);
-  // The primary may have died while the modules loaded.
+  // Calls before it is connected would count as failures of Redis.
+  await opened;
+  // The primary may have died meanwhile.
   if (process.connected) delivery.start();
   else await stop();
 }

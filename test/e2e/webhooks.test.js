@@ -151,6 +151,8 @@ for (const backend of /** @type {const} */ (['redis', 'embedded'])) {
         const name = 'fanfare_webhooks_attempts_total{endpoint="back-end",outcome="delivered"}';
         return values.get(name) === 11 && values.get('fanfare_webhooks_lanes') === 16;
       });
+      const failures = 'fanfare_webhooks_queue_failures_total';
+      assert.equal((await metricsOf(metricsPort)).get(failures), 0);
     },
   );
 

@@ -39,8 +39,9 @@ export class RedisClusterClient {
     });
   }
 
+  /** @returns {Promise<void>} the first try has ended; ioredis retries without end */
   open() {
-    this.redis.connect().catch(() => {}); // ioredis retries without end
+    return this.redis.connect().catch(() => {});
   }
 
   /** The map has changed: reads it now. */

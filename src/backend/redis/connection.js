@@ -107,9 +107,9 @@ export class RedisConnection {
     this.redis.on('end', () => this.#redisOnEnd());
   }
 
+  /** @returns {Promise<void>} the first try has ended. ioredis reports its failure as `close`, too */
   open() {
-    // ioredis reports failures as `error` and `close`.
-    this.redis.connect().catch(() => {});
+    return this.redis.connect().catch(() => {});
   }
 
   /** Can a command be written now? Not between a socket's end and its `close` event. */

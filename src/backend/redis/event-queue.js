@@ -206,7 +206,8 @@ class RedisEventQueue {
  * @param {object} parts
  * @param {Pick<import('../../config/settings.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'>}
  *   parts.config with a Redis
- * @returns {{queue: RedisEventQueue, close: () => void}}
+ * @returns {{queue: RedisEventQueue, opened: Promise<void>, close: () => void}} `opened`: the first
+ *   try to connect has ended
  */
 export function openEventQueue({ config }) {
   const { redisPrefix: prefix, redisTimeoutMs: timeoutMs } = config;
@@ -222,6 +223,7 @@ export function openEventQueue({ config }) {
           onReady() {},
           onAway() {},
         });
-  connection.open();
-  return { queue: new RedisEventQueue({ connection, prefix }), close: () => connection.close() };
+  const opened = connection.open();
+  const queue = new RedisEventQueue({ connection, prefix });
+  return { queue, opened, close: () => connection.close() };
 }
