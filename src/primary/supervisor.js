@@ -373,7 +373,7 @@ export class Supervisor {
    * @param {number} slot @param {Settings} settings
    * @returns {WorkerProcess|undefined} undefined if the system cannot start another process
    */
-  #fork(slot, { env, certificate, texts }) {
+  #fork(slot, { config, env, certificate, texts }) {
     let worker;
     try {
       worker = cluster.fork(env);
@@ -382,7 +382,8 @@ export class Supervisor {
       return undefined;
     }
     const timeoutMs = START_TIMEOUT_MS + START_TIMEOUT_PER_WORKER_MS * this.settings.config.workers;
-    const one = new WorkerProcess(worker, slot, timeoutMs, { certificate, texts });
+    const path = config.hooks?.path ?? null;
+    const one = new WorkerProcess(worker, slot, timeoutMs, path, { certificate, texts });
     this.processes.set(one.id, one);
     worker.on('message', (message) => this.#workerOnMessage(one, message));
     worker.on('exit', (code, signal) => this.#workerOnExit(one, code, signal));

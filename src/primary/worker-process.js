@@ -27,9 +27,10 @@ export class WorkerProcess {
   /**
    * @param {import('node:cluster').Worker} worker @param {number} slot
    * @param {number} startTimeoutMs after which a worker that is not ready is killed
+   * @param {string|null} hooksPath a file that may never finish loading
    * @param {{certificate: Certificate|null, texts: Texts}} settings
    */
-  constructor(worker, slot, startTimeoutMs, { certificate, texts }) {
+  constructor(worker, slot, startTimeoutMs, hooksPath, { certificate, texts }) {
     this.certificate = certificate;
     this.texts = texts;
     this.worker = worker;
@@ -51,8 +52,10 @@ export class WorkerProcess {
     this.unanswered = 0;
     /** Its last heartbeat. @type {{atMs: number, connections: number, isSteady: boolean}} */
     this.beat = { atMs: 0, connections: 0, isSteady: false };
+    const hint =
+      hooksPath === null ? '' : `. FANFARE_HOOKS: does ${hooksPath} ever finish loading?`;
     this.startTimer = setTimeout(
-      () => this.kill(`not ready after ${startTimeoutMs} ms`),
+      () => this.kill(`not ready after ${startTimeoutMs} ms${hint}`),
       startTimeoutMs,
     );
     /** True when it is ready, false if it exits before. @type {Promise<boolean>} */

@@ -183,6 +183,19 @@ test('a first start that fails is fatal at once, and the error has the reason', 
   assert.equal(supervisor.restarts, 0);
 });
 
+test('a worker that is late to start ends the server, which names the file of hooks', {
+  timeout: 20_000,
+}, async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const env = { WORKERS: '1', FIXTURE: 'mute', FANFARE_HOOKS: FIXTURE };
+  const { stopped, logged } = supervise(t, env);
+  t.mock.timers.tick(15_500);
+  t.mock.timers.reset();
+  assert.equal(await stopped, 1);
+  const { msg } = await logged('cannot start: not ready after 15500 ms');
+  assert.ok(msg.includes(FIXTURE), msg);
+});
+
 test('a hung worker is killed and replaced', { timeout: 20_000 }, async (t) => {
   const { ready, pids, allReady, logged } = supervise(t, { WORKERS: '1' });
   await ready;
