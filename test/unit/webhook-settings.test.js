@@ -93,6 +93,8 @@ test('an event is covered if an endpoint has its type and a pattern of its room'
   assert.equal(webhooks.covers('user.connected'), true);
   assert.equal(webhooks.covers('user.disconnected'), false);
   assert.equal(valid(t, {}).covers('room.occupied', '*'), false, 'the room of all connections');
+  for (const room of ['~7:a', '~c:/dprivate'])
+    assert.equal(valid(t, {}).covers('room.occupied', room), false, room);
 });
 
 test('a reload sees a changed file, and none where nothing has changed', (t) => {
