@@ -18,6 +18,8 @@ const RETRY_MS = 500;
 const ACQUIRE_MS = 2000;
 /** Stored effects of an endpoint that is not configured are removed at this age. */
 const STRANGER_AGE_MS = 86_400_000;
+const MESSAGE = '{"type":"message.published",';
+const PAYLOAD = ',"payload":';
 const NONE_LOST = Object.freeze({ count: 0, upTo: 0 });
 const TAKEN = 'another courier has taken it over, or Redis lost its data';
 
@@ -384,11 +386,24 @@ function waitsForOpposite({ kind, isLeave }, { form }) {
 /** @param {string} body @returns {import('./queue.js').WebhookEvent|null} */
 function parseEvent(body) {
   try {
-    const event = JSON.parse(body);
+    const event = JSON.parse(withText(body));
     return isEvent(event) ? event : null;
   } catch {
     return null;
   }
+}
+
+/**
+ * In a JSON text, a quote within a string is escaped, so the first `,"payload":` and the last
+ * `,"seq":` are the event's own, as in record.lua.
+ * @param {string} body @returns {string} with `text` instead of a message's payload
+ */
+function withText(body) {
+  const at = body.startsWith(MESSAGE) ? body.indexOf(PAYLOAD) : -1;
+  if (at === -1) return body;
+  const end = body.lastIndexOf(',"seq":');
+  const text = JSON.stringify(body.slice(at + PAYLOAD.length, end));
+  return `${body.slice(0, at)},"text":${text}${body.slice(end)}`;
 }
 
 /** @param {any} event */

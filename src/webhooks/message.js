@@ -37,7 +37,7 @@ export const MAX_BODY_BYTES = 65_536;
  * @param {Sendable} event @returns {Message}
  */
 export function messageOf(event) {
-  const { type, seq, epoch, at, since, ...rest } = /** @type {Record<string, any>} */ (event);
+  const { type, seq, epoch, at, since, text, ...rest } = /** @type {Record<string, any>} */ (event);
   const { room = null, user = null, endpoint = null } = rest;
   const name = JSON.stringify([room, user, endpoint, epoch, seq, type]);
   const id = `evt_${createHash('sha256').update(name).digest('base64url').slice(0, 22)}`;
@@ -45,7 +45,8 @@ export function messageOf(event) {
     endpoint === null
       ? { ...rest, sequence: seq, epoch }
       : { ...rest, ...(since === undefined ? {} : { since: new Date(since).toISOString() }) };
-  return { id, body: JSON.stringify({ type, timestamp: new Date(at).toISOString(), data }) };
+  const body = JSON.stringify({ type, timestamp: new Date(at).toISOString(), data });
+  return { id, body: text === undefined ? body : `${body.slice(0, -2)},"payload":${text}}}` };
 }
 
 /**

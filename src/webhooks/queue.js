@@ -20,6 +20,8 @@ export const LEASE_MS = 10_000;
  * @property {unknown} [info] of `member.joined`: what presence shows of the user
  * @property {number} [count] of `member.*`: users in the room after the event
  * @property {unknown} [payload] of `message.published`, up to 16 kB
+ * @property {string} [text] instead of the payload: its JSON, as the courier keeps it. It may have
+ *   numbers that JavaScript would round
  * @property {number} [bytes] of `message.published` and `client.event`: the size of a payload that
  *   is larger
  * @property {string} [event] of `client.event`, as `socket_id`, `user_id` and `data`, up to 16 kB
