@@ -122,6 +122,25 @@ test('tabs share a socket, a welcome, states and broadcasts', async (t) => {
   );
 });
 
+test('a closed tab does not listen to its page', async (t) => {
+  const added = t.mock.method(EventTarget.prototype, 'addEventListener').mock;
+  const removed = t.mock.method(EventTarget.prototype, 'removeEventListener').mock;
+  const all = setUp(t);
+  const { page, fanfare } = await all.open();
+  await all.greet();
+  page.document.dispatchEvent(new Event('freeze'));
+  assert.equal(fanfare.state, 'sleeping');
+  page.document.dispatchEvent(new Event('resume'));
+  await all.settle();
+  assert.equal(fanfare.state, 'connecting');
+  await fanfare.close();
+  const names = added.calls
+    .filter((call) => call.this === page.document && !Object(call.arguments[2]).once)
+    .map((call) => call.arguments[0]);
+  const gone = removed.calls.map((call) => call.arguments[0]);
+  assert.deepEqual([names, gone], [Array(2).fill('freeze'), Array(2).fill('freeze')]);
+});
+
 test('tabs of other names or URLs have other sockets', async (t) => {
   const all = setUp(t);
   await all.open({ name: 'ann' });

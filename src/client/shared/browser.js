@@ -21,7 +21,7 @@
 /**
  * @typedef {{navigator?: {locks?: Locks}, BroadcastChannel?: new (name: string) => Channel,
  *   location?: {origin: string}, localStorage?: unknown,
- *   document?: {addEventListener: (name: string, listener: () => void) => void}}} Browser
+ *   document?: Pick<EventTarget, 'addEventListener'|'removeEventListener'>}} Browser
  */
 
 /** @returns {Browser} the globals of this page */

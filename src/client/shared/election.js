@@ -10,22 +10,22 @@ import { SEIZE_TIMEOUT_MS } from './limits.js';
 export class Election {
   #locks;
   #name;
-  #onElected;
-  #onDeposed;
+  #_onElected;
+  #_onDeposed;
   /** Numbers the requests, so that the end of an older one is noticed. */
   #run = 0;
   #withdraw = () => {};
 
   /**
    * @param {object} parts @param {import('./browser.js').Locks} parts.locks
-   * @param {string} parts.name of the lock @param {() => void} parts.onElected
-   * @param {() => void} parts.onDeposed another tab has stolen the lock; this one waits again
+   * @param {string} parts.name of the lock @param {() => void} parts._onElected
+   * @param {() => void} parts._onDeposed another tab has stolen the lock; this one waits again
    */
-  constructor({ locks, name, onElected, onDeposed }) {
+  constructor({ locks, name, _onElected, _onDeposed }) {
     this.#locks = locks;
     this.#name = name;
-    this.#onElected = onElected;
-    this.#onDeposed = onDeposed;
+    this.#_onElected = _onElected;
+    this.#_onDeposed = _onDeposed;
   }
 
   stand() {
@@ -68,14 +68,14 @@ export class Election {
       const released = new Promise((resolve) => {
         this.#withdraw = () => resolve(undefined);
       });
-      this.#onElected();
+      this.#_onElected();
       onGranted();
       return released;
     });
     held.catch((error) => {
       ignoreAbort(error);
       if (run !== this.#run) return;
-      this.#onDeposed();
+      this.#_onDeposed();
       this.stand();
     });
   }

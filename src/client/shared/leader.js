@@ -118,8 +118,8 @@ export class Leader {
     else if (type === 'leave' && room) {
       room.leave(tab);
       this.#push([tab], [{ type: 'left', room: name, id }]);
-    } else if (type === 'message' && command.echo === false && room?.isState === false)
-      room.publishWithoutEcho(tab, command);
+    } else if (type === 'message' && command.echo === false && room?._isState === false)
+      room._publishWithoutEcho(tab, command);
     else this.#request(command, (reply) => this.#push([tab], [{ ...reply, id }]));
   }
 
@@ -165,16 +165,16 @@ export class Leader {
     const room = this.#rooms.get(message.room);
     switch (message.type) {
       case 'message':
-        return room?.isState ? room.receiveState(message) : room?.receive(message);
+        return room?._isState ? room._receiveState(message) : room?.receive(message);
       case 'reset':
       case 'synced':
-        return room?.receiveState(message);
+        return room?._receiveState(message);
       case 'presence':
-        return room?.receivePresence(message);
+        return room?._receivePresence(message);
       case 'resync':
         return room?.resync(message);
       case 'left':
-        return room?.expelled(message);
+        return room?._expelled(message);
       case 'joined':
       case 'pong':
       case 'SERVER_SHUTDOWN':

@@ -85,7 +85,7 @@ export class SharedRoom {
     this.#port = port;
   }
 
-  get isState() {
+  get _isState() {
     return !!this.#changes;
   }
 
@@ -124,7 +124,7 @@ export class SharedRoom {
   }
 
   /** @param {string} tab @param {Record<string, any>} command */
-  publishWithoutEcho(tab, { echo, ...command }) {
+  _publishWithoutEcho(tab, { echo, ...command }) {
     const { id } = command;
     this.#members.get(tab)?.unechoed.set(id, JSON.stringify(command.payload ?? command.text));
     const toSend = /** @type {Command} */ (command);
@@ -158,7 +158,7 @@ export class SharedRoom {
   }
 
   /** @param {Message} push a message of a room with state, `reset` or `synced` */
-  receiveState(push) {
+  _receiveState(push) {
     const { type, epoch, offset, key, payload } = push;
     const changes = this.#changes;
     if (!this.#isJoined || !changes) return;
@@ -197,7 +197,7 @@ export class SharedRoom {
   }
 
   /** @param {Message} push */
-  receivePresence(push) {
+  _receivePresence(push) {
     this.#port.push(this.#liveTabs(), [push]);
   }
 
@@ -211,7 +211,7 @@ export class SharedRoom {
   }
 
   /** The server has taken the connection out of the room. @param {Message} push */
-  expelled(push) {
+  _expelled(push) {
     this.#port.push([...this.#members.keys()], [push]);
     this.end();
     this.#port.forget();
@@ -245,7 +245,7 @@ export class SharedRoom {
   #refused(reply) {
     if (this.#isJoined) {
       if (!new FanfareError(reply.error, reply).retryable)
-        return this.expelled({ type: 'left', room: this.#name, reason: reply.error });
+        return this._expelled({ type: 'left', room: this.#name, reason: reply.error });
       this.#timer = setTimeout(() => this.#enter({ since: this.#position }), REJOIN_MS);
       return;
     }
@@ -283,7 +283,7 @@ export class SharedRoom {
   /** The connection has left and joined again. @param {Message} reply */
   #reentered({ epoch, offset, recovered, state }) {
     const where = { room: this.#name, epoch, offset };
-    if (state && !recovered) this.receiveState({ type: 'reset', ...where });
+    if (state && !recovered) this._receiveState({ type: 'reset', ...where });
     else if (epoch && !recovered) this.resync({ type: 'resync', ...where, reloadAfterMs: 0 });
     this.#updatePresence();
   }

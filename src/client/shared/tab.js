@@ -47,6 +47,11 @@ export class Tab {
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   #timer;
   #depart = () => {};
+  /** A frozen page answers nothing, so it takes no part until it goes on. */
+  #freeze = () => {
+    this._sleep();
+    this.#browser.document?.addEventListener('resume', () => this._wake(), { once: true });
+  };
 
   /**
    * @param {import('../connection.js').ConnectionParts & {name?: string}} parts tabs with the same
@@ -61,12 +66,9 @@ export class Tab {
     this.#election = new Election({
       locks: this.#locks,
       name: this.#name,
-      onElected: () => this.#lead(),
-      onDeposed: () => this.#step(),
+      _onElected: () => this.#lead(),
+      _onDeposed: () => this.#step(),
     });
-    // A frozen page answers nothing, so it takes no part while it is frozen.
-    browser.document?.addEventListener('freeze', () => this._sleep());
-    browser.document?.addEventListener('resume', () => this._wake());
   }
 
   open() {
@@ -110,6 +112,7 @@ export class Tab {
     const id = crypto.randomUUID();
     this.#id = id;
     this.#enter('connecting');
+    this.#browser.document?.addEventListener('freeze', this.#freeze);
     // The leader waits for this lock, so it notices the end of this tab.
     const held = this.#locks.request(lockOfTab(this.#name, id), {}, () => {
       if (id !== this.#id) return;
@@ -129,6 +132,7 @@ export class Tab {
   #end() {
     this.#id = '';
     clearTimeout(this.#timer);
+    this.#browser.document?.removeEventListener('freeze', this.#freeze);
     const stopped = this.#step();
     this.#election.withdraw();
     this.#isFollowing = false;
