@@ -339,7 +339,7 @@ test('a URL may have a query', async (t) => {
   assert.deepEqual([rooms, lastEventId], [['chat.1'], 'e1:3']);
 });
 
-test('a token is kept until it is refused; a new one that is refused ends the client', async (t) => {
+test('a token is kept until it is refused; a function is called again, also after a new one', async (t) => {
   let calls = 0;
   const client = setUp(t, { token: () => `token ${++calls}` });
   await client.joined();
@@ -352,8 +352,23 @@ test('a token is kept until it is refused; a new one that is refused ends the cl
   await client.request.send({ type: 'close', code: 4001, reason: 'token expired' });
   await client.broken();
   assert.equal(client.request.headers.authorization, 'Bearer token 3');
-  await client.request.refuse(401);
-  assert.equal(client.fanfare.state, 'closed');
+  await client.request.refuse(401, {}, '{"error":"INVALID_TOKEN","message":"Not valid."}');
+  assert.equal(client.errors.at(-1), 'INVALID_TOKEN: Not valid.');
+  await client.pass(30_000);
+  assert.equal(client.request.headers.authorization, 'Bearer token 4');
+});
+
+test('a room that is joined or left after close() waits for connect()', async (t) => {
+  const client = setUp(t);
+  await client.joined();
+  await client.fanfare.close();
+  client.fanfare.join('chat.2');
+  client.fanfare.join('chat.3').leave();
+  await turn();
+  assert.deepEqual([client.fanfare.state, client.requests.length], ['closed', 1]);
+  client.fanfare.connect();
+  await turn();
+  assert.deepEqual(client.request.rooms, ['chat.2']);
 });
 
 test('after close() the token is new, because the user may be', async (t) => {
@@ -361,6 +376,7 @@ test('after close() the token is new, because the user may be', async (t) => {
   const client = setUp(t, { token: () => `token ${++calls}` });
   await client.joined();
   await client.fanfare.close();
+  client.fanfare.connect();
   await client.joined();
   assert.equal(client.request.headers.authorization, 'Bearer token 2');
 });
@@ -372,6 +388,7 @@ test('a token that comes after close() is not kept', async (t) => {
   client.fanfare.join('chat.1');
   await turn();
   await client.fanfare.close();
+  client.fanfare.connect();
   client.fanfare.join('chat.1');
   await turn();
   answers[1]('bob');

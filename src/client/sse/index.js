@@ -95,12 +95,17 @@ export class Fanfare extends Emitter {
       room = new Room(name, options, (error) => {
         if (error) return this.#report(error, room);
         // Otherwise the client is being closed.
-        if (rooms.delete(name) && rooms === this.#rooms) this.connect();
+        if (rooms.delete(name) && rooms === this.#rooms) this.#restart();
       });
       rooms.set(name, room);
-      this.connect();
+      this.#restart();
     }
     return room;
+  }
+
+  /** Other rooms than before. A closed client waits for `connect`. */
+  #restart() {
+    if (this.state !== 'closed') this.connect();
   }
 
   /** Begins the stream again, also after `close` and after a refusal. */
@@ -129,8 +134,7 @@ export class Fanfare extends Emitter {
   /** @param {AbortSignal} signal */
   async #read(signal) {
     const { token } = this.#options;
-    const isNew = !this.#token;
-    if (isNew) {
+    if (!this.#token) {
       try {
         const late = new Promise((_, reject) => this.#arm(ANSWER_MS, reject));
         const found = token instanceof Function ? await Promise.race([token(), late]) : token;
@@ -153,14 +157,16 @@ export class Fanfare extends Emitter {
       // 408, 425 and 429 are temporary.
       const isFinal =
         status < 500 && !(seconds >= 0 || /08|25|29/.test(/** @type {any} */ (status)));
-      const code = status === 401 && !isNew ? 4001 : isFinal ? FIRST_FINAL_CODE : 1006;
+      const isRenewable = status === 401 && token instanceof Function;
+      const code = isRenewable ? 4001 : isFinal ? FIRST_FINAL_CODE : 1006;
       this.#ending = {
         code,
         reason: `HTTP ${status}`,
         retryAfterMs: (seconds + Math.random()) * 1000,
       };
-      const { message } = /** @type {{message?: string}} */ (await response.json());
+      const { error, message } = /** @type {any} */ (await response.json());
       if (message) this.#ending.reason += `: ${message}`;
+      if (error && isRenewable) this.#report(new FanfareError(error, { message }));
       return;
     }
     const stream = /** @type {ReadableStream} */ (response.body);
