@@ -14,7 +14,7 @@
 
 /**
  * Gets the reply to a command, or why there is none: OUTCOME_UNKNOWN if the connection broke.
- * @typedef {(error: FanfareError|false|undefined, reply: Message) => void} OnReply
+ * @typedef {(error: FanfareError|false|undefined, reply?: any) => void} OnReply
  */
 
 /** A command without its id. @typedef {{room?: string, [field: string]: any}} Sendable */
@@ -28,8 +28,9 @@
  *   options?: PublishOptions,
  * ) => Promise<Partial<Position>>} publish
  * @property {(command: Command) => Promise<Message>} request
- * @property {(command: Sendable, onReply?: OnReply, text?: string) => void} _request
+ * @property {(command: Sendable, onReply: OnReply, text?: string) => void} _request
  *   sends a command if there is a connection; `text`: the command as JSON
+ * @property {(room: string) => FanfareError} _offline why nothing can be sent
  * @property {(room: string) => void} _forget the room has no handle any more: leaves it
  * @property {(room: string) => void} _leave @property {(error: FanfareError) => void} _report
  */

@@ -168,8 +168,7 @@ export class Connection {
       socket = new WebSocket(url, 'fanfare');
     } catch (error) {
       // No WebSocket can have this URL, or the page may not connect to it.
-      const reason = /** @type {Error} */ (error).message;
-      return this.#lost({ reason, isFinal: true });
+      return this.#lost({ reason: /** @type {Error} */ (error).message, isFinal: true });
     }
     this.#socket = socket;
     socket.onopen = () => this.#command({ type: 'hello', id: 0, token: token || undefined });
@@ -202,10 +201,11 @@ export class Connection {
       const error = new FanfareError(reply.error, reply);
       // Another refusal concerns the token, and the server closes the connection.
       if (!error.retryable) return this.#listener._report(error);
-      // Many clients of one address may have been refused together.
-      const retryAfterMs =
-        (error.retryAfterMs ?? 0) + reconnectDelay(this.#attempt, this.#parts, 1006);
-      return this.#lost({ reason: error.message, retryAfterMs });
+      return this.#lost({
+        reason: error.message,
+        // Many clients of one address may have been refused together.
+        retryAfterMs: (error.retryAfterMs ?? 0) + reconnectDelay(this.#attempt, this.#parts),
+      });
     }
     this.#welcomedAtMs = performance.now();
     this.#heartbeatMs = reply.heartbeatMs;
@@ -244,11 +244,12 @@ export class Connection {
     retryAfterMs = this.#serverDelayMs ?? retryAfterMs;
     if (this.state === 'connected' && performance.now() - this.#welcomedAtMs >= STABLE_MS)
       this.#attempt = 0;
-    if (code === 4001) this.#tokens._forget();
+    // The next token of a function may be accepted.
+    const isRenewable = (code === 4001 || code === 4500) && this.#tokens._forget();
     this.#drop();
     // A listener may have closed the client.
     if (this.state === 'closed') return;
-    if (isFinal || !mayReconnect(code)) {
+    if (isFinal || !(isRenewable || mayReconnect(code))) {
       this.#enter('closed', { code, reason });
       this.#listener._report(
         new FanfareError('REFUSED', { message: `refused: ${code} ${reason}`, closeCode: code }),

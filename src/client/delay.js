@@ -19,7 +19,7 @@ export function mayReconnect(code) {
  * @param {object} [bounds] @param {number} [bounds.firstDelayMs] upper end of the first delay
  * @param {number} [bounds.maxDelayMs] upper end of every later one
  * @param {number} [code] the close code
- * @param {number} [retryAfterMs] the delay that the server named
+ * @param {any} [retryAfterMs] the delay that the server named, if it is a number
  * @returns {number} milliseconds from the close to the next attempt
  */
 export function reconnectDelay(
@@ -28,9 +28,8 @@ export function reconnectDelay(
   code,
   retryAfterMs,
 ) {
-  const namedMs = /** @type {number} */ (retryAfterMs);
-  if (namedMs >= 0) return Math.min(namedMs, MAX_TIMEOUT_MS);
+  if (retryAfterMs >= 0) return Math.min(retryAfterMs, MAX_TIMEOUT_MS);
   const leastMs = code === 1013 ? OVERLOAD_MS : code === 1011 ? INTERNAL_MS : 0;
   const longestMs = Math.min(maxDelayMs, firstDelayMs * 2 ** attempt);
-  return leastMs + Math.random() * Math.max(longestMs, leastMs);
+  return leastMs + Math.random() * Math.max(leastMs, longestMs);
 }

@@ -52,7 +52,7 @@ export class Fanfare extends Emitter {
   /** Of commands that wait for a reply, by id. @type {Map<number, [string|undefined, OnReply]>} */
   #replies = new Map();
   #lastId = 0;
-  /** Of a command. @type {number|undefined} */
+  /** Of a command. Nothing is longer than `undefined`. @type {any} */
   #maxBytes;
   /** @type {AbortController|undefined} */
   #following;
@@ -150,16 +150,21 @@ export class Fanfare extends Emitter {
     if (this.state === 'idle') this.connect();
   }
 
-  /** @param {Sendable} command @param {OnReply} [onReply] @param {string} [text] as JSON */
-  _request(command, onReply = () => {}, text = JSON.stringify(command)) {
-    if (this.state !== 'connected') return onReply(new FanfareError('OFFLINE'), {});
-    const id = ++this.#lastId;
+  /** @param {string} [room] @returns {FanfareError} why nothing can be sent */
+  _offline(room) {
+    return new FanfareError(this.state === 'closed' ? 'CLOSED' : 'OFFLINE', { room });
+  }
+
+  /** @param {Sendable} command @param {OnReply} onReply @param {string} [text] as JSON */
+  _request(command, onReply, text = JSON.stringify(command)) {
     const { room } = command;
+    if (this.state !== 'connected') return onReply(this._offline(room));
+    const id = ++this.#lastId;
     // First, because the server may not read a message to its end before it refuses it.
     const whole = `{"id":${id},${text.slice(1)}`;
     // The server would close the connection.
-    if (isLonger(whole, this.#maxBytes))
-      return onReply(new FanfareError('MESSAGE_TOO_LARGE', { room, message: 'too large' }), {});
+    if (new TextEncoder().encode(whole).length > this.#maxBytes)
+      return onReply(new FanfareError('MESSAGE_TOO_LARGE', { room, message: 'too large' }));
     this.#replies.set(id, [room, onReply]);
     this.#connection.send(whole);
   }
@@ -172,18 +177,24 @@ export class Fanfare extends Emitter {
 
   /** @param {string} room */
   _leave(room) {
-    this._request({ type: 'leave', room }, (error) => {
+    this._request({ type: 'leave', room }, (/** @type {any} */ error) => {
       // Without a connection there is nothing to leave.
-      if (!error || this.state !== 'connected') return;
-      const again = () => this.#rooms.has(room) || this._leave(room);
-      if (error.retryable) setTimeout(again, error.retryAfterMs ?? RETRY_MS).unref?.();
+      if (error?.retryable && this.state === 'connected')
+        setTimeout(
+          () => this.#rooms.has(room) || this._leave(room),
+          error.retryAfterMs ?? RETRY_MS,
+        ).unref?.();
     });
   }
 
   /** @param {FanfareError} error */
   _report(error) {
     // A listener may be connecting again.
-    if (error.code === 'REFUSED' && this.state === 'closed') this.#settle(error);
+    if (error.code === 'REFUSED' && this.state === 'closed') {
+      this.#settle(error);
+      // Who reads a room would wait for ever.
+      for (const room of this.#rooms.values()) room._emit('_refused', error);
+    }
     if (!this.emit('error', error)) console.error(error);
   }
 
@@ -191,15 +202,16 @@ export class Fanfare extends Emitter {
   _entered(state, detail) {
     if (state === 'closed') this.#following?.abort();
     // In every other state no connection is being made.
-    if (!state.startsWith('connect')) this.#publisher._disconnected(state === 'closed');
+    if (!state.startsWith('connect')) this.#publisher._disconnected();
     this.emit('state', state, detail);
   }
 
   /** @param {Welcome} welcome */
   _welcomed(welcome) {
-    this.#maxBytes = welcome.limits?.maxMessageBytes;
+    const { maxMessageBytes, idempotencyMs } = welcome.limits ?? {};
+    this.#maxBytes = maxMessageBytes;
     for (const room of this.#rooms.values()) room._enter();
-    this.#publisher._connected(welcome.limits?.idempotencyMs);
+    this.#publisher._connected(idempotencyMs);
     this.#settle();
     this.emit('welcome', welcome);
   }
@@ -209,7 +221,7 @@ export class Fanfare extends Emitter {
     const replies = this.#replies;
     this.#replies = new Map();
     for (const [room, onReply] of replies.values())
-      onReply(new FanfareError('OUTCOME_UNKNOWN', { room }), {});
+      onReply(new FanfareError('OUTCOME_UNKNOWN', { room }));
   }
 
   /** @param {Message} message */
@@ -228,10 +240,4 @@ export class Fanfare extends Emitter {
       for (const room of this.#rooms.values()) room._receive(message);
     }
   }
-}
-
-/** @param {string} text @param {number|undefined} maxBytes as UTF-8 */
-function isLonger(text, maxBytes = Number.POSITIVE_INFINITY) {
-  // A UTF-16 unit takes three bytes at most.
-  return text.length * 3 > maxBytes && new TextEncoder().encode(text).length > maxBytes;
 }

@@ -46,8 +46,9 @@ import { State } from './state.js';
  * @property {(push: Message) => void} _receive a message, or `resync`
  * @property {() => void} _moveTo own messages that come next are not received
  * @property {() => void} _lost the connection is not in the room
+ * @property {(error: FanfareError) => boolean} _refused does the application hear of it?
  * @property {() => void} leave
- * @property {(event: 'error'|'change'|'reset'|'synced', ...args: any[]) => boolean} emit
+ * @property {(event: '_refused'|'change'|'reset'|'synced', ...args: any[]) => boolean} emit
  */
 
 export class Membership {
@@ -143,7 +144,8 @@ export class Membership {
       last = recent.last ?? 0;
       since = undefined;
     } else if (since) since = { ...since, offset: Math.max(0, since.offset - last) };
-    this.#presence = JSON.stringify(this.#wantedPresence);
+    const presence = this.#wantedPresence;
+    this.#presence = JSON.stringify(presence);
     this.#isJoining = true;
     clearTimeout(this.#timer);
     this.#client._request(
@@ -153,7 +155,7 @@ export class Membership {
         since,
         last: last || undefined,
         lastSeconds: recent?.lastSeconds,
-        presence: this.#wantedPresence,
+        presence,
       },
       (error, reply) => {
         if (!this.#isJoining) return;
@@ -191,13 +193,15 @@ export class Membership {
     if (error.code === 'ALREADY_JOINED') return this.#rejoin();
     if (error.retryable) {
       this._lost();
-      const delayMs = Math.max(reconnectDelay(this.#attempt++), error.retryAfterMs ?? 0);
-      this.#timer = setTimeout(() => this._enter(), delayMs);
+      this.#timer = setTimeout(
+        () => this._enter(),
+        Math.max(reconnectDelay(this.#attempt++), error.retryAfterMs ?? 0),
+      );
       return;
     }
     this.#isForbidden = error.code === 'PERMISSION_DENIED';
     const refused = [...this.#handles].filter(({ isJoined }) => !isJoined);
-    this._report(error, refused);
+    this.#report(error, refused);
     // The connection is in the room: only what these handles want is refused.
     if (this.#isJoined) for (const handle of refused) handle.leave();
   }
@@ -222,7 +226,7 @@ export class Membership {
       // The server has taken the connection out of the room.
       this._lost();
       this.#isForbidden = reason !== 'removed';
-      this._report(new FanfareError('PERMISSION_DENIED', { message: reason, room: this.name }));
+      this.#report(new FanfareError('PERMISSION_DENIED', { message: reason, room: this.name }));
     } else if (type === 'authenticated') {
       // The token before did not permit the room.
       if (this.#isForbidden && !this.#isJoined) this._enter();
@@ -241,7 +245,12 @@ export class Membership {
   /** In a room with state. @param {Message} message */
   #follow(message) {
     const event = this._state?._receive(message);
-    if (event) for (const handle of this.#handles) handle.emit(...event);
+    if (event) this._emit(...event);
+  }
+
+  /** @param {Parameters<Handle['emit']>} event */
+  _emit(...event) {
+    for (const handle of this.#handles) handle.emit(...event);
   }
 
   /** This client has published without an echo. @param {Partial<Position>} position */
@@ -251,9 +260,9 @@ export class Membership {
     for (const handle of this.#handles) handle._moveTo();
   }
 
-  /** @param {FanfareError} error @param {Iterable<Pick<Handle, 'emit'>>} [handles] */
-  _report(error, handles = this.#handles) {
-    const heard = [...handles].filter((handle) => handle.emit('error', error));
+  /** @param {FanfareError} error @param {Iterable<Handle>} [handles] */
+  #report(error, handles = this.#handles) {
+    const heard = [...handles].filter((handle) => handle._refused(error));
     if (!heard.length) this.#client._report(error);
   }
 

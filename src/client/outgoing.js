@@ -50,16 +50,12 @@ export class Publisher {
   async publish(room, payload, { idempotencyKey, ...options } = {}) {
     const { state } = this.#client;
     const mayWait = this.#isQueueing || (state === 'connecting' && !this.#wasConnected);
-    /** @param {import('./error.js').Code} code @param {string} [message] */
-    const refuse = (code, message) => {
-      throw new FanfareError(code, { room, message });
-    };
     const json = JSON.stringify(payload);
     // `undefined` or a function. The server closes a connection after three commands without it.
-    if (!json) refuse('INVALID_MESSAGE_FORMAT', 'no payload');
-    if (this.#pending.size >= this.#maxPending) refuse('QUEUE_FULL');
-    if (state === 'closed') refuse('CLOSED');
-    if (!mayWait && state !== 'connected') refuse('OFFLINE');
+    if (!json) throw new FanfareError('INVALID_MESSAGE_FORMAT', { room, message: 'no payload' });
+    if (this.#pending.size >= this.#maxPending) throw new FanfareError('QUEUE_FULL', { room });
+    if (state === 'closed' || !(mayWait || state === 'connected'))
+      throw this.#client._offline(room);
     if (this.#isQueueing) idempotencyKey ??= crypto.getRandomValues(new Uint32Array(4)).join('-');
     // Without a room the message would go to the only one that the connection is in.
     const command = { ...options, type: 'message', room: room ?? '', idempotencyKey };
@@ -79,12 +75,13 @@ export class Publisher {
     this.#flush();
   }
 
-  /** There is no connection. @param {boolean} isClosed will there be none later? */
-  _disconnected(isClosed) {
-    if (isClosed) this.#wasConnected = false;
+  /** There is no connection. */
+  _disconnected() {
+    // There will be none later.
+    if (this.#client.state === 'closed') this.#wasConnected = false;
     else if (this.#isQueueing) return;
     for (const { room, _settle, _doubt } of this.#pending)
-      _settle(_doubt ?? new FanfareError(isClosed ? 'CLOSED' : 'OFFLINE', { room }));
+      _settle(_doubt ?? this.#client._offline(room));
     this.#pending.clear();
     this.#flush();
   }

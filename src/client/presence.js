@@ -132,9 +132,8 @@ export class Presence extends Emitter {
    * @type {Emitter<{change: [members: Member[], count: number]}>['on']}
    */
   on(event, listener) {
-    const stop = super.on(event, listener);
     this.#users._watch();
-    return stop;
+    return super.on(event, listener);
   }
 }
 

@@ -57,6 +57,7 @@ import { Presence } from './presence.js';
  *   synced: [position: Position],
  *   reset: [state: any, position: Position|undefined],
  *   error: [error: FanfareError],
+ *   _refused: [error: FanfareError],
  *   left: [],
  * }} RoomEvents
  */
@@ -152,9 +153,14 @@ export class Room extends Emitter {
    */
   async history({ before, ...rest } = {}) {
     this.#mustBeHere();
-    if (before) before = { ...before, payload: undefined };
-    const command = { type: 'history', room: this.name, before, ...rest };
-    const page = /** @type {HistoryPage<Payload>} */ (await this.#client.request(command));
+    const page = /** @type {HistoryPage<Payload>} */ (
+      await this.#client.request({
+        type: 'history',
+        room: this.name,
+        before: before && { ...before, payload: undefined },
+        ...rest,
+      })
+    );
     for (const message of page.messages) message.epoch = page.epoch;
     return page;
   }
@@ -169,12 +175,19 @@ export class Room extends Emitter {
     this.emit('left');
   }
 
-  /** Yields messages until the room is left. */
+  /** Yields messages until the room is left. Throws if the room, or the client, is refused. */
   async *[Symbol.asyncIterator]() {
     /** @type {RoomMessage<Payload>[]} */
     const queue = [];
     /** @type {(value?: undefined) => void} */
     let wake = () => {};
+    /** @type {FanfareError|undefined} */
+    let refusal;
+    /** @param {FanfareError} [error] */
+    const end = (error) => {
+      refusal ??= error;
+      wake();
+    };
     const stops = [
       this.on('message', (payload, meta) => {
         if (queue.length <= MAX_WAITING) queue.push({ payload, ...meta });
@@ -184,12 +197,14 @@ export class Room extends Emitter {
         // The new state includes them.
         queue.length = 0;
       }),
-      this.on('left', () => wake()),
+      this.on('_refused', end),
+      this.on('left', end),
     ];
     try {
-      while (queue.length || !this.#hasLeft) {
+      while (queue.length || refusal || !this.#hasLeft) {
         if (queue.length > MAX_WAITING) throw new FanfareError('BUFFER_FULL', { room: this.name });
         if (queue.length) yield/** @type {RoomMessage<Payload>} */ (queue.shift());
+        else if (refusal) throw refusal;
         else
           await new Promise((resolve) => {
             wake = resolve;
@@ -206,6 +221,12 @@ export class Room extends Emitter {
 
   _lost() {
     this.#isJoined = false;
+  }
+
+  /** @param {FanfareError} error of the join @returns {boolean} does the application hear of it? */
+  _refused(error) {
+    const isRead = this.emit('_refused', error);
+    return this.emit('error', error) || isRead;
   }
 
   /**
@@ -290,10 +311,8 @@ export class Room extends Emitter {
         for (const message of waiting) this.#deliver(message);
       } catch (cause) {
         if (!this.#waiting) return;
-        this.#membership._report(
-          new FanfareError('STATE_UNAVAILABLE', { cause, room: this.name }),
-          [this],
-        );
+        const error = new FanfareError('STATE_UNAVAILABLE', { cause, room: this.name });
+        if (!this.emit('error', error)) this.#client._report(error);
         await sleep(reconnectDelay(attempt++));
       }
     }

@@ -31,17 +31,16 @@ export class TokenSource {
   /** @returns {Promise<string|null|undefined>} cached or new; rejects as the callback does */
   async get() {
     if (performance.now() < this.#renewAtMs) return this.#token;
-    try {
-      return await this.#renew();
-    } catch (error) {
+    return this.#renew().catch((error) => {
       if (performance.now() < this.#endsAtMs) return this.#token;
       throw error;
-    }
+    });
   }
 
-  /** The server has refused the token: the next one is new. */
+  /** The server has refused the token. @returns {boolean} will there be a new one? */
   _forget() {
     this.#renewAtMs = this.#endsAtMs = 0;
+    return typeof this.#source === 'function';
   }
 
   /**
@@ -73,7 +72,11 @@ export class TokenSource {
     if (typeof this.#source !== 'function') return this.#source;
     const token = await this.#source();
     const nowMs = performance.now();
-    const { lifeMs, wholeMs } = lifetimeOf(token);
+    const { exp, iat } = claimsOf(token);
+    const restMs = exp * 1000 - Date.now();
+    // 0: unknown.
+    const wholeMs = (exp - iat) * 1000 || Math.max(0, restMs) || 0;
+    const lifeMs = restMs > 0 && restMs <= wholeMs ? restMs : wholeMs;
     const share = RENEW_FROM + Math.random() * RENEW_WITHIN;
     this.#token = token;
     this.#endsAtMs = lifeMs && nowMs + lifeMs;
@@ -83,22 +86,12 @@ export class TokenSource {
   }
 }
 
-/**
- * @param {string|null|undefined} token
- * @returns {{lifeMs: number, wholeMs: number}} until its end, and from its issue; 0: unknown
- */
-function lifetimeOf(token) {
+/** @param {any} token @returns {{exp?: any, iat?: any}} its claims; none if it does not show them */
+function claimsOf(token) {
   try {
-    const [, claims] = /** @type {string} */ (token)
-      .replace(/-/g, '+')
-      .replace(/_/g, '/')
-      .split('.');
-    const { exp, iat } = JSON.parse(atob(claims));
-    const wholeMs = (exp - iat) * 1000 || 0;
-    const restMs = exp * 1000 - Date.now();
-    const lifeMs = restMs > 0 && !(restMs > wholeMs && wholeMs) ? restMs : wholeMs;
-    return { lifeMs, wholeMs: wholeMs || lifeMs };
+    const [, claims] = token.replace(/-/g, '+').replace(/_/g, '/').split('.');
+    return JSON.parse(atob(claims));
   } catch {
-    return { lifeMs: 0, wholeMs: 0 };
+    return {};
   }
 }

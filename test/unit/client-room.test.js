@@ -330,6 +330,45 @@ test('a room that a token does not permit is joined when a later token may permi
   assert.equal(client.socket.all('join').length, 3);
 });
 
+for (const joined of [false, true])
+  test(`a loop over a room that is refused ${joined ? 'later' : 'at once'} ends with that error`, async (t) => {
+    const client = setUp(t);
+    const room = joined ? await client.joined() : client.fanfare.join('chat.1');
+    const next = room[Symbol.asyncIterator]().next();
+    await turn();
+    if (joined) client.socket.push({ type: 'left', room: 'chat.1', reason: 'permission' });
+    else {
+      client.socket.greet();
+      const refusal = { type: 'error', error: 'PERMISSION_DENIED', message: 'no', room: 'chat.1' };
+      client.socket.answer('join', refusal);
+    }
+    await assert.rejects(next, { name: 'FanfareError', code: 'PERMISSION_DENIED', room: 'chat.1' });
+    assert.deepEqual(client.errors, [], 'the loop has reported it');
+  });
+
+test('a loop ends with REFUSED when the server closes the client for good', async (t) => {
+  const client = setUp(t);
+  const room = await client.joined();
+  const iterator = room[Symbol.asyncIterator]();
+  const next = iterator.next();
+  client.socket.push(message(11));
+  await next;
+  const last = iterator.next();
+  client.socket.end(4503, 'disconnected');
+  await assert.rejects(last, { code: 'REFUSED', closeCode: 4503 });
+});
+
+test('a loop goes on while the state is loaded again, and ends with leave()', async (t) => {
+  const client = setUp(t);
+  const recoverFailed = () => Promise.reject(new Error('no database'));
+  const room = await client.joined({ since: at(1), recoverFailed });
+  const next = room[Symbol.asyncIterator]().next();
+  await client.pass(0);
+  assert.equal(client.errors[0]?.code, 'STATE_UNAVAILABLE');
+  room.leave();
+  assert.equal((await next).done, true);
+});
+
 test('an iterator that is not read ends with an error, and its memory is bounded', async (t) => {
   const client = setUp(t);
   const room = await client.joined();

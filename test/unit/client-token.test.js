@@ -189,3 +189,28 @@ test('after a refused renewal, a token callback that fails is called again in te
   await client.pass(600_000);
   assert.equal(calls, before, 'close() in a listener ends the renewals');
 });
+
+test('a function whose token the server refuses is called again', async (t) => {
+  let calls = 0;
+  const refusal = { type: 'error', id: 0, error: 'INVALID_TOKEN', message: 'Not valid.' };
+  const client = setUp(t, { token: () => (++calls === 1 ? '<html>502</html>' : token(600)) });
+  client.fanfare.connect();
+  await turn();
+  client.socket.push(refusal);
+  client.socket.end(4500, 'invalid token');
+  assert.deepEqual([client.fanfare.state, client.errors[0].code], ['waiting', 'INVALID_TOKEN']);
+  await client.pass(500);
+  client.socket.greet();
+  assert.deepEqual([calls, client.fanfare.state], [2, 'connected']);
+});
+
+test('a cached token that is not valid any more is replaced', async (t) => {
+  let calls = 0;
+  const client = setUp(t, { token: () => token(600, `token ${++calls}`) });
+  await tokenOfStart(client);
+  const cached = await tokenOfReconnect(client);
+  client.socket.end(4500, 'invalid token');
+  await client.pass(30_000);
+  client.socket.greet();
+  assert.notEqual(client.socket.last('hello').token, cached);
+});

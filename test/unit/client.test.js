@@ -43,6 +43,9 @@ test('close ends rooms, iterators and waiting publishes, and nothing reconnects'
   await client.pass(60_000);
   assert.equal(client.sockets.length, 1);
   await assert.rejects(room.publish(2), { code: 'CLOSED' });
+  await assert.rejects(client.fanfare.publish('chat.1', 2), { code: 'CLOSED' });
+  const later = client.fanfare.join('chat.1');
+  await assert.rejects(later.history(), { code: 'CLOSED', room: 'chat.1' });
 });
 
 test('presence: the list in pages, then events; asked for again after a reconnect', async (t) => {
