@@ -1,27 +1,27 @@
-// answer.js: reads the answers of hooks. An answer of another form than in types.js is a fault, and
-// refuses: a typing error must not let clients in. So is `null`, which look-ups often return.
+// answer.js: reads the answers of hooks.
+//
+// An answer that does not match types.js is a fault, and the request is refused: a typing error
+// must not let clients in. `null` is a fault, too, because a failed look-up often returns it.
 
 import { isUser } from '../auth/claims.js';
 import { isPayload, MAX_INFO_BYTES } from '../protocol/decode.js';
 
-/** Characters of a text for a client. */
-const MAX_TEXT_LENGTH = 200;
+const MAX_DENY_LENGTH = 200;
 
 /** @import { HookName } from '../observability/counters.js' */
 
 /**
  * @typedef {object} Answer
- * @property {string|null} deny a text for the client, perhaps empty; null: allowed
- * @property {string|null} user of a Welcome
- * @property {Buffer|null} info of a Welcome: JSON
- * @property {unknown} data of a Welcome
- * @property {Buffer|null} payload the changed payload, or the result of a call: JSON; null: the hook
- *   has not changed it, or has none
+ * @property {string|null} deny text for the client, may be empty; null: allowed
+ * @property {string|null} user
+ * @property {Buffer|null} info JSON
+ * @property {unknown} data
+ * @property {Buffer|null} payload JSON: the changed payload of onPublish, or the result of onRpc
  */
 
-/** An answer that no hook may give. */
+/** A hook returned something that it may not return. */
 export class AnswerError extends TypeError {
-  /** @param {string} message @param {boolean} [isTooLarge] a changed payload is too large */
+  /** @param {string} message @param {boolean} [isTooLarge] the payload or result is too large */
   constructor(message, isTooLarge = false) {
     super(message);
     this.isTooLarge = isTooLarge;
@@ -38,7 +38,7 @@ export const ALLOWED = Object.freeze({
 });
 const DENIED = Object.freeze({ ...ALLOWED, deny: '' });
 
-/** The fields that allow with more than a plain answer. @type {Record<HookName, readonly string[]>} */
+/** Fields of an object that allows the request. @type {Record<HookName, readonly string[]>} */
 const FIELDS = {
   onConnect: ['user', 'info', 'data'],
   onJoin: [],
@@ -73,9 +73,10 @@ export function readAnswer(hook, answer, maxPayloadBytes) {
 
 /** @param {HookName} hook @param {unknown} text */
 function readText(hook, text) {
-  if (typeof text !== 'string') throw new AnswerError(`${hook} returned a deny that is no text`);
+  if (typeof text !== 'string')
+    throw new AnswerError(`${hook} returned a deny that is not a string`);
   // Half of a surrogate pair at the end would not be UTF-8; JSON escapes it.
-  return text.slice(0, MAX_TEXT_LENGTH);
+  return text.slice(0, MAX_DENY_LENGTH);
 }
 
 /** @param {Record<string, unknown>} fields @returns {Answer} */
@@ -90,17 +91,19 @@ function readWelcome({ user, info, data }) {
   return { ...ALLOWED, user, info: json, data };
 }
 
-/** @param {Record<string, unknown>} fields @param {number} maxPayloadBytes @returns {Answer} */
+/** @param {Record<string, unknown>} fields @param {number} maxPayloadBytes */
 function readChanged(fields, maxPayloadBytes) {
   const payload = encode('payload', fields.payload);
   if (payload.length > maxPayloadBytes)
     throw new AnswerError(`onPublish returned a payload of ${payload.length} bytes`, true);
   if (!isPayload(payload))
-    throw new AnswerError('onPublish returned a payload that no client may send: depth or keys');
+    throw new AnswerError(
+      'onPublish returned a payload with too many levels or keys, or a bad key',
+    );
   return { ...ALLOWED, payload };
 }
 
-/** @param {Record<string, unknown>} fields @param {number} maxPayloadBytes @returns {Answer} */
+/** @param {Record<string, unknown>} fields @param {number} maxPayloadBytes */
 function readResult({ data }, maxPayloadBytes) {
   const payload = encode('data', data);
   if (payload.length > maxPayloadBytes)
@@ -108,7 +111,7 @@ function readResult({ data }, maxPayloadBytes) {
   return { ...ALLOWED, payload };
 }
 
-/** @param {string} name @param {unknown} value @returns {Buffer} JSON */
+/** @param {string} name @param {unknown} value */
 function encode(name, value) {
   let text;
   try {

@@ -1,11 +1,12 @@
-// entrance.js: lets connections in, with the hooks around the authentication.
+// entrance.js: calls onConnect and onDisconnect around the authentication.
 //
 //   handshake -> token verified -> onConnect -> open -> … -> closed -> onDisconnect
 //                 a token in a command -> verified -> onConnect -> session
 //
 // If a token is refused, no hook is called. Without a token, onConnect may name the user, and the
-// connection then counts as authenticated. If a later token names the first user, onConnect is
-// asked again. A connection let in by onConnect gets one onDisconnect, even if it never opens.
+// connection then counts as authenticated. When a later token names the user of an anonymous
+// connection, onConnect is called again. After onConnect lets a connection in, onDisconnect is
+// called once, even if the connection never opens.
 
 import { Identity } from '../auth/claims.js';
 import { ALL_ROOMS } from '../auth/rights.js';
@@ -22,9 +23,9 @@ import { Visitor } from './visitor.js';
 /** @import { IncomingMessage } from 'node:http' */
 
 /**
- * The part of a request that onConnect gets.
+ * What onConnect gets of a request.
  * @typedef {{headers: IncomingMessage['headers'], url: string, address: string,
- *   transport: Transport, data?: unknown}} Handshake `data`: what came with the token
+ *   transport: Transport, data?: unknown}} Handshake `data` was sent with the token
  */
 
 /** @typedef {{readonly name: string, readonly usesTokens: boolean, readonly asksLater?: boolean}} Door */
@@ -39,21 +40,18 @@ const NATIVE = Object.freeze({ name: 'native', usesTokens: true });
  */
 
 export class HookEntrance {
-  /**
-   * The visitor of a request, until its connection opens, and the place of its user.
-   * @type {WeakMap<Credentials, {visitor: Visitor, place: Lease|null}>}
-   */
+  /** Before the connection opens. @type {WeakMap<Credentials, {visitor: Visitor, place: Lease|null}>} */
   #requests = new WeakMap();
-  /** @type {WeakMap<Connection, Visitor>} */
+  /** After it has opened. @type {WeakMap<Connection, Visitor>} */
   #visitors = new WeakMap();
-  /** Of visitors whom a token may still name. @type {WeakMap<Visitor, Handshake>} */
+  /** For visitors that a later token may name. @type {WeakMap<Visitor, Handshake>} */
   #handshakes = new WeakMap();
 
   /**
    * @param {object} parts @param {Hooks} parts.hooks
    * @param {Authentication|null} parts.authentication null if no tokens are configured
    * @param {Pick<import('../auth/sessions.js').Sessions, 'begin'|'end'|'isRevoked'>} parts.sessions
-   *   those of the authentication, if there is one
+   *   which the authentication uses, too
    * @param {import('../auth/user-places.js').UserPlaces} parts.userPlaces
    * @param {{add(connection: Connection): void, remove(connection: Connection): void}} parts.hub
    */
@@ -77,8 +75,8 @@ export class HookEntrance {
   }
 
   /**
-   * @param {IncomingMessage} request whose token is checked @param {string} address
-   * @param {Door} [door] that its path names
+   * Checks the token of a handshake, then calls onConnect.
+   * @param {IncomingMessage} request @param {string} address @param {Door} [door]
    * @returns {Credentials|Promise<Credentials>|null} never rejects; null: the door asks later
    */
   check(request, address, door = NATIVE) {
@@ -90,10 +88,10 @@ export class HookEntrance {
   }
 
   /**
-   * For a door whose clients send their token in a command. @param {string|null} token null: none
-   * @param {Omit<Handshake, 'transport'>} handshake of the connection
+   * The same for doors whose clients send the token in a command.
+   * @param {string|null} token @param {Omit<Handshake, 'transport'>} handshake
    * @param {Door} door @param {ReadClaims} read
-   * @returns {Credentials|Promise<Credentials>} the promise never rejects
+   * @returns {Credentials|Promise<Credentials>} never rejects
    */
   identify(token, handshake, door, read) {
     const checked = this.authentication?.identify(token, handshake, door, read) ?? NOBODY;
@@ -152,8 +150,9 @@ export class HookEntrance {
   }
 
   /**
-   * @param {Credentials} credentials of the token; if they are refused, their lease is released
-   * @param {Verdict} verdict of onConnect @returns {Credentials|null} null: not refused
+   * Releases the token's lease if onConnect refuses.
+   * @param {Credentials} credentials @param {Verdict} verdict
+   * @returns {Credentials|null} null: not refused
    */
   #refusalOf({ identity, lease }, { refusal: refused, answer: { user, info } }) {
     const isOther = identity !== null && user !== null && (user !== identity.user || info !== null);
@@ -165,7 +164,7 @@ export class HookEntrance {
     );
   }
 
-  /** Calls onConnect for tokens in commands. @type {import('../auth/authentication.js').Confirm} */
+  /** Calls onConnect for a later token. @type {import('../auth/authentication.js').Confirm} */
   async confirm(connection, token, credentials) {
     const visitor = this.#visitors.get(connection);
     const handshake = visitor && this.#handshakes.get(visitor);
@@ -174,17 +173,15 @@ export class HookEntrance {
     const verdict = await this.hooks.call('onConnect', [requestOf(handshake, token, user)]);
     const refused = this.#refusalOf(credentials, verdict);
     if (refused !== null) return refused;
-    // The authentication refuses a token revoked meanwhile. The next one is asked about.
+    // If the token was revoked meanwhile, the authentication refuses it. onConnect is called again
+    // for the next token.
     if (this.sessions.isRevoked(/** @type {Identity} */ (credentials.identity))) return credentials;
     this.#handshakes.delete(visitor);
     visitor.welcome(verdict.answer);
     return credentials;
   }
 
-  /**
-   * @param {Visitor} visitor @param {Identity} identity
-   * @returns {Promise<Credentials>} never rejects
-   */
+  /** Takes a place of the user. @param {Visitor} visitor @param {Identity} identity */
   async #place(visitor, identity) {
     let placed;
     try {
@@ -197,9 +194,9 @@ export class HookEntrance {
     return placed;
   }
 
-  /** @param {Visitor} visitor @param {Credentials} credentials @returns {Credentials} */
+  /** @param {Visitor} visitor @param {Credentials} credentials */
   #admitted(visitor, { identity, lease: place }) {
-    // The HTTP server releases the lease when the socket closes, also if no connection has opened.
+    // The HTTP server releases the lease when the socket closes, even if no connection opened.
     const release = () => {
       place?.release();
       this.#left(visitor);
@@ -210,9 +207,10 @@ export class HookEntrance {
   }
 
   /**
-   * @param {Connection} connection that has not entered @param {Credentials|null} credentials
+   * Asks onJoin before the connection enters.
+   * @param {Connection} connection @param {Credentials|null} credentials
    * @param {readonly string[]} rooms
-   * @returns {Promise<(Refusal|null)[]>} by room; null: it may join
+   * @returns {Promise<(Refusal|null)[]>} for each room; null: the connection may join
    */
   askJoins(connection, credentials, rooms) {
     this.#open(connection, credentials);
@@ -248,14 +246,14 @@ export class HookEntrance {
     }
     if (identity !== null && identity.rights === ALL_ROOMS) {
       this.hub.add(connection);
-      // The place alone: a sign-in may end this session long before the connection.
+      // Only the user's place: a sign-in may end this session long before the connection closes.
       return this.sessions.begin(connection, identity, place);
     }
     if (authentication === null) return this.hub.add(connection);
     authentication.enter(connection, identity === null ? null : credentials, onSession);
   }
 
-  /** A connection is gone. May be called twice. @param {Connection} connection */
+  /** May be called twice. @param {Connection} connection */
   leave(connection) {
     const visitor = this.#visitors.get(connection);
     visitor?.close();
@@ -280,7 +278,7 @@ export class HookEntrance {
     return place;
   }
 
-  /** @param {Visitor} visitor whom onConnect has let in */
+  /** @param {Visitor} visitor */
   #left(visitor) {
     if (visitor.isGone) return;
     visitor.leave();

@@ -4,17 +4,16 @@
 //        -> answer            allowed, denied, changed
 //        -> deadline, throw   refused, because a check has failed
 //
-// Waiting in line counts against the deadline. A call past its deadline has failed and its place is
-// free, but JavaScript cannot stop it: `running` counts it until it ends. Only the supervisor can
-// end an endless loop. A hook that answers without a promise costs no timer and no promise.
+// Time in line counts against the deadline. When a call times out, it fails and frees its place.
+// JavaScript cannot stop it, so `running` counts it until it ends; only the supervisor can end an
+// endless loop. A hook that returns no promise costs no timer and no promise here.
 
 import { RareLog } from '../observability/rare-log.js';
 import { refusal } from '../protocol/refusal.js';
 import { ALLOWED, AnswerError, readAnswer } from './answer.js';
 
-/** Calls that wait in line, without onDisconnect. */
 const MAX_WAITING = 10_000;
-/** Calls of onDisconnect that wait: a drain closes all connections within seconds. */
+/** Many more, because a drain closes all connections within seconds. */
 const MAX_WAITING_DISCONNECTS = 100_000;
 
 /** @typedef {import('../observability/counters.js').HookName} HookName */
@@ -41,16 +40,14 @@ class Call {
 
   /**
    * @param {HookName} hook @param {readonly unknown[]} args
-   * @param {number} deadlineMs on the clock of performance.now()
-   * @param {string} [key] of the message, in a room with state
+   * @param {number} deadlineMs by performance.now() @param {string} [key] of the message
    */
   constructor(hook, args, deadlineMs, key) {
     this.hook = hook;
     this.key = key;
     this.args = args;
     this.deadlineMs = deadlineMs;
-    /** 0: it waits in line. */
-    this.startedMs = 0;
+    this.startedMs = 0; // 0 while it waits in line
     /** @type {((verdict: Verdict) => void)|null} */
     this.resolve = null;
     this.isOver = false;
@@ -66,7 +63,7 @@ class Call {
   /** @param {Verdict} verdict */
   end(verdict) {
     this.isOver = true;
-    this.args = NO_ARGS; // a hook that hangs must not hold them
+    this.args = NO_ARGS; // or a hook that hangs would keep them in memory
     this.resolve?.(verdict);
     this.resolve = null;
   }
@@ -79,7 +76,7 @@ class Call {
 /** @type {readonly unknown[]} */
 const NO_ARGS = Object.freeze([]);
 
-/** Most hooks need no signal. @param {Call} call @returns {import('./types.js').HookContext} */
+/** Creates no signal until a hook reads it. @param {Call} call */
 function lazyContext(call) {
   return {
     key: call.key,
@@ -90,24 +87,23 @@ function lazyContext(call) {
 }
 
 export class Hooks {
-  /** Calls without an answer, in the order of their deadlines. @type {Set<Call>} */
+  /** Calls with a deadline, running or in line, earliest deadline first. @type {Set<Call>} */
   #open = new Set();
-  /** Those of them that wait in line. @type {Set<Call>} */
+  /** Calls in line. @type {Set<Call>} */
   #line = new Set();
-  /** Calls of onDisconnect in line. They have no deadline there. @type {Set<Call>} */
+  /** Calls of onDisconnect in line. They have no deadline until they start. @type {Set<Call>} */
   #disconnects = new Set();
-  /** Calls that run and are not past their deadline. */
+  /** Running calls that have not timed out. */
   #places = 0;
   /** @type {NodeJS.Timeout|undefined} */
   #timer;
-  /** A turn's time for calls in line: `concurrency` does not bound hooks without a promise. */
+  /** Bounds how many calls one turn starts: hooks without a promise take no place. */
   #slot;
 
   /**
    * @param {object} parts @param {import('./types.js').Hooks} parts.functions
-   * @param {number} parts.timeoutMs for each call
-   * @param {number} parts.concurrency calls that run at once
-   * @param {number} parts.maxPayloadBytes of a changed payload
+   * @param {number} parts.timeoutMs @param {number} parts.concurrency
+   * @param {number} parts.maxPayloadBytes of a changed payload or a result
    * @param {import('../observability/counters.js').HookCounters} parts.counters
    * @param {(hook: HookName, seconds: number) => void} parts.observe
    * @param {import('../worker/turn.js').Turn} parts.turn
@@ -138,16 +134,16 @@ export class Hooks {
     return this.functions[hook] !== undefined;
   }
 
-  /** True if no call runs or waits that is within its deadline. */
+  /** True if no call runs or waits, except those that timed out. */
   get isIdle() {
     return this.#open.size === 0 && this.#disconnects.size === 0;
   }
 
   /**
-   * @param {HookName} hook one that there is @param {readonly unknown[]} args without the context
+   * @param {HookName} hook which exists @param {readonly unknown[]} args without the context
    * @param {string} [key] of the message, in a room with state
-   * @returns {Verdict|Promise<Verdict>} a promise, which never rejects, only if the hook returns
-   *   one or if the call waits
+   * @returns {Verdict|Promise<Verdict>} a promise if the hook returns one or the call waits in line.
+   *   It never rejects
    */
   call(hook, args, key) {
     this.counters.calls[hook]++;
@@ -165,7 +161,7 @@ export class Hooks {
     });
   }
 
-  /** Waits as long as it has to. @param {readonly unknown[]} args without the context */
+  /** Calls onDisconnect, in line as long as needed. @param {readonly unknown[]} args */
   disconnected(args) {
     this.counters.calls.onDisconnect++;
     const call = new Call('onDisconnect', args, 0);
@@ -176,7 +172,7 @@ export class Hooks {
     } else this.#next();
   }
 
-  /** @param {Call} call @returns {Verdict|null} null: the hook has returned a promise */
+  /** @param {Call} call @returns {Verdict|null} null: the hook returned a promise */
   #start(call) {
     call.startedMs = performance.now();
     const hook = /** @type {(...args: unknown[]) => unknown} */ (this.functions[call.hook]);
@@ -192,7 +188,7 @@ export class Hooks {
     if (!isLater) return this.#read(call, returned);
     this.#places++;
     this.counters.running++;
-    // Promise.resolve, because the `then` of a foreign promise may throw, or call back twice.
+    // Another library's `then` may throw, or call back twice.
     Promise.resolve(returned).then(
       (answer) => this.#ended(call, () => this.#read(call, answer)),
       (error) => this.#ended(call, () => this.#fail(call, 'throw', error)),
@@ -200,28 +196,27 @@ export class Hooks {
     return null;
   }
 
-  /** The call has no answer yet, and a deadline. @param {Call} call */
+  /** Watches the deadline of a call. @param {Call} call */
   #keep(call) {
     this.#open.add(call);
     this.#arm();
   }
 
-  /** The promise of a hook is settled. @param {Call} call @param {() => Verdict} conclude */
+  /** @param {Call} call whose promise has settled @param {() => Verdict} conclude */
   #ended(call, conclude) {
     this.counters.running--;
-    if (call.isOver) return; // past its deadline
+    if (call.isOver) return; // timed out
     this.#places--;
     this.#open.delete(call);
     call.end(conclude());
     this.#next();
   }
 
-  /** Starts calls in line, some in a later turn. */
   #next() {
     if (!this.#slot.isAwake && this.#startSome()) this.#slot.wake();
   }
 
-  /** Starts checks, then disconnects. @returns {boolean} could more start? */
+  /** Starts calls in line, onDisconnect last. @returns {boolean} could more start? */
   #startSome() {
     while (this.#places < this.concurrency) {
       const call = first(this.#line) ?? first(this.#disconnects);
@@ -249,7 +244,7 @@ export class Hooks {
     try {
       answer = readAnswer(hook, returned, this.maxPayloadBytes);
     } catch (error) {
-      if (!(error instanceof AnswerError)) return this.#count(hook, 'throw', error); // of a getter
+      if (!(error instanceof AnswerError)) return this.#count(hook, 'throw', error); // by a getter
       const verdict = this.#count(hook, 'answer', error);
       return error.isTooLarge ? TOO_LARGE : verdict;
     }
@@ -266,21 +261,19 @@ export class Hooks {
     return this.#count(hook, reason, error);
   }
 
-  /**
-   * @param {HookName} hook @param {FailureReason} reason @param {unknown} error @returns {Verdict}
-   */
+  /** @param {HookName} hook @param {FailureReason} reason @param {unknown} error */
   #count(hook, reason, error) {
     this.counters.failures[`${hook},${reason}`]++;
     this.rareLog.warn({ hook, reason, err: error }, `${hook} failed: ${reason}`);
     return FAILED;
   }
 
-  /** The answer is not allowed. @param {HookName} hook @param {string} fault @returns {Refusal} */
+  /** Refuses an answer that cannot be used. @param {HookName} hook @param {string} fault */
   reject(hook, fault) {
     return /** @type {Refusal} */ (this.#count(hook, 'answer', new AnswerError(fault)).refusal);
   }
 
-  /** Sets the single timer to the earliest deadline. */
+  /** Sets the timer, which all calls share, to the earliest deadline. */
   #arm() {
     if (this.#timer !== undefined) return;
     const call = first(this.#open);

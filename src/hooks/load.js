@@ -1,12 +1,13 @@
-// load.js: loads the file of FANFARE_HOOKS. One that throws, exports no hook, or exports one under
-// a mistyped name stops the worker's start: no server runs without its checks, and a reload keeps
-// the old workers.
+// load.js: loads the hooks file (FANFARE_HOOKS).
+//
+// If the file throws, exports no hook or mistypes the name of one, the worker does not start. So no
+// server runs without its checks, and a reload keeps the old workers.
 
 import { lstatSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
 import { HOOK_NAMES as HOOKS } from '../observability/counters.js';
 
-/** Names of hooks that do not exist: `onMessage` and `onpublish` would never be called. */
+/** Looks like the name of a hook: `onMessage` and `onpublish` would never be called. */
 const LIKE_A_HOOK = /^on(?:[A-Z_]|(?:connect|join|publish|disconnect)$)/;
 
 /**
@@ -16,9 +17,9 @@ const LIKE_A_HOOK = /^on(?:[A-Z_]|(?:connect|join|publish|disconnect)$)/;
 export async function loadHooks(path) {
   let module;
   try {
-    // `fs.realpathSync`, with which Node's loader resolves symbolic links, stops at the first known
-    // folder if the last `stat` of the process was of a pipe or a socket, as stdout often is (Node
-    // 20.20). A package behind a link (pnpm) is then empty. Reading the file's status avoids this.
+    // Node's loader resolves symbolic links with `fs.realpathSync`. In Node 20.20 it stops at the
+    // first known folder if the process last called `stat` on a pipe or a socket, such as stdout.
+    // A linked package (pnpm) is then empty. Calling `lstat` on a file first avoids this.
     lstatSync(path);
     module = await import(pathToFileURL(path).href);
   } catch (error) {
@@ -44,7 +45,7 @@ export async function loadHooks(path) {
   return hooks;
 }
 
-/** @param {unknown} error that the file has thrown */
+/** @param {unknown} error */
 function textOf(error) {
   return error instanceof Error ? error.message : String(error);
 }

@@ -1,22 +1,22 @@
-// types.js: the types for authors of hooks. `fanfare/hooks` of the package is this file.
+// types.js: types for authors of hooks, exported as `fanfare/hooks`.
 //
 //   export default /** @satisfies {import('fanfare/hooks').Hooks} */ ({
 //     async onPublish(connection, room, payload) { … },
 //   });
 //
-// docs/hooks.md explains when each hook is called, and the meaning of each answer.
+// docs/hooks.md explains when each hook is called and what each answer means.
 
-/** How a client has come. @typedef {'websocket'|'sse'|'pusher'|'centrifugo'} Transport */
+/** How the client connected. @typedef {'websocket'|'sse'|'pusher'|'centrifugo'} Transport */
 
 /**
- * A connection as hooks see it. The same object is passed to all hooks of one connection.
+ * A connection as hooks see it. All hooks of a connection get the same object.
  * @typedef {object} HookConnection
  * @property {string} id as in `welcome` and in the HTTP API; '' until the connection is open
- * @property {string|null} user of its token or of `onConnect`; null if it is anonymous
- * @property {unknown} info of its token or of `onConnect`; undefined if there is none
- * @property {string} address of the client, as the limits count it: of IPv6 the /64 network
+ * @property {string|null} user from its token or `onConnect`; null if it is anonymous
+ * @property {unknown} info from its token or `onConnect`; undefined if there is none
+ * @property {string} address of the client, as the limits count it: for IPv6, the /64 network
  * @property {Transport} transport
- * @property {any} data yours: `onConnect` may return it, and each hook may change it
+ * @property {any} data yours: `onConnect` may return it, and any hook may change it
  */
 
 /**
@@ -24,33 +24,33 @@
  * @typedef {object} ConnectRequest
  * @property {Readonly<Record<string, string|string[]|undefined>>} headers with names in lower case
  * @property {string} address of the client, as the limits count it
- * @property {string|null} token as the client sent it; null if there is none. If the server is
- *   configured with tokens, this one has been verified. Null for clients of Pusher.
+ * @property {string|null} token as the client sent it, verified if the server is configured with
+ *   tokens; null if there is none, and for Pusher clients
  * @property {URLSearchParams} query of the URL
- * @property {string|null} user of the verified token; null if there is none yet
+ * @property {string|null} user from the verified token; null if there is none yet
  * @property {Transport} transport
- * @property {any} [data] of the command connect of Centrifugo's clients
+ * @property {any} [data] from the `connect` command of Centrifugo clients
  */
 
 /**
  * @typedef {object} HookContext
- * @property {AbortSignal} signal aborted at the deadline of the call: pass it to `fetch` and the like
- * @property {string} [key] of onPublish: the key of a message in a room with state
+ * @property {AbortSignal} signal aborts when the call times out: pass it to `fetch` and the like
+ * @property {string} [key] onPublish in a room with state: the key of the message
  */
 
-/** Refuses. The client gets the text, of at most 200 characters. @typedef {{deny: string}} Deny */
-/** `undefined` and `true` allow; `false` denies without a text. @typedef {void|boolean} Plain */
+/** Refuses, with a text for the client (at most 200 characters). @typedef {{deny: string}} Deny */
+/** `undefined` and `true` allow; `false` refuses without a text. @typedef {void|boolean} Plain */
 
 /**
  * Lets the connection in.
  * @typedef {object} Welcome
  * @property {string} [user] 1 to 128 characters; only for a connection without a verified token
- * @property {unknown} [info] JSON of at most 1 KiB that presence shows; only with `user`
+ * @property {unknown} [info] shown in presence: JSON of at most 1 KiB; only with `user`
  * @property {unknown} [data] becomes `connection.data`
  */
 
 /** Publishes this payload instead. @typedef {{payload: unknown}} Changed */
-/** The result of a call: JSON. @typedef {{data: unknown}} Result */
+/** The result of onRpc: JSON. @typedef {{data: unknown}} Result */
 
 /** @typedef {Plain|Deny|Welcome} ConnectAnswer */
 /** @typedef {Plain|Deny} JoinAnswer */
@@ -71,20 +71,20 @@
  */
 
 /**
- * @callback OnPublish before a message of a client is published
+ * @callback OnPublish before a client's message is published
  * @param {HookConnection} connection @param {string} room `*` for a broadcast
  * @param {any} payload parsed @param {HookContext} context @returns {Awaitable<PublishAnswer>}
  */
 
 /**
- * @callback OnRpc a client of Centrifugo calls a method of the backend
- * @param {HookConnection} connection @param {string} method @param {any} data parsed; undefined:
- *   none
+ * @callback OnRpc a Centrifugo client calls a method of your backend
+ * @param {HookConnection} connection @param {string} method
+ * @param {any} data parsed; undefined: none
  * @param {HookContext} context @returns {Awaitable<RpcAnswer>}
  */
 
 /**
- * @callback OnSend a client of Centrifugo sends a message to the backend, without a reply
+ * @callback OnSend a Centrifugo client sends your backend a message, without a reply
  * @param {HookConnection} connection @param {any} data parsed @param {HookContext} context
  * @returns {Awaitable<Plain|Deny>}
  */

@@ -1,11 +1,11 @@
-// visitor.js: a connection as hooks see it, until onDisconnect has been called.
+// visitor.js: a connection as hooks see it, from onConnect to onDisconnect.
 
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { HookConnection } from './types.js' */
 
 /** @implements {HookConnection} */
 export class Visitor {
-  /** Null until it is open. @type {Connection|null} */
+  /** Null until it opens. @type {Connection|null} */
   #connection = null;
   /** @type {string|null} */
   #user;
@@ -42,14 +42,14 @@ export class Visitor {
     return this.#info === null ? undefined : JSON.parse(String(this.#info));
   }
 
-  /** The connection has opened. @param {Connection} connection */
+  /** @param {Connection} connection */
   open(connection) {
     this.#connection = connection;
   }
 
   /**
-   * onConnect has let it in, or a later token. Data that is undefined changes nothing.
-   * @param {{user: string|null, info: Buffer|null, data: unknown}} answer `user`: null: not named
+   * Applies the answer of onConnect. Undefined data and a null user change nothing.
+   * @param {{user: string|null, info: Buffer|null, data: unknown}} answer
    */
   welcome({ user, info, data }) {
     if (data !== undefined) this.data = data;
@@ -58,7 +58,7 @@ export class Visitor {
     this.#info = info ?? this.#info;
   }
 
-  /** The connection loses its session: its user stays as it was. */
+  /** Keeps the user when the connection loses its session. */
   close() {
     this.#remember();
   }
@@ -67,7 +67,7 @@ export class Visitor {
     this.isGone = true;
   }
 
-  /** A token that comes after the handshake brings a session. */
+  /** A token sent after the handshake names the user in the session. */
   #remember() {
     const session = this.#connection?.session;
     if (session === undefined || session.isAnonymous) return;
