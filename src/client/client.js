@@ -1,5 +1,5 @@
-// client.js: the client as its parts see it (a contract; fanfare.js). Names that begin with `_` are
-// for other files of this library; the build shortens them (package.json).
+// client.js: the contract between the client (fanfare.js) and its parts. Names that begin with `_`
+// are internal to this library, and the build shortens them (package.json).
 
 /** @import { State } from './connection.js' */
 /** @import { FanfareError } from './error.js' */
@@ -7,9 +7,9 @@
 
 /**
  * @typedef {object} PublishOptions
- * @property {boolean} [echo] false: this connection does not receive the message itself
- * @property {string} [key] in a room with state: whose value the payload becomes; `null` removes it
- * @property {string} [idempotencyKey] a server that remembers it accepts the message once
+ * @property {boolean} [echo] false: this connection does not receive its own message
+ * @property {string} [key] in a room with state: the key to set; the payload `null` removes it
+ * @property {string} [idempotencyKey] the server accepts one message with this key
  */
 
 /**

@@ -1,4 +1,4 @@
-// connection.js: one lasting connection over many sockets, which notices dead ones and reconnects.
+// connection.js: one lasting connection over many sockets: notices dead ones and reconnects.
 //   idle ──> connecting ──> connected ──> waiting ──> connecting …
 //                 │             │            ├─ the page hides: sleeping, until it is shown
 //                 └─────────────┴────────────┴─ close(), or a close code that means stop: closed
@@ -22,25 +22,23 @@ import { TokenSource } from './token.js';
 /** @typedef {import('./wire.js').Command} Command */
 
 /**
- * The part of a WebSocket that the client uses: browsers, Node 22 and `ws` have it.
+ * What the client uses of a WebSocket, in browsers, Node 22 or `ws`.
  * @typedef {{send: (data: string) => void, close: (code?: number, reason?: string) => void,
  *   onopen: ((event: any) => void)|null, onmessage: ((event: any) => void)|null,
  *   onerror: ((event: any) => void)|null, onclose: ((event: any) => void)|null}} Socket
  */
 
 /**
- * How a socket ended. Only node.js knows the HTTP answer that refused a handshake.
+ * How a socket ended. `isFinal` and `retryAfterMs` come from the HTTP answer that refused a
+ * handshake, which only node.js can see.
  * @typedef {object} Ending
  * @property {number} [code] 1006 if absent
  * @property {string} [reason]
- * @property {boolean} [isFinal] would a new handshake end in the same way?
+ * @property {boolean} [isFinal] would a new handshake fail, too?
  * @property {number} [retryAfterMs]
  */
 
-/**
- * That of browsers, Node or `ws`, whose types have different parameters.
- * @typedef {new (url: any, protocols?: any) => Socket} SocketClass
- */
+/** @typedef {new (url: any, protocols?: any) => Socket} SocketClass */
 
 /** @typedef {'idle'|'connecting'|'connected'|'waiting'|'sleeping'|'closed'} State */
 
@@ -48,16 +46,15 @@ import { TokenSource } from './token.js';
  * @typedef {object} StateDetail
  * @property {number} [code] close code of the last connection
  * @property {string} [reason]
- * @property {number} [delayMs] in the state `waiting`: until the next attempt
+ * @property {number} [delayMs] in state `waiting`: until the next attempt
  */
 
 /**
- * @typedef {object} ConnectionListener the client that uses a connection
- * @property {(state: State, detail: StateDetail) => void} _entered
- * @property {(welcome: Welcome) => void} _welcomed the connection is usable; called before
- *   `_entered`
+ * @typedef {object} ConnectionListener
+ * @property {(state: State, detail: StateDetail) => void} _entered called last
+ * @property {(welcome: Welcome) => void} _welcomed the connection is usable
  * @property {(message: Message) => void} _receive
- * @property {() => void} _lost the connection has ended; called before `_entered`
+ * @property {() => void} _lost the connection has ended
  * @property {(error: FanfareError) => void} _report
  */
 
@@ -70,8 +67,7 @@ import { TokenSource } from './token.js';
  */
 
 /**
- * The part of a connection that the client uses. A tab that shares a connection has one of its own
- * kind (shared/tab.js).
+ * What the client uses of a connection: a Connection, or a Tab that shares one (shared/tab.js).
  * @typedef {Pick<Connection, 'state'|'open'|'send'|'_sleep'|'_wake'|'close'>} Link
  */
 
@@ -93,8 +89,8 @@ export class Connection {
   #welcomedAtMs = 0;
   #heartbeatMs = 0;
   /**
-   * May a page that wakes up do something earlier? Reconnect, after a delay that the client has
-   * chosen alone; ping, unless a pong is awaited.
+   * May a page that wakes up act before the timer? Reconnect, unless the server chose the delay.
+   * Ping, unless a pong is awaited.
    */
   #mayHurry = false;
   /** @type {number|undefined} */
@@ -107,15 +103,15 @@ export class Connection {
     this.#tokens = new TokenSource(parts.token);
   }
 
-  /** Connects, unless it is connected or trying to be. */
+  /** Connects, unless it is connected or connecting. */
   open() {
-    // Every state but these and `sleeping` waits for something.
+    // Only `idle`, `closed` and `sleeping` have no timer.
     if (this.#timer) return;
     this.#attempt = 0;
     this.#connect();
   }
 
-  /** Sends a command. For a broken connection it is dropped. @param {string} text JSON */
+  /** Without a connection the command is dropped. @param {string} text JSON */
   send(text) {
     this.#socket?.send(text);
   }
@@ -130,7 +126,7 @@ export class Connection {
     if (this.state === 'sleeping') this.#connect();
     else if (this.#mayHurry && this.state === 'connected') this.#ping(WAKE_PONG_TIMEOUT_MS);
     else if (this.#mayHurry && this.state === 'waiting')
-      // Many clients of one network get it back at the same time.
+      // A network comes back for many clients at the same time.
       this.#arm(reconnectDelay(0, this.#parts), () => this.#connect());
   }
 
@@ -138,20 +134,19 @@ export class Connection {
   async close() {
     const socket = this.state === 'connected' && this.#socket;
     this.#drop();
-    // The next one may be of another user. A token that comes later is for the former.
+    // The user may change before the next connection. A token that is still awaited is not for it.
     this.#tokens = new TokenSource(this.#parts.token);
     this.#enter('closed');
     if (!socket) return;
     await new Promise((resolve) => {
       socket.onclose = resolve;
-      // A program in Node does not wait for this timer if the socket closes earlier.
-      setTimeout(resolve, CLOSE_TIMEOUT_MS).unref?.();
+      setTimeout(resolve, CLOSE_TIMEOUT_MS).unref?.(); // must not keep a Node program running
     });
   }
 
   async #connect() {
     const timer = this.#arm(CONNECT_TIMEOUT_MS, () => failed());
-    /** @param {unknown} [cause] none: nothing has come in time */
+    /** @param {unknown} [cause] none: timed out */
     const failed = (cause) => {
       if (timer === this.#timer && !this.#socket) this.#tokenFailed(cause);
       // A listener may have closed the client.
@@ -159,7 +154,7 @@ export class Connection {
     };
     this.#enter('connecting');
     const token = await this.#tokens.get().catch(failed);
-    // Another attempt has begun, or none is wanted.
+    // The client was closed, or another attempt has begun.
     if (timer !== this.#timer) return;
     const { url, WebSocket = /** @type {any} */ (globalThis).WebSocket } = this.#parts;
     /** @type {Socket} */
@@ -173,7 +168,7 @@ export class Connection {
     this.#socket = socket;
     socket.onopen = () => this.#command({ type: 'hello', id: 0, token: token || undefined });
     socket.onmessage = ({ data }) => this.#receive(JSON.parse(data));
-    // An error is the end, too: after a failed handshake Node 22 does not emit `close`.
+    // Both, because Node 22 emits no `close` after a failed handshake.
     socket.onclose = socket.onerror = (ending) => this.#lost(ending);
   }
 
@@ -184,13 +179,13 @@ export class Connection {
 
   /** @param {Message} message */
   #receive(message) {
-    // SERVER_SHUTDOWN names it.
+    // Only SERVER_SHUTDOWN has the field.
     this.#serverDelayMs = message.reconnectAfterMs ?? this.#serverDelayMs;
     if (message.id !== 0) this.#listener._receive(message);
     else if (this.state === 'connecting') this.#greeted(message);
     else this.#renewed(message);
     if (this.state !== 'connected') return;
-    // Waits until nothing has come for a heartbeat.
+    // Pings when no message arrives for a heartbeat.
     this.#mayHurry = true;
     this.#arm(this.#heartbeatMs, () => this.#ping(PONG_TIMEOUT_MS));
   }
@@ -199,7 +194,7 @@ export class Connection {
   #greeted(reply) {
     if (reply.error) {
       const error = new FanfareError(reply.error, reply);
-      // Another refusal concerns the token, and the server closes the connection.
+      // Other errors concern the token: the server closes the connection.
       if (!error.retryable) return this.#listener._report(error);
       return this.#lost({
         reason: error.message,
@@ -223,7 +218,7 @@ export class Connection {
     if (retryable && this.state === 'connected') this.#keepFresh(retryAfterMs);
   }
 
-  /** @param {number} [ms] until the token is renewed */
+  /** @param {number} [ms] until the renewal; by default, as the token requires */
   #keepFresh(ms) {
     this.#tokens._keepFresh(
       (token) => this.#command({ type: 'auth', id: 0, token }),
@@ -239,7 +234,7 @@ export class Connection {
     this.#arm(timeoutMs, () => this.#lost());
   }
 
-  /** The connection has ended. @param {Ending} [ending] none: nothing has come in time */
+  /** @param {Ending} [ending] none: timed out */
   #lost({ code = 1006, reason = '', isFinal, retryAfterMs } = {}) {
     retryAfterMs = this.#serverDelayMs ?? retryAfterMs;
     if (this.state === 'connected' && performance.now() - this.#welcomedAtMs >= STABLE_MS)
@@ -262,14 +257,14 @@ export class Connection {
     this.#enter('waiting', { code, reason, delayMs });
   }
 
-  /** Lets go of socket and timer. A dead socket takes minutes to close; nothing waits for it. */
+  /** Releases socket and timer. A dead socket takes minutes to close, so nothing waits for it. */
   #drop() {
     const socket = this.#socket;
     this.#socket = this.#serverDelayMs = undefined;
     this.#arm();
     this.#tokens._rest();
     if (socket) {
-      // Not null: `ws` throws an error that has no listener.
+      // Not null: `ws` throws errors without a listener.
       socket.onopen = socket.onmessage = socket.onclose = socket.onerror = () => {};
       socket.close(1000);
     }
@@ -281,7 +276,7 @@ export class Connection {
     this.send(JSON.stringify(command));
   }
 
-  /** Ends the wait before. @param {number} [ms] @param {() => void} [act] none: waits for nothing */
+  /** Replaces the timer. @param {number} [ms] @param {() => void} [act] none: only clears it */
   #arm(ms, act) {
     clearTimeout(this.#timer);
     this.#timer = act && setTimeout(act, ms);

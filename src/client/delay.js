@@ -1,16 +1,17 @@
-// delay.js: whether and when a client reconnects, as pure functions.
+// delay.js: whether and when a client reconnects.
 //
-// The server's delay wins: after a drain it spreads its clients evenly over a window. Otherwise it
-// is full jitter, a random part of a time that doubles, so clients of a dead server return apart.
+// A delay from the server wins: when it drains, it spreads its clients over a window. Otherwise the
+// delay is a random part of a time that doubles (full jitter), so that clients of a dead server do
+// not return together.
 
 import { INTERNAL_MS, MAX_TIMEOUT_MS, OVERLOAD_MS } from './limits.js';
 
 /**
- * @param {number} code a close code; 1006 if the connection broke without one
+ * @param {number} code close code; 1006 if there was none
  * @returns {boolean} false if a new connection would end in the same way
  */
 export function mayReconnect(code) {
-  // The peer closed on purpose (1000, 4500 to 4999), or the client would break a rule again.
+  // The peer closed on purpose (1000, 4500 to 4999), or the client broke the protocol.
   return !/^(100[023789]|4[5-9])/.test(/** @type {any} */ (code));
 }
 

@@ -1,8 +1,6 @@
 // emitter.js: events for browsers and Node.
 
-/**
- * @template {Record<keyof Events, any[]>} Events names of events, and the arguments of their listeners
- */
+/** @template {Record<keyof Events, any[]>} Events listeners' arguments, by event name */
 export class Emitter {
   /** @type {Map<keyof Events, Set<Function>>} */
   #listeners = new Map();
@@ -27,7 +25,7 @@ export class Emitter {
   }
 
   /**
-   * Calls all listeners, also after one that throws: its error is reported as uncaught.
+   * Calls all listeners, even if one throws. Its error is reported as uncaught.
    * @template {keyof Events} Name @param {Name} event @param {Events[Name]} args
    * @returns {boolean} false if there is no listener
    */

@@ -9,13 +9,13 @@
  * A code of the protocol, or one of the client:
  *
  * - `OFFLINE`: there is no connection, and the message was not sent.
- * - `QUEUE_FULL`: `maxPending` messages wait for their replies, and this one was not sent.
- * - `OUTCOME_UNKNOWN`: also if the connection broke before the reply came.
- * - `CLOSED`: the client was closed, the server will not have it back, or this handle has left.
- * - `TOKEN_UNAVAILABLE`: the token callback failed (`cause` is its error), or did not answer.
+ * - `QUEUE_FULL`: `maxPending` messages already wait, and this one was not sent.
+ * - `OUTCOME_UNKNOWN`: also if the connection broke before the reply.
+ * - `CLOSED`: the client was closed or refused for good, or this handle has left.
+ * - `TOKEN_UNAVAILABLE`: the token callback failed (`cause` is its error) or timed out.
  * - `STATE_UNAVAILABLE`: the `recoverFailed` callback failed; `cause` is its error.
- * - `BUFFER_FULL`: an async iterator was not read, and messages were dropped.
- * - `REFUSED`: the server refused the connection; `closeCode` and the message have the reason.
+ * - `BUFFER_FULL`: an async iterator was read too slowly, and messages were dropped.
+ * - `REFUSED`: the server refused the connection; `closeCode` and the message say why.
  * @typedef {import('../protocol/codes.js').ErrorCode|ClientCode} Code
  */
 
@@ -30,10 +30,10 @@ export class FanfareError extends Error {
    * @param {number} [about.closeCode]
    */
   constructor(code, about = {}) {
-    // The guide has an anchor for each code of the client. Replies of the server have messages.
+    // Replies of the server have messages. The guide has an anchor for each code of the client.
     super(about.message || `see docs/client.md#${code}`, about);
     this.code = code;
-    // The command was certainly not accepted, so the application may send it again.
+    // The command was certainly not accepted, so it is safe to send again.
     this.retryable = /^(UNAVAILABLE|RATE_LIMIT|OFFLINE|QUEUE_FULL)/.test(code);
     this.room = about.room;
     this.retryAfterMs = about.retryAfter && about.retryAfter * 1000;

@@ -20,20 +20,20 @@ import { Room } from './room.js';
 /**
  * @typedef {object} Options
  * @property {import('./token.js').TokenOption} [token] a token, or a function that gets one. The
- *   function is called again when the token ends
+ *   function is called again before the token expires
  * @property {'reject'|'queue'} [offline] what happens to messages published without a connection;
- *   `reject` by default
- * @property {number} [maxPending] messages that may wait for a connection or a reply; 1,000 by
- *   default
- * @property {number} [firstDelayMs] upper end of the first reconnect delay; 1,000 by default
- * @property {number} [maxDelayMs] upper end of later ones; 30,000 by default
- * @property {import('./connection.js').SocketClass} [WebSocket] in place of the global one
+ *   default `reject`
+ * @property {number} [maxPending] messages that may wait for a connection or a reply; default 1,000
+ * @property {number} [firstDelayMs] upper limit of the first reconnect delay; default 1,000
+ * @property {number} [maxDelayMs] upper limit of later delays; default 30,000
+ * @property {import('./connection.js').SocketClass} [WebSocket] instead of the global one
  */
 
 /**
- * `state`: of the connection. `welcome`: connection id, user and limits. `broadcast`: a message to
- * all connections. `degraded`: the broker is unavailable (true) or back (false). `error`: an error
- * without another place; without a listener it goes to the console.
+ * `state`: the connection's state has changed. `welcome`: connection id, user and limits.
+ * `broadcast`: a message to all connections. `degraded`: the broker is unavailable (true) or back
+ * (false). `error`: an error that no promise or room reports; without a listener it goes to the
+ * console.
  * @typedef {{
  *   state: [state: State, detail: StateDetail],
  *   welcome: [welcome: Welcome],
@@ -43,20 +43,20 @@ import { Room } from './room.js';
  * }} Events
  */
 
-/** A Client (client.js), and its connection's listener. @extends {Emitter<Events>} */
+/** Implements Client (client.js) and ConnectionListener. @extends {Emitter<Events>} */
 export class Fanfare extends Emitter {
   #connection;
   #publisher;
   /** @type {Map<string, Membership>} */
   #rooms = new Map();
-  /** Of commands that wait for a reply, by id. @type {Map<number, [string|undefined, OnReply]>} */
+  /** Commands that wait for a reply, by id. @type {Map<number, [string|undefined, OnReply]>} */
   #replies = new Map();
   #lastId = 0;
   /** Of a command. Nothing is longer than `undefined`. @type {any} */
   #maxBytes;
   /** @type {AbortController|undefined} */
   #following;
-  /** Of `connect`, while there is no connection. @type {Promise<void>|undefined} */
+  /** The result of `connect`, until it settles. @type {Promise<void>|undefined} */
   #opening;
   /** @type {((error?: FanfareError) => void)|undefined} */
   #opened;
@@ -65,12 +65,12 @@ export class Fanfare extends Emitter {
    * Does not connect yet: `join`, `publish` and `connect` do.
    * @param {string} url `wss://chat.example`; in a page it may be relative
    * @param {Options} [options]
-   * @param {import('./connection.js').LinkClass} [Link] for the entries of this library
+   * @param {import('./connection.js').LinkClass} [Link] internal
    */
   constructor(url, options = {}, Link = Connection) {
     super();
     const { href } = new URL(url, /** @type {any} */ (globalThis).location?.href);
-    // The URL of a WebSocket has no fragment.
+    // A WebSocket URL must not have a fragment.
     const [whole] = href.replace(/^http/, 'ws').split('#');
     this.#connection = new Link({ ...options, url: whole }, this);
     this.#publisher = new Publisher(this, options);
@@ -82,9 +82,9 @@ export class Fanfare extends Emitter {
   }
 
   /**
-   * Connects, also after `close` and after the server has refused the connection.
-   * @returns {Promise<void>} when there is a connection. Rejects when the client is closed, or the
-   *   server refuses it for good; unlike other promises, it need not be awaited
+   * Connects, also after `close` and after the server refused the connection.
+   * @returns {Promise<void>} resolves when the client is connected. Rejects when it is closed or
+   *   the server refuses it for good. You need not handle the rejection: it is an event, too
    */
   connect() {
     this.#following?.abort();
@@ -92,7 +92,6 @@ export class Fanfare extends Emitter {
     const opening = (this.#opening ??= promised((opened) => {
       this.#opened = opened;
     }));
-    // Its error is an event, too.
     opening.catch(() => {});
     this.#connection.open();
     if (this.state === 'connected') this.#settle();
@@ -101,8 +100,8 @@ export class Fanfare extends Emitter {
 
   /**
    * @template [Payload=any] @param {string} name @param {import('./room.js').JoinOptions} [options]
-   * @returns {Room<Payload>} a handle of its own: the connection leaves the room when its last
-   *   handle has left
+   * @returns {Room<Payload>} a new handle each time. When the last one leaves, the connection leaves
+   *   the room
    */
   join(name, options = {}) {
     const membership = this.#rooms.get(name) ?? new Membership(name, this);
@@ -133,14 +132,14 @@ export class Fanfare extends Emitter {
 
   /** Leaves all rooms and closes the connection. @returns {Promise<void>} */
   close() {
-    // A listener may connect again.
+    // First, because a listener may connect again.
     this.#settle(new FanfareError('CLOSED'));
     const closed = this.#connection.close();
     for (const room of [...this.#rooms.values()]) room._end();
     return closed;
   }
 
-  /** The attempt to connect has ended. @param {FanfareError} [error] */
+  /** Settles the promise of `connect`. @param {FanfareError} [error] */
   #settle(error) {
     this.#opened?.(error);
     this.#opening = undefined;
@@ -169,7 +168,7 @@ export class Fanfare extends Emitter {
     this.#connection.send(whole);
   }
 
-  /** The room has no handle any more. @param {string} room */
+  /** @param {string} room whose last handle has left */
   _forget(room) {
     this.#rooms.delete(room);
     this._leave(room);

@@ -4,9 +4,9 @@
 //     join, since ──> joined ──> …      leave
 //
 // The connection joins for the first handle and leaves after the last. A join begins at the
-// earliest position that a handle needs, and each handle drops what it has had. If a later handle
-// wants older messages, the connection joins again without leaving: the server replays them. All
-// handles of a room with state share its map (state.js).
+// earliest position that a handle needs, and each handle drops what it already delivered. If a
+// later handle wants older messages, the connection joins again without leaving, and the server
+// replays them. All handles of a room with state share its map (state.js).
 
 import { reconnectDelay } from './delay.js';
 import { FanfareError } from './error.js';
@@ -20,19 +20,19 @@ import { State } from './state.js';
 /**
  * @typedef {object} JoinOptions
  * @property {Position} [since] of the last message that the application has processed
- * @property {number} [last] begins with this many of the newest messages; ignored beside `since`
+ * @property {number} [last] begins with this many of the newest messages; ignored with `since`
  * @property {number} [lastSeconds] begins with the messages of this time, at most `last`; ignored
- *   beside `since`
+ *   with `since`
  * @property {{user: string, info?: unknown}|false} [presence] false: watch without being listed
  * @property {(position: Position|undefined) => unknown} [recoverFailed] loads the application's
- *   state. Messages after `position` follow it. If it fails, it is called again
+ *   state. Messages after `position` follow. If it fails, it is called again
  */
 
 /**
- * @typedef {object} Handle a handle as its membership sees it: a Room
+ * @typedef {object} Handle a Room, as its membership sees it
  * @property {boolean} isJoined @property {import('./presence.js').Presence} presence
- * @property {Position|undefined} _position the next join has to bring the messages after it
- * @property {JoinOptions|undefined} _latest what its first join has to bring
+ * @property {Position|undefined} _position the next join must bring the messages after it
+ * @property {JoinOptions|undefined} _latest what its first join must bring
  * @property {JoinOptions} _options
  * @property {(
  *   newest: Message,
@@ -40,11 +40,11 @@ import { State } from './state.js';
  *   start: number,
  *   asked: number,
  *   recent?: JoinOptions,
- * ) => boolean} _joined the connection is in the room; its newest message, whether the handle's
- *   messages were recovered, the offset before the replay, the same as the join asked for it, and
- *   whose `lastSeconds` it asked for. False: another join has to bring messages before these
+ * ) => boolean} _joined the connection is in the room. Gets the newest message, whether messages
+ *   were recovered, the offset before the replay, the offset that the join asked for, and the
+ *   handle whose `lastSeconds` it used. Returns false if a join must bring older messages first
  * @property {(push: Message) => void} _receive a message, or `resync`
- * @property {() => void} _moveTo own messages that come next are not received
+ * @property {() => void} _moveTo moves past own messages, which do not arrive
  * @property {() => void} _lost the connection is not in the room
  * @property {(error: FanfareError) => boolean} _refused does the application hear of it?
  * @property {() => void} leave
@@ -58,18 +58,18 @@ export class Membership {
   #isJoined = false;
   #isJoining = false;
   #isSettling = false;
-  /** Did the token not permit the room? */
+  /** Has the server refused the room for lack of rights? */
   #isForbidden = false;
   #attempt = 0;
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   #timer;
-  /** As the connection has joined, as JSON. @type {string|undefined} */
+  /** Sent with the last join, as JSON. @type {string|undefined} */
   #presence;
-  /** The room's newest message, or the reply that named its position. @type {Message} */
+  /** The newest message, or the reply that named its position. @type {Message} */
   #newest = {};
-  /** Positions of own messages: a replay has them. @type {Set<string|undefined>} */
+  /** Own messages without an echo, to be dropped from replays. @type {Set<string|undefined>} */
   _own = new Set();
-  /** In a room with state. @type {State|undefined} */
+  /** Only in a room with state. @type {State|undefined} */
   _state;
 
   /** @param {string} name @param {Client} client */
@@ -92,14 +92,14 @@ export class Membership {
     this.#settleSoon();
   }
 
-  /** Handles that come and go in one turn, as those of components do, change nothing. */
+  /** Handles that come and go within one turn, as in UI components, cost no request. */
   #settleSoon() {
     if (this.#isSettling) return;
     this.#isSettling = true;
     queueMicrotask(() => this.#settle());
   }
 
-  /** Asks the server for what the handles do not have yet. */
+  /** Leaves, or joins again if the handles want something else. */
   #settle() {
     this.#isSettling = false;
     if (!this.#handles.size) {
@@ -135,7 +135,7 @@ export class Membership {
       if (!since || (own?.epoch === since.epoch && own.offset < since.offset)) since = own;
     }
     if (this._state) since = this._state._position;
-    // Handles that have been in the room continue. One that wants older messages is served alone.
+    // After a reconnect, handles continue first. What else a new handle wants needs another join.
     if (since && !this.#isJoined) {
       last = 0;
       recent = undefined;
@@ -168,19 +168,19 @@ export class Membership {
         const { epoch, offset, first = offset + 1, recovered = false, state } = reply;
         const map = this._state;
         this._state = state && (map ?? new State());
-        // The application's `since`: without a map there is nothing to continue.
+        // Recovered from the application's `since`, but there is no map to apply changes to.
         if (recovered && map !== this._state) return this.#rejoin();
         this.#follow(reply);
         const from = /** @type {number} */ (since?.offset);
         const start = recovered ? from : first - 1;
         const asked = recent ? offset : since?.epoch === epoch ? from : offset - last;
         let isBehind;
-        // No copy of the set: a listener may end other handles, or close the client.
+        // Not a copy of the set, because a listener may end other handles or close the client.
         for (const handle of this.#handles)
           if (this.#isJoined && !handle._joined(reply, recovered, start, asked, recent))
             isBehind ||= handle.isJoined;
         if (!isBehind) return this.#settleSoon();
-        // The join has left out messages between those of a handle and its replay.
+        // A handle that is in the room would miss messages before the replay.
         this._lost();
         this._enter();
       },
@@ -189,7 +189,7 @@ export class Membership {
 
   /** @param {FanfareError} error */
   #refused(error) {
-    // The token's `autojoin` was first, and without `since`.
+    // By the token's `autojoin`, which has no `since`.
     if (error.code === 'ALREADY_JOINED') return this.#rejoin();
     if (error.retryable) {
       this._lost();
@@ -206,7 +206,7 @@ export class Membership {
     if (this.#isJoined) for (const handle of refused) handle.leave();
   }
 
-  /** The connection is not in the room any more, or has ended. */
+  /** The connection has left the room, or has ended. */
   _lost() {
     this.#isJoined = this.#isJoining = false;
     clearTimeout(this.#timer);
@@ -215,20 +215,19 @@ export class Membership {
   }
 
   _end() {
-    // A listener may join again.
+    // A copy, because a listener may join again.
     for (const handle of [...this.#handles]) handle.leave();
   }
 
-  /** @param {Message} message of the server */
+  /** @param {Message} message */
   _receive(message) {
     const { type, epoch, offset, reason } = message;
     if (type === 'left') {
-      // The server has taken the connection out of the room.
       this._lost();
       this.#isForbidden = reason !== 'removed';
       this.#report(new FanfareError('PERMISSION_DENIED', { message: reason, room: this.name }));
     } else if (type === 'authenticated') {
-      // The token before did not permit the room.
+      // The new token may permit the room.
       if (this.#isForbidden && !this.#isJoined) this._enter();
     } else if (!this.#isJoined) return;
     else if (type === 'presence') this._users._receive(message);
@@ -242,7 +241,7 @@ export class Membership {
     }
   }
 
-  /** In a room with state. @param {Message} message */
+  /** @param {Message} message in a room with state */
   #follow(message) {
     const event = this._state?._receive(message);
     if (event) this._emit(...event);
@@ -253,7 +252,7 @@ export class Membership {
     for (const handle of this.#handles) handle.emit(...event);
   }
 
-  /** This client has published without an echo. @param {Partial<Position>} position */
+  /** @param {Partial<Position>} position of an own message without an echo */
   _published({ epoch, offset }) {
     const [oldest] = this._own.add(`${epoch} ${offset}`);
     if (this._own.size > MAX_OWN) this._own.delete(oldest);

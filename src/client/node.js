@@ -1,8 +1,8 @@
 // node.js: `fanfare/client` for Node, on `ws`.
 //
-// `ws` shows the HTTP answer of a refused handshake, which no global WebSocket does. So a client in
-// Node waits as long as `Retry-After` requests, and stops if a new handshake cannot succeed. It
-// also says why a connection failed.
+// Unlike the global WebSocket, `ws` shows the HTTP answer that refused a handshake. So a client in
+// Node obeys `Retry-After`, stops if a new handshake cannot succeed, and reports why a connection
+// failed.
 
 import { WebSocket } from 'ws';
 import { Fanfare as Base } from './fanfare.js';
@@ -10,10 +10,10 @@ import { CLOSE_TIMEOUT_MS } from './limits.js';
 
 export * from './index.js';
 
-/** The HTTP answers after which a new handshake would end in the same way (docs/protocol.md). */
+/** After these a new handshake would fail, too (docs/protocol.md). */
 const FINAL_STATUS = [400, 403, 404, 405, 417, 426, 431];
 
-/** A Socket of connection.js. */
+/** A Socket for connection.js. */
 class NodeSocket extends WebSocket {
   /** A dead connection does not answer a close frame. @override @type {WebSocket['close']} */
   close(code, reason) {
@@ -24,15 +24,15 @@ class NodeSocket extends WebSocket {
   /** @param {string} url @param {string|string[]} [protocols] */
   constructor(url, protocols) {
     super(url, protocols);
-    // An error ends it once, with its reason: the event for `onerror` has none.
+    // Only the listener below handles errors: the event for `onerror` has no reason.
     Object.defineProperty(this, 'onerror', { set() {} });
-    // A name with several addresses has an error for each, and the error of them all only a code.
+    // For a host name with several addresses, Node's error has a code but no message.
     this.on('error', (/** @type {NodeJS.ErrnoException} */ { message, code }) =>
       this.#end({ reason: message || code }),
     );
     this.once('unexpected-response', (_, response) => {
       const seconds = Number(response.headers['retry-after'] ?? Number.NaN);
-      // Whole seconds: without the random part all clients of one second would come at once.
+      // Adds part of a second: `Retry-After` has whole seconds, so clients would return together.
       const retryAfterMs = seconds >= 0 ? (seconds + Math.random()) * 1000 : undefined;
       const { statusCode: status = 0 } = response;
       const isFinal = FINAL_STATUS.includes(status);
@@ -40,7 +40,7 @@ class NodeSocket extends WebSocket {
     });
   }
 
-  /** The connection lets go of this socket. @param {import('./connection.js').Ending} ending */
+  /** @param {import('./connection.js').Ending} ending */
   #end(ending) {
     this.onclose?.(/** @type {any} */ (ending));
   }

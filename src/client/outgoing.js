@@ -1,4 +1,4 @@
-// outgoing.js: messages that the application publishes, until each is accepted or refused.
+// outgoing.js: published messages, until the server accepts or refuses them.
 //
 // Without a connection, a message is refused (`offline: 'reject'`) or waits (`'queue'`); before the
 // first one it always waits. Waiting messages are bounded by `maxPending`. If a connection breaks
@@ -15,10 +15,8 @@ import { promised } from './promised.js';
 
 /**
  * @typedef {object} Outgoing
- * @property {string} room
- * @property {string} text the command, as JSON
- * @property {boolean} [_isSent]
- * @property {number} [_firstSentMs] on the clock of performance.now()
+ * @property {string} room @property {string} text the command, as JSON
+ * @property {boolean} [_isSent] @property {number} [_firstSentMs] by performance.now()
  * @property {FanfareError} [_doubt] why it may have been accepted
  * @property {(error: FanfareError|false|undefined, position?: Partial<Position>) => void} _settle
  */
@@ -27,9 +25,9 @@ export class Publisher {
   #client;
   #isQueueing;
   #maxPending;
-  /** In the order of publishing. @type {Set<Outgoing>} */
+  /** In publishing order. @type {Set<Outgoing>} */
   #pending = new Set();
-  /** Has there been a connection since the client was opened? */
+  /** Has the client connected since it was opened? */
   #wasConnected = false;
   /** How long the server remembers idempotency keys. */
   #rememberedMs = 0;
@@ -57,7 +55,7 @@ export class Publisher {
     if (state === 'closed' || !(mayWait || state === 'connected'))
       throw this.#client._offline(room);
     if (this.#isQueueing) idempotencyKey ??= crypto.getRandomValues(new Uint32Array(4)).join('-');
-    // Without a room the message would go to the only one that the connection is in.
+    // Without a room, the server would take the only one that the connection is in.
     const command = { ...options, type: 'message', room: room ?? '', idempotencyKey };
     const text = `${JSON.stringify(command).slice(0, -1)},"payload":${json}}`;
     return promised((settle) => {
@@ -103,7 +101,7 @@ export class Publisher {
       (error, reply) => {
         const isUnknown = error && error.code === 'OUTCOME_UNKNOWN';
         if (isUnknown) message._doubt = error;
-        // It is sent again if the server certainly accepts it once.
+        // Sends it again only if the server cannot accept it twice.
         if (
           error &&
           this.#isQueueing &&

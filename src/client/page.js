@@ -1,11 +1,11 @@
-// page.js: events of a browser page that the client follows.
+// page.js: lets the client follow the events of its page.
 //
-// An open WebSocket may keep a page out of the back-forward cache, so the client sleeps while its
-// page is hidden for good (`pagehide`). If the page or the network comes back, a broken connection
-// is noticed at once, not after the heartbeat.
+// An open WebSocket may keep a page out of the back-forward cache, so the client sleeps from
+// `pagehide` on. When the page or the network comes back, the client notices a broken connection at
+// once, not after the heartbeat.
 
 /**
- * The part of a page's globals that is used here. Node and workers have no page.
+ * What is used of a page's globals. Node and workers have no page.
  * @typedef {object} Page
  * @property {(
  *   name: string,
@@ -22,7 +22,7 @@ export function followPage(link) {
   const options = /** @type {const} */ ({ signal: controller.signal, capture: true });
   const wakeIfVisible = () => page.document?.hidden || link._wake();
   page.addEventListener?.('pagehide', () => link._sleep(), options);
-  // The last two are events of the document. Its window captures them.
+  // The last two are events of the document, which its window captures.
   for (const name of ['online', 'pageshow', 'resume', 'visibilitychange'])
     page.addEventListener?.(name, wakeIfVisible, options);
   return controller;

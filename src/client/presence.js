@@ -1,18 +1,17 @@
-// presence.js: the users of one room, and the view of them that each handle has.
+// presence.js: the users of one room, and each handle's view of them.
 //
-// Events are not replayed, so the client asks for the list after each join and each outage of the
-// broker. Events that come before its last page wait for that.
+// Events are not replayed, so the client requests the list after each join and each broker outage.
+// Events that arrive before the list is complete are applied to it afterwards.
 
 import { Emitter } from './emitter.js';
 import { RETRY_MS } from './limits.js';
 
 /** @import { Client } from './client.js' */
 
-/** A user of a room. @typedef {{user: string, info?: any}} Member */
+/** @typedef {{user: string, info?: any}} Member */
+/** By user; null: the user left. @typedef {Map<string, Member|null>} Changes */
 
-/** Users that joined, and null for those that left, by name. @typedef {Map<string, Member|null>} Changes */
-
-/** The list, which all handles of a room share. */
+/** The list that all handles of a room share. */
 export class Users {
   #room;
   #client;
@@ -22,7 +21,7 @@ export class Users {
   _members = new Map();
   _count = 0;
   /**
-   * Events while a list arrives; another one: a newer list does. Null: none does. Undefined: the
+   * Events since the current list was requested. Null: no request is open. Undefined: the
    * connection is not in the room.
    * @type {Changes|null|undefined}
    */
@@ -37,7 +36,7 @@ export class Users {
     this.#handles = handles;
   }
 
-  /** A handle begins to listen: it gets the list, and each change. */
+  /** Requests the list for a new listener. */
   _watch() {
     this.#isWatched = true;
     if (this.#changes === null) this._refresh();
@@ -59,7 +58,7 @@ export class Users {
     const { user } = member;
     const change = event === 'join' ? member : null;
     const { size } = this._members;
-    // Alone it would look like the whole list.
+    // Emitted before the list, one event would look like the whole list.
     if (this.#changes) this.#changes.set(user, change);
     else if (this.#isWatched) {
       this.#apply(user, change);
@@ -116,18 +115,18 @@ export class Presence extends Emitter {
     this.#users = users;
   }
 
-  /** The users. Empty before the first `change`, and if the room is too large for a list. */
+  /** Empty before the first `change`, and in rooms that are too large for a list. */
   get members() {
     return [...this.#users._members.values()];
   }
 
-  /** Number of users; also right if the room is too large for a list. */
+  /** Number of users, even if the room is too large for a list. */
   get count() {
     return this.#users._count;
   }
 
   /**
-   * Each listener gets the list, too.
+   * New listeners get the whole list first.
    * @override
    * @type {Emitter<{change: [members: Member[], count: number]}>['on']}
    */
@@ -138,9 +137,8 @@ export class Presence extends Emitter {
 }
 
 /**
- * A connection is one user: the last wish that names one counts. It is listed unless all say
- * `false`.
- * @param {unknown[]} wishes `presence` of joins
+ * A connection is listed as one user: the last one named. With only `false`, it is not listed.
+ * @param {unknown[]} wishes `presence` options of all joins
  */
 export function presenceOf(wishes) {
   return wishes.reduce(

@@ -3,8 +3,8 @@
 /** @import { FanfareError } from './error.js' */
 
 /**
- * @param {(settle: (error?: FanfareError|false, value?: any) => void) => void} begin gets the callback
- * @returns {Promise<any>} rejects with the callback's error if it has one
+ * @param {(settle: (error?: FanfareError|false, value?: any) => void) => void} begin
+ * @returns {Promise<any>}
  */
 export function promised(begin) {
   return new Promise((resolve, reject) => {

@@ -1,14 +1,14 @@
-// room.js: a handle: one room as one user of the client sees it, each message once, in order.
+// room.js: the handle that `join` returns. It delivers each message of a room once, in order.
 //
 // The handles of a room share its membership (membership.js). Each has its own listeners, options
-// and position, and drops messages that it has had. If messages may be missing, the application
-// loads its state again (`recoverFailed`), and live messages wait for that.
+// and position, and drops messages that it already delivered. If messages may be missing, the
+// application loads its state again (`recoverFailed`) while live messages wait.
 //
 //   joined, recovered ────────────────────────────────> missed messages, live messages
 //   joined, not recovered ─┐
 //   resync ────────────────┴─> recoverFailed ─> reset ─> messages that waited, live messages
 //
-// In a room with state there are no messages: the membership keeps the map and emits its changes.
+// In a room with state, the membership keeps the map and emits changes instead of messages.
 
 import { reconnectDelay } from './delay.js';
 import { Emitter } from './emitter.js';
@@ -31,7 +31,7 @@ import { Presence } from './presence.js';
  */
 
 /**
- * A message, as an async iterator yields it.
+ * A message as async iterators yield it.
  * @template [Payload=any]
  * @typedef {Meta & {payload: Payload}} RoomMessage
  */
@@ -43,11 +43,12 @@ import { Presence } from './presence.js';
  */
 
 /**
- * `joined`: the connection is a member; `recovered`: nothing was missed. `reset`: messages may have
- * been missed, and `state` is the result of `recoverFailed`. `left`: the handle has ended.
+ * `joined`: the connection is a member; `recovered`: it missed nothing. `resync`: messages are
+ * missing here. `reset`: the application's state was loaded again, `state` is the result of
+ * `recoverFailed`. `left`: the handle has ended.
  *
- * In a room with state: `change`: the map has changed. `reset`: the map has been emptied, and the
- * whole state follows. `synced`: after a join or a `reset`, the map is whole.
+ * In a room with state: `change`: the map has changed. `reset`: the map was emptied, and the
+ * whole state follows. `synced`: after a join or a `reset`, the map is complete.
  * @template Payload
  * @typedef {{
  *   message: [payload: Payload, meta: Meta],
@@ -68,8 +69,8 @@ import { Presence } from './presence.js';
  * @typedef {object} HistoryOptions
  * @property {{epoch?: string|undefined, offset?: number|undefined, payload?: unknown}} [before] a
  *   message or its position: the page ends before it
- * @property {number} [sinceTime] ms since 1970: the page begins with the first message that was
- *   published then or later
+ * @property {number} [sinceTime] ms since 1970: the page begins with the first message published
+ *   then or later
  * @property {number} [limit] of messages; 100 by default
  */
 
@@ -78,8 +79,8 @@ import { Presence } from './presence.js';
  * @typedef {object} HistoryPage
  * @property {RoomMessage<Payload>[]} messages oldest first
  * @property {boolean} more are there older messages? With `sinceTime`: newer ones?
- * @property {string} [epoch] of the room. If `before` has another one, its messages are gone.
- *   Without history there is none
+ * @property {string} [epoch] of the room; absent without history. If `before` has another epoch,
+ *   its messages are gone
  * @property {number} [offset] of the room's newest message
  */
 
@@ -87,18 +88,18 @@ import { Presence } from './presence.js';
 export class Room extends Emitter {
   #membership;
   #client;
-  /** Of the last message received, or `since`. @type {Position|undefined} */
+  /** The last message received, or `since`. @type {Position|undefined} */
   _position;
   _options;
-  /** Of the first join: later, gaps would make the state wrong. @type {JoinOptions|undefined} */
+  /** Without `since`, until the first join is answered. @type {JoinOptions|undefined} */
   _latest;
-  /** Of the last message handed to the application. @type {Position|undefined} */
+  /** The last message that the application received. @type {Position|undefined} */
   #processed;
   #isJoined = false;
   #hasLeft = false;
-  /** Messages that wait for the state, since the last gap. @type {Wire[]|undefined} */
+  /** Messages since the last gap, while the state is loaded. @type {Wire[]|undefined} */
   #waiting;
-  /** Where the messages after the last gap begin. @type {Position|undefined} */
+  /** The end of the last gap. @type {Position|undefined} */
   #resumeAt;
 
   /** @param {JoinOptions} options @param {Membership} membership @param {Client} client */
@@ -118,7 +119,7 @@ export class Room extends Emitter {
   }
 
   /**
-   * Of the last message that the application has had. A later visit may pass it as `since`.
+   * Position of the last message that the application received: `since` for a later visit.
    * @returns {Position|undefined} undefined in a room without history
    */
   get position() {
@@ -126,18 +127,19 @@ export class Room extends Emitter {
   }
 
   /**
-   * The values of a room with state by key, which follow its changes. All handles share this map.
-   * @returns {ReadonlyMap<string, Payload>|undefined} undefined unless the room is known to be one
+   * The current values of a room with state, by key. All handles share this map.
+   * @returns {ReadonlyMap<string, Payload>|undefined} undefined before the first join, and in other
+   *   rooms
    */
   get state() {
     return this.#membership._state?._values;
   }
 
   /**
-   * @param {Payload|null} payload null: with a `key`, removes it
+   * @param {Payload|null} payload null with a `key` removes the key
    * @param {PublishOptions} [options]
-   * @returns {Promise<Partial<Position>>} the message is accepted; its position if the room has
-   *   history
+   * @returns {Promise<Partial<Position>>} resolves when the server has accepted the message, with
+   *   its position if the room has history
    */
   async publish(payload, options) {
     this.#mustBeHere();
@@ -147,7 +149,7 @@ export class Room extends Emitter {
   }
 
   /**
-   * Reads what the room keeps: its newest messages, those before one, or those since a time.
+   * Reads a page of the room's history: the newest messages, or those before one or since a time.
    * @param {HistoryOptions} [options]
    * @returns {Promise<HistoryPage<Payload>>} rejects with a FanfareError
    */
@@ -165,7 +167,7 @@ export class Room extends Emitter {
     return page;
   }
 
-  /** Ends this handle. With the last one the connection leaves the room. */
+  /** Ends this handle. When the last one ends, the connection leaves the room. */
   leave() {
     if (this.#hasLeft) return;
     this._lost();
@@ -194,8 +196,7 @@ export class Room extends Emitter {
         wake();
       }),
       this.on('reset', () => {
-        // The new state includes them.
-        queue.length = 0;
+        queue.length = 0; // the new state includes them
       }),
       this.on('_refused', end),
       this.on('left', end),
@@ -262,9 +263,9 @@ export class Room extends Emitter {
     return true;
   }
 
-  /** @param {Wire} push a message, or `resync`: messages are missing here */
+  /** @param {Wire} push a message, or `resync` where messages are missing */
   _receive(push) {
-    // Before the reply to the join it is a message for earlier handles.
+    // Until the join is answered, messages are for other handles.
     if (!this.#isJoined) return;
     const { type, epoch, offset } = push;
     if (type === 'resync') {
@@ -282,13 +283,13 @@ export class Room extends Emitter {
     else if (this.#waiting.push(push) > MAX_WAITING) this.#gap();
   }
 
-  /** Own messages that come next are not received. @param {Wire} [position] */
+  /** Moves past own messages, which do not arrive. @param {Wire} [position] */
   _moveTo({ epoch, offset } = this._position ?? {}) {
     while (this.#membership._own.has(`${epoch} ${offset + 1}`)) offset++;
     this._position = epoch && { epoch, offset };
   }
 
-  /** Messages are missing: a state loaded now includes them. @param {number} [delayMs] */
+  /** Loads the application's state again, because messages are missing. @param {number} [delayMs] */
   async #gap(delayMs = 0) {
     // A listener may have ended this handle.
     if (this.#hasLeft) return;
@@ -296,7 +297,7 @@ export class Room extends Emitter {
     const isLoading = this.#waiting;
     this.#resumeAt = this._position;
     this.#waiting = [];
-    // The state that is being loaded is too old.
+    // The loop below drops the state being loaded, and loads it again.
     if (isLoading) return;
     if (recoverFailed) await sleep(delayMs);
     for (let attempt = 0; this.#waiting; ) {
@@ -329,6 +330,6 @@ export class Room extends Emitter {
 
 /** @param {number} ms */
 function sleep(ms) {
-  // A program does not wait for it. While the client is open, its connection keeps that alive.
+  // Does not keep a Node program running. The connection does, while the client is open.
   return new Promise((resolve) => setTimeout(resolve, ms).unref?.());
 }

@@ -1,22 +1,22 @@
-// state.js: the map of a room with state, which follows the changes of the room.
+// state.js: the map of a room with state.
 //
-// The server sends keys ordered by their newest changes. So the position of the last message is
-// enough to continue from, even in the middle of the state: all keys with older changes are there.
+// The server sends keys in the order of their newest changes. So a client can continue after the
+// last message, even in the middle of the state: it has all keys with older changes.
 
 /** @import { Message, Position } from './wire.js' */
 
 /** What each handle emits. @typedef {['change'|'reset'|'synced', ...any[]]} Event */
 
 export class State {
-  /** Values by key. @type {Map<string, any>} */
+  /** By key. @type {Map<string, any>} */
   _values = new Map();
-  /** Of the last message. @type {Position|undefined} */
+  /** Position of the last message. @type {Position|undefined} */
   _position;
   /** Has the server sent the whole state since the last join or reset? */
   _isSynced = false;
 
   /**
-   * @param {Message} message a push, or the reply to a join, in this room
+   * @param {Message} message a push of this room, or the reply to a join
    * @returns {Event|undefined} what the handles emit now
    */
   _receive(message) {
@@ -28,7 +28,7 @@ export class State {
       if (offset <= /** @type {Position} */ (last).offset) return;
       this._position = position;
       message.previous = values.get(key);
-      // The whole state has the keys that were removed lately, too.
+      // The whole state includes tombstones of keys that this map never had.
       if (payload === null ? values.delete(key) : values.set(key, payload))
         return ['change', message];
     } else if (type === 'synced') {

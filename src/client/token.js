@@ -1,8 +1,8 @@
-// token.js: the application's token: cached while it is valid, renewed before it ends.
+// token.js: the application's token: cached while valid, renewed before it expires.
 //
-// A client that reconnects uses its cached token, so a restart of a server is no storm at the
-// application's backend. The time of renewal follows from `exp` and `iat`: with a wrong clock, the
-// lifetime counts.
+// Reconnecting clients use the cached token, so that a server restart does not flood the
+// application's backend. The renewal time follows from `exp`. If the local clock is wrong, the
+// lifetime from `iat` to `exp` counts instead.
 
 import { MAX_TIMEOUT_MS, RENEW_FROM, RENEW_WITHIN, TOKEN_RETRY_MS } from './limits.js';
 
@@ -15,10 +15,10 @@ export class TokenSource {
   #source;
   /** @type {string|null|undefined} */
   #token;
-  /** On the clock of performance.now(). Both are 0 if the token does not show its end. */
+  /** By performance.now(). Both are 0 if the token has no readable `exp`. */
   #renewAtMs = 0;
   #endsAtMs = 0;
-  /** From one renewal to the next, also if the clock says that a new token ends at once. */
+  /** Least time between renewals, even if a wrong clock makes new tokens look expired. */
   #leastMs = 0;
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   #timer;
@@ -28,7 +28,7 @@ export class TokenSource {
     this.#source = source;
   }
 
-  /** @returns {Promise<string|null|undefined>} cached or new; rejects as the callback does */
+  /** Resolves to a cached or new token. Rejects if the callback does and none is valid. */
   async get() {
     if (performance.now() < this.#renewAtMs) return this.#token;
     return this.#renew().catch((error) => {
@@ -44,7 +44,7 @@ export class TokenSource {
   }
 
   /**
-   * Renews the token from now on, until `rest`.
+   * Renews the token in time, until `_rest` is called.
    * @param {(token: string) => void} send @param {(error: unknown) => void} report
    * @param {number} [ms] until the next renewal
    */

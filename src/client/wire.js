@@ -1,19 +1,19 @@
-// wire.js: types of the wire (docs/protocol.md).
+// wire.js: types of the protocol (docs/protocol.md).
 
-/** A message of the server, parsed. @typedef {Record<string, any>} Message */
+/** A parsed message from the server. @typedef {Record<string, any>} Message */
 
 /**
  * @typedef {object} Welcome
- * @property {string} connectionId unique over all servers
- * @property {string} [userId] of the connection's token
+ * @property {string} connectionId unique across all servers
+ * @property {string} [userId] from the token
  * @property {string} serverId
- * @property {number} heartbeatMs between two pings of the server
+ * @property {number} heartbeatMs between two pings from the server
  * @property {{
  *   maxMessageBytes: number,
  *   maxRooms?: number,
  *   messagesPerMinute?: number,
  *   idempotencyMs?: number,
- * }} limits those that the server enforces
+ * }} limits that the server enforces
  * @property {boolean} degraded is the broker unavailable?
  */
 

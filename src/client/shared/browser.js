@@ -1,8 +1,8 @@
-// browser.js: the parts of a browser that `fanfare/client/shared` uses, and whether they are there.
+// browser.js: what `fanfare/client/shared` needs from a browser.
 
 /**
- * Grants a lock to one callback at a time, in order, until its promise settles. If the page ends,
- * its locks are free.
+ * Grants a lock to one callback at a time, in order, until its promise settles. When a page ends,
+ * its locks are released.
  * @typedef {object} Locks
  * @property {(
  *   name: string,
@@ -13,7 +13,7 @@
  */
 
 /**
- * A BroadcastChannel: its messages reach all others of the same name, also in this page.
+ * A BroadcastChannel. Messages reach all others with the same name, even in this page.
  * @typedef {{postMessage: (message: unknown) => void, close: () => void,
  *   addEventListener: (name: 'message', listener: (event: {data: any}) => void) => void}} Channel
  */
@@ -24,14 +24,14 @@
  *   document?: Pick<EventTarget, 'addEventListener'|'removeEventListener'>}} Browser
  */
 
-/** @returns {Browser} the globals of this page */
+/** @returns {Browser} */
 export function thisBrowser() {
   return /** @type {any} */ (globalThis);
 }
 
 /**
- * Web Locks: HTTPS or localhost, no opaque origin, Safari 15.4. A browser that blocks the storage
- * of a page refuses it locks, too, but only when they are requested.
+ * Web Locks need HTTPS or localhost, no opaque origin, and Safari 15.4. A browser that blocks a
+ * page's storage also refuses it locks, but only when they are requested.
  * @param {Browser} browser
  */
 export function canShare(browser) {
@@ -44,7 +44,7 @@ export function canShare(browser) {
   return !!navigator?.locks && !!BroadcastChannel && location?.origin !== 'null';
 }
 
-/** @param {unknown} error of a request for a lock: withdrawn, or stolen by another tab */
+/** @param {unknown} error AbortError: the lock request was withdrawn, or another tab stole the lock */
 export function ignoreAbort(error) {
   if (/** @type {Error} */ (error).name !== 'AbortError') throw error;
 }

@@ -1,8 +1,8 @@
-// election.js: elects the tab that leads: it holds a Web Lock.
+// election.js: elects the leading tab with a Web Lock.
 //
-// All tabs wait for the lock, which the browser grants to the next tab when the leader is closed or
-// crashes. A suspended tab keeps it, so a tab that gets no answer steals it. The former leader
-// notices that when it runs again; until then two tabs lead, and all others follow the newer.
+// All tabs wait for the lock. When the leader is closed or crashes, the browser grants it to the
+// next tab. A suspended leader keeps it, so a tab that gets no answer steals it. The former leader
+// notices that when it runs again. Until then two tabs lead, and all others follow the newer one.
 
 import { ignoreAbort } from './browser.js';
 import { SEIZE_TIMEOUT_MS } from './limits.js';
@@ -34,8 +34,8 @@ export class Election {
   }
 
   /**
-   * Takes the lock from a leader that does not answer. Hidden pages have their timers at the same
-   * time, so a second lock lets only one of them try.
+   * Steals the lock from a leader that does not answer. Timers of hidden pages fire together, so a
+   * second lock lets only one page try.
    * @param {() => boolean} isNeeded is there still no answer?
    */
   async seize(isNeeded) {

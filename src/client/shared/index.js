@@ -12,8 +12,8 @@ export * from '../index.js';
 
 /**
  * @typedef {import('../fanfare.js').Options & {name?: string|undefined}} Options `name` keeps users
- *   of one page origin apart. `offline` is `queue` by default: a change of the leader loses no
- *   message
+ *   of one page origin apart. `offline` defaults to `queue`, so that no message is lost when the
+ *   leader changes
  */
 
 export class Fanfare extends Base {

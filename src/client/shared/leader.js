@@ -1,10 +1,10 @@
 // leader.js: the leader's end of the shared connection: one Connection, and the tabs that use it.
 //
-// A tab's command gets an id of the leader's. But the connection joins a room for all tabs in it
-// (shared-room.js). If it is lost, the tabs join their rooms again.
+// The leader forwards a tab's commands under ids of its own, except joins: the connection joins a
+// room once for all tabs (shared-room.js). When it is lost, the tabs join their rooms again.
 //
-// A tab holds a lock of its own, which the leader gets when the tab has ended. Leaders share it:
-// one of them may be frozen.
+// Each tab holds a lock, which the leader gets when the tab ends. Leaders request it in shared
+// mode, because a frozen leader may hold it, too.
 
 import { Connection } from '../connection.js';
 import { FanfareError } from '../error.js';
@@ -20,18 +20,18 @@ import { SharedRoom } from './shared-room.js';
 /**
  * @typedef {object} FromTab
  * @property {string} tab
- * @property {number} for the term that the tab follows
+ * @property {number} for the term of the leader that the tab follows
  * @property {'attach'|'command'|'ping'|'wake'} type
  * @property {string} [text] a command, as JSON
  */
 
 /**
- * @typedef {object} FromLeader `state`, `error` and `pushes` may come with each type
+ * @typedef {object} FromLeader any type may have `state`, `error` and `pushes`
  * @property {number} term @property {'lead'|'pong'|'attached'|'news'|'resigned'} type
- * @property {readonly string[]} [to] tabs; all of them if absent
+ * @property {readonly string[]} [to] tabs; absent: all
  * @property {State} [state] @property {StateDetail} [detail] @property {Welcome} [welcome]
  * @property {{code: import('../error.js').Code, message: string, closeCode?: number}} [error]
- * @property {readonly Message[]} [pushes] of the server, and replies
+ * @property {readonly Message[]} [pushes] pushes and replies of the server
  */
 
 /** @param {string} name of the channel @param {string} tab */
@@ -39,7 +39,7 @@ export function lockOfTab(name, tab) {
   return `${name} ${tab}`;
 }
 
-/** The listener of the shared connection. */
+/** Implements ConnectionListener for the shared connection. */
 export class Leader {
   #name;
   #term;
@@ -49,7 +49,7 @@ export class Leader {
   #controller = new AbortController();
   /** @type {Map<string, SharedRoom>} */
   #rooms = new Map();
-  /** By id of a command. @type {Map<number, (reply: Message) => void>} */
+  /** By command id. @type {Map<number, (reply: Message) => void>} */
   #replies = new Map();
   #lastId = 0;
   /** @type {StateDetail} */
@@ -74,7 +74,7 @@ export class Leader {
     this.#post('lead');
   }
 
-  /** @returns {Promise<void>} when the connection has closed */
+  /** Resolves when the connection has closed. */
   stop() {
     this.#controller.abort();
     this.#post('resigned');
@@ -93,9 +93,9 @@ export class Leader {
 
   /** @param {string} tab */
   #attach(tab) {
-    // A tab that follows again joins its rooms again, and may have left some meanwhile.
+    // A tab that attaches again joins its rooms again, and may have left some meanwhile.
     this.#detach(tab);
-    // Not before a tab can hear of an error.
+    // Now that a tab can hear of errors.
     this.#connection.open();
     const { state } = this.#connection;
     this.#post('attached', { to: [tab], state, detail: this.#detail, welcome: this.#welcome });
@@ -105,7 +105,7 @@ export class Leader {
       .catch(ignoreAbort);
   }
 
-  /** The tab has ended. @param {string} tab */
+  /** @param {string} tab */
   #detach(tab) {
     for (const room of this.#rooms.values()) room.leave(tab);
   }
@@ -148,14 +148,14 @@ export class Leader {
     });
   }
 
-  /** @param {Command} command @param {(reply: Message) => void} [onReply] unless lost */
+  /** @param {Command} command @param {(reply: Message) => void} [onReply] not if the connection is lost */
   #request(command, onReply = () => {}) {
     const id = ++this.#lastId;
     this.#replies.set(id, onReply);
     this.#connection.send(JSON.stringify({ ...command, id }));
   }
 
-  /** @param {Message} message of the server */
+  /** @param {Message} message */
   _receive(message) {
     const onReply = this.#replies.get(message.id);
     if (onReply) {
@@ -187,7 +187,7 @@ export class Leader {
   /** @param {State} state @param {StateDetail} detail */
   _entered(state, detail) {
     this.#detail = detail;
-    // The reason follows.
+    // `_report` follows, with the reason.
     if (state === 'closed') return;
     if (state !== 'connected') this.#welcome = undefined;
     this.#post('news', { state, detail, welcome: this.#welcome });

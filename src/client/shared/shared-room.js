@@ -1,17 +1,17 @@
 // shared-room.js: one room of the shared connection, and the tabs that are in it.
 //
 // The connection joins the room for the first tab, and leaves it after the last. Tabs that join
-// later may be behind or ahead of it, for example after a change of the leader:
-//   ahead, or level           the tab drops messages that it has had
-//   behind, but not far       the leader has the missed messages: `#recent`
-//   further behind            the leader reads them with `history`, page by page
-//   the server has them not   the reply has `recovered: false`, as of a connection of its own
+// later may be behind or ahead of it, for example after the leader changed:
+//   ahead, or level          the tab drops messages that it already has
+//   slightly behind          the leader still has the missed messages: `#recent`
+//   further behind           the leader reads them with `history`, page by page
+//   the server lacks them    the reply has `recovered: false`, as without sharing
 //
 // In a room with state the leader keeps the newest change of each key, and serves tabs from these.
-// It joins without `since`, because it needs the whole state, also if the first tab does not.
+// It joins without `since`, because it needs the whole state even if the first tab does not.
 //
-// The connection receives its own messages, because other tabs want them. If a tab publishes with
-// `echo: false`, its messages wait for the `ack`, which says which of them is its own.
+// The connection receives its own messages, because other tabs need them. While a tab publishes
+// with `echo: false`, its messages wait for the `ack`, which shows which of them to leave out.
 
 import { FanfareError } from '../error.js';
 import { presenceOf } from '../presence.js';
@@ -31,18 +31,18 @@ import {
 /** @typedef {import('../wire.js').Position} Position */
 
 /**
- * @typedef {object} Port the leader as a room sees it
+ * @typedef {object} Port the leader, as its rooms see it
  * @property {() => string|undefined} self `from` of the connection's messages
  * @property {(command: Command, onReply?: (reply: Message) => void) => void} request
  * @property {(tabs: readonly string[], pushes: readonly Message[]) => void} push
- * @property {() => void} leave the room, again if the server refuses it for the moment
- * @property {() => void} forget the connection is not in the room
+ * @property {() => void} leave the room; tries again after a temporary refusal
+ * @property {() => void} forget the connection has left the room
  */
 
 /**
  * @typedef {object} Member a tab in the room
  * @property {unknown} presence of its join
- * @property {boolean} isLive has its join been answered?
+ * @property {boolean} isLive its join has been answered
  * @property {Message[]} held
  * @property {Map<unknown, string>} unechoed payloads published with `echo: false`, by id
  */
@@ -54,27 +54,24 @@ export class SharedRoom {
   #port;
   /** @type {Map<string, Member>} */
   #members = new Map();
-  /** Joins that wait for the connection's. @type {Join[]} */
+  /** Joins of tabs until the connection has joined. @type {Join[]} */
   #waiting = [];
   #isJoining = false;
   #isJoined = false;
   /** Of the last message passed on; undefined in a plain room. @type {Position|undefined} */
   #position;
-  /** Offset of the newest message that is known. */
+  /** Offset of the newest known message. */
   #newest = 0;
-  /** Without a gap, up to the position. @type {Message[]} */
+  /** The last messages up to the position, without a gap. @type {Message[]} */
   #recent = [];
-  /**
-   * In a room with state: the newest change of each key, oldest first.
-   * @type {Map<string, Message>|undefined}
-   */
+  /** Newest change of each key, in a room with state. @type {Map<string, Message>|undefined} */
   #changes;
   /** Keys whose newest change is a removal, oldest first. @type {Set<string>} */
   #removed = new Set();
-  /** Offset up to which removals are unknown. */
+  /** Removals up to this offset are forgotten. */
   #floor = 0;
   #isSynced = false;
-  /** As the connection has joined, as JSON. @type {string|undefined} */
+  /** Sent with the last join, as JSON. @type {string|undefined} */
   #presence;
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   #timer;
@@ -92,7 +89,7 @@ export class SharedRoom {
   /** @param {string} tab @param {Record<string, any>} command */
   join(tab, command) {
     const { presence } = command;
-    // A tab that is in the room joins again if a later handle wants older messages.
+    // A tab joins again when a later handle of its own wants older messages.
     const unechoed = this.#members.get(tab)?.unechoed ?? new Map();
     const member = { presence, isLive: false, held: [], unechoed };
     this.#members.delete(tab);
@@ -132,7 +129,7 @@ export class SharedRoom {
       this.#port.push([tab], [{ ...reply, id }]);
       const member = this.#members.get(tab);
       if (!member) return;
-      // In a plain room the `ack` does not show which message it is.
+      // In a plain room the `ack` has no position: `#isOwn` compares payloads.
       if (reply.error || reply.epoch) member.unechoed.delete(id);
       else if (member.unechoed.size > MAX_AWAITED)
         member.unechoed.delete(member.unechoed.keys().next().value);
@@ -142,7 +139,7 @@ export class SharedRoom {
 
   /** @param {Message} message */
   receive(message) {
-    // Before the reply to the first join it is a message of an earlier membership.
+    // Until the join is answered, messages belong to an earlier membership.
     if (!this.#isJoined) return;
     const { epoch, offset } = message;
     if (epoch) {
@@ -174,7 +171,7 @@ export class SharedRoom {
       if (payload === null) this.#rememberRemoved(changes, key);
     }
     if (type !== 'reset') this.#position = { epoch, offset };
-    // A tab that has not had the message before misses some.
+    // A tab that lacks the message at `last` notices the gap.
     this.#deliver({ ...push, last });
   }
 
@@ -201,7 +198,7 @@ export class SharedRoom {
     this.#port.push(this.#liveTabs(), [push]);
   }
 
-  /** Messages are missing here. @param {Message} push */
+  /** @param {Message} push `resync`: messages are missing here */
   resync(push) {
     const { epoch, offset } = push;
     this.#position = { epoch, offset };
@@ -219,8 +216,7 @@ export class SharedRoom {
 
   /**
    * Joins with the connection.
-   * @param {{since?: Position, last?: number, lastSeconds?: number}} wish of the first tab; of all
-   *   when the connection joins again
+   * @param {{since?: Position, last?: number, lastSeconds?: number}} wish of the first tab
    */
   #enter(wish) {
     this.#isJoining = true;
@@ -232,7 +228,7 @@ export class SharedRoom {
       if (!this.#members.size) return;
       this.#isJoining = false;
       if (reply.error === 'ALREADY_JOINED') {
-        // The token's `autojoin` was first, and without `since`.
+        // By the token's `autojoin`, which has no `since`.
         this.#port.leave();
         this.#enter(wish);
       } else if (reply.error) this.#refused(reply);
@@ -312,7 +308,7 @@ export class SharedRoom {
   }
 
   /**
-   * A tab continues behind an offset.
+   * Continues a tab's stream after an offset.
    * @param {Join} join @param {number} offset @param {readonly Message[]} missed up to the offset
    * @param {number} pages read so far
    */
@@ -333,7 +329,7 @@ export class SharedRoom {
     });
   }
 
-  /** A tab begins with the newest messages, or with none. @param {Join} join */
+  /** Starts a tab with the newest messages, or with none. @param {Join} join */
   #begin(join) {
     const { last, lastSeconds } = join.command;
     if (lastSeconds) return this.#beginAt(join, Date.now() - lastSeconds * 1000);
@@ -346,18 +342,18 @@ export class SharedRoom {
     });
   }
 
-  /** @param {Join} join @param {number} sinceTime Unix ms of this computer */
+  /** @param {Join} join @param {number} sinceTime Unix ms by the local clock */
   #beginAt(join, sinceTime) {
     const { lastSeconds, last = MAX_LAST, ...command } = join.command;
     this.#read(join, { sinceTime, limit: 1 }, ([first]) => {
       if (first?.epoch !== this.#position?.epoch) return this.#admitLatest(join, []);
       const offset = Math.max(first.offset - 1, this.#newest - last);
-      // If they cannot be read page by page, the tab gets its `last`.
+      // If reading by pages fails, the tab gets its `last`.
       this.#catchUp({ ...join, command: { ...command, last } }, offset, [], 0);
     });
   }
 
-  /** @param {Join} join @param {readonly Message[]} messages the tab gets its `last` of them */
+  /** @param {Join} join @param {readonly Message[]} messages cut to the `last` of the join */
   #admitLatest(join, messages) {
     const latest = messages.slice(-join.command.last || 0);
     const newest = latest.at(-1);
@@ -371,7 +367,7 @@ export class SharedRoom {
 
   /**
    * @param {Join} join @param {{since?: Position, sinceTime?: number, limit: number}} wish
-   * @param {(page: Message[]) => void} onPage messages as they are pushed, oldest first
+   * @param {(page: Message[]) => void} onPage oldest first, in the form of pushes
    */
   #read({ tab, member, command }, wish, onPage) {
     const room = this.#name;
@@ -418,7 +414,7 @@ export class SharedRoom {
   }
 
   /**
-   * Is it a message that the tab has published? Equal messages may be taken for each other.
+   * Did this tab publish the message? Equal messages may be confused.
    * @param {Member} member @param {Message} message of a plain room
    */
   #isOwn({ unechoed }, { from, payload }) {
@@ -442,7 +438,7 @@ export class SharedRoom {
     return presenceOf([...this.#members.values()].map(({ presence }) => presence));
   }
 
-  /** Leaves and joins again if the connection is to be listed in another way. */
+  /** Leaves and joins again if presence must list the connection differently. */
   #updatePresence() {
     if (!this.#isJoined || this.#isJoining || !this.#members.size) return;
     if (JSON.stringify(this.#wantedPresence()) === this.#presence) return;

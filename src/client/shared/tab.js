@@ -1,11 +1,11 @@
-// tab.js: a tab's end of the connection that all tabs of a browser share.
+// tab.js: a tab's end of the shared connection.
 //   tab ── attach, commands, ping ──> leader ──> one WebSocket
 //       <── attached, state, pushes, pong ──
 //
 // A BroadcastChannel carries the messages. Each tab keeps its own rooms, positions and waiting
-// publishes. A new leader is a new connection: the tab joins its rooms with `since`, and repeats
-// its publishes with their idempotency keys. Its term is higher, so a
-// leader that was suspended is ignored when it wakes up.
+// publishes. A new leader means a new connection: the tab joins its rooms with `since`, and repeats
+// its publishes with their idempotency keys. A new leader has a higher term, so a leader that was
+// suspended is ignored when it wakes up.
 
 import { FanfareError } from '../error.js';
 import { ignoreAbort, thisBrowser } from './browser.js';
@@ -33,16 +33,16 @@ export class Tab {
   #leader = null;
   /** @type {Channel|null} */
   #channel = null;
-  /** A new one after each sleep. '': the tab takes no part. */
+  /** New after each sleep. '': the tab takes no part. */
   #id = '';
   #term = 0;
-  /** Has the leader of this term been heard, and not given up? */
+  /** Is the leader of this term believed to be alive? */
   #isFollowing = false;
   #isAttached = false;
-  /** Of the last message in each room. @type {Map<string, import('../wire.js').Position>} */
+  /** Of each room's last message. @type {Map<string, import('../wire.js').Position>} */
   #positions = new Map();
   #lookedAtMs = 0;
-  /** When the leader was asked for a sign of life; 0: it has given one. */
+  /** When the unanswered ping was sent to the leader; 0: it has answered. */
   #askedAtMs = 0;
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   #timer;
@@ -128,7 +128,7 @@ export class Tab {
     held.catch(ignoreAbort);
   }
 
-  /** @returns {Promise<void>|undefined} when the connection has closed, if this tab led */
+  /** @returns {Promise<void>|undefined} if this tab led: resolves when the connection has closed */
   #end() {
     this.#id = '';
     clearTimeout(this.#timer);
@@ -154,8 +154,7 @@ export class Tab {
     });
   }
 
-  /** Leads no longer. */
-  #step() {
+  #stepDown() {
     const stopped = this.#leader?.stop();
     this.#leader = null;
     return stopped;
@@ -195,18 +194,18 @@ export class Tab {
     if (message.error) this.#listener._report(new FanfareError(message.error.code, message.error));
     for (const push of message.pushes ?? []) {
       if (this.state !== 'connected') return;
-      // The tab joins its rooms again, behind the last messages that it has had.
+      // Following again joins the rooms again, after the last messages received.
       if (this.#isBehindGap(push)) return this.#follow(term);
       this.#listener._receive(push);
     }
   }
 
-  /** A debugger makes a channel lose some. @param {import('../wire.js').Message} push */
+  /** Channels lose messages under a debugger. @param {import('../wire.js').Message} push */
   #isBehindGap({ type, room, epoch, offset, key, last }) {
     if (/joined|resync|reset|synced/.test(type)) this.#positions.delete(room);
     if (type !== 'message' || !epoch) return false;
     const own = this.#positions.get(room);
-    // In a room with state offsets are skipped, and the leader names the one before.
+    // A room with state skips offsets, so the leader names the one before.
     const before = last ?? (key === undefined ? offset - 1 : 0);
     const isSame = own?.epoch === epoch;
     const ownOffset = isSame ? Number(own?.offset) : before;
@@ -232,7 +231,7 @@ export class Tab {
     this.#enter('connecting');
   }
 
-  /** The state of the leader's connection is that of this one. @param {FromLeader} message */
+  /** Takes over the state of the leader's connection. @param {FromLeader} message */
   #mirror({ state = 'connecting', detail, welcome }) {
     if (state === 'closed') this.#end();
     else if (this.state === 'connected') this.#listener._lost();

@@ -1,8 +1,9 @@
 // index.js: `fanfare/client/sse`: a small client that only listens, over server-sent events.
 //
-// A part of the API of `fanfare/client`, for where WebSockets are blocked. It reads the stream with
-// `fetch`: an EventSource puts tokens into URLs, hides the status of a refusal and misses dead
-// connections. A request names all rooms: to join or leave one, the stream starts over.
+// It has a part of the API of `fanfare/client`, for networks that block WebSockets. It reads the
+// stream with `fetch`, because an EventSource puts tokens into URLs, hides why it was refused, and
+// does not notice dead connections. A request names all rooms, so each join or leave starts a new
+// stream.
 
 import { reconnectDelay } from '../delay.js';
 import { Emitter } from '../emitter.js';
@@ -11,13 +12,13 @@ import { Room } from './room.js';
 
 export { FanfareError, Room };
 
-/** Until a token, and then the answer to a request. As in `fanfare/client`. */
+/** Time for the token callback, and then for the answer. */
 const ANSWER_MS = 15_000;
-/** Silence after a missed heartbeat that ends a stream. */
+/** The stream ends this long after a missed heartbeat. */
 const SILENCE_MS = 10_000;
 /** A stream that lasted this long ends a series of failed attempts. */
 const STABLE_MS = 30_000;
-/** Close codes from here on mean stop (docs/protocol.md). */
+/** Do not reconnect after close codes from here on (docs/protocol.md). */
 const FIRST_FINAL_CODE = 4500;
 
 /** @typedef {import('../connection.js').State} State */
@@ -29,7 +30,7 @@ const FIRST_FINAL_CODE = 4500;
 /** @template [Payload=any] @typedef {import('../room.js').Change<Payload>} Change */
 
 /**
- * How a stream ends: the server's `close`, or the status of its refusal.
+ * How a stream ends, from the server's `close` or the status of its refusal.
  * @typedef {{code: number, reason?: string, retryAfterMs?: number}} Ending
  */
 
@@ -37,13 +38,13 @@ const FIRST_FINAL_CODE = 4500;
  * @typedef {object} Options
  * @property {import('../token.js').TokenOption} [token] a token, or a function that gets one. The
  *   function is called again when the server refuses the token
- * @property {number} [heartbeatMs] FANFARE_PING_INTERVAL_MS of the server; 30,000 by default
- * @property {number} [firstDelayMs] upper end of the first reconnect delay; 1,000 by default
- * @property {number} [maxDelayMs] upper end of later ones; 30,000 by default
+ * @property {number} [heartbeatMs] FANFARE_PING_INTERVAL_MS of the server; default 30,000
+ * @property {number} [firstDelayMs] upper limit of the first reconnect delay; default 1,000
+ * @property {number} [maxDelayMs] upper limit of later delays; default 30,000
  */
 
 /**
- * As in `fanfare/client` (../fanfare.js).
+ * As in ../fanfare.js.
  * @typedef {{
  *   state: [state: State, detail: StateDetail],
  *   broadcast: [payload: any],
@@ -60,15 +61,14 @@ export class Fanfare extends Emitter {
   #options;
   /** @type {Map<string, Room>} */
   #rooms = new Map();
-  /** Of the present stream. @type {AbortController|undefined} */
+  /** Ends the current stream. @type {AbortController|undefined} */
   #controller;
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   #timer;
   /** @type {string|null|undefined} */
   #token;
-  /** How the present stream ends, as far as the server has announced it. @type {Ending} */
+  /** How the current stream will end, if the server has announced it. @type {Ending} */
   #ending = { code: 1006 };
-  /** Of the present stream. */
   #startedAtMs = 0;
   /** Streams lost in a row. */
   #attempt = 0;
@@ -126,7 +126,7 @@ export class Fanfare extends Emitter {
     // A listener may join again.
     this.#rooms = new Map();
     for (const [, room] of rooms) room.leave();
-    // The next one may be of another user.
+    // The user may change before the next stream.
     this.#token = '';
     this.#enter('closed');
   }
@@ -138,7 +138,7 @@ export class Fanfare extends Emitter {
       try {
         const late = new Promise((_, reject) => this.#arm(ANSWER_MS, reject));
         const found = token instanceof Function ? await Promise.race([token(), late]) : token;
-        // The next stream may be of another user.
+        // The client was closed, and the user may have changed.
         if (signal.aborted) return;
         this.#token = found;
       } catch (cause) {
@@ -180,13 +180,13 @@ export class Fanfare extends Emitter {
       this.#arm();
       const lines = (text + value).split('\n');
       text = /** @type {string} */ (lines.pop());
-      // The other lines repeat parts of the data, or are for an EventSource.
+      // The other lines repeat data, or serve an EventSource.
       for (const line of lines)
         if (line.startsWith('data: ')) this.#receive(JSON.parse(line.slice(6)));
     }
   }
 
-  /** The request names rooms with a position first, because the id lists them in this order. */
+  /** Names rooms with a position first: `lastEventId` lists positions in the order of the rooms. */
   #address() {
     const rooms = [...this.#rooms.values()].sort((a, b) => Number(!a.since) - Number(!b.since));
     const names = /** @type {[string, string][]} */ (rooms.map(({ name }) => ['room', name]));
@@ -205,7 +205,7 @@ export class Fanfare extends Emitter {
     else if (type === 'SERVER_SHUTDOWN') this.#ending.retryAfterMs = message.reconnectAfterMs;
     else if (type === 'error')
       this.#report(new FanfareError(message.error, /** @type {{message: string}} */ (message)));
-    // The stream may not return to it, and a request for it would be refused.
+    // A new request for this room would be refused.
     else if (type === 'left') room?.leave();
     else if (room) {
       if (room.receive(message)) this.connect();
@@ -225,13 +225,13 @@ export class Fanfare extends Emitter {
     this.#timer = setTimeout(() => this.connect(), delayMs);
   }
 
-  /** Ends the stream if nothing comes. @param {number} [timeoutMs] @param {() => void} [act] */
+  /** @param {number} [timeoutMs] without data @param {() => void} [act] by default, ends the stream */
   #arm(timeoutMs = (this.#options.heartbeatMs ?? 30_000) + SILENCE_MS, act = () => this.#lost()) {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(act, timeoutMs);
   }
 
-  /** Ends the present stream. @param {State} state @param {StateDetail} [detail] */
+  /** Ends the current stream. @param {State} state @param {StateDetail} [detail] */
   #enter(state, detail = {}) {
     clearTimeout(this.#timer);
     this.#controller?.abort();

@@ -1,7 +1,7 @@
-// room.js: one room of a stream: each message once, in order, as in `fanfare/client` (../room.js).
+// room.js: one room of a stream. Delivers each message once, in order, like ../room.js.
 //
-// After a gap the application loads its state again (`recoverFailed`). Live messages wait, and
-// follow the new state. A further gap begins a new load, and the older state is dropped.
+// After a gap the application loads its state again (`recoverFailed`) while live messages wait.
+// Another gap meanwhile starts a new load, and the older result is dropped.
 
 import { Emitter } from '../emitter.js';
 import { State } from '../state.js';
@@ -10,7 +10,7 @@ import { FanfareError } from './error.js';
 /** @import { Change, Meta } from '../room.js' */
 
 const MAX_WAITING = 1000;
-/** Longest time until a state that could not be loaded is loaded again. */
+/** Longest delay before a failed load is repeated. */
 const RELOAD_MS = 10_000;
 
 /** @typedef {import('../wire.js').Message} Wire */
@@ -18,7 +18,7 @@ const RELOAD_MS = 10_000;
 /** @typedef {Pick<import('../room.js').JoinOptions, 'since'|'recoverFailed'>} JoinOptions */
 
 /**
- * As in `fanfare/client` (../room.js).
+ * As in ../room.js.
  * @template Payload
  * @typedef {{
  *   message: [payload: Payload, meta: Meta],
@@ -37,23 +37,23 @@ export class Room extends Emitter {
   #on;
   #recoverFailed;
   #hasLeft = false;
-  /** Does the application have a state that a gap would make wrong? */
+  /** Would a gap make the application's state wrong? */
   #isContinuing;
-  /** Messages that wait for the state while it is loaded. @type {Wire[]|undefined} */
+  /** Messages that arrive while the state is loaded. @type {Wire[]|undefined} */
   #waiting;
-  /** In a room with state. @type {State|undefined} */
+  /** Only in a room with state. @type {State|undefined} */
   #state;
 
   /**
    * @param {string} name @param {JoinOptions} options
-   * @param {(error?: FanfareError) => void} onEnd without an error: the room has been left
+   * @param {(error?: FanfareError) => void} onEnd no error: the room was left
    */
   constructor(name, { since, recoverFailed }, onEnd) {
     super();
     this.name = name;
-    /** Of the last message received. @type {Position|undefined} */
+    /** Position of the last message received. @type {Position|undefined} */
     this.since = since;
-    /** Of the last message that the application has had. @type {Position|undefined} */
+    /** Position of the last message that the application received. @type {Position|undefined} */
     this.position = since;
     this.#isContinuing = !!since;
     this.#recoverFailed = recoverFailed;
@@ -61,8 +61,9 @@ export class Room extends Emitter {
   }
 
   /**
-   * The values of a room with state by key, which follow its changes.
-   * @returns {ReadonlyMap<string, Payload>|undefined} undefined unless the room is known to be one
+   * The current values of a room with state, by key.
+   * @returns {ReadonlyMap<string, Payload>|undefined} undefined before the first join, and in other
+   *   rooms
    */
   get state() {
     return this.#state?._values;
@@ -79,7 +80,7 @@ export class Room extends Emitter {
 
   /**
    * @param {Wire} push
-   * @returns {boolean|undefined} true: the stream has to begin anew, from the room's `since`
+   * @returns {boolean|undefined} true: the stream must start again from the room's `since`
    */
   receive(push) {
     const { type, epoch, offset, recovered = false } = push;
@@ -88,7 +89,7 @@ export class Room extends Emitter {
     if (type === 'joined') {
       const map = this.#state;
       this.#state = push.state && (map ?? new State());
-      // The application's `since`: without a map there is nothing to continue.
+      // Recovered from the application's `since`, but there is no map to apply changes to.
       if (recovered && map !== this.#state) {
         this.since = undefined;
         return true;
@@ -112,7 +113,7 @@ export class Room extends Emitter {
       this.#isContinuing = true;
       if (!isContinuing) this.since = this.position = position;
       this.emit(type, { recovered, position });
-      // In a room with history `resync` follows if messages are missing.
+      // In a room with history, `resync` follows if messages are missing.
       if (isContinuing && !epoch) this.#load(0);
     } else if (type === 'resync') {
       this.since = position;
@@ -121,13 +122,13 @@ export class Room extends Emitter {
     }
   }
 
-  /** Messages are missing. @param {number} afterMs */
+  /** Loads the application's state after a gap. @param {number} afterMs */
   async #load(afterMs) {
     const { since } = this;
     /** @type {Wire[]} */
     const waiting = [];
     this.#waiting = waiting;
-    // A program does not wait for it (../room.js).
+    // Does not keep a Node program running.
     await new Promise((resolve) => setTimeout(resolve, afterMs).unref?.());
     try {
       const state = waiting === this.#waiting && (await this.#recoverFailed?.(since));
