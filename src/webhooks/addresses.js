@@ -1,9 +1,9 @@
 // addresses.js: which addresses an endpoint may have.
 //
-// A name is resolved once for each connection, every address that it has is checked, and the socket
-// connects to one of these: a name that changes between the check and the connection gains nothing.
-// Some addresses are never right, such as that of a cloud's metadata service. Private ones are
-// allowed by default, because back ends have them (FANFARE_WEBHOOKS_PUBLIC_ONLY).
+// Each connection resolves the name once, checks all its addresses, and connects to one of these.
+// So a name that changes after the check gains nothing. Some addresses are never allowed, such as a
+// cloud's metadata service. Private ones are allowed by default, because back ends have them
+// (FANFARE_WEBHOOKS_PUBLIC_ONLY).
 
 import { lookup as dnsLookup } from 'node:dns';
 import { BlockList, isIP } from 'node:net';
@@ -11,8 +11,8 @@ import { BlockList, isIP } from 'node:net';
 /** Never: this network, link-local, multicast, reserved and broadcast. */
 const NEVER_V4 = ['0.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '240.0.0.0/4'];
 /**
- * The same, and ways into them whose IPv4 address is not at a known place: local NAT64 (RFC 8215)
- * and Teredo. fd00:ec2::254 is the metadata service of AWS.
+ * The same, AWS's metadata service (fd00:ec2::254), and prefixes that hide an IPv4 address at an
+ * unknown place: local NAT64 (RFC 8215) and Teredo.
  */
 const NEVER_V6 = [
   ...['::/128', 'fe80::/10', 'fec0::/10', 'ff00::/8', 'fd00:ec2::254/128'],
@@ -41,7 +41,6 @@ const EMBEDDINGS = Object.freeze([
 
 /** @typedef {(host: string, options: {all: true}, callback: (error: Error|null, found: {address: string, family: number}[]) => void) => void} Resolve */
 
-/** A name, or an address, that an endpoint may not have. */
 export class RefusedAddress extends Error {}
 
 export class AddressGuard {
@@ -55,7 +54,7 @@ export class AddressGuard {
       const [net, bits] = range.split('/');
       this.refused.addSubnet(net, Number(bits), 'ipv6');
     }
-    /** For http.request: passes on addresses that have been checked, and no others. */
+    /** The `lookup` option of http.request: passes on only addresses that it has checked. */
     this.lookup = this.#lookup.bind(this);
   }
 
@@ -66,9 +65,8 @@ export class AddressGuard {
   }
 
   /**
-   * An address in a URL is not looked up, so it is checked before the request.
-   * @param {string} hostname of a URL: numeric forms (`0x7f.1`) are in the usual notation by now
-   * @returns {boolean} true for a name
+   * Checks an address in a URL, which `lookup` never sees. True for names.
+   * @param {string} hostname of a parsed URL, which has numeric forms (`0x7f.1`) in usual notation
    */
   allowsHost(hostname) {
     const address = hostname.replace(/^\[(.*)\]$/, '$1');
@@ -77,7 +75,7 @@ export class AddressGuard {
 
   /**
    * @param {string} host @param {{all?: boolean}} options
-   * @param {(...args: any[]) => void} callback as that of dns.lookup
+   * @param {(...args: any[]) => void} callback as for dns.lookup
    */
   #lookup(host, { all }, callback) {
     this.resolve(host, { all: true }, (error, found) => {
@@ -101,7 +99,7 @@ function addV4(list, range) {
   const bytes = net.split('.').map((byte) => Number(byte).toString(16).padStart(2, '0'));
   const hex = `${bytes[0]}${bytes[1]}:${bytes[2]}${bytes[3]}`;
   for (const { bits: front, embed } of EMBEDDINGS) {
-    // ::/104 would hold ::1, which the setting decides about.
+    // ::/104 would include ::1, for which the setting decides.
     if (net === '0.0.0.0' && front === 96 && embed('') === '::') continue;
     list.addSubnet(embed(hex), front + bits, 'ipv6');
   }

@@ -1,14 +1,14 @@
 // courier.js: the process that sends webhooks, a child of the primary.
 //
-// DNS, TLS and slow endpoints must not cost a client or a probe its time. With Redis it has a
-// connection of its own, and the couriers of all servers share the lanes. With the embedded backend
-// the queue is in the primary, at the other end of the IPC channel.
+// A process of its own, so that DNS, TLS and slow endpoints delay no client or probe. With Redis,
+// the courier has its own connection, and the couriers of all servers share the lanes. With the
+// embedded backend the queue is in the primary, at the other end of the IPC channel.
 //
-//   primary -> courier   answer   to a call of the queue
+//   primary -> courier   answer   to a queue call
 //                        test     send webhook.test to an endpoint
-//                        hold     a worker drains: keep back who left
-//                        stop     give up the lanes and exit
-//   courier -> primary   call     of the queue
+//                        hold     a worker drains: hold back leaves
+//                        stop     release the lanes and exit
+//   courier -> primary   call     a method of the queue
 //                        status   once a second: endpoints for the console, metrics
 //                        tested   how a test ended
 
@@ -22,7 +22,7 @@ import { Requester } from './request.js';
 import { sendTest } from './test-event.js';
 
 const STATUS_MS = 1000;
-/** Time for requests under way and the last commits, when it stops. */
+/** Time to finish requests and commits when it stops. */
 const CLOSE_TIMEOUT_MS = 3000;
 
 /** @import { Config } from '../config/settings.js' */
@@ -31,8 +31,8 @@ const CLOSE_TIMEOUT_MS = 3000;
 
 /**
  * @typedef {object} EndpointStatus an endpoint for the console
- * @property {string} name @property {string|null} app the id of the Pusher app whose webhook it is
- * @property {string} origin of its URL: the path may be a secret
+ * @property {string} name @property {string|null} app id of its Pusher app
+ * @property {string} origin of its URL, whose path may be a secret
  * @property {readonly string[]} types @property {readonly string[]} rooms
  * @property {import('./endpoint.js').State} state @property {number} pending
  * @property {number} oldestSeconds @property {number} delivered requests
@@ -45,7 +45,7 @@ const CLOSE_TIMEOUT_MS = 3000;
 /**
  * @typedef {object} Status
  * @property {'status'} type @property {EndpointStatus[]} endpoints
- * @property {number} lanes that this server owns
+ * @property {number} lanes owned by this server
  * @property {import('../observability/aggregate.js').Snapshot[]} metrics
  */
 
@@ -54,11 +54,11 @@ const CLOSE_TIMEOUT_MS = 3000;
 /** @typedef {import('./queue-channel.js').Call | Status | Tested} FromCourier */
 
 /**
- * Runs until the primary ends it, or is gone itself.
+ * Runs until the primary stops it or exits.
  * @param {Config} config with webhooks @param {import('pino').Logger} log
  */
 export async function runCourier(config, log) {
-  // The terminal's Ctrl-C reaches the whole process group. The primary decides the next step.
+  // Ctrl-C in a terminal reaches the whole process group, but the primary decides what happens.
   for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP']))
     process.on(signal, () => {});
   /** @param {unknown} error */
@@ -169,10 +169,10 @@ function statusOf({ endpoints, lanes }, metrics) {
   };
 }
 
-/** @param {FromCourier} message @returns {Promise<void>} resolves when it is written */
+/** Resolves when the message is written. @param {FromCourier} message @returns {Promise<void>} */
 function send(message) {
   return new Promise((resolve) => {
-    // An error means that the primary has just exited: `disconnect` follows.
+    // After an error `disconnect` follows: the primary has exited.
     if (process.connected) process.send?.(message, undefined, undefined, () => resolve());
     else resolve();
   });

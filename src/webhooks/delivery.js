@@ -1,4 +1,4 @@
-// delivery.js: the lanes and the endpoints of one courier.
+// delivery.js: the lanes and endpoints of one courier.
 
 import { RareLog } from '../observability/rare-log.js';
 import { EndpointQueue } from './endpoint.js';
@@ -8,15 +8,14 @@ import { Lane } from './lane.js';
 import { MAX_BODY_BYTES } from './message.js';
 import { LANES } from './queue.js';
 
-/** Time between two readings of the queue's size. */
 const SIZE_MS = 15_000;
-/** Time until the next try to reach the queue, at the start. */
+/** Between two attempts to reach the queue at the start. */
 const BEGIN_MS = 100;
 const CLOSE_MS = 2000;
 const CLOSE_POLL_MS = 20;
-/** Time until the next try, if a lane's lease has run out. */
+/** Until the next attempt, if a lane's lease has expired. */
 const UNAPPROVED_MS = 500;
-/** A connection takes a moment, at the start too. */
+/** Shorter failures of the queue are not logged: it takes a moment to connect. */
 const QUIET_MS = 2000;
 
 /** @import { Effect } from './effect.js' */
@@ -69,7 +68,7 @@ export class Delivery {
     const wantedBy = this.#wantedBy.bind(this);
     const reach = new Reach(now, log);
     this.reach = reach;
-    // An outage of Redis takes all lanes, and is one line.
+    // When Redis fails, all lanes are lost, and `reach.rareLog` logs one line for them.
     const common = { queue, endpoints: this.endpoints, wantedBy, reach, isSure, now };
     this.lanes = Array.from(
       { length: LANES },
@@ -88,7 +87,7 @@ export class Delivery {
     this.holds.start();
   }
 
-  /** Takes lanes when it knows of drains: else it would send who left, and is about to return. */
+  /** Learns of drains before it takes lanes, or it would report clients who are about to return. */
   async #begin() {
     while (!this.#isClosed)
       try {
@@ -102,7 +101,7 @@ export class Delivery {
       }
   }
 
-  /** Waits CLOSE_MS at most for answers; the lanes' next owner repeats what had none. */
+  /** Waits up to CLOSE_MS for answers. The lanes' next owner repeats requests without an answer. */
   async close() {
     this.#isClosed = true;
     clearInterval(this.#timer);
@@ -114,7 +113,7 @@ export class Delivery {
     await Promise.all(this.lanes.map((lane) => lane.close()));
   }
 
-  /** A worker here begins to drain: its clients come back within the time. @param {number} ms */
+  /** Called when a worker begins to drain. @param {number} ms until its clients are back */
   hold(ms) {
     this.holds.holdLeaves(ms);
   }
@@ -135,7 +134,7 @@ export class Delivery {
     for (const effect of effects)
       if (!sent.includes(effect)) effect.postpone(this.now() + UNAPPROVED_MS);
     let message = this.#messageOf(endpoint, sent);
-    // Those that do not fit go with the next request.
+    // What does not fit goes into the next request.
     while (message === null && sent.length > 1) {
       sent = sent.slice(0, Math.ceil(sent.length / 2));
       message = this.#messageOf(endpoint, sent);
@@ -151,7 +150,7 @@ export class Delivery {
     endpoint.finish(effects, sent, result);
   }
 
-  /** Those that may be sent now. @param {Effect[]} effects @returns {Promise<Effect[]>} */
+  /** Returns the effects that may be sent now. @param {Effect[]} effects */
   async #approved(effects) {
     const hasGap = effects.some(({ kind }) => kind === 'gap');
     if (hasGap)
@@ -168,7 +167,7 @@ export class Delivery {
 
   /**
    * @param {EndpointQueue} endpoint @param {readonly Effect[]} effects
-   * @returns {import('./message.js').Message|null} null if there are none, or too many for a body
+   * @returns {import('./message.js').Message|null} null: no effects, or too many for a body
    */
   #messageOf({ form }, effects) {
     if (effects.length === 0) return null;
@@ -187,9 +186,9 @@ export class Delivery {
   }
 }
 
-/** Counts calls of the queue that fail, and logs when they go on failing, each minute. */
+/** Counts failed calls of the queue. If they go on failing, logs it once a minute. */
 class Reach {
-  /** Since when each lane fails, in ms; null: what concerns all. @type {Map<number|null, number>} */
+  /** When each lane began to fail; null: calls for all lanes. @type {Map<number|null, number>} */
   #failing = new Map();
   #isLogged = false;
 

@@ -1,8 +1,8 @@
-// effect.js: one pending effect: what an endpoint has still to hear about one thing.
+// effect.js: a pending effect: what an endpoint has yet to hear about one room or user.
 //
-// State events are states. As long as an endpoint has not heard of an edge, the opposite edge
-// cancels it, and a later one replaces an earlier one: what waits is bounded by the rooms and users
-// in motion, not by traffic. A published message is an effect of its own.
+// Until an endpoint has heard of an edge, the opposite edge cancels it, and a later edge replaces
+// an earlier one. So the number of rooms and users in motion bounds what waits, not the traffic.
+// Each published message is an effect, too.
 
 import { keyOf } from './queue.js';
 
@@ -10,19 +10,18 @@ import { keyOf } from './queue.js';
 /** @typedef {'room'|'member'|'user'|'count'|'message'|'gap'} Kind */
 
 /**
- * @typedef {object} EffectLane the lane of an effect: lane.js
- * @property {number} index @property {(effect: Effect) => boolean} has does it still wait?
+ * @typedef {object} EffectLane the lane of an effect, which lane.js implements
+ * @property {number} index @property {(effect: Effect) => boolean} has is it still pending?
  * @property {(effect: Effect) => void} store its state has changed
  * @property {(effect: Effect) => void} forget it is dropped or cancelled
- * @property {(effect: Effect) => void} delivered the endpoint has it
+ * @property {(effect: Effect) => void} delivered the endpoint accepted it
  * @property {(effect: Effect) => Promise<boolean>} approve may it be sent? Marks it as uncertain, and
- *   resolves when that is stored; with false if the lane has another owner, or the effect is gone
- * @property {(endpoint: EffectEndpoint, count: number) => void} announceGap tells the endpoint that
- *   events are missing
+ *   resolves when that is stored; false: the lane has another owner, or the effect is gone
+ * @property {(endpoint: EffectEndpoint, count: number) => void} announceGap adds to the gap event
  */
 
 /**
- * @typedef {object} EffectEndpoint the endpoint of an effect: endpoint.js
+ * @typedef {object} EffectEndpoint the endpoint of an effect, which endpoint.js implements
  * @property {string} name
  * @property {(effect: Effect) => void} cancel the opposite event came before it was sent
  * @property {(effect: Effect) => void} add
@@ -52,7 +51,7 @@ export class Effect {
   /**
    * @param {object} parts @param {EffectLane} parts.lane @param {EffectEndpoint} parts.endpoint
    * @param {Sendable} parts.event
-   * @param {number} parts.dueMs when it may be sent, in the courier's time
+   * @param {number} parts.dueMs when it may be sent, by the courier's clock
    */
   constructor({ lane, endpoint, event, dueMs }) {
     this.lane = lane;
@@ -62,21 +61,21 @@ export class Effect {
     this.kind = KINDS[event.type];
     this.field = fieldOf(endpoint.name, event);
     /**
-     * The endpoint has certainly not heard of it, and knows the opposite state: the opposite event
-     * cancels it. False from its first attempt on.
+     * Does the endpoint certainly know the opposite state, so that the opposite event cancels this
+     * one? False from the first attempt on.
      */
     this.certain = true;
-    /** Attempts that failed, for the schedule. */
+    /** Failed attempts. */
     this.attempts = 0;
-    /** It has failed too often to hold up its room. */
+    /** After several failures it no longer holds up its room. */
     this.isAside = false;
     /** Attempts without an answer. */
     this.suspicions = 0;
-    /** What the endpoint had got at the last of these. @type {number|null} */
+    /** Requests that the endpoint had accepted by the last of these. @type {number|null} */
     this.deliveredBefore = null;
   }
 
-  /** An edge that nobody has tried to send. */
+  /** An edge without an attempt. */
   get isNew() {
     return this.certain && this.kind !== 'message' && this.kind !== 'gap';
   }
@@ -85,7 +84,7 @@ export class Effect {
     return LEAVES.has(this.event.type);
   }
 
-  /** The same, and it may still be cancelled by a return. */
+  /** A leave that a return may still cancel. */
   get mayReturn() {
     return this.attempts === 0 && this.isLeave;
   }
@@ -95,12 +94,12 @@ export class Effect {
     this.dueMs = dueMs;
   }
 
-  /** The endpoint may know of it: an attempt begins, or it reads the state again. */
+  /** The endpoint may know: an attempt begins, or it reads the state again. */
   doubt() {
     this.certain = false;
   }
 
-  /** An attempt has failed, and not for the endpoint as a whole. @param {number} dueMs */
+  /** An attempt failed because of this event. @param {number} dueMs */
   fail(dueMs) {
     this.attempts++;
     this.dueMs = dueMs;
@@ -110,18 +109,18 @@ export class Effect {
     this.isAside = true;
   }
 
-  /** An attempt had no answer. @param {number} delivered requests that the endpoint has got */
+  /** An attempt had no answer. @param {number} delivered requests that the endpoint accepted */
   suspect(delivered) {
     this.suspicions++;
     this.deliveredBefore = delivered;
   }
 
-  /** It replaces another effect of its field. @param {Effect} before */
+  /** @param {Effect} before of the same field, which this one replaces */
   succeed(before) {
     this.certain = before.certain;
   }
 
-  /** The endpoint has heard of an earlier event of the field. @param {Sendable} event */
+  /** @param {Sendable} event earlier, of the same field, which the endpoint accepted */
   knows(event) {
     this.certain = this.isOpposite(event);
   }
@@ -141,7 +140,7 @@ export class Effect {
     return `${this.kind === 'message' ? 'messages' : 'states'} ${keyOf(this.event)}`;
   }
 
-  /** A later event of the same field. @param {Sendable} event @returns {boolean} */
+  /** @param {Sendable} event later, of the same field */
   isOpposite(event) {
     return this.kind !== 'gap' && this.event.type !== event.type;
   }
@@ -151,12 +150,12 @@ export class Effect {
     return this.event.epoch === epoch && this.event.seq === seq;
   }
 
-  /** Recorded twice, or before this one? @param {Sendable} event */
+  /** Was the event recorded before this one, or is it the same? @param {Sendable} event */
   isNewerThan(event) {
     return this.event.epoch === event.epoch && this.event.seq >= event.seq;
   }
 
-  /** @param {number} delayMs from now to its next attempt @returns {string} for the queue */
+  /** For the queue. @param {number} delayMs until the next attempt */
   toText(delayMs) {
     const { event, certain, attempts, isAside } = this;
     const retryAt = attempts === 0 ? undefined : Date.now() + Math.round(delayMs);
@@ -172,7 +171,7 @@ export function fieldOf(endpoint, event) {
   return JSON.stringify([endpoint, kind, ...parts.map((part) => part ?? '')]);
 }
 
-/** @param {string} field @returns {string} the endpoint's name; '' if the field is none of ours */
+/** @param {string} field @returns {string} the endpoint's name; '' if the field is malformed */
 export function endpointOf(field) {
   try {
     const parts = JSON.parse(field);

@@ -2,28 +2,28 @@
 //   add --> queue of its room --due--> ready --next--> in flight --finish--> removed, or due again
 //
 // A room's states are sent one after the other, and so are its messages. Rooms do not wait for each
-// other. An answer that asks for a pause, or an unreachable endpoint, pauses all of it. Any other
-// failure delays its room, and after STEPS_ASIDE failures only the event: one that can never be
-// delivered does not stop its room. That holds for an event at which the receiver crashes, too,
-// although it looks like an unavailable endpoint. After CIRCUIT_FAILURES in a row there is one
-// request in PROBE_MS. If the endpoint's form allows it, a request carries the events of several
-// rooms.
+// other. An answer that asks for a pause, or an unreachable endpoint, pauses the whole queue. Any
+// other failure delays the room. After STEPS_ASIDE failures the event steps aside, so that an event
+// that can never be delivered does not stop its room. An event that makes the receiver crash steps
+// aside, too, although the endpoint then looks unavailable. After CIRCUIT_FAILURES failures in a
+// row, one request goes out every PROBE_MS. If the endpoint's form allows it, a request carries the
+// events of several rooms.
 
 import { fieldOf } from './effect.js';
 
 const STEPS_ASIDE = 3;
 const CIRCUIT_FAILURES = 20;
 const PROBE_MS = 30_000;
-/** The pauses of an endpoint that is unavailable double from here to PROBE_MS. */
+/** While the endpoint is unavailable, pauses double from here to PROBE_MS. */
 const FIRST_PAUSE_MS = 1000;
-/** An answer may ask for a shorter one. */
+/** Even if an answer asks for less. */
 const LEAST_PAUSE_MS = 800;
 const JITTER = 0.2;
-/** States that wait for one endpoint: a bound on users in motion, about 50 MB. */
+/** Waiting states of one endpoint, about 50 MB. */
 const MAX_STATES = 100_000;
 /** Expired events dropped in one turn. */
 const MAX_EXPIRED = 1000;
-/** Events of one request. */
+/** Events in one request. */
 const MAX_BATCH = 100;
 
 /** @import { Form } from './message.js' */
@@ -33,14 +33,14 @@ const MAX_BATCH = 100;
 /** @typedef {'overflow'|'expired'|'lost'|'gone'|'malformed'} DropReason */
 /** @typedef {'ok'|'retrying'|'paused'|'failing'|'gone'} State `retrying`: the last request failed */
 
-/** Effects that are sent in order: the first one is next. */
+/** Effects that are sent in order. */
 class Order {
-  /** @param {string} key @param {boolean} areLeavesApart events of other users need not wait for them */
+  /** @param {string} key @param {boolean} areLeavesApart nothing waits for a leave's grace */
   constructor(key, areLeavesApart) {
     this.key = key;
     /** @type {Map<string, Effect>} */
     this.effects = new Map();
-    /** Those who left, while their grace lasts. */
+    /** Leaves, whose grace may last. */
     this.leaves = areLeavesApart ? /** @type {Map<string, Effect>} */ (new Map()) : this.effects;
     /** @type {Set<Effect>} */
     this.inFlight = new Set();
@@ -48,7 +48,7 @@ class Order {
     this.timer = undefined;
   }
 
-  /** @param {Effect} effect its queue */
+  /** @param {Effect} effect */
   queueOf(effect) {
     return effect.isLeave ? this.leaves : this.effects;
   }
@@ -58,19 +58,19 @@ class Order {
 export class EndpointQueue {
   /** @type {Map<string, Order>} */
   #orders = new Map();
-  /** Those whose first effect is due, in the order of becoming so. @type {Set<Order>} */
+  /** Orders whose first effect is due, longest due first. @type {Set<Order>} */
   #ready = new Set();
-  /** By field, in the order of coming here: lanes that are taken over bring older events. */
+  /** By field, in the order of arrival: a lane that is taken over brings older events. */
   #states = /** @type {Map<string, Effect>} */ (new Map());
   #messages = /** @type {Map<string, Effect>} */ (new Map());
-  /** They come first. */
+  /** Sent before all others. */
   #gaps = /** @type {Map<string, Effect>} */ (new Map());
   #inFlight = 0;
   #isPumping = false;
   #isClosed = false;
   /** @type {NodeJS.Timeout|undefined} */
   #resume;
-  /** When the request that collects events goes out; null: none collects. @type {number|null} */
+  /** When the events collected for a request go out; null: none are. @type {number|null} */
   #batchMs = null;
   /** @type {NodeJS.Timeout|undefined} */
   #batchTimer;
@@ -79,7 +79,7 @@ export class EndpointQueue {
    * @param {object} parts @param {import('../config/webhooks.js').Endpoint} parts.settings
    * @param {Form} parts.form
    * @param {(effects: Effect[]) => void} parts.send starts an attempt, which `finish` ends
-   * @param {() => number} parts.heldUntilMs clients of a worker that drains come back until then
+   * @param {() => number} parts.heldUntilMs until then, clients of a draining worker may return
    * @param {() => number} parts.now ascending, in ms
    * @param {() => number} [parts.random] @param {import('pino').Logger} parts.log
    */
@@ -93,10 +93,11 @@ export class EndpointQueue {
     this.random = random;
     this.log = log;
     this.pausedUntilMs = Number.NEGATIVE_INFINITY;
-    /** Failures in a row, and those of them that paused the endpoint. */
+    /** In a row. */
     this.failures = 0;
+    /** Failures that paused the endpoint, since the last success. */
     this.pauses = 0;
-    /** It answered 410: nothing is sent until the configuration changes. */
+    /** Answered 410: nothing is sent until the configuration changes. */
     this.isGone = false;
     this.lastError = '';
     /** Unix times in ms; 0: never. */
@@ -106,7 +107,7 @@ export class EndpointQueue {
     this.attempts = { delivered: 0, failed: 0, unavailable: 0, refused: 0, gone: 0 };
     /** @type {Record<DropReason, number>} */
     this.dropped = { overflow: 0, expired: 0, lost: 0, gone: 0, malformed: 0 };
-    /** Edges that their opposites cancelled before they were sent. */
+    /** Edges that their opposites cancelled. */
     this.cancelled = 0;
   }
 
@@ -122,7 +123,7 @@ export class EndpointQueue {
     return this.failures > 0 ? 'retrying' : 'ok';
   }
 
-  /** @param {number} unixMs @returns {number} age of the oldest event that waits, in seconds */
+  /** @param {number} unixMs @returns {number} age of the oldest waiting event, in seconds */
   oldestSeconds(unixMs) {
     let at = unixMs;
     for (const map of [this.#states, this.#messages])
@@ -130,7 +131,7 @@ export class EndpointQueue {
     return (unixMs - at) / 1000;
   }
 
-  /** @param {Effect} effect with a new field */
+  /** @param {Effect} effect of a field that does not wait yet */
   add(effect) {
     const all = this.#allOf(effect);
     all.set(effect.field, effect);
@@ -144,7 +145,7 @@ export class EndpointQueue {
     }
   }
 
-  /** It reads the state again: what waits may be no news. */
+  /** Marks waiting states as uncertain: the endpoint reads the state again, and may see them. */
   doubt() {
     for (const effect of this.#states.values()) {
       if (!effect.certain) continue;
@@ -158,7 +159,7 @@ export class EndpointQueue {
     return this.#orders.get(effect.order)?.inFlight.has(effect) ?? false;
   }
 
-  /** It is delivered, cancelled, replaced or dropped. @param {Effect} effect */
+  /** @param {Effect} effect delivered, cancelled, replaced or dropped */
   remove(effect) {
     const all = this.#allOf(effect);
     if (all.get(effect.field) === effect) all.delete(effect.field);
@@ -169,13 +170,13 @@ export class EndpointQueue {
     this.#schedule(order);
   }
 
-  /** Its opposite came before it was sent. @param {Effect} effect */
+  /** @param {Effect} effect whose opposite came before it was sent */
   cancel(effect) {
     this.cancelled++;
     this.remove(effect);
   }
 
-  /** Removes it everywhere, and announces that. @param {Effect} effect @param {DropReason} reason */
+  /** Gives an event up, and announces the gap. @param {Effect} effect @param {DropReason} reason */
   drop(effect, reason) {
     this.remove(effect);
     effect.lane.forget(effect);
@@ -183,8 +184,7 @@ export class EndpointQueue {
   }
 
   /**
-   * @param {import('./effect.js').EffectLane} lane
-   * @param {number} count events that the endpoint will not hear of
+   * @param {import('./effect.js').EffectLane} lane @param {number} count of events
    * @param {DropReason} reason @param {boolean} [isQuiet] without a gap event
    */
   lost(lane, count, reason, isQuiet = false) {
@@ -193,10 +193,10 @@ export class EndpointQueue {
   }
 
   /**
-   * An attempt has ended.
+   * Ends an attempt.
    * @param {Effect[]} effects that `send` got
-   * @param {Effect[]} sent those of them that the request carried
-   * @param {import('./request.js').Result|null} result null: none was made
+   * @param {Effect[]} sent the part of them that the request carried
+   * @param {import('./request.js').Result|null} result null: no request was made
    */
   finish(effects, sent, result) {
     const orders = effects.map((effect) => this.#orders.get(effect.order));
@@ -210,7 +210,7 @@ export class EndpointQueue {
   }
 
   pump() {
-    // A send may end at once, and come back here.
+    // A send that ends at once calls `pump` again.
     if (this.#isPumping) return;
     this.#isPumping = true;
     let expired = 0;
@@ -236,9 +236,9 @@ export class EndpointQueue {
   }
 
   /**
-   * Of the next request: one, or all due. One that has stepped aside goes alone, because it may be
-   * why its batch failed.
-   * @param {Order} first a due one
+   * Takes the effects of the next request: one, or all that are due. An effect that stepped aside
+   * goes alone, because it may be why its batch failed.
+   * @param {Order} first
    */
   #take(first) {
     const isAside = (/** @type {Order} */ order) => this.#firstOf(order)?.isAside ?? false;
@@ -256,7 +256,7 @@ export class EndpointQueue {
     return taken;
   }
 
-  /** @param {Order} order @returns {Effect|undefined} the next one */
+  /** @param {Order} order @returns {Effect|undefined} */
   #firstOf({ effects, leaves }) {
     const effect = effects.values().next().value;
     if (leaves === effects) return effect;
@@ -265,7 +265,7 @@ export class EndpointQueue {
     return this.#dueMs(leave) < this.#dueMs(effect) ? leave : effect;
   }
 
-  /** @param {Order} order @returns {Iterable<Effect>} those that one request may carry */
+  /** @param {Order} order @returns {Iterable<Effect>} what one request may carry */
   *#dueOf({ effects, leaves }) {
     for (const queue of new Set([effects, leaves]))
       for (const effect of queue.values()) {
@@ -279,7 +279,7 @@ export class EndpointQueue {
     return this.#dueMs(effect) <= this.now() && !this.#hasExpired(effect);
   }
 
-  /** Starts no more attempts. `finish` ends those under way. */
+  /** Starts no more attempts. Those under way still end with `finish`. */
   close() {
     this.#isClosed = true;
     clearTimeout(this.#resume);
@@ -294,7 +294,6 @@ export class EndpointQueue {
     return kind === 'message' ? this.#messages : kind === 'gap' ? this.#gaps : this.#states;
   }
 
-  /** @returns {Order|undefined} whose first effect goes next */
   #next() {
     if (this.isGone || this.#isClosed || this.now() < this.pausedUntilMs) return undefined;
     const isTrial = this.pauses > 0 || this.failures >= CIRCUIT_FAILURES;
@@ -309,7 +308,7 @@ export class EndpointQueue {
     return this.#ready.values().next().value;
   }
 
-  /** Does the next request wait for more events? */
+  /** Is a request waiting for more events? */
   #isCollecting() {
     const { batchMs } = this.form;
     if (batchMs === 0 || this.#ready.size === 0) return false;
@@ -325,7 +324,7 @@ export class EndpointQueue {
     return kind !== 'gap' && Date.now() - event.at > this.settings.maxAgeS * 1000;
   }
 
-  /** @param {Effect[]} effects of the request @param {import('./request.js').Result} result */
+  /** @param {Effect[]} effects @param {import('./request.js').Result} result */
   #judge(effects, { outcome, error, retryAfterMs, isSuspect = false }) {
     this.attempts[outcome]++;
     if (outcome === 'delivered') {
@@ -355,10 +354,10 @@ export class EndpointQueue {
     if (this.failures >= CIRCUIT_FAILURES) this.#pause(this.#jittered(PROBE_MS));
   }
 
-  /** The event failed, and not the endpoint. @param {Effect} effect */
+  /** Delays an event that failed by itself. @param {Effect} effect */
   #delay(effect) {
     const { lane } = effect;
-    if (!lane.has(effect)) return; // a later event has replaced it
+    if (!lane.has(effect)) return; // a later event replaced it
     const { scheduleMs } = this.form;
     const index = Math.min(effect.attempts, scheduleMs.length - 1);
     effect.fail(this.now() + this.#jittered(scheduleMs[index]));
@@ -367,8 +366,8 @@ export class EndpointQueue {
   }
 
   /**
-   * It had no answer again, and others have got through since the last time: it is the event, and
-   * not the endpoint.
+   * Is the event at fault, not the endpoint? Other events were delivered between its attempts, or
+   * it failed by itself before.
    * @param {Effect} effect
    */
   #isGuilty({ attempts, deliveredBefore }) {
@@ -376,10 +375,7 @@ export class EndpointQueue {
     return attempts > 0 || delivered > (deliveredBefore ?? delivered);
   }
 
-  /**
-   * It had no answer, for which it may be the cause. After some attempts others are tried first.
-   * @param {Effect} effect
-   */
+  /** Notes an attempt without an answer. Soon others are tried first. @param {Effect} effect */
   #suspect(effect) {
     effect.suspect(this.attempts.delivered);
     const { lane, suspicions } = effect;
@@ -388,7 +384,7 @@ export class EndpointQueue {
     lane.store(effect);
   }
 
-  /** @param {Effect} effect that holds up its room no more */
+  /** Lets the events of its room pass. @param {Effect} effect */
   #setAside(effect) {
     if (effect.isAside) return;
     const order = this.#orders.get(effect.order);
@@ -397,9 +393,9 @@ export class EndpointQueue {
     this.#enqueue(effect);
   }
 
-  /** It does not exist any more. If a reload brings it back, the gaps tell what it has missed. */
+  /** Drops all events. If a reload brings the endpoint back, gap events say what it missed. */
   #end() {
-    if (this.isGone) return; // said by another request under way
+    if (this.isGone) return; // several requests may get the answer
     this.isGone = true;
     this.log.error(
       { endpoint: this.name },
@@ -428,7 +424,7 @@ export class EndpointQueue {
     if (queue.size === 1) this.#schedule(order);
   }
 
-  /** Waits until its first effect is due. @param {Order} order */
+  /** Waits until the first effect is due. @param {Order} order */
   #schedule(order) {
     clearTimeout(order.timer);
     if (order.inFlight.size > 0) return;
@@ -452,12 +448,12 @@ export class EndpointQueue {
   /** @param {Effect} effect */
   #dueMs({ dueMs, mayReturn, event }) {
     if (!mayReturn) return dueMs;
-    // Drains that follow each other may hold an event for longer than the endpoint takes it.
+    // Drains in a row must not hold an event until it expires.
     const latestMs = this.now() + event.at + this.settings.maxAgeS * 500 - Date.now();
     return Math.max(dueMs, Math.min(this.heldUntilMs(), latestMs));
   }
 
-  /** @param {number} attempts that failed @returns {number} 0 if none has */
+  /** @param {number} attempts that failed; 0: no pause */
   longestPauseMs(attempts) {
     const { scheduleMs } = this.form;
     return (1 + JITTER) * (scheduleMs[Math.min(attempts, scheduleMs.length) - 1] ?? 0);
@@ -470,9 +466,9 @@ export class EndpointQueue {
 }
 
 /**
- * A room is occupied before its members join, and vacated after they have left. Presence and
- * occupancy are recorded by different calls, so after the death of a worker either may come first.
- * @param {Map<string, Effect>} queue @param {Effect} effect its last one
+ * A room is occupied before its members join, and vacated after they leave. Different calls record
+ * presence and occupancy, so after a worker died either may come first.
+ * @param {Map<string, Effect>} queue @param {Effect} effect the last in the queue
  */
 function putInOrder(queue, { kind, isLeave, event, endpoint }) {
   if (queue.size === 1 || kind !== (isLeave ? 'member' : 'room')) return;

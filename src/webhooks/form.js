@@ -1,4 +1,4 @@
-// form.js: how an endpoint is spoken to: Standard Webhooks, or the form of Pusher's webhooks.
+// form.js: the form of an endpoint's requests: Standard Webhooks, or Pusher's webhooks.
 
 import { fits } from '../config/room-patterns.js';
 import { messageOf } from './message.js';
@@ -23,7 +23,7 @@ class StandardForm {
   /** @type {Form['wants']} */
   wants({ type, room }) {
     if (!this.types.has(type)) return false;
-    // Rooms of apps are for the webhooks of these.
+    // Rooms of apps (`~`) have their own webhooks.
     return room === undefined || (room[0] !== '~' && this.patterns.some((one) => fits(one, room)));
   }
 

@@ -1,11 +1,12 @@
-// holds.js: two times that the couriers of all servers share through the queue.
-//   leaves   a worker drains: events of those who left are kept back, because its clients return
-//   doubt    an endpoint gets a gap and reads the state again. It may learn there that somebody left
-//            whose event still waits. If a return cancelled that event, the endpoint would not hear
-//            of the return. So no edge cancels its opposite that waited in this time
+// holds.js: two periods that the couriers of all servers share through the queue.
+//   leaves   A worker drains: leaves are held back, because its clients return
+//   doubt    An endpoint gets a gap event and reads the state again. It may see there that a user
+//            left, while that event still waits. If the user's return cancelled the event, the
+//            endpoint would never hear of the return. So for this period, no edge cancels a waiting
+//            opposite
 //
-// A courier asks for both once a second. If it has not heard of them for FRESH_MS, it is in doubt,
-// too. A gap is sent only when its doubt is older than that, so every courier acts on it by then.
+// A courier asks for both once a second. Without an answer for FRESH_MS it is in doubt, too. A gap
+// event is sent only when its doubt is older than FRESH_MS, so by then every courier acts on it.
 
 const ASK_MS = 1000;
 const FRESH_MS = 2500;
@@ -18,14 +19,14 @@ export class Holds {
   #leavesUntilMs = Number.NEGATIVE_INFINITY;
   #doubtSinceMs = Number.NEGATIVE_INFINITY;
   #doubtUntilMs = Number.NEGATIVE_INFINITY;
-  /** When the last question that was answered began. */
+  /** When the last answered `ask` began. */
   #heardMs = Number.NEGATIVE_INFINITY;
 
   /**
    * @param {object} parts
    * @param {Pick<import('./queue.js').EventQueue, 'hold'|'doubt'|'held'>} parts.queue
    * @param {() => number} parts.now
-   * @param {() => void} parts.onDoubt a doubt begins: the edges that wait now are not certain
+   * @param {() => void} parts.onDoubt a doubt begins: waiting edges become uncertain
    */
   constructor({ queue, now, onDoubt }) {
     this.queue = queue;
@@ -33,7 +34,7 @@ export class Holds {
     this.onDoubt = onDoubt;
   }
 
-  /** Who left is kept back until this time. */
+  /** Leaves are held back until this time. */
   get leavesUntilMs() {
     return this.#leavesUntilMs;
   }
@@ -44,9 +45,9 @@ export class Holds {
     return nowMs >= this.#doubtUntilMs && nowMs - this.#heardMs <= FRESH_MS;
   }
 
-  /** Call it after the first `ask` was answered. */
+  /** Call it after the first `ask` has resolved. */
   start() {
-    // The lanes log that the queue is unreachable.
+    // The lanes log it when the queue is unreachable.
     this.#timer = setInterval(() => this.ask().catch(() => {}), ASK_MS);
     this.#timer.unref();
   }
@@ -64,14 +65,14 @@ export class Holds {
     this.#heardMs = Math.max(this.#heardMs, beganMs);
   }
 
-  /** A worker of this server begins to drain. Its clients come back within the time. @param {number} ms */
+  /** A worker of this server begins to drain. @param {number} ms until its clients are back */
   holdLeaves(ms) {
     this.#learnLeaves(ms);
-    // If the queue is unreachable, nobody records who left.
+    // If the queue is unreachable, leaves are not recorded either.
     this.queue.hold(ms).catch(() => {});
   }
 
-  /** Resolves when no courier cancels edges any more, for a request. Rejects as `ask`. */
+  /** Resolves when all couriers have stopped cancelling edges. Rejects like `ask`. */
   async doubt() {
     await this.queue.doubt(DOUBT_MS);
     this.#learnDoubt(DOUBT_MS);

@@ -1,22 +1,22 @@
 // lane.js: one lane, as the courier that owns it sees it.
-//   take: acquire, load         read -> fold -> commit -> read …         lose: all of it is forgotten
+//   take: acquire, load         read -> fold -> commit -> read …         lose: forget everything
 //
-// Every change is collected, and written by one commit at a time: folded entries leave the lane in
-// the same step in which their effects are stored. No request goes out before the commit that marks
-// its effect as uncertain, and none that the lease does not cover. So after a crash the next owner
-// knows of every event, and repeats at most those that were under way.
+// Changes are collected and written by one commit at a time, so folded entries leave the lane in
+// the same step that stores their effects. A request goes out only after a commit has marked its
+// effect as uncertain, and only while the lease lasts. So after a crash the next owner knows of
+// every event, and repeats at most those that were under way.
 
 import { Effect, endpointOf } from './effect.js';
 import { LEASE_MS } from './queue.js';
 
 const READ_LIMIT = 256;
-/** Time between two reads of a quiet lane; it doubles to the longest. */
+/** Between two reads of a lane. Doubles while the lane is quiet. */
 const POLL_MS = { shortest: 50, longest: 1000 };
 const RENEW_MS = LEASE_MS / 4;
 const RETRY_MS = 500;
-/** Time between two tries to get a lane that another courier owns. */
+/** Between two attempts to acquire a lane that another courier owns. */
 const ACQUIRE_MS = 2000;
-/** Stored effects of an endpoint that is not configured are removed at this age. */
+/** Effects of an endpoint that is not configured here are removed at this age. */
 const STRANGER_AGE_MS = 86_400_000;
 const MESSAGE = '{"type":"message.published",';
 const PAYLOAD = ',"payload":';
@@ -32,15 +32,15 @@ const TAKEN = 'another courier has taken it over, or Redis lost its data';
 export class Lane {
   /** @type {Map<string, Effect>} */
   #pending = new Map();
-  /** Effects to be stored or removed by the next commit. @type {Map<string, Effect|null>} */
+  /** For the next commit; null: to be removed. @type {Map<string, Effect|null>} */
   #changes = new Map();
-  /** @type {string|null} */
+  /** For the next commit. @type {string|null} */
   #upTo = null;
-  /** Lost events that the next commit announces. @type {number|null} */
+  /** For the next commit. @type {number|null} */
   #announced = null;
-  /** May events have been lost, although the lane has no entries? */
+  /** Might events be lost even though the lane has no entries? */
   #mayLack = false;
-  /** The last entry that was folded. @type {string|null} */
+  /** The last folded entry. @type {string|null} */
   #readTo = null;
   /** @type {Promise<boolean>|null} */
   #committing = null;
@@ -60,7 +60,7 @@ export class Lane {
    * @param {ReadonlyMap<string, EndpointQueue>} parts.endpoints by name
    * @param {(event: Sendable) => readonly EndpointQueue[]} parts.wantedBy
    * @param {{ok: (lane: number) => void, failed: (lane: number, error: unknown) => void}} parts.reach
-   *   hears how calls of the queue end
+   *   called with the result of each queue call
    * @param {() => boolean} parts.isSure may an edge cancel its opposite? (holds.js)
    * @param {() => number} parts.now @param {Pick<RareLog, 'warn'>} parts.log
    */
@@ -79,12 +79,12 @@ export class Lane {
     return this.#fence !== null;
   }
 
-  /** Takes the lane when it is free, and folds its entries from then on. */
+  /** Takes the lane as soon as it is free, then folds its entries. */
   start() {
     this.#turn();
   }
 
-  /** Commits what has been delivered, and gives the lane up. */
+  /** Commits what was delivered, then releases the lane. */
   async close() {
     this.#isClosed = true;
     clearTimeout(this.#timer);
@@ -96,12 +96,12 @@ export class Lane {
     await this.queue.release(this.index, fence).catch(() => {});
   }
 
-  /** @param {Effect} effect @returns {boolean} whether it still waits */
+  /** @param {Effect} effect */
   has(effect) {
     return this.#pending.get(effect.field) === effect;
   }
 
-  /** Its state has changed. @param {Effect} effect */
+  /** Stores its changed state. @param {Effect} effect */
   store(effect) {
     if (this.has(effect)) this.#changes.set(effect.field, effect);
   }
@@ -113,27 +113,23 @@ export class Lane {
     this.#changes.set(effect.field, null);
   }
 
-  /** The endpoint has it. @param {Effect} effect @returns {void} */
+  /** @param {Effect} effect which the endpoint accepted @returns {void} */
   delivered(effect) {
     if (this.has(effect)) {
       effect.endpoint.remove(effect);
       this.forget(effect);
       return;
     }
-    // Replaced while it was under way. Now it is certain again what the endpoint knows.
+    // It was replaced while it was under way. What the endpoint knows is now certain again.
     const later = this.#pending.get(effect.field);
     if (later === undefined) return;
-    if (later.isSame(effect)) return this.delivered(later); // the lane was lost, and taken again
+    if (later.isSame(effect)) return this.delivered(later); // the lane was lost and taken again
     if (!this.isSure()) return;
     later.knows(effect.event);
     this.store(later);
   }
 
-  /**
-   * May the effect be sent? Marks it as uncertain, and resolves when that is stored.
-   * @param {Effect} effect
-   * @returns {Promise<boolean>} false if the lane has another owner, or the effect has gone
-   */
+  /** @type {EffectLane['approve']} */
   async approve(effect) {
     if (effect.certain) {
       effect.doubt();
@@ -143,7 +139,7 @@ export class Lane {
     return isOurs && this.now() < this.#leaseEndMs && this.has(effect);
   }
 
-  /** Tells it that events are missing. @param {EffectEndpoint} endpoint @param {number} count */
+  /** @param {EffectEndpoint} endpoint @param {number} count */
   announceGap(endpoint, count) {
     const at = Date.now();
     const field = JSON.stringify([endpoint.name, 'gap']);
@@ -164,9 +160,9 @@ export class Lane {
     this.#replace(before, new Effect({ lane: this, endpoint, event, dueMs: this.now() }));
   }
 
-  /** Writes what has changed. @returns {Promise<boolean>} false if the lane has another owner */
+  /** Writes all changes. @returns {Promise<boolean>} false if the lane has another owner */
   async settle() {
-    // The commit under way may have begun before the caller's change.
+    // The commit under way may lack the caller's change.
     while (this.#committing !== null) await this.#committing;
     if (this.#fence === null) return false;
     if (this.#changes.size === 0 && this.#upTo === null && this.#announced === null) return true;
@@ -176,7 +172,7 @@ export class Lane {
     return this.#committing;
   }
 
-  /** @param {number} fence @returns {Promise<boolean>} */
+  /** @param {number} fence */
   async #commit(fence) {
     const changes = this.#changes;
     const upTo = this.#upTo;
@@ -197,7 +193,7 @@ export class Lane {
         if (!isOurs) this.#lose(TAKEN);
         return isOurs;
       } catch (error) {
-        // It may have been carried out: doing it again changes nothing.
+        // Redis may have done it. Repeating a commit is harmless.
         this.reach.failed(this.index, error);
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
@@ -252,15 +248,14 @@ export class Lane {
       if (this.#fence !== fence) return;
       if (isOurs) {
         this.#leaseEndMs = beganMs + LEASE_MS;
-        // The renewal notices another Redis.
-        this.#mayLack = true;
+        this.#mayLack = true; // a renewal notices another Redis
       } else this.#lose(TAKEN);
     } catch (error) {
       this.reach.failed(this.index, error);
     }
   }
 
-  /** @param {string} why '' if it was given up */
+  /** @param {string} why '' if the lane is released */
   #lose(why) {
     if (this.#fence === null) return;
     if (why !== '') this.log.warn({ lane: this.index, why }, 'webhooks: lost a lane');
@@ -275,7 +270,7 @@ export class Lane {
     for (const effect of effects) effect.endpoint.remove(effect);
   }
 
-  /** The pending effects of earlier owners. @param {ReadonlyMap<string, string>} stored */
+  /** @param {ReadonlyMap<string, string>} stored pending effects of earlier owners */
   #restore(stored) {
     const effects = [];
     for (const [field, text] of stored) {
@@ -287,7 +282,7 @@ export class Lane {
       });
       if (effect === undefined) this.#changes.set(field, null);
       else if (effect !== null) {
-        // Its opposite may be among the entries that have not been read.
+        // Its opposite may be among the unread entries.
         const { graceMs } = /** @type {EndpointQueue} */ (endpoint).settings;
         if (effect.isNew) effect.postpone(this.now() + graceMs);
         if (effect.certain && !this.isSure()) {
@@ -316,8 +311,7 @@ export class Lane {
     const isAsking = entries.length > 0 || this.#mayLack;
     this.#mayLack = false;
     const lost = isAsking ? await this.queue.lost(this.index) : NONE_LOST;
-    // The lane may have been lost meanwhile.
-    if (this.#fence !== fence) return ACQUIRE_MS;
+    if (this.#fence !== fence) return ACQUIRE_MS; // lost meanwhile
     if (lost.count > 0) this.#announce(lost);
     for (const { body } of entries) this.#fold(body);
     const last = entries.at(-1);
@@ -333,7 +327,7 @@ export class Lane {
     return this.#pollMs;
   }
 
-  /** The commit that stores the gaps says so. @param {import('./queue.js').Lost} lost */
+  /** The commit that stores the gaps marks them as announced. @param {import('./queue.js').Lost} lost */
   #announce({ count, upTo }) {
     for (const endpoint of this.endpoints.values()) endpoint.lost(this, count, 'lost');
     this.#announced = upTo;
@@ -368,7 +362,7 @@ export class Lane {
   #replace(before, effect) {
     if (before !== undefined) {
       effect.succeed(before);
-      // It waits for the answer to the one before it, and not for its room.
+      // It waits for the answer to its predecessor, not for its room.
       if (before.isAside && before.endpoint.isSending(before)) effect.stepAside();
       before.endpoint.remove(before);
     }
@@ -418,10 +412,10 @@ function isEvent(event) {
 
 /**
  * @param {string} text
- * @param {(event: Sendable, waitMs: number, attempts: number) => Effect|null} create null: its
- *   endpoint is unknown here. The clocks of two servers differ, so `waitMs` needs a bound
- * @returns {Effect|null|undefined} undefined: to be removed. An effect of an endpoint that only
- *   another server knows, as one with a newer configuration, stays for a day
+ * @param {(event: Sendable, waitMs: number, attempts: number) => Effect|null} create null: this
+ *   server does not know the endpoint. Clocks differ between servers, so `waitMs` needs a bound
+ * @returns {Effect|null|undefined} null: keep it for a day, because a server with a newer
+ *   configuration may know the endpoint. Undefined: remove it
  */
 function parseEffect(text, create) {
   let stored;

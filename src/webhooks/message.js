@@ -2,13 +2,13 @@
 
 import { createHash, createHmac } from 'node:crypto';
 
-/** No event is this long; a body that is would be refused by most receivers. */
+/** Longer than any event. Most receivers would refuse a longer body. */
 export const MAX_BODY_BYTES = 65_536;
 
 /** @import { WebhookEvent } from './queue.js' */
 
 /**
- * What is sent: a recorded event, or one of the courier's own.
+ * A recorded event, or an event that the courier makes.
  * @typedef {WebhookEvent | (Omit<WebhookEvent, 'type'> & {type: 'webhook.gap'|'webhook.test',
  *   endpoint: string, dropped?: number, since?: number})} Sendable
  */
@@ -16,24 +16,23 @@ export const MAX_BODY_BYTES = 65_536;
 /**
  * @typedef {object} Message of one request
  * @property {string} id @property {string} body
- * @property {Readonly<Record<string, string>>} [headers] further ones, in lower case
+ * @property {Readonly<Record<string, string>>} [headers] additional ones, in lower case
  */
 
 /**
- * @typedef {object} Form how an endpoint is spoken to
- * @property {readonly number[]} scheduleMs the pauses after the first failures of an event. The last
- *   one repeats, to the event's age
- * @property {boolean} entersAtOnce only who left waits for the grace
- * @property {boolean} tellsGaps webhook.gap is sent
- * @property {number} batchMs time for which events are collected; 0: one event in each request
+ * @typedef {object} Form the kind of requests that an endpoint gets
+ * @property {readonly number[]} scheduleMs pauses after failures of an event. The last one repeats
+ *   until the event expires
+ * @property {boolean} entersAtOnce only leaves wait for the grace
+ * @property {boolean} tellsGaps sends webhook.gap
+ * @property {number} batchMs how long events are collected; 0: each request has one event
  * @property {(event: Sendable) => boolean} wants
- * @property {(events: readonly Sendable[]) => Message} messageOf one event, unless `batchMs` is
- *   above 0
+ * @property {(events: readonly Sendable[]) => Message} messageOf one event, unless `batchMs` > 0
  */
 
 /**
- * The id is a hash of what names an event, so every attempt has the same one, also that of another
- * server, and also if the event was recorded twice.
+ * The id is a hash of what identifies the event. So all attempts have the same id, even from
+ * another server, and even if the event was recorded twice.
  * @param {Sendable} event @returns {Message}
  */
 export function messageOf(event) {
@@ -50,10 +49,9 @@ export function messageOf(event) {
 }
 
 /**
- * @param {readonly string[]} secrets `whsec_…`; each of them signs, so that receivers may have
- *   either while a secret rotates
+ * @param {readonly string[]} secrets `whsec_…`. Each one signs, so that receivers may have either
+ *   while a secret is rotated
  * @param {string} id @param {string} body @param {number} timestampS Unix time of the attempt
- * @returns {Record<string, string>} the headers
  */
 export function signedHeaders(secrets, id, body, timestampS) {
   const signatures = secrets.map((secret) => {

@@ -1,9 +1,9 @@
 // pusher-form.js: webhooks as Pusher sends them, for the apps of Pusher clients.
 //   {"time_ms":1327078148132,"events":[{"name":"channel_occupied","channel":"chat"}]}
 //
-// `X-Pusher-Signature` signs the body with the app's first secret. The headers of Standard Webhooks
-// come, too. Receivers refuse a `time_ms` that is more than five minutes old, so the endpoint's
-// `maxAgeS` is below that. It is the time of the event, so all attempts have the same.
+// `X-Pusher-Signature` signs the body with the app's first secret. Requests have the headers of
+// Standard Webhooks, too. `time_ms` is the time of the event, so it is the same in all attempts.
+// Receivers refuse one that is more than five minutes old, so the endpoint's `maxAgeS` is less.
 
 import { createHash } from 'node:crypto';
 import { APP_EVENT_TYPES } from '../config/pusher.js';
@@ -17,7 +17,7 @@ import { messageOf } from './message.js';
 const NAMES = Object.freeze(
   Object.fromEntries(Object.entries(APP_EVENT_TYPES).map(([name, type]) => [type, name])),
 );
-/** For five minutes, and then never again. */
+/** Retries for five minutes. */
 const SCHEDULE_MS = [1000, 2000, 4000, 8000, 16_000, 32_000, 60_000];
 
 /** @implements {Form} */

@@ -1,7 +1,8 @@
-// queue-channel.js: the queue of the embedded backend, which is in the primary, for the courier.
+// queue-channel.js: lets the courier use the embedded backend's queue in the primary.
 //   courier: RemoteQueue --{call, id, method, args}--> primary: answerCall --{answer, id, value}-->
 //
-// A lane makes one call at a time, which bounds them. If the channel ends, the courier ends.
+// Each lane makes one call at a time, so calls are bounded. When the channel closes, the courier
+// exits.
 
 /** @import { EventQueue } from './queue.js' */
 
@@ -10,7 +11,7 @@
 /**
  * @typedef {object} Answer
  * @property {'answer'} type @property {number} id of the call
- * @property {unknown} [value] @property {string} [error] why the call failed
+ * @property {unknown} [value] @property {string} [error]
  */
 
 /** @type {readonly (keyof EventQueue)[]} */
@@ -67,8 +68,8 @@ export class RemoteQueue {
 }
 
 /**
- * The primary's end.
- * @param {EventQueue} queue @param {Call} call @returns {Promise<Answer>} it never rejects
+ * The primary's end. Never rejects.
+ * @param {EventQueue} queue @param {Call} call @returns {Promise<Answer>}
  */
 export async function answerCall(queue, { id, method, args }) {
   try {

@@ -1,7 +1,8 @@
 // request.js: one request to an endpoint.
 //
-// Bounds: one deadline for all, 16 KiB of headers, 64 KiB of the answer, which is thrown away. A
-// 2xx counts when its head is there. There are no redirects and proxies, and no body is logged.
+// Bounds: one deadline for everything, 16 KiB of headers, and 64 KiB of the answer's body, which is
+// discarded. A 2xx counts as soon as its head arrives. Redirects and proxies are not followed, and
+// no body is logged.
 
 import { Agent as HttpAgent, request as httpRequest } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
@@ -12,37 +13,37 @@ const MAX_SOCKETS = 64;
 const KEEP_ALIVE_MS = 5000;
 const MAX_HEADER_BYTES = 16_384;
 const MAX_ANSWER_BYTES = 65_536;
-/** An answer whose status is known may take this long to end. Then its socket is closed. */
+/** Time for the body of an answer. Then its socket is closed. */
 const ANSWER_TIMEOUT_MS = 1000;
 
 const MAX_RETRY_AFTER_MS = 3_600_000;
-/** How a request ends on a connection that the endpoint has closed. */
+/** Errors of a request on a connection that the endpoint has closed. */
 const STALE = new Set(['ECONNRESET', 'EPIPE']);
-/** The endpoint as a whole cannot take requests now. */
+/** The whole endpoint takes no requests now. */
 const THROTTLES = new Set([429, 502, 503, 504]);
-/** The same, says a proxy that has got no answer from the receiver. */
+/** From a proxy that got no answer from the receiver. */
 const UNANSWERED = new Set([502, 504]);
 
 /**
- * How a request ended. `failed`: this event is refused, or its answer is late. `unavailable`: the
- * endpoint is unreachable or asks for a pause. `refused`: its address is not allowed.
+ * How a request ended. `failed`: the endpoint refused this event or answered too late.
+ * `unavailable`: it is unreachable or asks for a pause. `refused`: its address is not allowed.
  * @typedef {'delivered'|'failed'|'unavailable'|'refused'|'gone'} Outcome
  */
 
 /**
  * @typedef {object} Result
  * @property {Outcome} outcome
- * @property {string} error '' if it was delivered; without secrets and without the answer's body
- * @property {number|null} retryAfterMs if the answer asks for it, at most an hour
- * @property {boolean} [isSuspect] `unavailable` may be the event's own fault: the receiver had the
- *   request and did not answer it, as one does that crashes
+ * @property {string} error '' if delivered; never has secrets or the answer's body
+ * @property {number|null} retryAfterMs as the answer asks, at most an hour
+ * @property {boolean} [isSuspect] the event may be why the endpoint is unavailable: the receiver got
+ *   the request and did not answer, as if it had crashed
  */
 
 export class Requester {
   /** @param {import('./addresses.js').AddressGuard} guard */
   constructor(guard) {
     this.guard = guard;
-    // Agents of their own: the global ones may use a proxy (NODE_USE_ENV_PROXY).
+    // Not the global agents, which may use a proxy (NODE_USE_ENV_PROXY).
     const options = { keepAlive: true, maxSockets: MAX_SOCKETS, timeout: KEEP_ALIVE_MS };
     this.agents = { 'http:': new HttpAgent(options), 'https:': new HttpsAgent(options) };
   }
@@ -53,12 +54,12 @@ export class Requester {
 
   /**
    * @param {import('../config/webhooks.js').Endpoint} endpoint
-   * @param {import('./message.js').Message} message @returns {Promise<Result>} it never rejects
+   * @param {import('./message.js').Message} message @returns {Promise<Result>} never rejects
    */
   async post(endpoint, message) {
     const signal = AbortSignal.timeout(endpoint.timeoutMs);
     const first = await this.#attempt(endpoint, message, signal);
-    // The endpoint closed an idle connection as the request was written to it: nothing was read.
+    // The endpoint closed an idle connection before it read the request.
     return first === 'stale'
       ? /** @type {Promise<Result>} */ (this.#attempt(endpoint, message, signal, true))
       : first;
@@ -67,7 +68,7 @@ export class Requester {
   /**
    * @param {import('../config/webhooks.js').Endpoint} endpoint
    * @param {import('./message.js').Message} message @param {AbortSignal} signal
-   * @param {boolean} [isFresh] with a connection of its own @returns {Promise<Result|'stale'>}
+   * @param {boolean} [isFresh] with a new connection @returns {Promise<Result|'stale'>}
    */
   #attempt({ url, secrets, timeoutMs }, { id, body, headers }, signal, isFresh = false) {
     const target = new URL(url);
@@ -93,7 +94,7 @@ export class Requester {
         resolve(judge(response.statusCode ?? 0, response.headers['retry-after']));
         discard(response);
       });
-      // 101 ends the connection without an error.
+      // After 101 there is neither a response nor an error.
       request.on('upgrade', ({ statusCode = 0 }, socket) => {
         resolve(judge(statusCode, undefined));
         socket.destroy();
@@ -132,14 +133,14 @@ function judge(status, retryAfter) {
   };
 }
 
-/** RFC 9110 10.2.3: seconds or a date. @param {string} text @returns {number|null} null: neither */
+/** RFC 9110 10.2.3: seconds or a date. @param {string} text @returns {number|null} null: invalid */
 function readRetryAfter(text) {
   const ms = /^\d{1,15}$/.test(text.trim()) ? Number(text) * 1000 : Date.parse(text) - Date.now();
   return Number.isNaN(ms) ? null : Math.min(Math.max(ms, 0), MAX_RETRY_AFTER_MS);
 }
 
 /**
- * Reads an answer to its end, so that its connection can serve the next request.
+ * Reads the answer to its end, so that the connection can be used again.
  * @param {import('node:http').IncomingMessage} response
  */
 function discard(response) {
