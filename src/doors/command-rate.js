@@ -1,5 +1,5 @@
-// command-rate.js: the bucket of commands that a client sends all at once after a reconnect:
-// subscriptions and what belongs to them. All doors share it.
+// command-rate.js: rate of subscriptions and related commands, which a client sends all at once
+// after a reconnect. All doors share it.
 
 import { Rate } from '../admission/rate.js';
 
@@ -31,17 +31,14 @@ export class CommandRate {
       counters.observed.messages++;
       return true;
     }
-    // It also counts as a message: who goes on is refused there, and closed.
+    // Also counts as a message, so a client that goes on is refused there, and closed.
     const over = admitMessage(connection, now, 0);
     const wait = over === 0 ? this.rate.retryAfter(bucket, now) : over;
     commands.replies.overRate(connection, id, wait);
     return false;
   }
 
-  /**
-   * Counts the bytes of a command as those of a message.
-   * @param {{fullAt: number}} bucket @param {number} bytes
-   */
+  /** Charges the bytes like a message's. @param {{fullAt: number}} bucket @param {number} bytes */
   charge(bucket, bytes) {
     if (this.services.config.messagesPerMinuteMode !== 'enforce') return;
     this.rate.owe(bucket, performance.now(), this.rate.costOf(bytes));

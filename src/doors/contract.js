@@ -1,4 +1,4 @@
-// contract.js: what a worker gives to a door, and what it gets.
+// contract.js: the contract between a worker and a door.
 
 /** @import { Edges } from '../backend/edges.js' */
 /** @import { Broker, HistoryOf } from '../backend/broker.js' */
@@ -23,10 +23,9 @@
  *   fleet
  * @property {import('../hub/upstreams.js').Upstreams} upstreams of this worker's streams
  * @property {Pick<import('../auth/sessions.js').Sessions, 'begin'|'renew'|'end'|'isRevoked'|'connectionsOf'>}
- *   sessions
- *   connections with a user
- * @property {import('../auth/user-places.js').UserPlaces} userPlaces limits the connections of a user
- * @property {import('../backend/places.js').Places} places counts connections over all workers
+ *   sessions of connections with a user
+ * @property {import('../auth/user-places.js').UserPlaces} userPlaces limits connections per user
+ * @property {import('../backend/places.js').Places} places counts connections across all workers
  * @property {import('../commands/native-door.js').Entrance|null} entrance lets connections into the
  *   hub, after the hook onConnect; null if neither tokens nor hooks are configured
  * @property {Pick<import('../auth/verifier.js').TokenVerifier, 'verify'>|null} verifier null if no
@@ -34,13 +33,12 @@
  * @property
  *   {(import('../commands/hook-gate.js').HookCalls & Pick<import('../hooks/entrance.js').HookEntrance, 'askJoins'>)|null}
  *   hooks null if there are none
- * @property {Pick<Commands, 'lane'|'replies'|'joins'|'hookGate'|'pendingReads'>} commands the parts that all doors
- *   share
+ * @property {Pick<Commands, 'lane'|'replies'|'joins'|'hookGate'|'pendingReads'>} commands
  * @property {import('../commands/index.js').CommandParts['admitMessage']} admitMessage
  * @property {import('../commands/index.js').CommandParts['charge']} charge
  * @property {Edges|null} edges null: nothing is recorded for webhooks
- * @property {import('../transport/http-api/call.js').Meters} meters of the HTTP APIs of all doors
- * @property {() => string|null} readiness null if the worker is ready; otherwise the reason
+ * @property {import('../transport/http-api/call.js').Meters} meters shared by all HTTP APIs
+ * @property {() => string|null} readiness why the worker is not ready; null: it is
  * @property {{readonly isDraining: boolean, readonly isSettling: boolean}} phase of the worker
  * @property {import('../observability/counters.js').Counters} counters
  * @property {import('../worker/turn.js').Turn} turn
@@ -49,11 +47,10 @@
  */
 
 /**
- * A door with the parts of its own.
  * @typedef {object} Parts
  * @property {(nowMs: number) => void} sweep called once a second
- * @property {(timeoutMs: number) => Promise<void>} drain resolves when no request of its HTTP API is
- *   under way, or after that time
+ * @property {(timeoutMs: number) => Promise<void>} drain resolves when the door's HTTP API has no
+ *   open request, or after that time
  * @property {() => void} close
  */
 

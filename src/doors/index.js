@@ -1,5 +1,4 @@
-// index.js: the one place where doors beside the native one are chosen. What is not configured is
-// not loaded.
+// index.js: loads the configured doors, except the native one.
 
 /** @import { Config } from '../config/settings.js' */
 /** @import { CreateDoor } from './contract.js' */

@@ -1,11 +1,10 @@
-// channels.js: the channels of an app: their kinds, their names, and the rooms behind them.
+// channels.js: an app's channels: their kinds, their names, and their rooms.
 //
-// A client names a channel, the hub a room. The room of channel `chat=1` in app 123 is
-// `~123:chat/e1`, and that of the signed-in user 7 is `~123:u:7`. Native clients cannot name
-// either, because `~` is not in the native alphabet (isRoom). The mapping is injective: `:` and `/`
-// are not in Pusher's alphabet, so escapes and separators never meet characters of a name. A shared
-// app leaves the prefix out, so that its channels are native rooms. Native clients of the app are
-// in the same rooms (protocol/app-names.js): one that joins `chat/e1` meets channel `chat=1`.
+// Channel `chat=1` of app 123 is room `~123:chat/e1`, and signed-in user 7 has room `~123:u:7`.
+// Native clients cannot name either, because isRoom does not allow `~`. No two channels share a
+// room: Pusher's names cannot contain `:` or `/`, which separate and escape. A shared app leaves
+// out the prefix, so that its channels are native rooms. Native clients of the app use the same
+// rooms (protocol/app-names.js): one that joins `chat/e1` is in channel `chat=1`.
 
 import { roomPrefixOf } from '../../protocol/app-names.js';
 
@@ -13,12 +12,12 @@ import { roomPrefixOf } from '../../protocol/app-names.js';
 
 /**
  * @typedef {object} Kind
- * @property {string} prefix which names of this kind begin with
+ * @property {string} prefix of the names
  * @property {boolean} isPrivate needs a signature
  * @property {boolean} isPresence has members
  * @property {boolean} isEncrypted by clients, end to end
  * @property {boolean} isCache keeps its last event
- * @property {boolean} isUser the address of a signed-in user
+ * @property {boolean} isUser reaches a signed-in user
  */
 
 const SERVER_TO_USER = '#server-to-user-';
@@ -35,7 +34,7 @@ function kind(prefix, traits) {
   });
 }
 
-/** The first row with a matching prefix is the kind of a channel. */
+/** The first row with a matching prefix counts. */
 export const KINDS = Object.freeze([
   kind('private-encrypted-cache-', 'private encrypted cache'),
   kind('private-encrypted-', 'private encrypted'),
@@ -54,7 +53,7 @@ export function kindOf(channel) {
 }
 
 const CHANNEL = /^[-A-Za-z0-9_=@,.;]+$/;
-/** The official SDKs refuse longer ids of users in channel names. */
+/** The official SDKs refuse longer user ids in channel names. */
 const MAX_USER_CHANNEL_LENGTH = 200;
 
 /** Is it a channel's name, of any length? @param {unknown} name @returns {name is string} */
@@ -64,7 +63,7 @@ export function isChannel(name) {
   return name.length <= MAX_USER_CHANNEL_LENGTH && CHANNEL.test(name.slice(SERVER_TO_USER.length));
 }
 
-/** @param {string} channel @returns {string|null} the user whose address it is; null: nobody's */
+/** @param {string} channel @returns {string|null} the user whom it reaches; null: not one user */
 export function userOfChannel(channel) {
   return channel.startsWith(SERVER_TO_USER) ? channel.slice(SERVER_TO_USER.length) : null;
 }
@@ -81,7 +80,7 @@ export function roomOf(app, channel) {
 }
 
 /**
- * The room of all connections that have signed in as that user.
+ * The room of all connections signed in as this user.
  * @param {Pick<NamedApp, 'id'>} app @param {string} user any text
  */
 export function roomOfUser({ id }, user) {
@@ -90,7 +89,7 @@ export function roomOfUser({ id }, user) {
 
 const OWN_ROOM = /^~\d+:(u:)?(.+)$/s;
 
-/** @param {string} room @returns {string|null} as clients name it; null: none has this room */
+/** @param {string} room @returns {string|null} null: not a channel's room */
 export function channelOf(room) {
   const own = OWN_ROOM.exec(room);
   const text = unescapeName(own === null ? room : own[2]);
@@ -99,7 +98,7 @@ export function channelOf(room) {
   return CHANNEL.test(text) ? text : null;
 }
 
-/** @param {string} room @returns {string|null} the app's id; null: the room has no app's prefix */
+/** @param {string} room @returns {string|null} null: the room has no app's prefix */
 export function appIdOf(room) {
   if (room.charCodeAt(0) !== 0x7e) return null;
   const end = room.indexOf(':');
@@ -110,7 +109,7 @@ export function appIdOf(room) {
 const ESCAPES = Object.freeze({ '=': '/e', ',': '/c', ';': '/s' });
 /** @type {Readonly<Record<string, string>>} */
 const UNESCAPES = Object.freeze({ e: '=', c: ',', s: ';' });
-/** Ids of users are any text: their other characters become `/x` and UTF-8 in hexadecimal. */
+/** User ids are any text. Their other characters become `/x` and UTF-8 in hexadecimal. */
 const UNUSUAL = /[^-A-Za-z0-9_.@]+/g;
 
 /** @param {string} text */
@@ -129,7 +128,7 @@ function escapeBytes(character) {
   return escaped;
 }
 
-/** @param {string} escaped @returns {string|null} null if nothing has this form */
+/** @param {string} escaped @returns {string|null} null: not an escaped text */
 function unescapeName(escaped) {
   if (!escaped.includes('/')) return escaped;
   const text = escaped.replace(/(?:\/x[0-9a-f]{2})+|\/[ecs]/g, (code) => {

@@ -1,5 +1,5 @@
-// client-events.js: events that clients send to each other in private and presence channels. They
-// are not kept, even if the channel keeps its last event, nor sent back.
+// client-events.js: events that clients send to each other in private and presence channels.
+// Channels do not keep them, and the sender does not receive them.
 
 import { Rate } from '../../admission/rate.js';
 import { asciiJson, MAX_SENDER_BYTES } from '../../auth/claims.js';
@@ -24,7 +24,7 @@ const TRANSIENT = Object.freeze({ isTransient: true });
 /**
  * @typedef {object} ClientEvent
  * @property {string} event @property {string} data as text
- * @property {boolean} isRaw `data` is JSON, and stays it
+ * @property {boolean} isRaw `data` is JSON and sent as JSON, not as a string
  */
 
 export class ClientEvents {
@@ -178,7 +178,7 @@ function readEvent({ clientEventData }, { event, data, dataSource }) {
 }
 
 /**
- * @param {ClientEvent} sent @param {Buffer} payload that the hook has returned, JSON
+ * @param {ClientEvent} sent @param {Buffer} payload JSON, from the hook
  * @returns {ClientEvent|null} null: not an event
  */
 function changedEvent({ event, isRaw }, payload) {
@@ -192,8 +192,8 @@ function changedEvent({ event, isRaw }, payload) {
 }
 
 /**
- * `from` for native clients is the user. In native rooms, which a shared app has, the app's prefix
- * stands before it, or it would pass for a native user.
+ * The sender that native clients see: the user. In native rooms, as of a shared app, the app's
+ * prefix keeps it from looking like a native user.
  * @param {Connection} connection @param {Client} client
  * @param {string|null} member of a presence channel
  */

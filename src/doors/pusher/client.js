@@ -1,4 +1,4 @@
-// client.js: what the door knows of one connection.
+// client.js: a connection's state in this door.
 
 /** @import { App } from '../../config/pusher.js' */
 /** @import { Connection } from '../../hub/connection.js' */
@@ -15,12 +15,12 @@
  * @property {readonly string[]} watchlist ids
  */
 
-/** Which bucket of its own: of pings, or of client events. @typedef {'pings'|'events'} Bucket */
+/** What a bucket bounds: pings, or client events. @typedef {'pings'|'events'} Bucket */
 
-// A server holds very many of these, most of them idle, so buckets come with their first use, and
-// the one that every client needs is the client itself.
+// A server has very many clients, most of them idle. So buckets are created at their first use,
+// and the client itself is the bucket that every client needs.
 export class Client {
-  /** Its bucket of commands, as CommandRate has it. A double, so that V8 updates it in place. */
+  /** Bucket for CommandRate. A double, so that V8 updates it in place. */
   fullAt = -0.5;
   /** @type {SignedInUser|null} */
   user = null;
@@ -29,7 +29,7 @@ export class Client {
   /** @type {{fullAt: number}|null} */
   #events = null;
 
-  /** @param {App} app @param {boolean} [hasPlace] among the limited connections of the app */
+  /** @param {App} app @param {boolean} [hasPlace] counts against the app's limit of connections */
   constructor(app, hasPlace = false) {
     this.app = app;
     this.hasPlace = hasPlace;

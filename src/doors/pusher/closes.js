@@ -1,10 +1,10 @@
 // closes.js: how this door ends connections.
 //
-// To Pusher's clients a range of codes is an order, whatever the reason says: after 4000 to 4099
-// they never come back, after 4100 to 4199 after a second, after 4200 to 4299 at once. Fanfare's
-// codes have other meanings, so each is translated. Whoever may come back gets 4100 or 4200, even
-// after a fault of its own: a stop would last as long as the page, and limits by address apply
-// meanwhile. A `pusher:error` precedes the close if its text helps.
+// Pusher clients obey the range of the code, whatever the reason says: after 4000 to 4099 they
+// never return, after 4100 to 4199 they return in a second, after 4200 to 4299 at once. Fanfare's
+// codes have other meanings, so each is translated. A client that may return gets 4100 or 4200 even
+// after its own fault, because a stop would last as long as its page, and limits by address hold it
+// back. A `pusher:error` precedes the close if its text helps.
 
 import { CLOSES } from '../../protocol/codes.js';
 import { errorText } from './frames.js';
@@ -25,7 +25,7 @@ export class PusherClose {
   }
 }
 
-/** Closes that this door decides on. */
+/** The door's own closes. */
 export const PUSHER_CLOSES = Object.freeze({
   TLS_ONLY: new PusherClose(4000, 'This app accepts TLS connections only.'),
   APP_DISABLED: new PusherClose(4003, 'The app is disabled.'),
@@ -37,11 +37,11 @@ export const PUSHER_CLOSES = Object.freeze({
   AUTHORIZE_TIMEOUT: new PusherClose(4009, 'Connection not authorized within the time limit.'),
   OVER_CAPACITY: new PusherClose(4100, 'The server is over capacity.'),
   RESTART: new PusherClose(4200, 'The server restarts.'),
-  // Browsers take an unclean end for a sign that they should ping more often.
+  // After an unclean close browsers would ping more often.
   NO_PONG: new PusherClose(4201, 'No answer to the pings of the server.'),
 });
 
-/** @param {Pick<import('../../config/pusher.js').App, 'quotaCode'>} app with as many connections as allowed */
+/** @param {Pick<import('../../config/pusher.js').App, 'quotaCode'>} app at its limit of connections */
 export function overQuota({ quotaCode }) {
   const { OVER_QUOTA } = PUSHER_CLOSES;
   return quotaCode === OVER_QUOTA.code ? OVER_QUOTA : new PusherClose(quotaCode, OVER_QUOTA.reason);
@@ -97,6 +97,6 @@ const TRANSLATED = new Map([
 export function closeOf(close) {
   if (close instanceof PusherClose) return close;
   const { code, reason } = close;
-  // A code that the backend has chosen: it disconnects the client for good.
+  // A code that the application chose to disconnect the client for good.
   return TRANSLATED.get(code) ?? { code: NEVER, reason, notice: errorText(NEVER, reason) };
 }

@@ -1,11 +1,11 @@
-// connections.js: connections of Pusher clients: their handshake, their messages, their end.
+// connections.js: connections of Pusher clients: handshakes, messages, ends.
 //
-// A handshake that an app or a limit does not allow is refused inside the WebSocket, because to
-// these clients an HTTP status is a failure of the network.
+// Handshakes are refused inside the WebSocket, because these clients take an HTTP status for a
+// network failure.
 //
 // Three buckets bound a connection's messages. Pings and pongs have their own, so that a client
-// over another limit is not taken for dead, and so do subscriptions and sign-ins, which a client
-// sends all at once after a reconnect. Everything else counts as native messages do.
+// over another limit does not look dead. So do subscriptions and sign-ins, which a client sends all
+// at once after a reconnect. Everything else counts like native messages.
 
 import { Rate } from '../../admission/rate.js';
 import { appPlaceKey } from '../../backend/places.js';
@@ -22,7 +22,7 @@ import { socketIdOf } from './socket-id.js';
 
 const MIN_VERSION = 4;
 const MAX_VERSION = 7;
-/** A longer message counts against the limit of messages before it is read. */
+/** A longer message counts against the message limit before it is read. */
 const MAX_UNCOUNTED_BYTES = 4096;
 const PINGS_PER_MINUTE = 600;
 const MAX_PINGS = 10;
@@ -35,7 +35,7 @@ const APP_PATH = /^\/app\/([^/]+)$/;
 /** @import { DoorServices } from '../contract.js' */
 /** @import { Handler } from './client.js' */
 
-/** The error codes of clients, by ours; the others have none. @type {ReadonlyMap<string, number>} */
+/** Pusher's error codes by ours, where one exists. @type {ReadonlyMap<string, number>} */
 const CODES = new Map([
   ['RATE_LIMIT_EXCEEDED', 4301],
   ['MESSAGE_TOO_LARGE', 4301],
@@ -47,9 +47,9 @@ const CODES = new Map([
 /**
  * @typedef {object} Handlers
  * @property {ReadonlyMap<string, Handler>} commands by event
- * @property {Handler} clientEvent all events that are not the protocol's
+ * @property {Handler} clientEvent all other events
  * @property {(connection: Connection, client: Client) => (() => void)} closing called before a
- *   connection leaves its rooms; what it returns is called after
+ *   connection leaves its rooms; the returned function is called afterwards
  */
 
 /** @implements {Door} */
@@ -63,7 +63,7 @@ export class Connections {
   silentClose = PUSHER_CLOSES.NO_PONG;
   /** @type {Map<Connection, Client>} */
   #clients = new Map();
-  /** Connections that have to prove a right in time: when they end, in ms. @type {Map<Connection, number>} */
+  /** Connections that must authorize, with their deadlines. @type {Map<Connection, number>} */
   #unauthorized = new Map();
   /** @type {Handlers} */
   #handlers;
@@ -99,7 +99,7 @@ export class Connections {
   }
 
   /**
-   * The app's connections are limited.
+   * Opens a connection of an app with a connection limit.
    * @param {Connection} connection @param {App} app @param {Credentials|null} credentials
    */
   async #openInPlace(connection, app, credentials) {
@@ -182,7 +182,7 @@ export class Connections {
     if (client.hasPlace) places.release(appPlaceKey(client.app.id));
   }
 
-  /** The connection has signed in, or is in a channel that needs a right. @param {Connection} connection */
+  /** Called after a sign-in, or in a channel that needs a signature. @param {Connection} connection */
   authorized(connection) {
     this.#unauthorized.delete(connection);
   }
@@ -222,7 +222,7 @@ export class Connections {
     this.#handle(connection, client, message);
   }
 
-  /** A message that has waited in the lane. @type {import('../../commands/lane.js').Resume} */
+  /** Handles a message that waited in the lane. @type {import('../../commands/lane.js').Resume} */
   #resume = (connection, bytes) => {
     const client = this.#clients.get(connection);
     const message = readMessage(bytes.toString());
@@ -252,7 +252,7 @@ export class Connections {
   }
 
   /**
-   * A sign of life. Above its rate it counts as a message.
+   * Receives a ping or pong. Above their rate they count as messages.
    * @param {Connection} connection @param {Client} client @param {string} event
    */
   #receiveSign(connection, client, event) {
@@ -263,7 +263,7 @@ export class Connections {
     if (event === 'pusher:ping') connection.send(PONG_TEXT);
   }
 
-  /** @param {Connection} connection @param {number} bytes @returns {boolean} false: it is refused */
+  /** @param {Connection} connection @param {number} bytes @returns {boolean} false: refused */
   #admitMessage(connection, bytes) {
     const wait = this.services.admitMessage(connection, performance.now(), bytes);
     if (wait !== 0) this.services.commands.replies.overRate(connection, undefined, wait);
@@ -279,7 +279,7 @@ export class Connections {
     return errorText(CODES.get(refused.code) ?? null, refused.message);
   }
 
-  /** Clients have no such notice. @type {Door['encodeLeft']} */
+  /** Pusher has no such notice. @type {Door['encodeLeft']} */
   encodeLeft() {
     return null;
   }

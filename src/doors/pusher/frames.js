@@ -1,11 +1,12 @@
-// frames.js: what this door sends: texts to one client, and the frames of publications.
+// frames.js: texts for one client, and frames of publications.
 //
-// A frame is `{"event":…,"channel":…,"data":…}`, and `data` is a string of JSON, because some
-// clients take nothing else. Exceptions are errors, signin_success and watchlist events.
+// A frame is `{"event":…,"channel":…,"data":…}`. `data` is a string that contains JSON, because
+// some clients accept nothing else. Exceptions are errors, signin_success and watchlist events.
 //
-// The payload of a publication is `{"event":E,"data":"D"}`, or with `,"user_id":"U"` at the end. So
-// a frame is `{"channel":C,` and the payload without its first byte, built once for the room. If
-// native publishers may be in it, payloads are looked at, except those of client events.
+// The payload of a publication is `{"event":E,"data":"D"}`, with `,"user_id":"U"` at the end if it
+// names a user. So a frame is `{"channel":C,` and the payload without its first byte, built once
+// for the room. If the room may have native publishers, payloads are checked, except those of
+// client events.
 
 import { headerBytes, roomOf, writeHeader } from '../../protocol/frame.js';
 import {
@@ -21,7 +22,7 @@ import {
 import { appIdOf, channelOf } from './channels.js';
 import { isReserved, readObject } from './messages.js';
 
-/** @param {number|null} code @param {string} message for people @param {string} [channel] */
+/** @param {number|null} code @param {string} message @param {string} [channel] */
 export function errorText(code, message, channel) {
   return JSON.stringify({ event: 'pusher:error', data: { message, code }, channel });
 }
@@ -67,7 +68,7 @@ export function watchlistText(online, offline) {
 /**
  * @param {string} event @param {string} data any text
  * @param {string|null} [user] of a client event in a presence channel
- * @param {boolean} [isRaw] `data` is JSON, and stays it
+ * @param {boolean} [isRaw] `data` is JSON and sent as JSON, not as a string
  * @returns {Buffer} the payload of a publication
  */
 export function encodePayload(event, data, user = null, isRaw = false) {
@@ -77,16 +78,15 @@ export function encodePayload(event, data, user = null, isRaw = false) {
 }
 
 /**
- * One member of a presence channel, as clients see it.
+ * A member of a presence channel, as clients see it.
  * @typedef {object} ShownMember
- * @property {string} user
- * @property {string} id JSON: the id as the application wrote it, a number or a string
- * @property {string} info JSON
+ * @property {string} user @property {string} info JSON
+ * @property {string} id JSON, a number or a string as the application wrote it
  */
 
 /**
- * @param {string} text the member's JSON, of presence: `{"user":…,"info":…,"user_id":…}`
- * @returns {ShownMember|null} null: not such a text
+ * @param {string} text JSON from presence: `{"user":…,"info":…,"user_id":…}`
+ * @returns {ShownMember|null} null: another form
  */
 export function readMember(text) {
   const member = readObject(text);
@@ -99,7 +99,7 @@ export function readMember(text) {
   };
 }
 
-/** @param {Iterable<ShownMember>} members @returns {string} JSON: of subscription_succeeded */
+/** @param {Iterable<ShownMember>} members @returns {string} JSON for subscription_succeeded */
 export function membersData(members) {
   const ids = [];
   const hash = [];
@@ -144,23 +144,23 @@ function countText(count) {
  * @typedef {object} Head
  * @property {string} room
  * @property {Buffer} channel `{"channel":C,`
- * @property {boolean} isOwn publications are this door's own
+ * @property {boolean} isOwn only this door publishes to the room
  */
 
 /**
- * For a publication that clients are not told: an empty pong, which they ignore (RFC 6455 5.5.3).
- * So each publication has a frame, and can be left out by its place.
+ * Stands for a publication without a frame: an empty pong, which clients ignore (RFC 6455 5.5.3).
+ * So each publication has a frame, and its position selects what to leave out.
  */
 const NO_FRAME = Buffer.from([0x8a, 0]);
 const NOTHING = Buffer.alloc(0);
 
 export class PusherFrames {
-  /** By the native prefix, which each room has once. @type {WeakMap<Buffer, Head|null>} */
+  /** By native prefix, which each room has once. @type {WeakMap<Buffer, Head|null>} */
   #heads = new WeakMap();
 
   /**
-   * @param {OnMember} onMember called once for each event of presence, in order
-   * @param {boolean} [hasNatives] may others publish to rooms of apps? By tokens or API keys of an app
+   * @param {OnMember} onMember called once for each presence event, in order
+   * @param {boolean} [hasNatives] may tokens or API keys of an app publish to its rooms?
    */
   constructor(onMember, hasNatives = false) {
     this.onMember = onMember;
@@ -169,7 +169,7 @@ export class PusherFrames {
 
   /**
    * @param {Buffer} prefix roomPrefix(room) @param {readonly Buffer[]} publications in order
-   * @returns {Buffer} a frame for each of them; empty if clients are told of none
+   * @returns {Buffer} a frame for each; empty if clients hear of none
    */
   encode(prefix, publications) {
     const head = this.#headOf(prefix);
@@ -204,7 +204,7 @@ export class PusherFrames {
 
   /**
    * @param {Head} head @param {Buffer} publication
-   * @returns {Buffer|null} its frame after `{"channel":C,`; null: clients are not told
+   * @returns {Buffer|null} the frame after `{"channel":C,`; null: not for clients
    */
   #textOf({ room, isOwn }, publication) {
     const kind = kindOf(publication);
@@ -240,8 +240,8 @@ export class PusherFrames {
 }
 
 /**
- * In a room that native clients publish to as well. A payload of another shape is an event
- * `message`. Only events of this door name a user or have names of the protocol.
+ * For a room with native publishers. A payload of another shape becomes the event `message`. Only
+ * this door's events name a user or have names of the protocol.
  * @param {Buffer} publication
  */
 function foreignText(publication) {
@@ -260,10 +260,7 @@ function foreignText(publication) {
   return Buffer.from(`"event":${JSON.stringify(event)},"data":${dataText}}`);
 }
 
-/**
- * Has this door published it for a client? Of those with a sender, only these are never kept.
- * @param {Buffer} publication
- */
+/** Only client events have a sender and are never kept. @param {Buffer} publication */
 function isClientEvent(publication) {
   return isTransient(publication) && senderOf(publication) !== '';
 }

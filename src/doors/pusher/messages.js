@@ -1,8 +1,8 @@
-// messages.js: reads what a Pusher client sends: `{"event": …, "channel": …, "data": …}`.
+// messages.js: reads messages from Pusher clients: `{"event": …, "channel": …, "data": …}`.
 //
-// The depth is checked before it is parsed, because JSON.parse needs time that grows with it (1 MB
-// of `[`: 200 ms), and no signature is needed. `data` keeps its source: large numbers and unusual
-// escapes reach the other clients unchanged.
+// The depth is checked before JSON.parse, whose time grows with it (1 MB of `[`: 200 ms): no
+// signature protects these messages. `data` keeps its source, so large numbers and unusual escapes
+// reach other clients unchanged.
 
 import { MAX_JSON_DEPTH } from '../../protocol/json-scan.js';
 
@@ -10,15 +10,13 @@ import { MAX_JSON_DEPTH } from '../../protocol/json-scan.js';
  * A JSON object and the text of its members.
  * @typedef {object} Parsed
  * @property {Readonly<Record<string, unknown>>} value
- * @property {(name: string) => string|undefined} sourceOf a member as it was written; undefined:
- *   there is none
+ * @property {(name: string) => string|undefined} sourceOf a member as it was written
  */
 
 /**
  * @typedef {object} Message
  * @property {string} event @property {unknown} channel
- * @property {unknown} data undefined: there is none
- * @property {string} dataSource `data` as JSON; '' if there is none
+ * @property {unknown} data @property {string} dataSource `data` as it was written; '': absent
  */
 
 const QUOTE = 0x22;
@@ -30,7 +28,7 @@ const CLOSE_BRACKET = 0x5d;
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 
-/** @param {string} text @returns {Message|null} null: not such a message */
+/** @param {string} text @returns {Message|null} null: malformed */
 export function readMessage(text) {
   const parsed = readObject(text);
   if (parsed === null) return null;
@@ -40,8 +38,8 @@ export function readMessage(text) {
 }
 
 /**
- * `data` to the server may also be an object's JSON in a string.
- * @param {Message} message @returns {Readonly<Record<string, unknown>>} empty if it is none
+ * For the server, `data` may also be a string that contains the object's JSON.
+ * @param {Message} message @returns {Readonly<Record<string, unknown>>} empty: not an object
  */
 export function fieldsOf({ data }) {
   if (typeof data === 'string') return readObject(data)?.value ?? NO_FIELDS;
@@ -51,7 +49,7 @@ export function fieldsOf({ data }) {
 /** @type {Readonly<Record<string, unknown>>} */
 const NO_FIELDS = Object.freeze(Object.create(null));
 
-/** Is it a name of the protocol's own? @param {string} event */
+/** Does the name belong to the protocol? @param {string} event */
 export function isReserved(event) {
   return /^pusher(?:_internal)?:/.test(event);
 }
@@ -61,7 +59,7 @@ export function isObject(value) {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** @param {string} text @returns {Parsed|null} null: no object, or deeper than MAX_JSON_DEPTH */
+/** @param {string} text @returns {Parsed|null} null: not an object, or deeper than MAX_JSON_DEPTH */
 export function readObject(text) {
   const places = placesOf(text);
   if (places === null) return null;
@@ -77,10 +75,10 @@ export function readObject(text) {
 }
 
 /**
- * Finds the top-level members, if the text is JSON, without checking that it is.
+ * Finds the top-level members. Does not check the JSON.
  * @param {string} text
- * @returns {number[]|null} for each of them: the ends of its name, without quotes, then the ends of
- *   its value. Null: too deep
+ * @returns {number[]|null} for each member: start and end of its name, without quotes, then start
+ *   and end of its value. Null: too deep
  */
 function placesOf(text) {
   const places = [];
@@ -121,7 +119,7 @@ function placesOf(text) {
 
 /**
  * @param {string} text @param {number} i after an opening quote
- * @returns {number} the closing one, or the end of the text
+ * @returns {number} the closing quote, or the end of the text
  */
 function stringEnd(text, i) {
   for (; i < text.length; i++) {
@@ -134,7 +132,7 @@ function stringEnd(text, i) {
 
 /**
  * @param {string} text valid JSON @param {readonly number[]} places @param {string} name
- * @returns {string|undefined} if a name occurs twice, the last one, as JSON.parse has it
+ * @returns {string|undefined} if a name occurs twice, the last one, as in JSON.parse
  */
 function sourceIn(text, places, name) {
   for (let at = places.length - 4; at >= 0; at -= 4) {

@@ -1,22 +1,22 @@
-// presence.js: the members of presence channels, as clients of this worker have been told.
+// presence.js: the members of presence channels, as clients of this worker know them.
 //
-// A client of Pusher never asks for the members again: it gets a list when it subscribes, and each
-// change after it. So each room has one view on this worker, which every event passes on its way to
-// the sockets. A view drops events that repeat what clients know, and a subscriber gets the view as
-// its list between two flushes. So list and events fit together, without a record per client:
+// A Pusher client gets the list of members when it subscribes, then each change, and never asks
+// again. So each room has one view on this worker, which all events pass on their way to the
+// sockets. A view drops events that clients know already. A subscriber gets the view as its list,
+// between two flushes. So list and events match, without a record per client:
 //
 //   subscribe -> announced -> [view is read] -> user joins presence -> event reaches the view
 //             -> subscription_succeeded with the view's members, and member of the room
 //
-// A user whom the view has by another worker joins presence here before the success, too. Or that
-// worker could announce that the user has left, although a client was told otherwise.
+// If the user is already in the view through another worker, the user still joins presence here
+// before the success. Otherwise the other worker could announce a leave while the user is here.
 //
-// Each list is as long as the room, so the successes have a share of each turn. Later commands of
-// their clients wait for them.
+// Each list is as long as the room, so sending the lists has a share of each turn. Later commands
+// of their clients wait.
 //
-// The view is a member of the room itself, without a client: it keeps the room open, and each flush
-// is encoded for it. It is read from the store when it opens, and again if events may have been
-// lost; clients are then told the difference.
+// The view is itself a member of the room, without a client: it keeps the room open, and each flush
+// is encoded for it. It is read from the store when it opens, and again when events may have been
+// lost. Clients then get the difference.
 
 import { Clientless } from '../../hub/clientless.js';
 import { Connection } from '../../hub/connection.js';
@@ -24,9 +24,9 @@ import { FORMAT } from '../../protocol/format.js';
 import { appIdOf, channelOf } from './channels.js';
 import { memberEventText, membersData, readMember } from './frames.js';
 
-/** A user whose own event has not come after this time: the view is read again. */
+/** If a user's own join event takes longer, the view is read again. */
 const MAX_WAIT_MS = 5000;
-/** Views that are read again in one second. */
+/** Views read again in one second. */
 const MAX_READS_PER_SWEEP = 100;
 
 /** @import { Room } from '../../hub/room.js' */
@@ -40,18 +40,17 @@ const MAX_READS_PER_SWEEP = 100;
  * @property {string} room @property {string} user @property {Buffer|null} info JSON
  * @property {Buffer} member JSON of presence
  * @property {number} max members of the channel
- * @property {number} last latest publications that it asks for
- * @property {(data: string, joined: Joined|null) => void} onJoined it is a member now: write the
- *   reply. `data`: the members, JSON; `joined` null: the room has no history
- * @property {(reason: 'full'|'unavailable') => void} onRefused it is not in the room
+ * @property {number} last number of latest publications to replay
+ * @property {(data: string, joined: Joined|null) => void} onJoined writes the reply, because the
+ *   connection is a member now. `data`: the members, JSON; `joined` null: no history
+ * @property {(reason: 'full'|'unavailable') => void} onRefused
  */
 
-/** Not answered yet. @typedef {{subscription: Subscription, settle: () => void}} Pending */
+/** @typedef {{subscription: Subscription, settle: () => void}} Pending */
 
 /** @typedef {{event: 'join'|'leave', member: ShownMember}} Change */
 
 /**
- * What views need of the worker.
  * @typedef {{hub: import('../../hub/hub.js').Hub,
  *   tracker: import('../../hub/room-users.js').Tracker,
  *   broker: import('../contract.js').DoorServices['broker'],
@@ -62,7 +61,7 @@ const MAX_READS_PER_SWEEP = 100;
 export class Presence {
   /** By room. @type {Map<string, RoomView>} */
   #views = new Map();
-  /** Publications left out by the outbox when the views were last looked at. */
+  /** The outbox's count of dropped publications at the last sweep. */
   #overflowed = 0;
   #wasUp = true;
 
@@ -76,23 +75,20 @@ export class Presence {
 
   /**
    * @param {Subscription} subscription
-   * @returns {Promise<void>|null} resolves when it is answered, or its connection has left; null: it
-   *   is answered
+   * @returns {Promise<void>|null} resolves when it is answered or its connection has left; null: it
+   *   was answered at once
    */
   subscribe(subscription) {
     return this.#open(subscription.room).subscribe(subscription);
   }
 
-  /**
-   * A connection has left a room, or is about to. @param {string} room
-   * @param {Connection} connection
-   */
+  /** A connection leaves a room, or has left it. @param {string} room @param {Connection} connection */
   left(room, connection) {
     this.#views.get(room)?.left(connection);
   }
 
   /**
-   * Calls the listener when it is known whether a room has members, and at each change.
+   * Calls the listener as soon as it is known whether a room has members, and at each change.
    * @param {string} room @param {(isOccupied: boolean) => void} listener
    */
   watch(room, listener) {
@@ -108,7 +104,7 @@ export class Presence {
   sweep(nowMs) {
     const { broker, counters } = this.parts;
     const isUp = broker.state === 'up';
-    // Events may be lost while the broker is unavailable, and if the outbox overflows.
+    // Events are lost while the broker is unavailable, and when the outbox overflows.
     const mayHaveLost = (isUp && !this.#wasUp) || counters.overflowed !== this.#overflowed;
     this.#wasUp = isUp;
     this.#overflowed = counters.overflowed;
@@ -133,19 +129,19 @@ export class Presence {
 }
 
 class RoomView extends Clientless {
-  /** By user: what clients have been told. @type {Map<string, ShownMember>} */
+  /** What clients know, by user. @type {Map<string, ShownMember>} */
   #members = new Map();
-  /** Events since a read began; null: no read is under way. @type {Change[]|null} */
+  /** Events since a read began; null: no read. @type {Change[]|null} */
   #changes = null;
   #isRead = false;
   #isDoubtful = false;
   #isClosed = false;
-  /** Subscribers that have got the list. @type {Set<Connection>} */
+  /** Subscribers that have the list. @type {Set<Connection>} */
   #told = new Set();
   /** @type {Map<Connection, Pending>} */
   #pending = new Map();
   /**
-   * Subscribers whose user is not in the view yet, or not recorded for this worker, by user.
+   * By user: subscribers whose user is not in the view yet, or not recorded for this worker.
    * @type {Map<string, Set<Pending>>}
    */
   #arriving = new Map();
@@ -210,14 +206,14 @@ class RoomView extends Clientless {
     this.#closeIfUnused();
   }
 
-  /** Events may be missing. */
+  /** Reads the view again, because events may be missing. */
   doubt() {
     this.#isDoubtful = true;
   }
 
   /** @param {number} nowMs @param {boolean} mayRead @returns {boolean} true: it is read again */
   sweep(nowMs, mayRead) {
-    // A backend may take a subscriber out of a room of native clients.
+    // The application may have removed a subscriber from a room that native clients share.
     const room = /** @type {Room} */ (this.#room);
     if (appIdOf(this.name) === null)
       for (const connection of this.#told) if (!room.has(connection)) this.left(connection);
@@ -232,7 +228,7 @@ class RoomView extends Clientless {
 
   /**
    * @param {'join'|'leave'} event about to be encoded @param {string} text JSON of the member
-   * @returns {ShownMember|null} null: the subscribers know
+   * @returns {ShownMember|null} null: subscribers know already
    */
   onEvent(event, text) {
     const member = readMember(text);
@@ -246,7 +242,7 @@ class RoomView extends Clientless {
     const { user } = member;
     const known = this.#members.get(user);
     if (event === 'leave') {
-      // A user who is here is present: the event is of the time before.
+      // The user is on this worker, so the event is old.
       if (known === undefined || this.#isHere(user)) return null;
       this.#members.delete(user);
       this.#report();
@@ -255,7 +251,7 @@ class RoomView extends Clientless {
     if (known !== undefined) return null;
     this.#members.set(user, member);
     this.#report();
-    // Not now: a flush is under way, and would write to the new member as well.
+    // Later, because the current flush would write to the new member, too.
     if (this.#arriving.has(user)) queueMicrotask(() => this.#arrive(user));
     return member;
   }
@@ -310,16 +306,16 @@ class RoomView extends Clientless {
     for (const pending of this.#pending.values()) this.#admit(pending);
   }
 
-  /** Tells the subscribers what the events have not. @param {Map<string, ShownMember>} found */
+  /** Sends subscribers what the events missed. @param {Map<string, ShownMember>} found */
   #correct(found) {
-    // In the middle of a flush some of them have had its events, and others have not.
+    // In the middle of a flush, only some subscribers have its events.
     if (this.#room?.flight != null) return this.doubt();
     for (const [user, member] of this.#members)
       if (!found.has(user)) this.#tell('leave', this.#apply('leave', member));
     for (const member of found.values()) this.#tell('join', this.#apply('join', member));
   }
 
-  /** @param {'join'|'leave'} event @param {ShownMember|null} member null: they know */
+  /** @param {'join'|'leave'} event @param {ShownMember|null} member null: known already */
   #tell(event, member) {
     const channel = channelOf(this.name);
     if (member === null || channel === null) return;
@@ -351,17 +347,17 @@ class RoomView extends Clientless {
     return free <= 0;
   }
 
-  /** @param {string} user in the view, by another worker */
+  /** @param {string} user in the view through another worker */
   async #arriveRecorded(user) {
     await this.parts.tracker.recorded(this.name);
-    // If the view has lost the user meanwhile, the user's own event follows.
+    // If the user left the view meanwhile, the user's own join event follows.
     if (this.#members.has(user)) this.#arrive(user);
   }
 
-  /** @param {string} user in the view by now, and recorded */
+  /** @param {string} user in the view, and recorded for this worker */
   #arrive(user) {
     const arriving = this.#arriving.get(user) ?? [];
-    // A join may wait for a read. Who comes meanwhile is completed alone.
+    // A join may wait for a read. Subscribers that arrive meanwhile are completed separately.
     this.#arriving.delete(user);
     for (const pending of arriving) this.#complete(pending);
   }
@@ -392,9 +388,7 @@ class RoomView extends Clientless {
     });
   }
 
-  /**
-   * A flush that has yielded goes on without new members, so its events have to be in their list.
-   */
+  /** A flush that has yielded skips new members, so their list must include its events. */
   #encodeFlight() {
     this.#room?.flight?.framesFor(this);
   }
@@ -424,7 +418,7 @@ class RoomView extends Clientless {
     pending.settle();
   }
 
-  /** The broker or the store is unavailable. */
+  /** Refuses all, because the broker or the store is unavailable. */
   #fail() {
     this.#listeners.clear();
     this.#refuseAll('unavailable');

@@ -1,14 +1,13 @@
-// refused.js: handshakes that the server refuses for its limits or its load, whatever their app is.
+// refused.js: connections refused because of limits or load, whatever their app.
 //
-// To these clients an HTTP status is a failure of the network: they come back after 15, 30, then 60
-// seconds. A refusal inside the WebSocket brings them back after one, all together. So each waits
-// here for a random time, in which the server holds its socket and nothing else. If too many wait,
-// or if sockets or memory are short, the answer is the HTTP status.
+// Pusher clients take an HTTP status for a network failure, and return after 15, 30, then 60
+// seconds. After a refusal inside the WebSocket they all return in one second. So a refused client
+// waits here for a random time, in which the server holds only its socket. If too many wait, or if
+// sockets or memory are short, the server answers with the HTTP status.
 //
-// These clients do not repeat a subscription or sign-in that failed because the broker was
-// unavailable. So the server closes their connections at a random time after the broker is up
-// again, and they come back. They may be members of rooms: they do not count here, and a drain
-// closes them with the others.
+// The clients do not repeat a subscription or sign-in that failed while the broker was unavailable.
+// So the server closes these connections at a random time after the broker is back, and the clients
+// reconnect. They may be in rooms: they do not count here, and a drain closes them with the others.
 
 import { refusal } from '../../protocol/refusal.js';
 import { PUSHER_CLOSES, PusherClose } from './closes.js';
@@ -16,7 +15,7 @@ import { PUSHER_CLOSES, PusherClose } from './closes.js';
 /** Clients wait at least 10 s for the first frame. */
 const MAX_WAIT_MS = 8000;
 const MAX_WAITING = 5000;
-/** The codes of admission that are told inside the WebSocket. */
+/** Refusals that are sent inside the WebSocket. */
 const CODES = new Set(
   /** @type {const} */ ([
     'handshakes_per_ip',
@@ -36,7 +35,7 @@ const CODES = new Set(
 export class Refused {
   /** @type {Map<Connection, {endMs: number, close: PusherClose}>} */
   #waiting = new Map();
-  /** To be closed when the broker is up: not before, in ms. @type {Map<Connection, number>} */
+  /** To be closed when the broker is up, at the earliest at this time. @type {Map<Connection, number>} */
   #lacking = new Map();
   /** One for each code. @type {Map<string, PusherClose>} */
   #closes = new Map();
@@ -54,14 +53,14 @@ export class Refused {
     this.unavailable = this.#closeOf(refusal('UNAVAILABLE'));
   }
 
-  /** Is it to be told inside the WebSocket? @param {Refusal} refused */
+  /** Is the refusal sent inside the WebSocket? @param {Refusal} refused */
   takes(refused) {
     return isOfAdmission(refused) && this.#waiting.size < MAX_WAITING;
   }
 
-  /** @param {Connection} connection just opened @param {Refusal} refused that `takes` accepts */
+  /** @param {Connection} connection just opened @param {Refusal} refused which `takes` accepts */
   add(connection, refused) {
-    // A worker that drains: another one takes the client at once.
+    // If this worker drains, another one can take the client at once.
     if (refused.code === 'service_unavailable') return connection.close(PUSHER_CLOSES.RESTART);
     const endMs = this.#someTimeAfter(performance.now());
     this.#waiting.set(connection, { endMs, close: this.#closeOf(refused) });
@@ -78,15 +77,15 @@ export class Refused {
   }
 
   /**
-   * Clients are silent until the first frame. This one is not, so it does not wait.
-   * @param {Connection} connection perhaps not one of these
+   * Closes a waiting client that sends something. Pusher clients are silent until the first frame.
+   * @param {Connection} connection may not be waiting here
    */
   end(connection) {
     const waiting = this.#waiting.get(connection);
     if (waiting !== undefined) connection.close(waiting.close);
   }
 
-  /** A connection is gone. @param {Connection} connection */
+  /** @param {Connection} connection */
   delete(connection) {
     this.#waiting.delete(connection);
     this.#lacking.delete(connection);
@@ -124,7 +123,7 @@ export class Refused {
   }
 }
 
-/** @param {Refusal} refused @returns {boolean} false: of a token, or of a hook */
+/** @param {Refusal} refused @returns {boolean} false: a token or hook is the reason */
 export function isOfAdmission({ code }) {
   return /** @type {ReadonlySet<string>} */ (CODES).has(code);
 }

@@ -1,6 +1,7 @@
-// signin.js: pusher:signin. From then on the user's events reach the connection, even if it does
-// not subscribe to the user's address, and the limit of connections per user applies. The
-// connections are present in the user's room: whoever is there is online.
+// signin.js: pusher:signin.
+//
+// After a sign-in the connection gets the user's events without a subscription, and the limit of
+// connections per user applies. It is present in the user's room, which makes the user online.
 
 import { asciiJson, Identity, MAX_SENDER_BYTES } from '../../auth/claims.js';
 import { sessionUserOf } from '../../protocol/app-names.js';
@@ -72,13 +73,13 @@ export class SignIn {
 
   /**
    * @param {Connection} connection @param {Client} client @param {SignedInUser} user
-   * @param {Identity} identity @param {Lease|null} lease its place among those of the user
+   * @param {Identity} identity @param {Lease|null} lease the user's place
    * @param {string} text of the reply
    */
   #enter(connection, client, user, identity, lease, text) {
     const { hub, sessions, commands, tracker } = this.services;
     const { app } = client;
-    // A hook may have named another user before.
+    // A hook may have named another user.
     sessions.end(connection);
     sessions.begin(connection, identity, lease);
     const name = roomOfUser(app, user.id);
@@ -95,7 +96,7 @@ export class SignIn {
         const wasHere = users.isHere(user.id);
         users.join(connection, user.id, null);
         if (wasHere) return onOnline();
-        // Or watchers could be told that the user is offline, when a connection elsewhere leaves.
+        // Otherwise a leave elsewhere could tell watchers that the user is offline.
         commands.lane.awaitJoin(connection, tracker.recorded(name).then(onOnline));
       },
       onRefused: (error) => {
@@ -109,7 +110,7 @@ export class SignIn {
   }
 }
 
-/** @param {App} app @param {string} data of a valid signature @returns {SignedInUser|null} */
+/** @param {App} app @param {string} data verified @returns {SignedInUser|null} */
 function readUser(app, data) {
   const parsed = readObject(data);
   if (parsed === null) return null;

@@ -1,9 +1,9 @@
-// socket-id.js: a connection's id as Pusher's clients and servers write it: `181234567890123.42`.
+// socket-id.js: a connection's id in Pusher's form: `181234567890123.42`.
 //
 // A Connection.id is 48 random bits of the process in base64url, then the connection's number in
-// base 36. The socket id is the same two numbers in decimal, so no table is needed, and exclusion
-// by socket id uses the publication's flag EXCEPT. Signatures of channels contain it: it is never
-// used twice.
+// base 36. The socket id is the same two numbers in decimal, so no table is needed, and a
+// publication excludes a socket id with its flag EXCEPT. Channel signatures contain it, so it is
+// never used twice.
 
 const PREFIX_LENGTH = 8;
 const PREFIX_BYTES = 6;
@@ -11,7 +11,7 @@ const PREFIX_BITS = 48n;
 
 const SOCKET_ID = /^\d+\.\d+$/;
 const OWN = /^(0|[1-9]\d{0,14})\.([1-9]\d{0,15})$/;
-/** Nobody's ids are longer. */
+/** Longer than any id. */
 const MAX_LENGTH = 64;
 
 /** @param {string} id of a Connection */
@@ -20,12 +20,12 @@ export function socketIdOf(id) {
   return `${process}.${Number.parseInt(id.slice(PREFIX_LENGTH), 36)}`;
 }
 
-/** Has it a socket id's form, of any server? @param {unknown} text @returns {text is string} */
+/** Does it have the form of a socket id? @param {unknown} text @returns {text is string} */
 export function isSocketId(text) {
   return typeof text === 'string' && text.length <= MAX_LENGTH && SOCKET_ID.test(text);
 }
 
-/** @param {string} socketId @returns {string|null} of the Connection, on any server */
+/** @param {string} socketId @returns {string|null} the Connection.id, on any server */
 export function connectionIdOf(socketId) {
   const parts = OWN.exec(socketId);
   if (parts === null) return null;

@@ -1,6 +1,7 @@
-// subscribe.js: pusher:subscribe and pusher:unsubscribe. A channel is a room. The reply comes
-// first, then the channel's last event or a cache_miss, then live events. A signature is checked
-// before anything that it signs is parsed.
+// subscribe.js: pusher:subscribe and pusher:unsubscribe.
+//
+// A channel is a room. The client gets the reply, then the channel's last event or a cache_miss,
+// then live events. Signed data is parsed only after its signature was checked.
 
 import { isChannel, kindOf, roomOf, userOfChannel } from './channels.js';
 import { cacheMissText, errorText, notSubscribedText, subscribedText } from './frames.js';
@@ -20,7 +21,7 @@ const MAX_USER_LENGTH = 128;
 
 /** Why a subscription is refused. @typedef {{type: string, status: number, error: string}} Refused */
 
-/** Of a presence channel. @typedef {{user: string, info: Buffer|null, member: Buffer}} Member */
+/** In a presence channel. @typedef {{user: string, info: Buffer|null, member: Buffer}} Member */
 
 /** @param {string} error @returns {Refused} */
 const authError = (error) => ({ type: 'AuthError', status: 401, error });
@@ -73,10 +74,10 @@ export class Subscriptions {
     const member = kind.isPresence ? memberOf(client, data) : null;
     if (member !== null && 'type' in member) return refuse(member);
     const limit = limitReached(4100, 'Too many channels.');
-    // Its messages have keys, which Pusher's have not.
+    // Messages of rooms with state have keys, and Pusher's have none.
     if (this.services.scheduler.hasState(name)) return refuse(limit);
     this.services.commands.joins.ask(connection, name, (refusal) => {
-      // Several subscriptions may have waited for the hook, also to this channel.
+      // Another subscription to this channel may have waited for the hook, too.
       if (this.#isIn(connection, name)) return this.#repeated(connection, channel);
       if (refusal !== null) return refuse(authError(refusal.message));
       if (!this.#mayEnter(connection, name)) return refuse(limit);
@@ -86,7 +87,7 @@ export class Subscriptions {
   };
 
   /**
-   * The address of a user. A signed-in connection gets its events anyway.
+   * Subscribes to the user's own channel. A signed-in connection gets its events anyway.
    * @param {Connection} connection @param {Client} client @param {string} channel
    */
   #subscribeOwn(connection, client, channel) {
@@ -138,7 +139,7 @@ export class Subscriptions {
           ),
       });
     }
-    // Later messages of the client wait, so an unsubscribe follows the reply.
+    // Later messages of the client wait, so an unsubscribe takes effect after the reply.
     if (answered !== null) commands.lane.awaitJoin(connection, answered);
   }
 
@@ -170,7 +171,7 @@ export class Subscriptions {
     return this.services.hub.rooms.get(name)?.has(connection) ?? false;
   }
 
-  /** @param {Connection} connection @param {string} channel that it is subscribed to */
+  /** Refuses a second subscription. @param {Connection} connection @param {string} channel */
   #repeated(connection, channel) {
     const text = `Existing subscription to channel ${channel}`;
     this.#error(connection, 'ALREADY_JOINED', text, channel);
@@ -240,7 +241,7 @@ function newMember(app, user, id, info) {
   if (info !== null && Buffer.byteLength(info) > app.maxMemberBytes)
     return limitReached(4301, `The user_info is larger than ${app.maxMemberBytes} bytes.`);
   const shown = info === null ? '' : `,"info":${info}`;
-  // A string is the user itself.
+  // A string id equals the user's name.
   const raw = id.startsWith('"') ? '' : `,"user_id":${id}`;
   return {
     user,

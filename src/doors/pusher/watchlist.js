@@ -1,5 +1,5 @@
-// watchlist.js: tells a signed-in connection which of the users on its list are online: those whose
-// room is occupied, over all servers.
+// watchlist.js: tells a signed-in connection which users of its list are online. A user is online
+// while the user's room has members on any server.
 
 import { roomOfUser } from './channels.js';
 import { errorText, watchlistText } from './frames.js';
@@ -21,7 +21,7 @@ export class Watchlists {
     this.presence = presence;
   }
 
-  /** A connection has signed in. @param {Connection} connection @param {Client} client */
+  /** @param {Connection} connection which has signed in @param {Client} client */
   begin(connection, { app, user }) {
     const users = [...new Set(user?.watchlist ?? [])];
     if (users.length === 0 || this.#watched.has(connection)) return;
@@ -30,7 +30,7 @@ export class Watchlists {
       connection.send(errorText(TOO_MANY, text));
     }
     const listed = users.slice(0, MAX_WATCHED);
-    /** Known users: is one online? @type {Map<string, boolean>} */
+    /** Whether a user is online, once it is known. @type {Map<string, boolean>} */
     const known = new Map();
     const watched = listed.map((one) => {
       const listener = (/** @type {boolean} */ isOnline) => {
@@ -46,7 +46,7 @@ export class Watchlists {
     for (const [room, listener] of watched) this.presence.watch(room, listener);
   }
 
-  /** A connection is gone. @param {Connection} connection */
+  /** @param {Connection} connection */
   end(connection) {
     for (const [room, listener] of this.#watched.get(connection) ?? [])
       this.presence.unwatch(room, listener);

@@ -1,10 +1,10 @@
-// answers.js: the errors of Pusher's HTTP API, as its SDKs read them.
+// answers.js: errors of Pusher's HTTP API.
 
 import { ApiFault, statusOf } from '../../../transport/http-api/fault.js';
 
 /** @import { Answer } from '../../../protocol/refusal.js' */
 
-/** Its documentation has no other statuses for a request at fault. */
+/** Pusher documents no other statuses for bad requests. */
 const BAD_REQUEST = 400;
 const STATUSES = new Map([
   [409, BAD_REQUEST],

@@ -1,9 +1,9 @@
-// api.js: Pusher's HTTP API, for the back-ends of apps.
+// api.js: Pusher's HTTP API, for apps' back ends.
 //
 //   http-server.js -> begin: app, signature, rate, place -> the body, its MD5 -> express -> route
 //
-// A request without a valid signature is refused unread. The public port counts it for its address
-// then, as it does with an unknown API key.
+// A request without a valid signature is refused unread, and counts for its address like a request
+// with an unknown API key.
 
 import { ApiFault } from '../../../transport/http-api/fault.js';
 import { RoutedApi } from '../../../transport/http-api/routed-api.js';
@@ -13,7 +13,7 @@ import { isSignedBody, keyOf, verifyRequest } from './request-signature.js';
 import { routesOf } from './routes.js';
 
 const APP_PATH = /^\/apps\/([^/]+)(?:\/|$)/;
-/** The SDK for Python 3.3 leaves out the app here, and signs that path. */
+/** The Python SDK 3.3 leaves out the app in this path, and signs it so. */
 const SHORT_PATH = /^\/users\/[^/]+\/terminate_connections$/;
 /** The health check of Laravel Reverb. */
 const HEALTH_PATH = '/up';
@@ -52,7 +52,7 @@ export class PusherApi extends RoutedApi {
 
   /**
    * @param {IncomingMessage} request @param {boolean} hasBody
-   * @returns {AppCall|Answer} an answer refuses the request, or is that of the health check
+   * @returns {AppCall|Answer} an answer: a refusal, or the health check
    */
   begin(request, hasBody) {
     const { method = '', url = '' } = request;

@@ -1,4 +1,4 @@
-// app-call.js: a request to Pusher's HTTP API, made by an app.
+// app-call.js: an app's request to Pusher's HTTP API.
 
 import { Call } from '../../../transport/http-api/call.js';
 import { Holder } from '../../../transport/http-api/holder.js';
@@ -7,7 +7,6 @@ import { Holder } from '../../../transport/http-api/holder.js';
 /** @import { DoorServices } from '../../contract.js' */
 
 /**
- * The parts of a worker that the API uses.
  * @typedef {Pick<DoorServices, 'config'|'publisher'|'fleet'|'tracker'|'historyOf'|'historyReader'
  *   |'phase'|'meters'|'readiness'|'log'>} Used
  * @typedef {Used & {counters: Pick<DoorServices['counters'], 'apps'>}} ApiServices
@@ -17,7 +16,7 @@ import { Holder } from '../../../transport/http-api/holder.js';
  *   appCounters: DoorServices['counters']['apps']}} RouteServices
  */
 
-/** An app as a maker of requests. */
+/** An app as the sender of requests. */
 export class AppHolder extends Holder {
   /** @param {App} app */
   constructor(app) {
@@ -42,12 +41,12 @@ export class AppCall extends Call {
     return this.key.app;
   }
 
-  /** @param {string} name @returns {string|undefined} of the query */
+  /** @param {string} name of a query parameter @returns {string|undefined} */
   parameter(name) {
     return this.signed.parameters.get(name);
   }
 
-  /** @returns {ReadonlySet<string>} the attributes that the query asks for */
+  /** Attributes that the query asks for. */
   get info() {
     return readInfo(this.parameter('info'));
   }

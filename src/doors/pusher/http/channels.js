@@ -1,4 +1,4 @@
-// channels.js: the routes that look at channels: which are occupied, by how many, by whom.
+// channels.js: routes that show which channels are occupied, by how many, and by whom.
 
 import { inParallel } from '../../../transport/http-api/in-parallel.js';
 import { isChannel, kindOf, roomOf } from '../channels.js';
@@ -37,7 +37,7 @@ export class ChannelRoutes {
     if (info.has('subscription_count') && !countsSubscriptions(app, prefix)) throw notCounted();
     const counts = await this.occupancy.list(app, prefix);
     const names = [...counts.keys()];
-    // Each count is a read of the backend.
+    // Each count reads from the backend.
     if (info.has('user_count')) call.charge(names.length - 1);
     const users = info.has('user_count')
       ? await inParallel(names, (name) => this.#userCount(app, name))
@@ -85,7 +85,7 @@ export class ChannelRoutes {
     if (!kindOf(channel).isPresence)
       throw badRequest('Users can only be retrieved for presence channels');
     const { members } = await this.tracker.read(roomOf(call.app, channel));
-    // Only native clients in a shared channel may be that many.
+    // Only with native clients can a shared channel have so many members.
     if (members === null) throw badRequest('The channel has too many users for a list.');
     const users = members.map((member) => readMember(member.toString())?.user);
     return { users: users.filter((user) => user !== undefined).map((id) => ({ id })) };
@@ -115,7 +115,7 @@ export class ChannelRoutes {
   }
 
   /**
-   * The last event of a cache channel. `ttl`: seconds that it is still kept.
+   * The last event of a cache channel. `ttl`: seconds until it expires.
    * @param {App} app @param {string} channel @returns {Promise<{data: string, ttl: number}|null>}
    */
   async #cached(app, channel) {
@@ -131,8 +131,8 @@ export class ChannelRoutes {
 }
 
 /**
- * Pusher's documentation has the count for channels of an app that enables it, and for presence
- * channels contradicts itself; there, it does no harm.
+ * Pusher's documentation gives the count for apps that enable it. It contradicts itself about
+ * presence channels, where the count does no harm.
  * @param {App} app @param {string} channel or the prefix of several
  */
 function countsSubscriptions(app, channel) {
@@ -143,7 +143,7 @@ function notCounted() {
   return badRequest('subscription_count is not enabled for this app');
 }
 
-/** @param {AppCall} call @returns {string} */
+/** @param {AppCall} call */
 function channelOfPath({ app, params: { channel } }) {
   if (!isChannel(channel) || channel.length > app.maxChannelLength)
     throw badRequest('The path does not name a channel.');

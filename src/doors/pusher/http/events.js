@@ -1,8 +1,8 @@
-// events.js: the routes that publish events: one to several channels, or a batch.
+// events.js: routes that publish one event to several channels, or a batch of events.
 //
-// A request is checked as a whole first. Its events go to the broker together, and the answer
-// follows when it has accepted them: if it refuses one, the request fails with 503, and may be done
-// in part.
+// The whole request is checked first. Its events go to the broker together, which accepts them
+// before the answer is sent. If the broker refuses one, the request fails with 503, although others
+// may have been published.
 
 import { onceOnly } from '../../../hub/publisher.js';
 import { encodePublication, KIND } from '../../../protocol/publication.js';
@@ -29,7 +29,7 @@ import { readInfo } from './app-call.js';
 /** @import { AppCall, RouteServices } from './app-call.js' */
 /** @import { ChannelRoutes } from './channels.js' */
 
-/** The sender of messages from an API: an id or a user is never empty. */
+/** The sender of API messages. Ids and users are never empty. */
 const SENDER = '';
 const QUOTE = 0x22;
 
@@ -48,7 +48,7 @@ const LENIENT = Object.freeze({ ignoresUnknown: true });
  * @typedef {object} Event
  * @property {readonly string[]} channels @property {Buffer} payload
  * @property {string|undefined} except the id of a connection
- * @property {ReadonlySet<string>} info attributes of the channels that the answer has
+ * @property {ReadonlySet<string>} info attributes of the channels for the answer
  */
 
 export class EventRoutes {
@@ -159,7 +159,7 @@ function isAlone({ isEncrypted, isUser }) {
   return isEncrypted || isUser;
 }
 
-/** @param {AppCall} call @returns {string|undefined} */
+/** @param {AppCall} call */
 function idempotencyKeyOf({ headers }) {
   const key = headers['idempotency-key'];
   if (key === undefined) return undefined;

@@ -1,4 +1,4 @@
-// occupancy.js: which channels of an app have connections, on all servers.
+// occupancy.js: counts connections in an app's channels on all servers.
 
 import { roomPrefixOf } from '../../../protocol/app-names.js';
 import { allRooms } from '../../../transport/http-api/all-rooms.js';
@@ -14,7 +14,7 @@ export class Occupancy {
     this.fleet = fleet;
   }
 
-  /** Connections in a channel. @param {App} app @param {string} channel @returns {Promise<number>} */
+  /** @param {App} app @param {string} channel @returns {Promise<number>} connections */
   async count(app, channel) {
     const { connections, isPartial } = await this.fleet.room(roomOf(app, channel));
     if (isPartial) throw incomplete();
@@ -23,12 +23,12 @@ export class Occupancy {
 
   /**
    * @param {App} app @param {string} prefix of channels
-   * @returns {Promise<Map<string, number>>} connections by channel, without those of users
+   * @returns {Promise<Map<string, number>>} connections by channel, without users' own channels
    */
   async list(app, prefix) {
     /** @type {Map<string, number>} */
     const found = new Map();
-    // The room of a prefix is the prefix of the rooms: names are escaped character by character.
+    // Names are escaped character by character, so a prefix maps to the prefix of the rooms.
     const rooms = {
       prefix: prefix === '' ? roomPrefixOf(app) : roomOf(app, prefix),
       except: roomOfUser(app, ''),

@@ -1,13 +1,13 @@
-// request-signature.js: verifies the signature of a request to Pusher's HTTP API.
+// request-signature.js: verifies signatures of requests to Pusher's HTTP API.
 //
 //   ?auth_key=…&auth_timestamp=1353088179&auth_version=1.0&body_md5=…&auth_signature=HMAC-SHA256
 //
 // The signature covers the method, the path and the parameters, one of which is the body's MD5. So
 // a request without a valid signature is refused before its body is read.
 //
-// What is signed is the decoded text `k=v&k=v`, sorted by key. SDKs encode the query in different
-// ways, and a few sign another reading of it. Up to four readings are tried, and the caller gets
-// the parameters of the one that was signed:
+// SDKs sign the decoded text `k=v&k=v`, sorted by key. They encode the query in different ways, and
+// a few sign another reading of it. Up to four readings are tried, and the caller gets the
+// parameters of the signed one:
 //
 //   a plus sign is a plus sign (Go does not escape), or a space (form encoding)
 //   `info[]=a&info[]=b` is two parameters, or `info=a,b` (PHP)
@@ -16,7 +16,7 @@ import { createHash } from 'node:crypto';
 import { isSigned } from '../signature.js';
 
 const MAX_PARAMETERS = 100;
-/** Difference of the clocks. A request can be repeated for as long. */
+/** Clock difference that is allowed. A request can be replayed for this time. */
 const MAX_AGE_S = 600;
 const SIGNATURE = 'auth_signature';
 const TIMESTAMP = /^\d{1,12}$/;
@@ -29,8 +29,8 @@ const ARRAY = /^([^[]+)\[[^\]]*\]$/;
 /**
  * A signed request.
  * @typedef {object} Signed
- * @property {ReadonlyMap<string, string>} parameters decoded, by their keys in lower case
- * @property {string|undefined} bodyMd5 in lower case; undefined: only for a request without a body
+ * @property {ReadonlyMap<string, string>} parameters decoded, by keys in lower case
+ * @property {string|undefined} bodyMd5 in lower case; undefined only without a body
  */
 
 /**
@@ -54,7 +54,7 @@ export function keyOf(query) {
 export function verifyRequest(app, { method, path, query, hasBody }, nowS) {
   const raw = split(query);
   if (raw === null) return `more than ${MAX_PARAMETERS} parameters`;
-  // Cheap checks come first. The reading hardly matters to these parameters.
+  // Cheap checks first. These parameters hardly ever have spaces or arrays, where readings differ.
   const plain = new Map(raw.map(([key, value]) => [key.toLowerCase(), decode(value)]));
   if (plain.get('auth_key') !== app.key) return 'auth_key is not the key of this app';
   if (plain.get('auth_version') !== '1.0') return 'auth_version is not 1.0';
@@ -74,7 +74,7 @@ export function verifyRequest(app, { method, path, query, hasBody }, nowS) {
   return 'auth_signature is not that of this request';
 }
 
-/** @param {Signed} signed @param {Buffer} body @returns {boolean} whether it is the signed body */
+/** Is it the signed body? @param {Signed} signed @param {Buffer} body */
 export function isSignedBody({ bodyMd5 }, body) {
   if (bodyMd5 === undefined) return body.length === 0;
   return createHash('md5').update(body).digest('hex') === bodyMd5;
@@ -90,7 +90,7 @@ function split(query) {
   });
 }
 
-/** @param {Parameter[]} raw @returns {Generator<Parameter[]>} the readings of a query, likely first */
+/** Yields the readings of a query, the likely ones first. @param {Parameter[]} raw @returns {Generator<Parameter[]>} */
 function* readingsOf(raw) {
   const hasPlus = raw.some(([key, value]) => key.includes('+') || value.includes('+'));
   const spaced = (/** @type {string} */ text) => decode(text.replaceAll('+', ' '));
@@ -123,11 +123,11 @@ function collapsed(parameters) {
   return joined;
 }
 
-/** @param {Parameter[]} parameters @returns {string|null} null: not the only request with it */
+/** The signed text. @param {Parameter[]} parameters @returns {string|null} null: ambiguous */
 function textOf(parameters) {
   const keys = new Set(parameters.map(([key]) => key));
   if (keys.size < parameters.length) return null;
-  // `a=1&b=2` must be two parameters, and not one whose value holds the rest.
+  // `a=1&b=2` must be two parameters, not one with the value `1&b=2`.
   if (parameters.some(([key, value]) => /[&=]/.test(key) || value.includes('&'))) return null;
   return [...parameters]
     .sort(([one], [other]) => Buffer.compare(Buffer.from(one), Buffer.from(other)))
@@ -135,12 +135,12 @@ function textOf(parameters) {
     .join('&');
 }
 
-/** @param {string} text @returns {string} as it is, if it is not percent-encoded */
+/** @param {string} text returned unchanged if it is not percent-encoded */
 function decode(text) {
   if (!text.includes('%')) return text;
   try {
     return decodeURIComponent(text);
   } catch {
-    return text; // a percent sign of its own
+    return text; // a literal percent sign
   }
 }

@@ -1,4 +1,4 @@
-// routes.js: the table of routes of Pusher's HTTP API.
+// routes.js: routes of Pusher's HTTP API.
 
 import { ChannelRoutes } from './channels.js';
 import { EventRoutes } from './events.js';

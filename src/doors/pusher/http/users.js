@@ -1,4 +1,4 @@
-// users.js: the route that closes the connections of a signed-in user.
+// users.js: closes the connections of a signed-in user.
 
 import { sessionUserOf } from '../../../protocol/app-names.js';
 import { badRequest } from './answers.js';
