@@ -1,4 +1,4 @@
-// client.js: what the door knows of one connection.
+// client.js: a connection's state in this door.
 
 /** @import { Lease } from '../../auth/session.js' */
 /** @import { Connection } from '../../hub/connection.js' */
@@ -7,7 +7,7 @@
 /** @import { ChannelIdentity } from './tokens.js' */
 
 /**
- * It may throw a DoorError: the reply is that error.
+ * May throw a DoorError, which becomes the reply.
  * @typedef {(connection: Connection, client: Client, command: Command) => void} Handler
  */
 
@@ -16,16 +16,16 @@
  * @typedef {'new'|'connecting'|'connected'|'refused'} State
  */
 
-/** How a connection speaks. One object serves all of its kind. @typedef {{codec: Codec, framing: Framing}} Form */
+/** Codec and framing, shared by all connections of a kind. @typedef {{codec: Codec, framing: Framing}} Form */
 
-/** Where commands for a connection that only listens have to be sent. @typedef {{session: string, node: string}} Upstream */
+/** Where the client of a stream sends its commands. @typedef {{session: string, node: string}} Upstream */
 
 /**
- * A subscription, beside its membership of the room.
+ * A subscription, in addition to the membership in the room.
  * @typedef {object} Subscription
- * @property {boolean} isGranted by a token of its own, by the connection's token or by the backend:
- *   another token of the connection does not end it
- * @property {boolean} isServers has the server made it? Then the client cannot make it again
+ * @property {boolean} isGranted by its own token, the connection's token or the backend: a new token
+ *   of the connection does not end it
+ * @property {boolean} isServers made by the server, so the client cannot repeat it
  * @property {import('./expiry.js').Expiry|null} expiry null: it ends with the connection
  */
 
@@ -47,19 +47,19 @@ export function subscriptionOf({ isGranted, isServers }, expiry) {
   return isGranted ? OWN_GRANTED : OWN;
 }
 
-// A server holds very many of these, and most have one subscription: it needs no Map.
+// A server has very many clients. Most have one subscription, which needs no Map.
 export class Client {
   /** @type {State} */
   state = 'new';
   /** Pings without an answer. A client that was suspended answers several at once. */
   pings = 0;
-  /** Of its token or its hook; null: it has none. @type {import('../../auth/claims.js').Identity|null} */
+  /** From its token or hook. @type {import('../../auth/claims.js').Identity|null} */
   identity = null;
   /** @type {Lease|null} */
   lease = null;
   /** Of a connection without a user. @type {import('./expiry.js').Expiry|null} */
   expiry = null;
-  /** Its bucket of commands, as CommandRate has it. A double, so that V8 updates it in place. */
+  /** Bucket for CommandRate. A double, so that V8 updates it in place. */
   fullAt = -0.5;
   /** Of `#first`. */
   #channel = '';
@@ -108,7 +108,7 @@ export class Client {
     return this.#others?.get(channel) ?? null;
   }
 
-  /** In a list of the caller's own. @returns {[channel: string, Readonly<Subscription>][]} */
+  /** Returns a copy. @returns {[channel: string, Readonly<Subscription>][]} */
   listSubscriptions() {
     const others = [...(this.#others ?? [])];
     return this.#first === null ? others : [[this.#channel, this.#first], ...others];
@@ -133,7 +133,7 @@ export class Client {
     } else if (this.#others?.delete(channel) && this.#others.size === 0) this.#others = null;
   }
 
-  /** The user of its token or hook; '': none. */
+  /** '': none. */
   get user() {
     return this.identity?.user ?? '';
   }

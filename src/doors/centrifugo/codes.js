@@ -1,7 +1,7 @@
-// codes.js: how connections and subscriptions end, and which error a refusal is.
+// codes.js: codes for ends of connections and subscriptions, and for errors.
 //
-// Clients come back after a close but for 3500 to 3999 and 4500 to 4999, which agrees with
-// Fanfare's own codes. Those that Centrifugo has a number for are translated, for its dashboards.
+// Clients return after a close unless its code is 3500 to 3999 or 4500 to 4999, which agrees with
+// Fanfare's codes. Codes that Centrifugo has, too, are translated for the sake of its dashboards.
 
 import { CLOSES } from '../../protocol/codes.js';
 import { errorOf } from '../../protocol/refusal.js';
@@ -48,7 +48,7 @@ export const UNSUBSCRIBED = Object.freeze({
   EXPIRED: Object.freeze({ code: 2501, reason: 'subscription expired' }),
 });
 
-/** By the row of codes.js. @type {ReadonlyMap<object, DoorClose>} */
+/** By row of codes.js. @type {ReadonlyMap<object, DoorClose>} */
 const TRANSLATED = new Map([
   [CLOSES.DRAIN, DISCONNECTS.SHUTDOWN],
   [CLOSES.TOKEN_EXPIRED, DISCONNECTS.EXPIRED],
@@ -67,15 +67,15 @@ const TRANSLATED = new Map([
 ]);
 
 /**
- * @param {{code: number, reason: string}} close a row of codes.js, or a backend's own code and
- *   reason, which may be a code of ours with another meaning
+ * @param {{code: number, reason: string}} close a row of codes.js, or the application's code and
+ *   reason, where our code may have another meaning
  */
 export function closeOf(close) {
   if (close instanceof DoorClose) return close;
   return TRANSLATED.get(close) ?? { code: close.code, reason: cut(close.reason) };
 }
 
-/** Their error of each of ours; the others are 100. @type {Readonly<Partial<Record<ErrorCode, number>>>} */
+/** Centrifugo's errors by ours. Others are 100. @type {Readonly<Partial<Record<ErrorCode, number>>>} */
 const CODES = Object.freeze({
   INVALID_MESSAGE_FORMAT: 107,
   UNKNOWN_TYPE: 104,
@@ -98,7 +98,7 @@ export function replyError(code, message = ERRORS[code].message) {
 /** @param {Refusal} refused */
 export function errorOfRefusal(refused) {
   const error = /** @type {ErrorCode} */ (errorOf(refused));
-  // A publish whose outcome is not known must not be repeated unasked.
+  // Clients must not repeat a publish whose outcome is unknown.
   if (error === 'OUTCOME_UNKNOWN') return { code: 100, message: refused.message };
   return replyError(CODES[error] ?? 100, refused.code === 'DENIED' ? refused.message : undefined);
 }

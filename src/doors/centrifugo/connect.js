@@ -1,5 +1,4 @@
-// connect.js: the command connect: the token, the hook onConnect, the subscriptions that the server
-// makes, and the reply.
+// connect.js: the command connect: token, onConnect, server-side subscriptions, reply.
 
 import { VERSION } from '../../config/version.js';
 import { isPayload } from '../../protocol/decode.js';
@@ -17,7 +16,7 @@ import { connectionReader } from './tokens.js';
 /** @import { Connections } from './connections.js' */
 /** @import { Command } from './messages.js' */
 
-/** Hooks and limits know the door by these. */
+/** The door as hooks and limits see it. */
 const DOOR = Object.freeze({ name: 'centrifugo', usesTokens: true, asksLater: true });
 
 export class ConnectCommand {
@@ -50,9 +49,7 @@ export class ConnectCommand {
     );
   };
 
-  /**
-   * For the hook, if it is asked and there is any. @param {Client} client @param {Command} command
-   */
+  /** Data for the hook. @param {Client} client @param {Command} command */
   #dataOf({ codec }, { request: { data } }) {
     if (!this.services.hooks?.has('onConnect') || data === undefined) return undefined;
     if (data.length === 0 || (codec.isBinary && !isPayload(data))) return undefined;
@@ -81,9 +78,9 @@ export class ConnectCommand {
     }
     this.connections.accepted(connection);
     const isRevoked = () => identity !== null && this.services.sessions.isRevoked(identity);
-    // A revocation does not concern clients that connected after it.
+    // A revocation does not apply to clients that connected after it.
     const wasRevoked = isRevoked();
-    // Until the reply, neither broadcasts nor what the backend asks for the user reach the client.
+    // Before the reply, no broadcasts and no requests of the backend for the user reach the client.
     this.serverSubscriptions.begin(connection, client, command, credentials, (subs) => {
       if (!wasRevoked && isRevoked()) return connection.close(DISCONNECTS.INVALID_TOKEN);
       this.#enter(connection, credentials);
@@ -94,7 +91,7 @@ export class ConnectCommand {
   /** @param {Connection} connection @param {Credentials|null} credentials */
   #enter(connection, credentials) {
     const { hub, entrance } = this.services;
-    // Not before: a `connect` that is refused leaves the connection among those that time out.
+    // Not earlier: after a refused `connect` the connection must still time out.
     this.connections.admitted(connection);
     if (entrance === null) hub.add(connection);
     else entrance.enter(connection, credentials, () => {});

@@ -1,11 +1,11 @@
-// connections.js: connections of Centrifugo's clients: their commands in order, limits, and end.
+// connections.js: connections of Centrifugo clients: the order of commands, limits, ends.
 //
-// The first command is `connect`. Until it is answered, a connection is not the hub's and gets
-// nothing. A client that breaks the protocol is disconnected; a command that cannot be served gets
-// an error. A close cannot be explained inside the WebSocket, so its reason has to be enough.
+// The first command is `connect`. Until it is answered, a connection is not in the hub and receives
+// nothing. A client that breaks the protocol is disconnected. A command that cannot be served gets
+// an error. No message can explain a close, so its reason must be clear.
 //
-// Subscriptions have a bucket of their own, because after a reconnect a client sends all of them at
-// once. Everything else counts as messages of native clients do.
+// Subscriptions have their own bucket, because a client sends all of them at once after a
+// reconnect. Everything else counts like native messages.
 
 import { errorOf, toClose } from '../../protocol/refusal.js';
 import { CommandRate } from '../command-rate.js';
@@ -25,14 +25,14 @@ import { GRACE_S } from './tokens.js';
 
 /** From the handshake to `connect`. */
 const CONNECT_TIMEOUT_MS = 15_000;
-/** Commands of one message, beside two for each room that a connection may be in. */
+/** Commands in one message, in addition to two for each room that a connection may join. */
 const MAX_COMMANDS = 128;
-/** A longer message counts against the limit of messages before it is decoded. */
+/** A longer message counts against the message limit before it is decoded. */
 const MAX_UNCOUNTED_BYTES = 4096;
-/** Commands that have the bucket of subscriptions. @type {ReadonlySet<Method>} */
+/** Commands that use the bucket of subscriptions. @type {ReadonlySet<Method>} */
 const FREE = new Set(['connect', 'subscribe', 'unsubscribe', 'refresh', 'sub_refresh']);
 
-/** Commands that overlap with others of their kind. @type {ReadonlyMap<Method, 'join'|'message'>} */
+/** Commands that may overlap with others of their kind. @type {ReadonlyMap<Method, 'join'|'message'>} */
 const KINDS = new Map(
   /** @type {const} */ ([
     ['subscribe', 'join'],
@@ -46,7 +46,7 @@ const KINDS = new Map(
 /** @import { Codec, Command, Method } from './messages.js' */
 
 /**
- * Hears of memberships that the server begins or ends, and of connections that end.
+ * Called when the server adds or removes a member, and when a connection ends.
  * @typedef {object} Listener
  * @property {NonNullable<import('../../hub/door.js').Door['entered']>} enteredByBackend
  * @property {NonNullable<import('../../hub/door.js').Door['expelled']>} expelled
@@ -56,9 +56,9 @@ const KINDS = new Map(
 export class Connections {
   /** @type {Map<Connection, Client>} */
   #clients = new Map();
-  /** Those whose `connect` has not let them in: until when it may, the earliest first. @type {Map<Connection, number>} */
+  /** Before `connect` is accepted: deadlines, earliest first. @type {Map<Connection, number>} */
   #waiting = new Map();
-  /** Those whose `connect` is accepted and not answered, with their ends. @type {Map<Connection, number>} */
+  /** `connect` is accepted, but not answered: deadlines. @type {Map<Connection, number>} */
   #accepted = new Map();
   /** @type {ReadonlyMap<Method, Handler>} */
   #handlers = new Map();
@@ -87,7 +87,7 @@ export class Connections {
   /**
    * @param {Connection} connection
    * @param {Pick<import('node:http').IncomingMessage, 'headers'|'url'>} request of its handshake
-   * @param {unknown} _credentials tokens and hooks are asked at `connect`
+   * @param {unknown} _credentials checked at `connect`
    * @param {Form} form @param {Upstream|null} [upstream]
    */
   open(connection, { headers, url = '' }, _credentials, form, upstream = null) {
@@ -119,7 +119,8 @@ export class Connections {
   }
 
   /**
-   * Its `connect` waits for rooms and hooks. It makes no room for others.
+   * Its `connect` was accepted and waits for rooms and hooks. It is no longer closed to make room
+   * for others.
    * @param {Connection} connection
    */
   accepted(connection) {
@@ -128,13 +129,13 @@ export class Connections {
     this.#accepted.set(connection, performance.now() + limitMs);
   }
 
-  /** The connection is the hub's from now on, or ends. @param {Connection} connection */
+  /** The connection enters the hub now, or ends. @param {Connection} connection */
   admitted(connection) {
     this.#waiting.delete(connection);
     this.#accepted.delete(connection);
   }
 
-  /** Closes those that have not connected, which the hub does not know. */
+  /** Closes connections without a `connect`, which the hub does not know. */
   drain() {
     for (const waiting of [this.#waiting, this.#accepted]) {
       for (const connection of [...waiting.keys()]) connection.close(DISCONNECTS.SHUTDOWN);
@@ -151,7 +152,7 @@ export class Connections {
       }
   }
 
-  /** @param {Connection} connection whose `connect` has not let it in */
+  /** @param {Connection} connection whose `connect` was not accepted in time */
   #timeOut(connection) {
     this.admitted(connection);
     this.services.counters.auth.closes.timeout++;
@@ -166,13 +167,13 @@ export class Connections {
     return true;
   }
 
-  /** @param {Connection} connection @param {Buffer} bytes a message, perhaps of several commands */
+  /** @param {Connection} connection @param {Buffer} bytes a message with one or more commands */
   receiveCommands(connection, bytes) {
     const client = this.#clients.get(connection);
     if (client === undefined) return;
     const { counters } = this.services;
     counters.messages++;
-    // The first message is decoded once for each handshake, whose rate is limited.
+    // Not for the first message: the rate of handshakes limits it.
     const isLong = bytes.length > MAX_UNCOUNTED_BYTES && client.state !== 'new';
     if (isLong && !this.#admitMessage(connection, bytes.length)) return;
     const commands = client.codec.decode(bytes);
@@ -192,7 +193,7 @@ export class Connections {
 
   /**
    * @param {Connection} connection @param {Client} client @param {Command} command
-   * @param {boolean} isCounted do its bytes count already?
+   * @param {boolean} isCounted its bytes have been counted
    */
   #receive(connection, client, command, isCounted) {
     const { method, id, source } = command;
@@ -208,7 +209,7 @@ export class Connections {
 
   /**
    * @param {Client} client @param {Command} command
-   * @returns {boolean} false: its client breaks the protocol
+   * @returns {boolean} false: the client breaks the protocol
    */
   #isInOrder({ state, pings }, { method, id }) {
     if (method === 'pong') return pings > 0;
@@ -229,15 +230,15 @@ export class Connections {
   #admit(connection, client, { method, id, source }, isCounted) {
     if (method === 'connect') return true;
     if (FREE.has(method)) return this.commandRate.admit(connection, client, id);
-    // The only command of a long message has been counted with it.
+    // A long message with one command was counted as a whole.
     const isOnly = isCounted && source.length > MAX_UNCOUNTED_BYTES;
     return isOnly || this.#admitMessage(connection, isCounted ? 0 : source.length, id);
   }
 
   /**
    * @param {Connection} connection @param {number} bytes
-   * @param {number} [id] of the command, if it is known; 0: none
-   * @returns {boolean} false: it is refused
+   * @param {number} [id] of the command; 0: none or unknown
+   * @returns {boolean} false: refused
    */
   #admitMessage(connection, bytes, id = 0) {
     const { admitMessage, commands } = this.services;
@@ -246,12 +247,12 @@ export class Connections {
     return wait === 0;
   }
 
-  /** A command that has waited in the lane. @type {import('../../commands/lane.js').Resume} */
+  /** Handles a command that waited in the lane. @type {import('../../commands/lane.js').Resume} */
   #resume = (connection, bytes) => {
     const client = this.#clients.get(connection);
     const [command] = client?.codec.decode(bytes) ?? [];
     if (client === undefined || command === undefined) return;
-    // The `connect` before it has been refused.
+    // `connect` was refused meanwhile.
     if (client.state === 'refused') return this.#disconnect(connection);
     try {
       this.#handle(connection, client, command);
@@ -283,7 +284,7 @@ export class Connections {
       this.#clients.get(connection)?.send(connection, { id, error: replyError(code, message) });
   }
 
-  /** The texts of the door, for the connections of one codec. @param {Codec} codec */
+  /** The door's texts for connections with this codec. @param {Codec} codec */
   textsOf(codec) {
     return {
       name: 'centrifugo',
@@ -313,7 +314,7 @@ export class Connections {
   }
 
   /**
-   * For a token, user or place that is refused.
+   * Ends a connection whose token, user or place is refused.
    * @param {Connection} connection @param {import('../../protocol/refusal.js').Refusal} refused
    */
   end(connection, refused) {

@@ -1,11 +1,11 @@
-// emulation.js: commands of clients whose transport is a stream, each in a request of its own.
+// emulation.js: commands that clients of streams send in separate requests.
 //
 //   POST /emulation {"session": S, "node": N, "data": "<commands>"}
 //     -> the worker N, perhaps of another server -> the stream with the session S -> 204
 //
-// Only the client knows its session, so nothing else is asked. Commands have the limits of their
-// connection. Whoever guesses a session pays for a new connection each time. Requests under way are
-// bounded, and not taken from the places of back-ends.
+// Only the client knows its session, so nothing else authenticates it. Commands count against the
+// limits of their connection. A wrong session costs as much as a new connection, so guessing is
+// slow. Open requests are bounded, and do not use the places of back ends.
 
 import { refusal, toHttp } from '../../protocol/refusal.js';
 import { createCorsHeaders, preflightAnswer } from '../../transport/cors.js';
@@ -16,7 +16,7 @@ import { decodeEmulation } from './codec/protobuf.js';
 import { isProtobuf, MAX_BODY_BYTES } from './streams.js';
 
 const PATH = '/emulation';
-/** Requests under way. With their bodies they take 64 MB at most. */
+/** Open requests. With their bodies they take at most 64 MB. */
 const MAX_REQUESTS = 1000;
 
 /** @import { Answer, Refusal } from '../../protocol/refusal.js' */
@@ -56,7 +56,7 @@ export class Emulation {
     this.corsHeaders = createCorsHeaders(config.allowedOrigins, true);
   }
 
-  /** Requests that are not answered. */
+  /** Unanswered requests. */
   get underWay() {
     return this.#underWay.size;
   }

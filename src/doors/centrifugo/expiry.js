@@ -1,5 +1,5 @@
-// expiry.js: subscriptions, and connections without a user, that end at a time unless a new token
-// comes before. Each is kept once, and not after it has ended otherwise.
+// expiry.js: subscriptions, and connections without a user, which expire unless a new token
+// arrives. Each has one entry, which is removed when it ends otherwise.
 
 /** @import { Connection } from '../../hub/connection.js' */
 
@@ -27,7 +27,7 @@ export class Expiries {
     return expiry;
   }
 
-  /** @param {Expiry|null} expiry null: there is none. May be called twice */
+  /** May be called twice. @param {Expiry|null} expiry */
   remove(expiry) {
     if (expiry === null) return;
     const others = this.#seconds.get(expiry.second);
@@ -41,13 +41,13 @@ export class Expiries {
   }
 
   /**
-   * Call it once a second. Expires each whose time has come.
+   * Call it once a second.
    * @param {(connection: Connection, channel: string) => void} expire
    */
   sweep(expire) {
     const nowS = Math.floor(Date.now() / 1000);
     if (nowS - this.#sweptS > this.#seconds.size) {
-      // After a jump of the clock there are fewer entries than seconds.
+      // After the clock jumped, there may be fewer entries than seconds.
       for (const second of [...this.#seconds.keys()])
         if (second <= nowS) this.#take(second, expire);
     } else {

@@ -1,8 +1,8 @@
-// frames.js: the formats of this door: publications as its clients take them.
+// frames.js: this door's formats of publications.
 //
 // A codec turns a publication into a message, once for all members with the format, and a framing
-// puts messages on the wire. Replays are a format of their own: they stand inside the reply, and
-// clients that return to the same position share their bytes.
+// turns messages into bytes. Replays have their own format: they are part of the reply, and clients
+// that return to the same position share the bytes.
 
 import { FORMAT, registerFormat } from '../../protocol/format.js';
 import { roomOf } from '../../protocol/frame.js';
@@ -30,7 +30,7 @@ import { readMember } from './members.js';
 /** @import { ClientInfo, Codec, Published } from './messages.js' */
 
 const NOTHING = Buffer.alloc(0);
-/** Fields of senders that a format keeps, because most send more than one message. */
+/** Cached fields of senders, because most send several messages. */
 const MAX_SENDERS = 1024;
 
 export function registerFormats() {
@@ -55,7 +55,7 @@ export function registerFormats() {
  */
 function createFormat(form, framing, replyFormat) {
   const { codec } = form;
-  /** By the native prefix, which each open room has once. @type {WeakMap<Buffer, Head|null>} */
+  /** By native prefix, which each open room has once. @type {WeakMap<Buffer, Head|null>} */
   const heads = new WeakMap();
   return {
     encode(prefix, publications) {
@@ -96,7 +96,7 @@ function createListFormat(form) {
   };
 }
 
-/** Publications as one codec writes them. */
+/** Publications in the form of one codec. */
 class Publications {
   /** By sender. @type {Map<string, Buffer>} */
   #infos = new Map();
@@ -108,7 +108,7 @@ class Publications {
 
   /**
    * @param {Head|null} head null: not a channel's room
-   * @param {Buffer} publication @returns {Buffer|null} null: clients are not told
+   * @param {Buffer} publication @returns {Buffer|null} null: not for clients
    */
   messageOf(head, publication) {
     const { codec } = this;
@@ -139,7 +139,7 @@ class Publications {
     };
   }
 
-  /** @param {string} sender @returns {Buffer|null} */
+  /** @param {string} sender */
   #infoOf(sender) {
     const known = this.#infos.get(sender);
     if (known !== undefined) return known;
@@ -153,8 +153,8 @@ class Publications {
 }
 
 /**
- * Who has published: a client of this door without a user, or a name.
- * @param {Buffer} publication @returns {ClientInfo|null} null: the server, or its HTTP APIs
+ * The publisher: a client of this door without a user, or a name.
+ * @param {Buffer} publication @returns {ClientInfo|null} null: the server or an HTTP API
  */
 export function infoOf(publication) {
   return infoOfSender(senderOf(publication));

@@ -1,5 +1,5 @@
-// framing.js: how messages become the bytes of a wire, whatever their codec. In JSON a line break
-// can only stand between tokens, so a space replaces it: clients split WebSocket messages there.
+// framing.js: turns messages of any codec into bytes. Clients split WebSocket messages at line
+// breaks. In JSON these can only be between tokens, so spaces replace them.
 
 import { eventEnd, joinLines } from '../../protocol/event-stream.js';
 import { frameEnd, headerBytes, writeHeader } from '../../protocol/frame.js';

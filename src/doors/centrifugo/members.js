@@ -1,6 +1,7 @@
-// members.js: the users of a channel, as `presence` shows them. Presence counts users, and
-// Centrifugo's counts connections: a user is one entry, under a name that no connection has. A
-// connection without a user is its own entry.
+// members.js: the users of a channel, as `presence` shows them.
+//
+// Our presence counts users, and Centrifugo's counts connections. So a user is one entry, under an
+// id that no connection has. A connection without a user is its own entry.
 
 import { isUtf8 } from 'node:buffer';
 import { scanMembers, skipSpace, skipValue } from '../../protocol/json-scan.js';
@@ -26,7 +27,7 @@ export function membersOf(members) {
 /**
  * Clients without a user are one user together, as in Centrifugo.
  * @param {{count: number, members: readonly Buffer[]|null}} read `members` null: too many for a
- *   list; then each counts as a user
+ *   list, so each counts as a user
  */
 export function statsOf({ count, members }) {
   if (members === null) return { num_clients: count, num_users: count };
@@ -34,7 +35,7 @@ export function statsOf({ count, members }) {
   return { num_clients: clients.length, num_users: new Set(clients.map(({ user }) => user)).size };
 }
 
-/** @param {Buffer} member @returns {ClientInfo|null} null: malformed, of another program */
+/** @param {Buffer} member @returns {ClientInfo|null} null: malformed, by another program */
 export function readMember(member) {
   if (!isUtf8(member)) return null;
   let user = '';

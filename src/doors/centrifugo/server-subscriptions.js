@@ -1,9 +1,9 @@
-// server-subscriptions.js: the channels that a connection's token subscribes it to, and the
-// personal channel of its user.
+// server-subscriptions.js: the channels to which a token subscribes its connection, and the user's
+// personal channel.
 //
-// Their results stand in the reply to `connect`, and nothing may be pushed before it. So a stand-in
-// joins each room and collects what comes. When all rooms have answered, the reply is written, then
-// what was collected, and the connection takes the stand-ins' places, all in one turn.
+// The reply to `connect` contains their results, and no push may precede it. So a stand-in joins
+// each room and collects messages. When all rooms have answered, the reply is written, then the
+// collected messages, and the connection replaces the stand-ins, all in one turn.
 
 import { Clientless } from '../../hub/clientless.js';
 import { Connection } from '../../hub/connection.js';
@@ -26,10 +26,10 @@ import { resultOf, sinceOf } from './subscribe.js';
  * The subscriptions of one connection, until all are answered.
  * @typedef {object} Round
  * @property {Connection} connection @property {Client} client
- * @property {Credentials|null} credentials of its token or hook
+ * @property {Credentials|null} credentials from its token or hook
  * @property {number} id of its `connect`
  * @property {number} open rooms that have not answered
- * @property {boolean} isFailed has one of them refused?
+ * @property {boolean} isFailed a room has refused
  * @property {Map<string, {standIn: StandIn, joined: Joined|null, result: SubscribeResult}>} entries by channel
  * @property {(subs: Map<string, SubscribeResult>) => void} reply @property {() => void} settle
  */
@@ -51,9 +51,9 @@ export class ServerSubscriptions {
   /**
    * @param {Connection} connection @param {Client} client
    * @param {{id: number, request: Request}} command connect
-   * @param {Credentials|null} credentials of its token or hook
+   * @param {Credentials|null} credentials from its token or hook
    * @param {(subs: Map<string, SubscribeResult>|null) => void} reply lets the connection into the
-   *   hub, or closes it; null: there are none
+   *   hub, or closes it
    */
   begin(connection, client, { id, request }, credentials, reply) {
     const wanted = this.#wantedBy(client);
@@ -101,7 +101,7 @@ export class ServerSubscriptions {
   /** Asks the hook onJoin. @param {Round} round @param {string} channel @param {() => void} join */
   #ask(round, channel, join) {
     const { hooks, scheduler } = this.services;
-    // Its messages have keys, which publications have not.
+    // Messages of rooms with state have keys, and publications have none.
     if (scheduler.hasState(roomOf(channel))) return this.#answered(round);
     const enter = (/** @type {boolean} */ isAllowed) => {
       try {
@@ -109,10 +109,10 @@ export class ServerSubscriptions {
       } catch (error) {
         round.connection.fail(error);
       }
-      this.#answered(round); // the client is not subscribed to it
+      this.#answered(round); // without a subscription
     };
     if (hooks === null || !hooks.has('onJoin')) return enter(true);
-    // Not by the lane: it waits for this round. The promise never rejects.
+    // Not through the lane, which waits for this round. The promise never rejects.
     const asked = hooks.askJoins(round.connection, round.credentials, [roomOf(channel)]);
     asked.then(([refused]) => enter(refused === null));
   }
@@ -149,7 +149,7 @@ export class ServerSubscriptions {
   /** A room has answered. @param {Round} round */
   #answered(round) {
     if (--round.open > 0) return;
-    // Not now: the last join is not over, and a flush may be under way.
+    // Later, because the last join has not returned, and a flush may be under way.
     queueMicrotask(() => {
       try {
         this.#conclude(round);
@@ -161,7 +161,7 @@ export class ServerSubscriptions {
     });
   }
 
-  /** Removes the stand-ins whose place the connection has not taken. @param {Round} round */
+  /** Removes stand-ins that the connection has not replaced. @param {Round} round */
   #dismiss({ entries }) {
     const { hub } = this.services;
     for (const [channel, { standIn }] of entries) {
@@ -183,11 +183,11 @@ export class ServerSubscriptions {
     reply(new Map([...entries].map(([channel, { result }]) => [channel, result])));
     for (const [channel, { standIn, joined }] of entries) {
       if (!connection.isOpen) return;
-      // Now the connection has its user, who pays, too.
+      // Now the connection has a user, whose rate is charged, too.
       this.subscriptions.charge(connection, client, joined);
       const room = hub.rooms.get(roomOf(channel));
       for (const frames of standIn.frames) connection.transport.write(frames);
-      // A resync has ended the membership, and is among the frames.
+      // A resync, now among the frames, has ended the membership.
       if (!room?.has(standIn)) return connection.close(DISCONNECTS.INSUFFICIENT_STATE);
       room.replace(standIn, connection);
       this.subscriptions.entered(connection, client, channel, { endS: 0 }, true);
@@ -195,7 +195,7 @@ export class ServerSubscriptions {
   }
 }
 
-/** A member in the place of a connection whose `connect` is not answered. */
+/** A member for a connection whose `connect` is not answered. */
 class StandIn extends Connection {
   /** @type {Buffer[]} */
   frames = [];
@@ -205,7 +205,7 @@ class StandIn extends Connection {
   /** @param {Connection} connection @param {number} maxBytes */
   constructor(connection, maxBytes) {
     super(new Collector(connection, (frames) => this.#keep(frames)), connection.address);
-    // Publications leave out both of them together.
+    // So that publications exclude both of them.
     this.number = connection.number;
     this.maxBytes = maxBytes;
   }

@@ -2,8 +2,8 @@
 //
 //   name -> subscription token, user-limited channel or right -> hook onJoin -> room -> reply
 //
-// A client that comes back names its last position. If every publication after it is kept, the
-// reply contains them, and live ones follow; otherwise it says that they are gone, and has none.
+// A returning client names its last position. If all later publications are kept, the reply
+// contains them, and live ones follow. Otherwise the reply has none and says that they are gone.
 
 import { encodeMember } from '../../protocol/encode.js';
 import { channelOf, isPrivate, roomOf, usersOf } from './channels.js';
@@ -27,7 +27,7 @@ import { GRACE_S, subscriptionReader } from './tokens.js';
 /** @import { ClientRights } from './rights.js' */
 /** @import { SubscriptionIdentity } from './tokens.js' */
 
-/** The client wants an error if its position is lost, because it has to load its state again. */
+/** Flag: the client wants an error if its position is lost, to load its state again. */
 const REJECT_UNRECOVERED = 2;
 
 export class Subscriptions {
@@ -51,7 +51,7 @@ export class Subscriptions {
     if (type !== 0) throw new DoorError(108);
     if (request.tf) throw new DoorError(107, 'filters are not supported');
     if (this.isIn(connection, channel)) throw new DoorError(105);
-    // Its messages have keys, which publications have not.
+    // Messages of rooms with state have keys, and publications have none.
     if (this.services.scheduler.hasState(roomOf(channel))) throw new DoorError(103);
     if (token === '') {
       this.#checkRight(connection, client, channel);
@@ -80,8 +80,8 @@ export class Subscriptions {
   }
 
   /**
-   * After a resync the client can subscribe again itself. Subscriptions that the server has made
-   * come with the next connection.
+   * After a resync the client can subscribe again. Server-side subscriptions come with its next
+   * connection.
    * @type {NonNullable<import('../../hub/door.js').Door['expelled']>}
    */
   expelled(connection, room, reason) {
@@ -113,7 +113,7 @@ export class Subscriptions {
   }
 
   /**
-   * If a subscription token is for another user or channel, the connection ends.
+   * Closes the connection if the subscription token is for another user or channel.
    * @param {Connection} connection @param {Client} client @param {string} channel
    * @param {string} token
    * @param {(identity: SubscriptionIdentity|null, code: number) => void} act as for `check`
@@ -150,7 +150,7 @@ export class Subscriptions {
       if (!connection.isOpen) return;
       if (checked === 'TOKEN_EXPIRED') return act(null, 109);
       if (checked === 'UNAVAILABLE') return act(null, 100);
-      // It may have been revoked since it was verified.
+      // It may be revoked by now.
       if (typeof checked !== 'string' && !sessions.isRevoked(checked)) return act(checked, 0);
       this.services.counters.errors.INVALID_TOKEN++;
       act(null, 103);
@@ -159,7 +159,7 @@ export class Subscriptions {
 
   /**
    * @param {Connection} connection @param {Client} client @param {string} channel
-   * @param {number} endS its end from now on; 0: with the connection
+   * @param {number} endS its new end; 0: with the connection
    */
   prolong(connection, client, channel, endS) {
     const isServers = client.subscriptionTo(channel)?.isServers ?? false;
@@ -184,8 +184,8 @@ export class Subscriptions {
   }
 
   /**
-   * A connection without a user has no session that ends with its token.
-   * @param {Connection} connection @param {Client} client @param {number} endS 0: it does not end
+   * Ends a connection without a user, which has no session to end with its token.
+   * @param {Connection} connection @param {Client} client @param {number} endS 0: never
    */
   limit(connection, client, endS) {
     this.expiries.remove(client.expiry);
@@ -200,8 +200,8 @@ export class Subscriptions {
   }
 
   /**
-   * Publications in the reply count as messages, except those that the client would have received
-   * shortly before: after a drain, clients would use up the rates of their address.
+   * Counts publications in the reply as messages, except recent ones that the client would have
+   * received anyway. Otherwise clients would use up their address's rate after a drain.
    * @param {Connection} connection @param {Client} client @param {Joined|null} joined
    */
   charge(connection, client, joined) {
@@ -259,10 +259,10 @@ export class Subscriptions {
   }
 
   /**
-   * A connection has become a member.
+   * Called when a connection has become a member.
    * @param {Connection} connection @param {Client} client @param {string} channel
    * @param {{endS: number}|null} granted null: by a right, which may be lost
-   * @param {boolean} [isServers] has the server subscribed it?
+   * @param {boolean} [isServers] subscribed by the server
    */
   entered(connection, client, channel, granted, isServers = false) {
     this.#keep(connection, client, channel, granted?.endS ?? 0, {
@@ -296,9 +296,9 @@ export class Subscriptions {
   }
 
   /**
-   * How old may the publications be that a position brings? A token without the right to read
-   * history must not open all of it.
-   * @param {Client} client @param {string} room @returns {number} ms since 1970; 0: of any age
+   * Time of the oldest publication that recovery may replay. A client without the right to read
+   * history must not get all of it.
+   * @param {Client} client @param {string} room @returns {number} ms since 1970; 0: no limit
    */
   oldestFor({ identity }, room) {
     const isLimited =
@@ -314,7 +314,7 @@ function isFor({ user, channel: named }, client, channel) {
   return user === client.user && named === channel;
 }
 
-/** @param {Request} request @returns {Since|null} null: it asks for no recovery */
+/** @param {Request} request @returns {Since|null} null: no recovery */
 export function sinceOf({ recover, epoch = '', offset = 0 }) {
   if (!recover) return null;
   return { epoch, offset, connectionId: '', isAnyEpoch: epoch === '' };

@@ -1,12 +1,11 @@
 // tokens.js: the claims of Centrifugo's tokens.
 //
 // A connection token names the user, a subscription token a channel for that user. Strict tokens
-// end and name a user, as native ones do. Without `iat` a revocation of the user ends the token
-// whenever it was issued. Lenient tokens may leave out both. The rights are those of native tokens
-// (`rooms`), or `caps`.
+// have an end and a user, like native ones. Lenient tokens may lack both. Without `iat`, any
+// revocation of the user ends the token. Rights are those of native tokens (`rooms`), or `caps`.
 //
-// `override` and the name of a channel's own information (`chan_info`) have no counterpart here and
-// are ignored. Channels are native rooms, so a token of an app is refused.
+// `override` and `chan_info` have no counterpart here and are ignored. Channels are native rooms,
+// so a token of an app is refused.
 
 import {
   checkParties,
@@ -26,7 +25,7 @@ import { isChannel, roomPatternsOf } from './channels.js';
 /** @import { ReadClaims } from '../../auth/verifier.js' */
 /** @import { RoomRight } from '../../auth/rights.js' */
 
-/** The time that a client has to bring a new token after the old one has ended, in seconds. */
+/** Seconds to send a new token after the old one has expired. */
 export const GRACE_S = 25;
 const MAX_CHANNELS = 100;
 const PATTERN = /^[\x21-\x7e]{1,255}$/;
@@ -34,7 +33,7 @@ const BASE64 = /^[A-Za-z0-9+/]*={0,2}$/;
 /** @type {readonly string[]} */
 const NO_ROOMS = Object.freeze([]);
 
-/** What a right of `caps` is called here. @type {ReadonlyMap<unknown, RoomRight>} */
+/** Our names for rights of `caps`. @type {ReadonlyMap<unknown, RoomRight>} */
 const CAPABILITIES = new Map([
   ['sub', 'join'],
   ['pub', 'publish'],
@@ -48,8 +47,8 @@ const CAPABILITIES = new Map([
 export class ChannelIdentity extends Identity {
   /**
    * @param {ConstructorParameters<typeof Identity>[0]} parts @param {object} own
-   * @param {number} own.endS when the client is to bring a new token, in seconds since 1970; 0: never
-   * @param {boolean} own.hasRights does the token say what it permits?
+   * @param {number} own.endS when a new token is due, in seconds since 1970; 0: never
+   * @param {boolean} own.hasRights the token states what it permits
    * @param {ReadonlyMap<string, ServerSubscription>} own.subscriptions by channel
    */
   constructor(parts, { endS, hasRights, subscriptions }) {
@@ -128,8 +127,8 @@ function readCommon(claims, nowS, settings, isLenient, mayBeAnonymous = isLenien
 
 /**
  * @param {Record<string, unknown>} claims @param {number} nowS
- * @param {number} maxLifetimeS Infinity: it need not end
- * @returns {number} when it is to be renewed, in seconds since 1970; 0: never
+ * @param {number} maxLifetimeS Infinity: it may lack an end
+ * @returns {number} when a new token is due, in seconds since 1970; 0: never
  */
 function readEnd({ exp, nbf, iat, expire_at: expireAt }, nowS, maxLifetimeS) {
   if (![exp, nbf, iat, expireAt].every(isTimeOrAbsent)) throw new TokenError('claims');

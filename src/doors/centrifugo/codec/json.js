@@ -162,7 +162,7 @@ function readObject(b, at) {
   return request;
 }
 
-/** @param {Buffer} b @param {number} at @returns {string} */
+/** @param {Buffer} b @param {number} at */
 function readString(b, at) {
   after = b[at] === QUOTE ? skipString(b, at + 1) : MALFORMED;
   return after < 0 ? '' : /** @type {string} */ (readValue(b, at, after));
@@ -241,7 +241,7 @@ function eachMember(b, at, max, readMember, target) {
 const ALWAYS = new Set(['num_clients', 'num_users']);
 const NOTHING = Object.freeze({});
 
-/** @param {Reply} reply @returns {Buffer} */
+/** @param {Reply} reply */
 function encode(reply) {
   /** @type {(string|Buffer)[]} */
   const parts = [];

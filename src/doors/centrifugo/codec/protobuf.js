@@ -334,7 +334,7 @@ function writeEntry(number, type, key, value) {
   writer.varint((number << 3) | BYTES);
 }
 
-/** @param {Message} message @param {Values} values @returns {Buffer} */
+/** @param {Message} message @param {Values} values */
 function encodeMessage(message, values) {
   writer.begin();
   writeMessage(message, values);

@@ -93,7 +93,7 @@ export class PublishMethods {
   }
 }
 
-/** @param {Fields} fields @param {Buffer} body @returns {Buffer} */
+/** @param {Fields} fields @param {Buffer} body */
 function readData({ data, b64data = '' }, body) {
   if (b64data === '') {
     if (data === undefined) throw new DoorError(107, 'data is required');
