@@ -181,7 +181,7 @@ export function changedFixed(old, next) {
 
 /**
  * @param {string} name of a changed setting @param {Config} old @param {Config} next
- * @returns {boolean} whether only the rules that doors add to it have changed
+ * @returns {boolean} true: only the rules that doors add have changed
  */
 function isByDoors(name, old, next) {
   const key = { FANFARE_HISTORY: 'history', FANFARE_PRESENCE: 'presence' }[name];
@@ -193,9 +193,9 @@ function isByDoors(name, old, next) {
 }
 
 /**
+ * Are all settings except TLS_* the same? The configuration contains the contents of files that
+ * settings name, so changed files count, too.
  * @param {Config} old @param {Config} next
- * @returns {boolean} whether all settings but TLS_* are the same. A setting that names a file has
- *   the file's contents in the configuration, so a changed file counts as well.
  */
 export function isEqualExceptTls(old, next) {
   return isDeepStrictEqual({ ...old, tls: null }, { ...next, tls: null });

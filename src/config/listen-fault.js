@@ -28,7 +28,7 @@ export function listenFault({ code = '', syscall = '', path = '' }, { name, port
   }
 }
 
-/** @param {string} name @param {number} port in use @returns {string} */
+/** @param {string} name @param {number} port in use */
 function example(name, port) {
   return name === 'PORT' ? '' : `, METRICS_PORT=${port === 9464 ? 9465 : 9464} for example`;
 }

@@ -1,4 +1,4 @@
-// names.js: which names of the environment are settings, and which look like a misspelt one.
+// names.js: recognises settings in the environment, and misspelt ones.
 //
 // A server that ignored JWT_SECERT would be open to everyone, so a probable mistake is a fault. But
 // names of the platform and of other programs must not keep the server from starting.
@@ -37,9 +37,9 @@ const OLD_NAMES = /** @type {readonly string[]} */ ([
 const GUARDED = NAMES.filter((name) =>
   /^(?:JWT_|API_KEYS|TLS_|REDIS_|ALLOWED_ORIGINS|TRUST_PROXY)/.test(name),
 );
-/** Two steps are one pair of letters in the wrong order. */
+/** Two, because swapping two letters takes two steps. */
 const MAX_STEPS = 2;
-/** Other programs have names that are as near to the short ones: APP_KEYS (Strapi) to API_KEYS. */
+/** Shorter names resemble those of other programs: API_KEYS and APP_KEYS (Strapi). */
 const SHORT_LENGTH = 10;
 const SHORT_HEAD = 6;
 /** What a platform (Railway) and other programs set beside their own names. */
@@ -53,10 +53,10 @@ const SERVICE_LINK =
   /^[A-Z][A-Z0-9_]*_(?:SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$/;
 const SERVICE_LINK_URL = /^(?:tcp|udp|sctp):\/\//;
 
-/** @param {string} text whether it is the value of a `…_PORT` that Kubernetes has set */
+/** Did Kubernetes set this value of a `…_PORT`? @param {string} text */
 export const isServiceLinkUrl = (text) => SERVICE_LINK_URL.test(text);
 
-/** @param {string} name @returns {boolean} whether it is the name of a setting */
+/** Is it the name of a setting? @param {string} name */
 export const isKnown = (name) =>
   Object.hasOwn(FOREIGN_NAMES, name) || NAMES.includes(name) || OLD_NAMES.includes(name);
 
@@ -71,7 +71,7 @@ export function nameFault(name, textOf) {
   // Unlike the others, JWT_ is a prefix of few programs, and each of its settings is about access.
   if (/^JWT_/i.test(name)) return `${name}: unknown setting${suggestion(name)}`;
   const meant = misspelt(name.toUpperCase());
-  // If that one is set, this one belongs to another program, or does no harm.
+  // If the right one is set, too, this one belongs to another program, or does no harm.
   return meant === undefined || textOf(meant) !== ''
     ? ''
     : `${name}: unknown setting; did you mean ${meant}?`;
@@ -89,7 +89,7 @@ function misspelt(name) {
 }
 
 /**
- * Is their distance at most so many steps? Quick for the many names that are near no setting.
+ * Is their distance at most `steps`? Quick for the many names that resemble no setting.
  * @param {number} steps @param {string} a @param {string} b
  */
 function isWithin(steps, a, b) {

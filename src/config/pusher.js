@@ -417,7 +417,7 @@ function readHeaders(value, refuse) {
 
 /**
  * Limits of apps that contradict those of the server.
- * @param {readonly App[]} apps @param {Record<string, unknown>} values @returns {string[]}
+ * @param {readonly App[]} apps @param {Record<string, unknown>} values
  */
 function boundFaults(apps, values) {
   /** @type {string[]} */

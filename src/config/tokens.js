@@ -79,7 +79,7 @@ export function readTokenSettings(values, read) {
 
 /**
  * @param {string} name of the setting @param {string} value one secret on each line
- * @param {string[]} faults one is added for each line that is no secret @returns {string[]}
+ * @param {string[]} faults one is added for each line that is no secret
  */
 function readSecrets(name, value, faults) {
   // A PEM text has lines, too. As one text it gets a fault that says what is wrong.

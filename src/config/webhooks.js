@@ -58,14 +58,14 @@ const APP_NUMBERS = Object.freeze({
   timeoutMs: 15_000,
   concurrency: 4,
 });
-/** Header fields that a request has by itself. */
+/** Header fields that every request has. */
 const OWN_HEADERS = new RegExp(
   `^(?:(?:content|x-pusher|webhook)-.*|${[
     ...['user-agent', 'host', 'connection', 'keep-alive', 'transfer-encoding', 'te', 'trailer'],
     ...['upgrade', 'expect'],
   ].join('|')})$`,
 );
-/** What a channel and its room begin with in common: the other characters are escaped. */
+/** Characters that a channel and its room share. All others are escaped. */
 const PLAIN_HEAD = /^[-A-Za-z0-9_.@]*/;
 
 /** @import { Refuse } from './json-list.js' */
@@ -91,15 +91,14 @@ const PLAIN_HEAD = /^[-A-Za-z0-9_.@]*/;
  */
 
 /**
- * @typedef {object} PusherEndpoint frozen. More may be recorded, by the endpoint's `rooms`, than is
- *   sent
+ * @typedef {object} PusherEndpoint frozen. Its `rooms` may record more events than are sent
  * @property {App} app @property {string} startsWith of the channel's name
  * @property {string} endsWith of the channel's name
- * @property {number} batchMs for which events are collected; 0: one event in each request
- * @property {Readonly<Record<string, string>>} headers further ones, in lower case
+ * @property {number} batchMs how long events are collected; 0: each request has one event
+ * @property {Readonly<Record<string, string>>} headers additional ones, in lower case
  */
 
-/** The endpoints, and which events they want. Its own fields alone count in comparisons. */
+/** The endpoints, and which events they want. Comparisons see only its public fields. */
 export class WebhookSettings {
   /** The first rule that matches: does any endpoint want the type in the room? */
   #rooms;
@@ -109,8 +108,7 @@ export class WebhookSettings {
 
   /**
    * @param {readonly Endpoint[]} endpoints @param {boolean} publicOnly
-   * @param {readonly string[]} [countedApps] ids of the apps whose subscribers are told how many they
-   *   are
+   * @param {readonly string[]} [countedApps] ids of apps whose subscribers hear their number
    */
   constructor(endpoints, publicOnly, countedApps = []) {
     this.endpoints = endpoints;
@@ -136,12 +134,12 @@ export class WebhookSettings {
     Object.freeze(this);
   }
 
-  /** Is there something to send? If not, rooms are only counted. */
+  /** Does any endpoint exist? Otherwise rooms are only counted. */
   get hasEndpoints() {
     return this.endpoints.length > 0;
   }
 
-  /** Are the connections in the room counted, and told the count? @param {string} room */
+  /** Do members hear the number of connections in the room? @param {string} room */
   counts(room) {
     return this.#counted.of(room) === true;
   }
@@ -153,9 +151,9 @@ export class WebhookSettings {
   }
 
   /**
-   * Does it cover every room whose name begins so?
+   * Does an endpoint want the type in every room with this prefix?
    * @param {EventType} type @param {string} prefix
-   * @param {string|null} [except] rooms whose names begin so do not matter
+   * @param {string|null} [except] prefix of rooms to ignore
    */
   coversPrefix(type, prefix, except = null) {
     const { own } = /** @type {RoomRules<boolean>} */ (this.#rooms.get(type));
@@ -183,11 +181,11 @@ function rulesOf({ rooms, pusher }, type) {
         value: true,
       }),
     );
-  // The rooms of signed-in users are no channels.
+  // Rooms of signed-in users are not channels.
   return app.isShared ? rules : [{ pattern: `${prefix}u:*`, value: false }, ...rules];
 }
 
-/** @param {string} text of a channel @returns {string} what its room begins with */
+/** @param {string} text of a channel @returns {string} prefix of its room */
 function headOf(text) {
   return /** @type {RegExpExecArray} */ (PLAIN_HEAD.exec(text))[0];
 }
@@ -196,8 +194,8 @@ function headOf(text) {
  * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
  * @param {PusherSettings|null} pusher whose apps may have webhooks
  * @param {import('./texts.js').ReadText} read
- * @returns {{webhooks: WebhookSettings|null, faults: string[]}} null if there are no endpoints, and no
- *   rooms to count
+ * @returns {{webhooks: WebhookSettings|null, faults: string[]}} null: no endpoints and no rooms to
+ *   count
  */
 export function readWebhookSettings(values, pusher, read) {
   const path = String(values.webhooksFile ?? '');

@@ -1,8 +1,8 @@
 // aggregate.js: adds up the metrics of the processes.
 //
-// A process sends the values of its metrics, and the form of a metric (names, labels) while it is
-// new. The series of a form are looked up once, so the 760 values of a worker take 0.1 ms and not
-// 1.2: the relay of the embedded backend waits meanwhile.
+// A process sends the values of its metrics. It sends the form of a metric (names, labels) only
+// while it is new, and the series of a form are looked up once. So a worker's 760 values take
+// 0.1 ms instead of 1.2, in which the embedded backend's relay has to wait.
 
 import { prometheusContentType, Registry } from 'prom-client';
 
@@ -12,7 +12,7 @@ export const CONTENT_TYPE = prometheusContentType;
 /** A power of two: see onGrid. */
 const GRID = 2 ** 20;
 
-/** How the values of the processes become one. */
+/** How values of several processes are combined. */
 const AGGREGATORS = {
   sum: (/** @type {number} */ a, /** @type {number} */ b) => a + b,
   max: Math.max,
@@ -21,15 +21,15 @@ const AGGREGATORS = {
 };
 
 /**
- * @typedef {object} Form what a metric is beside its values
+ * @typedef {object} Form a metric without its values
  * @property {string} name @property {string} help @property {'counter'|'gauge'|'histogram'} type
  * @property {keyof typeof AGGREGATORS} aggregator over the processes; counters and histograms add up
  * @property {Label[]} series one for each value, in their order
  */
 /** @typedef {{labels: Record<string, string|number>, metricName?: string}} Label */
 /**
- * A metric of a process, whose snapshots have their metrics in the same order.
- * @typedef {{form?: Form, values: number[]}} Snapshot the form is absent if the receiver has it
+ * A metric of a process, which sends its metrics in the same order each time.
+ * @typedef {{form?: Form, values: number[]}} Snapshot no form: the receiver has it
  */
 
 /**
@@ -79,7 +79,7 @@ export class Aggregate {
     return { metric, series: form.series.map((label) => seriesOf(series, form.name, label)) };
   }
 
-  /** The process has exited: no update of it may follow. @param {number} id */
+  /** A process has exited. No update of it may follow. @param {number} id */
   depart(id) {
     for (const { metric, series, values } of this.last.get(id) ?? [])
       if (isCumulative(metric))
@@ -88,10 +88,9 @@ export class Aggregate {
   }
 
   /**
-   * Adds up some metrics, without making text of them.
+   * Adds up some metrics, gauges too, without rendering text.
    * @param {ReadonlySet<string>} names without the suffixes of histograms
-   * @returns {Map<string, number>} by the titles of the series. A gauge has the sum over the
-   *   processes.
+   * @returns {Map<string, number>} by title of the series
    */
   totals(names) {
     /** @type {Map<string, number>} */
@@ -126,12 +125,12 @@ export class Aggregate {
     const registry = new Registry();
     for (const { form, series } of this.#metrics.values()) {
       const values = [];
-      // No process has it any more: a label of a gauge.
+      // A label of a gauge that no process has any more.
       for (const [key, { label, value }] of series)
         if (value === undefined) series.delete(key);
         else values.push({ ...label, value });
       const metric = { ...form, values, get: () => metric };
-      // prom-client's typings know its own classes alone.
+      // prom-client's types accept only its own classes.
       registry.registerMetric(/** @type {any} */ (metric));
     }
     return registry.metrics();
@@ -167,8 +166,8 @@ function seriesOf(known, name, label) {
 }
 
 /**
- * Rounds to a multiple of 2^-20, whose sums are exact in any order, below 2^33. Sums of floats
- * would change by a bit when a worker exits, and to Prometheus a counter that decreases was reset.
+ * Rounds to a multiple of 2^-20. Below 2^33 sums of these are exact in any order. Other sums could
+ * shrink a little when a worker exits, which Prometheus would take for a counter reset.
  * @param {number} value
  */
 function onGrid(value) {

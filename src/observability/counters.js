@@ -151,7 +151,7 @@ export function createCounters(apps = [], doors = []) {
     /** gauge */ rooms: 0,
     slow: zeros(/** @type {const} */ (['closed', 'dropped', 'shed'])),
     /** gauge: members of rooms with history that read too slowly */ laggingMembers: 0,
-    /** gauge: members of rooms with state that are being sent it */ syncingMembers: 0,
+    /** gauge: members that are still receiving a room's state */ syncingMembers: 0,
     /** gauge: copies of states */ stateBytes: 0,
     /** messages of rooms with state that a newer one of their key replaced before a flush */
     conflated: 0,
@@ -165,12 +165,12 @@ export function createCounters(apps = [], doors = []) {
     /** connections closed because building or sending their bytes threw */ connectionFailures: 0,
     relocated: zeros(RELOCATIONS),
     rateLimitCloses: 0,
-    /** connections closed because all servers together had too many of their address or user */
+    /** connections closed because their address or user had too many on all servers together */
     fleetLimitCloses: zeros(FLEET_LIMITS),
     readerCloses: zeros(READER_CLOSES),
     /** reads deferred to a later turn of the event loop, in whole or in part */ readsDeferred: 0,
     /** address buckets forgotten because there were too many */ addressesForgotten: 0,
-    /** the same of users */ usersForgotten: 0,
+    /** the same for users */ usersForgotten: 0,
     /** by name: '' in use, else why not; without an entry if it does not apply */
     fastPaths: /** @type {Partial<Record<FastPath, string>>} */ ({}),
     /** gauge: 1 up, 0 not */ brokerUp: 0,
@@ -220,7 +220,7 @@ function createAppCounters(ids) {
   };
 }
 
-/** @returns the part of a worker's counters that is about hooks */
+/** @returns a worker's counters of hooks */
 export function createHookCounters() {
   return {
     calls: zeros(HOOK_NAMES),
@@ -231,12 +231,12 @@ export function createHookCounters() {
         HOOK_FAILURES.map((reason) => /** @type {const} */ (`${hook},${reason}`)),
       ),
     ),
-    /** gauge: promises of hooks that are not settled, those past their deadline included */
+    /** gauge: unsettled promises of hooks, including calls that timed out */
     running: 0,
   };
 }
 
-/** @returns the part of a worker's counters that is about tokens */
+/** @returns a worker's counters of tokens */
 export function createAuthCounters() {
   return {
     tokens: { accepted: 0, ...zeros(TOKEN_REFUSALS) },
@@ -251,7 +251,7 @@ export function createAuthCounters() {
   };
 }
 
-/** @returns the part of a worker's counters that is about the HTTP API */
+/** @returns a worker's counters of the HTTP API */
 function createApiCounters() {
   return {
     requests: zeros(API_ROUTES),
@@ -263,7 +263,7 @@ function createApiCounters() {
   };
 }
 
-/** @returns the part of a worker's counters that is about large messages */
+/** @returns a worker's counters of large messages */
 export function createBlobCounters() {
   return {
     uploads: zeros(BLOB_UPLOADS),

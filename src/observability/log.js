@@ -176,7 +176,7 @@ class Destination {
     });
   }
 
-  /** The rest of the pending batch, or a new batch of whole lines. @returns {Buffer|undefined} */
+  /** The rest of the pending batch, or a new batch of whole lines. */
   #nextBatch() {
     if (this.batch) return this.batch;
     if (this.lines.length === 0) return undefined;

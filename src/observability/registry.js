@@ -1,6 +1,6 @@
-// registry.js: the metrics of a worker, the primary and the courier, from the tables of their rows.
+// registry.js: the metrics of a worker, the primary and the courier, made from tables of rows.
 //
-// The primary adds up their snapshots and makes the text of Prometheus (aggregate.js). The other
+// The primary adds up the snapshots and renders them for Prometheus (aggregate.js). The other
 // processes do not load prom-client (process-metrics.js says why).
 
 import { totalmem } from 'node:os';
@@ -33,15 +33,15 @@ class Registry {
   }
 
   /**
-   * @param {readonly string[]|null} [names] null: all. Metrics that do not exist are left out.
-   * @param {Map<string, Form>} [known] the forms that the receiver has, by name. They are left out,
-   *   and the others are added. A receiver needs one map for each list of names.
+   * @param {readonly string[]|null} [names] null: all. Unknown names are ignored.
+   * @param {Map<string, Form>} [known] forms that the receiver has, by name: these are left out, and
+   *   new ones are added. A receiver needs one map for each list of names.
    * @returns {Snapshot[]}
    */
   snapshot(names = null, known = new Map()) {
     const some = names?.flatMap((name) => this.#metrics.get(name) ?? []);
     const all = (some ?? [...this.#metrics.values()]).map((read) => read());
-    // A metric that cannot be read throws before, so that nothing counts as known that is not sent.
+    // Reading comes first: if it throws, no form may count as known that was not sent.
     return all.map(({ form, values }) => {
       if (known.get(form.name) === form) return { values };
       known.set(form.name, form);
@@ -141,7 +141,7 @@ export function createCourierMetrics(source, endpoints) {
   return { seconds, snapshot: () => registry.snapshot() };
 }
 
-/** An observation takes 30 ns; prom-client's, with hashed labels and a closure, 240. */
+/** An observation takes 30 ns. In prom-client, with hashed labels and a closure, it takes 240. */
 class FastHistogram {
   /** @param {Omit<Row<any>, 'read'>} row */
   constructor(row) {
