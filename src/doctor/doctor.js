@@ -165,7 +165,7 @@ export function parseOptions(args) {
   };
 }
 
-/** @param {string|undefined} text @returns {number|null} */
+/** @param {string|undefined} text */
 function durationMs(text) {
   if (text === undefined) return null;
   const match = /^(\d{1,7})(ms|s|m|h)$/.exec(text);

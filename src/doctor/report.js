@@ -67,7 +67,7 @@ function fitted(text) {
   return text.length <= MAX_VALUE_WIDTH ? text : `${text.slice(0, MAX_VALUE_WIDTH - 1)}…`;
 }
 
-/** Numbers go to the right. @param {readonly string[][]} rows @returns {string[]} */
+/** Numbers go to the right. @param {readonly string[][]} rows */
 function table(rows) {
   const widths = rows[0].map((_, column) => Math.max(...rows.map((row) => row[column].length)));
   return rows.map((row) =>

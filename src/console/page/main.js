@@ -298,7 +298,7 @@ function brokerName({ broker }) {
   return broker === 'redis' ? 'Redis' : 'Embedded broker';
 }
 
-/** @param {string} text of the hash @returns {string} */
+/** @param {string} text of the hash */
 function decoded(text) {
   try {
     return decodeURIComponent(text);
