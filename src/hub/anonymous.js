@@ -1,4 +1,4 @@
-// anonymous.js: the session of connections without a user: it may do what the settings allow.
+// anonymous.js: the session of connections without a user. The settings decide what they may do.
 
 import { isRoom } from '../protocol/decode.js';
 
@@ -10,9 +10,9 @@ export const ANONYMOUS = Object.freeze({
   app: null,
   user: '',
   name: '',
-  /** As `from` of a publication it is replaced by the id of the connection. */
+  /** Publications have the connection's id as `from` instead. */
   sender: '',
-  /** They share their keys, because a client that comes back has another connection. */
+  /** Shared idempotency keys, because a client that returns has another connection. */
   keyOwner: 'anonymous',
   autojoin: NO_ROOMS,
   lease: null,

@@ -1,5 +1,5 @@
-// clientless.js: the transport of a member without a client. Such a member only watches a room, or
-// collects its messages for a connection.
+// clientless.js: the transport of members without a client, which watch a room, or collect its
+// messages for a connection.
 
 import { NATIVE_TEXTS } from '../protocol/door-texts.js';
 

@@ -1,8 +1,8 @@
 // connection.js: one client's open transport, as the hub knows it.
 //
-// A server holds a hundred thousand of these, most of them idle. So the fields are few: an id comes
-// with the first message sent, a Map of rooms (170 bytes) with the second room. Other files change
-// the fields through the methods only.
+// A server has a hundred thousand of these, most of them idle, so they are small: the id is built
+// when it is first needed, the Map of rooms (170 bytes) when the second room is joined. Other files
+// change fields through methods only.
 
 import { randomBytes } from 'node:crypto';
 import { CLOSES } from '../protocol/codes.js';
@@ -12,32 +12,30 @@ import { ANONYMOUS } from './anonymous.js';
 /** @import { DoorTexts } from '../protocol/door-texts.js' */
 
 /**
- * The hub's contract with a wire. When the kernel does not take bytes, a transport asks
- * SlowConsumers.queue whether they may wait. If not, it leaves them out, and the connection is
- * closed already.
+ * The wire of a connection, as the hub uses it. When the kernel does not take bytes, the transport
+ * asks SlowConsumers.queue whether they may wait. If not, it drops them: the connection is closed.
  * @typedef {object} Transport
  * @property {number} pendingBytes bytes handed over that the kernel has not taken yet
- * @property {number} format the format of the frames it takes, of protocol/format.js
- * @property {DoorTexts} door through which the client has come
- * @property {(act: () => void) => void} whenDrained calls back when the kernel has taken the bytes
- *   that wait now; perhaps not if the connection ends first
+ * @property {number} format of the frames it takes, from protocol/format.js
+ * @property {DoorTexts} door the client's
+ * @property {(act: () => void) => void} whenDrained calls back when the kernel has taken all bytes
+ *   waiting now; perhaps never if the connection ends first
  * @property {(frames: Buffer) => void} write whole frames; the buffer is shared and must not be
  *   modified
  * @property {(code: number, reason: string) => void} close
  * @property {() => void} terminate closes at once and sends nothing more
- * @property {(error: unknown) => void} failed counts and logs an error that building or sending
- *   this connection's bytes has thrown
+ * @property {(error: unknown) => void} failed counts and logs an error of Connection.fail
  * @property {() => void} ping asks the peer for a sign of life
  * @property {(text: string) => void} sendText sends one reply or push in this wire's format
  * @property {(message: Buffer) => void} [sendBytes] the same for a door that hands over bytes
- * @property {(reconnectAfterMs: number) => boolean} sendShutdown sends the time after
- *   which the client is to return; a close follows. False: its door has no such notice
+ * @property {(reconnectAfterMs: number) => boolean} sendShutdown tells the client when to return; a
+ *   close follows. False: its door has no such notice
  * @property {(before: Buffer, source: Buffer, start: number, end: number, after: string) => void}
- *   sendAround the same around bytes that are JSON already; the transport does not use `source`
- *   after it returns
- * @property {(room: string, events: Buffer, epoch: string, offset: number) => Buffer} [withPosition]
- *   only if the format is BARE_EVENTS: adds this stream's own id to events of a room, which end at
- *   that position
+ *   sendAround sends `before + source.toString('utf8', start, end) + after` as one text, without
+ *   building the string; `source` is not used after the call
+ * @property
+ *   {(room: string, events: Buffer, epoch: string, offset: number) => Buffer} [withPosition]
+ *   only for BARE_EVENTS: adds this stream's own id to events of a room that end at this position
  */
 
 /**
@@ -46,7 +44,6 @@ import { ANONYMOUS } from './anonymous.js';
  *   JoinedRoom `sync` null: the room has no history; `users` null: it has no presence
  */
 
-// Ids are unique over a fleet: a random prefix of the process, then the connection's number.
 const PREFIX = randomBytes(6).toString('base64url');
 let count = 0;
 
@@ -71,19 +68,18 @@ export class Connection {
     this.isGreeted = false;
     /** Position in the hub's list of all connections; -1: not in the list. */
     this.index = -1;
-    /** A room that the connection is in. @type {JoinedRoom|null} */
+    /** One of its rooms. @type {JoinedRoom|null} */
     this.room = null;
-    /** Its position in that room's list of members. */
+    /** The connection's position in that room's members. */
     this.position = 0;
-    /** The others and their positions; null: none yet. @type {Map<JoinedRoom, number>|null} */
+    /** The other rooms, with positions; null: none yet. @type {Map<JoinedRoom, number>|null} */
     this.otherRooms = null;
-    /** Rooms with history in which it lags: lagging-members.js has its positions. */
+    /** The number of rooms in which it lags (recovery/lagging-members.js). */
     this.lags = 0;
-    /** @type {string} */
     this._id = '';
-    /** The user of the connection and its rights. @type {Session|typeof ANONYMOUS} */
+    /** Its user and rights. @type {Session|typeof ANONYMOUS} */
     this.session = ANONYMOUS;
-    /** Does the connection have to authenticate first? Then the hub does not have it yet. */
+    /** Must it authenticate first? Until then it is not in the hub. */
     this.isHeld = false;
     /** The second of performance.now() at which it reaches its maximum age; 0: never. */
     this.endsS = 0;
@@ -91,7 +87,7 @@ export class Connection {
     this.rate = null;
   }
 
-  /** Unique over all servers: a part for the process, then a number. ASCII, safe in JSON. */
+  /** Unique across all servers: a random prefix of the process, then `number`. ASCII, JSON-safe. */
   get id() {
     if (this._id === '') this._id = PREFIX + this.number.toString(36);
     return this._id;
@@ -108,7 +104,7 @@ export class Connection {
     return /** @type {number} */ (this.otherRooms?.get(room));
   }
 
-  /** Adds a room, or moves in its list. @param {JoinedRoom} room @param {number} position */
+  /** Adds the room, or updates its position. @param {JoinedRoom} room @param {number} position */
   setPosition(room, position) {
     if (this.room === room || (this.room === null && !this.otherRooms?.has(room))) {
       this.room = room;
@@ -129,7 +125,7 @@ export class Connection {
     return (this.room === null ? 0 : 1) + (this.otherRooms?.size ?? 0);
   }
 
-  /** The rooms that it is in, in a list of the caller's own. @returns {JoinedRoom[]} */
+  /** Returns a new array. @returns {JoinedRoom[]} */
   listRooms() {
     const first = this.room === null ? [] : [this.room];
     return this.otherRooms === null ? first : [...first, ...this.otherRooms.keys()];
@@ -199,7 +195,7 @@ export class Connection {
     }
   }
 
-  /** The transport is closing: from now on nothing is sent. */
+  /** The transport is closing: send nothing from now on. */
   markClosed() {
     this.isOpen = false;
   }
@@ -215,11 +211,7 @@ export class Connection {
     }
   }
 
-  /**
-   * Sends `before + source.toString('utf8', start, end) + after`, without the strings.
-   * @param {Buffer} before @param {Buffer} source @param {number} start @param {number} end
-   * @param {string} after
-   */
+  /** @type {Transport['sendAround']} */
   sendAround(before, source, start, end, after) {
     if (!this.isOpen) return;
     try {
@@ -229,10 +221,7 @@ export class Connection {
     }
   }
 
-  /**
-   * @param {number} reconnectAfterMs when the client is to return
-   * @returns {boolean} false: its door has no such notice, and it will return at once
-   */
+  /** @type {Transport['sendShutdown']} */
   announceShutdown(reconnectAfterMs) {
     if (!this.isOpen) return true;
     try {
@@ -260,9 +249,9 @@ export class Connection {
   }
 
   /**
-   * Building or sending this connection's bytes has thrown. That costs this connection, not the
-   * worker: code that walks many connections, or continues one later, catches and calls this.
-   * Errors that concern more than one connection end the worker.
+   * Closes the connection after an error while building or sending its bytes. Code that walks many
+   * connections, or continues one later, catches errors and calls this, so that they do not end the
+   * worker. Errors that concern more than one connection do.
    * @param {unknown} error
    */
   fail(error) {

@@ -1,5 +1,5 @@
-// due-rooms.js: rooms with an interval whose messages wait for the next flush, the one due first in
-// front. A binary heap, so a turn costs the rooms that are due, not the thousands that may wait.
+// due-rooms.js: rooms with a minimum time between flushes, the one due first in front. A binary
+// heap, so a turn costs only the rooms that are due, not the thousands that may wait.
 
 /** @import { Room } from './room.js' */
 
@@ -13,7 +13,7 @@ export class DueRooms {
     return this.#heap.length;
   }
 
-  /** When the first is due, on the clock of the turn; Infinity: none waits. */
+  /** When the first is due, on the turn's clock; Infinity: none waits. */
   get nextMs() {
     return this.#heap.length === 0 ? Number.POSITIVE_INFINITY : this.#heap[0].dueMs;
   }

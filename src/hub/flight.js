@@ -1,8 +1,8 @@
-// flight.js: one flush of a room that is under way.
+// flight.js: a flush under way in one room.
 //
-// Usually all members of one format share one buffer. Exceptions: a resync has a delay for each
-// member; a stream of events from several rooms with history has its own ids; a connection that
-// does not get a message gets a copy without it.
+// Usually all members with the same format share one buffer. Exceptions: a resync has a delay for
+// each member; an event stream of several rooms with history has its own ids; a connection excluded
+// from a message gets a copy without it.
 
 import { deflateFrames } from '../protocol/deflate.js';
 import { encodePublications, encodeWithout, FORMAT, resyncIn } from '../protocol/format.js';
@@ -13,21 +13,23 @@ import { numberOf } from './connection.js';
 /** After a resync one member reloads per this time, within the window for reconnects. */
 const RELOAD_SPACING_MS = 10;
 
+/** @import { Position } from '../protocol/position.js' */
 /** @import { Connection, Transport } from './connection.js' */
 
+/** @typedef {{readonly name: string, readonly prefix: Buffer}} NamedRoom */
+
 /**
- * Publications that some connections do not get: by connection number, their places, ascending.
+ * By connection number: the indexes of publications that it does not get, ascending.
  * @typedef {Map<number, number[]>} Omissions
  */
 
 export class Flight {
   /**
-   * @param {object} parts @param {{readonly name: string, readonly prefix: Buffer}} parts.room
-   * @param {readonly Buffer[]} parts.publications the publications that the frames were built from
-   * @param {number} parts.bytes of these publications
+   * @param {object} parts @param {NamedRoom} parts.room
+   * @param {readonly Buffer[]} parts.publications @param {number} parts.bytes of all publications
    * @param {readonly Connection[]} parts.members the room's own list
-   * @param {((position: number, transport: Transport) => Buffer)|null} parts.frameOf builds each
-   *   member's own frame, in place of the shared frames
+   * @param {((position: number, transport: Transport) => Buffer)|null} parts.frameOf builds a frame
+   *   for each member; null: members share frames
    * @param {Omissions|null} [parts.omissions] null: all members get all publications
    */
   constructor({ room, publications, bytes, members, frameOf, omissions = null }) {
@@ -41,19 +43,15 @@ export class Flight {
     /** The room's own list until the flush yields, then a copy. */
     this.members = members;
     this.next = 0;
-    /** The time that its pieces took. */
     this.spentMs = 0;
     this.isCopy = false;
-    /** Who left since the flush began; some may be back. @type {Set<Connection>|null} */
+    /** Members that left since the flush began; some may be back. @type {Set<Connection>|null} */
     this.left = null;
     this.frameOf = frameOf;
     this.omissions = omissions;
-    /**
-     * Of the last publication before this flight; undefined: not determined yet.
-     * @type {import('../protocol/position.js').Position|null|undefined}
-     */
+    /** `start`, once it was asked for. @type {Position|null|undefined} */
     this.before = undefined;
-    /** Without a position, too? Undefined: not determined yet. @type {boolean|undefined} */
+    /** Has it publications without a position? Set when needed. @type {boolean|undefined} */
     this.mayHaveOthers = undefined;
   }
 
@@ -63,7 +61,7 @@ export class Flight {
     return this.native;
   }
 
-  /** A member gets nothing: its stream's id stays back. @param {Transport} transport */
+  /** The member skips this flight, so its id must not advance. @param {Transport} transport */
   rewind(transport) {
     const { start, room } = this;
     if (start !== null) withOwnId(transport, room.name, NOTHING, start.epoch, start.offset);
@@ -73,9 +71,7 @@ export class Flight {
     return this.frameOf !== null;
   }
 
-  /**
-   * The position of a member that gets nothing of this flight; null: no publication has a position.
-   */
+  /** The position before this flight; null: no publication has a position. */
   get start() {
     if (this.before !== undefined) return this.before;
     const first = this.publications.find(isPositioned);
@@ -84,16 +80,13 @@ export class Flight {
     return this.before;
   }
 
-  /**
-   * For a member that does not take plain WebSocket frames.
-   * @param {Transport} transport @returns {Buffer} empty if there is nothing in its format
-   */
+  /** Empty if there is nothing in the transport's format. @param {Transport} transport */
   framesFor(transport) {
     return this.#withPosition(transport, this.#framesIn(transport.format));
   }
 
   /**
-   * @param {Transport} transport @param {readonly number[]} omitted places in the flight, ascending
+   * @param {Transport} transport @param {readonly number[]} omitted indexes, ascending
    * @returns {Buffer|null} null if none is left
    */
   framesWithout(transport, omitted) {
@@ -103,7 +96,7 @@ export class Flight {
   }
 
   /**
-   * The frames for a lagging member: publications without a position, such as presence events.
+   * For a lagging member: publications without a position, such as presence events.
    * @param {Connection} member @returns {{frames: Buffer, count: number}|null} null: none
    */
   framesWithoutPosition({ number, transport }) {
@@ -120,10 +113,7 @@ export class Flight {
     return frames === null ? null : { frames, count };
   }
 
-  /**
-   * Adds the stream's position if the transport writes its own ids.
-   * @param {Transport} transport @param {Buffer} frames
-   */
+  /** Adds the stream's id if it has its own. @param {Transport} transport @param {Buffer} frames */
   #withPosition(transport, frames) {
     if (transport.format !== FORMAT.BARE_EVENTS) return frames;
     const last = this.publications.findLast(isPositioned);
@@ -132,10 +122,7 @@ export class Flight {
       : withOwnId(transport, this.room.name, frames, epochOf(last), offsetOf(last));
   }
 
-  /**
-   * @param {number} format @param {readonly number[]} omitted
-   * @returns {Buffer|null} null if there is nothing in this format
-   */
+  /** Null if nothing is left. @param {number} format @param {readonly number[]} omitted */
   #without(format, omitted) {
     const { publications } = this;
     const { prefix } = this.room;
@@ -158,26 +145,26 @@ export class Flight {
     return encodePublications(format, this.room.prefix, this.publications);
   }
 
-  /** It has left: nothing more of this flight. @param {Connection} connection */
+  /** The member has left and gets no more of this flight. @param {Connection} connection */
   exclude(connection) {
     this.left ??= new Set();
     this.left.add(connection);
   }
 
   /**
-   * A connection, which has not been in the room since this flush began, continues for a member.
-   * @param {Connection} member @param {Connection} connection
-   * @param {number} place of the member in the room's list. Members move down only, so in the copy
-   *   it stands there or above; if it has joined since, at the end
+   * The connection continues for a stand-in (Room.replace).
+   * @param {Connection} standIn @param {Connection} connection
+   * @param {number} place in the room's list. Members only move down there, so in the copy the
+   *   stand-in is at this index or above
    */
-  replace(member, connection, place) {
-    if (!this.isCopy) return; // the room's own list has changed
+  replace(standIn, connection, place) {
+    if (!this.isCopy) return; // the room's own list has the connection already
     const copy = /** @type {Connection[]} */ (this.members);
-    const position = copy.indexOf(member, Math.max(this.next, place));
-    if (position >= 0) copy[position] = connection; // else it is written, or has joined since
+    const position = copy.indexOf(standIn, Math.max(this.next, place));
+    if (position >= 0) copy[position] = connection; // else it is written, or joined after the copy
   }
 
-  /** A piece of it took that long. @param {number} ms */
+  /** @param {number} ms that a piece took */
   spend(ms) {
     this.spentMs += ms;
   }
@@ -192,8 +179,7 @@ export class Flight {
 }
 
 /**
- * @param {{readonly name: string, readonly prefix: Buffer}} room
- * @param {readonly Buffer[]} publications @param {number} bytes
+ * @param {NamedRoom} room @param {readonly Buffer[]} publications @param {number} bytes
  * @param {readonly Connection[]} members
  */
 export function publicationFlight(room, publications, bytes, members) {
@@ -218,8 +204,7 @@ function omissionsOf(publications) {
 }
 
 /**
- * @param {{readonly name: string, readonly prefix: Buffer}} room
- * @param {Buffer} mark of kind RESYNC
+ * @param {NamedRoom} room @param {Buffer} mark of kind RESYNC
  * @param {readonly Connection[]} members @param {number} reloadWindowMs
  */
 export function resyncFlight(room, mark, members, reloadWindowMs) {
@@ -246,7 +231,7 @@ export function reloadSpreadMs(members, reloadWindowMs) {
 
 /**
  * @param {string} room @param {Transport} transport
- * @param {import('../protocol/position.js').Position} position that the member continues from
+ * @param {Position} position from which the member continues
  * @param {number} afterMs @returns {Buffer} empty if its format has none
  */
 export function resyncFrame(room, transport, position, afterMs) {
@@ -255,10 +240,9 @@ export function resyncFrame(room, transport, position, afterMs) {
 }
 
 /**
- * Adds the id of a stream that has several rooms with history to shared events.
+ * Adds the stream's own id to shared events (Transport.withPosition), if it has one.
  * @param {Transport} transport @param {string} room @param {Buffer} frames that end at the position
  * @param {string} epoch @param {number} offset
- * @returns {Buffer} the same frames if the transport takes another format
  */
 export function withOwnId(transport, room, frames, epoch, offset) {
   return transport.format === FORMAT.BARE_EVENTS && transport.withPosition !== undefined

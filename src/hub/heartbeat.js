@@ -1,9 +1,8 @@
-// heartbeat.js: pings, spread evenly over their period, and the end of connections that give no
-// sign of life.
+// heartbeat.js: pings connections, spread evenly over the period, and closes silent ones.
 //
-// Each step pings the connections of one place of a wheel. PONG_TIMEOUT later the place is checked:
-// anything the peer has sent counts as life. If the event loop itself was blocked, the peers' bytes
-// wait unread, and the check is put off by one turn of the wheel.
+// Each step pings the connections in one place of a wheel. PONG_TIMEOUT later it checks them: any
+// byte from the peer counts as life. If the event loop was blocked, the peers' bytes are still
+// unread, and the check is postponed by one turn of the wheel.
 //
 // The wheel also finds connections at their maximum age, up to one period late.
 
@@ -19,8 +18,7 @@ export class Heartbeat {
    * @param {object} parts @param {number} parts.intervalMs
    * @param {number} parts.timeoutMs shorter than intervalMs
    * @param {number} [parts.maxAgeMs] longest life of a connection; 0: no limit
-   * @param {(connection: Connection) => void} [parts.onAge] called at each ping after the end of
-   *   that time
+   * @param {(connection: Connection) => void} [parts.onAge] called at each ping after that age
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
   constructor({ intervalMs, timeoutMs, maxAgeMs = 0, onAge = () => {}, counters }) {
@@ -32,7 +30,7 @@ export class Heartbeat {
     this.counters = counters;
     /** @type {Set<Connection>[]} */
     this.places = Array.from({ length: places }, () => new Set());
-    /** The place whose peers get the next pings. */
+    /** The place to ping next. */
     this.at = 0;
     /** Steps left without a check. */
     this.graceSteps = 0;
@@ -57,7 +55,7 @@ export class Heartbeat {
     if (this.maxAgeMs > 0) connection.limitAge(this.#endOfLife());
   }
 
-  /** The second at which a connection ends; spread for those that began together. */
+  /** The second at which a connection ends, spread for those that began together. */
   #endOfLife() {
     const ageMs = this.maxAgeMs * (1 - Math.random() * (1 - MIN_AGE_PART));
     return Math.ceil((this.lastStepMs + ageMs) / 1000);
@@ -73,14 +71,14 @@ export class Heartbeat {
     return this.places[number % this.places.length];
   }
 
-  /** One step of the wheel. @param {number} nowMs */
+  /** @param {number} nowMs */
   step(nowMs) {
     const lateMs = nowMs - this.lastStepMs - this.stepMs;
     this.lastStepMs = nowMs;
     if (lateMs > Math.max(500, 2 * this.stepMs)) this.graceSteps = this.timeoutPlaces;
     const { length } = this.places;
     const checked = this.places[(this.at - this.timeoutPlaces + length) % length];
-    // During the grace the next turn of the wheel pings and checks them again.
+    // During the grace, silent peers are pinged and checked again in the next turn.
     if (this.graceSteps > 0) this.graceSteps--;
     else this.#endSilent(checked);
     for (const connection of this.places[this.at]) {
@@ -90,7 +88,7 @@ export class Heartbeat {
     this.at = (this.at + 1) % length;
   }
 
-  /** @param {Set<Connection>} connections which may shrink meanwhile */
+  /** @param {Set<Connection>} connections may shrink meanwhile */
   #endSilent(connections) {
     for (const connection of connections) {
       const { isAlive, isOpen, transport } = connection;

@@ -11,33 +11,24 @@ import { Everyone, Room } from './room.js';
 import { RoomDelivery } from './room-delivery.js';
 import { NO_PRESENCE } from './room-users.js';
 
-/** The room of all connections: clients cannot name it. Other starred names are workers'. */
+/** The room of all connections. Clients cannot use names that begin with a star. */
 export const EVERYONE = '*';
 const STAR = 0x2a;
 /** Rooms count their publications in windows of this length. */
 export const WINDOW_MS = 10_000;
 
-/** Kinds of publications for workers, not for members. @type {ReadonlySet<number>} */
+/** Publications for workers, not for members. @type {ReadonlySet<number>} */
 const NOTICES = new Set([KIND.REVOCATION, KIND.SURVEY, KIND.ANSWER]);
 
+/** @import { Broker } from '../backend/broker.js' */
 /** @import { JoinRequest, Joined } from '../recovery/room-joins.js' */
 /** @import { Connection } from './connection.js' */
 
-/**
- * False: a publication to this worker is malformed. Another program may have published it.
- * @typedef {(publication: Buffer) => boolean} NoticeListener
- */
+/** Returns false if it is malformed. @typedef {(publication: Buffer) => boolean} NoticeListener */
+/** @typedef {Pick<Broker, 'subscribe'|'unsubscribe'|'reportConnections'>} Subscriptions */
 
 /**
- * The hub's part of the broker's contract.
- * @typedef {object} Subscriptions
- * @property {(room: string) => Promise<void>} subscribe
- * @property {(room: string) => void} unsubscribe
- * @property {(connections: number) => void} reportConnections
- */
-
-/**
- * Is told which rooms have clients here, for webhooks.
+ * Learns how many clients rooms have here, for webhooks.
  * @typedef {object} Occupancy
  * @property {(room: string, connections: number) => void} count may repeat a number
  */
@@ -46,13 +37,13 @@ const NOTICES = new Set([KIND.REVOCATION, KIND.SURVEY, KIND.ANSWER]);
  * A request to join a room, with or without history.
  * @typedef {object} RoomRequest
  * @property {JoinRequest['since']} since the last publication the client has; null: not given
- * @property {number} [last] the number of latest publications that the client asks for, unless
- *   `since` brings the missed ones
+ * @property {number} [last] how many of the latest publications to send, unless those after `since`
+ *   can be sent
  * @property {number} [lastFromMs] as in JoinRequest
  * @property {boolean} [hasOwn] as in JoinRequest
  * @property {number} [oldestMs] as in JoinRequest
  * @property {(joined: Joined|null) => void} onJoined the connection is a member now: write the
- *   reply. Null: the room has no history. Not called if it has left before.
+ *   reply. Null: the room has no history. Not called if the connection has left meanwhile.
  * @property {(error: Error) => void} onRefused the connection is not in the room; a BrokerError
  */
 
@@ -64,7 +55,7 @@ export class Hub {
    * @param {import('../recovery/scheduler.js').SyncScheduler} parts.scheduler
    * @param {import('./room-users.js').Tracker} [parts.tracker]
    * @param {import('../protocol/claim.js').References} [parts.references]
-   * @param {Occupancy|null} [parts.edges] null: nobody asks for it
+   * @param {Occupancy|null} [parts.edges] null: no webhook needs it
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {import('../observability/rare-log.js').Log} parts.log
    */
@@ -92,12 +83,12 @@ export class Hub {
     this.edges = edges;
     this.counters = counters;
     this.rareLog = new RareLog(log);
-    /** Listeners of notices, by kind. @type {Map<number, NoticeListener>} */
+    /** By kind. @type {Map<number, NoticeListener>} */
     this.listeners = new Map();
     this.everyone = new Everyone(EVERYONE);
     /** @type {Map<string, Room>} */
     this.rooms = new Map([[EVERYONE, this.everyone]]);
-    /** Number of the present window, in which rooms count their publications. */
+    /** The current window, in which rooms count their publications. */
     this.window = 0;
   }
 
@@ -111,7 +102,7 @@ export class Hub {
     this.listeners.set(kind, onNotice);
   }
 
-  /** The connections of this worker. Only the hub changes the list. */
+  /** All connections of this worker. Only the hub changes the list. */
   get connections() {
     return this.everyone.members;
   }
@@ -141,8 +132,8 @@ export class Hub {
   }
 
   /**
-   * A connection will join a room when its door has gathered what the client gets first. Until
-   * `join`, it counts as in the room and gets no publication. `leave` takes it out again.
+   * Counts a connection as in a room while its door prepares what the client gets first. It gets no
+   * publication until `join`. `leave` takes it out again.
    * @param {Connection} connection not in that room yet @param {string} name
    */
   announce(connection, name) {
@@ -162,7 +153,7 @@ export class Hub {
     const room = this.openRoom(name);
     if (room.sync !== null) {
       room.expect(connection);
-      this.edges?.count(name, room.clientCount + 1); // now, as the answer may follow at once
+      this.edges?.count(name, room.clientCount + 1); // first, because `add` may answer at once
       room.sync.joins.add(connection, {
         since,
         last,
@@ -187,7 +178,7 @@ export class Hub {
   }
 
   /**
-   * Joins a room with history again, with a position: no presence event, and the room stays open.
+   * Joins a room with history again, from a position: no presence event, and the room stays open.
    * @param {Connection} connection @param {Room} room @param {RoomRequest} request
    */
   rejoin(connection, room, request) {
@@ -243,7 +234,7 @@ export class Hub {
     sync.unnumbered();
   }
 
-  /** @param {Room} room @param {Buffer} publication that goes to none of its members */
+  /** @param {Room} room @param {Buffer} publication not for its members */
   #unsent({ name, members }, publication) {
     if (name === EVERYONE && NOTICES.has(kindOf(publication))) this.#notify(name, publication);
     else if (members.length > 0) this.#malformed(name);
@@ -255,7 +246,7 @@ export class Hub {
     if (onNotice !== undefined && !onNotice(publication)) this.#malformed(room);
   }
 
-  /** Drops what another program or version has published. @param {string} room */
+  /** Another program or version has published it. @param {string} room */
   #malformed(room) {
     this.counters.malformed++;
     this.rareLog.warn({ room }, 'malformed publication on a room channel: dropped');
@@ -278,7 +269,7 @@ export class Hub {
         (error) => sync.joins.refuseAll(error),
       );
     } else {
-      // Without a subscription there are no members. The rejection answers each join that waits.
+      // If subscribing fails, all members leave. The rejection answers their waiting joins.
       room.confirmBy(this.broker.subscribe(name), () => {
         for (const connection of room.announced ?? []) this.leave(connection, room);
         while (room.members.length > 0) this.leave(room.members[room.members.length - 1], room);

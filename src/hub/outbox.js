@@ -5,14 +5,14 @@
 // Publications collect per room during a tick. At its end their frames are built once, in one
 // buffer, and written once to each member: the busier the worker, the less a delivery costs.
 //
-// docs/architecture/fan-out.md says how flushes yield and take turns, and has the bounds. Beyond
-// these the newest publications are left out and counted: then the worker is the bottleneck, not a
-// single reader. Recovery asks `isFull` before it delivers to a room with history, and reads later
-// the publications that did not fit.
+// docs/architecture/fan-out.md explains how flushes yield and take turns, and lists the bounds.
+// Above a bound the newest publications are dropped and counted: the worker is the bottleneck then,
+// not a single reader. Recovery checks `isFull` before it delivers to a room with history, and
+// later reads the publications that did not fit.
 //
-// In a room with state, a flush has only the newest message of each key. Its rule may keep flushes
-// apart: the room rests until the next one is due. Superseded messages also go while it waits,
-// whenever the bytes have doubled, so they do not fill the outbox.
+// In a room with state, a flush has only the newest message of each key. Its rule may set a minimum
+// time between flushes. Superseded messages are also removed while it waits, whenever the bytes
+// have doubled, so that they do not fill the outbox.
 
 import { FORMAT, leavesAtResync } from '../protocol/format.js';
 import { DueRooms } from './due-rooms.js';
@@ -22,22 +22,24 @@ const SHORT_MEMBERS = 64;
 const PIECE_MS = 1;
 const WRITES_PER_CLOCK = 32;
 /**
- * After a flush to more than SHORT_MEMBERS the room rests as long as that took, up to MAX_REST_MS,
- * unless ENOUGH_BYTES wait: such a write gains little from more.
+ * After a flush to more than SHORT_MEMBERS, the room rests for as long as the flush took, up to
+ * MAX_REST_MS, unless ENOUGH_BYTES are waiting: a larger write would gain little.
  */
 const MAX_REST_MS = 10;
 const ENOUGH_BYTES = 16 * 1024;
 const MAX_WAITING_BYTES = 8 * 1024 * 1024;
-/** For all rooms, flushes under way included: many rooms, each in its bounds, can be much. */
+/** For all rooms together, including flushes under way. */
 const MAX_WORKER_BYTES = 128 * 1024 * 1024;
-/** Above that, each room may hold so much: small rooms, which cost little, continue. */
+/** Above that, each room may still have this much, so that small rooms continue. */
 const SPARED_BYTES = 16 * 1024;
 /** Larger flushes are split, so that slow-consumer limits apply between the parts. */
 const MAX_FLIGHT_BYTES = 256 * 1024;
-/** A room with state is not conflated before a flush while no more wait. */
+/** With no more bytes waiting, a room with state is conflated only at its flush. */
 const MIN_CONFLATED_BYTES = 1024;
 
-/** @typedef {import('./room.js').Room} Room */
+/** @import { Connection } from './connection.js' */
+/** @import { Flight } from './flight.js' */
+/** @import { Room } from './room.js' */
 
 export class Outbox {
   /**
@@ -59,34 +61,28 @@ export class Outbox {
     this.fanout = fanout;
     /** @type {(room: Room, publications: readonly Buffer[]) => void} */
     this.onFlushed = () => {};
-    /** @type {(room: Room, member: import('./connection.js').Connection) => void} */
+    /** @type {(room: Room, member: Connection) => void} */
     this.onResynced = () => {};
     this.turn = turn;
     this.slot = turn.slot('flushes', this.run.bind(this));
-    /** Rooms with few members whose publications wait. @type {Room[]} */
+    /** Queued rooms with few members. @type {Room[]} */
     this.short = [];
-    /** The others, in turn, flushes under way included. @type {Room[]} */
+    /** The other queued rooms, and those with a flush under way. @type {Room[]} */
     this.long = [];
-    /** Those of the others whose publications wait for the end of a short rest. @type {Room[]} */
+    /** Queued rooms that rest after a flush. @type {Room[]} */
     this.resting = [];
-    /** Rooms with an interval that is not over. */
+    /** Queued rooms whose interval is not over. */
     this.due = new DueRooms();
-    /** Bytes of all publications that are not written to all members yet. */
+    /** Bytes of all publications not yet written to all members. */
     this.bytes = 0;
   }
 
-  /**
-   * @param {(room: Room, publications: readonly Buffer[]) => void} onFlushed called when they have
-   *   been written to all members
-   */
+  /** @param {Outbox['onFlushed']} onFlushed called when all members have the publications */
   listen(onFlushed) {
     this.onFlushed = onFlushed;
   }
 
-  /**
-   * @param {(room: Room, member: import('./connection.js').Connection) => void} onResynced the
-   *   member gets a `resync` and is to leave the room
-   */
+  /** @param {Outbox['onResynced']} onResynced takes members that get a `resync` out of the room */
   expelBy(onResynced) {
     this.onResynced = onResynced;
   }
@@ -102,7 +98,7 @@ export class Outbox {
     if (room.isState && room.waitingBytes > conflateAt(room.distinctBytes)) this.#conflate(room);
   }
 
-  /** Would `push` leave a publication out? @param {Room} room */
+  /** Would `push` drop a publication? @param {Room} room */
   isFull(room) {
     return (
       room.waitingBytes > MAX_WAITING_BYTES ||
@@ -110,23 +106,20 @@ export class Outbox {
     );
   }
 
-  /**
-   * Puts a resync mark after the publications that wait. A mark is never left out.
-   * @param {Room} room @param {Buffer} mark
-   */
+  /** A mark is never dropped. @param {Room} room @param {Buffer} mark */
   pushResync(room, mark) {
     this.#schedule(room, mark);
     room.enqueueResync(mark);
   }
 
-  /** Counts it, and queues its room. @param {Room} room @param {Buffer} publication */
+  /** @param {Room} room @param {Buffer} publication */
   #schedule(room, publication) {
     this.bytes += publication.length;
     this.counters.queueDepth++;
     if (!room.isQueued && this.#queue(room)) this.slot.wake();
   }
 
-  /** Forgets the messages that wait in a room with state. @param {Room} room */
+  /** Drops the waiting messages of a room with state. @param {Room} room */
   drop(room) {
     const { count, bytes } = room.dropWaiting();
     this.bytes -= bytes;
@@ -148,8 +141,8 @@ export class Outbox {
 
   /**
    * A flush to many members costs nearly the same with one publication as with ten. So a busy room
-   * leaves the processors to others between two flushes, and the next one carries more.
-   * @param {Room} room @param {number} now @returns {boolean} true: the slot wakes when it is over
+   * rests between flushes, which leaves the CPU to others, and the next flush has more to carry.
+   * @param {Room} room @param {number} now @returns {boolean} true: the slot wakes after the rest
    */
   #rests(room, now) {
     const isEnough = room.everyMs === 0 && room.waitingBytes >= ENOUGH_BYTES;
@@ -171,13 +164,13 @@ export class Outbox {
     for (const room of resting) (this.#rests(room, now) ? this.resting : this.long).push(room);
   }
 
-  /** The flushes of one turn. @returns {boolean} true if some are left */
+  /** Flushes for one turn. @returns {boolean} true if some are left */
   run() {
     const { short, long } = this;
     const { beganMs, endMs } = this.slot;
     this.#endRests(beganMs);
     let now = beganMs;
-    // Long flushes get the rest of the share, and one piece at least: neither kind starves.
+    // Long flushes get what is left of the share, but at least one piece: neither kind starves.
     let waited = long.length > 0;
     let flushed = 0;
     while (flushed < short.length && now < endMs) {
@@ -191,7 +184,7 @@ export class Outbox {
     return this.short.length > 0 || long.length > 0;
   }
 
-  /** Writes everything that waits, without yielding. The drain calls it. */
+  /** Writes everything without yielding. The drain calls it. */
   flush() {
     for (;;) {
       const room =
@@ -202,7 +195,7 @@ export class Outbox {
   }
 
   /**
-   * Writes to a room's members until the piece ends. If more is left, the room waits again.
+   * Writes to a room's members until the piece ends. If anything is left, the room is queued again.
    * @param {Room} room @param {number} now @param {number} pieceEnd
    * @returns {number} the time afterwards
    */
@@ -218,7 +211,7 @@ export class Outbox {
     let bytes = 0;
     let untilClock = WRITES_PER_CLOCK;
     for (;;) {
-      // Around the loop and not in it, so that a member pays nothing for it.
+      // Outside the loop, so that it costs nothing per member.
       try {
         while (next < members.length) {
           const member = members[next++];
@@ -236,15 +229,15 @@ export class Outbox {
           else {
             frames = frameOf(next - 1, transport);
             if (leavesAtResync(transport.format)) {
-              // The list is the room's own.
+              // Copies the list before the member leaves the room.
               flight.pause(next);
               ({ members, left } = flight);
               this.onResynced(room, member);
               if (!member.isOpen) continue;
             }
           }
-          if (frames.length === 0) continue; // nothing for members that take this format
-          // One comparison a member, unless a publication of this flight leaves a member out.
+          if (frames.length === 0) continue; // nothing in this format
+          // One comparison per member, unless a publication of this flight excludes someone.
           const own = omissions === null ? undefined : omissions.get(member.number);
           if (own !== undefined) {
             const rest = flight.framesWithout(transport, own);
@@ -257,7 +250,7 @@ export class Outbox {
             if (own !== undefined) omitted += own.length;
             bytes += frames.length;
           } else if (isOwed && room.isLagging(member)) {
-            // It has begun to lag.
+            // It has just begun to lag.
             bytes += this.#passLagging(room, flight, member);
           }
           if (--untilClock === 0) {
@@ -268,7 +261,7 @@ export class Outbox {
         }
         break;
       } catch (error) {
-        // The list is the room's own, and the member may leave it now.
+        // Copies the list: `fail` may take the member out of the room.
         flight.pause(next);
         members[next - 1].fail(error);
         ({ members, left } = flight);
@@ -285,10 +278,7 @@ export class Outbox {
     return ended;
   }
 
-  /**
-   * Ends a flight that has reached all members.
-   * @param {Room} room @param {import('./flight.js').Flight} flight @param {number} now
-   */
+  /** Ends a completed flight. @param {Room} room @param {Flight} flight @param {number} now */
   #land(room, flight, now) {
     const members = flight.members.length;
     this.bytes -= flight.bytes;
@@ -302,7 +292,7 @@ export class Outbox {
     room.sync?.lagging?.resume();
   }
 
-  /** Leaves the newest message of each key. @param {Room} room with state */
+  /** Keeps the newest message of each key. @param {Room} room with state */
   #conflate(room) {
     const { count, bytes } = room.conflate();
     this.bytes -= bytes;
@@ -310,7 +300,7 @@ export class Outbox {
     this.counters.conflated += count;
   }
 
-  /** @param {Room} room @returns {import('./flight.js').Flight|null} null: nothing waits any more */
+  /** @param {Room} room @returns {Flight|null} null: its messages have been dropped */
   #depart(room) {
     if (!room.isState) return room.depart(this.limits);
     if (room.waiting.length === 0) return null;
@@ -321,9 +311,8 @@ export class Outbox {
   }
 
   /**
-   * May the frames wait for a member with unsent bytes? If not, in a room with history it lags.
-   * @param {Room} room @param {import('./flight.js').Flight} flight
-   * @param {import('./connection.js').Connection} member @param {number} bytes of the frames
+   * May the frames wait for a member with unsent bytes? If not, it lags in a room with history.
+   * @param {Room} room @param {Flight} flight @param {Connection} member @param {number} bytes
    */
   #mayWait({ sync }, flight, member, bytes) {
     const { slowConsumers } = this;
@@ -336,9 +325,9 @@ export class Outbox {
   }
 
   /**
-   * A lagging member gets publications without a position; lagging-members.js brings the others.
-   * @param {Room} room with history @param {import('./flight.js').Flight} flight
-   * @param {import('./connection.js').Connection} member @returns {number} bytes written
+   * Writes publications without a position; lagging-members.js sends the others.
+   * @param {Room} room with history @param {Flight} flight @param {Connection} member
+   * @returns {number} bytes written
    */
   #passLagging({ sync }, flight, member) {
     if (flight.isMark) sync?.lagging?.lose(member);
@@ -351,9 +340,9 @@ export class Outbox {
 }
 
 /**
- * A conflation walks all that waits, so as many bytes have to come before the next one. Near
- * MAX_WAITING_BYTES fewer are enough, or superseded messages would fill the outbox.
- * @param {number} distinctBytes what the last conflation left
+ * A conflation walks all waiting messages, so the next one waits until their bytes have doubled.
+ * Near MAX_WAITING_BYTES it comes earlier, or superseded messages would fill the outbox.
+ * @param {number} distinctBytes left by the last conflation
  */
 function conflateAt(distinctBytes) {
   const more = Math.min(distinctBytes, MAX_WAITING_BYTES - distinctBytes);

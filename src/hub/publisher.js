@@ -1,5 +1,5 @@
-// publisher.js: hands publications to the broker, for the commands and the HTTP API, and counts
-// those without an answer, so that a drain can wait for them.
+// publisher.js: passes publications of commands and the HTTP API to the broker, and counts those
+// without an answer, so that a drain can wait for them.
 
 import { fingerprintOf } from '../protocol/fingerprint.js';
 
@@ -13,7 +13,7 @@ const REFUSING = Object.freeze({ code: 'UNAVAILABLE' });
 /** @typedef {import('../backend/broker.js').PublishOptions} PublishOptions */
 
 /**
- * A command that publishes. One object serves all of its publications.
+ * A command that publishes. One object serves all its publications.
  * @typedef {object} PublishListener
  * @property {(connection: Connection, id: Id) => void} onPublish called before the broker gets it
  * @property {(connection: Connection, id: Id, position: Position|void) => void} onPublished
@@ -36,7 +36,7 @@ export class Publisher {
   }
 
   /**
-   * Publishes for a command. The listener gets the answer, which saves a promise.
+   * Publishes for a command. A listener gets the answer, which saves a promise.
    * @param {PublishListener} listener @param {Connection} connection @param {Id} id
    * @param {string} room @param {Buffer} publication @param {PublishOptions} [options]
    */
@@ -59,7 +59,7 @@ export class Publisher {
   }
 
   /**
-   * Publishes for the HTTP API, also accepted requests of a worker that drains.
+   * Publishes for the HTTP API: accepted requests also while the worker drains.
    * @param {string} room @param {Buffer} publication @param {PublishOptions} [options]
    */
   async publish(room, publication, options) {
@@ -77,9 +77,9 @@ export class Publisher {
 }
 
 /**
- * @param {string} owner of the key; '': the HTTP API. No owner can use up the keys of another.
+ * @param {string} owner has its own keys; '': the HTTP API
  * @param {string|undefined} key @param {Buffer} publication
- * @returns {PublishOptions|undefined} undefined if there is no key
+ * @returns {PublishOptions|undefined} undefined without a key
  */
 export function onceOnly(owner, key, publication) {
   if (key === undefined) return undefined;

@@ -1,6 +1,6 @@
-// recorded-publisher.js: reports clients' messages for webhooks when the broker has accepted them.
-// Used only if an endpoint asks for a room's messages. The HTTP API's callers are the back-ends
-// that receive webhooks, so their messages are not reported.
+// recorded-publisher.js: reports clients' messages for webhooks once the broker has accepted them.
+// Used only if an endpoint wants rooms' messages. Messages from the HTTP API are not reported,
+// because its callers are the back ends that receive webhooks.
 
 import { hasKey, keyTextOf, payloadText, senderOf } from '../protocol/publication.js';
 import { Publisher } from './publisher.js';

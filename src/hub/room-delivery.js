@@ -1,13 +1,10 @@
-// room-delivery.js: gives recovery access to one room with history or state: its members and its
-// outbox.
+// room-delivery.js: gives recovery access to a room's members and outbox.
 
 import { encodeNotice, leavesAtResync } from '../protocol/format.js';
 import { isClaim, KIND, kindOf, offsetOf } from '../protocol/publication.js';
 import { reloadSpreadMs, resyncFrame, withOwnId } from './flight.js';
 
-/** @import { Position } from '../protocol/position.js' */
 /** @import { Delivery } from '../recovery/delivery.js' */
-/** @import { Connection } from './connection.js' */
 /** @import { Room } from './room.js' */
 
 /** @implements {Delivery} */
@@ -29,10 +26,10 @@ export class RoomDelivery {
     return this.outbox.isFull(this.room);
   }
 
-  /** @param {Buffer} publication */
+  /** @type {Delivery['deliver']} */
   deliver(publication) {
     const { room } = this;
-    // New members get what still waits for those that have left, and this has to follow it.
+    // New members still get publications that waited for former ones; this one has to follow.
     if (room.members.length === 0 && room.waiting.length === 0) return;
     this.outbox.push(
       room,
@@ -40,13 +37,13 @@ export class RoomDelivery {
     );
   }
 
-  /** @param {Buffer} mark */
+  /** @type {Delivery['markResync']} */
   markResync(mark) {
     const { room } = this;
     if (room.members.length > 0 || room.waiting.length > 0) this.outbox.pushResync(room, mark);
   }
 
-  /** @param {number} latest */
+  /** @type {Delivery['handedOut']} */
   handedOut(latest) {
     const { waiting, resyncsWaiting } = this.room;
     if (resyncsWaiting > 0) return -1;
@@ -56,10 +53,7 @@ export class RoomDelivery {
     return latest;
   }
 
-  /**
-   * @param {Connection} connection @param {() => void} reply @param {Buffer} shared
-   * @param {Position} end
-   */
+  /** @type {Delivery['admit']} */
   admit(connection, reply, shared, end) {
     this.room.add(connection);
     reply();
@@ -76,7 +70,7 @@ export class RoomDelivery {
     this.outbox.drop(this.room);
   }
 
-  /** @param {Connection} connection @param {string} text @param {Position} position */
+  /** @type {Delivery['tell']} */
   tell(connection, text, position) {
     this.write(connection, encodeNotice(connection.transport.format, text, position), position);
   }
@@ -89,7 +83,7 @@ export class RoomDelivery {
     return this.room.flight?.isMark ?? false;
   }
 
-  /** @param {Connection} connection @param {Buffer} shared @param {Position} end */
+  /** @type {Delivery['write']} */
   write({ transport }, shared, { epoch, offset }) {
     const frames = withOwnId(transport, this.room.name, shared, epoch, offset);
     if (frames.length === 0) return; // nothing in its format
@@ -97,7 +91,7 @@ export class RoomDelivery {
     this.counters.bytesOut += frames.length;
   }
 
-  /** @param {Connection} connection @param {Position} position @param {number} members */
+  /** @type {Delivery['resync']} */
   resync({ transport }, position, members) {
     const { reloadWindowMs } = this.outbox.limits;
     const afterMs = Math.floor(Math.random() * reloadSpreadMs(members, reloadWindowMs));
@@ -105,7 +99,7 @@ export class RoomDelivery {
     if (frames.length > 0) transport.write(frames);
   }
 
-  /** @param {Connection} connection */
+  /** @type {Delivery['resynced']} */
   resynced(connection) {
     if (leavesAtResync(connection.transport.format) && this.room.has(connection))
       this.outbox.onResynced(this.room, connection);

@@ -3,17 +3,10 @@
 
 import { encodeMember } from '../protocol/encode.js';
 
+/** @import { Presence } from '../backend/presence.js' */
 /** @import { Connection } from './connection.js' */
 
-/**
- * The hub's part of the contract of presence.
- * @typedef {object} PresenceStore
- * @property {(room: string, user: string, member: Buffer) => void} join
- * @property {(room: string, user: string) => void} leave
- * @property {(room: string) => Promise<void>} recorded
- * @property {(room: string, isCount?: boolean) => Promise<{count: number, members: Buffer[]|null}>}
- *   read
- */
+/** @typedef {Pick<Presence, 'join'|'leave'|'recorded'|'read'>} PresenceStore */
 
 export class PresenceTracker {
   /**
@@ -32,22 +25,17 @@ export class PresenceTracker {
     return this.covers(room) ? new RoomUsers(this, room) : null;
   }
 
-  /** @param {string} room @param {boolean} [isCount] their number is enough: may have no members */
+  /** @type {PresenceStore['read']} */
   read(room, isCount) {
     return this.presence.read(room, isCount);
   }
 
-  /**
-   * Waits until the store has all earlier joins of this worker in the room. Until then another
-   * worker may announce that such a user leaves. Never rejects: if the store is unavailable, it
-   * gets the joins later.
-   * @param {string} room
-   */
+  /** As Presence.recorded, but never rejects: an outage delays joins. @param {string} room */
   async recorded(room) {
     try {
       await this.presence.recorded(room);
     } catch {
-      // The views of rooms are read again after an outage.
+      // Views of rooms are read again after an outage.
     }
   }
 }
@@ -79,13 +67,13 @@ export class RoomUsers {
   }
 
   /**
-   * @param {Connection} connection a member of the room, and not among the users
+   * @param {Connection} connection a member of the room, not yet among the users
    * @param {string} user @param {Buffer|null} info JSON, copied
    * @param {Buffer} [member] as encodeMember writes it; a door may append fields of its own
    */
   join(connection, user, info, member = encodeMember(user, info)) {
     const { presence, counters } = this.tracker;
-    // As JSON, because users that differ only in halves of surrogate pairs are the same in UTF-8.
+    // As JSON, because in UTF-8 users that differ only in lone surrogates would be equal.
     const key = JSON.stringify(user);
     const before = this.connections.get(key) ?? 0;
     if (before === 0) counters.presenceMembers++;
@@ -102,25 +90,25 @@ export class RoomUsers {
     this.users.set(next, key);
   }
 
-  /** @param {string} user @returns {boolean} has the user a connection here? */
+  /** @param {string} user */
   isHere(user) {
     return this.connections.has(JSON.stringify(user));
   }
 
-  /** @param {Connection} connection @returns {string|null} its user; null: it is none */
+  /** @param {Connection} connection @returns {string|null} null: it has no user here */
   userOf(connection) {
     const key = this.users.get(connection);
     return key === undefined ? null : JSON.parse(key);
   }
 
-  /** @param {string} user @returns {Connection[]} the user's connections */
+  /** @param {string} user @returns {Connection[]} */
   connectionsOf(user) {
     const key = JSON.stringify(user);
     if (!this.connections.has(key)) return [];
     return [...this.users.keys()].filter((connection) => this.users.get(connection) === key);
   }
 
-  /** @param {ReadonlySet<string>} wanted users as JSON @param {Set<string>} found */
+  /** @param {ReadonlySet<string>} wanted users as JSON @param {Set<string>} found gets those here */
   find(wanted, found) {
     const { connections } = this;
     const [fewer, more] =
@@ -128,7 +116,7 @@ export class RoomUsers {
     for (const key of fewer.keys()) if (more.has(key)) found.add(key);
   }
 
-  /** @param {Connection} connection one that leaves; a watcher is no user */
+  /** @param {Connection} connection may have no user, if it only watches */
   leave(connection) {
     const key = this.users.get(connection);
     if (key === undefined) return;

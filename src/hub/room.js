@@ -1,5 +1,5 @@
-// room.js: a room's members on this worker, and the publications that wait for them. An array is
-// the cheapest to walk in a flush. Each knows its position, so the last fills a gap in O(1).
+// room.js: a room's members on this worker, and the publications waiting for them. A flush walks an
+// array fastest. Each member knows its position: if it leaves, the last takes its place in O(1).
 
 import { roomPrefix } from '../protocol/frame.js';
 import { hasKey, KIND, keyTextOf, kindOf } from '../protocol/publication.js';
@@ -10,7 +10,7 @@ import { publicationFlight, resyncFlight } from './flight.js';
 /** @import { Flight } from './flight.js' */
 /** @import { RoomUsers } from './room-users.js' */
 
-/** A position in `members`: the connection is joining, and no member yet. */
+/** In place of a position in `members`: the connection is joining, not yet a member. */
 const JOINING = -1;
 
 export class Room {
@@ -20,42 +20,39 @@ export class Room {
     this.users = users;
     /** @type {Connection[]} */
     this.members = [];
-    /** Members that belong to no client: an operator watches the room, or a door its presence. */
+    /** Members without a client: an operator watches the room, or a door its presence. */
     this.watchers = 0;
-    /**
-     * Connections that a door is about to bring in. They count as in the room, and get nothing yet.
-     * @type {Set<Connection>|null}
-     */
+    /** Connections that a door will join soon (Hub.announce). @type {Set<Connection>|null} */
     this.announced = null;
-    /** The broker's answer; null: confirmed. @type {Promise<void>|null} */
+    /** The broker's confirmation; null: the room is subscribed. @type {Promise<void>|null} */
     this.confirming = null;
     this.prefix = roomPrefix(name);
     /** Null: the room has neither history nor state. @type {RoomSync|null} */
     this.sync = null;
-    /** Publications that wait for the next flush. @type {Buffer[]} */
+    /** Publications for the next flush. @type {Buffer[]} */
     this.waiting = [];
     this.waitingBytes = 0;
-    /** Of these, what the last conflation left, in a room with state. */
+    /** The bytes that the last conflation left, in a room with state. */
     this.distinctBytes = 0;
     /** Resync marks among `waiting`. */
     this.resyncsWaiting = 0;
-    /** Has the room state? Then a flush has of each key the newest message only. */
+    /** In a room with state, a flush has only the newest message of each key. */
     this.isState = false;
-    /** Flushes are at least so far apart; 0: they need not be. */
+    /** Minimum time between flushes; 0: none. */
     this.everyMs = 0;
-    /** When the next flush may begin, if they are, on the clock of the turn. */
+    /** If `everyMs` is set: when the next flush may begin, on the turn's clock. */
     this.dueMs = 0;
     /** The flush under way. @type {Flight|null} */
     this.flight = null;
-    /** The end of the rest after its last flush, on the clock of the turn. */
+    /** When the rest after the last flush ends, on the turn's clock. */
     this.restsUntilMs = 0;
-    /** The window of the last publication; publications in it, and in the window before it. */
+    /** The window of the last publication, then the publications in it and in the one before. */
     this.window = 0;
     this.heard = 0;
     this.heardBefore = 0;
   }
 
-  /** Counts a publication: the rate needs no timer. @param {number} window the present one */
+  /** Counts a publication. @param {number} window the current one */
   hear(window) {
     if (this.window !== window) {
       this.heardBefore = this.window === window - 1 ? this.heard : 0;
@@ -65,7 +62,7 @@ export class Room {
     this.heard++;
   }
 
-  /** @param {number} window the present one @returns {number} publications in the one before */
+  /** @param {number} window the current one @returns {number} publications in the one before */
   heardIn(window) {
     if (this.window === window) return this.heardBefore;
     return this.window === window - 1 ? this.heard : 0;
@@ -76,12 +73,12 @@ export class Room {
     return this.members.length - this.watchers;
   }
 
-  /** Clients that are in the room or joining it. */
+  /** Clients in the room, or joining it. */
   get clientCount() {
     return this.connectionCount + this.joiningCount;
   }
 
-  /** Connections that are in the room, but no members yet. */
+  /** Connections in the room that are not members yet. */
   get joiningCount() {
     return (this.sync?.joins.size ?? 0) + (this.announced?.size ?? 0);
   }
@@ -96,7 +93,6 @@ export class Room {
     return this.flight !== null || this.waiting.length > 0;
   }
 
-  /** Is no connection in the room, not even one that is joining? */
   get isEmpty() {
     return this.members.length === 0 && this.joiningCount === 0;
   }
@@ -120,7 +116,7 @@ export class Room {
         throw error;
       },
     );
-    // The joins that wait handle the error. If all of them have left, it has no reader.
+    // Waiting joins handle the error. If all of them have left, nobody does.
     this.confirming.catch(() => {});
   }
 
@@ -129,27 +125,27 @@ export class Room {
     return connection.isIn(this);
   }
 
-  /** @param {Connection} connection one that is not in the room, or is joining */
+  /** @param {Connection} connection not in the room, or joining */
   add(connection) {
     this.announced?.delete(connection);
     connection.setPosition(this, this.members.length);
     this.members.push(connection);
   }
 
-  /** Joining: it counts, and gets no publication yet. @param {Connection} connection */
+  /** It counts as in the room, but gets no publications yet. @param {Connection} connection */
   expect(connection) {
     this.announced?.delete(connection);
     connection.setPosition(this, JOINING);
   }
 
-  /** A connection is to join later. @param {Connection} connection not in the room */
+  /** The connection will join later. @param {Connection} connection not in the room */
   announce(connection) {
     this.expect(connection);
     this.announced ??= new Set();
     this.announced.add(connection);
   }
 
-  /** @param {Connection} connection one that is in the room */
+  /** @param {Connection} connection in the room */
   delete(connection) {
     const position = connection.positionIn(this);
     connection.removeRoom(this);
@@ -166,9 +162,9 @@ export class Room {
   }
 
   /**
-   * Puts a connection in the place of a stand-in, which a door may join while it has not answered
-   * its client. Nothing is missed or repeated, also if a flush has yielded.
-   * @param {Connection} standIn a member with the number of the connection, and no unsent bytes
+   * Replaces a stand-in, which a door joins until it has answered its client. Nothing is missed or
+   * repeated, even in the middle of a flush.
+   * @param {Connection} standIn a member with the connection's number, and no unsent bytes
    * @param {Connection} connection open, and not in the room
    */
   replace(standIn, connection) {
@@ -180,7 +176,7 @@ export class Room {
     this.users?.replace(standIn, connection);
   }
 
-  /** Does it get messages in steps, because it reads too slowly? @param {Connection} connection */
+  /** Does it read too slowly, and get messages from recovery? @param {Connection} connection */
   isLagging(connection) {
     return connection.lags > 0 && (this.sync?.lagging?.has(connection) ?? false);
   }
@@ -191,22 +187,19 @@ export class Room {
     return this.has(connection) ? this.confirming : null;
   }
 
-  /** Adds a publication to those that wait. @param {Buffer} publication */
+  /** @param {Buffer} publication */
   enqueue(publication) {
     this.waiting.push(publication);
     this.waitingBytes += publication.length;
   }
 
-  /** Adds a resync mark to the publications that wait. @param {Buffer} mark */
+  /** @param {Buffer} mark */
   enqueueResync(mark) {
     this.resyncsWaiting++;
     this.enqueue(mark);
   }
 
-  /**
-   * Removes waiting messages that others supersede.
-   * @returns {{count: number, bytes: number}} of the removed ones
-   */
+  /** Removes waiting messages that newer ones supersede. Returns their number and bytes. */
   conflate() {
     const { waiting } = this;
     const kept = [];
@@ -227,10 +220,7 @@ export class Room {
     return this.#keep(kept.reverse(), bytes);
   }
 
-  /**
-   * Removes the messages with a position that wait.
-   * @returns {{count: number, bytes: number}} of the removed ones
-   */
+  /** Removes waiting messages with a position. Returns their number and bytes. */
   dropWaiting() {
     let bytes = 0;
     const kept = this.waiting.filter((publication) => {
@@ -250,7 +240,7 @@ export class Room {
     return { count, bytes };
   }
 
-  /** A flush has begun. What was too large for it follows at once. @param {number} now */
+  /** A flush has begun. If any publication is left, the next is due now. @param {number} now */
   delay(now) {
     this.distinctBytes = this.waitingBytes;
     this.dueMs = this.waiting.length > 0 ? 0 : now + this.everyMs;
@@ -289,7 +279,7 @@ export class Room {
     return this.flight;
   }
 
-  /** Ends a flush. @param {number} restsUntilMs on the clock of the turn */
+  /** Ends the flush. @param {number} restsUntilMs on the turn's clock */
   arrive(restsUntilMs) {
     this.flight = null;
     this.restsUntilMs = restsUntilMs;
@@ -301,7 +291,7 @@ function isMark(publication) {
   return kindOf(publication) === KIND.RESYNC;
 }
 
-/** All connections are in this room, so a field of the connection has its position. */
+/** All connections are in this room, so each has a field for its position here. */
 export class Everyone extends Room {
   /** @override @param {Connection} connection */
   has(connection) {

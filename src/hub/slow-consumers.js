@@ -1,29 +1,29 @@
-// slow-consumers.js: limits for connections that read slower than the worker writes to them.
+// slow-consumers.js: limits for connections that read slower than the worker writes.
 //
-// Only connections with unsent bytes come here. A slow consumer has more than maxUnsentBytes
-// waiting, or a byte older than maxUnsentAgeMs. The policy is `close` (4003) or `drop`:
-// publications are left out until the connection has caught up. `sweep` checks the age once a
-// second, and the sum: above the worker's budget, the largest are closed first. (The kernel takes
-// some 4 MB per reader before the first byte waits here.)
+// Only connections with unsent bytes come here. A slow consumer has more than maxUnsentBytes, or a
+// byte that is older than maxUnsentAgeMs. The policy `close` closes it with 4003; `drop` skips
+// publications until it has caught up. `sweep` checks the ages once a second, and the total: above
+// the worker's budget it closes the largest first. (The kernel takes some 4 MB per reader before
+// the first byte waits here.)
 //
-// Few messages of rooms with history wait (`isLittle`). Beyond LITTLE_BYTES the member lags, which
-// costs no memory, and gets them later (recovery/lagging-members.js). Only a message of a plain
-// room closes it for the age of its bytes. Replies, presence events and other pushes to it may wait
-// up to maxUnsentBytes.
+// In a room with history few bytes wait (`isLittle`). Above LITTLE_BYTES the member lags, which
+// costs no memory, and gets the messages later (recovery/lagging-members.js). The age of its bytes
+// closes it only when a plain room has a message for it. Other pushes and replies may wait, up to
+// maxUnsentBytes.
 //
 // The transport calls `queue` for all bytes that the kernel does not take at once. The outbox calls
-// `admit` before it writes a publication of a plain room, because only those may be left out.
+// `admit` before it writes a publication of a plain room, because only those may be skipped.
 //
-// With `drop`, or in a room with history, age alone ends no connection. One that takes no byte for
-// `maxStallMs` is closed, because the heartbeat does not ping a socket with unsent bytes.
+// With `drop`, or in a room with history, age alone closes no connection. One that takes no byte
+// for `maxStallMs` is closed, because the heartbeat does not ping a socket with unsent bytes.
 
 import { CLOSES } from '../protocol/codes.js';
 
-/** Slow consumers do not read their close frame: ws would hold the buffers for longer. */
+/** Slow consumers do not read their close frame, and ws would keep the buffers for longer. */
 const TERMINATE_AFTER_MS = 2000;
 /**
- * Unsent bytes with which a member of a room with history does not lag: a burst that the kernel
- * takes a moment later costs no second copy, and TLS reports bytes as sent one step late.
+ * A member of a room with history does not lag below this: the kernel may take a burst a moment
+ * later, and TLS reports bytes as sent one step late.
  */
 const LITTLE_BYTES = 64 * 1024;
 
@@ -34,9 +34,8 @@ const LITTLE_BYTES = 64 * 1024;
  * @property {number} sinceMs
  * @property {number} handedThen bytes handed to the transport up to `sinceMs`
  * @property {number} handed bytes handed to the transport until now
- * @property {number} taken bytes of `handed` that the kernel had taken when `sweep` last saw this
- *   number change
- * @property {number} takenMs the time of that change
+ * @property {number} taken bytes that the kernel had taken when `sweep` last looked
+ * @property {number} takenMs when `sweep` last saw `taken` change
  */
 
 /** @import { Connection } from './connection.js' */
@@ -52,7 +51,7 @@ export class SlowConsumers {
     this.maxBytes = config.maxUnsentBytes;
     this.maxAgeMs = config.maxUnsentAgeMs;
     this.policy = config.slowConsumer;
-    // As long as the heartbeat takes to find a peer that gives no sign of life.
+    // At least as long as the heartbeat takes to find a dead peer.
     this.maxStallMs = Math.max(this.maxAgeMs, config.pingIntervalMs + config.pongTimeoutMs);
     this.counters = counters;
     this.budgetBytes = budgetBytes;
@@ -62,7 +61,7 @@ export class SlowConsumers {
   }
 
   /**
-   * May this publication wait for the connection? If not, the worker has applied the policy.
+   * May this publication wait for the connection? If not, the policy has been applied.
    * @param {Connection} connection @param {number} bytes
    */
   admit(connection, bytes) {
@@ -77,7 +76,7 @@ export class SlowConsumers {
   }
 
   /**
-   * May a member of a room with history have these waiting, too, without lagging?
+   * May these bytes wait, too, before a member of a room with history lags?
    * @param {Connection} connection @param {number} bytes
    */
   isLittle({ transport }, bytes) {
@@ -85,8 +84,8 @@ export class SlowConsumers {
   }
 
   /**
-   * May bytes wait that the kernel does not take now? If not, the connection is closed as a slow
-   * consumer. On an empty stream any number may: the kernel may have taken the start of a frame.
+   * May these bytes wait for the kernel? If not, the connection is closed as a slow consumer. If
+   * nothing waits yet, any number may, because the kernel may have taken the start of a frame.
    * @param {Connection} connection @param {number} bytes
    */
   queue(connection, bytes) {
@@ -124,12 +123,12 @@ export class SlowConsumers {
     if (total > this.budgetBytes) this.#shed(total);
   }
 
-  /** @param {Connection} connection one that has closed or caught up; may be called twice */
+  /** @param {Connection} connection closed, or caught up; may be called twice */
   forget(connection) {
     this.lagging.delete(connection);
   }
 
-  /** @param {number} pending above 0 @param {number} bytes to be added */
+  /** @param {number} pending @param {number} bytes to be added */
   #isSmall(pending, bytes) {
     return pending + bytes <= this.maxBytes;
   }
@@ -148,13 +147,13 @@ export class SlowConsumers {
   /** @param {Connection} connection @param {number} pending @returns {Lag} */
   #follow(connection, pending) {
     const lag = this.lagging.get(connection);
-    // If all bytes that waited at the last check have been sent, the oldest byte is younger.
+    // If all bytes that waited at `sinceMs` have been sent, the oldest byte is younger.
     return lag === undefined || lag.handed - pending >= lag.handedThen
       ? this.#begin(connection, pending)
       : lag;
   }
 
-  /** @param {Connection} connection @param {number} pending bytes, whose age counts from now */
+  /** @param {Connection} connection @param {number} pending bytes that age from now on */
   #begin(connection, pending) {
     const now = this.clock();
     const lag = { sinceMs: now, handedThen: pending, handed: pending, taken: 0, takenMs: now };
@@ -162,9 +161,7 @@ export class SlowConsumers {
     return lag;
   }
 
-  /**
-   * Is nothing taken for maxStallMs? @param {Lag} lag @param {number} pending @param {number} now
-   */
+  /** Nothing taken for maxStallMs? @param {Lag} lag @param {number} pending @param {number} now */
   #isStalled(lag, pending, now) {
     const taken = lag.handed - pending;
     if (taken !== lag.taken) {

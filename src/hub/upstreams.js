@@ -1,13 +1,13 @@
-// upstreams.js: finds the stream of a client that sends its messages in other requests. Only the
-// client knows the session of its stream: a request that names it speaks for that client. The
-// request may arrive at any worker (worker/fleet.js).
+// upstreams.js: finds the stream of a client that sends its messages in other requests. Only this
+// client knows the session, so a request that names it is from this client. Requests may arrive at
+// any worker (worker/fleet.js).
 
 import { randomBytes } from 'node:crypto';
 
 /** 16 random bytes cannot be guessed. */
 const SESSION_BYTES = 16;
 
-/** Takes messages of a client. They may be kept. @typedef {(messages: Buffer) => void} Receive */
+/** Takes a client's messages, and may keep them. @typedef {(messages: Buffer) => void} Receive */
 
 export class Upstreams {
   /** By session. @type {Map<string, Receive>} */
@@ -29,10 +29,7 @@ export class Upstreams {
     this.#open.delete(session);
   }
 
-  /**
-   * @param {string} session as a request names it @param {Buffer} messages
-   * @returns {boolean} false: it is not of this worker
-   */
+  /** Returns false if the session is not here. @param {string} session @param {Buffer} messages */
   deliver(session, messages) {
     const receive = this.#open.get(session);
     receive?.(messages);
