@@ -1,20 +1,20 @@
-// accepted-socket.js: the state of one socket of the public port, and the listeners that all of
-// them share. http-server.js draws its phases.
+// accepted-socket.js: the state of a socket of the public port, and the listeners that all sockets
+// share. http-server.js draws the phases.
 
-/** It waits for its client: for a ClientHello, the end of TLS, or a request. */
+/** The client has to send a ClientHello, the rest of TLS, or a request. */
 export const WAITING = 0;
 export const IN_LINE = 1;
 /** Admission decides later. */
 export const ADMITTING = 2;
-/** Plain HTTP, a WebSocket or a stream: its time no longer runs. */
+/** Plain HTTP, a WebSocket or a stream, without a time limit. */
 export const SERVED = 3;
-/** It has its last answer, or is closed. */
+/** The socket has its last answer, or is closed. */
 export const CLOSED = 4;
 
 export const NOTHING = Buffer.alloc(0);
 /** @type {unique symbol} */
 export const HANDSHAKE = Symbol('handshake');
-/** The transport of a socket that is served. @type {unique symbol} */
+/** The transport of a served socket. @type {unique symbol} */
 export const TRANSPORT = Symbol('transport');
 
 /** @import { AdmissionLease } from '../admission/admission.js' */
@@ -25,7 +25,7 @@ export const TRANSPORT = Symbol('transport');
 /** @import { IncomingMessage } from 'node:http' */
 /** @import { Socket } from 'node:net' */
 /** @typedef {Socket & {[HANDSHAKE]: Handshake, [TRANSPORT]?: Served}} TrackedSocket */
-/** A request for a stream, as these streams have read it. @typedef {{streams: Streams, request: any}} WantedStream */
+/** `request`: from `streams.read`. @typedef {{streams: Streams, request: any}} WantedStream */
 
 /**
  * What the listeners of a socket call.
@@ -46,29 +46,29 @@ export class Handshake {
   constructor(port, needsTls) {
     this.port = port;
     this.phase = WAITING;
-    /** If true, the port no longer counts it. */
+    /** The port no longer counts it. */
     this.isGone = false;
     /** True until TLS is established, if the port speaks TLS. */
     this.needsTls = needsTls;
-    /** The time at which the bytes that wait in line arrived. */
+    /** When the bytes in line arrived. */
     this.inLineMs = 0;
-    /** Bytes read and not parsed yet. @type {Buffer} */
+    /** Bytes read, but not parsed yet. @type {Buffer} */
     this.ahead = NOTHING;
     /** Null until Node's HTTP server reads it. @type {Exchange|null} */
     this.http = null;
-    /** The last byte that it may send, once it is closed. */
+    /** After its last answer: it may send bytes up to this one. */
     this.lastByte = 0;
-    /** Where it counts until it is a WebSocket: Admission.peerOf. @type {string|null} */
+    /** As Admission.peerOf has it, until admission. @type {string|null} */
     this.address = null;
     /** @type {AdmissionLease|null} */
     this.admitted = null;
-    /** The request for a stream, until it is answered. @type {WantedStream|null} */
+    /** Until it is answered. @type {WantedStream|null} */
     this.wanted = null;
-    /** A refusal that waits for the client's first bytes. @type {Refusal|null} */
+    /** Waits for the client's first bytes. @type {Refusal|null} */
     this.refusal = null;
-    /** If the socket is idle: its crowd. @type {Crowd<TrackedSocket>|null} */
+    /** While the socket is idle. @type {Crowd<TrackedSocket>|null} */
     this.crowd = null;
-    /** Its group there. @type {Group<TrackedSocket>|null} */
+    /** Its group in the crowd. @type {Group<TrackedSocket>|null} */
     this.group = null;
   }
 
@@ -97,7 +97,7 @@ export class Handshake {
     this.admitted = lease;
   }
 
-  /** @param {number} lastByte that it may send */
+  /** @param {number} lastByte */
   close(lastByte) {
     this.phase = CLOSED;
     this.lastByte = lastByte;
@@ -121,7 +121,7 @@ export class Handshake {
     this.address = address;
   }
 
-  /** @param {Buffer} bytes that are read, but not parsed */
+  /** @param {Buffer} bytes read, but not parsed */
   keep(bytes) {
     this.ahead = bytes;
   }
@@ -155,20 +155,21 @@ export class Handshake {
   }
 }
 
-/** The HTTP of one socket. */
+/** HTTP on one socket. */
 export class Exchange {
   sinceMs = performance.now();
-  /** Passes bytes to Node's parser; null: the socket has left it. @type {((bytes: Buffer) => void)|null} */
+  /** Node's parser; null: the socket has left HTTP. @type {((bytes: Buffer) => void)|null} */
   parse = null;
-  /** The stream that the HTTP server reads instead of the socket. @type {FeedStream|null} */
+  /** What the HTTP server reads instead of the socket. @type {FeedStream|null} */
   stream = null;
   requests = 0;
+  /** Requests under way to an HTTP API, or for a stream with a body. */
   calls = 0;
   /** The latest of them. @type {IncomingMessage|null} */
   call = null;
-  /** Of its body, the bytes that the parser has still to get; 0 if its length is not known. */
+  /** Bytes of its body still to parse; 0 if its length is not known. */
   bodyBytes = 0;
-  /** If true, the requests under way are the last of the socket. */
+  /** The requests under way are the last on this socket. */
   isEnding = false;
 
   /** @param {((bytes: Buffer) => void)|null} parse @param {FeedStream|null} [stream] */
@@ -187,7 +188,7 @@ export class Exchange {
     this.isEnding = isEnding;
   }
 
-  /** @param {IncomingMessage} request to the HTTP API */
+  /** @param {IncomingMessage} request to an HTTP API, or for a stream with a body */
   called(request) {
     this.calls++;
     this.call = request;
@@ -199,14 +200,14 @@ export class Exchange {
     this.bodyBytes = Math.max(0, this.bodyBytes - bytes);
   }
 
-  /** @returns {boolean} true if no request to the HTTP API is left */
+  /** @returns {boolean} true if none is left */
   answered() {
     if (--this.calls === 0) this.call = null;
     return this.calls === 0;
   }
 }
 
-/** In place of the Handshake when the WebSocket is open: saves 0.14 kB each. */
+/** Replaces the Handshake of an open WebSocket, which saves 0.14 kB. */
 export class Upgraded {
   /** @param {Port} port @param {AdmissionLease} admitted */
   constructor(port, admitted) {
@@ -216,7 +217,7 @@ export class Upgraded {
     this.admitted = admitted;
   }
 
-  /** @returns {boolean} false: the port no longer counts it already */
+  /** @returns {boolean} as Handshake.go */
   go() {
     const isFirst = !this.isGone;
     this.isGone = true;
@@ -238,16 +239,13 @@ export function speaksHttp(socket) {
   return (socket[HANDSHAKE].http?.parse ?? null) !== null;
 }
 
-/** Closes a socket at once, and no longer counts it. @param {TrackedSocket} socket */
+/** Closes it at once, and no longer counts it. @param {TrackedSocket} socket */
 export function discard(socket) {
   socket[HANDSHAKE].port.closed(socket);
   socket.destroy();
 }
 
-/**
- * An error without a listener ends the process, and after an upgrade Node's HTTP server has none.
- * @param {TrackedSocket} socket
- */
+/** After an upgrade, the HTTP server has no listener for errors. @param {TrackedSocket} socket */
 export function takeOver(socket) {
   socket.removeListener('error', socketOnError);
   socket.on('error', socketOnError);
@@ -277,8 +275,8 @@ export function socketOnReadable() {
 }
 
 /**
- * Reads a socket in place of `readable`. Its stream gets a copy of the read's size, not 64 KB.
- * @this {TrackedSocket} @param {number} size @param {Buffer} buffer that sockets share
+ * Replaces `readable`. The stream gets a copy of the bytes read, instead of 64 KB of memory.
+ * @this {TrackedSocket} @param {number} size @param {Buffer} buffer shared by all sockets
  * @returns {boolean} false: Node stops reading until the stream has room
  */
 export function socketOnRead(size, buffer) {

@@ -1,6 +1,6 @@
 // client-hello.js: has the first message of a TLS client arrived completely? Nearly all CPU time of
-// a handshake follows it, so from there it waits for its turn. Only lengths are read here; OpenSSL
-// checks the message.
+// a handshake is spent after it, so the socket then waits for its turn. Only lengths are read here:
+// OpenSSL checks the message.
 
 // RFC 8446 5.1: type (1 byte), version (2), length (2).
 const RECORD_HEADER_BYTES = 5;
@@ -9,7 +9,7 @@ const MAJOR_VERSION = 3;
 // RFC 8446 4: type (1 byte), length (3).
 const MESSAGE_HEADER_BYTES = 4;
 const CLIENT_HELLO = 1;
-/** The server waits for no more bytes. Browsers send up to 2 KB, with a post-quantum key. */
+/** With more bytes it is complete. Browsers send up to 2 KB, with a post-quantum key. */
 const MAX_BYTES = 16_384;
 
 /**

@@ -9,9 +9,9 @@ const PREFLIGHT_S = 86_400;
 /** @typedef {Readonly<Record<string, string>>} Headers */
 
 /**
- * The headers of all answers. Cookies grant native clients nothing: no credentials for them.
+ * Headers for all answers.
  * @param {readonly string[]} allowedOrigins empty: all
- * @param {boolean} [allowsCredentials] of pages from listed origins
+ * @param {boolean} [allowsCredentials] from listed origins; native clients use no cookies
  * @returns {(request: Pick<IncomingMessage, 'headers'>) => Headers}
  */
 export function createCorsHeaders(allowedOrigins, allowsCredentials = false) {

@@ -1,5 +1,5 @@
-// crowd.js: idle sockets by client address. At a bound, the oldest socket of the address with most
-// is closed, so a client that opens sockets and stays silent loses its own. All operations take
+// crowd.js: idle sockets by client address. At a bound, the address with most sockets loses its
+// oldest, so a client that opens sockets and stays silent loses its own. All operations take
 // constant time: there is a set of addresses for each number of sockets.
 
 /** @template T */
@@ -33,7 +33,7 @@ export class Crowd {
   }
 
   /**
-   * @param {T} item not in the crowd @param {string|null} address null: one of its own
+   * @param {T} item not in the crowd @param {string|null} address null: its own
    * @returns {Group<T>|null} the item's group, for `delete`
    */
   add(item, address) {
@@ -53,7 +53,7 @@ export class Crowd {
     return group;
   }
 
-  /** @param {T} item that is in the crowd @param {Group<T>|null} group its own */
+  /** @param {T} item in the crowd @param {Group<T>|null} group from `add` */
   delete(item, group) {
     this.#size--;
     if (group === null) {
@@ -66,7 +66,7 @@ export class Crowd {
     if (size === 1) this.#groups.delete(group.address);
   }
 
-  /** @returns {T|undefined} the oldest item of a largest group; undefined if the crowd is empty */
+  /** @returns {T|undefined} the oldest item of a largest group; undefined: the crowd is empty */
   oldest() {
     if (this.#largest < 2) {
       for (const item of this.#singles) return item;

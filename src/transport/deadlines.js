@@ -1,26 +1,26 @@
-// deadlines.js: sockets whose time runs, oldest first. One timer looks at the oldest.
+// deadlines.js: sockets with a time limit, oldest first. One timer checks the oldest.
 
-/** Overdue items that one sweep handles. The next sweep follows soon if there are more. */
+/** Items that one sweep handles. If more are overdue, the next sweep follows soon. */
 const MAX_PER_SWEEP = 100;
 /** Shortest and longest time between two sweeps. */
 const MIN_SWEEP_MS = 20;
 const MAX_SWEEP_MS = 1000;
-/** A sweep that is later than this shows that the worker was blocked. */
+/** If a sweep is later than this, the worker was blocked. */
 const LATE_MS = 500;
 
 /** @template {object} T */
 export class Deadlines {
-  /** When the time of each began, in that order, on the clock of #nowMs(). @type {Map<T, number>} */
+  /** When the time of each item began, on the clock of #nowMs(). @type {Map<T, number>} */
   #since = new Map();
-  /** How long the worker was blocked when a sweep was due. This time counts for no item. */
+  /** How long the worker has been blocked. This time does not count. */
   #blockedMs = 0;
   /** @type {NodeJS.Timeout|undefined} */
   #timer;
 
   /**
    * @param {number} limitMs
-   * @param {(item: T, deadlineMs: number) => boolean} onOverdue ends the item, which leaves; false:
-   *   it gets the same time again
+   * @param {(item: T, deadlineMs: number) => boolean} onOverdue deletes the item; false: it gets
+   *   the same time again
    */
   constructor(limitMs, onOverdue) {
     this.limitMs = limitMs;
@@ -41,7 +41,7 @@ export class Deadlines {
     return this.#since.has(item);
   }
 
-  /** Its time begins now. @param {T} item that is not here */
+  /** @param {T} item whose time begins now */
   add(item) {
     this.#since.set(item, this.#nowMs());
     this.#arm();
@@ -64,7 +64,7 @@ export class Deadlines {
       const dueMs = sinceMs + this.limitMs - this.#nowMs();
       const waitMs = Math.min(MAX_SWEEP_MS, Math.max(leastMs, dueMs));
       const sweepMs = performance.now() + waitMs;
-      // After all readable sockets: if the worker was blocked, its clients are not late.
+      // After the reads of this turn: if the worker was blocked, its clients are not late.
       this.#timer = setTimeout(
         () => setImmediate(() => this.#sweep(performance.now() - sweepMs)),
         waitMs,
@@ -73,19 +73,20 @@ export class Deadlines {
     }
   }
 
-  /** It stands still while the worker is blocked. */
+  /** This clock stops while the worker is blocked. */
   #nowMs() {
     return performance.now() - this.#blockedMs;
   }
 
   /**
-   * What has arrived meanwhile has a moment to be handled. A worker that is blocked again and again
-   * ends its items, too: the clock goes on. @param {number} lateMs
+   * Leaves a moment to handle what has arrived. Even if the worker is blocked again and again, the
+   * clock goes on in between, so items do end.
+   * @param {number} lateMs
    */
   #postpone(lateMs) {
     this.#blockedMs += lateMs;
     const nowMs = this.#nowMs();
-    // Some came after the block, and before this sweep.
+    // Items may have been added after the block, and before this sweep.
     for (const [item, sinceMs] of this.#since) if (sinceMs > nowMs) this.#since.set(item, nowMs);
     this.#arm(LATE_MS);
   }

@@ -3,7 +3,7 @@
 //   POST with a first message, or GET with it in the query -> admitted (http-server.js)
 //     -> the head, a Connection -> the door, with the first message -> messages -> the last one
 //
-// Their libraries return by themselves after a status, so a refused request gets the plain one.
+// The clients' libraries return by themselves after a status, so refusals are plain HTTP.
 
 import { toHttp } from '../protocol/refusal.js';
 import { headFault } from './handshake.js';
@@ -22,13 +22,12 @@ const PAGE_HEADERS = 'Authorization, Cache-Control, Content-Type';
 /** @import { Socket } from 'node:net' */
 
 /**
- * A request for a stream.
  * @typedef {object} Wanted
  * @property {IncomingMessage} request @property {Headers} headers for every answer
  * @property {Buffer} first the client's first message
  */
 
-/** One stream. @implements {Transport} */
+/** @implements {Transport} */
 class DoorStream extends Stream {
   /**
    * @param {DoorStreams} owner @param {Socket} socket @param {string} address
@@ -54,7 +53,7 @@ class DoorStream extends Stream {
     this.write(this.form.frame(message));
   }
 
-  /** @type {import('../hub/connection.js').Transport['sendAround']} */
+  /** @type {Transport['sendAround']} */
   sendAround(before, source, start, end, after) {
     this.sendBytes(Buffer.concat([before, source.subarray(start, end), Buffer.from(after)]));
   }
@@ -120,10 +119,7 @@ export class DoorStreams extends StreamKind {
     return responseText(status, { ...common, 'Cache-Control': 'no-store', ...headers }, body);
   }
 
-  /**
-   * @param {Wanted} wanted @param {Socket} socket @param {AdmissionLease} admitted
-   * @returns {Refusal|null}
-   */
+  /** @param {Wanted} wanted @param {Socket} socket @param {AdmissionLease} admitted */
   open({ request, headers, first }, socket, { address, credentials }) {
     const form = this.door.formOf(request);
     const stream = new DoorStream(this, socket, address, form);

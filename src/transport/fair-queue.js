@@ -1,7 +1,7 @@
-// fair-queue.js: queues: first come, first served, or addresses take turns, each with its items in
-// order. All operations take constant time.
+// fair-queue.js: two queues: first come, first served; and one in which addresses take turns, each
+// with its items in order. All operations take constant time.
 
-/** Largest number of removed entries that are still in an array. */
+/** An array may begin with this many removed entries. */
 const COMPACT_FROM = 1000;
 
 /**
@@ -46,7 +46,7 @@ export class FairQueue {
   size = 0;
   /** The items of each address that has any. @type {Map<string, Fifo<T>>} */
   #byAddress = new Map();
-  /** Next in turn: an address' items, or one without address. @type {Fifo<Fifo<T>|T>} */
+  /** In turn: the items of an address, or one item without address. @type {Fifo<Fifo<T>|T>} */
   #turns = new Fifo();
 
   /** @param {T} item @param {string|null} address null: the item is on its own */
@@ -62,7 +62,7 @@ export class FairQueue {
     queue.push(item);
   }
 
-  /** @returns {T|undefined} the next item in turn; undefined if the queue is empty */
+  /** @returns {T|undefined} undefined if the queue is empty */
   shift() {
     if (this.size === 0) return undefined;
     this.size--;

@@ -1,5 +1,5 @@
-// feed-stream.js: a stream that ws or Node's HTTP server reads instead of a socket: both accept any
-// Duplex. Its owner pushes bytes into it, and writes go to the socket.
+// feed-stream.js: a stream that ws or Node's HTTP server reads instead of a socket. Both accept any
+// Duplex. The owner feeds bytes; writes go to the socket.
 
 import { Duplex } from 'node:stream';
 
@@ -10,7 +10,7 @@ export class FeedStream extends Duplex {
   constructor(socket) {
     super({ allowHalfOpen: socket.allowHalfOpen });
     this.socket = socket;
-    /** If true, the end of the socket waits until all bytes are fed. */
+    /** Delays the end until all bytes are fed. */
     this.isHeld = false;
     this.hasEnded = false;
     this.isAbandoned = false;
@@ -21,7 +21,7 @@ export class FeedStream extends Duplex {
     this.onClose = () => this.destroy();
     this.onTimeout = () => void this.emit('timeout');
     this.onError = (/** @type {Error} */ error) => this.destroy(error);
-    // Readers add their own listeners. Without any, an error would end the process.
+    // Readers add their own listeners. Before that, an error would end the process.
     this.on('error', () => {});
     socket.on('end', this.onEnd);
     socket.on('close', this.onClose);
@@ -29,17 +29,16 @@ export class FeedStream extends Duplex {
     socket.on('timeout', this.onTimeout);
   }
 
-  /** The address of the peer, for admission and for logs. */
   get remoteAddress() {
     return this.socket.remoteAddress;
   }
 
-  /** Whether the client uses TLS, as sockets of TLS have it. */
+  /** As of a TLSSocket. */
   get encrypted() {
     return 'encrypted' in this.socket;
   }
 
-  /** ws and Node's HTTP server set time-outs if the stream supports them. @param {number} ms */
+  /** @param {number} ms */
   setTimeout(ms) {
     this.socket.setTimeout(ms);
   }
@@ -58,25 +57,24 @@ export class FeedStream extends Duplex {
 
   /** Passes bytes on before it returns, unless paused. @param {Buffer} bytes */
   feed(bytes) {
-    // If the stream has never been read, it would pass on the first bytes in a later step.
+    // A stream that was never read passes its first bytes on later.
     if (!this.readableDidRead) this.read(0);
     this.push(bytes);
   }
 
-  /** Bytes of the socket wait: stops reading the socket, and delays its end. */
+  /** Stops reading the socket, and delays its end, because bytes are waiting. */
   hold() {
     this.isHeld = true;
     this.socket.pause();
   }
 
-  /** No bytes of the socket wait any longer. */
+  /** No bytes are waiting any more. */
   unhold() {
     this.isHeld = false;
     if (this.hasEnded) this.push(null);
     else this.socket.resume();
   }
 
-  /** Lets go of the socket. Another reader and writer takes it from now on. */
   release() {
     const { socket } = this;
     socket.removeListener('end', this.onEnd);
@@ -85,7 +83,7 @@ export class FeedStream extends Duplex {
     socket.removeListener('timeout', this.onTimeout);
   }
 
-  /** Lets go of the socket, and ends for its reader, which then frees its own objects. */
+  /** Releases the socket, and ends for the reader, which then frees its own objects. */
   abandon() {
     this.release();
     this.isAbandoned = true;
@@ -104,7 +102,7 @@ export class FeedStream extends Duplex {
   }
 
   /**
-   * Several writes at once, as ws makes for a close frame, leave together.
+   * Sends several writes together, such as ws makes for a close frame.
    * @override @param {{chunk: Buffer}[]} writes @param {(error?: Error|null) => void} done
    */
   _writev(writes, done) {

@@ -1,24 +1,22 @@
-// frame-reader.js: splits the bytes of clients into frames, and bounds the work that one client
-// causes.
+// frame-reader.js: splits clients' bytes into frames, and bounds the work of each client.
 //
-// It handles, in the socket's reads, the frames that nearly every client sends: whole messages,
+// While it reads a socket, it handles the frames that nearly every client sends: whole messages,
 // pings and pongs. From the first other frame on (fragments, close frames, protocol errors, text
 // that is not UTF-8), ws gets all frames of the connection.
 //
 //                     the first frame for ws
 //   (upgrade) ---> OURS -----------------------> WS (for good)
 //
-// ws gets whole frames, unchanged, or the header of a frame that it refuses, so each close code is
-// ws's own. With compression, ws gets all frames, because it inflates later than it reads.
+// ws gets whole, unchanged frames, or the header of a frame that it refuses, so close codes are
+// those of ws. With compression ws gets all frames, because it inflates later than it reads.
 // docs/architecture/fast-paths.md explains both, and the two lines in which reads wait.
 //
-// **Counts.** Control frames, empty frames and small fragments take a token each
-// (admission/rate-limit.js). Large fragments pay as bytes of their message. A connection without a
-// token is closed, and MAX_BYTES_AFTER_CLOSE of what it still sends are read and discarded. A
-// message may stay unfinished for a time that grows with its bytes.
+// Control frames, empty frames and small fragments take a token each (admission/rate-limit.js).
+// Large fragments pay as bytes of their message. A connection without a token is closed; up to
+// MAX_BYTES_AFTER_CLOSE of its further bytes are read and discarded. The time for which a message
+// may stay unfinished grows with its bytes.
 //
-// All sockets are read into one buffer (fast/shared-reads.js), so bytes that the reader or ws keeps
-// are copied.
+// All sockets are read into one buffer (fast/shared-reads.js), so bytes to keep are copied.
 
 import { isUtf8 } from 'node:buffer';
 import { READ_BYTES, shareReads } from './fast/shared-reads.js';
@@ -37,7 +35,7 @@ const OPEN = 1;
 /** The longest header without its mask. */
 const MAX_HEADER_BYTES = 10;
 
-/** `sizeOf` returns this for a frame that ws handles. */
+/** Sizes of frames that the reader does not handle. This one is for ws. */
 const NOT_OURS = -1;
 /** ws refuses the frame by its header alone. */
 const REFUSED = -2;
@@ -46,12 +44,12 @@ const NOT_MINIMAL = -3;
 /** RFC 6455 7.4.1 */
 const PROTOCOL_ERROR = 1002;
 
-/** Unmasked by words from here on: 140 bytes take 0.15, not 0.23 µs; 4 KB 1.5, not 6.4. */
+/** Longer bodies are unmasked by words: 140 bytes take 0.15, not 0.23 µs, 4 KB 1.5, not 6.4. */
 const WORDS_FROM = 96;
 /** Smallest buffer for the first piece of a frame. It doubles up to the frame's size. */
 const MIN_HELD_BYTES = 256;
 
-/** Units of work: a frame handled here is one, a frame for ws four; each 4 KB add one. */
+/** A frame handled here costs one unit of work, a frame for ws four; each 4 KB add one. */
 const UNITS_PER_CLOCK = 64;
 const WS_FRAME_UNITS = 4;
 /** Limit of one walk over a read: some 2,000 frames, or 8 MB. */
@@ -60,16 +58,16 @@ const MAX_UNITS = 2048;
 const WALK_MS = 1;
 /** A read up to this size waits in the line of short reads. */
 const MAX_SHORT_BYTES = 16_384;
-/** Bytes of all connections in the lines. The read that exceeds it ends its connection. */
+/** For the lines of all connections. A connection whose read exceeds it is closed. */
 const MAX_WAITING_BYTES = 67_108_864;
-/** Long reads fill at most this share, so that short ones, the usual, still have room. */
+/** Long reads fill at most this share, so that there is room for the usual short ones. */
 const LONG_SHARE = 0.75;
 /** ws gets at most this many frames or bytes at once; from 16 KB on it would pause the socket. */
 const MAX_RUN_FRAMES = 32;
 const MAX_RUN_BYTES = 16_383;
-/** A fragment from this size on takes no token. */
+/** A larger fragment takes no token. */
 const SMALL_BYTES = 1024;
-/** Bytes may be in flight when the server closes. After this many the reader stops reading. */
+/** When the server closes, bytes may still be in flight. After this many it stops reading. */
 const MAX_BYTES_AFTER_CLOSE = 262_144;
 /** Time that a message may stay unfinished. Each byte adds a millisecond: 1 KB/s is fast enough. */
 const UNFINISHED_MS = 30_000;
@@ -87,8 +85,8 @@ const READING = Symbol('reading');
  * @typedef {(websocket: WebSocket, text: Buffer) => void} OnText
  */
 /**
- * Why the reader closes a connection: frames without a token, a message that does not end, or too
- * many waiting bytes of all connections.
+ * Why the reader closes a connection: a frame without a token, a message that does not end, or too
+ * many bytes waiting for all connections.
  * @typedef {'flood'|'unfinished'|'overload'} Fault
  */
 
@@ -98,7 +96,7 @@ class Reading {
    * @param {WebSocket} websocket
    * @param {Duplex} stream that ws reads: the socket, or its FeedStream
    * @param {DataListener|null} websocketOnData ws's own listener; null: the stream is a FeedStream,
-   *   or ws has not come yet
+   *   or there is no ws yet
    */
   constructor(websocket, stream, websocketOnData) {
     this.websocket = websocket;
@@ -107,33 +105,32 @@ class Reading {
     /** The beginning of an incomplete frame. @type {Buffer|null} */
     this.held = null;
     this.heldBytes = 0;
-    /** The connection's bucket of frames, as in a TokenBucket (rate-limit.js). */
+    /** The connection's token bucket for frames (rate-limit.js). */
     this.fullAt = -0.5;
-    /** If true, further bytes are discarded. */
+    /** Discards further bytes. */
     this.isDone = false;
-    /** Only if the connection needs one. @type {Progress|null} */
+    /** Null until needed. @type {Progress|null} */
     this.progress = null;
   }
 }
 
-/** Further state of connections that wait, send frames for ws, or send frames in parts. */
+/** More state, for connections that wait, send frames for ws, or send frames in parts. */
 class Progress {
   constructor() {
     /** True if ws gets all frames from here on. */
     this.isWs = false;
     this.isDeflated = false;
-    /** Bytes that wait for their turn. @type {Buffer|null} */
+    /** Bytes waiting for their turn. @type {Buffer|null} */
     this.rest = null;
     this.isInLine = false;
     /** Bytes of the fragments of an unfinished message; -1 if there is none. */
     this.fragmentBytes = -1;
-    /**
-     * Unfinished messages begun so far, the one that the last sweep has seen, the time of that
-     * sweep, and whether `#unfinished` holds the socket.
-     */
+    /** Counts unfinished messages. */
     this.begun = 0;
+    /** `begun` when `sweep` first saw the current one, at `sinceMs`. */
     this.seen = 0;
     this.sinceMs = 0;
+    /** Is the socket in `#unfinished`? */
     this.isWatched = false;
     this.bytesAfterClose = 0;
   }
@@ -145,9 +142,8 @@ export class FrameReader {
   #unitsOfWalk = 0;
   /** 0 if the walk has not read the clock yet. */
   #walkEndMs = 0;
-  /** Is the walk over bytes that waited in line? */
+  /** Did the bytes of the walk wait in line? */
   #isLine = false;
-  /** Bytes that wait in the lines. */
   #waitingBytes = 0;
   /** Sockets with an unfinished message now or at the last sweep. @type {Set<Socket>} */
   #unfinished = new Set();
@@ -156,13 +152,12 @@ export class FrameReader {
    * @param {object} parts @param {number} parts.maxMessageBytes 125 at least
    * @param {OnText} parts.onText @param {OnText} parts.onBinary the same for binary messages
    * @param {(websocket: WebSocket, fault: Fault) => void} parts.onFault closes the connection
-   * @param {(websocket: WebSocket) => void} parts.onWaiting called if bytes have arrived and wait
-   *   for their turn
+   * @param {(websocket: WebSocket) => void} parts.onWaiting called when received bytes have to wait
    * @param {((allowance: {fullAt: number}) => boolean)|null} parts.admitFrame takes a token for a
    *   frame that is not a whole message; null if frames are not limited
    * @param {{readsDeferred: number}} parts.counters
    * @param {import('../worker/turn.js').Turn} parts.turn
-   * @param {boolean} [parts.isShared] sockets are read into one buffer
+   * @param {boolean} [parts.isShared] are sockets read into one buffer?
    */
   constructor({
     maxMessageBytes,
@@ -184,7 +179,7 @@ export class FrameReader {
     this.counters = counters;
     this.isShared = isShared;
     this.turn = turn;
-    /** The time of all reads of a turn, apart from those in line. */
+    /** For all reads of a turn, except those in line. */
     this.reads = turn.slot('reads');
     // Tests use smaller values.
     this.unitsPerClock = UNITS_PER_CLOCK;
@@ -194,11 +189,9 @@ export class FrameReader {
     this.shortLine = turn.line('short_reads', act);
     this.longLine = turn.line('long_reads', act);
     const reader = this;
-    // Created once per server, shared by all sockets.
-    /**
-     * Gets the bytes after the handshake, and all reads if they are not shared.
-     * @this {Socket} @param {Buffer} bytes
-     */
+    // All sockets share these listeners. This one gets the bytes after the handshake, and all reads
+    // if they are not shared.
+    /** @this {Socket} @param {Buffer} bytes */
     this.socketOnData = function socketOnData(bytes) {
       reader.#read(this, bytes);
     };
@@ -212,7 +205,7 @@ export class FrameReader {
       const reading = /** @type {Reading} */ (socket[READING]);
       if (reading.progress?.rest) reader.#wait(socket, reading, reader.longLine);
     };
-    /** ws takes bytes again, and no bytes read earlier wait for it. @this {Duplex} */
+    /** ws takes bytes again. Reads on unless earlier bytes still wait. @this {Duplex} */
     this.streamOnDrain = function streamOnDrain() {
       const { progress } = /** @type {Reading} */ (socketOf(this)[READING]);
       if (progress !== null && (progress.rest !== null || progress.isInLine)) return;
@@ -225,10 +218,10 @@ export class FrameReader {
   }
 
   /**
-   * Starts to read for ws. Call it in the turn of the upgrade, before the socket has read any byte.
+   * Starts to read for ws. Call it in the turn of the upgrade, before the socket reads any byte.
    * @param {Socket} socket @param {WebSocket} websocket that listens already
-   * @param {Duplex|null} [stream] that ws reads: the socket itself, or its FeedStream; null: the
-   *   socket, but ws comes later
+   * @param {Duplex|null} [stream] that ws reads: the socket, or its FeedStream; null: the socket,
+   *   but ws comes later
    * @returns {boolean} false: nothing has changed, because ws does not read as expected
    */
   attach(socket, websocket, stream = socket) {
@@ -248,7 +241,7 @@ export class FrameReader {
   }
 
   /**
-   * ws is to handle the frames that this reader leaves to it, and the close.
+   * Creates the WebSocket of ws, for the close and for frames that the reader does not handle.
    * @param {Socket} socket attached without ws @returns {boolean} false: it is too late
    */
   openWs(socket) {
@@ -260,13 +253,13 @@ export class FrameReader {
     return isOpen;
   }
 
-  /** Discards all further bytes of this socket. @param {Socket} socket */
+  /** Discards all further bytes. @param {Socket} socket */
   discard(socket) {
     const reading = socket[READING];
     if (reading !== undefined) this.#finish(reading);
   }
 
-  /** Closes if a message does not end. Call it once a second. @param {number} nowMs */
+  /** Closes connections whose message does not end. Call it once a second. @param {number} nowMs */
   sweep(nowMs) {
     for (const socket of this.#unfinished) {
       const reading = /** @type {Reading} */ (socket[READING]);
@@ -300,7 +293,7 @@ export class FrameReader {
       if (reading.isDone) return;
     }
     if (progress !== null && progress.rest !== null) {
-      // A socket that ws has resumed has brought one more read.
+      // ws has resumed the socket, which has read once more.
       if (this.#waitingBytes + bytes.length > this.maxWaitingBytes)
         return this.#fail(reading, 'overload');
       this.#waitingBytes += bytes.length;
@@ -327,7 +320,7 @@ export class FrameReader {
     }
   }
 
-  /** @param {Socket} socket that has waited in line */
+  /** @param {Socket} socket whose turn has come */
   #goOn(socket) {
     const reading = /** @type {Reading} */ (socket[READING]);
     const progress = /** @type {Progress} */ (reading.progress);
@@ -338,7 +331,7 @@ export class FrameReader {
     if (rest === null) return this.#resume(reading);
     if (progress.isDeflated) {
       if (reading.stream === socket) websocket.resume();
-      // ws has not yet inflated all its frames. When it has, it resumes its stream.
+      // ws is still inflating. It resumes its stream afterwards.
       if (reading.stream.isPaused()) {
         reading.stream.once('resume', this.streamOnResume);
         return;
@@ -358,14 +351,14 @@ export class FrameReader {
 
   /**
    * Keeps the rest of a read for a later turn.
-   * @param {Socket} socket @param {Reading} reading @param {Buffer} rest in memory of its own
+   * @param {Socket} socket @param {Reading} reading @param {Buffer} rest a copy
    * @param {import('../worker/turn.js').Line<Socket>} line
    */
   #keep(socket, reading, rest, line) {
     this.#waitingBytes += rest.length;
     progressOf(reading).rest = rest;
     this.onWaiting(reading.websocket);
-    // ws inflates and has paused the socket. Its turn comes when ws resumes it.
+    // ws has paused the socket to inflate. The rest gets its turn when ws resumes it.
     if (reading.progress?.isDeflated && isPausedByWs(reading)) {
       reading.stream.once('resume', this.streamOnResume);
     } else this.#wait(socket, reading, line);
@@ -388,7 +381,7 @@ export class FrameReader {
     this.#resume(reading);
   }
 
-  /** Reads the socket again as soon as ws takes more. @param {Reading} reading */
+  /** Reads the socket again once ws takes more. @param {Reading} reading */
   #resume({ websocket, stream }) {
     if (!(stream instanceof FeedStream)) websocket.resume();
     else if (stream.isPaused()) stream.once('resume', this.streamOnDrain);
@@ -407,7 +400,7 @@ export class FrameReader {
 
   /**
    * @param {Socket} socket @param {Reading} reading @param {Buffer} bytes
-   * @param {boolean} isOwn true if these bytes are not in the shared buffer
+   * @param {boolean} isOwn are these bytes outside of the shared buffer?
    * @returns {number} bytes processed; fewer than given if the turn is over
    */
   #walk(socket, reading, bytes, isOwn) {
@@ -416,7 +409,7 @@ export class FrameReader {
     let at = 0;
     this.#walkEndMs = 0;
     this.#unitsOfWalk = 0;
-    // A read without a whole frame is work too, and costs one unit.
+    // A read costs a unit even without a whole frame.
     if (++this.#units >= this.unitsPerClock) this.#isTimeUp();
     if (reading.held !== null) {
       at = this.#readHeld(socket, reading, bytes);
@@ -459,7 +452,7 @@ export class FrameReader {
     return false;
   }
 
-  /** @param {Socket} socket @param {Reading} reading @param {Buffer} bytes @returns taken */
+  /** @param {Socket} socket @param {Reading} reading @param {Buffer} bytes @returns bytes taken */
   #readHeld(socket, reading, bytes) {
     let at = 0;
     for (;;) {
@@ -476,7 +469,7 @@ export class FrameReader {
         at += part;
         continue;
       }
-      // Cleared before the frame is handled, because handlers may examine the socket.
+      // First, because handlers of the frame may look at the socket.
       reading.held = null;
       reading.heldBytes = 0;
       const whole = held.subarray(0, heldBytes);
@@ -501,8 +494,7 @@ export class FrameReader {
 
   /**
    * @param {Buffer} b @param {number} at @param {number} end
-   * @returns {number} the frame's size as far as it is known; if the length is incomplete, at least
-   *   one more than the bytes available
+   * @returns {number} the frame's size; if its header is incomplete, more than the bytes available
    */
   #sizeOf(b, at, end) {
     const first = b[at];
@@ -519,9 +511,8 @@ export class FrameReader {
   }
 
   /**
-   * Handles a whole frame.
+   * Handles a whole frame. Returns false, and leaves it unchanged, if it is not UTF-8.
    * @param {WebSocket} websocket @param {Buffer} b @param {number} at @param {number} size
-   * @returns {boolean} false: not UTF-8; the frame is unchanged
    */
   #take(websocket, b, at, size) {
     const mask = at + (b[at + 1] === 0xfe ? 4 : 2);
@@ -542,7 +533,7 @@ export class FrameReader {
   }
 
   /**
-   * The same for frames that ws handles: counts them, and hands them over in runs.
+   * As `#walk`, for frames that ws handles: counts them, and passes them on in runs.
    * @param {Socket} socket @param {Reading} reading @param {Progress} progress
    * @param {Buffer} bytes @param {number} at @param {boolean} isOwn @returns {number}
    */
@@ -554,7 +545,7 @@ export class FrameReader {
       const size = at === end ? 0 : this.#sizeForWs(progress, bytes, at, end);
       const isWhole = size > 0 && size <= end - at;
       const first = bytes[at];
-      // A run ends before a fragment: ws keeps fragments, and must not keep the frames before.
+      // A run ends before a fragment, because ws keeps fragments, and would keep the whole run.
       const isFragment = isWhole && (first & 0x8f) <= 0x80;
       const isRunOver =
         !isWhole || isFragment || frames >= MAX_RUN_FRAMES || at + size - from > MAX_RUN_BYTES;
@@ -568,7 +559,7 @@ export class FrameReader {
         this.#units += WS_FRAME_UNITS * frames + ((at - from) >> 12);
         from = at;
         frames = 0;
-        // ws may inflate. It gets more frames when it has finished.
+        // ws may be inflating. It gets more frames afterwards.
         if (progress.isDeflated && at < end) return at;
         if (this.#units >= this.unitsPerClock && this.#isTimeUp() && at < end) return at;
       }
@@ -618,7 +609,7 @@ export class FrameReader {
   }
 
   /**
-   * The size by the rules of ws.
+   * The size, or that ws refuses the frame.
    * @param {Progress} progress @param {Buffer} b @param {number} at @param {number} end
    * @returns {number} as `#sizeOf`, or REFUSED, or NOT_MINIMAL
    */
@@ -656,7 +647,7 @@ export class FrameReader {
 
   /**
    * @param {Socket} socket @param {Reading} reading
-   * @param {Buffer} bytes whole frames for ws, in memory that ws may keep
+   * @param {Buffer} bytes whole frames, which ws may keep
    */
   #feed(socket, reading, bytes) {
     const { stream } = reading;
@@ -667,15 +658,15 @@ export class FrameReader {
 
   /**
    * @param {Socket} socket @param {Reading} reading @param {number} why
-   * @param {Buffer} header that ends the connection
+   * @param {Buffer} header of the refused frame
    */
   #refuse(socket, reading, why, header) {
     const { websocket, progress } = reading;
     if (why === REFUSED) this.#feed(socket, reading, Buffer.from(header));
     this.#finish(reading);
-    // ws first inflates the frames before, and refuses the header afterwards.
+    // ws inflates the earlier frames first, then refuses the header.
     if (why === REFUSED && progress?.isDeflated) return;
-    // ws has chosen its close code, or will do so in this turn.
+    // By then ws has chosen its close code.
     setImmediate(() => {
       if (websocket.readyState === OPEN) websocket.close(PROTOCOL_ERROR);
     });
@@ -683,7 +674,7 @@ export class FrameReader {
 
   /**
    * @param {Socket} socket @param {Reading} reading @param {Buffer} bytes @param {number} at
-   * @param {number} size of the frame, as far as it is known
+   * @param {number} size as `#sizeOf`
    */
   #hold(socket, reading, bytes, at, size) {
     reading.heldBytes = 0;
@@ -706,13 +697,13 @@ function socketOf(stream) {
   return stream instanceof FeedStream ? stream.socket : /** @type {Socket} */ (stream);
 }
 
-/** Stops reading. If ws reads the socket, ws must know it. @param {Reading} reading */
+/** Stops reading; through ws if ws reads the socket. @param {Reading} reading */
 function pause({ websocket, stream }) {
   if (stream instanceof FeedStream) stream.hold();
   else websocket.pause();
 }
 
-/** @param {Reading} reading @returns {boolean} ws paused it because it inflates */
+/** Has ws paused it to inflate? @param {Reading} reading */
 function isPausedByWs({ websocket, stream }) {
   return stream.isPaused() && (stream instanceof FeedStream || !websocket.isPaused);
 }
@@ -723,7 +714,7 @@ function progressOf(reading) {
   return reading.progress;
 }
 
-/** Does a whole frame take a token? @param {number} first its first byte @param {number} size */
+/** Does the frame take a token? @param {number} first byte @param {number} size */
 function isCounted(first, size) {
   return (first !== TEXT && first !== BINARY) || size === 2 + MASK_BYTES;
 }
@@ -735,8 +726,8 @@ function headerBytes(second) {
 }
 
 /**
- * Completes a held frame. The buffer grows with the bytes that arrived: by the announced size,
- * eight bytes could allocate a whole message.
+ * Adds bytes to a held frame. The buffer grows with the bytes that arrived, not with the announced
+ * size: a header of eight bytes must not allocate a whole message.
  * @param {Reading} reading @param {Buffer} bytes @param {number} at @param {number} count
  * @param {number} size the frame's
  */
@@ -756,9 +747,9 @@ function append(reading, bytes, at, count, size) {
 }
 
 /**
- * Removes a mask, or puts it back (RFC 6455 5.3).
+ * Removes a mask, or restores it (RFC 6455 5.3).
  * @param {Buffer} b @param {number} at @param {number} end @param {number} mask its index
- * @returns {number} all unmasked bytes combined by OR. If bit 7 is 0, they are ASCII.
+ * @returns {number} all resulting bytes, combined by OR. If bit 7 is 0, they are ASCII.
  */
 function unmask(b, at, end, mask) {
   let m0 = b[mask];

@@ -1,11 +1,11 @@
 // handshake.js: is a request on the public port a well-formed WebSocket handshake?
 //
 // `ws` answers 101 to HTTP/1.0, to no Host or two, to absolute URLs and to upgrades with a body.
-// These checks cost less than admission, so they come before it.
+// These checks cost less than admission, so they come first.
 
 import { refusal } from '../protocol/refusal.js';
 
-/** More are refused. Node drops headers beyond its limit silently, so that is one more. */
+/** More are refused. Node silently drops headers above its own limit, which is one higher. */
 export const MAX_HEADERS = 100;
 /** RFC 6455 4.1: 16 bytes in base64. */
 const KEY = /^[+/0-9A-Za-z]{22}==$/;
@@ -22,7 +22,7 @@ export function handshakeFault(request, route) {
   if (request.method !== 'GET') return refusal('method_not_allowed');
   if (request.httpVersionMajor !== 1 || request.httpVersionMinor !== 1)
     return refusal('bad_request', 'Only HTTP/1.1.');
-  // A body's bytes would be read as frames: request smuggling.
+  // Request smuggling: the body would be read as frames.
   if (hasBody(request)) return refusal('bad_request', 'No body.');
   if (route.name !== 'websocket') return refusal('not_found');
   if (!isToWebSocket(request))
@@ -34,9 +34,9 @@ export function handshakeFault(request, route) {
 }
 
 /**
- * The checks of each request. Host: exactly one. If there are two, `headers` keeps the first, and a
- * proxy may have routed by the second (RFC 9112 3.2). Health checks, and nginx by default, speak
- * HTTP/1.0, which needs none.
+ * Checks every request. RFC 9112 3.2: exactly one Host. If there are two, `headers` has the first,
+ * and a proxy may have routed by the second. HTTP/1.0, which health checks and nginx by default
+ * speak, needs none.
  * @param {IncomingMessage} request @returns {Refusal|null}
  */
 export function headFault({ rawHeaders, httpVersion }) {
@@ -52,11 +52,7 @@ export function headFault({ rawHeaders, httpVersion }) {
     : refusal('bad_request', 'Exactly one Host header is required.');
 }
 
-/**
- * The server does not wait for a body, nor takes it for the next request. A Content-Length of 0 is
- * none: Java's WebSocket client sends it.
- * @param {IncomingMessage} request
- */
+/** Java's WebSocket client sends Content-Length 0: no body. @param {IncomingMessage} request */
 export function hasBody({ headers }) {
   const length = headers['content-length'];
   return (

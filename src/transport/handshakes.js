@@ -1,4 +1,4 @@
-// handshakes.js: requests for a WebSocket or a stream: checks, admission, then their transport.
+// handshakes.js: checks and admits requests for a WebSocket or a stream, and opens it.
 
 import { refusal, toHttp } from '../protocol/refusal.js';
 import { ADMITTING, HANDSHAKE, NOTHING, takeOver, Upgraded } from './accepted-socket.js';
@@ -11,18 +11,18 @@ import { takesMethod } from './http-answers.js';
 /** @import { LoadedDoor, Route, Streams } from './route.js' */
 /** @import { IncomingMessage } from 'node:http' */
 
-/** Statuses of refusals for a request that is wrong in itself. */
+/** Statuses for malformed requests. */
 const MALFORMED = new Set([400, 405, 408, 413, 415]);
 
 /**
- * A well-formed request. `door` null: for the native one.
+ * A well-formed request. `door` is null for the native one.
  * @typedef {{request: IncomingMessage, door: LoadedDoor|null, socket: TrackedSocket, head: Buffer}}
  *   Wanted
  */
 /** @typedef {{decision: Refusal|AdmissionLease, wanted: Wanted}} Decided */
 
 export class Handshakes {
-  /** Those whose admission took longer than a turn. @type {import('../worker/turn.js').Line<Decided>} */
+  /** Those admitted in a later turn. @type {import('../worker/turn.js').Line<Decided>} */
   #decided;
 
   /**
@@ -62,10 +62,7 @@ export class Handshakes {
     this.counters = counters;
   }
 
-  /**
-   * @param {IncomingMessage} request @param {Route} route
-   * @returns {Streams|null} null: it is not a request for a stream
-   */
+  /** Null: the request is not for one. @param {IncomingMessage} request @param {Route} route */
   streamsFor(request, route) {
     const streams = route.name === 'stream' ? this.streamsOf(route) : null;
     return streams !== null && takesMethod(streams, request) ? streams : null;
@@ -73,7 +70,7 @@ export class Handshakes {
 
   /**
    * @param {IncomingMessage} request for a WebSocket, or another upgrade
-   * @param {Route} route @param {TrackedSocket} socket that is not idle @param {Buffer} head
+   * @param {Route} route @param {TrackedSocket} socket not idle @param {Buffer} head
    */
   websocket(request, route, socket, head) {
     const fault = handshakeFault(request, route);
@@ -100,7 +97,7 @@ export class Handshakes {
     const { request, door, socket } = wanted;
     const handshake = socket[HANDSHAKE];
     if (this.phase.isRetired) return this.#refuseAsDraining(wanted);
-    // The connection itself has paid the token of the first request.
+    // The connection itself has paid for the first request.
     const isFirst = handshake.http === null || handshake.http.requests === 0;
     const refused = isFirst ? null : this.admission.admitPeer(handshake.address);
     if (refused !== null) return this.#refuse(wanted, refused);
@@ -109,7 +106,7 @@ export class Handshakes {
     if (!(decision instanceof Promise)) return this.#decide(decision, wanted);
     takeOver(socket);
     handshake.decideLater();
-    // If this socket has had plain HTTP before, the handshake's time begins now.
+    // If it spoke plain HTTP before, the handshake's time begins now.
     if (!this.waiting.has(socket)) this.waiting.add(socket);
     this.#decideLater(decision, wanted);
   }
@@ -123,7 +120,7 @@ export class Handshakes {
   #conclude({ decision, wanted }) {
     const { socket } = wanted;
     if (socket[HANDSHAKE].phase === ADMITTING && !socket.destroyed) this.#decide(decision, wanted);
-    else if (!isRefusal(decision)) decision.release(); // the client has left, or waited too long
+    else if (!isRefusal(decision)) decision.release(); // the client has left, or its time is over
   }
 
   /** @param {Refusal|AdmissionLease} decision @param {Wanted} wanted */
@@ -155,7 +152,7 @@ export class Handshakes {
     this.waiting.delete(socket);
     handshake.admit(admitted);
     if (handshake.wanted !== null) {
-      // The client has closed its side already, and no further event comes.
+      // The client has closed its side, and no further event follows.
       if (!socket.readable) return void socket.destroy();
       return this.#openStream(handshake.wanted, socket, admitted);
     }
@@ -202,7 +199,7 @@ function isRefusal(decision) {
   return 'code' in decision;
 }
 
-/** @param {Refusal} refused that the door tells @returns {AdmissionLease} without a place */
+/** @param {Refusal} refused which the door sends @returns {AdmissionLease} without a place */
 function leaseOf(refused) {
   return {
     address: '',

@@ -1,4 +1,4 @@
-// http-answers.js: the answers of the public port in plain HTTP: health checks and refusals.
+// http-answers.js: plain HTTP answers of the public port: health checks and refusals.
 
 import { refusal, toHttp } from '../protocol/refusal.js';
 import { headFault } from './handshake.js';
@@ -9,7 +9,7 @@ import { STATUS_CODES } from './node-http.js';
 /** @typedef {import('../protocol/refusal.js').Answer} Answer */
 /** @import { Streams } from './route.js' */
 
-/** A header of every answer: a browser takes no answer for a page or a script. */
+/** In every answer, so that browsers take none for a page or a script. */
 export const NOSNIFF = Object.freeze(/** @type {const} */ (['X-Content-Type-Options', 'nosniff']));
 
 /**
@@ -71,8 +71,8 @@ export function responseText(status, headers, body) {
 }
 
 /**
- * @param {ServerResponse} response @param {number} status @param {Headers} headers
- * @param {string} body ASCII
+ * @param {ServerResponse} response @param {number} status
+ * @param {Headers} headers @param {string} body ASCII
  */
 export function respond(response, status, headers, body) {
   response.setHeader(...NOSNIFF);

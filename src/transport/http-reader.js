@@ -1,8 +1,8 @@
-// http-reader.js: reads the requests of the public port. The short reader takes usual ones. Node's
-// HTTP server gets all others, in small pieces, and nothing after the last one that is answered.
+// http-reader.js: reads requests on the public port. The short reader takes the usual ones. Node's
+// HTTP server gets all others, in small pieces, up to the last request that gets an answer.
 //
-// The sockets are the port's. A fast path feeds the server's own listeners; without it the server
-// reads a FeedStream.
+// The port keeps the sockets. A fast path calls the HTTP server's own listeners; without it the
+// server reads a FeedStream.
 
 import { createServer as createAcceptor, Server } from 'node:net';
 import { plainOnly, useFastPath } from '../config/fast-paths.js';
@@ -24,20 +24,20 @@ const MAX_HEADER_BYTES = 16_384;
 const HEADERS_TIMEOUT_MS = 10_000;
 const REQUEST_TIMEOUT_MS = 15_000;
 const CHECKING_INTERVAL_MS = 1000;
-/** Clients learn it from `Keep-Alive`. LAST_REQUESTS_MS of the supervisor is as long. */
+/** Sent as `Keep-Alive`. LAST_REQUESTS_MS of the supervisor is as long. */
 const KEEP_ALIVE_TIMEOUT_MS = 5000;
 /**
- * Node's parser gets at most this many bytes at once. A whole read has room for 3,600 pipelined
- * requests, and parsing them takes 60 ms even if none is answered. A body contains no
- * requests, so the parser gets what a read has of it at once, with a fifth of the CPU.
+ * Node's parser gets at most this many bytes at once. A whole read may have 3,600 pipelined
+ * requests, which take 60 ms to parse even if none is answered. Bodies contain no requests, so the
+ * parser gets all their bytes at once, which takes a fifth of the CPU.
  */
 const PIECE_BYTES = 512;
 /**
- * A piece ends with a head, so that the parser gets no request after the last one that is answered:
+ * A piece ends with a head, so that the parser gets no request after the last one with an answer:
  * Node would create its objects, and an Error with a stack when the socket closes.
  */
 const END_OF_HEAD = Buffer.from('\r\n\r\n');
-/** Heads in one read: the second is the last answered. A read with more has empty lines. */
+/** In one read. The second request is the last with an answer; others are empty lines. */
 const MAX_HEADS = 4;
 
 /** @import { Config } from '../config/settings.js' */
@@ -45,9 +45,14 @@ const MAX_HEADS = 4;
 /** @import { IncomingMessage, ServerResponse } from 'node:http' */
 /** @import { Duplex } from 'node:stream' */
 
+/**
+ * @typedef {(request: IncomingMessage, response: ServerResponse, socket: TrackedSocket) => void}
+ *   OnRequest
+ */
+
 export class HttpReader {
   /**
-   * The HTTP server's own listener for connections; null if the HTTP server reads FeedStreams.
+   * The HTTP server's own listener; null if the server reads FeedStreams.
    * @type {import('./fast/http-listeners.js').ConnectionListener|null}
    */
   #connect;
@@ -57,15 +62,14 @@ export class HttpReader {
   /**
    * @param {object} parts @param {Config} parts.config
    * @param {(request: IncomingMessage, socket: TrackedSocket) => boolean} parts.onShort a request
-   *   that is read without Node's parser; false: the parser is to read it
-   * @param {(request: IncomingMessage, response: ServerResponse, socket: TrackedSocket) => void}
-   *   parts.onRequest
+   *   from the short reader; false: Node's parser has to read it
+   * @param {OnRequest} parts.onRequest
    * @param {(request: IncomingMessage, socket: TrackedSocket, head: Buffer) => void} parts.onUpgrade
    *   the socket no longer speaks HTTP; `head` has all bytes read after the request
    * @param {(socket: TrackedSocket) => void} parts.onConnect the same for the method CONNECT
-   * @param {(error: NodeJS.ErrnoException, socket: TrackedSocket) => void} parts.onFault input that
-   *   Node's parser could not read, or did not get in time
-   * @param {() => void} parts.onUnknown a socket that this port has not accepted has been closed
+   * @param {(error: NodeJS.ErrnoException, socket: TrackedSocket) => void} parts.onFault a request
+   *   is malformed or late
+   * @param {() => void} parts.onUnknown a socket that this port has not accepted was closed
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
   constructor({ config, onShort, onRequest, onUpgrade, onConnect, onFault, onUnknown, counters }) {
@@ -81,9 +85,9 @@ export class HttpReader {
       if (socket !== null) onRequest(request, response, socket);
     };
     http.on('request', requested);
-    // Only a request to the HTTP API needs its body, so only such a request gets 100 Continue.
+    // Only requests whose body is needed get 100 Continue.
     http.on('checkContinue', requested);
-    // Without a listener Node answers 417 itself, and that answer bypasses the counters.
+    // Without a listener Node answers 417 itself, past the counters.
     http.on('checkExpectation', requested);
     http.on('upgrade', (request, stream, head) => {
       const socket = this.#accepted(request.socket, stream);
@@ -113,7 +117,7 @@ export class HttpReader {
       plainOnly(config, () => (takesListeners ? shortHandshakeFault() : 'it needs http_listeners')),
     );
     if (this.#connect === null) {
-      // An HTTP server that does not listen does not check for slow requests.
+      // Without listening, the HTTP server does not check for slow requests.
       http.timeout = REQUEST_TIMEOUT_MS;
       this.acceptor = createAcceptor({ allowHalfOpen: true, noDelay: true });
     } else this.acceptor = http;
@@ -143,20 +147,20 @@ export class HttpReader {
     socket.on('data', socketOnData);
   }
 
-  /** Parses up to the last answered request. @param {TrackedSocket} socket @param {Buffer} bytes */
+  /** Up to the last request with an answer. @param {TrackedSocket} socket @param {Buffer} bytes */
   parse(socket, bytes) {
     const handshake = socket[HANDSHAKE];
     const { http } = handshake;
     let heads = 0;
     for (let at = 0; http !== null && at < bytes.length; ) {
       if (http.parse === null || handshake.phase === CLOSED || socket.destroyed) return;
-      // The last request is complete, and what follows it gets no answer.
+      // The last request is complete, and nothing after it gets an answer.
       if (http.isEnding && http.call?.complete) return;
       // Node pauses the socket if the peer does not read its answers.
       const isPaused = http.stream?.isPaused() ?? (at > 0 && socket.isPaused());
       if (isPaused) return discard(socket);
       let piece = bytes.subarray(at, at + Math.max(PIECE_BYTES, http.bodyBytes));
-      // While the HTTP API reads a body, the bytes are no heads.
+      // While a body is read, it has no heads to look for.
       const end = http.calls > 0 ? -1 : piece.indexOf(END_OF_HEAD);
       if (end !== -1) {
         if (++heads > MAX_HEADS) {
@@ -173,7 +177,7 @@ export class HttpReader {
   }
 
   /**
-   * The socket no longer speaks HTTP. Returns all bytes read after the request.
+   * Ends HTTP on a socket. Returns all bytes read after the request.
    * @param {TrackedSocket} socket @param {Buffer} head
    */
   end(socket, head) {
@@ -193,19 +197,19 @@ export class HttpReader {
     return ahead.length === 0 ? head : Buffer.concat([head, ahead]);
   }
 
-  /** The next reader of a socket that has left may begin. @param {TrackedSocket} socket */
+  /** Starts the next reader of a socket after `end`. @param {TrackedSocket} socket */
   handOver(socket) {
     if (this.#connect === null) socket.resume();
   }
 
-  /** @param {TrackedSocket} socket that is closed */
+  /** @param {TrackedSocket} socket closed */
   delete(socket) {
     this.#fed.delete(socket);
   }
 
-  /** Closes the listener. Sockets that are kept alive stay. */
+  /** Closes the listener. Kept-alive sockets stay. */
   stopAccepting() {
-    // The HTTP server's own `close` closes idle sockets, too.
+    // The HTTP server's own `close` would close idle sockets, too.
     if (this.acceptor.listening) Server.prototype.close.call(this.acceptor);
   }
 
@@ -223,14 +227,14 @@ export class HttpReader {
   }
 
   /**
-   * The socket behind a stream that a listener of Node's HTTP server is given. In `upgrade` and
-   * `connect`, Node 26 gives its own stream if there is a body; `request.socket` is ours.
+   * The socket behind a stream of the HTTP server. In `upgrade` and `connect`, Node 26 passes a
+   * stream of its own if there is a body; `request.socket` is ours.
    * @param {Duplex} stream that the HTTP server reads
-   * @param {Duplex} [given] what the listener got in its place
-   * @returns {TrackedSocket|null} null: this port has not accepted it. It is closed and counted.
+   * @param {Duplex} [given] what the listener got instead
+   * @returns {TrackedSocket|null} null: this port has not accepted it, so it is closed and counted
    */
   #accepted(stream, given = stream) {
-    // It lives as long as the socket, and destroys itself with the socket's error. Nobody reads it.
+    // Nobody reads Node's stream, which destroys itself with the socket's error.
     if (given !== stream) given.on('error', streamOnError);
     const socket = stream instanceof FeedStream ? stream.socket : stream;
     if (HANDSHAKE in socket) return /** @type {TrackedSocket} */ (socket);
@@ -246,14 +250,14 @@ function createHttpServer(config) {
   const http = createServer({
     maxHeaderSize: MAX_HEADER_BYTES,
     headersTimeout: HEADERS_TIMEOUT_MS,
-    // Other bodies than uploads have a shorter time (http-api/body.js).
+    // For uploads. Other bodies have less time (http-api/body.js).
     requestTimeout:
       config.blobs === null
         ? REQUEST_TIMEOUT_MS
         : Math.max(REQUEST_TIMEOUT_MS, config.blobUploadTimeoutMs),
     connectionsCheckingInterval: CHECKING_INTERVAL_MS,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
-    requireHostHeader: false, // plainAnswer() checks it, because Node's own answers bypass the counters
+    requireHostHeader: false, // headFault() checks it: Node's own answers bypass the counters
     noDelay: true,
   });
   http.maxHeadersCount = MAX_HEADERS + 1;

@@ -7,16 +7,15 @@
 //                       | too slow      | malformed, ...   | refused, too slow
 //                       +--------> CLOSED <----------------+     (answered; the peer may read on)
 //
-// http-reader.js reads requests, handshakes.js decides those for WebSockets and streams,
-// plain-http.js answers the others, last-answers.js refuses, idle-sockets.js and deadlines.js bound
+// http-reader.js reads requests, handshakes.js decides on those for WebSockets and streams,
+// plain-http.js answers the others, last-answers.js refuses; idle-sockets.js and deadlines.js bound
 // the sockets that wait for their client.
 //
-// With TLS, a socket gets to WAITING three times: for its ClientHello, for the end of TLS, and for
-// its request. Until TLS is established, no refusal can be sent, so the server closes the socket
-// instead.
+// With TLS, a socket is WAITING three times: for its ClientHello, for the end of the TLS handshake,
+// and for its request. Before TLS is established no refusal can be sent: the server just closes.
 //
 // Sockets with bytes to read wait in a line, once for each read (docs/architecture/overview.md,
-// "Storms"). A socket is refused when its time is over, so the line has no length limit.
+// "Storms"). A socket is refused when its time is over, so the line needs no limit.
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { LISTEN_BACKLOG } from '../config/system-limits.js';
@@ -54,12 +53,9 @@ import { SecureSockets } from './secure-sockets.js';
 
 /** A lack of descriptors is logged at most this often. */
 const LOG_INTERVAL_MS = 60_000;
-/**
- * After the end of accepting, clients have this long for their handshakes before `close` ends them.
- * A new one may have sent its request already: without an answer it cannot tell what became of it.
- */
+/** When accepting ends, clients still have this long to send their request and get an answer. */
 const FINISH_MS = 1000;
-/** Longest time that `close` then waits until the last answers are written. */
+/** Then `close` waits at most this long for the last answers to be written. */
 const LAST_WRITE_MS = 100;
 const POLL_MS = 20;
 const TOO_LARGE = refusal('BODY_TOO_LARGE');
@@ -75,9 +71,9 @@ const TOO_LATE = refusal('request_timeout');
 
 /** @typedef {import('./accepted-socket.js').Port} Port @implements {Port} */
 export class HttpServer {
-  /** Sockets that have not finished their handshake. @type {Deadlines<TrackedSocket>} */
+  /** Sockets with an unfinished handshake. @type {Deadlines<TrackedSocket>} */
   #waiting;
-  /** Sockets with bytes to read that are not parsed. @type {Line<TrackedSocket>} */
+  /** Sockets with bytes to parse. @type {Line<TrackedSocket>} */
   #line;
   #logRarely;
   #answers;
@@ -93,10 +89,9 @@ export class HttpServer {
    *   parts.admission
    * @param
    *   {(request: IncomingMessage, socket: Socket, head: Buffer, admitted: import('../admission/admission.js').AdmissionLease, door: LoadedDoor|null) => void}
-   *   parts.onUpgrade takes over a well-formed, admitted handshake that is not answered yet
+   *   parts.onUpgrade answers a well-formed, admitted handshake
    * @param {readonly LoadedDoor[]} [parts.doors] beside the native one
-   * @param {Streams|null} [parts.streams] of the native door: they take over admitted requests for
-   *   server-sent events; null if they are off
+   * @param {Streams|null} [parts.streams] server-sent events; null if they are off
    * @param {Api|null} [parts.api] null if no API keys are configured
    * @param {() => string|null} parts.readiness null if ready; otherwise the reason
    * @param {{readonly isRetired: boolean}} parts.phase of the worker
@@ -175,7 +170,7 @@ export class HttpServer {
     return this.#waiting.size;
   }
 
-  /** @returns {Promise<{port: number, address: string}>} the bound port and address */
+  /** @returns {Promise<{port: number, address: string}>} as bound */
   listen() {
     const { config } = this;
     const { acceptor } = this.reader;
@@ -185,12 +180,12 @@ export class HttpServer {
         { port: config.port, host: config.host || undefined, backlog: LISTEN_BACKLOG },
         () => {
           acceptor.removeListener('error', reject);
-          // Accepting failed. Node resumes accepting when descriptors are free again.
+          // Node accepts again when descriptors are free.
           acceptor.on('error', (error) =>
             this.#logRarely({ err: error }, 'public port: accept failed'),
           );
           const bound = acceptor.address();
-          // null if the server was closed meanwhile; a string for a pipe, which is never used.
+          // Null: the server was closed meanwhile. A string is for pipes, which are not used.
           if (bound === null || typeof bound === 'string')
             reject(new Error('the public port closed before it was open'));
           else resolve({ port: bound.port, address: bound.address });
@@ -199,23 +194,20 @@ export class HttpServer {
     });
   }
 
-  /** For TLS handshakes from now on. Open connections stay. @param {Certificate} certificate */
+  /** For new connections. Open ones stay. @param {Certificate} certificate */
   replaceCertificate(certificate) {
     this.secure?.replaceCertificate(certificate);
   }
 
-  /**
-   * Closes the listener. WebSockets stay, unfinished handshakes end with 503, and sockets that are
-   * kept alive get one more answer.
-   */
+  /** WebSockets stay. Unfinished handshakes end with 503, kept-alive sockets after one answer. */
   stopAccepting() {
     this.reader.stopAccepting();
   }
 
   /**
-   * Closes the sockets that are kept alive. A client that has just sent a request on one would get
-   * a reset, so they first have some time to end by themselves.
-   * @param {number} waitMs the longest time; 0: does not wait
+   * Closes kept-alive sockets. If a client has just sent a request on one, it gets a reset, so they
+   * first have some time to end by themselves.
+   * @param {number} waitMs the longest time
    */
   async endKeptAlive(waitMs) {
     await until(() => this.#idle.keptAlive === 0, performance.now() + waitMs);
@@ -223,8 +215,8 @@ export class HttpServer {
   }
 
   /**
-   * Closes the listener and every socket that is not a WebSocket. Clients in a handshake, and those
-   * that have sent nothing yet, have FINISH_MS from the end of accepting to get their answer.
+   * Closes the listener and all sockets except WebSockets and streams. Clients that have not got an
+   * answer yet have FINISH_MS since `stoppedMs`.
    * @param {number} [stoppedMs] when accepting ended, on the clock of performance.now()
    */
   async close(stoppedMs = performance.now()) {
@@ -268,7 +260,7 @@ export class HttpServer {
     handshake.countFor(admission.peerOf(socket));
     const refused = admission.admitPeer(handshake.address);
     if (refused !== null) return this.#answers.refuseNew(socket, refused);
-    // One goes for each new socket. If WebSockets alone are too many, closing all would not help.
+    // Only one for each new socket: if WebSockets alone are too many, closing all would not help.
     if (admission.isShortOfDescriptors) this.#idle.makeRoom();
     this.#idle.addNew(socket);
     this.#waiting.add(socket);
@@ -277,30 +269,30 @@ export class HttpServer {
       socket.once('readable', socketOnReadable);
   }
 
-  /** @param {TrackedSocket} socket that has bytes to read, or has ended */
+  /** @type {Port['readable']} */
   readable(socket) {
     if (socket[HANDSHAKE].phase === WAITING) this.#queue(socket);
   }
 
-  /** @param {TrackedSocket} socket whose client sends no more */
+  /** @type {Port['ended']} */
   ended(socket) {
-    // It has closed without a byte, as port checks do.
+    // Port checks close without a request.
     const { phase, http } = socket[HANDSHAKE];
     if (phase === WAITING && http === null) socket.destroy();
   }
 
-  /** @param {TrackedSocket} socket @param {Buffer} bytes that were read */
+  /** @type {Port['data']} */
   data(socket, bytes) {
     const handshake = socket[HANDSHAKE];
     if (handshake.phase === CLOSED) return this.#answers.data(socket, bytes);
     if (handshake.phase !== WAITING) return this.reader.parse(socket, bytes);
-    // These bytes belong to a request that began in an earlier turn. They wait for another turn.
+    // The rest of a request that began in an earlier turn waits for another turn.
     handshake.keep(bytes);
     socket.pause();
     this.#queue(socket);
   }
 
-  /** @param {TrackedSocket} socket that is closed, or about to be */
+  /** @type {Port['closed']} */
   closed(socket) {
     const handshake = socket[HANDSHAKE];
     if (!handshake.go()) return;
@@ -335,14 +327,14 @@ export class HttpServer {
       socket.resume();
       this.reader.parse(socket, handshake.ahead);
     } else {
-      // Read at once, and not when the stream flows, so that the slice measures the cost.
+      // Reads at once, not when the stream flows, so that the turn measures the cost.
       this.reader.begin(socket, socket.read());
     }
     if (handshake.phase !== IN_LINE || socket.destroyed) return;
-    this.#awaitClient(socket); // the client has to send the rest of the request
+    this.#awaitClient(socket); // for the rest of the request
   }
 
-  /** @param {TrackedSocket} socket that is in no crowd */
+  /** @param {TrackedSocket} socket in no crowd */
   #awaitClient(socket) {
     const handshake = socket[HANDSHAKE];
     handshake.wait();
@@ -365,11 +357,11 @@ export class HttpServer {
     });
   }
 
-  /** @param {TrackedSocket} socket whose first bytes, or further ones, wait for TLS */
+  /** @param {TrackedSocket} socket with bytes of its ClientHello */
   #readClientHello(socket) {
     const handshake = socket[HANDSHAKE];
     const bytes = /** @type {Buffer|null} */ (socket.read());
-    if (bytes === null) return void socket.destroy(); // its end
+    if (bytes === null) return void socket.destroy(); // it has ended
     const { ahead } = handshake;
     handshake.keep(ahead.length === 0 ? bytes : Buffer.concat([ahead, bytes]));
     switch (readClientHello(handshake.ahead)) {
@@ -398,16 +390,16 @@ export class HttpServer {
       socket.destroy();
       return false;
     }
-    this.#awaitClient(socket); // the client has to answer
+    this.#awaitClient(socket); // for its answer
     socket.unshift(handshake.ahead); // TLS reads it
     handshake.keep(NOTHING);
     return true;
   }
 
   /**
-   * The client has the same time again for its request.
-   * @param {TrackedSocket} socket that is encrypted
-   * @param {TrackedSocket} stream the decrypted one, which takes its place
+   * The client gets the same time again for its request.
+   * @param {TrackedSocket} socket encrypted
+   * @param {TrackedSocket} stream decrypted, takes its place
    */
   #secured(socket, stream) {
     const handshake = socket[HANDSHAKE];
@@ -427,8 +419,8 @@ export class HttpServer {
   }
 
   /**
-   * @param {IncomingMessage} request that the short reader has read
-   * @param {TrackedSocket} socket @returns {boolean} false: Node's parser is to read it
+   * @param {IncomingMessage} request from the short reader
+   * @param {TrackedSocket} socket @returns {boolean} false: Node's parser has to read it
    */
   #short(request, socket) {
     const route = routeOf(request, this.doors);
@@ -438,12 +430,10 @@ export class HttpServer {
     return true;
   }
 
-  /**
-   * @param {IncomingMessage} request @param {ServerResponse} response @param {TrackedSocket} socket
-   */
+  /** @type {import('./http-reader.js').OnRequest} */
   #request(request, response, socket) {
     const { phase, http } = socket[HANDSHAKE];
-    // It has been answered, or comes after the last request, or after one for a stream.
+    // The socket has its last answer, or the request follows the last one or one for a stream.
     if (phase === CLOSED || http === null || http.isEnding || http.parse === null) return;
     const route = routeOf(request, this.doors);
     // If the previous answer is not sent yet, the socket cannot leave the HTTP server.
@@ -459,8 +449,8 @@ export class HttpServer {
   }
 
   /**
-   * @param {IncomingMessage} request for a stream, without a body
-   * @param {Streams} streams @param {TrackedSocket} socket that no longer speaks HTTP
+   * @param {IncomingMessage} request without a body
+   * @param {Streams} streams @param {TrackedSocket} socket no longer speaks HTTP
    */
   #stream(request, streams, socket) {
     const wanted = { streams, request: streams.read(request) };
@@ -471,7 +461,7 @@ export class HttpServer {
   }
 
   /**
-   * Until the body is read, the socket waits for its client, and its time runs.
+   * Until the body is read, the socket waits for its client, within the handshake's time.
    * @param {IncomingMessage} request @param {Streams} streams @param {ServerResponse} response
    * @param {TrackedSocket} socket @param {Exchange} http
    */
@@ -490,7 +480,7 @@ export class HttpServer {
       streams.faultOf(request, wanted.request) ??
       (Number(request.headers['content-length'] ?? 0) > maxBodyBytes ? TOO_LARGE : null);
     if (fault !== null) return conclude(fault);
-    http.called(request); // the bytes of its body are no heads
+    http.called(request); // the parser must not look for heads in the body
     http.endAfter(true); // a request after it gets no answer
     if (request.headers.expect !== undefined) response.writeContinue(); // RFC 9110 10.1.1
     readBody(
@@ -502,7 +492,7 @@ export class HttpServer {
       },
     );
     if (handshake.phase !== SERVED) return; // #begin lets it wait
-    // It has had plain HTTP before: the handshake's time begins now.
+    // It spoke plain HTTP before, so the handshake's time begins now.
     this.#idle.leave(socket);
     this.#awaitClient(socket);
     if (!this.#waiting.has(socket)) this.#waiting.add(socket);
@@ -510,7 +500,7 @@ export class HttpServer {
 
   /**
    * @param {IncomingMessage} request @param {Route} route
-   * @param {TrackedSocket} socket that no longer speaks HTTP @param {Buffer} head
+   * @param {TrackedSocket} socket no longer speaks HTTP @param {Buffer} head
    */
   #upgrade(request, route, socket, head) {
     if (socket[HANDSHAKE].phase === CLOSED) {
@@ -530,16 +520,13 @@ export class HttpServer {
     this.#handshakes.websocket(request, route, socket, head);
   }
 
-  /** The method CONNECT. @param {TrackedSocket} socket that no longer speaks HTTP */
+  /** The method CONNECT. @param {TrackedSocket} socket no longer speaks HTTP */
   #connect(socket) {
     if (this.#isOvertaking(socket)) return;
     this.#answers.reject(socket, refusal('method_not_allowed', 'This server is not a proxy.'));
   }
 
-  /**
-   * Closes a socket that leaves HTTP before an earlier request is answered: two would write.
-   * @param {TrackedSocket} socket
-   */
+  /** Closes it if an earlier request has no answer yet. @param {TrackedSocket} socket */
   #isOvertaking(socket) {
     const { http } = socket[HANDSHAKE];
     if (http === null || http.calls === 0) return false;
@@ -552,7 +539,7 @@ export class HttpServer {
   /** @param {NodeJS.ErrnoException} error @param {TrackedSocket} socket */
   #fault(error, socket) {
     const { phase, http } = socket[HANDSHAKE];
-    // Either a reset, or more bytes from a peer that has been answered.
+    // A reset, or more bytes from a peer that has its last answer.
     if (
       !socket.writable ||
       phase === CLOSED ||
@@ -564,7 +551,7 @@ export class HttpServer {
       return;
     }
     if (http?.call?.complete) {
-      // The API has not answered yet. The socket ends after that answer.
+      // The API has not answered yet. The socket closes after its answer.
       http.endAfter(true);
       return;
     }
@@ -580,7 +567,7 @@ export class HttpServer {
   /** @param {TrackedSocket} socket */
   #refuseAsLate(socket) {
     this.counters.refused.handshake_timeout++;
-    // An answer would meet a request on its way: an EventSource stops for ever at such a status.
+    // An EventSource whose request is on its way would take 408 as its answer, and never return.
     if (socket.bytesRead === 0) return discard(socket);
     this.#peek(socket);
     this.#answers.reject(socket, refusal('request_timeout'));
@@ -592,7 +579,7 @@ export class HttpServer {
    */
   #overdue(socket, deadlineMs) {
     const { phase, inLineMs } = socket[HANDSHAKE];
-    // Bytes that came after the deadline do not make the worker late, even if in line now.
+    // The client is late, unless its bytes came in time and the worker has not read them yet.
     if (phase === WAITING || (phase === IN_LINE && inLineMs >= deadlineMs)) {
       this.#refuseAsLate(socket);
       return true;
@@ -607,7 +594,7 @@ export class HttpServer {
     return true;
   }
 
-  /** @param {TrackedSocket} socket that is refused before its turn */
+  /** @param {TrackedSocket} socket refused before its turn */
   #peek(socket) {
     const { phase, needsTls } = socket[HANDSHAKE];
     if (phase === IN_LINE && !needsTls && !speaksHttp(socket))
@@ -631,7 +618,7 @@ function hasBegun(socket) {
   return socket.bytesRead > 0;
 }
 
-/** @param {Iterable<Socket>} sockets @returns {boolean} has the kernel all bytes? */
+/** @param {Iterable<Socket>} sockets */
 function allWritten(sockets) {
   for (const socket of sockets) if (!socket.writableFinished && !socket.destroyed) return false;
   return true;

@@ -1,19 +1,14 @@
-// idle-sockets.js: sockets of the public port that wait for their client.
-//
-// They are bounded in number, and make room when descriptors run short (crowd.js). Each socket of a
-// trusted proxy counts as a separate address.
+// idle-sockets.js: bounds the sockets of the public port that wait for their client, and closes
+// some when descriptors run short (crowd.js). Each socket of a trusted proxy counts as an address.
 
 import { OWN_DESCRIPTORS } from '../config/system-limits.js';
 import { discard, HANDSHAKE } from './accepted-socket.js';
 import { Crowd } from './crowd.js';
 
-/** Sockets kept alive by plain HTTP: load balancers' health checks need a few. */
+/** Health checks of load balancers need a few. */
 const MAX_PLAIN = 64;
-/** Idle sockets whose last request had a valid API key. */
 const MAX_BACKENDS = 256;
-/** Idle sockets of clients that send their messages in requests. */
 const MAX_CLIENTS = 1024;
-/** Sockets whose request for a stream has a body that is not complete yet. */
 const MAX_SENDING = 1024;
 
 /** @import { TrackedSocket } from './accepted-socket.js' */
@@ -22,13 +17,13 @@ const MAX_SENDING = 1024;
 export class IdleSockets {
   /** Sockets without a whole request. @type {Crowd<TrackedSocket>} */
   #silent = new Crowd();
-  /** Sockets that plain HTTP keeps alive. @type {Crowd<TrackedSocket>} */
+  /** Kept alive by plain HTTP. @type {Crowd<TrackedSocket>} */
   #plain = new Crowd();
-  /** Idle sockets of backends that use the HTTP API. @type {Crowd<TrackedSocket>} */
+  /** Kept alive by backends: the last request had a valid API key. @type {Crowd<TrackedSocket>} */
   #backends = new Crowd();
-  /** Idle sockets of clients with a stream. @type {Crowd<TrackedSocket>} */
+  /** Kept alive by clients that send messages in requests. @type {Crowd<TrackedSocket>} */
   #clients = new Crowd();
-  /** Sockets that send a body. @type {Crowd<TrackedSocket>} */
+  /** The body of a request for a stream is incomplete. @type {Crowd<TrackedSocket>} */
   #sending = new Crowd();
 
   /**
@@ -42,7 +37,7 @@ export class IdleSockets {
    */
   constructor({ config, descriptorLimit, counters, answers }) {
     this.config = config;
-    /** Leaves descriptors for the worker itself: without any it cannot work at all. */
+    /** Leaves descriptors for the worker itself. */
     this.maxSockets = descriptorLimit - OWN_DESCRIPTORS;
     this.counters = counters;
     this.answers = answers;
@@ -56,12 +51,12 @@ export class IdleSockets {
     return this.#plain.size + this.#backends.size + this.#clients.size;
   }
 
-  /** @returns {boolean} false: the new socket takes a descriptor that the worker needs */
+  /** @returns {boolean} false: the new socket uses a descriptor that the worker needs */
   hasRoom() {
     return this.counters.sockets <= this.maxSockets || this.makeRoom();
   }
 
-  /** @param {TrackedSocket} socket that is new */
+  /** @param {TrackedSocket} socket */
   addNew(socket) {
     const { maxHandshakes, maxHandshakesMode } = this.config;
     if (maxHandshakesMode === 'observe' && this.#silent.size >= maxHandshakes)
@@ -69,34 +64,34 @@ export class IdleSockets {
     this.addSilent(socket);
   }
 
-  /** @param {TrackedSocket} socket without a whole request */
+  /** @param {TrackedSocket} socket */
   addSilent(socket) {
     const { maxHandshakes, maxHandshakesMode } = this.config;
     const max = maxHandshakesMode === 'enforce' ? maxHandshakes : Number.POSITIVE_INFINITY;
     this.#add(this.#silent, socket, max, 'handshakes');
   }
 
-  /** @param {TrackedSocket} socket that is kept alive */
+  /** @param {TrackedSocket} socket */
   addPlain(socket) {
     this.#add(this.#plain, socket, MAX_PLAIN, 'plain_http');
   }
 
-  /** @param {TrackedSocket} socket of a client of the HTTP API */
+  /** @param {TrackedSocket} socket */
   addBackend(socket) {
     this.#add(this.#backends, socket, MAX_BACKENDS, 'plain_http');
   }
 
-  /** @param {TrackedSocket} socket of a client with a stream on another one */
+  /** @param {TrackedSocket} socket */
   addClient(socket) {
     this.#add(this.#clients, socket, MAX_CLIENTS, 'plain_http');
   }
 
-  /** @param {TrackedSocket} socket whose request waits for its body */
+  /** @param {TrackedSocket} socket */
   addSending(socket) {
     this.#add(this.#sending, socket, MAX_SENDING, 'handshakes');
   }
 
-  /** Does plain HTTP or the HTTP API keep it alive? @param {TrackedSocket} socket */
+  /** @param {TrackedSocket} socket */
   isKeptAlive(socket) {
     const { crowd } = socket[HANDSHAKE];
     return crowd === this.#plain || crowd === this.#backends || crowd === this.#clients;
@@ -110,18 +105,18 @@ export class IdleSockets {
   /** Closes the socket whose loss matters least. @returns {boolean} false: none */
   makeRoom() {
     for (const socket of this.answers) {
-      discard(socket); // it has had its last answer
+      discard(socket); // it has its last answer
       return true;
     }
     const crowd = this.#plain.largest > this.#silent.largest ? this.#plain : this.#silent;
-    // The backends' sockets are the last to go.
+    // Backends lose their sockets last.
     return [crowd, this.#sending, this.#clients, this.#backends].some((one) =>
       this.#evict(one, 'descriptors'),
     );
   }
 
   /**
-   * @param {Crowd<TrackedSocket>} crowd @param {TrackedSocket} socket that is in no crowd
+   * @param {Crowd<TrackedSocket>} crowd @param {TrackedSocket} socket in no crowd
    * @param {number} max with the socket @param {Eviction} reason
    */
   #add(crowd, socket, max, reason) {

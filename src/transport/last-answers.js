@@ -1,7 +1,7 @@
 // last-answers.js: refuses requests, and gives each refused peer time to read its answer.
 //
 // If the server closed at once, bytes still arriving from the peer would reset the connection
-// (RFC 9112 9.6). So the peer lingers: what it goes on sending is read and discarded, in bounds.
+// (RFC 9112 9.6). So the socket lingers: further bytes are read and discarded, up to a bound.
 
 import { refusal, spread, toHttp } from '../protocol/refusal.js';
 import {
@@ -18,11 +18,11 @@ import { responseText } from './http-answers.js';
 
 /** A refused peer has this long to read the answer and close. */
 const LINGER_MS = 1000;
-/** Sockets that linger. In a flood the server closes the others when they are answered. */
+/** If more are refused, as in a flood, they are closed right after their answer. */
 const MAX_LINGERING = 1000;
 /** If this many linger, connections above their address' rate are closed without an answer. */
 const MAX_LINGERING_OVER_RATE = 100;
-/** Bytes that a refused peer may still send. Beyond it the server closes the socket. */
+/** If a refused peer sends more, its socket is closed. */
 const MAX_LINGERING_BYTES = 8_388_608;
 
 /** @import { Refusal } from '../protocol/refusal.js' */
@@ -31,19 +31,19 @@ const MAX_LINGERING_BYTES = 8_388_608;
 /** @import { IncomingMessage } from 'node:http' */
 
 export class LastAnswers {
-  /** Sockets that have their last answer. @type {Deadlines<TrackedSocket>} */
+  /** Sockets with their last answer. @type {Deadlines<TrackedSocket>} */
   #lingering = new Deadlines(LINGER_MS, (socket) => this.#overdue(socket));
   /**
-   * Those that go on sending. If they flowed, one turn could read 2 MB of each: half a second for a
-   * thousand. So some of them continue in each turn, up to 128 KB each.
+   * Those that still send. A flowing socket may bring 2 MB in a turn: half a second for a thousand
+   * of them. So only some continue in each turn, with up to 128 KB each.
    * @type {import('../worker/turn.js').Line<TrackedSocket>}
    */
   #readers;
 
   /**
    * @param {object} parts
-   * @param {(request: IncomingMessage) => Streams|null} parts.streamsFor null: it is for none
-   * @param {boolean} parts.hasStreams may a request be for one?
+   * @param {(request: IncomingMessage) => Streams|null} parts.streamsFor null: not for a stream
+   * @param {boolean} parts.hasStreams
    * @param {(socket: TrackedSocket) => void} parts.onAnswer the socket no longer waits, nor is idle
    * @param {{debug(fields: object, text: string): void}} parts.log
    * @param {Pick<import('../observability/counters.js').Counters, 'refused'>} parts.counters
@@ -67,20 +67,20 @@ export class LastAnswers {
     return this.#lingering[Symbol.iterator]();
   }
 
-  /** @param {TrackedSocket} socket that is closed */
+  /** @param {TrackedSocket} socket closed */
   delete(socket) {
     this.#lingering.delete(socket);
   }
 
-  /** Those that are left are about to be destroyed. */
+  /** The caller destroys the remaining sockets. */
   stop() {
     this.#lingering.stop();
   }
 
   /**
-   * Refuses a connection above the rate of its address. The answer waits for the first bytes: an
-   * EventSource, which only its request shows, would never come back after 429.
-   * @param {TrackedSocket} socket that is new @param {Refusal} refused
+   * Refuses a new connection above the rate of its address. The answer waits for the request: an
+   * EventSource would never return after 429.
+   * @param {TrackedSocket} socket @param {Refusal} refused
    */
   refuseNew(socket, refused) {
     if (this.size >= MAX_LINGERING_OVER_RATE) return discard(socket);
@@ -106,21 +106,21 @@ export class LastAnswers {
     this.answer(socket, responseText(status, headers, body));
   }
 
-  /** @param {TrackedSocket} socket whose handshake the server no longer admits */
+  /** @param {TrackedSocket} socket */
   refuseAsDraining(socket) {
     this.counters.refused.draining++;
     this.reject(socket, spread(refusal('service_unavailable', 'The server is shutting down.')));
   }
 
-  /** @param {TrackedSocket} socket whose turn has not come in time */
+  /** @param {TrackedSocket} socket whose turn did not come in time */
   refuseAsBusy(socket) {
     this.counters.refused.handshakes++;
     this.reject(socket, spread(refusal('service_unavailable')));
   }
 
   /**
-   * Reads a request that is refused before its turn, because an EventSource would never come back
-   * after 503.
+   * Looks whether a request that is refused before its turn is for a stream: an EventSource would
+   * never return after 503.
    * @param {TrackedSocket} socket @param {Buffer|null} bytes its first ones
    */
   peek(socket, bytes) {
@@ -142,7 +142,7 @@ export class LastAnswers {
     socket.end(text);
     this.linger(socket);
     if (!this.#lingering.has(socket)) return socket.destroySoon();
-    // Further bytes are discarded. If the peer closes too, the stream destroys itself.
+    // Discards further bytes. If the peer closes too, the stream destroys itself.
     socket.removeListener('data', socketOnData);
     socket.on('data', socketOnData);
     socket.resume();
@@ -154,7 +154,7 @@ export class LastAnswers {
     if (this.size < MAX_LINGERING) this.#lingering.add(socket);
   }
 
-  /** @param {TrackedSocket} socket that lingers @param {Buffer} bytes that it has sent */
+  /** @param {TrackedSocket} socket that lingers @param {Buffer} bytes */
   data(socket, bytes) {
     const { refusal: refused, lastByte } = socket[HANDSHAKE];
     if (refused !== null) this.#refuseUnparsed(socket, refused, bytes);
@@ -165,7 +165,7 @@ export class LastAnswers {
 
   /**
    * @param {TrackedSocket} socket @param {Refusal} refused
-   * @param {Buffer} bytes the first ones, which are not worth a parser; empty: none came in time
+   * @param {Buffer} bytes the first ones; empty: none came in time
    */
   #refuseUnparsed(socket, refused, bytes) {
     socket[HANDSHAKE].postpone(null);

@@ -118,7 +118,7 @@ export class PlainHttp {
   };
 
   /**
-   * Passes a request to the HTTP API, which has limits by key.
+   * Passes a request to an HTTP API, which has limits by key.
    * @param {ApiCall} call @param {Api} api @param {IncomingMessage} request
    * @param {ServerResponse} response @param {TrackedSocket} socket @param {Exchange} http
    */

@@ -10,7 +10,7 @@
 /**
  * @typedef {object} Route
  * @property {RouteName} name
- * @property {LoadedDoor|null} door whose WebSocket, stream or HTTP API it is; null: the native door's
+ * @property {LoadedDoor|null} door null: the native one
  */
 
 /**
@@ -19,14 +19,14 @@
  * @property {(path: string) => 'websocket'|'stream'|'api'|null} route the raw path, without the
  *   query; null: not of this door
  * @property {Door} door
- * @property {(request: IncomingMessage) => Door} [doorFor] its WebSockets have several forms; all of
- *   them admit as `door`
+ * @property {(request: IncomingMessage) => Door} [doorFor] if its WebSockets have several forms,
+ *   all with the rules of `door`
  * @property {Streams|null} [streams] null: it has none
  * @property {Api|null} api null: it has none
  */
 
 /**
- * Streams behind the public port: responses that do not end.
+ * Opens streams: responses that do not end.
  * @typedef {object} Streams
  * @property {string} allow the methods of its requests, besides OPTIONS
  * @property {DoorRules|undefined} rules for admission; undefined: those of the native door
@@ -37,30 +37,27 @@
  * @property {(request: IncomingMessage, wanted: any) => Refusal|null} faultOf checks the head
  * @property {(wanted: any, body: Buffer) => Refusal|null} withBody reads the body; empty if the
  *   request has none
- * @property {(wanted: any, refused: Refusal) => string} refusalText a whole response, the last of its
+ * @property {(wanted: any, refused: Refusal) => string} refusalText the last response of a
  *   connection
  * @property
  *   {(wanted: any, socket: Socket, admitted: AdmissionLease) => Refusal|null|Promise<Refusal|null>}
- *   open answers an admitted request. The socket has no other reader and writer. Null: the stream
- *   is open; a refusal has written nothing. The promise never rejects.
+ *   open answers an admitted request, and takes over the socket. Null: the stream is open, or the
+ *   client is gone. A refusal has written nothing. The promise never rejects.
  */
 
 /**
- * An HTTP API behind the public port. `begin` decides from the head alone; an answer refuses the
- * request, whose body is then not read.
+ * An HTTP API. `begin` decides from the head alone; an answer refuses the request, whose body is
+ * then not read.
  * @typedef {object} Api
  * @property {(request: IncomingMessage, hasBody: boolean) => ApiCall|Answer} begin
  * @property
  *   {(call: any, request: IncomingMessage, response: ServerResponse, onCut: (answer: Answer) => void, flow: {pause(): void, resume(): void}, onUnread: () => void) => void}
- *   handle gets the call of `begin`; onCut: answers in place of `response`, because the rest of the
- *   body is not read; flow: of the body; onUnread: closes the socket of a client that does not take
- *   the answer
+ *   handle gets the call of `begin`; onCut: answers instead of `response`, without reading the rest
+ *   of the body; flow: of the body; onUnread: closes the socket if the client does not read the
+ *   answer
  */
 
-/**
- * A request under way. If it is of a client, its socket is kept with those of clients.
- * @typedef {{endConnection(): void, isOfClient?: boolean}} ApiCall
- */
+/** A request under way. @typedef {{endConnection(): void, isOfClient?: boolean}} ApiCall */
 
 /** @param {RouteName} name @returns {Route} */
 const native = (name) => Object.freeze({ name, door: null });
@@ -78,7 +75,7 @@ const ROUTES = new Map([
 ]);
 
 /**
- * The raw path decides. Nothing is decoded or resolved, so no other spelling of a path passes.
+ * The raw path decides: nothing is decoded or resolved, so there is one spelling of each path.
  * @param {Pick<IncomingMessage, 'url'>} request
  * @param {readonly LoadedDoor[]} [doors] beside the native one @returns {Route}
  */

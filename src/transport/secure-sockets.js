@@ -1,14 +1,12 @@
-// secure-sockets.js: TLS on the public port: from a socket whose ClientHello has arrived to the
-// decrypted stream.
+// secure-sockets.js: TLS on the public port, from the ClientHello to the decrypted stream.
 //
-// A handshake costs 1 ms of CPU or more, so each turn spends a share on them. Node computes the
-// server's answer in the tick after the TLS socket is made. So the next handshake begins one tick
-// later, when the time is known, and the slot is the last of a turn. Limit: a client that first
-// offers a wrong key share gets a second attempt, which does not wait in line.
+// A handshake costs 1 ms of CPU or more, so handshakes have a share of each turn. Node computes the
+// server's answer in the tick after the TLS socket is created. So the next handshake begins one
+// tick later, when the time is known, and the slot is the last one of a turn. Not bounded: if a
+// client first offers a wrong key share, its second attempt does not wait in line.
 //
-// The sockets are given to a `tls.Server` that does not listen, as Node's documentation permits.
-//
-// Versions and ciphers are Mozilla's intermediate configuration (ssl-config.mozilla.org).
+// Sockets go to a `tls.Server` that does not listen, as Node's documentation allows. Versions and
+// ciphers are Mozilla's intermediate configuration (ssl-config.mozilla.org).
 
 import { constants } from 'node:crypto';
 import { createServer } from 'node:tls';
@@ -34,7 +32,7 @@ export class SecureSockets {
   /** Sockets whose ClientHello waits for its turn. @type {FairQueue<Socket>} */
   #line = new FairQueue();
   #slot;
-  /** Sockets whose handshake is under way, by their two ends. @type {Map<string, Socket>} */
+  /** Sockets whose handshake is under way, by both addresses. @type {Map<string, Socket>} */
   #securing = new Map();
 
   /**
@@ -58,7 +56,7 @@ export class SecureSockets {
     counters.tls.expiresMs = certificate.expiresMs;
   }
 
-  /** For handshakes that begin from now on. @param {Certificate} certificate */
+  /** For new handshakes. @param {Certificate} certificate */
   replaceCertificate(certificate) {
     this.server.setSecureContext(contextOptions(certificate));
     this.counters.tls.expiresMs = certificate.expiresMs;
@@ -97,7 +95,7 @@ export class SecureSockets {
   #secured(stream) {
     const ends = endsOf(stream);
     const socket = this.#securing.get(ends);
-    if (socket === undefined) return void stream.destroy(); // the peer is gone, and its address too
+    if (socket === undefined) return void stream.destroy(); // the peer is gone
     this.#securing.delete(ends);
     this.counters.tls.handshakes[stream.isSessionReused() ? 'resumed' : 'full']++;
     this.onSecure(socket, stream);
@@ -105,7 +103,7 @@ export class SecureSockets {
 
   /** @param {NodeJS.ErrnoException} error */
   #failed({ code }) {
-    // The peer has left, or the server has closed the socket and counted it.
+    // ECONNRESET: the peer has left, or the server has closed the socket and counted it.
     if (code !== 'ECONNRESET') this.counters.refused.tls++;
   }
 }
@@ -119,12 +117,12 @@ function contextOptions({ cert, key, passphrase }) {
     minVersion: /** @type {const} */ ('TLSv1.2'),
     ciphers: CIPHERS,
     honorCipherOrder: false,
-    // A client could otherwise cause a handshake after the other on one connection.
+    // Or a client could cause one handshake after the other on a connection.
     secureOptions: constants.SSL_OP_NO_RENEGOTIATION,
   };
 }
 
-/** @param {Socket} socket @returns {string} which no other open socket has */
+/** @param {Socket} socket @returns {string} unique among open sockets */
 function endsOf({ remoteAddress, remotePort, localAddress }) {
   return `${remoteAddress} ${remotePort} ${localAddress}`;
 }

@@ -1,17 +1,16 @@
-// server-websocket.js: one WebSocket: the hub's transport on a socket, and the WebSocket of ws
-// behind it.
+// server-websocket.js: the hub's transport on a socket, and the WebSocket of ws behind it.
 //
 // The hub's frames are written past ws's sender, which would build a header for each receiver
-// (socket-writer.js). ws writes only close frames, to the same socket, so the order holds. A reply
-// is built in one buffer of the process, free again when the kernel has taken the bytes.
+// (socket-writer.js). ws writes only close frames, to the same socket, so the order is kept. All
+// replies are built in one buffer, which is free again once the kernel has taken the bytes.
 //
-// A connection needs ws for its close, and for the frames that frame-reader.js leaves to it. If
-// fast/lazy-ws.js is in use, the WebSocket of ws is created then:
+// A connection needs ws for its close, and for frames that frame-reader.js does not handle. With
+// fast/lazy-ws.js, the WebSocket of ws is created only then:
 //
 //             a frame for ws, or close()
 //   LAZY  ------------------------------> with ws, for good
 //
-// Listeners are shared functions that find their connection on `this`, so it needs no closure.
+// Listeners are shared functions that find their connection on `this`, which saves closures.
 
 import { WebSocket } from 'ws';
 import { Connection } from '../hub/connection.js';
@@ -29,11 +28,9 @@ import { offerBytes, pendingBytesOf, queueBytes, whenDrained } from './socket-wr
 
 /** Pongs per second to one peer. RFC 6455 5.5.3 lets the server answer only the latest ping. */
 const MAX_PONGS_PER_SECOND = 10;
-/** Pings in a row whose pong had no room: after that the server gives up the peer. */
+/** After this many pings in a row without room for a pong, the server closes the socket. */
 const MAX_UNSENT_PONGS = 60;
-/**
- * TLS reports bytes as sent one step later: a message must not hold back a ping or pong until then.
- */
+/** TLS reports bytes as sent one step late, and they must not hold back a ping or pong. */
 const TLS_PENDING_BYTES = 65_536;
 /** The buffer for replies. A longer reply gets a buffer of its own. */
 const scratch = Buffer.allocUnsafeSlow(16_384);
@@ -47,10 +44,10 @@ const scratch = Buffer.allocUnsafeSlow(16_384);
  * @property {boolean} writesDirectly @property {import('../hub/hub.js').Hub} hub
  * @property {object} wsOptions for WebSockets of ws
  * @property {(socket: Socket) => boolean} openWs calls `openWs` of the socket's WebSocket, and lets
- *   ws read; false: it is too late for that
+ *   ws read; false: it is too late
  * @property {(websocket: ServerWebSocket, text: Buffer) => void} onText
  * @property {(websocket: ServerWebSocket, bytes: Buffer) => void} onBinary
- * @property {(socket: Socket) => void} discard drops the bytes that wait for the reader
+ * @property {(socket: Socket) => void} discard drops further bytes
  * @property {(websocket: ServerWebSocket) => void} closed
  */
 
@@ -64,7 +61,7 @@ export class WsPart extends WebSocket {
   }
 
   /**
-   * Nothing follows the close, which ws calls too if the peer begins it or breaks the protocol.
+   * Nothing may follow. ws calls it, too, when the peer closes or breaks the protocol.
    * @override @param {number} [code] @param {string|Buffer} [reason]
    */
   close(code, reason) {
@@ -76,7 +73,7 @@ export class WsPart extends WebSocket {
 /** @implements {Transport} */
 export class ServerWebSocket {
   /**
-   * @param {Owner} owner @param {Socket} socket whose handshake is answered, or is about to be
+   * @param {Owner} owner @param {Socket} socket whose handshake is answered, or soon will be
    * @param {string} address the client's @param {Door} door
    */
   constructor(owner, socket, address, door) {
@@ -88,19 +85,19 @@ export class ServerWebSocket {
     this.connection = new Connection(this, address);
     /** @type {WsPart|null} */
     this.ws = null;
-    /** The socket's descriptor; -1 if direct writes are not possible, as with TLS. @type {number} */
+    /** -1 if direct writes are not possible, as with TLS. @type {number} */
     this.descriptor = owner.writesDirectly ? lendDescriptor(socket) : -1;
     /** @type {number} */
     this.format = door.format;
-    /** May bytes wait in the socket's stream? ws also writes there, but only close frames. */
+    /** May bytes wait in the socket's stream? (Close frames of ws do not count.) */
     this.mayLag = false;
-    /** Bytes that wait in the socket's stream although the peer reads. */
+    /** Bytes that may wait in the stream although the peer reads. */
     this.usualPendingBytes = 'encrypted' in socket ? TLS_PENDING_BYTES : 0;
     /** Null until the peer pings. @type {{second: number, sent: number, unsent: number}|null} */
     this.pongs = null;
-    /** Without ws: the reader has stopped reading the socket. */
+    /** Without ws: is reading paused? */
     this.isHalted = false;
-    /** Without ws: the peer has ended, or the server has given it up. */
+    /** Without ws: has the peer or the server ended the connection? */
     this.isEnded = false;
   }
 
@@ -117,7 +114,7 @@ export class ServerWebSocket {
     ws.on('close', websocketOnClose);
   }
 
-  /** ws takes over, for good. @returns {boolean} false: it is too late for that */
+  /** ws takes over, for good. @returns {boolean} false: it is too late */
   openWs() {
     if (this.isEnded || this.socket.destroyed) return false;
     const { socket, owner } = this;
@@ -127,13 +124,13 @@ export class ServerWebSocket {
     return true;
   }
 
-  /** Without ws: the peer sends no more, and no close frame came before. */
+  /** Without ws: the peer has ended without a close frame. */
   ended() {
     this.isEnded = true;
     this.socket.end();
   }
 
-  /** ws has its own event for it. */
+  /** The socket is closed; ws emits its own `close`. */
   closed() {
     if (this.ws !== null) return;
     this.isEnded = true;
@@ -149,13 +146,13 @@ export class ServerWebSocket {
     return pendingBytesOf(this);
   }
 
-  /** As ws has it. @returns {number} */
+  /** As in ws. @returns {number} */
   get readyState() {
     if (this.ws !== null) return this.ws.readyState;
     return this.isEnded ? WebSocket.CLOSING : WebSocket.OPEN;
   }
 
-  /** The extensions that were negotiated; '' if none. @returns {string} */
+  /** As negotiated; '' if none. @returns {string} */
   get extensions() {
     return this.ws === null ? '' : this.ws.extensions;
   }
@@ -177,7 +174,7 @@ export class ServerWebSocket {
     this.write(textFrame(text));
   }
 
-  /** @param {Buffer} message of a door that frames it */
+  /** @param {Buffer} message which the door frames */
   sendBytes(message) {
     if (this.door.frame !== undefined) this.write(this.door.frame(message));
   }
@@ -189,7 +186,7 @@ export class ServerWebSocket {
     return text !== null;
   }
 
-  /** @type {import('../hub/connection.js').Transport['sendAround']} */
+  /** @type {Transport['sendAround']} */
   sendAround(before, source, start, end, after) {
     const length = writeFrameAround(scratch, before, source, start, end, after);
     if (length === 0) return this.write(frameAround(before, source, start, end, after));
@@ -224,7 +221,6 @@ export class ServerWebSocket {
     this.socket.destroy();
   }
 
-  /** The reader reads no more bytes for now. */
   pause() {
     if (this.ws !== null) return this.ws.pause();
     this.isHalted = true;
@@ -246,8 +242,8 @@ export class ServerWebSocket {
   }
 
   ping() {
-    // If a socket has unsent bytes, it gets no ping, because those bytes test the peer as well.
-    // slow-consumers.js closes it by their age, or if the kernel takes none of them.
+    // Unsent bytes test the peer as well as a ping: slow-consumers.js closes the connection if they
+    // get too old, or if the kernel takes none of them.
     const { door, connection } = this;
     if (this.isBehind) connection.markAlive();
     else if (!connection.isOpen) return;
@@ -283,7 +279,7 @@ export class ServerWebSocket {
   }
 }
 
-/** The reader left them to ws. @this {WebSocket} @param {Buffer} data @param {boolean} isBinary */
+/** @this {WebSocket} @param {Buffer} data @param {boolean} isBinary */
 function websocketOnMessage(data, isBinary) {
   const { transport } = /** @type {WsPart} */ (this);
   if (transport === null) return;
@@ -291,7 +287,7 @@ function websocketOnMessage(data, isBinary) {
   else transport.owner.onText(transport, data);
 }
 
-/** The peer broke the protocol. ws sends the right close code, and `close` follows. @this {WebSocket} */
+/** The peer broke the protocol: ws sends the close code, then emits `close`. @this {WebSocket} */
 function websocketOnError() {
   const { transport } = /** @type {WsPart} */ (this);
   if (transport !== null) transport.owner.discard(transport.socket);

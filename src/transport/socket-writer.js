@@ -1,12 +1,12 @@
 // socket-writer.js: writes a connection's bytes to its socket, for every transport.
 //
-// If nothing waits in the socket's stream, bytes go to its descriptor (fast/direct-write.js). What
-// the kernel does not take goes through the stream, so the order holds.
+// If nothing waits in the socket's stream, bytes go to its descriptor (fast/direct-write.js). Bytes
+// that the kernel does not take go through the stream, so the order is kept.
 
 import { writeDirectly } from './fast/direct-write.js';
 
 /**
- * The part of a transport that writes.
+ * What writing needs of a transport.
  * @typedef {object} SocketWriter
  * @property {import('node:net').Socket} socket
  * @property {number} descriptor of the socket; -1 if direct writes are not possible, or no longer
@@ -17,7 +17,7 @@ import { writeDirectly } from './fast/direct-write.js';
 
 /** @param {SocketWriter} writer @returns {number} bytes that the kernel has not taken yet */
 export function pendingBytesOf(writer) {
-  // Most sockets never lag: not reading their streams saves two cache lines per member.
+  // Most sockets never lag: not looking at their streams saves two cache lines per member.
   if (!writer.mayLag) return 0;
   const { writableLength } = writer.socket;
   writer.mayLag = writableLength > 0;
@@ -35,19 +35,18 @@ export function offerBytes(writer, bytes, length) {
 }
 
 /**
- * Lets the rest of the bytes wait in the socket's stream, unless too many wait already.
+ * Puts bytes into the socket's stream, unless too many are waiting already.
  * @param {SocketWriter} writer @param {Buffer} bytes not modified afterwards
  */
 export function queueBytes(writer, bytes) {
-  // Replies need a bound, too: clients that never read would fill this worker's memory.
+  // A bound for replies, too: clients that never read would fill this worker's memory.
   if (!writer.slowConsumers.queue(writer.connection, bytes.length)) return;
   writer.mayLag = true;
   writer.socket.write(bytes);
 }
 
 /**
- * @param {SocketWriter} writer @param {() => void} act called when the kernel has taken the bytes
- *   that wait now; perhaps not if the socket ends first
+ * @param {SocketWriter} writer @param {() => void} act as Transport.whenDrained
  */
 export function whenDrained({ socket }, act) {
   // The stream calls back in the order of the writes.

@@ -3,9 +3,9 @@
 //   GET /sse?room=a -> admitted (http-server.js) -> token and rights -> 200, the head
 //     -> a Connection in the hub, which joins its rooms -> events -> end
 //
-// The request names the rooms, and Last-Event-ID its positions. Events are built once per room and
-// shared. With one room with history, each event has its position as its id. With several, a list
-// of positions follows the last event of each flush, because it differs from stream to stream.
+// The request names the rooms, Last-Event-ID the positions. Events are built once per room and
+// shared. With one room with history, the id of an event is its position. With several, a list of
+// positions follows the last event of each flush, because it differs from stream to stream.
 //
 // An EventSource returns after the last `retry:`. Drains, relocations and overloads send one.
 
@@ -33,9 +33,9 @@ import {
 } from './sse-request.js';
 import { Stream, StreamKind } from './stream.js';
 
-/** Clients return after so long, unless another time follows. Spread, because a worker may die. */
+/** When clients return, unless another `retry:` follows. Spread, because a worker may die. */
 const RETRY_MS = { min: 1000, max: 5000 };
-/** An EventSource repeats the same delay until it is let in: near 0 it would flood the server. */
+/** An EventSource repeats the same delay until it is admitted: near 0 it would flood the server. */
 const MIN_RETRY_MS = 100;
 const OVERLOAD_RETRY_MS = { min: 10_000, max: 20_000 };
 
@@ -49,16 +49,15 @@ const PAGE_HEADERS = 'Authorization, Cache-Control, Last-Event-ID';
 /** @import { IncomingMessage } from 'node:http' */
 /** @import { Socket } from 'node:net' */
 
-/** One stream. @implements {Transport} */
+/** @implements {Transport} */
 class EventStream extends Stream {
   /** @param {EventStreams} owner @param {Socket} socket @param {string} address */
   constructor(owner, socket, address) {
     super(owner, socket, address, FORMAT.EVENTS);
-    /** Rooms with history whose positions the id has, in its order. @type {readonly string[]} */
+    /** Rooms with history, in the order of their positions in the id. @type {readonly string[]} */
     this.tracked = NO_ROOMS;
     /** Their positions as text, if the format is BARE_EVENTS. @type {string[]} */
     this.positions = NO_POSITIONS;
-    /** Until then it may be refused. */
     this.hasBegun = false;
   }
 
@@ -73,24 +72,24 @@ class EventStream extends Stream {
 
   /** @param {string} text */
   sendText(text) {
-    // Positions of a room that somebody else has joined the client to must not become the id.
+    // The backend has joined it to a room that the client did not ask for: not part of the id.
     if (text.startsWith(JOINED)) this.track(this.tracked);
     this.sendEvent(text);
   }
 
-  /** @type {import('../hub/connection.js').Transport['sendAround']} */
+  /** @type {Transport['sendAround']} */
   sendAround(before, source, start, end, after) {
     this.sendText(`${before}${source.toString('utf8', start, end)}${after}`);
   }
 
-  /** @param {number} reconnectAfterMs */
+  /** @type {Transport['sendShutdown']} */
   sendShutdown(reconnectAfterMs) {
     const retryMs = Math.max(reconnectAfterMs, MIN_RETRY_MS);
     this.write(Buffer.from(`retry: ${retryMs}\n${textEvent(encodeShutdown(reconnectAfterMs))}`));
     return true;
   }
 
-  /** From now on the stream has an id of its own. @param {readonly string[]} rooms with history */
+  /** Gives the stream ids of its own. @param {readonly string[]} rooms with history */
   track(rooms) {
     if (this.format === FORMAT.BARE_EVENTS) return;
     this.setFormat(FORMAT.BARE_EVENTS);
@@ -131,10 +130,8 @@ const NOTHING = Object.freeze({ last: 0, lastSeconds: 0 });
 /** @type {string[]} */
 const NO_POSITIONS = [];
 
-/**
- * Lets in and sends away.
- * @typedef {Pick<import('../auth/authentication.js').Authentication, 'enter'|'leave'|'isRequired'>} Entrance
- */
+/** @import { Authentication } from '../auth/authentication.js' */
+/** @typedef {Pick<Authentication, 'enter'|'leave'|'isRequired'>} Entrance */
 
 /**
  * Asks onJoin about the rooms of a stream.
@@ -148,8 +145,8 @@ const NO_POSITIONS = [];
  * Counts a stream against the rates of its address and user.
  * @callback AdmitStream
  * @param {string} address @param {string} user '': it has none
- * @param {number} rooms @param {boolean} isReturning does the client go on from a position?
- * @returns {number} 0: pass; above 0: the seconds to wait
+ * @param {number} rooms @param {boolean} isReturning does the client continue from a position?
+ * @returns {number} 0: pass; above 0: seconds to wait
  */
 
 /** @implements {Streams} */
@@ -194,27 +191,25 @@ export class EventStreams extends StreamKind {
     return new StreamRequest(request, this.corsHeaders(request));
   }
 
-  /** Before admission. @param {IncomingMessage} request @param {StreamRequest} stream */
+  /** @param {IncomingMessage} request @param {StreamRequest} stream */
   faultOf(request, stream) {
     return streamFault(request, stream);
   }
 
-  /** Requests have none. */
   withBody() {
     return null;
   }
 
-  /** The last answer. @param {StreamRequest} stream @param {Refusal} refused */
+  /** @param {StreamRequest} stream @param {Refusal} refused */
   refusalText(stream, refused) {
     return streamRefusal(stream, refused);
   }
 
   /**
-   * Answers an admitted request with a stream. The socket has no other reader and writer.
+   * Returns a promise only if there is a hook onJoin.
    * @param {StreamRequest} request @param {Socket} socket
    * @param {{address: string, credentials: Credentials|null}} admitted
-   * @returns {Refusal|null|Promise<Refusal|null>} null if the stream is open; a refusal has written
-   *   nothing. A promise, which never rejects, only if there is a hook onJoin.
+   * @returns {Refusal|null|Promise<Refusal|null>}
    */
   open(request, socket, { address, credentials }) {
     const identity = credentials?.identity ?? null;
@@ -233,7 +228,7 @@ export class EventStreams extends StreamKind {
   }
 
   /**
-   * Asks before anything is written, because an EventSource stops for ever only at a status.
+   * Asks before anything is written, because only a status stops an EventSource for good.
    * @param {AskJoins} askJoins @param {EventStream} stream @param {StreamRequest} request
    * @param {readonly string[]} names @param {Credentials|null} credentials
    */
@@ -245,7 +240,7 @@ export class EventStreams extends StreamKind {
     const wanted = refusals.find((one, i) => one !== null && isWanted(names[i]));
     const refused = wanted ?? (refusals.includes(null) ? null : refusals[0]);
     if (refused !== null) return refused;
-    // Rooms that the token joins, and the hook does not allow, are left out.
+    // Leaves out rooms of the token that the hook does not allow.
     const allowed = names.filter((_, i) => refusals[i] === null);
     this.#begin(stream, request, allowed, credentials);
     for (const name of names)
@@ -274,7 +269,7 @@ export class EventStreams extends StreamKind {
 
   /**
    * @param {StreamRequest} request
-   * @param {readonly string[]} names of its rooms and of those that the token joins
+   * @param {readonly string[]} names with the rooms that the token joins
    * @param {Credentials|null} credentials @returns {Refusal|null}
    */
   #refusalOf({ rooms, latest }, names, credentials) {
@@ -294,8 +289,7 @@ export class EventStreams extends StreamKind {
   }
 
   /**
-   * @param {StreamRequest} request
-   * @param {readonly string[]} names of its rooms and of those that the token joins
+   * @param {StreamRequest} request @param {readonly string[]} names as above
    * @param {string} address @param {Credentials|null} credentials @returns {Refusal|null}
    */
   #rateRefusalOf({ isReturning }, names, address, credentials) {
@@ -329,7 +323,7 @@ export class EventStreams extends StreamKind {
           if (joined === null)
             return stream.sendEvent(encodeNotReplayed(name, false, hasLast, undefined));
           const { epoch, recovered, replayed, first } = joined;
-          // A client that is to begin again has no position any more.
+          // A client that has to begin again loses its position.
           if (joined.isState) {
             const text = encodeJoinedState(name, joined, undefined);
             return recovered
@@ -338,7 +332,7 @@ export class EventStreams extends StreamKind {
           }
           const text = encodeJoined(name, joined, undefined, hasLast);
           if (recovered) return stream.sendEvent(text);
-          // The messages of `last` follow, and move the id.
+          // The messages of `last` follow, with their ids.
           const before = first - 1;
           if (since === null && replayed > 0) return stream.sendEvent(text);
           const id = stream.move(index, eventId(epoch, before));
@@ -346,7 +340,7 @@ export class EventStreams extends StreamKind {
           stream.sendEvent(text);
           stream.sendEvent(encodeResync(name, epoch, before, 0), id);
         },
-        // The error has been sent. The client cannot ask again, but it returns.
+        // The error has been sent. A client cannot ask again, but it returns.
         onRefused: () => connection.close(CLOSES.OVERLOAD),
       });
     }
@@ -362,7 +356,7 @@ export class EventStreams extends StreamKind {
 }
 
 /**
- * The rooms of a client's names: an app has rooms of its own.
+ * Translates a client's names into rooms, if it belongs to an app.
  * @param {Identity|null} identity @param {StreamRequest} request @param {readonly string[]} names
  * @returns {[StreamRequest, readonly string[]]}
  */
@@ -372,7 +366,7 @@ function roomsFor(identity, request, names) {
   return [request.forRooms(request.rooms.map(roomOf)), names.map(roomOf)];
 }
 
-/** @param {number} code @returns {string} its last line; '': the client knows its time */
+/** @param {number} code @returns {string} '': the client knows already when to return */
 function retryBefore(code) {
   return code === CLOSES.OVERLOAD.code ? `retry: ${randomMs(OVERLOAD_RETRY_MS)}\n` : '';
 }

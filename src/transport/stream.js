@@ -1,12 +1,12 @@
-// stream.js: one stream: a response that does not end, as a transport of the hub.
+// stream.js: a response that does not end, as a transport of the hub.
 //
-// It has taken the socket over from the HTTP server. Its response has no length and no chunks, so
-// it ends with its connection (RFC 9112 6.3, 8), and all streams of one format share the bytes of
-// publications. The hub, the outbox, recovery and the bounds are those of WebSockets. What a stream
-// says is decided by its kind: sse.js, door-streams.js.
+// It takes the socket over from the HTTP server. The response has no length and no chunks, so it
+// ends with its connection (RFC 9112 6.3, 8), and all streams of one format share the bytes of
+// publications. Hub, outbox, recovery and bounds are the same as for WebSockets. sse.js and
+// door-streams.js decide what is written.
 //
-// A peer sends nothing, so its silence proves nothing: the kernel closes the socket of one that is
-// gone. Until then its unsent bytes are bounded as a slow consumer's.
+// Clients send nothing, so silence proves nothing: the kernel closes the socket of a dead peer.
+// Until then its unsent bytes have the bounds of slow consumers.
 
 import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import { Connection } from '../hub/connection.js';
@@ -17,9 +17,9 @@ import { NOSNIFF } from './http-answers.js';
 import { STATUS_CODES } from './node-http.js';
 import { offerBytes, pendingBytesOf, queueBytes, whenDrained } from './socket-writer.js';
 
-/** How long a client may take to close its side after the end of its stream. */
+/** After the end of a stream, the client has this long to close its side. */
 const CLOSE_TIMEOUT_MS = 5000;
-/** If more bytes than this follow the request, the server drops the client. */
+/** If more bytes follow the request, the socket is destroyed. */
 const MAX_INPUT_BYTES = 65_536;
 
 /** @typedef {Socket & {[TRANSPORT]: Stream}} StreamSocket */
@@ -28,14 +28,11 @@ const MAX_INPUT_BYTES = 65_536;
 /** @import { IncomingMessage } from 'node:http' */
 /** @import { Socket } from 'node:net' */
 
-/**
- * `remove`: the socket of a stream is closed.
- * @typedef {StreamKind & {remove: (stream: any) => void}} StreamOwner
- */
+/** @typedef {StreamKind & {remove: (stream: any) => void}} StreamOwner `remove` after the close */
 
-/** One kind of streams: what they share. */
+/** What all streams of one kind share. */
 export class StreamKind {
-  /** The methods of their requests. */
+  /** Methods for requests. */
   allow = 'GET';
 
   /**
@@ -43,8 +40,7 @@ export class StreamKind {
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
    * @param {import('../observability/counters.js').Counters} parts.counters
-   * @param {string} parts.pageHeaders headers that pages may set
-   * @param {boolean} [parts.allowsCredentials] see cors.js
+   * @param {string} parts.pageHeaders that pages may set @param {boolean} [parts.allowsCredentials]
    */
   constructor({ config, hub, heartbeat, counters, pageHeaders, allowsCredentials }) {
     this.hub = hub;
@@ -67,8 +63,8 @@ export class StreamKind {
 
 export class Stream {
   /**
-   * @param {StreamOwner} owner @param {Socket} socket @param {string} address
-   * @param {number} format of its publications
+   * @param {StreamOwner} owner @param {Socket} socket
+   * @param {string} address @param {number} format
    */
   constructor(owner, socket, address, format) {
     this.owner = owner;
@@ -85,11 +81,11 @@ export class Stream {
     );
     /** @type {number} */
     this.format = format;
-    /** The last byte that the client may send. */
+    /** The client may send bytes up to this one. */
     this.lastByte = socket.bytesRead + MAX_INPUT_BYTES;
   }
 
-  /** The socket has no other reader and writer from now on. @param {string} head and first bytes */
+  /** Takes over the socket. @param {string} head and the first bytes */
   begin(head) {
     const socket = /** @type {StreamSocket} */ (this.socket);
     socket.setTimeout(0);
@@ -99,7 +95,7 @@ export class Stream {
     this.write(Buffer.from(head));
   }
 
-  /** @param {number} format of its publications from now on */
+  /** @param {number} format */
   setFormat(format) {
     this.format = format;
   }
@@ -137,7 +133,7 @@ export class Stream {
     this.socket.destroy();
   }
 
-  /** Its client has closed its side: it is gone, which the server would otherwise notice late. */
+  /** A client that has closed its side is gone. Otherwise the server would notice it late. */
   ended() {
     this.connection.markClosed();
     this.socket.destroy();
@@ -160,7 +156,7 @@ function destroy(socket) {
   socket.destroy();
 }
 
-/** Clients have nothing to send: further requests get no answer. @this {StreamSocket} */
+/** Further requests get no answer. @this {StreamSocket} */
 function socketOnData() {
   if (this.bytesRead > this[TRANSPORT].lastByte) this.destroy();
 }

@@ -1,7 +1,7 @@
-// websocket.js: opens WebSockets: the end of their handshake, and the parts that all of them share.
+// websocket.js: answers handshakes of WebSockets, and has the parts that all of them share.
 //
-// If the client asks for no extension, this file answers the handshake, and `ws` comes when the
-// connection needs it (server-websocket.js). Otherwise `ws` negotiates and answers.
+// If the client offers no extension, this file answers, and `ws` comes when the connection needs it
+// (server-websocket.js). Otherwise `ws` negotiates and answers.
 
 import { hash } from 'node:crypto';
 import { WebSocketServer } from 'ws';
@@ -20,20 +20,19 @@ import { ServerWebSocket, WsPart } from './server-websocket.js';
 
 /** How long ws waits for the peer's close frame before it destroys the socket. */
 const CLOSE_TIMEOUT_MS = 5000;
-/**
- * Fragments of a message, plus one for each KB of the largest. Clients cut at 1,300 bytes or more.
- */
+/** A message may have this many fragments, or one for each KB of the largest message. */
 const MIN_MAX_FRAGMENTS = 64;
+/** Clients cut at 1,300 bytes or more. */
 const BYTES_PER_FRAGMENT = 1024;
 /** RFC 6455 1.3 */
 const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
-/** A list of subprotocols that needs no closer look. */
+/** A plain list of subprotocols. */
 const PROTOCOLS = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:, ?[!#$%&'*+\-.^_`|~0-9A-Za-z]+)*$/;
 const NOTHING = Buffer.alloc(0);
 
 /**
- * Neither side keeps a context: that saves 118 KB per connection, and one compressed frame serves
- * all receivers. ws inflates incoming messages; protocol/deflate.js compresses outgoing frames.
+ * Without context takeover a connection needs 118 KB less, and all receivers share one compressed
+ * frame. ws inflates incoming messages; protocol/deflate.js compresses outgoing frames.
  */
 const DEFLATE = {
   serverNoContextTakeover: true,
@@ -51,7 +50,7 @@ const DEFLATE = {
 /**
  * @typedef {object} WebSocketParts
  * @property {Config} config @property {import('../hub/hub.js').Hub} hub
- * @property {Door} door of connections whose path names no other
+ * @property {Door} door unless the path names another
  * @property {import('../hub/heartbeat.js').Heartbeat} heartbeat
  * @property {((allowance: {fullAt: number}) => boolean)|null} [admitFrame] takes a token for a frame
  *   that is not a whole message; null if frames are not limited
@@ -60,7 +59,7 @@ const DEFLATE = {
  */
 
 export class WebSockets {
-  // Of the handshake that ws completes now.
+  // The handshake that ws is completing.
   address = '';
   /** @type {Door} */
   openingDoor;
@@ -83,7 +82,7 @@ export class WebSockets {
     ) => useFastPath(name, config, counters, plainOnly(config, guard));
     this.writesDirectly = use('direct_write', directWriteFault);
     const isShared = use('shared_reads', sharedReadsFault);
-    // Unless reads are shared, a paused socket's end may overtake bytes that wait their turn.
+    // Unless reads are shared, a paused socket's end may overtake bytes that are still waiting.
     this.takesListener = use('ws_listener', () =>
       isShared ? wsListenerFault() : 'it needs shared_reads',
     );
@@ -92,7 +91,7 @@ export class WebSockets {
     );
     this.openingDoor = door;
     this.server = new WebSocketServer(serverOptions(config, this));
-    /** For a WebSocket of ws that comes after its handshake. @type {object} */
+    /** For fast/lazy-ws.js. @type {object} */
     this.wsOptions = this.server.options;
     this.negotiates = config.compression === 'on';
     this.websocketOnUpgrade = this.websocketOnUpgrade.bind(this);
@@ -117,7 +116,7 @@ export class WebSockets {
     });
   }
 
-  /** @param {ServerWebSocket} websocket @param {Buffer} text part of the read: use it at once */
+  /** @param {ServerWebSocket} websocket @param {Buffer} text valid only during the call */
   onText({ connection, door }, text) {
     connection.markAlive();
     if (!connection.isOpen) return;
@@ -139,19 +138,19 @@ export class WebSockets {
     }
   }
 
-  /** @param {Socket} socket whose waiting bytes are not to be read */
+  /** @param {Socket} socket */
   discard(socket) {
     this.reader.discard(socket);
   }
 
-  /** ws is to handle this connection from now on. @param {Socket} socket */
+  /** @param {Socket} socket */
   openWs(socket) {
     return this.reader.openWs(socket);
   }
 
   /** @param {ServerWebSocket} websocket whose socket is closed */
   closed({ connection, door, socket }) {
-    // Its door may still be checking its token or taking its place, and not list it yet.
+    // Needed if the door is still checking the token, or waiting for a place.
     connection.markClosed();
     this.reader.discard(socket);
     door.closed(connection);
@@ -164,11 +163,9 @@ export class WebSockets {
   }
 
   /**
-   * Takes over a socket whose handshake has been admitted.
+   * Takes over a socket whose handshake was admitted.
    * @param {IncomingMessage} request @param {Socket} socket @param {Buffer} head
-   * @param {string} address the client's
-   * @param {Credentials|null} [credentials] of the handshake's token
-   * @param {Door} [door] that its path names
+   * @param {string} address @param {Credentials|null} [credentials] @param {Door} [door]
    */
   upgrade(request, socket, head, address, credentials = null, door = this.door) {
     if (!door.mayDeflate) delete request.headers['sec-websocket-extensions'];
@@ -214,7 +211,7 @@ export class WebSockets {
    * @param {Door} door
    */
   #open(answer, request, socket, head, address, credentials, door) {
-    // The client has sent its end, or is gone.
+    // The client has ended, or is gone.
     if (!socket.readable || !socket.writable) return void socket.destroy();
     const websocket = new ServerWebSocket(this, socket, address, door);
     websocket.sendHead(answer);
@@ -228,7 +225,7 @@ export class WebSockets {
     const socket = /** @type {Socket} */ (this.socket);
     const door = this.openingDoor;
     const websocket = new ServerWebSocket(this, socket, this.address, door);
-    // A client that cannot inflate with the usual window of 32 KB gets uncompressed frames.
+    // If a client cannot inflate with the usual window of 32 KB, frames are not compressed.
     const offer = request.headers['sec-websocket-extensions'];
     const isDeflated = ws.extensions !== '' && !offer?.includes('server_max_window_bits');
     websocket.setWs(/** @type {WsPart} */ (ws), isDeflated ? FORMAT.DEFLATED : door.format);
@@ -254,13 +251,13 @@ function serverOptions({ compression, maxMessageBytes }, handshake) {
     clientTracking: false,
     perMessageDeflate: compression === 'on' && DEFLATE,
     maxPayload: maxMessageBytes,
-    // RFC 6455 4.2.2: if there is no common subprotocol, the answer names none.
+    // RFC 6455 4.2.2: without a common subprotocol, the answer names none.
     handleProtocols: (/** @type {Set<string>} */ offered) => {
       const { subprotocol } = handshake.openingDoor;
       return offered.has(subprotocol) ? subprotocol : false;
     },
     maxFragments: Math.max(MIN_MAX_FRAGMENTS, Math.ceil(maxMessageBytes / BYTES_PER_FRAGMENT)),
-    autoPong: false, // it costs a closure per connection, and our `pong` is bounded
+    autoPong: false, // costs a closure per connection; ours bounds pongs
     closeTimeout: CLOSE_TIMEOUT_MS,
     WebSocket: WsPart,
   };

@@ -1,18 +1,15 @@
-// direct-write.js: writes frames to a socket's descriptor, past its stream. The caller writes what
-// the kernel does not take to the stream, and writes nothing directly while bytes wait there.
+// direct-write.js: writes frames to a socket's descriptor, past its stream. The caller writes bytes
+// that the kernel does not take to the stream, and nothing directly while bytes are waiting there.
 //
 // Private: `socket._handle`, and the handle's `fd`; that `destroy` calls the socket's `_destroy`
-// before the handle goes.
+// before it drops the handle.
 
 import { writeSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { TRANSPORT } from '../accepted-socket.js';
 import { probe } from './probe.js';
 
-/**
- * @typedef {{_handle?: {fd?: unknown}|null}} Handled Node's own field; null once the socket is
- *   destroyed
- */
+/** @typedef {{_handle?: {fd?: unknown}|null}} Handled null once the socket is destroyed */
 /** @typedef {Socket & {[TRANSPORT]?: {descriptor: number}}} ServedSocket */
 
 /** @returns {string} '' if sockets have a descriptor here; otherwise the reason */
@@ -36,9 +33,9 @@ function handleOf(socket) {
 }
 
 /**
- * Lends the descriptor of a socket to its transport. When the socket is destroyed, `descriptor`
- * becomes -1 at once: it may soon belong to another socket. So a write need not look at the socket,
- * which is three cache lines less for each member of a flush.
+ * Lends a socket's descriptor to its transport. When the socket is destroyed, `descriptor` becomes
+ * -1 at once, because it may soon belong to another socket. So writes do not have to look at the
+ * socket, which saves three cache lines for each member of a flush.
  * @param {ServedSocket} socket
  * @returns {number} -1: TLS keeps state between stream and descriptor, the socket is destroyed, or
  *   this version of Node names the field differently

@@ -14,7 +14,7 @@ import { createServer } from '../node-http.js';
 /** @typedef {(this: Server, socket: Stream) => void} ConnectionListener */
 /** @typedef {(bytes: Buffer) => void} Parse */
 
-/** Tests it with a request on a stream in memory. @returns {string} '', or the reason */
+/** Tries a request on a stream in memory. @returns {string} '', or the reason */
 export function httpListenersFault() {
   let fault = 'the HTTP server does not parse what its listener gets';
   const server = createServer((_request, response) => {
@@ -44,10 +44,10 @@ export function takeConnectionListener(server) {
 }
 
 /**
- * From now on the socket speaks HTTP, with the bytes that `parse` is given.
+ * Starts HTTP on a socket. It reads the bytes that are passed to the returned function.
  * @param {Server} server @param {ConnectionListener} connect the server's
  * @param {Stream} socket without a listener for data
- * @returns {Parse|null} null: the socket speaks HTTP, and has other than one listener for data
+ * @returns {Parse|null} null: the socket speaks HTTP, but has not exactly one listener for data
  */
 export function speakHttp(server, connect, socket) {
   connect.call(server, socket);

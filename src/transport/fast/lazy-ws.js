@@ -1,5 +1,5 @@
-// lazy-ws.js: gives a socket whose handshake is answered to ws, as late as the connection needs ws.
-// Until then frame-reader.js reads the frames, and the transport writes them.
+// lazy-ws.js: passes a socket to ws long after its handshake, when the connection needs ws. Until
+// then frame-reader.js reads frames, and the transport writes them.
 //
 // Private: the constructor of WebSocket without an address, and its method `setSocket`.
 
@@ -17,7 +17,7 @@ const NOTHING = Buffer.alloc(0);
  * }} Constructor
  */
 
-/** Tests it with a ping and a close on a stream in memory. @returns {string} '', or the reason */
+/** Tries a ping and a close on a stream in memory. @returns {string} '', or the reason */
 export function lazyWsFault() {
   /** @type {Buffer[]} */
   const written = [];

@@ -1,10 +1,10 @@
-// probe.js: a socket that the guards examine.
+// probe.js: a socket for guards to examine.
 
 import { connect } from 'node:net';
 
 /**
- * Calls back with a TCP socket that has its handle (Node creates it at once) and is destroyed
- * before it connects, in a later step.
+ * Calls back with a TCP socket that has its handle already (Node creates it at once). It is
+ * destroyed before it connects, in a later step.
  * @template T @param {(socket: import('node:net').Socket) => T} look
  */
 export function probe(look) {

@@ -6,7 +6,7 @@
 import { Socket } from 'node:net';
 import { probe } from './probe.js';
 
-/** The most that Node reads at a time. */
+/** Node reads at most this much at a time. */
 export const READ_BYTES = 65_536;
 const shared = Buffer.allocUnsafeSlow(READ_BYTES);
 
@@ -33,7 +33,7 @@ export function sharedReadsFault() {
 }
 
 /**
- * From now on the socket is read into the shared buffer, and its stream gets only the end.
+ * Reads the socket into the shared buffer from now on. Its stream gets only the end.
  * @template {Socket} T @param {T} socket
  * @param {(this: T, size: number, buffer: Buffer) => boolean|void} onRead uses the first `size`
  *   bytes of the buffer before it returns; if it returns false, Node stops reading

@@ -1,19 +1,18 @@
 // short-handshake.js: reads usual requests for a WebSocket or a stream without Node's HTTP parser.
 //
-// Nearly all of them are one read of one shape: GET, headers of printable ASCII, none twice, no
-// body, no byte after the head. For that shape, the checks of a handshake (handshake.js,
-// admission.js) get the strings that Node's parser would give. All other bytes go to Node's parser.
+// Nearly all of them have one shape and arrive in one read: GET, headers of printable ASCII, none
+// twice, no body, no byte after the head. For these, handshake.js and admission.js get the same
+// strings as from Node's parser. All others go to Node's parser.
 //
-// Private: the rules by which Node's parser takes a request for an upgrade, and reads its headers.
+// Private: how Node's parser recognises an upgrade, and reads headers.
 
 import { Duplex } from 'node:stream';
 import { createServer } from '../node-http.js';
 
-/** Longer heads go to Node's parser, whose own limit is 16 KB. */
+/** Longer heads, or heads with more headers, go to Node's parser. */
 const MAX_HEAD_BYTES = 8192;
-/** Heads with more headers go to Node's parser. */
 const MAX_SHORT_HEADERS = 48;
-/** No value begins or ends with a space. A path with '#' goes to Node's parser. */
+/** No value begins or ends with a space, no path has a '#'. */
 const SHAPE =
   /^GET \/[!"$-~]* HTTP\/1\.[01]\r\n(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+: ?[!-~](?:[ -~]*[!-~])?\r\n)*\r\n$/;
 /** RFC 9110 7.6.1: Firefox also names keep-alive. */
@@ -26,7 +25,7 @@ const LF = 0x0a;
 const CR = 0x0d;
 const SPACE = 0x20;
 
-/** Node's parser acts on them, or Node keeps a list. @type {ReadonlySet<string>} */
+/** Node's parser acts on these, or Node keeps a list. @type {ReadonlySet<string>} */
 const NOT_SHORT = new Set([
   'content-length',
   'transfer-encoding',
@@ -72,7 +71,7 @@ const NAMES = new Map(
 /** @import { IncomingMessage } from 'node:http' */
 /** @import { Socket } from 'node:net' */
 
-/** The part of an IncomingMessage that the checks of a handshake and admission read. */
+/** The fields of an IncomingMessage that checks and admission read. */
 class ShortRequest {
   method = 'GET';
   httpVersionMajor = 1;
@@ -92,17 +91,17 @@ class ShortRequest {
 
 /**
  * @param {Buffer} bytes the first read of a socket @param {Socket} socket
- * @returns {IncomingMessage|null} a GET to upgrade to WebSocket, or without an upgrade, as far as
- *   its decisions need it; null: Node's parser is to read the bytes
+ * @returns {IncomingMessage|null} a GET with an upgrade to WebSocket or without any; null: Node's
+ *   parser has to read the bytes
  */
 export function readShortHandshake(bytes, socket) {
   const { length } = bytes;
   if (length > MAX_HEAD_BYTES || length < METHOD_BYTES) return null;
-  // Most other bytes need no string to be recognized.
+  // Rules most others out without creating a string.
   if (bytes[length - 1] !== LF || bytes[length - 3] !== LF || bytes[3] !== SPACE) return null;
   const text = bytes.toString('latin1');
   if (!SHAPE.test(text)) return null;
-  // A slice of `text`, kept by a connection as its address, would keep the whole head in memory.
+  // A connection may keep a value as its address: a slice of `text` would keep the whole head.
   const part = (/** @type {number} */ from, /** @type {number} */ to) =>
     bytes.toString('latin1', from, to);
   let at = text.indexOf('\r');
@@ -133,7 +132,7 @@ export function readShortHandshake(bytes, socket) {
 }
 
 /**
- * Reads the whole lines of a head that may be cut. They decide only how to refuse it.
+ * Reads the complete lines of a head that may be cut, to decide how to refuse it.
  * @param {Buffer} bytes @param {Socket} socket
  */
 export function peekShortHandshake(bytes, socket) {

@@ -8,9 +8,7 @@ import { WebSocketServer } from 'ws';
 
 /** @typedef {(this: Duplex, bytes: Buffer) => void} DataListener */
 
-/**
- * Tests the path in memory. Returns '' if ws can be fed through its listener; otherwise the reason.
- */
+/** Tries a ping on a stream in memory. @returns {string} '', or the reason */
 export function wsListenerFault() {
   const stream = new Duplex({ read() {}, write: (_bytes, _encoding, done) => done() });
   const headers = {
