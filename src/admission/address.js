@@ -1,7 +1,7 @@
-// address.js: the client address of a request, for HTTP, SSE, upgrades and every limit by address.
+// address.js: the client address of a request, for every limit by address.
 //
-// It is that of the socket's peer. If TRUST_PROXY names the peer as a proxy, it is the right-most
-// address in X-Forwarded-For that no trusted proxy has: those to its left may be forged.
+// Usually it is the socket's peer. If TRUST_PROXY names the peer as a proxy, it is the right-most
+// untrusted address in X-Forwarded-For: entries to its left may be forged.
 //
 // Limits count an IPv6 client by its /64, because a subscriber has 2^64 addresses there. IPv4
 // addresses written as IPv6 count as IPv4: ::ffff:192.0.2.1, which a dual-stack listener sees, and
@@ -14,8 +14,8 @@ import proxyAddr from 'proxy-addr';
 import { compileTrustProxy } from '../config/trust-proxy.js';
 
 /**
- * Hops that may be trusted proxies, the peer included. A header of 16 KB has room for 2,000 entries
- * that look like one, and the comparison of all of them takes 14 ms.
+ * Trusted proxies in a row, including the peer. A header of 16 KB has room for 2,000 entries, and
+ * comparing all of them takes 14 ms.
  */
 const MAX_TRUSTED_HOPS = 32;
 
@@ -27,7 +27,7 @@ const MAX_TRUSTED_HOPS = 32;
  */
 export function createAddressResolver(trustProxy) {
   const trust = compileTrustProxy(trustProxy);
-  // If no proxy is trusted, which is usual, the header is not read.
+  // Usually no proxy is trusted, and the header is not read.
   if (trust === null) return (request) => addressKey(request.socket.remoteAddress ?? '');
   /** @param {string} entry @param {number} hop */
   const trustEntry = (entry, hop) => hop < MAX_TRUSTED_HOPS && trust(bareAddress(entry), hop);
@@ -35,10 +35,10 @@ export function createAddressResolver(trustProxy) {
   return (request) => {
     const peer = request.socket.remoteAddress ?? '';
     if (peer === '' || request.headers['x-forwarded-for'] === undefined) return addressKey(peer);
-    // The peer, then the header's entries from the right, up to the first that is not trusted.
+    // The peer, then the header's entries from the right, up to the first untrusted one.
     const hops = proxyAddr.all(request, trustEntry);
-    // The last entry may not be an address ("unknown", a host name, nonsense). Its sender must not
-    // get a bucket for each spelling, so the last hop that is an address counts.
+    // The last entry may be no address ("unknown", a host name, nonsense). Its sender must not get
+    // a bucket for each spelling, so the last hop with an address counts.
     for (let i = hops.length - 1; i > 0; i--) {
       const address = bareAddress(hops[i]);
       if (isIP(address) !== 0) return addressKey(address);
@@ -49,18 +49,15 @@ export function createAddressResolver(trustProxy) {
 
 /**
  * @param {string} trustProxy as TRUST_PROXY has it
- * @returns {(socket: import('node:net').Socket) => string|null} the address of the socket's peer as
- *   limits count it; null if the peer is a trusted proxy, which speaks for many clients
+ * @returns {(socket: import('node:net').Socket) => string|null} the peer's address, as limits count
+ *   it; null if the peer is a trusted proxy
  */
 export function createPeerResolver(trustProxy) {
   const trust = compileTrustProxy(trustProxy);
   return ({ remoteAddress = '' }) => (trust?.(remoteAddress, 0) ? null : addressKey(remoteAddress));
 }
 
-/**
- * @param {string} address
- * @returns {string} the key that limits count: `192.0.2.1`, `2001:db8:0:1::/64`, or as given
- */
+/** As limits count it: `192.0.2.1`, `2001:db8:0:1::/64`, or as given. @param {string} address */
 export function addressKey(address) {
   if (!address.includes(':')) return address;
   // A dual-stack listener reports IPv4 peers in this form. (Not `::ffff:1%2.3.4`: a client can
@@ -82,7 +79,7 @@ function bareAddress(entry) {
     return end > 0 && /^(?::\d{1,5})?$/.test(entry.slice(end + 1)) ? entry.slice(1, end) : entry;
   }
   const colon = entry.indexOf(':');
-  // A single colon precedes a port. An IPv6 address has at least two.
+  // A port follows a single colon. An IPv6 address has at least two.
   if (colon > 0 && entry.indexOf(':', colon + 1) === -1 && /^\d{1,5}$/.test(entry.slice(colon + 1)))
     return entry.slice(0, colon);
   return entry;

@@ -5,11 +5,9 @@
 //   2. origin of the page: Origin                                         403
 //   3. connections of the address, over all workers and servers           429
 //
-// If the peer is a trusted proxy, only the request contains the client's address. Step 0 then comes
-// between steps 2 and 3.
-//
-// The cheapest checks come first, those that ask another process last. A refused request leaves no
-// state, and a limit that is off costs nothing.
+// If the peer is a trusted proxy, only the request has the client's address. Step 0 then follows
+// step 2. The cheapest checks come first, and the one that asks another process last. A refused
+// request leaves no state, and a limit that is off costs nothing.
 
 import { usableDescriptors } from '../config/system-limits.js';
 import { errorOf, refusal, spread } from '../protocol/refusal.js';
@@ -28,13 +26,13 @@ import { Refused } from './refused.js';
 /**
  * @typedef {object} HealthSource
  * @property {() => number} lagMs @property {() => number} heapPercent
- * @property {() => number} openDescriptors an estimate: read per handshake, so no system call
+ * @property {() => number} openDescriptors an estimate, because a system call would cost too much
  * @property {number} descriptorLimit
  */
 
 /**
- * What admission needs to know of a door. If it does not use tokens, `ALLOWED_ORIGINS` does not
- * apply either: its own credentials, and the origins that they name, decide.
+ * A door, as admission knows it. If it does not use tokens, `ALLOWED_ORIGINS` does not apply
+ * either: the door checks its own credentials, and the origins that they name.
  * @typedef {{readonly name: string, readonly usesTokens: boolean, readonly asksLater?: boolean}} DoorRules
  */
 
@@ -42,24 +40,24 @@ import { Refused } from './refused.js';
 const NATIVE = Object.freeze({ name: 'native', usesTokens: true });
 
 /**
- * Checks the token of a request, and asks the hook.
+ * Checks a request's token, and asks the hook.
  * @typedef {object} Authenticator
  * @property {(request: IncomingMessage, address: string, door: DoorRules) => Credentials|Promise<Credentials>|null}
  *   check null: there is no token; the promise never rejects
  */
 
-/** The places of one admitted request. They are held until its connection is closed. */
+/** The places of an admitted request, until its connection is closed. */
 export class AdmissionLease {
   /** @param {string} address @param {Places|null} holder null: no limit counts it */
   constructor(address, holder) {
-    /** The address as limits count it; empty if no limit counts by address. */
+    /** As limits count it; empty if no limit counts by address. */
     this.address = address;
     this.holder = holder;
-    /** From the handshake's token; null if it has none. @type {Credentials|null} */
+    /** Null: the handshake has no token. @type {Credentials|null} */
     this.credentials = null;
   }
 
-  /** Gives back the places of the address and of the user. May be called again. */
+  /** Frees the places of the address and of the user. May be called again. */
   release() {
     const { holder } = this;
     this.holder = null;
@@ -77,7 +75,7 @@ export class Admission {
    * @param {import('../config/settings.js').Config} parts.config @param {Places} parts.addresses
    * @param {HealthSource} parts.health
    * @param {import('../observability/counters.js').Counters} parts.counters
-   * @param {() => number} parts.now a clock in ms that never goes back
+   * @param {() => number} parts.now ms, monotonic
    * @param {Authenticator|null} [parts.authenticator] null: neither tokens nor hooks are configured
    * @param {Refused} [parts.refused]
    * @param {() => number} [parts.random] for the jitter of Retry-After
@@ -100,7 +98,7 @@ export class Admission {
     this.now = now;
     this.refused = refused;
     this.random = random;
-    // If no limit counts by address, it is not read: a system call less (10 of 250 us).
+    // If no limit counts by address, it is not read, which saves a system call (10 of 250 us).
     const countsPeers =
       config.handshakesPerMinutePerIpMode !== 'off' || config.maxHandshakesMode !== 'off';
     const countsAddresses =
@@ -122,8 +120,8 @@ export class Admission {
   }
 
   /**
-   * Takes a token of the address for a connection, or for a further request on one.
-   * @param {string|null} address @returns {Refusal|null} null: the limit admits it
+   * Takes a token of the address for a connection, or for another request on it.
+   * @param {string|null} address @returns {Refusal|null}
    */
   admitPeer(address) {
     const mode = this.config.handshakesPerMinutePerIpMode;
@@ -138,16 +136,16 @@ export class Admission {
     return null;
   }
 
-  /** Is the reserve of descriptors in use? Then new WebSockets are refused. */
+  /** Is the reserve of descriptors in use? */
   get isShortOfDescriptors() {
     return this.health.openDescriptors() > this.maxDescriptors;
   }
 
   /**
    * @param {IncomingMessage} request well-formed, because the HTTP server has checked it
-   * @param {DoorRules} [door] that its path names
-   * @returns {Refusal | AdmissionLease | Promise<Refusal | AdmissionLease>} a promise, which never
-   *   rejects, only if tokens or hooks are configured, or if the cap per address is not off
+   * @param {DoorRules} [door]
+   * @returns {Refusal | AdmissionLease | Promise<Refusal | AdmissionLease>} a promise only if
+   *   tokens, hooks or the limit of connections per address are on; it never rejects
    */
   admit(request, door = NATIVE) {
     const { config, counters } = this;
@@ -156,7 +154,7 @@ export class Admission {
       if (config.overloadMode === 'enforce') return this.#refuse(overload);
       counters.observed[overload]++;
     }
-    // The answer does not echo the value: an error page must not contain text from a stranger.
+    // The answer does not repeat the value: an error page must not contain text from a stranger.
     if (door.usesTokens && !this.#originAllowed(request.headers.origin))
       return this.#refuse('origin');
     const address = this.#addressOf(request);
@@ -174,8 +172,7 @@ export class Admission {
       : this.#checkToken(request, door, place);
   }
 
-  /** @returns {'loop_lag'|'memory'|'descriptors'|null} the overload for which this worker refuses
-   *   new connections, or null */
+  /** @returns {'loop_lag'|'memory'|'descriptors'|null} why this worker refuses new connections */
   overload() {
     const { health, config } = this;
     if (health.lagMs() > config.maxLoopLagMs) return 'loop_lag';
@@ -193,8 +190,8 @@ export class Admission {
       if (isObserved && connections > cap) this.counters.observed.connections_per_ip++;
       if (admitted) return new AdmissionLease(address, this.addresses);
     } catch {
-      // The primary is gone, so connections cannot be counted, and this worker is about to leave.
-      // `observe` must not refuse the request; `enforce` must not admit what it cannot count.
+      // The primary is gone: nothing counts connections, and this worker will exit soon. `observe`
+      // must not refuse a request; `enforce` must not admit one that it cannot count.
       if (isObserved) return new AdmissionLease(address, null);
       return this.#refuse('uncounted');
     }
@@ -216,7 +213,7 @@ export class Admission {
   }
 
   /**
-   * The transport answers a request with an invalid token.
+   * Admits also a request with an invalid token: the transport answers it.
    * @param {AdmissionLease} admitted @param {Credentials|null} credentials
    * @returns {Refusal|AdmissionLease}
    */

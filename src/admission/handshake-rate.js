@@ -1,14 +1,12 @@
-// handshake-rate.js: limits the new connections and plain requests of one address, per worker.
-//
-// A handshake costs a worker as much as a hundred messages, so its limit is checked before any byte
-// is read. An address has a token bucket until the bucket is full again.
+// handshake-rate.js: limits new connections and plain requests by address, per worker. A handshake
+// costs as much as a hundred messages, so its limit is checked before any byte is read.
 
 import { Rate } from './rate.js';
 import { BucketTable } from './rate-limit.js';
 
 /** @import { Counters } from '../observability/counters.js' */
 
-/** Buckets examined for each new one, so that full buckets are deleted without a timer. */
+/** Buckets to examine for each new one, so that full buckets are deleted without a timer. */
 const SWEEP_STEP = 2;
 
 export class HandshakeRate {
@@ -25,7 +23,7 @@ export class HandshakeRate {
   }
 
   /**
-   * @param {string} address as limits count it @param {number} nowMs of a monotonic clock
+   * @param {string} address as limits count it @param {number} nowMs monotonic
    * @returns {number} 0 if a token was taken; otherwise the seconds until there is one
    */
   take(address, nowMs) {

@@ -1,41 +1,41 @@
-// rate-limit.js: limits of messages and frames, per connection, client address and user.
+// rate-limit.js: limits messages and frames by connection, client address and user.
 //
-// A message costs a token for each started 4 KB. A stream of server-sent events costs a token for
-// each of its rooms. A broadcast costs further tokens, from a bucket of its address. Frames that
-// are not whole messages have a bucket of their connection.
+// A message costs a token for each started 4 KB, a stream of server-sent events a token for each
+// room. A broadcast costs the same again from a separate bucket of its address. Frames that are not
+// whole messages have a bucket per connection.
 
 import { BYTES_PER_TOKEN, Rate } from './rate.js';
 import { Refused } from './refused.js';
 
 /** Refused messages are counted per minute. */
 const REFUSED_WINDOW_MS = 60_000;
-/** Addresses, and users, with a bucket. Beyond it the oldest is deleted: its owner may burst. */
+/** Per table. Above it the oldest bucket is deleted, and its owner gets a full one. */
 const MAX_BUCKETS = 65_536;
-/** Buckets examined in one sweep: under a millisecond. */
+/** Buckets to examine in one sweep, which takes under a millisecond. */
 const SWEEP_BUCKETS = 8192;
 
-/** One sender's buckets: of a connection (from its first message), an address or a user. */
+/** The bucket of a connection (from its first message), an address or a user. */
 export class TokenBucket {
   constructor() {
-    /** When the bucket will be full. A double from the start, so that V8 updates it in place. */
+    /** When it will be full. A double from the start, so that V8 updates it in place. */
     this.fullAt = -0.5;
     this.refused = 0;
     this.refusedSinceMs = 0;
-    /** Of an address' broadcasts; null before the first. @type {{fullAt: number}|null} */
+    /** For broadcasts of an address; null before the first. @type {{fullAt: number}|null} */
     this.broadcasts = null;
   }
 }
 
 /** @typedef {Pick<import('../hub/connection.js').Connection, 'rate'>} Limited */
 
-/** Buckets by address or user. A bucket that is not here is full. */
+/** Buckets by address or user. A missing bucket is full. */
 export class BucketTable {
   /** @type {Map<string, TokenBucket>} */
   #buckets = new Map();
-  /** The position of the next sweep. @type {MapIterator<[string, TokenBucket]>} */
+  /** Where the next sweep continues. @type {MapIterator<[string, TokenBucket]>} */
   #sweeping = this.#buckets.entries();
 
-  /** @param {() => void} onForgotten a bucket has been deleted although it may not be full */
+  /** @param {() => void} onForgotten a bucket was deleted that may not be full */
   constructor(onForgotten) {
     this.onForgotten = onForgotten;
   }
@@ -44,7 +44,7 @@ export class BucketTable {
     return this.#buckets.size;
   }
 
-  /** @param {string} name @returns {boolean} whether it has a bucket */
+  /** @param {string} name */
   has(name) {
     return this.#buckets.has(name);
   }
@@ -54,7 +54,7 @@ export class BucketTable {
     let bucket = this.#buckets.get(name);
     if (bucket !== undefined) return bucket;
     if (this.#buckets.size >= MAX_BUCKETS) {
-      // The oldest entry is most likely full by now, and the cheapest to find.
+      // The oldest is most likely full by now, and the cheapest to find.
       const [oldest] = this.#buckets.keys();
       this.#buckets.delete(oldest);
       this.onForgotten();
@@ -64,7 +64,7 @@ export class BucketTable {
     return bucket;
   }
 
-  /** @param {(bucket: TokenBucket) => boolean} isFull @param {number} [most] to examine */
+  /** @param {(bucket: TokenBucket) => boolean} isFull @param {number} [most] buckets to examine */
   sweep(isFull, most = SWEEP_BUCKETS) {
     for (let i = Math.min(most, this.#buckets.size); i > 0; i--) {
       const next = this.#sweeping.next();
@@ -84,9 +84,7 @@ export class RateLimiter {
 
   /**
    * @param {import('../config/settings.js').Config} config
-   * @param {import('../observability/counters.js').Counters} counters counts messages that a limit
-   *   in the mode `observe` would have refused
-   * @param {Refused} [refused]
+   * @param {import('../observability/counters.js').Counters} counters @param {Refused} [refused]
    */
   constructor(config, counters, refused = new Refused()) {
     this.counters = counters;
@@ -115,14 +113,13 @@ export class RateLimiter {
   }
 
   /**
-   * Counts a message: it takes tokens of its connection, its address and its user, or none if one
+   * Takes tokens of the connection, the address and the user for a message, or none if one of them
    * refuses it. A limit in the mode `observe` only counts what it would have refused.
-   * @param {Limited} connection its `rate` is created with its first message
-   * @param {string} address as limits count it (addressKey)
-   * @param {number} nowMs of a clock that never goes back @param {number} [bytes] of the message
-   * @param {string} [user] of the connection's token; '': it has none
-   * @returns {number} 0: pass. Above 0: refused; the seconds until one will be accepted. -1:
-   *   refused too often, close with 4005
+   * @param {Limited} connection @param {string} address as limits count it (addressKey)
+   * @param {number} nowMs monotonic @param {number} [bytes]
+   * @param {string} [user] '': the connection has none
+   * @returns {number} 0: pass. Above 0: refused; seconds until a message will pass. -1: refused too
+   *   often, close with 4005
    */
   admitMessage(connection, address, nowMs, bytes = 0, user = '') {
     const { connectionMode, addressMode, userMode, connectionRate, addressRate, userRate } = this;
@@ -150,7 +147,7 @@ export class RateLimiter {
       );
     }
 
-    // Limits in `enforce` take their tokens, those in `observe` only if every limit had enough.
+    // Limits in `enforce` take their tokens; those in `observe` only if all limits have enough.
     const observedHave = ownHas && sharedHas && personalHas;
     if (connectionMode === 'enforce' || (connectionMode === 'observe' && observedHave))
       connectionRate.take(own, nowMs, ownCost);
@@ -165,13 +162,12 @@ export class RateLimiter {
   }
 
   /**
-   * Counts a stream of server-sent events before it opens: each of its rooms takes a token of the
-   * address and of the user.
+   * Takes tokens of the address and the user for a stream of server-sent events: one for each room.
    * @param {string} address as limits count it @param {number} nowMs @param {number} rooms
    * @param {string} user as in `admitMessage`
-   * @param {boolean} isReturning the client goes on from a position: all streams of an address come
-   *   back at once after a drain, so they pass on credit
-   * @returns {number} 0: pass. Above 0: refused; the seconds until it will be accepted
+   * @param {boolean} isReturning does the client continue from a position? Such streams pass on
+   *   credit, because after a drain all streams of an address return at once
+   * @returns {number} 0: pass. Above 0: refused; seconds until it will pass
    */
   admitStream(address, nowMs, rooms, user, isReturning) {
     const { addressMode, userMode, addressRate, userRate } = this;
@@ -200,8 +196,7 @@ export class RateLimiter {
   }
 
   /**
-   * Counts a broadcast that has passed as a message. It takes as many tokens from a separate bucket
-   * of its address.
+   * For a broadcast that has passed as a message.
    * @param {Limited} connection @param {string} address as limits count it
    * @param {number} nowMs @param {number} bytes @returns {number} as `admitMessage`
    */
@@ -225,7 +220,7 @@ export class RateLimiter {
   }
 
   /**
-   * Charges for a reply. The message has paid its first 4 KB; later messages wait for the rest.
+   * Charges for a reply. The command has paid for the first 4 KB; the rest may become a debt.
    * @param {Limited} connection @param {string} address as limits count it
    * @param {number} nowMs @param {number} bytes @param {string} [user] as in `admitMessage`
    */
@@ -244,8 +239,8 @@ export class RateLimiter {
   }
 
   /**
-   * Counts a frame that is not a whole message: a control frame, an empty frame, a small fragment.
-   * @param {{fullAt: number}} allowance the connection's, for frames
+   * For a frame that is not a whole message: a control frame, an empty frame, a small fragment.
+   * @param {{fullAt: number}} allowance the connection's bucket for frames
    * @param {number} nowMs @returns {boolean} false: close with 1008
    */
   admitFrame(allowance, nowMs) {
@@ -265,7 +260,7 @@ export class RateLimiter {
     this.#users.sweep((bucket) => this.userRate.isFull(bucket, nowMs));
   }
 
-  /** @param {Limited} connection @param {number} nowMs @returns {number} of this minute */
+  /** @param {Limited} connection @param {number} nowMs @returns {number} in this minute */
   refusedOf({ rate }, nowMs) {
     return rate === null || isOver(rate, nowMs) ? 0 : rate.refused;
   }
@@ -280,12 +275,12 @@ export class RateLimiter {
   }
 }
 
-/** Has the minute of its refused messages ended? @param {TokenBucket} own @param {number} nowMs */
+/** Is the minute of its refused messages over? @param {TokenBucket} own @param {number} nowMs */
 function isOver(own, nowMs) {
   return nowMs - own.refusedSinceMs >= REFUSED_WINDOW_MS;
 }
 
-/** Most connections are silent. @param {Limited} connection @returns {TokenBucket} */
+/** Created late: most connections are silent. @param {Limited} connection @returns {TokenBucket} */
 function allowanceOf(connection) {
   connection.rate ??= new TokenBucket();
   return connection.rate;

@@ -1,18 +1,16 @@
 // rate.js: a token bucket.
 //
-// A bucket that holds `burst` tokens and refills evenly needs one number: when it will be full
-// (GCRA, ATM Forum TM 4.0, 4.4.3). Each token taken moves that time by the time a token takes to
-// refill. If it lies `burst` tokens ahead, the bucket is empty. So no timer and no second field,
-// and a full bucket can be deleted.
+// A bucket of `burst` tokens that refills evenly needs one number: when it will be full (GCRA, ATM
+// Forum TM 4.0, 4.4.3). Each token taken moves that time by the refill time of a token. If it is
+// `burst` tokens ahead, the bucket is empty. So there is no timer, and full buckets can go.
 //
-// Times are counted in units of 1/perMinute ms. One token is then always 60,000 units: whole
-// numbers, without drift.
+// Times have units of 1/perMinute ms, so a token is always 60,000 units: whole numbers, no drift.
 
 const TOKEN = 60_000;
 /** A message takes a token for each started block of this size. */
 export const BYTES_PER_TOKEN = 4096;
 
-/** Capacity and refill of buckets. The callers keep the buckets themselves. */
+/** Capacity and refill. Callers keep the buckets. */
 export class Rate {
   /** @param {number} perMinute @param {number} burst */
   constructor(perMinute, burst) {
@@ -20,10 +18,7 @@ export class Rate {
     this.depth = burst * TOKEN;
   }
 
-  /**
-   * At most the bucket's capacity, because otherwise a large message would never pass.
-   * @param {number} bytes
-   */
+  /** At most the capacity, or a large message would never pass. @param {number} bytes */
   costOf(bytes) {
     return Math.min(this.depth, TOKEN * Math.max(1, Math.ceil(bytes / BYTES_PER_TOKEN)));
   }
@@ -37,7 +32,7 @@ export class Rate {
   /**
    * @param {{fullAt: number}} allowance @param {number} nowMs @param {number} cost
    * @param {boolean} onCredit may the bucket owe as much as it holds?
-   * @returns {number} 0 if the tokens are there; otherwise whole seconds until they are
+   * @returns {number} 0 if there are enough tokens; otherwise whole seconds until then
    */
   waitFor(allowance, nowMs, cost, onCredit) {
     const missing = onCredit ? cost - this.depth : cost;
@@ -45,7 +40,7 @@ export class Rate {
   }
 
   /**
-   * Takes the tokens. The caller has checked that the bucket holds them.
+   * Takes tokens, after `has`.
    * @param {{fullAt: number}} allowance @param {number} nowMs @param {number} [cost]
    */
   take(allowance, nowMs, cost = TOKEN) {
@@ -53,7 +48,7 @@ export class Rate {
   }
 
   /**
-   * Takes tokens that are not there, too: a bucket may owe as much as it holds.
+   * Takes tokens even if there are not enough: a bucket may owe up to its capacity.
    * @param {{fullAt: number}} allowance @param {number} nowMs @param {number} cost
    */
   owe(allowance, nowMs, cost) {
@@ -63,14 +58,14 @@ export class Rate {
 
   /**
    * @param {{fullAt: number}} allowance @param {number} nowMs @param {number} [cost]
-   * @returns {number} whole seconds until the bucket holds that many tokens, at least 1
+   * @returns {number} whole seconds until there are enough tokens, at least 1
    */
   retryAfter(allowance, nowMs, cost = TOKEN) {
     const wait = allowance.fullAt + cost - this.depth - Math.floor(nowMs * this.perMinute);
     return Math.max(1, Math.ceil(wait / (1000 * this.perMinute)));
   }
 
-  /** Full: a new one may replace it. @param {{fullAt: number}} allowance @param {number} nowMs */
+  /** A full one may be deleted. @param {{fullAt: number}} allowance @param {number} nowMs */
   isFull(allowance, nowMs) {
     return allowance.fullAt <= nowMs * this.perMinute;
   }

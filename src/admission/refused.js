@@ -1,22 +1,22 @@
 // refused.js: the addresses and users that limits refuse most often.
 //
-// A metric must not have a label for each address, so MAX_NAMES names are kept here. A further name
-// takes the place of the one with the lowest rank and inherits its rank, but not its counts
-// (Metwally and others 2005, "Efficient Computation of Frequent and Top-k Elements in Data
-// Streams": Space-Saving). So a name with more than 1/MAX_NAMES of all refusals is always here, and
-// no count is too high.
+// A metric must not have a label for each address, so MAX_NAMES names are kept here. Another name
+// replaces the one with the lowest rank and inherits its rank, but not its counts (Space-Saving:
+// Metwally and others 2005, "Efficient Computation of Frequent and Top-k Elements in Data
+// Streams"). So a name with more than 1/MAX_NAMES of all refusals is always here, and no count is
+// too high.
 //
-// Counts are kept for the present window and the one before. Nothing is counted for a request that
-// passes. A refusal costs 0.04 us, or 1.5 us if a name has to make room.
+// Counts cover the current and the previous window. A refusal costs 0.04 us, or 1.5 us if a name
+// has to make room.
 
 export const MAX_NAMES = 64;
 const WINDOW_MS = 300_000;
 
-/** Why: a connection was refused, or a message of one. @typedef {'connections'|'messages'} Kind */
+/** What was refused. @typedef {'connections'|'messages'} Kind */
 
 /**
  * @typedef {object} Count
- * @property {number} rank refusals, and those of the names that it has replaced
+ * @property {number} rank its refusals, and those of names that it has replaced
  * @property {number} connections @property {number} messages
  */
 
@@ -26,7 +26,7 @@ class TopNames {
   /** @type {ReadonlyMap<string, Count>} */
   #before = new Map();
 
-  /** @param {string} name @param {Kind} kind @returns {boolean} false: one was forgotten */
+  /** @param {string} name @param {Kind} kind @returns {boolean} false: another was forgotten */
   add(name, kind) {
     const known = this.#now.get(name);
     const isFull = known === undefined && this.#now.size >= MAX_NAMES;
@@ -37,7 +37,6 @@ class TopNames {
     return !isFull;
   }
 
-  /** Begins a new window. */
   turn() {
     this.#before = this.#now;
     this.#now = new Map();
@@ -72,7 +71,7 @@ export class Refused {
   #addresses = new TopNames();
   #users = new TopNames();
   #turnMs = 0;
-  /** Names that had to make room for others. */
+  /** Names that made room for others. */
   forgotten = 0;
 
   /** @param {Kind} kind @param {string} address '': not counted @param {string} [user] '': none */
@@ -89,7 +88,7 @@ export class Refused {
     this.#users.turn();
   }
 
-  /** Of the last five to ten minutes. */
+  /** For the last five to ten minutes. */
   list() {
     return { addresses: this.#addresses.list(), users: this.#users.list() };
   }
