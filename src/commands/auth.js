@@ -19,7 +19,7 @@ const BEFORE_TOKEN = new Set(['hello', 'auth', 'ping']);
  * @typedef {object} TokenCommand
  * @property {Connection} connection @property {string} token
  * @property {import('./replies.js').Id} id
- * @property {unknown} since positions in rooms that the server joins for the connection
+ * @property {unknown} since positions in the token's rooms
  */
 
 /** @implements {Gate} */
@@ -45,7 +45,7 @@ export class AuthCommands {
     });
   }
 
-  /** @param {string} type @returns {boolean} even before authentication? */
+  /** @type {Gate['isOpenToAll']} */
   isOpenToAll(type) {
     return BEFORE_TOKEN.has(type);
   }
@@ -54,7 +54,7 @@ export class AuthCommands {
   hello(connection, command) {
     const token = readToken(command);
     if (token === null) return this.replies.malformed(connection, command.id, BAD_TOKEN);
-    // The command is a slice of a read, so values needed later are copied.
+    // The command is a slice of a read: copies what is needed later.
     const { id, since } = command;
     if (token !== undefined) {
       this.#authenticate({ connection, token, id, since }, () =>
@@ -91,7 +91,7 @@ export class AuthCommands {
         this.#autojoin(connection, since);
         return;
       }
-      // A connection that is closing has had its error.
+      // A connection that is being closed has its error already.
       if (!isHeld && connection.isOpen) this.replies.refuse(connection, refusal, id);
     });
   }
@@ -106,8 +106,8 @@ export class AuthCommands {
   }
 
   /**
-   * Joins the rooms that the token names. A room that the connection is in stays as it is, unless
-   * the client has sent a position in it.
+   * Joins the token's rooms, also those that the connection is in already if the client has sent a
+   * position.
    * @param {Connection} connection @param {unknown} sinces by room, as sent
    */
   #autojoin(connection, sinces) {

@@ -1,11 +1,10 @@
 // broadcast.js: the command broadcast. The sender gets a result when this worker has written the
-// broadcast to its own connections, or BROADCAST_RESULT_MS after the broker has accepted it.
+// broadcast to its connections, or BROADCAST_RESULT_MS after the broker has accepted it.
 
 import { EVERYONE } from '../hub/hub.js';
 import { encodeBroadcastResult } from '../protocol/encode.js';
 import { encodePublication, KIND, senderOf, tagOf } from '../protocol/publication.js';
 
-/** After this time a result no longer waits for delivery on this worker. */
 const BROADCAST_RESULT_MS = 2000;
 
 /** @import { Connection } from '../hub/connection.js' */
@@ -20,8 +19,7 @@ const BROADCAST_RESULT_MS = 2000;
 export class BroadcastCommand {
   /**
    * @param {object} parts
-   * @param {'everyone'|'granted'|'none'} parts.clientBroadcast the clients that may broadcast;
-   *   `granted`: by token
+   * @param {'everyone'|'granted'|'none'} parts.clientBroadcast `granted`: by token
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {{countConnections(): Promise<number>}} parts.broker
    * @param {import('./publish.js').CommandPublisher} parts.publisher
@@ -79,7 +77,7 @@ export class BroadcastCommand {
     /** @type {PendingBroadcast} */
     const pending = { connection, id, payload, acceptedMs };
     this.pending.set(tag, pending);
-    // It gets no ack, because its result follows.
+    // Without an ack: the result follows.
     /** @type {import('../hub/publisher.js').PublishListener} */
     const listener = {
       onPublish() {},
@@ -87,7 +85,7 @@ export class BroadcastCommand {
         pending.acceptedMs = performance.now();
       },
       onRefused: (_connection, _id, error) => {
-        // Otherwise it was delivered, its result is sent, and only the broker's answer is lost.
+        // If its result was sent, it was delivered, and only the broker's answer was lost.
         if (this.pending.delete(tag)) this.replies.brokerError(connection, error, id);
       },
     };
@@ -101,7 +99,7 @@ export class BroadcastCommand {
     return this.clientBroadcast === 'everyone';
   }
 
-  /** Sends results if this worker's delivery did not come in time. Call once a second. */
+  /** Sends overdue results. Call it once a second. */
   sweep() {
     const oldest = performance.now() - BROADCAST_RESULT_MS;
     for (const [tag, pending] of this.pending) {
@@ -116,7 +114,7 @@ export class BroadcastCommand {
     for (let i = 0; i < publications.length; i++) {
       const tag = tagOf(publications[i]);
       const pending = this.pending.get(tag);
-      // Other workers count their tags from 1 as well, so the sender has to match.
+      // Other workers use the same tags, so the sender has to match.
       if (pending === undefined || pending.connection.id !== senderOf(publications[i])) continue;
       this.pending.delete(tag);
       this.#sendResult(pending);
@@ -127,7 +125,7 @@ export class BroadcastCommand {
   #sendResult({ connection, id, payload }) {
     this.broker.countConnections().then(
       (count) => connection.send(encodeBroadcastResult(payload, count, id)),
-      // If the count is not available, the broadcast reached at least this worker's connections.
+      // Without the count: it reached at least this worker's connections.
       () => connection.send(encodeBroadcastResult(payload, this.hub.connections.length, id)),
     );
   }

@@ -1,14 +1,14 @@
 // dispatch.js: passes each message of a client to the handler of its type.
 //
-// A message is counted against the rate, decoded, and handled, if no command before it is awaited
-// (lane.js). A peer at fault gets an answer too (replies.js).
+// A message pays its rate, is decoded, waits for earlier commands (lane.js) and is handled. Faulty
+// messages are answered, too (replies.js).
 
 import { decode, readId } from '../protocol/decode.js';
 import { MAX_JSON_DEPTH, MAX_JSON_KEYS } from '../protocol/json-scan.js';
 
-/** One message in this number is timed, as timing costs 0.2 us. A power of two. */
+/** Times every eighth message, because it costs 0.2 us. A power of two. */
 const TIMED_EVERY = 8;
-/** If a message is refused for its rate, its id is looked for in this many bytes. */
+/** If a message is over its rate, its id is read from this many bytes. */
 const MAX_REFUSED_BYTES = 4096;
 const NO_TOKEN = 'A token is required before this command.';
 const NOT_A_COMMAND =
@@ -21,7 +21,7 @@ const NOT_A_COMMAND =
 
 /** @typedef {import('./handler.js').Handler} Handler */
 
-/** Commands that need not wait for all others. @type {ReadonlyMap<string, CommandKind>} */
+/** Commands that do not wait for all others. @type {ReadonlyMap<string, CommandKind>} */
 const KINDS = new Map([
   ['join', 'join'],
   ['message', 'message'],
@@ -31,9 +31,8 @@ const KINDS = new Map([
 ]);
 
 /**
- * Connections that have not authenticated (auth.js).
  * @typedef {object} Gate
- * @property {(type: string) => boolean} isOpenToAll may they send commands of this type?
+ * @property {(type: string) => boolean} isOpenToAll may unauthenticated connections send this type?
  */
 
 export class Dispatcher {
@@ -43,11 +42,11 @@ export class Dispatcher {
    * @param {((connection: Connection, nowMs: number, bytes: number) => number)|null}
    *   parts.admitMessage 0 if the message passes; above 0: seconds to wait; −1: close with 4005.
    *   Null if no rate is limited.
-   * @param {Gate|null} parts.gate null if no tokens are configured
+   * @param {Gate|null} parts.gate null: no tokens
    * @param {import('./lane.js').Lane} parts.lane
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {{observe(ms: number): void}} parts.messageDuration
-   * @param {boolean} [parts.hasApps] do sessions have apps, whose messages are counted?
+   * @param {boolean} [parts.hasApps] are messages counted by app?
    */
   constructor(parts) {
     const { handlers, replies, admitMessage, gate, lane, counters, messageDuration } = parts;
@@ -76,9 +75,8 @@ export class Dispatcher {
   }
 
   /**
-   * If the server fails at a command, it closes that connection and no other.
-   * @param {Connection} connection @param {Buffer} data that has paid its rate
-   * @param {boolean} hasWaited has it waited for the commands before it?
+   * An error of the server closes only this connection.
+   * @param {Connection} connection @param {Buffer} data @param {boolean} hasWaited in the lane
    */
   handle(connection, data, hasWaited) {
     let command;

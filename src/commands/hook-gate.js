@@ -1,5 +1,5 @@
-// hook-gate.js: asks the hooks before a connection enters or reads a room, and before a publish.
-// All other checks come first: they cost less. The HTTP API asks no hooks: the backend has decided.
+// hook-gate.js: asks the hooks before a connection joins or reads a room, and before it publishes.
+// All other checks come first, because they cost less. The HTTP API asks no hooks.
 
 import { hasKey, keyOf, payloadText, withPayload } from '../protocol/publication.js';
 
@@ -11,11 +11,10 @@ import { hasKey, keyOf, payloadText, withPayload } from '../protocol/publication
 /**
  * @typedef {object} Verdict
  * @property {Refusal|null} refusal null: allowed
- * @property {{payload: Buffer|null}} answer the changed payload or the result, JSON; null: as it was,
- *   or none
+ * @property {{payload: Buffer|null}} answer the changed payload or the result, JSON; null: none
  */
 
-/** Hooks about a command. @typedef {'onJoin'|'onPublish'|'onRpc'|'onSend'} CalledHook */
+/** @typedef {'onJoin'|'onPublish'|'onRpc'|'onSend'} CalledHook */
 
 /**
  * @typedef {object} HookCalls
@@ -41,7 +40,7 @@ export class HookGate {
   }
 
   /**
-   * Asks onJoin, unless the connection is in the room, or joining it, and so has been allowed.
+   * Asks onJoin, unless the connection is in the room or joining it, which has been allowed.
    * @param {Connection} connection @param {string} name of the room
    * @param {(refusal: Refusal|null) => void} act not called if the connection has closed
    */
@@ -54,8 +53,8 @@ export class HookGate {
   }
 
   /**
-   * Publishes if onPublish allows it, even if the connection has closed. `options` have the
-   * fingerprint of the client's payload, so a repetition counts as one whatever the hook changes.
+   * Publishes if onPublish allows it, even if the connection has closed. The fingerprint in
+   * `options` is that of the client's payload, so repetitions are found whatever the hook changes.
    * @type {CommandPublisher['publishFor']}
    */
   publishFor(listener, connection, id, room, publication, options) {

@@ -1,4 +1,4 @@
-// index.js: assembles the commands of a worker into one table of all types.
+// index.js: creates the commands of a worker.
 
 import { AuthCommands } from './auth.js';
 import { BroadcastCommand } from './broadcast.js';
@@ -16,6 +16,7 @@ import { SessionCommands } from './session.js';
 
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Door } from '../hub/door.js' */
+/** @import { Refusal } from '../protocol/refusal.js' */
 /** @import { Handler } from './handler.js' */
 
 /**
@@ -24,16 +25,14 @@ import { SessionCommands } from './session.js';
  * @property {import('../hub/hub.js').Hub} hub
  * @property {{countConnections(): Promise<number>}} broker
  * @property {import('../hub/publisher.js').Publisher} publisher
- * @property {number} idempotencyMs the time that it remembers an idempotency key
+ * @property {number} idempotencyMs how long the broker remembers an idempotency key
  * @property {import('../recovery/scheduler.js').SyncScheduler} scheduler
  * @property {import('../recovery/history-reader.js').HistoryReader} historyReader
  * @property {{readonly isOn: boolean}} outageNotice
  * @property {import('../hub/room-users.js').Tracker} tracker
- * @property {import('./auth.js').Authenticator|null} [authenticator] null if no tokens are
- *   configured
- * @property {import('./native-door.js').Entrance|null} [entrance] null if neither tokens nor hooks
- *   are configured
- * @property {import('./hook-gate.js').HookCalls|null} [hooks] null if there are none
+ * @property {import('./auth.js').Authenticator|null} [authenticator] null: no tokens
+ * @property {import('./native-door.js').Entrance|null} [entrance] null: neither tokens nor hooks
+ * @property {import('./hook-gate.js').HookCalls|null} [hooks] null: none
  * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitMessage 0 if
  *   the message passes; above 0: seconds to wait; −1: close with 4005
  * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitBroadcast the
@@ -41,7 +40,7 @@ import { SessionCommands } from './session.js';
  * @property {(connection: Connection, bytes: number) => void} charge counts the bytes of a reply
  *   against the connection's rate
  * @property {import('../observability/counters.js').Counters} counters
- * @property {import('../worker/turn.js').Line<() => void>} presenceLine answers about users
+ * @property {import('../worker/turn.js').Line<() => void>} presenceLine sends answers about users
  * @property {{observe(ms: number): void}} messageDuration
  * @property {{error(fields: object, text: string): void}} log
  */
@@ -51,12 +50,11 @@ import { SessionCommands } from './session.js';
  * @property {Door} door of the native protocol
  * @property {(connection: Connection, data: Buffer) => void} receive handles a text message; `data`
  *   is not used after the call
- * @property {(connection: Connection, room: string, join: import('./join.js').TransportJoin) => void}
- *   join joins a room for a transport whose clients send no commands
- * @property {(connection: Connection, refusal: import('../protocol/refusal.js').Refusal) => void} refuse answers a connection that
- *   is about to be closed
+ * @property {JoinCommands['joinFor']} join
+ * @property {(connection: Connection, refusal: Refusal) => void} refuse answers a connection that
+ *   will be closed next
  * @property {() => void} sweep call it once a second
- * @property {() => boolean} isSettled true when the hooks and the broker have answered all publishes
+ * @property {() => boolean} isSettled have hooks and broker answered all publishes?
  * @property {Lane} lane @property {Replies} replies @property {JoinCommands} joins
  * @property {HookGate|null} hookGate null if there are no hooks
  * @property {PendingReads} pendingReads @property {BroadcastCommand} broadcasts
@@ -68,7 +66,6 @@ export function createCommands(parts) {
   const { maxRoomsPerConnection } = config;
   const replies = new Replies({ maxRoomsPerConnection, counters, log: parts.log });
   const lane = new Lane({ maxSteps: config.hookCallsPerConnection, replies, counters });
-  // Without hooks there is nothing in between.
   const { hooks = null, authenticator = null } = parts;
   const hookGate = hooks && new HookGate({ hooks, hub, lane, publisher: parts.publisher, replies });
   const { charge, presenceLine } = parts;
@@ -114,7 +111,7 @@ export function createCommands(parts) {
 }
 
 /**
- * Of a server without tokens. @param {CommandParts} parts
+ * @param {CommandParts} parts
  * @param {{replies: Replies, lane: Lane, hookGate: HookGate|null, pendingReads: PendingReads}} shared
  */
 function createHandlers(parts, { replies, lane, hookGate, pendingReads }) {
@@ -135,7 +132,7 @@ function createHandlers(parts, { replies, lane, hookGate, pendingReads }) {
     replies,
     lane,
     gate: hookGate,
-    // A guest must not appear under the name of a user.
+    // A guest must not appear under a user's name.
     isNameFree: config.tokens === null && !parts.hooks?.has('onConnect'),
     charge,
     counters,
@@ -159,7 +156,7 @@ function createHandlers(parts, { replies, lane, hookGate, pendingReads }) {
   });
   const histories = new HistoryCommand({ historyReader, joins, replies, pendingReads });
   const presences = new PresenceCommand({ hub, maxUnsentBytes, tracker, replies, pendingReads });
-  // Bound methods: an arrow function would add a frame without a name to each command's stack.
+  // Bound methods, because arrow functions would add a nameless frame to each command's stack.
   /** By type. @type {Map<string, Handler>} */
   const handlers = new Map([
     ['hello', session.hello.bind(session)],

@@ -18,9 +18,9 @@ import {
 } from '../protocol/encode.js';
 
 /**
- * How old the messages may be that a position brings to a client without the right to read history,
- * and to any client without a charge. The drain's window is added. Tunnels and changes of networks
- * are shorter.
+ * A client without the right to read history gets messages of this age after its position, and any
+ * client gets them free of charge. The drain's window is added. Tunnels and network changes take
+ * less.
  */
 const RESUME_WINDOW_MS = 120_000;
 const BAD_PRESENCE = 'presence is false, or an object with a user of 1 to 128 characters and info.';
@@ -31,28 +31,22 @@ const OTHER_NAME = 'presence.user is not the user of this connection: leave it o
 /** @import { Room } from '../hub/room.js' */
 /** @import { JoiningUser, Since } from '../protocol/decode.js' */
 /** @import { Joined } from '../recovery/room-joins.js' */
-/** @import { Handler } from './handler.js' */
-
-/**
- * @typedef {object} Joining
- * @property {import('./replies.js').Id} id
- * @property {JoiningUser|null} who null if the connection only watches presence
- * @property {Since|null} since @property {number} [last] the number of latest messages asked for
- * @property {number} [lastSeconds] only those of so many seconds; 0: of any age
- * @property {TransportJoin['onJoined']|null} [onJoined] in place of the reply
- * @property {() => void} [onRefused] called after the error reply
- */
+/** @import { Handler, Id } from './handler.js' */
 
 /**
  * A join by a transport.
  * @typedef {object} TransportJoin
- * @property {Since|null} since
- * @property {number} last the number of latest messages asked for; 0: none
- * @property {number} lastSeconds only those of so many seconds; 0: of any age
+ * @property {Since|null} since @property {number} last the latest messages to send; 0: none
+ * @property {number} lastSeconds maximum age of these; 0: any age
  * @property {boolean} isPresent is the user listed, if the room has presence?
- * @property {(joined: Joined|null) => void} onJoined writes the
- *   reply; null: the room has no history
- * @property {() => void} onRefused an error reply has been sent
+ * @property {(joined: Joined|null) => void} onJoined writes the reply; null: no history
+ * @property {() => void} onRefused called after the error reply
+ */
+
+/**
+ * `who` null: the connection only watches presence. `onJoined` replaces the reply.
+ * @typedef {Partial<Pick<TransportJoin, 'last'|'lastSeconds'|'onRefused'>> & {id: Id,
+ *   who: JoiningUser|null, since: Since|null, onJoined?: TransportJoin['onJoined']|null}} Joining
  */
 
 export class JoinCommands {
@@ -63,10 +57,9 @@ export class JoinCommands {
    * @param {import('../hub/room-users.js').Tracker} parts.tracker
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('./lane.js').Lane} parts.lane
-   * @param {Pick<import('./hook-gate.js').HookGate, 'enter'>|null} [parts.gate] null: none
+   * @param {Pick<import('./hook-gate.js').HookGate, 'enter'>|null} [parts.gate]
    * @param {boolean} parts.isNameFree may a connection without a user choose its name in presence?
-   * @param {(connection: Connection, bytes: number) => void} parts.charge counts the bytes of a
-   *   reply against the connection's rate
+   * @param {(connection: Connection, bytes: number) => void} parts.charge
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
   constructor({
@@ -111,7 +104,7 @@ export class JoinCommands {
       return replies.error(connection, 'PERMISSION_DENIED', id, OTHER_NAME);
     const latest = readLatest(command.last, command.lastSeconds);
     if (latest === null) return replies.malformed(connection, id, BAD_LAST);
-    // The right to join covers messages that were missed (#oldestFor), but none from before.
+    // The right to join covers missed messages (#oldestFor), but no earlier ones.
     if (latest.last > 0 && !session.mayReadHistory(name))
       return replies.forbidden(connection, id, 'history');
     const { last, lastSeconds } = latest;
@@ -121,7 +114,7 @@ export class JoinCommands {
 
   /**
    * @param {Connection} connection with a session @param {string} name of a room in its token
-   * @param {Since|null} since null: the connection is not in the room
+   * @param {Since|null} since
    */
   autojoin(connection, name, since) {
     const who = this.tracker.covers(name) ? { user: undefined, info: null } : null;
@@ -133,8 +126,8 @@ export class JoinCommands {
   }
 
   /**
-   * Joins a room for a transport whose clients send no commands, and which has asked the hooks.
-   * @param {Connection} connection not in the room @param {string} name of a room that it may join
+   * For a transport whose clients send no commands, and which has asked the hooks.
+   * @param {Connection} connection not in the room, but may join it @param {string} name
    * @param {TransportJoin} join
    */
   joinFor(connection, name, { isPresent, ...join }) {
@@ -143,15 +136,15 @@ export class JoinCommands {
   }
 
   /**
-   * Joins a room at the backend's request, whatever the token and the hooks permit.
+   * Joins a room at the backend's request, whatever token and hooks permit.
    * @param {Connection} connection @param {string} name @param {string} user '': it has none
-   * @returns {boolean} false: the connection has closed or reached its room limit, or it is of another
-   *   app or door, whose clients do not ask for it or know no keys
+   * @returns {boolean} false: the connection has closed or reached its room limit, or its app or
+   *   door does not allow it
    */
   joinAs(connection, name, user) {
     const { session, transport, isOpen } = connection;
-    if (!isOpen) return false; // the hub would not take it out again
-    if (!transport.door.usesTokens) return false; // its client has not asked, and would not know
+    if (!isOpen) return false; // the hub would not remove it again
+    if (!transport.door.usesTokens) return false; // the client would not know
     if (!canName(session, name)) return false;
     if (this.hub.rooms.get(name)?.has(connection)) {
       session.grant(name);
@@ -175,7 +168,7 @@ export class JoinCommands {
   /** @param {Connection} connection @param {string} name @returns {boolean} false: not in it */
   remove(connection, name) {
     const { session, transport } = connection;
-    // In a room of its app: its client would not know.
+    // The client would not know.
     if (!transport.door.usesTokens && isOfApp(name)) return false;
     session.withdraw(name);
     const room = this.hub.rooms.get(name);
@@ -185,7 +178,7 @@ export class JoinCommands {
   }
 
   /**
-   * Takes a connection out of a room, and says why. If it is joining, its join is answered first.
+   * Takes a connection out of a room, and tells it why. A join under way is answered first.
    * @param {Connection} connection @param {Room} room @param {'removed'|'permission'} reason
    */
   expel(connection, room, reason) {
@@ -204,21 +197,15 @@ export class JoinCommands {
     else joining.then(act, act).catch((error) => connection.fail(error));
   }
 
-  /**
-   * Asks the hook onJoin, if there is one.
-   * @param {Connection} connection @param {string} name
-   * @param {(refusal: import('../protocol/refusal.js').Refusal|null) => void} act not called if the
-   *   connection has closed
-   */
+  /** Asks the hook onJoin, if there is one. @type {import('./hook-gate.js').HookGate['enter']} */
   ask(connection, name, act) {
     if (this.gate === null) act(null);
     else this.gate.enter(connection, name, act);
   }
 
   /**
-   * Asks for a command, which a refusal answers, also for a read: it needs the permission to join.
-   * @param {Connection} connection @param {string} name @param {import('./replies.js').Id} id
-   * @param {() => void} act
+   * As `ask`, and answers a command that is refused. Reads need the permission to join, too.
+   * @param {Connection} connection @param {string} name @param {Id} id @param {() => void} act
    */
   askFor(connection, name, id, act) {
     this.ask(connection, name, (refusal) => {
@@ -240,7 +227,7 @@ export class JoinCommands {
     this.#admit(connection, name, join);
   }
 
-  /** @param {Connection} connection that may join @param {string} name @param {Joining} join */
+  /** @param {Connection} connection @param {string} name @param {Joining} join */
   #admit(connection, name, join) {
     if (this.isFull(name)) {
       this.replies.error(connection, 'UNAVAILABLE', join.id);
@@ -250,7 +237,7 @@ export class JoinCommands {
     this.awaitJoin(connection, name);
   }
 
-  /** Do too many reads wait for another room to open? Counts it. @param {string} name */
+  /** Are too many reads waiting for another room to open? Counts it. @param {string} name */
   isFull(name) {
     const { hub, scheduler, counters } = this;
     const isFull = !hub.rooms.has(name) && scheduler.isFull && scheduler.hasHistory(name);
@@ -259,7 +246,7 @@ export class JoinCommands {
   }
 
   /**
-   * A connection's commands wait until its join is answered: it is to receive its own message.
+   * Delays a connection's commands until its join is answered, so that it gets its own messages.
    * @param {Connection} connection @param {string} name
    */
   awaitJoin(connection, name) {
@@ -297,21 +284,22 @@ export class JoinCommands {
   }
 
   /**
-   * Is a replay what the client would have received in the resume window? Then it is free: clients
-   * that return after a drain must not use up the rates of their address. @param {Joined} joined
+   * Is a replay within the resume window? Then it is free, so that clients returning after a drain
+   * do not use up the rate of their address.
+   * @param {Joined} joined
    */
   isResumed({ recovered, acceptedMs }) {
     return recovered && acceptedMs >= this.resumeFromMs;
   }
 
-  /** Of the resume window. @returns {number} ms since 1970 */
+  /** Start of the resume window, in ms since 1970. */
   get resumeFromMs() {
     return Date.now() - this.resumeWindowMs;
   }
 
   /**
-   * How old may the messages be that a position brings? It is the client's word, and the right to
-   * join alone must not open the whole history.
+   * The oldest message that a position may bring. A client can claim any position, and the right to
+   * join must not open the whole history.
    * @param {Connection} connection @param {string} name
    * @returns {number} ms since 1970, by the clock of the worker that accepted the message
    */
@@ -331,21 +319,18 @@ export class JoinCommands {
     connection.send(encodeLeaveReply(name, id));
   }
 
-  /** The limit of rooms. In the mode `observe` it only counts. @param {Connection} connection */
+  /** Checks the room limit; in the mode `observe` only counts. @param {Connection} connection */
   mayEnterAnother({ roomCount }) {
     if (roomCount < this.maxRooms) return true;
     if (this.maxRoomsMode === 'observe') this.counters.observed.rooms++;
     return this.maxRoomsMode !== 'enforce';
   }
 
-  /**
-   * @param {Connection} connection that has joined @param {string} name
-   * @param {JoiningUser|null} who null if it only watches, or if the room has no presence
-   */
+  /** @param {Connection} connection @param {string} name @param {JoiningUser|null} who */
   #attend(connection, name, who) {
     if (who === null) return;
     const room = this.hub.rooms.get(name);
-    // It may have left while the broker confirmed. After another join it is a user already.
+    // It may have left meanwhile, or be a user already after an earlier join.
     if (!room?.has(connection) || room.users?.has(connection)) return;
     const { session } = connection;
     if (session.isAnonymous) room.users?.join(connection, who.user ?? connection.id, who.info);
@@ -353,7 +338,7 @@ export class JoinCommands {
   }
 
   /**
-   * A name in presence is the user's, by a token or a hook; it is free only if nothing names users.
+   * The name in presence is that of the user, and free only if neither tokens nor hooks name users.
    * @param {Connection} connection @param {JoiningUser} who
    */
   #mayAppearAs({ session }, { user }) {
@@ -362,14 +347,14 @@ export class JoinCommands {
   }
 }
 
-/** Can its client name the room? @param {Connection['session']} session @param {string} room */
+/** @param {Connection['session']} session @param {string} room */
 function canName(session, room) {
   return session.isAnonymous ? !isOfApp(room) : session.identity.nameOf(room) !== null;
 }
 
 /**
- * Does a join of a room that the connection is in bring messages? The token may have joined it
- * before the client could send its position, or a later handle wants older messages.
+ * Does another join of the same room bring messages? The token may have joined it before the client
+ * could send its position, or a later handle wants older messages.
  * @param {Room} room @param {Joining} join
  */
 function isReplay({ sync }, { since, last = 0 }) {

@@ -1,17 +1,17 @@
-// lane.js: the commands of a connection, of any door, take effect in the order of sending.
+// lane.js: keeps the commands of a connection in order, for every door.
 //
-// When a token, a hook or a join is awaited, the commands after it wait here. Awaited commands of
-// the same kind overlap: hooks of several messages run at once, and joins side by side; their
-// answers take effect in order. `ping` and `echo` pass, once the connection has authenticated.
+// While a token, a hook or a join is awaited, later commands wait here. Commands of the same kind
+// overlap: hooks of several messages run at once, and so do joins; answers take effect in order.
+// `ping` and `echo` never wait, once the connection has authenticated.
 //
-// Bounded: hooks of a connection that run at once, and the waiting bytes of a connection and of the
-// worker. Above a bound a command is refused with UNAVAILABLE, and counted.
+// Bounded: concurrent hooks of a connection, and waiting bytes of a connection and of the worker.
+// Above a bound a command is refused with UNAVAILABLE, and counted.
 
-/** Waiting bytes of one connection; a larger message may wait alone. */
+/** For one connection; a larger message may wait alone. */
 const MAX_BYTES = 256 * 1024;
-/** All connections of the worker together. Unauthenticated ones may fill half. */
+/** For all connections of the worker. Unauthenticated ones may fill half. */
 const MAX_ALL_BYTES = 32 * 1024 * 1024;
-/** Memory of one waiting command, beside its bytes. */
+/** Memory of a waiting command, without its bytes. */
 const COMMAND_BYTES = 512;
 
 /** @import { Connection } from '../hub/connection.js' */
@@ -19,15 +19,9 @@ const COMMAND_BYTES = 512;
 
 /** What is awaited. Nothing overlaps with a token. @typedef {'token'|'join'|'message'} Kind */
 
-/**
- * The kind of a command: one that may overlap, one that passes, or undefined for the others.
- * @typedef {'join'|'message'|'passing'|undefined} CommandKind
- */
+/** Undefined: waits for all others. @typedef {'join'|'message'|'passing'|undefined} CommandKind */
 
-/**
- * Handles a command that has waited.
- * @typedef {(connection: Connection, data: Buffer) => void} Resume
- */
+/** Handles a waiting command. @typedef {(connection: Connection, data: Buffer) => void} Resume */
 
 /**
  * @typedef {object} Step
@@ -38,11 +32,9 @@ const COMMAND_BYTES = 512;
 /**
  * @typedef {object} Line
  * @property {Kind} kind of what is awaited; `token` also if the kinds differ
- * @property {Step[]} steps in the order of sending
- * @property {number} joins that have begun, and have not been answered
+ * @property {Step[]} steps in order @property {number} joins begun, but not answered
  * @property {{kind: CommandKind, data: Buffer, resume: Resume}[]} waiting commands
- * @property {number} bytes of the steps and the waiting commands
- * @property {boolean} isMoving it is being worked on
+ * @property {number} bytes of the steps and the waiting commands @property {boolean} isMoving
  */
 
 export class Lane {
@@ -51,7 +43,7 @@ export class Lane {
   #bytes = 0;
 
   /**
-   * @param {object} parts @param {number} parts.maxSteps hooks of one connection that run at once
+   * @param {object} parts @param {number} parts.maxSteps concurrent hooks of one connection
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
@@ -75,9 +67,8 @@ export class Lane {
 
   /**
    * @param {Connection} connection @param {CommandKind} kind
-   * @param {{id?: Id, source: Buffer}} command
-   * @param {Resume} resume one function of the door, not one for each command
-   * @returns {boolean} true: it waits for earlier ones, or there is no space and it is refused
+   * @param {{id?: Id, source: Buffer}} command @param {Resume} resume shared by all commands
+   * @returns {boolean} true: the command waits, or was refused for lack of space
    */
   holds(connection, kind, { id, source }, resume) {
     const line = this.#lines.get(connection);
@@ -95,16 +86,16 @@ export class Lane {
     return true;
   }
 
-  /** Refuses a command for lack of space. @param {Connection} connection @param {Id} id */
+  /** @param {Connection} connection @param {Id} id */
   refuse(connection, id) {
     this.counters.readsRefused++;
     this.replies.error(connection, 'UNAVAILABLE', id);
   }
 
   /**
-   * Acts when the answer has come and all earlier commands have acted.
+   * Acts when the answer is there and all earlier commands have acted.
    * @template T @param {Connection} connection @param {Kind} kind
-   * @param {number} bytes that the command holds meanwhile
+   * @param {number} bytes that the command keeps meanwhile
    * @param {T|Promise<T>} answer @param {(answer: T) => void} act
    */
   after(connection, kind, bytes, answer, act) {
@@ -127,7 +118,7 @@ export class Lane {
   }
 
   /**
-   * Commands wait until a join is answered, but not further joins.
+   * Delays commands, except joins, until a join is answered.
    * @param {Connection} connection @param {Promise<void>} answered may reject
    */
   awaitJoin(connection, answered) {
@@ -184,7 +175,7 @@ export class Lane {
     if (next === undefined || !this.#mayStart(line, next.kind)) return false;
     line.waiting.shift();
     this.#count(line, -next.data.length - COMMAND_BYTES);
-    // A closed connection has no rights: its waiting commands are lost, like bytes on the wire.
+    // Waiting commands of a closed connection are lost, like bytes on the wire.
     if (connection.isOpen) next.resume(connection, next.data);
     return true;
   }

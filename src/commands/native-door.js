@@ -6,22 +6,20 @@ import { FORMAT } from '../protocol/format.js';
 
 /** @import { Door } from '../hub/door.js' */
 
-/** The subprotocol that a client may name. A client that names none speaks it as well. */
+/** Clients may name it, but do not have to. */
 const SUBPROTOCOL = 'fanfare';
 
 /**
- * Decides on a connection by its token.
  * @typedef {Pick<import('../auth/authentication.js').Authentication,
  *   'isRequired'|'identify'|'enter'|'leave'>} Entrance
  */
 
 /**
  * @param {object} parts @param {Pick<import('../hub/hub.js').Hub, 'add'|'remove'>} parts.hub
- * @param {Entrance|null} [parts.entrance] null if neither tokens nor hooks are configured; every
- *   connection then belongs to the hub from its handshake on
- * @param {Door['receive']} parts.receive the dispatcher's own: a closure would add a frame to the
- *   stack of each message
- * @param {Door['closed']} parts.forget drops the waiting commands of a connection that is gone
+ * @param {Entrance|null} [parts.entrance] null: neither tokens nor hooks
+ * @param {Door['receive']} parts.receive the dispatcher's own, because a closure would add a frame
+ *   to the stack of each message
+ * @param {Door['closed']} parts.forget drops the waiting commands
  * @returns {Door}
  */
 export function createNativeDoor({ hub, entrance = null, receive, forget }) {

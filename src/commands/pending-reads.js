@@ -1,8 +1,8 @@
-// pending-reads.js: `presence` and `history` commands that wait, bounded over the whole worker.
+// pending-reads.js: waiting `presence` and `history` commands, bounded over the whole worker.
 //
-// One read of a room's users answers all commands that wait for it, and each answer walks over the
-// users. So these answers have a share of each turn. An answer with history has a read of its own,
-// and is sent at once, because otherwise its bytes would wait in memory.
+// One read of a room's users may answer many commands, and each answer walks over all users. So
+// these answers have a share of each turn. An answer with history is sent at once, because its
+// bytes would wait in memory.
 
 const MAX_WAITING_READS = 10_000;
 
@@ -14,10 +14,9 @@ export class PendingReads {
 
   /**
    * @param {object} parts @param {import('./replies.js').Replies} parts.replies
-   * @param {(connection: Connection, bytes: number) => void} parts.charge counts the bytes of an
-   *   answer against the connection's rate
+   * @param {(connection: Connection, bytes: number) => void} parts.charge
    * @param {import('../observability/counters.js').Counters} parts.counters
-   * @param {import('../worker/turn.js').Line<() => void>} parts.presenceLine answers about users
+   * @param {import('../worker/turn.js').Line<() => void>} parts.presenceLine
    */
   constructor({ replies, charge, counters, presenceLine }) {
     this.replies = replies;
@@ -29,7 +28,7 @@ export class PendingReads {
   /**
    * @template T @param {Connection} connection @param {Id} id @param {() => Promise<T>} read
    * @param {(read: T) => {before: Buffer, text: Buffer, after: string, readBytes?: number}} reply
-   *   `readBytes`: read beside the text
+   *   `readBytes`: to charge beyond the text
    * @param {boolean} [isOfUsers]
    */
   answer(connection, id, read, reply, isOfUsers) {
@@ -44,9 +43,9 @@ export class PendingReads {
 
   /**
    * @template T @param {Connection} connection @param {Id} id @param {() => Promise<T>} read
-   * @param {(read: T) => void} send answers, if the connection is still open
+   * @param {(read: T) => void} send called if the connection is still open
    * @param {boolean} [isOfUsers] is it an answer about a room's users?
-   * @param {(error: unknown) => void} [refuse] the read has failed
+   * @param {(error: unknown) => void} [refuse] called if the read fails
    */
   wait(connection, id, read, send, isOfUsers = false, refuse = undefined) {
     if (this.#waiting >= MAX_WAITING_READS) {

@@ -4,7 +4,7 @@ import { isUser } from '../protocol/decode.js';
 import { encodeMembers, presencePrefix, presenceSuffix } from '../protocol/encode.js';
 import { isLimit } from './pending-reads.js';
 
-/** The largest `presence` reply. If a room has more users, the client asks for the next page. */
+/** Of a `presence` reply. If a room has more users, the client asks for the next page. */
 const MAX_REPLY_BYTES = 256 * 1024;
 const BAD_PAGE = 'limit is a whole number from 1, and after is a user.';
 const NOTHING = Buffer.alloc(0);
@@ -25,7 +25,7 @@ export class PresenceCommand {
    */
   constructor({ hub, maxUnsentBytes, tracker, replies, pendingReads }) {
     this.hub = hub;
-    // A quarter of what may wait: a client may ask for a page before it has read the last one.
+    // A quarter of the unsent bytes: a client may ask for a page before it has read the last one.
     this.maxBytes = Math.min(MAX_REPLY_BYTES, maxUnsentBytes / 4);
     this.tracker = tracker;
     this.replies = replies;

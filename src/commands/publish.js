@@ -18,10 +18,7 @@ const NO_ECHO = 'In a room with state all members get a message: echo must not b
 /** @import { Counters } from '../observability/counters.js' */
 /** @import { Handler } from './handler.js' */
 
-/**
- * Where the commands publish: the worker's publisher, or it behind hooks.
- * @typedef {Pick<Publisher, 'publishFor'>} CommandPublisher
- */
+/** A publisher, or the hooks. @typedef {Pick<Publisher, 'publishFor'>} CommandPublisher */
 
 /** @implements {PublishListener} */
 export class MessageCommand {
@@ -92,7 +89,7 @@ export class MessageCommand {
    */
   #set(connection, { id, source, echo, key, idempotencyKey }, name, now, start, end) {
     const { replies, publisher } = this;
-    // A mistake about the kind of a room does not end the connection at the third.
+    // Not `malformed`, which closes the connection at the third: the client may not know the room.
     const refuse = (/** @type {string} */ fault) =>
       replies.error(connection, 'INVALID_MESSAGE_FORMAT', id, fault);
     if (!this.hasState(name)) return refuse(NO_STATE);
@@ -122,7 +119,7 @@ export class MessageCommand {
     if (id !== undefined) connection.send(encodeAck(id, position));
   }
 
-  /** @param {App|null} app of the publisher */
+  /** @param {App|null} app */
   #countFor(app) {
     if (app !== null && this.appCounters !== null) this.appCounters.events[`${app.id},client`]++;
   }

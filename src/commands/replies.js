@@ -2,9 +2,9 @@
 
 import { errorOf, refusal, toClose } from '../protocol/refusal.js';
 
-/** Faults of a connection are counted over this time. */
+/** A connection's faults are counted over this time. */
 const FAULT_PERIOD_MS = 10_000;
-/** When a connection has sent this many malformed messages, it is closed with 4501. */
+/** With this many malformed messages, a connection is closed with 4501. */
 const MAX_MALFORMED = 3;
 
 /** @import { Connection } from '../hub/connection.js' */
@@ -25,7 +25,7 @@ export class Replies {
   }
 
   /**
-   * Answers a connection that is about to be closed, or a command that needs time.
+   * Answers a connection that will be closed next, or a command that may be repeated later.
    * @param {Connection} connection @param {import('../protocol/refusal.js').Refusal} refused
    * @param {Id} [id]
    */
@@ -36,16 +36,16 @@ export class Replies {
   }
 
   /**
-   * Answers a command of a connection that stays. Its client chooses when to try again.
+   * Answers a command, without a time to try again.
    * @param {Connection} connection @param {RefusalCode} code @param {Id} id
-   * @param {string} [message] in place of the usual one of this code
+   * @param {string} [message] instead of the usual one
    */
   error(connection, code, id, message) {
     this.refuse(connection, refusal(code, message, 0), id);
   }
 
   /**
-   * Answers a message that is not a command, or that lacks a field of its type.
+   * Answers a message that is no command, or has invalid fields.
    * @param {Connection} connection @param {Id} [id] @param {string} [message] as for `error`
    */
   malformed(connection, id, message) {
@@ -55,7 +55,7 @@ export class Replies {
   }
 
   /**
-   * Answers a command about a room that the token does not name.
+   * Answers a command for a room that the token does not name.
    * @param {Connection} connection @param {Id} id
    * @param {'join'|'publish'|'presence'|'history'} right
    */
@@ -71,7 +71,7 @@ export class Replies {
       connection.close(toClose({ code: 'ROOM_LIMIT' }));
   }
 
-  /** @param {Connection} connection @param {Id} id @param {number} waitSeconds below 0: it ends */
+  /** @param {Connection} connection @param {Id} id @param {number} waitSeconds -1: closes */
   overRate(connection, id, waitSeconds) {
     const refused = refusal('RATE_LIMIT_EXCEEDED', undefined, waitSeconds);
     if (waitSeconds > 0) return this.refuse(connection, refused, id);
@@ -98,16 +98,16 @@ export class Replies {
   }
 }
 
-/** Counts faults of one kind by connection. Connections without faults cost nothing. */
+/** Counts faults of one kind. Connections without faults cost nothing. */
 class FaultCounts {
-  /** @param {number} max faults of a connection within FAULT_PERIOD_MS */
+  /** @param {number} max per connection in FAULT_PERIOD_MS */
   constructor(max) {
     this.max = max;
     /** @type {WeakMap<Connection, {count: number, sinceMs: number}>} */
     this.counts = new WeakMap();
   }
 
-  /** @returns {boolean} true if the connection has had too many @param {Connection} connection */
+  /** @param {Connection} connection */
   isTooMany(connection) {
     const now = performance.now();
     let faults = this.counts.get(connection);

@@ -1,4 +1,4 @@
-// session.js: the commands of a connection alone: hello, echo, ping.
+// session.js: the commands hello, echo and ping.
 
 import { ECHO_PREFIX, echoSuffix, encodePong, encodeWelcome } from '../protocol/encode.js';
 
@@ -9,7 +9,7 @@ import { ECHO_PREFIX, echoSuffix, encodePong, encodeWelcome } from '../protocol/
 export class SessionCommands {
   /**
    * @param {object} parts @param {import('../config/settings.js').Config} parts.config
-   * @param {number} parts.idempotencyMs the time that the broker remembers an idempotency key
+   * @param {number} parts.idempotencyMs
    * @param {{readonly isOn: boolean}} parts.outageNotice
    * @param {import('./replies.js').Replies} parts.replies
    */
@@ -19,7 +19,7 @@ export class SessionCommands {
     this.outageNotice = outageNotice;
     this.replies = replies;
     this.server = { serverId, heartbeatMs: pingIntervalMs };
-    /** The limits that are enforced, and the life of an idempotency key. */
+    /** Only limits that are enforced. */
     this.limits = {
       maxMessageBytes,
       maxRooms: config.maxRoomsPerConnectionMode === 'enforce' ? maxRoomsPerConnection : undefined,
