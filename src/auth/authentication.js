@@ -4,10 +4,11 @@
 //   handshake without one     -> `required`: the lobby, for 5 s; `optional`: anonymous
 //   hello or auth with a token -> session, or the renewal of one
 //
-// A hook onConnect is asked before the session begins: by hooks/entrance.js for a handshake, by
+// Before a session begins, the hook onConnect is asked: by hooks/entrance.js for a handshake, by
 // `confirm` for a command.
 //
-// If the token of a handshake is refused, the answer is still 101: a page sees only a close code.
+// If the token of a handshake is refused, the answer is still 101, because pages see only close
+// codes.
 
 import { REFUSALS } from '../protocol/codes.js';
 import { refusal, toClose } from '../protocol/refusal.js';
@@ -27,8 +28,8 @@ import { UserPlaces } from './user-places.js';
  * @callback Confirm
  * @param {Connection} connection without a session
  * @param {string} token @param {Credentials} credentials of the token, without a refusal
- * @returns {Credentials|Promise<Credentials>} the same, or a refusal, which has released the lease;
- *   the promise never rejects
+ * @returns {Credentials|Promise<Credentials>} the same, or a refusal after releasing the lease; the
+ *   promise never rejects
  */
 
 export class Authentication {
@@ -41,7 +42,7 @@ export class Authentication {
    * @param {import('../backend/places.js').Places} parts.places
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
    * @param {AppPlaces|null} [parts.appPlaces] null: there are no apps
-   * @param {(user: string) => void} [parts.onUserRefused] the limit of connections refused one
+   * @param {(user: string) => void} [parts.onUserRefused] at the limit of connections
    * @param {{error(fields: object, text: string): void}} parts.log
    */
   constructor(parts) {
@@ -56,7 +57,7 @@ export class Authentication {
     this.appPlaces = appPlaces;
     this.counters = counters;
     this.log = log;
-    /** Asked before a token of a command begins a session. @type {Confirm} */
+    /** @type {Confirm} */
     this.confirm = (_connection, _token, credentials) => credentials;
     /** @type {(connection: Connection) => void} */
     this.onSession = () => {};
@@ -67,8 +68,7 @@ export class Authentication {
   /**
    * @param {object} listeners
    * @param {(connection: Connection) => void} listeners.onSession a handshake's token was accepted
-   * @param {(connection: Connection, refusal: Refusal) => void} listeners.onRefused called before
-   *   the connection is closed
+   * @param {(connection: Connection, refusal: Refusal) => void} listeners.onRefused before a close
    */
   listen({ onSession, onRefused }) {
     this.onSession = onSession;
@@ -82,8 +82,7 @@ export class Authentication {
 
   /**
    * @param {import('node:http').IncomingMessage} request @param {string} [_address]
-   * @param {{readonly usesTokens: boolean, readonly asksLater?: boolean}} [door] that its path
-   *   names; absent: the native one
+   * @param {{readonly usesTokens: boolean, readonly asksLater?: boolean}} [door] absent: native
    * @returns {Credentials|Promise<Credentials>|null} null: no token. The promise never rejects.
    */
   check(request, _address, door) {
@@ -93,7 +92,8 @@ export class Authentication {
   }
 
   /**
-   * Checks a token that a door's client has sent in a command. @param {string|null} token
+   * Checks a token from a command of a door's client.
+   * @param {string|null} token
    * @param {unknown} _handshake @param {unknown} _door
    * @param {ReadClaims} read @returns {Credentials|Promise<Credentials>|null} as `check`
    */
@@ -103,7 +103,7 @@ export class Authentication {
 
   /**
    * @param {Connection} connection @param {Credentials|null} credentials null: no token
-   * @param {(connection: Connection) => void} [onSession] in place of the usual listener
+   * @param {(connection: Connection) => void} [onSession] instead of the usual listener
    */
   enter(connection, credentials, onSession = this.onSession) {
     if (credentials === null) {
@@ -114,12 +114,12 @@ export class Authentication {
     const refused = credentials.refusal ?? this.#lateRefusal(credentials);
     if (refused !== null) return this.#refuse(connection, refused);
     this.hub.add(connection);
-    // A door may accept tokens without a user. What they permit is its concern.
+    // A door may accept tokens without a user, and decides what they permit.
     if (credentials.identity?.user !== '') this.#begin(connection, credentials);
     onSession(connection);
   }
 
-  /** A connection is gone. May be called twice. @param {Connection} connection */
+  /** May be called twice. @param {Connection} connection */
   leave(connection) {
     this.lobby.remove(connection);
     this.sessions.end(connection);
@@ -127,7 +127,7 @@ export class Authentication {
   }
 
   /**
-   * A token has come in a command. If it is refused, a connection in the lobby is closed; any other
+   * For a token in a command. If it is refused, a connection in the lobby is closed. Any other
    * stays as it was, unless a hook refuses its user. Never rejects.
    * @param {Connection} connection @param {string} token @returns {Promise<Refusal|null>}
    */
@@ -161,7 +161,7 @@ export class Authentication {
   }
 
   /**
-   * Has the token been revoked since it was verified, before there was a connection to close?
+   * Has the token been revoked since its verification, when there was no connection to close yet?
    * @param {Credentials} credentials without a refusal @returns {Refusal|null}
    */
   #lateRefusal({ identity, lease }) {
@@ -176,10 +176,7 @@ export class Authentication {
     connection.close(toClose(refused));
   }
 
-  /**
-   * @param {string} token @param {ReadClaims} [read]
-   * @returns {Credentials|Promise<Credentials>} never throws
-   */
+  /** Never throws. @param {string} token @param {ReadClaims} [read] */
   #credentialsOf(token, read) {
     try {
       const identity = this.verifier.verify(token, read);
@@ -229,7 +226,7 @@ export class Authentication {
   /** @param {unknown} error of the verifier, or of the places @returns {Refusal} */
   #refusalOf(error) {
     if (error instanceof TokenError) return error;
-    // A place could not be asked for: the relay is unavailable. Or a fault of ours.
+    // UNAVAILABLE: the relay could not be asked for a place. Otherwise it is our fault.
     if (/** @type {{code?: unknown}} */ (error).code !== 'UNAVAILABLE')
       this.log.error({ err: error }, 'a token could not be checked');
     return refusal('UNAVAILABLE');

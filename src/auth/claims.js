@@ -1,7 +1,7 @@
 // claims.js: the claims of a verified token as an identity.
 //
-// The registered claims (RFC 7519 4.1) are checked first, then Fanfare's own. A claim of another
-// shape makes the token invalid: a right misread in part is worse. Unknown claims are ignored.
+// The registered claims (RFC 7519 4.1) are checked first, then Fanfare's own. A claim of the wrong
+// shape makes the token invalid, because a misread right is worse. Unknown claims are ignored.
 
 import { isRoomPattern } from '../config/room-patterns.js';
 import { isOfApp, namesOf } from '../protocol/app-names.js';
@@ -9,14 +9,14 @@ import { MAX_INFO_BYTES } from '../protocol/decode.js';
 import { ALL_ROOMS, readRights } from './rights.js';
 import { TokenError } from './token-error.js';
 
-/** Clocks of two machines differ, so every time in a token may be off by as much. */
+/** Clocks differ, so times in a token may be off by this much. */
 export const LEEWAY_S = 5;
 const MAX_USER_LENGTH = 128;
 /** A publication carries its sender as ASCII, after one byte for the length. */
 export const MAX_SENDER_BYTES = 255;
 const MAX_TOKEN_ID_LENGTH = 256;
 const MAX_AUTOJOIN = 100;
-/** Control characters and lone halves of surrogate pairs: not in a name that others see. */
+/** Control characters and lone surrogates are not allowed in names. */
 const UNPRINTABLE = /[\p{Cc}\p{Cs}]/u;
 
 /** @import { App } from '../config/pusher.js' */
@@ -29,7 +29,7 @@ export class Identity {
    * @param {number} parts.issuedAtMs `iat` @param {number} parts.expiresAtMs `exp`
    * @param {import('./rights.js').Rights} parts.rights
    * @param {boolean} parts.mayBroadcast `broadcast`
-   * @param {readonly string[]} parts.autojoin rooms to join on connect; the token permits them
+   * @param {readonly string[]} parts.autojoin rooms to join on connect, which it may
    * @param {Buffer|null} parts.info JSON that presence shows
    */
   constructor({ user, tokenId, issuedAtMs, expiresAtMs, rights, mayBroadcast, autojoin, info }) {
@@ -43,22 +43,22 @@ export class Identity {
     this.info = info;
   }
 
-  /** Whose rooms and users it is about; null: native ones. @returns {App|null} */
+  /** Null: its rooms and users are native. @returns {App|null} */
   get app() {
     return null;
   }
 
-  /** The user, as clients see it. */
+  /** As clients see the user. */
   get name() {
     return this.user;
   }
 
-  /** @param {string} name of a room, as its client gives it */
+  /** @param {string} name which the client uses for a room */
   mayJoin(name) {
     return this.rights.join.has(name) || this.autojoin.includes(name);
   }
 
-  /** @param {string} name of a room, as its client gives it @returns {string} the room */
+  /** @param {string} name as above @returns {string} the room */
   roomOf(name) {
     return name;
   }
@@ -69,8 +69,8 @@ export class Identity {
   }
 
   /**
-   * Of a user whom the application names without a token. A revocation of the user closes earlier
-   * connections only: for new ones the application is asked.
+   * For a user whom the application names without a token. Revoking the user closes only earlier
+   * connections: the application is asked about new ones.
    * @param {string} user @param {Buffer|null} info
    */
   static named(user, info) {
@@ -82,7 +82,7 @@ export class Identity {
   }
 }
 
-/** Of a token that names an app. Patterns of rooms, and `autojoin`, are about names in the app. */
+/** For tokens that name an app. Patterns of rooms, and `autojoin`, use names in the app. */
 export class AppIdentity extends Identity {
   /** @param {ConstructorParameters<typeof Identity>[0]} parts @param {App} app */
   constructor(parts, app) {
@@ -119,7 +119,7 @@ export class AppIdentity extends Identity {
 const NO_ROOMS = Object.freeze([]);
 
 /**
- * @param {Record<string, unknown>} claims of a token whose signature is valid @param {number} nowS
+ * @param {Record<string, unknown>} claims with a valid signature @param {number} nowS
  * @param {Pick<import('../config/tokens.js').TokenSettings, 'audience'|'issuer'|'maxLifetimeS'>}
  *   settings
  * @param {Apps|null} [apps] null: there are none
@@ -153,14 +153,14 @@ export function readIdentity(claims, nowS, settings, apps = null) {
 }
 
 /**
- * A token of another program may have a claim `app`, too. It is refused, because a token that is
- * meant for one app must not open native rooms.
+ * A token for another program may also have a claim `app`. It is refused, because a token for an
+ * app must not open native rooms.
  * @param {Record<string, unknown>} claims @param {Apps|null} apps
  * @returns {App|null} null: the token names none
  */
 export function readApp({ app: id, sub, jti }, apps) {
   if (id === undefined) {
-    // Revocations, limits and the HTTP API know users of apps by such names.
+    // Such names stand for users of apps in revocations, limits and the HTTP API.
     const isFalse = apps !== null && [sub, jti].some((one) => isOfApp(String(one ?? '')));
     if (isFalse) throw new TokenError('claims');
     return null;
@@ -187,8 +187,8 @@ export function checkParties({ aud, iss }, { audience, issuer }) {
 function checkTimes({ exp, nbf, iat }, nowS, maxLifetimeS) {
   if (!isTime(exp) || !isTimeOrAbsent(nbf)) throw new TokenError('claims');
   if (exp <= nowS - LEEWAY_S) throw new TokenError('expired');
-  // Without `iat` a token of any lifetime would be accepted in the last part of it, when the
-  // revocations of its first part are forgotten.
+  // Without `iat`, a token with a long lifetime would be accepted again near its end, when its
+  // revocation has been forgotten.
   if (!isTime(iat)) throw new TokenError('claims');
   if (Math.max(nbf ?? 0, iat) > nowS + LEEWAY_S) throw new TokenError('not_yet_valid');
   // A revocation is kept until every earlier token has expired, so no token may live longer.
@@ -215,7 +215,7 @@ export function isUser(value) {
     value !== '' &&
     value.length <= MAX_USER_LENGTH &&
     !UNPRINTABLE.test(value) &&
-    // Each of its characters takes at most six bytes there.
+    // As a sender, each character takes at most six bytes.
     (value.length * 6 <= MAX_SENDER_BYTES || asciiJson(value).length <= MAX_SENDER_BYTES)
   );
 }
@@ -230,10 +230,7 @@ function isRoomName(value) {
   return isRoomPattern(value) && !value.includes('*');
 }
 
-/**
- * A user's name as a publication carries it: ASCII that can stand in JSON.
- * @param {string} text @returns {string} JSON without its quotes
- */
+/** For the sender of a publication: ASCII, JSON without its quotes. @param {string} text */
 export function asciiJson(text) {
   return JSON.stringify(text)
     .slice(1, -1)

@@ -1,21 +1,21 @@
-// lobby.js: connections that still have to authenticate. They are in no room and in no list of the
-// hub, and get nothing but replies. After 5 s the worker closes them with 4502.
+// lobby.js: connections that still have to authenticate. They are in no room and not in the hub,
+// and get only replies. After 5 s the worker closes them with 4502.
 
 import { CLOSES } from '../protocol/codes.js';
 
-/** From the handshake on. */
+/** Since the handshake. */
 const TIMEOUT_MS = 5000;
 
 /** @import { Connection } from '../hub/connection.js' */
 
 export class Lobby {
-  /** Their deadlines, the earliest first. @type {Map<Connection, number>} */
+  /** Deadlines, the earliest first. @type {Map<Connection, number>} */
   #guests = new Map();
 
   /**
-   * @param {object} parts @param {number} parts.max connections; one more, and the oldest is closed
+   * @param {object} parts @param {number} parts.max connections; above it the oldest is closed
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
-   * @param {() => number} [parts.now] a clock in ms that never goes back
+   * @param {() => number} [parts.now] ms, monotonic
    */
   constructor({ max, counters, now = () => performance.now() }) {
     this.max = max;
@@ -42,14 +42,14 @@ export class Lobby {
     this.counters.unauthenticated = this.#guests.size;
   }
 
-  /** A connection has authenticated, or is gone. May be called twice. @param {Connection} connection */
+  /** May be called twice. @param {Connection} connection */
   remove(connection) {
     if (!this.#guests.delete(connection)) return;
     connection.letGo();
     this.counters.unauthenticated = this.#guests.size;
   }
 
-  /** Closes the connections whose time is over. Call it several times a second. */
+  /** Closes overdue connections. Call it several times a second. */
   sweep() {
     const nowMs = this.now();
     for (const [connection, deadlineMs] of this.#guests) {

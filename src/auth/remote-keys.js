@@ -1,9 +1,9 @@
 // remote-keys.js: the public keys of a JWKS URL (RFC 7517 5), cached.
 //
-// The set is read at the start and every 10 minutes. A token with an unknown `kid` has it read at
-// once, but no two reads begin within 30 s, so made-up key ids do not become requests. After a
-// failed read (not 200, too large, too slow, no usable key), the last good keys stay in use. If a
-// token's key cannot be looked up now, its client is asked to come back.
+// The set is read at the start and every 10 minutes. For a token with an unknown `kid` it is read
+// at once, but at most every 30 s, so invented key ids do not become requests. If a read fails (not
+// 200, too large, too slow, no usable key), the last good keys stay in use. If a token's key cannot
+// be looked up now, its client has to return later.
 //
 // jose's createRemoteJWKSet bounds neither the size of an answer nor the reads after a failed one,
 // and forgets the keys if the URL is down for longer than their age.
@@ -13,29 +13,29 @@ import { readPublicKey } from '../config/token-keys.js';
 import { TokenError } from './token-error.js';
 
 const REFRESH_INTERVAL_MS = 600_000;
-/** Reads begin at least so far apart. */
+/** Minimum time between the starts of two reads. */
 const COOLDOWN_MS = 30_000;
 /** For connecting, the answer and its body together. */
 const TIMEOUT_MS = 5000;
 /** Sets with certificates have some 30 KB. */
 const MAX_ANSWER_BYTES = 262_144;
-/** Keys after these are left out. */
+/** Further keys are ignored. */
 const MAX_KEYS = 100;
 const MAX_KEY_ID_LENGTH = 256;
-/** Tokens that wait for a read. */
+/** Tokens waiting for a read. */
 const MAX_WAITING = 1000;
-/** Workers begin together and should not read together: an interval is longer by up to a tenth. */
+/** Intervals are longer by up to this part, because all workers start together. */
 const JITTER = 0.1;
 
 /** @import { PublicKey } from '../config/token-keys.js' */
 /** @import { CryptoKey } from 'jose' */
 
 /**
- * A key of the set. Its CryptoKeys are made when they are first used.
+ * A key is imported when it is first used.
  * @typedef {PublicKey & {imported: Map<string, Promise<CryptoKey>>}} RemoteKey
  */
 
-/** Why a read failed: the closed set of texts in the log. */
+/** Why a read failed. Its text is logged. */
 class ReadError extends Error {}
 
 export class RemoteKeys {
@@ -50,7 +50,7 @@ export class RemoteKeys {
   #isClosed = false;
   /** Ends the read under way with a fault. @type {((fault: ReadError) => void)|null} */
   #cut = null;
-  /** Did the last read succeed? null: none has ended. @type {boolean|null} */
+  /** Did the last read succeed? Null: none has ended yet. @type {boolean|null} */
   #isUp = null;
 
   /**
@@ -58,7 +58,7 @@ export class RemoteKeys {
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
    * @param {{info(fields: object, text: string): void, warn(fields: object, text: string): void}}
    *   parts.log
-   * @param {() => number} [parts.now] a clock in ms that never goes back
+   * @param {() => number} [parts.now] ms, monotonic
    * @param {typeof globalThis.fetch} [parts.fetch] @param {number} [parts.timeoutMs]
    */
   constructor({
@@ -89,15 +89,14 @@ export class RemoteKeys {
   }
 
   /**
-   * @param {string} algorithm one that the configuration allows
-   * @param {unknown} keyId the token's `kid`
+   * @param {string} algorithm allowed by the configuration @param {unknown} keyId the token's `kid`
    * @returns {Promise<CryptoKey>} @throws {TokenError} unknown_key, keys_unavailable
    */
   async find(algorithm, keyId) {
     const known = this.#lookUp(algorithm, keyId);
     if (known !== null) return this.#cryptoKey(known, algorithm);
     if (keyId !== undefined && !isKeyId(keyId)) throw new TokenError('unknown_key');
-    // Without a `kid` another set would help only if there is none yet.
+    // Without a `kid`, reading helps only if there is no set yet.
     if (keyId === undefined && this.#keys.size > 0) throw new TokenError('unknown_key');
     const isFresh = await this.#freshen();
     const found = this.#lookUp(algorithm, keyId);
@@ -112,7 +111,7 @@ export class RemoteKeys {
       const named = isKeyId(keyId) ? this.#keys.get(keyId) : undefined;
       return named?.find(({ algorithms }) => algorithms.includes(algorithm)) ?? null;
     }
-    // A token need not name its key if only one can be meant.
+    // Without a `kid`, exactly one key must fit.
     const fitting = [...this.#keys.values()]
       .flat()
       .filter(({ algorithms }) => algorithms.includes(algorithm));
@@ -129,12 +128,12 @@ export class RemoteKeys {
     try {
       return await imported;
     } catch {
-      // A point that is not on its curve, for example. OpenSSL's text may quote the key.
+      // For example, a point that is not on its curve. OpenSSL's text may quote the key.
       throw new TokenError('unknown_key');
     }
   }
 
-  /** Waits for a read. @returns {Promise<boolean>} false: none, or it failed */
+  /** Waits for a read. @returns {Promise<boolean>} false: no read, or it failed */
   async #freshen() {
     if (this.#reading === null && this.now() - this.#beganMs < COOLDOWN_MS) return false;
     if (this.#waiting >= MAX_WAITING) return false;
@@ -173,7 +172,7 @@ export class RemoteKeys {
     if (this.#isClosed) return false;
     const isUp = fault === null;
     this.counters.keyReads[isUp ? 'ok' : 'failed']++;
-    // A state is logged when it changes.
+    // Logs only changes.
     if (isUp !== this.#isUp) {
       const fields = { host: new URL(this.url).host, keys: this.#keys.size };
       if (isUp) this.log.info(fields, 'JWKS read');
@@ -187,8 +186,8 @@ export class RemoteKeys {
   }
 
   /**
-   * Reads the set. The timer is our own: Node 20 may collect the signals of AbortSignal.timeout()
-   * and AbortSignal.any() as garbage while a fetch waits for them.
+   * Has a timer of its own, because Node 20 may collect the signals of AbortSignal.timeout() and
+   * AbortSignal.any() as garbage during a fetch.
    * @returns {Promise<Map<string, RemoteKey[]>>}
    */
   async #request() {

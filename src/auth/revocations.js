@@ -1,15 +1,15 @@
-// revocations.js: the tokens that are refused although they are valid.
+// revocations.js: valid tokens that are refused.
 //
-// A revocation names a user, with the time before which the tokens were issued, or one token by its
-// `jti`. It is kept until the longest possible token has expired. The list is in memory, so a check
-// costs two look-ups and works while the backend is unavailable.
+// A revocation names a user, for all tokens issued before a time, or one token by its `jti`. It is
+// kept until the longest possible token has expired. The list is in memory, so a check costs two
+// look-ups and works while the backend is unavailable.
 
 import { keyOf, MAX_REVOCATIONS } from '../backend/revocations.js';
 import { LEEWAY_S } from './claims.js';
 
-/** Revocations looked at in one sweep: under a millisecond. */
+/** For one sweep, which takes under a millisecond. */
 const SWEEP_ENTRIES = 8192;
-/** Revocations are kept this much longer: clocks of two machines differ. */
+/** Revocations are kept this much longer, because clocks differ. */
 const KEEP_LEEWAY_MS = 60_000;
 
 /** @import { Revocation } from '../backend/revocations.js' */
@@ -19,7 +19,7 @@ export class Revocations {
   #users = new Map();
   /** @type {Map<string, Revocation>} */
   #tokens = new Map();
-  /** The next sweep begins here. @type {IterableIterator<Revocation>} */
+  /** Where the next sweep continues. @type {IterableIterator<Revocation>} */
   #sweeping = this.entries();
 
   /**
@@ -39,9 +39,9 @@ export class Revocations {
   }
 
   /**
-   * A revocation that holds from now on. It is not in the list yet.
+   * Creates a revocation, without adding it.
    * @param {{user: string, issuedBeforeMs?: number}|{tokenId: string}} target without
-   *   `issuedBeforeMs`, every token of the user up to LEEWAY_S from now: clocks differ
+   *   `issuedBeforeMs`: tokens of the user issued up to LEEWAY_S from now, because clocks differ
    */
   create(target) {
     const nowMs = this.now();
@@ -64,7 +64,7 @@ export class Revocations {
 
   /**
    * If the user or token is already revoked, keeps the later of the two times. Above
-   * MAX_REVOCATIONS it is refused: forgetting another would let a token in again.
+   * MAX_REVOCATIONS it is refused, because forgetting another would let a token in again.
    * @param {Revocation} revocation @returns {boolean} true: it is new, or revokes more than before
    */
   add(revocation) {
@@ -128,7 +128,7 @@ export class Revocations {
     return one.issuedBeforeMs > other.issuedBeforeMs || one.keepUntilMs > other.keepUntilMs;
   }
 
-  /** Forgets revocations whose tokens have expired. Call it every second; each looks at a part. */
+  /** Forgets some of those whose tokens have expired. Call it every second. */
   sweep() {
     const nowMs = this.now();
     for (let i = Math.min(SWEEP_ENTRIES, this.size); i > 0; i--) {
@@ -151,7 +151,7 @@ export class Revocations {
     else this.#tokens.delete(/** @type {string} */ (tokenId));
   }
 
-  /** @returns {IterableIterator<Revocation>} those in force */
+  /** @returns {IterableIterator<Revocation>} */
   *entries() {
     yield* this.#users.values();
     yield* this.#tokens.values();

@@ -1,33 +1,30 @@
-// session.js: the user and the rights of an authenticated connection. Clients of an app give rooms
-// bare names. `roomOf` alone makes them rooms of the app; all other methods take rooms.
+// session.js: the user and the rights of an authenticated connection. Clients of an app use bare
+// names: `roomOf` turns them into rooms of the app. All other methods take rooms.
 
 import { isRoom } from '../protocol/decode.js';
 import { asciiJson } from './claims.js';
 
-/**
- * A place among the connections of the user `key`; given back once.
- * @typedef {{readonly key: string, release(): void}} Lease
- */
+/** A place of the user `key`. @typedef {{readonly key: string, release(): void}} Lease */
 /** @import { App } from '../config/pusher.js' */
 /** @import { Identity } from './claims.js' */
 
-/** One connection has it until its token is renewed. */
+/** Of one connection, until its token is renewed. */
 export class Session {
   /**
    * @param {Identity} identity @param {Lease|null} lease null: no limit counts by user
-   * @param {number} endS the second since 1970 at whose start the connection is closed
-   * @param {Set<string>|null} [granted] of the session before
+   * @param {number} endS the connection is closed when this second since 1970 begins
+   * @param {Set<string>|null} [granted] from the previous session
    */
   constructor(identity, lease, endS, granted = null) {
     this.identity = identity;
     this.lease = lease;
     this.endS = endS;
     this.senderText = '';
-    /** Rooms that the backend has joined the connection to. @type {Set<string>|null} */
+    /** Rooms joined by the backend. @type {Set<string>|null} */
     this.granted = granted;
   }
 
-  /** @param {string} room that the connection may be in, whatever its tokens permit */
+  /** Allows a room whatever the token permits. @param {string} room */
   grant(room) {
     this.granted ??= new Set();
     this.granted.add(room);
@@ -52,17 +49,17 @@ export class Session {
     return /** @type {const} */ (false);
   }
 
-  /** The app of its token. @returns {App|null} null: it has none */
+  /** @returns {App|null} null: its token names none */
   get app() {
     return null;
   }
 
-  /** The user, unique over all apps. */
+  /** Unique over all apps. */
   get user() {
     return this.identity.user;
   }
 
-  /** The user, as clients see it. */
+  /** As clients see the user. */
   get name() {
     return this.identity.user;
   }
@@ -105,7 +102,7 @@ export class Session {
   }
 }
 
-/** Of a token that names an app. */
+/** For tokens that name an app. */
 export class AppSession extends Session {
   /** @override */
   get app() {
@@ -117,7 +114,7 @@ export class AppSession extends Session {
     return this.identity.name;
   }
 
-  /** @override In native rooms, which a shared app has, it must not pass for a native user. */
+  /** @override In native rooms, which a shared app uses, it must not look like a native user. */
   get senderName() {
     const { app, user, name } = this.identity;
     return app?.isShared ? user : name;

@@ -1,6 +1,6 @@
 // sessions.js: a worker's authenticated connections, by user and by the minute in which their token
-// expires. A connection is closed in the second of its expiry, but most sets of one second would
-// have one connection. So the connections of a minute are a set, and each sweep looks at one.
+// expires. They are closed in the second of the expiry, but there are only sets for minutes: most
+// sets for a second would have one connection. Each sweep looks at one set.
 
 import { CLOSES } from '../protocol/codes.js';
 import { AppSession, Session } from './session.js';
@@ -12,7 +12,7 @@ const MINUTE_S = 60;
 /** @import { Lease } from './session.js' */
 
 /**
- * Is told which users have connections here, for webhooks.
+ * Learns which users have connections here, for webhooks.
  * @typedef {object} UserEdges
  * @property {(user: string) => void} connect the first one
  * @property {(user: string) => void} disconnect the last one
@@ -32,7 +32,7 @@ export class Sessions {
    * @param {object} parts
    * @param {Pick<import('./revocations.js').Revocations, 'isRevoked'>} parts.revocations
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
-   * @param {UserEdges|null} [parts.edges] null: nobody asks for it
+   * @param {UserEdges|null} [parts.edges] null: no webhook needs it
    * @param {import('../worker/close-all.js').CloseAll} parts.closeAll
    * @param {() => number} [parts.now] ms since 1970
    */
@@ -82,7 +82,7 @@ export class Sessions {
     this.renew(connection, Object.assign(copy, identity, { expiresAtMs }));
   }
 
-  /** A connection is gone. May be called twice. @param {Connection} connection */
+  /** May be called twice. @param {Connection} connection */
   end(connection) {
     const { session } = connection;
     if (session.isAnonymous) return;
@@ -124,8 +124,8 @@ export class Sessions {
   }
 
   /**
-   * After a jump of the clock there are fewer minutes with connections than minutes.
-   * @param {number} from @param {number} to @returns {number[]} minutes that may have connections
+   * Minutes that may have connections. If the clock jumped, there are fewer sets than minutes.
+   * @param {number} from @param {number} to
    */
   #minutes(from, to) {
     return to - from > this.#expiring.size
@@ -156,7 +156,7 @@ export class Sessions {
 
   /** @param {Connection} connection @param {Identity} identity @param {Lease|null} lease */
   #enter(connection, identity, lease) {
-    // A token is accepted for some seconds after its expiry, and its second may be swept already.
+    // A token is accepted for some seconds after its expiry, which may have been swept already.
     const endS = Math.max(Math.ceil(identity.expiresAtMs / 1000), this.#sweptS + 1);
     const granted = connection.session.granted;
     const OwnSession = identity.app ? AppSession : Session;

@@ -3,11 +3,11 @@
 //   size, form -> algorithm allowed -> keys that fit -> signature -> claims (claims.js)
 //   -> not revoked
 //
-// node:crypto checks signatures made with a secret in the same turn. jose checks those of public
-// keys, by WebCrypto in a thread pool, which for an HMAC would cost more (40 against 7 us of CPU).
+// node:crypto checks signatures made with a secret, in the same turn. jose checks those of public
+// keys, by WebCrypto in a thread pool. For an HMAC that would cost 40 instead of 7 us of CPU.
 //
-// Keys are imported once. Several may be valid at once, so that they can be rotated without an
-// outage. The token selects among them only.
+// Keys are imported once. Several may be valid, so that you can rotate them without an outage. A
+// token only selects one of them.
 
 import { createHmac, createSecretKey, timingSafeEqual } from 'node:crypto';
 import { compactVerify, errors, importJWK } from 'jose';
@@ -17,16 +17,16 @@ import { RemoteKeys } from './remote-keys.js';
 import { parseObject } from './strict-json.js';
 import { TokenError } from './token-error.js';
 
-/** A handshake has room for 16 KB of headers. */
+/** The headers of a handshake may have 16 KB. */
 export const MAX_TOKEN_BYTES = 8192;
 /**
- * Tokens of public keys being verified at once; above it a token is answered UNAVAILABLE. Tokens
- * that wait for the JWKS have a bound of their own: invented key ids must not shut out known keys.
+ * Concurrent verifications with public keys. Above it a token is answered with UNAVAILABLE. Tokens
+ * that wait for the JWKS have their own bound, so that invented key ids do not shut out known keys.
  */
 const MAX_PENDING = 1000;
-/** Types a token may name (RFC 8725 3.11): a plain one, or an access token (RFC 9068 2.1). */
+/** `typ` (RFC 8725 3.11): a plain token, or an access token (RFC 9068 2.1). */
 const TYPES = new Set(['jwt', 'at+jwt', 'application/jwt', 'application/at+jwt']);
-/** Different headers that are remembered. One more, and all of them are forgotten. */
+/** Remembered headers. With one more, all of them are forgotten. */
 const MAX_HEADERS = 100;
 const TOKEN = /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*$/;
 /** The hash of each algorithm that uses a secret. @type {ReadonlyMap<string, string>} */
@@ -41,17 +41,17 @@ const HMAC_HASHES = new Map([
 
 /** @typedef {{alg: string, kid: unknown}} Header */
 
-/** For a token whose signature is valid. @typedef {typeof readIdentity} ReadClaims */
+/** @typedef {typeof readIdentity} ReadClaims */
 
 export class TokenVerifier {
-  /** Valid with each algorithm that uses a secret. @type {import('node:crypto').KeyObject[]} */
+  /** For all HMAC algorithms. @type {import('node:crypto').KeyObject[]} */
   #secrets;
   /** Public keys by algorithm. @type {Map<string, CryptoKey[]>} */
   #keys = new Map();
   /** @type {RemoteKeys|null} */
   #remote = null;
   #pending = 0;
-  /** Valid headers by their text: most tokens have the same. @type {Map<string, Header>} */
+  /** Valid headers by text: most tokens have the same. @type {Map<string, Header>} */
   #headers = new Map();
 
   /**
@@ -61,8 +61,8 @@ export class TokenVerifier {
    * @param {{info(fields: object, text: string): void, warn(fields: object, text: string): void}}
    *   parts.log
    * @param {() => number} [parts.now] ms since 1970
-   * @param {RemoteKeys} [parts.remote] for tests; else made for `jwksUrl`
-   * @param {import('./claims.js').Apps|null} [parts.apps] that tokens may name; null: there are none
+   * @param {RemoteKeys} [parts.remote] for tests
+   * @param {import('./claims.js').Apps|null} [parts.apps]
    */
   constructor({ settings, revocations, counters, log, now = Date.now, remote, apps = null }) {
     this.settings = settings;
@@ -77,7 +77,7 @@ export class TokenVerifier {
   }
 
   /**
-   * Imports the keys, and begins to read the JWKS: tokens that need it wait for it.
+   * Imports the keys, and begins to read the JWKS. Tokens that need it wait.
    * @returns {Promise<{remote: Promise<void>}>} `remote`: the first read has ended
    */
   async start() {
@@ -95,9 +95,9 @@ export class TokenVerifier {
   }
 
   /**
-   * @param {string} token @param {ReadClaims} [read] a door has its own for tokens of its clients
-   * @returns {Identity|Promise<Identity>} a promise for tokens of public keys
-   * @throws {TokenError} at once or by the promise; counted by its reason
+   * @param {string} token @param {ReadClaims} [read] doors may have their own
+   * @returns {Identity|Promise<Identity>} a promise for public keys
+   * @throws {TokenError} at once or by the promise; counted by reason
    */
   verify(token, read = readIdentity) {
     try {
@@ -138,7 +138,7 @@ export class TokenVerifier {
     return identity;
   }
 
-  /** @param {unknown} error @returns {TokenError} that has been counted */
+  /** @param {unknown} error @returns {TokenError} counted */
   #refused(error) {
     const refusal = refusalOf(error);
     this.counters.tokens[refusal.reason]++;
@@ -185,7 +185,7 @@ export class TokenVerifier {
 
   /**
    * @param {string} token @param {CryptoKey} key @param {string} alg
-   * @returns {Promise<boolean>} false: another key has signed it
+   * @returns {Promise<boolean>} false: signed by another key
    */
   async #isSignedBy(token, key, alg) {
     if (this.#pending >= MAX_PENDING) throw new TokenError('overload');
@@ -217,7 +217,7 @@ function readPart(part) {
   try {
     text = utf8.decode(Buffer.from(part, 'base64url'));
   } catch {
-    // Not UTF-8: as little an object as an empty text.
+    // Not UTF-8: malformed, like an empty text.
   }
   const value = parseObject(text);
   if (value === null) throw new TokenError('malformed');
