@@ -69,14 +69,14 @@ export class Delivery {
     this.rareLog = new RareLog(log);
     this.backend = backend;
     this.blobs = blobs?.uploads ?? null;
-    /** Of rooms with history or state. @type {import('../backend/broker.js').HistoryOf} */
+    /** For rooms with history or state. @type {import('../backend/broker.js').HistoryOf} */
     this.streamOf = (room) => historyRules.of(room);
-    /** Of rooms with state. @type {import('../backend/broker.js').HistoryOf} */
+    /** For rooms with state. @type {import('../backend/broker.js').HistoryOf} */
     this.stateOf = (room) => {
       const rule = historyRules.of(room);
       return rule?.state === undefined ? null : rule;
     };
-    /** Of rooms with history. @type {import('../backend/broker.js').HistoryOf} */
+    /** For rooms with history. @type {import('../backend/broker.js').HistoryOf} */
     this.historyOf = (room) => {
       const rule = historyRules.of(room);
       return rule?.state === undefined ? rule : null;
@@ -127,10 +127,10 @@ export class Delivery {
 
   /**
    * @param {object} events
-   * @param {() => void} events.onLost the link to the primary's relay has ended
-   * @param {(key: string, connections: number) => void} events.onKeep close the newest connections
+   * @param {() => void} events.onLost called when the link to the primary's relay ends
+   * @param {(key: string, connections: number) => void} events.onKeep closes the newest connections
    *   of an address or user, so that this many stay
-   * @param {() => void} events.onUp the broker is available again
+   * @param {() => void} events.onUp called when the broker is available again
    */
   async start({ onLost, onKeep, onUp }) {
     const { backend, hub, outageNotice, counters, log } = this;
@@ -143,7 +143,7 @@ export class Delivery {
         counters.brokerUp = state === 'up' ? 1 : 0;
         outageNotice.onState(state);
         if (state === 'up') onUp();
-        // The state is `down` only if this worker closes the broker: each drain ends so.
+        // The state is `down` only at the end of a drain, when this worker closes the broker.
         const level = /** @type {const} */ ({ up: 'info', degraded: 'warn', down: 'debug' })[state];
         log[level]({ state }, `broker is ${state}`);
       },
@@ -153,10 +153,10 @@ export class Delivery {
     await backend.edges?.start();
   }
 
-  /** Subscribes to the broadcasts. If the broker is unavailable, the worker starts degraded. */
+  /** Subscribes to broadcasts. If the broker is unavailable, the worker starts degraded. */
   async subscribe() {
     if (!this.isBrokerUp) this.outageNotice.startAway();
-    // If the broker is unavailable, it subscribes this room with all others when it returns.
+    // If it fails, the broker subscribes this room, as all others, when it is available again.
     await this.hub
       .start()
       .catch((error) => this.log.warn({ err: error }, 'broker unavailable: starting degraded'));
@@ -166,7 +166,7 @@ export class Delivery {
     return this.backend.broker.state === 'up';
   }
 
-  /** Can clients not join or publish now? */
+  /** Are clients unable to join or publish now? */
   get isAway() {
     return this.outageNotice.isOn || !this.isBrokerUp;
   }
@@ -180,7 +180,7 @@ export class Delivery {
       this.rareLog.warn({ room }, 'copies of states are too large: closed the members of the room');
   }
 
-  /** Ends recovery; the backend is closed after everything else. */
+  /** Ends recovery. The backend closes last. */
   close() {
     this.scheduler.close();
     this.outageNotice.close();

@@ -1,15 +1,15 @@
-// drain.js: closes a worker's connections in an orderly manner.
+// drain.js: closes a worker's connections in steps.
 //
-// 0. Clients of some doors know no notice and return as soon as they are closed. So their closes
-//    are spread over their share of the window, or over the rest of the time limit.
-// 1. Each other connection gets SERVER_SHUTDOWN with its own reconnectAfterMs. The n-th of N in
-//    random order gets the n-th part of the rest of the window. So all clients return evenly over
-//    the window, and webhooks hold back who left for as long.
+// 0. Clients of some doors know no notice, and return as soon as they are closed. So their closes
+//    are spread over their share of the window, or over the time that is left.
+// 1. Each other connection gets SERVER_SHUTDOWN with its own reconnectAfterMs: the n-th of N, in
+//    random order, the n-th part of the rest of the window. So all clients return evenly over the
+//    window. Webhooks wait that long before they report who left.
 // 2. New publishes are refused (UNAVAILABLE: another worker accepts them). Publishes and joins
 //    under way get their answers, and accepted publications have SETTLE_MS to reach all receivers.
-// 3. The worker closes the connections with 1012 in batches (10,000 in 2 s), each after a flush.
-//    Until then they receive publications.
-// 4. The peers have CLOSE_WAIT_MS for their close frames; then the worker terminates the rest.
+// 3. Connections are closed with 1012 in batches (10,000 in 2 s), each after a flush. Until then
+//    they receive publications.
+// 4. Peers have CLOSE_WAIT_MS for their close frames. Then the remaining sockets are terminated.
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { CLOSES } from '../protocol/codes.js';
@@ -20,7 +20,7 @@ const BATCH_INTERVAL_MS = 100;
 const REST_MS = 9000;
 const CLOSE_WAIT_MS = 5000;
 const ANSWER_WAIT_MS = 2000;
-/** A round trip of the bus, with time to spare for workers that begin to drain later. */
+/** A round trip through the broker, and some time for workers that begin to drain later. */
 const SETTLE_MS = 250;
 const POLL_MS = 20;
 
@@ -32,10 +32,10 @@ const POLL_MS = 20;
  * @param {import('../commands/index.js').Commands} parts.commands
  * @param {{readonly isSettled: boolean}} parts.scheduler
  * @param {import('./phase.js').Phase} parts.phase
- * @param {number} parts.windowMs the clients reconnect within this time
+ * @param {number} parts.windowMs clients reconnect within this time
  * @param {number} parts.deadlineMs the end of the drain, on the clock of performance.now()
- * @returns {Promise<{told: number, spread: number, terminated: number}>} how many got the notice,
- *   were closed over the window, did not close in time
+ * @returns {Promise<{told: number, spread: number, terminated: number}>} connections that got the
+ *   notice, that were closed over the window (step 0), that did not close in time
  */
 export async function drain({ hub, outbox, commands, scheduler, phase, windowMs, deadlineMs }) {
   const silent = shuffled(hub.connections.filter((connection) => !knowsNotice(connection)));
@@ -73,7 +73,7 @@ export async function drain({ hub, outbox, commands, scheduler, phase, windowMs,
   return { told: total, spread: silent.length, terminated: left.length };
 }
 
-/** Does its client understand when to return? @param {Connection} connection */
+/** @param {Connection} connection */
 function knowsNotice({ transport }) {
   return transport.door.encodeShutdown(0) !== null;
 }

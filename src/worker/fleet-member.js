@@ -1,7 +1,7 @@
-// fleet-member.js: carries out the surveys of the fleet on this worker's connections and rooms.
+// fleet-member.js: carries out the fleet's surveys on this worker's connections and rooms.
 //
-// A user is the `sub` of a token; if no tokens are configured, a name in rooms with presence. Walks
-// over rooms or connections have a share of each turn, one after another. They are bounded.
+// A user is the `sub` of a token, or a name in rooms with presence if no tokens are configured.
+// Walks over rooms or connections have a share of each turn, one after another, up to a bound.
 
 import { numberOf } from '../hub/connection.js';
 import { EVERYONE } from '../hub/hub.js';
@@ -10,11 +10,11 @@ import { CLOSES } from '../protocol/codes.js';
 import { FORMAT } from '../protocol/format.js';
 import { MAX_CONNECTIONS, MAX_NAMED_ROOMS } from './fleet-wire.js';
 
-/** Rooms, users or connections between two looks at the clock. */
+/** Rooms, users or connections for each look at the clock. */
 const VISITS_PER_CLOCK = 500;
-/** The most walks that wait for their turn. */
+/** Walks that may wait for their turn. */
 const MAX_WALKS = 1000;
-/** When performance.now() began to count, in whole seconds, so that a connection keeps its time. */
+/** When performance.now() was 0, in whole seconds, so that the age of a connection is stable. */
 const STARTED_MS = 1000 * Math.floor(performance.timeOrigin / 1000);
 
 /** @import { Connection } from '../hub/connection.js' */
@@ -32,9 +32,9 @@ export class FleetMember {
    * @param {object} parts @param {import('../hub/hub.js').Hub} parts.hub
    * @param {Pick<import('../commands/join.js').JoinCommands, 'joinAs'|'remove'>} parts.joins
    * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'|'extend'>|null}
-   *   parts.sessions null if no tokens are configured
+   *   parts.sessions null: no tokens
    * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'|'extend'>|null}
-   *   [parts.signedIn] the same, and connections that have signed in through another door
+   *   [parts.signedIn] with connections that signed in through another door
    * @param {Pick<import('../recovery/scheduler.js').SyncScheduler, 'onDeleted'>} parts.scheduler
    * @param {Pick<import('../admission/refused.js').Refused, 'list'|'forgotten'>} parts.refused
    * @param {Pick<import('../admission/rate-limit.js').RateLimiter, 'refusedOf'>} parts.limiter

@@ -1,10 +1,10 @@
-// fleet.js: asks all workers of all servers, and acts on their connections. It asks the backend
-// instead, if that knows how many connections the rooms have (backend/occupancy.js).
+// fleet.js: asks all workers of all servers about their connections, or to act on them. If the
+// backend counts the connections of rooms (backend/occupancy.js), it is asked instead.
 //   survey --EVERYONE--> all workers, this one included --the asker's own room--> answers, merged
 //
-// A survey ends when all workers have answered, at its deadline, or when a search has found its one
+// A survey ends when all workers have answered, at its deadline, or when a search has found its
 // connection. If a worker has not answered, a read is partial, and the outcome of an action is
-// unknown: it may be repeated. Answers are merged as they come, to save memory.
+// unknown: repeating it is safe. Answers are merged as they come, to save memory.
 
 import { randomBytes } from 'node:crypto';
 import { addressKey } from '../admission/address.js';
@@ -26,10 +26,10 @@ import {
   replyRoomOf,
 } from './fleet-wire.js';
 
-/** The time that a survey waits for its answers. A worker answers within milliseconds. */
+/** Workers answer within milliseconds. */
 const DEADLINE_MS = 1000;
 const MAX_SURVEYS = 1000;
-/** Deliveries to other workers that are not answered. */
+/** Unanswered deliveries to other workers. */
 const MAX_DELIVERIES = 500;
 /** Rooms or connections. */
 const DEFAULT_LISTED = 100;
@@ -38,16 +38,15 @@ const DEFAULT_LISTED = 100;
 /** @typedef {{user: string}|{room: string}|{address: string}|{connectionId: string}} ConnectionTarget */
 
 /**
- * A user's connections: all of them, `only` one, or all but some. Without configured tokens, a user
- * is a name in rooms with presence.
+ * A user's connections: all, `only` one, or all except some. Without tokens, a user is a name in
+ * rooms with presence.
  * @typedef {{user: string, only?: string|null, except?: readonly string[]}} Whom
  */
 
 /**
  * @typedef {object} Survey
  * @property {(result: unknown) => boolean} merge returns false for a malformed result
- * @property {Set<string>} workers that have answered
- * @property {number} refusals among their answers
+ * @property {Set<string>} workers that have answered @property {number} refusals among the answers
  * @property {() => boolean} isFound no other answer can change the result
  * @property {() => void} onAnswer
  */
@@ -117,7 +116,7 @@ export class Fleet {
     hub.listen(KIND.ANSWER, (publication) => this.#receiveAnswer(publication));
   }
 
-  /** From now on others reach this worker by its name. Rejects if the broker is unavailable. */
+  /** Makes this worker reachable by its name. Rejects if the broker is unavailable. */
   listen() {
     return this.broker.subscribe(this.replyRoom);
   }
@@ -129,8 +128,8 @@ export class Fleet {
   }
 
   /**
-   * Rooms with connections, in the order of their names, and rooms that are about to be recorded as
-   * vacated, with 0 connections. All errors are BrokerErrors.
+   * Lists rooms with connections by name, and rooms with 0 connections that will soon be recorded
+   * as vacated. All errors are BrokerErrors.
    * @param {object} [page] @param {string} [page.prefix] of the names
    * @param {string} [page.after] a name: only rooms after it
    * @param {number} [page.limit] 1 to 1000; 100 if it is absent

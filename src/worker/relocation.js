@@ -4,19 +4,19 @@
 // 1. The connection gets SERVER_SHUTDOWN with its own reconnectAfterMs.
 // 2. GRACE_MS later the worker closes it, so commands under way get their answers.
 //
-// If its door has no such notice, the client returns at once. So the server waits in its place.
-// At most MAX_PENDING connections are on their way. A worker that drains, lags or has no broker
+// If its door has no such notice, the client returns at once, so the close is later by that time.
+// At most MAX_PENDING relocations are under way. A worker that drains, lags or has no broker
 // relocates none, because its clients might not be able to join their rooms again.
 
 import { CLOSES } from '../protocol/codes.js';
 
 /** Time between the notice and the close: a round trip of most clients. */
 const GRACE_MS = 500;
-/** The worker closes at most this many connections in GRACE_MS. */
+/** At most this many connections are closed in GRACE_MS. */
 export const MAX_PENDING = 500;
-/** The time after which a client returns. The server is well, so it is short. */
+/** When clients return: soon, because the server is healthy. */
 const RECONNECT_MS = { min: 100, max: 1000 };
-/** Between two looks at the connections on their way. */
+/** Between two checks of the pending connections. */
 const STEP_MS = { min: 20, max: 100 };
 
 /** Causes of relocations: the keys of `counters.relocated`. */
@@ -28,26 +28,26 @@ const CAUSES = Object.freeze({ age: CLOSES.AGE, rebalance: CLOSES.REBALANCE });
 export class Relocations {
   /**
    * @param {object} parts @param {Pick<import('../hub/hub.js').Hub, 'connections'>} parts.hub
-   * @param {() => boolean} parts.isSteady whether this worker could take the clients back
+   * @param {() => boolean} parts.isSteady could this worker take the clients back?
    * @param {Pick<import('../observability/counters.js').Counters, 'relocated'>} parts.counters
    */
   constructor({ hub, isSteady, counters }) {
     this.hub = hub;
     this.isSteady = isSteady;
     this.counters = counters;
-    /** Connections that are closed soon. @type {Map<Connection, {cause: Cause, dueMs: number}>} */
+    /** @type {Map<Connection, {cause: Cause, dueMs: number}>} */
     this.pending = new Map();
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
   }
 
-  /** Drops the relocations under way. A drain closes these connections with all others. */
+  /** Drops pending relocations: the drain closes these connections, too. */
   close() {
     clearTimeout(this.timer);
     this.pending.clear();
   }
 
-  /** It has reached its maximum age. @param {Connection} connection @param {number} [nowMs] */
+  /** At its maximum age. @param {Connection} connection @param {number} [nowMs] */
   expire(connection, nowMs = performance.now()) {
     if (this.isSteady()) this.#announce(connection, 'age', nowMs);
   }
@@ -56,7 +56,7 @@ export class Relocations {
   rebalance(count, nowMs = performance.now()) {
     if (!this.isSteady()) return;
     const { connections } = this.hub;
-    // A place may be drawn twice; then fewer connections go in this second.
+    // The same connection may be drawn twice; then fewer move in this second.
     for (let i = 0; i < count && connections.length > 0; i++)
       this.#announce(
         connections[Math.floor(Math.random() * connections.length)],

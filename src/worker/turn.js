@@ -1,28 +1,28 @@
-// turn.js: who gets the time of a worker's event loop.
+// turn.js: shares out the time of a worker's event loop.
 //
 // Work that may come in bursts waits in a slot, and one callback a turn runs the slots in the order
-// of SHARES. Each slot has a share of the turn; what is left continues in the next turn. If they
-// want more than TOTAL_MS together, all shares shrink alike, so none of them starves. The
-// publications of a turn leave before its slots, because their receivers may be idle.
+// of SHARES. Each slot has a share of the turn, and continues in the next turn if work is left. If
+// the slots want more than TOTAL_MS together, all shares shrink alike, so none starves. The turn's
+// publications leave before the slots run, because their receivers may be idle.
 //
 //   reads, timers, broker -> push, wake -> (turn) publications, flushes, short reads, joins, …
 //
-// Work done at once, when it arrives, asks `isSpent` how long it may go on, and then waits in line.
-// docs/architecture/fan-out.md has the table of slots; a test holds both equal.
+// Work that is done when it arrives checks `isSpent`, and waits in line once its share is spent.
+// docs/architecture/fan-out.md has the table of slots; a test keeps both equal.
 
 import { Fifo } from '../transport/fair-queue.js';
 
 /** @template T @typedef {import('../transport/fair-queue.js').Queue<T>} Queue */
 /** @typedef {'reads'|typeof import('../observability/counters.js').TURN_SLOTS[number]} SlotName */
 /**
- * @typedef {object} Share of a slot
- * @property {number} ms for the slot in each turn; at least one item is done
- * @property {number} [maxMs] if other work takes longer than `ms` between two turns of the slot, it
- *   gets as long, up to this bound
- * @property {number} [maxItems] in each turn
+ * @typedef {object} Share of a slot, in each turn
+ * @property {number} ms but at least one item is done
+ * @property {number} [maxMs] if other work takes longer than `ms` between two turns of the slot,
+ *   the slot gets the same time, up to this bound
+ * @property {number} [maxItems]
  */
 
-/** The shares of the slots, in the order in which a turn runs them. */
+/** In the order in which a turn runs the slots. */
 export const SHARES = Object.freeze(
   /** @satisfies {Record<SlotName, Share>} */ ({
     reads: { ms: 8 },
@@ -43,24 +43,24 @@ export const SHARES = Object.freeze(
   }),
 );
 
-/** The time of all slots in one turn. */
+/** For all slots in one turn. */
 export const TOTAL_MS = 32;
 
 export class Turn {
   #isScheduled = false;
   /** Slots with work. Most turns find one or none. */
   #awake = 0;
-  /** When the last turn ended with work left; Infinity: with none. */
+  /** When the last turn ended with work left; Infinity: it left none. */
   #yieldedMs = Number.POSITIVE_INFINITY;
-  /** Those in use, in the order of SHARES. @type {Slot[]} */
+  /** In the order of SHARES. @type {Slot[]} */
   #slots = [];
   /** @type {() => void} */
   #sendPublications = () => {};
 
   /**
    * @param {object} [parts]
-   * @param {Readonly<Record<string, {observe(seconds: number): void}>>} [parts.seconds] by slot, what
-   *   it takes; by `total`, all slots; by `loop`, other work between two turns
+   * @param {Readonly<Record<string, {observe(seconds: number): void}>>} [parts.seconds] by slot;
+   *   `total`: all slots; `loop`: other work between two turns
    * @param {() => number} [parts.clock] ms, monotonic
    */
   constructor({ seconds = {}, clock = () => performance.now() } = {}) {
@@ -68,16 +68,16 @@ export class Turn {
     this.clock = clock;
   }
 
-  /** @param {() => void} sendPublications sends those of this turn to the broker, if there are any */
+  /** @param {() => void} sendPublications called before the slots of each turn */
   sendFirst(sendPublications) {
     this.#sendPublications = sendPublications;
   }
 
   /**
-   * Takes a slot for work with an order of its own.
+   * Takes a slot for work with its own order.
    * @param {SlotName} name
-   * @param {() => boolean} [work] does some of the work, until `isSpent`; true: more is left. A slot
-   *   without it only measures work that is done at once.
+   * @param {() => boolean} [work] works until `isSpent`; true: more is left. Without it, the slot
+   *   only measures work that is done when it arrives.
    */
   slot(name, work = nothing) {
     return this.#add(new Slot(this, name, work));
@@ -86,7 +86,7 @@ export class Turn {
   /**
    * Takes a slot for items that are done one after the other.
    * @template T @param {SlotName} name @param {(item: T) => void} act
-   * @param {Queue<T>} [queue] decides their order; default: first come, first served
+   * @param {Queue<T>} [queue] default: first come, first served
    */
   line(name, act, queue = new Fifo()) {
     return this.#add(new Line(this, name, act, queue));
@@ -102,7 +102,7 @@ export class Turn {
     return slot;
   }
 
-  /** The turn of the event loop ends with a turn of the slots. */
+  /** Runs the slots at the end of this turn of the event loop. */
   schedule() {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
@@ -146,7 +146,7 @@ export class Turn {
     this.#yieldedMs = this.#awake > 0 ? now : Number.POSITIVE_INFINITY;
   };
 
-  /** Ends the shares that began with work done at once. */
+  /** Ends shares of work that was done when it arrived. */
   #rest() {
     const slots = this.#slots;
     for (let i = 0; i < slots.length; i++) if (slots[i].endMs !== 0) slots[i].rest();
@@ -160,15 +160,15 @@ export class Turn {
   }
 }
 
-/** The place of one kind of work in each turn. */
+/** One kind of work. */
 export class Slot {
   beganMs = 0;
   /** When the share of this turn ends; 0: it has not begun. */
   endMs = 0;
-  /** Has the last look found the share spent? The hot path asks this, and not the clock. */
+  /** The last result of `isSpent`, for the hot path, which does not read the clock. */
   isOver = false;
   isAwake = false;
-  /** When the slot ended with work left; Infinity: it had none. */
+  /** When the slot ended with work left; Infinity: it left none. */
   #yieldedMs = Number.POSITIVE_INFINITY;
   /** Wakes the slot at `#alarmMs`. @type {NodeJS.Timeout|undefined} */
   #alarm = undefined;
@@ -187,14 +187,14 @@ export class Slot {
     this.maxItems = maxItems;
   }
 
-  /** There is work: the slot runs in this turn, or in the next one. */
+  /** Runs the slot in this turn, or in the next one. */
   wake() {
     if (this.isAwake) return;
     this.isAwake = true;
     this.turn.woken();
   }
 
-  /** There will be work. @param {number} timeMs on the clock of the turn */
+  /** @param {number} timeMs on the turn's clock */
   wakeAt(timeMs) {
     if (timeMs >= this.#alarmMs) return;
     clearTimeout(this.#alarm);
@@ -207,12 +207,12 @@ export class Slot {
     this.wake();
   };
 
-  /** Has the share of this turn been spent? It begins with the first work of a turn. */
+  /** Is the share of this turn spent? It begins with the turn's first work. */
   isSpent() {
     return this.isSpentAt(this.turn.clock());
   }
 
-  /** @param {number} now on the clock of the turn */
+  /** @param {number} now on the turn's clock */
   isSpentAt(now) {
     if (this.endMs === 0) {
       this.endMs = now + this.ms;
@@ -227,7 +227,7 @@ export class Slot {
     return Math.min(this.maxMs, Math.max(this.ms, now - this.#yieldedMs));
   }
 
-  /** Its place in the turn has come. @param {number} now @param {number} scale */
+  /** @param {number} now @param {number} scale */
   begin(now, scale) {
     this.isAwake = false;
     this.beganMs = now;
@@ -236,20 +236,20 @@ export class Slot {
     this.#yieldedMs = Number.POSITIVE_INFINITY;
   }
 
-  /** Work is left. The share stays spent until the next turn. @param {number} now */
+  /** Work is left, and the share stays spent until the next turn. @param {number} now */
   yield(now) {
     this.#yieldedMs = now;
     this.wake();
   }
 
-  /** No work is left: the next work begins a new share. */
+  /** No work is left. The next begins a new share. */
   rest() {
     this.endMs = 0;
     this.isOver = false;
   }
 }
 
-/** A slot whose items are done one after the other. @template T */
+/** A slot for items that are done one after the other. @template T */
 export class Line extends Slot {
   /**
    * @param {Turn} turn @param {SlotName} name @param {(item: T) => void} act @param {Queue<T>} queue
@@ -260,17 +260,14 @@ export class Line extends Slot {
     this.queue = queue;
   }
 
-  /**
-   * @param {T} item to be done in this or a later turn
-   * @param {string|null} [address] for queues in which addresses take turns
-   */
+  /** @param {T} item @param {string|null} [address] for queues in which addresses take turns */
   push(item, address = null) {
     this.queue.push(item, address);
     this.wake();
   }
 
   #doSome() {
-    // If `act` pushes an item, that item waits for the next turn.
+    // Items that `act` pushes wait for the next turn.
     const { queue } = this;
     let left = Math.min(this.maxItems, queue.size);
     do {

@@ -30,8 +30,8 @@ const API_RESERVE_MS = 1000;
  * @typedef {object} Place
  * @property {number} slot this worker's number among those of its server, from 0
  * @property {(beat: import('./control-messages.js').Beat) => void} onBeat sends a heartbeat
- * @property {() => Certificate|null} [certificate] of the public port now; null: plain HTTP
- * @property {() => void} onOrphaned the link to the primary's relay has ended
+ * @property {() => Certificate|null} [certificate] for the public port; null: plain HTTP
+ * @property {() => void} onOrphaned called when the link to the primary's relay ends
  */
 
 /**
@@ -61,9 +61,9 @@ export class Worker {
    * @param {Place} place @param {Basics} basics
    * @param {object} built @param {import('./delivery.js').Delivery} built.delivery
    * @param {import('./entry.js').Entry} built.entry
-   * @param {typeof import('../transport/http-api/http-api.js').HttpApi|null} built.HttpApi null if no
-   *   API keys are configured
-   * @param {readonly import('../doors/contract.js').CreateDoor[]} built.createDoors those beside the
+   * @param {typeof import('../transport/http-api/http-api.js').HttpApi|null} built.HttpApi null: no
+   *   API keys
+   * @param {readonly import('../doors/contract.js').CreateDoor[]} built.createDoors without the
    *   native one
    */
   constructor(place, basics, { delivery, entry, HttpApi, createDoors }) {
@@ -86,7 +86,7 @@ export class Worker {
     this.relocations = new Relocations({ hub, isSteady, counters });
     const { lobby } = entry;
     this.excess = new ExcessConnections({ hub, lobby, surveys, closeAll, counters });
-    /** What the HTTP API and the console act with. */
+    /** For the HTTP APIs and the console. */
     this.services = {
       config,
       broker: delivery.backend.broker,
@@ -193,7 +193,7 @@ export class Worker {
   }
 
   /**
-   * A request of the console. Its parts are loaded with the first one.
+   * Handles a request from the console. The first one loads the operator.
    * @param {import('./operator.js').Message} message
    * @param {(message: import('./control-messages.js').ToPrimary) => void} send
    */
@@ -204,7 +204,7 @@ export class Worker {
     (await this.#operator).receive(message);
   }
 
-  /** Accepts no more connections. Those that are open stay until the drain. */
+  /** Accepts no more connections. Open ones stay until the drain. */
   retire() {
     this.doors.http.stopAccepting();
   }
@@ -212,14 +212,14 @@ export class Worker {
   /**
    * Drains the connections and closes all parts.
    * @param {number} deadlineMs from now
-   * @param {number} [waitMs] so long at most it waits for last requests on sockets that are kept alive
+   * @param {number} [waitMs] longest wait for last requests on kept-alive sockets
    */
   async drain(deadlineMs, waitMs = 0) {
     const { delivery, entry, doors, commands } = this;
     const { config, phase, log } = this.basics;
     const end = performance.now() + deadlineMs;
     doors.http.stopAccepting();
-    // In a reload no request to the HTTP API fails: its client goes on with the new workers.
+    // So no request to the HTTP API fails in a reload: clients continue with the new workers.
     await doors.http.endKeptAlive(Math.min(waitMs, deadlineMs / 2));
     phase.enter('draining');
     const startMs = performance.now();
