@@ -1,5 +1,5 @@
-// decode.js: turns a client's message into a command. Pure: no I/O. Only the fields that the server
-// needs become values; the payload stays a slice of the message.
+// decode.js: turns a client's message into a command. Only fields that the server needs become
+// values. The payload stays a slice of the message.
 
 import { foundBeforeFault, scan, skipSpace, skipString, skipValue } from './json-scan.js';
 import { isEpoch } from './position.js';
@@ -7,7 +7,7 @@ import { isConnectionId } from './publication.js';
 
 /** Limit of a user's `info`, as JSON text. */
 export const MAX_INFO_BYTES = 1024;
-/** The most messages that a join asks for: as many as a room can keep. */
+/** A join asks for at most as many messages as a room can keep. */
 export const MAX_LAST = 10_000;
 /** The longest time that a room keeps messages: 7 days. */
 export const MAX_LAST_SECONDS = 604_800;
@@ -25,8 +25,8 @@ const LOWER_F = 0x66;
 const LOWER_N = 0x6e;
 
 /**
- * A decoded command. Fields of unknown type are as sent, not checked; undefined if absent or null.
- * Parts of the message are given as a start and an end. The start of an absent part is -1.
+ * A decoded command. Fields of unknown type are not checked, and undefined if absent or null. Parts
+ * of the message have a start and an end; the start of an absent part is -1.
  * @typedef {object} Command
  * @property {string} type @property {string|number|undefined} id @property {unknown} room
  * @property {unknown} since @property {unknown} limit @property {unknown} after
@@ -49,12 +49,10 @@ const LOWER_N = 0x6e;
 /**
  * A position in a room's history, as a client sends it.
  * @typedef {object} Since
- * @property {string} epoch '' if the client sent no valid position
- * @property {number} offset
- * @property {string} connectionId the connection that received the messages up to there; '' if the
- *   client does not name it
- * @property {boolean} [isAnyEpoch] the position counts in whichever stream the room has now. Only
- *   for doors: their clients may begin with an offset alone
+ * @property {string} epoch '' if the client sent no valid position @property {number} offset
+ * @property {string} connectionId which received the messages up to there; '': not named
+ * @property {boolean} [isAnyEpoch] for doors whose clients may send an offset alone: it counts in
+ *   the room's current stream
  */
 
 /** @param {Buffer} message valid UTF-8 @returns {Command|null} null: INVALID_MESSAGE_FORMAT */
@@ -109,7 +107,7 @@ export function decode(message) {
  */
 export function readId(message) {
   const { idStart, idEnd } = scan(message) ?? foundBeforeFault();
-  // A number at the end of a beginning may be a part of a longer one.
+  // A number at the end of the bytes may be cut.
   const isWhole = idStart >= 0 && idEnd < message.length;
   const id = isWhole ? readValue(message, idStart, idEnd) : undefined;
   return isId(id) ? id : undefined;
@@ -184,10 +182,7 @@ export function isIdempotencyKey(value) {
   return typeof value === 'string' && value !== '' && value.length <= MAX_KEY_LENGTH;
 }
 
-/**
- * @param {Buffer} payload JSON in UTF-8, not from a client
- * @returns {boolean} true: its depth and its keys are within the limits of clients
- */
+/** Is it within the limits of depth and keys? @param {Buffer} payload JSON in UTF-8 */
 export function isPayload(payload) {
   return scan(Buffer.concat([PAYLOAD_PREFIX, payload, PAYLOAD_SUFFIX])) !== null;
 }
@@ -198,7 +193,7 @@ const PAYLOAD_SUFFIX = Buffer.from('}');
 /** @type {Since} */
 const NO_POSITION = Object.freeze({ epoch: '', offset: 0, connectionId: '' });
 
-/** @param {unknown} room @returns {room is string} at most 200, ASCII, safe in JSON */
+/** @param {unknown} room @returns {room is string} ASCII that is safe in JSON */
 export function isRoom(room) {
   return typeof room === 'string' && ROOM.test(room);
 }
@@ -256,10 +251,7 @@ function isId(id) {
   return typeof id === 'string' ? id.length <= MAX_ID_LENGTH : Number.isSafeInteger(id);
 }
 
-/**
- * @param {Buffer} message @param {number} start of a checked value @param {number} end
- * @returns {unknown}
- */
+/** @param {Buffer} message @param {number} start of a valid value @param {number} end */
 export function readValue(message, start, end) {
   if (message[start] === QUOTE) {
     let i = start + 1;
@@ -273,8 +265,8 @@ export function readValue(message, start, end) {
 }
 
 /**
- * Returns an earlier message's string if the table still holds it. Types and rooms repeat, and a
- * new string costs 0.2 us of 0.75 a message: a call into C++, and its hash on the first look-up.
+ * Returns the string of an earlier message if the table still has it. Types and rooms repeat, and a
+ * new string costs 0.2 of 0.75 us a message: a call into C++, and its hash at the first look-up.
  * @param {Buffer} message ASCII between start and end
  * @param {number} start @param {number} end @param {number} hash
  */

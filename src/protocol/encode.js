@@ -1,5 +1,5 @@
-// encode.js: the text of replies. Pure: no I/O. They are concatenated: room names need no escape,
-// and payloads are JSON text already. Rooms of an app appear under their bare names.
+// encode.js: the texts of replies. They are concatenated, because room names need no escape, and
+// payloads are JSON already. Rooms of an app appear under their bare names.
 
 import { wireName } from './app-names.js';
 import { keyTextOf, payloadOf, senderOf, timestampOf } from './publication.js';
@@ -99,7 +99,7 @@ export function historyPrefix(room) {
 
 /**
  * @param {{epoch: string, offset: number}|null} position null if the room has no history
- * @param {boolean} hasMore are there further messages on the page's side?
+ * @param {boolean} hasMore do messages follow this page?
  * @param {string|number|undefined} id
  */
 export function historySuffix(position, hasMore, id) {
@@ -184,12 +184,12 @@ function memberHead(user) {
  * @property {number} maxBytes of a page; it has at least one member, even if that one is larger
  */
 
-/** Shared when many ask at once after a restart. @type {(PageRequest & {page: MemberPage})|null} */
+/** Many clients ask for it after a restart. @type {(PageRequest & {page: MemberPage})|null} */
 let latestPage = null;
 
 /**
- * As many members after the given user as fit. Unless one page holds all members, they are sorted
- * by their bytes, which begin with the user.
+ * Returns as many members after the given user as fit. Unless one page has all members, they are
+ * sorted by their bytes, which begin with the user.
  * @param {PageRequest} request @returns {MemberPage}
  */
 export function encodeMembers(request) {

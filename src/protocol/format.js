@@ -26,20 +26,19 @@ export const FORMAT = Object.freeze({
 /** @import { Position } from './position.js' */
 
 /**
- * What encoders know of a room is its prefix. One buffer serves a room while it is open, so an
- * encoder may keep what it derives from it in a WeakMap (`roomOf` in frame.js reads the name).
+ * Encoders get the prefix of a room (`roomOf` in frame.js reads its name). A room keeps the same
+ * buffer while it is open, so encoders may keep what they derive from it in a WeakMap.
  * @typedef {object} Format
  * @property {(prefix: Buffer, publications: readonly Buffer[]) => Buffer} encode publications in
- *   order, of all kinds that the hub delivers; they are leftovers of shared buffers, and not to be
- *   changed. Empty: members that take this format get nothing
+ *   order, of all kinds that the hub delivers; they must not be changed. Empty: members with this
+ *   format get nothing
  * @property {((frames: Buffer, at: number) => number)|null} endOf the end of the publication that
  *   begins at `at`; null: `encode` may leave publications out
  * @property {(room: string, position: Position, afterMs: number) => Buffer} encodeResync empty: none
- * @property {(text: string, position: Position) => Buffer} [encodeNotice] a push of encode.js, with
- *   which a member of a room with state reaches a position. Absent: no member of such a room takes
- *   this format
- * @property {boolean} [leavesAtResync] a resync ends the membership: the client joins again, with its
- *   position
+ * @property {(text: string, position: Position) => Buffer} [encodeNotice] a push of encode.js that
+ *   brings a member of a room with state to a position. Absent: such rooms have no such members
+ * @property {boolean} [leavesAtResync] a resync ends the membership: the client joins again, from
+ *   its position
  * @property {number} [replyFormat] the format of a replay inside the reply to a join. Absent: a
  *   replay follows the reply
  */
@@ -96,7 +95,7 @@ export function encodePublications(format, prefix, publications) {
 }
 
 /**
- * A member continues from a position, and is to reload its state after a while.
+ * A member continues from a position, and should reload its state after `afterMs`.
  * @param {number} format @param {string} room @param {Position} position @param {number} afterMs
  */
 export function resyncIn(format, room, position, afterMs) {
@@ -121,13 +120,13 @@ export function replyFormatOf(format) {
   return ROWS[format].replyFormat;
 }
 
-/** Has each publication its place in the frames? @param {number} format of FORMAT */
+/** Can single publications be found in the frames? @param {number} format of FORMAT */
 export function hasEnds(format) {
   return ROWS[format].endOf !== null;
 }
 
 /**
- * Leaves out some of the publications: copied if each has its place in the frames.
+ * Leaves out some publications: copies parts of the frames if the format has ends; else encodes.
  * @param {number} format of FORMAT
  * @param {{prefix: Buffer, publications: readonly Buffer[], frames: Buffer}} encoded `publications`
  *   are read only if the format has no ends

@@ -30,7 +30,7 @@ const BROADCAST_PREFIX = Buffer.from('{"type":"broadcast","payload":');
 /** A ping without a body (RFC 6455 5.5.2). */
 export const PING_FRAME = Buffer.from([0x89, 0]);
 
-/** Rooms whose prefix has another name: those of apps. @type {WeakMap<Buffer, string>} */
+/** Rooms of apps: their prefix has a bare name. @type {WeakMap<Buffer, string>} */
 const roomsOfApps = new WeakMap();
 
 /** `{"type":"message","room":"…","payload":`, for all frames. @param {string} room */
@@ -41,7 +41,7 @@ export function roomPrefix(room) {
   return prefix;
 }
 
-/** @param {Buffer} prefix the one that roomPrefix has returned @returns {string} the room */
+/** @param {Buffer} prefix the same object as from roomPrefix @returns {string} the room */
 export function roomOf(prefix) {
   return roomsOfApps.get(prefix) ?? prefix.toString('latin1', ROOM_START, prefix.length - ROOM_END);
 }
@@ -51,7 +51,7 @@ export function textFrame(text) {
   const length = Buffer.byteLength(text);
   const frame = Buffer.allocUnsafe(headerBytes(length) + length);
   const at = writeHeader(frame, 0, length);
-  // If its UTF-8 is as long as the string, the string is ASCII, and latin1 is the cheaper copy.
+  // If the UTF-8 is as long as the string, it is ASCII, and latin1 is cheaper.
   if (length === text.length) frame.write(text, at, 'latin1');
   else frame.write(text, at);
   return frame;
@@ -85,7 +85,7 @@ export function writeFrameAround(target, before, source, start, end, after) {
   return at + afterBytes;
 }
 
-/** Up to about this size a loop is cheaper than the call that copies. */
+/** Up to about this size a loop is cheaper than a call to copy. */
 const SHORT_BYTES = 192;
 
 /**

@@ -37,8 +37,7 @@ export function readEpoch(source, at) {
 }
 
 /**
- * @param {Buffer} source
- * @param {number} at of the offset, which stands EPOCH_BYTES after the start of a position
+ * @param {Buffer} source @param {number} at of the offset, not of the position
  * @returns {number} perhaps not a safe integer, if another program wrote it
  */
 export function readOffset(source, at) {

@@ -1,5 +1,5 @@
-// publication.js: a publication as the broker carries it: a small binary header, then the payload
-// as JSON text.
+// publication.js: a publication, as brokers carry it: a small binary header, then the payload as
+// JSON text.
 //
 //   byte 0       kind: MESSAGE, BROADCAST, PRESENCE, REVOCATION, SURVEY or ANSWER; a MESSAGE may have
 //                the flags EXCEPT, CLAIM and TRANSIENT, or the flag KEY alone
@@ -12,17 +12,17 @@
 //                JSON.stringify does it); then the payload (UTF-8 JSON, exactly as the client wrote
 //                it)
 //
-// The payload stays text up to the receiving clients. The payload of a CLAIM names an object in a
+// The payload stays text all the way to the clients. The payload of a CLAIM names an object in a
 // bucket; each worker replaces it by a reference with a signed URL (claim.js).
 //
-// Other programs may publish on the same Redis, so a worker checks each publication
-// (`isPublication`): the header, the sender's characters, and that the payload is UTF-8 and begins
-// and ends as JSON does. So none can break a frame, a receiver's connection or a worker. Checking
-// the grammar in between would cost every worker 190 us for a string of 100 KB, and a program that
-// may publish on Redis could forge any sender anyway.
+// Other programs may publish on the same Redis, so workers check each publication with
+// `isPublication`: the header, the sender's characters, and that the payload is UTF-8 and begins
+// and ends like JSON. So none can break a frame, a connection or a worker. Checking the grammar in
+// between would cost each worker 190 us for a string of 100 KB, and a program that may publish on
+// Redis can forge any sender anyway.
 //
-// If a room has history, a worker keeps a copy with the position after the payload
-// (`withPosition`), so live frames and replays come from the same bytes.
+// In a room with history, a worker keeps a copy with the position after the payload
+// (`withPosition`), so that live frames and replays come from the same bytes.
 //
 //   last 24 bytes    the position (position.js)
 
@@ -30,22 +30,20 @@ import { isUtf8 } from 'node:buffer';
 import { OFFSET_BYTES, POSITION_BYTES, readEpoch, readOffset, writePosition } from './position.js';
 
 const HEADER_BYTES = 12;
-/** A flag of the kind. An older version sees an unknown kind, and drops the message. */
+// Flags of the kind. Versions that do not know a flag see an unknown kind, and drop the message.
 const EXCEPT = 0x20;
-/** Another flag of the kind, with the same effect on versions that do not know it. */
 const CLAIM = 0x10;
-/** The same: the room's history does not have this message (PublishOptions.isTransient). */
+/** Not kept in the room's history (PublishOptions.isTransient). */
 const TRANSIENT = 0x08;
-/** The same: the message of a key, in a room with state. */
+/** The message of a key, in a room with state. */
 const KEY = 0x80;
 const FLAGS = EXCEPT | CLAIM | TRANSIENT | KEY;
-/** Flags with a text between the sender and the payload, whose length is the tag. */
+/** With these, a text follows the sender, and the tag is its length. */
 const TEXTS = EXCEPT | KEY;
-/** The longest id of a connection in a publication. */
 const MAX_EXCEPT_LENGTH = 64;
 /** In UTF-16 units. */
 const MAX_KEY_LENGTH = 200;
-/** In the header. A unit takes three bytes at most, and an escape is shorter. */
+/** A unit takes at most three bytes, and an escape is shorter. */
 const MAX_KEY_BYTES = 3 * MAX_KEY_LENGTH;
 const NOT_IN_KEYS = /[\p{Cc}\p{Cs}]/u;
 /** The payload that removes a key. */
@@ -63,14 +61,14 @@ export const KIND = Object.freeze({
   SURVEY: 5,
   /** for the worker that sent a SURVEY, in a room of its own */
   ANSWER: 6,
-  // The broker never carries these two kinds.
+  // Brokers never carry these two kinds.
   /** a MESSAGE with its position */ POSITIONED: 0x41,
   /** a position alone: the messages before it may not be complete */ RESYNC: 0x42,
 });
 
 /**
- * Heads of the publications by which presence announces a join or a leave, and a room its number of
- * connections, told apart by the tag. The member follows as JSON, or the number.
+ * Heads of PRESENCE publications: a join, a leave, the number of connections. The tag tells them
+ * apart; the member follows as JSON, or the number.
  */
 export const ANNOUNCEMENTS = Object.freeze({
   join: announcement(1),
@@ -91,13 +89,11 @@ export function eventOf(publication) {
 
 /**
  * @param {number} kind of KIND
- * @param {number} timestampMs brought into the header's range, because a clock may be before 1970
+ * @param {number} timestampMs clamped to the header's range: a clock may be before 1970
  * @param {number} tag 0 to 2³²-1
  * @param {string} from the sender: at most 255 ASCII characters, escaped as in JSON
  * @param {Buffer} source contains the payload, as JSON @param {number} start @param {number} end
- * @param {string} [except] only for a MESSAGE, with the tag 0: the id of a connection that does not
- *   get it (isConnectionId); '': all members get it
- * @returns {Buffer}
+ * @param {string} [except] the id of a connection that does not get a MESSAGE; the tag is 0 then
  */
 export function encodePublication(kind, timestampMs, tag, from, source, start, end, except = '') {
   const at = HEADER_BYTES + from.length + except.length;
@@ -120,7 +116,6 @@ export function encodePublication(kind, timestampMs, tag, from, source, start, e
  * The message of a key, for a room with state. The payload `null` removes the key.
  * @param {number} timestampMs @param {string} from as in encodePublication
  * @param {string} key isStateKey @param {Buffer} source @param {number} start @param {number} end
- * @returns {Buffer}
  */
 export function encodeKeyed(timestampMs, from, key, source, start, end) {
   const text = keyTextIn(key);
@@ -147,7 +142,7 @@ export function isStateKey(key) {
   );
 }
 
-/** A key as it stands between quotes in JSON. @param {string} key */
+/** A key as in JSON, without quotes. @param {string} key */
 export function keyTextIn(key) {
   return JSON.stringify(key).slice(1, -1);
 }
@@ -163,7 +158,7 @@ export function keyBytes(publication) {
 }
 
 /**
- * Copies the key as it stands between quotes in JSON. Returns the number of bytes.
+ * Copies the key as in JSON, without quotes. Returns the number of bytes.
  * @param {Buffer} publication with a key @param {Buffer} target @param {number} at
  */
 export function writeKey(publication, target, at) {
@@ -171,13 +166,13 @@ export function writeKey(publication, target, at) {
   return publication.copy(target, at, start, start + tagOf(publication));
 }
 
-/** @param {Buffer} publication with a key @returns {string} the key, as in JSON between quotes */
+/** As in JSON, without quotes. @param {Buffer} publication with a key */
 export function keyTextOf(publication) {
   const start = senderEnd(publication);
   return publication.toString('utf8', start, start + tagOf(publication));
 }
 
-/** @param {Buffer} publication with a key @returns {string} the key */
+/** @param {Buffer} publication with a key @returns {string} */
 export function keyOf(publication) {
   const text = keyTextOf(publication);
   return text.includes('\\') ? JSON.parse(`"${text}"`) : text;
@@ -202,22 +197,19 @@ export function payloadText(publication) {
   return publication.toString('utf8', payloadStart(publication), payloadEnd(publication));
 }
 
-/**
- * Between workers, without a sender and a time.
- * @param {number} kind REVOCATION, SURVEY or ANSWER @param {string} text JSON
- */
+/** Without sender and time. @param {number} kind for workers @param {string} text JSON */
 export function encodeNotice(kind, text) {
   const payload = Buffer.from(text);
   return encodePublication(kind, 0, 0, '', payload, 0, payload.length);
 }
 
-/** @param {Buffer} publication perhaps of another program @returns {string} its text or '' */
+/** @param {Buffer} publication perhaps malformed @returns {string} its text or '' */
 export function readNotice(publication) {
   if (publication.length <= HEADER_BYTES) return '';
   return publication.toString('utf8', payloadStart(publication));
 }
 
-/** @param {unknown} id @returns {id is string} could it be the id of a connection? */
+/** @param {unknown} id @returns {id is string} */
 export function isConnectionId(id) {
   return typeof id === 'string' && CONNECTION_ID.test(id);
 }
@@ -229,7 +221,7 @@ export function kindOf(publication) {
   return publication[0] & ~FLAGS;
 }
 
-/** @param {Buffer} publication that has a claim, changed in place */
+/** @param {Buffer} publication changed in place */
 export function asClaim(publication) {
   publication[0] |= CLAIM;
   return publication;
@@ -240,7 +232,7 @@ export function isClaim(publication) {
   return (publication[0] & CLAIM) !== 0;
 }
 
-/** @param {Buffer} publication that is not to be kept, changed in place */
+/** @param {Buffer} publication changed in place */
 export function asTransient(publication) {
   publication[0] |= TRANSIENT;
   return publication;
@@ -266,12 +258,12 @@ export function withPayload(publication, payload) {
   return copy;
 }
 
-/** Does a connection not get this publication? @param {Buffer} publication */
+/** Is a connection excluded? @param {Buffer} publication */
 export function hasExcept(publication) {
   return (publication[0] & EXCEPT) !== 0;
 }
 
-/** @param {Buffer} publication @returns {string} the id that does not get it, or '' */
+/** @param {Buffer} publication @returns {string} the excluded connection's id, or '' */
 export function exceptOf(publication) {
   if (!hasExcept(publication)) return '';
   return publication.toString('latin1', senderEnd(publication), payloadStart(publication));
@@ -311,7 +303,7 @@ export function payloadEnd(publication) {
 }
 
 /**
- * A copy with its position. The original may be a slice of a large buffer.
+ * Copies a publication and adds its position. The original may be a slice of a large buffer.
  * @param {Buffer} publication a MESSAGE @param {number} offset @param {string} epoch 16 characters
  */
 export function withPosition(publication, offset, epoch) {
@@ -341,7 +333,7 @@ export function epochOf(publication) {
   return readEpoch(publication, publication.length - POSITION_BYTES);
 }
 
-/** Could encodePublication have made these bytes? @param {Buffer} publication */
+/** Could encodePublication have written it? @param {Buffer} publication */
 export function isPublication(publication) {
   const { length } = publication;
   if (length <= HEADER_BYTES) return false;
@@ -368,7 +360,7 @@ export function isPublication(publication) {
   return isEnclosed(publication, start, length - 1) && isText(publication, start, length);
 }
 
-/** Has it a key, as encodeKeyed writes it? @param {Buffer} publication with the flag */
+/** Is its key as encodeKeyed writes it? @param {Buffer} publication with the flag KEY */
 function isKeyText(publication) {
   const start = senderEnd(publication);
   const end = start + tagOf(publication);
@@ -397,7 +389,7 @@ function isJsonText(b, start, end) {
   }
 }
 
-/** By byte: 1 for a character that needs no escape in JSON. Ids of connections have no others. */
+/** 1 for characters that need no escape in JSON. Ids of connections have no others. */
 const SENDER = new Uint8Array(128);
 for (const byte of Buffer.from(
   'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:@|+/= ',

@@ -1,5 +1,4 @@
-// refusal.js: a refusal and its three forms, by its row in codes.js: HTTP answer, error reply,
-// close.
+// refusal.js: a refusal as HTTP answer, error reply or close, by its row in codes.js.
 
 import { CLOSES, REFUSALS } from './codes.js';
 
@@ -15,7 +14,7 @@ import { CLOSES, REFUSALS } from './codes.js';
  */
 
 /**
- * @param {RefusalCode} code @param {string} [message] in place of the usual one
+ * @param {RefusalCode} code @param {string} [message] instead of the usual one
  * @param {number} [retryAfterS] the same @returns {Refusal}
  */
 export function refusal(
@@ -27,7 +26,7 @@ export function refusal(
 }
 
 /**
- * A refusal with up to twice the time, so that refused clients do not return together.
+ * Up to doubles the time, so that refused clients do not return together.
  * @param {Refusal} refused @param {() => number} [random] @returns {Refusal}
  */
 export function spread({ code, retryAfterS, message }, random = Math.random) {
