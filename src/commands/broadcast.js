@@ -14,6 +14,7 @@ const BROADCAST_RESULT_MS = 2000;
  * @typedef {object} PendingBroadcast
  * @property {Connection} connection @property {Id} id @property {string} payload
  * @property {number} acceptedMs Infinity: the broker has not answered
+ * @property {boolean} hasResult
  */
 
 export class BroadcastCommand {
@@ -75,18 +76,19 @@ export class BroadcastCommand {
     );
     const acceptedMs = Number.POSITIVE_INFINITY;
     /** @type {PendingBroadcast} */
-    const pending = { connection, id, payload, acceptedMs };
-    this.pending.set(tag, pending);
+    const pending = { connection, id, payload, acceptedMs, hasResult: false };
     // Without an ack: the result follows.
     /** @type {import('../hub/publisher.js').PublishListener} */
     const listener = {
-      onPublish() {},
+      // Not before: a hook may deny it.
+      onPublish: () => this.pending.set(tag, pending),
       onPublished() {
         pending.acceptedMs = performance.now();
       },
       onRefused: (_connection, _id, error) => {
+        this.pending.delete(tag);
         // If its result was sent, it was delivered, and only the broker's answer was lost.
-        if (this.pending.delete(tag)) this.replies.brokerError(connection, error, id);
+        if (!pending.hasResult) this.replies.brokerError(connection, error, id);
       },
     };
     this.publisher.publishFor(listener, connection, id, EVERYONE, publication);
@@ -122,7 +124,9 @@ export class BroadcastCommand {
   }
 
   /** @param {PendingBroadcast} pending */
-  #sendResult({ connection, id, payload }) {
+  #sendResult(pending) {
+    const { connection, id, payload } = pending;
+    pending.hasResult = true;
     this.broker.countConnections().then(
       (count) => connection.send(encodeBroadcastResult(payload, count, id)),
       // Without the count: it reached at least this worker's connections.
