@@ -2,10 +2,7 @@
 // present while a worker has it. Users are opaque names, members opaque bytes
 // (docs/architecture/backends.md).
 
-/**
- * The largest list of members. A Pusher member may have 64 KB. Well below the largest message of the
- * relay.
- */
+/** Of a list of members: well below a message of the relay. A Pusher member may have 64 KB. */
 export const MAX_LIST_BYTES = 16 * 1024 * 1024;
 
 /**

@@ -54,6 +54,18 @@ export class IdempotencyKeys {
     this.#young.set(nameOf(room, key), { position, fingerprint, untilMs });
   }
 
+  /**
+   * @param {string} room @param {string} key @param {number} nowMs
+   * @returns {boolean} false if the publish with this key has been recorded for webhooks before
+   */
+  recordOnce(room, key, nowMs) {
+    const first = this.find(room, key, nowMs);
+    if (first === null) return true;
+    if (first.isRecorded) return false;
+    first.isRecorded = true;
+    return true;
+  }
+
   /** Frees expired keys; the owner calls it regularly. @param {number} nowMs */
   sweep(nowMs) {
     // The old keys are older than the young generation, so they have expired.

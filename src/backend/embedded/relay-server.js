@@ -324,10 +324,8 @@ export class RelayServer {
    */
   record(message) {
     const { room, key } = message;
-    const first = key === '' ? null : this.keys.find(room, key, performance.now());
-    if (first?.isRecorded) return;
-    if (first !== null) first.isRecorded = true;
-    this.recorder?.message(room, message);
+    if (key === '' || this.keys.recordOnce(room, key, performance.now()))
+      this.recorder?.message(room, message);
   }
 
   /** @param {string} room @param {Buffer} head @param {Buffer} member */

@@ -67,7 +67,7 @@ export class Tab {
       locks: this.#locks,
       name: this.#name,
       _onElected: () => this.#lead(),
-      _onDeposed: () => this.#step(),
+      _onDeposed: () => this.#stepDown(),
     });
   }
 
@@ -133,7 +133,7 @@ export class Tab {
     this.#id = '';
     clearTimeout(this.#timer);
     this.#browser.document?.removeEventListener('freeze', this.#freeze);
-    const stopped = this.#step();
+    const stopped = this.#stepDown();
     this.#election.withdraw();
     this.#isFollowing = false;
     this.#isAttached = false;
