@@ -6,8 +6,10 @@ import { test } from 'node:test';
 import { escapeChannel, isNativeName, unescapeChannel } from '../../src/config/channel-names.js';
 import { changedFixed, loadConfig } from '../../src/config/config.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
-import { membersOf } from '../../src/doors/centrifugo/members.js';
+import { clientOf } from '../../src/doors/centrifugo/client-id.js';
+import { membersOf, statsOf } from '../../src/doors/centrifugo/members.js';
 import { readStream } from '../../src/doors/centrifugo/stream.js';
+import { encodeMember } from '../../src/protocol/encode.js';
 import { encodePublication, KIND, payloadText } from '../../src/protocol/publication.js';
 
 /** @param {Record<string, string>} env */
@@ -94,6 +96,18 @@ test('members show users once, connections without a user by their client, and n
     ['u:__proto__', { user: '__proto__', client: 'u:__proto__', info: undefined }],
     ['a-b-c', { user: '', client: 'a-b-c', info: 'null' }],
   ]);
+});
+
+test('clients without a user count as one user, whatever the info of users contains', () => {
+  const client = clientOf('Xb2kQ9_z1f');
+  const members = [
+    encodeMember('ann', null),
+    encodeMember('bob', Buffer.from(`{"x":1,"client":"${client}"}`)),
+    encodeMember('cid', Buffer.from(JSON.stringify(`,"client":"${client}`))),
+    ...['A', 'B'].map((id) => Buffer.from(`{"user":"${id}","info":{},"client":"${client}"}`)),
+  ];
+  assert.deepEqual(statsOf({ count: 5, members }), { num_clients: 5, num_users: 4 });
+  assert.deepEqual(statsOf({ count: 9, members: null }), { num_clients: 9, num_users: 9 });
 });
 
 /**
