@@ -8,7 +8,7 @@ export const NUMBERS = /** @type {const} */ ({
   maxConnections: { field: 'maxConnections', value: 0, min: -1, max: 1e9, meaning: 'Connections [over all servers](pusher.md#close-codes). 0 or -1: no limit.' },
   quotaCode: { field: 'quotaCode', value: 4004, min: 4004, max: 4100, meaning: 'Close code of connections above it: after 4004 clients give up, after 4100 they try again.' },
   activityTimeoutS: { field: 'activityTimeout', value: 120, min: 1, max: 3600, meaning: 'Seconds of silence after which a client sends a ping.' },
-  clientEventsPerSecond: { field: 'clientEventsPerSecond', value: 10, min: 1, max: 100_000, meaning: 'Client events of one connection.' },
+  clientEventsPerSecond: { field: 'clientEventsPerSecond', value: 10, min: -1, max: 100_000, meaning: 'Client events of one connection. 0 or -1: no limit of the app.' },
   authorizeWithinMs: { field: 'authorizeWithinMs', value: 0, min: 0, max: 3_600_000, meaning: 'Time in which a connection has to sign in, or to subscribe to a private or presence channel. 0: no limit.' },
   maxEventBytes: { field: 'maxEventBytes', value: 10_240, min: 1, max: 16_777_216, meaning: 'Bytes of the data of an event. At most `FANFARE_MAX_MESSAGE_BYTES`.' },
   maxChannelsPerEvent: { field: 'maxChannelsPerEvent', value: 100, min: 1, max: 1000, meaning: 'Channels of one event.' },

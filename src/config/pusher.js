@@ -56,7 +56,7 @@ const SOKETI_AUTHORIZE_WITHIN_MS = 30_000;
  * @property {number} quotaCode close code of connections above it: 4004 or 4100
  * @property {number} activityTimeoutS after which a silent client pings
  * @property {boolean} tlsOnly @property {boolean} clientEvents
- * @property {number} clientEventsPerSecond of one connection
+ * @property {number} clientEventsPerSecond of one connection; 0: no limit
  * @property {boolean} subscriptionCount are subscribers told how many there are?
  * @property {number} authorizeWithinMs time in which a connection has to sign in or to subscribe to a
  *   private or presence channel; 0: no limit

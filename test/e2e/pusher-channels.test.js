@@ -32,7 +32,7 @@ function assertTypes(...clients) {
 
 const start = sharedPusher({
   rotated: { secrets: ['new-secret', APP.secret] },
-  soketi: { preset: 'soketi' },
+  soketi: { preset: 'soketi', maxClientEventsPerSecond: -1 },
   slow: { clientEventsPerSecond: 5 },
   quiet: { clientEvents: false },
   other: {},
@@ -291,6 +291,9 @@ describe('client events', () => {
     }
     ann.send({ event: 'client-e', channel: 'private-x' });
     assert.equal((await ben.event('client-e')).data, '{}', 'there is always data');
+    // More than the usual limit.
+    for (let i = 0; i < 20; i++) ann.send({ event: 'client-e', channel: 'private-x', data: i });
+    for (let i = 0; i < 20; i++) assert.equal((await ben.event('client-e')).data, i);
   });
 
   test('are refused without a close', OPTIONS, async (t) => {

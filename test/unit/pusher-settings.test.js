@@ -96,6 +96,11 @@ test('three variables are one app, and its secrets may be lines', () => {
     ]);
 });
 
+test("-1 is no limit of connections and client events, as in soketi's file", (t) => {
+  const { app } = valid(t, { maxConnections: -1, maxClientEventsPerSecond: -1 });
+  assert.deepEqual([app.maxConnections, app.clientEventsPerSecond], [0, 0]);
+});
+
 test("an app of soketi's file is taken as it is", (t) => {
   const { app, warnings } = valid(t, {
     preset: 'soketi',

@@ -96,6 +96,7 @@ export class ClientEvents {
   /** @param {Client} client */
   #admit(client) {
     const { app } = client;
+    if (app.clientEventsPerSecond === 0) return true;
     let rate = this.#rates.get(app);
     if (rate === undefined) {
       rate = new Rate(app.clientEventsPerSecond * 60, app.clientEventsPerSecond);
