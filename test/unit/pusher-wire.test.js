@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import fc from 'fast-check';
+import { BrokerError } from '../../src/backend/errors.js';
 import { closeOf, noApp, PUSHER_CLOSES, PusherClose } from '../../src/doors/pusher/closes.js';
 import {
   encodePayload,
@@ -19,6 +20,7 @@ import {
 } from '../../src/doors/pusher/frames.js';
 import { fieldsOf, readMessage, readObject } from '../../src/doors/pusher/messages.js';
 import { Presence } from '../../src/doors/pusher/presence.js';
+import { Watchlists } from '../../src/doors/pusher/watchlist.js';
 import { Connection } from '../../src/hub/connection.js';
 import { CLOSES } from '../../src/protocol/codes.js';
 import { frameEnd, publicationFrames, readHeader, roomPrefix } from '../../src/protocol/frame.js';
@@ -427,7 +429,7 @@ function openChannel(push) {
     isHere: (/** @type {string} */ user) => here.has(user),
     join: (/** @type {Connection} */ _connection, /** @type {string} */ user) => here.add(user),
   };
-  const room = { users, flight: null, watch() {} };
+  const room = { users, flight: null, watch() {}, has: () => false };
   const hub = {
     openRoom: () => room,
     announce() {},
@@ -487,4 +489,16 @@ test('lists of members wait for their share of a turn, and who leaves meanwhile 
   for (const item of line) item();
   for (const { onJoined } of joins.slice(1)) onJoined(null);
   assert.deepEqual(answered, ['first']);
+});
+
+test('a watch list that cannot be read is reported, because its client never asks again', () => {
+  const { joins, presence } = openChannel((item) => item());
+  /** @type {Connection[]} */
+  const reported = [];
+  const lists = new Watchlists(presence, (one) => reported.push(one));
+  const connection = newConnection();
+  const client = { app: { id: '1' }, user: { id: 'ann', info: null, watchlist: ['ben'] } };
+  lists.begin(connection, /** @type {any} */ (client));
+  joins[0].onRefused(new BrokerError('UNAVAILABLE', 'the broker is down'));
+  assert.deepEqual(reported, [connection]);
 });

@@ -55,7 +55,7 @@ function createConnections(services, presence) {
   const unavailable = (/** @type {import('../../hub/connection.js').Connection} */ connection) =>
     connections.refused.addLacking(connection);
   const subscriptions = new Subscriptions(services, presence, authorized, unavailable);
-  const watchlists = new Watchlists(presence);
+  const watchlists = new Watchlists(presence, unavailable);
   const onSignedIn = (
     /** @type {import('../../hub/connection.js').Connection} */ connection,
     /** @type {import('./client.js').Client} */ client,

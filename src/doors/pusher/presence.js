@@ -51,6 +51,11 @@ const MAX_READS_PER_SWEEP = 100;
 /** @typedef {{event: 'join'|'leave', member: ShownMember}} Change */
 
 /**
+ * Null: the broker is unavailable, and no further call comes.
+ * @typedef {(isOccupied: boolean|null) => void} RoomListener
+ */
+
+/**
  * @typedef {{hub: import('../../hub/hub.js').Hub,
  *   tracker: import('../../hub/room-users.js').Tracker,
  *   broker: import('../contract.js').DoorServices['broker'],
@@ -89,13 +94,13 @@ export class Presence {
 
   /**
    * Calls the listener as soon as it is known whether a room has members, and at each change.
-   * @param {string} room @param {(isOccupied: boolean) => void} listener
+   * @param {string} room @param {RoomListener} listener
    */
   watch(room, listener) {
     this.#open(room).watch(listener);
   }
 
-  /** @param {string} room @param {(isOccupied: boolean) => void} listener */
+  /** @param {string} room @param {RoomListener} listener */
   unwatch(room, listener) {
     this.#views.get(room)?.unwatch(listener);
   }
@@ -146,7 +151,7 @@ class RoomView extends Clientless {
    */
   #arriving = new Map();
   #arrivingSinceMs = 0;
-  /** @type {Set<(isOccupied: boolean) => void>} */
+  /** @type {Set<RoomListener>} */
   #listeners = new Set();
   /** @type {Room|null} */
   #room = null;
@@ -194,13 +199,13 @@ class RoomView extends Clientless {
     this.#closeIfUnused();
   }
 
-  /** @param {(isOccupied: boolean) => void} listener */
+  /** @param {RoomListener} listener */
   watch(listener) {
     this.#listeners.add(listener);
     if (this.#isRead) listener(this.#members.size > 0);
   }
 
-  /** @param {(isOccupied: boolean) => void} listener */
+  /** @param {RoomListener} listener */
   unwatch(listener) {
     this.#listeners.delete(listener);
     this.#closeIfUnused();
@@ -420,6 +425,7 @@ class RoomView extends Clientless {
 
   /** Refuses all, because the broker or the store is unavailable. */
   #fail() {
+    for (const listener of this.#listeners) listener(null);
     this.#listeners.clear();
     this.#refuseAll('unavailable');
     this.#close();

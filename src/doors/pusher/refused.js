@@ -5,9 +5,10 @@
 // waits here for a random time, in which the server holds only its socket. If too many wait, or if
 // sockets or memory are short, the server answers with the HTTP status.
 //
-// The clients do not repeat a subscription or sign-in that failed while the broker was unavailable.
-// So the server closes these connections at a random time after the broker is back, and the clients
-// reconnect. They may be in rooms: they do not count here, and a drain closes them with the others.
+// The clients do not repeat a subscription, sign-in or watch list that failed while the broker was
+// unavailable. So the server closes these connections at a random time after the broker is back, and
+// the clients reconnect. They may be in rooms: they do not count here, and a drain closes them with
+// the others.
 
 import { refusal } from '../../protocol/refusal.js';
 import { PUSHER_CLOSES, PusherClose } from './closes.js';

@@ -10,15 +10,17 @@ const TOO_MANY = 4302;
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { Client } from './client.js' */
 /** @import { Presence } from './presence.js' */
-/** @typedef {readonly [room: string, listener: (isOnline: boolean) => void]} Watched */
+/** @import { RoomListener } from './presence.js' */
+/** @typedef {readonly [room: string, listener: RoomListener]} Watched */
 
 export class Watchlists {
   /** @type {Map<Connection, readonly Watched[]>} */
   #watched = new Map();
 
-  /** @param {Presence} presence */
-  constructor(presence) {
+  /** @param {Presence} presence @param {(connection: Connection) => void} onUnavailable */
+  constructor(presence, onUnavailable) {
     this.presence = presence;
+    this.onUnavailable = onUnavailable;
   }
 
   /** @param {Connection} connection which has signed in @param {Client} client */
@@ -33,7 +35,8 @@ export class Watchlists {
     /** Whether a user is online, once it is known. @type {Map<string, boolean>} */
     const known = new Map();
     const watched = listed.map((one) => {
-      const listener = (/** @type {boolean} */ isOnline) => {
+      const listener = (/** @type {boolean|null} */ isOnline) => {
+        if (isOnline === null) return this.onUnavailable(connection);
         if (known.get(one) === isOnline) return;
         const isComplete = known.size === listed.length;
         known.set(one, isOnline);
