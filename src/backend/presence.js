@@ -2,7 +2,7 @@
 // present while a worker has it. Users are opaque names, members opaque bytes
 // (docs/architecture/backends.md).
 
-/** Of a list of members: well below a message of the relay. A Pusher member may have 64 KB. */
+/** The most bytes of a list of members: well below the relay's largest message. */
 export const MAX_LIST_BYTES = 16 * 1024 * 1024;
 
 /**

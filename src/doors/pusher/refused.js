@@ -6,9 +6,9 @@
 // sockets or memory are short, the server answers with the HTTP status.
 //
 // The clients do not repeat a subscription, sign-in or watch list that failed while the broker was
-// unavailable. So the server closes these connections at a random time after the broker is back, and
-// the clients reconnect. They may be in rooms: they do not count here, and a drain closes them with
-// the others.
+// unavailable. So the server closes these connections at a random time after the broker is back,
+// and the clients reconnect. They may be in rooms: they do not count here, and a drain closes them
+// with the others.
 
 import { refusal } from '../../protocol/refusal.js';
 import { PUSHER_CLOSES, PusherClose } from './closes.js';
