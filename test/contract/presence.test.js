@@ -160,6 +160,18 @@ function suite(name, prepare) {
     await b.got([...users.map((user) => `room +${user}`), 'room -user-0']);
   });
 
+  it('a count sees the same users as a list, and brings no members', async (attach) => {
+    const [a, b] = [await attach(), await attach()];
+    a.join('room', 'ann');
+    a.join('room', 'bob');
+    assert.deepEqual(await a.presence.read('room', true), { count: 2, members: null });
+    b.join('room', 'bob');
+    a.presence.leave('room', 'ann');
+    await a.presence.recorded('room');
+    assert.deepEqual(await b.presence.read('room', true), { count: 1, members: null });
+    assert.equal((await b.presence.read('nobody', true)).count, 0);
+  });
+
   it('a list with more bytes than 16 MB is only counted', async (attach) => {
     const [a, b] = [await attach(), await attach()];
     const member = 'm'.repeat(4 * 1024 * 1024);

@@ -74,6 +74,11 @@ export class Members {
       for (const user of users) yield this.#disown(owner, room, user);
   }
 
+  /** @param {string} room @returns {number} its users */
+  count(room) {
+    return this.rooms.get(room)?.size ?? 0;
+  }
+
   /** @param {string} room @returns {PresenceSnapshot} */
   read(room) {
     const users = this.rooms.get(room);

@@ -32,11 +32,12 @@ export class EmbeddedPresence {
     return this.link.confirm();
   }
 
-  /** @param {string} room */
-  read(room) {
+  /** @param {string} room @param {boolean} [isCount] @returns {Promise<PresenceSnapshot>} */
+  async read(room, isCount = false) {
+    if (isCount) return { count: await this.link.usersIn(room), members: null };
     return this.link.members(room);
   }
 }
 
-/** @import { Presence } from '../presence.js' */
+/** @import { Presence, PresenceSnapshot } from '../presence.js' */
 /** @import { RelayClient } from './relay-client.js' */

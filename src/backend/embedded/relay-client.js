@@ -425,6 +425,11 @@ export class RelayClient {
     return (await this.#ask({ type: 'connections-in', request: 0, room })).value;
   }
 
+  /** @param {string} room @returns {Promise<number>} users of all workers */
+  async usersIn(room) {
+    return (await this.#ask({ type: 'users-in', request: 0, room })).value;
+  }
+
   /** @param {import('../occupancy.js').RoomPage} page */
   async occupied(page) {
     const { ok, body } = await this.#ask({ type: 'occupied', request: 0, ...page });

@@ -787,6 +787,9 @@ class Link {
       case 'connections-in':
         this.out().reply(message.request, true, relay.edges.connectionsIn(message.room));
         return;
+      case 'users-in':
+        this.out().reply(message.request, true, relay.members.count(message.room));
+        return;
       case 'occupied':
         this.#list(message);
         return;

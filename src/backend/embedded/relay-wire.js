@@ -68,7 +68,7 @@ import { entriesIn, publicationsIn } from './histories.js';
  * The version of these messages, and of those in worker/control-messages.js. Raise it when one of
  * either is changed, removed or added (docs/architecture/versions.md).
  */
-export const RELAY_VERSION = 5;
+export const RELAY_VERSION = 6;
 
 export const OP = Object.freeze({
   HELLO: 1,
@@ -116,6 +116,7 @@ const CONTROLS = Object.freeze({
   name: { name: isText },
   record: { room: isText, kind: isText, mark: isText, fields: isText, key: isText },
   'connections-in': { request: isCount, room: isText },
+  'users-in': { request: isCount, room: isText },
   occupied: { request: isCount, prefix: isText, after: isText, limit: isCount },
   // The fields of a ReadRequest.
   read: {
@@ -150,7 +151,7 @@ const CHECKS = new Map(
  *   | {type: 'places', places: [address: string, places: Places][]}
  *   | {type: 'volunteer', rules: FleetRules} | {type: 'resign'} | {type: 'exit-all'}
  *   | {type: 'name', name: string} | Report
- *   | {type: 'connections-in', request: number, room: string} | Occupied | HistoryRead
+ *   | {type: 'connections-in'|'users-in', request: number, room: string} | Occupied | HistoryRead
  *   | Recorded} ToRelay
  * @typedef {{type: 'record', room: string, kind: EventType, mark: string, fields: string, key: string}}
  *   Recorded `key`: as in a KEY, without a fingerprint; empty if there is none

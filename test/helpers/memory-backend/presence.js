@@ -25,9 +25,9 @@ export class MemoryPresence {
 
   async recorded() {}
 
-  /** @param {string} room */
-  async read(room) {
-    return this.members.read(room);
+  /** @param {string} room @param {boolean} [isCount] */
+  async read(room, isCount = false) {
+    return isCount ? { count: this.members.count(room), members: null } : this.members.read(room);
   }
 }
 

@@ -73,6 +73,7 @@ const REQUESTS = {
   presence: (w) => {
     w.enter('p.1', 'u', MEMBER);
     w.request(OP.WHO, 9, 'p.1');
+    w.control({ type: 'users-in', request: 10, room: 'p.1' });
     w.exit('p.1', 'u');
     w.control({ type: 'exit-all' });
   },
