@@ -16,7 +16,8 @@ import { promised } from './promised.js';
 /**
  * @typedef {object} Outgoing
  * @property {string} room @property {string} text the command, as JSON
- * @property {boolean} [_isSent] @property {number} [_firstSentMs] by performance.now()
+ * @property {boolean} [_isSent]
+ * @property {number} [_firstSentMs] by performance.now()
  * @property {FanfareError} [_doubt] why it may have been accepted
  * @property {(error: FanfareError|false|undefined, position?: Partial<Position>) => void} _settle
  */
