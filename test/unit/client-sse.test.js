@@ -345,9 +345,10 @@ test('a token is kept until it is refused; a function is called again, also afte
   await client.joined();
   await client.broken();
   assert.equal(client.request.headers.authorization, 'Bearer token 1');
-  await client.request.refuse(401);
+  await client.request.refuse(401, {}, '{"error":"TOKEN_EXPIRED","message":"Expired."}');
   await client.pass(30_000);
   assert.equal(client.request.headers.authorization, 'Bearer token 2');
+  assert.deepEqual(client.errors, []);
   await client.request.begin();
   await client.request.send({ type: 'close', code: 4001, reason: 'token expired' });
   await client.broken();
@@ -356,6 +357,14 @@ test('a token is kept until it is refused; a function is called again, also afte
   assert.equal(client.errors.at(-1), 'INVALID_TOKEN: Not valid.');
   await client.pass(30_000);
   assert.equal(client.request.headers.authorization, 'Bearer token 4');
+});
+
+test('a function that returns no token is not called for ever', async (t) => {
+  const client = setUp(t, { token: () => '' });
+  client.fanfare.join('chat.1');
+  await turn();
+  await client.request.refuse(401, {}, '{"error":"INVALID_TOKEN","message":"No token."}');
+  assert.equal(client.fanfare.state, 'closed');
 });
 
 test('a room that is joined or left after close() waits for connect()', async (t) => {

@@ -134,7 +134,8 @@ export class Fanfare extends Emitter {
   /** @param {AbortSignal} signal */
   async #read(signal) {
     const { token } = this.#options;
-    if (!this.#token) {
+    const isNew = !this.#token;
+    if (isNew) {
       try {
         const late = new Promise((_, reject) => this.#arm(ANSWER_MS, reject));
         const found = token instanceof Function ? await Promise.race([token(), late]) : token;
@@ -157,7 +158,7 @@ export class Fanfare extends Emitter {
       // 408, 425 and 429 are temporary.
       const isFinal =
         status < 500 && !(seconds >= 0 || /08|25|29/.test(/** @type {any} */ (status)));
-      const isRenewable = status === 401 && token instanceof Function;
+      const isRenewable = status === 401 && this.#token && token instanceof Function;
       const code = isRenewable ? 4001 : isFinal ? FIRST_FINAL_CODE : 1006;
       this.#ending = {
         code,
@@ -166,7 +167,8 @@ export class Fanfare extends Emitter {
       };
       const { error, message } = /** @type {any} */ (await response.json());
       if (message) this.#ending.reason += `: ${message}`;
-      if (error && isRenewable) this.#report(new FanfareError(error, { message }));
+      // The end of a kept token is no news.
+      if (error && isRenewable && isNew) this.#report(new FanfareError(error, { message }));
       return;
     }
     const stream = /** @type {ReadableStream} */ (response.body);
