@@ -100,13 +100,12 @@ export class Publisher {
     this.#client._request(
       message,
       (error, reply) => {
-        const isUnknown = error && error.code === 'OUTCOME_UNKNOWN';
-        if (isUnknown) message._doubt = error;
+        if (error && error.code === 'OUTCOME_UNKNOWN') message._doubt = error;
         // Sends it again only if the server cannot accept it twice.
         if (
           error &&
           this.#isQueueing &&
-          (error.retryable || (isUnknown && this.#isRemembered(message)))
+          (error.retryable || (error === message._doubt && this.#isRemembered(message)))
         ) {
           message._isSent = false;
           const delayMs = reconnectDelay(0, {}, 1011, error.retryAfterMs);
