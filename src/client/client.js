@@ -10,6 +10,7 @@
  * @property {boolean} [echo] false: this connection does not receive its own message
  * @property {string} [key] in a room with state: the key to set; the payload `null` removes it
  * @property {string} [idempotencyKey] the server accepts one message with this key
+ *   while it remembers the key
  */
 
 /**

@@ -51,10 +51,10 @@ import { TokenSource } from './token.js';
 
 /**
  * @typedef {object} ConnectionListener
- * @property {(state: State, detail: StateDetail) => void} _entered called last
- * @property {(welcome: Welcome) => void} _welcomed the connection is usable
+ * @property {(state: State, detail: StateDetail) => void} _entered
+ * @property {(welcome: Welcome) => void} _welcomed the connection is usable; before `_entered`
  * @property {(message: Message) => void} _receive
- * @property {() => void} _lost the connection has ended
+ * @property {() => void} _lost the connection has ended; before `_entered`
  * @property {(error: FanfareError) => void} _report
  */
 
@@ -103,7 +103,7 @@ export class Connection {
     this.#tokens = new TokenSource(parts.token);
   }
 
-  /** Connects, unless it is connected or connecting. */
+  /** Connects, unless it is connected, connecting or waiting. */
   open() {
     // Only `idle`, `closed` and `sleeping` have no timer.
     if (this.#timer) return;

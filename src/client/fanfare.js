@@ -20,7 +20,7 @@ import { Room } from './room.js';
 /**
  * @typedef {object} Options
  * @property {import('./token.js').TokenOption} [token] a token, or a function that gets one. The
- *   function is called again before the token expires
+ *   function is called again before the token expires, and when the server has refused it
  * @property {'reject'|'queue'} [offline] what happens to messages published without a connection;
  *   default `reject`
  * @property {number} [maxPending] messages that may wait for a connection or a reply; default 1,000

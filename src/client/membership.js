@@ -42,7 +42,7 @@ import { State } from './state.js';
  *   recent?: JoinOptions,
  * ) => boolean} _joined the connection is in the room. Gets the newest message, whether messages
  *   were recovered, the offset before the replay, the offset that the join asked for, and the
- *   handle whose `lastSeconds` it used. Returns false if a join must bring older messages first
+ *   options whose `lastSeconds` it used. Returns false if a join must bring older messages first
  * @property {(push: Message) => void} _receive a message, or `resync`
  * @property {() => void} _moveTo moves past own messages, which do not arrive
  * @property {() => void} _lost the connection is not in the room

@@ -18,8 +18,8 @@ import {
 } from '../protocol/encode.js';
 
 /**
- * A client without the right to read history gets messages of this age after its position, and any
- * client gets them free of charge. The drain's window is added. Tunnels and network changes take
+ * A client without the right to read history gets messages after its position up to this age, and
+ * any client gets them free of charge. The drain's window is added. Tunnels and network changes take
  * less.
  */
 const RESUME_WINDOW_MS = 120_000;

@@ -8,7 +8,8 @@
  */
 
 /**
- * After 4000-4499 the client reconnects, after 4500-4999 it stops; other rows have the advice.
+ * After 4000-4499 the client reconnects, after 4500-4999 it stops, but may bring a new token after
+ * 4500; other rows have the advice.
  * @type {Readonly<Record<string, Close>>}
  */
 // biome-ignore format: a row has one or two lines, and not one for each property
@@ -36,7 +37,7 @@ export const CLOSES = Object.freeze({
   ADDRESS_LIMIT: { code: 4008, reason: 'connection limit of the address',
     client: 'back-off, at least 1 s',
     cause: 'All servers together have more than `FANFARE_MAX_CONNECTIONS_PER_IP` connections from the address.' },
-  INVALID_TOKEN: { code: 4500, reason: 'invalid token', client: 'stop',
+  INVALID_TOKEN: { code: 4500, reason: 'invalid token', client: 'stop, unless you can get a new token',
     cause: 'The token of the handshake, or of the first `hello`, is not valid.' },
   BAD_REQUESTS: { code: 4501, reason: 'bad requests', client: 'stop',
     cause: 'The client sent its third malformed message within 10 s.' },

@@ -64,7 +64,10 @@ export class SharedRoom {
   #newest = 0;
   /** The last messages up to the position, without a gap. @type {Message[]} */
   #recent = [];
-  /** Newest change of each key, in a room with state. @type {Map<string, Message>|undefined} */
+  /**
+   * Newest change of each key, oldest first, in a room with state.
+   * @type {Map<string, Message>|undefined}
+   */
   #changes;
   /** Keys whose newest change is a removal, oldest first. @type {Set<string>} */
   #removed = new Set();
@@ -216,7 +219,8 @@ export class SharedRoom {
 
   /**
    * Joins with the connection.
-   * @param {{since?: Position, last?: number, lastSeconds?: number}} wish of the first tab
+   * @param {{since?: Position, last?: number, lastSeconds?: number}} wish of the first tab, or of all
+   *   when the connection joins again
    */
   #enter(wish) {
     this.#isJoining = true;

@@ -67,7 +67,7 @@ export class Refused {
     this.#waiting.set(connection, { endMs, close: this.#closeOf(refused) });
   }
 
-  /** The broker was unavailable for a subscription or sign-in. @param {Connection} connection */
+  /** The broker was unavailable for one of its requests. @param {Connection} connection */
   addLacking(connection) {
     if (connection.isOpen) this.#lacking.set(connection, this.#someTimeAfter(performance.now()));
   }
