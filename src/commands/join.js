@@ -19,8 +19,8 @@ import {
 
 /**
  * A client without the right to read history gets messages after its position up to this age, and
- * any client gets them free of charge. The drain's window is added. Tunnels and network changes take
- * less.
+ * any client gets them free of charge. The drain's window is added. Tunnels and network changes
+ * take less.
  */
 const RESUME_WINDOW_MS = 120_000;
 const BAD_PRESENCE = 'presence is false, or an object with a user of 1 to 128 characters and info.';

@@ -1,7 +1,7 @@
 // connections.js: connections of Pusher clients: handshakes, messages, ends.
 //
-// If possible, a handshake is refused inside the WebSocket (refused.js), because these clients take an
-// HTTP status for a network failure.
+// If possible, a handshake is refused inside the WebSocket (refused.js), because these clients take
+// an HTTP status for a network failure.
 //
 // Three buckets bound a connection's messages. Pings and pongs have their own, so that a client
 // over another limit does not look dead. So do subscriptions and sign-ins, which a client sends all
