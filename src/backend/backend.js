@@ -7,17 +7,17 @@
  * @property {import('../observability/counters.js').Counters} counters
  * @property {string} workerId names this worker in the fleet; after a restart another worker may
  *   have the same name
- * @property {RoomRules<HistoryRule>} historyRules the rooms
- *   with history. The worker reads them too, so a backend may add the rules of other servers
+ * @property {RoomRules<HistoryRule>} historyRules rooms with history or state. The backend may add
+ *   rules of other servers, because the worker reads them here
  * @property {import('./presence.js').Announcements} announcements
- * @property {RelayClient} machine this worker's link to the primary of its machine. The owner of
- *   the backend opens it before the broker starts and closes it after `close`
+ * @property {RelayClient} machine this worker's link to the primary of its machine. The backend's
+ *   owner opens it before the broker starts and closes it after `close`
  * @property {BackendEvents} events
  */
 
 /**
  * @typedef {object} BackendEvents measurements, for the worker's metrics
- * @property {(ms: number) => void} onPublishLag from the write of publications to their acceptance
+ * @property {(ms: number) => void} onPublishLag from writing publications to their acceptance
  * @property {(seconds: number) => void} onRoundTrip of a probe through the backend
  */
 

@@ -7,11 +7,11 @@
 //                 publication. Rooms with history begin with one; offsets after it are consecutive
 //   version       u32: both top bits, and a version from 2 to 65535. All that follows has that version
 //
-// A message without a version item has version 1, the only one so far. A reader stops at an item of
-// a version that it does not know. docs/architecture/versions.md has the rules for a new version.
+// A message without a version item has version 1, the only one so far. A reader stops at a version
+// that it does not know. docs/architecture/versions.md has the rules for a new version.
 //
-// Scripts of Redis frame with redis/lua/batch.lua. On Redis another program may publish on these
-// channels too: a BatchReader never throws and never reads past the end.
+// redis/lua/batch.lua writes the same framing. Other programs may publish on the channels in Redis,
+// so a BatchReader never throws and never reads past the end.
 
 import {
   EPOCH_BYTES,
@@ -36,16 +36,16 @@ export function writePublication(buffer, at, publication) {
   return at + HEAD_BYTES + publication.copy(buffer, at + HEAD_BYTES);
 }
 
-/** @param {Buffer} buffer @param {number} at @returns {number} where the position goes */
+/** @param {Buffer} buffer @param {number} at @returns {number} the end of the item */
 export function writePositionHead(buffer, at) {
   buffer.writeUInt32BE(POSITION + POSITION_BYTES, at);
   return at + POSITION_ITEM_BYTES;
 }
 
 /**
- * Counts the publications of a batch, and checks that it has nothing else.
+ * Counts the publications in a batch.
  * @param {Buffer} buffer @param {number} at the start of its first item
- * @param {number} end @returns {number} 0 if it is empty or has another item
+ * @param {number} end @returns {number} 0 if it is empty or has other items
  */
 export function countPublications(buffer, at, end) {
   let count = 0;
@@ -62,7 +62,7 @@ export function encodeReference(id) {
   return message;
 }
 
-/** Reads one message: a cursor without callbacks, for few stack frames up to the sockets. */
+/** Reads one message. A cursor instead of callbacks keeps the stack shallow on the hot path. */
 export class BatchReader {
   /** @param {Buffer} message @param {number} [at] @param {number} [end] */
   constructor(message, at = 0, end = message.length) {
@@ -82,7 +82,7 @@ export class BatchReader {
     this.nextOffset = 0;
   }
 
-  /** @returns {boolean} false at the end, at a fault, for an unknown version */
+  /** @returns {boolean} false at the end, after malformed bytes, or for an unknown version */
   next() {
     const { message, end: length } = this;
     while (this.at + HEAD_BYTES <= length) {

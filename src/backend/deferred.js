@@ -20,11 +20,7 @@ export function deferred() {
   return { promise, resolve, reject };
 }
 
-/**
- * Waits for a promise, but no longer than this.
- * @param {Promise<unknown>} promise @param {number} ms
- * @returns {Promise<boolean>} whether it resolved in time
- */
+/** @param {Promise<unknown>} promise @param {number} ms @returns whether it resolved in time */
 export async function within(promise, ms) {
   /** @type {ReturnType<typeof deferred<boolean>>} */
   const late = deferred();

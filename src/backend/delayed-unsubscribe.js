@@ -1,6 +1,5 @@
 // delayed-unsubscribe.js: keeps emptied rooms subscribed for a while, so that rooms which empty and
-// fill again cause no storm of subscriptions. The delay is the same for all rooms: they leave in
-// the order in which they came, and one timer serves all.
+// fill again cause no storm of subscriptions. All rooms wait equally long, so one timer is enough.
 
 export class DelayedUnsubscribe {
   /** @param {number} ms how long a room lingers @param {(rooms: string[]) => void} onOver */
@@ -21,7 +20,7 @@ export class DelayedUnsubscribe {
     this.timer ??= setTimeout(this.sweep, this.ms).unref();
   }
 
-  /** @param {string} room @returns {boolean} whether it lingers */
+  /** @param {string} room */
   has(room) {
     return this.due.has(room);
   }
@@ -31,7 +30,7 @@ export class DelayedUnsubscribe {
     return this.due.delete(room);
   }
 
-  /** Forgets all rooms without calling back. @returns {string[]} the rooms that waited */
+  /** Forgets all rooms without calling `onOver`. @returns the rooms that waited */
   clear() {
     const rooms = [...this.due.keys()];
     this.due.clear();

@@ -1,40 +1,40 @@
-// edges.js: what a worker reports for webhooks: which rooms and users it has connections of, and
+// edges.js: what a worker reports for webhooks: the rooms and users that have connections here, and
 // what clients publish. Loaded only if there are endpoints.
 //
-// A store counts the workers, and records an event when the first one enters and the last one
-// leaves. A room or user is left only after the time for which an emptied room stays subscribed, so
-// clients that come back cost nothing and cause no event.
+// A store counts the workers of a room or user. It records an event when the first worker enters,
+// and when the last one leaves. A worker leaves only after `lingerMs`, as with subscriptions, so
+// clients that come back within that time cause neither load nor events.
 //
-// A worker reports the connections in a room COALESCE_MS after they changed. The store adds the
-// workers up, for occupancy.js, and tells the room's members if the room's app wants that.
+// A worker reports a room's number of connections COALESCE_MS after a change. The store adds up the
+// numbers of all workers for occupancy.js, and tells the room's members if the room's app wants it.
 //
-// A store knows rooms and users by tags: a room's name, or `u:` and the user as JSON, which no room
-// is called.
+// A store knows rooms and users by tags: a room's name, or `u:` and the user as JSON, which is not
+// a valid name for a room.
 
 import { DelayedUnsubscribe } from './delayed-unsubscribe.js';
 import { FOLLOWED, isUserOfApp } from './occupancy.js';
 
-/** The largest payload that is recorded; of a larger one, the size. */
+/** For a larger payload only its size is recorded. */
 const MAX_PAYLOAD_BYTES = 16_384;
-/** Changes of a room's number of connections within this time are one. */
+/** Changes of a room's number of connections within this time are reported once. */
 const COALESCE_MS = 200;
 const MAX_REPORTED = 5000;
 
 /** @typedef {(type: import('../config/webhooks.js').EventType, room?: string) => boolean} Covers */
 
 /**
- * The backend's part. All calls keep their order for each tag. If the backend is unavailable, an
- * edge waits, and a message is lost and counted.
+ * The backend's part. Calls for one tag keep their order. If the backend is unavailable, edges
+ * wait, and messages are lost and counted.
  * @typedef {object} EdgeStore
  * @property {() => Promise<void>} start call it when the broker has started
  * @property {() => Promise<void>} close leaves everything; may be called twice
  * @property {(tag: string, connections: number) => void} enter this worker has a connection of the
  *   room or user
  * @property {(tag: string) => void} exit it has none any more
- * @property {(room: string, connections: number, isTold: boolean) => void} count this worker has
- *   so many connections of a room that it has entered. `isTold`: if the sum over all workers is
- *   another than the last one told, the room is told, and the event recorded if an endpoint asks
- *   for it: at once, or, in a large room, COUNTED.pauseMs of config/webhooks.js after the last time
+ * @property {(room: string, connections: number, isTold: boolean) => void} count this worker's
+ *   connections in a room that it has entered. With `isTold` the room is told the sum over all
+ *   workers when it changes, and the event is recorded if an endpoint asks for it: at once, or in a
+ *   large room at most once in COUNTED.pauseMs (config/webhooks.js)
  * @property {(room: string, message: RecordedMessage) => void} publish
  * @property {OccupancyStore['connectionsIn']} connectionsIn of all workers
  * @property {OccupancyStore['occupied']} occupied @property {OccupancyStore['online']} online
@@ -43,19 +43,19 @@ const MAX_REPORTED = 5000;
 /**
  * @typedef {object} RecordedMessage what a client or a door has done, as JSON without braces
  * @property {EventType} type
- * @property {string} mark if the latest one of the room with a mark had the same, it is not recorded.
- *   A vacated room forgets it. '': always recorded
- * @property {string} fields the last one is `payload` or `data`, if it has any: a backlog has the
- *   size of its JSON instead, as `bytes`
- * @property {string} [idempotencyKey] of the publish. The broker's record of the key is marked, so a
- *   repeated publish is not recorded again, and one whose first answer was lost is
+ * @property {string} mark not recorded if the room's latest marked message has the same mark. A
+ *   vacated room forgets its mark. '': always recorded
+ * @property {string} fields `payload` or `data` is the last one, if present. In a long queue it is
+ *   replaced by the size of its JSON, `bytes`
+ * @property {string} [idempotencyKey] of the publish. The message is recorded once for each key,
+ *   even if the first answer was lost: the broker's record of the key says whether it has been
  * @property {boolean} [isNumbered] the room has history or state
  */
 
 export class Edges {
   /**
    * @param {object} parts @param {EdgeStore} parts.store @param {Covers} parts.covers
-   * @param {(room: string) => boolean} [parts.counts] are the room's members told how many they are?
+   * @param {(room: string) => boolean} [parts.counts] is the room told its number of connections?
    * @param {number} parts.lingerMs
    */
   constructor({ store, covers, counts = () => false, lingerMs }) {
@@ -79,7 +79,7 @@ export class Edges {
     });
   }
 
-  /** @param {string} room @param {number} connections of clients that are in it now */
+  /** @param {string} room @param {number} connections in it now */
   count(room, connections) {
     const before = this.connections.get(room) ?? 0;
     if (connections === before) return;
@@ -109,12 +109,12 @@ export class Edges {
     }
   }
 
-  /** The user has a first connection on this worker. @param {string} user */
+  /** The user's first connection on this worker has opened. @param {string} user */
   connect(user) {
     if (this.coversUsers && !isUserOfApp(user)) this.#enter(tagOfUser(user), 1);
   }
 
-  /** The user's last connection on this worker is gone. @param {string} user */
+  /** The user's last connection on this worker has closed. @param {string} user */
   disconnect(user) {
     if (this.coversUsers) this.lingering.add(tagOfUser(user));
   }
@@ -145,13 +145,13 @@ export class Edges {
   }
 
   /**
-   * A door reports what only it knows, for the endpoints of its apps:
+   * A door reports events of its own, for the endpoints of its apps:
    *
    *   backend.edges?.report(room, 'client.event', { event, socket_id, user_id }, { data })
    *   backend.edges?.report(room, 'cache.missed', {}, { mark: `${joined.epoch}:${joined.offset}` })
    *
-   * the first when the broker has accepted the event, the second when a subscriber has found no
-   * event in the cache at this position. Only what an endpoint asks for is recorded.
+   * The first when the broker has accepted the event, the second when a subscriber found no event
+   * in the cache at this position. Only events that an endpoint asks for are recorded.
    * @param {string} room @param {typeof import('../config/webhooks.js').DOOR_TYPES[number]} type
    * @param {Readonly<Record<string, string|undefined>>} fields
    * @param {{data?: string, mark?: string}} [options] `data`: recorded up to 16 kB of JSON, else
@@ -200,8 +200,8 @@ export function keyOfTag(tag) {
 }
 
 /**
- * The events of a tag's first and last connection, and their JSON without braces. '' instead of one
- * that is not wanted: a room may be followed for other events.
+ * The events for a tag's first and last connection ('' if no endpoint asks for it), and their JSON
+ * without braces.
  * @param {string} tag @param {Covers} covers
  * @returns {[first: EventType|'', last: EventType|'', fields: string]}
  */

@@ -1,10 +1,10 @@
-// errors.js: the failure of a broker or of presence, classed by the caller's next step.
+// errors.js: failures of a broker or of presence. Their codes tell the caller what to do next.
 
 /**
  * Rows of codes.js. OUTCOME_UNKNOWN: the request may have had its effect, or may have it later.
  * With the others it had none and never will. UNAVAILABLE: the caller may repeat it.
  * IDEMPOTENCY_CONFLICT: the key belongs to another publication. STATE_FULL: the room's state would
- * exceed its bounds. INVALID_MESSAGE_FORMAT: a room with state takes publications with keys only.
+ * exceed its bounds. INVALID_MESSAGE_FORMAT: a publication to a room with state has no key.
  * @typedef
  *   {'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'|'STATE_FULL'|'INVALID_MESSAGE_FORMAT'}
  *   BrokerErrorCode

@@ -13,8 +13,8 @@ import { RelayClient } from './embedded/relay-client.js';
  */
 
 /**
- * By priority: the first one chosen is used. Only that one is loaded, because ioredis takes a fifth
- * of a worker's start, and what records for webhooks only if there are endpoints.
+ * By priority: the first one chosen is used. Only that one is loaded, because loading ioredis takes
+ * a fifth of a worker's start. The recorder for webhooks is loaded only if there are endpoints.
  * @type {readonly Choice[]}
  */
 const BACKENDS = [
@@ -57,8 +57,8 @@ class WorkerBackend {
    * Connects to the primary. Rejects if there is no primary. Call it before the broker starts.
    * @param {object} listeners
    * @param {() => void} listeners.onLost the link has ended, although `close` was not called
-   * @param {(key: string, connections: number) => void} listeners.onKeep all servers together have
-   *   too many connections of an address or user: close the newest until so many are left
+   * @param {(key: string, connections: number) => void} listeners.onKeep an address or user has too
+   *   many connections on all servers together: close the newest until this many are left
    */
   async open({ onLost, onKeep }) {
     this.addresses.listen({ onClose: onLost, onKeep });
@@ -73,11 +73,7 @@ class WorkerBackend {
   }
 }
 
-/**
- * @param {Omit<BackendParts, 'machine'> & {relayPath: string}} parts `relayPath`: the socket of the
- *   primary's relay
- * @returns {Promise<WorkerBackend>}
- */
+/** @param {Omit<BackendParts, 'machine'> & {relayPath: string}} parts */
 export async function createBackend({ relayPath, ...parts }) {
   const choice = /** @type {Choice} */ (BACKENDS.find(({ isChosen }) => isChosen(parts.config)));
   const { webhooks, roomLingerMs: lingerMs } = parts.config;

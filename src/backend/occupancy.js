@@ -1,16 +1,16 @@
-// occupancy.js: rooms and users with connections in the fleet, as far as their edges are recorded
-// for webhooks. For others, each worker has to be asked (worker/fleet.js).
+// occupancy.js: rooms and users with connections in the fleet, if webhooks record their edges. For
+// others, each worker has to be asked (worker/fleet.js).
 //
-// Workers report their counts a few times a second (edges.js), and a killed worker counts until it
-// has been cleared up. A room that emptied a moment ago is listed without connections until its
-// edge is recorded: if a client comes back before, no edge is. A receiver of webhooks that reads
-// the state after a gap would otherwise take the room for vacated for good.
+// Workers report their counts a few times a second (edges.js), and a killed worker counts until
+// another one has cleaned up after it. A room that has just emptied is listed with 0 connections
+// until its edge is recorded. If a client comes back before, there is no edge, and a receiver that
+// read the state in between would take the room for vacated for good.
 
-/** Events for which it has to be known whether a room is occupied. */
+/** These events need to know whether a room is occupied. */
 export const FOLLOWED = /** @type {const} */ (['room.occupied', 'room.vacated', 'cache.missed']);
 
 const USERS = /** @type {const} */ (['user.connected', 'user.disconnected']);
-/** Users of the apps of a door: no endpoint asks for them. */
+/** Users of a door's apps: no endpoint asks for them. */
 const USER_OF_APP = /^~\d+:/;
 
 /**
@@ -27,8 +27,7 @@ const USER_OF_APP = /^~\d+:/;
  * @typedef {object} OccupancyStore
  * @property {(room: string) => Promise<number>} connectionsIn
  * @property {(page: RoomPage) => Promise<OccupiedRoom[]>} occupied rooms that have not been vacated
- * @property {(users: readonly string[]) => Promise<string[]>} online those of the users that have not
- *   been disconnected
+ * @property {(users: readonly string[]) => Promise<string[]>} online which of them are connected
  */
 
 export class Occupancy {
@@ -48,31 +47,31 @@ export class Occupancy {
 
   /**
    * Are the counts of all rooms with the prefix known?
-   * @param {string} prefix @param {string|null} [except] rooms with this prefix do not matter
+   * @param {string} prefix @param {string|null} [except] a prefix of rooms to ignore
    */
   coversPrefix(prefix, except = null) {
     return FOLLOWED.some((type) => this.webhooks.coversPrefix(type, prefix, except));
   }
 
-  /** Is it known whether the user is there? @param {string} user */
+  /** Is it known whether the user is connected? @param {string} user */
   coversUser(user) {
     return USERS.some((type) => this.webhooks.covers(type)) && !isUserOfApp(user);
   }
 
-  /** @param {string} room one that is covered @returns {Promise<number>} connections */
+  /** @param {string} room that is covered */
   count(room) {
     return this.store.connectionsIn(room);
   }
 
   /**
-   * @param {Partial<RoomPage>} page whose prefix is covered; 100 rooms if it has no limit
-   * @returns {Promise<OccupiedRoom[]>} fewer than `limit`: there are no others
+   * @param {Partial<RoomPage>} page with a covered prefix
+   * @returns {Promise<OccupiedRoom[]>} fewer than `limit` if there are no others
    */
   list({ prefix = '', after = '', limit = 100 }) {
     return this.store.occupied({ prefix, after, limit });
   }
 
-  /** @param {readonly string[]} users that are covered @returns {Promise<string[]>} those who are there */
+  /** @param {readonly string[]} users that are covered */
   online(users) {
     return this.store.online(users);
   }

@@ -9,8 +9,8 @@ import { MODES } from '../config/settings.js';
  * @typedef {object} Places
  * @property
  *   {(key: string, cap: number, force: boolean) => Promise<{admitted: boolean, connections: number}>}
- *   acquire counts one more connection of the key, unless it is one too many: for `cap` on this
- *   server, or for the limit over all servers. With `force` it always counts
+ *   acquire counts one more connection of the key, unless that exceeds `cap` on this server or the
+ *   limit over all servers. With `force` it always counts
  * @property {(key: string) => void} release gives back one admitted connection
  */
 
@@ -28,7 +28,7 @@ import { MODES } from '../config/settings.js';
  */
 /** @typedef {keyof FleetRules} PlaceKind */
 
-/** Begins the keys of users. No address begins so. */
+/** Prefix of users' keys. No address begins with it. */
 export const USER_PREFIX = 'user:';
 const APP_PREFIX = 'app:';
 
@@ -47,8 +47,8 @@ export function appPlaceKey(id) {
  * @param
  *   {Pick<Config, 'tokens'|'hooks'|'pusher'|'fleetLimitsMode'|'maxConnectionsPerIp'|'maxConnectionsPerIpMode'|'maxConnectionsPerUser'|'maxConnectionsPerUserMode'>}
  *   config
- * @returns {FleetRules} the weaker of two modes counts: a limit that servers do not enforce by
- *   themselves is not enforced together either
+ * @returns {FleetRules} The weaker of two modes applies: a limit that single servers do not enforce
+ *   is not enforced over all servers either.
  */
 export function fleetRulesOf(config) {
   const { fleetLimitsMode: mode, maxConnectionsPerIpMode, maxConnectionsPerUserMode } = config;

@@ -9,33 +9,34 @@ export const MAX_LIST_BYTES = 16 * 1024 * 1024;
  * @typedef {object} Presence
  * @property {() => Promise<void>} start Starts the heartbeat, if there is one.
  * @property {() => Promise<void>} close Removes this worker's users. May be called twice.
- * @property {(room: string, user: string, member: Buffer) => void} join This worker has the user in
- *   the room from now on. A later call may bring another member: the latest one, of whichever
- *   worker, is shown. If no worker had the user, the room gets a join event. Never fails: while the
- *   store is unavailable, the change waits.
- * @property {(room: string, user: string) => void} leave Ends that, and never fails either. If no
- *   other worker has the user, the room gets a leave event. A quick join and leave may cancel out.
+ * @property {(room: string, user: string, member: Buffer) => void} join This worker now has the
+ *   user in the room. A later call may bring another member; the latest one from any worker is
+ *   shown. If no worker had the user, the room gets a join event. Never fails: while the store is
+ *   unavailable, the change waits.
+ * @property {(room: string, user: string) => void} leave This worker no longer has the user. Never
+ *   fails. If no other worker has the user, the room gets a leave event. A quick join and leave may
+ *   cancel out.
  * @property {(room: string) => Promise<void>} recorded Resolves when the store has all earlier
- *   joins of this worker in the room. Until then, another worker's leave may announce that a user
- *   is gone who has joined here meanwhile. Rejects with a BrokerError if the store is unavailable.
+ *   joins of this worker in the room. Until then another worker's leave may announce that a user is
+ *   gone, although the user has joined here. Rejects with a BrokerError if the store is
+ *   unavailable.
  * @property {(room: string, isCount?: boolean) => Promise<PresenceSnapshot>} read Resolves with the
- *   users of the room, and sees all earlier calls of this worker. With `isCount` their number is
- *   enough: `members` may be null. Rejects with a BrokerError if the store is unavailable.
+ *   users of the room, including all earlier calls of this worker. With `isCount` only their number
+ *   is needed, and `members` may be null. Rejects with a BrokerError if the store is unavailable.
  */
 
 /**
  * @typedef {object} PresenceSnapshot
  * @property {number} count of users
  * @property {Buffer[]|null} members one for each user, in no particular order; null if the room is
- *   large, that is, has more than `presenceMaxMembers` users, or if they have more than
- *   MAX_LIST_BYTES together
+ *   large (more than `presenceMaxMembers` users), or the list would exceed MAX_LIST_BYTES
  */
 
 /**
- * Heads of the publications that announce a join and a leave; the member's bytes follow. That of a
- * count is for edges.js. An event is in order with the room's publications, without an offset.
- * Large rooms get none. After an outage a user is announced if its presence is news to the store.
- * So a list read at any time, with the events since then, is right.
+ * Heads of the publications that announce a join and a leave; the member's bytes follow. `count` is
+ * for edges.js. Events are in order with the room's publications and have no offset. Large rooms
+ * get none. After an outage a user is announced if the store did not know it. So a list, together
+ * with the events since it was read, is always right.
  * @typedef {{join: Buffer, leave: Buffer, count: Buffer}} Announcements
  */
 

@@ -1,7 +1,7 @@
 // revocations.js: the contract of a backend's list of revoked tokens, and its text form.
 //
-// The list outlives a worker and a server. Workers hold a copy (auth/revocations.js) and announce
-// additions with a publication of kind REVOCATION. A worker that misses one finds the addition at
+// The list outlives workers and servers. Workers hold a copy (auth/revocations.js) and announce
+// additions with a publication of kind REVOCATION. If a worker misses one, it finds the addition at
 // its next read.
 
 /**
@@ -15,14 +15,14 @@
 /**
  * @typedef {object} RevocationStore
  * @property {(revocation: Revocation) => Promise<boolean>} add Resolves when the revocation will
- *   survive a restart of this server, with false if the list is full. Adding a revocation twice
- *   changes nothing. Rejects with a BrokerError: UNAVAILABLE if it was certainly not added, else
+ *   survive a restart of this server, with false if the list is full. Adding a revocation twice is
+ *   harmless. Rejects with a BrokerError: UNAVAILABLE if it was certainly not added, else
  *   OUTCOME_UNKNOWN
- * @property {() => Promise<Revocation[]>} read Resolves with all revocations in force. Rejects with
- *   a BrokerError
+ * @property {() => Promise<Revocation[]>} read resolves with all revocations in force, or rejects
+ *   with a BrokerError
  */
 
-/** The most revocations in force at once. */
+/** In force at once. */
 export const MAX_REVOCATIONS = 100_000;
 
 /** @param {Revocation} revocation @returns {string} equal for the same user or token */
