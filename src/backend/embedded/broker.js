@@ -1,4 +1,4 @@
-// broker.js: the broker of one machine: every worker asks the relay in the primary
+// broker.js: the broker of one machine. Its workers meet at the relay in the primary
 // (relay-server.js).
 
 import { createHash } from 'node:crypto';
@@ -22,14 +22,14 @@ export class EmbeddedBroker {
     this.isClosed = false;
     /** @type {BrokerEvents|null} */
     this.events = null;
-    /** Subscribed or being so, lingering ones included. @type {Map<string, Promise<void>>} */
+    /** Subscribed or about to be, including lingering ones. @type {Map<string, Promise<void>>} */
     this.rooms = new Map();
     this.delayedUnsubscribe = new DelayedUnsubscribe(roomLingerMs, (rooms) =>
       this.#unsubscribe(rooms),
     );
-    /** close() waits for it: the last promise covers all. @type {Promise<void>} */
+    /** For `close`: the last one settles after all before it. @type {Promise<void>} */
     this.lastPublish = Promise.resolve();
-    /** The same, of those with an outcome of their own. @type {Promise<Position|void>} */
+    /** The same for publications with an outcome of their own. @type {Promise<Position|void>} */
     this.lastOutcome = Promise.resolve();
   }
 
@@ -60,7 +60,7 @@ export class EmbeddedBroker {
   async close() {
     if (this.isClosed) return;
     this.isClosed = true;
-    // If they fail, their publishers get the error.
+    // Failures are reported to the publishers.
     await Promise.allSettled([this.lastPublish, this.lastOutcome]);
     this.delayedUnsubscribe.clear();
     this.#unsubscribe([...this.rooms.keys()]);
@@ -89,7 +89,7 @@ export class EmbeddedBroker {
   /** @param {string} room */
   unsubscribe(room) {
     if (this.rooms.has(room)) this.delayedUnsubscribe.add(room);
-    // The confirmation failed, but the relay may have subscribed the room all the same.
+    // The confirmation failed, but the relay may still have subscribed the room.
     else this.link.unsubscribe(room);
   }
 
@@ -127,7 +127,7 @@ export class EmbeddedBroker {
     if (this.isClosed || this.events === null) throw closed();
     try {
       const page = await this.link.history(room, from);
-      // The relay does not know the room, as none has published there.
+      // The relay does not know the room, because nobody has published there.
       if (page.state === undefined && this.historyOf(room)?.state !== undefined)
         return { ...page, state: { offsets: [], floor: 0, isWhole: true, hasMore: false } };
       return page;
@@ -153,7 +153,7 @@ export class EmbeddedBroker {
   }
 }
 
-/** The key's hash, then the fingerprint. @param {string} key @param {string} [fingerprint] */
+/** As in a KEY of relay-wire.js. @param {string} key @param {string} [fingerprint] */
 export function keyText(key, fingerprint = '') {
   const hash = createHash('sha256').update(key).digest('base64url');
   return hash.slice(0, KEY_LENGTH) + fingerprint;

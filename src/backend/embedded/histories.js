@@ -1,26 +1,24 @@
 // histories.js: the histories of rooms, in memory: the core of the embedded broker.
-//   append(room, rule, publication, nowMs)  -> the position of the publication
-//   page(room, {after, limit}, nowMs)       -> the room's position, and the newest publications above `after`
 //
 // A stream keeps its publications in segments, each after its length, as on the relay's wire.
 // Segments are never overwritten, so a read lends them without a copy, and a thousand small
 // publications are a few objects for the garbage collector.
 //
 // A room with state has a stream that keeps the newest publication of each key (`set`). When its
-// state expires or is evicted, its epoch ends too, because its members have to forget it.
+// state expires or is evicted, its epoch ends too, because its members must forget the state.
 //
 // Everything is bounded, and every loss is counted. Above `maxBytes`, the rooms least recently
 // published to lose their publications but not their positions, so a client that missed nothing
 // still recovers. Above `maxStreams`, the oldest positions are forgotten, and these rooms begin a
 // new epoch.
 //
-// No two rooms share an epoch. A room without publications costs nothing: its epoch is computed
-// from its name and a random seed. When a position is forgotten, its bucket (a hash of its name)
-// gets a new seed. So other rooms of the bucket without publications change their epoch too, and
-// their clients reload although they need not.
+// No two rooms share an epoch. A room without publications costs no memory: its epoch is computed
+// from its name and a random seed. When a position is forgotten, its bucket (a hash of the name)
+// gets a new seed. Other unpublished rooms in the bucket change their epoch too, and their clients
+// reload without need.
 //
-// The caller's clock must not go back. Streams with the same time to live are in one list by their
-// latest publication, so expiry needs no timers and costs only as much as it frees.
+// The caller's clock must not go back. Streams with the same time to live form one list, ordered by
+// their latest publication, so expiry needs no timers and costs only as much as it frees.
 
 import { hash, randomBytes } from 'node:crypto';
 import { CompactedLog } from '../../protocol/compacted-log.js';
@@ -28,20 +26,20 @@ import { EPOCH_BYTES, OFFSET_BYTES, readOffset, writeOffset } from '../../protoc
 import { keyTextIn } from '../../protocol/publication.js';
 import { MAX_PAGE_BYTES } from '../broker.js';
 
-/** The bound on all streams together: segments and their overhead. */
+/** Segments of all streams, with their overhead. */
 const MAX_BYTES = 256 * 1024 * 1024;
-/** The bound on rooms with a known position: 260 MB with one small publication each. */
+/** Rooms with a known position: 260 MB with one small publication each. */
 const MAX_STREAMS = 200_000;
-/** One room gets at most this part of `maxBytes`, so it cannot evict all the others. */
+/** One room gets at most this fraction of `maxBytes`, so it cannot evict all others. */
 const ROOM_PART = 4;
 
 const LENGTH_BYTES = 4;
 const MIN_SEGMENT_BYTES = 256;
 const MAX_SEGMENT_BYTES = 32 * 1024;
-/** Memory of a segment beside its bytes: a Buffer, its store, an object. */
+/** Memory of a segment in addition to its bytes: a Buffer, its store, an object. */
 const SEGMENT_OVERHEAD_BYTES = 256;
 const SLOTS = 65_536;
-/** Histories that one sweep frees: 3 ms. Reads find those that are left expired, too. */
+/** Histories freed in one sweep: 3 ms. The others wait, but reads do not return them. */
 const MAX_SWEPT = 10_000;
 
 /** @import { HistoryRule, StateRule } from '../../config/room-patterns.js' */
@@ -50,18 +48,15 @@ const MAX_SWEPT = 10_000;
 /**
  * @typedef {object} Read
  * @property {string} epoch @property {number} offset of the room's newest publication
- * @property {number} first offset of the first of the publications
- * @property {Buffer[]} runs the publications, each after its length: see publicationsIn. They are
- *   lent: the caller may keep them but not modify them
+ * @property {number} first offset of the first publication
+ * @property {Buffer[]} runs the publications, each after its length, for publicationsIn. The caller
+ *   may keep them but never modify them
  * @property {boolean} hasOlder as in a HistoryPage
  * @property {{floor: number, isWhole: boolean, hasMore: boolean}} [state] as in a HistoryPage. Each
- *   publication is behind its offset and its length then
+ *   publication then comes after its offset and its length, for entriesIn
  */
 
-/**
- * @typedef {{buffer: Buffer, end: number, count: number}} Segment filled up to `end`; `count` is
- *   the number of publications still in it
- */
+/** @typedef {{buffer: Buffer, end: number, count: number}} Segment `count`: stored publications */
 
 export class Histories {
   /** @param {{maxBytes?: number, maxStreams?: number}} [bounds] */
@@ -70,7 +65,7 @@ export class Histories {
     this.maxStreams = maxStreams;
     /** @type {Map<string, Stream>} */
     this.streams = new Map();
-    /** Histories with publications, by their time to live. @type {Map<number, List>} */
+    /** Streams with publications, by their time to live. @type {Map<number, List>} */
     this.kept = new Map();
     /** Streams that have only a position. */
     this.bare = new List();
@@ -79,7 +74,7 @@ export class Histories {
     this.seed = newSeed();
     /** Seeds of the buckets in which a position was forgotten. @type {Map<number, string>} */
     this.renewed = new Map();
-    /** Publications that were evicted before they expired, for lack of space. */
+    /** Evicted before they expired, for lack of space. */
     this.lostPublications = 0;
     this.lostPositions = 0;
   }
@@ -113,7 +108,7 @@ export class Histories {
   }
 
   /**
-   * Keeps the publication of a key, in place of the former one.
+   * Replaces the publication of a key.
    * @param {string} room with state @param {StateRule} rule @param {Buffer} publication copied
    * @param {number} nowMs @returns {Position|null} null: the state is full
    */
@@ -140,11 +135,7 @@ export class Histories {
     return { epoch: stream.epoch, offset: stream.offset };
   }
 
-  /**
-   * @param {string} room @param {ReadRequest} request @param {number} nowMs
-   * @returns {Read} at most `limit` publications and about `maxBytes`, but at least one if there is
-   *   one
-   */
+  /** @param {string} room @param {ReadRequest} request @param {number} nowMs @returns {Read} */
   page(room, request, nowMs) {
     const { after, limit, maxBytes = MAX_PAGE_BYTES, before, isForward, endedEpoch } = request;
     const known = this.streams.get(room);
@@ -185,9 +176,9 @@ export class Histories {
     list.add(stream);
   }
 
-  /** @param {Stream} stream the stream just published to: it is the last to be evicted */
+  /** @param {Stream} stream just published to, so evicted last */
   #bound(stream) {
-    // The rule bounds a state.
+    // The room's rule already bounds a state.
     const isState = stream instanceof StateStream;
     while (!isState && stream.bytes > this.maxBytes / ROOM_PART && stream.count > 1) {
       this.#shift(stream);
@@ -206,7 +197,7 @@ export class Histories {
       this.#forget(this.bare.first ?? this.#leastRecent() ?? stream);
   }
 
-  /** @returns {Stream|null} the oldest stream with publications */
+  /** Of the streams with publications. */
   #leastRecent() {
     /** @type {Stream|null} */
     let oldest = null;
@@ -229,7 +220,7 @@ export class Histories {
     else this.#empty(stream);
   }
 
-  /** Frees the publications; the position stays. @param {Stream} stream */
+  /** Frees the publications and keeps the position. @param {Stream} stream */
   #empty(stream) {
     this.publications -= stream.count;
     this.bytes -= stream.bytes;
@@ -256,7 +247,7 @@ export class Histories {
   /** @param {string} room that has no position */
   #epochOf(room) {
     const seed = this.renewed.get(slotOf(room)) ?? this.seed;
-    // Not a slice of the digest's text, because that would keep the whole text in memory.
+    // A slice of the digest as text would keep the whole text in memory.
     return hash('sha256', `${seed} ${room}`, 'buffer').toString('hex', 0, EPOCH_BYTES / 2);
   }
 }
@@ -272,13 +263,13 @@ class Stream {
     this.count = 0;
     /** @type {Segment[]} */
     this.segments = [];
-    /** The start of the oldest publication in the first segment. */
+    /** Where the oldest publication starts in the first segment. */
     this.head = 0;
     /** Bytes of the stored publications and their lengths. */
     this.used = 0;
     /** Bytes of the segments and their overhead. */
     this.bytes = 0;
-    /** The list it is in, and its neighbours there. @type {List|null} */
+    /** @type {List|null} */
     this.list = null;
     /** @type {Stream|null} */
     this.older = null;
@@ -292,8 +283,8 @@ class Stream {
     const { length } = run;
     let last = this.segments[this.segments.length - 1];
     if (last === undefined || last.buffer.length - last.end < length) {
-      // A new segment is as large as the stored bytes, so both small and large rooms have few. A
-      // large publication has its own segment, because unused rests would waste much memory.
+      // A new segment is as large as the stored bytes, so rooms of any size have few segments. A
+      // large publication gets a segment of its own, because the unused rest would waste memory.
       const spare = Math.min(Math.max(this.used, MIN_SEGMENT_BYTES), MAX_SEGMENT_BYTES);
       const isLarge = length > MAX_SEGMENT_BYTES / 8;
       last = {
@@ -312,7 +303,7 @@ class Stream {
     return this.bytes - before;
   }
 
-  /** Drops the oldest of two or more segments. @returns {number} bytes freed */
+  /** Drops the oldest publication, and its segment if that is empty then. @returns bytes freed */
   shift() {
     const first = this.segments[0];
     const length = LENGTH_BYTES + first.buffer.readUInt32BE(this.head);
@@ -335,7 +326,7 @@ class Stream {
   }
 
   /**
-   * Reads the newest publications up to one of them: back over whole segments, then forward in one.
+   * Reads the newest publications up to `last`: back over whole segments, then forward in one.
    * @param {number} last offset of a stored publication @param {number} count above 0
    * @param {number} maxBytes @returns {{first: number, runs: Buffer[]}}
    */
@@ -373,7 +364,7 @@ class Stream {
 
   /**
    * @param {number} index of a segment
-   * @param {number} later how many of its publications to leave out at its end
+   * @param {number} later publications to leave out at its end
    * @returns {number} where the others end
    */
   #endOf(index, later) {
@@ -422,7 +413,7 @@ class Stream {
   }
 }
 
-/** The stream of a room with state: of each key the newest publication. */
+/** Keeps the newest publication of each key in a room with state. */
 class StateStream extends Stream {
   /** @param {string} room @param {string} epoch @param {StateRule} rule */
   constructor(room, epoch, { size, state }) {
@@ -430,9 +421,8 @@ class StateStream extends Stream {
     this.log = new CompactedLog({ maxKeys: size, maxBytes: state.maxBytes });
   }
 
-  /** @param {Buffer} publication for which there is room; copied */
+  /** @param {Buffer} publication that fits into the log; copied */
   set(publication) {
-    // It is a slice of what was read.
     this.log.put(++this.offset, publication, copyOf(publication));
     this.#count();
   }
@@ -485,17 +475,14 @@ function runOf(entries) {
   return run;
 }
 
-/**
- * For bytes kept for long: a small Buffer.from is a slice of Node's pool, and keeps 8 KB alive.
- * @param {Buffer} bytes
- */
+/** For long-lived bytes: a small Buffer.from keeps 8 KB of Node's pool. @param {Buffer} bytes */
 export function copyOf(bytes) {
   const copy = Buffer.allocUnsafeSlow(bytes.length);
   bytes.copy(copy);
   return copy;
 }
 
-/** A list of histories, the least recently added first. */
+/** Streams, the least recently added first. */
 class List {
   constructor() {
     /** @type {Stream|null} */
@@ -524,7 +511,7 @@ class List {
   }
 }
 
-/** @param {Buffer} run publications, each after its length @returns {Buffer[]} slices of it */
+/** @param {Buffer} run publications, each after its length @returns slices of it */
 export function publicationsIn(run) {
   const publications = [];
   let at = 0;
@@ -536,10 +523,7 @@ export function publicationsIn(run) {
   return publications;
 }
 
-/**
- * @param {Buffer} run publications of a state, each behind its offset and its length
- * @returns {{publications: Buffer[], offsets: number[]}} slices of it
- */
+/** @param {Buffer} run publications of a state, each after its offset and its length */
 export function entriesIn(run) {
   const publications = [];
   const offsets = [];

@@ -1,12 +1,12 @@
 // relay-client.js: a worker's end of the relay in the primary of its machine.
 //
-// The messages of one tick leave in one write: batches, each with publications of one room that
-// follow each other, then one SYNC, whose answer confirms all of them. Those with an outcome of
-// their own (a position, a used key) share one answer too. A lost relay cannot be repaired:
-// requests under way fail, `onClose` is called, and the worker exits.
+// The messages of a tick leave in one write: batches of successive publications to one room, then a
+// SYNC, whose answer confirms all of them. Publications with an outcome of their own (a position, a
+// used key) share one answer too. A lost link is not repaired: requests under way fail, `onClose`
+// is called, and the worker exits.
 //
-// A stalled primary keeps the socket open and accepts bytes, so every WATCH_MS the client asks for
-// an answer. Without one for AWAY_MS, publications are refused until the relay answers again. Time
+// A stalled primary keeps the socket open and accepts bytes, so the client asks for an answer every
+// WATCH_MS. After AWAY_MS without one, publications are refused until the relay answers again. Time
 // in which this process itself was stalled does not count.
 
 import { connect } from 'node:net';
@@ -33,18 +33,18 @@ import {
   readPositionOf,
 } from './relay-wire.js';
 
-/** The relay answers within a tick of the primary: after this it will not return soon. */
+/** Usually the relay answers within a tick of the primary. */
 const REQUEST_TIMEOUT_MS = 5000;
 const WATCH_MS = 1000;
 const AWAY_MS = 1500;
-/** Interval of the comparison of the relay's count of this worker's places. */
+/** How often worker and relay compare their counts of this worker's places. */
 const RECONCILE_MS = 5000;
-/** The most requests without an answer; above it new requests are refused. */
+/** Requests without an answer. Above it, new ones are refused. */
 const MAX_REQUESTS = 100_000;
-/** A changed number of connections is sent within this: listenerCount may be as stale. */
+/** Delay before a changed number of connections is sent. */
 const REPORT_DELAY_MS = 10;
 const CLOSE_TIMEOUT_MS = 1000;
-/** The most unsent bytes. Above it the primary is not reading, and new requests are refused. */
+/** Unsent bytes. Above it the primary is not reading, and new requests are refused. */
 const MAX_PENDING_BYTES = 16 * 1024 * 1024;
 const MAX_NUMBER = 0xffffffff;
 
@@ -54,11 +54,7 @@ const MAX_NUMBER = 0xffffffff;
 /** @import { Socket } from 'node:net' */
 /** @import { ToRelay } from './relay-wire.js' */
 
-/**
- * @typedef {object} Batch whose publications have outcomes
- * @property {number} op PUBLISH or APPEND
- * @property {Deferred<any>[]} outcomes one for each publication
- */
+/** @typedef {{op: number, outcomes: Deferred<any>[]}} Batch `op`: PUBLISH or APPEND */
 
 /**
  * The values of a REPLY, or the body of another answer.
@@ -67,10 +63,9 @@ const MAX_NUMBER = 0xffffffff;
 
 /**
  * @typedef {object} Request
- * @property {number} sentMs time on the link's clock
+ * @property {number} sentMs on the link's clock
  * @property {(answer: Answer) => void} resolve @property {(error: BrokerError) => void} reject
- * @property {string|null} address of a requested place, or empty if the peer has gone; null for
- *   other requests
+ * @property {string|null} address of a requested place; null for other requests
  */
 
 /**
@@ -79,13 +74,13 @@ const MAX_NUMBER = 0xffffffff;
  *   onPublication
  * @property {(isAnswering: boolean) => void} onAnswering the relay stops or resumes answering
  * @property {(seconds: number) => void} onRoundTrip called for each probe
- * @property {(name: string) => void} onSessionLost another worker of this machine has died; `name`:
- *   of its session (see `nameSession`)
- * @property {(isCarrier: boolean) => void} onCarry this worker carries its server's reports from
- *   now on, or no longer (see `volunteer`)
- * @property {(report: Buffer) => void} onReport to send to all servers; valid during the call
- * @property {(key: string, connections: number) => void} onKeep the newest connections of the key
- *   are to be closed, until so many are left
+ * @property {(name: string) => void} onSessionLost another worker of this machine has died; `name`
+ *   is the one it gave to `nameSession`
+ * @property {(isCarrier: boolean) => void} onCarry this worker starts or stops carrying its
+ *   server's reports (see `volunteer`)
+ * @property {(report: Buffer) => void} onReport a report for all servers; valid during the call
+ * @property {(key: string, connections: number) => void} onKeep close the newest connections of the
+ *   key until this many are left
  * @property {() => void} onClose the link has ended, although `close` was not called
  */
 
@@ -109,7 +104,7 @@ export class RelayClient {
 
   /** @type {Socket|null} */
   socket = null;
-  /** Does it take requests? From HELLO until `close`, or until the link is lost. */
+  /** From HELLO until `close`, or until the link is lost. */
   isOpen = false;
   isAnswering = true;
   isProbing = false;
@@ -118,10 +113,9 @@ export class RelayClient {
   hello = deferred();
   /** @type {NodeJS.Timeout|null} */
   watch = null;
-  /** The link's clock at the last check, without the time in which this process was stalled. */
+  /** The link's clock at the last check. It skips time in which this process was stalled. */
   nowMs = 0;
   lookedMs = 0;
-  /** Time of the last message from the relay. */
   heardMs = 0;
   writer = new MessageWriter();
   isScheduled = false;
@@ -129,24 +123,24 @@ export class RelayClient {
   nextRequest = 1;
   /** In the order they were sent. @type {Map<number, Request>} */
   requests = new Map();
-  /** What was sent until the end of this tick has been handled. @type {Deferred<void>|null} */
+  /** For everything sent in this tick. @type {Deferred<void>|null} */
   sync = null;
-  /** The result of the counts requested in this tick. @type {Promise<number>|null} */
+  /** For all counts requested in this tick. @type {Promise<number>|null} */
   counting = null;
   /**
-   * Subscriptions whose members are requested next: one at a time, because an answer may be large.
+   * Rooms whose members are requested next: one at a time, because an answer may be large.
    * @type {Map<string, Deferred<PresenceSnapshot>>}
    */
   asks = new Map();
   isAsking = false;
 
-  /** Those whose outcomes are not requested yet. @type {Batch[]} */
+  /** Batches whose outcomes are not requested yet. @type {Batch[]} */
   undecided = [];
 
-  /** Those that this worker has. @type {Map<string, number>} */
+  /** This worker's places by address. @type {Map<string, number>} */
   held = new Map();
   heldPlaces = 0;
-  /** Places by request that timed out; may still be granted. @type {Map<number, string>} */
+  /** Addresses of timed-out requests, which may still be granted. @type {Map<number, string>} */
   late = new Map();
   reconciledMs = 0;
   /** @type {number|null} */
@@ -157,7 +151,7 @@ export class RelayClient {
   /**
    * @param {object} parts @param {string} parts.path of the relay's socket
    * @param {import('pino').Logger} parts.log @param {number} [parts.watchMs]
-   * @param {number} [parts.awayMs] without an answer for this long, the relay is unavailable
+   * @param {number} [parts.awayMs]
    * @param {number} [parts.requestTimeoutMs] @param {number} [parts.reconcileMs]
    */
   constructor({
@@ -182,7 +176,7 @@ export class RelayClient {
     Object.assign(this, listeners);
   }
 
-  /** Connects. Rejects, and sends nothing, if the relay is absent or of another version. */
+  /** Rejects if there is no relay or it has another version. */
   async open() {
     const socket = connect(this.path);
     this.socket = socket;
@@ -206,7 +200,7 @@ export class RelayClient {
     this.watch = setInterval(() => this.#look(), this.watchMs).unref();
   }
 
-  /** @param {Socket} socket @returns {Promise<void>} rejects if the relay has another version */
+  /** @param {Socket} socket @throws if the relay has another version or does not answer */
   async #compareVersions(socket) {
     const { promise, reject } = this.hello;
     const refuse = () => reject(new Error('the primary does not answer to HELLO'));
@@ -223,7 +217,7 @@ export class RelayClient {
     }
   }
 
-  /** Sends what is collected and ends the link; requests under way fail. May be called twice. */
+  /** Sends what is collected, then ends the link. Requests under way fail. May be called twice. */
   async close() {
     const { socket } = this;
     if (socket === null || socket.writableEnded) return;
@@ -245,10 +239,10 @@ export class RelayClient {
    * Counts a connection of a client address, over all workers of this server.
    * @param {string} address @param {number} cap
    * @param {boolean} force counts the connection even above the cap
-   * @returns {Promise<{admitted: boolean, connections: number}>} `connections` of the address now
+   * @returns `connections` of the address now
    */
   async acquire(address, cap, force) {
-    // Not refused while the relay is unavailable: it may answer before the handshake's deadline.
+    // Also while the relay is unavailable: it may answer before the handshake's deadline.
     if (!this.isOpen) throw gone();
     if (this.requests.size + this.late.size >= MAX_REQUESTS) throw tooMany();
     const request = this.#request(address);
@@ -257,7 +251,7 @@ export class RelayClient {
     return { admitted: ok, connections: value };
   }
 
-  /** Releases a place that was acquired. @param {string} address */
+  /** @param {string} address that was acquired */
   release(address) {
     // If the link has ended, the relay has released everything this worker held.
     if (!this.isOpen) return;
@@ -273,20 +267,20 @@ export class RelayClient {
   }
 
   /**
-   * Offers to carry the reports of this server to the others (fleet-places.js).
+   * Offers to carry this server's reports to the others (fleet-places.js).
    * @param {import('../places.js').FleetRules} rules of this worker's configuration
    */
   volunteer(rules) {
     if (this.isOpen && !this.hasResigned) this.#out().control({ type: 'volunteer', rules });
   }
 
-  /** Withdraws that offer for good, because this worker drains. */
+  /** Withdraws the offer for good, because this worker drains. */
   resign() {
     this.hasResigned = true;
     if (this.isOpen) this.#out().control({ type: 'resign' });
   }
 
-  /** Passes a report of any server on to the relay. @param {Buffer} report */
+  /** @param {Buffer} report from any server, for the relay */
   passReport(report) {
     if (this.isOpen) this.#out().control({ type: 'report', report: report.toString('base64') });
   }
@@ -327,7 +321,7 @@ export class RelayClient {
 
   /**
    * @param {string} room @param {Buffer} publication copied at once
-   * @returns {Promise<void>} resolves when the relay has accepted it; shared by all of this tick
+   * @returns {Promise<void>} Resolves when the relay has accepted it; all of a tick share it.
    */
   publish(room, publication) {
     const refusal = this.#refusal();
@@ -336,7 +330,7 @@ export class RelayClient {
     return this.#synced();
   }
 
-  /** @returns {Promise<void>} resolves when the relay has handled everything sent before */
+  /** @returns {Promise<void>} Resolves when the relay has handled everything sent before. */
   confirm() {
     const refusal = this.#refusal();
     if (refusal !== null) return Promise.reject(refusal);
@@ -344,7 +338,6 @@ export class RelayClient {
     return this.#synced();
   }
 
-  /** Shared by all of this tick. */
   #synced() {
     this.sync ??= deferred();
     return this.sync.promise;
@@ -353,7 +346,7 @@ export class RelayClient {
   /**
    * Publishes to a room without history, unless the key has been used there.
    * @param {string} room @param {string} key with its fingerprint
-   * @param {Buffer} publication copied at once @returns {Promise<void>}
+   * @param {Buffer} publication copied at once
    */
   publishOnce(room, key, publication) {
     return this.#decided(OP.PUBLISH, room, key, publication);
@@ -363,7 +356,6 @@ export class RelayClient {
    * @param {string} room @param {string} key with its fingerprint; may be empty
    * @param {Buffer} publication copied at once
    * @param {boolean} [isAlone] with an outcome of its own, as in a room with state
-   * @returns {Promise<Position>}
    */
   append(room, key, publication, isAlone = false) {
     return this.#decided(OP.APPEND, room, key, publication, isAlone);
@@ -395,7 +387,7 @@ export class RelayClient {
     return readPage(body);
   }
 
-  // Presence. If the link has ended, the relay has removed all users of this worker.
+  // Presence. When the link ends, the relay removes all users of this worker.
 
   /** @param {string} room @param {string} user @param {Buffer} member copied at once */
   enter(room, user, member) {
@@ -412,7 +404,7 @@ export class RelayClient {
   }
 
   /**
-   * An event for webhooks that the worker has decided. If the link has ended, this worker ends too.
+   * Records an event for webhooks.
    * @param {string} room @param {import('../edges.js').RecordedMessage} message
    * @param {string} key without a fingerprint; empty if there is none
    */
@@ -420,7 +412,7 @@ export class RelayClient {
     if (this.isOpen) this.#out().control({ type: 'record', room, kind: type, mark, fields, key });
   }
 
-  /** @param {string} room @returns {Promise<number>} connections of all workers */
+  /** Of all workers. @param {string} room */
   async connectionsIn(room) {
     return (await this.#ask({ type: 'connections-in', request: 0, room })).value;
   }
@@ -475,7 +467,7 @@ export class RelayClient {
 
   /**
    * When this worker dies, the relay sends the name to another worker of the machine.
-   * @param {string} name of its session in a shared store; empty if it has no users there any more
+   * @param {string} name of its session in a shared store; empty if it no longer has users there
    */
   nameSession(name) {
     if (this.isOpen) this.#out().control({ type: 'name', name });
@@ -485,7 +477,7 @@ export class RelayClient {
   reportConnections(connections) {
     if (!this.isOpen) return;
     this.reported = connections;
-    // Handshakes in 100 ticks are one report, not 100 wake-ups of the primary.
+    // Handshakes in many ticks share a report, so that the primary does not wake up for each.
     this.reportTimer ??= setTimeout(this.#reportLater, REPORT_DELAY_MS).unref();
   }
 
@@ -494,7 +486,6 @@ export class RelayClient {
     if (this.isOpen && this.reported !== null) this.#out();
   };
 
-  /** @returns {Promise<number>} number of connections of all workers */
   async countConnections() {
     this.#check();
     if (this.counting === null) {
@@ -504,12 +495,12 @@ export class RelayClient {
     return this.counting;
   }
 
-  /** @returns {Promise<number>} number of workers with a subscription */
+  /** Workers with a subscription. */
   async countWorkers() {
     return (await this.#ask({ type: 'workers', request: 0 })).value;
   }
 
-  /** @returns {BrokerError|null} the reason to refuse requests now */
+  /** Why requests are refused now; null: they are not. */
   #refusal() {
     if (!this.isOpen) return gone();
     if (!this.isAnswering) return away();
@@ -524,7 +515,7 @@ export class RelayClient {
     if (this.requests.size >= MAX_REQUESTS) throw tooMany();
   }
 
-  /** @returns {MessageWriter} the messages written to it leave at the end of this tick */
+  /** @returns what is written to it leaves at the end of this tick */
   #out() {
     this.#schedule();
     return this.writer;
@@ -548,8 +539,8 @@ export class RelayClient {
   /**
    * Sends a control message that the relay answers.
    * @param {ToRelay & {request: number}} message its `request` is set here
-   * @returns {Promise<Answer>} Rejects with a RangeError if a field is out of its bounds. Nothing is
-   *   sent then, because the relay would close the link.
+   * @throws {RangeError} if a field is out of bounds. The relay would close the link, so nothing is
+   *   sent.
    */
   async #ask(message) {
     this.#check();
@@ -580,7 +571,6 @@ export class RelayClient {
     );
   }
 
-  /** Writes the messages of this tick before its end, if there are any. */
   sendNow() {
     if (this.isScheduled) this.flush();
   }
@@ -591,7 +581,7 @@ export class RelayClient {
     const { sync, socket } = this;
     this.sync = null;
     if (!this.isOpen || !socket?.writable) {
-      // Nothing of this tick was written, so nothing was accepted.
+      // Nothing was written in this tick, so nothing was accepted.
       sync?.reject(gone());
       rejectAll(this.undecided, gone());
       this.undecided = [];
@@ -660,8 +650,7 @@ export class RelayClient {
     this.#setAnswering(true);
     const request = this.requests.get(id);
     if (request === undefined) {
-      // The request timed out and is answered after all. If its caller has given up, the place is
-      // released.
+      // The answer of a request that timed out. Its caller does not know of the place.
       const address = this.late.get(id);
       this.late.delete(id);
       if (address !== undefined && ok && this.isOpen) this.#out().text(OP.RELEASE, address);
@@ -680,7 +669,7 @@ export class RelayClient {
     const step = now - this.lookedMs;
     this.lookedMs = now;
     this.nowMs += Math.min(step, this.watchMs);
-    // After a stall of this process, the event loop first reads the answers that have arrived.
+    // After a stall of this process, the event loop must first read the answers that have arrived.
     if (step > 1.5 * this.watchMs) return;
     this.#expireRequests();
     if (!this.isProbing) this.#probe();
@@ -692,7 +681,7 @@ export class RelayClient {
   #expireRequests() {
     const { nowMs } = this;
     for (const [id, request] of this.requests) {
-      // Both times are those of the check before: the silence may be shorter by one interval.
+      // Both times are as of an earlier check, so the silence may be shorter by one interval.
       const silentMs = nowMs - Math.max(request.sentMs, this.heardMs) - this.watchMs;
       if (silentMs >= this.awayMs) this.#setAnswering(false);
       if (nowMs - request.sentMs < this.requestTimeoutMs) return;
@@ -702,7 +691,7 @@ export class RelayClient {
     }
   }
 
-  /** Asks for an answer, so that the client also notices the stall of an idle relay. */
+  /** So that the client notices the stall of an idle relay, too. */
   #probe() {
     this.isProbing = true;
     const { id, promise } = this.#request();
@@ -733,7 +722,7 @@ export class RelayClient {
     const isLost = this.isOpen;
     this.isOpen = false;
     if (this.watch !== null) clearInterval(this.watch);
-    // Messages that were not written were certainly not accepted.
+    // Rejects what was never written, and so was certainly not accepted.
     this.flush();
     for (const request of this.requests.values())
       request.reject(new BrokerError('OUTCOME_UNKNOWN', 'the relay link is closed'));

@@ -3,19 +3,20 @@
 //   worker --PUBLISH--> relay --PUBLICATION--> every worker subscribed to the room
 //                                            (the publisher too)
 //   worker --APPEND--> relay, which stores it --PUBLICATION--> the same workers, in rooms with history
-// - A worker joins a room's publications of a tick in batches. The relay passes them on unopened:
+// - A worker sends the publications of a tick to one room as a batch. The relay does not parse it:
 //   it changes the type byte (and writes the position) in place, and copies the bytes once for each
 //   receiving worker, in one write a tick.
 // - When a link ends, the relay releases everything its worker held, so a crash leaves nothing
-//   behind. Its users leave as fast as the other workers read that, at most READ_AHEAD_BYTES ahead.
-//   History is read in the same way: it delays no live publications for long.
+//   behind. Its users leave only as fast as the other workers read the events, at most
+//   READ_AHEAD_BYTES ahead. Reads of history have the same bound, so live publications are not
+//   delayed for long.
 // - A worker that reads too slowly must not fill the primary's memory. Above MAX_BACKLOG_BYTES the
-//   relay leaves out publications and counts them: plain rooms are at most once, and a room with
-//   history finds the gap and reads it. Above MAX_PENDING_BYTES, which only a worker reaches that
-//   reads no answers, the relay closes the link and reports the worker as hung.
-// - The places of an address are leases of the workers. Every few seconds each worker reports their
-//   number, and the relay corrects its own. Relays of several servers exchange such counts:
-//   fleet-places.js.
+//   relay drops publications and counts them: plain rooms are at most once, and rooms with history
+//   find the gap and read it. Above MAX_PENDING_BYTES, reached only if the worker does not read its
+//   answers, the relay closes the link and reports the worker as hung.
+// - The places of an address are leases of the workers. Every few seconds each worker reports its
+//   number, and the relay corrects its own. The relays of several servers exchange such counts
+//   (fleet-places.js).
 
 import { rmSync } from 'node:fs';
 import { mkdtemp, readdir, rm, stat } from 'node:fs/promises';
@@ -57,26 +58,25 @@ import {
 import { Subscriptions } from './subscriptions.js';
 
 const MAX_PENDING_BYTES = 64 * 1024 * 1024;
-/** Queued publications. One more of the largest size stays below MAX_PENDING_BYTES. */
+/** Queued publications. With one more of the largest size, still below MAX_PENDING_BYTES. */
 const MAX_BACKLOG_BYTES = 16 * 1024 * 1024;
 const LEFT_OUT_LOG_MS = 60_000;
 /**
- * With more pending bytes a worker gets no history, and users of dead workers wait. Above the
+ * Reads, and the users of dead workers, wait while a worker has more pending bytes. Above the
  * high-water mark of sockets, so `drain` follows.
  */
 const READ_AHEAD_BYTES = 1024 * 1024;
-/** The most reads of one worker that wait for `drain`. */
+/** Reads of one worker that wait for `drain`. */
 const MAX_WAITING_READS = 100_000;
 const SWEEP_INTERVAL_MS = 1000;
 /** unix(7): sun_path has 108 bytes on Linux and 104 on macOS, the closing NUL included. */
 const MAX_PATH_BYTES = 103;
 const SHORT_TMPDIR = '/tmp';
-/** Names that mkdtemp gives. */
+/** As named by mkdtemp. */
 const FOLDER_NAME = /^fanfare-[A-Za-z0-9]{6}$/;
 const STALE_FOLDER_MS = 60_000;
 const MAX_SWEPT_FOLDERS = 100;
 const NOT_OURS = { uid: -1, mtimeMs: 0 };
-/** The most sessions of dead workers kept for the next worker, if no worker is left. */
 const MAX_GONE = 64;
 
 export class RelayServer {
@@ -88,12 +88,12 @@ export class RelayServer {
   keys = new IdempotencyKeys();
   /** @type {NodeJS.Timeout|undefined} */
   sweeper = undefined;
-  /** The path of the socket; empty before start(). */
+  /** Of the socket; empty before `start`. */
   path = '';
   /** @type {import('node:net').Server|null} */
   server = null;
   folder = '';
-  /** The removal of folders that killed primaries have left. @type {Promise<void>} */
+  /** Removes folders left behind by killed primaries. @type {Promise<void>} */
   swept = Promise.resolve();
   /** @type {Set<Link>} */
   links = new Set();
@@ -101,7 +101,7 @@ export class RelayServer {
   writing = [];
   /** @type {Subscriptions<Link>} */
   rooms = new Subscriptions();
-  /** Users of workers that are gone. @type {Iterator<void>[]} */
+  /** Users of dead workers. @type {Iterator<void>[]} */
   leaving = [];
   /** Connections by client address, over all workers. @type {Map<string, number>} */
   addresses = new Map();
@@ -116,17 +116,16 @@ export class RelayServer {
   connections = 0;
   droppedLinks = 0;
   refusedReads = 0;
-  /** Publications left out of the deliveries to slow workers. */
   leftOut = { plain: 0, history: 0 };
   leftOutToldMs = Number.NEGATIVE_INFINITY;
-  /** Places corrected: counted but not held, or held but not counted. */
+  /** Corrected places: counted but not held, or held but not counted. */
   reconciledPlaces = 0;
 
   /**
    * @param {object} parts @param {import('pino').Logger} parts.log
    * @param {HistoryOf} [parts.historyOf] the same as the workers'
-   * @param {number} [parts.maxBacklogBytes] publications queued for a slow worker
-   * @param {number} [parts.maxPendingBytes] all that is queued for a worker that does not read
+   * @param {number} [parts.maxBacklogBytes] publications queued for one worker
+   * @param {number} [parts.maxPendingBytes] everything queued for one worker
    * @param {(pid: number) => void} [parts.onHung] a worker does not read its answers
    * @param {number} [parts.maxWaitingReads] of one worker
    * @param {{maxMembers: number, announcements: import('../presence.js').Announcements}}
@@ -174,9 +173,8 @@ export class RelayServer {
   async start() {
     const prefix = join(tmpdir(), 'fanfare-');
     const isShort = Buffer.byteLength(join(`${prefix}XXXXXX`, 'relay')) <= MAX_PATH_BYTES;
-    // mkdtemp creates a new folder with mode 0700, so the remains of a killed primary do no harm.
+    // mkdtemp creates a new folder with mode 0700, so leftovers of a killed primary do no harm.
     this.folder = await mkdtemp(isShort ? prefix : join(SHORT_TMPDIR, 'fanfare-'));
-    // Runs at every exit of this process, unless it is killed.
     process.once('exit', this.removeFolder);
     this.swept = sweepFolders(dirname(this.folder)).catch((error) =>
       this.log.debug({ err: error }, 'relay: cannot remove old temporary folders'),
@@ -197,7 +195,7 @@ export class RelayServer {
     this.stepper = setInterval(() => this.#stepFleet(), TICK_MS).unref();
   }
 
-  /** Reports that have arrived during a stall of this process are read first: it counts little. */
+  /** A stall of this process counts little: reports that arrived meanwhile are still unread. */
   #stepFleet() {
     const nowMs = performance.now();
     this.fleetMs += Math.min(nowMs - this.steppedMs, 2 * TICK_MS);
@@ -263,7 +261,7 @@ export class RelayServer {
     };
   }
 
-  /** @param {Link} link with bytes to write */
+  /** @param {Link} link with something to write */
   schedule(link) {
     if (this.writing.length === 0) setImmediate(this.flush);
     this.writing.push(link);
@@ -276,7 +274,7 @@ export class RelayServer {
   }
 
   /**
-   * Passes a PUBLISH or a stored APPEND on to every worker that has subscribed to the room.
+   * Passes a PUBLISH or a stored APPEND on to every worker subscribed to the room.
    * @param {string} room @param {'plain'|'history'} kind @param {Buffer} buffer
    * @param {number} start @param {number} end
    */
@@ -289,7 +287,7 @@ export class RelayServer {
   }
 
   /**
-   * Passes a PUBLISH on, unless its key has been used in the room.
+   * Passes a PUBLISH on unless its key has been used in the room.
    * @param {string} room @param {string} text the key and the fingerprint
    * @param {Buffer} buffer @param {number} start @param {number} end @returns {Position}
    */
@@ -318,10 +316,7 @@ export class RelayServer {
     );
   }
 
-  /**
-   * For webhooks, unless it is a repeated publish that was recorded before.
-   * @param {import('./relay-wire.js').Recorded} message
-   */
+  /** For webhooks, once for each key. @param {import('./relay-wire.js').Recorded} message */
   record(message) {
     const { room, key } = message;
     if (key === '' || this.keys.recordOnce(room, key, performance.now()))
@@ -336,7 +331,7 @@ export class RelayServer {
     for (const link of links) link.out().publication(OP.PUBLICATION, room, event);
   }
 
-  /** A worker with users in Redis has died: a live one removes them. @param {string} name */
+  /** Lets a live worker remove the users of a dead one from Redis. @param {string} name */
   #died(name) {
     if (this.links.size > 0)
       for (const link of this.links) link.out().control({ type: 'gone', name });
@@ -373,9 +368,9 @@ export class RelayServer {
 
   /**
    * @param {string} room @param {HistoryRule} rule
-   * @param {Buffer} run publications, each behind its length
+   * @param {Buffer} run publications, each after its length
    * @param {number} count of them @param {number} nowMs
-   * @returns {Position|null} of the first one; null: the state of the room is full
+   * @returns {Position|null} of the first one; null if the room's state is full
    */
   #keep(room, rule, run, count, nowMs) {
     if (rule.state !== undefined) {
@@ -405,7 +400,7 @@ export class RelayServer {
     link.out().reply(request, true, before + 1);
   }
 
-  /** Counts a place. @param {Link} link @param {string} address */
+  /** @param {Link} link @param {string} address */
   take(link, address) {
     const held = (this.addresses.get(address) ?? 0) + 1;
     this.addresses.set(address, held);
@@ -414,7 +409,7 @@ export class RelayServer {
     link.places++;
   }
 
-  /** @param {Link} link @param {string} address of which the link has a place */
+  /** @param {Link} link @param {string} address that the link holds */
   giveBack(link, address) {
     const held = /** @type {number} */ (link.addresses.get(address));
     if (held > 1) link.addresses.set(address, held - 1);
@@ -432,7 +427,7 @@ export class RelayServer {
   }
 
   /**
-   * Adopts a worker's own count of its places. One that is requested may be counted or not.
+   * Adopts a worker's own count of its places. Requested ones may be counted already or not.
    * @param {Link} link
    * @param {ReadonlyMap<string, import('./relay-wire.js').Places>} told by the worker
    */
@@ -454,13 +449,13 @@ export class RelayServer {
     );
   }
 
-  /** All users of a worker leave. @param {Link} link */
+  /** Removes all users of a worker. @param {Link} link */
   dismiss(link) {
     this.leaving.push(this.members.removal(link));
     this.continueLeaving();
   }
 
-  /** Until a worker has to read first. */
+  /** Stops while any worker has too much to read. */
   continueLeaving() {
     const { leaving, links } = this;
     const isFull = () => {
@@ -499,7 +494,7 @@ async function sweepFolders(parent) {
   }
 }
 
-/** @param {string} path @returns {Promise<boolean>} whether it is a socket without a listener */
+/** Has the socket no listener? @param {string} path @returns {Promise<boolean>} */
 function isDeserted(path) {
   return new Promise((resolve) => {
     const socket = connect(path, () => {
@@ -539,18 +534,18 @@ class Link {
     /** Its session in a shared store, if it has users there. */
     this.name = '';
     this.connections = 0;
-    /** Connections this worker holds, by client address. @type {Map<string, number>} */
+    /** Its places, by address. @type {Map<string, number>} */
     this.addresses = new Map();
     this.places = 0;
     this.writer = new MessageWriter();
     this.isScheduled = false;
-    /** Bytes that the writer may collect in this tick before publications are left out. */
+    /** Bytes that the writer may collect in this tick before publications are dropped. */
     this.allowance = 0;
-    /** Outcomes since it last asked for them. @type {Position[]} */
+    /** Since it last asked for them. @type {Position[]} */
     this.outcomes = [];
-    /** The KEY of the PUBLISH or APPEND that follows; empty if it has none. */
+    /** The KEY for the next PUBLISH or APPEND; empty if it has none. */
     this.key = '';
-    /** Reads that wait until the worker has taken earlier bytes. @type {HistoryRead[]} */
+    /** Reads that wait until the worker has read earlier bytes. @type {HistoryRead[]} */
     this.reads = [];
     const reader = new MessageReader((buffer, start, end) => this.receive(buffer, start, end));
     socket.on('data', (chunk) => this.#socketOnData(reader, chunk));
@@ -558,7 +553,7 @@ class Link {
       this.#serveReads();
       relay.continueLeaving();
     });
-    // A `close` event follows; the supervisor reports a worker's crash.
+    // `close` follows, and the supervisor reports a worker's crash.
     socket.on('error', (error) =>
       relay.log.debug({ err: error, pid: this.pid }, 'relay: link error'),
     );
@@ -569,7 +564,7 @@ class Link {
     return this.socket.writableLength + this.writer.length;
   }
 
-  /** @returns {MessageWriter} the messages written to it leave at the end of this tick */
+  /** @returns what is written to it leaves at the end of this tick */
   out() {
     if (!this.isScheduled) {
       this.isScheduled = true;
@@ -581,7 +576,7 @@ class Link {
 
   /**
    * @param {Buffer} buffer @param {number} start @param {number} end
-   * @returns {boolean} false if it was left out, because too many bytes wait
+   * @returns false if it was dropped, because too many bytes wait
    */
   pass(buffer, start, end) {
     const writer = this.out();
@@ -816,7 +811,7 @@ class Link {
     }
   }
 
-  /** A worker of another version ends the link. @param {number} version */
+  /** A worker of another version ends the link itself. @param {number} version */
   #hello(version) {
     this.out().number(OP.HELLO, RELAY_VERSION);
     if (version === RELAY_VERSION) return;

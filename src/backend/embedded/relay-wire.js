@@ -1,11 +1,11 @@
 // relay-wire.js: the messages between a worker and the relay in the primary, over a Unix socket.
 //
-// A reload may start new workers with new files under the old primary. So each side begins with
-// HELLO, and a worker of another version does not start. The form of a message and the first field
-// of HELLO never change.
+// A reload may start workers from newer files under the old primary. So each side begins with
+// HELLO, and a worker of another version does not start. The framing and the first field of HELLO
+// never change.
 //
 // A message is its length (u32, big-endian, without these four bytes), one byte for its type, and
-// its fields. Rooms and addresses are ASCII. A reply repeats its request's number.
+// its fields. Rooms and addresses are ASCII. A reply repeats the number of its request.
 //
 //   worker -> relay                                   relay -> worker
 //   HELLO       u32 RELAY_VERSION, u32 pid            HELLO        u32 RELAY_VERSION
@@ -18,34 +18,31 @@
 //   RELEASE     address
 //   CONTROL     JSON: one of CONTROLS                 CONTROL      JSON
 //
-// The length of a room is a u8. If that is 255, a u16 follows with the length.
+// The length of a room is a u8. If that is 255, a u16 with the length follows.
 //
-// A batch is in the form of ../batch.js. The relay passes it on unopened.
-//
-// In rooms with history a batch begins with a position item, in which the relay writes the position
-// of the first publication. A KEY makes the PUBLISH or APPEND that follows, of one publication,
-// idempotent. Each APPEND, and each PUBLISH with a KEY, has an outcome:
+// batch.js has the form of a batch, which the relay passes on without reading it. In rooms with
+// history it begins with a position item, where the relay writes the position of the first
+// publication. A KEY makes the PUBLISH or APPEND after it idempotent, which then has exactly one
+// publication. Each APPEND, and each PUBLISH with a KEY, has an outcome:
 //   APPEND      as PUBLISH
 //   KEY         KEY_LENGTH characters, then the
 //               fingerprint of the payload, if it is known
 //   OUTCOMES    u32 request                           POSITIONS    u32 request, a position for each since the last
 //   CONTROL     read                                  PAGE         u32 request, position, u64 first offset,
 //                                                                  u8 flags, publications
-//   A position: protocol/position.js. If the key has another publication, the offset is 0.
+//   A position: protocol/position.js. CONFLICT, ACCEPTED and FULL below are special ones.
 //
 // In a PAGE the length (u32) of each publication comes before it. Flag 1 says that there are older
 // ones. In a room with state an APPEND has one publication, and a PAGE differs: the offset (u64) of
 // each publication comes before its length, and the floor replaces the first offset. Its flags are
 // 2 (the room has state), 4 (the state is whole) and 8 (more publications follow).
 //
-// Presence: with the embedded broker, the users of each room.
-//
+// Presence with the embedded broker:
 //   ENTER       room with its length, u16 user length, user, member
 //   EXIT        room with its length, user
 //   WHO         u32 request, room                     MEMBERS      u32 request, u32 count, u8 listed?,
 //                                                                  then for each: u32 length, bytes
 //
-// The reader finds whole messages without a copy. The writer collects those of one tick in slabs.
 
 import { MODES } from '../../config/settings.js';
 import {
@@ -65,8 +62,8 @@ import {
 import { entriesIn, publicationsIn } from './histories.js';
 
 /**
- * The version of these messages, and of those in worker/control-messages.js. Raise it when one of
- * either is changed, removed or added (docs/architecture/versions.md).
+ * The version of these messages, and of those in worker/control-messages.js. Raise it when you
+ * change, remove or add one (docs/architecture/versions.md).
  */
 export const RELAY_VERSION = 6;
 
@@ -93,14 +90,17 @@ export const OP = Object.freeze({
 });
 
 /**
- * The rare messages, each `{type, ...fields}` in JSON, and the checks of their fields. An admitted
- * ACQUIRE is a place of its address. Every few seconds a worker reports how many it has (`held`).
- * If the relay has another count, it asks for all of them (`tell-places`) and corrects its own.
+ * The rare messages, each `{type, ...fields}` in JSON, and the checks of their fields.
+ *
+ * An admitted ACQUIRE is a place of its address. Every few seconds a worker reports how many it has
+ * (`held`). If the relay's count differs, it asks for all of them (`tell-places`) and corrects it.
+ *
  * With Redis, a worker offers to carry reports between the relay and the other servers
- * (`volunteer`, `carry`, `report`; fleet-places.js), and `name` is its session there: when it dies,
- * another worker removes the session's users (`gone`). The relay answers `occupied` with MEMBERS,
- * each `<room> <connections>`, and `read` with a PAGE. It refuses them, and answers all others,
- * with a REPLY.
+ * (`volunteer`, `carry`, `report`; fleet-places.js). `name` is its session there: when the worker
+ * dies, another one removes the session's users (`gone`).
+ *
+ * The relay answers `occupied` with MEMBERS, each `<room> <connections>`, and `read` with a PAGE.
+ * It refuses these two, and answers all others, with a REPLY.
  * @type {Readonly<Record<string, Readonly<Record<string, (value: any) => boolean>>>>}
  */
 const CONTROLS = Object.freeze({
@@ -140,7 +140,7 @@ const CONTROLS = Object.freeze({
   gone: { name: isText },
 });
 
-/** The checks of each control message, by its type. */
+/** By type. */
 const CHECKS = new Map(
   Object.entries(CONTROLS).map(([type, fields]) => [type, Object.entries(fields)]),
 );
@@ -163,11 +163,11 @@ const CHECKS = new Map(
  * @typedef {{type: 'report', report: string}} Report in base64
  */
 
-/** Bytes before a message's fields: its length and its type. */
+/** A message's length and type. */
 export const HEAD_BYTES = 5;
-/** Largest message for either end: the largest `FANFARE_MAX_MESSAGE_BYTES` and some room. */
+/** The largest `FANFARE_MAX_MESSAGE_BYTES` and some room. */
 export const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
-/** Its users are a worker's rooms and users (edges.js). No client can name it. */
+/** A room whose users are a worker's rooms and users (edges.js). Clients cannot use the name. */
 export const EDGES_ROOM = '*edges';
 /** Length of an idempotency key, before its fingerprint. */
 export const KEY_LENGTH = 22;
@@ -177,15 +177,14 @@ export const CONFLICT = Object.freeze({ epoch: '0'.repeat(16), offset: 0 });
 export const ACCEPTED = Object.freeze({ epoch: '0'.repeat(16), offset: 1 });
 /** The outcome of an APPEND if the state of its room is full. @type {Position} */
 export const FULL = Object.freeze({ epoch: '0'.repeat(16), offset: 2 });
-/** The most outcomes in one answer, because the answer is a message too. */
+/** In one answer. */
 export const MAX_OUTCOMES = 10_000;
-/** The end of a batch that takes no more. */
 const NO_BATCH = -1;
 
 const LENGTH_BYTES = 4;
-/** In place of a room's length in one byte: two bytes with the length follow. */
+/** Instead of a length in one byte: two bytes with the length follow. */
 const LONG_ROOM = 255;
-/** A batch ends with its slab, so this is its largest size: a segment of histories.js. */
+/** Bounds a batch too, because it ends with its slab. As large as a segment of histories.js. */
 export const SLAB_BYTES = 32 * 1024;
 const COUNT_BYTES = 4;
 const NOTHING = Buffer.alloc(0);
@@ -206,7 +205,7 @@ export class MalformedMessage extends Error {}
 export class MessageReader {
   /**
    * @param {(buffer: Buffer, start: number, end: number) => void} onMessage called with each whole
-   *   message: its buffer, start and end. The callee may keep and modify these bytes only.
+   *   message, without a copy. The callee may keep and modify only these bytes.
    */
   constructor(onMessage) {
     this.onMessage = onMessage;
@@ -216,13 +215,13 @@ export class MessageReader {
     this.neededBytes = 0;
   }
 
-  /** @param {Buffer} chunk @throws {RangeError} impossible length: the stream is useless */
+  /** @param {Buffer} chunk @throws {RangeError} for an impossible length: close the stream */
   read(chunk) {
     let buffer = chunk;
     if (this.partsBytes > 0) {
       this.parts.push(chunk);
       this.partsBytes += chunk.length;
-      // Joined once, when all have arrived, so that a large message is not copied at every chunk.
+      // Joined only once, so that a large message is not copied with every chunk.
       if (this.partsBytes < this.neededBytes) return;
       buffer = Buffer.concat(this.parts, this.partsBytes);
       this.parts = [];
@@ -243,17 +242,16 @@ export class MessageReader {
       at = end;
     }
     if (at === buffer.length) return;
-    // Copied, so that a few bytes do not keep the whole chunk.
+    // A slice of a few bytes would keep the whole chunk alive.
     const rest = Buffer.from(buffer.subarray(at));
     this.parts.push(rest);
     this.partsBytes = rest.length;
   }
 }
 
-// Readers, in the order of the writers below. `at` is the start of a message's fields, and `end`
-// the end of the message.
+// Readers. A message's fields start at `at`, and the message ends at `end`.
 
-/** @param {Buffer} buffer @param {number} start @returns {number} */
+/** @param {Buffer} buffer @param {number} start */
 export function readOp(buffer, start) {
   return buffer[start + LENGTH_BYTES];
 }
@@ -264,7 +262,6 @@ export function readNumber(buffer, at) {
 }
 
 /**
- * CONTROL.
  * @param {Buffer} buffer @param {number} at @param {number} end @returns {any} ToRelay or FromRelay
  * @throws {MalformedMessage}
  */
@@ -339,20 +336,12 @@ export function readText(buffer, at, end) {
   return buffer.toString('latin1', at, end);
 }
 
-/**
- * SUBSCRIBE, SYNC, OUTCOMES, WHO.
- * @param {Buffer} buffer @param {number} at @param {number} end
- * @returns {{request: number, text: string}}
- */
+/** SUBSCRIBE, SYNC, OUTCOMES, WHO. @param {Buffer} buffer @param {number} at @param {number} end */
 export function readRequest(buffer, at, end) {
   return { request: buffer.readUInt32BE(at), text: buffer.toString('latin1', at + 4, end) };
 }
 
-/**
- * ACQUIRE.
- * @param {Buffer} buffer @param {number} at @param {number} end
- * @returns {{request: number, cap: number, force: boolean, address: string}}
- */
+/** @param {Buffer} buffer @param {number} at @param {number} end */
 export function readAcquire(buffer, at, end) {
   return {
     request: buffer.readUInt32BE(at),
@@ -362,16 +351,13 @@ export function readAcquire(buffer, at, end) {
   };
 }
 
-/**
- * A worker's places of one address: places held, and places requested without an answer yet.
- * @typedef {{held: number, asked: number}} Places
- */
+/** A worker's places of one address. @typedef {{held: number, asked: number}} Places */
 
 /**
  * REPLY, POSITIONS, PAGE, MEMBERS.
  * @param {Buffer} buffer @param {number} at @param {number} end
  * @returns {{request: number, ok: boolean, value: number, body: Buffer}} `ok` and `value` for a
- *   REPLY; for the other messages `body`, which one of the readers below takes
+ *   REPLY; `body` for the others, whose readers are below
  */
 export function readAnswer(buffer, at, end) {
   const request = buffer.readUInt32BE(at);
@@ -380,24 +366,21 @@ export function readAnswer(buffer, at, end) {
   return { request, ok: buffer[at + 4] === 1, value: buffer.readUInt32BE(at + 5), body: NOTHING };
 }
 
-/** @param {Buffer} buffer @param {number} at of a room's length @returns {number} */
+/** @param {Buffer} buffer @param {number} at of the room's length */
 function roomEndAt(buffer, at) {
   return buffer[at] < LONG_ROOM
     ? at + 1 + buffer[at]
     : at + 3 + ((buffer[at + 1] << 8) | buffer[at + 2]);
 }
 
-/**
- * @param {Buffer} buffer @param {number} at of its length @param {number} end @returns {string}
- * @throws {MalformedMessage} if the room is longer than its message
- */
+/** @param {Buffer} buffer @param {number} at of the room's length @param {number} end */
 function readRoom(buffer, at, end) {
   const roomEnd = roomEndAt(buffer, at);
   if (!(roomEnd <= end)) throw new MalformedMessage('room longer than its message');
   return buffer.toString('latin1', at + (buffer[at] < LONG_ROOM ? 1 : 3), roomEnd);
 }
 
-/** @param {string} room @returns {number} its bytes, with those of the length */
+/** With its length. @param {string} room */
 function roomBytes({ length }) {
   return length < LONG_ROOM ? 1 + length : 3 + length;
 }
@@ -423,7 +406,7 @@ export function readBatchRoom(buffer, at, end) {
   return readRoom(buffer, at + COUNT_BYTES, end);
 }
 
-/** @param {Buffer} buffer @param {number} at @returns {number} the start of the batch */
+/** @param {Buffer} buffer @param {number} at @returns the start of the batch */
 export function batchAt(buffer, at) {
   return roomEndAt(buffer, at + COUNT_BYTES);
 }
@@ -433,18 +416,13 @@ export function makePublication(buffer, at) {
   buffer[at - 1] = OP.PUBLICATION;
 }
 
-/**
- * Writes the position of the first publication into an APPEND, in place.
- * @param {Buffer} buffer @param {number} itemsAt the start of the batch @param {Position} position
- */
+/** @param {Buffer} buffer @param {number} itemsAt the batch of an APPEND @param {Position} position */
 export function setPosition(buffer, itemsAt, { epoch, offset }) {
   writePosition(buffer, itemsAt + ITEM_HEAD_BYTES, epoch, offset);
 }
 
 /**
- * ENTER.
- * @param {Buffer} buffer @param {number} at @param {number} end
- * @returns {{room: string, user: string, member: Buffer}} `member` is a slice
+ * @param {Buffer} buffer @param {number} at @param {number} end @returns `member` is a slice
  * @throws {MalformedMessage} if the user is longer than the message
  */
 export function readEnter(buffer, at, end) {
@@ -461,9 +439,7 @@ export function readEnter(buffer, at, end) {
 }
 
 /**
- * EXIT.
  * @param {Buffer} buffer @param {number} at @param {number} end
- * @returns {{room: string, user: string}}
  * @throws {MalformedMessage} if the room is longer than the message
  */
 export function readExit(buffer, at, end) {
@@ -471,18 +447,18 @@ export function readExit(buffer, at, end) {
   return { room, user: buffer.toString('utf8', roomEndAt(buffer, at), end) };
 }
 
-/** @param {Buffer} body @returns {import('../presence.js').PresenceSnapshot} slices of it */
+/** @param {Buffer} body @returns slices of it */
 export function readMembers(body) {
   const count = body.readUInt32BE(0);
   return { count, members: body[4] === 0 ? null : publicationsIn(body.subarray(5)) };
 }
 
-/** @param {Buffer} body of a POSITIONS @param {number} index @returns {Position} */
+/** @param {Buffer} body @param {number} index */
 export function readPositionOf(body, index) {
   return readPosition(body, index * POSITION_BYTES);
 }
 
-/** @param {Buffer} body of a PAGE @returns {HistoryPage} publications are slices */
+/** @param {Buffer} body @returns {HistoryPage} publications are slices of it */
 export function readPage(body) {
   const { epoch, offset } = readPosition(body, 0);
   const first = readOffset(body, POSITION_BYTES);
@@ -500,19 +476,19 @@ export function readPage(body) {
 }
 
 /**
- * Collects messages until the owner takes and writes them. Slabs are never overwritten, so taken
- * bytes may wait in a socket while the rest of their slab is filled.
+ * Collects messages until `writeTo`. Slabs are never overwritten, so written bytes may wait in a
+ * socket while the rest of their slab is filled.
  */
 export class MessageWriter {
   constructor() {
     this.slab = Buffer.allocUnsafeSlow(SLAB_BYTES);
-    /** The start of the bytes in the slab that are not written yet. */
+    /** Where the unwritten bytes start in the slab. */
     this.from = 0;
     this.at = 0;
-    /** Slabs that are full. @type {Buffer[]} */
+    /** @type {Buffer[]} */
     this.full = [];
     this.fullBytes = 0;
-    /** A run of bytes to pass on that was not copied yet. @type {Buffer|null} */
+    /** A run of bytes to pass on, not copied yet. @type {Buffer|null} */
     this.run = null;
     this.runStart = 0;
     this.runEnd = 0;
@@ -530,8 +506,8 @@ export class MessageWriter {
   /**
    * Makes room for a message and writes its head.
    * @param {number} op @param {number} bytes of its fields
-   * @param {number} [lentBytes] that #lend adds to them
-   * @returns {number} the position of the fields in `slab`
+   * @param {number} [lentBytes] that follow in other buffers
+   * @returns the start of the fields in `slab`
    */
   #open(op, bytes, lentBytes = 0) {
     this.#endRun();
@@ -614,10 +590,10 @@ export class MessageWriter {
   }
 
   /**
-   * Writes a publication into a batch: into the last message, if that is a batch of the same room.
+   * Adds a publication to the last message if that is a batch for the same room, or begins one.
    * @param {number} op PUBLISH, APPEND or PUBLICATION
    * @param {string} room at most 65,535 ASCII characters @param {Buffer} publication copied
-   * @param {boolean} [isAlone] in a batch of its own @returns {boolean} has it joined a batch?
+   * @param {boolean} [isAlone] in a batch of its own @returns whether it was added to a batch
    */
   publication(op, room, publication, isAlone = false) {
     const bytes = ITEM_HEAD_BYTES + publication.length;
@@ -643,10 +619,7 @@ export class MessageWriter {
     return false;
   }
 
-  /**
-   * Is the last message a batch of the room, not yet taken, with space for so many bytes more?
-   * @param {number} op @param {string} room @param {number} bytes
-   */
+  /** @param {number} op @param {string} room @param {number} bytes that are to join it */
   #isLastBatch(op, room, bytes) {
     return (
       this.at === this.batchEnd &&
@@ -705,7 +678,7 @@ export class MessageWriter {
     }
   }
 
-  /** @param {number} request @param {Read} page runs are not copied: never modify them */
+  /** @param {number} request @param {Read} page its runs are not copied: never modify them */
   page(request, page) {
     const { runs, state } = page;
     let bytes = 0;
@@ -726,8 +699,8 @@ export class MessageWriter {
   }
 
   /**
-   * Passes on a message as it lies in a buffer. Neighbours are copied together.
-   * @param {Buffer} buffer not modified until the next take()
+   * Passes a message on unchanged. Neighbours are copied together.
+   * @param {Buffer} buffer not modified until the next `writeTo`
    * @param {number} start @param {number} end
    */
   pass(buffer, start, end) {
@@ -750,7 +723,7 @@ export class MessageWriter {
     this.runStart = this.runEnd = 0;
   }
 
-  /** @param {import('node:net').Socket} socket @returns {boolean} the result of the last write() */
+  /** @param {import('node:net').Socket} socket @returns the result of the last write() */
   writeTo(socket) {
     this.#endRun();
     const last = this.slab.subarray(this.from, this.at);
