@@ -2,8 +2,8 @@
 //   publish, history --> node of the room --> inbox --> onPublication
 //
 // A node (node.js) is a Redis primary with two connections. A cluster (cluster.js) has several, and
-// the room's name decides which one serves it. The broker is `up` while all nodes are up. While a
-// node is unavailable, publishes to its rooms are refused at once instead of queued.
+// the room's name decides which one serves it. The broker is `up` while all nodes are up. If a node
+// is unavailable, publishes to its rooms are refused at once, not queued.
 
 import { randomBytes } from 'node:crypto';
 import { addressText } from '../../config/redis.js';
@@ -24,10 +24,10 @@ import { slotOf, slotOfTag } from './slots.js';
 import { StallAwareClock } from './stall-aware-clock.js';
 
 const TICK_MS = 50;
-/** The time that start() waits for Redis before it continues without. */
+/** After this time `start` continues without Redis. */
 const START_TIMEOUT_MS = 5000;
 const CLOSE_TIMEOUT_MS = 2000;
-/** The most distinct reasons logged in one outage. */
+/** Reasons logged in one outage. */
 const MAX_REASONS = 8;
 
 /**
@@ -40,8 +40,8 @@ const MAX_REASONS = 8;
  *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'skipped'|'malformed'|'unknownVersions'|'fastPaths'>}
  *   counters
  * @property {string} workerId @property {HistoryOf} [historyOf]
- * @property {RoomRules<import('../../config/room-patterns.js').HistoryRule>} [historyRules] the rules
- *   behind `historyOf`; the broker adds rules of other servers
+ * @property {RoomRules<import('../../config/room-patterns.js').HistoryRule>} [historyRules] those
+ *   of `historyOf`; the broker adds rules of other servers
  * @property {(ms: number) => void} [onPublishLag] from writing publications to Redis' answer
  * @property {(seconds: number) => void} [onRoundTrip] of a probe through the bus
  * @property {(isUp: boolean) => void} [onUp] the state has changed; called before the events of
@@ -58,12 +58,12 @@ export class RedisBroker {
   reasons = new Set();
   awaySince = 0;
   isCounting = false;
-  /** Takes the reports of servers; null: this worker does not carry them. @type {((report: Buffer) => void)|null} */
+  /** Null: this worker does not carry reports. @type {((report: Buffer) => void)|null} */
   onReport = null;
   onSettled = () => {};
   /** @type {Promise<void>|null} */
   closing = null;
-  /** Made when it is asked for. @type {RedisClusterClient|null} */
+  /** Created by `connection`. @type {RedisClusterClient|null} */
   client = null;
 
   /** @param {BrokerParts} parts */
@@ -75,8 +75,7 @@ export class RedisBroker {
     this.counters = counters;
     this.historyOf = historyOf;
     this.onUp = onUp;
-    // Worker ids repeat: a restart may reuse a process id, and in every container the process id is
-    // 1.
+    // Worker ids are not unique: a restart may reuse a process id, and in containers it is often 1.
     const id = `${workerId}:${randomBytes(4).toString('hex')}`;
     this.keys = new Keys(config.redisPrefix);
     this.inbox = this.#makeInbox();
@@ -85,7 +84,7 @@ export class RedisBroker {
     this.probeChannel = this.keys.probeChannelOf(id, '');
     /** @param {Address} [address] */
     const makeNode = (address) => this.#makeNode(parts, settings, address);
-    /** The only one; null in a cluster. @type {RedisNode|null} */
+    /** Null in a cluster. @type {RedisNode|null} */
     this.node = settings.kind === 'cluster' ? null : makeNode();
     /** @type {RedisCluster|null} */
     this.cluster =
@@ -107,8 +106,8 @@ export class RedisBroker {
     return new Inbox({
       keys: this.keys,
       onNumbered: (room, offset, epoch) => {
-        // Not in a cluster: if a node is demoted, Redis ends the subscriptions, and the broker
-        // reads the positions of all rooms again.
+        // Not needed in a cluster: if a node is demoted, Redis ends its subscriptions, and the
+        // broker reads the positions of all rooms again.
         this.node?.see(room, offset, epoch);
       },
       onOther: (channel, message) => this.#inboxOnOther(channel, message),
@@ -147,8 +146,7 @@ export class RedisBroker {
   }
 
   /**
-   * The rules that all servers share.
-   * @param {BrokerParts['historyRules']} rules of this one
+   * @param {BrokerParts['historyRules']} rules of this server
    * @param {boolean} [areOfState] those of rooms with state
    */
   #makeRules(rules = new RoomRules([]), areOfState = false) {
@@ -165,7 +163,7 @@ export class RedisBroker {
     });
   }
 
-  /** @param {string} id of this worker, among all servers */
+  /** @param {string} id of this worker, unique in the fleet */
   #makeConnectionCount(id) {
     return new ConnectionCount({
       id,
@@ -200,7 +198,7 @@ export class RedisBroker {
     });
     const timer = setTimeout(this.onSettled, START_TIMEOUT_MS);
     this.node?.open(this.probeChannel);
-    // If this fails, the channel stays wanted and is subscribed later.
+    // If this fails, the channel is subscribed later.
     this.#subscribe(this.keys.fleetChannel).catch(() => {});
     this.cluster?.tick();
     await settled;
@@ -259,7 +257,7 @@ export class RedisBroker {
     else for (const { publisher } of this.#nodes()) publisher.flush();
   }
 
-  /** @param {string} room @param {ReadRequest} from @returns {Promise<HistoryPage>} */
+  /** @param {string} room @param {ReadRequest} from */
   history(room, from) {
     if (this.closing !== null) return closed();
     const node = this.#nodeOf(room);
@@ -304,7 +302,6 @@ export class RedisBroker {
     this.connectionCount.set(connections);
   }
 
-  /** @returns {Promise<number>} includes the latest reports of the others */
   countConnections() {
     return this.connectionCount.count();
   }
@@ -322,7 +319,7 @@ export class RedisBroker {
     this.stateRules.tick();
   }
 
-  /** @param {string} room @returns {RedisNode|null} null: no node serves this slot */
+  /** @param {string} room @returns null: no node serves its slot */
   #nodeOf(room) {
     return this.node ?? this.cluster?.of(slotOfTag(room)) ?? null;
   }
@@ -331,17 +328,16 @@ export class RedisBroker {
     return this.#nodeFor(this.keys.fleetChannel);
   }
 
-  /** @param {string} channel @returns {RedisNode|null} null: no node serves its slot */
+  /** @param {string} channel @returns null: no node serves its slot */
   #nodeFor(channel) {
     return this.node ?? this.cluster?.of(slotOf(channel)) ?? null;
   }
 
-  /** @returns {RedisNode[]} */
   #nodes() {
     return this.node !== null ? [this.node] : [...(this.cluster?.nodes.values() ?? [])];
   }
 
-  /** @param {string} channel @returns {Promise<void>} */
+  /** @param {string} channel */
   #subscribe(channel) {
     if (this.node !== null) return this.node.subscriptions.subscribe(channel);
     return /** @type {RedisCluster} */ (this.cluster).subscribe(channel);
@@ -368,7 +364,7 @@ export class RedisBroker {
   #inboxOnOther(channel, message) {
     switch (this.keys.kindOf(channel)) {
       case CHANNEL_KIND.PROBE:
-        // Other workers answer here.
+        // Answers of other workers arrive here, too.
         if (message.length !== PROBE_BYTES) this.connectionCount.receive(message);
         else for (const node of this.#nodes()) node.receiveProbe(channel, message);
         break;
@@ -390,11 +386,11 @@ export class RedisBroker {
     if (rooms.length > 0) this.events?.onLost?.(rooms.map((channel) => this.keys.roomOf(channel)));
   }
 
-  /** @param {string} reason @param {string} address of the node in a cluster; else empty */
+  /** @param {string} reason @param {string} address of a node in a cluster; else empty */
   #onAway(reason, address) {
     if (this.closing !== null) return;
     this.#update();
-    // Logs each reason once, not each attempt.
+    // Log each reason once, not for each attempt.
     if (!this.reasons.has(reason) && this.reasons.size < MAX_REASONS) {
       this.reasons.add(reason);
       this.log.warn(
@@ -411,10 +407,10 @@ export class RedisBroker {
     if (isUp === (this.state === 'up') || this.state === 'down') return;
     if (isUp) {
       const awayMs = Math.round(performance.now() - this.awaySince);
-      // The first connection of a start ends no outage.
+      // At the start there was no outage.
       if (this.reasons.size > 0) this.log.info({ awayMs }, 'Redis is available again');
       this.reasons.clear();
-      // It may have been a failover. A primary that is silent does not report it to that client.
+      // After a failover, a silent old primary does not tell this client where the slots are.
       this.client?.refresh();
     } else {
       this.awaySince = performance.now();
@@ -423,7 +419,7 @@ export class RedisBroker {
     if (isUp) this.onSettled();
   }
 
-  /** The fleet's channel depends on its own node only: in a cluster others may be unavailable. */
+  /** The fleet's channel needs only its own node, even if others in the cluster are unavailable. */
   #updateFleet() {
     const isLive = this.#fleetNode()?.isUp ?? false;
     if (isLive === this.isCounting || this.closing !== null) return;
@@ -447,8 +443,8 @@ export class RedisBroker {
   }
 
   /**
-   * A newer version of Fanfare has published, and this one can't read the message. In a room with
-   * history its position shows the gap, and members get `resync`.
+   * A newer version of Fanfare has published, and this one cannot read the message. In rooms with
+   * history the offsets show the gap, and members get `resync`.
    * @param {string} room @param {number} version
    */
   #onUnknown(room, version) {
@@ -457,7 +453,7 @@ export class RedisBroker {
     this.#count('unknownVersions', { room, version }, text);
   }
 
-  /** Counts a message of another program or version. @param {string} channel without the prefix */
+  /** @param {string} channel without the prefix */
   #onMalformed(channel) {
     this.#count('malformed', { channel }, 'malformed message from Redis: dropped');
   }
@@ -488,5 +484,5 @@ function closed() {
 }
 
 /** @import { Address, RedisSettings } from '../../config/redis.js' */
-/** @import { Broker, BrokerEvents, BrokerState, HistoryOf, HistoryPage, PublishOptions, ReadRequest } from '../broker.js' */
+/** @import { Broker, BrokerEvents, BrokerState, HistoryOf, PublishOptions, ReadRequest } from '../broker.js' */
 /** @import { RedisConnection } from './connection.js' */

@@ -1,10 +1,12 @@
 // cluster.js: the primaries of a Redis Cluster, and the slots of each.
 //
-// Each primary is a node (node.js) with its own connections, like a single Redis. ioredis' own
-// cluster client resends commands of a lost connection and does not report refused subscriptions.
+// Each primary is a node (node.js) with its own connections, like a single Redis. The cluster
+// client of ioredis cannot be used: it resends commands of a lost connection and does not report
+// refused subscriptions.
 //
-// The map of slots comes from `CLUSTER SLOTS`: every INTERVAL_MS, when a node refuses a slot
-// (MOVED, the end of a sharded subscription), and at growing intervals while a node is unavailable.
+// The map of slots comes from `CLUSTER SLOTS`. It is read every INTERVAL_MS, when a node refuses a
+// slot (MOVED, the end of a sharded subscription), and at growing intervals while a node is
+// unavailable.
 
 import { Redis } from 'ioredis';
 import { addressText, redisOptions, redisSecrets, withoutSecrets } from '../../config/redis.js';
@@ -14,10 +16,9 @@ import { SLOTS, slotOf, slotOfTag } from './slots.js';
 
 const CONNECT_TIMEOUT_MS = 2000;
 const DISCONNECT_TIMEOUT_MS = 200;
-/** The shortest interval between two requests for the map. */
 const MIN_INTERVAL_MS = 20;
 const INTERVAL_MS = 10_000;
-/** The time that a node without slots has to answer the commands under way. */
+/** How long a node without slots may take to answer the commands under way. */
 const RETIRE_TIMEOUT_MS = 2000;
 
 /** @import { Address, RedisSettings } from '../../config/redis.js' */
@@ -41,9 +42,9 @@ export class RedisCluster {
     this.onAway = onAway;
     /** By address. @type {Map<string, RedisNode>} */
     this.nodes = new Map();
-    /** Known nodes, primaries and replicas, by address. @type {Map<string, Address>} */
+    /** Primaries and replicas. @type {Map<string, Address>} */
     this.addresses = new Map();
-    /** @type {(RedisNode|null)[]} */
+    /** By slot. @type {(RedisNode|null)[]} */
     this.owners = Array(SLOTS).fill(null);
     this.isWhole = false;
     /** Wanted channels whose slot has no node. @type {Set<string>} */
@@ -53,10 +54,10 @@ export class RedisCluster {
     this.askedMs = Number.NEGATIVE_INFINITY;
     /** Requests for the map since the cluster was last up. */
     this.looks = 0;
-    /** The time before the next request while the map is incomplete or a node is unavailable. */
+    /** Between requests while the map is incomplete or a node is unavailable. */
     this.pauseMs = 0;
     this.isStale = true;
-    /** The one that noticed; it knows more than the others. @type {RedisNode|null} */
+    /** The node that noticed a change; it is asked first. @type {RedisNode|null} */
     this.witness = null;
   }
 
@@ -66,7 +67,7 @@ export class RedisCluster {
     return true;
   }
 
-  /** @param {number} slot @returns {RedisNode|null} */
+  /** @param {number} slot */
   of(slot) {
     return this.owners[slot];
   }
@@ -87,7 +88,7 @@ export class RedisCluster {
     this.of(slotOf(channel))?.subscriptions.unsubscribe(channel);
   }
 
-  /** @param {RedisNode|null} witness the node that refused a slot, or null */
+  /** @param {RedisNode|null} witness the node that refused a slot */
   stale(witness) {
     this.isStale = true;
     this.witness = witness;
@@ -135,7 +136,7 @@ export class RedisCluster {
   }
 
   /**
-   * The nodes to ask, one after another: first over open connections, then over new ones.
+   * The nodes to ask, one by one: first over open connections, then over new ones.
    * @param {RedisNode|null} witness
    * @returns {Generator<() => Promise<{ranges: Range[], host: string}>>}
    */
@@ -169,7 +170,7 @@ export class RedisCluster {
       disableClientInfo: true,
       enableReadyCheck: false,
     });
-    /** @type {unknown} the reason, because ioredis itself only reports a closed connection */
+    /** ioredis itself only reports a closed connection. @type {unknown} */
     let cause;
     redis.on('error', (error) => {
       cause = error;
@@ -193,8 +194,8 @@ export class RedisCluster {
     this.addresses.clear();
     for (const [first, last, ...endpoints] of ranges) {
       const addresses = endpoints.map(([name, port]) => {
-        // Without a name it is the node that answered (cluster-preferred-endpoint-type
-        // unknown-endpoint).
+        // Without a name it is the node that answered
+        // (`cluster-preferred-endpoint-type unknown-endpoint`).
         const address = { host: name === null || name === '' || name === '?' ? host : name, port };
         this.addresses.set(addressText(address), address);
         return addressText(address);
@@ -224,7 +225,7 @@ export class RedisCluster {
         const node = this.of(slotOf(channel));
         if (node === null) continue;
         this.waiting.delete(channel);
-        node.subscriptions.subscribe(channel).catch(() => {}); // it is wanted there now, whatever becomes of this
+        node.subscriptions.subscribe(channel).catch(() => {}); // the node retries
       }
     }
     this.onUpdate();
@@ -254,11 +255,11 @@ export class RedisCluster {
     }
   }
 
-  /** A node probes through one of its slots. @param {RedisNode} node @param {boolean} isNew */
+  /** Lets a node probe through one of its slots. @param {RedisNode} node @param {boolean} isNew */
   #settle(node, isNew) {
     const isOurs = (/** @type {number} */ slot) => this.owners[slot] === node;
     if (!isNew && isOurs(slotOf(node.probeChannel))) return;
-    // Every slot has a short number that hashes to it.
+    // For every slot there is a small number that hashes to it.
     let tag = 0;
     while (!isOurs(slotOfTag(String(tag)))) tag++;
     const channel = this.probeChannelOf(String(tag));
@@ -279,7 +280,7 @@ export class RedisCluster {
 }
 
 /**
- * A range of CLUSTER SLOTS: first and last slot, then the nodes with the primary first. Each node
- * has its name, port and more.
+ * A range of CLUSTER SLOTS: first and last slot, then the name and port of each node, the primary
+ * first.
  * @typedef {[number, number, ...[string|null, number, ...unknown[]][]]} Range
  */

@@ -3,25 +3,26 @@
 //   read -> a turn --publisher--> EVALSHA -> the newest messages -> a page of publications
 //   position alone -> a turn --publisher--> guard, HGET -> a page without publications
 //
-// - A call is a kind of Message: it leaves in the one write of its tick, in order with all others.
-// - A tick's publications of a room are one entry of its stream, because the script costs Redis the
-//   same for one and for many. One that is too large for pub/sub (announced by reference), or has
-//   an idempotency key, is an entry of its own.
+// - A call is a Message: it leaves in the one write of its tick, in order with all others.
+// - A tick's publications to a room are one entry of its stream, because the script costs Redis the
+//   same for one and for many. A publication that is too large for pub/sub (announced by reference)
+//   or has an idempotency key is an entry of its own.
 // - The whole script is sent once for each connection. If Redis has forgotten it (SCRIPT FLUSH),
-//   the call had no effect and is sent again, unless a later call of its room has been written:
-//   then it fails.
+//   the call had no effect and is sent again. It fails instead if a later call of its room has been
+//   written, because that would change their order.
 // - Each call shows the script the room's incarnation (fence and epoch) as this connection last saw
 //   it. If it is still current, the script needs no further checks. A wrong one does no harm.
-// - The worker remembers ended epochs beyond a connection. If the address of Redis leads back to a
-//   server that still has one, the script ends it there: that server lacks later publications.
-// - Offsets of an epoch only rise. If a call finds a lower one than the worker has seen, Redis has
-//   lost publications (a primary took an older copy), and the worker ends the epoch.
-// - Reads take turns, so that answers under way are bounded in bytes and do not delay publications.
-// - Quiet rooms are compared every ten seconds, so a position of a known incarnation is read by
-//   HGET. One guard precedes those of a tick: a write without effect, which Redis refuses on a
-//   replica and on a primary without its replicas, because they may lack the latest publications.
-//   If it is refused, or the incarnation is unknown, the script reads the position. It also extends
-//   the lifetime of meta, so each room calls it from time to time.
+// - The worker remembers ended epochs when it reconnects. If the address of Redis leads back to a
+//   server that still has one, the script ends it there, because that server lacks later
+//   publications.
+// - Offsets only rise within an epoch. If a call finds a lower one than the worker has seen, Redis
+//   has lost publications (a primary took an older copy), and the worker ends the epoch.
+// - Reads take turns, which bounds the bytes under way, so they do not delay publications.
+// - The positions of quiet rooms are compared every ten seconds, so those with a known incarnation
+//   are read by HGET. One guard precedes all of a tick: a write without effect. Redis refuses it on
+//   a replica and on a primary without its replicas, which may lack the latest publications. If it
+//   is refused, or the incarnation is unknown, the script reads the position. The script also
+//   extends the lifetime of meta, so each room calls it from time to time.
 
 import { createHash, randomFillSync } from 'node:crypto';
 import { ReplyError } from 'ioredis';
@@ -33,27 +34,26 @@ import { bulk, Message, NO_BODY, unavailable } from './publisher.js';
 import { LUA_FRAMING, readScript } from './scripts.js';
 
 const SCRIPTS = scriptsOf('history');
-/** Meta outlives the stream: with it, an empty stream is trimmed or expired, not new. */
+/** Meta outlives the stream, so a stream that expired is not taken for a new one. */
 const META_TTL_FACTOR = 10;
 const MIN_META_TTL_MS = 86_400_000;
-/** How far a stream may exceed its size and its time before a call trims it, as a share. */
+/** By how much of its size or time a stream may exceed them before a call trims it. */
 const MAINTENANCE_SHARE = 0.125;
 /** Greater than 1 + MAINTENANCE_SHARE, because calls may be late. */
 const TTL_FACTOR = 1.25;
-/** A room without publications: history.lua keeps its meta for 120 s. */
+/** For rooms without publications: history.lua keeps their meta for 120 s. */
 const EMPTY_RENEWAL_MS = 50_000;
-/** How often the script extends the lifetime of meta, as a share of that lifetime. */
+/** The part of meta's lifetime after which the script extends it. */
 const RENEWAL_SHARE = 1 / 24;
-/** The most rooms in the cache. A position check of any other room calls the script. */
+/** In the cache. A position check of any other room calls the script. */
 const MAX_ROOMS = 100_000;
-/** Length of a fence and an epoch. */
 const INCARNATION_BYTES = 32 + EPOCH_BYTES;
-/** The most ended epochs kept for one room. */
+/** Ended epochs kept for one room. */
 const MAX_ENDED = 4;
 const FENCE_BYTES = 32;
-/** Length of each of its two parts: the server's `run_id` and its replication ID. */
+/** A fence has two parts: the server's `run_id` and its replication ID. */
 const FENCE_PART_BYTES = 16;
-/** The most publications of one call, so that the script does not hold up Redis for long. */
+/** In one call, so that the script does not block Redis for long. */
 const MAX_PUBLICATIONS = 1000;
 /** The weight of the reads under way: 512 positions, or 16 pages of MAX_PAGE_BYTES. */
 const MAX_READING = 512;
@@ -70,9 +70,9 @@ let poolAt = pool.length;
 /**
  * @typedef {object} PublishParts
  * @property {string} room @property {HistoryRule} rule
- * @property {HistoryPublish|null} previous call of the room, if it is not answered yet
+ * @property {HistoryPublish|null} previous unanswered call of the room
  * @property {boolean} isLarge a single publication, announced by reference
- * @property {string} key idempotency key in Redis; empty if there is none
+ * @property {string} key in Redis, for an idempotency key; empty if there is none
  * @property {string} fingerprint
  */
 
@@ -82,7 +82,7 @@ export class RedisHistory {
    * @param {import('./publisher.js').RedisPublisher} parts.publisher @param {Keys} parts.keys
    * @param {boolean} parts.isSharded in a cluster, messages stay on the room's node
    * @param {number} parts.maxPubsubBytes of one message
-   * @param {'strict'|'trust'} parts.fence with trust, a restart or a failover ends no epoch
+   * @param {'strict'|'trust'} parts.fence with `trust`, a restart or failover ends no epoch
    * @param {() => string} parts.guardKey returns a key that never exists, in a slot of the node
    */
   constructor({ publisher, keys, isSharded, maxPubsubBytes, fence, guardKey }) {
@@ -91,10 +91,10 @@ export class RedisHistory {
     this.keys = keys;
     this.maxPubsubBytes = maxPubsubBytes;
     this.guardKey = guardKey;
-    /** Of the position reads of this tick; null before the first. @type {Guard|null} */
+    /** For the position reads of this tick. @type {Guard|null} */
     this.guard = null;
     this.isTrusting = fence === 'trust';
-    /** The fence of the server on this connection, perhaps with the one before; '': unknown. */
+    /** The server's fence, followed by the former one after `moveOn`; '': unknown. */
     this.fence = '';
     /** @type {Map<string, RoomCache>} */
     this.rooms = new Map();
@@ -111,17 +111,17 @@ export class RedisHistory {
     return SCRIPTS;
   }
 
-  /** @param {string} room @returns {string} RESP of its keys */
+  /** As RESP; the first one is that of `metaOf`. @param {string} room */
   keysOf(room) {
     return bulk(this.keys.metaOf(room)) + bulk(this.keys.streamOf(room));
   }
 
-  /** @param {string} room @returns {string} the first of them */
+  /** @param {string} room */
   metaOf(room) {
     return this.keys.metaOf(room);
   }
 
-  /** Of its part of a call. @param {Buffer} publication */
+  /** In a call. @param {Buffer} publication */
   bytesOf(publication) {
     return HEAD_BYTES + publication.length;
   }
@@ -156,14 +156,13 @@ export class RedisHistory {
     if (this.isTrusting) return;
     const part = (/** @type {string} */ id) => id.slice(0, FENCE_PART_BYTES);
     this.fence = part(server) + part(current) + part(server) + part(former);
-    // Their meta names the former fence: the script renames each one when it next runs for that
-    // room.
+    // Their meta has the former fence. The script replaces it when it next runs for the room.
     for (const cache of this.rooms.values()) cache.forget();
   }
 
   /**
    * @param {string} room @param {HistoryRule} rule @param {Buffer} publication
-   * @param {string} idempotencyKey empty if there is none
+   * @param {string} idempotencyKey may be empty
    * @param {string} fingerprint of the payload; may be empty @returns {Promise<Position>}
    */
   publish(room, rule, publication, idempotencyKey, fingerprint) {
@@ -216,7 +215,7 @@ export class RedisHistory {
     return this.guard;
   }
 
-  /** @param {HistoryRead} read that has ended */
+  /** @param {HistoryRead} read */
   readOnSettled(read) {
     this.reading -= read.weight;
     for (const next of this.waiting) {
@@ -229,7 +228,7 @@ export class RedisHistory {
   }
 
   /**
-   * Reads the body of a publication that was announced by reference.
+   * Reads a publication that was announced by reference.
    * @param {string} room @param {number} offset @param {string} epoch
    * @returns {Promise<Buffer|null>} null if it is no longer stored
    */
@@ -263,26 +262,26 @@ export class RedisHistory {
     if (this.isTrusting) return;
     const fence = incarnation.slice(0, FENCE_BYTES);
     if (this.fence.slice(FENCE_BYTES) === fence) {
-      // The call was written before the fence changed: the next call renames the fence.
+      // The call was written before the fence changed. The next one replaces the fence.
       cache.forget();
     } else if (!this.fence.startsWith(fence)) {
-      // If another worker has renamed the fence of an epoch, it has watched the change: this
-      // worker's other rooms continue too.
+      // Another worker has replaced the fence of this epoch, so it has seen that no data was lost:
+      // the epochs of this worker's other rooms continue too.
       const isRenamed =
         before !== '' && before.slice(FENCE_BYTES) === incarnation.slice(FENCE_BYTES);
       this.fence = isRenamed ? fence + before.slice(0, FENCE_BYTES) : fence;
     }
   }
 
-  /** Of an arrival. @param {string} room @param {number} offset @param {string} epoch */
+  /** A publication arrived. @param {string} room @param {number} offset @param {string} epoch */
   see(room, offset, epoch) {
     const cache = this.rooms.get(room);
     if (cache !== undefined && cache.epoch === epoch && offset > cache.top) cache.top = offset;
   }
 
   /**
-   * Redis has answered a call. If the stream is shorter than when the call was written, Redis has
-   * lost publications. The worker then ends the epoch and resets the connection.
+   * Has Redis lost publications? The stream is then shorter than when the call was written, and the
+   * worker ends the epoch and resets the connection.
    * @param {string} room @param {string} epoch @param {number} top the offset that the call found
    * @param {Floor} floor
    */
@@ -293,18 +292,17 @@ export class RedisHistory {
     return true;
   }
 
-  /** @param {number} keys @param {number} args @returns {string} */
+  /** @param {number} keys @param {number} args */
   callHead(keys, args) {
-    // The first call of a connection carries the script; later calls refer to it.
+    // Only the first call of a connection carries the script.
     const call = this.isLoaded ? this.script.evalsha : this.script.eval;
     this.isLoaded = true;
     return `*${3 + keys + args}\r\n${call}${bulk(String(keys))}`;
   }
 
-  /** The length of a call without its body. @param {string} room */
+  /** Without the body. @param {string} room */
   maxCallBytes(room) {
-    // A name may take three bytes a character, of which the prefix takes some; the numbers fit in
-    // the rest.
+    // Four names of up to three bytes a character; everything else fits into the rest.
     const { evalsha, eval: whole } = this.script;
     return (
       (this.isLoaded ? evalsha : whole).length + (this.keys.prefix.length + room.length) * 12 + 768
@@ -320,18 +318,18 @@ const NO_FLOOR = Object.freeze({ epoch: '', top: 0 });
 /** The state of a room as this worker last saw it. */
 export class RoomCache {
   constructor() {
-    /** Fence and epoch on this connection; empty if they are not known yet. */
+    /** Fence and epoch on this connection; empty if not known yet. */
     this.incarnation = '';
     /** The latest epoch, on any connection. */
     this.epoch = '';
-    /** The highest offset of that epoch that this worker has seen. */
+    /** The highest offset that this worker has seen in that epoch. */
     this.top = 0;
-    /** Ended epochs, joined into one string, the latest first. */
+    /** Ended epochs as one string, the latest first. */
     this.ended = '';
-    /** Publications since the last maintenance of the stream, and the time of that maintenance. */
+    /** Publications since the last maintenance of the stream. */
     this.unmaintained = 0;
     this.maintainedMs = Number.NEGATIVE_INFINITY;
-    /** The time of the next read by the script, which extends the lifetime of meta. */
+    /** When the script must read next, to extend the lifetime of meta. */
     this.renewalMs = Number.NEGATIVE_INFINITY;
   }
 
@@ -340,7 +338,7 @@ export class RoomCache {
     this.maintainedMs = Number.NEGATIVE_INFINITY;
   }
 
-  /** @param {string} incarnation @param {boolean} isFenced whether its epoch ends the one before */
+  /** @param {string} incarnation @param {boolean} isFenced does its epoch end the former one? */
   learn(incarnation, isFenced) {
     const epoch = incarnation.slice(-EPOCH_BYTES);
     if (this.epoch !== epoch && this.epoch !== '' && isFenced) this.end(this.epoch);
@@ -357,17 +355,17 @@ export class RoomCache {
       this.ended = (epoch + this.ended).slice(0, MAX_ENDED * EPOCH_BYTES);
   }
 
-  /** The highest offset of Redis that this worker knows. @returns {Floor} */
+  /** @returns {Floor} */
   floor() {
     return { epoch: this.epoch, top: this.top };
   }
 
-  /** Whether a command without the script may read the position. @param {number} nowMs */
+  /** May HGET read the position? @param {number} nowMs */
   isReadable(nowMs) {
     return this.incarnation.length === INCARNATION_BYTES && nowMs < this.renewalMs;
   }
 
-  /** Meta lives longer now. @param {number} top its offset @param {HistoryRule} rule */
+  /** The script has extended the lifetime of meta. @param {number} top @param {HistoryRule} rule */
   renewed(top, rule) {
     const afterMs = top === 0 ? EMPTY_RENEWAL_MS : metaTtlMs(rule) * RENEWAL_SHARE;
     this.renewalMs = performance.now() + afterMs;
@@ -388,7 +386,7 @@ export class RoomCache {
   }
 }
 
-/** Publications of one tick for one room with history. @extends {Message<Position>} */
+/** The publications of a tick to one room. @extends {Message<Position>} */
 export class HistoryPublish extends Message {
   /** @param {RedisHistory} history @param {PublishParts} parts */
   constructor(history, { room, rule, previous, isLarge, key, fingerprint }) {
@@ -402,7 +400,7 @@ export class HistoryPublish extends Message {
     /** No further publication may join this call. */
     this.isClosed = isLarge || key !== '';
     this.isFollowed = false;
-    /** The incarnation that this call showed to the script. */
+    /** As shown to the script. */
     this.incarnation = '';
     this.floor = NO_FLOOR;
     /** @type {Buffer[]} */
@@ -418,23 +416,20 @@ export class HistoryPublish extends Message {
     );
   }
 
-  /**
-   * @param {Buffer} publication @param {number} size with its head
-   * @returns {number} its place in the call
-   */
+  /** @param {Buffer} publication @param {number} size with its head */
   add(publication, size) {
     this.bodyBytes += size;
     return this.publications.push(publication) - 1;
   }
 
-  /** Of a publication, when the call is answered. @param {number} place @returns {Promise<Position>} */
+  /** @param {number} place of a publication @returns {Promise<Position>} */
   positionOf(place) {
     const { promise } = this.done;
     if (place === 0) return promise;
     return promise.then(({ epoch, offset }) => ({ epoch, offset: offset + place }));
   }
 
-  /** The call is about to be written. @returns {RoomCache} of the room */
+  /** The call is about to be written. */
   begin() {
     const { history, room, previous } = this;
     this.isClosed = true;
@@ -478,7 +473,7 @@ export class HistoryPublish extends Message {
     return at;
   }
 
-  /** @override Keeps them: if Redis has forgotten the script, they are sent again. */
+  /** @override If Redis has forgotten the script, the bytes are sent again. */
   forgetBytes() {}
 
   /** @override @param {number|[incarnation: Buffer, offset: number]} reply */
@@ -493,7 +488,7 @@ export class HistoryPublish extends Message {
       this.done.reject(offset === 0 ? conflict() : unreadableKey());
       return;
     }
-    // For a repeated idempotency key the answer has the epoch alone.
+    // For a repeated idempotency key Redis answers with the epoch alone.
     const isRepeated = incarnation.length === EPOCH_BYTES;
     const epoch = incarnation.slice(-EPOCH_BYTES);
     if (!isRepeated) {
@@ -560,9 +555,9 @@ export class HistoryRead extends Message {
     this.isForward = isForward;
     this.isGlance = isGlance;
     this.isPosition = limit === 0;
-    /** Written before it; null if the script reads the position. @type {Guard|null} */
+    /** Null if the script reads the position. @type {Guard|null} */
     this.guard = null;
-    /** The incarnation whose position is read without the script; else empty. */
+    /** Not empty if HGET reads the position. */
     this.incarnation = '';
     this.floor = NO_FLOOR;
     this.weight = limit > 0 ? Math.ceil((PAGE_WEIGHT * this.maxBytes) / MAX_PAGE_BYTES) : 1;
@@ -586,7 +581,7 @@ export class HistoryRead extends Message {
     return start + buffer.write(this.callOf(cache), start);
   }
 
-  /** @param {RoomCache|undefined} cache @returns {string} RESP of the call */
+  /** As RESP. @param {RoomCache|undefined} cache */
   callOf(cache) {
     const { history, room, isGlance } = this;
     return (
@@ -624,7 +619,7 @@ export class HistoryRead extends Message {
     this.answered();
     const { history, room, isGlance } = this;
     const incarnation = bytes.toString('latin1');
-    // Redis does not remember the epoch of a room without publications.
+    // After a glance Redis does not remember the epoch of a room without publications.
     if (!isGlance || offset > 0) {
       history.learn(room, incarnation);
       history.cache(room).renewed(offset, this.rule);
@@ -632,7 +627,7 @@ export class HistoryRead extends Message {
     return incarnation.slice(-EPOCH_BYTES);
   }
 
-  /** @param {Buffer|null} reply one more than the offset; null if the incarnation is unknown */
+  /** @param {Buffer|null} reply the offset plus 1; null if the incarnation is unknown */
   #resolvePosition(reply) {
     const offset = reply === null ? -1 : Number(reply.toString('latin1')) - 1;
     const isProven = offset >= 0 && !this.guard?.isRefused;
@@ -642,7 +637,7 @@ export class HistoryRead extends Message {
     else this.finish(this.#page(this.incarnation.slice(-EPOCH_BYTES), offset, [], false));
   }
 
-  /** Reads the position by the script, which has more answers and names the reason of a refusal. */
+  /** Lets the script read the position. It knows more cases and the reason of a refusal. */
   #callScript() {
     this.guard = null;
     this.incarnation = '';
@@ -664,8 +659,8 @@ export class HistoryRead extends Message {
 
   /**
    * @param {string} epoch @param {number} offset
-   * @param {Buffer[]} messages newest first, or oldest first if forward
-   * @param {boolean} hasOlder are older ones kept? @returns {HistoryPage}
+   * @param {Buffer[]} messages newest first; oldest first if forward
+   * @param {boolean} hasOlder @returns {HistoryPage}
    */
   #page(epoch, offset, messages, hasOlder) {
     const { after, limit, isForward, before } = this;
@@ -723,8 +718,8 @@ export class HistoryRead extends Message {
 }
 
 /**
- * A write without effect that precedes the position reads of a tick. Nothing reaches the
- * append-only file, because the key does not exist.
+ * A write without effect, before the position reads of a tick. The key does not exist, so nothing
+ * reaches the append-only file.
  * @extends {Message<void>}
  */
 class Guard extends Message {
@@ -733,8 +728,7 @@ class Guard extends Message {
     super(history.publisher, '', null, key, NO_BODY);
     this.history = history;
     this.isRefused = false;
-    // Its reads notice.
-    this.done.promise.catch(() => {});
+    this.done.promise.catch(() => {}); // its reads look at isRefused
   }
 
   /** @override */
@@ -762,7 +756,7 @@ class Guard extends Message {
   }
 }
 
-/** Another publication has used the key, and its position is not known. */
+/** The key has been used, but its position cannot be read. */
 export function unreadableKey() {
   return new BrokerError(
     'OUTCOME_UNKNOWN',
@@ -771,14 +765,14 @@ export function unreadableKey() {
 }
 
 /**
- * The publications in a stream's messages. A message that this server can't read is a gap. There
- * are no references: large publications are stored whole.
+ * Finds publications in a stream's messages, which have no references. A message that this server
+ * cannot read is a gap.
  */
 class Found {
   /**
-   * @param {string} epoch @param {number} above the publications wanted have higher offsets
-   * @param {number} last the highest offset wanted
-   * @param {boolean} isForward keeps those before the first gap; else those after the last gap
+   * @param {string} epoch @param {number} above finds higher offsets, up to `last`
+   * @param {number} last
+   * @param {boolean} isForward finds those before the first gap; else those after the last gap
    */
   constructor(epoch, above, last, isForward) {
     this.epoch = epoch;
@@ -820,7 +814,7 @@ function metaTtlMs(rule) {
   return Math.max(META_TTL_FACTOR * rule.ttlMs, MIN_META_TTL_MS);
 }
 
-/** @returns {string} a unique epoch: two calls under way may each begin one */
+/** Unique, because two calls under way may each begin an epoch. */
 export function newEpoch() {
   if (poolAt === pool.length) {
     randomFillSync(pool);
@@ -835,10 +829,7 @@ export function scriptsOf(name) {
   return { plain: scriptOf(name, 'PUBLISH'), sharded: scriptOf(name, 'SPUBLISH') };
 }
 
-/**
- * @param {string} name @param {string} publish the publish command
- * @returns {{eval: string, evalsha: string}} RESP of a call, up to its keys
- */
+/** RESP of a call, up to its keys. @param {string} name @param {'PUBLISH'|'SPUBLISH'} publish */
 function scriptOf(name, publish) {
   const own = readScript(name).replace("'PUBLISH'", `'${publish}'`);
   const text = LUA_FRAMING + readScript('stream') + own;

@@ -4,12 +4,13 @@
 //   subscribe, unsubscribe --> subscriptions ==subscriber==> Redis
 //
 // A node is up if both connections are ready, every wanted channel is subscribed, and a probe
-// (loopback-probe.js) has come back over them: a Redis that answers handshakes may still refuse
-// writes.
+// (loopback-probe.js) has come back over them, because a Redis that answers handshakes may still
+// refuse writes.
 //
 // Both connections must lead to the same server, a primary that keeps its data (identity.js,
-// data-loss.js). While they differ and no probe comes back, publishes and reads are refused. New
-// subscribers follow the address; after PATIENCE_MS without a probe, the commands follow it too.
+// data-loss.js). If they differ and no probe comes back, publishes and reads are refused. The
+// subscriber reconnects to the address first; after PATIENCE_MS without a probe, the commands do so
+// too.
 
 import { TLSSocket } from 'node:tls';
 import { useFastPath } from '../../config/fast-paths.js';
@@ -25,20 +26,20 @@ import { RedisPublisher } from './publisher.js';
 import { RedisState } from './state.js';
 import { Subscriber } from './subscriber.js';
 
-/** The errors of Redis if this node does not serve a slot, or no longer does. */
+/** Errors if this node does not serve a slot. */
 const STALE = /^(?:MOVED|ASK|CLUSTERDOWN|TRYAGAIN|READONLY)/;
 
-/** If an address leads to the wrong server for less than this time, the node waits. */
+/** How long the node waits if an address leads to the wrong server. */
 const PATIENCE_MS = 20_000;
 
 /**
  * @typedef {object} NodeEvents
  * @property {() => void} onUpdate `isUp` may have changed
  * @property {(reason: string) => void} onAway
- * @property {(reason: string) => void} onRefused Redis has refused a publish or a read: it is full,
- *   or the user lacks a right
- * @property {(channel: Buffer, message: Buffer) => void} onMessage called for its own probes too
- * @property {(channels: string[]) => void} onMoved these channels have come from another node, and
+ * @property {(reason: string) => void} onRefused Redis has refused a publish or a read, for example
+ *   because it is full or the user lacks a right
+ * @property {(channel: Buffer, message: Buffer) => void} onMessage called for its own probes, too
+ * @property {(channels: string[]) => void} onMoved these channels moved here from another node and
  *   may have missed publications
  * @property {() => void} onStale the node has lost slots
  * @property {(ms: number) => void} [onPublishLag]
@@ -65,9 +66,9 @@ const PATIENCE_MS = 20_000;
 
 export class RedisNode {
   probeChannel = '';
-  /** Whether a probe has come back over these connections. */
+  /** A probe has come back over these connections. */
   isProven = false;
-  /** When the latest probe came back, or the commands connection was made; on the live clock. */
+  /** When the latest probe came back, or `commands` connected; on the live clock. */
   provenMs = 0;
   isReconnect = { commands: false, subscriber: false };
   isClosed = false;
@@ -96,7 +97,7 @@ export class RedisNode {
       isSharded: this.isSharded,
       maxPubsubBytes: config.maxPubsubBytes,
       fence: config.historyFence,
-      // In a cluster this channel is in a slot of the node.
+      // In a cluster this channel is in one of the node's slots.
       guardKey: () => this.probeChannel,
     };
     this.history = new RedisHistory(streams);
@@ -123,8 +124,8 @@ export class RedisNode {
       onMoved: (server, former, replicationId) => {
         for (const stream of [this.history, this.state])
           stream.moveOn(server, former, replicationId);
-        // The owner of these channels reads their rooms, which renames the fence of each. The
-        // sooner this happens, the fewer rooms get a new epoch from a worker that starts now.
+        // The owner of these channels reads their rooms, which replaces their fences. Until then, a
+        // worker that starts gives these rooms a new epoch.
         events.onMoved([...this.subscriptions.channels.keys()]);
       },
     });
@@ -148,7 +149,7 @@ export class RedisNode {
     });
   }
 
-  /** Receives what Redis pushes over both connections. @param {NodeConfig} config */
+  /** @param {NodeConfig} config */
   #listen(config) {
     const { counters, isSharded } = this;
     const { onMessage, onStale } = this.events;
@@ -157,7 +158,7 @@ export class RedisNode {
     redis.on('connect', () => {
       useFastPath('redis_pushes', config, counters, () => pushes.attach(redis.stream));
     });
-    // Needed with a Redis that does not push.
+    // For a Redis without pushes (RESP2).
     redis.on(isSharded ? 'smessageBuffer' : 'messageBuffer', onMessage);
     // Redis has ended subscriptions, because their slot has moved.
     if (isSharded) redis.on('moved', onStale);
@@ -179,7 +180,7 @@ export class RedisNode {
       onPublishLag: events.onPublishLag,
       onRefused: (error) => {
         if (isSharded && STALE.test(error.message)) events.onStale();
-        // An unknown command is answered with its arguments.
+        // The error for an unknown command repeats its arguments.
         else events.onRefused(this.commands.describe(error).split(', with args')[0]);
       },
     });
@@ -199,7 +200,7 @@ export class RedisNode {
     });
   }
 
-  /** Connects, and retries without end. @param {string} probeChannel in one of its slots */
+  /** Connects, and retries until `close`. @param {string} probeChannel in one of its slots */
   open(probeChannel) {
     this.probeOn(probeChannel);
     this.commands.open();
@@ -217,7 +218,7 @@ export class RedisNode {
           this.probe.start(this.clock.nowMs);
       },
       () => {
-        // The channel stays wanted, and #subscriptionsOnLive starts the probe.
+        // #subscriptionsOnLive starts the probe later.
       },
     );
   }
@@ -227,15 +228,12 @@ export class RedisNode {
     if (channel.equals(Buffer.from(this.probeChannel))) this.probe.receive(message);
   }
 
-  /**
-   * The store of a room's stream.
-   * @param {import('../../config/room-patterns.js').HistoryRule} rule of the room
-   */
+  /** @param {import('../../config/room-patterns.js').HistoryRule} rule of a room */
   streamsOf({ state }) {
     return state === undefined ? this.history : this.state;
   }
 
-  /** Of an arrival. @param {string} room @param {number} offset @param {string} epoch */
+  /** A publication arrived. @param {string} room @param {number} offset @param {string} epoch */
   see(room, offset, epoch) {
     this.history.see(room, offset, epoch);
     if (this.state.rooms.size > 0) this.state.see(room, offset, epoch);
@@ -276,7 +274,7 @@ export class RedisNode {
   }
 
   #subscriberOnReady() {
-    // Must precede the subscriptions: a Redis without RESP3 permits nothing else afterwards.
+    // Before the subscriptions, because after them RESP2 permits no other commands.
     this.identity.subscriberOnReady();
     this.subscriptions.restore();
   }
@@ -312,7 +310,7 @@ export class RedisNode {
     this.events.onUpdate();
   }
 
-  /** @param {boolean} hasAnswered whether any probe has come back over this subscriber */
+  /** @param {boolean} hasAnswered has any probe come back over this subscriber? */
   #probeOnDead(hasAnswered) {
     const reason = 'publications do not reach the subscriber';
     this.subscriber.destroy(reason);
@@ -337,7 +335,7 @@ export class RedisNode {
   /** @param {unknown} error */
   #probeOnRefused(error) {
     const { cause } = /** @type {{cause?: unknown}} */ (error);
-    // Without a cause the connection is lost, and has reported it.
+    // Without a cause the connection is lost, which it reports itself.
     if (cause === undefined) return;
     this.isProven = false;
     this.#onAway(this.commands.describe(cause));

@@ -1,14 +1,14 @@
 // publisher.js: writes publications to Redis and reports their outcomes.
 //   publish -> this tick's message of the room -> one write for all rooms -> answers -> promises
 //
-// - The publications of one tick for one room share a Redis message (batch.js) and a promise.
-// - A message is its own command for ioredis: 1.9 us of CPU each instead of 6.6, and a busy worker
-//   publishes to hundreds of rooms a tick.
+// - The publications of a tick to one room share a Redis message (batch.js) and a promise.
+// - A message is also the command object of ioredis: 1.9 us of CPU instead of 6.6, and a busy
+//   worker publishes to hundreds of rooms a tick.
 // - A publication too large for pub/sub is stored under a key that expires, and a reference is
 //   published. One script does both: if Redis refuses to store (OOM, READONLY), nothing is
 //   published. Without subscribers nothing is stored.
-// - A message that was written but not answered has the outcome OUTCOME_UNKNOWN. After an error, or
-//   if it was not written, it is UNAVAILABLE.
+// - If a message was written but not answered, its outcome is OUTCOME_UNKNOWN. After an error, or
+//   if it was never written, it is UNAVAILABLE.
 // - Messages and bytes under way are bounded. Above the bound, publishes fail with UNAVAILABLE.
 
 import { randomUUID } from 'node:crypto';
@@ -37,7 +37,7 @@ export class RedisPublisher {
    * @param {object} parts @param {import('./connection.js').RedisConnection} parts.connection
    * @param {import('./stall-aware-clock.js').StallAwareClock} parts.clock
    * @param {import('./keys.js').Keys} parts.keys
-   * @param {boolean} parts.isSharded channels are sharded, as in a cluster: SPUBLISH
+   * @param {boolean} parts.isSharded publishes with SPUBLISH, in a cluster
    * @param {number} parts.maxPubsubBytes of one message
    * @param {number} parts.timeoutMs for each answer
    * @param {boolean} [parts.usesOwnCommands] uses the commands of fast/own-commands.js
@@ -67,19 +67,19 @@ export class RedisPublisher {
     this.onceHead = onceHead(isSharded);
     /** Messages of this tick, in order. @type {Message<any>[]} */
     this.gathered = [];
-    /** The latest of each room among them. @type {Map<string, Message>} */
+    /** The latest of each room. @type {Map<string, Message>} */
     this.latest = new Map();
     this.isScheduled = false;
-    /** Why publications are refused although Redis is connected; '': they are not. */
+    /** Why publications are refused although Redis is connected; '' if they are not. */
     this.obstacle = '';
     this.messages = 0;
     this.bytes = 0;
-    /** Written and unanswered, in order. @type {Batch[]} */
+    /** Unanswered, in order. @type {Batch[]} */
     this.batches = [];
     this.answeredMs = 0;
     /** @type {Deferred<void>|null} */
     this.idle = null;
-    /** null if ioredis writes each command. */
+    /** Null if ioredis writes each command. */
     this.queue = usesOwnCommands ? queueOf(connection.redis) : null;
     this.flush = this.flush.bind(this);
   }
@@ -121,7 +121,7 @@ export class RedisPublisher {
   }
 
   /**
-   * Publishes to a room, unless the key has been used there.
+   * Publishes to a room unless the key has been used there.
    * @param {string} room @param {Buffer} publication @param {string} idempotencyKey
    * @param {string} fingerprint of the payload; may be empty @returns {Promise<void>}
    */
@@ -131,15 +131,14 @@ export class RedisPublisher {
     if (refusal !== '') return unavailable(refusal);
     const message = new OnceMessage(this, room, publication, idempotencyKey, fingerprint);
     this.gather(message);
-    // Later publications of this tick follow it.
     this.latest.set(room, message);
     this.hold(message, size);
     return message.done.promise;
   }
 
   /**
-   * Publishes the broker's own bytes on a channel that is not a room's.
-   * @param {string} channel @param {Buffer} body @returns {Promise<void>}
+   * Publishes the broker's own bytes.
+   * @param {string} channel that is not a room's @param {Buffer} body @returns {Promise<void>}
    */
   send(channel, body) {
     if (!this.connection.isWritable) return unavailable('Redis is unavailable');
@@ -148,7 +147,7 @@ export class RedisPublisher {
     return message.done.promise;
   }
 
-  /** Why a message is refused; '': there is room. @param {number} bytes of the message */
+  /** Why a message is refused; '' if it is not. @param {number} bytes of the message */
   refusal(bytes) {
     if (!this.connection.isWritable) return 'Redis is unavailable';
     if (this.messages >= MAX_MESSAGES || this.bytes + bytes > MAX_BYTES_TO_REDIS)
@@ -163,7 +162,7 @@ export class RedisPublisher {
     this.#schedule();
   }
 
-  /** Gathers a refused message again, before new ones. @param {Message<any>} message */
+  /** Sends a refused message again, before new ones. @param {Message<any>} message */
   gatherAgain(message) {
     const batch = /** @type {Batch} */ (message.batch);
     batch.unanswered--;
@@ -191,7 +190,7 @@ export class RedisPublisher {
     this.gathered = [];
     this.latest.clear();
     if (!connection.isWritable) {
-      // The connection ended meanwhile: nothing was written, so nothing was accepted.
+      // Nothing was written, so nothing was accepted.
       for (const message of gathered) message.refuse('Redis is unavailable');
       return;
     }
@@ -229,7 +228,7 @@ export class RedisPublisher {
     }
   }
 
-  /** @param {Message<any>} message that Redis has answered or that was never written */
+  /** @param {Message<any>} message that was answered or never written */
   release(message) {
     this.messages--;
     this.bytes -= message.heldBytes;
@@ -239,7 +238,7 @@ export class RedisPublisher {
     }
   }
 
-  /** @param {Batch} batch that Redis has answered in part */
+  /** @param {Batch} batch of which a message was answered */
   answered(batch) {
     this.answeredMs = this.clock.nowMs;
     if (batch.isTimed) return;
@@ -247,7 +246,7 @@ export class RedisPublisher {
     this.onPublishLag?.(performance.now() - batch.writtenAt);
   }
 
-  /** @returns {Promise<void>} when nothing is under way; time-outs bound it */
+  /** @returns {Promise<void>} Resolves when nothing is under way; time-outs bound the wait. */
   drained() {
     this.flush();
     if (this.messages === 0) return Promise.resolve();
@@ -261,7 +260,7 @@ class Batch {
   constructor(messages, nowMs) {
     this.messages = messages;
     this.unanswered = messages.length;
-    /** The time of the write, on the live clock. */
+    /** On the live clock. */
     this.writtenMs = nowMs;
     this.writtenAt = performance.now();
     this.isTimed = false;
@@ -337,7 +336,7 @@ export class Message extends OwnCommand {
     return at;
   }
 
-  /** The command has been written: only the answer is missing. */
+  /** The command has been written. */
   forgetBytes() {
     this.publications = NO_PUBLICATIONS;
     this.body = null;
@@ -364,7 +363,7 @@ export class Message extends OwnCommand {
     this.done.reject(new BrokerError('OUTCOME_UNKNOWN', 'Redis did not answer', { cause: error }));
   }
 
-  /** The answer will never come. */
+  /** No answer will come. */
   lost() {
     this.publisher.release(this);
     /** @type {Batch} */ (this.batch).unanswered--;
@@ -384,7 +383,7 @@ export class Message extends OwnCommand {
     this.done.reject(new BrokerError('UNAVAILABLE', reason));
   }
 
-  /** The answer is late; when it comes it releases the message's share of the bound. */
+  /** The answer is late. When it comes, it releases the message's share of the bounds. */
   expire() {
     if (this.isExpired) return;
     this.isExpired = true;
@@ -392,7 +391,7 @@ export class Message extends OwnCommand {
   }
 }
 
-/** One publication with an idempotency key, in a room without history. */
+/** A publication with an idempotency key, in a room without history. */
 class OnceMessage extends Message {
   /**
    * @param {RedisPublisher} publisher @param {string} room @param {Buffer} publication
@@ -446,22 +445,22 @@ class OnceMessage extends Message {
   }
 }
 
-/** @param {string} text @returns {string} as RESP */
+/** A bulk string of RESP. @param {string} text */
 export function bulk(text) {
   return `$${Buffer.byteLength(text)}\r\n${text}\r\n`;
 }
 
-/** @param {boolean} isSharded @returns {string} RESP for once.lua up to its key count */
+/** RESP of a call of once.lua, up to its number of keys. @param {boolean} isSharded */
 function onceHead(isSharded) {
   const script = readScript('once').replace("'PUBLISH'", isSharded ? "'SPUBLISH'" : "'PUBLISH'");
   return bulk('EVAL') + bulk(script);
 }
 
-/** @param {boolean} isSharded @returns {string} RESP of a script call, up to its key */
+/** RESP of a script call, up to its key. @param {boolean} isSharded */
 function storeHead(isSharded) {
   const [publish, count] = isSharded ? ['SPUBLISH', 'SHARDNUMSUB'] : ['PUBLISH', 'NUMSUB'];
   // Without subscribers nothing is stored, because anybody may publish to empty rooms. SET comes
-  // before PUBLISH because Redis may refuse SET, and then nothing is published.
+  // first: if Redis refuses it, nothing is published.
   const script =
     `if redis.pcall('PUBSUB','${count}',ARGV[1])[2]==0 then return 0 end ` +
     `redis.call('SET',KEYS[1],ARGV[3],'PX',ARGV[4]) return redis.call('${publish}',ARGV[1],ARGV[2])`;

@@ -1,8 +1,8 @@
 // state.js: rooms with state. One script (lua/state.lua) publishes to them and reads them.
 //
-// Messages of a tick, fences, ended epochs, position checks and the turns of reads are those of
-// history.js. What is kept differs, and the answer: the script accepts each publication of a tick,
-// or refuses it because the state is full.
+// Calls, fences, ended epochs, position checks and the turns of reads are those of history.js. The
+// stored data differs, and the answer: the script refuses single publications of a tick if the
+// state is full.
 
 import { EPOCH_BYTES } from '../../protocol/position.js';
 import { isRemoval, keyBytes, keyTextIn, writeKey } from '../../protocol/publication.js';
@@ -19,7 +19,7 @@ import {
 import { bulk } from './publisher.js';
 
 const SCRIPTS = scriptsOf('state');
-/** RESP of one argument, beside its bytes: `$`, its length, two line ends. */
+/** RESP of an argument in addition to its bytes: `$`, its length, two line ends. */
 const ARGUMENT_BYTES = 16;
 
 /** @import { HistoryRule, StateRule } from '../../config/room-patterns.js' */
@@ -59,7 +59,7 @@ export class RedisState extends RedisHistory {
     return super.bytesOf(publication) + keyBytes(publication) + 3 * ARGUMENT_BYTES;
   }
 
-  /** A state keeps its values whole. @override */
+  /** Values are never announced by reference. @override */
   isLarge() {
     return false;
   }
@@ -71,7 +71,7 @@ export class RedisState extends RedisHistory {
 }
 
 class StatePublish extends HistoryPublish {
-  /** Of each publication; 0: refused. @type {number[]} */
+  /** One for each publication; 0: refused. @type {number[]} */
   offsets = [];
 
   /** @override @param {number} place */
@@ -123,7 +123,7 @@ class StatePublish extends HistoryPublish {
       return;
     }
     const epoch = incarnation.slice(-EPOCH_BYTES);
-    // For a repeated idempotency key the answer has the epoch alone.
+    // For a repeated idempotency key Redis answers with the epoch alone.
     if (incarnation.length === EPOCH_BYTES) return this.#settle(epoch, [last]);
     if (incarnation !== this.incarnation) history.learn(room, incarnation);
     const accepted = flags.toString('latin1');
@@ -197,7 +197,7 @@ class StateRead extends HistoryRead {
 
   /** @override @param {HistoryPage} page */
   finish(page) {
-    // A position that was read without the script.
+    // HGET has read the position.
     const state = page.state ?? { offsets: [], floor: 0, isWhole: false, hasMore: false };
     super.finish({ ...page, state });
   }

@@ -1,10 +1,11 @@
 // subscriber.js: the channels that this worker wants from one Redis, over their own connection.
 //   wanted --SUBSCRIBE--> confirmed --last member gone--> delayed --UNSUBSCRIBE--> gone
 //
-// The (un)subscriptions of a tick leave together. A lost connection voids all confirmations, and
-// the wanted channels are subscribed again, in chunks. Only then is the subscriber live.
+// Subscriptions and unsubscriptions of a tick leave together. When the connection is lost, no
+// channel is confirmed any more. The next connection subscribes the wanted channels in chunks; only
+// then is the subscriber live.
 //
-// SSUBSCRIBE takes channels of one slot only, so in a cluster each channel is a command of its own.
+// SSUBSCRIBE takes only channels of one slot, so in a cluster each channel is a command of its own.
 // When a slot moves, Redis ends its subscriptions, and cluster.js moves the channels.
 
 import { ReplyError } from 'ioredis';
@@ -22,11 +23,11 @@ export class Subscription {
     this.channel = channel;
     this.slot = slot;
     this.isConfirmed = false;
-    /** The channel has been unsubscribed, or its slot has moved. */
+    /** Unsubscribed, or its slot has moved. */
     this.isLeft = false;
-    /** The channel was confirmed on another node, and is not yet confirmed on this one. */
+    /** Was confirmed on another node, but not yet on this one. */
     this.isMoving = false;
-    /** While its confirmation is under way. @type {import('../deferred.js').Deferred<void>|null} */
+    /** The confirmation under way. @type {import('../deferred.js').Deferred<void>|null} */
     this.confirming = null;
   }
 }
@@ -36,8 +37,8 @@ export class Subscriber {
    * @param {object} parts @param {import('./connection.js').RedisConnection} parts.connection
    * @param {boolean} parts.isSharded @param {number} parts.roomLingerMs
    * @param {() => void} parts.onLive
-   * @param {(reason: string) => void} parts.onRefused a subscription; it will be retried
-   * @param {(channels: string[]) => void} parts.onMoved to here; may have missed publications
+   * @param {(reason: string) => void} parts.onRefused Redis refused a subscription; it is retried
+   * @param {(channels: string[]) => void} parts.onMoved as in NodeEvents
    */
   constructor({ connection, isSharded, roomLingerMs, onLive, onRefused, onMoved }) {
     this.connection = connection;
@@ -45,19 +46,19 @@ export class Subscriber {
     this.onLive = onLive;
     this.onRefused = onRefused;
     this.onMoved = onMoved;
-    /** Every wanted channel is confirmed, or about to be. */
+    /** Every wanted channel is confirmed or about to be. */
     this.isLive = false;
     /** @type {Map<string, Subscription>} */
     this.channels = new Map();
     this.delayedUnsubscribe = new DelayedUnsubscribe(roomLingerMs, (channels) =>
       this.#leave(channels),
     );
-    /** To be subscribed at the end of this tick. @type {Map<string, Subscription>} */
+    /** For the end of this tick. @type {Map<string, Subscription>} */
     this.joining = new Map();
-    /** To be unsubscribed then. @type {Map<string, Subscription>} */
+    /** For the end of this tick. @type {Map<string, Subscription>} */
     this.leaving = new Map();
     this.isScheduled = false;
-    /** Distinguishes a connection's answers from those of the connection before. */
+    /** Tells answers of this connection from those of former ones. */
     this.generation = 0;
     this.refusals = 0;
     /** @type {NodeJS.Timeout|null} */
@@ -93,9 +94,8 @@ export class Subscriber {
   }
 
   /**
-   * Removes the channels that another node now serves. Redis has ended their subscriptions here.
-   * @param {(slot: number) => boolean} isOurs
-   * @returns {Subscription[]} for the subscriber of the other node to adopt
+   * Removes the channels that another node serves now. Redis has ended their subscriptions here.
+   * @param {(slot: number) => boolean} isOurs @returns for `adopt` of the other node's subscriber
    */
   take(isOurs) {
     const taken = [];
@@ -156,8 +156,7 @@ export class Subscriber {
     const leaving = [...this.leaving.values()];
     this.joining.clear();
     if (!this.isLive || !this.connection.isWritable) {
-      // Channels that wait to be unsubscribed continue to wait: for the end of restore(), or for
-      // lose(), which drops them.
+      // Channels to be unsubscribed keep waiting: for the end of restore(), or for lose().
       for (const subscription of joining) this.#fail(subscription, 'Redis is unavailable');
       return;
     }
@@ -170,8 +169,8 @@ export class Subscriber {
         if (!(error instanceof ReplyError))
           this.connection.destroy('a subscription was not confirmed');
         else if (this.isSharded) {
-          // The slot has moved: the channels move to its node, or are tried again here, and the
-          // callers need no error.
+          // The slot has moved. The channels follow it or are retried here, so callers need no
+          // error.
           this.onRefused(this.connection.describe(error));
           this.#retry(backoffMs(1));
         } else
@@ -182,7 +181,7 @@ export class Subscriber {
     for (const subscription of leaving) subscription.isLeft = true;
     for (let i = 0; i < leaving.length; i += CHUNK_CHANNELS) {
       this.#unsubscribe(leaving.slice(i, i + CHUNK_CHANNELS)).catch((error) => {
-        // After a refusal unwanted publications still arrive, and the hub ignores them.
+        // After a refusal, unwanted publications still arrive. The hub ignores them.
         if (generation === this.generation && !(error instanceof ReplyError)) {
           this.connection.destroy('an unsubscribe was not confirmed');
         }
@@ -197,14 +196,14 @@ export class Subscriber {
     confirming?.reject(new BrokerError('UNAVAILABLE', message, { cause }));
   }
 
-  /** @param {Subscription[]} chunk @returns {Promise<unknown>} */
+  /** @param {Subscription[]} chunk */
   #unsubscribe(chunk) {
     const { redis } = this.connection;
     if (!this.isSharded) return redis.unsubscribe(...chunk.map(({ channel }) => channel));
     return Promise.all(chunk.map(({ channel }) => redis.sunsubscribe(channel)));
   }
 
-  /** @param {Subscription[]} chunk @throws {unknown} a Redis error, after all answers */
+  /** @param {Subscription[]} chunk @throws an error of Redis, after all answers */
   async #confirm(chunk) {
     const { generation } = this;
     const { redis } = this.connection;
@@ -227,7 +226,7 @@ export class Subscriber {
       subscription.isMoving = false;
       subscription.confirming?.resolve();
       subscription.confirming = null;
-      // The channel was unsubscribed meanwhile, but Redis does not know it yet.
+      // It was unsubscribed meanwhile, but Redis does not know it yet.
       if (!subscription.isLeft && !this.channels.has(subscription.channel))
         this.leaving.set(subscription.channel, subscription);
     }
@@ -236,7 +235,7 @@ export class Subscriber {
     if (refused !== undefined) throw refused.reason;
   }
 
-  /** The connection is ready: subscribes all wanted channels. */
+  /** Subscribes all wanted channels on a new connection. */
   restore() {
     this.#restore(++this.generation);
   }
@@ -245,7 +244,7 @@ export class Subscriber {
   async #restore(generation) {
     try {
       while (generation === this.generation) {
-        // Further channels may be added while the others are confirmed.
+        // More channels may be added while the others are confirmed.
         const missing = [...this.channels.values()].filter(
           (subscription) => !subscription.isConfirmed,
         );
