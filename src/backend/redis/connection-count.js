@@ -3,11 +3,11 @@
 //   ?<worker>;<seconds>;<tag>           a worker has started or is back: all workers answer
 //   -<worker>;<seconds>                 a worker leaves
 //
-// A worker without reports for three heartbeats is left out. Each report reaches all workers, so
-// the intervals grow with the fleet, and an answer goes to the channel of the worker that asked.
+// A worker that misses three heartbeats is no longer counted. Each report reaches all workers, so
+// the intervals grow with the fleet, and answers go only to the worker that asked.
 //
-// Workers of v0.2.0 send no seconds, and wait for six. While one of them is here, all report every
-// two seconds, and answer it on the channel of the fleet.
+// Workers of v0.2.0 send no seconds and expect a report at least every six. While one of them is
+// present, all report every two seconds, and answer it on the fleet's channel.
 
 import { BrokerError } from '../errors.js';
 
@@ -16,17 +16,17 @@ const INTERVAL_PER_WORKER_MS = 25;
 const MIN_HEARTBEAT_MS = 2000;
 const HEARTBEAT_PER_WORKER_MS = 50;
 const MAX_HEARTBEAT_MS = 20_000;
-/** A worker is left out after so many heartbeats without a report. */
+/** Heartbeats without a report before a worker is no longer counted. */
 const MAX_MISSED = 3;
 /** Other programs may publish any number of seconds. */
 const MAX_HEARTBEAT_SECONDS = 60;
-/** Added to the interval between two reports, because a report takes time to arrive. */
+/** A report takes this long to arrive. */
 const TRAVEL_MS = 20;
-/** The time in which all workers have answered one that joins. */
+/** A worker that joins has all answers after this time. */
 const ANSWERS_MS = MIN_INTERVAL_MS + TRAVEL_MS;
-/** The longest wait of a count, however large the fleet is. */
+/** The longest wait of `count`, even in a large fleet. */
 const MAX_SETTLE_MS = 250;
-/** The most workers that are counted, because other programs may publish on this channel too. */
+/** Other programs may publish on this channel, too. */
 const MAX_WORKERS = 10_000;
 const MAX_MESSAGE_BYTES = 512;
 const MESSAGE = /^(?:([?-])|=(\d{1,9}) )(.+?)(?:;(\d{1,3})(?:;(\d*))?)?$/;
@@ -42,9 +42,9 @@ export class ConnectionCount {
    * @param {object} parts @param {string} parts.id of this worker, unique in the fleet
    * @param {(message: Buffer) => void} parts.send sends to all workers; best effort
    * @param {(message: Buffer, worker: string, tag: string) => void} parts.answer sends to one
-   *   worker, through the channel of its probes with this hash tag; best effort
-   * @param {() => string} parts.tag returns the hash tag of this worker's channel; empty without a
-   *   cluster
+   *   worker, on its probe channel with this hash tag; best effort
+   * @param {() => string} parts.tag returns the hash tag of this worker's probe channel; empty
+   *   without a cluster
    * @param {import('./stall-aware-clock.js').StallAwareClock} parts.clock
    * @param {() => void} parts.onMalformed another program's message, or too many workers
    */
@@ -59,25 +59,24 @@ export class ConnectionCount {
     /** @type {Map<string, Peer>} */
     this.others = new Map();
     this.othersTotal = 0;
-    /** Workers of v0.2.0 among them. */
+    /** Workers of v0.2.0. */
     this.oldCount = 0;
-    /** Workers that have asked and wait for the answer, with their tags. @type {Map<string, string>} */
+    /** The tags of workers that wait for an answer. @type {Map<string, string>} */
     this.askers = new Map();
-    /** Whether a worker of v0.2.0 has asked. */
+    /** A worker of v0.2.0 has asked. */
     this.mustAnswerAll = false;
     /** @type {NodeJS.Timeout|null} */
     this.answering = null;
-    /** The last time at which another worker's count changed. */
+    /** When another worker's count last changed. */
     this.movedMs = Number.NEGATIVE_INFINITY;
     /** @type {Promise<number>|null} */
     this.settling = null;
     this.reportedMs = Number.NEGATIVE_INFINITY;
-    /** The next report follows the last one within this time. */
+    /** The others expect the next report within this time. */
     this.promisedMs = 0;
     /** @type {NodeJS.Timeout|null} */
     this.timer = null;
     this.isLive = false;
-    /** The time at which Redis was last available again. */
     this.joinedMs = Number.NEGATIVE_INFINITY;
   }
 
@@ -86,8 +85,8 @@ export class ConnectionCount {
   }
 
   /**
-   * Resolves with the total. After another worker's report it waits for the next one, because a
-   * change may be held back: a client that opens a thousand connections and then asks sees all.
+   * Resolves with the total. After a change on another worker it waits for the next report, which
+   * may be held back: a client that opens a thousand connections and then asks sees them all.
    */
   count() {
     const wait =
@@ -102,7 +101,7 @@ export class ConnectionCount {
     return this.settling;
   }
 
-  /** This one included. If it has just joined, it waits for others. @returns {Promise<number>} */
+  /** Includes this one. If it has just joined, it waits for the others. */
   async countWorkers() {
     const wait = this.joinedMs + ANSWERS_MS - performance.now();
     if (wait > 0) await new Promise((resolve) => setTimeout(resolve, wait).unref());
@@ -120,7 +119,7 @@ export class ConnectionCount {
     return Math.min(Math.max(wanted, MIN_HEARTBEAT_MS), MAX_HEARTBEAT_MS);
   }
 
-  /** This worker's name and the seconds to its next report, as others read them. */
+  /** This worker's id and the seconds to its next report. */
   get #signature() {
     return `${this.id};${Math.ceil(this.#heartbeatMs / 1000)}`;
   }
@@ -197,9 +196,9 @@ export class ConnectionCount {
   }
 
   /**
-   * A worker asks for the counts. One delayed answer serves all workers that ask at the same time.
+   * One delayed answer serves all workers that ask at the same time.
    * @param {string} id
-   * @param {string|undefined} tag undefined: the worker reads no channel but that of the fleet
+   * @param {string|undefined} tag undefined: the worker only reads the fleet's channel
    */
   #asked(id, tag) {
     if (!this.isLive) return;

@@ -2,8 +2,8 @@
 //
 // ioredis handles the protocol, TLS, authentication, Sentinels and reconnecting. No command is
 // queued or sent twice, and every step of a handshake has a deadline. Delays grow until a
-// connection has proved itself: Redis answers, and does not end it within a moment (a subscriber
-// beyond its output buffer). Otherwise a worker would subscribe all its rooms again and again.
+// connection is proven: Redis answers and does not close it at once, as it does when a subscriber
+// exceeds its output buffer. Otherwise a worker would subscribe all its rooms again and again.
 //
 // With Sentinels, every attempt asks for the current primary. The connection leaves a replaced
 // primary at `+switch-master`, and a demoted one when it answers READONLY.
@@ -17,15 +17,15 @@ import { resetTls } from './fast/tls-reset.js';
 /** @import { Socket } from 'node:net' */
 
 const CONNECT_TIMEOUT_MS = 2000;
-/** A frozen Redis does not end the connection after us: then its socket is destroyed. */
+/** A frozen Redis does not close its end. After this time the socket is destroyed. */
 const DISCONNECT_TIMEOUT_MS = 200;
 const KEEP_ALIVE_MS = 10_000;
-/** A connection that ends sooner than this has not proved itself. */
+/** A connection that ends sooner is not proven. */
 const PROOF_MS = 500;
-/** Interval of the checks of a Redis that is loading its data. */
+/** How often to look whether Redis has loaded its data. */
 const LOADING_RETRY_MS = 500;
 
-/** The same for all connections. @type {import('ioredis').RedisOptions} */
+/** @type {import('ioredis').RedisOptions} */
 const CLIENT_OPTIONS = {
   lazyConnect: true,
   disableClientInfo: true,
@@ -33,8 +33,7 @@ const CLIENT_OPTIONS = {
   disconnectTimeout: DISCONNECT_TIMEOUT_MS,
   keepAlive: KEEP_ALIVE_MS,
   maxLoadingRetryTime: LOADING_RETRY_MS,
-  // ioredis would deliver a publish from its queue long after the caller gave it up. It would
-  // report success, because Redis answers with the receivers at that moment.
+  // Otherwise ioredis would send a publish from its queue long after the caller has given it up.
   enableOfflineQueue: false,
   maxRetriesPerRequest: 0,
   autoResendUnfulfilledCommands: false,
@@ -43,8 +42,7 @@ const CLIENT_OPTIONS = {
   // RESP3 keeps pushes apart from replies. With a Redis before 6, ioredis falls back to RESP2.
   protocol: 3,
   failoverDetector: true,
-  // #redisOnEnd starts each round over the Sentinels and reports an outage. ioredis would repeat
-  // its rounds without a report.
+  // ioredis would ask the Sentinels again and again without a report. #redisOnEnd does both.
   sentinelRetryStrategy: () => null,
   // For the connections that listen for `+switch-master`.
   sentinelReconnectStrategy: backoffMs,
@@ -55,8 +53,7 @@ export class RedisConnection {
    * @param {object} parts @param {import('../../config/redis.js').RedisSettings} parts.settings
    * @param {import('../../config/redis.js').Address} [parts.address] of a node, in a cluster
    * @param {string} parts.name for `CLIENT LIST` @param {number} parts.timeoutMs for each answer
-   * @param {(stream: Socket) => boolean} [parts.checkReset] whether a connected TLS socket can be
-   *   reset
+   * @param {(stream: Socket) => boolean} [parts.checkReset] can this TLS socket be reset?
    * @param {() => void} parts.onReady the connection can be written to
    * @param {(reason: string) => void} parts.onAway the connection is lost, or could not be made
    * @throws {Error} if a certificate's file can't be read
@@ -70,7 +67,7 @@ export class RedisConnection {
     this.isProven = false;
     this.readyMs = 0;
     this.secrets = redisSecrets(settings);
-    /** The reason of the latest failure; empty while the connection is ready. */
+    /** Of the latest failure; empty while the connection is ready. */
     this.reason = '';
     /** @type {NodeJS.Timeout|null} */
     this.revival = null;
@@ -79,13 +76,12 @@ export class RedisConnection {
       ...redisOptions(settings, address),
       ...CLIENT_OPTIONS,
       connectionName: name.replace(/[^\x21-\x7e]/g, '_'),
-      // Covers the handshake too: the kernel of a frozen Redis accepts connections, but Redis never
-      // answers.
+      // Covers the handshake, too: for a frozen Redis the kernel still accepts connections.
       commandTimeout: timeoutMs,
       sentinelCommandTimeout: timeoutMs,
       retryStrategy: () => this.#pauseMs(),
-      // A script error contains READONLY inside its own text. One read may bring many such errors,
-      // and the first has ended the connection already.
+      // An error of a script has READONLY somewhere in its text. One read may bring many such
+      // errors, and the first one has already ended the connection.
       reconnectOnError: ({ message }) => message.includes('READONLY') && this.redis.stream.writable,
     });
     this.redis.on('connect', () => {
@@ -99,7 +95,7 @@ export class RedisConnection {
       onReady();
     });
     this.redis.on('error', (error) => {
-      // Without a last error, all Sentinels have answered, and the primary has not.
+      // If there is an earlier reason, keep it: it says more.
       const isEndOfList = error.message === 'All sentinels are unreachable and retry is disabled.';
       if (this.reason === '' || !isEndOfList) this.reason = this.describe(error);
     });
@@ -107,12 +103,12 @@ export class RedisConnection {
     this.redis.on('end', () => this.#redisOnEnd());
   }
 
-  /** @returns {Promise<void>} the first try has ended. ioredis reports its failure as `close`, too */
+  /** Resolves when the first attempt has ended. ioredis reports its failure as `close`, too. */
   open() {
     return this.redis.connect().catch(() => {});
   }
 
-  /** Can a command be written now? Not between a socket's end and its `close` event. */
+  /** False also between a socket's end and its `close` event. */
   get isWritable() {
     return this.isReady && this.redis.status === 'ready' && this.redis.stream.writable;
   }
@@ -127,7 +123,7 @@ export class RedisConnection {
     return backoffMs(++this.attempts);
   }
 
-  /** Rejects the commands under way, and connects again. @param {string} reason */
+  /** Rejects the commands under way and reconnects. @param {string} reason */
   destroy(reason) {
     this.reason = reason;
     reset(this.redis.stream, this.canResetTls);
@@ -143,7 +139,7 @@ export class RedisConnection {
     this.redis.disconnect();
   }
 
-  /** For the log, without the command: it may hold a password. @param {unknown} error */
+  /** For the log, without secrets. @param {unknown} error */
   describe(error) {
     return withoutSecrets(error, this.secrets);
   }
@@ -155,7 +151,7 @@ export class RedisConnection {
   }
 
   #redisOnEnd() {
-    // ioredis gives up for good if a socket can't be created, or if no Sentinel answers.
+    // ioredis gives up if a socket cannot be created, or if no Sentinel answers.
     if (this.isClosed) return;
     this.#lose(this.reason || 'connection failed');
     if (this.revival !== null) clearTimeout(this.revival);
@@ -170,7 +166,7 @@ export class RedisConnection {
  */
 function reset(stream, canResetTls) {
   if (stream === undefined) return;
-  // A connecting socket has sent nothing. Node can't reset a socket that is already ending.
+  // A connecting socket has sent nothing, and Node cannot reset a socket that is ending.
   if (stream.connecting || stream.writableEnded || stream.destroyed) {
     stream.destroy();
   } else if (stream instanceof TLSSocket) {

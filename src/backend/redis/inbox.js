@@ -1,8 +1,8 @@
 // inbox.js: turns Redis messages into publications, in the room's order.
 //
 // Most publications are delivered at once. After a reference, later publications of its room wait
-// until its body is fetched, bounded in time and in bytes. If the fetch fails, the publication is
-// skipped; in rooms with history the offsets show that.
+// until its body is fetched; time and bytes are bounded. If the fetch fails, the publication is
+// skipped. In rooms with history the offsets show the gap.
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { BatchReader } from '../batch.js';
@@ -26,13 +26,14 @@ export class Inbox {
    * @param {BrokerEvents['onPublication']} [parts.deliver]
    * @param {(room: string, offset: number, epoch: string) => void} [parts.onNumbered] called before
    *   each publication with an offset
-   * @param {(channel: Buffer, message: Buffer) => void} [parts.onOther] called for a message on a
-   *   channel that is not a room's
+   * @param {(channel: Buffer, message: Buffer) => void} [parts.onOther] called for messages on
+   *   channels that are not a room's
    * @param {(room: string, id: string, offset: number, epoch: string) => Promise<Buffer|null>}
    *   parts.fetch fetches the body of a reference
-   * @param {(reason: string) => void} parts.onSkipped a publication is lost to this worker
-   * @param {(channel: string) => void} parts.onMalformed a message is, at least from some byte on
-   * @param {(room: string, version: number) => void} parts.onUnknown the same for its version
+   * @param {(reason: string) => void} parts.onSkipped this worker lost a publication
+   * @param {(channel: string) => void} parts.onMalformed a message was malformed; publications
+   *   before the fault were delivered
+   * @param {(room: string, version: number) => void} parts.onUnknown the same for unknown versions
    */
   constructor({ keys, deliver, onNumbered, onOther, fetch, onSkipped, onMalformed, onUnknown }) {
     this.keys = keys;
@@ -43,22 +44,22 @@ export class Inbox {
     this.onSkipped = onSkipped;
     this.onMalformed = onMalformed;
     this.onUnknown = onUnknown;
-    /** Rooms that wait for a body, with their queues. @type {Map<string, Held[]>} */
+    /** The queues of rooms that wait for a body. @type {Map<string, Held[]>} */
     this.held = new Map();
     this.heldBytes = 0;
     this.fetches = 0;
-    /** Fetches that wait for their turn. @type {(() => void)[]} */
+    /** Waiting fetches. @type {(() => void)[]} */
     this.turns = [];
     this.isClosed = false;
     this.receive = this.receive.bind(this);
   }
 
-  /** @param {BrokerEvents['onPublication']} deliver called with each publication */
+  /** @param {BrokerEvents['onPublication']} deliver */
   listen(deliver) {
     this.deliver = deliver;
   }
 
-  /** Hot path: a publication goes to `deliver`. @param {Buffer} channel @param {Buffer} message */
+  /** Hot path. @param {Buffer} channel @param {Buffer} message */
   receive(channel, message) {
     const { keys } = this;
     if (keys.kindOf(channel) !== CHANNEL_KIND.ROOM) {
@@ -80,14 +81,11 @@ export class Inbox {
     if (batch.unknownVersion > 0) this.onUnknown(room, batch.unknownVersion);
   }
 
-  /**
-   * Holds a publication back after the waiting ones of its room.
-   * @param {string} room @param {Buffer} publication @param {number} offset @param {string} epoch
-   */
+  /** @param {string} room @param {Buffer} publication @param {number} offset @param {string} epoch */
   #wait(room, publication, offset, epoch) {
     const bytes = publication.length + OVERHEAD_BYTES;
     if (!this.#hold(bytes)) return;
-    // Copied, because a slice would keep its whole read buffer alive.
+    // A slice would keep its whole read buffer alive.
     const body = Buffer.from(publication);
     this.held.get(room)?.push({ body, isHere: true, bytes, offset, epoch });
   }
@@ -111,7 +109,7 @@ export class Inbox {
     });
   }
 
-  /** @param {number} bytes @returns {boolean} whether there is room for them */
+  /** @param {number} bytes @returns whether they fit */
   #hold(bytes) {
     if (this.heldBytes + bytes > MAX_HELD_BYTES) {
       this.onSkipped('too many bytes are waiting for the bodies of large publications');
@@ -121,11 +119,11 @@ export class Inbox {
     return true;
   }
 
-  /** Delivers the publications that no longer wait. @param {string} room @param {Held[]} queue */
+  /** Delivers what no longer waits. @param {string} room @param {Held[]} queue */
   #release(room, queue) {
     let here = 0;
     while (here < queue.length && queue[here].isHere) here++;
-    // Removed first: a publication that arrives meanwhile then waits after those that still wait.
+    // Removed first, so that publications that arrive during `deliver` stay in order.
     const ready = queue.splice(0, here);
     if (queue.length === 0) this.held.delete(room);
     for (const { body, bytes, offset, epoch } of ready) {
@@ -154,7 +152,6 @@ export class Inbox {
           reason = 'its body is no longer in Redis';
           break;
         } catch (error) {
-          // Redis may return in a moment.
           reason = /** @type {Error} */ (error).message;
           await delay(RETRY_MS, undefined, { ref: false });
         }

@@ -4,21 +4,21 @@
 //   presence:{*}:dead, :cleared    sessions that have ended; presence:{*}:mark names the data set
 //   presence:{*}:rooms:<session>   rooms that may have users of that session; no room is called *
 //
-// - Writes may be lost after an outage, if Redis lost its data, or if another worker took this one
-//   for dead. Then the worker starts a new session, rewrites all its users, and only then clears
-//   the old one, so no user disappears in between. If the address leads to another Redis, the old
-//   session stays in the first one, and is cleared when the worker is back there.
+// - Writes may be lost after an outage, if Redis lost its data, or if another worker considered
+//   this one dead. Then the worker starts a new session, rewrites all its users, and only then
+//   clears the old session, so no user disappears in between. If the address leads to another
+//   Redis, the old session stays in the first one, and is cleared when the worker returns there.
 // - A session without a heartbeat for `ttlMs` is dead, and the worker that finds it clears it. The
-//   relay reports the death of a worker of its machine at once.
-// - A session judges others only after half of `ttlMs`: after an outage all have been silent.
-// - The worker writes nothing under a session whose heartbeat is late: it may count as dead.
+//   relay reports dead workers of its machine at once.
+// - A session judges others only after half of `ttlMs`, because after an outage all were silent.
+// - The worker writes nothing under a session with a late heartbeat: others may consider it dead.
 
 import { randomBytes } from 'node:crypto';
 import { readScript } from './scripts.js';
 
 const HEARTBEAT_INTERVAL_MS = 10_000;
 const TTL_MS = 30_000;
-/** After this time a second worker clears a dead session too. */
+/** After this time another worker clears a dead session, too. */
 const CLEARING_MS = 15_000;
 const CLEARED_ROOMS = 64;
 /** Rooms in one SADD or SREM. */
@@ -26,7 +26,6 @@ const CHUNK_ROOMS = 1000;
 const MAX_CALLS = 16;
 /** Old sessions that a worker clears itself. Others are cleared when their heartbeat is late. */
 const MAX_PAST = 16;
-/** Reports of dead sessions that wait. */
 const MAX_DEAD = 256;
 
 /**
@@ -49,13 +48,10 @@ const MAX_DEAD = 256;
  * @property {(...args: string[]) => Promise<number>} presenceCleared
  */
 
-/**
- * An old session, and the rooms in which it had users.
- * @typedef {{name: string, rooms: string[]}} Past
- */
+/** An old session, and its rooms. @typedef {{name: string, rooms: string[]}} Past */
 
 /**
- * A second list of the rooms of sessions. A room is on it only while it is on that of its session.
+ * A second list of the sessions' rooms. A room is on it only while it is on its session's own list.
  * Both calls may be repeated.
  * @typedef {{add: (session: string, rooms: readonly string[]) => Promise<void>,
  *   remove: (session: string, rooms: readonly string[]) => Promise<void>}} SessionIndex
@@ -65,8 +61,8 @@ export class PresenceSession {
   /**
    * @param {object} parts @param {Connection} parts.connection @param {string} parts.prefix of keys
    * @param {string} parts.workerId
-   * @param {(session: string) => void} [parts.onName] the name to report when this worker dies; empty
-   *   if the session has ended
+   * @param {(session: string) => void} [parts.onName] the session to report when this worker dies;
+   *   empty if it has ended
    * @param {() => void} parts.onDue a heartbeat is due, or a dead session was reported
    * @param {(room: string, session: string) => Promise<void>} parts.clearRoom removes the users of
    *   a session from a room
@@ -86,31 +82,30 @@ export class PresenceSession {
     this.log = parts.log;
     this.heartbeatMs = parts.heartbeatMs ?? HEARTBEAT_INTERVAL_MS;
     this.ttlMs = parts.ttlMs ?? TTL_MS;
-    /** Begins its session names. Random, as worker ids repeat after restarts and in containers. */
+    /** Prefix of its sessions. Random, because worker ids are not unique. */
     this.base = `${workerId.replace(/[^\x21-\x7e]/g, '_')}:${randomBytes(6).toString('hex')}`;
     this.generation = 0;
     /** The current session; empty before the first. */
     this.name = '';
     this.isUsed = false;
     this.beganMs = 0;
-    /** Reasons so far to doubt that Redis has all writes, and those that new sessions settled. */
+    /** Reasons to doubt that Redis has all writes, and those that new sessions have settled. */
     this.doubts = 1;
     this.settled = 0;
-    /** Names the data set of Redis. If the name changes, Redis has lost everything. */
+    /** Names the data set of Redis. If it changes, Redis has lost everything. */
     this.storeId = '';
-    /** The time at which the last answered heartbeat was sent. */
+    /** When the last answered heartbeat was sent. */
     this.heartbeatSentMs = Number.NEGATIVE_INFINITY;
     this.isTimerDue = false;
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
-    /** This worker's old sessions. @type {Past[]} */
+    /** @type {Past[]} */
     this.past = [];
-    /** Old sessions in other data sets, which may come back. */
-    /** @type {{name: string, storeId: string}[]} */
+    /** Old sessions in data sets that may return. @type {{name: string, storeId: string}[]} */
     this.elsewhere = [];
-    /** Sessions reported as dead. @type {string[]} */
+    /** Reported as dead. @type {string[]} */
     this.dead = [];
-    /** Sessions to clear. @type {string[]} */
+    /** @type {string[]} */
     this.clearing = [];
     connection.redis.defineCommand('presenceHeartbeat', {
       numberOfKeys: 3,
@@ -124,7 +119,7 @@ export class PresenceSession {
   }
 
   start() {
-    // A random delay, so that a fleet that starts together does not send its heartbeats together.
+    // Random, so that a fleet that starts together does not send its heartbeats together.
     const wait = this.heartbeatMs * (0.9 + 0.2 * Math.random());
     this.timer = setTimeout(() => {
       this.isTimerDue = true;
@@ -137,7 +132,7 @@ export class PresenceSession {
     clearTimeout(this.timer);
   }
 
-  /** Redis may no longer have all confirmed writes: a new session is needed. */
+  /** Redis may no longer have all confirmed writes, so a new session is needed. */
   doubt() {
     this.doubts++;
   }
@@ -147,7 +142,7 @@ export class PresenceSession {
   }
 
   get isHeartbeatDue() {
-    // Late if this process was stalled: the session may have been declared dead.
+    // After a stall of this process, others may consider the session dead.
     const isLate = performance.now() - this.heartbeatSentMs > this.ttlMs / 2;
     return this.isTimerDue || this.dead.length > 0 || isLate;
   }
@@ -157,7 +152,7 @@ export class PresenceSession {
     return !isIdle || this.isHeartbeatDue || !this.isSure;
   }
 
-  /** @param {string} name of the session of another worker that has died */
+  /** @param {string} name of a dead worker's session */
   reportDead(name) {
     if (name === this.name || this.dead.length >= MAX_DEAD) return;
     this.dead.push(name);
@@ -190,15 +185,15 @@ export class PresenceSession {
   }
 
   /**
-   * The data set is another one. Old sessions are also cleared in the new one, because the worker
-   * may have written there before it noticed.
+   * The data set has changed. Old sessions are cleared in the new one, too, because the worker may
+   * have written there before it noticed.
    * @param {string} before its id @param {string} now
    */
   #move(before, now) {
     const left = this.past.map(({ name }) => ({ name, storeId: before }));
     const all = [...this.elsewhere, ...left];
     const back = all.filter(({ storeId }) => storeId === now);
-    // The lists of their rooms are there.
+    // Their lists of rooms are still there.
     this.past.unshift(...back.map(({ name }) => ({ name, rooms: [] })));
     this.elsewhere = all.filter(({ storeId }) => storeId !== now).slice(-MAX_PAST);
   }
@@ -208,7 +203,7 @@ export class PresenceSession {
     this.settled = doubts;
   }
 
-  /** Sends a heartbeat, and checks whether other workers declared this one dead. */
+  /** Sends a heartbeat, and notices if other workers considered this one dead. */
   async pulse() {
     const { storeId, isNew } = await this.#heartbeat();
     if (isNew || storeId !== this.storeId) this.doubt();
@@ -241,7 +236,7 @@ export class PresenceSession {
     if (!this.clearing.includes(name)) this.clearing.push(name);
   }
 
-  /** Registers rooms in which this session will have users. @param {string[]} rooms */
+  /** @param {string[]} rooms in which this session will have users */
   async register(rooms) {
     this.isUsed = true;
     await this.#addRooms(this.name, rooms);
@@ -265,10 +260,10 @@ export class PresenceSession {
     }
   }
 
-  /** Queues the oldest own session to be cleared, when all its users are written again. */
+  /** Queues the oldest own session to be cleared, once its users are written again. */
   async clearPast() {
     const { name, rooms } = this.past[0];
-    // Redis may have lost the list of the session's rooms, or never have received it.
+    // Redis may lack the list of the session's rooms.
     await this.#addRooms(name, rooms);
     this.dead.push(name);
     this.#clearLater(name);
@@ -291,7 +286,7 @@ export class PresenceSession {
     }
     await this.scripts.presenceCleared(this.#key('dead'), this.#key('cleared'), name);
     this.clearing.shift();
-    // If the session is an old one of this worker, the worker is not dead.
+    // An old session of this worker is not a dead worker.
     if (name.startsWith(this.base)) return;
     this.counters.presenceReaped++;
     this.log.info({ name }, 'removed the users of a dead worker from presence');

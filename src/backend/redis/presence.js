@@ -1,35 +1,35 @@
-// presence.js: presence over Redis: workers write their users, and clear up after each other.
+// presence.js: presence over Redis. Workers write their users, and clean up after dead workers.
 //
 // A store writes a room's changes in one step: member-store.js, or occupancy-store.js, whose rooms
 // have only one user. presence-session.js has the keys of the sessions.
 //
-// The truth about a worker's users is in its own memory. Changes wait there, one for each user and
-// room, until Redis has confirmed them; to repeat one does no harm. They leave in rounds of many
-// changes a call: 5,000 clients that join at once are some twenty calls.
+// A worker's memory has the truth about its users. Changes wait there, one for each user and room,
+// until Redis has confirmed them; repeating one is harmless. They leave in rounds, with many
+// changes in a call: if 5,000 clients join at once, that takes some twenty calls.
 
 import { deferred, within } from '../deferred.js';
 import { BrokerError } from '../errors.js';
 import { PresenceSession } from './presence-session.js';
 
 const RETRY_MS = 1000;
-/** Before the leaves of an outage with lost data: meanwhile others write their users again. */
+/** After a loss of data, leaves wait for other workers to write their users again. */
 const SETTLE_MS = 5000;
 const CLOSE_TIMEOUT_MS = 2000;
-/** The most changes in one call: some 2 ms of Redis' time. */
+/** In one call: some 2 ms of Redis' time. */
 const MAX_CHANGES = 256;
-/** Calls under way at once. */
+/** Under way at once. */
 const MAX_CALLS = 16;
 
 /**
- * A change that Redis has not confirmed. lua/members.lua explains its kinds. A join is new if Redis
- * has no record of the user, nor a change under way. If the user leaves before, it is dropped.
+ * A change that Redis has not confirmed. lua/members.lua explains the kinds. A join is new if Redis
+ * neither has the user nor a change under way. If the user leaves before it is sent, it is dropped.
  * @typedef
  *   {{what: 'join'|'restore'|'announceJoin'|'leave'|'announceLeave', member: Buffer, isNew?: boolean, isSent?: boolean}}
  *   Change
  */
 
 /**
- * Events that Redis refused to publish: for each 1 (join) or 2 (leave), user and member.
+ * Events that Redis refused to publish, each as 1 (join) or 2 (leave), user and member.
  * @typedef {(number|Buffer)[]} Refused
  */
 
@@ -38,8 +38,8 @@ const MAX_CALLS = 16;
  * @typedef {object} Store
  * @property
  *   {(room: string, session: string, take: number, changes: (string|Buffer)[]) => Promise<{left: number, refused: Refused}>}
- *   change `take`: how many users to take from the session; `changes`: kind, user and member of
- *   each; `left`: users that the session still has in that room
+ *   change `take`: how many users to remove from the session; `changes`: kind, user and member of
+ *   each; `left`: users that the session still has in the room
  * @property {(room: string, isCount: boolean) => Promise<import('../presence.js').PresenceSnapshot>}
  *   read
  */
@@ -47,7 +47,7 @@ const MAX_CALLS = 16;
 /**
  * @typedef {object} User
  * @property {Buffer} member
- * @property {boolean} isWritten Redis has had the user, so others may know of it
+ * @property {boolean} isWritten Redis has had the user, so others may know it
  * @property {boolean} isRefused Redis refused to publish the user's join
  */
 
@@ -56,7 +56,7 @@ class PresenceRoom {
   /** @param {string} name */
   constructor(name) {
     this.name = name;
-    /** The users of this worker. @type {Map<string, User>} */
+    /** Of this worker. @type {Map<string, User>} */
     this.users = new Map();
     /** @type {Map<string, Change>} */
     this.changes = new Map();
@@ -65,7 +65,7 @@ class PresenceRoom {
   }
 }
 
-/** For all who ask; `isCount`: none of them needs the members. */
+/** `isCount`: no caller needs the members. */
 /** @typedef {{snapshot: Deferred<PresenceSnapshot>, isCount: boolean}} Read */
 
 /** @implements {Presence} */
@@ -92,7 +92,7 @@ export class RedisPresence {
     this.changed = new Set();
     /** Reads since the last round began. @type {Map<string, Read>} */
     this.reads = new Map();
-    /** The work under way; null if there is none. @type {Promise<void>|null} */
+    /** @type {Promise<void>|null} */
     this.working = null;
     this.isScheduled = false;
     this.hasFailed = false;
@@ -109,7 +109,7 @@ export class RedisPresence {
   setUp(isUp) {
     if (isUp === this.isUp || this.isClosed) return;
     this.isUp = isUp;
-    // Redis may now have older data than its answers showed.
+    // Redis may have lost confirmed writes.
     this.session.doubt();
     if (isUp) this.#work();
     else this.#refuseReads(new BrokerError('UNAVAILABLE', 'Redis is unavailable'));
@@ -125,7 +125,7 @@ export class RedisPresence {
     await within(this.#retire(), CLOSE_TIMEOUT_MS);
   }
 
-  /** @param {string} session of another worker of this machine that has died */
+  /** @param {string} session of a dead worker of this machine */
   died(session) {
     this.session.reportDead(session);
   }
@@ -151,7 +151,7 @@ export class RedisPresence {
     one.users.delete(user);
     const change = one.changes.get(user);
     const isUnsent = change?.isNew === true && !change.isSent;
-    // Outages may be long, so a user who came and went during one leaves no change.
+    // Outages may be long, so a user that joins and leaves during one leaves no change behind.
     if (isUnsent || (!entry.isWritten && !this.isUp && this.working === null)) {
       one.changes.delete(user);
       // The round under way, or the next one, removes the room if it is empty.
@@ -198,7 +198,6 @@ export class RedisPresence {
     this.#schedule();
   }
 
-  /** The changes of a tick leave together. */
   #schedule() {
     if (this.isScheduled || this.working !== null || this.hasFailed || !this.isUp) return;
     this.isScheduled = true;
@@ -250,7 +249,7 @@ export class RedisPresence {
   /** @param {unknown} error */
   #onFailure(error) {
     const reason = this.connection.describe(error);
-    // If the connection is unavailable, the broker has logged it.
+    // The broker logs that Redis is unavailable.
     if (!this.hasFailed && this.isUp) this.log.warn({ reason }, 'cannot write presence');
     this.hasFailed = true;
     this.#refuseReads(new BrokerError('UNAVAILABLE', 'cannot read presence', { cause: error }));
@@ -276,15 +275,14 @@ export class RedisPresence {
 
   /** @param {PresenceRoom} room @param {boolean} hasLostAll */
   #rewrite(room, hasLostAll) {
-    /** Users that have left meanwhile. @type {[user: string, member: Buffer][]} */
+    /** @type {[user: string, member: Buffer][]} */
     const left = [];
     room.isRegistered = false;
     for (const [user, { what, member }] of room.changes) {
       if (what !== 'leave' && what !== 'announceLeave') continue;
-      // The old session does not have that user, so clearing it would announce no leave.
+      // The old session does not have this user, so clearing it announces no leave.
       if (what === 'announceLeave' && !hasLostAll) continue;
-      // Clearing the old session announces the leave. If Redis has lost that session, nothing
-      // announces the leave.
+      // Clearing the old session announces the leave, unless Redis has lost that session.
       room.changes.delete(user);
       if (hasLostAll) left.push([user, member]);
     }
@@ -317,8 +315,7 @@ export class RedisPresence {
     try {
       for (const room of rooms) room.isInRound = true;
       const fresh = rooms.filter((room) => !room.isRegistered && room.users.size > 0);
-      // The session registers its rooms first, then its users. If the worker dies in between, every
-      // user can still be found.
+      // Rooms before users, so that every user can be found if the worker dies in between.
       if (fresh.length > 0) await this.session.register(fresh.map(({ name }) => name));
       for (const room of fresh) room.isRegistered = true;
       const calls = rooms
@@ -333,7 +330,6 @@ export class RedisPresence {
       await this.#answer([...reads]);
     } catch (error) {
       for (const [room, read] of reads) {
-        // A read that is already answered ignores this.
         read.snapshot.reject(
           new BrokerError('UNAVAILABLE', `cannot read presence of ${room}`, { cause: error }),
         );
@@ -349,7 +345,7 @@ export class RedisPresence {
     const args = changes.flatMap(([user, { what, member }]) => [what, user, member]);
     const { refused } = await this.store.change(room.name, this.session.name, 0, args);
     for (const [user, change] of changes) {
-      // Another change of that user may have been queued meanwhile.
+      // A newer change of the user may have been queued.
       if (room.changes.get(user) === change) room.changes.delete(user);
       const entry = room.users.get(user);
       if (entry === undefined || change.what === 'leave' || change.what === 'announceLeave')
@@ -370,7 +366,7 @@ export class RedisPresence {
       const user = String(refused[i + 1]);
       const entry = room.users.get(user);
       if (refused[i] === 1) {
-        // A user that has left meanwhile needs no event.
+        // The user has left, and needs no event.
         if (entry === undefined) continue;
         entry.isRefused = true;
         this.#change(room, user, { what: 'announceJoin', member: entry.member });

@@ -1,16 +1,16 @@
-// shared-rules.js: exchanges the rules of all servers for rooms with history, or for those with
-// state, over the channel of the fleet.
+// shared-rules.js: exchanges the servers' rules for rooms with history, or for those with state,
+// over the fleet's channel.
 //   #?          a worker has started or is back: a worker with rules of either kind answers
 //   #<rules>    a worker's own rules, as in FANFARE_HISTORY; as an answer, and as a heartbeat
 //   #=<bytes>;<rules>    the same for rooms with state, as in FANFARE_STATE_MAX_BYTES and
 //                        FANFARE_STATE. Older versions count it as malformed
 //
-// Each message reaches all workers. So a worker waits for a random time, and sends nothing if it
-// hears its own rules meanwhile.
+// Each message reaches all workers. So a worker waits for a random time, and sends nothing if
+// another worker sends the same rules meanwhile.
 //
-// A room must have history, or state, on every server or on none: a publication without offset
-// would break the guarantee unnoticed. So a worker adopts missing rules until it is restarted, but
-// sends its own only: a rule ends with the servers that were started with it.
+// A room must have history, or state, on every server or on none: a publication without an offset
+// would break the guarantee unnoticed. So a worker adopts the rules that it lacks, until it is
+// restarted. It sends only its own: a rule ends with the servers that were started with it.
 
 import {
   isSharedPattern,
@@ -19,18 +19,18 @@ import {
   ruleText,
 } from '../../config/room-patterns.js';
 
-/** A heartbeat follows the latest one of the same rules after a random time between these two. */
+/** A heartbeat follows the last message with the same rules after a random time in this range. */
 const MIN_HEARTBEAT_MS = 2000;
 const MAX_HEARTBEAT_MS = 6000;
-/** Time that a starting worker waits for the rules of other workers. */
+/** How long a starting worker waits for the rules of others. */
 const ANSWERS_MS = 80;
 const MAX_ANSWER_MS = 30;
-/** Few answer early, so that the others hear them: 640 workers send some four answers. */
+/** Few workers answer early, so that the others hear them: of 640 workers some four answer. */
 const ANSWER_EXPONENT = 1 / 8;
-/** Interval between two answers: after an outage the whole fleet asks at once. */
+/** Between answers, because after an outage the whole fleet asks at once. */
 const MIN_INTERVAL_MS = 20;
 const MAX_MESSAGE_BYTES = 32 * 1024;
-/** The most rules adopted from others, so that a stray program can't fill the memory. */
+/** So that a stray program cannot fill the memory. */
 const MAX_ADOPTED = 100;
 const START = '#'.charCodeAt(0);
 const QUESTION = Buffer.from('#?');
@@ -38,7 +38,7 @@ const QUESTION = Buffer.from('#?');
 /**
  * @typedef {object} Kind of rules, and its form in messages
  * @property {string} head of its messages
- * @property {boolean} asks does it ask, for both kinds, when a worker starts?
+ * @property {boolean} asks sends the question for both kinds when a worker starts
  * @property {(rule: HistoryRule) => boolean} has
  * @property {(rules: readonly Rule[]) => string} format
  * @property {(text: string) => {rules: Rule[], faults: string[]}} parse
@@ -93,16 +93,16 @@ export class SharedRules {
     this.hasOwn = own.length > 0;
     this.adopted = 0;
     this.isLive = false;
-    /** The time of the latest message with these rules, and that of the next heartbeat. */
+    /** When these rules were last sent by any worker, and when the next heartbeat is due. */
     this.saidMs = Number.NEGATIVE_INFINITY;
     this.heartbeatMs = Number.NEGATIVE_INFINITY;
     /** @type {NodeJS.Timeout|null} */
     this.timer = null;
-    /** The wait of a worker that starts. @type {Promise<void>|null} */
+    /** The first wait for answers. @type {Promise<void>|null} */
     this.settling = null;
   }
 
-  /** @param {Buffer} message of the fleet's channel @returns {boolean} is it about rules? */
+  /** Is it about rules? @param {Buffer} message on the fleet's channel */
   static isOne(message) {
     return message[0] === START;
   }
@@ -166,7 +166,7 @@ export class SharedRules {
     return true;
   }
 
-  /** Sends one answer for all workers that ask at the same time, unless another worker does. */
+  /** Answers all workers that ask at the same time, unless another worker does. */
   #answer() {
     if (!this.isLive || this.timer !== null || !this.hasOwn) return;
     const random = MAX_ANSWER_MS * Math.random() ** ANSWER_EXPONENT;
