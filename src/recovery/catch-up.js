@@ -1,13 +1,13 @@
-// catch-up.js: which rooms have been compared with the broker since it came back. A read that began
-// before proves nothing about the time after, so such a room is compared once more.
+// catch-up.js: which rooms have been compared with the broker since an outage. A read that began
+// before its end proves nothing, so the room is compared again.
 
 /** @typedef {{check(): void}} Checked */
 
 export class CatchUp {
   constructor() {
-    /** The number of times that the broker has come up. */
+    /** How often the broker has come up. */
     this.era = 0;
-    /** Rooms that have not been compared since then. @type {Set<Checked>} */
+    /** Rooms not compared since then. @type {Set<Checked>} */
     this.unproven = new Set();
     this.onDone = () => {};
   }
@@ -33,7 +33,7 @@ export class CatchUp {
     this.#finish();
   }
 
-  /** The room is closed. @param {Checked} room */
+  /** @param {Checked} room */
   remove(room) {
     if (this.unproven.delete(room)) this.#finish();
   }

@@ -1,13 +1,14 @@
-// check-wheel.js: when each room with history compares its position with the broker.
+// check-wheel.js: decides when each room with history compares its position with the broker.
 //
-// A wheel turns one place every TICK_MS. At its turn, a room without a publication for some nine
-// seconds is compared, so a loss without a gap is found within ten. Random places avoid bursts.
+// The wheel turns by one place every TICK_MS. At its turn, a room without a publication for some
+// nine seconds is compared, so a loss that shows no gap is found within ten. Random places avoid
+// bursts.
 
-/** The same period as that of the heartbeat and the health: their timers fire together. */
+/** As for the heartbeat and the health, so that their timers fire together. */
 const TICK_MS = 250;
-/** Places of the wheel: ten seconds. */
+/** Ten seconds. */
 const PLACES = 40;
-/** Ticks from proof to comparison, at random between these; the rest of 10 s is to read. */
+/** From proof to comparison, at random in this range. The rest of ten seconds is for the read. */
 const MIN_QUIET_TICKS = 28;
 const MAX_QUIET_TICKS = 37;
 
@@ -15,8 +16,8 @@ const MAX_QUIET_TICKS = 37;
  * A room as the wheel sees it.
  * @typedef {object} Checked
  * @property {() => void} check compares the position
- * @property {() => void} tend forgets publications that the store has deleted, and lets members
- *   continue that wait without a reason
+ * @property {() => void} tend forgets publications that the store has deleted, and lets waiting
+ *   members try again
  */
 
 export class CheckWheel {
@@ -37,7 +38,7 @@ export class CheckWheel {
     return new Timetable(this, checked);
   }
 
-  /** @param {Timetable} timetable one that is on the wheel */
+  /** @param {Timetable} timetable */
   remove(timetable) {
     timetable.isRemoved = true;
     if (--this.size === 0) this.close();
@@ -46,17 +47,17 @@ export class CheckWheel {
   close() {
     clearInterval(this.timer);
     this.timer = undefined;
-    // The wheel does not turn, so nothing else would let go of closed rooms.
+    // The wheel stops, so nothing else would release closed rooms.
     for (const place of this.places) place.length = 0;
   }
 
-  /** Turns the wheel by one place. The timer calls it. */
+  /** Turns the wheel by one place. */
   tick() {
     const place = ++this.ticks % PLACES;
     const due = this.places[place];
     this.places[place] = [];
     for (const timetable of due) {
-      // A timetable may stand on the wheel twice, for a retry. Only its latest place counts.
+      // After `checkIn` a timetable is on the wheel twice. Only its latest place counts.
       if (!timetable.isRemoved && timetable.dueTick === this.ticks) timetable.run();
     }
   }
@@ -78,17 +79,17 @@ class Timetable {
     /** The tick of the last proof that nothing is missing. */
     this.provenTick = wheel.ticks;
     this.dueTick = 0;
-    /** Is the room compared at its next turn, even if it had publications in between? */
+    /** The next turn compares the room even if it had publications since. */
     this.mustCheck = false;
     wheel.place(this, wheel.ticks + 1 + Math.floor(Math.random() * MAX_QUIET_TICKS));
   }
 
-  /** A publication has come in its order, or a comparison has found no difference. */
+  /** A publication has arrived in order, or a comparison found no difference. */
   prove() {
     this.provenTick = this.wheel.ticks;
   }
 
-  /** Compares the room in so many ticks, or earlier. @param {number} ticks less than PLACES */
+  /** Compares the room within this time. @param {number} ticks less than PLACES */
   checkIn(ticks) {
     const tick = this.wheel.ticks + ticks;
     if (this.mustCheck && this.dueTick <= tick) return;
@@ -96,7 +97,7 @@ class Timetable {
     this.wheel.place(this, tick);
   }
 
-  /** The room's turn on the wheel. */
+  /** The wheel calls it at the room's turn. */
   run() {
     const { checked, wheel } = this;
     checked.tend();

@@ -5,8 +5,8 @@ import { encodePublication, isPublication, KIND, kindOf } from '../protocol/publ
 const NULL = Buffer.from('null');
 
 /**
- * Returns the publication, or a `null` message without a sender in place of an invalid one, whose
- * offset would otherwise be a gap.
+ * Replaces an invalid publication by a `null` message without a sender, because its offset would
+ * otherwise be a gap.
  * @param {Buffer} publication @param {import('../observability/counters.js').Counters} counters
  */
 export function asDeliverable(publication, counters) {

@@ -12,24 +12,23 @@
  *   member gets a `resync` between the publications before and after it. The outbox takes a mark
  *   even if it is full.
  * @property {(latest: number) => number} handedOut returns the offset of the last publication that
- *   no longer waits for the members; `latest` if no publication waits, -1 if a resync mark waits
+ *   no longer waits in the outbox; `latest` if none waits, -1 if a resync mark waits
  * @property {(connection: Connection, reply: () => void, frames: Buffer, end: Position) => boolean}
- *   admit makes a connection a member, then sends its reply, then its replay; nothing runs in
- *   between. `frames` end at that position, and may be empty. Returns false if no replay was
- *   written.
- * @property {() => readonly Connection[]} members the list of the hub: it changes
- * @property {() => void} dropWaiting forgets the messages that wait for the members of a room with
- *   state: what they say is not true any more
+ *   admit makes a connection a member, then sends its reply, then its replay, without interruption.
+ *   `frames` end at that position and may be empty. Returns false if no replay was written.
+ * @property {() => readonly Connection[]} members the hub's own list, which changes
+ * @property {() => void} dropWaiting forgets messages that wait in the outbox of a room with state,
+ *   because they are no longer true
  * @property {() => boolean} isFlushing is a flush to the members under way?
  * @property {() => boolean} isMarking is a `resync` being written to the members?
  * @property {(connection: Connection, frames: Buffer, end: Position) => void} write writes older
  *   publications, which end at that position, to a lagging member
- * @property {(connection: Connection, text: string, position: Position) => void} tell writes a
- *   push of encode.js to a member of a room with state, which has reached that position then
- * @property {(connection: Connection, position: Position, members: number) => void} resync writes
- *   a `resync` to one of so many lagging members
- * @property {(connection: Connection) => void} resynced it lags no more: if a resync ends a
- *   membership in its format, it leaves the room
+ * @property {(connection: Connection, text: string, position: Position) => void} tell writes a push
+ *   of encode.js to a member of a room with state, which has then reached that position
+ * @property {(connection: Connection, position: Position, members: number) => void} resync writes a
+ *   `resync` to one of this many lagging members
+ * @property {(connection: Connection) => void} resynced the member has recovered. If a resync ends
+ *   a membership in its format, it leaves the room
  */
 
 export {};

@@ -1,6 +1,5 @@
-// history-reader.js: answers `history` commands, from this worker's replay buffers or the broker.
-// An answer is at most half of what may wait for a connection (SyncScheduler.maxReplayBytes), and a
-// command reads no more than its answer needs.
+// history-reader.js: answers `history` commands from this worker's replay buffers or the broker. An
+// answer has at most SyncScheduler.maxReplayBytes, and a command reads no more than that needs.
 
 import { resolveClaims } from '../protocol/claim.js';
 import { encodeHistoryMessages } from '../protocol/encode.js';
@@ -9,7 +8,7 @@ import { asDeliverable } from './deliverable.js';
 import { unavailable } from './read-queue.js';
 
 const DEFAULT_LIMIT = 100;
-/** Reads that wait, from which on `history` commands are refused. */
+/** If this many reads wait, `history` commands are refused. */
 const MAX_WAITING_READS = 1000;
 
 /** @import { HistoryPage } from '../backend/broker.js' */
@@ -20,30 +19,27 @@ const MAX_WAITING_READS = 1000;
  * At most one of `since`, `before` and `sinceTimeMs` is given. Without them, the newest messages.
  * @typedef {object} HistoryQuery
  * @property {number} [limit] messages, within the room's rule
- * @property {Since|null} [since] asks for the messages after it, the oldest first. If its epoch is
- *   another one: the newest
- * @property {Position|null} [before] asks for the messages before it, the newest first. If its epoch
- *   is another one: none
- * @property {number|null} [sinceTimeMs] asks for the messages from a time on, the oldest first
+ * @property {Since|null} [since] the oldest messages after it; the newest of all if it has another
+ *   epoch
+ * @property {Position|null} [before] the newest messages before it; none if it has another epoch
+ * @property {number|null} [sinceTimeMs] the oldest messages since that time
  */
 
 /**
  * @typedef {object} HistoryAnswer
  * @property {Buffer} messages JSON text without brackets, oldest first
  * @property {Position|null} position null: the room has no history
- * @property {boolean} hasMore are there further messages: newer ones after `since` or
- *   `sinceTimeMs`, otherwise older ones?
- * @property {number} searchedBytes read to find the beginning, beside the messages
+ * @property {boolean} hasMore more messages exist: newer ones for `since` and `sinceTimeMs`,
+ *   otherwise older ones
+ * @property {number} searchedBytes read to find the beginning, in addition to the messages
  */
 
 /**
  * @typedef {object} HistoryPart
  * @property {Buffer[]} publications consecutive, oldest first
  * @property {number} first offset of the first one
- * @property {string} epoch of the stream
- * @property {number} offset of its newest publication
- * @property {boolean} hasMore as in HistoryAnswer
- * @property {number} searchedBytes as in HistoryAnswer
+ * @property {string} epoch @property {number} offset of the stream's newest publication
+ * @property {boolean} hasMore @property {number} searchedBytes as in HistoryAnswer
  */
 
 export class HistoryReader {
@@ -58,7 +54,7 @@ export class HistoryReader {
 
   /**
    * @param {string} room @param {HistoryQuery} query
-   * @returns {Promise<HistoryAnswer>} rejects with a BrokerError, or an error that has such a code
+   * @returns {Promise<HistoryAnswer>} Rejects with a BrokerError or an error with such a code.
    */
   async read(room, query) {
     const page = await this.page(room, query);
@@ -69,7 +65,7 @@ export class HistoryReader {
   }
 
   /**
-   * The same, as publications.
+   * Like `read`, as publications.
    * @param {string} room @param {HistoryQuery} query
    * @returns {Promise<HistoryPart|null>} null: the room has no history
    */
@@ -82,7 +78,7 @@ export class HistoryReader {
     if (sinceTimeMs !== null) {
       const found = await this.#positionAt(room, sinceTimeMs, rule.size);
       ({ since, searchedBytes } = found);
-      // There is none. Those that have come meanwhile may be older than a time in the future.
+      // There is none. With a time in the future, later arrivals may still be older than it.
       if (since.offset === found.top) page = emptyPage(since.epoch, found.top);
     }
     page ??=
@@ -92,7 +88,7 @@ export class HistoryReader {
     const { epoch, offset, first } = page;
     const { references, maxReplayBytes } = this.scheduler;
     const isForward = since !== null && since.epoch === epoch;
-    // A reference is larger than its claim. So claims that do not fit need no reference.
+    // References are larger than claims, so claims that do not fit need none.
     const claims = cut(page.publications, maxReplayBytes, isForward);
     const resolved = resolveClaims(page.publications.slice(claims.start, claims.end), references);
     const { start, end } = cut(resolved, maxReplayBytes, isForward);
@@ -140,7 +136,7 @@ export class HistoryReader {
       sync.expire();
       const { offset, replayBuffer } = sync;
       const last = Math.min(offset, before.offset - 1);
-      // Nothing is read ahead: a page that is not here costs the broker no more than the page.
+      // Otherwise only the page is read: filling the buffer would read more.
       if (last - count + 1 >= replayBuffer.first || !replayBuffer.hasOlder)
         return bufferedUpTo(sync, last, count);
     }
@@ -151,8 +147,8 @@ export class HistoryReader {
 
   /**
    * @param {string} room @param {number} timeMs since 1970 @param {number} size of the room's rule
-   * @returns {Promise<{since: Since, top: number, searchedBytes: number}>} `since`: of the message
-   *   before the first that was accepted then or later; `top`: offset of the newest
+   * @returns {Promise<{since: Since, top: number, searchedBytes: number}>} `since`: position before
+   *   the first message accepted at that time or later; `top`: offset of the newest one
    */
   async #positionAt(room, timeMs, size) {
     const sync = this.scheduler.syncs.get(room);
@@ -168,7 +164,7 @@ export class HistoryReader {
     let low = Math.max(0, offset - size) + 1;
     let high = offset + 1;
     let searchedBytes = 0;
-    // At most 14 reads of one message: a room keeps 10,000.
+    // A room keeps at most 10,000 messages, so this takes at most 14 reads of one message.
     while (low < high) {
       const middle = Math.floor((low + high) / 2);
       const from = { after: middle - 1, limit: 1, maxBytes: 1, isForward: true, isGlance: true };
@@ -188,7 +184,7 @@ export class HistoryReader {
 
   /**
    * @param {string} room @param {number} count @param {Since|null} since
-   * @returns {Promise<HistoryPage|null>} null: this worker does not have it
+   * @returns {Promise<HistoryPage|null>} null: this worker does not have all of it
    */
   async #bufferedPage(room, count, since) {
     const sync = this.scheduler.syncs.get(room);
@@ -199,7 +195,7 @@ export class HistoryReader {
       since !== null && isOfStream(since)
         ? since.offset + 1 >= sync.replayBuffer.first
         : sync.replayBuffer.length >= count;
-    // If the room closes meanwhile, the broker is asked.
+    // If the room closes meanwhile, the broker answers.
     if (!isHere()) {
       await sync.fill().catch((error) => {
         if (sync.isLive) throw error;
@@ -218,7 +214,6 @@ export class HistoryReader {
     return { epoch, offset, first: from, publications, hasOlder: false };
   }
 
-  /** The reads of the broker, unless too many wait. */
   #reads() {
     const { reads } = this.scheduler;
     if (reads.waiting.size < MAX_WAITING_READS) return reads;
@@ -252,9 +247,8 @@ function emptyPage(epoch, offset) {
 }
 
 /**
- * The newest publications up to an offset.
  * @param {import('./room-sync.js').RoomSync} sync
- * @param {number} last its publication is in the replay buffer, or no longer kept
+ * @param {number} last offset of a publication that is in the replay buffer or no longer kept
  * @param {number} count @returns {HistoryPage}
  */
 function bufferedUpTo({ epoch, offset, replayBuffer }, last, count) {
@@ -265,10 +259,9 @@ function bufferedUpTo({ epoch, offset, replayBuffer }, last, count) {
 }
 
 /**
- * The part of a page that fits into an answer. Messages that the client did not ask for go first.
+ * The part of a page that fits into an answer, at least one message.
  * @param {readonly Buffer[]} publications @param {number} maxBytes
- * @param {boolean} isForward the client asked for the first ones
- * @returns {{start: number, end: number}} at least one message, if there is any
+ * @param {boolean} isForward drops the last ones, not the first
  */
 function cut(publications, maxBytes, isForward) {
   let start = 0;

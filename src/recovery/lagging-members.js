@@ -1,24 +1,22 @@
-// lagging-members.js: the members of one room with history that read more slowly than messages
-// come.
+// lagging-members.js: members of one room with history that read more slowly than messages arrive.
 //
-// The worker keeps only the position of such a member. When the kernel has taken all its bytes, the
-// member gets the messages that it missed, in order:
+// The worker keeps only the position of such a member. When the kernel has taken all its bytes, it
+// gets the messages that it missed, in order:
 //
 //   position ── step, drain, step, drain … ──> the last publication handed out: an ordinary member
 //                  └── the history no longer has the next publication: `resync`, an ordinary member
 //
-// A member becomes an ordinary one only between two flushes, or a flush would skip it or repeat
-// publications. A member that cannot take a step waits for `resume`. Steps and their bounds:
-// docs/architecture/recovery.md, "Lagging members".
+// A member becomes an ordinary one only between two flushes; otherwise a flush would skip it or
+// repeat publications. A member that cannot take a step waits for `resume`.
+// docs/architecture/recovery.md, "Lagging members", explains the steps and their bounds.
 
 import { KIND, kindOf, withPosition } from '../protocol/publication.js';
 import { asDeliverable } from './deliverable.js';
 import { replayFor } from './replay-frames.js';
 
-/** The bytes of one step, except that a single publication may be larger. */
+/** A single publication may be larger. */
 export const STEP_BYTES = 64 * 1024;
 export const MAX_STEP_COUNT = 1024;
-/** The bytes of a page of the broker's history. */
 const PAGE_BYTES = 256 * 1024;
 
 /** @import { Connection } from '../hub/connection.js' */
@@ -29,14 +27,14 @@ const PAGE_BYTES = 256 * 1024;
 export class LaggingMember {
   /**
    * @param {LaggingMembers} owner @param {Connection} connection
-   * @param {Position} position of the last publication that was written to it
+   * @param {Position} position of the last publication written to it
    */
   constructor(owner, connection, { epoch, offset }) {
     this.owner = owner;
     this.connection = connection;
     this.epoch = epoch;
     this.offset = offset;
-    /** Is a publication after its position gone? Then it gets `resync`. */
+    /** A publication after its position is gone, so it gets `resync`. */
     this.isLost = false;
     this.hasResynced = false;
     this.isQueued = false;
@@ -51,7 +49,7 @@ export class LaggingMember {
     this.owner.step(this);
   }
 
-  /** @param {number} offset up to which it has been sent all */
+  /** @param {number} offset of the last publication sent to it */
   moveTo(offset) {
     this.offset = offset;
   }
@@ -80,7 +78,7 @@ class Page {
     return offset >= this.first && offset <= this.last;
   }
 
-  /** Does the page prove that the history no longer has it? @param {number} offset */
+  /** Does the page prove that the history no longer has this one? @param {number} offset */
   lacks(offset) {
     return this.first > this.after + 1 && offset < this.first;
   }
@@ -96,7 +94,7 @@ export class LaggingMembers {
    * @param {object} parts
    * @param {import('./room-joins.js').RoomStream} parts.stream @param {string} parts.room
    * @param {number} parts.size publications that the room keeps
-   * @param {ReplayFrames} parts.frames of the room
+   * @param {ReplayFrames} parts.frames
    * @param {import('./delivery.js').Delivery} parts.delivery
    * @param {import('./room-joins.js').Shared} parts.shared
    */
@@ -112,10 +110,10 @@ export class LaggingMembers {
     this.members = new Map();
     /** Members that wait for `resume`. @type {Set<LaggingMember>} */
     this.waiting = new Set();
-    /** The page read last. @type {Page|null} */
+    /** @type {Page|null} */
     this.page = null;
     this.isReading = false;
-    /** The tick of the last read that failed or did not help: the next one begins after it. */
+    /** The tick of the last read that failed or did not help: no other one begins in it. */
     this.failedTick = -1;
     this.isClosed = false;
   }
@@ -125,7 +123,7 @@ export class LaggingMembers {
     return this.members.has(connection);
   }
 
-  /** @param {Connection} connection @param {Position} position of the last one written */
+  /** @param {Connection} connection @param {Position} position */
   add(connection, position) {
     this.counters.laggingMembers++;
     this.begin(new LaggingMember(this, connection, position));
@@ -145,7 +143,7 @@ export class LaggingMembers {
     if (member !== undefined) member.isLost = true;
   }
 
-  /** The connection leaves the room. @param {Connection} connection */
+  /** @param {Connection} connection that leaves the room */
   forget(connection) {
     const member = this.members.get(connection);
     if (member !== undefined) this.end(member, 'left');
@@ -157,13 +155,13 @@ export class LaggingMembers {
     this.dropPage();
   }
 
-  /** A flush or a read has ended: members that wait for it go on. */
+  /** A flush or a read has ended: waiting members continue. */
   resume() {
     if (this.waiting.size === 0) return;
     const waiting = [...this.waiting];
     this.waiting.clear();
     for (const member of waiting) {
-      // Without a step left it becomes an ordinary member now, before the next flush.
+      // A member that has everything becomes an ordinary one now, before the next flush.
       if (this.#isCaughtUp(member)) this.finish(member);
       else this.shared.steps.add(member);
     }
@@ -181,7 +179,7 @@ export class LaggingMembers {
     if (connection.transport.pendingBytes > 0) return this.stepWhenDrained(member);
     const { stream, delivery } = this;
     const end = delivery.handedOut(stream.offset);
-    // A mark is on its way to all members, or a new epoch is: it decides.
+    // A resync mark or a new epoch is about to reach all members.
     if (end < 0 || delivery.isMarking() || stream.epoch === stream.deletedEpoch)
       return void this.waiting.add(member);
     if (this.isLost(member, end)) return this.restart(member, end);
@@ -189,7 +187,7 @@ export class LaggingMembers {
     this.advance(member, end);
   }
 
-  /** @param {LaggingMember} member that comes nearer to the end @param {number} end */
+  /** @param {LaggingMember} member @param {number} end */
   advance(member, end) {
     const { stream } = this;
     stream.expire();
@@ -233,7 +231,7 @@ export class LaggingMembers {
 
   /**
    * @param {LaggingMember} member
-   * @param {Publications} publications have the next one, and all up to `end` @param {number} end
+   * @param {Publications} publications those after its position, up to `end` @param {number} end
    */
   #send(member, publications, end) {
     const { connection, epoch, offset: from } = member;
@@ -265,7 +263,7 @@ export class LaggingMembers {
       (page) => {
         this.isReading = false;
         if (this.isClosed) return;
-        // The broker is at another epoch, or behind this worker. The room's own comparison decides.
+        // The broker has another epoch, or less than this worker. A comparison decides.
         if (page.epoch !== epoch || page.offset <= after) {
           this.failedTick = wheel.ticks;
           return this.stream.refresh();
@@ -281,10 +279,7 @@ export class LaggingMembers {
     );
   }
 
-  /**
-   * A publication that it lacks is gone.
-   * @param {LaggingMember} member @param {number} end @returns {void}
-   */
+  /** Continues after a `resync`. @param {LaggingMember} member @param {number} end @returns {void} */
   restart(member, end) {
     const { delivery, stream } = this;
     if (delivery.isFlushing()) return void this.waiting.add(member);
@@ -297,7 +292,7 @@ export class LaggingMembers {
     delivery.resynced(member.connection);
   }
 
-  /** @param {LaggingMember} member that has got everything up to the next flush */
+  /** @param {LaggingMember} member that has everything up to the next flush */
   finish(member) {
     if (this.delivery.isFlushing()) this.waiting.add(member);
     else this.end(member, member.hasResynced ? 'resync' : 'caught_up');
@@ -312,7 +307,7 @@ export class LaggingMembers {
     if (this.members.size === 0) this.dropPage();
   }
 
-  /** @param {LaggingMember} _member that has ended @param {'caught_up'|'resync'|'left'} outcome */
+  /** @param {LaggingMember} _member @param {'caught_up'|'resync'|'left'} outcome */
   count(_member, outcome) {
     this.counters.laggingMembers--;
     this.counters.lagsEnded[outcome]++;

@@ -1,13 +1,14 @@
-// outage-notice.js: the notice to clients that the broker is unavailable, and that it is back.
+// outage-notice.js: tells clients that the broker is unavailable, and when it is back.
 //
-// After GRACE_MS of outage, the worker sends `degraded` to all connections that have said hello or
-// are in a room, and sets it in every `welcome`. It withdraws the notice when every room with
-// history has been compared with the broker: all that can be recovered is recovered then. The
-// notices to 50,000 connections are paced. Clients of a door without such a notice get none.
+// After an outage of GRACE_MS, the worker sends `degraded` to all connections that have said hello
+// or are in a room, and sets it in every `welcome`. It withdraws the notice when every room with
+// history has been compared with the broker, so that all that can be recovered is recovered. The
+// notices are paced, because there may be 50,000 connections. Doors without such a notice send
+// none.
 //
-// Presence events have no position, so a lost subscription loses them without a trace. So members
-// of rooms with presence get the withdrawal after each loss, announced or not: it asks them to read
-// the list again. Comparing lists would need those of all rooms in memory.
+// Presence events have no position, so a lost subscription loses them unnoticed. So members of
+// rooms with presence get the withdrawal after each loss, announced or not: it asks them to read
+// the list again. To compare lists, a worker would have to keep those of all rooms in memory.
 
 const GRACE_MS = 1000;
 
@@ -19,8 +20,8 @@ const GRACE_MS = 1000;
  * @typedef {object} Round
  * @property {readonly Connection[]} connections
  * @property {(connection: Connection) => boolean} isFor @property {boolean} isOn
- * @property {number} number of the round
- * @property {number} next the connection that comes next
+ * @property {number} number
+ * @property {number} next index of the next connection
  */
 
 export class OutageNotice {
@@ -35,22 +36,21 @@ export class OutageNotice {
     this.hub = hub;
     this.scheduler = scheduler;
     this.graceMs = graceMs;
-    /** Is the notice in force? */
     this.isOn = false;
     this.isUp = true;
-    /** May presence events have been lost since the last withdrawal? */
+    /** Presence events may have been lost since the last withdrawal. */
     this.hasGap = false;
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
-    /** Rooms with presence whose members are told in a moment. @type {Set<string>} */
+    /** Rooms with presence whose members are told soon. @type {Set<string>} */
     this.lostRooms = new Set();
     /** @type {NodeJS.Timeout|undefined} */
     this.lostTimer = undefined;
-    /** Notices to all. A later one ends what is left of those before. */
+    /** The number of the latest notice to all. It ends earlier ones under way. */
     this.rounds = 0;
-    /** Notices under way. @type {Round[]} */
+    /** @type {Round[]} */
     this.sending = [];
-    // Publications that have just been recovered wait in the outbox: their slot comes first.
+    // The outbox has an earlier slot, so recovered publications are sent first.
     this.slot = turn.slot('notices', this.#send.bind(this));
     scheduler.catchUp.listen(() => this.#withdraw());
   }
@@ -61,7 +61,7 @@ export class OutageNotice {
     this.isOn = true;
   }
 
-  /** The broker's state has changed. @param {BrokerState} state */
+  /** @param {BrokerState} state */
   onState(state) {
     this.isUp = state === 'up';
     clearTimeout(this.timer);
@@ -70,11 +70,11 @@ export class OutageNotice {
     this.scheduler.onState(state);
   }
 
-  /** The worker may have missed publications there. @param {readonly string[]} rooms */
+  /** @param {readonly string[]} rooms that may have missed publications */
   onLost(rooms) {
     this.scheduler.onLost(rooms);
     for (const room of rooms) if (this.hub.rooms.get(room)?.users) this.lostRooms.add(room);
-    // Rooms of one node follow each other, and so do publications of a version that is too new.
+    // Losses come in bursts: the rooms of a node, or publications of an unknown version.
     if (this.lostRooms.size > 0)
       this.lostTimer ??= setTimeout(() => this.#tellLost(), this.graceMs).unref();
   }
@@ -83,7 +83,7 @@ export class OutageNotice {
     this.lostTimer = undefined;
     const rooms = this.lostRooms;
     this.lostRooms = new Set();
-    if (this.isOn) return; // its withdrawal tells all
+    if (this.isOn) return; // the withdrawal tells all
     for (const room of rooms)
       this.#tell(this.hub.rooms.get(room)?.members ?? [], () => true, false);
   }
@@ -106,7 +106,7 @@ export class OutageNotice {
   /** @param {boolean} isOn */
   #turn(isOn) {
     if (isOn === this.isUp) return;
-    // Away again before the withdrawal: who has joined meanwhile without a hello has not been told.
+    // Another outage before the withdrawal: tell those who joined meanwhile without a hello.
     if (isOn && this.isOn) return this.#tell(this.hub.connections, hasNoWelcome, true);
     this.isOn = isOn;
     this.rounds++;
@@ -122,7 +122,7 @@ export class OutageNotice {
     this.slot.wake();
   }
 
-  /** @returns {boolean} true if more is left for a later turn */
+  /** @returns true if more is left for a later turn */
   #send() {
     for (;;) {
       const [round] = this.sending;
@@ -151,7 +151,7 @@ function hasNoWelcome({ isGreeted, roomCount }) {
   return !isGreeted && roomCount > 0;
 }
 
-/** Is it in a room with presence? @param {Connection} connection */
+/** @param {Connection} connection */
 function seesUsers(connection) {
   return connection.listRooms().some(({ users }) => users !== null);
 }

@@ -1,5 +1,5 @@
-// read-queue.js: reads of the broker's histories: MAX_READS at a time, the others wait in their
-// order. If the owner of a read closes before its turn, the read is left out.
+// read-queue.js: reads of the broker's histories: MAX_READS at a time, the others wait in line. If
+// a read's owner closes before its turn, the read is dropped.
 
 import { isEpoch } from '../protocol/position.js';
 
@@ -23,17 +23,13 @@ export class ReadQueue {
     this.broker = broker;
     this.counters = counters;
     this.active = 0;
-    /** Reads that wait for their turn, in their order. @type {Set<WaitingRead>} */
+    /** In their order. @type {Set<WaitingRead>} */
     this.waiting = new Set();
-    /** The same by owner. @type {Map<object, Set<WaitingRead>>} */
+    /** @type {Map<object, Set<WaitingRead>>} */
     this.waitingByOwner = new Map();
   }
 
-  /**
-   * @param {string} room @param {ReadRequest} from
-   * @param {object|null} [owner] `cancel(owner)` leaves the read out
-   * @returns {Promise<HistoryPage>}
-   */
+  /** @param {string} room @param {ReadRequest} from @param {object|null} [owner] for `cancel` */
   async read(room, from, owner = null) {
     if (this.active < MAX_READS) this.active++;
     else await this.#turn(owner);
@@ -41,7 +37,7 @@ export class ReadQueue {
     else this.counters.positionChecks++;
     try {
       const page = await this.broker.history(room, from);
-      // Any program with access to Redis may have written the position.
+      // Other programs may have written the position in Redis.
       if (isEpoch(page.epoch) && Number.isSafeInteger(page.offset) && page.offset >= 0) return page;
       this.counters.malformed++;
       throw unavailable(`the position of ${room} is invalid`);
@@ -50,7 +46,7 @@ export class ReadQueue {
     }
   }
 
-  /** Rejects the owner's reads that wait for their turn. @param {object} owner */
+  /** Rejects an owner's waiting reads. @param {object} owner */
   cancel(owner) {
     for (const waiting of this.waitingByOwner.get(owner) ?? []) {
       this.waiting.delete(waiting);
@@ -71,7 +67,6 @@ export class ReadQueue {
     });
   }
 
-  /** A read is over: the next one has its turn. */
   #next() {
     for (const waiting of this.waiting) {
       this.waiting.delete(waiting);

@@ -1,33 +1,33 @@
-// replay-buffer.js: a room's recent publications in this worker: consecutive, up to the last one
-// that was handed to the outbox.
+// replay-buffer.js: a room's recent publications in this worker's memory: consecutive, up to the
+// last one handed to the outbox.
 //
 //   … trimmed | first … next-1 | the next publication
 //
-// It begins empty: live publications are appended, and one read puts older ones in front (`fill`).
+// It starts empty. Live publications are appended, and one read puts older ones in front (`fill`).
 // It may be emptied at any time, with its replay frames (docs/architecture/recovery.md).
 
 import { timestampOf } from '../protocol/publication.js';
 
-/** The memory of an entry beside its bytes. */
+/** Memory of an entry in addition to its bytes. */
 const ENTRY_BYTES = 200;
-/** Trimming leaves empty places at the front; from this number on they are removed together. */
+/** Trimming leaves empty places at the front. If there are more, they are removed together. */
 const MAX_EMPTY = 64;
 
 /**
- * Publications in a row, in one format.
+ * Consecutive publications in one format.
  * @typedef {object} Replay
  * @property {number} from offset of the publication before the first
  * @property {number} to offset of the last
  * @property {string} epoch @property {number} period of its references
  * @property {number} format of FORMAT
  * @property {Buffer} prefix of the room
- * @property {readonly Buffer[]} publications empty if the frames are enough to leave some out
+ * @property {readonly Buffer[]} publications empty if some can be omitted with the frames alone
  * @property {Buffer} frames @property {number} bytes of the frames and of these publications
- * @property {readonly {place: number, id: string}[]} excepts publications that a connection does
- *   not get: their places in the row, and the connection
+ * @property {readonly {place: number, id: string}[]} excepts publications that exclude a
+ *   connection: their index, and its id
  */
 
-/** The memory that the replay buffers of a worker share. */
+/** Memory that the replay buffers of a worker share. */
 export class ReplayBudget {
   /**
    * @param {{maxBytes: number, counters: import('../observability/counters.js').Counters}} parts
@@ -35,11 +35,11 @@ export class ReplayBudget {
   constructor({ maxBytes, counters }) {
     this.maxBytes = maxBytes;
     this.counters = counters;
-    /** Buffers that are not empty, the least recently used first. @type {Set<ReplayBuffer>} */
+    /** Not empty, the least recently used first. @type {Set<ReplayBuffer>} */
     this.used = new Set();
   }
 
-  /** Notes its use and its new size. @param {ReplayBuffer} buffer @param {number} bytes */
+  /** @param {ReplayBuffer} buffer that was used @param {number} bytes by which its size changed */
   resized(buffer, bytes) {
     const { counters, used, maxBytes } = this;
     counters.replayBufferBytes += bytes;
@@ -66,18 +66,17 @@ export class ReplayBuffer {
     this.head = 0;
     /** Of the publications. */
     this.bytes = 0;
-    /** The last replay of each format. @type {Replay[]} */
+    /** The latest one of each format. @type {Replay[]} */
     this.replays = [];
     this.replayBytes = 0;
     /** Offset of the first publication here; `next` if there is none. */
     this.first = 1;
-    /** Offset of the next publication. */
     this.next = 1;
-    /** Is it known that a read would bring nothing older? */
+    /** A read would bring nothing older. */
     this.isFilled = false;
-    /** May the store have older ones? They may be too large for this buffer. */
+    /** The store may have older ones, perhaps too large for this buffer. */
     this.mayHaveOlder = false;
-    /** When the newest publication was added, in the room sync's ms. */
+    /** When the newest publication was added, on the caller's clock. */
     this.latestMs = 0;
   }
 
@@ -85,22 +84,22 @@ export class ReplayBuffer {
     return this.next - this.first;
   }
 
-  /** Could the room have publications older than the first one here? */
+  /** May the room have publications older than the first one here? */
   get hasOlder() {
     return this.mayHaveOlder && this.length < this.maxCount;
   }
 
-  /** Starts over, empty. @param {number} next */
+  /** Starts over. @param {number} next */
   restart(next) {
     this.#clear(next, next === 1);
   }
 
-  /** Empties it; a read may fill it again. */
+  /** A read may fill it again. */
   evict() {
     this.restart(this.next);
   }
 
-  /** If the newest is older, the store has none. @param {number} minMs */
+  /** The store has no publication older than this. @param {number} minMs */
   expire(minMs) {
     if (this.length > 0 && this.latestMs < minMs) this.#clear(this.next, true);
   }
@@ -134,8 +133,8 @@ export class ReplayBuffer {
   /**
    * Puts older publications in front.
    * @param {readonly Buffer[]} publications of kind POSITIONED; the last one is at `first - 1`
-   * @param {number} nowMs @param {boolean} isComplete would a read bring nothing older?
-   * @param {boolean} hasOlder does the store have older ones?
+   * @param {number} nowMs @param {boolean} isComplete a read would bring nothing older
+   * @param {boolean} hasOlder the store has older ones
    */
   fill(publications, nowMs, isComplete, hasOlder) {
     const before = this.bytes;
@@ -150,7 +149,7 @@ export class ReplayBuffer {
     this.budget.resized(this, this.bytes - before);
   }
 
-  /** Keeps a replay, in place of the former one of its format. @param {Replay} replay */
+  /** @param {Replay} replay replaces the former one of its format */
   keep(replay) {
     const bytes = replay.bytes - (this.replays[replay.format]?.bytes ?? 0);
     this.replays[replay.format] = replay;
@@ -158,16 +157,16 @@ export class ReplayBuffer {
     this.budget.resized(this, bytes);
   }
 
-  /** @param {number} from @param {number} to the last; both are here @returns {Buffer[]} */
+  /** @param {number} from @param {number} to the last; both are here */
   slice(from, to) {
     const start = this.head + from - this.first;
     return this.entries.slice(start, start + to - from + 1);
   }
 
   /**
-   * Finds where a time begins, as if times never decreased. They may, if servers' clocks differ.
+   * A binary search, as if times never decreased. They may, if the servers' clocks differ.
    * @param {number} timeMs since 1970
-   * @returns {number} offset of the first publication accepted then or later; if none, `next`
+   * @returns {number} offset of the first publication accepted at that time or later, or `next`
    */
   firstSince(timeMs) {
     let low = this.first;

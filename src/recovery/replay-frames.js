@@ -1,7 +1,7 @@
-// replay-frames.js: frames of older publications of one room, for the connections that missed them.
+// replay-frames.js: frames of a room's older publications, for connections that missed them.
 //
-// Clients of one server that has gone mostly have the same last publication. The last frames of
-// each format are kept, so a thousand replays are built once, in the memory of replay buffers.
+// When a server stops, most of its clients have the same last publication. The latest frames of
+// each format are kept in the memory of replay buffers, so a thousand equal replays are built once.
 
 import { resolveClaims } from '../protocol/claim.js';
 import { encodePublications, encodeWithout, FORMAT, hasEnds } from '../protocol/format.js';
@@ -16,10 +16,10 @@ import { exceptOf } from '../protocol/publication.js';
  */
 
 /**
- * The publications that one connection gets at once.
+ * What one connection gets at once.
  * @typedef {object} Replayed
  * @property {Buffer} frames @property {number} count
- * @property {number} [from] offset of the publication before them; absent: there are none
+ * @property {number} [from] offset before the first publication; absent if there are none
  */
 
 /** @type {readonly Buffer[]} */
@@ -41,8 +41,8 @@ export class ReplayFrames {
    * @param {number} format of a transport
    * @param {{epoch: string, from: number, to: number}} range `from`: offset before the first
    *   publication; `to`: of the last
-   * @param {Publications} publications have that range
-   * @param {number} [maxBytes] @returns {Replay|null} null: they are larger than maxBytes
+   * @param {Publications} publications that include the range
+   * @param {number} [maxBytes] @returns {Replay|null} null: larger than maxBytes
    */
   of(format, { epoch, from, to }, publications, maxBytes = Number.POSITIVE_INFINITY) {
     const plain = format === FORMAT.DEFLATED ? FORMAT.FRAMES : format;
@@ -76,10 +76,9 @@ export class ReplayFrames {
 }
 
 /**
- * Leaves out the messages that a connection does not get.
- * @param {Replay} replay @param {readonly string[]} ids of the connection, and of one that the
- *   client had before; none: nothing is left out
- * @returns {Replayed}
+ * Omits messages that exclude one of these connections.
+ * @param {Replay} replay @param {readonly string[]} ids of the client's connection and its former
+ *   one
  */
 export function replayFor(replay, ids) {
   const { from, to, format, frames, excepts } = replay;

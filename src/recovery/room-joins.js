@@ -1,18 +1,18 @@
 // room-joins.js: the joins of one room with history, until they are decided.
 //
-// A join is one step, with nothing in between: decide, make the connection a member, write the
-// reply and the replay. Publications that wait in the outbox go to the new member as to all others;
-// those handed out before are in its replay.
+// A join is one step without interruption: decide, make the connection a member, write the reply
+// and the replay. The new member gets publications that wait in the outbox like all others; those
+// handed out before are in its replay.
 //
 //   … handed out, in the replay buffer          | waiting in the outbox | arrives
 //   since … ──────────── replay ─────────── offset ──── the next flush ─────────────>
 //
-// A join without `since` needs the stream's position only. One with `since` or `last` may have to
-// wait for older publications, or for a read that proves the position. With both, `last` counts if
+// A join without `since` needs only the stream's position. With `since` or `last` it may have to
+// wait for older publications, or for a read that proves the position. With both, `last` applies if
 // `since` is not recovered.
 //
-// A replay leaves out the messages that its connection does not get. A client that comes back names
-// its former connection in `since`.
+// A replay omits messages that its connection does not get. When a client returns, it names its
+// former connection in `since`.
 
 import { resolveClaims } from '../protocol/claim.js';
 import { replyFormatOf } from '../protocol/format.js';
@@ -28,51 +28,48 @@ import { replayFor } from './replay-frames.js';
  * The content of the reply to a join.
  * @typedef {object} Joined
  * @property {string} epoch @property {number} offset @property {boolean} recovered
- * @property {number} replayed publications that follow the reply at once
- * @property {number} first offset where they begin; those that this connection does not get count,
- *   too
- * @property {number} bytes of these
- * @property {Buffer} [replay] these publications, if the reply is to contain them
+ * @property {number} replayed publications sent with the reply
+ * @property {number} first offset where the replay begins, including omitted publications
+ * @property {number} bytes of the replay
+ * @property {Buffer} [replay] if it belongs into the reply
  * @property {boolean} [isState] the room has state: messages and `synced` follow
- * @property {number} acceptedMs when the first of them was accepted, in ms since 1970; Infinity if
+ * @property {number} acceptedMs when the first one was accepted, in ms since 1970; Infinity if
  *   there is none
  */
 
 /**
- * A connection's request to join.
  * @typedef {object} JoinRequest
- * @property {Since|null} since the last publication the client has; null: not given
- * @property {number} last the number of latest publications asked for; 0: none
- * @property {number} lastFromMs only those of `last` that were accepted then or later, in ms since
- *   1970; 0: of any age
- * @property {boolean} hasOwn `last` brings publications that leave out this connection, too
- * @property {number} oldestMs `since` is not recovered if the replay begins with a publication that
- *   was accepted before this time, in ms since 1970; 0: it may be of any age
+ * @property {Since|null} since the last publication that the client has
+ * @property {number} last how many of the latest publications to send
+ * @property {number} lastFromMs `last` sends only publications accepted at this time or later, in
+ *   ms since 1970; 0: of any age
+ * @property {boolean} hasOwn `last` includes publications that exclude this connection
+ * @property {number} oldestMs if the replay would begin with a publication accepted before this
+ *   time, in ms since 1970, `since` is not recovered; 0: any age is allowed
  * @property {(joined: Joined) => void} onJoined the connection is a member now: write the reply
- * @property {(error: Error) => void} onRefused the connection is no member; a BrokerError
+ * @property {(error: Error) => void} onRefused with a BrokerError
  */
 
 /**
  * A join that is not decided yet.
  * @typedef {object} Join
  * @property {Connection} connection @property {JoinRequest} request
- * @property {number} born number of the latest read that had begun when the join came
- * @property {Promise<void>|null} answered null: nothing waits for it
+ * @property {number} born the stream's `readsBegun` when the join arrived
+ * @property {Promise<void>|null} answered null if nobody waits for it
  * @property {() => void} onAnswered
  */
 
 /**
  * The room's stream as its joins see it. RoomSync implements it.
  * @typedef {object} RoomStream
- * @property {string} epoch '': not known yet
- * @property {string} formerEpoch the epoch before, which does not come back
- * @property {string} deletedEpoch an epoch whose history has been deleted
+ * @property {string} epoch '' if not known yet
+ * @property {string} formerEpoch an ended epoch
+ * @property {string} deletedEpoch an epoch whose history was deleted
  * @property {number} offset of the last publication handed to the outbox
- * @property {boolean} isInStep is the next offset known, so that arrivals go on at once?
- * @property {boolean} mustEnd does the next read end the epoch?
- * @property {number} readsBegun reads are numbered, so that a join knows whether one has begun
- *   after it came
- * @property {number} readsDone the number of the last read that has succeeded
+ * @property {boolean} isInStep the next offset is known, so arrivals are delivered at once
+ * @property {boolean} mustEnd the next read ends the epoch
+ * @property {number} readsBegun the number of the latest read
+ * @property {number} readsDone the number of the latest read that succeeded
  * @property {import('./replay-buffer.js').ReplayBuffer} replayBuffer
  * @property {() => void} expire forgets publications that the store has deleted
  * @property {() => Promise<void>} fill reads older publications into the replay buffer
@@ -80,13 +77,13 @@ import { replayFor } from './replay-frames.js';
  */
 
 /**
- * The parts that all rooms of a worker share.
+ * What all rooms of a worker share.
  * @typedef {object} Shared
  * @property {import('./read-queue.js').ReadQueue} reads
  * @property {import('./check-wheel.js').CheckWheel} wheel
  * @property {import('./catch-up.js').CatchUp} catchUp
- * @property {import('../worker/turn.js').Line<RoomJoins>} joinLine rooms whose joins came after the
- *   share of this turn was spent
+ * @property {import('../worker/turn.js').Line<RoomJoins>} joinLine rooms whose joins wait for a
+ *   share of a later turn
  * @property {import('./replay-buffer.js').ReplayBudget} replayBudget
  * @property {import('./step-queue.js').StepQueue} steps
  * @property {number} maxReplayBytes of one replay
@@ -134,8 +131,8 @@ export class RoomJoins {
 
   /**
    * @param {Connection} connection
-   * @returns {Promise<void>|null} settles when its join has been answered, or the connection has
-   *   left; null if no join of it waits
+   * @returns {Promise<void>|null} resolves when its join is answered or it has left; null if no
+   *   join waits
    */
   answerTo(connection) {
     const join = this.pending.get(connection);
@@ -146,7 +143,7 @@ export class RoomJoins {
     return join.answered;
   }
 
-  /** A connection leaves before its join is answered. @param {Connection} connection */
+  /** The connection leaves before its join is answered. @param {Connection} connection */
   forget(connection) {
     const join = this.pending.get(connection);
     if (join === undefined) return;
@@ -154,14 +151,14 @@ export class RoomJoins {
     join.onAnswered();
   }
 
-  /** The room can not be subscribed or read: refuses all joins. @param {Error} error */
+  /** @param {Error} error why the room cannot be subscribed or read */
   refuseAll(error) {
     for (const join of [...this.pending.values()]) this.refuse(join, error);
   }
 
   /**
-   * Decides the joins that can be decided. When the turn's share is spent, the room waits in line.
-   * @param {Error|null} error of the read that joins wait for: these are refused
+   * Decides joins until the turn's share is spent; then the room waits in line.
+   * @param {Error|null} error of a read: joins that wait for it are refused
    */
   settle(error = null) {
     for (const join of this.pending.values()) {
@@ -171,7 +168,8 @@ export class RoomJoins {
       } catch (fault) {
         join.connection.fail(fault);
       }
-      // Looking at a join that waits costs next to nothing, and must not cost later ones a turn.
+      // A join that keeps waiting costs next to nothing, so it must not end the turn for later
+      // ones.
       const isDecided = this.pending.size < size;
       if (isDecided && error === null && this.line.isSpent()) return this.#settleLater();
     }
@@ -183,13 +181,13 @@ export class RoomJoins {
     this.line.push(this);
   }
 
-  /** Its place in line has come. */
+  /** The line calls it. */
   goOn() {
     this.isInLine = false;
     if (!this.isClosed) this.settle();
   }
 
-  /** @param {Join} join @param {Error|null} error of the read that the join waits for */
+  /** @param {Join} join @param {Error|null} error of the read that it waits for */
   decide(join, error) {
     const { stream } = this;
     const { since, last } = join.request;
@@ -208,7 +206,7 @@ export class RoomJoins {
    * The publications after a client's position.
    * @param {Join} join @param {Since} since @param {number} offset of the last publication
    * @param {Error|null} error of the read that the join waits for
-   * @returns {Replayed|null|undefined} null: not recovered; undefined: not known yet, or refused
+   * @returns {Replayed|null|undefined} null: not recovered; undefined: undecided or refused
    */
   #recover(join, since, offset, error) {
     const { stream } = this;
@@ -217,7 +215,7 @@ export class RoomJoins {
     if (since.epoch !== stream.epoch || since.offset > stream.offset) {
       return this.isUnknown(join, error) ? undefined : null;
     }
-    if (since.offset > offset) return undefined; // the next flush brings the room there
+    if (since.offset > offset) return undefined; // until the next flush
     stream.expire();
     const { first, isFilled } = stream.replayBuffer;
     if (since.offset + 1 < first && since.offset < offset && !isFilled)
@@ -230,9 +228,9 @@ export class RoomJoins {
   }
 
   /**
-   * Is it unknown whether a client's position is in the stream? The client may have seen more than
-   * this worker, on another worker. A read that began after the join came decides.
-   * @param {Join} join @param {Error|null} error of the read that the join waits for: refuses
+   * Is it unknown whether the client's position is in the stream? On another worker, the client may
+   * have seen more than this one. A read that began after the join arrived decides.
+   * @param {Join} join @param {Error|null} error of the read that the join waits for
    */
   isUnknown(join, error) {
     const { stream } = this;
@@ -243,10 +241,7 @@ export class RoomJoins {
     return true;
   }
 
-  /**
-   * @param {number} offset of a publication
-   * @returns {number} when it was accepted, in ms since 1970; Infinity: it is not here
-   */
+  /** In ms since 1970; Infinity if the publication is not here. @param {number} offset */
   #acceptedMs(offset) {
     const { replayBuffer } = this.stream;
     if (offset < replayBuffer.first || offset >= replayBuffer.next) return Number.POSITIVE_INFINITY;
@@ -254,10 +249,10 @@ export class RoomJoins {
   }
 
   /**
-   * The latest publications: as many as are asked for, kept by the room and allowed at once.
+   * The latest publications: as many as requested, kept by the room and allowed at once.
    * @param {Join} join @param {number} offset of the last publication
    * @param {Error|null} error of the read that the join waits for
-   * @returns {Replayed|undefined} undefined: not known yet, or refused
+   * @returns {Replayed|undefined} undefined: undecided or refused
    */
   #latest(join, offset, error) {
     const { stream } = this;
@@ -269,14 +264,14 @@ export class RoomJoins {
     const ids = hasOwn ? [] : [connection.id];
     const wanted = Math.min(last, maxCount);
     const begin = lastFromMs === 0 ? first : stream.replayBuffer.firstSince(lastFromMs);
-    // If an older one is here, so are all since that time.
+    // If an older publication is here, so are all since lastFromMs.
     const isHere = offset - first + 1 >= wanted || begin > first;
     if (!isHere && !isFilled) return this.#fill(join, error);
     const from = Math.max(begin - 1, offset - wanted);
     if (from >= offset) return NOTHING;
     const all = this.#replay(connection, from, offset, ids);
     if (all !== null) return all;
-    // They are more than the connection may be sent at once: the oldest are left out.
+    // Too much to send at once: omit the oldest.
     const publications = resolveClaims(
       stream.replayBuffer.slice(from + 1, offset),
       this.references,
@@ -291,17 +286,17 @@ export class RoomJoins {
     return this.#replay(connection, from + start, offset, ids) ?? NOTHING;
   }
 
-  /** @param {Join} join @param {Error|null} error of the read before: refuses */
+  /** @param {Join} join @param {Error|null} error of the former read */
   #fill(join, error) {
     if (error) return this.refuse(join, error);
-    this.stream.fill().catch(() => {}); // if it fails, `settle` refuses the joins that wait for it
+    this.stream.fill().catch(() => {}); // `settle` refuses the joins that wait for it
   }
 
   /**
    * @param {Connection} connection @param {number} from offset before the first publication
    * @param {number} to offset of the last one
-   * @param {readonly string[]} ids of the connections whose messages are left out
-   * @returns {Replayed|null} null: some are not here, or they are too many to be sent at once
+   * @param {readonly string[]} ids omits messages that exclude one of these connections
+   * @returns {Replayed|null} null: some are not here, or they are too much to send at once
    */
   #replay(connection, from, to, ids) {
     if (from === to) return NOTHING;
@@ -356,10 +351,7 @@ export class RoomJoins {
 
 function nothing() {}
 
-/**
- * @param {Since} since @param {RoomStream} stream whose position is known
- * @returns {Since} in this stream, if the client has left the epoch open
- */
+/** The client may have left the epoch open. @param {Since} since @param {RoomStream} stream */
 export function inStream(since, { epoch }) {
   return since.isAnyEpoch ? { ...since, epoch } : since;
 }

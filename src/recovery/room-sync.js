@@ -1,8 +1,8 @@
-// room-sync.js: follows one room's stream for its members on this worker. No publication is
-// missing, no publication comes twice, and all come in order.
+// room-sync.js: follows one room's stream for its members on this worker, in order and without gaps
+// or duplicates.
 //
-// RoomSync knows the last publication that it handed to the outbox. It handles an arrival by its
-// offset and by the epoch of its stream:
+// RoomSync knows the last publication that it handed to the outbox. What happens to an arrival
+// depends on its offset and epoch:
 //
 //   the next one          goes into the replay buffer and to the outbox
 //   an older one          is a repeat, and is dropped
@@ -12,13 +12,13 @@
 //                         complete, members get `resync` between the old and the new publications,
 //                         and the stream continues from the broker's position.
 //
-// A stream is opened in the same way: arrivals are held until a read has brought the position. A
-// failed read is repeated, after ever longer pauses, while the room has members. A full outbox is a
-// gap too: arrivals are dropped until it has drained, and are then read. `check` finds losses that
+// A stream opens in the same way: arrivals are held until a read has brought the position. While
+// the room has members, a failed read is repeated after ever longer pauses. A full outbox makes a
+// gap, too: arrivals are dropped until it has drained, and are then read. `check` finds losses that
 // show no gap (docs/architecture/recovery.md). Joins wait for the position (room-joins.js).
 //
-// For a room with state (state-sync.js), what a worker keeps of the stream and what a page of the
-// broker means differ: `accept`, `receive`, `lag`.
+// StateSync (state-sync.js) overrides what a worker keeps of the stream and what a page of the
+// broker means: `accept`, `receive`, `lag`.
 
 import { isEpoch } from '../protocol/position.js';
 import { encodeResyncMark, withPosition } from '../protocol/publication.js';
@@ -30,7 +30,7 @@ import { RoomJoins } from './room-joins.js';
 
 const MAX_HELD = 10_000;
 const MAX_HELD_BYTES = 8 * 1024 * 1024;
-/** In ticks of the wheel: the longest pause between two tries of a read. */
+/** The longest pause before a read is repeated, in ticks of the wheel. */
 const MAX_PAUSE_TICKS = 8;
 
 /** @import { HistoryPage } from '../backend/broker.js' */
@@ -38,9 +38,8 @@ const MAX_PAUSE_TICKS = 8;
 /** @typedef {{publication: Buffer, offset: number, epoch: string}} Arrival */
 
 export class RoomSync {
-  /** Has the room state? Then StateSync follows it. */
   isState = false;
-  /** Members get the room's messages at most once in this time; 0: at once. */
+  /** Members get messages at most once in this time; 0: at once. */
   everyMs = 0;
 
   /**
@@ -57,7 +56,7 @@ export class RoomSync {
     this.shared = shared;
     this.counters = shared.counters;
     this.isClosed = false;
-    // RoomStream (room-joins.js) explains the fields of the stream.
+    // RoomStream (room-joins.js) explains the fields.
     this.epoch = '';
     this.offset = 0;
     this.formerEpoch = '';
@@ -66,10 +65,10 @@ export class RoomSync {
       maxBytes: shared.maxReplayBytes,
       budget: shared.replayBudget,
     });
-    /** Arrivals while the next offset is not known; null: it is known. @type {Arrival[]|null} */
+    /** Arrivals while the next offset is not known; else null. @type {Arrival[]|null} */
     this.held = [];
     this.heldBytes = 0;
-    /** Was an arrival dropped because too many were held? */
+    /** An arrival was dropped because too many were held. */
     this.isHeldCut = false;
     /** The outbox was full: arrivals are dropped until it has drained. */
     this.isBehind = false;
@@ -83,16 +82,15 @@ export class RoomSync {
     this.readsBegun = 0;
     this.readsDone = 0;
     this.timetable = shared.wheel.add(this);
-    /** The tick of the last check on behalf of a join. */
+    /** The tick of the last `refresh`. */
     this.refreshedTick = -1;
     this.frames = new ReplayFrames({
       prefix,
       buffer: this.replayBuffer,
       references: shared.references,
     });
-    /** Members that read too slowly; null: none has yet. @type {LaggingMembers|null} */
+    /** @type {LaggingMembers|null} */
     this.lagging = null;
-    /** Joins that are not decided yet. */
     this.joins = this.createJoins();
   }
 
@@ -107,7 +105,6 @@ export class RoomSync {
     this.#restore();
   }
 
-  /** The room has no members any more. */
   close() {
     this.isClosed = true;
     this.held = null;
@@ -124,7 +121,7 @@ export class RoomSync {
     return this.held === null && !this.isBehind;
   }
 
-  /** Is the stream's position known, and its history not deleted? */
+  /** The position is known, and the history not deleted. */
   get isLive() {
     return this.epoch !== '' && this.epoch !== this.deletedEpoch && !this.isClosed;
   }
@@ -147,8 +144,8 @@ export class RoomSync {
   }
 
   /**
-   * A publication without an offset: another server does not have the room's rule. No replay would
-   * bring it, so the epoch ends, with a `resync`. At most once a tick.
+   * A publication without an offset has arrived: another server lacks the room's rule. No replay
+   * would contain it, so the epoch ends with a `resync`, at most once a tick.
    */
   unnumbered() {
     if (this.isClosed || this.mustEnd) return;
@@ -157,8 +154,8 @@ export class RoomSync {
   }
 
   /**
-   * The history of an epoch has been deleted. If it is this room's, members get `resync`, and
-   * positions in it are not recovered.
+   * The history of this epoch was deleted. If the epoch is current, members get `resync`. Its
+   * positions are no longer recovered.
    * @param {string} epoch
    */
   forget(epoch) {
@@ -166,11 +163,11 @@ export class RoomSync {
     this.deletedEpoch = epoch;
     this.replayBuffer.restart(this.offset + 1);
     this.check();
-    // A read under way may have begun before.
+    // A read under way may have begun before the deletion.
     this.timetable.checkIn(1);
   }
 
-  /** Publications are written to all members. @param {boolean} isDrained does none wait any more? */
+  /** A flush has ended. @param {boolean} isDrained no publication waits any more */
   flushed(isDrained) {
     if (this.isClosed) return;
     if (this.isBehind && isDrained) {
@@ -182,7 +179,7 @@ export class RoomSync {
   }
 
   /**
-   * A member reads too slowly. From now on it gets the room's messages in steps.
+   * A member reads too slowly: it gets the room's messages in steps from now on.
    * @param {import('../hub/connection.js').Connection} connection
    * @param {import('../protocol/position.js').Position} position of the last one written to it
    */
@@ -193,12 +190,12 @@ export class RoomSync {
     this.lagging.add(connection, position);
   }
 
-  /** Compares the room's position at the next tick. */
+  /** Compares the position at the next tick. */
   checkSoon() {
     this.timetable.checkIn(1);
   }
 
-  /** Compares the position, once at a time. Live publications continue meanwhile. */
+  /** Compares the position with the broker's. Live publications continue meanwhile. */
   check() {
     if (this.isClosed || this.epoch === '' || this.isBehind || this.isRestoring || this.isChecking)
       return;
@@ -211,10 +208,7 @@ export class RoomSync {
     this.#look(0, end).catch(() => {}); // #again repeats it
   }
 
-  /**
-   * Reads the publications before the replay buffer's first, unless they are here. Rejects if the
-   * broker is unavailable.
-   */
+  /** Reads older publications into the buffer. Rejects if the broker is unavailable. */
   fill() {
     if (this.replayBuffer.isFilled) return Promise.resolve();
     this.filling ??= this.#look(this.rule.size, () => {
@@ -228,7 +222,7 @@ export class RoomSync {
     this.replayBuffer.expire(this.shared.clock() - this.rule.ttlMs);
   }
 
-  /** The room's turn on the wheel. */
+  /** The wheel calls it. */
   tend() {
     this.expire();
     this.lagging?.resume();
@@ -236,8 +230,7 @@ export class RoomSync {
 
   /**
    * Reads without holding arrivals.
-   * @param {number} limit @param {() => void} end called when the read is over, before the next
-   *   read may begin
+   * @param {number} limit @param {() => void} end called when the read is over
    */
   async #look(limit, end) {
     const { shared, epoch, offset } = this;
@@ -255,10 +248,10 @@ export class RoomSync {
     }
     end();
     if (this.isClosed) return;
-    // The reason to end the epoch came after this read had begun: the next one ends it.
+    // This read began too early to end the epoch. The next one ends it.
     if (this.mustEnd) this.timetable.checkIn(1);
     this.#done(number);
-    // A restore, or a drain of the outbox, decides by itself, under way or ended meanwhile.
+    // Otherwise a restore, or a drain of the outbox, decides.
     if (this.isInStep && this.epoch === epoch) {
       if (page.epoch !== epoch || page.offset > this.offset || page.offset < offset) {
         this.held = [];
@@ -269,14 +262,14 @@ export class RoomSync {
       }
     }
     if (limit > 0 && page.epoch === this.epoch && this.isLive) this.#fillFrom(page, true);
-    // If the read has not filled the buffer, a join would ask for the same read again at once. The
-    // restore or drain under way decides it first.
+    // If the read has not filled the buffer, joins would request the same read again at once. They
+    // wait for the restore or drain under way.
     if (limit > 0 && !this.isInStep && !this.replayBuffer.isFilled) return;
     this.joins.settle();
     this.lagging?.resume();
   }
 
-  /** @param {HistoryPage} page @param {boolean} isComplete would a read bring nothing older? */
+  /** @param {HistoryPage} page @param {boolean} isComplete no read would bring older ones */
   #fillFrom({ offset, publications, hasOlder }, isComplete) {
     const { replayBuffer, epoch, counters } = this;
     const first = offset - publications.length + 1;
@@ -324,12 +317,9 @@ export class RoomSync {
     );
   }
 
-  /**
-   * @param {boolean} isOpening is it the first read?
-   * @returns {import('../backend/broker.js').ReadRequest}
-   */
+  /** @param {boolean} isOpening @returns {import('../backend/broker.js').ReadRequest} */
   requestOf(isOpening) {
-    // The position decides most joins: no `since`, another stream, or nothing missed.
+    // The position alone decides most joins: no `since`, another stream, or nothing missed.
     return { after: this.offset, limit: isOpening ? 0 : this.rule.size };
   }
 
@@ -339,7 +329,7 @@ export class RoomSync {
     this.#releaseHeld(heldBefore);
   }
 
-  /** Continues with what a read has brought. @param {HistoryPage} page */
+  /** @param {HistoryPage} page */
   receive(page) {
     const { epoch, offset, publications } = page;
     const first = offset - publications.length + 1;
@@ -352,7 +342,7 @@ export class RoomSync {
       if (this.epoch !== '') this.#resync(epoch, offset);
       this.place(epoch, offset);
       this.replayBuffer.restart(offset + 1);
-      // The page is of another stream, or has a gap before it: there may be more.
+      // There may be more: the page is of another stream, or has a gap before it.
       if (publications.length > 0) this.#fillFrom(page, false);
     } else {
       const missed = publications.slice(this.offset + 1 - first);
@@ -364,14 +354,14 @@ export class RoomSync {
     }
   }
 
-  /** It goes on after this position, wherever it was. @param {string} epoch @param {number} offset */
+  /** Continues after this position. @param {string} epoch @param {number} offset */
   place(epoch, offset) {
     if (epoch !== this.epoch) this.formerEpoch = this.epoch;
     this.epoch = epoch;
     this.offset = offset;
   }
 
-  /** @param {number} heldBefore the number of arrivals held before the read began */
+  /** @param {number} heldBefore arrivals held before the read began */
   #releaseHeld(heldBefore) {
     const held = /** @type {Arrival[]} */ (this.held);
     const isCut = this.isHeldCut;
@@ -380,7 +370,7 @@ export class RoomSync {
     this.isHeldCut = false;
     for (let i = 0; i < held.length; i++) {
       const { publication, offset, epoch } = held[i];
-      // An earlier arrival that does not follow now is a repeat, or unknown to the stream.
+      // The read has decided about arrivals held before it: those that do not follow are dropped.
       if (i < heldBefore && !(epoch === this.epoch && offset === this.offset + 1)) continue;
       this.arrive(publication, offset, epoch);
     }
@@ -397,7 +387,7 @@ export class RoomSync {
     this.delivery.markResync(encodeResyncMark(offset, epoch));
   }
 
-  /** @param {Buffer} publication the next one @returns {boolean} false: the outbox is full */
+  /** @param {Buffer} publication the next one @returns false: the outbox is full */
   accept(publication) {
     const { delivery } = this;
     if (delivery.isFull()) {
@@ -422,20 +412,20 @@ export class RoomSync {
     this.heldBytes += arrival.publication.length;
   }
 
-  /** @param {number} number of the read that has succeeded */
+  /** @param {number} number of a read that succeeded */
   #done(number) {
     this.failures = 0;
     if (number > this.readsDone) this.readsDone = number;
   }
 
-  /** Reads again later; joins that wait are refused. @param {Error} error */
+  /** Reads again later, and refuses waiting joins. @param {Error} error */
   #again(error) {
     if (this.isClosed) return;
     this.timetable.checkIn(Math.min(MAX_PAUSE_TICKS, 2 ** this.failures++));
     this.joins.settle(error);
   }
 
-  /** Checks the position on behalf of a join, at most once a tick. */
+  /** Compares the position, at most once a tick. */
   refresh() {
     const { ticks } = this.shared.wheel;
     if (this.refreshedTick === ticks) return this.timetable.checkIn(1);

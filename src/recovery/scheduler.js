@@ -11,13 +11,13 @@ import { RoomSync } from './room-sync.js';
 import { StateSync } from './state-sync.js';
 import { StepQueue } from './step-queue.js';
 
-/** Reads in line from which no join opens a room with history. A room has two at most. */
+/** If this many reads wait, joins open no further room. A room has at most two reads. */
 const MAX_WAITING_READS = 20_000;
-/** Memory for the replay buffers of all rooms of the worker. */
+/** For the replay buffers of all rooms. */
 const MAX_REPLAY_BYTES = 64 * 1024 * 1024;
-/** Copies of states of the worker, from which on no join opens another room with state. */
+/** For the copies of all states. Above it, joins open no further room. */
 const MAX_STATE_BYTES = 256 * 1024 * 1024;
-/** Rooms that are open may grow further. Above so many times that, the largest is given up. */
+/** Open rooms may grow to this multiple of MAX_STATE_BYTES. Above it, the largest is closed. */
 const STATE_GROWTH = 1.25;
 
 /** @import { BrokerState, HistoryOf } from '../backend/broker.js' */
@@ -50,8 +50,8 @@ export class SyncScheduler {
     this.historyOf = historyOf;
     this.maxStateBytes = maxStateBytes;
     this.references = references;
-    // Half of what may wait for a connection. With all of it, the first live publication after a
-    // replay would close the client as a slow consumer, and it would come back for the same replay.
+    // Only half: otherwise the first live publication after a replay could close the client as a
+    // slow consumer, and it would return for the same replay.
     this.maxReplayBytes = maxUnsentBytes / 2;
     this.reads = new ReadQueue({ broker, counters });
     this.wheel = new CheckWheel();
@@ -81,7 +81,7 @@ export class SyncScheduler {
     this.wheel.close();
   }
 
-  /** Has the room history or state? @param {string} room */
+  /** Or state. @param {string} room */
   hasHistory(room) {
     return this.historyOf(room) !== null;
   }
@@ -91,7 +91,6 @@ export class SyncScheduler {
     return this.historyOf(room)?.state !== undefined;
   }
 
-  /** Joins that are not decided yet, all rooms together. */
   get waitingJoins() {
     let waiting = 0;
     for (const { joins } of this.syncs.values()) waiting += joins.size;
@@ -102,7 +101,7 @@ export class SyncScheduler {
     return this.waitingJoins === 0;
   }
 
-  /** Do too many reads wait, or too many bytes of states, for a join to open another room? */
+  /** Must a join not open another room? */
   get isFull() {
     return (
       this.reads.waiting.size >= MAX_WAITING_READS ||
@@ -111,7 +110,7 @@ export class SyncScheduler {
   }
 
   /**
-   * @param {string} room that has been opened @param {Buffer} prefix of its frames
+   * @param {string} room @param {Buffer} prefix of its frames
    * @param {import('./delivery.js').Delivery} delivery @returns {RoomSync}
    */
   follow(room, prefix, delivery) {
@@ -127,16 +126,16 @@ export class SyncScheduler {
     return sync;
   }
 
-  /** The room is closed. @param {RoomSync} sync */
+  /** @param {RoomSync} sync */
   unfollow(sync) {
     sync.close();
     this.syncs.delete(sync.room);
   }
 
   /**
-   * Call it about once a second. If all states together are too large, gives up the room with the
-   * largest: its members are closed, come back after ten seconds or more, and may find a worker
-   * that has memory.
+   * Call it about once a second. If all states together are too large, closes the members of the
+   * room with the largest one. They return after ten seconds or more, perhaps to a worker that has
+   * memory.
    * @param {(members: readonly Connection[], close: Close) => void} closeAll
    * @returns {string|null} the room
    */
@@ -148,7 +147,7 @@ export class SyncScheduler {
     for (const sync of this.syncs.values())
       if (sync instanceof StateSync && sync.log.memoryBytes > (largest?.log.memoryBytes ?? 0))
         largest = sync;
-    // Its copy is freed when the last of them has gone.
+    // The copy is freed when the last of them has left.
     const members = largest?.delivery.members().filter(({ isOpen }) => isOpen) ?? [];
     if (largest === null || members.length === 0) return null;
     counters.stateCloses += members.length;
@@ -156,17 +155,17 @@ export class SyncScheduler {
     return largest.room;
   }
 
-  /** A history was deleted. @param {string} room @param {string} epoch ended */
+  /** A history was deleted. @param {string} room @param {string} epoch that has ended */
   onDeleted(room, epoch) {
     this.syncs.get(room)?.forget(epoch);
   }
 
-  /** The broker's state has changed. @param {BrokerState} state */
+  /** @param {BrokerState} state */
   onState(state) {
     if (state === 'up') this.catchUp.begin(this.syncs.values());
   }
 
-  /** After possible losses: compares them at the next tick. @param {readonly string[]} rooms */
+  /** @param {readonly string[]} rooms that may have missed publications */
   onLost(rooms) {
     for (const room of rooms) this.syncs.get(room)?.checkSoon();
   }

@@ -1,6 +1,6 @@
-// state-joins.js: the joins of one room with state. Each is decided as soon as the worker has its
-// copy of the state. The reply says whether the client's position counts. From there, or from the
-// beginning, the member gets what it lacks (state-members.js).
+// state-joins.js: the joins of one room with state. They are decided as soon as the worker has its
+// copy of the state. The reply says whether the client's position was recovered; the member then
+// gets what it lacks from there, or the whole state (state-members.js).
 
 import { timestampOf } from '../protocol/publication.js';
 import { inStream, RoomJoins } from './room-joins.js';
@@ -32,8 +32,8 @@ export class StateJoins extends RoomJoins {
 
   /**
    * @param {Join} join @param {Since} since @param {Error|null} error
-   * @returns {number|null|undefined} the offset that the client continues from; null: it has to
-   *   begin again; undefined: not known yet, or refused
+   * @returns {number|null|undefined} the offset to continue from; null: the client begins again;
+   *   undefined: undecided or refused
    */
   #positionOf(join, since, error) {
     const { room } = this;
@@ -52,7 +52,6 @@ export class StateJoins extends RoomJoins {
     const from = position ?? 0;
     this.decided(connection, request, recovered);
     const offset = Math.max(from, this.delivery.handedOut(room.offset));
-    // What the client has to be sent, not what it asks for.
     const { bytes, oldest } = room.log.after(from);
     const joined = {
       epoch,
@@ -66,7 +65,7 @@ export class StateJoins extends RoomJoins {
     };
     try {
       this.delivery.admit(connection, () => request.onJoined(joined), NOTHING, { epoch, offset });
-      // Without a position the client has emptied its map: no earlier removal concerns it.
+      // Without a position the client begins with an empty map, so earlier removals do not matter.
       const floor = recovered ? from : room.offset;
       if (connection.isOpen) room.members.sync(connection, { epoch, offset: from }, floor);
     } finally {

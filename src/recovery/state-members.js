@@ -1,20 +1,21 @@
-// state-members.js: the members of one room with state that are behind: they have just joined, read
-// more slowly than messages come, or have to begin again.
+// state-members.js: members of one room with state that lack changes: they have just joined, read
+// more slowly than messages arrive, or must begin again.
 //
 // Each step brings a member the next changes after its position from the worker's copy of the
-// state: of each key the newest, the oldest first. So a member that was away for an hour gets each
-// changed key once. Steps, their bounds and the end are those of lagging members.
+// state: only the newest of each key, the oldest change first. So a member that was away for an
+// hour gets each changed key once. Steps, their bounds and the end are those of lagging members.
 //
 //   a join            position or 0 ── steps ──> the last change: `synced` ──> an ordinary member
 //   no proof          `reset`, 0    ── steps ──> the last change: `synced` ──> an ordinary member
 //   a slow reader     position      ── steps ──> the last change handed out, an ordinary member
 //
-// The first two also get what waits for the next flush: the copy no longer has the values that it
-// supersedes, so without it keys would be missing at `synced`. That flush then passes them.
+// The first two also get what waits for the next flush, because the copy no longer has the values
+// that it supersedes: without it, keys would be missing at `synced`. That flush then skips these
+// members.
 //
-// A position proves nothing if a later tombstone is forgotten: the member may have that key. A
-// member that begins with an empty map has none of the keys that were removed before. If it needed
-// the tombstones that the room had then, a slow reader would begin again at each removal, for ever.
+// A position proves nothing if a later tombstone was forgotten: the member may still have that key.
+// A member that begins with an empty map has no keys that were removed before (`floor`). If it
+// needed their tombstones, a slow reader would begin again at each removal, for ever.
 
 import { encodeStateNotice } from '../protocol/encode.js';
 import { encodePublications, FORMAT } from '../protocol/format.js';
@@ -30,18 +31,18 @@ const ONE = { maxCount: 1 };
 class StateMember extends LaggingMember {
   /**
    * @param {StateMembers} owner @param {Connection} connection @param {Position} position
-   * @param {number} floor up to here it does not matter which tombstones are forgotten
-   * @param {boolean} isSlow does it read too slowly?
+   * @param {number} floor tombstones up to this offset may be forgotten
+   * @param {boolean} isSlow reads too slowly
    */
   constructor(owner, connection, position, floor, isSlow) {
     super(owner, connection, position);
     this.floor = floor;
     this.isSlow = isSlow;
-    /** Is it to hear when it has the whole state? */
+    /** It gets `synced` when it has the whole state. */
     this.isSyncing = !isSlow;
   }
 
-  /** Begins again. @param {string} epoch @param {number} floor as in the constructor */
+  /** @param {string} epoch @param {number} floor */
   restart(epoch, floor) {
     this.isLost = false;
     this.hasResynced = true;
@@ -53,10 +54,10 @@ class StateMember extends LaggingMember {
 }
 
 /**
- * A step, for all members that take it at the same time.
+ * A step, shared by members that take it at the same time.
  * @typedef {object} Step
  * @property {number} from @property {number} end @property {string} epoch
- * @property {number} version offset of the state from which it was made
+ * @property {number} version offset of the state when it was made
  * @property {number} reached @property {number} count @property {Buffer} frames
  */
 
@@ -78,16 +79,13 @@ export class StateMembers extends LaggingMembers {
     this.begin(new StateMember(this, connection, position, position.offset, true));
   }
 
-  /**
-   * @param {Connection} connection a new member @param {Position} position
-   * @param {number} floor as in StateMember
-   */
+  /** @param {Connection} connection @param {Position} position @param {number} floor */
   sync(connection, position, floor) {
     this.counters.syncingMembers++;
     this.begin(new StateMember(this, connection, position, floor, false));
   }
 
-  /** The state is another one: all members begin again. */
+  /** The state was replaced: all members begin again. */
   restartAll() {
     const { epoch } = this.state;
     for (const connection of this.delivery.members()) {
@@ -118,7 +116,7 @@ export class StateMembers extends LaggingMembers {
   advance(member, end) {
     const { connection, epoch, offset, isSyncing } = member;
     const goal = isSyncing ? this.state.offset : end;
-    // It has what waits here: the next flush is not for it.
+    // It already has what waits in the outbox.
     if (offset > goal) return void this.waiting.add(member);
     const { reached, count, frames } = this.#stepOf(connection.transport.format, member, goal);
     member.moveTo(reached);

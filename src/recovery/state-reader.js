@@ -1,31 +1,31 @@
-// state-reader.js: reads the state of a room from the broker, for the HTTP API.
+// state-reader.js: reads a room's state from the broker, for the HTTP API.
 
 import { encodeStateEntries } from '../protocol/encode.js';
 import { hasKey, isPublication, isRemoval, keyTextOf } from '../protocol/publication.js';
 import { unavailable } from './read-queue.js';
 
-/** Reads that wait, from which on requests are refused. */
+/** If this many reads wait, requests are refused. */
 const MAX_WAITING_READS = 1000;
-/** Entries of a page of the broker. Tombstones among them are left out. */
+/** In a page of the broker, which includes tombstones. */
 const MIN_PAGE = 1000;
 const MAX_BYTES = 1_048_576;
-/** If the pages of an answer do not fit together, it is read again, so many times in all. */
+/** If the pages of an answer do not fit together, it is read again. */
 const MAX_TRIES = 3;
 
 /** @typedef {{publication: Buffer, offset: number}} Found */
 
 /**
  * @typedef {object} StateQuery
- * @property {readonly string[]|null} keys these, whatever follows; null: a page of all
- * @property {number} after an offset: entries behind it
- * @property {number} limit of entries
+ * @property {readonly string[]|null} keys returns only these, without limits; null: a page of all
+ * @property {number} after an offset: returns later entries
+ * @property {number} limit entries
  */
 
 /**
  * @typedef {object} StateAnswer
  * @property {string} epoch @property {number} offset of the newest change
  * @property {Buffer} entries JSON text without brackets, the oldest change first
- * @property {boolean} hasMore are there entries behind these?
+ * @property {boolean} hasMore there are later entries
  */
 
 export class StateReader {
@@ -61,8 +61,8 @@ export class StateReader {
 
   /**
    * @param {string} room @param {StateQuery} query
-   * @returns {Promise<StateAnswer|null>} null: its pages are of two epochs, or a key that was
-   *   removed between them may be in the first ones, because its tombstone is forgotten
+   * @returns {Promise<StateAnswer|null>} null: its pages have different epochs, or an earlier page
+   *   may have a key that was removed meanwhile and whose tombstone was forgotten
    */
   async #readOnce(room, { keys, after, limit }) {
     const { reads } = this.scheduler;

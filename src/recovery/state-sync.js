@@ -1,9 +1,9 @@
 // state-sync.js: follows the stream of a room with state. Each worker with members has a copy of
-// the state (protocol/compacted-log.js), from which joins and members that are behind are served
+// the state (protocol/compacted-log.js). It serves joins, and members that lack changes
 // (state-members.js).
 //
-//   a gap         one read brings the changes after the worker's position, of each key the newest
-//   no proof      (another epoch; a tombstone that the worker lacks is forgotten): the same read
+//   a gap         one read brings the newest change of each key after the worker's position
+//   no proof      (another epoch, or a forgotten tombstone that the worker lacks): the same read
 //                 brings the whole state. All members get `reset`, then that state
 
 import { CompactedLog } from '../protocol/compacted-log.js';
@@ -12,7 +12,7 @@ import { RoomSync } from './room-sync.js';
 import { StateJoins } from './state-joins.js';
 import { StateMembers } from './state-members.js';
 
-/** All: a page holds the largest state. */
+/** A page holds the largest state. */
 const NO_LIMIT = 1_000_000;
 
 /** @import { HistoryPage, ReadRequest } from '../backend/broker.js' */
@@ -22,7 +22,7 @@ const NO_LIMIT = 1_000_000;
 export class StateSync extends RoomSync {
   /** @override */
   isState = true;
-  /** The room's copy is counted as so many bytes. */
+  /** Bytes of the copy that `counters.stateBytes` includes. */
   #counted = 0;
   /** @type {StateMembers|null} */
   #members = null;
@@ -51,7 +51,7 @@ export class StateSync extends RoomSync {
     this.#count();
   }
 
-  /** Those that are not at the end of the stream. */
+  /** Members that lack changes. */
   get members() {
     if (this.#members === null) {
       const { room, rule, frames, delivery, shared } = this;
@@ -67,7 +67,7 @@ export class StateSync extends RoomSync {
     this.members.add(connection, position);
   }
 
-  /** @override The store forgets a whole state, with its epoch: a comparison finds that. */
+  /** @override The store forgets a state together with its epoch, which a comparison finds. */
   expire() {}
 
   /** @override @returns {ReadRequest} */
@@ -119,7 +119,7 @@ export class StateSync extends RoomSync {
     return true;
   }
 
-  /** @param {Buffer} publication @param {number} offset @returns {boolean} false: the outbox is full */
+  /** @param {Buffer} publication @param {number} offset @returns false: the outbox is full */
   #take(publication, offset) {
     const { delivery } = this;
     if (delivery.isFull()) {
@@ -133,10 +133,7 @@ export class StateSync extends RoomSync {
     return true;
   }
 
-  /**
-   * @param {Buffer} publication @param {number} offset
-   * @returns {Buffer|null} with its position; null: another program has made it
-   */
+  /** @param {Buffer} publication @param {number} offset @returns with its position; null if invalid */
   #put(publication, offset) {
     if (!isPublication(publication) || !hasKey(publication)) {
       this.counters.malformed++;

@@ -1,12 +1,9 @@
-// step-queue.js: the lagging members of all rooms whose next step is due, in turn.
+// step-queue.js: lagging members of all rooms whose next step is due, in turn.
 //
-// When a network path recovers, thousands of members catch up at once, each step with a write to a
+// When a network path recovers, thousands of members catch up at once, and each step writes to a
 // socket. So steps have a share of each turn (worker/turn.js).
 
-/**
- * Rooms that may keep a page of the broker's history between steps. A page has up to PAGE_BYTES of
- * lagging-members.js: 16 MB for a worker.
- */
+/** Rooms may keep this many pages of the broker's history between steps: up to 16 MB. */
 const MAX_PAGES = 64;
 
 /**
@@ -19,18 +16,18 @@ export class StepQueue {
   /** @param {import('../worker/turn.js').Turn} turn */
   constructor(turn) {
     this.line = turn.line('lagging_members', takeStep);
-    /** Rooms that keep a page, the one read first in front. @type {Set<{dropPage(): void}>} */
+    /** Rooms that keep a page, the oldest first. @type {Set<{dropPage(): void}>} */
     this.pages = new Set();
   }
 
-  /** Queues a member, unless it is in the queue. @param {Stepper} member */
+  /** @param {Stepper} member */
   add(member) {
     if (member.isQueued) return;
     member.queued(true);
     this.line.push(member);
   }
 
-  /** A room has read a page. @param {{dropPage(): void}} room */
+  /** @param {{dropPage(): void}} room that has read a page */
   keepPage(room) {
     this.pages.delete(room);
     this.pages.add(room);
@@ -38,7 +35,7 @@ export class StepQueue {
     for (const oldest of this.pages) return oldest.dropPage();
   }
 
-  /** A room keeps no page any more. @param {{dropPage(): void}} room */
+  /** @param {{dropPage(): void}} room that no longer keeps a page */
   freePage(room) {
     this.pages.delete(room);
   }
