@@ -1,23 +1,23 @@
 // balance.js: decides when connections move away from the fullest workers, and how many.
 //
 // When a worker dies, its clients connect to the others, and its replacement stays nearly empty. If
-// the skew stays above the threshold, the workers with too many connections close some each second
-// (worker/relocation.js). Some of these clients come back to a full worker.
+// the skew stays above the threshold, the fullest workers close some connections each second
+// (worker/relocation.js). Some of these clients return to a full worker.
 //
 //   IDLE --above the threshold for settleMs--> MOVING --no worker above the aim--> IDLE (done)
 //                                                |--a worker dies, a reload, a stop--> IDLE (interrupted)
 //                                                '--no progress for PATIENCE_MS--> IDLE (abandoned), for PAUSE_MS
 //
-// The aim lies halfway between the threshold and an even load, so that a rebalance does not begin
-// again at once. While any worker is overloaded or without the broker, no connection moves.
+// The aim is halfway between the threshold and an even load, so that the next rebalance does not
+// begin at once. While any worker is overloaded or without the broker, no connection moves.
 
 export const BALANCE_INTERVAL_MS = 1000;
 /** With fewer connections per worker, chance alone makes a skew. */
 const MIN_MEAN = 100;
-/** In this time the connections above the aim have to shrink by MIN_PROGRESS. */
+/** Within this time the connections above the aim must shrink by MIN_PROGRESS. */
 const PATIENCE_MS = 60_000;
 const MIN_PROGRESS = 0.05;
-/** After a rebalance without effect, the next one has to wait. */
+/** Before the next rebalance after one without effect. */
 const PAUSE_MS = 600_000;
 
 /** @type {readonly number[]} */
@@ -26,7 +26,7 @@ const NO_ORDERS = Object.freeze([]);
 /** @typedef {'done'|'interrupted'|'abandoned'} Result */
 
 /**
- * @typedef {object} Load a worker's own account
+ * @typedef {object} Load reported by a worker
  * @property {number} connections
  * @property {boolean} isSteady false: overloaded, without the broker, or silent
  */
@@ -34,8 +34,8 @@ const NO_ORDERS = Object.freeze([]);
 /**
  * @typedef {object} Rules
  * @property {number} skewPercent the threshold; 0: connections never move
- * @property {number} ratePercent of its connections that a worker closes at most in a second
- * @property {number} settleMs the skew has to last this long, because clients may be returning
+ * @property {number} ratePercent of its connections that a worker may close in a second
+ * @property {number} settleMs the skew must last this long, because clients may be returning
  */
 
 /** @param {readonly number[]} counts by worker @returns {number} largest / mean; 1: none */
@@ -48,7 +48,6 @@ export function skewOf(counts) {
  * How many connections each worker closes in this second.
  * @param {readonly number[]} counts connections by worker
  * @param {Pick<Rules, 'skewPercent'|'ratePercent'>} rules
- * @returns {number[]} by worker; all 0 if no worker is above the aim
  */
 export function ordersFor(counts, { skewPercent, ratePercent }) {
   return excessOf(counts, skewPercent).map((excess, i) =>
@@ -60,9 +59,9 @@ export class Balancer {
   /** @param {Pick<import('pino').Logger, 'info'|'warn'>} log */
   constructor(log) {
     this.log = log;
-    /** Rebalances by result. @type {Record<Result, number>} */
+    /** @type {Record<Result, number>} */
     this.results = { done: 0, interrupted: 0, abandoned: 0 };
-    /** Since when the skew has been above the threshold. @type {number|null} */
+    /** When the skew rose above the threshold. @type {number|null} */
     this.skewedMs = null;
     this.pausedUntilMs = 0;
     /** @type {{startedMs: number, moved: number, checkedMs: number, excess: number}|null} */
@@ -76,11 +75,10 @@ export class Balancer {
   }
 
   /**
-   * One decision. Call it every BALANCE_INTERVAL_MS.
+   * Call it every BALANCE_INTERVAL_MS.
    * @param {number} nowMs
-   * @param {readonly Load[]|null} loads by worker; null if a worker is missing, starts or leaves
-   * @param {Rules} rules
-   * @returns {readonly number[]} connections to close now, by worker; may be empty
+   * @param {readonly Load[]|null} loads by worker; null if a worker is missing, starts or drains
+   * @param {Rules} rules @returns connections to close now, by worker; may be empty
    */
   step(nowMs, loads, rules) {
     if (loads === null || rules.skewPercent === 0) {
@@ -148,10 +146,7 @@ export class Balancer {
   }
 }
 
-/**
- * @param {readonly number[]} counts @param {number} skewPercent
- * @returns {number[]} by worker: connections above the aim
- */
+/** Connections above the aim. @param {readonly number[]} counts @param {number} skewPercent */
 function excessOf(counts, skewPercent) {
   const aim = (meanOf(counts) * (100 + skewPercent)) / 200;
   return counts.map((count) => Math.max(0, Math.ceil(count - aim)));

@@ -1,8 +1,7 @@
 // courier-process.js: the process that sends webhooks, as the primary sees it.
 //
-// It is started if endpoints are configured, and replaced by a reload. If it dies, or sends no
-// status for half a minute, another one follows after a pause: the queue has all that was not
-// delivered.
+// It runs if endpoints are configured, and a reload replaces it. If it dies, or sends no status for
+// half a minute, another one starts after a pause. The queue has everything that was not delivered.
 
 import { fork } from 'node:child_process';
 import { answerCall } from '../webhooks/queue-channel.js';
@@ -12,7 +11,7 @@ const LONGEST_PAUSE_MS = 30_000;
 /** A courier that lived this long ends a series of deaths. */
 const STEADY_MS = 60_000;
 const CHECK_MS = 5000;
-/** Checks without a status in between. If this process was suspended itself, that is one check. */
+/** Checks without a status in between. If this process was suspended, that is only one check. */
 const SILENT_CHECKS = 6;
 const STOP_TIMEOUT_MS = 4000;
 const TEST_TIMEOUT_MS = 35_000;
@@ -28,9 +27,9 @@ export class CourierProcess {
   #child = null;
   /** @type {Settings|null} */
   #settings = null;
-  /** Those of a reload that waits for the exit. @type {Settings|null} */
+  /** Of a reload that waits for the exit. @type {Settings|null} */
   #next = null;
-  /** For the aggregate: below those of the workers and of the primary, and never reused. */
+  /** In the aggregate: below the ids of the workers and the primary, and never reused. */
   #id = 0;
   #bornMs = 0;
   #deaths = 0;
@@ -40,7 +39,7 @@ export class CourierProcess {
   #timer;
   /** @type {NodeJS.Timeout|undefined} */
   #check;
-  /** The end of the longest drain, with the return of its clients. */
+  /** When all clients of drained workers have returned. */
   #heldUntilMs = 0;
   #tests = 0;
   /** @type {Map<number, (result: Result) => void>} */
@@ -70,7 +69,7 @@ export class CourierProcess {
     this.#fork();
   }
 
-  /** Replaces it by one with the new settings. @param {Settings} settings */
+  /** @param {Settings} settings */
   async reload(settings) {
     this.#settings = null; // its exit is expected
     this.#next = settings;
@@ -81,18 +80,14 @@ export class CourierProcess {
     this.start(settings);
   }
 
-  /** Resolves when it has given up its lanes, or after STOP_TIMEOUT_MS. */
+  /** Resolves when it has released its lanes, or after STOP_TIMEOUT_MS. */
   async stop() {
     this.#isStopping = true;
     clearInterval(this.#check);
     await this.#end();
   }
 
-  /**
-   * A worker begins to drain. Its clients come back within the time. A courier that starts
-   * meanwhile hears of it, too.
-   * @param {number} ms
-   */
+  /** A worker begins to drain. @param {number} ms within which its clients return */
   hold(ms) {
     this.#heldUntilMs = Math.max(this.#heldUntilMs, performance.now() + ms);
     if (this.#child?.connected) this.#child.send({ type: 'hold', ms }, () => {});
@@ -131,10 +126,10 @@ export class CourierProcess {
       stdio: ['pipe', 'inherit', 'inherit', 'ipc'],
     });
     this.#child = child;
-    // If it ends before it has read them, its exit is what counts.
+    // If it exits before it has read them, `close` follows.
     child.stdin?.on('error', () => {}).end(JSON.stringify(texts));
     const heldMs = Math.ceil(this.#heldUntilMs - this.#bornMs);
-    // Without descriptors there is no channel, and `error` follows.
+    // If descriptors run out there is no channel, and `error` follows.
     if (heldMs > 0 && child.connected) child.send({ type: 'hold', ms: heldMs }, () => {});
     child.on('message', (/** @type {FromCourier} */ message) => {
       if (message.type === 'tested') this.#waiting.get(message.id)?.(message.result);

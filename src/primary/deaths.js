@@ -1,5 +1,5 @@
-// deaths.js: counts unexpected deaths of workers, and derives the pause before a replacement, the
-// crash loop and the moment to give up.
+// deaths.js: counts unexpected deaths of workers. They decide the pause before a replacement, the
+// crash loop, and when to give up.
 //
 // - The pause is 100 ms. It doubles with each further death within a minute, up to 5 s.
 // - CRASH_LOOP_DEATHS within a minute are a crash loop: a log line, a metric, an alert. The server
@@ -10,7 +10,7 @@ const FIRST_RESTART_MS = 100;
 const LONGEST_RESTART_MS = 5000;
 const CRASH_LOOP_DEATHS = 5;
 const CRASH_LOOP_WINDOW_MS = 60_000;
-/** With so many deaths the pause has reached its maximum. */
+/** The pause has then reached its maximum. */
 const MAX_RECENT_DEATHS = 16;
 const MAX_FAILED_STARTS = 5;
 
@@ -20,9 +20,9 @@ export class Deaths {
     this.log = log;
     /** `crashed` and `hung`: workers that were ready. `start`: workers that were not. */
     this.byCause = { crashed: 0, hung: 0, start: 0 };
-    /** Times of the deaths in the last CRASH_LOOP_WINDOW_MS. @type {number[]} */
+    /** In the last CRASH_LOOP_WINDOW_MS. @type {number[]} */
     this.recentMs = [];
-    /** New workers that did not become ready since the last one that did. */
+    /** Since a new worker last became ready. */
     this.failedStarts = 0;
     this.isCrashLoopLogged = false;
   }
@@ -53,14 +53,13 @@ export class Deaths {
     return firstMs !== undefined && performance.now() - firstMs < CRASH_LOOP_WINDOW_MS;
   }
 
-  /** Logs the end of a crash loop. Runs about once a second. */
+  /** Logs the end of a crash loop. Call it about once a second. */
   check() {
     if (!this.isCrashLoopLogged || this.isCrashLoop()) return;
     this.isCrashLoopLogged = false;
     this.log.info('crash loop over: fewer than five deaths in the last minute');
   }
 
-  /** Have so many new workers in a row failed that another one is useless? */
   get isHopeless() {
     return this.failedStarts >= MAX_FAILED_STARTS;
   }

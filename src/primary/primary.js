@@ -1,9 +1,9 @@
 // primary.js: the process without client sockets. It runs the relay, the supervisor and the
 // operations port, and handles the signals.
 //   SIGTERM, SIGINT   drain and exit with 0; a second signal exits with 1 at once
-//   SIGHUP            reload the configuration, worker by worker. On a terminal it drains the server,
-//                     because there it means that the terminal was closed
-//   npm exits         drain: npm's shell passes no signals on, so a signal ended npm alone
+//   SIGHUP            reload the configuration, worker by worker; on a terminal drain, because there
+//                     it means that the terminal was closed
+//   npm exits         drain, because npm's shell does not pass signals on
 //
 // An uncaught error drains the workers and exits with 1. If the primary is killed, the workers
 // notice that their IPC channel is closed, drain by themselves and exit.
@@ -26,9 +26,9 @@ import { Supervisor } from './supervisor.js';
 
 /** Time for the relay and the operations port to close when all workers have exited. */
 const CLOSE_TIMEOUT_MS = 1000;
-/** What a drain and a reconnect take beside FANFARE_RECONNECT_WINDOW_MS. */
+/** What a drain and a reconnect take in addition to FANFARE_RECONNECT_WINDOW_MS. */
 const RETURN_MS = 5000;
-/** Of its own metrics in the aggregate. Workers have ids above it, couriers below. */
+/** In the aggregate. Workers have ids above it, couriers below. */
 const PRIMARY_ID = 0;
 /** The kernel does not tell a process that its parent has exited. */
 const PARENT_CHECK_MS = 500;
@@ -45,10 +45,10 @@ const PARENT_CHECK_MS = 500;
  * @property {Settings} settings
  * @property {(previous: Config) => Promise<{settings: Settings, faults: string[]}>} loadSettings
  * @property {string} exec the workers' entry point
- * @property {boolean} onTerminal whether a terminal started it
- * @property {() => boolean} isHungUp whether SIGHUP has come since the start of the process
- * @property {boolean} hasHello whether somebody at a terminal can run `npm run hello`
- * @property {boolean} isProduction @property {boolean} byNpm whether npm or npx started it
+ * @property {boolean} onTerminal a terminal started it
+ * @property {() => boolean} isHungUp SIGHUP has come since the process started
+ * @property {boolean} hasHello the user can run `npm run hello`
+ * @property {boolean} isProduction @property {boolean} byNpm npm or npx started it
  * @property {Logger} log
  */
 
@@ -72,7 +72,7 @@ class Primary {
   #courier;
   /** @type {Awaited<ReturnType<typeof openRecorder>>|undefined} */
   #recorder;
-  /** Those of the configuration loaded last: new workers have it before a reload ends. */
+  /** As loaded last: the new workers of a reload use it before the reload ends. */
   #webhooks = /** @type {Config['webhooks']} */ (null);
   #aggregate = new Aggregate();
   #sampled = { aggregate: new Aggregate(), names: CONSOLE_METRICS };
@@ -166,7 +166,7 @@ class Primary {
     this.page.start();
   }
 
-  /** Cleans the state folder, and warns of settings without the effect they seem to have. */
+  /** Cleans the state folder, and warns of settings that have less effect than they seem to. */
   async #prepare() {
     const { config, log } = this;
     if (config.stateDir !== '')
@@ -183,7 +183,7 @@ class Primary {
     if (access === 'off' && config.console !== 'off') log.info(`the console is off: ${why}`);
   }
 
-  /** Without Redis, events are recorded here. Loaded on demand. @param {Config} config */
+  /** Records events here if there is no Redis. @param {Config} config */
   async #record({ webhooks, redis, stateDir }) {
     this.#webhooks = webhooks;
     if (!webhooks?.hasEndpoints || redis !== null || this.#recorder !== undefined) return;
@@ -197,7 +197,7 @@ class Primary {
     this.relay.recordBy(this.#recorder.recorder);
   }
 
-  /** @param {number} metricsPort where the operations port listens */
+  /** @param {number} metricsPort in use */
   #supervise(metricsPort) {
     const { config, log, page } = this;
     const { settings, exec, loadSettings, hasHello, isProduction } = this.parts;
@@ -229,11 +229,11 @@ class Primary {
       onStopped: (code) => this.#exit(code),
     });
     this.#supervisor.start();
-    // The settings may be older than the signal.
+    // The settings may have been read before the signal.
     if (this.parts.isHungUp()) this.#supervisor.reload();
   }
 
-  /** Its code is loaded with the first endpoints. @param {Settings} settings */
+  /** Its code is loaded only if there are endpoints. @param {Settings} settings */
   async #replaceCourier(settings) {
     if (this.#courier === undefined && !settings.config.webhooks?.hasEndpoints) return;
     const { CourierProcess } = await import('./courier-process.js');
@@ -256,7 +256,7 @@ class Primary {
       process.exit(1);
     }
     this.log.info({ signal }, 'draining');
-    // Ctrl-C, or a closed terminal: somebody waits, and no load balancer has sent the clients here.
+    // Ctrl-C, or a closed terminal: a person waits, and there is no load balancer.
     const isByHand = this.parts.onTerminal && signal !== 'SIGTERM';
     if (supervisor) supervisor.stop(0, { isByHand });
     else this.#exit(0);
@@ -264,8 +264,7 @@ class Primary {
 
   processOnHangup() {
     if (!this.parts.onTerminal) this.#supervisor?.reload();
-    // The shell and the kernel may both send SIGHUP. The second one is not a second request of the
-    // user.
+    // The shell and the kernel may both send SIGHUP. The second one is not another request.
     else if (this.#signals === 0) this.processOnSignal('SIGHUP');
   }
 
@@ -292,7 +291,7 @@ class Primary {
   /** @param {number} code */
   async #exit(code) {
     this.page.close();
-    // All workers have exited, so nothing is recorded any more.
+    // All workers have exited, so nothing more is recorded.
     await this.#courier?.stop();
     const closing = Promise.allSettled([this.relay.close(), this.ops.close()]);
     await within(closing, CLOSE_TIMEOUT_MS);

@@ -1,7 +1,7 @@
-// scrape.js: the page of metrics, rendered once for all who ask within half a second.
+// scrape.js: the page of metrics, rendered once for all requests within half a second.
 //
-// A rendering takes each worker 0.5 ms and the primary 3 to 6, so the next one begins INTERVAL_MS
-// after the last. A lone scraper does not wait. Its bytes are shared by all answers.
+// Rendering takes each worker 0.5 ms and the primary 3 to 6, so it begins at most every
+// INTERVAL_MS. A lone scraper does not wait. All answers share the bytes.
 
 import { setTimeout as delay } from 'node:timers/promises';
 
@@ -9,7 +9,7 @@ const INTERVAL_MS = 500;
 
 export class Scrape {
   #beganMs = Number.NEGATIVE_INFINITY;
-  /** The rendering that is under way or waits for its time. @type {Promise<Buffer>|null} */
+  /** Under way, or waiting for its time. @type {Promise<Buffer>|null} */
   #next = null;
 
   /** @param {() => Promise<string>} render */
@@ -17,7 +17,7 @@ export class Scrape {
     this.render = render;
   }
 
-  /** @returns {Promise<Buffer>} no older than the call, or under way when it came */
+  /** Resolves with values from after the call, or from a rendering under way. */
   read() {
     this.#next ??= this.#render().finally(() => {
       this.#next = null;

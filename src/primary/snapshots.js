@@ -1,15 +1,15 @@
 // snapshots.js: collects the workers' metrics over IPC and passes them to the aggregate.
 //
 // A collection resolves when all workers have answered, or after SCRAPE_TIMEOUT_MS, so one silent
-// worker does not fail a scrape. A late answer still counts. A killed worker's counts since its
-// last snapshot are lost, so one is taken at least every SNAPSHOT_INTERVAL_MS. The console asks
-// more often, for some metrics alone.
+// worker does not fail a scrape. Late answers still count. What a killed worker has counted since
+// its last snapshot is lost, so one is taken at least every SNAPSHOT_INTERVAL_MS. The console asks
+// more often, for some metrics only.
 
 import { within } from '../backend/deferred.js';
 
 export const SNAPSHOT_INTERVAL_MS = 15_000;
 const SCRAPE_TIMEOUT_MS = 1000;
-/** A worker's exit and its channel's close come in any order, its last metrics in between. */
+/** A worker's exit and the close of its channel come in any order, and its last metrics between. */
 const FINAL_METRICS_MS = 1000;
 
 /** @import { Aggregate, Snapshot } from '../observability/aggregate.js' */
@@ -28,9 +28,9 @@ export class Snapshots {
     this.request = 0;
     /** Ids of the workers that answered the last request. @type {Set<number>} */
     this.answered = new Set();
-    /** Those whose counts are final. @type {WeakSet<WorkerProcess>} */
+    /** Their counts are final. @type {WeakSet<WorkerProcess>} */
     this.departed = new WeakSet();
-    /** The request under way. @type {{waiting: Set<number>, done: () => void}|undefined} */
+    /** @type {{waiting: Set<number>, done: () => void}|undefined} */
     this.pending = undefined;
     /** @type {Promise<void>|undefined} */
     this.collecting = undefined;
@@ -38,9 +38,9 @@ export class Snapshots {
   }
 
   /**
-   * Requests all metrics. Concurrent calls share one request, but a scrape does not share one that
-   * is none: that ends no period (process-metrics.js).
-   * @param {{isScrape?: boolean}} [why] a scrape; false: nobody sees the values
+   * Requests metrics. Concurrent calls share a request, but a scrape shares only that of another
+   * scrape, because only a scrape ends a period (process-metrics.js).
+   * @param {{isScrape?: boolean}} [why] false: nobody sees the values
    */
   collect({ isScrape = true } = {}) {
     const { collecting } = this;
@@ -76,11 +76,11 @@ export class Snapshots {
 
   /**
    * @param {WorkerProcess} one
-   * @param {number} request that the metrics answer; 0 for the last ones, before an exit
+   * @param {number} request that was answered; 0 for the last metrics before an exit
    * @param {Snapshot[]} metrics
    */
   receive(one, request, metrics) {
-    // After FINAL_METRICS_MS: its counts would be added a second time.
+    // After FINAL_METRICS_MS its counts would be added twice.
     if (this.departed.has(one)) return;
     this.aggregate.update(one.id, metrics);
     if (this.pending === undefined || request !== this.request) return;
@@ -105,7 +105,7 @@ export class Snapshots {
     else over();
   }
 
-  /** No more answers will come from this worker. @param {number} id */
+  /** @param {number} id of a worker that has answered or exited */
   #answer(id) {
     this.pending?.waiting.delete(id);
     if (this.pending?.waiting.size === 0) this.pending.done();

@@ -1,6 +1,6 @@
 // supervisor.js: forks the workers and keeps them alive.
 //
-// Each worker has a numbered slot; worker-process.js has the states of a worker.
+// Each worker has a numbered slot. worker-process.js has the states of a worker.
 //
 // - A worker that exits unexpectedly is replaced after a pause (deaths.js). The supervisor stops if
 //   the first worker fails to start, or if new ones keep failing while no worker serves.
@@ -8,11 +8,11 @@
 // - Reload: all new workers start, one after another. Then the old ones stop accepting and are
 //   drained one by one, so each client is closed once and returns to a new worker. An invalid
 //   configuration, or a new worker that does not become ready, aborts the reload before that. If
-//   only the TLS certificate is another one, the workers get it and stay.
+//   only the TLS certificate has changed, the workers get it and stay.
 // - Balance: if connections are spread unevenly, workers relocate some; balance.js decides.
 // - Stop: become not ready, wait for the load balancer, drain all workers, kill the rest.
 //
-// It communicates with workers only through worker/control-messages.js.
+// Its messages to workers are in worker/control-messages.js.
 
 import cluster from 'node:cluster';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -23,14 +23,12 @@ import { Deaths } from './deaths.js';
 import { SNAPSHOT_INTERVAL_MS, Snapshots } from './snapshots.js';
 import { KILL_AFTER_MS, WorkerProcess, workerArguments } from './worker-process.js';
 
-/**
- * A start takes some 0.35 s of CPU, and all workers start at once: 72 on two processors take 13 s.
- */
+/** A start takes some 0.35 s of CPU. Workers start together: 72 on two processors take 13 s. */
 const START_TIMEOUT_MS = 15_000;
 const START_TIMEOUT_PER_WORKER_MS = 500;
 /**
- * How long an old worker waits before its drain for clients that have just sent a request on a
- * socket that is kept alive: as long as Node keeps an idle one.
+ * Before its drain, an old worker waits this long for last requests on kept-alive sockets: as long
+ * as Node keeps idle ones.
  */
 export const LAST_REQUESTS_MS = 5000;
 
@@ -43,20 +41,18 @@ export const LAST_REQUESTS_MS = 5000;
 
 /**
  * @typedef {object} Observer for the console and the courier; all of it is optional
- * @property {(kind: MarkKind, text: string) => void} onMark an event that explains a step in the
- *   figures
+ * @property {(kind: MarkKind, text: string) => void} onMark an event that explains a step in charts
  * @property {(one: WorkerProcess, message: import('../console/actions.js').Answer) => void} onAnswer
  * @property {(one: WorkerProcess) => void} onGone
- * @property {(returnMs: number) => void} onDrain a worker begins to drain; it asks its clients to
- *   return within this time
+ * @property {(returnMs: number) => void} onDrain a worker begins to drain; its clients return
+ *   within this time
  * @property {(settings: Settings) => void} onReloaded all workers have the new settings
  */
 
 /**
  * @typedef {object} Settings that workers are started with
  * @property {Config} config @property {Readonly<Record<string, string|undefined>>} env
- * @property {import('../config/certificate.js').Certificate|null} certificate of the public port;
- *   null if it speaks plain HTTP
+ * @property {import('../config/certificate.js').Certificate|null} certificate null without TLS
  * @property {import('../config/texts.js').Texts} texts of the files that settings name
  */
 
@@ -65,14 +61,14 @@ export class Supervisor {
    * @param {object} parts @param {Settings} parts.settings @param {import('pino').Logger} parts.log
    * @param {string} parts.relayPath handed to the workers
    * @param {Aggregate} parts.aggregate gets the workers' snapshots
-   * @param {{aggregate: Aggregate, names: ReadonlySet<string>}} parts.console gets the metrics of
+   * @param {{aggregate: Aggregate, names: ReadonlySet<string>}} parts.console gets the metrics with
    *   these names, when the console asks for them
    * @param {string} parts.exec the workers' entry point
    * @param {(previous: Config) => Promise<{settings: Settings, faults: string[]}>}
    *   parts.loadSettings for a reload; `faults`: one line per invalid or unchangeable setting
    * @param {Partial<Observer>} [parts.observer]
    * @param {(address: Address, isBrokerUp: boolean) => void} parts.onReady once: the workers listen
-   * @param {(code: number) => void} parts.onStopped once, when all have exited, with the exit code
+   * @param {(code: number) => void} parts.onStopped once, with the exit code: all have exited
    */
   constructor(parts) {
     const { settings, log, relayPath, aggregate, exec, loadSettings, onReady, onStopped } = parts;
@@ -84,7 +80,7 @@ export class Supervisor {
     this.loadSettings = loadSettings;
     this.onReady = onReady;
     this.onStopped = onStopped;
-    /** Every process that has not exited, by its cluster id. @type {Map<number, WorkerProcess>} */
+    /** Those that have not exited, by cluster id. @type {Map<number, WorkerProcess>} */
     this.processes = new Map();
     /** The current worker of each slot. @type {(WorkerProcess|undefined)[]} */
     this.slots = [];
@@ -94,16 +90,15 @@ export class Supervisor {
     this.balancer = new Balancer(log);
     this.snapshots = new Snapshots(aggregate, this.processes);
     this.samples = new Snapshots(parts.console.aggregate, this.processes, parts.console.names);
-    /** The slot whose worker carried out the last request of the console. */
+    /** The slot that `nextReady` returned last. */
     this.turn = 0;
     this.restarts = 0;
     this.reloads = 0;
-    /** The last one. */
     this.hasReloadSucceeded = true;
     this.isAnnounced = false;
     this.isStopping = false;
     this.isRolling = false;
-    /** The workers that a reload has started, by slot, until they take over. @type {WorkerProcess[]} */
+    /** The new workers of a reload, by slot, until they take over. @type {WorkerProcess[]} */
     this.successors = [];
     this.mustRollAgain = false;
     this.exitCode = 0;
@@ -111,7 +106,6 @@ export class Supervisor {
     this.timers = [];
   }
 
-  /** Forks the workers. `onReady` is called when they serve. */
   start() {
     const { workers, workerTimeoutMs, scheduling } = this.settings.config;
     this.#checkCertificate(this.settings);
@@ -127,8 +121,7 @@ export class Supervisor {
     this.timers.push(
       setInterval(() => {
         const now = performance.now();
-        // If this process itself was suspended, messages of the workers are waiting to be read, so
-        // no worker was silent.
+        // If this process was suspended, the workers' messages are still unread: none was silent.
         const stoodStill = now - checkedMs > checkMs + 500;
         checkedMs = now;
         this.#checkBeats(now, stoodStill);
@@ -155,12 +148,12 @@ export class Supervisor {
     }));
   }
 
-  /** Another part found that it hangs. @param {number} pid @param {string} why */
+  /** @param {number} pid @param {string} why */
   killHung(pid, why) {
     for (const one of this.processes.values()) if (one.pid === pid) this.#killHung(one, why);
   }
 
-  /** By slot: 1 if it answered the last scrape, else 0. @returns {Record<string, number>} */
+  /** By slot: 1 if the worker answered the last scrape, else 0. */
   workersUp() {
     /** @type {Record<string, number>} */
     const up = {};
@@ -171,7 +164,7 @@ export class Supervisor {
     return up;
   }
 
-  /** Replaces all workers. A call during a reload queues one more. */
+  /** Replaces all workers. A call during a reload queues another one. */
   reload() {
     if (this.isStopping) return;
     if (this.isRolling) {
@@ -180,7 +173,7 @@ export class Supervisor {
       return;
     }
     this.isRolling = true;
-    // It may be over before the next decision.
+    // Now, because the reload may end before the next `step`.
     this.balancer.interrupt(performance.now());
     this.#roll()
       .catch((error) => {
@@ -222,7 +215,7 @@ export class Supervisor {
       );
       return false;
     }
-    // The old workers have the old window, and those that a SIGTERM drains meanwhile the new one.
+    // The old workers use the old window; a SIGTERM meanwhile drains workers with the new one.
     const windowMs = Math.max(
       ...[this.settings, settings].map(({ config }) => config.reconnectWindowMs),
     );
@@ -245,7 +238,7 @@ export class Supervisor {
     if (warning !== '') this.log.warn({ expires: new Date(certificate?.expiresMs ?? 0) }, warning);
   }
 
-  /** Only the certificate or its key has changed: workers stay. @param {Settings} settings */
+  /** @param {Settings} settings */
   #replaceCertificate(settings) {
     this.settings = settings;
     for (const one of this.processes.values()) one.replaceCertificate(settings.certificate);
@@ -258,8 +251,8 @@ export class Supervisor {
   }
 
   /**
-   * Starts a worker for each slot, beside the one that serves. One after another, because starts
-   * take CPU from those that serve.
+   * Starts a new worker for each slot while the old one serves: one after another, because starts
+   * take CPU from the old ones.
    * @param {Settings} settings
    * @returns {Promise<number|null>} the slot whose worker did not become ready; null: all are ready
    */
@@ -270,7 +263,7 @@ export class Supervisor {
         this.successors[slot] = one;
         this.#cancelReplacement(slot);
       }
-      // Its exit ends this reload and does not count for the crash loop.
+      // Its exit aborts the reload and is no death.
       one?.allowExit(true);
       if (!(await one?.started)) return this.#dismissSuccessors(slot);
     }
@@ -279,9 +272,9 @@ export class Supervisor {
     return gone >= 0 || this.isStopping ? this.#dismissSuccessors(gone) : null;
   }
 
-  /** The old workers stay. @param {number} failed the slot whose new worker has failed */
+  /** The old workers stay. @param {number} failed the slot whose new worker failed */
   #dismissSuccessors(failed) {
-    if (this.isStopping) return failed; // which drains or ends them
+    if (this.isStopping) return failed; // `stop` drains or ends them
     for (const [slot, one] of this.successors.splice(0).entries()) {
       if (one.state !== 'gone') one.kill();
       // The old one may have died meanwhile.
@@ -291,8 +284,8 @@ export class Supervisor {
   }
 
   /**
-   * The new workers own the slots. The old ones accept no more and keep their connections.
-   * @param {Settings} settings of the new ones @returns {WorkerProcess[]} the old ones
+   * The new workers own the slots. The old ones stop accepting and keep their connections.
+   * @param {Settings} settings of the new ones @returns the old ones
    */
   #takeOver(settings) {
     const old = [];
@@ -302,7 +295,7 @@ export class Supervisor {
       this.slots[slot] = one;
       if (before === undefined) continue;
       if (before.state === 'starting') {
-        // It has no clients, and would accept some later, because it cannot hear `retire` yet.
+        // It has no clients yet, and cannot hear `retire`, so it would accept some later.
         before.end();
         continue;
       }
@@ -317,9 +310,9 @@ export class Supervisor {
   }
 
   /**
-   * Drains one worker; kills it if it does not exit in time.
+   * Drains a worker, and kills it if it does not exit in time.
    * @param {WorkerProcess} one @param {number} timeoutMs @param {number} waitMs for last requests
-   * @returns {Promise<boolean>} whether it exited by itself
+   * @returns whether it exited by itself
    */
   async #drain(one, timeoutMs, waitMs) {
     if (await one.drain(timeoutMs, waitMs)) return true;
@@ -331,7 +324,7 @@ export class Supervisor {
   /**
    * Stops in order: not ready, a delay for the load balancer, drain, `onStopped`.
    * @param {number} code to exit with, if nothing has to be killed
-   * @param {{isByHand?: boolean}} [how] by hand: without the delay
+   * @param {{isByHand?: boolean}} [how] `isByHand`: without the delay
    */
   async stop(code, { isByHand = false } = {}) {
     this.exitCode = Math.max(this.exitCode, code);
@@ -361,7 +354,7 @@ export class Supervisor {
     for (const one of this.processes.values()) one.kill();
   }
 
-  /** Starts a worker for a slot. @param {number} slot */
+  /** @param {number} slot */
   #fill(slot) {
     this.#cancelReplacement(slot);
     this.slots[slot] = this.#fork(slot, this.settings);
@@ -371,7 +364,7 @@ export class Supervisor {
 
   /**
    * @param {number} slot @param {Settings} settings
-   * @returns {WorkerProcess|undefined} undefined if the system cannot start another process
+   * @returns undefined if the system cannot start another process
    */
   #fork(slot, { config, env, certificate, texts }) {
     let worker;
@@ -389,7 +382,7 @@ export class Supervisor {
     worker.on('exit', (code, signal) => this.#workerOnExit(one, code, signal));
     worker.on('error', (error) => {
       this.log.warn({ err: error, slot }, 'worker');
-      // The process did not start, so no exit event follows.
+      // The process did not start, so no `exit` follows.
       if (one.pid === undefined) this.#workerOnExit(one, null, null);
     });
     return one;
@@ -403,8 +396,7 @@ export class Supervisor {
         one.beats(message);
         break;
       case 'loaded':
-        // Not right after the fork: Node reads the channel while the modules of the worker load,
-        // and a message without a listener is lost.
+        // Not right after the fork: a message that arrives while the worker's modules load is lost.
         one.start(this.relayPath);
         break;
       case 'ready':
@@ -435,7 +427,7 @@ export class Supervisor {
 
   /**
    * @param {WorkerProcess} one
-   * @param {{address: Address, isBrokerUp?: boolean}} message without the field by older workers
+   * @param {{address: Address, isBrokerUp?: boolean}} message older workers omit `isBrokerUp`
    */
   #workerOnReady(one, { address, isBrokerUp = true }) {
     if (one.state !== 'starting') return;
@@ -471,7 +463,7 @@ export class Supervisor {
       !this.isAnnounced &&
       !this.slots.some((other) => other?.state === 'ready');
     if (one.mayExit || this.isStopping) {
-      // If the server cannot start, one line has said why.
+      // If the server cannot start, one line is enough.
       this.log[code === 0 || isFirstStart ? 'info' : 'warn'](exit, 'worker exited');
     } else if (isFirstStart) {
       const why = failure || `a worker exited with ${signal ?? `code ${code}`} before it was ready`;
@@ -500,7 +492,7 @@ export class Supervisor {
       this.stop(1);
       return;
     }
-    if (this.successors[slot] !== undefined) return; // it takes over, or the reload is aborted
+    if (this.successors[slot] !== undefined) return; // the reload fills the slot
     const afterMs = this.deaths.pauseMs;
     this.log.warn({ slot, afterMs }, 'replacing worker');
     const replace = () => {
@@ -510,7 +502,7 @@ export class Supervisor {
     this.replacements.set(slot, setTimeout(replace, afterMs));
   }
 
-  /** The fullest worker's connections / mean. Missing ones have none. @returns {number} */
+  /** Missing workers count as empty. */
   skew() {
     return skewOf(this.slots.map((one) => one?.beat.connections ?? 0));
   }
@@ -527,7 +519,7 @@ export class Supervisor {
       if (connections > 0) this.slots[slot]?.send({ type: 'rebalance', connections });
   }
 
-  /** @param {number} nowMs @returns {Load[]|null} null if a worker is missing, starts or leaves */
+  /** @param {number} nowMs @returns {Load[]|null} null if a worker is missing, starts or drains */
   #loads(nowMs) {
     if (this.isStopping || this.isRolling) return null;
     const loads = [];
@@ -538,11 +530,7 @@ export class Supervisor {
     return loads;
   }
 
-  /**
-   * For requests of the console: ready workers take turns. One that is silent, and may hang, would
-   * let the request wait.
-   * @returns {WorkerProcess|undefined}
-   */
+  /** For requests of the console. Ready workers take turns, except silent ones, which may hang. */
   nextReady() {
     const { slots } = this;
     const now = performance.now();
@@ -591,10 +579,7 @@ export class Supervisor {
   }
 }
 
-/**
- * @param {Settings} old @param {Settings} next
- * @returns {boolean} whether the certificate or its key is another one, and all else is the same
- */
+/** Have only the certificate or its key changed? @param {Settings} old @param {Settings} next */
 function isRenewal(old, next) {
   if (old.certificate === null || next.certificate === null) return false;
   const { cert, key } = next.certificate;

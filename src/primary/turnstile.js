@@ -1,13 +1,13 @@
-// turnstile.js: lets requests of the operations port pass at a bounded rate. Above it they wait in
-// line, and addresses take turns. A refusal would cost as much CPU as an answer; a waiting request
-// costs none. Each socket has one request at most, which bounds the line.
+// turnstile.js: bounds the rate of requests on the operations port. Above it requests wait in line,
+// and addresses take turns. A refusal would cost as much CPU as an answer; a waiting request costs
+// none. Each socket has at most one request, which bounds the line.
 
 import { Rate } from '../admission/rate.js';
 
 const TURN_MS = 20;
 
 export class Turnstile {
-  /** The requests of each address that wait, oldest first. @type {Map<string, Set<() => void>>} */
+  /** Waiting requests by address, the oldest first. @type {Map<string, Set<() => void>>} */
   #line = new Map();
   /** @type {NodeJS.Timeout|undefined} */
   #timer;
@@ -22,7 +22,7 @@ export class Turnstile {
 
   /**
    * @param {string} address @param {() => void} go called at once or in its turn
-   * @returns {() => void} leaves the line, if it has not been called
+   * @returns {() => void} leaves the line
    */
   enter(address, go) {
     if (this.#line.size === 0 && this.#take()) {
@@ -52,7 +52,7 @@ export class Turnstile {
   }
 
   #turn() {
-    // An address that has more to pass is added again, so this loop comes back to it.
+    // An address with more requests is added again at the end, so this loop reaches it again.
     for (const [address, waiting] of this.#line) {
       if (!this.#take()) return;
       const [go] = waiting;

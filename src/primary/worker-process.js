@@ -3,20 +3,20 @@
 //      |                  |                  |
 //      '------------------'------------------'--- exit, or SIGKILL if hung or overdue
 //
-// It decides when a silent worker is busy and when it is hung. The supervisor decides what follows.
+// It tells busy workers from hung ones. The supervisor acts.
 
 import { readFileSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
 import { within } from '../backend/deferred.js';
 import { heapOfWorker, readPart } from '../config/system-memory.js';
 
-/** Time-outs for which system calls alone prove that a silent worker is busy and not hung. */
+/** A silent worker is busy, not hung, for at most this many time-outs. */
 const MAX_BUSY_TIMEOUTS = 6;
-/** A worker that owes so many answers is asked no more, because the IPC queue needs a bound. */
+/** Above this many unanswered requests for metrics, no more are sent: bounds the IPC queue. */
 const MAX_UNANSWERED = 4;
-/** A worker whose last heartbeat is older is not steady: its numbers may be wrong. */
+/** With an older heartbeat, a worker's numbers may be wrong: it is not steady. */
 const MAX_BEAT_AGE_MS = 3000;
-/** Time between the end of a worker's drain and its SIGKILL. */
+/** Between the end of a worker's drain and its SIGKILL. */
 export const KILL_AFTER_MS = 1000;
 
 /** @import { Certificate } from '../config/certificate.js' */
@@ -27,7 +27,7 @@ export class WorkerProcess {
   /**
    * @param {import('node:cluster').Worker} worker @param {number} slot
    * @param {number} startTimeoutMs after which a worker that is not ready is killed
-   * @param {string|null} hooksPath a file that may never finish loading
+   * @param {string|null} hooksPath a hooks file may never finish loading
    * @param {{certificate: Certificate|null, texts: Texts}} settings
    */
   constructor(worker, slot, startTimeoutMs, hooksPath, { certificate, texts }) {
@@ -38,19 +38,19 @@ export class WorkerProcess {
     this.slot = slot;
     /** @type {'starting'|'ready'|'draining'|'gone'} */
     this.state = 'starting';
-    /** Is its exit expected? It is drained, or a candidate that a reload may give up. */
+    /** Its exit is no death: it drains, or a reload has not adopted it yet. */
     this.mayExit = false;
     this.isHung = false;
     /** Why it failed or was killed, for the log. */
     this.failure = '';
     this.heardMs = performance.now();
     this.isBusy = false;
-    /** Its read and write calls, counted while it is silent. @type {number|null} */
+    /** Its system calls, counted while it is silent. @type {number|null} */
     this.calls = null;
-    /** When that number was last seen to grow. */
+    /** When that number last grew. */
     this.calledMs = 0;
     this.unanswered = 0;
-    /** Its last heartbeat. @type {{atMs: number, connections: number, isSteady: boolean}} */
+    /** @type {{atMs: number, connections: number, isSteady: boolean}} */
     this.beat = { atMs: 0, connections: 0, isSteady: false };
     const hint =
       hooksPath === null ? '' : `. FANFARE_HOOKS: does ${hooksPath} ever finish loading?`;
@@ -74,7 +74,7 @@ export class WorkerProcess {
 
   /** @param {ToWorker} message */
   send(message) {
-    // An error here is a worker that has just gone: its exit is on its way.
+    // An error here means that the worker has just exited, and `exit` follows.
     if (this.worker.isConnected()) this.worker.send(message, undefined, () => {});
   }
 
@@ -102,7 +102,7 @@ export class WorkerProcess {
     this.kill(why);
   }
 
-  /** It has sent a message: it is alive. @param {number} [now] */
+  /** @param {number} [now] */
   heard(now = performance.now()) {
     this.heardMs = now;
   }
@@ -123,15 +123,14 @@ export class WorkerProcess {
     return { connections, isSteady: isSteady && nowMs - atMs <= MAX_BEAT_AGE_MS };
   }
 
-  /** Its own account of why it can't start. @param {string} failure */
+  /** @param {string} failure why it cannot start */
   failed(failure) {
     this.failure = failure;
   }
 
   /**
-   * Asks for its metrics.
    * @param {number} request @param {ReadonlySet<string>|null} names of some metrics; null: all
-   * @param {boolean} isScrape whether Prometheus gets them
+   * @param {boolean} isScrape does Prometheus get them?
    */
   requestMetrics(request, names, isScrape) {
     if (this.unanswered++ < MAX_UNANSWERED)
@@ -148,27 +147,23 @@ export class WorkerProcess {
     this.resolveStarted?.(true);
   }
 
-  /** Whether its exit counts as a death from now on. @param {boolean} mayExit */
+  /** @param {boolean} mayExit */
   allowExit(mayExit) {
     this.mayExit = mayExit;
   }
 
-  /**
-   * Drains it; kills it if it does not exit in time.
-   * @param {number} timeoutMs @param {number} waitMs for last requests
-   * @returns {Promise<boolean>} whether it exited by itself
-   */
+  /** @param {number} timeoutMs @param {number} waitMs for last requests @returns has it exited in time? */
   async drain(timeoutMs, waitMs) {
     this.mayExit = true;
     if (this.state === 'gone') return true;
     this.state = 'draining';
-    // The worker's deadline is a little earlier than ours, so that it closes what is left.
+    // The worker's deadline is earlier than ours, so that it can close what is left.
     const deadlineMs = Math.max(timeoutMs / 2, timeoutMs - KILL_AFTER_MS);
     this.send({ type: 'drain', deadlineMs, waitMs });
     return within(this.ended, timeoutMs);
   }
 
-  /** Kills it and waits a moment for its exit. @returns {Promise<boolean>} whether it has exited */
+  /** Kills it and waits a moment. @returns has it exited? */
   end() {
     this.mayExit = true;
     this.kill();
@@ -182,11 +177,10 @@ export class WorkerProcess {
   }
 
   /**
-   * Is a ready worker alive? A worker without a message for `timeoutMs` is hung, unless the kernel
-   * still counts system calls of it: then it is busy, for at most MAX_BUSY_TIMEOUTS time-outs.
+   * A ready worker without a message for `timeoutMs` is hung. If it still makes system calls, it is
+   * busy, for at most MAX_BUSY_TIMEOUTS time-outs.
    * @param {number} now @param {number} timeoutMs
-   * @returns {'alive'|'recovered'|'silent'|'busy'|'hung'} `recovered` and `busy`: only when it
-   *   begins
+   * @returns {'alive'|'recovered'|'silent'|'busy'|'hung'} `recovered` and `busy` only once
    */
   check(now, timeoutMs) {
     const silentMs = now - this.heardMs;
@@ -209,10 +203,10 @@ export class WorkerProcess {
 }
 
 /**
- * How often a process has read and written. A flood keeps the event loop busy with both; an endless
- * loop in JavaScript and a stopped process do neither.
+ * Reads and writes of a process. A flood keeps the event loop busy with both; an endless loop in
+ * JavaScript and a stopped process do neither.
  * @param {number|undefined} pid
- * @returns {number|null} null if the system has no such account: not Linux, or an old kernel
+ * @returns {number|null} null if the system does not count them: not Linux, or an old kernel
  */
 function systemCalls(pid) {
   try {
@@ -228,17 +222,18 @@ function systemCalls(pid) {
 /**
  * The V8 options of a worker. An option on the operator's command line wins.
  *
- * - Semi-spaces: V8 keeps up to three of 16 MB for young objects and is slow to give them back. 4
- *   MB each save a worker of 5,000 connections a quarter of its memory at the same CPU.
- * - Interrupt budget: how much bytecode runs before a function is compiled for speed. At half the
- *   default the first 4,000 handshakes take 0.51 instead of 0.62 ms of CPU each. A quarter gives no
- *   more, and costs a tenth of the echo rate for good. Measured on V8 11 alone: later ones have
+ * - Semi-spaces: V8 keeps up to three of 16 MB for young objects and is slow to release them. With
+ *   4
+ *   MB each, a worker with 5,000 connections saves a quarter of its memory at the same CPU.
+ * - Interrupt budget: how much bytecode runs before a function is optimized. At half the default
+ *   the first 4,000 handshakes take 0.51 instead of 0.62 ms of CPU each. A quarter brings no more
+ *   and permanently costs a tenth of the echo rate. Measured only on V8 11: later versions have
  *   another compiler in between.
- * - Inlining: how much bytecode of other functions an optimized one may contain. Half of the CPU of
- *   the first handshakes is the compiler's. With half the default the first 5,000 take 10 % less on
- *   Node 20 and 22, and 6 % on 26; later ones and deliveries cost the same.
- * - Old space: V8 takes its limit from the memory of the whole machine, as if a worker were alone
- *   on it.
+ * - Inlining: how much bytecode of other functions an optimized one may contain. The compiler takes
+ *   half of the CPU of the first handshakes. With half the default, the first 5,000 take 10 % less
+ *   on Node 20 and 22, and 6 % on 26; later ones and deliveries cost the same.
+ * - Old space: V8 derives its limit from the memory of the whole machine, as if the worker were
+ *   alone there.
  * @param {number} workers @param {string} nodeOptions of the workers' environment
  */
 export function workerArguments(workers, nodeOptions) {
