@@ -8,7 +8,7 @@ export class BlobError extends Error {
   /**
    * @param {BlobCode} code @param {string} message without a URL's query and without credentials
    * @param {unknown} [cause]
-   * @param {{explanation?: string}} [options] `explanation`: for the client, if not the bucket is
+   * @param {{explanation?: string}} [options] `explanation`: for the client, if the bucket is not
    *   the cause
    */
   constructor(code, message, cause, { explanation = BUCKET_DOWN } = {}) {

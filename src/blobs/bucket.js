@@ -1,7 +1,7 @@
-// bucket.js: requests to an S3-compatible bucket: store, look at, read and delete one object.
+// bucket.js: requests to an S3-compatible bucket: store, look up, read and delete objects.
 //
-// A request fails if the bucket does not answer, or takes no further bytes, for `timeoutMs`; the
-// caller's signal bounds its whole time. Nothing is retried here: the body of an upload is gone.
+// A request fails if the bucket does not answer, or takes no bytes, for `timeoutMs`. The caller's
+// signal bounds the whole request. Nothing is retried, because the body of an upload is consumed.
 // Redirects are not followed.
 
 import { request as requestPlain } from 'node:http';
@@ -11,11 +11,11 @@ import { BlobError } from './blob-error.js';
 
 /** @import { ClientRequest, IncomingMessage } from 'node:http' */
 
-/** A longer answer is not read. Answers are some lines of XML. */
+/** Usually an answer is some lines of XML. */
 const MAX_ANSWER_BYTES = 65_536;
 
 /**
- * A body whose length may be unknown. If it ends early, `fault` is the reason.
+ * If the body ends early, `fault` is the reason.
  * @typedef {AsyncIterable<Buffer> & {readonly fault: unknown}} Body
  */
 
@@ -23,8 +23,8 @@ const MAX_ANSWER_BYTES = 65_536;
  * @typedef {object} Wanted
  * @property {string} method @property {string} key
  * @property {string} [query] with its question mark
- * @property {Record<string, string>} [headers] @property {Body|Buffer|null} [body] null: none
- * @property {number} [bytes] of the body, if it is no buffer
+ * @property {Record<string, string>} [headers] @property {Body|Buffer|null} [body]
+ * @property {number} [bytes] of the body, if it is not a buffer
  * @property {AbortSignal} signal
  */
 
@@ -33,9 +33,8 @@ export class Bucket {
    * @param {object} parts
    * @param {string} parts.url @param {import('./signer.js').Signer} parts.signer
    * @param {number} parts.timeoutMs
-   * @param {(seconds: number) => void} parts.observe the time of each request
-   * @param {(error: BlobError|null) => void} [parts.onOutcome] null: the bucket has answered as
-   *   expected
+   * @param {(seconds: number) => void} parts.observe each request
+   * @param {(error: BlobError|null) => void} [parts.onOutcome] null: an expected answer
    */
   constructor({ url, signer, timeoutMs, observe, onOutcome = () => {} }) {
     this.url = url;
@@ -47,7 +46,7 @@ export class Bucket {
   }
 
   /**
-   * Stores an object. It appears in the bucket only if the body is complete.
+   * Stores an object, which is visible only if the body is complete.
    * @param {string} key @param {Body|Buffer} body
    * @param {{bytes: number, contentType: string, signal: AbortSignal}} options
    */
@@ -58,8 +57,8 @@ export class Bucket {
 
   /**
    * @param {string} key @param {AbortSignal} signal
-   * @returns {Promise<{bytes: number, sha256: string|null, contentType: string}|null>} null: there
-   *   is no such object; `sha256`: in hexadecimal digits, null if the bucket does not know it
+   * @returns {Promise<{bytes: number, sha256: string|null, contentType: string}|null>} null if
+   *   there is no such object; `sha256` in hexadecimal digits, null if the bucket does not know it
    */
   async head(key, signal) {
     const headers = { 'x-amz-checksum-mode': 'ENABLED' };
@@ -89,8 +88,8 @@ export class Bucket {
   }
 
   /**
-   * Begins an upload in parts, which are invisible until `complete`. Returns its id.
-   * @param {string} key @param {string} contentType @param {AbortSignal} signal
+   * Begins an upload in parts, which are invisible until `completeParts`.
+   * @param {string} key @param {string} contentType @param {AbortSignal} signal @returns its id
    */
   async beginParts(key, contentType, signal) {
     const headers = { 'content-type': contentType };
@@ -129,7 +128,7 @@ export class Bucket {
     const query = `?uploadId=${encodeURIComponent(id)}`;
     const headers = { 'content-type': 'application/xml' };
     const xml = await this.#do({ method: 'POST', key, query, headers, body, signal }, textOf);
-    // The status is sent before the parts are put together, so an error may follow 200.
+    // The bucket sends the status before it joins the parts, so an error may follow 200.
     if (xml.includes('<Error>'))
       throw new BlobError('UNAVAILABLE', `the bucket did not join the parts: ${codeOf(xml)}`);
   }
@@ -142,8 +141,7 @@ export class Bucket {
 
   /**
    * @template T @param {Wanted} wanted
-   * @param {(response: IncomingMessage) => Promise<T>} read of a response with an expected status
-   * @returns {Promise<T>}
+   * @param {(response: IncomingMessage) => Promise<T>} read a response with an expected status
    */
   async #do(wanted, read) {
     const startedMs = performance.now();
@@ -154,7 +152,7 @@ export class Bucket {
       const isExpected =
         (status >= 200 && status < 300) || (status === 404 && wanted.method === 'HEAD');
       if (!isExpected) {
-        // A bucket that refuses an upload may do so before it has read the body.
+        // A bucket may refuse an upload before it has read the body.
         const code = codeOf(await textOf(response).catch(() => ''));
         response.destroy();
         throw new BlobError('UNAVAILABLE', `the bucket answered ${status} ${code}`.trimEnd());
@@ -198,7 +196,7 @@ export class Bucket {
       signal.addEventListener('abort', signalOnAbort);
       outgoing.on('close', () => signal.removeEventListener('abort', signalOnAbort));
       outgoing.on('timeout', () => {
-        // If the bucket could take more, the body itself is late.
+        // If the bucket could take more bytes, the body is late.
         const isBucketLate = body === null || outgoing.writableNeedDrain || outgoing.writableEnded;
         fail(
           isBucketLate
@@ -225,8 +223,9 @@ async function* untilFault(body, onFault) {
 }
 
 /**
- * Ends a request by a reset. Some servers take the end of a connection for the end of the body, and
- * store what they have. @param {ClientRequest} outgoing
+ * Resets the connection. Some servers take its end for the end of the body, and store what they
+ * have.
+ * @param {ClientRequest} outgoing
  */
 function cut(outgoing) {
   const { socket } = outgoing;
@@ -241,7 +240,7 @@ function faultOf(error) {
   return new BlobError('UNAVAILABLE', `the bucket failed: ${code}`, error);
 }
 
-/** @param {IncomingMessage} response @returns {Promise<string>} */
+/** @param {IncomingMessage} response */
 async function textOf(response) {
   let text = '';
   response.setEncoding('latin1');
@@ -257,7 +256,7 @@ async function discard(response) {
   for await (const _ of response);
 }
 
-/** @param {string} xml @returns {string} the code of an error of S3, for logs */
+/** The code of an S3 error, for logs. @param {string} xml */
 function codeOf(xml) {
   return /<Code>(\w{1,64})<\/Code>/.exec(xml)?.[1] ?? '';
 }

@@ -11,7 +11,6 @@ import { Uploads } from './uploads.js';
  * @param {import('../observability/counters.js').BlobCounters} parts.counters
  * @param {{observe(seconds: number): void}} parts.requestSeconds
  * @param {Pick<import('pino').Logger, 'info'|'warn'>} parts.log
- * @returns {{uploads: Uploads, references: SignedReferences}}
  */
 export function createBlobs({ config, settings, counters, requestSeconds, log }) {
   const { url, publicUrl } = settings;

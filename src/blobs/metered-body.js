@@ -16,7 +16,7 @@ export class MeteredBody {
     this.maxBytes = maxBytes;
   }
 
-  /** @returns {string} of all bytes, as hexadecimal digits; call it once, at the end */
+  /** In hexadecimal digits. Call it once, at the end. */
   sha256() {
     return this.#hash.digest('hex');
   }

@@ -3,8 +3,8 @@
 //   2026-11-22/mMbpJ7qcYl9Yd2mYc0ab9w                     stored by Fanfare
 //   2026-11-22/mMbpJ7qcYl9Yd2mYc0ab9w-5242880-9f86d08…    announced by POST /api/uploads
 //
-// Workers sign no other names, so neither a forged claim on Redis nor a caller of the HTTP API can
-// open other objects of the bucket. The name of an announced upload holds its size and hash, so any
+// Workers sign no other names, so neither a forged claim in Redis nor a caller of the HTTP API can
+// open other objects in the bucket. The name of an announced upload has its size and hash, so any
 // worker can check it.
 
 import { randomBytes } from 'node:crypto';
@@ -29,8 +29,8 @@ export function isKey(key) {
 
 /**
  * @param {string} key
- * @returns {{bytes: number, sha256: string, dayMs: number}|null} null: it is no announced upload;
- *   `dayMs`: the begin of its day
+ * @returns {{bytes: number, sha256: string, dayMs: number}|null} null if it is not an announced
+ *   upload; `dayMs`: the start of its day
  */
 export function announcedBy(key) {
   const match = KEY.exec(key);

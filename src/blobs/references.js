@@ -1,4 +1,4 @@
-// references.js: makes references for clients from the claims that workers exchange. A URL is
+// references.js: turns the claims that workers exchange into references for clients. URLs are
 // signed for the start of the current period, so all workers send the same URL for some minutes:
 // browsers find the object in their caches, and replays share their frames.
 
@@ -6,10 +6,10 @@ import { asReference, claimOf } from '../protocol/claim.js';
 import { timestampOf } from '../protocol/publication.js';
 import { isKey } from './object-keys.js';
 
-/** URLs stay the same for so long. Signatures may be 15 minutes old. */
+/** How long URLs stay the same. Signatures may be 15 minutes old. */
 const PERIOD_MS = 300_000;
 const DAY_MS = 86_400_000;
-/** Browsers save the object: no script in it must run under the bucket's name. */
+/** Browsers save the object, so that no script in it runs under the bucket's name. */
 const AS_DOWNLOAD = '?response-content-disposition=attachment';
 
 /** @import { References } from '../protocol/claim.js' */

@@ -1,9 +1,9 @@
 // signer.js: signs requests to an S3-compatible bucket (AWS Signature Version 4), and URLs of
 // objects.
 //
-// aws4fetch brings a request into its canonical form, but signs asynchronously. A worker signs URLs
+// aws4fetch makes the canonical form of a request, but signs asynchronously. A worker signs URLs
 // while it delivers messages in order, so the HMACs come from node:crypto. Payloads are not signed:
-// an upload's body is not known when it begins, and TLS protects it.
+// the body of an upload is not known when it begins, and TLS protects it.
 
 import { createHash, createHmac } from 'node:crypto';
 import { AwsV4Signer } from 'aws4fetch';
@@ -13,13 +13,12 @@ const UNSIGNED = 'UNSIGNED-PAYLOAD';
 /**
  * @typedef {object} Unsigned
  * @property {string} method @property {string} url
- * @property {Record<string, string>} [headers] part of a signed URL: the client has to send them
+ * @property {Record<string, string>} [headers] for a signed URL: the client must send them
  * @property {number} nowMs since 1970
  */
 
 export class Signer {
   #options;
-  /** The key of one day. */
   #key = { scope: '', bytes: Buffer.alloc(0) };
 
   /** @param {import('../config/blobs.js').BlobSettings} settings */
@@ -33,7 +32,7 @@ export class Signer {
     };
   }
 
-  /** @param {Unsigned} request @returns {Record<string, string>} with the signature */
+  /** @param {Unsigned} request @returns its headers with the signature */
   headers({ method, url, headers = {}, nowMs }) {
     const datetime = timeText(nowMs);
     const signer = new AwsV4Signer({ ...this.#options, method, url, headers, datetime });
@@ -44,7 +43,7 @@ export class Signer {
     return Object.fromEntries(signer.headers);
   }
 
-  /** @param {Unsigned} request @param {number} ttlS @returns {string} from `nowMs` on */
+  /** @param {Unsigned} request @param {number} ttlS from `nowMs` on */
   url(request, ttlS) {
     const signer = this.#presigner(request, ttlS);
     signer.url.searchParams.set('X-Amz-Signature', this.#signatureOf(signer));
@@ -52,10 +51,10 @@ export class Signer {
   }
 
   /**
-   * Signs URLs that differ in their last part only. The canonical form is built once for all of
-   * them, so a reference costs 9 us and not 48.
+   * Signs URLs that differ only in their last part. They share a canonical form, so a reference
+   * costs 9 us instead of 48.
    * @param {Unsigned} request its URL ends with a slash @param {number} ttlS
-   * @returns {(name: string) => string} the URL of an object; its name needs no escapes
+   * @returns {(name: string) => string} the URL of an object whose name needs no escapes
    */
   urls(request, ttlS) {
     const signer = this.#presigner(request, ttlS);
@@ -81,7 +80,7 @@ export class Signer {
     });
   }
 
-  /** @param {AwsV4Signer} signer @param {string} [path] another one, escaped */
+  /** @param {AwsV4Signer} signer @param {string} [path] escaped */
   #signatureOf(signer, path = signer.encodedPath) {
     const { method, encodedSearch, canonicalHeaders, signedHeaders } = signer;
     const { credentialString, datetime } = signer;
@@ -115,7 +114,7 @@ function hmac(key, text) {
   return createHmac('sha256', key).update(text).digest();
 }
 
-/** @param {number} nowMs @returns {string} as in 20261122T101500Z */
+/** As in 20261122T101500Z. @param {number} nowMs */
 function timeText(nowMs) {
   return new Date(nowMs).toISOString().replace(/[:-]|\.\d{3}/g, '');
 }

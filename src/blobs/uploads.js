@@ -1,22 +1,22 @@
-// uploads.js: puts payloads into the bucket, and checks those that a backend has put there.
+// uploads.js: puts payloads into the bucket, and checks those that backends put there.
 //
 //   a body through Fanfare:   store -> PUT, or parts of 5 MiB if its length is unknown -> claim
 //   a body past Fanfare:      announce -> signed PUT by the backend -> verify -> claim
 //
-// The object is in the bucket before its claim is published. If the publish never comes, the
-// bucket's lifecycle rule deletes it. Uploads and checks have places of their own, so a slow bucket
-// costs other requests none.
+// The object is in the bucket before its claim is published. If it is never published, the bucket's
+// lifecycle rule deletes it. Uploads and checks have their own limit, so a slow bucket does not
+// block other requests.
 
 import { createHash } from 'node:crypto';
 import { BlobError } from './blob-error.js';
 import { MeteredBody } from './metered-body.js';
 import { announcedBy, newKey, newUploadKey } from './object-keys.js';
 
-/** S3 takes no smaller part, except for the last one. */
+/** The smallest part in S3, except for the last one. */
 const PART_BYTES = 5_242_880;
-/** S3 takes no more parts, so a body of unknown length is at most 50 GB. */
+/** S3 takes no more, so a body of unknown length has at most 50 GB. */
 const MAX_PARTS = 10_000;
-/** An announced upload has to be put, and published, within this time. */
+/** An announced upload must be put and published within this time. */
 const ANNOUNCED_S = 3600;
 const DAY_MS = 86_400_000;
 
@@ -27,7 +27,7 @@ const DAY_MS = 86_400_000;
  * @typedef {object} Announced
  * @property {string} upload its key
  * @property {'PUT'} method @property {string} url
- * @property {Record<string, string>} headers that the backend has to send
+ * @property {Record<string, string>} headers that the backend must send
  * @property {number} expires ms since 1970
  */
 
@@ -61,9 +61,9 @@ export class Uploads {
 
   /**
    * @param {AsyncIterable<Buffer>|Buffer} body @param {object} options
-   * @param {number} [options.bytes] undefined: the length is not known before the end
+   * @param {number} [options.bytes] undefined if the length is unknown
    * @param {string} options.contentType
-   * @returns {Promise<Claim>} rejects with a BlobError, or with the error of the body
+   * @returns {Promise<Claim>} Rejects with a BlobError, or with the error of the body.
    */
   store(body, { bytes, contentType }) {
     return this.#inPlace('stored', async (signal) => {
@@ -85,8 +85,8 @@ export class Uploads {
   }
 
   /**
-   * Stores a body of unknown length. S3 wants the length of each request, so it is cut into parts,
-   * each collected in memory.
+   * Stores a body of unknown length in parts, each collected in memory, because S3 requires the
+   * length of each request.
    * @param {string} key @param {MeteredBody} body @param {string} contentType
    * @param {AbortSignal} signal
    */
@@ -119,7 +119,7 @@ export class Uploads {
       if (bytes > 0) await putPart();
       await bucket.completeParts(key, id, etags, signal);
     } catch (error) {
-      // If this fails too, the bucket's lifecycle rule deletes the parts.
+      // If this fails, too, the bucket's lifecycle rule deletes the parts.
       if (id !== '')
         bucket.abortParts(key, id, AbortSignal.timeout(this.bucket.timeoutMs)).catch(() => {});
       throw error;
@@ -131,7 +131,7 @@ export class Uploads {
     this.#checkSize(bytes);
     const nowMs = Date.now();
     const upload = newUploadKey(nowMs, bytes, sha256);
-    // The bucket compares them with the body. `content-length` is signed too; HTTP clients set it.
+    // The bucket compares them with the body. HTTP clients set `content-length`, also signed.
     const headers = {
       'content-type': contentType,
       'x-amz-checksum-sha256': Buffer.from(sha256, 'hex').toString('base64'),
@@ -151,14 +151,14 @@ export class Uploads {
   }
 
   /**
-   * Checks that an announced upload is in the bucket as announced. If the bucket knows no SHA-256
-   * of its objects, the worker reads the object.
-   * @param {string} upload @returns {Promise<Claim>} rejects with NO_UPLOAD or UNAVAILABLE
+   * Checks that an upload is in the bucket as announced. If the bucket does not know the SHA-256 of
+   * its objects, the worker reads the object.
+   * @param {string} upload @returns {Promise<Claim>} Rejects with NO_UPLOAD or UNAVAILABLE.
    */
   verify(upload) {
     return this.#inPlace('verified', async (signal) => {
       const announced = announcedBy(upload);
-      // Younger than its history will be, so the object outlives its messages.
+      // Recent, so that the object outlives the messages in the room's history.
       const isCurrent = announced !== null && Date.now() - announced.dayMs < 2 * DAY_MS;
       const found = isCurrent ? await this.bucket.head(upload, signal) : null;
       if (announced === null || found === null || found.bytes !== announced.bytes)
@@ -183,7 +183,7 @@ export class Uploads {
   }
 
   /**
-   * Runs one upload or check, within the bounds of number and time.
+   * Runs an upload or check within the bounds of number and time.
    * @template T
    * @param {'stored'|'verified'} result @param {(signal: AbortSignal) => Promise<T>} work
    */
