@@ -20,7 +20,10 @@ export class BrokerError extends Error {
 }
 
 export function conflict() {
-  return new BrokerError('IDEMPOTENCY_CONFLICT', 'the idempotency key has another publication');
+  return new BrokerError(
+    'IDEMPOTENCY_CONFLICT',
+    'the idempotency key was used for another publication',
+  );
 }
 
 export function full() {

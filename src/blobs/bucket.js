@@ -98,7 +98,7 @@ export class Bucket {
       textOf,
     );
     const id = /<UploadId>([^<]+)<\/UploadId>/.exec(xml)?.[1];
-    if (id === undefined) throw new BlobError('UNAVAILABLE', 'the bucket gave no upload id');
+    if (id === undefined) throw new BlobError('UNAVAILABLE', 'the bucket returned no upload id');
     return id.replaceAll('&amp;', '&');
   }
 
@@ -201,7 +201,7 @@ export class Bucket {
         fail(
           isBucketLate
             ? new BlobError('UNAVAILABLE', 'the bucket did not answer in time')
-            : new BlobError('REQUEST_TIMEOUT', 'the body did not come in time'),
+            : new BlobError('REQUEST_TIMEOUT', 'the body did not arrive in time'),
         );
       });
       outgoing.on('error', reject);
@@ -246,7 +246,8 @@ async function textOf(response) {
   response.setEncoding('latin1');
   for await (const part of response) {
     text += part;
-    if (text.length > MAX_ANSWER_BYTES) throw new BlobError('UNAVAILABLE', 'a long answer');
+    if (text.length > MAX_ANSWER_BYTES)
+      throw new BlobError('UNAVAILABLE', 'the answer is too long');
   }
   return text;
 }

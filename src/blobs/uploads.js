@@ -165,7 +165,7 @@ export class Uploads {
         throw new BlobError('NO_UPLOAD', 'no such upload');
       const sha256 =
         found.sha256 ?? (await this.bucket.get(upload, signal, (body) => hashOf(body)));
-      if (sha256 !== announced.sha256) throw new BlobError('NO_UPLOAD', 'another content');
+      if (sha256 !== announced.sha256) throw new BlobError('NO_UPLOAD', 'different content');
       return { key: upload, bytes: found.bytes, sha256, contentType: found.contentType };
     });
   }

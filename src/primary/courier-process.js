@@ -100,7 +100,7 @@ export class CourierProcess {
       return Promise.resolve(unsent('the courier is not running, or busy with other tests'));
     return new Promise((resolve) => {
       const id = ++this.#tests;
-      const timer = setTimeout(() => end(unsent('no answer of the courier')), TEST_TIMEOUT_MS);
+      const timer = setTimeout(() => end(unsent('no answer from the courier')), TEST_TIMEOUT_MS);
       /** @param {Result} result */
       const end = (result) => {
         clearTimeout(timer);

@@ -109,7 +109,10 @@ export async function openRecorder({ covers, stateDir, log }) {
     );
   else
     await queue.open(stateDir).catch((error) => {
-      log.error({ err: error }, 'cannot use FANFARE_STATE_DIR: events for webhooks are not kept');
+      log.error(
+        { err: error },
+        'cannot use FANFARE_STATE_DIR: undelivered webhook events will be lost',
+      );
     });
   return {
     queue,
@@ -118,7 +121,7 @@ export async function openRecorder({ covers, stateDir, log }) {
     async save() {
       if (stateDir === '') return;
       await queue.save(stateDir).catch((error) => {
-        log.error({ err: error }, 'cannot keep the events for webhooks');
+        log.error({ err: error }, 'cannot save undelivered webhook events');
       });
     },
   };

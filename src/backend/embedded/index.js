@@ -28,7 +28,7 @@ export function createBackend(parts, { recorder = null } = {}) {
     revocations: new RevocationFile(config.stateDir || dirname(machine.path), {
       onUnreadable: (lines, path) => {
         counters.auth.revocationsUnreadable = lines;
-        const text = 'revocations cannot be read, and do not hold: repair or delete the lines';
+        const text = 'unreadable revocations have no effect: repair or delete these lines';
         log.error({ lines, path }, text);
       },
     }),

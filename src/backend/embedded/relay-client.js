@@ -203,7 +203,7 @@ export class RelayClient {
   /** @param {Socket} socket @throws if the relay has another version or does not answer */
   async #compareVersions(socket) {
     const { promise, reject } = this.hello;
-    const refuse = () => reject(new Error('the primary does not answer to HELLO'));
+    const refuse = () => reject(new Error('the primary does not answer HELLO'));
     socket.once('close', refuse);
     const timer = setTimeout(refuse, this.requestTimeoutMs);
     try {
@@ -257,7 +257,7 @@ export class RelayClient {
     if (!this.isOpen) return;
     const held = this.held.get(address);
     if (held === undefined) {
-      this.log.error('released an address lease that is not held');
+      this.log.error('released a place that is not held');
       return;
     }
     if (held > 1) this.held.set(address, held - 1);
@@ -425,7 +425,8 @@ export class RelayClient {
   /** @param {import('../occupancy.js').RoomPage} page */
   async occupied(page) {
     const { ok, body } = await this.#ask({ type: 'occupied', request: 0, ...page });
-    if (!ok) throw new BrokerError('UNAVAILABLE', 'the relay refuses: too many lists of rooms');
+    if (!ok)
+      throw new BrokerError('UNAVAILABLE', 'too many lists of rooms are waiting for the relay');
     return (readMembers(body).members ?? []).map((row) => {
       const [room, connections] = String(row).split(' ');
       return { room, connections: Number(connections) };

@@ -312,7 +312,7 @@ export class RelayServer {
     this.leftOutToldMs = nowMs;
     this.log.warn(
       { workerPid: link.pid, pendingBytes: link.pendingBytes, leftOut: this.leftOut },
-      'relay: worker reads too slowly, leaving out publications',
+      'relay: worker reads too slowly, dropping publications',
     );
   }
 
@@ -356,7 +356,7 @@ export class RelayServer {
     const from = itemsAt + POSITION_ITEM_BYTES;
     const count = readNumber(buffer, start + HEAD_BYTES);
     if (count === 0 || countPublications(buffer, from, end) !== count)
-      throw new MalformedMessage('another number of publications in a batch');
+      throw new MalformedMessage('wrong number of publications in a batch');
     const run = buffer.subarray(from, end);
     const position = this.#keep(room, rule, run, count, nowMs);
     if (position === null) return FULL;
@@ -737,7 +737,7 @@ class Link {
         return;
       }
       default:
-        throw new MalformedMessage(`no such message: ${op}`);
+        throw new MalformedMessage(`unknown message type: ${op}`);
     }
   }
 
@@ -796,7 +796,7 @@ class Link {
         for (const name of relay.gone.splice(0)) this.out().control({ type: 'gone', name });
         return;
       default:
-        throw new MalformedMessage(`not a message to the relay: ${message}`);
+        throw new MalformedMessage('control message for workers, not for the relay');
     }
   }
 

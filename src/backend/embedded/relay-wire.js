@@ -280,7 +280,7 @@ export function readControl(buffer, at, end) {
 /** @param {any} message @returns {string|null} what is wrong with a control message */
 export function faultOf(message) {
   const checks = CHECKS.get(message?.type);
-  if (checks === undefined) return 'no such control message';
+  if (checks === undefined) return 'unknown control message';
   for (const [name, isValid] of checks)
     if (!isValid(message[name])) return `${name} of ${message.type} is invalid`;
   return null;

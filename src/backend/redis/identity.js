@@ -111,7 +111,7 @@ export class RedisIdentity {
         offset >= this.offset &&
         performance.now() - this.seenAt < MAX_BLIND_MS;
       if (!isContinued || this.runIds.commands === '') {
-        this.commands.destroy('Redis has another replication history now');
+        this.commands.destroy('the replication history of Redis has changed');
         return;
       }
       this.onMoved(this.runIds.commands, former, replicationId);

@@ -326,7 +326,7 @@ export class RedisNode {
   #checkServers() {
     const { isPrimary, isSplit } = this.identity;
     let obstacle = '';
-    if (!isPrimary) obstacle = 'Redis has not said yet whether it is a primary';
+    if (!isPrimary) obstacle = 'not known yet whether Redis is a primary';
     else if (isSplit && !this.isProven)
       obstacle = 'the connections lead to different Redis servers';
     this.publisher.obstacle = obstacle;
