@@ -1,8 +1,9 @@
-// edges.js: the rooms, users and messages of a worker that webhooks cover: the relay in the primary
+// edges.js: the rooms, users and messages of a worker that webhooks cover. The relay in the primary
 // counts and records them (event-queue.js).
 //
-// They go to the relay as the users of one room, whose name no client can use, each with its number
-// of connections. When the link ends, the relay removes them, so a crash leaves nothing behind.
+// Rooms and users go to the relay as users of one room, whose name no client can use, each with its
+// number of connections. When the link ends, the relay removes them, so a crash leaves nothing
+// behind.
 
 import { tagOfUser } from '../edges.js';
 import { keyText } from './broker.js';

@@ -1,8 +1,8 @@
 // event-queue.js: the lanes of recorded events in the memory of the primary, and their file.
 //
-// At the end of the server the queue is written to FANFARE_STATE_DIR, and the next server reads it.
-// While a server runs, the file says so. So a server that finds such a file knows that the one
-// before it was killed, and that events are missing: the courier announces a gap.
+// When the server stops, it writes the queue to FANFARE_STATE_DIR for the next server. While it
+// runs, the file says so. A server that finds such a file knows that the former one was killed and
+// that events are missing: the courier announces a gap.
 
 import { mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -10,15 +10,15 @@ import { LANES, LEASE_MS, laneOf } from '../../webhooks/queue.js';
 import { replaceFile } from './replace-file.js';
 
 const NAME = 'webhooks.json';
-/** Events of one lane that no courier has read. Above either the oldest are dropped and counted. */
+/** Uncommitted events of a lane. Above either bound, the oldest are dropped and counted. */
 const MAX_ENTRIES = 10_000;
 const MAX_LENGTH = 8 * 1024 * 1024;
 /**
- * While a lane has this many entries, messages are recorded without their payload, as in Redis. So
- * they are while it is half as long as it may be: the other half is for edges.
+ * While a lane has this many entries, or half of MAX_LENGTH, messages are recorded without their
+ * payload. The other half is for edges.
  */
 const MAX_PAYLOADS = 1000;
-/** The field that is replaced by its size, by type. */
+/** By type: the field that `bytes` replaces. */
 const LARGE = /** @type {Record<string, string>} */ ({
   'message.published': ',"payload":',
   'client.event': ',"data":',
@@ -31,17 +31,17 @@ class Lane {
   constructor() {
     /** @type {Entry[]} */
     this.entries = [];
-    /** The first of them; those before it are dropped. */
+    /** Entries before it are dropped. */
     this.first = 0;
     this.length = 0;
     /** @type {Map<string, string>} */
     this.pending = new Map();
     this.pendingLength = 0;
-    /** The latest one; 0: the lane has no owner. */
+    /** A fence; 0: none. */
     this.owner = 0;
     this.leaseEndMs = 0;
     this.lost = 0;
-    /** Of those that were lost, as many are announced. */
+    /** How many of the lost ones are announced. */
     this.announced = 0;
   }
 
@@ -51,7 +51,7 @@ class Lane {
 
   shift() {
     this.length -= this.entries[this.first++].body.length;
-    // An array without its head is a copy, so not at each entry.
+    // `slice` copies, so not at each entry.
     if (this.first < 1024 || this.first < this.size) return;
     this.entries = this.entries.slice(this.first);
     this.first = 0;
@@ -199,10 +199,10 @@ export class EmbeddedEventQueue {
   }
 
   /**
-   * Reads what the server before this one has left, and marks the file as in use. Call it before
-   * the first event.
+   * Reads what the former server left, and marks the file as in use. Call it before the first
+   * event.
    * @param {string} folder created if it does not exist
-   * @throws if the folder or its file cannot be used. The queue works all the same
+   * @throws if the folder or its file cannot be used. The queue works nevertheless.
    */
   async open(folder) {
     const path = join(folder, NAME);
@@ -212,7 +212,7 @@ export class EmbeddedEventQueue {
     if (saved === null) return;
     const { heldUntil = 0, heldMs = 0 } = saved;
     await this.hold(Math.min(heldUntil - Date.now(), heldMs)); // the clock may have been set
-    // The number of missing events is not known.
+    // How many events are missing is not known.
     if (!saved.isClosed) for (const lane of this.#lanes) lane.lost++;
     for (const [number, { bodies, pending, lost }] of saved.lanes.entries()) {
       const lane = this.#lanes[number];
@@ -242,9 +242,9 @@ export class EmbeddedEventQueue {
 }
 
 /**
- * As `fitting` in record.lua. In a JSON text, a quote within a string is escaped, so the first
- * `,"payload":` and the last `,"seq":` are the event's own.
- * @param {string} body @returns {string} with the size of a message instead of its payload
+ * As `fitting` in record.lua. Quotes within JSON strings are escaped, so the first `,"payload":`
+ * and the last `,"seq":` are the event's own.
+ * @param {string} body @returns with the size of a message instead of its payload
  */
 function withoutPayload(body) {
   const field = LARGE[/^{"type":"([^"]*)"/.exec(body)?.[1] ?? ''];
@@ -258,8 +258,8 @@ function withoutPayload(body) {
 /**
  * @typedef {object} Saved
  * @property {boolean} isClosed false while a server runs
- * @property {number} [heldUntil] Unix time in ms: clients of the server come back until then
- * @property {number} [heldMs] the same when the file was written, from then on
+ * @property {number} [heldUntil] ms since 1970: clients of the server return until then
+ * @property {number} [heldMs] the same, in ms after the file was written
  * @property {{bodies: string[], pending: [string, string][], lost: number}[]} lanes
  */
 
@@ -276,7 +276,7 @@ async function read(path) {
     const saved = JSON.parse(text);
     if (Array.isArray(saved.lanes) && saved.lanes.length <= LANES) return saved;
   } catch {
-    // Cut off, or edited: as if the server had been killed.
+    // Cut off or edited: treated as if the server had been killed.
   }
   return { isClosed: false, lanes: [] };
 }

@@ -1,18 +1,18 @@
 // event-recorder.js: records events for webhooks in the primary, as record.lua does in Redis.
 //
-// The relay calls it at each edge, so an event is recorded if and only if the edge happened. Users
-// and members are JSON, as hub/room-users.js writes them.
+// The relay calls it at each edge, so exactly the edges that happened are recorded. Users and
+// members are JSON, as hub/room-users.js writes them.
 
 import { edgesOf, keyOfTag } from '../edges.js';
 import { EmbeddedEventQueue } from './event-queue.js';
 
-/** Rooms with a known sequence. A forgotten one begins another life, above the one before. */
+/** A room whose sequence was forgotten begins a new one with a higher epoch. */
 const MAX_SEQUENCES = 100_000;
 
 /** @typedef {import('../../config/webhooks.js').EventType} EventType */
 
 export class EventRecorder {
-  /** The latest number of each room or user. @type {Map<string, {epoch: number, seq: number, mark: string}>} */
+  /** By room or user. @type {Map<string, {epoch: number, seq: number, mark: string}>} */
   #sequences = new Map();
   #latestEpoch = 0;
 
@@ -87,7 +87,7 @@ export class EventRecorder {
       const [oldest] = this.#sequences.keys();
       this.#sequences.delete(oldest);
     }
-    // Above all earlier ones, also if the clock goes back.
+    // Higher than all earlier ones, even if the clock goes back.
     this.#latestEpoch = Math.max(this.#latestEpoch + 1, at);
     const fresh = { epoch: this.#latestEpoch, seq: 0, mark: '' };
     this.#sequences.set(tag, fresh);
@@ -96,7 +96,7 @@ export class EventRecorder {
 }
 
 /**
- * A server's queue, which continues where the last server has stopped, and what records into it.
+ * A server's queue, which continues where the former server stopped, and its recorder.
  * @param {object} parts @param {import('../edges.js').Covers} parts.covers
  * @param {string} parts.stateDir FANFARE_STATE_DIR; empty: the queue ends with this server
  * @param {{warn(text: string): void, error(fields: object, text: string): void}} parts.log

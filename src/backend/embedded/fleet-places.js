@@ -1,21 +1,21 @@
-// fleet-places.js: the limits of connections per address, per user and per app over all servers.
+// fleet-places.js: limits the connections of an address, user or app over all servers.
 //
 // The relay counts the places of its own server. The relays exchange these counts in reports:
 //   relay --REPORT--> its carrier, a worker --Redis pub/sub--> carrier --REPORT--> each relay
 //
-// - A handshake costs no message. A server reports the keys of which it holds at least a fifth of
-//   the cap, at most MAX_KEYS of them. One that holds less counts the others and yields. Two of
-//   them do not see each other, so each may exceed the cap by that part.
-// - A report holds all of these keys. It follows a change within TICK_MS, and is repeated after
-//   HEARTBEAT_MS. It is a lease: LEASE_MS after a server's last one, its places are free. A server
-//   that drains sends an empty one.
-// - If the servers together have more than the cap, each closes its part of the excess. All split
-//   the cap in the same way, so they need no agreement. An excess has to last for two ticks,
-//   because a count of another server may be out of date.
-// - The relay receives its own reports too. If they stop coming back, another worker becomes the
-//   carrier. After LEASE_MS the server is alone: it applies the cap to its own connections only.
-// - The caps of apps differ, and a handshake brings its own. Apps are few, so a server reports each
-//   one that it has. Their excess is refused, and not closed.
+// - A handshake costs no message. A server reports the keys of which it has at least a fifth of the
+//   cap, at most MAX_KEYS of them. A server that has not reported a key closes its own connections
+//   first. Such servers do not see each other, so each may exceed the cap by a fifth.
+// - A report has all of these keys. It is sent within TICK_MS after a change, and repeated after
+//   HEARTBEAT_MS. It is a lease: LEASE_MS after a server's last report, its places are free. When a
+//   server drains, it sends an empty one.
+// - If the servers together exceed the cap, each closes its part of the excess. All split the cap
+//   in the same way, so they need no agreement. An excess must last for two ticks, because the
+//   count of another server may be out of date.
+// - The relay receives its own reports, too. If they stop arriving, another worker becomes the
+//   carrier. After LEASE_MS the server is alone, and applies the cap to its own connections only.
+// - Each app has a cap of its own, which comes with the handshake. There are few apps, so a server
+//   reports all that it has. Their excess is refused, but not closed.
 
 import { randomBytes } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
@@ -23,25 +23,25 @@ import { kindOfKey } from '../places.js';
 import { decodeReport, encodeReport, isOtherVersion, SERVER_BYTES } from './place-report.js';
 
 export const TICK_MS = 250;
-/** Each report reaches all servers, so the interval between two grows with their number. */
+/** Each report reaches all servers, so the interval grows with their number. */
 const TICK_PER_SERVER_MS = 10;
-/** A report looks at all keys at or above their threshold: 100,000 of them take some 15 ms. */
+/** A report looks at all heavy keys: 100,000 of them take some 15 ms. */
 const TICK_PER_KEY_MS = 0.01;
 const HEARTBEAT_MS = 1000;
 export const LEASE_MS = 5000;
-/** A lease outlives the loss of two reports, however many servers there are. */
+/** So that a lease outlives the loss of two reports. */
 const MAX_INTERVAL_MS = 1500;
-/** A carrier that brings no report back for so long is replaced. */
+/** A carrier is replaced if no report comes back for this time. */
 const PATIENCE_MS = 3000;
-/** Keys in a report: those with the most connections. */
+/** In a report: those with the most connections. */
 export const MAX_KEYS = 1000;
 /** Keys of all other servers together. */
 const MAX_KNOWN = 100_000;
-/** The share of the cap from which on a key is reported. */
+/** A key with at least this share of its cap is heavy, and reported. */
 const REPORTED_SHARE = 1 / 5;
-/** Otherwise all connections would be reported if the cap is small. */
+/** Otherwise, if the cap is small, every connection would be reported. */
 const MIN_REPORTED = 2;
-/** Ranks of keys by their part of the cap, when there are more than MAX_KEYS. */
+/** Of heavy keys, if there are more than MAX_KEYS. */
 const RANKS = 16;
 
 /** @type {ReadonlyMap<string, number>} */
@@ -52,13 +52,13 @@ const NO_PLACES = new Map();
 /**
  * @typedef {object} Volunteer a worker that can carry reports; the relay's end of its link
  * @property {ReadonlyMap<string, number>} addresses its connections by key
- * @property {(isCarrier: boolean) => void} carry it carries reports from now on, or no longer
+ * @property {(isCarrier: boolean) => void} carry starts or stops carrying reports
  * @property {(report: Buffer) => void} report sends a report to all servers
  * @property {(key: string, connections: number) => void} keep closes its newest connections of the
- *   key until so many are left
+ *   key until this many are left
  */
 
-/** Counted by this part; the rows of the primary's metrics read them. Gauges are marked. */
+/** For the primary's metrics. Gauges are marked. */
 function createCounters() {
   return {
     decisions: {
@@ -66,9 +66,9 @@ function createCounters() {
       /** the same in mode `observe` */ observed: 0,
       /** connections of reported keys, admitted while the server was alone */ alone: 0,
     },
-    /** gauge: connections here that are too many */
+    /** gauge: connections here above the limit */
     excess: { address: 0, user: 0 },
-    /** gauge: keys with many connections here; a report has no room for those left out */
+    /** gauge: heavy keys here; a report has no room for those left out */
     keys: { reported: 0, left_out: 0 },
     reports: {
       sent: 0,
@@ -80,12 +80,12 @@ function createCounters() {
 }
 
 export class FleetPlaces {
-  /** In the order in which they become the carrier; it is the first. @type {Set<Volunteer>} */
+  /** The first is the carrier, the next one would follow it. @type {Set<Volunteer>} */
   #volunteers = new Set();
   /** Null: no worker has volunteered. @type {FleetRules|null} */
   #rules = null;
   #threshold = thresholdsOf(null);
-  /** Connections here by key, of keys at or above their threshold. @type {Map<string, number>} */
+  /** Connections here, of keys at or above their threshold. @type {Map<string, number>} */
   #heavy = new Map();
   #isChanged = false;
   /** The last report. @type {ReadonlyMap<string, number>} */
@@ -94,11 +94,11 @@ export class FleetPlaces {
   #servers = new Map();
   /** Connections on the other servers, by key. @type {Map<string, number>} */
   #elsewhere = new Map();
-  /** The shares of keys with an excess at the last step. @type {Map<string, number>} */
+  /** This server's shares of keys with an excess, at the last step. @type {Map<string, number>} */
   #over = new Map();
   #nowMs = 0;
   #sentMs = Number.NEGATIVE_INFINITY;
-  /** When this server's own report last came back, or reports began. */
+  /** When this server's own report last came back, or the first worker volunteered. */
   #echoMs = 0;
   #appointedMs = 0;
 
@@ -109,12 +109,12 @@ export class FleetPlaces {
     this.counters = createCounters();
   }
 
-  /** Servers that the limits count, this one included; 0: it is alone, or the limits are off. */
+  /** Including this one; 0 if it is alone, or the limits are off. */
   get servers() {
     return this.#rules === null || this.isAlone ? 0 : this.#servers.size + 1;
   }
 
-  /** Whether the limits are on, and no report of this server has come back for LEASE_MS. */
+  /** The limits are on, but no report of this server has come back for LEASE_MS. */
   get isAlone() {
     return this.#rules !== null && this.#nowMs - this.#echoMs > LEASE_MS;
   }
@@ -123,7 +123,7 @@ export class FleetPlaces {
     return { servers: this.servers, ...this.counters };
   }
 
-  /** @param {Volunteer} volunteer @param {FleetRules} rules the latest worker's count */
+  /** @param {Volunteer} volunteer @param {FleetRules} rules replace those of earlier volunteers */
   volunteer(volunteer, rules) {
     if (this.#volunteers.size === 0) this.#echoMs = this.#nowMs;
     if (!isDeepStrictEqual(rules, this.#rules)) this.#setRules(rules);
@@ -132,7 +132,7 @@ export class FleetPlaces {
   }
 
   /**
-   * A worker begins to drain. If it is the last, this server gives up its places at once.
+   * A worker begins to drain. If it is the last one, this server's places are free at once.
    * @param {Volunteer} volunteer
    */
   resign(volunteer) {
@@ -149,7 +149,7 @@ export class FleetPlaces {
     else if (isCarrier) this.#appoint();
   }
 
-  /** The number of places of a key has changed. @param {string} key @param {number} held */
+  /** @param {string} key @param {number} held places now */
   changed(key, held) {
     if (this.#rules === null) return;
     if (held >= this.#threshold[kindOfKey(key)]) {
@@ -161,10 +161,10 @@ export class FleetPlaces {
   }
 
   /**
-   * @param {string} key that this server itself would admit
+   * Would one more be too many for all servers together?
+   * @param {string} key that this server alone would admit
    * @param {number} held places of the key here
    * @param {boolean} force the place is counted in any case @param {number} ownCap of an app
-   * @returns {boolean} whether one more is too many for all servers together
    */
   refuses(key, held, force, ownCap) {
     if (this.#rules === null) return false;
@@ -280,12 +280,9 @@ export class FleetPlaces {
     this.counters.excess = excess;
   }
 
-  /**
-   * @param {string} key of which all servers together have more than the cap
-   * @param {number} held @param {number} elsewhere @param {number} cap
-   */
+  /** @param {string} key @param {number} held @param {number} elsewhere @param {number} cap */
   #shareOf(key, held, elsewhere, cap) {
-    // The others do not know of these connections, so they leave no part of the cap.
+    // The others do not know these connections, so they leave no part of the cap for them.
     if (!this.#reported.has(key)) return Math.max(0, cap - elsewhere);
     const parts = [{ id: this.id, held }];
     for (const [id, { places }] of this.#servers) {
@@ -329,7 +326,7 @@ export class FleetPlaces {
     this.#carrier?.report(encodeReport({ server: this.id, places: this.#reported }));
   }
 
-  /** @returns {Map<string, number>} at most MAX_KEYS heavy keys: those with the most connections */
+  /** At most MAX_KEYS heavy keys: those with the largest part of their cap. */
   #heaviest() {
     const lowest = this.#heavy.size <= MAX_KEYS ? -1 : this.#lowestRank();
     /** @type {Map<string, number>} */
@@ -345,7 +342,7 @@ export class FleetPlaces {
     return found;
   }
 
-  /** The highest rank that, together with those above it, has MAX_KEYS keys. Linear: no sort. */
+  /** The highest rank that has MAX_KEYS keys together with those above it. Linear: no sort. */
   #lowestRank() {
     const sizes = new Array(RANKS + 1).fill(0);
     for (const [key, held] of this.#heavy) sizes[this.#rankOf(key, held)]++;
@@ -354,7 +351,7 @@ export class FleetPlaces {
     return rank;
   }
 
-  /** @param {string} key @param {number} held @returns {number} 0 to RANKS: held of the cap */
+  /** 0 to RANKS, by the part of the cap. @param {string} key @param {number} held */
   #rankOf(key, held) {
     const kind = kindOfKey(key);
     if (kind === 'app') return RANKS;
@@ -369,7 +366,7 @@ function ruleOf(rules, kind, ownCap) {
   return { cap: ownCap, mode: rules.app?.mode ?? 'off' };
 }
 
-/** @param {FleetRules|null} rules @returns {Record<PlaceKind, number>} connections from which on a key is reported */
+/** Connections from which on a key is heavy. @param {FleetRules|null} rules */
 function thresholdsOf(rules) {
   const isOff = (rules?.app?.mode ?? 'off') === 'off';
   return {
@@ -386,10 +383,10 @@ function thresholdOf(rule) {
 }
 
 /**
- * Splits a cap among holders: the largest are cut to a common level, and the first ones get the
- * rest of that division. So a holder that has already been cut changes nothing for the others.
+ * Splits a cap among holders: the largest are cut to a common level, and the first of them get the
+ * remainder. Once a holder has been cut, the shares of the others stay the same.
  * @param {readonly number[]} held @param {number} cap
- * @returns {number[]} at most what each holds; together the cap, or all that they hold
+ * @returns at most what each holds; together the cap, or all that they hold
  */
 export function split(held, cap) {
   let left = cap;

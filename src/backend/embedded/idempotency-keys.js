@@ -1,7 +1,7 @@
-// idempotency-keys.js: the idempotency keys of a server, in memory, in rooms with and without
+// idempotency-keys.js: the idempotency keys of a server, in memory, for rooms with and without
 // history.
 //
-// A key is kept for IDEMPOTENCY_MS at least, in one of two generations, so that a whole one is
+// A key is kept for at least IDEMPOTENCY_MS. There are two generations, so that a whole one can be
 // dropped at once: early, and counted, if there are too many keys.
 
 import { IDEMPOTENCY_MS } from '../broker.js';
@@ -14,7 +14,7 @@ const MAX_KEYS = 500_000;
 /**
  * @typedef {object} First
  * @property {Position|null} position null in a room without history
- * @property {string} fingerprint empty if it is not known
+ * @property {string} fingerprint may be empty
  * @property {boolean} [isRecorded] for webhooks
  */
 
@@ -46,7 +46,7 @@ export class IdempotencyKeys {
   set(room, key, { position, fingerprint }, nowMs) {
     this.sweep(nowMs);
     if (this.#young.size >= this.max / 2) {
-      // Some may have expired already: an exact count is not worth a walk over all of them.
+      // Some may have expired, but an exact count is not worth a walk over all of them.
       this.lost += this.#old.size;
       this.#turn(nowMs);
     }
@@ -68,7 +68,7 @@ export class IdempotencyKeys {
 
   /** Frees expired keys; the owner calls it regularly. @param {number} nowMs */
   sweep(nowMs) {
-    // The old keys are older than the young generation, so they have expired.
+    // Keys of the old generation are older than the young one, so they have expired.
     if (nowMs - this.#begunMs >= IDEMPOTENCY_MS) this.#turn(nowMs);
   }
 
@@ -80,10 +80,7 @@ export class IdempotencyKeys {
   }
 }
 
-/**
- * @param {First} first @param {string} fingerprint of a publication with the same key; may be empty
- * @returns {boolean} whether the payloads differ
- */
+/** Do the payloads differ? @param {First} first @param {string} fingerprint may be empty */
 export function isConflict(first, fingerprint) {
   return fingerprint !== '' && first.fingerprint !== '' && fingerprint !== first.fingerprint;
 }

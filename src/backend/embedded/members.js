@@ -11,8 +11,8 @@ export class Members {
   /**
    * @param {object} parts @param {number} parts.maxMembers a room with more users is large
    * @param {Announcements} parts.announcements
-   * @param {(room: string, head: Buffer, member: Buffer) => void} parts.publish an event: the two
-   *   parts of a publication
+   * @param {(room: string, head: Buffer, member: Buffer) => void} parts.publish an event in two
+   *   parts
    * @param {(room: string, event: 'join'|'leave', user: string, member: Buffer, count: number) => void}
    *   [parts.onEdge] every first join and last leave, with the number of users after it
    */
@@ -65,7 +65,7 @@ export class Members {
     for (const _ of this.removal(owner));
   }
 
-  /** Removes one of them at each step. @param {O} owner @returns {Iterator<void> & Iterable<void>} */
+  /** Removes one user at each step. @param {O} owner @returns {Iterator<void> & Iterable<void>} */
   *removal(owner) {
     const rooms = this.owned.get(owner);
     if (rooms === undefined) return;

@@ -1,13 +1,13 @@
-// occupancy.js: which rooms and users each worker has connections of, and how many. A `+` before a
-// number: the room is told the sum (edges.js).
+// occupancy.js: the rooms and users that have connections on each worker, and how many. If a number
+// begins with `+`, the room is told the sum (edges.js).
 
 import { setImmediate as turn } from 'node:timers/promises';
 import { COUNTED } from '../../config/webhooks.js';
 
 const PLUS = 0x2b;
-/** Rooms that a list looks at in one turn. */
+/** Rooms that a list visits in one turn. */
 const MAX_VISITS = 2000;
-/** Lists that wait for their turn. */
+/** Waiting lists. */
 const MAX_LISTS = 1000;
 
 /** @import { OccupiedRoom, RoomPage } from '../occupancy.js' */
@@ -30,9 +30,9 @@ export class Occupancy {
 
   /**
    * @param {object} parts
-   * @param {(event: 'join'|'leave', tag: string) => void} parts.onEdge the first worker that enters,
-   *   and the last that leaves
-   * @param {(tag: string, connections: number) => void} parts.onCount the room is to be told
+   * @param {(event: 'join'|'leave', tag: string) => void} parts.onEdge the first worker has
+   *   entered, or the last one has left
+   * @param {(tag: string, connections: number) => void} parts.onCount tell the room
    */
   constructor({ onEdge, onCount }) {
     this.onEdge = onEdge;
@@ -63,19 +63,19 @@ export class Occupancy {
     this.onEdge('leave', tag);
   }
 
-  /** Leaves all. @param {O} owner */
+  /** @param {O} owner */
   remove(owner) {
     for (const tag of this.#counted.keys()) this.leave(owner, tag);
   }
 
-  /** @param {string} room @returns {number} connections of all owners */
+  /** Of all owners. @param {string} room */
   connectionsIn(room) {
     const one = this.#counted.get(room);
     return one === undefined ? 0 : sumOf(one);
   }
 
   /**
-   * Rooms that workers have not left, in many turns: there may be 100,000. One list at a time.
+   * Occupied rooms. There may be 100,000, so a list takes many turns, and one runs at a time.
    * @param {RoomPage} page @returns {Promise<OccupiedRoom[]|null>} null: too many lists wait
    */
   list(page) {

@@ -1,7 +1,7 @@
 // place-report.js: a server's report of the addresses and users with many connections on it.
 //   u8 version, 8 bytes server, then for each key: u8 length, key, u32 connections
 //
-// A report is complete and replaces the one before. A server drops reports of another version
+// Each report is complete and replaces the former one. A server drops reports of another version
 // (docs/architecture/versions.md).
 
 const VERSION = 1;
@@ -11,11 +11,7 @@ const COUNT_BYTES = 4;
 /** Other programs may publish on the same channel. */
 const MAX_BYTES = 65_536;
 
-/**
- * @typedef {object} PlaceReport
- * @property {string} server its id, in hexadecimal digits
- * @property {ReadonlyMap<string, number>} places connections by key
- */
+/** @typedef {{server: string, places: ReadonlyMap<string, number>}} PlaceReport `server`: id in hex */
 
 /** @param {PlaceReport} report keys of at most 255 ASCII characters @returns {Buffer} */
 export function encodeReport({ server, places }) {
@@ -32,12 +28,12 @@ export function encodeReport({ server, places }) {
   return report;
 }
 
-/** @param {Buffer} report @returns {boolean} whether another version of Fanfare has written it */
+/** Has another version of Fanfare written it? @param {Buffer} report */
 export function isOtherVersion(report) {
   return report.length >= HEAD_BYTES && report[0] !== VERSION;
 }
 
-/** @param {Buffer} report @returns {PlaceReport|null} malformed, or of another version: null */
+/** @param {Buffer} report @returns {PlaceReport|null} null if malformed or of another version */
 export function decodeReport(report) {
   if (report.length < HEAD_BYTES || report.length > MAX_BYTES || report[0] !== VERSION) return null;
   const server = report.toString('hex', 1, HEAD_BYTES);

@@ -1,5 +1,5 @@
 // presence.js: presence on one machine. The relay in the primary (relay-server.js) has the Members
-// of all workers, and removes a worker's when its link ends. Then the worker exits.
+// of all workers. When a link ends, it removes those of its worker, which then exits.
 
 /**
  * If the link has ended, changes are dropped and reads reject with a BrokerError.
@@ -27,7 +27,7 @@ export class EmbeddedPresence {
     this.link.exit(room, user);
   }
 
-  /** Messages of a link are handled in order. */
+  /** The relay handles messages in order. */
   recorded() {
     return this.link.confirm();
   }

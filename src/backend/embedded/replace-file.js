@@ -1,11 +1,11 @@
-// replace-file.js: writes a whole file of FANFARE_STATE_DIR, so that a crash leaves the old or the
-// new one.
+// replace-file.js: replaces a file in FANFARE_STATE_DIR, so that a crash leaves the old or the new
+// one.
 
 import { rename, rm, writeFile } from 'node:fs/promises';
 
 /**
  * @param {string} path @param {string} text
- * @throws if the disk is full, for example. The file is as before then, and nothing lies beside it
+ * @throws for example if the disk is full. Then the old file is unchanged, without leftovers.
  */
 export async function replaceFile(path, text) {
   const draft = `${path}.${process.pid}`;

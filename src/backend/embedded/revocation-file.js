@@ -2,9 +2,8 @@
 //
 // Append-only: one line for each revocation, synchronised before `add` resolves. A worker reads
 // what was appended since its last read. Each record begins with a line break, so a line cut off by
-// a crash does not damage the next one. The file grows until the next start of the server
-// (`compact`). A line that cannot be read is reported, and stays until the operator repairs or
-// deletes it.
+// a crash does not damage the next one. The file grows until the server starts again (`compact`).
+// An unreadable line is reported, and stays until the operator repairs or deletes it.
 
 import { createReadStream } from 'node:fs';
 import { access, constants, mkdir, open, readFile, stat } from 'node:fs/promises';
@@ -14,7 +13,7 @@ import { decodeRevocation, encodeRevocation, keyOf, MAX_REVOCATIONS } from '../r
 import { replaceFile } from './replace-file.js';
 
 const NAME = 'revocations.jsonl';
-/** Some 500,000 revocations. If the file is larger, `add` refuses until the server is restarted. */
+/** Some 500,000 revocations. Above it, `add` refuses until the server is restarted. */
 const MAX_FILE_BYTES = 64 * 1024 * 1024;
 const LINE_BREAK = 0x0a;
 
@@ -22,19 +21,19 @@ const LINE_BREAK = 0x0a;
 
 /** @implements {RevocationStore} */
 export class RevocationFile {
-  /** The revocations read so far, by user or token. @type {Map<string, Revocation>} */
+  /** By user or token. @type {Map<string, Revocation>} */
   #known = new Map();
   #inode = 0;
-  /** Bytes of whole lines that have been read. */
+  /** Whole lines only. */
   #readBytes = 0;
   #unreadable = 0;
-  /** The last read, which the next one waits for. @type {Promise<void>} */
+  /** The next read waits for it. @type {Promise<void>} */
   #reading = Promise.resolve();
 
   /**
    * @param {string} folder created if it does not exist @param {object} [options]
-   * @param {(lines: number, path: string) => void} [options.onUnreadable] the file has this many
-   *   lines that cannot be read; called when there are more than before
+   * @param {(lines: number, path: string) => void} [options.onUnreadable] called with the number of
+   *   unreadable lines when it grows
    * @param {number} [options.max] for tests
    */
   constructor(folder, { onUnreadable = () => {}, max = MAX_REVOCATIONS } = {}) {
@@ -75,7 +74,7 @@ export class RevocationFile {
     return inForce(this.#known);
   }
 
-  /** A revocation of a known user or token needs no place. @param {Revocation} revocation */
+  /** Always, for a known user or token. @param {Revocation} revocation */
   #hasPlaceFor(revocation) {
     const key = keyOf(revocation);
     if (this.#known.size < this.max || this.#known.has(key)) return true;
@@ -101,7 +100,7 @@ export class RevocationFile {
       const end = bytes.lastIndexOf(LINE_BREAK) + 1;
       this.#readBytes += end;
       const unreadable = takeLines(bytes.toString('utf8', 0, end), this.#known).length;
-      // The last line may still be written, or somebody has edited the file.
+      // The last line may be incomplete, or somebody has edited the file.
       takeLines(bytes.toString('utf8', end), this.#known);
       if (unreadable === 0) return;
       this.#unreadable += unreadable;
@@ -113,7 +112,7 @@ export class RevocationFile {
     }
   }
 
-  /** @param {number} inode of the file that is read from its start */
+  /** Reads the file from its start. @param {number} inode */
   #forget(inode) {
     this.#known.clear();
     this.#inode = inode;
@@ -125,7 +124,8 @@ export class RevocationFile {
 /**
  * Rewrites the file without expired revocations. Call it while no worker runs.
  * @param {string} folder created if it does not exist
- * @throws if this process cannot write there. Otherwise the first revocation would find that out
+ * @throws if this process cannot write there, so that the operator knows before the first
+ *   revocation
  */
 export async function compact(folder) {
   await mkdir(folder, { recursive: true, mode: 0o700 });
@@ -147,7 +147,7 @@ export async function compact(folder) {
  * @param {string} text lines of the file
  * @param {Map<string, Revocation>} known gets the revocations, one for each user and token, with
  *   the latest times
- * @returns {string[]} the lines that cannot be read
+ * @returns unreadable lines
  */
 function takeLines(text, known) {
   const unreadable = [];

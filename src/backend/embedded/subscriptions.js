@@ -1,6 +1,5 @@
-// subscriptions.js: the subscribers of each room: the core of the embedded broker.
-//
-// A subscriber is any object, for example a worker's link in the relay.
+// subscriptions.js: the subscribers of each room. A subscriber is any object, in the relay a
+// worker's link.
 
 /** @template S */
 export class Subscriptions {
@@ -19,7 +18,7 @@ export class Subscriptions {
     return this.rooms.size;
   }
 
-  /** No effect if it is subscribed already. @param {string} room @param {S} subscriber */
+  /** @param {string} room @param {S} subscriber */
   subscribe(room, subscriber) {
     const subscribers = this.subscribers.get(room);
     if (subscribers === undefined) this.subscribers.set(room, new Set([subscriber]));
