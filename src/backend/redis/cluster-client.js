@@ -1,12 +1,12 @@
-// cluster-client.js: ioredis' own client of a cluster, which finds each key's node, for commands
-// that may be repeated. Publishes do not go through it: see cluster.js.
+// cluster-client.js: the cluster client of ioredis, which finds each key's node, for commands that
+// may be repeated. Publishes do not use it (cluster.js).
 
 import { Cluster } from 'ioredis';
 import { redisAccess, redisSecrets, withoutSecrets } from '../../config/redis.js';
 import { backoffMs } from './backoff.js';
 
 const CONNECT_TIMEOUT_MS = 2000;
-/** Between two reads of the map. A primary that is silent does not answer MOVED. */
+/** Between reads of the map, because a silent primary does not answer MOVED. */
 const MAP_INTERVAL_MS = 5000;
 
 export class RedisClusterClient {
@@ -15,11 +15,11 @@ export class RedisClusterClient {
     this.secrets = redisSecrets(settings);
     this.redis = new Cluster([...settings.addresses], {
       lazyConnect: true,
-      // With a delay the client resends the commands of a lost connection.
+      // With a delay the client would resend the commands of a lost connection.
       retryDelayOnFailover: 0,
       slotsRefreshTimeout: timeoutMs,
       clusterRetryStrategy: backoffMs,
-      // Names are not resolved beforehand, because a certificate contains names.
+      // Names are not resolved here, because the certificate is checked against them.
       ...(settings.tls === null ? {} : { dnsLookup: (name, callback) => callback(null, name) }),
       redisOptions: {
         ...redisAccess(settings),
@@ -28,36 +28,33 @@ export class RedisClusterClient {
         disableClientInfo: true,
       },
     });
-    // ioredis's slotsRefreshInterval never ends if a read is under way at `close`.
+    // ioredis' slotsRefreshInterval never ends if a read is under way at `close`.
     this.timer = setInterval(() => this.refresh(), MAP_INTERVAL_MS).unref();
-    // The shards report an outage; this client goes by `isWritable`.
+    // The nodes report an outage.
     this.redis.on('error', () => {});
-    // Keeps the connections open if Redis closes idle ones. Without any to a primary, ioredis sends
-    // scripts to replicas, which refuse them.
+    // Keeps idle connections open. Without one to a primary, ioredis sends scripts to replicas,
+    // which refuse them.
     this.redis.on('refresh', () => {
       for (const node of this.redis.nodes('master')) node.ping().catch(() => {}); // next time
     });
   }
 
-  /** @returns {Promise<void>} the first try has ended; ioredis retries without end */
+  /** Resolves when the first attempt has ended. ioredis retries until `close`. */
   open() {
     return this.redis.connect().catch(() => {});
   }
 
-  /** The map has changed: reads it now. */
+  /** Reads the map. */
   refresh() {
     if (this.isWritable) this.redis.refreshSlotsCache();
   }
 
-  /**
-   * Are the nodes known? Then a command waits for its node to connect, up to its time-out.
-   * Otherwise it would wait without end.
-   */
+  /** The nodes are known. Otherwise a command would wait without a time-out. */
   get isWritable() {
     return this.redis.status === 'ready';
   }
 
-  /** An error for the log, without secrets. @param {unknown} error */
+  /** For the log, without secrets. @param {unknown} error */
   describe(error) {
     return withoutSecrets(error, this.secrets);
   }

@@ -3,7 +3,7 @@
 // After FLUSHALL, or when a primary becomes a replica and a primary again, Redis pushes
 // `invalidate` without keys to a RESP3 connection with CLIENT TRACKING. With OPTIN it tracks no
 // key, so this costs nothing (https://redis.io/docs/latest/commands/client-tracking/). The push
-// does not name the database: after a FLUSHDB of another one, workers reconnect for nothing.
+// does not name the database: after a FLUSHDB of another one, workers reconnect without need.
 //
 // ioredis drops the push, so the bytes are searched first. A payload can't contain it: JSON has no
 // line breaks in strings and no `>` outside of them. If Redis does not know the command or the ACL
@@ -21,16 +21,15 @@ export function trackEmptying(redis) {
 }
 
 /**
- * Reads the bytes before ioredis. Call it after ioredis has added its listener and before any read.
+ * Reads the bytes before ioredis. Call it when ioredis listens and before any read.
  * @param {Stream} stream
- * @param {() => void} onEmptied must end the connection, because the bytes after the push are
- *   dropped
+ * @param {() => void} onEmptied must end the connection: bytes after the push are dropped
  */
 export function watchEmptying(stream, onEmptied) {
   const listeners = /** @type {((this: Stream, bytes: Buffer) => void)[]} */ (
     stream.listeners('data')
   );
-  // ioredis should be the only listener. If not, this version of ioredis is unknown: do nothing.
+  // With an unknown version of ioredis, do nothing.
   if (listeners.length !== 1) return;
   const [theirs] = listeners;
   /** The end of the bytes read so far, if the push may begin there. */

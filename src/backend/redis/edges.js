@@ -1,8 +1,9 @@
 // edges.js: the rooms, users and messages of a worker that webhooks cover, over Redis.
 //
-// Rooms and users are written by a second RedisPresence with a session of its own: servers without
-// webhooks, or of earlier versions, clear nothing of it. Messages of a tick and room leave in one
-// call, after Redis has accepted them. If one cannot be recorded, its lane counts it as lost.
+// A second RedisPresence writes rooms and users. It has a session of its own, because servers
+// without webhooks, or of earlier versions, must not clean up after it. The messages of a tick to a
+// room leave in one call, after Redis has accepted them. A message that cannot be recorded is
+// counted as lost in its lane.
 
 import { RareLog } from '../../observability/rare-log.js';
 import { tagOfUser } from '../edges.js';
@@ -12,10 +13,10 @@ import { RedisPresence } from './presence.js';
 import { RedisRecording } from './recording.js';
 import { RoomIndex } from './room-index.js';
 
-/** Messages that wait, and their characters. Above either, messages are lost. */
+/** Waiting messages, and their characters. Above either, messages are lost. */
 const MAX_WAITING = 10_000;
 const MAX_WAITING_LENGTH = 16 * 1024 * 1024;
-/** Messages of a room in one call. */
+/** In one call. */
 const MAX_MESSAGES = 100;
 const NO_MEMBER = Buffer.alloc(0);
 const ONLY_USER = '';
@@ -39,7 +40,6 @@ export class RedisEdges {
     this.recording = recording;
     this.rareLog = new RareLog(parts.log);
     this.describe = parts.connection.describe.bind(parts.connection);
-    /** Dead workers whose rooms and users were cleared. */
     this.counters = { presenceReaped: 0 };
     this.rooms = new RoomIndex({
       connection: parts.connection,
@@ -63,7 +63,7 @@ export class RedisEdges {
         warn: (fields) => parts.log.warn(fields, 'cannot record edges for webhooks'),
       },
     });
-    /** Large rooms whose members are told their count later. @type {Map<string, NodeJS.Timeout>} */
+    /** Large rooms that are told their count later. @type {Map<string, NodeJS.Timeout>} */
     this.early = new Map();
     /** By room. @type {Map<string, RecordedMessage[]>} */
     this.waiting = new Map();
@@ -72,7 +72,7 @@ export class RedisEdges {
     /** Messages lost and not yet counted in Redis, by lane. @type {Map<number, number>} */
     this.lost = new Map();
     this.isScheduled = false;
-    /** The flush under way. @type {Promise<void>|null} */
+    /** @type {Promise<void>|null} */
     this.flushing = null;
   }
 
@@ -142,7 +142,7 @@ export class RedisEdges {
     return users.filter((_, i) => found.has(tags[i]));
   }
 
-  /** By the key that decides their edges. @param {readonly string[]} tags @returns {Promise<string[]>} */
+  /** Asks for the keys that decide edges. @param {readonly string[]} tags */
   #occupied(tags) {
     return this.recording.occupied(tags).catch((cause) => {
       throw new BrokerError('UNAVAILABLE', 'cannot read the users and rooms in use', { cause });
@@ -164,7 +164,7 @@ export class RedisEdges {
     this.#schedule();
   }
 
-  /** Its members were told a moment ago. @param {string} tag @param {number} ms */
+  /** @param {string} tag @param {number} ms */
   #recountLater(tag, ms) {
     if (this.early.has(tag)) return;
     const timer = setTimeout(() => {
@@ -175,8 +175,8 @@ export class RedisEdges {
   }
 
   /**
-   * Repeats the room's change until it succeeds. That also moves what is in the outbox.
-   * @param {string} tag @returns {boolean} whether this worker has connections in the room
+   * Repeats the room's change until it succeeds, which also moves its outbox.
+   * @param {string} tag @returns whether this worker has connections in the room
    */
   #enterAgain(tag) {
     const member = this.occupancy.rooms.get(tag)?.users.get(ONLY_USER)?.member;
@@ -193,7 +193,7 @@ export class RedisEdges {
     });
   }
 
-  /** Records the messages that wait, room by room; those that come meanwhile follow. */
+  /** Records waiting messages, including those that arrive meanwhile. */
   async #flush() {
     do {
       const { waiting } = this;
@@ -214,7 +214,7 @@ export class RedisEdges {
         waiting = await recording.recordMessages(room, messages.slice(i, i + MAX_MESSAGES));
         if (waiting > 0) await recording.move(room, waiting);
       } catch (error) {
-        // In the outbox they are not lost.
+        // Messages in the outbox are not lost.
         if (waiting > 0 && this.#enterAgain(room)) continue;
         const reason = this.describe(error);
         this.rareLog.warn({ reason }, 'cannot record messages for webhooks');

@@ -1,8 +1,9 @@
-// event-queue.js: the lanes of recorded events in Redis, as a courier sees them, which has a
-// connection of its own.
+// event-queue.js: the lanes of recorded events in Redis, for a courier with a connection of its
+// own.
 //
 // A lane's owner holds a lease with a fence (lua/lease.lua), and each change of the lane is one
-// script that checks it (lua/commit.lua). A courier that was suspended for too long does no harm.
+// script that checks it (lua/commit.lua). So a courier that was suspended is ignored when it wakes
+// up.
 
 import { LANES, LEASE_MS } from '../../webhooks/queue.js';
 import { BrokerError } from '../errors.js';
@@ -11,13 +12,13 @@ import { RedisConnection } from './connection.js';
 import { LaneKeys } from './lane-keys.js';
 import { readScript } from './scripts.js';
 
-/** Fields of pending effects in one answer of Redis. */
+/** Pending effects in one answer. */
 const PAGE_FIELDS = 1000;
 
 /** @typedef {import('../../webhooks/queue.js').EventQueue} EventQueue */
 
 /**
- * @typedef {object} Client the part of ioredis' client that the queue uses, with its scripts
+ * @typedef {object} Client the methods of ioredis that are used here, with scripts
  * @property {(name: string, script: {numberOfKeys: number, lua: string}) => void} defineCommand
  * @property {(...args: (string|number)[]) => Promise<[fence: number, mark: string]>} webhooksLease
  * @property {(...args: (string|number)[]) => Promise<number>} webhooksCommit
@@ -53,7 +54,7 @@ class RedisEventQueue {
     this.redis = /** @type {Client} */ (connection.redis);
     this.keys = new LaneKeys(prefix);
     this.leaseMs = LEASE_MS;
-    /** The mark of each lane: names the Redis that has it. @type {Map<number, string>} */
+    /** A lane's mark identifies the data set of Redis. @type {Map<number, string>} */
     this.marks = new Map();
     for (const [name, script] of Object.entries(SCRIPTS)) this.redis.defineCommand(name, script);
   }
@@ -168,7 +169,7 @@ class RedisEventQueue {
 
   /** @param {number} ms */
   async hold(ms) {
-    // Of two servers that drain, the later end counts.
+    // If several servers drain, the latest end counts.
     if ((await this.held()).leavesMs >= ms) return;
     await this.#ask(() => this.redis.set(this.keys.ofLane(0, 'hold'), '1', 'PX', ms));
   }
@@ -195,19 +196,19 @@ class RedisEventQueue {
       this.connection.prove?.();
       return answer;
     } catch (error) {
-      // Each step may be repeated: a commit sets what is to be set, and removes what is gone.
+      // Also a commit may be repeated, so its outcome need not be known.
       throw new BrokerError('UNAVAILABLE', this.connection.describe(error));
     }
   }
 }
 
 /**
- * The queue of a courier, over a connection of its own, which connects by itself until `close`.
+ * A courier's queue, over a connection that reconnects until `close`.
  * @param {object} parts
  * @param {Pick<import('../../config/settings.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'>}
  *   parts.config with a Redis
  * @returns {{queue: RedisEventQueue, opened: Promise<void>, close: () => void}} `opened`: the first
- *   try to connect has ended
+ *   attempt to connect has ended
  */
 export function openEventQueue({ config }) {
   const { redisPrefix: prefix, redisTimeoutMs: timeoutMs } = config;

@@ -3,15 +3,16 @@
 // - An address may lead to another server than before (DNS, a proxy, a failover), while older
 //   connections stay with the old one. Publishes would then reach no reader. So the `run_id` of
 //   both connections is compared when one of them is ready (`isSplit`).
-// - A primary may become a replica and a primary again while a connection lives, with the data of
+// - While a connection lives, a primary may become a replica and a primary again, with the data of
 //   another server. Its `master_replid` changes then. The worker asks for it every INTERVAL_MS, and
 //   reconnects if it has changed: a new connection asks for the fence of histories again.
 // - `master_replid` also changes when a primary's first replica attaches, and an hour after its
-//   last one has left (`repl-backlog-ttl`). Nothing is lost, and the former ID is forgotten, while
-//   a promoted replica remembers it as `master_replid2` for as long. So a change without one, seen
-//   within MAX_BLIND_MS of the last look, is no promotion, and histories continue (`onMoved`).
-// - A replica takes PUBLISH and gives it to its own subscribers only: probes come back, and servers
-//   on the primary hear nothing. So the worker leaves a replica.
+//   last one has left (`repl-backlog-ttl`). Nothing is lost then, and the former ID is forgotten,
+//   whereas a promoted replica remembers it as `master_replid2`. So a change without a
+//   `master_replid2`, noticed within MAX_BLIND_MS after the last check, is no promotion, and
+//   histories continue (`onMoved`).
+// - A replica delivers a PUBLISH only to its own subscribers: probes come back, but servers on the
+//   primary hear nothing. So the worker leaves a replica.
 //
 // `INFO` of one section costs Redis some 10 us. If the ACL user may not use it, nothing is
 // compared.
@@ -28,10 +29,10 @@ const NO_REPLICATION_ID = /^0+$/;
 export class RedisIdentity {
   /**
    * @param {object} parts @param {Connection} parts.commands @param {Connection} parts.subscriber
-   * @param {boolean} parts.isFenced whether a change of the replication ID ends histories
+   * @param {boolean} parts.isFenced a change of the replication ID ends histories
    * @param {() => void} parts.onUpdate `isSplit` or `isPrimary` may have changed
    * @param {(server: string, former: string, replicationId: string) => void} parts.onMoved the
-   *   replication ID has changed, and no data was lost
+   *   replication ID has changed without a loss of data
    */
   constructor({ commands, subscriber, isFenced, onUpdate, onMoved }) {
     this.commands = commands;
@@ -39,17 +40,17 @@ export class RedisIdentity {
     this.isFenced = isFenced;
     this.onUpdate = onUpdate;
     this.onMoved = onMoved;
-    /** The `run_id` of each server; empty if it is not known. */
+    /** The `run_id` of each server; empty if not known. */
     this.runIds = { commands: '', subscriber: '' };
-    /** The replication ID of the server of `commands`; empty if it is not known. */
+    /** Of the server of `commands`; empty if not known. */
     this.replicationId = '';
-    /** Replication offset and time of the latest answered check. */
+    /** The replication offset at the last answered check. */
     this.offset = 0;
     this.seenAt = 0;
-    /** The time of the latest check, on the live clock. */
+    /** On the live clock. */
     this.askedMs = 0;
     this.isAsking = false;
-    /** Is the server of `commands` no replica, as far as it says? */
+    /** The server of `commands` has not said that it is a replica. */
     this.isPrimary = false;
   }
 
@@ -124,8 +125,7 @@ export class RedisIdentity {
 
 /**
  * @param {Connection} connection @param {'server'|'replication'} section
- * @returns {Promise<Map<string, string>|null>} null if another connection has replaced this one
- *   meanwhile
+ * @returns {Promise<Map<string, string>|null>} null if the connection was replaced meanwhile
  */
 async function info({ redis }, section) {
   const { stream } = redis;
@@ -135,7 +135,7 @@ async function info({ redis }, section) {
     const text = await redis.info(section);
     for (const [, name, value] of text.matchAll(/^(\w+):(.*?)\r?$/gm)) fields.set(name, value);
   } catch {
-    // The command is not permitted, or the connection is lost, which its owner notices.
+    // Not permitted, or the connection is lost, which its owner notices.
   }
   return redis.stream === stream ? fields : null;
 }

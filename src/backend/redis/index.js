@@ -35,7 +35,7 @@ export function createBackend(parts, { recorder = null, presenceTimes, maxEntrie
     onUp: (isUp) => {
       presence?.setUp(isUp);
       edges?.setUp(isUp);
-      // A worker that has never reached Redis cannot carry the reports of its server.
+      // A worker that has never reached Redis cannot carry reports.
       if (isUp) volunteer(parts);
     },
   });
@@ -95,7 +95,7 @@ export function createBackend(parts, { recorder = null, presenceTimes, maxEntrie
   };
 }
 
-/** Offers to carry the reports of this server, if limits hold over all servers. @param {BackendParts} parts */
+/** Offers to carry reports if any limit covers all servers. @param {BackendParts} parts */
 function volunteer({ config, machine }) {
   const rules = fleetRulesOf(config);
   if (Object.values(rules).some(({ mode }) => mode !== 'off')) machine.volunteer(rules);

@@ -1,6 +1,6 @@
 // keys.js: the names of channels and keys, after the configured prefix.
 //   room:{<room>}                  channel of a room
-//   census                         channel of the fleet: connection counts and history rules
+//   census                         channel of the fleet: connection counts, rules for rooms
 //   limits                         channel of the servers' reports for limits over all servers
 //   probe:<worker>                 channel of a worker's probes and of answers to it; in a cluster
 //                                  probe:<worker>:{<tag>}, one for each primary
@@ -15,13 +15,13 @@
 //   history:{<room>}:key:<hash>    the position and the fingerprint of an idempotency key
 //   once:{<room>}:<hash>           the fingerprint of an idempotency key, in a room without history
 //
-// All names of a room have the room as their hash tag. In a cluster they live on one node, so one
-// script can store and publish.
+// The room is the hash tag of all its names, so in a cluster they are on one node, and a script can
+// both store and publish.
 // (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/, "Hash tags")
 
 import { createHash } from 'node:crypto';
 
-/** The kind of a channel, which is the first byte after the prefix. */
+/** The first byte after the prefix. */
 export const CHANNEL_KIND = Object.freeze({ ROOM: 0x72, PROBE: 0x70, FLEET: 0x63, LIMITS: 0x6c });
 
 export class Keys {
@@ -55,7 +55,7 @@ export class Keys {
     return `${this.prefix}probe:${worker}${tag === '' ? '' : `:{${tag}}`}`;
   }
 
-  /** @param {string} channel of probes @returns {string} its hash tag; empty without a cluster */
+  /** Empty without a cluster. @param {string} channel of probes */
   tagOf(channel) {
     return /:\{(\d+)\}$/.exec(channel)?.[1] ?? '';
   }

@@ -3,18 +3,18 @@
 //   webhooks:{lane-<n>}:pending    what the courier has yet to send: field -> JSON
 //   webhooks:{lane-<n>}:lease      the fence of the owner
 //   webhooks:{lane-<n>}:state      the latest fence, entries lost and announced, bytes, the mark of the Redis
-//   webhooks:{lane-0}:hold        exists while a worker drains: couriers keep back who left
-//   webhooks:{lane-0}:doubt       exists while an endpoint reads the state again: webhooks/holds.js
+//   webhooks:{lane-0}:hold         exists while a worker drains: couriers hold back leaves
+//   webhooks:{lane-0}:doubt        exists while an endpoint reads the state again: webhooks/holds.js
 //   webhooks:{<room>}:sequence     epoch and number of the room's latest event
 //   webhooks:{<room>}:sessions     sessions of workers with a connection in the room
 //   webhooks:{<room>}:counts       session -> connections, and the last sum that the room was told
 //   webhooks:{<room>}:outbox       in a cluster: events that wait to be moved into their lane
-//   webhooks:{lane-<n>}:moved:<room>   in a cluster: the latest one that was
+//   webhooks:{lane-<n>}:moved:<room>   in a cluster: the latest one that was moved
 //   webhooks:presence:{*}:…        sessions and their rooms: presence-session.js
 //   webhooks:{*}:rooms             rooms and sessions with connections, by name: room-index.js
 //   webhooks:{*}:connections       how many
 //
-// A user's tag stands in the place of a room (edges.js).
+// For a user, the tag replaces the room (edges.js).
 
 export class LaneKeys {
   /** @param {string} prefix */

@@ -1,9 +1,9 @@
 // loopback-probe.js: checks that publications still come back.
 //
-// A subscriber's connection can be dead while it looks alive: a frozen Redis, a firewall that
+// A subscriber's connection may be dead although it looks alive: a frozen Redis, a firewall that
 // forgot it, a failover. So every PROBE_INTERVAL_MS a message is published on this worker's own
-// channel. After MAX_MISSES messages that were not back in PROBE_TIMEOUT_MS, the socket is
-// destroyed. If Redis refuses the publish, PING over the subscriber's connection takes its place.
+// channel. If MAX_MISSES messages do not return within PROBE_TIMEOUT_MS, the socket is destroyed.
+// If Redis refuses the publish, a PING over the subscriber's connection replaces it.
 
 const PROBE_INTERVAL_MS = 1500;
 const PROBE_TIMEOUT_MS = 1500;
@@ -15,10 +15,10 @@ export class LoopbackProbe {
    * @param {object} parts @param {(token: Buffer) => Promise<void>} parts.publish
    * @param {() => Promise<unknown>} parts.ping over the subscriber's connection
    * @param {(seconds: number) => void} parts.onRoundTrip through the bus
-   * @param {(answers: boolean) => void} parts.onAnswer the subscriber's connection is alive; true
-   *   if the answer came through the bus
+   * @param {(isWholeBus: boolean) => void} parts.onAnswer the subscriber's connection is alive;
+   *   `isWholeBus`: the answer came through the bus
    * @param {() => void} parts.onMiss
-   * @param {(hasAnswered: boolean) => void} parts.onDead has a probe come back since the start?
+   * @param {(hasAnswered: boolean) => void} parts.onDead has a probe come back since `start`?
    * @param {(error: unknown) => void} parts.onRefused the probe could not be published
    */
   constructor({ publish, ping, onRoundTrip, onAnswer, onMiss, onDead, onRefused }) {
@@ -32,7 +32,7 @@ export class LoopbackProbe {
     this.isRunning = false;
     this.misses = 0;
     this.hasAnswered = false;
-    /** Number of the probe under way; 0 if there is none. */
+    /** Of the probe under way; 0 if there is none. */
     this.token = 0;
     this.lastToken = 0;
     /** On the live clock. */

@@ -70,7 +70,7 @@ export class MemberStore {
     presenceEvents.join += joins;
     presenceEvents.leave += leaves;
     presenceEvents.suppressed += suppressed;
-    // Before the step counts as done: it is repeated if this fails.
+    // If this fails, the step does not count as done and is repeated.
     if (waiting > 0) await recording?.move(room, waiting);
     return { left, refused };
   }

@@ -1,10 +1,10 @@
-// occupancy-store.js: which rooms have a connection on which workers, and which users, in Redis.
+// occupancy-store.js: which workers have connections of a room or user, in Redis.
 
 import { COUNTED } from '../../config/webhooks.js';
 import { edgesOf } from '../edges.js';
 
 /**
- * @typedef {object} Announce how a room is told its count, in the step that has found it
+ * @typedef {object} Announce how a script tells a room its count
  * @property {(room: string) => string} channelOf @property {'PUBLISH'|'SPUBLISH'} command
  * @property {Buffer} head of the publication; the count follows
  */
@@ -14,8 +14,8 @@ export class OccupancyStore {
   /**
    * @param {object} parts @param {import('./recording.js').RedisRecording} parts.recording
    * @param {Announce} parts.announce
-   * @param {(tag: string, ms: number) => void} parts.onEarly the room is to be told its count, but
-   *   only after this time: make the change again
+   * @param {(tag: string, ms: number) => void} parts.onEarly the room was told a moment ago: repeat
+   *   the change after this time
    */
   constructor({ recording, announce, onEarly }) {
     this.recording = recording;
@@ -25,8 +25,8 @@ export class OccupancyStore {
 
   /** @type {Store['change']} */
   async change(tag, session, take, [what, , member]) {
-    // The store has forgotten the room, and the connections in it have left. No edge is left to
-    // record. The courier announces the gap.
+    // Redis has lost the room, and its connections have left: there is no edge to record, and the
+    // courier announces the gap.
     if (what === 'announceLeave') return DONE;
     const { recording, announce } = this;
     const isOut = take > 0 || what === 'leave';

@@ -5,7 +5,7 @@ import { Command } from 'ioredis';
 
 const CR = 0x0d;
 
-/** The publisher has a time-out of its own, which also notices a Redis that answers nothing. */
+/** The publisher has time-outs of its own. */
 class PlainCommand extends Command {
   /** @override */
   setTimeout() {}
@@ -22,7 +22,7 @@ export function sendPlain(redis, command, bytes) {
   plain.promise.then(
     (reply) => command.resolve(reply),
     (error) => {
-      // An error reply names its command by its arguments, and no payload may be logged.
+      // An error has the arguments of its command, and payloads must not be logged.
       if (error.command !== undefined) error.command = { name: plain.name, args: [] };
       command.reject(error);
     },

@@ -3,7 +3,7 @@
 //   in a cluster: --same step--> outbox of the room --this file--> lane
 //
 // In a cluster, no script reaches both a room's keys and its lane, so the event waits in an outbox
-// beside the room. The worker that recorded it moves it before the step counts as done. If that
+// next to the room. The worker that recorded it moves it before the step counts as done. If that
 // worker dies, the one that clears its session moves the rest.
 
 import { laneOf } from '../../webhooks/queue.js';
@@ -12,7 +12,7 @@ import { Keys } from './keys.js';
 import { LaneKeys } from './lane-keys.js';
 import { LUA_FRAMING, readScript } from './scripts.js';
 
-/** Events of one lane that no courier has read. Above it the oldest are dropped and counted. */
+/** Uncommitted events of a lane. Above it, the oldest are dropped and counted. */
 const MAX_ENTRIES = 10_000;
 /** While a lane or outbox has this many entries, messages are recorded without their payload. */
 const MAX_PAYLOADS = 1000;
@@ -20,7 +20,7 @@ const MAX_PAYLOADS = 1000;
 const MOVED = 100;
 
 /**
- * The scripts and commands of ioredis' client that are used here.
+ * The scripts and commands that are used here.
  * @typedef {{defineCommand: (name: string, script: {numberOfKeys?: number, lua: string}) => void,
  *   webhooksOccupancy: (...args: (string|Buffer)[]) => Promise<[waiting: number, earlyMs: number]>,
  *   webhooksEvents: (...args: (string|number)[]) => Promise<number>,
@@ -46,7 +46,7 @@ export class RedisRecording {
     this.covers = covers;
     this.keys = new LaneKeys(prefix);
     this.brokerKeys = new Keys(prefix);
-    /** What scripts that record begin with. */
+    /** Prefix of scripts that record. */
     this.lua = [
       `local IS_SHARDED, MAX_ENTRIES, MAX_PAYLOADS = ${isSharded}, ${maxEntries}, ${MAX_PAYLOADS}\n`,
       readScript('record'),
@@ -71,7 +71,7 @@ export class RedisRecording {
 
   /**
    * @param {string} room @param {import('../edges.js').RecordedMessage[]} messages
-   * @returns {Promise<number>} how many events of the room wait in its outbox, for `move`
+   * @returns {Promise<number>} how many events wait in the room's outbox, for `move`
    */
   async recordMessages(room, messages) {
     this.#check();
@@ -84,13 +84,13 @@ export class RedisRecording {
     return this.redis.webhooksEvents(keys.length, ...keys, ...events);
   }
 
-  /** @param {number} lane @param {number} count of events that were lost before they were recorded */
+  /** @param {number} lane @param {number} count events lost before they were recorded */
   async countLost(lane, count) {
     this.#check();
     await this.redis.hincrby(this.keys.ofLane(lane, 'state'), 'lost', count);
   }
 
-  /** @param {readonly string[]} tags @returns {Promise<string[]>} those with a session */
+  /** Those with a session. @param {readonly string[]} tags */
   async occupied(tags) {
     this.#check();
     const exist = await Promise.all(
@@ -111,7 +111,7 @@ export class RedisRecording {
     if (!this.connection.isWritable) throw new Error('Redis is unavailable');
   }
 
-  /** @param {string} tag room or user @returns {string[]} sequence, out, state: see record.lua */
+  /** Sequence, out and state, as in record.lua. @param {string} tag */
   keysOf(tag) {
     const sequence = this.keys.of(tag, 'sequence');
     if (this.isSharded) return [sequence, this.keys.of(tag, 'outbox'), sequence];
@@ -119,14 +119,14 @@ export class RedisRecording {
     return [sequence, this.keys.ofLane(lane, 'stream'), this.keys.ofLane(lane, 'state')];
   }
 
-  /** Are the users of the room recorded? @param {string} room */
+  /** @param {string} room */
   coversMembers(room) {
     return this.covers('member.joined', room) || this.covers('member.left', room);
   }
 
   /**
-   * Moves what a room's outbox has into its lane. Rejects if it cannot be done now.
-   * @param {string} tag @param {number} waiting the answer of the script that recorded
+   * Moves a room's outbox into its lane. Rejects if that is impossible now.
+   * @param {string} tag @param {number} waiting as the script that recorded answered
    */
   async move(tag, waiting) {
     const outbox = this.keys.of(tag, 'outbox');

@@ -4,8 +4,8 @@
 //   <prefix>{revocations}:version    changes by additions: a read that finds it unchanged reads no
 //                                    entries
 //
-// A Redis that evicts keys takes the entries first, because the version is read all the time. So a
-// read checks that they are there; if not, workers add what they know (auth/revocation-log.js). An
+// If Redis evicts keys, it takes the entries first, because the version is read all the time. So a
+// read checks that they exist; if not, workers add what they know (auth/revocation-log.js). An
 // addition is one script (lua/revoke.lua), and may be sent twice.
 
 import { randomInt } from 'node:crypto';
@@ -15,13 +15,13 @@ import { BrokerError } from '../errors.js';
 import { MAX_REVOCATIONS } from '../revocations.js';
 
 const PAGE_FIELDS = 1000;
-/** The largest step of the version: it stays below 2^63 for 4 billion additions. */
+/** Of the version, which stays below 2^63 for 4 billion additions. */
 const MAX_STEP = 2 ** 31;
 
 /** @import { Revocation, RevocationStore } from '../revocations.js' */
 
 /**
- * @typedef {object} Client the part of ioredis' client that is used here
+ * @typedef {object} Client the methods of ioredis that are used here
  * @property {(script: string, keys: number, ...args: (string|number)[]) => Promise<unknown>} eval
  * @property {(key: string) => Promise<string|null>} get
  * @property {(key: string) => Promise<number>} exists

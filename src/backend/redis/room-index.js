@@ -2,16 +2,16 @@
 //   webhooks:{*}:rooms         sorted set of `<room> <session>`, all with the score 0
 //   webhooks:{*}:connections   hash: `<room> <session>` -> connections
 //
-// A session enters a room here after the room is on its own list, and leaves it before: whoever
-// clears up after it finds the room (presence-session.js). A space sorts before all characters of a
-// room's name.
+// A session adds a room here after it has added it to its own list, and removes it before: so the
+// worker that cleans up after it finds the room (presence-session.js). A space sorts before all
+// characters of a room's name.
 
 import { isTagOfUser } from '../edges.js';
 import { BrokerError } from '../errors.js';
 import { readScript } from './scripts.js';
 
 const CHUNK_ROOMS = 500;
-/** Entries read in one call: some 0.5 ms of Redis' time. */
+/** Read in one call: some 0.5 ms of Redis' time. */
 const PAGE_ENTRIES = 500;
 const RETRY_MS = 1000;
 
@@ -25,9 +25,9 @@ const RETRY_MS = 1000;
  */
 
 export class RoomIndex {
-  /** Connections of this worker, by room. @type {Map<string, number>} */
+  /** Of this worker, by room. @type {Map<string, number>} */
   #counts = new Map();
-  /** Rooms whose count Redis does not have. @type {Set<string>} */
+  /** Rooms whose count Redis does not have yet. @type {Set<string>} */
   #changed = new Set();
   #isWriting = false;
   /** @type {NodeJS.Timeout|undefined} */
@@ -55,7 +55,7 @@ export class RoomIndex {
     if (!isTagOfUser(tag)) this.#counts.set(tag, connections);
   }
 
-  /** Redis is to have it. @param {string} room @param {number} connections */
+  /** Sends the count to Redis. @param {string} room @param {number} connections */
   report(room, connections) {
     this.#counts.set(room, connections);
     this.#changed.add(room);
@@ -73,12 +73,12 @@ export class RoomIndex {
     this.#changed.clear();
   }
 
-  /** Enters rooms. @param {string} session @param {readonly string[]} tags */
+  /** @param {string} session @param {readonly string[]} tags */
   add(session, tags) {
     return this.#change('add', session, tags);
   }
 
-  /** Leaves rooms. @param {string} session of any worker @param {readonly string[]} tags */
+  /** @param {string} session of any worker @param {readonly string[]} tags */
   remove(session, tags) {
     return this.#change('remove', session, tags);
   }
@@ -91,7 +91,7 @@ export class RoomIndex {
       const rooms = [...this.#changed];
       this.#changed.clear();
       try {
-        // A room that is not entered yet is left out: it is entered with its count.
+        // The script ignores rooms that are not added yet: `add` sends their count.
         await this.#change('set', this.session(), rooms);
       } catch {
         for (const room of rooms) this.#changed.add(room);
@@ -121,7 +121,7 @@ export class RoomIndex {
   }
 
   /**
-   * All rooms that are occupied, and perhaps some that are about to be, or were until now.
+   * All occupied rooms, and perhaps some that are about to be, or were until now.
    * @type {OccupancyStore['occupied']}
    */
   async occupied({ prefix, after, limit }) {

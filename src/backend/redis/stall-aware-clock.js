@@ -1,8 +1,8 @@
 // stall-aware-clock.js: a monotonic clock that skips time in which the process was stalled.
 //
-// It measures the deadlines of others. While this process is stalled (garbage collection, SIGSTOP),
-// answers wait unread in its sockets. So a gap between two ticks counts for MAX_STEP_MS at most,
-// and skips the listener once: the event loop first reads the answers.
+// It measures how long others take. While this process is stalled (garbage collection, SIGSTOP),
+// their answers wait unread in its sockets. So a gap between ticks counts for at most MAX_STEP_MS,
+// and its tick does not call the listener: the event loop first reads the answers.
 
 const MAX_STEP_MS = 500;
 

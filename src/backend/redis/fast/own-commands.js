@@ -4,15 +4,15 @@
 // commands, and ioredis calls `resolve` or `reject`. The caller writes the bytes of a tick's
 // commands at once.
 //
-// Private, in ioredis 6.0: the methods called on a Command, and that sendCommand writes to the
-// stream that its caller passes: built/Redis.js (sendCommand), built/DataHandler.js (returnReply,
+// Private in ioredis 6.0: which methods it calls on a Command, and that sendCommand writes to the
+// stream its caller passes: built/Redis.js (sendCommand), built/DataHandler.js (returnReply,
 // returnError), built/redis/event_handler.js (closeHandler).
 
 import { Command } from 'ioredis';
 
 /** @import { Redis } from 'ioredis' */
 
-/** The methods of ioredis's Command that this file was written for. */
+/** The methods of Command in ioredis 6.0. */
 const METHODS = Object.freeze([
   'constructor',
   'extractBlockingTimeout',
@@ -27,7 +27,7 @@ const METHODS = Object.freeze([
   'transformReply',
 ]);
 
-/** @returns {string} '' if ioredis's commands have the expected methods; otherwise the reason */
+/** @returns '' if commands of ioredis have the expected methods; otherwise the reason */
 export function ownCommandsFault() {
   const methods = Object.getOwnPropertyNames(Command.prototype)
     .filter((name) => !name.startsWith('_'))
@@ -41,7 +41,7 @@ export function ownCommandsFault() {
 export class OwnCommand {
   constructor() {
     this.name = 'publish';
-    /** An error reply names these: no payload is logged. @type {string[]} */
+    /** Empty, because they would be logged with an error. @type {string[]} */
     this.args = [];
     this.isTraced = true;
   }

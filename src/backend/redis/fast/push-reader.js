@@ -1,8 +1,7 @@
 // push-reader.js: a fast path for messages that Redis pushes to a subscriber.
 //
-// Nearly everything that a subscriber receives is a message, of one form:
+// Nearly everything that a subscriber receives is a message of one form:
 //   >3 | $7 | message | $<length> | <channel> | $<length> | <body> |        (| is CR LF; in a cluster $8 | smessage)
-//
 //
 // Messages go to the listener as slices of the read. All other frames go to ioredis whole,
 // unchanged and in order (RESP3: https://redis.io/docs/latest/develop/reference/protocol-spec/).
@@ -45,7 +44,7 @@ export class RedisPushes {
   }
 
   /**
-   * Starts to read for ioredis. Call it when ioredis listens and before any byte has been read.
+   * Reads in place of ioredis. Call it when ioredis listens and before any read.
    * @param {Stream} stream @returns {string} '' if the reader is attached; otherwise the reason
    */
   attach(stream) {
@@ -71,7 +70,7 @@ class Reading {
     /** The beginning of an incomplete frame. @type {Buffer[]} */
     this.held = [];
     this.heldBytes = 0;
-    /** Bytes of that frame that must have arrived before it is examined again. */
+    /** The frame is examined again when this many of its bytes have arrived. */
     this.neededBytes = 0;
     this.onData = this.onData.bind(this);
   }
@@ -91,7 +90,7 @@ class Reading {
   /** @param {Buffer} b from the start of a frame */
   #read(b) {
     let at = 0;
-    /** The first byte that has to go to ioredis. */
+    /** Start of the bytes that go to ioredis. */
     let theirsAt = 0;
     while (at < b.length) {
       const isMessage = this.#isMessage(b, at);
