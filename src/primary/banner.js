@@ -9,14 +9,14 @@ import { consoleAccess } from '../config/console.js';
 
 /**
  * @typedef {object} BannerLine
- * @property {string} text @property {boolean} isWarning whether the operator may not want this
+ * @property {string} text @property {boolean} isWarning perhaps not intended
  */
 
 /**
  * @param {object} parts @param {Config} parts.config
  * @param {number} parts.port of the public port in use @param {number} parts.metricsPort in use
  * @param {boolean} parts.isBrokerUp
- * @param {boolean} parts.hasHello whether `npm run hello` is there, for somebody at a terminal
+ * @param {boolean} parts.hasHello the user can run `npm run hello`
  * @returns {BannerLine[]} the first is the title
  */
 export function banner({ config, port, metricsPort, isBrokerUp, hasHello }) {

@@ -1,8 +1,8 @@
 // ops-server.js: the operations port: metrics of all workers, liveness, readiness, the console. It
-// is not for the public and listens on the loopback address by default (METRICS_HOST).
+// is not public, and listens on the loopback address by default (METRICS_HOST).
 //
-// An orchestrator restarts a server whose probes fail, so a crowd must not shut them out: they pass
-// a turnstile of their own. If all sockets are taken, the address that has most loses one.
+// An orchestrator restarts a server if probes fail, so other requests must not block them: probes
+// have a turnstile of their own. If all sockets are taken, the address with most of them loses one.
 
 import { createServer } from 'node:http';
 import express from 'express';
@@ -13,12 +13,12 @@ import { Scrape } from './scrape.js';
 import { Turnstile } from './turnstile.js';
 
 const REQUEST_TIMEOUT_MS = 10_000;
-/** A socket that takes none of its answer for this time is closed. A tail has a beat every 10 s. */
+/** A socket that takes no bytes for this time is closed. A tail has a beat every 10 s. */
 const STALL_TIMEOUT_MS = 30_000;
 const MAX_SOCKETS = 256;
-/** Probes, over all addresses: 256 sockets of one address have an answer within half a second. */
+/** 256 sockets of one address have their answers within half a second. */
 const PROBES = { perSecond: 500, burst: 100 };
-/** Scrapes and the console: a page reads 30 files, then asks once in two seconds. */
+/** Scrapes and the console, whose page reads 30 files, then sends a request every two seconds. */
 const OTHERS = { perSecond: 50, burst: 200 };
 const PROBE_PATHS = new Set(['/livez', '/readyz']);
 
