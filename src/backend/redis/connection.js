@@ -42,7 +42,7 @@ const CLIENT_OPTIONS = {
   // RESP3 keeps pushes apart from replies. With a Redis before 6, ioredis falls back to RESP2.
   protocol: 3,
   failoverDetector: true,
-  // ioredis would ask the Sentinels again and again without a report. #redisOnEnd does both.
+  // #redisOnEnd asks the Sentinels again, and reports the outage. ioredis would not report it.
   sentinelRetryStrategy: () => null,
   // For the connections that listen for `+switch-master`.
   sentinelReconnectStrategy: backoffMs,
