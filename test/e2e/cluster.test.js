@@ -255,7 +255,7 @@ test(
       new URL('../../ops/systemd/fanfare.service', import.meta.url),
       'utf8',
     );
-    const command = String(/^ExecReload=(.+)$/m.exec(unit)?.[1]);
+    const command = String(/^ExecReload=\+(.+)$/m.exec(unit)?.[1]);
     const server = spawnServer(t, { WORKERS: '1' });
     const env = { ...process.env, MAINPID: String(server.pid) };
     await promisify(execFile)('/bin/sh', ['-c', command], { env, timeout: 20_000 });
