@@ -8,14 +8,14 @@
 -- returns  the number of events in the room's outbox
 --
 -- A message with an idempotency key may be a repeated one. When its event is recorded, the value of
--- the key gets a last field (once.lua, history.lua), so it is recorded once. If Redis has lost the
--- key, it is recorded.
+-- the key gets the field `e` (once.lua, history.lua), so it is recorded once. If Redis has lost the
+-- key, or it is of another version, it is recorded.
 local RECORDED = ':e'
 
 local function isRecorded(key)
   local was = redis.call('GET', key)
-  if not was then return false end
-  if string.sub(was, -#RECORDED) == RECORDED then return true end
+  if not was or string.sub(was, 1, 1) == '@' then return false end
+  if string.find(was .. ':', RECORDED .. ':', 1, true) then return true end
   redis.pcall('SET', key, was .. RECORDED, 'PX', math.max(1, redis.call('PTTL', key)))
   return false
 end
