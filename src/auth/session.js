@@ -4,7 +4,7 @@
 import { isRoom } from '../protocol/decode.js';
 import { asciiJson } from './claims.js';
 
-/** A place of the user `key`. @typedef {{readonly key: string, release(): void}} Lease */
+/** A place of the user `key`, released once. @typedef {{readonly key: string, release(): void}} Lease */
 /** @import { App } from '../config/pusher.js' */
 /** @import { Identity } from './claims.js' */
 

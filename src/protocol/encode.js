@@ -99,7 +99,7 @@ export function historyPrefix(room) {
 
 /**
  * @param {{epoch: string, offset: number}|null} position null if the room has no history
- * @param {boolean} hasMore do messages follow this page?
+ * @param {boolean} hasMore are there more messages in the direction of the page?
  * @param {string|number|undefined} id
  */
 export function historySuffix(position, hasMore, id) {

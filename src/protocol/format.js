@@ -30,8 +30,8 @@ export const FORMAT = Object.freeze({
  * buffer while it is open, so encoders may keep what they derive from it in a WeakMap.
  * @typedef {object} Format
  * @property {(prefix: Buffer, publications: readonly Buffer[]) => Buffer} encode publications in
- *   order, of all kinds that the hub delivers; they must not be changed. Empty: members with this
- *   format get nothing
+ *   order, of all kinds that the hub delivers; they are parts of shared buffers and must not be
+ *   changed. Empty: members with this format get nothing
  * @property {((frames: Buffer, at: number) => number)|null} endOf the end of the publication that
  *   begins at `at`; null: `encode` may leave publications out
  * @property {(room: string, position: Position, afterMs: number) => Buffer} encodeResync empty: none

@@ -197,7 +197,10 @@ export function payloadText(publication) {
   return publication.toString('utf8', payloadStart(publication), payloadEnd(publication));
 }
 
-/** Without sender and time. @param {number} kind for workers @param {string} text JSON */
+/**
+ * Without sender and time.
+ * @param {number} kind for workers: REVOCATION, SURVEY or ANSWER @param {string} text JSON
+ */
 export function encodeNotice(kind, text) {
   const payload = Buffer.from(text);
   return encodePublication(kind, 0, 0, '', payload, 0, payload.length);

@@ -245,7 +245,10 @@ export function discard(socket) {
   socket.destroy();
 }
 
-/** After an upgrade, the HTTP server has no listener for errors. @param {TrackedSocket} socket */
+/**
+ * An error without a listener ends the process, and after an upgrade Node's HTTP server has none.
+ * @param {TrackedSocket} socket
+ */
 export function takeOver(socket) {
   socket.removeListener('error', socketOnError);
   socket.on('error', socketOnError);

@@ -38,7 +38,7 @@ export class FeedStream extends Duplex {
     return 'encrypted' in this.socket;
   }
 
-  /** @param {number} ms */
+  /** ws and Node's HTTP server call it if it is there. @param {number} ms */
   setTimeout(ms) {
     this.socket.setTimeout(ms);
   }

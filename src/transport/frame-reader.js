@@ -65,7 +65,7 @@ const LONG_SHARE = 0.75;
 /** ws gets at most this many frames or bytes at once; from 16 KB on it would pause the socket. */
 const MAX_RUN_FRAMES = 32;
 const MAX_RUN_BYTES = 16_383;
-/** A larger fragment takes no token. */
+/** From this size on, a fragment takes no token. */
 const SMALL_BYTES = 1024;
 /** When the server closes, bytes may still be in flight. After this many it stops reading. */
 const MAX_BYTES_AFTER_CLOSE = 262_144;

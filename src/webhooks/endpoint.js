@@ -40,7 +40,7 @@ class Order {
     this.key = key;
     /** @type {Map<string, Effect>} */
     this.effects = new Map();
-    /** Leaves, whose grace may last. */
+    /** Leaves that may still be in their grace period. */
     this.leaves = areLeavesApart ? /** @type {Map<string, Effect>} */ (new Map()) : this.effects;
     /** @type {Set<Effect>} */
     this.inFlight = new Set();

@@ -85,7 +85,7 @@ export class ChannelRoutes {
     if (!kindOf(channel).isPresence)
       throw badRequest('Users can only be retrieved for presence channels');
     const { members } = await this.tracker.read(roomOf(call.app, channel));
-    // Only with native clients can a shared channel have so many members.
+    // A shared channel with native clients, or members of more than 16 MB.
     if (members === null) throw badRequest('The channel has too many users for a list.');
     const users = members.map((member) => readMember(member.toString())?.user);
     return { users: users.filter((user) => user !== undefined).map((id) => ({ id })) };
