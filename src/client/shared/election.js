@@ -10,8 +10,8 @@ import { SEIZE_TIMEOUT_MS } from './limits.js';
 export class Election {
   #locks;
   #name;
-  #_onElected;
-  #_onDeposed;
+  #onElected;
+  #onDeposed;
   /** Numbers the requests, so that the end of an older one is noticed. */
   #run = 0;
   #withdraw = () => {};
@@ -24,8 +24,8 @@ export class Election {
   constructor({ locks, name, _onElected, _onDeposed }) {
     this.#locks = locks;
     this.#name = name;
-    this.#_onElected = _onElected;
-    this.#_onDeposed = _onDeposed;
+    this.#onElected = _onElected;
+    this.#onDeposed = _onDeposed;
   }
 
   stand() {
@@ -68,14 +68,14 @@ export class Election {
       const released = new Promise((resolve) => {
         this.#withdraw = () => resolve(undefined);
       });
-      this.#_onElected();
+      this.#onElected();
       onGranted();
       return released;
     });
     held.catch((error) => {
       ignoreAbort(error);
       if (run !== this.#run) return;
-      this.#_onDeposed();
+      this.#onDeposed();
       this.stand();
     });
   }
