@@ -98,7 +98,7 @@ function readChanged(fields, maxPayloadBytes) {
     throw new AnswerError(`onPublish returned a payload of ${payload.length} bytes`, true);
   if (!isPayload(payload))
     throw new AnswerError(
-      'onPublish returned a payload with too many levels or keys, or a bad key',
+      'onPublish returned a payload with too many levels or keys, or a forbidden key',
     );
   return { ...ALLOWED, payload };
 }

@@ -172,7 +172,7 @@ class Primary {
     if (config.stateDir !== '')
       await compact(config.stateDir).catch((error) =>
         log.error(
-          `cannot use FANFARE_STATE_DIR: revocations are refused until it can be written to: ${error.message}`,
+          `cannot write to FANFARE_STATE_DIR, so revocations are refused: ${error.message}`,
         ),
       );
     if (config.tokens !== null && config.redis === null && config.stateDir === '')
