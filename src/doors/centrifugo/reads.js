@@ -44,15 +44,15 @@ export class ReadCommands {
       isReverse: reverse,
       maxBytes: this.maxBytes,
     };
-    const { historyReader, commands } = this.services;
-    commands.joins.askFor(connection, room, id, () =>
-      this.#answer(
-        connection,
-        client,
-        id,
-        () => readStream(historyReader, room, query),
-        (stream) => ({ history: resultOf(stream) }),
-      ),
+    const { historyReader } = this.services;
+    /** @param {Stream} stream */
+    const reply = (stream) => ({ history: resultOf(stream) });
+    this.#answer(
+      connection,
+      client,
+      { id, room },
+      () => readStream(historyReader, room, query),
+      reply,
     );
   };
 
@@ -67,7 +67,7 @@ export class ReadCommands {
     };
     /** @param {readonly Buffer[]} members */
     const reply = (members) => ({ presence: { presence: membersOf(members) } });
-    this.#answer(connection, client, id, read, reply, true);
+    this.#answer(connection, client, { id, room }, read, reply, true);
   };
 
   /** @type {Handler} */
@@ -76,7 +76,7 @@ export class ReadCommands {
     const read = () => this.services.tracker.read(room);
     /** @param {Awaited<ReturnType<typeof read>>} attended */
     const reply = (attended) => ({ presence_stats: statsOf(attended) });
-    this.#answer(connection, client, id, read, reply, true);
+    this.#answer(connection, client, { id, room }, read, reply, true);
   };
 
   /** @type {Handler} */
@@ -104,10 +104,12 @@ export class ReadCommands {
   }
 
   /**
-   * @template T @param {Connection} connection @param {Client} client @param {number} id
+   * Every read of a room asks the hook onJoin here.
+   * @template T @param {Connection} connection @param {Client} client
+   * @param {{id: number, room: string}} command
    * @param {() => Promise<T>} read @param {(read: T) => Reply} reply @param {boolean} [isOfUsers]
    */
-  #answer(connection, client, id, read, reply, isOfUsers) {
+  #answer(connection, client, { id, room }, read, reply, isOfUsers) {
     const { charge, commands } = this.services;
     const refuse = (/** @type {unknown} */ error) => {
       if (error instanceof DoorError) this.connections.refuse(connection, id, error);
@@ -119,7 +121,9 @@ export class ReadCommands {
       charge(connection, message.length);
       connection.send(message);
     };
-    commands.pendingReads.wait(connection, id, read, send, isOfUsers, refuse);
+    commands.joins.askFor(connection, room, id, () =>
+      commands.pendingReads.wait(connection, id, read, send, isOfUsers, refuse),
+    );
   }
 }
 
