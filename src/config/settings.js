@@ -230,7 +230,7 @@ const SECTIONS = {
       'Tokens of these clients. `strict`: they need `exp` and `sub`, as native tokens do. `lenient`: without `exp` a token never expires, and without `sub` the connection is anonymous.',
       { part: 'centrifugo' }),
     list('FANFARE_CENTRIFUGO_ALLOW', 'centrifugoAllow',
-      'What these clients may do in addition to the rights in their tokens: comma-separated `right:pattern`, such as `subscribe:news:*`. Rights: `subscribe`, `publish`, `presence`, `history`.',
+      'What these clients may do in addition to the rights in their tokens: comma-separated `right:pattern`, such as `subscribe:news:*`. Rights: `subscribe`, `publish`, `presence`, `history`. Private channels and those of named users stay [guarded](centrifugo.md#channels).',
       { part: 'centrifugo' }),
     text('FANFARE_CENTRIFUGO_PERSONAL', 'centrifugoPersonal',
       'Prefix of the personal channel of each user, such as `#` or `personal:#`. The server subscribes all connections of the user to it. Empty: no personal channels.',

@@ -17,8 +17,10 @@ const HISTORY = { FANFARE_HISTORY: 'h*=100/300s,personal:*=10/60s' };
 const withTokens = sharedCentrifugo({
   ...WITH_TOKENS,
   ...HISTORY,
-  FANFARE_PRESENCE: 'p*',
-  FANFARE_CENTRIFUGO_ALLOW: 'subscribe:open:*, history:hopen',
+  FANFARE_PRESENCE: 'p*,hall:*',
+  FANFARE_CENTRIFUGO_ALLOW:
+    'subscribe:open:*, history:hopen, ' +
+    'subscribe:hall:*, publish:hall:*, presence:hall:*, history:hall:*',
   FANFARE_CENTRIFUGO_PERSONAL: 'personal:#',
 });
 /** Who has no token may do everything. */
@@ -26,7 +28,7 @@ const started = sharedCentrifugo({
   ...WITH_TOKENS,
   FANFARE_AUTH: 'optional',
   FANFARE_CENTRIFUGO_API_KEY: KEY,
-  FANFARE_PRESENCE: 'p*',
+  FANFARE_PRESENCE: 'p*,hall:*',
   ...HISTORY,
   FANFARE_MAX_ROOMS_PER_CONNECTION: '4',
   FANFARE_MAX_INLINE_BYTES: '1000',
@@ -172,6 +174,74 @@ describe('subscribe', () => {
       assert.equal(await native.errorOf('publish', { channel: 'n.2', data: 1 }), 103);
     },
   );
+});
+
+describe('guarded channels', () => {
+  const ALL = ['subscribe', 'history', 'presence', 'presence_stats', 'publish'];
+  const USE = ALL.filter((command) => command !== 'subscribe');
+  const BOARD = 'hall:$board';
+  /**
+   * What FANFARE_CENTRIFUGO_ALLOW and FANFARE_AUTH=optional let a client do in each kind of
+   * channel. `claims` null: it has no token.
+   * @type {{who: string, claims: Record<string, unknown>|null, subscribes?: string,
+   *   permits: Record<string, string[]>}[]}
+   */
+  const ROWS = [
+    {
+      who: 'a user whose token names no right',
+      claims: {},
+      permits: {
+        'hall:1': ALL,
+        [BOARD]: [],
+        'hall:dialog#alice,bob': ALL,
+        'hall:dialog#bob,carl': [],
+        'hall:#bob': [],
+        'hall:$dialog#alice': [],
+      },
+    },
+    { who: 'a client without a token', claims: null, permits: { 'hall:1': ALL, [BOARD]: [] } },
+    {
+      who: 'a client without a token',
+      claims: null,
+      permits: { 'hall:dialog#bob,carl': [], 'hall:dialog#': [] },
+    },
+    {
+      who: 'a user whose token names a right in the channel',
+      claims: caps([BOARD, 'hall:dialog#bob'], ['sub', 'hst']),
+      permits: { [BOARD]: ['history'], 'hall:dialog#bob': ['history'] },
+    },
+    {
+      who: 'a user whose token names all rights in the namespace',
+      claims: caps(['hall:*'], ['sub', 'pub', 'prs', 'hst']),
+      permits: { [BOARD]: USE, 'hall:dialog#bob': USE, 'hall:1': ALL },
+    },
+    {
+      who: 'a subscriber',
+      claims: {},
+      subscribes: BOARD,
+      permits: { [BOARD]: USE, 'hall:$other': [] },
+    },
+  ];
+
+  for (const { who, claims, subscribes, permits } of ROWS)
+    for (const [channel, commands] of Object.entries(permits))
+      test(`${channel}: ${who} may ${commands.join(', ') || 'do nothing'}`, OPTIONS, async (t) => {
+        const { connect } = claims === null ? await started(t) : await withTokens(t);
+        const client = await connect(claims === null ? {} : asking(claims));
+        const isIn = subscribes === channel;
+        if (subscribes !== undefined) {
+          const token = subscriptionToken(subscribes);
+          await client.call('subscribe', { channel: subscribes, token });
+        }
+        for (const command of ALL) {
+          const data = command === 'publish' ? { data: 1 } : {};
+          const expected = commands.includes(command) ? undefined : isIn ? 105 : 103;
+          assert.equal(await client.errorOf(command, { channel, ...data }), expected, command);
+        }
+        if (!isIn) return;
+        await client.call('unsubscribe', { channel });
+        assert.equal(await client.errorOf('history', { channel }), 103, 'after it has left');
+      });
 });
 
 describe('publish', () => {

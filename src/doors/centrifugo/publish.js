@@ -43,7 +43,7 @@ export class PublishCommand {
       throw new DoorError(107, 'data is too large');
     if (client.codec.isBinary && !isPayload(data)) throw new DoorError(107, 'data is not JSON');
     const room = roomOf(channel);
-    if (!this.rights.has(connection, client, 'publish', room)) throw new DoorError(103);
+    if (!this.rights.has(connection, client, 'publish', channel, room)) throw new DoorError(103);
     const { session } = connection;
     const publication = encodePublication(
       KIND.MESSAGE,

@@ -99,7 +99,7 @@ export class ReadCommands {
   #roomFor(connection, client, channel, right) {
     checkChannel(channel);
     const room = roomOf(channel);
-    if (!this.rights.has(connection, client, right, room)) throw new DoorError(103);
+    if (!this.rights.has(connection, client, right, channel, room)) throw new DoorError(103);
     return room;
   }
 

@@ -3,7 +3,7 @@
 // A client has GRACE_S after the end. Then its connection is closed, or its subscription ended.
 
 import { VERSION } from '../../config/version.js';
-import { isPrivate, roomOf, usersOf } from './channels.js';
+import { roomOf } from './channels.js';
 import { clientOf } from './client-id.js';
 import { DISCONNECTS, UNSUBSCRIBED } from './codes.js';
 import { DoorError } from './errors.js';
@@ -62,9 +62,8 @@ export class RefreshCommands {
   /** Ends forbidden subscriptions. @param {Connection} connection @param {Client} client */
   #leaveForbidden(connection, client) {
     for (const [channel, { isGranted }] of client.listSubscriptions()) {
-      const isOwn = isGranted || isPrivate(channel) || usersOf(channel) !== null;
       const { rights } = this.subscriptions;
-      if (isOwn || rights.has(connection, client, 'join', roomOf(channel))) continue;
+      if (isGranted || rights.has(connection, client, 'join', channel, roomOf(channel))) continue;
       this.#end(connection, client, channel, UNSUBSCRIBED.SERVER);
     }
   }

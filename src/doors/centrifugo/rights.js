@@ -1,9 +1,13 @@
 // rights.js: may a client subscribe, publish, read presence or history? Its token decides, and
 // FANFARE_CENTRIFUGO_ALLOW adds rights for all. Without tokens all is permitted, also without a
 // token if FANFARE_AUTH is `optional`. Hooks are asked afterwards.
+//
+// Private channels and those for named users are guarded: what all clients may do holds there only
+// for clients that pass the guard, and the guard is the same for every command. A client passes it
+// as one of the named users, or by its subscription. Beyond that its token must name the right.
 
-import { Rights } from '../../auth/rights.js';
-import { roomPatternsOf } from './channels.js';
+import { ALL_ROOMS, Rights } from '../../auth/rights.js';
+import { isPrivate, roomPatternsOf, usersOf } from './channels.js';
 
 /** @import { RoomRight } from '../../auth/rights.js' */
 /** @import { Config } from '../../config/settings.js' */
@@ -30,9 +34,26 @@ export class ClientRights {
 
   /**
    * @param {Connection} connection @param {Client} client @param {RoomRight} right
+   * @param {string} channel @param {string} room of the channel
+   */
+  has(connection, client, right, channel, room) {
+    const users = usersOf(channel);
+    if (users === null && !isPrivate(channel))
+      return this.#hasInOpenChannel(connection, client, right, room);
+    const isNamed = !isPrivate(channel) && client.user !== '' && users?.includes(client.user);
+    if (right === 'join') return isNamed === true;
+    if (isNamed || client.subscriptionTo(channel) !== null)
+      return this.#hasInOpenChannel(connection, client, right, room);
+    const { identity } = client;
+    // A user whom a hook has named has no token.
+    return identity !== null && identity.rights !== ALL_ROOMS && identity.rights[right].has(room);
+  }
+
+  /**
+   * @param {Connection} connection @param {Client} client @param {RoomRight} right
    * @param {string} room
    */
-  has({ session }, { identity }, right, room) {
+  #hasInOpenChannel({ session }, { identity }, right, room) {
     if (identity === null && this.isOpen) return true;
     if (this.allowed[right].has(room)) return true;
     // What the backend has granted counts, too.

@@ -6,7 +6,7 @@
 // contains them, and live ones follow. Otherwise the reply has none and says that they are gone.
 
 import { encodeMember } from '../../protocol/encode.js';
-import { channelOf, isPrivate, roomOf, usersOf } from './channels.js';
+import { channelOf, roomOf } from './channels.js';
 import { subscriptionOf, tokenIdentity } from './client.js';
 import { clientOf } from './client-id.js';
 import { DISCONNECTS } from './codes.js';
@@ -54,7 +54,8 @@ export class Subscriptions {
     // Messages of rooms with state have keys, and publications have none.
     if (this.services.scheduler.hasState(roomOf(channel))) throw new DoorError(103);
     if (token === '') {
-      this.#checkRight(connection, client, channel);
+      const room = roomOf(channel);
+      if (!this.rights.has(connection, client, 'join', channel, room)) throw new DoorError(103);
       return this.#ask(connection, client, id, request, null);
     }
     this.verify(connection, client, channel, token, (identity, code) => {
@@ -96,20 +97,6 @@ export class Subscriptions {
   /** @param {Connection} connection @param {string} channel */
   isIn(connection, channel) {
     return this.services.hub.rooms.get(roomOf(channel))?.has(connection) ?? false;
-  }
-
-  /**
-   * @param {Connection} connection @param {Client} client @param {string} channel
-   * @throws {DoorError} 103
-   */
-  #checkRight(connection, client, channel) {
-    if (isPrivate(channel)) throw new DoorError(103);
-    const users = usersOf(channel);
-    const isAllowed =
-      users === null
-        ? this.rights.has(connection, client, 'join', roomOf(channel))
-        : client.user !== '' && users.includes(client.user);
-    if (!isAllowed) throw new DoorError(103);
   }
 
   /**
