@@ -4,16 +4,13 @@
 // messages are answered, too (replies.js).
 
 import { decode, readId } from '../protocol/decode.js';
-import { MAX_JSON_DEPTH, MAX_JSON_KEYS } from '../protocol/json-scan.js';
+import { commandFault } from '../protocol/decode-fault.js';
 
 /** Times every eighth message, because it costs 0.2 us. A power of two. */
 const TIMED_EVERY = 8;
 /** If a message is over its rate, its id is read from this many bytes. */
 const MAX_REFUSED_BYTES = 4096;
 const NO_TOKEN = 'A token is required before this command.';
-const NOT_A_COMMAND =
-  'A command is a JSON object with a string "type", ' +
-  `of at most ${MAX_JSON_DEPTH} levels and ${MAX_JSON_KEYS} keys.`;
 
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Command } from '../protocol/decode.js' */
@@ -82,7 +79,8 @@ export class Dispatcher {
     let command;
     try {
       command = decode(data);
-      if (command === null) return this.replies.malformed(connection, readId(data), NOT_A_COMMAND);
+      if (command === null)
+        return this.replies.malformed(connection, readId(data), commandFault(data));
       if (!hasWaited && !this.lane.isEmpty && this.#waits(connection, command)) return;
       const handler = this.handlers.get(command.type);
       if (this.gate !== null && connection.isHeld && !this.gate.isOpenToAll(command.type))

@@ -4,7 +4,7 @@
 // must not let clients in. `null` is a fault, too, because a failed look-up often returns it.
 
 import { isUser } from '../auth/claims.js';
-import { isPayload, MAX_INFO_BYTES } from '../protocol/decode.js';
+import { isPayload, MAX_INFO_BYTES, MAX_PAYLOAD_DEPTH } from '../protocol/decode.js';
 
 const MAX_DENY_LENGTH = 200;
 
@@ -97,9 +97,7 @@ function readChanged(fields, maxPayloadBytes) {
   if (payload.length > maxPayloadBytes)
     throw new AnswerError(`onPublish returned a payload of ${payload.length} bytes`, true);
   if (!isPayload(payload))
-    throw new AnswerError(
-      'onPublish returned a payload with too many levels or keys, or a forbidden key',
-    );
+    throw new AnswerError(`onPublish returned a payload of over ${MAX_PAYLOAD_DEPTH} levels`);
   return { ...ALLOWED, payload };
 }
 

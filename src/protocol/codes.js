@@ -127,7 +127,7 @@ export const API_ERRORS = Object.freeze({
   INVALID_REQUEST: { status: 400, message: 'The path, the query or a header is not valid.',
     client: 'fix what `field` names' },
   INVALID_JSON: { status: 400,
-    message: 'The body is not one JSON object in UTF-8 within the limits of depth and keys.',
+    message: 'The body is not one JSON object in UTF-8.',
     client: 'fix the body' },
   UNAUTHORIZED: { status: 401, message: 'A valid API key is required (Authorization: Bearer).',
     client: 'check the key' },

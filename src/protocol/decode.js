@@ -1,12 +1,23 @@
 // decode.js: turns a client's message into a command. Only fields that the server needs become
 // values. The payload stays a slice of the message.
 
-import { foundBeforeFault, scan, skipSpace, skipString, skipValue } from './json-scan.js';
+import {
+  foundBeforeFault,
+  MAX_JSON_DEPTH,
+  scan,
+  scanMembers,
+  skipPayload,
+  skipSpace,
+  skipString,
+  skipValue,
+} from './json-scan.js';
 import { isEpoch } from './position.js';
 import { isConnectionId } from './publication.js';
 
 /** Limit of a user's `info`, as JSON text. */
 export const MAX_INFO_BYTES = 1024;
+/** The message around it is a level, too. */
+export const MAX_PAYLOAD_DEPTH = MAX_JSON_DEPTH - 1;
 /** A join asks for at most as many messages as a room can keep. */
 export const MAX_LAST = 10_000;
 /** The longest time that a room keeps messages: 7 days. */
@@ -182,7 +193,7 @@ export function isIdempotencyKey(value) {
   return typeof value === 'string' && value !== '' && value.length <= MAX_KEY_LENGTH;
 }
 
-/** Is it within the limits of depth and keys? @param {Buffer} payload JSON in UTF-8 */
+/** Is it within the limit of depth? @param {Buffer} payload JSON in UTF-8 */
 export function isPayload(payload) {
   return scan(Buffer.concat([PAYLOAD_PREFIX, payload, PAYLOAD_SUFFIX])) !== null;
 }
@@ -236,8 +247,17 @@ export function readPresence({ source: b, presenceStart: start }) {
  * @returns {string|null|undefined} null if the field is not a string; undefined if it is absent
  */
 export function readToken({ source }) {
-  const value = JSON.parse(source.toString()).token ?? undefined;
-  return value === undefined || typeof value === 'string' ? value : null;
+  /** @type {string|null|undefined} */
+  let token;
+  // Nothing else is parsed: a command may be as large as a message.
+  scanMembers(source, skipSpace(source, 0), (name, start) => {
+    const end = skipPayload(source, start);
+    if (name === 'token' && source[start] === LOWER_N) token = undefined;
+    else if (name === 'token')
+      token = source[start] === QUOTE ? readValue(source, start, end) : null;
+    return end;
+  });
+  return token;
 }
 
 /** @param {unknown} user @returns {user is string} */

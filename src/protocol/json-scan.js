@@ -2,13 +2,18 @@
 // fields.
 //
 // A payload travels as the client's bytes, so 1e400 and a lone \ud800 arrive unchanged. One scan
-// checks the grammar and the limits of depth and keys, and records where the known fields are. It
-// costs half of JSON.parse with a walk for the limits, and has no bad case: 1 MB of `[` blocks
-// JSON.parse for 200 ms.
+// checks the grammar and the depth, and records where the known fields are. It costs half of
+// JSON.parse with a walk for the depth, and has no bad case: 1 MB of `[` blocks JSON.parse for
+// 200 ms.
+//
+// Payloads may have any number of keys, with any names, because the server never makes objects of
+// them and the scan is linear. What the server parses is stricter: the names of a command and the
+// values of its known fields have a limit of keys, and none of three names.
 
 export const MAX_JSON_DEPTH = 32;
+/** Of what the server parses. Payloads have no such limit. */
 export const MAX_JSON_KEYS = 256;
-/** Keys that do harm when a receiver copies the object carelessly. */
+/** Names that do harm when an object is copied carelessly. Payloads may have them. */
 const FORBIDDEN_KEYS = new Set(['__proto__', 'constructor', 'prototype']);
 
 // Not exported: V8 reads an exported constant from memory at each use, 5 % of a scan.
@@ -65,6 +70,12 @@ const found = {
   stateKeyEnd: -1,
 };
 let keys = 0;
+/** Is a value being read that the server parses? */
+let isStrict = true;
+/** Why the last text was refused, and where. */
+const fault = { at: 0, kind: /** @type {FaultKind} */ ('grammar') };
+
+/** @typedef {'grammar'|'depth'|'keys'|'name'} FaultKind */
 
 /**
  * Functions below that read a part return the index after it, or -1 if it is malformed.
@@ -79,23 +90,57 @@ export function scan(b) {
   found.beforeStart = found.sinceTimeStart = found.lastSecondsStart = -1;
   keys = 0;
   let i = skipSpace(b, 0);
-  if (b[i] !== OPEN_BRACE) return null;
+  if (b[i] !== OPEN_BRACE) return refused(i);
   i = skipSpace(b, i + 1);
-  if (b[i] === CLOSE_BRACE) return skipSpace(b, i + 1) === b.length ? found : null;
+  if (b[i] === CLOSE_BRACE) return ended(b, i + 1);
   for (;;) {
     const keyStart = i;
+    isStrict = true;
     i = skipKey(b, i);
     if (i < 0) return null;
+    const name = keyName(b, keyStart);
+    // An unknown field is never parsed.
+    isStrict = name !== 'payload' && name !== '';
     const start = i;
-    i = skipValue(b, i);
+    i = skipNested(b, i);
     if (i < 0) return null;
-    record(b, keyStart, start, i);
+    record(name, start, i);
     i = skipSpace(b, i);
     const c = b[i];
+    if (c === CLOSE_BRACE) return ended(b, i + 1);
+    if (c !== COMMA) return refused(i);
     i = skipSpace(b, i + 1);
-    if (c === CLOSE_BRACE) return i === b.length ? found : null;
-    if (c !== COMMA) return null;
   }
+}
+
+/** @param {Buffer} b @param {number} at after the object */
+function ended(b, at) {
+  const i = skipSpace(b, at);
+  return i === b.length ? found : refused(i);
+}
+
+/** @param {number} at */
+function refused(at) {
+  fail(at);
+  return null;
+}
+
+/**
+ * Remembers a fault, also for readers that look at some bytes themselves.
+ * @param {number} at @param {FaultKind} [kind] @returns {-1}
+ */
+export function fail(at, kind = 'grammar') {
+  fault.at = at;
+  fault.kind = kind;
+  return -1;
+}
+
+/**
+ * Where and why the last text was refused; valid until the next one is read.
+ * @returns {Readonly<{at: number, kind: FaultKind}>}
+ */
+export function lastFault() {
+  return fault;
 }
 
 /**
@@ -115,11 +160,12 @@ export function foundBeforeFault() {
  */
 export function scanMembers(b, at, readMember) {
   keys = 0;
-  if (b[at] !== OPEN_BRACE) return -1;
+  if (b[at] !== OPEN_BRACE) return fail(at);
   let i = skipSpace(b, at + 1);
   if (b[i] === CLOSE_BRACE) return i + 1;
   for (;;) {
     const keyStart = i;
+    isStrict = true;
     i = skipKey(b, i);
     if (i < 0) return -1;
     const keyEnd = skipString(b, keyStart + 1);
@@ -128,23 +174,35 @@ export function scanMembers(b, at, readMember) {
     i = skipSpace(b, i);
     const c = b[i];
     if (c === CLOSE_BRACE) return i + 1;
-    if (c !== COMMA) return -1;
+    if (c !== COMMA) return fail(i);
     i = skipSpace(b, i + 1);
   }
 }
 
-/** Reads a payload. Its keys count from 0. @param {Buffer} b valid UTF-8 @param {number} at */
+/**
+ * Reads a value that stays bytes: only its depth is limited.
+ * @param {Buffer} b valid UTF-8 @param {number} at
+ */
 export function skipPayload(b, at) {
-  keys = 0;
-  return skipValue(b, at);
+  isStrict = false;
+  return skipNested(b, at);
+}
+
+/**
+ * Reads a value that the server may parse. Its keys count with those of the object around it.
+ * @param {Buffer} b valid UTF-8 @param {number} at
+ */
+export function skipValue(b, at) {
+  isStrict = true;
+  return skipNested(b, at);
 }
 
 /**
  * Records a top-level field if the protocol has it.
- * @param {Buffer} b @param {number} keyStart @param {number} start @param {number} end
+ * @param {string} name @param {number} start @param {number} end
  */
-function record(b, keyStart, start, end) {
-  switch (keyName(b, keyStart)) {
+function record(name, start, end) {
+  switch (name) {
     case 'type':
       found.typeStart = start;
       found.typeEnd = end;
@@ -296,11 +354,15 @@ function keyName(b, at) {
 
 /** @param {Buffer} b @param {number} at @returns {number} the start of the value */
 function skipKey(b, at) {
-  if (b[at] !== QUOTE || ++keys > MAX_JSON_KEYS) return -1;
+  if (b[at] !== QUOTE) return fail(at);
   const end = skipString(b, at + 1);
-  if (end < 0 || isForbidden(b, at, end)) return -1;
+  if (end < 0) return -1;
+  if (isStrict) {
+    if (++keys > MAX_JSON_KEYS) return fail(at, 'keys');
+    if (isForbidden(b, at, end)) return fail(at, 'name');
+  }
   const colon = skipSpace(b, end);
-  return b[colon] === COLON ? skipSpace(b, colon + 1) : -1;
+  return b[colon] === COLON ? skipSpace(b, colon + 1) : fail(colon);
 }
 
 /** @param {Buffer} b @param {number} start the opening quote of a key @param {number} end */
@@ -313,7 +375,7 @@ function isForbidden(b, start, end) {
 }
 
 /** Reads a value inside the object. @param {Buffer} b @param {number} at @returns {number} */
-export function skipValue(b, at) {
+function skipNested(b, at) {
   let i = at;
   let depth = 0; // of containers inside the message's object
   let objects = 0; // one bit a level, the innermost lowest; 1: an object
@@ -322,7 +384,7 @@ export function skipValue(b, at) {
     if (c === QUOTE) {
       i = skipString(b, i + 1);
     } else if (c === OPEN_BRACE || c === OPEN_BRACKET) {
-      if (++depth >= MAX_JSON_DEPTH) return -1; // the message's object is a level too
+      if (++depth >= MAX_JSON_DEPTH) return fail(i, 'depth'); // the message's object is a level too
       const isObject = c === OPEN_BRACE;
       i = skipSpace(b, i + 1);
       if (b[i] === (isObject ? CLOSE_BRACE : CLOSE_BRACKET)) {
@@ -338,7 +400,7 @@ export function skipValue(b, at) {
       i = c === MINUS || (c >= ZERO && c <= NINE) ? skipNumber(b, i) : skipLiteral(b, i, c);
     }
     if (i < 0) return -1;
-    // Behind a value: the ends of its containers, or a comma and the next value.
+    // After a value: the ends of its containers, or a comma and the next value.
     for (;;) {
       if (depth === 0) return i;
       i = skipSpace(b, i);
@@ -350,7 +412,7 @@ export function skipValue(b, at) {
         if (i < 0) return -1;
         break;
       }
-      if (d !== (isObject ? CLOSE_BRACE : CLOSE_BRACKET)) return -1;
+      if (d !== (isObject ? CLOSE_BRACE : CLOSE_BRACKET)) return fail(i);
       depth--;
       objects >>>= 1;
       i++;
@@ -381,16 +443,17 @@ export function skipString(b, i) {
     while (i < length && PLAIN[b[i]] === 1) i++;
     const c = b[i];
     if (c === QUOTE) return i + 1;
-    if (c !== BACKSLASH) return -1;
+    if (c !== BACKSLASH) return fail(i);
     const e = b[++i];
     if (e === 0x75) {
       // \u and four hexadecimal digits
-      if (!(isHex(b[i + 1]) && isHex(b[i + 2]) && isHex(b[i + 3]) && isHex(b[i + 4]))) return -1;
+      if (!(isHex(b[i + 1]) && isHex(b[i + 2]) && isHex(b[i + 3]) && isHex(b[i + 4])))
+        return fail(endOfHex(b, i + 1));
       i += 4;
-    } else if (ESCAPES[e] !== 1) return -1; // e is undefined if the text ends here
+    } else if (ESCAPES[e] !== 1) return fail(i); // e is undefined if the text ends here
     i++;
   }
-  return -1;
+  return fail(i);
 }
 
 /** By byte: 1 if a string may contain it unescaped. */
@@ -406,22 +469,28 @@ function isHex(c) {
   return (c >= ZERO && c <= NINE) || (c >= 0x41 && c <= 0x46) || (c >= 0x61 && c <= 0x66);
 }
 
+/** @param {Buffer} b @param {number} i @returns {number} of the first byte that is no digit */
+function endOfHex(b, i) {
+  while (isHex(b[i])) i++;
+  return i;
+}
+
 /** @param {Buffer} b @param {number} i @returns {number} */
 function skipNumber(b, i) {
   if (b[i] === MINUS) i++;
   const whole = skipDigits(b, i);
-  if (whole === i || (b[i] === ZERO && whole > i + 1)) return -1; // no digit, or a leading zero
+  if (whole === i || (b[i] === ZERO && whole > i + 1)) return fail(i); // no digit, or a leading zero
   i = whole;
   if (b[i] === DOT) {
     const part = skipDigits(b, i + 1);
-    if (part === i + 1) return -1;
+    if (part === i + 1) return fail(part);
     i = part;
   }
   if (b[i] === 0x65 || b[i] === 0x45) {
     i++;
     if (b[i] === 0x2b || b[i] === MINUS) i++;
     const power = skipDigits(b, i);
-    if (power === i) return -1;
+    if (power === i) return fail(i);
     i = power;
   }
   return i;
@@ -438,8 +507,8 @@ function skipDigits(b, i) {
  */
 function skipLiteral(b, i, c) {
   const literal = c === 0x74 ? TRUE : c === 0x66 ? FALSE : c === 0x6e ? NULL : null;
-  if (literal === null) return -1;
-  for (let k = 1; k < literal.length; k++) if (b[i + k] !== literal[k]) return -1;
+  if (literal === null) return fail(i);
+  for (let k = 1; k < literal.length; k++) if (b[i + k] !== literal[k]) return fail(i + k);
   return i + literal.length;
 }
 

@@ -50,10 +50,11 @@ const REFUSED = [
   ['half an escape', '{"type":"echo","payload":"\\u00"}', F],
   ['a level too deep', `{"type":"echo","payload":${nested(32)}}`, F],
   ['50,000 levels', `{"type":"echo","payload":${'['.repeat(50_000)}`, F],
-  ['a key too many', `{"type":"echo","payload":{${keys(255)}}}`, F],
-  ['__proto__ as a key', '{"type":"echo","payload":{"__proto__":1}}', F],
-  ['__proto__, escaped', '{"type":"echo","payload":{"\\u005f_proto__":1}}', F],
-  ['constructor as a key', '{"type":"echo","payload":[{"a":{"constructor":1}}]}', F],
+  ['a key too many', `{"type":"echo",${keys(256)}}`, F],
+  ['a key too many in a field', `{"type":"join","room":"a","since":{${keys(255)}}}`, F],
+  ['__proto__ as a key', '{"type":"join","room":"p.a","presence":{"__proto__":1}}', F],
+  ['__proto__, escaped', '{"type":"join","room":"a","since":{"\\u005f_proto__":1}}', F],
+  ['constructor in info', '{"type":"join","room":"p.a","presence":{"info":{"constructor":1}}}', F],
   ['prototype as a key', '{"type":"echo","prototype":1}', F],
   ['no type', '{"payload":1}', F],
   ['a type of another kind', '{"type":1}', F],
@@ -251,7 +252,7 @@ test('each malformed, hostile or forbidden command gets its documented answer', 
   }
   await t.test('a message that cannot be read is answered with its id, if that comes first', () =>
     connected(async (wire) => {
-      const text = `{"id":7,"type":"message","room":"a","payload":{${keys(256)}}}`;
+      const text = `{"id":7,"type":"message","room":"a","since":{${keys(256)}}}`;
       const { error, id } = await wire.ask(text);
       assert.deepEqual([error, id], [F, 7]);
     }),

@@ -137,7 +137,6 @@ test('malformed input is refused, and nothing throws', () => {
     '{"id":1,"connect":{"subs":{"a":1}}}',
     '{"id":1,"connect":{"headers":{"a":1}}}',
     `{"id":1,"publish":{"data":${'['.repeat(33)}${']'.repeat(33)}}}`,
-    `{"id":1,"publish":{"data":{"__proto__":1}}}`,
   ])
     assert.equal(decode(text), null, text);
   const deep = `{"id":1,"x":${'['.repeat(500_000)}`;

@@ -12,6 +12,7 @@ import {
   readSince,
   readSinceTime,
 } from '../../src/protocol/decode.js';
+import { commandFault } from '../../src/protocol/decode-fault.js';
 import { MAX_JSON_DEPTH, MAX_JSON_KEYS } from '../../src/protocol/json-scan.js';
 
 /** A command with its payload as text. @param {string} text */
@@ -287,23 +288,31 @@ test('a text that is not a command is refused', () => {
     assert.notEqual(decode(`{"type":"x","id":${id}}`), null, id);
 });
 
-test('depth and keys are limited before JSON.parse sees the text', () => {
+test('depth is limited before JSON.parse sees the text', () => {
   const nested = (/** @type {number} */ n) =>
     `{"type":"x","payload":${'['.repeat(n)}${']'.repeat(n)}}`;
   assert.notEqual(decode(nested(MAX_JSON_DEPTH - 1)), null);
   assert.equal(decode(nested(MAX_JSON_DEPTH)), null);
   assert.equal(decode(`{"type":"x","payload":${'['.repeat(100_000)}`), null);
-  const keyed = (/** @type {number} */ n) =>
-    `{"type":"x","payload":{${Array.from({ length: n }, (_, i) => `"k${i}":1`)}}}`;
-  assert.notEqual(decode(keyed(MAX_JSON_KEYS - 2)), null);
-  assert.equal(decode(keyed(MAX_JSON_KEYS - 1)), null);
 });
 
-test('keys that could pollute a prototype are refused, in each spelling', () => {
-  for (const key of ['__proto__', 'constructor', 'prototype', '__pr\\u006fto__']) {
-    assert.equal(decode(`{"type":"x","payload":{"a":[{"${key}":1}]}}`), null, key);
-  }
-  assert.notEqual(decode('{"type":"x","payload":"__proto__"}'), null);
+test('payloads and unknown fields may have any keys, what the server parses may not', () => {
+  const keyed = (/** @type {number} */ n) =>
+    `{${Array.from({ length: n }, (_, i) => `"k${i}":1`)}}`;
+  const forbidden = ['__proto__', 'constructor', 'prototype', '__pr\\u006fto__'];
+  const values = [keyed(MAX_JSON_KEYS), ...forbidden.map((key) => `{"a":[{"${key}":1}]}`)];
+  for (const field of ['payload', 'pay\\u006coad', 'data'])
+    for (const value of values)
+      assert.notEqual(decode(`{"type":"x","${field}":${value}}`), null, field + value);
+  for (const field of ['since', 'before', 'presence', 'room', 'key', 'idempotencyKey', 'echo'])
+    for (const value of values)
+      assert.equal(decode(`{"type":"x","${field}":${value}}`), null, field + value);
+  for (const key of forbidden) assert.equal(decode(`{"type":"x","${key}":1}`), null, key);
+  assert.notEqual(decode(keyed(MAX_JSON_KEYS - 1).replace('{', '{"type":"x",')), null);
+  assert.equal(decode(keyed(MAX_JSON_KEYS).replace('{', '{"type":"x",')), null);
+  // A payload does not count for the fields after it.
+  const mixed = `{"type":"x","payload":${values[0]},"presence":${keyed(MAX_JSON_KEYS - 3)}}`;
+  assert.notEqual(decode(mixed), null);
 });
 
 test('room names are 1 to 200 characters of the allowed set', () => {
@@ -338,4 +347,42 @@ test('a refused message has an id if that comes before the fault, or before a cu
   assert.equal(idOf('{"id":1'), undefined);
   for (const text of ['', 'id', '{"id":{},}', '{"id":1.5}', '{"id":"x'])
     assert.equal(idOf(text), undefined, text);
+});
+
+/** What the sender of a refused message is told. @type {[text: string, message: string][]} */
+const FAULTS = [
+  ['', 'The message is not a JSON object: empty.'],
+  ['hello', 'The message is not a JSON object: unexpected "h" at byte 0.'],
+  ['[1]', 'The message is not a JSON object: unexpected "[" at byte 0.'],
+  ['{"type":"x"', 'The message is not a JSON object: it ends too early, at byte 11.'],
+  ['{"type":"x",}', 'The message is not a JSON object: unexpected "}" at byte 12.'],
+  ['{"type":"x"} {', 'The message is not a JSON object: unexpected "{" at byte 13.'],
+  ['{"type":"x","a" 1}', 'The message is not a JSON object: unexpected "1" at byte 16.'],
+  ['{"type":"x","payload":[1 2]}', 'The message is not a JSON object: unexpected "2" at byte 25.'],
+  ['{"payload":truly}', 'The message is not a JSON object: unexpected "l" at byte 14.'],
+  ['{"payload":01}', 'The message is not a JSON object: unexpected "0" at byte 11.'],
+  ['{"payload":1.}', 'The message is not a JSON object: unexpected "}" at byte 13.'],
+  ['{"payload":"\n"}', 'The message is not a JSON object: unexpected 0x0a at byte 12.'],
+  ['{"payload":"\\x"}', 'The message is not a JSON object: unexpected "x" at byte 13.'],
+  ['{"payload":"\\u00g0"}', 'The message is not a JSON object: unexpected "g" at byte 16.'],
+  [`{"payload":${'['.repeat(32)}`, 'The message is not a JSON object: over 32 levels at byte 42.'],
+  [
+    `{"since":{${'"":1,'.repeat(256)}"":1}}`,
+    'The message is not a JSON object: over 256 keys outside the payload at byte 1285.',
+  ],
+  [
+    '{"since":{"__proto__":1}}',
+    'The message is not a JSON object: the key "__proto__" at byte 10, which only payloads may have.',
+  ],
+  ['{}', 'A command needs a "type", such as {"type":"join","room":"lobby"}.'],
+  ['{"type":5}', 'type: a string, such as "join".'],
+  ['{"type":"message","text":5}', 'text: a string.'],
+  ['{"type":"x","id":{}}', 'id: a string of at most 64 characters, or a whole number up to 2^53.'],
+];
+
+test('a refused message is answered with its fault, and where it is', () => {
+  for (const [text, message] of FAULTS) {
+    assert.equal(decode(text), null, text);
+    assert.equal(commandFault(Buffer.from(text)), message, text);
+  }
 });

@@ -4,7 +4,7 @@
 // id that no connection has. A connection without a user is its own entry.
 
 import { isUtf8 } from 'node:buffer';
-import { scanMembers, skipSpace, skipValue } from '../../protocol/json-scan.js';
+import { scanMembers, skipPayload, skipSpace } from '../../protocol/json-scan.js';
 
 /** @import { ClientInfo } from './messages.js' */
 
@@ -49,7 +49,7 @@ export function readMember(member) {
   /** @type {Buffer|null} */
   let info = null;
   const end = scanMembers(member, skipSpace(member, 0), (name, start) => {
-    const valueEnd = skipValue(member, start);
+    const valueEnd = skipPayload(member, start);
     if (valueEnd < 0) return -1;
     const value = member.subarray(start, valueEnd);
     if (name === 'user') user = textOf(value);

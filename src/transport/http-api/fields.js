@@ -8,7 +8,8 @@
 import { isUtf8 } from 'node:buffer';
 import { ERRORS } from '../../protocol/codes.js';
 import { isRoom, isUser } from '../../protocol/decode.js';
-import { scanMembers, skipSpace, skipValue } from '../../protocol/json-scan.js';
+import { jsonFault, unexpected } from '../../protocol/decode-fault.js';
+import { fail, scanMembers, skipPayload, skipSpace, skipValue } from '../../protocol/json-scan.js';
 import { isConnectionId, isStateKey } from '../../protocol/publication.js';
 import { ApiFault, badValue, ruleText, unknownText } from './fault.js';
 import { isMediaType } from './raw-body.js';
@@ -42,7 +43,11 @@ const COMMA = 0x2c;
  * @typedef {(body: Buffer, start: number, end: number) => unknown} Read
  */
 
-/** `rule`: what the value must be, for the client. @typedef {{rule: string, read: Read}} Reader */
+/**
+ * `rule`: what the value must be, for the client. `isBytes`: the value stays bytes, so it may have
+ * any keys.
+ * @typedef {{rule: string, read: Read, isBytes?: boolean}} Reader
+ */
 /** A list of objects. @typedef {{readonly items: Shape, readonly mayBeEmpty?: boolean}} Items */
 /** @typedef {Readonly<Record<string, Reader|Items>>} Shape */
 /** @typedef {Record<string, any>} Fields */
@@ -55,8 +60,10 @@ export const OBJECTS = 'a list of 1 to 1,000 objects';
 export const A_KEY = '1 to 128 visible ASCII characters';
 export const A_STATE_KEY = '1 to 200 characters without control characters';
 
+/** A value that its route parses. @type {Reader} */
+export const json = { rule: 'JSON', read: (_body, start, end) => ({ start, end }) };
 /** @type {Reader} */
-export const payload = { rule: 'JSON', read: (_body, start, end) => ({ start, end }) };
+export const payload = { ...json, isBytes: true };
 export const room = textReader(A_ROOM, isRoom);
 export const rooms = listReader(`a list of 1 to 1,000 different rooms; ${A_ROOM}`, isRoom);
 export const user = textReader(A_USER, isUser);
@@ -146,8 +153,11 @@ export function isIdempotencyKey(text) {
 export function readFields(body, shape, { ignoresUnknown = false } = {}) {
   const reading = new Reading(body, ignoresUnknown);
   const at = skipSpace(body, 0);
-  const end = isUtf8(body) ? reading.members(at, shape, '') : -1;
-  if (end < 0 || skipSpace(body, end) !== body.length) throw new ApiFault('INVALID_JSON');
+  if (!isUtf8(body)) throw notJson('not UTF-8');
+  const end = reading.members(at, shape, '');
+  if (end < 0) throw notJson(jsonFault(body));
+  const rest = skipSpace(body, end);
+  if (rest !== body.length) throw notJson(unexpected(body, rest));
   if (reading.fault !== null) throw faultOf(reading.fault, reading.unknown);
   return reading.fields;
 }
@@ -162,6 +172,11 @@ export function readLimit(text) {
   if (limit < 1 || limit > MAX_LIMIT)
     throw badValue('limit', `a whole number from 1 to ${MAX_LIMIT.toLocaleString('en')}`);
   return limit;
+}
+
+/** @param {string} why @returns {ApiFault} */
+function notJson(why) {
+  return new ApiFault('INVALID_JSON', { message: `The body is not a JSON object: ${why}.` });
 }
 
 /** @param {string} field missing or not allowed @param {string} rule @returns {ApiFault} */
@@ -199,7 +214,7 @@ class Reading {
     const fields = {};
     const end = scanMembers(this.body, at, (name, start) => {
       const known = Object.hasOwn(shape, name) ? shape[name] : null;
-      if (known === null && this.ignoresUnknown) return skipValue(this.body, start);
+      if (known === null && this.ignoresUnknown) return skipPayload(this.body, start);
       if (known === null) {
         this.unknown ??= this.fault === null ? { path, shape } : null;
         return this.#skip(start, path + name.slice(0, MAX_FIELD_NAME), '');
@@ -207,7 +222,7 @@ class Reading {
       const field = path + name;
       if (Object.hasOwn(fields, name)) return this.#skip(start, field, 'it occurs twice');
       if ('items' in known) return this.#items(start, known, name, fields);
-      const valueEnd = skipValue(this.body, start);
+      const valueEnd = (known.isBytes ? skipPayload : skipValue)(this.body, start);
       if (valueEnd < 0) return -1;
       fields[name] = known.read(this.body, start, valueEnd);
       if (fields[name] === undefined) this.fault ??= { field, rule: known.rule };
@@ -235,13 +250,13 @@ class Reading {
         const path = `${name}[${items.length}]`;
         if (body[i] !== OPEN_BRACE) i = this.#skip(i, path, 'an object');
         else if (items.length < MAX_LISTED) i = this.members(i, shape, `${path}.`);
-        else i = scanMembers(body, i, (_name, start) => skipValue(body, start));
+        else i = scanMembers(body, i, (_name, start) => skipPayload(body, start));
         if (i < 0) return -1;
         if (items.length < MAX_LISTED) items.push(this.fields);
         else this.fault ??= { field: name, rule: OBJECTS };
         i = skipSpace(body, i);
         if (body[i] === CLOSE_BRACKET) break;
-        if (body[i] !== COMMA) return -1;
+        if (body[i] !== COMMA) return fail(i);
         i = skipSpace(body, i + 1);
       }
     }
@@ -251,7 +266,7 @@ class Reading {
   /** Passes a faulty value. @param {number} at @param {string} field @param {string} rule */
   #skip(at, field, rule) {
     this.fault ??= { field, rule };
-    return skipValue(this.body, at);
+    return skipPayload(this.body, at);
   }
 }
 

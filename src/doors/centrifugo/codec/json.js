@@ -1,8 +1,8 @@
 // json.js: the JSON form of the messages.
 //
 // A client's message is one or more lines, each with a command, which one scan checks and reads. A
-// raw value, such as `data`, travels as the client's bytes, within native payloads' limits of depth
-// and keys; framing.js removes the line breaks between its tokens.
+// raw value, such as `data`, travels as the client's bytes, within the depth of native payloads;
+// framing.js removes the line breaks between its tokens.
 
 import { readValue } from '../../../protocol/decode.js';
 import { skipPayload, skipSpace, skipString } from '../../../protocol/json-scan.js';

@@ -3,7 +3,7 @@
 // request names the connection.
 
 import { CLOSES } from '../../../protocol/codes.js';
-import { payload } from '../../../transport/http-api/fields.js';
+import { json } from '../../../transport/http-api/fields.js';
 import { idOf } from '../client-id.js';
 import { DISCONNECTS } from '../codes.js';
 import { DoorError } from '../errors.js';
@@ -63,7 +63,7 @@ export class ControlMethods {
   /** @type {Method} */
   disconnect = {
     route: 'centrifugo_disconnect',
-    shape: { ...WHOM, whitelist: texts, disconnect: payload },
+    shape: { ...WHOM, whitelist: texts, disconnect: json },
     run: async (fields, _call, body) => {
       const { code, reason } = readDisconnect(fields.disconnect, body);
       const whom = whomOf(fields);

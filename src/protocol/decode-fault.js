@@ -1,0 +1,58 @@
+// decode-fault.js: says why a text was refused: the cause, the place and the limit. Only refused
+// texts pay for it.
+
+import { lastFault, MAX_JSON_DEPTH, MAX_JSON_KEYS, scan, skipString } from './json-scan.js';
+
+const QUOTE = 0x22;
+const MAX_SHOWN_NAME = 40;
+
+/**
+ * @param {Buffer} b valid UTF-8, which a function of json-scan.js has just refused
+ * @returns {string} such as `unexpected "h" at byte 0`
+ */
+export function jsonFault(b) {
+  const { at, kind } = lastFault();
+  switch (kind) {
+    case 'depth':
+      return `over ${MAX_JSON_DEPTH} levels at byte ${at}`;
+    case 'keys':
+      return `over ${MAX_JSON_KEYS} keys outside the payload at byte ${at}`;
+    case 'name':
+      return `the key ${nameAt(b, at)} at byte ${at}, which only payloads may have`;
+    case 'grammar':
+      return unexpected(b, at);
+  }
+}
+
+/**
+ * @param {Buffer} b @param {number} at
+ * @returns {string} the byte there, as a character if that is visible
+ */
+export function unexpected(b, at) {
+  if (b.length === 0) return 'empty';
+  if (at >= b.length) return `it ends too early, at byte ${b.length}`;
+  const c = b[at];
+  const shown = c > 0x20 && c < 0x7f ? JSON.stringify(String.fromCharCode(c)) : `0x${hex(c)}`;
+  return `unexpected ${shown} at byte ${at}`;
+}
+
+/** @param {number} byte */
+function hex(byte) {
+  return byte.toString(16).padStart(2, '0');
+}
+
+/** @param {Buffer} b @param {number} at of a key */
+function nameAt(b, at) {
+  return b.toString('utf8', at, Math.min(skipString(b, at + 1), at + MAX_SHOWN_NAME));
+}
+
+/** @param {Buffer} message valid UTF-8, which `decode` has refused @returns {string} for its sender */
+export function commandFault(message) {
+  const fields = scan(message);
+  if (fields === null) return `The message is not a JSON object: ${jsonFault(message)}.`;
+  const { typeStart, textStart } = fields;
+  if (typeStart < 0) return 'A command needs a "type", such as {"type":"join","room":"lobby"}.';
+  if (message[typeStart] !== QUOTE) return 'type: a string, such as "join".';
+  if (textStart >= 0 && message[textStart] !== QUOTE) return 'text: a string.';
+  return 'id: a string of at most 64 characters, or a whole number up to 2^53.';
+}
