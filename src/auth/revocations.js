@@ -1,10 +1,23 @@
 // revocations.js: valid tokens that are refused.
 //
-// A revocation names a user, for all tokens issued before a time, or one token by its `jti`. It is
-// kept until the longest possible token has expired. The list is in memory, so a check costs two
-// look-ups and works while the backend is unavailable.
+// A revocation names a user, for all tokens issued before a time, or one token by its `jti`. It
+// outlives every token that it can refuse:
+//
+//   native tokens have `iat` and `exp`      kept until the longest possible one has expired
+//   Centrifugo's may lack `iat`             kept longer, because such a token could have been issued
+//                                           at any time; leaves when a full list needs its place
+//   lenient ones may never expire           kept always; a full list refuses new revocations
+//
+// The list is in memory, so a check costs two look-ups and works while the backend is unavailable.
 
-import { keyOf, MAX_REVOCATIONS } from '../backend/revocations.js';
+import {
+  KEPT_ALWAYS_MS,
+  KEPT_MS,
+  keyOf,
+  MAX_REVOCATIONS,
+  makeRoom,
+  mayMakeRoom,
+} from '../backend/revocations.js';
 import { LEEWAY_S } from './claims.js';
 
 /** For one sweep, which takes under a millisecond. */
@@ -13,6 +26,7 @@ const SWEEP_ENTRIES = 8192;
 const KEEP_LEEWAY_MS = 60_000;
 
 /** @import { Revocation } from '../backend/revocations.js' */
+/** @import { CentrifugoSettings } from '../config/centrifugo.js' */
 
 export class Revocations {
   /** @type {Map<string, Revocation>} */
@@ -24,11 +38,20 @@ export class Revocations {
 
   /**
    * @param {object} parts @param {number} parts.maxLifetimeS of a token
+   * @param {Pick<CentrifugoSettings, 'isLenient'>|null} [parts.centrifugo] null: all tokens are
+   *   native
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
    * @param {() => number} [parts.now] ms since 1970 @param {number} [parts.max]
    */
-  constructor({ maxLifetimeS, counters, now = Date.now, max = MAX_REVOCATIONS }) {
+  constructor({
+    maxLifetimeS,
+    centrifugo = null,
+    counters,
+    now = Date.now,
+    max = MAX_REVOCATIONS,
+  }) {
     this.maxLifetimeMs = maxLifetimeS * 1000;
+    this.centrifugo = centrifugo;
     this.counters = counters;
     this.now = now;
     this.max = max;
@@ -45,21 +68,27 @@ export class Revocations {
    */
   create(target) {
     const nowMs = this.now();
-    const keepMs = this.maxLifetimeMs + KEEP_LEEWAY_MS;
     if ('tokenId' in target)
       return {
         user: null,
         tokenId: target.tokenId,
         issuedBeforeMs: 0,
-        keepUntilMs: nowMs + keepMs,
+        keepUntilMs: this.#keepUntil(nowMs),
       };
     const { user, issuedBeforeMs = nowMs + LEEWAY_S * 1000 } = target;
     return {
       user,
       tokenId: null,
       issuedBeforeMs,
-      keepUntilMs: Math.max(nowMs, issuedBeforeMs) + keepMs,
+      keepUntilMs: this.#keepUntil(Math.max(nowMs, issuedBeforeMs)),
     };
+  }
+
+  /** @param {number} lastIssuedMs of the tokens that are refused */
+  #keepUntil(lastIssuedMs) {
+    if (this.centrifugo?.isLenient) return KEPT_ALWAYS_MS;
+    const allExpiredMs = lastIssuedMs + this.maxLifetimeMs + KEEP_LEEWAY_MS;
+    return this.centrifugo === null ? allExpiredMs : KEPT_MS + allExpiredMs;
   }
 
   /**
@@ -73,7 +102,7 @@ export class Revocations {
     const key = /** @type {string} */ (user ?? tokenId);
     const known = map.get(key);
     if (known === undefined) {
-      if (this.size >= this.max) this.#sweepAll();
+      if (this.size >= this.max) this.#makeRoom();
       if (this.size >= this.max) {
         this.counters.revocationsRefused++;
         return false;
@@ -111,7 +140,7 @@ export class Revocations {
     const kept = new Map(known.map((one) => [keyOf(one), one]));
     const nowMs = this.now();
     return [...this.entries()].filter(
-      (one) => one.keepUntilMs > nowMs && this.#isLater(one, kept.get(keyOf(one))),
+      (one) => !mayMakeRoom(one, nowMs) && this.#isLater(one, kept.get(keyOf(one))),
     );
   }
 
@@ -139,9 +168,10 @@ export class Revocations {
     this.counters.revocations = this.size;
   }
 
-  #sweepAll() {
+  #makeRoom() {
     const nowMs = this.now();
-    for (const revocation of this.entries()) this.#forgetOld(revocation, nowMs);
+    makeRoom(this.#users, nowMs);
+    makeRoom(this.#tokens, nowMs);
   }
 
   /** @param {Revocation} revocation @param {number} nowMs */

@@ -9,7 +9,8 @@
  * @property {string|null} user @property {string|null} tokenId
  * @property {number} issuedBeforeMs if `user` is set: tokens issued later are not revoked; if
  *   `tokenId` is set: 0
- * @property {number} keepUntilMs milliseconds since 1970; then the revocation may be forgotten
+ * @property {number} keepUntilMs milliseconds since 1970; then the revocation may be forgotten. From
+ *   KEPT_MS on: see there
  */
 
 /**
@@ -24,6 +25,42 @@
 
 /** In force at once. */
 export const MAX_REVOCATIONS = 100_000;
+
+/**
+ * Added to the time of a revocation that is kept past it, because tokens that it refuses may have
+ * no end, or one that does not tell their age. It leaves only when a full list needs a place. As a
+ * time it is in the year 128,000, so stores need no second field, and older servers keep it, too.
+ */
+export const KEPT_MS = 4e15;
+/** Kept always: a full list refuses new revocations instead. */
+export const KEPT_ALWAYS_MS = 2 * KEPT_MS;
+/** Places that a full list makes at once. */
+const MAX_FORGOTTEN = 1000;
+
+/**
+ * May a full list forget it?
+ * @param {Revocation} revocation @param {number} nowMs
+ */
+export function mayMakeRoom({ keepUntilMs }, nowMs) {
+  return (keepUntilMs < KEPT_MS ? keepUntilMs : keepUntilMs - KEPT_MS) <= nowMs;
+}
+
+/**
+ * Makes room in a full list: forgets those whose time is over or, if there are none, the earliest
+ * of those that were kept past it.
+ * @param {Map<string, Revocation>} known @param {number} nowMs
+ */
+export function makeRoom(known, nowMs) {
+  const { size } = known;
+  for (const [key, { keepUntilMs }] of known) if (keepUntilMs <= nowMs) known.delete(key);
+  if (known.size < size) return;
+  let forgotten = 0;
+  for (const [key, one] of known) {
+    if (!mayMakeRoom(one, nowMs)) continue;
+    known.delete(key);
+    if (++forgotten >= MAX_FORGOTTEN) return;
+  }
+}
 
 /** @param {Revocation} revocation @returns {string} equal for the same user or token */
 export function keyOf({ user, tokenId }) {

@@ -561,7 +561,9 @@ export const LIMITS = Object.freeze([
       const { isLenient } = centrifugo;
       return {
         value: isLenient ? 'lenient' : 'strict',
-        note: isLenient ? 'a token without exp is valid until it is revoked' : undefined,
+        note: isLenient
+          ? 'a token without exp is valid until it is revoked; revocations are kept for good, at most 100,000'
+          : undefined,
         fix: isLenient ? 'sign tokens with exp, then FANFARE_CENTRIFUGO_TOKENS=strict' : undefined,
       };
     },

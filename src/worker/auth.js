@@ -7,7 +7,7 @@ import { RevocationLog } from '../auth/revocation-log.js';
 import { Revocations } from '../auth/revocations.js';
 import { Sessions } from '../auth/sessions.js';
 import { TokenVerifier } from '../auth/verifier.js';
-import { decodeRevocation, encodeRevocation } from '../backend/revocations.js';
+import { decodeRevocation, encodeRevocation, KEPT_MS } from '../backend/revocations.js';
 import { EVERYONE } from '../hub/hub.js';
 import { RareLog } from '../observability/rare-log.js';
 import { encodeNotice, KIND, readNotice } from '../protocol/publication.js';
@@ -31,7 +31,11 @@ export class WorkerAuth {
     const { config, settings, hub, backend, counters, appPlaces, closeAll, log } = parts;
     const { onUserRefused } = parts;
     const { maxLifetimeS } = settings;
-    const revocations = (this.revocations = new Revocations({ maxLifetimeS, counters }));
+    const revocations = (this.revocations = new Revocations({
+      maxLifetimeS,
+      centrifugo: config.centrifugo,
+      counters,
+    }));
     const sessions = new Sessions({ revocations, counters, edges: backend.edges, closeAll });
     this.log = new RevocationLog({
       store: backend.revocations,
@@ -94,10 +98,17 @@ export class WorkerAuth {
     this.log.refresh();
   }
 
-  /** On every server: see RevocationLog. @param {Parameters<RevocationLog['revoke']>[0]} target */
+  /**
+   * On every server: see RevocationLog.
+   * @param {Parameters<RevocationLog['revoke']>[0]} target
+   * @returns {Promise<{keptUntilMs: number|null}|null>} ms since 1970, null: it has no end
+   */
   async revoke(target) {
     try {
-      return await this.log.revoke(target);
+      const revocation = await this.log.revoke(target);
+      if (revocation === null) return null;
+      const { keepUntilMs } = revocation;
+      return { keptUntilMs: keepUntilMs < KEPT_MS ? keepUntilMs : null };
     } catch (error) {
       // The caller gets no cause. It may be a full disk, for example.
       this.rareLog.warn({ err: error }, 'a revocation failed: its tokens may still be accepted');

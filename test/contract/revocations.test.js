@@ -14,6 +14,7 @@ import { RevocationLog } from '../../src/auth/revocation-log.js';
 import { Revocations } from '../../src/auth/revocations.js';
 import { compact, RevocationFile } from '../../src/backend/embedded/revocation-file.js';
 import { RedisRevocations } from '../../src/backend/redis/revocations.js';
+import { KEPT_ALWAYS_MS, KEPT_MS } from '../../src/backend/revocations.js';
 import { createAuthCounters } from '../../src/observability/counters.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { BACKENDS, startServer } from './suite.js';
@@ -105,6 +106,43 @@ for (const [name, start] of Object.entries(STORES)) {
     await make().add(ofUser('a', 5, Date.now() - 1));
     await make().add(ofUser('b', 5, soon));
     assert.deepEqual(await make().read(), [ofUser('b', 5, soon)]);
+  });
+}
+
+for (const isAlways of [false, true]) {
+  const what = isAlways
+    ? 'kept always stay in a full list'
+    : 'kept past their time leave a full list';
+  const keptMs = isAlways ? KEPT_ALWAYS_MS : KEPT_MS + Date.now() - 1000;
+
+  test(`redis: revocations ${what}`, async (t) => {
+    const { redis, connection } = await startConnection(t);
+    const store = new RedisRevocations({ connection, prefix: 'test:' });
+    await store.add(ofUser('past', 1, keptMs));
+    await store.add(ofUser('kept', 1, KEPT_MS + soon));
+    assert.equal((await store.read()).length, 2);
+    const keys = store.keys.join(' ').split(' ');
+    const add = (/** @type {string} */ user) =>
+      connection.redis.eval(
+        ...[store.script, 3, ...keys, JSON.stringify([user, null])],
+        ...[1, KEPT_MS + soon, Date.now(), 2, 1],
+      );
+    assert.equal(await add('new'), isAlways ? 0 : 1);
+    const users = (await store.read()).map(({ user }) => user).sort();
+    assert.deepEqual(users, isAlways ? ['kept', 'past'] : ['kept', 'new']);
+    assert.ok(Number(await redis.cli('PTTL', keys[0])) > 1e15);
+  });
+
+  test(`embedded: revocations ${what}`, async (t) => {
+    const folder = temporaryFolder(t);
+    const store = new RevocationFile(folder, { max: 2 });
+    await store.add(ofUser('past', 1, keptMs));
+    await store.add(ofUser('kept', 1, KEPT_MS + soon));
+    await compact(folder);
+    assert.equal((await store.read()).length, 2);
+    assert.equal(await store.add(ofUser('new', 1, soon)), !isAlways);
+    const users = (await store.read()).map(({ user }) => user).sort();
+    assert.deepEqual(users, isAlways ? ['kept', 'past'] : ['kept', 'new']);
   });
 }
 

@@ -9,12 +9,13 @@ import { WorkerAuth } from '../../src/worker/auth.js';
 
 const LIFETIME_S = 3600;
 
-/** @param {{max?: number}} [options] */
-function build({ max } = {}) {
+/** @param {{max?: number, centrifugo?: {isLenient: boolean}}} [options] */
+function build({ max, centrifugo } = {}) {
   const clock = { nowMs: 1_000_000_000_000 };
   const counters = createAuthCounters();
   const revocations = new Revocations({
     maxLifetimeS: LIFETIME_S,
+    centrifugo,
     counters,
     now: () => clock.nowMs,
     ...(max !== undefined && { max }),
@@ -79,6 +80,41 @@ test('a revocation is kept until the longest possible token has expired', () => 
   revocations.sweep();
   assert.equal(revocations.size, 0);
   assert.equal(counters.revocations, 0);
+});
+
+test('a revocation outlives tokens that need not have iat or exp', () => {
+  for (const isLenient of [false, true]) {
+    const { revocations, clock, isRevoked } = build({ centrifugo: { isLenient } });
+    revocations.add(revocations.create({ user: 'alice' }));
+    revocations.add(revocations.create({ tokenId: 't1' }));
+    clock.nowMs += 1000 * LIFETIME_S * 1000;
+    revocations.sweep();
+    revocations.sweep();
+    assert.ok(isRevoked({ issuedAtMs: 0 }), 'without iat');
+    assert.ok(isRevoked({ user: 'bob', tokenId: 't1' }));
+    assert.ok(!isRevoked(), 'issued later');
+  }
+});
+
+test('a full list forgets the earliest of those kept past their time, but none of lenient tokens', () => {
+  for (const isLenient of [false, true]) {
+    const built = build({ centrifugo: { isLenient }, max: 3 });
+    const { revocations, clock, counters, isRevoked } = built;
+    const add = (/** @type {string} */ user) => revocations.add(revocations.create({ user }));
+    for (const user of ['a', 'b']) assert.ok(add(user));
+    clock.nowMs += LIFETIME_S * 1000 + 65_000;
+    assert.ok(add('c'));
+    assert.equal(add('d'), !isLenient);
+    assert.equal(counters.revocationsRefused, isLenient ? 1 : 0);
+    assert.ok(isRevoked({ user: 'c', issuedAtMs: 0 }), 'its tokens may be valid');
+    assert.equal(isRevoked({ user: 'a', issuedAtMs: 0 }), isLenient);
+    // What has left is not written to the backend again.
+    const others = isLenient ? ['a', 'b', 'c'] : ['c', 'd'];
+    assert.deepEqual(
+      revocations.beyond([]).map(({ user }) => user),
+      others,
+    );
+  }
 });
 
 test('a revocation above the limit is refused and counted, and existing ones stay', () => {

@@ -9,7 +9,13 @@ import { createReadStream } from 'node:fs';
 import { access, constants, mkdir, open, readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { BrokerError } from '../errors.js';
-import { decodeRevocation, encodeRevocation, keyOf, MAX_REVOCATIONS } from '../revocations.js';
+import {
+  decodeRevocation,
+  encodeRevocation,
+  keyOf,
+  MAX_REVOCATIONS,
+  makeRoom,
+} from '../revocations.js';
 import { replaceFile } from './replace-file.js';
 
 const NAME = 'revocations.jsonl';
@@ -78,7 +84,7 @@ export class RevocationFile {
   #hasPlaceFor(revocation) {
     const key = keyOf(revocation);
     if (this.#known.size < this.max || this.#known.has(key)) return true;
-    this.#known = new Map(inForce(this.#known).map((one) => [keyOf(one), one]));
+    makeRoom(this.#known, Date.now());
     return this.#known.size < this.max;
   }
 

@@ -23,8 +23,8 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  * @property {Pick<import('../../hub/room-users.js').Tracker, 'covers'|'read'>} tracker
  * @property {FleetControl} fleet @property {{readonly isDraining: boolean}} phase of the worker
  * @property
- *   {((target: RevocationTarget) => Promise<import('../../backend/revocations.js').Revocation|null>)|null}
- *   revoke null if no tokens are configured
+ *   {((target: RevocationTarget) => Promise<{keptUntilMs: number|null}|null>)|null}
+ *   revoke null if no tokens are configured; `keptUntilMs` null: it has no end
  * @property {BlobStore|null} blobs null if there is no bucket
  * @property {Counters} counters @property {Log} log
  */

@@ -80,7 +80,8 @@ export class ControlRoutes {
       throw new ApiFault('UNAVAILABLE', {
         message: 'Not accepted: too many revocations are in force.',
       });
-    return { keptUntil: Math.ceil(revocation.keepUntilMs / 1000) };
+    const { keptUntilMs } = revocation;
+    return { keptUntil: keptUntilMs === null ? null : Math.ceil(keptUntilMs / 1000) };
   };
 }
 

@@ -26,7 +26,14 @@ if known then
   issued = math.max(issued, tonumber(knownIssued) or 0)
   keep = math.max(keep, tonumber(knownKeep) or 0)
 elseif redis.call('HLEN', entries) >= max then
-  return 0
+  -- Those that were kept past their time (KEPT_MS of backend/revocations.js) make room.
+  local top = string.format('%.0f', 4e15 + tonumber(now))
+  local past = redis.call('ZRANGEBYSCORE', expiry, '4000000000000000', top, 'LIMIT', 0, 1000)
+  if #past == 0 then return 0 end
+  for _, old in ipairs(past) do
+    redis.call('HDEL', entries, old)
+    redis.call('ZREM', expiry, old)
+  end
 end
 
 redis.call('HSET', entries, field, string.format('%.0f %.0f', issued, keep) .. rest)
