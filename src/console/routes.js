@@ -14,6 +14,7 @@ import express, { Router } from 'express';
 import { fits } from '../config/room-patterns.js';
 import { VERSION } from '../config/version.js';
 import { examineServer } from '../doctor/doctor.js';
+import { AuditLog } from '../observability/audit-log.js';
 import { refusal, toHttp } from '../protocol/refusal.js';
 import { HEADERS, readAssets } from './assets.js';
 import { CHARTS } from './charts.js';
@@ -101,16 +102,27 @@ class Routes {
   #visitors = new WeakMap();
   /** @type {{atMs: number, report: ReturnType<typeof examineServer>}|null} */
   #lastReport = null;
+  #audit;
 
   /** @param {Parts} parts */
   constructor(parts) {
     this.parts = parts;
+    this.#audit = new AuditLog(parts.server.log);
   }
 
   /** @param {Request} request @param {Response} response @param {() => void} next */
   admit = (request, response, next) => {
     const found = this.parts.door.admit(request);
-    if ('code' in found) return answer(response, toHttp(found));
+    if ('code' in found) {
+      // A page without a key is one that has yet to ask its visitor.
+      if (request.headers.authorization !== undefined)
+        this.#audit.refused({
+          api: 'console',
+          address: addressOf(request),
+          reason: found.message,
+        });
+      return answer(response, toHttp(found));
+    }
     this.#visitors.set(request, found);
     next();
   };
@@ -176,41 +188,42 @@ class Routes {
 
   /** @param {Request} request @param {Response} response */
   testWebhook = async (request, response) => {
-    const { name, rights } = this.#visitorOf(request);
-    const { courier, log } = this.parts.server;
+    const { rights } = this.#visitorOf(request);
+    const { courier } = this.parts.server;
     if (!rights.includes('publish')) return answer(response, NO_TEST);
     const endpoint = String(request.params.endpoint);
     const result = await courier()?.test(endpoint);
     if (result === undefined) return answer(response, NOT_FOUND);
     const { outcome, error } = result;
-    log.info(
-      { action: 'test_webhook', key: name || undefined, endpoint: cut(endpoint), outcome },
-      'console: action',
-    );
+    this.#acted(request, 'test_webhook', { endpoint }, outcome);
     response.json({ outcome, error });
   };
 
   /** @param {Request} request @param {Response} response */
   act = async (request, response) => {
-    const { name, rights, rooms } = this.#visitorOf(request);
+    const { rights, rooms } = this.#visitorOf(request);
     const route = String(request.params.route);
     const { params = {}, query = {}, body = '' } = request.body ?? {};
     if (!isTexts(params) || !isTexts(query) || typeof body !== 'string')
       return answer(response, INVALID);
     const outcome = await this.parts.actions.run({ route, params, query, body, rights, rooms });
-    if (CHANGES.has(route))
-      this.parts.server.log.info(
-        {
-          action: route,
-          key: name || undefined,
-          ...subjectsOf(params),
-          ...subjectsIn(body),
-          status: outcome.status,
-        },
-        'console: action',
-      );
+    if (CHANGES.has(route)) {
+      const result = outcome.status === 200 ? 'done' : fieldsIn(outcome.body).error;
+      this.#acted(request, route, { ...params, ...fieldsIn(body) }, result);
+    }
     answer(response, outcome);
   };
+
+  /**
+   * @param {Request} request @param {string} action @param {object} subject
+   * @param {string} outcome
+   */
+  #acted(request, action, subject, outcome) {
+    const { name } = this.#visitorOf(request);
+    const address = addressOf(request);
+    const key = name || undefined;
+    this.#audit.acted({ api: 'console', key, action, subject, address, outcome });
+  }
 
   /** @param {Request} request @param {Response} response */
   tail = (request, response) => {
@@ -256,48 +269,18 @@ const CHANGES = new Set([
   'revoke',
 ]);
 
-/** The fields that name the subject of an action, for the log. Payloads are never logged. */
-const SUBJECTS = ['room', 'rooms', 'user', 'connectionId', 'tokenId'];
-/** Characters of a logged name. A room has at most 200; a longer name has been refused. */
-const MAX_LOGGED_LENGTH = 200;
-/** Rooms of a logged list. */
-const MAX_LOGGED_NAMES = 20;
-
-/** @param {object} fields */
-function subjectsOf(fields) {
-  return Object.fromEntries(
-    Object.entries(fields)
-      .filter(([name]) => SUBJECTS.includes(name))
-      .map(([name, value]) => [name, logged(value)]),
-  );
-}
-
-/**
- * A name, or a list of names, as the log takes it: a body of 4 MB must not become a line of 4 MB.
- * @param {unknown} value of a body that nobody has checked
- */
-function logged(value) {
-  if (!Array.isArray(value)) return cut(value);
-  const names = value.slice(0, MAX_LOGGED_NAMES).map(cut);
-  return value.length > names.length
-    ? [...names, `and ${value.length - names.length} more`]
-    : names;
-}
-
-/** @param {unknown} value */
-function cut(value) {
-  if (typeof value !== 'string') return typeof value === 'number' ? value : undefined;
-  if (value.length <= MAX_LOGGED_LENGTH) return value;
-  return `${value.slice(0, MAX_LOGGED_LENGTH)}… (${value.length} characters)`;
-}
-
-/** @param {string} body */
-function subjectsIn(body) {
+/** @param {string} body @returns {Record<string, any>} */
+function fieldsIn(body) {
   try {
-    return subjectsOf(JSON.parse(body));
+    return Object(JSON.parse(body));
   } catch {
     return {}; // the worker has refused it
   }
+}
+
+/** @param {Request} request */
+function addressOf({ socket }) {
+  return socket.remoteAddress ?? '';
 }
 
 const NOT_FOUND = toHttp(refusal('NOT_FOUND'));

@@ -1,14 +1,16 @@
-// api.js: the rate of requests of HTTP APIs, and their metrics.
+// api.js: the rate of requests of HTTP APIs, their metrics, and the log of their actions.
 
+import { createAddressResolver } from '../admission/address.js';
 import { BYTES_PER_TOKEN, Rate } from '../admission/rate.js';
+import { AuditLog } from '../observability/audit-log.js';
 
 /** @import { Meters, Services, TakeUnits } from '../transport/http-api/call.js' */
 
 /**
- * @param {Pick<Services, 'config'|'counters'>} services
+ * @param {Pick<Services, 'config'|'counters'> & {log: import('pino').Logger}} services
  * @param {{observe(seconds: number): void}} requestSeconds @returns {Meters}
  */
-export function createMeters({ config, counters }, requestSeconds) {
+export function createMeters({ config, counters, log }, requestSeconds) {
   const { apiMessagesPerMinuteMode: mode } = config;
   const rate = new Rate(config.apiMessagesPerMinute, config.apiMessagesBurst);
   /** @type {TakeUnits} */
@@ -24,5 +26,11 @@ export function createMeters({ config, counters }, requestSeconds) {
     counters.observed.api_messages++;
     return 0;
   };
-  return { take, counters, observe: (seconds) => requestSeconds.observe(seconds) };
+  return {
+    take,
+    counters,
+    observe: (seconds) => requestSeconds.observe(seconds),
+    audit: new AuditLog(log),
+    addressOf: createAddressResolver(config.trustProxy),
+  };
 }

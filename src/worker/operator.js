@@ -106,7 +106,9 @@ export class Operator {
     const key = new Key({ name: 'console', hash: NO_HASH, rights, rooms, app: null });
     if (!key.rights.has(route.right)) throw new ApiFault('PERMISSION_DENIED');
     const { counters } = this.services;
-    const meters = { take: () => 0, observe() {}, counters };
+    // The primary logs what the console does: it knows the visitor.
+    const audit = { acted() {}, refused() {} };
+    const meters = { take: () => 0, observe() {}, counters, audit, addressOf: () => '' };
     const url = `/?${new URLSearchParams(query)}`;
     const call = new Call(meters, { headers: {}, url }, key);
     call.routed(/** @type {Call['route']} */ (name), params);

@@ -170,9 +170,10 @@ test('actions reach rooms and users on every worker', OPTIONS, async (t) => {
   );
   assert.equal((await act(url, 'nonsense')).status, 404);
   const logged = await server.line(
-    ({ msg, action }) => msg === 'console: action' && action === 'revoke',
+    ({ msg, api, action }) => msg === 'API action' && api === 'console' && action === 'revoke',
   );
-  assert.equal(logged.user, 'bob');
+  const { user: whom, address, outcome } = logged;
+  assert.deepEqual([whom, address, outcome], ['bob', '127.0.0.1', 'done']);
 });
 
 test('a name of any length makes a short line of the log', OPTIONS, async () => {
@@ -185,8 +186,8 @@ test('a name of any length makes a short line of the log', OPTIONS, async () => 
       const { status } = await act(url, route, { body });
       assert.ok(status >= 400, `${route} ${status}`);
       return server.line(
-        ({ msg, action, status: answered }) =>
-          msg === 'console: action' && action === route && answered === status,
+        ({ msg, action, outcome }) =>
+          msg === 'API action' && action === route && outcome === 'INVALID_FIELD',
       );
     }),
   );

@@ -32,7 +32,7 @@ async function startApi(t, { publish = async () => {}, env = {}, fleet = {} } = 
   assert.ok(config, faults.join());
   const counters = createCounters();
   const phase = { isDraining: false, isSettling: false };
-  const log = { errors: 0, error: () => void log.errors++ };
+  const log = { errors: 0, error: () => void log.errors++, info() {}, warn() {} };
   const api = new CentrifugoApi(
     /** @type {any} */ ({
       config,
@@ -42,7 +42,7 @@ async function startApi(t, { publish = async () => {}, env = {}, fleet = {} } = 
       historyOf: () => null,
       historyReader: {},
       phase,
-      meters: createMeters({ config, counters }, { observe() {} }),
+      meters: createMeters({ config, counters, log: /** @type {any} */ (log) }, { observe() {} }),
       log,
     }),
   );

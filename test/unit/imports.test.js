@@ -256,7 +256,13 @@ const TABLE = Object.freeze({
   'client/sse': { may: ['client/'], packages: [], node: [] },
   // Actions go to a worker by the messages of the primary, not by imports.
   console: {
-    may: ['config/', 'doctor/doctor.js', 'protocol/refusal.js', 'transport/http-api/keys.js'],
+    may: [
+      'config/',
+      'doctor/doctor.js',
+      'observability/audit-log.js',
+      'protocol/refusal.js',
+      'transport/http-api/keys.js',
+    ],
     packages: ['express'],
     node: 'any',
   },

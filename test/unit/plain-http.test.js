@@ -35,6 +35,8 @@ function apiParts() {
     log: { error() {} },
     take: () => 0,
     observe() {},
+    audit: { acted() {}, refused() {} },
+    addressOf: () => '',
   };
 }
 

@@ -299,7 +299,10 @@ for (const units of [2, 9, 10, 11, 100])
   test(`an API request of ${units} units passes, and again after its retryAfter`, () => {
     const { config } = loadConfig({ FANFARE_API_MESSAGES_RATE: '60/min burst 10' });
     assert.ok(config);
-    const { take } = createMeters({ config, counters: createCounters() }, { observe() {} });
+    const { take } = createMeters(
+      { config, counters: createCounters(), log: /** @type {any} */ (null) },
+      { observe() {} },
+    );
     const bucket = { fullAt: 0 };
     // One unit is taken when it comes, the others when it has been read.
     const ask = (/** @type {number} */ nowMs) =>

@@ -83,6 +83,8 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  * @typedef {object} Meters
  * @property {TakeUnits} take @property {(seconds: number) => void} observe the time of a request
  * @property {Counters} counters
+ * @property {Pick<import('../../observability/audit-log.js').AuditLog, 'acted'|'refused'>} audit
+ * @property {(request: IncomingMessage) => string} addressOf the client, as limits count it
  */
 
 const NOTHING = Buffer.alloc(0);
@@ -97,6 +99,8 @@ export class Call {
   params = {};
   /** @type {Buffer} */
   body = NOTHING;
+  /** What it acts on, for the log: parameters of the path, and fields of the body. @type {object} */
+  subject = {};
   /** The answer is the last of its connection. */
   isLast = false;
   /** The body is a payload, and is not read into memory. */
@@ -105,12 +109,14 @@ export class Call {
   #paid = 1;
   /** @type {(bytes: number) => void} */
   #onUnsent = () => {};
+  #request;
 
   /**
    * @param {Meters} meters @param {Pick<IncomingMessage, 'headers'|'url'>} request @param {K} key
    */
   constructor(meters, request, key) {
     this.meters = meters;
+    this.#request = request;
     this.headers = request.headers;
     this.key = key;
     this.startedMs = performance.now();
@@ -163,6 +169,17 @@ export class Call {
   routed(name, params) {
     this.route = name;
     this.params = params;
+    this.subject = params;
+  }
+
+  /** @param {object} fields that name what it acts on, besides parameters of the path */
+  actsOn(fields) {
+    this.subject = { ...this.params, ...fields };
+  }
+
+  /** The client's address, as limits count it. */
+  get address() {
+    return this.meters.addressOf(/** @type {IncomingMessage} */ (this.#request));
   }
 
   /** From the key's rate. @param {number} units @throws {ApiFault} RATE_LIMIT_EXCEEDED */

@@ -31,6 +31,7 @@ export class ControlRoutes {
   /** `POST disconnect` @param {Call} call */
   disconnect = async (call) => {
     const fields = readFields(call.body, DISCONNECT);
+    call.actsOn(fields);
     requireOne(fields, 'user', 'connectionId');
     const { user: name, connectionId: id, code } = fields;
     if (name === undefined && !(await this.#isSeen(call, id))) return { connections: 0 };
@@ -62,6 +63,7 @@ export class ControlRoutes {
   /** `POST revoke` @param {Call} call */
   revoke = async (call) => {
     const fields = readFields(call.body, REVOKE);
+    call.actsOn(fields);
     requireOne(fields, 'user', 'tokenId');
     if (fields.tokenId !== undefined && fields.issuedBefore !== undefined)
       throw invalid('issuedBefore', 'it goes with user, not with tokenId');
@@ -91,6 +93,7 @@ function userAndRooms(call) {
   if (!isUser(name)) throw badValue('user', user.rule);
   const { rooms: names } = readFields(call.body, ROOMS);
   if (names === undefined) throw invalid('rooms', rooms.rule);
+  call.actsOn({ rooms: names });
   call.key.requireRooms(names);
   call.charge(names.length - 1);
   const { userOf, roomOf } = call.key.names;

@@ -6,6 +6,7 @@
 // requests.js bounds those under way.
 
 import { toHttp } from '../../protocol/refusal.js';
+import { audited } from './audited.js';
 import { isJson } from './body.js';
 import { Call } from './call.js';
 import { ApiFault, faultOf } from './fault.js';
@@ -23,13 +24,14 @@ import { routesOf } from './routes.js';
 /** @extends {RoutedApi<Call>} */
 export class HttpApi extends RoutedApi {
   /** @param {import('./call.js').Services & import('./call.js').Meters} parts */
-  constructor({ take, observe, ...services }) {
+  constructor({ take, observe, audit, addressOf, ...services }) {
     const { config, counters } = services;
     const keys = new KeyRing(config.apiKeys, config.pusher?.byId);
     const publish = new PublishRoutes(services);
     super({
       services,
-      meters: { take, observe, counters },
+      api: 'http',
+      meters: { take, observe, counters, audit, addressOf },
       holders: keys.keys.length,
       routes: routesOf(services, publish).map(permitted),
       toAnswer: toHttp,
@@ -43,8 +45,8 @@ export class HttpApi extends RoutedApi {
   /** @param {IncomingMessage} request @param {boolean} hasBody @returns {Call|Answer} or refuses */
   begin(request, hasBody) {
     const key = this.keys.find(request.headers.authorization);
-    if (key === null) return this.refuse({ reason: 'key', fault: new ApiFault('UNAUTHORIZED') });
-    if (!key.isUsable) return this.refuse({ reason: 'key', fault: disabled() });
+    if (key === null) return this.refuseKey(request, new ApiFault('UNAUTHORIZED'));
+    if (!key.isUsable) return this.refuseKey(request, disabled());
     const refused = this.requests.admit(key);
     if (refused !== null) return this.refuse(refused);
     const call = new Call(this.meters, request, key);
@@ -120,9 +122,10 @@ function untyped() {
 function permitted({ right, handle, ...route }) {
   return {
     ...route,
-    handle: async (/** @type {Call} */ call) => {
-      call.key.requireRight(right);
-      return handle(call);
-    },
+    handle: (/** @type {Call} */ call) =>
+      audited(call, route.name, async () => {
+        call.key.requireRight(right);
+        return handle(call);
+      }),
   };
 }

@@ -38,8 +38,9 @@ export class Key extends Holder {
   #rooms;
 
   /** @param {ApiKey} settings @param {Apps} [apps] null: there are none */
-  constructor({ hash, rights, rooms, app: id }, apps = null) {
+  constructor({ name, hash, rights, rooms, app: id }, apps = null) {
     super();
+    this.name = name;
     /** The app of the key. @type {App|null} */
     this.app = id === null ? null : (apps?.get(id) ?? null);
     this.isUsable = id === null || (this.app?.isEnabled ?? false);

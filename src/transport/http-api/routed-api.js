@@ -6,6 +6,7 @@ import { ApiFault } from './fault.js';
 import { Requests } from './requests.js';
 
 /** @import { IncomingMessage, ServerResponse } from 'node:http' */
+/** @import { ApiName } from '../../observability/audit-log.js' */
 /** @import { Answer } from '../../protocol/refusal.js' */
 /** @import { AppRoute } from './app.js' */
 /** @import { Call, Meters, Services } from './call.js' */
@@ -20,12 +21,14 @@ export class RoutedApi {
   #toAnswer;
 
   /**
-   * @param {object} parts @param {Pick<Services, 'config'|'phase'|'log'>} parts.services
+   * @param {object} parts @param {ApiName} parts.api for the log
+   * @param {Pick<Services, 'config'|'phase'|'log'>} parts.services
    * @param {Meters} parts.meters @param {number} parts.holders number of API keys or apps
    * @param {readonly AppRoute<C>[]} parts.routes
    * @param {(fault: ApiFault) => Answer} parts.toAnswer
    */
-  constructor({ services, meters, holders, routes, toAnswer }) {
+  constructor({ api, services, meters, holders, routes, toAnswer }) {
+    this.api = api;
     this.meters = meters;
     this.requests = new Requests({ ...services, ...meters }, holders);
     this.#toAnswer = toAnswer;
@@ -82,6 +85,13 @@ export class RoutedApi {
     const answer = this.#toAnswer(fault);
     this.requests.countRefused(reason, answer.status);
     return answer;
+  }
+
+  /** A request has no valid key. @param {IncomingMessage} request @param {ApiFault} fault */
+  refuseKey(request, fault) {
+    const { audit, addressOf } = this.meters;
+    audit.refused({ api: this.api, address: addressOf(request), reason: fault.message });
+    return this.refuse({ reason: 'key', fault });
   }
 
   /** Waits for the requests under way. @param {number} timeoutMs @returns {Promise<void>} */

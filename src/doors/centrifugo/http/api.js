@@ -33,16 +33,22 @@ export class CentrifugoApi extends RoutedApi {
       services.config.centrifugo
     );
     const routes = routesOf(apiPath, { ...services, counters: meters.counters });
-    super({ services, meters, holders: apiKeyHashes.length, routes, toAnswer });
+    super({ api: 'centrifugo', services, meters, holders: apiKeyHashes.length, routes, toAnswer });
     this.keys = new KeyRing(
-      apiKeyHashes.map((hash) => ({ name: '', hash, rights: [], rooms: null, app: null })),
+      apiKeyHashes.map((hash, index) => ({
+        name: String(index + 1),
+        hash,
+        rights: [],
+        rooms: null,
+        app: null,
+      })),
     );
   }
 
   /** @param {IncomingMessage} request @param {boolean} hasBody @returns {Call|Answer} or refuses */
   begin(request, hasBody) {
     const key = this.keys.findSecret(secretOf(request));
-    if (key === null) return this.refuse({ reason: 'key', fault: unauthorized() });
+    if (key === null) return this.refuseKey(request, unauthorized());
     const refused = this.limit(key, request, hasBody);
     if (refused !== null) return refused;
     return new Call(this.meters, request, key);

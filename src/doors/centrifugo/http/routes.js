@@ -1,5 +1,6 @@
 // routes.js: the methods of Centrifugo's server API, and `batch`, which carries out several.
 
+import { audited } from '../../../transport/http-api/audited.js';
 import { ApiFault } from '../../../transport/http-api/fault.js';
 import { payload, present, readFields } from '../../../transport/http-api/fields.js';
 import { inParallel } from '../../../transport/http-api/in-parallel.js';
@@ -48,12 +49,11 @@ function methodsOf(services) {
 export function routesOf(base, services) {
   const { log } = services;
   const methods = methodsOf(services);
-  const routes = Object.entries(methods).map(([name, { route, shape, run }]) =>
-    post(base, name, route, async (call) => {
+  const routes = Object.entries(methods).map(([name, method]) =>
+    post(base, name, method.route, async (call) => {
       const isByStatus = call.headers[ERROR_MODE] === 'transport';
       try {
-        const { body } = call;
-        return resultOf(await run(readRequest(body, shape), call, body));
+        return resultOf(await run(method, call, call.body));
       } catch (error) {
         if (hasStatus(error)) throw error;
         const found = errorOf(error, log);
@@ -73,6 +73,20 @@ export function routesOf(base, services) {
  */
 function post(base, method, name, handle) {
   return { method: 'post', path: `${base}/${method}`, name, handle };
+}
+
+/** @param {Method} method @param {Call} call @param {Buffer} body with its fields */
+function run({ route, shape, run: carryOut }, call, body) {
+  let fields = {};
+  return audited(
+    call,
+    route,
+    async () => {
+      fields = readRequest(body, shape);
+      return carryOut(fields, call, body);
+    },
+    () => fields,
+  );
 }
 
 class Batch {
@@ -126,9 +140,8 @@ class Batch {
       const name = Object.keys(this.methods).find((one) => command[one] !== undefined);
       if (name === undefined) throw new DoorError(104);
       const { start, end } = command[name];
-      const { shape, run } = this.methods[name];
       const body = call.body.subarray(start, end);
-      return around(`{"${name}":`, await run(readRequest(body, shape), call, body));
+      return around(`{"${name}":`, await run(this.methods[name], call, body));
     } catch (error) {
       return Buffer.from(JSON.stringify({ error: errorOf(error, this.log) }));
     }

@@ -22,7 +22,6 @@ const NO_KEY = 'auth_key is not the key of an app';
 
 /** @import { IncomingMessage } from 'node:http' */
 /** @import { Answer } from '../../../protocol/refusal.js' */
-/** @import { Refused } from '../../../transport/http-api/requests.js' */
 /** @import { ApiServices } from './app-call.js' */
 
 /** Is this a path of the API? @param {string} path without the configured prefix */
@@ -42,7 +41,7 @@ export class PusherApi extends RoutedApi {
     const { config } = services;
     const { apps, pathPrefix } = /** @type {NonNullable<typeof config.pusher>} */ (config.pusher);
     const routes = routesOf({ ...services, counters: meters.counters, appCounters: counters.apps });
-    super({ services, meters, holders: apps.length, routes, toAnswer });
+    super({ api: 'pusher', services, meters, holders: apps.length, routes, toAnswer });
     this.readiness = services.readiness;
     this.pathPrefix = pathPrefix;
     this.holders = apps.map((app) => new AppHolder(app));
@@ -62,11 +61,11 @@ export class PusherApi extends RoutedApi {
     if (path === HEALTH_PATH) return this.#health();
     const holder = this.#holderOf(path, query);
     if (holder === undefined)
-      return this.refuse(SHORT_PATH.test(path) ? unsigned(NO_KEY) : unknownApp());
+      return this.refuseKey(request, SHORT_PATH.test(path) ? unsigned(NO_KEY) : unknownApp());
     const { app } = holder;
     const signed = verifyRequest(app, { method, path, query, hasBody }, Date.now() / 1000);
-    if (typeof signed === 'string') return this.refuse(unsigned(signed));
-    if (!app.isEnabled) return this.refuse(disabled());
+    if (typeof signed === 'string') return this.refuseKey(request, unsigned(signed));
+    if (!app.isEnabled) return this.refuseKey(request, disabled());
     const refused = this.limit(holder, request, hasBody);
     if (refused !== null) return refused;
     request.url = query === '' ? path : `${path}?${query}`;
@@ -76,7 +75,7 @@ export class PusherApi extends RoutedApi {
   /** @override @type {RoutedApi<AppCall>['received']} */
   received(call, body, request, response) {
     if (isSignedBody(call.signed, body)) return super.received(call, body, request, response);
-    const { fault } = unsigned('body_md5 is not the MD5 of the body');
+    const fault = unsigned('body_md5 is not the MD5 of the body');
     const { status, headers, body: text } = toAnswer(fault);
     call.answer(response, status, headers, text);
   }
@@ -95,21 +94,15 @@ export class PusherApi extends RoutedApi {
   }
 }
 
-/** @returns {Refused} */
 function unknownApp() {
-  return { reason: 'key', fault: new ApiFault('NOT_FOUND', { message: 'Unknown app.' }) };
+  return new ApiFault('NOT_FOUND', { message: 'Unknown app.' });
 }
 
-/** @param {string} why @returns {Refused} */
+/** @param {string} why */
 function unsigned(why) {
-  return {
-    reason: 'key',
-    fault: new ApiFault('UNAUTHORIZED', { message: `Unauthorized: ${why}.` }),
-  };
+  return new ApiFault('UNAUTHORIZED', { message: `Unauthorized: ${why}.` });
 }
 
-/** @returns {Refused} */
 function disabled() {
-  const message = 'The app is disabled.';
-  return { reason: 'key', fault: new ApiFault('PERMISSION_DENIED', { message }) };
+  return new ApiFault('PERMISSION_DENIED', { message: 'The app is disabled.' });
 }

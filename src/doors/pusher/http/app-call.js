@@ -22,6 +22,7 @@ export class AppHolder extends Holder {
   constructor(app) {
     super();
     this.app = app;
+    this.name = app.key;
   }
 }
 

@@ -1,5 +1,6 @@
 // routes.js: routes of Pusher's HTTP API.
 
+import { audited } from '../../../transport/http-api/audited.js';
 import { ChannelRoutes } from './channels.js';
 import { EventRoutes } from './events.js';
 import { UserRoutes } from './users.js';
@@ -30,5 +31,10 @@ export function routesOf(services) {
  * @returns {(path: string, name: AppRoute<AppCall>['name'], handle: AppRoute<AppCall>['handle']) => AppRoute<AppCall>}
  */
 function routesBy(method) {
-  return (path, name, handle) => ({ method, path, name, handle });
+  return (path, name, handle) => ({
+    method,
+    path,
+    name,
+    handle: (call) => audited(call, name, () => handle(call)),
+  });
 }
