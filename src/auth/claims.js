@@ -120,14 +120,16 @@ const NO_ROOMS = Object.freeze([]);
 
 /**
  * @param {Record<string, unknown>} claims with a valid signature @param {number} nowS
- * @param {Pick<import('../config/tokens.js').TokenSettings, 'audience'|'issuer'|'maxLifetimeS'>}
- *   settings
+ * @param {Pick<import('../config/tokens.js').TokenSettings,
+ *   'audience'|'issuer'|'maxLifetimeS'|'hasSubscriptionTokens'>} settings
  * @param {Apps|null} [apps] null: there are none
  * @returns {Identity} @throws {TokenError}
  */
 export function readIdentity(claims, nowS, settings, apps = null) {
   const { sub, jti, exp, iat, broadcast = false, autojoin = NO_ROOMS, info } = claims;
   checkParties(claims, settings);
+  // Elsewhere `channel` is an unknown claim, such as an identity provider may add.
+  if (settings.hasSubscriptionTokens) refuseSubscriptionToken(claims);
   checkTimes(claims, nowS, settings.maxLifetimeS);
   if (!isUser(sub) || (jti !== undefined && !isTokenId(jti))) throw new TokenError('claims');
   const app = readApp(claims, apps);
@@ -181,6 +183,14 @@ export function checkParties({ aud, iss }, { audience, issuer }) {
   if (audience.length > 0 && !given.some((one) => audience.includes(one)))
     throw new TokenError('audience');
   if (issuer.length > 0 && !issuer.some((one) => one === iss)) throw new TokenError('issuer');
+}
+
+/**
+ * A subscription token names its user, but is given to read one channel: it opens no connection.
+ * @param {Record<string, unknown>} claims
+ */
+export function refuseSubscriptionToken({ channel }) {
+  if (typeof channel === 'string' && channel !== '') throw new TokenError('kind');
 }
 
 /** @param {Record<string, unknown>} claims @param {number} nowS @param {number} maxLifetimeS */

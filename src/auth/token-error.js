@@ -27,6 +27,8 @@ const REASONS = Object.freeze({
   issuer: 'INVALID_TOKEN',
   /** a claim is missing or has another shape than documented */
   claims: 'INVALID_TOKEN',
+  /** a subscription token for one channel, where a connection token is needed */
+  kind: 'INVALID_TOKEN',
   /** it names an app that is unknown or disabled, or its door has no apps */
   app: 'NO_APP',
   revoked: 'INVALID_TOKEN',

@@ -70,7 +70,7 @@ export const TURN_SLOTS = /** @type {const} */ ([
 // biome-ignore format: as above
 export const TOKEN_REFUSALS = /** @type {const} */ ([
   'oversized', 'malformed', 'algorithm', 'unknown_key', 'signature', 'expired', 'not_yet_valid',
-  'lifetime', 'audience', 'issuer', 'claims', 'app', 'revoked', 'keys_unavailable',
+  'lifetime', 'audience', 'issuer', 'claims', 'kind', 'app', 'revoked', 'keys_unavailable',
   'revocations_unavailable', 'overload',
 ]);
 

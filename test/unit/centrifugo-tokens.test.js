@@ -64,9 +64,11 @@ test('connection tokens: user, end, information', () => {
 });
 
 test('a token that names an app, or has the name of one of its users, is refused', () => {
-  const claims = { ...VALID, channel: 'news' };
   const apps = new Map([['1', /** @type {any} */ ({ id: '1', isShared: false, isEnabled: true })]]);
-  for (const reader of [connectionReader(true), subscriptionReader(true)]) {
+  for (const [reader, claims] of /** @type {const} */ ([
+    [connectionReader(true), VALID],
+    [subscriptionReader(true), { ...VALID, channel: 'news' }],
+  ])) {
     const reason = (/** @type {Record<string, unknown>} */ more, known = apps) =>
       reasonOf(() => reader({ ...claims, ...more }, NOW_S, SETTINGS, known));
     assert.equal(reason({}), '');
@@ -103,6 +105,9 @@ test('connection tokens that are refused, and what lenient ones may leave out', 
     [{ ...VALID, subs: [] }, '', ''],
     [{ ...VALID, subs: { 'a b': {} } }, 'claims', 'claims'],
     [{ ...VALID, rooms: 'a' }, 'claims', 'claims'],
+    [{ ...VALID, channel: 'news' }, 'kind', 'kind'],
+    [{ ...VALID, channel: 'news', channels: ['news'] }, 'kind', 'kind'],
+    [{ ...VALID, channel: '' }, '', ''],
     [{ ...VALID, caps: {} }, 'claims', 'claims'],
     [{ ...VALID, caps: [null] }, 'claims', 'claims'],
     [{ ...VALID, caps: [{ channels: ['a*'], allow: [] }] }, 'claims', 'claims'],

@@ -116,6 +116,15 @@ test('a token without rights permits nothing', async () => {
   assert.deepEqual([autojoin, info], [[], null]);
 });
 
+test('a subscription token of Centrifugo opens no native connection', async () => {
+  const { verifier } = await build({ hasSubscriptionTokens: true });
+  assert.equal(await reasonFor(verifier, token({ channel: '$secret' })), 'kind');
+  for (const channel of ['', 7, null])
+    assert.equal((await verifier.verify(token({ channel }))).user, 'alice', String(channel));
+  const { verifier: other } = await build();
+  assert.equal((await other.verify(token({ channel: 'web' }))).user, 'alice', 'without that door');
+});
+
 for (const [algorithm, hash] of [
   ['HS256', 'sha256'],
   ['HS384', 'sha384'],

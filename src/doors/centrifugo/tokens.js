@@ -15,6 +15,7 @@ import {
   isUser,
   LEEWAY_S,
   readApp,
+  refuseSubscriptionToken,
 } from '../../auth/claims.js';
 import { MAX_PATTERNS, Rights, readRights } from '../../auth/rights.js';
 import { TokenError } from '../../auth/token-error.js';
@@ -77,6 +78,7 @@ export class SubscriptionIdentity extends Identity {
 /** @param {boolean} isLenient @returns {ReadClaims} of connection tokens */
 export function connectionReader(isLenient) {
   return (claims, nowS, settings, apps) => {
+    refuseSubscriptionToken(claims);
     const { common, endS } = readCommon(claims, nowS, { ...settings, apps }, isLenient);
     const { channels, subs } = claims;
     const { rights, hasRights } = rightsOf(claims);
