@@ -146,6 +146,17 @@ describe('subscribe', () => {
     assert.equal((await client.call('subscribe', until(10))).error, undefined, 'it has left');
   });
 
+  test('a sub_refresh by an expired token is closed with 3006', OPTIONS, async (t) => {
+    const { connect } = await withTokens(t);
+    const client = await connect(asking({}));
+    const channel = '$secret';
+    const token = subscriptionToken(channel, { exp: inSeconds(300) });
+    await client.call('subscribe', { channel, token });
+    const expired = subscriptionToken(channel, { exp: inSeconds(-60) });
+    client.command('sub_refresh', { channel, token: expired });
+    assert.equal(await client.closeCode(), 3006);
+  });
+
   test(
     'rights: caps, the native rooms, FANFARE_CENTRIFUGO_ALLOW, users of a channel',
     OPTIONS,

@@ -26,6 +26,7 @@ export class DoorClose {
 export const DISCONNECTS = Object.freeze({
   SHUTDOWN: new DoorClose(3001, 'shutdown'),
   EXPIRED: new DoorClose(3005, 'connection expired'),
+  SUBSCRIPTION_EXPIRED: new DoorClose(3006, 'subscription expired'),
   SLOW: new DoorClose(3008, 'slow'),
   INSUFFICIENT_STATE: new DoorClose(3010, 'insufficient state'),
   FORCE_RECONNECT: new DoorClose(3011, 'force reconnect'),

@@ -1,6 +1,8 @@
 // refresh.js: the commands refresh and sub_refresh: new tokens before the old ones end.
 //
-// A client has GRACE_S after the end. Then its connection is closed, or its subscription ended.
+// A client has GRACE_S after the end. Then its connection is closed, or its subscription ended. If
+// the new token has expired, too, the connection is closed with 3005 or 3006, as Centrifugo does.
+// SDKs return after these codes and ask for another token. After an error they would stop for good.
 
 import { VERSION } from '../../config/version.js';
 import { roomOf } from './channels.js';
@@ -34,7 +36,7 @@ export class RefreshCommands {
     const { token = '' } = request;
     if (token === '') return connection.close(DISCONNECTS.BAD_REQUEST);
     this.subscriptions.check(connection, token, this.readClaims, 'token', (checked, code) => {
-      if (checked === null) return this.#refuse(connection, id, code);
+      if (checked === null) return this.#refuse(connection, id, code, DISCONNECTS.EXPIRED);
       const identity = /** @type {ChannelIdentity} */ (checked);
       if (identity.endS === 0) return connection.close(DISCONNECTS.BAD_REQUEST);
       if (identity.user !== client.user || client.identity === null)
@@ -74,7 +76,8 @@ export class RefreshCommands {
     if (channel === '' || token === '') return connection.close(DISCONNECTS.BAD_REQUEST);
     if (!this.subscriptions.isIn(connection, channel)) throw new DoorError(103);
     this.subscriptions.verify(connection, client, channel, token, (identity, code) => {
-      if (identity === null) return this.#refuse(connection, id, code);
+      if (identity === null)
+        return this.#refuse(connection, id, code, DISCONNECTS.SUBSCRIPTION_EXPIRED);
       if (!this.subscriptions.isIn(connection, channel))
         return this.connections.refuse(connection, id, new DoorError(103));
       this.subscriptions.prolong(connection, client, channel, identity.endS);
@@ -82,10 +85,16 @@ export class RefreshCommands {
     });
   };
 
-  /** @param {Connection} connection @param {number} id @param {number} code */
-  #refuse(connection, id, code) {
+  /**
+   * @param {Connection} connection @param {number} id @param {number} code of Subscriptions.check
+   * @param {import('./codes.js').DoorClose} expired the close for a token that has expired
+   */
+  #refuse(connection, id, code, expired) {
     if (code === 103) return connection.close(DISCONNECTS.INVALID_TOKEN);
-    this.connections.refuse(connection, id, new DoorError(code === 109 ? 110 : code));
+    if (code !== 109) return this.connections.refuse(connection, id, new DoorError(code));
+    this.services.counters.errors.TOKEN_EXPIRED++;
+    this.services.counters.auth.closes.expired++;
+    connection.close(expired);
   }
 
   /**
