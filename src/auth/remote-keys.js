@@ -5,9 +5,16 @@
 // 200, too large, too slow, no usable key), the last good keys stay in use. If a token's key cannot
 // be looked up now, its client has to return later.
 //
+// The request asks for an answer without a content encoding, and none is decoded: a decompressor
+// would be one more program that reads foreign bytes. So it is not made with fetch, which decodes
+// what arrives before its caller sees the headers.
+//
 // jose's createRemoteJWKSet bounds neither the size of an answer nor the reads after a failed one,
 // and forgets the keys if the URL is down for longer than their age.
 
+import { once } from 'node:events';
+import { get as getPlain } from 'node:http';
+import { get as getTls } from 'node:https';
 import { importJWK } from 'jose';
 import { readPublicKey } from '../config/token-keys.js';
 import { TokenError } from './token-error.js';
@@ -58,22 +65,13 @@ export class RemoteKeys {
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
    * @param {{info(fields: object, text: string): void, warn(fields: object, text: string): void}}
    *   parts.log
-   * @param {() => number} [parts.now] ms, monotonic
-   * @param {typeof globalThis.fetch} [parts.fetch] @param {number} [parts.timeoutMs]
+   * @param {() => number} [parts.now] ms, monotonic @param {number} [parts.timeoutMs]
    */
-  constructor({
-    url,
-    counters,
-    log,
-    now = () => performance.now(),
-    fetch = globalThis.fetch,
-    timeoutMs = TIMEOUT_MS,
-  }) {
+  constructor({ url, counters, log, now = () => performance.now(), timeoutMs = TIMEOUT_MS }) {
     this.url = url;
     this.counters = counters;
     this.log = log;
     this.now = now;
-    this.fetch = fetch;
     this.timeoutMs = timeoutMs;
   }
 
@@ -185,54 +183,52 @@ export class RemoteKeys {
     return isUp;
   }
 
-  /**
-   * Has a timer of its own, because Node 20 may collect the signals of AbortSignal.timeout() and
-   * AbortSignal.any() as garbage during a fetch.
-   * @returns {Promise<Map<string, RemoteKey[]>>}
-   */
+  /** @returns {Promise<Map<string, RemoteKey[]>>} */
   async #request() {
-    const abort = new AbortController();
+    const get = this.url.startsWith('https:') ? getTls : getPlain;
+    const request = get(this.url, { headers: HEADERS });
+    request.on('error', () => {}); // after the answer; before it, `once` rejects
     let timer;
     /** @type {Promise<never>} */
     const cut = new Promise((_, reject) => {
-      this.#cut = (fault) => {
-        reject(fault);
-        abort.abort(fault);
-      };
-      timer = setTimeout(this.#cut, this.timeoutMs, new ReadError('time-out'));
+      this.#cut = reject;
+      timer = setTimeout(reject, this.timeoutMs, new ReadError('time-out'));
     });
     try {
-      return await Promise.race([this.#fetchSet(abort.signal), cut]);
+      return await Promise.race([readAnswer(request), cut]);
     } finally {
       clearTimeout(timer);
       this.#cut = null;
+      request.destroy(); // no effect if the answer was read to its end
     }
   }
+}
 
-  /** @param {AbortSignal} signal @returns {Promise<Map<string, RemoteKey[]>>} */
-  async #fetchSet(signal) {
-    const answer = await this.fetch(this.url, {
-      headers: { Accept: 'application/jwk-set+json, application/json' },
-      // A redirect could lead to another host, or from https to http.
-      redirect: 'error',
-      signal,
-    });
-    if (answer.status !== 200) {
-      await answer.body?.cancel();
-      throw new ReadError(`status ${answer.status}`);
-    }
-    const text = await readText(answer);
-    /** @type {unknown} */
-    let set;
-    try {
-      set = JSON.parse(text);
-    } catch {
-      throw new ReadError('the answer is not JSON');
-    }
-    const list = /** @type {{keys?: unknown}|null} */ (set)?.keys;
-    if (!Array.isArray(list)) throw new ReadError('the answer is not a JWKS');
-    return readSet(list);
+const HEADERS = Object.freeze({
+  Accept: 'application/jwk-set+json, application/json',
+  'Accept-Encoding': 'identity',
+});
+
+/** @param {import('node:http').ClientRequest} request @returns {Promise<Map<string, RemoteKey[]>>} */
+async function readAnswer(request) {
+  /** @type {import('node:http').IncomingMessage[]} */
+  const [answer] = await once(request, 'response');
+  const { statusCode, headers } = answer;
+  // Redirects are not followed: one could lead to another host, or from https to http.
+  if (statusCode !== 200) throw new ReadError(`status ${statusCode}`);
+  const { 'content-encoding': encoding = 'identity' } = headers;
+  if (encoding !== 'identity') throw new ReadError('the answer has a content encoding');
+  const text = await readText(answer);
+  /** @type {unknown} */
+  let set;
+  try {
+    set = JSON.parse(text);
+  } catch {
+    throw new ReadError('the answer is not JSON');
   }
+  const list = /** @type {{keys?: unknown}|null} */ (set)?.keys;
+  if (!Array.isArray(list)) throw new ReadError('the answer is not a JWKS');
+  return readSet(list);
 }
 
 /** @param {readonly unknown[]} list @returns {Map<string, RemoteKey[]>} */
@@ -251,13 +247,12 @@ function readSet(list) {
   return keys;
 }
 
-/** @param {Response} answer @returns {Promise<string>} */
+/** @param {import('node:http').IncomingMessage} answer @returns {Promise<string>} */
 async function readText(answer) {
-  if (answer.body === null) throw new ReadError('the answer is empty');
   const parts = [];
   let bytes = 0;
-  // Leaving the loop cancels the rest of the answer.
-  for await (const part of answer.body) {
+  // Leaving the loop destroys the rest of the answer.
+  for await (const part of answer) {
     bytes += part.length;
     if (bytes > MAX_ANSWER_BYTES)
       throw new ReadError(`the answer has more than ${MAX_ANSWER_BYTES} bytes`);
@@ -274,6 +269,6 @@ function isKeyId(value) {
 /** @param {unknown} error @returns {string} without the URL, which may hold a secret */
 function faultOf(error) {
   if (error instanceof ReadError) return error.message;
-  const { cause } = /** @type {{cause?: {code?: unknown}}} */ (error);
-  return typeof cause?.code === 'string' ? cause.code : 'no connection';
+  const { code } = /** @type {{code?: unknown}} */ (error);
+  return typeof code === 'string' ? code : 'no connection';
 }

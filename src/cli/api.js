@@ -15,7 +15,11 @@ const TIMEOUT_MS = 10_000;
 export async function callApi({ target: { url, apiKey }, signal }, path, body) {
   if (apiKey === '')
     throw new Failure(EXIT.permission, 'set FANFARE_API_KEY: this needs the HTTP API');
-  const headers = { Authorization: `Bearer ${apiKey}`, 'Content-Type': 'application/json' };
+  const headers = {
+    Authorization: `Bearer ${apiKey}`,
+    'Content-Type': 'application/json',
+    'Accept-Encoding': 'identity', // fetch would decode the answer of a proxy
+  };
   let response;
   let text = '';
   try {

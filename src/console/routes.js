@@ -10,13 +10,14 @@
 //   GET  /console/api/tail?room=       lines of JSON: the publications of a room, as they arrive
 
 import { readFile } from 'node:fs/promises';
-import express, { Router } from 'express';
+import { Router } from 'express';
 import { fits } from '../config/room-patterns.js';
 import { VERSION } from '../config/version.js';
 import { examineServer } from '../doctor/doctor.js';
 import { AuditLog } from '../observability/audit-log.js';
 import { refusal, toHttp } from '../protocol/refusal.js';
 import { HEADERS, readAssets } from './assets.js';
+import { jsonBody } from './body.js';
 import { CHARTS } from './charts.js';
 import { POINTS, SAMPLE_MS } from './history.js';
 import { limitsOf } from './limits.js';
@@ -90,7 +91,7 @@ export function createRoutes(parts) {
   api.get('/doctor', routes.doctor);
   api.get('/webhooks', routes.webhooks);
   api.post('/webhooks/:endpoint/test', routes.testWebhook);
-  api.post('/actions/:route', express.json({ limit: MAX_BODY }), routes.act);
+  api.post('/actions/:route', ...jsonBody(MAX_BODY), routes.act);
   api.get('/tail', routes.tail);
   api.use((_request, response) => answer(response, NOT_FOUND));
   return router;

@@ -5,7 +5,7 @@
 //
 // The clients' libraries return by themselves after a status, so refusals are plain HTTP.
 
-import { toHttp } from '../protocol/refusal.js';
+import { refusal, toHttp } from '../protocol/refusal.js';
 import { headFault } from './handshake.js';
 import { responseText } from './http-answers.js';
 import { headText, Stream, StreamKind } from './stream.js';
@@ -100,9 +100,10 @@ export class DoorStreams extends StreamKind {
     return { request, headers: this.corsHeaders(request), first: NOTHING };
   }
 
-  /** @param {IncomingMessage} request */
+  /** @param {IncomingMessage} request @returns {Refusal|null} */
   faultOf(request) {
-    return headFault(request);
+    const isEncoded = request.headers['content-encoding'] !== undefined;
+    return headFault(request) ?? (isEncoded ? refusal('UNSUPPORTED_MEDIA_TYPE') : null);
   }
 
   /** @param {Wanted} wanted @param {Buffer} body @returns {Refusal|null} */

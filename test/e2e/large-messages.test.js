@@ -253,6 +253,11 @@ test('each faulty upload gets its error, and stores nothing', async () => {
       [400, 'INVALID_REQUEST', publishRaw(api, 'room=a&x=1', LARGE)],
       [400, 'INVALID_REQUEST', publishRaw(api, 'room=a&room=b', LARGE)],
       [415, 'UNSUPPORTED_MEDIA_TYPE', publishRaw(api, 'room=a', 'x', { 'Content-Type': 'x' })],
+      [
+        415,
+        'UNSUPPORTED_MEDIA_TYPE',
+        publishRaw(api, 'room=a', LARGE, { 'Content-Encoding': 'br' }),
+      ],
       [413, 'BODY_TOO_LARGE', publishRaw(api, 'room=a', huge)],
       [413, 'PAYLOAD_TOO_LARGE', api('/uploads', { body: { bytes: 2e7, sha256: 'a'.repeat(64) } })],
       [422, 'INVALID_FIELD', api('/uploads', { body: { bytes: 0, sha256: 'a'.repeat(64) } })],

@@ -3,6 +3,7 @@ import { test } from 'node:test';
 import { inspect } from 'node:util';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { exportJWK, generateKeyPair, importJWK } from 'jose';
 import { RemoteKeys } from '../../src/auth/remote-keys.js';
 import { TokenVerifier } from '../../src/auth/verifier.js';
@@ -187,7 +188,7 @@ const LIES = /** @type {[string, (response: ServerResponse) => void, RegExp][]} 
   [
     'a redirect',
     (response) => void response.writeHead(302, { Location: 'http://127.0.0.1:1/' }).end(),
-    /fault: 'no connection'/,
+    /fault: 'status 302'/,
   ],
   ['HTML', (response) => void response.end('<html>'), /not JSON/],
   ['another object', (response) => void response.end('{"keys":{"a":1}}'), /not a JWKS/],
@@ -224,6 +225,26 @@ for (const [name, lie, text] of LIES) {
     await verifier.verify(await a.token());
   });
 }
+
+test('no encoded answer is asked for, and none is decoded', async (t) => {
+  const { jwk, token } = await pair('ES256', 'a');
+  const body = JSON.stringify({ keys: [jwk] });
+  for (const [encoding, pack] of /** @type {[string, (text: string) => Buffer][]} */ ([
+    ['br', brotliCompressSync],
+    ['gzip', gzipSync],
+    ['deflate', deflateSync],
+    ['br', () => Buffer.from([0xff, 1, 2, 3])],
+  ])) {
+    let asked = '';
+    const { verifier, logged } = await build(t, (response) => {
+      asked = String(response.req.headers['accept-encoding']);
+      response.setHeader('Content-Encoding', encoding).end(pack(body));
+    });
+    assert.equal(asked, 'identity');
+    assert.equal((await refusal(verifier, await token())).code, 'UNAVAILABLE');
+    assert.match(logged[0], /the answer has a content encoding/);
+  }
+});
 
 test('keys that must not sign tokens are left out of a set', async (t) => {
   const good = await pair('ES256', 'good');
