@@ -31,8 +31,7 @@ import { Refused } from './refused.js';
  */
 
 /**
- * A door, as admission knows it. If it does not use tokens, `ALLOWED_ORIGINS` does not apply
- * either: the door checks its own credentials, and the origins that they name.
+ * A door, as admission knows it: only the token depends on it.
  * @typedef {{readonly name: string, readonly usesTokens: boolean, readonly asksLater?: boolean}} DoorRules
  */
 
@@ -155,8 +154,7 @@ export class Admission {
       counters.observed[overload]++;
     }
     // The answer does not repeat the value: an error page must not contain text from a stranger.
-    if (door.usesTokens && !this.#originAllowed(request.headers.origin))
-      return this.#refuse('origin');
+    if (!this.#originAllowed(request.headers.origin)) return this.#refuse('origin');
     const address = this.#addressOf(request);
     if (config.trustProxy !== '' && this.peerOf(request.socket) === null) {
       const refused = this.admitPeer(address);

@@ -94,6 +94,7 @@ export function loadConfig(environment, readFile = readText) {
     ...roomFaults(values),
     ...contradictions(values),
   );
+  warnings.push(...appOriginWarnings(values));
   for (const name of Object.keys(env)) {
     const fault = nameFault(name, fromEnv);
     if (fault !== '') faults.push(fault);
@@ -338,6 +339,24 @@ function originFaults(values) {
   }
   values.allowedOrigins = [...origins];
   return faults;
+}
+
+/**
+ * Origins of apps that ALLOWED_ORIGINS excludes.
+ * @param {Record<string, unknown>} values @returns {string[]} warnings
+ */
+function appOriginWarnings({ allowedOrigins, pusher }) {
+  const allowed = /** @type {readonly string[]} */ (allowedOrigins);
+  const settings = /** @type {Config['pusher']} */ (pusher);
+  if (allowed.length === 0 || settings === null) return [];
+  return settings.apps.flatMap(({ id, origins }) => {
+    const excluded = origins.filter((origin) => !allowed.includes(origin));
+    return excluded.length === 0
+      ? []
+      : [
+          `FANFARE_PUSHER_APPS: "origins" of app ${id}: ${excluded.join(', ')} cannot connect, because ALLOWED_ORIGINS does not list it`,
+        ];
+  });
 }
 
 /** Reads the patterns of rooms. @param {Record<string, unknown>} values */

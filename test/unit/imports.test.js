@@ -156,6 +156,7 @@ const TABLE = Object.freeze({
   },
   'doors/pusher': {
     may: [
+      'admission/origin.js',
       'admission/rate.js',
       'auth/claims.js',
       'auth/rights.js',
@@ -171,6 +172,7 @@ const TABLE = Object.freeze({
   },
   'doors/centrifugo': {
     may: [
+      'admission/origin.js',
       'auth/claims.js',
       'auth/rights.js',
       'auth/token-error.js',

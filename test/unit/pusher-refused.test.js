@@ -54,7 +54,7 @@ function build(random) {
   return { refused, phase, broker, open, lack };
 }
 
-test('limits and load are told inside; tokens and hooks have their own way; short memory is HTTP', () => {
+test('limits, load and origins are told inside; tokens and hooks have their own way; short memory is HTTP', () => {
   const inside = Object.keys(REFUSALS).filter((code) =>
     isOfAdmission(refusal(/** @type {RefusalCode} */ (code))),
   );
@@ -62,6 +62,7 @@ test('limits and load are told inside; tokens and hooks have their own way; shor
     'handshakes_per_ip',
     'hooks',
     'loop_lag',
+    'origin',
     'per_ip',
     'service_unavailable',
     'tokens',

@@ -206,6 +206,17 @@ test('a fault names the app and the field, and quotes no secret', (t) => {
 test('origins are compared in the form that browsers send', (t) => {
   const { app } = valid(t, { origins: ['HTTPS://Chat.Example:443', 'capacitor://localhost'] });
   assert.deepEqual(app.origins, ['https://chat.example', 'capacitor://localhost']);
+  const { warnings } = valid(
+    t,
+    { origins: ['https://a.example', 'https://B.example'] },
+    { ALLOWED_ORIGINS: 'https://a.example' },
+  );
+  assert.deepEqual(
+    warnings.filter((one) => one.includes('origins')),
+    [
+      'FANFARE_PUSHER_APPS: "origins" of app 123: https://b.example cannot connect, because ALLOWED_ORIGINS does not list it',
+    ],
+  );
 });
 
 test('a short secret is a warning', (t) => {

@@ -7,6 +7,7 @@
 // limits of their connection. A wrong session costs as much as a new connection, so guessing is
 // slow. Open requests are bounded, and do not use the places of back ends.
 
+import { createOriginCheck } from '../../admission/origin.js';
 import { refusal, toHttp } from '../../protocol/refusal.js';
 import { createCorsHeaders, preflightAnswer } from '../../transport/cors.js';
 import { respond } from '../../transport/http-answers.js';
@@ -54,6 +55,7 @@ export class Emulation {
     this.fleet = fleet;
     this.counters = counters;
     this.corsHeaders = createCorsHeaders(config.allowedOrigins, true);
+    this.isOriginAllowed = createOriginCheck(config.allowedOrigins);
   }
 
   /** Unanswered requests. */
@@ -75,6 +77,9 @@ export class Emulation {
       const answer = this.#refuse('malformed', common, refusal('method_not_allowed', 'Only POST.'));
       return { ...answer, headers: { ...answer.headers, Allow: 'POST, OPTIONS' } };
     }
+    // As for the stream whose commands these are.
+    if (!this.isOriginAllowed(headers.origin))
+      return this.#refuse('malformed', common, refusal('origin'));
     if (!hasBody) return this.#refuse('malformed', common, NO_COMMANDS);
     if (headers['content-encoding'] !== undefined)
       return this.#refuse('malformed', common, refusal('UNSUPPORTED_MEDIA_TYPE'));

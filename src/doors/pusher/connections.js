@@ -7,6 +7,7 @@
 // over another limit does not look dead. So do subscriptions and sign-ins, which a client sends all
 // at once after a reconnect. Everything else counts like native messages.
 
+import { createOriginCheck } from '../../admission/origin.js';
 import { Rate } from '../../admission/rate.js';
 import { appPlaceKey } from '../../backend/places.js';
 import { compileTrustProxy } from '../../config/trust-proxy.js';
@@ -76,6 +77,9 @@ export class Connections {
     this.pingRate = new Rate(PINGS_PER_MINUTE, MAX_PINGS);
     this.commandRate = new CommandRate(services);
     this.trustsProxy = compileTrustProxy(services.config.trustProxy);
+    const apps = services.config.pusher?.apps ?? [];
+    /** May pages of that origin use the app? By id. */
+    this.isOriginOf = new Map(apps.map(({ id, origins }) => [id, createOriginCheck(origins)]));
   }
 
   /** @param {string} path without the query and the configured prefix */
@@ -153,10 +157,8 @@ export class Connections {
     if (version !== null && !/^\d{1,9}$/.test(version)) return PUSHER_CLOSES.INVALID_VERSION;
     if (version !== null && (Number(version) < MIN_VERSION || Number(version) > MAX_VERSION))
       return PUSHER_CLOSES.UNSUPPORTED_VERSION;
-    const { origin } = headers;
-    if (app.origins.length > 0 && origin !== undefined && !app.origins.includes(origin))
-      return PUSHER_CLOSES.ORIGIN;
-    return app;
+    // Admission has checked ALLOWED_ORIGINS, which an app's own list only narrows.
+    return this.isOriginOf.get(app.id)?.(headers.origin) ? app : PUSHER_CLOSES.ORIGIN;
   }
 
   /** @type {NonNullable<Door['takesRefusal']>} */

@@ -26,6 +26,7 @@ const CODES = new Set(
     'tokens',
     'hooks',
     'service_unavailable',
+    'origin',
   ]),
 );
 
@@ -63,6 +64,8 @@ export class Refused {
   add(connection, refused) {
     // If this worker drains, another one can take the client at once.
     if (refused.code === 'service_unavailable') return connection.close(PUSHER_CLOSES.RESTART);
+    // The page will have the same origin when it returns.
+    if (refused.code === 'origin') return connection.close(PUSHER_CLOSES.ORIGIN);
     const endMs = this.#someTimeAfter(performance.now());
     this.#waiting.set(connection, { endMs, close: this.#closeOf(refused) });
   }
