@@ -13,42 +13,18 @@ import { join } from 'node:path';
 import { isatty } from 'node:tty';
 import { fileURLToPath } from 'node:url';
 import { readCertificate } from './config/certificate.js';
+import { permitsColour } from './config/colour.js';
 import { changedFixed, loadConfig, parseConfigFile } from './config/config.js';
+import { EXIT } from './config/exit-codes.js';
 import { readFrom, recordInto } from './config/texts.js';
 import { createLog } from './observability/log.js';
 
-/** sysexits.h: EX_USAGE and EX_CONFIG. */
-const EXIT_USAGE = 64;
-const EXIT_CONFIG = 78;
-
-const USAGE = `Usage: fanfare [command]
-
-Without a command, fanfare starts the server. The settings come from the environment
-and from FANFARE_CONFIG_FILE: see docs/configuration.md.
-
-  fanfare publish ROOM PAYLOAD  publish a message to a room of a running server
-  fanfare tail ROOM             print the messages of a room as they arrive
-  fanfare rooms                 list the rooms that have connections
-  fanfare who ROOM              list the users or connections of a room
-
-  fanfare doctor [options]  report how many connections this machine can hold (doctor --help)
-  fanfare token [options]   print a token for development, signed with JWT_SECRET (token --help)
-  fanfare --help            print this help
-  fanfare --version         print the version
-
-Signals of a running server: SIGTERM drains it and exits, SIGHUP reloads the configuration
-and the TLS certificate.
-Exit codes: 0 stopped, 1 failed, ${EXIT_USAGE} unknown argument, ${EXIT_CONFIG} invalid configuration.
-`;
-
-/** The commands, by the first argument. @type {Record<string, (args: string[]) => unknown>} */
+/** Commands without a running server, by the first argument. @type {Record<string, Command>} */
 const COMMANDS = {
-  publish: (args) => cli('publish', args),
-  tail: (args) => cli('tail', args),
-  rooms: (args) => cli('rooms', args),
-  who: (args) => cli('who', args),
+  check,
   doctor,
   token,
+  completion,
   help,
   '--help': help,
   '-h': help,
@@ -56,6 +32,7 @@ const COMMANDS = {
   '-v': version,
 };
 
+/** @typedef {(args: string[]) => unknown} Command */
 /** @import { Config } from './config/settings.js' */
 /** @import { Texts } from './config/texts.js' */
 /** @import { Settings } from './primary/supervisor.js' */
@@ -69,12 +46,46 @@ else await command(process.argv.slice(2));
 async function command([name, ...args]) {
   if (name === undefined) return primary();
   if (Object.hasOwn(COMMANDS, name)) return COMMANDS[name](args);
-  process.stderr.write(`unknown argument: ${name}\n\n${USAGE}`);
-  process.exitCode = EXIT_USAGE;
+  const { isCliCommand, runCli } = await import('./cli/cli.js');
+  const { env, stdin, stdout, stderr } = process;
+  if (isCliCommand(name)) {
+    process.exitCode = await runCli(name, args, { env, stdin, stdout, stderr });
+    return;
+  }
+  const { unknownCommand } = await import('./cli/commands.js');
+  print({ code: EXIT.usage, out: '', err: unknownCommand(name) });
 }
 
-function help() {
-  process.stdout.write(USAGE);
+/** @param {{code: number, out: string, err: string}} outcome of a command */
+function print({ code, out, err }) {
+  process.stdout.write(out);
+  process.stderr.write(err);
+  process.exitCode = code;
+}
+
+/** Of the program, or of one command. @param {string[]} args */
+async function help([name = 'help']) {
+  const { unknownCommand, usage } = await import('./cli/commands.js');
+  const { isCliCommand } = await import('./cli/cli.js');
+  if (name === 'help' || name.startsWith('-')) print({ code: EXIT.ok, out: usage(), err: '' });
+  else if (Object.hasOwn(COMMANDS, name) || isCliCommand(name)) await command([name, '--help']);
+  else print({ code: EXIT.usage, out: '', err: unknownCommand(name) });
+}
+
+/** @param {string[]} args */
+async function completion(args) {
+  const { completionCommand } = await import('./cli/completion.js');
+  const helps = {
+    doctor: async () => (await import('./doctor/doctor.js')).DOCTOR_USAGE,
+    token: async () => (await import('./auth/token-command.js')).TOKEN_USAGE,
+  };
+  print(await completionCommand(args, helps));
+}
+
+/** Are the settings valid? @param {string[]} args */
+async function check(args) {
+  const { checkCommand } = await import('./cli/check.js');
+  print(await checkCommand(args, readSettings));
 }
 
 async function version() {
@@ -84,23 +95,14 @@ async function version() {
 
 /** @param {string[]} args */
 async function token(args) {
+  if (args.some((one) => one === '--help' || one === '-h')) {
+    const { TOKEN_USAGE } = await import('./auth/token-command.js');
+    return print({ code: EXIT.ok, out: TOKEN_USAGE, err: '' });
+  }
   const { settings, faults } = await readSettings();
   if (!settings) return refuse(faults);
   const { tokenCommand } = await import('./auth/token-command.js');
-  const { code, out, err } = await tokenCommand(args, settings.config.tokens);
-  process.stdout.write(out);
-  process.stderr.write(err);
-  process.exitCode = code;
-}
-
-/**
- * A command that talks to a running server. It reads no settings of a server.
- * @param {import('./cli/cli.js').CommandName} name @param {string[]} args
- */
-async function cli(name, args) {
-  const { runCli } = await import('./cli/cli.js');
-  const { env, stdin, stdout, stderr } = process;
-  process.exitCode = await runCli(name, args, { env, stdin, stdout, stderr });
+  print(await tokenCommand(args, settings.config.tokens));
 }
 
 async function primary() {
@@ -167,7 +169,8 @@ function textsOfStdin() {
 /** How many connections can this machine hold? @param {string[]} args */
 async function doctor(args) {
   const { runDoctor } = await import('./doctor/doctor.js');
-  process.exitCode = await runDoctor({ args, loadSettings: readSettings });
+  const isColoured = process.stdout.isTTY && permitsColour(process.env);
+  process.exitCode = await runDoctor({ args, loadSettings: readSettings, isColoured });
 }
 
 /**
@@ -220,14 +223,13 @@ async function reloadSettings(previous, fallback, log) {
 
 /** @param {Config} config */
 function logFor({ logLevel, logFormat, serverId }) {
-  const { NODE_ENV, NO_COLOR = '', TERM } = process.env;
+  const { NODE_ENV } = process.env;
   const format = logFormat === 'auto' && NODE_ENV === 'production' ? 'json' : logFormat;
-  // https://no-color.org: any value that is not empty.
   return createLog({
     level: logLevel,
     name: serverId,
     format,
-    colour: NO_COLOR === '' && TERM !== 'dumb',
+    colour: permitsColour(process.env),
   });
 }
 
@@ -236,7 +238,7 @@ function refuse(faults) {
   process.stderr.write(
     `fanfare cannot start, the configuration is invalid:\n${faults.map((fault) => `  ${fault}\n`).join('')}`,
   );
-  process.exitCode = EXIT_CONFIG;
+  process.exitCode = EXIT.config;
   // The IPC channel would keep a worker alive.
-  if (cluster.isWorker) process.exit(EXIT_CONFIG);
+  if (cluster.isWorker) process.exit(EXIT.config);
 }

@@ -20,6 +20,7 @@ export const TOKEN_USAGE = `fanfare token: print a token for development, signed
   --id ID             jti: the token can be revoked by it
   --expires SECONDS   lifetime, 3600 if absent
   --algorithm NAME    HS256, HS384 or HS512; HS256 if absent
+  --help, -h          print this help
 `;
 
 const OPTIONS = /** @type {const} */ ({
@@ -36,7 +37,7 @@ const OPTIONS = /** @type {const} */ ({
   id: { type: 'string' },
   expires: { type: 'string', default: '3600' },
   algorithm: { type: 'string', default: 'HS256' },
-  help: { type: 'boolean' },
+  help: { type: 'boolean', short: 'h' },
 });
 
 /**

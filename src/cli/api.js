@@ -1,7 +1,9 @@
 // api.js: requests of a command to the HTTP API of the server.
 
+import { checked, isRecord, unexpected } from './answers.js';
 import { EXIT, Failure } from './failure.js';
 
+/** @import { Shape } from './answers.js' */
 /** @import { Context } from './command.js' */
 
 /** A survey of all workers ends after a second. */
@@ -9,10 +11,11 @@ const TIMEOUT_MS = 10_000;
 
 /**
  * @param {Pick<Context, 'target'|'signal'>} context @param {string} path after /api
- * @param {string} [body] JSON; with it the request is a POST @returns {Promise<any>} the answer
- * @throws {Failure}
+ * @param {Shape} shape of the answer, as far as the command reads it
+ * @param {string} [body] JSON; with it the request is a POST
+ * @returns {Promise<Record<string, any>>} the answer @throws {Failure}
  */
-export async function callApi({ target: { url, apiKey }, signal }, path, body) {
+export async function callApi({ target: { url, apiKey }, signal }, path, shape, body) {
   if (apiKey === '')
     throw new Failure(EXIT.permission, 'set FANFARE_API_KEY: this needs the HTTP API');
   const headers = {
@@ -34,13 +37,21 @@ export async function callApi({ target: { url, apiKey }, signal }, path, body) {
     throw unreachable(url, /** @type {Error} */ (error));
   }
   const answer = parsed(text);
-  if (response.ok && answer !== null) return answer;
-  throw refusalOf(url, response.status, answer);
+  if (response.ok) return checked(url, answer, shape);
+  throw refusalOf(url, response, answer);
 }
 
 /** Parts of a path or a query. @param {TemplateStringsArray} texts @param {...string} values */
 export function path(texts, ...values) {
   return String.raw(texts, ...values.map(encodeURIComponent));
+}
+
+/** @param {Readonly<Record<string, string|number|undefined>>} fields absent ones are left out */
+export function query(fields) {
+  const parameters = new URLSearchParams();
+  for (const [name, value] of Object.entries(fields))
+    if (value !== undefined) parameters.set(name, String(value));
+  return parameters.size === 0 ? '' : `?${parameters}`;
 }
 
 /** The API lies beside the path of WebSockets. @param {string} given */
@@ -59,24 +70,32 @@ function unreachable(url, { name, message, cause }) {
   return new Failure(EXIT.unavailable, `cannot reach ${url} (${why})`);
 }
 
-/** @param {string} url @param {number} status @param {any} answer null: no JSON */
-function refusalOf(url, status, answer) {
-  const { error = '', message = '' } = answer ?? {};
+/** @param {string} url @param {Response} response @param {unknown} answer undefined: no JSON */
+function refusalOf(url, { status, headers }, answer) {
+  const { error, message } = isRecord(answer) ? answer : {};
+  const isRefusal = typeof error === 'string' && typeof message === 'string';
   // In lower case it is that of a server without the API.
-  if (error.toUpperCase() === 'NOT_FOUND' || answer === null)
+  if (status === 404 && (!isRefusal || error.toUpperCase() === 'NOT_FOUND'))
     return new Failure(
       EXIT.failed,
       `${url} has no HTTP API (status ${status}): the server needs API_KEYS`,
     );
+  // A load balancer without a server.
+  if (!isRefusal && status >= 500)
+    return new Failure(EXIT.unavailable, `cannot reach ${url} (status ${status})`);
+  if (!isRefusal) return unexpected(url, `status ${status}`);
   const code = status === 401 ? 'UNAUTHORIZED' : error;
-  return Failure.ofCode(code, `${message} (${status} ${error})`);
+  const failure = Failure.ofCode(code, `${message} (${status} ${error})`);
+  const seconds = Number(headers.get('retry-after') ?? Number.NaN);
+  if (seconds >= 0) failure.retryAfterMs = seconds * 1000;
+  return failure;
 }
 
-/** @param {string} text */
+/** @param {string} text @returns {unknown} */
 function parsed(text) {
   try {
     return JSON.parse(text);
   } catch {
-    return null;
+    return undefined;
   }
 }

@@ -1,10 +1,12 @@
-// cli.js: the commands that talk to a running server: publish, tail, rooms, who.
+// cli.js: runs a command that talks to a running server.
 //   main.js -> cli.js (options, credentials, exit code) -> one file a command -> api.js, client.js
 //
 // On a terminal a command prints columns, in a pipe JSON lines; notes and errors go to stderr.
 
 import { constants } from 'node:os';
-import { parseArgs } from 'node:util';
+import { permitsColour } from '../config/colour.js';
+import { readCommandLine } from '../config/command-line.js';
+import { printable } from '../observability/printable.js';
 import { EXIT, Failure } from './failure.js';
 import { Output } from './output.js';
 
@@ -18,7 +20,7 @@ const COMMON_USAGE = `
   --api-key SECRET   the secret of an API key (FANFARE_API_KEY)
   --token TOKEN      the token of a user (FANFARE_TOKEN)
   --json             a JSON object on each line, as in a pipe
-  --help             print this help
+  --help, -h         print this help
 
 A key or token on the command line is visible to other users of this machine: prefer the variables.
 `;
@@ -28,15 +30,19 @@ const COMMON_OPTIONS = /** @type {const} */ ({
   'api-key': { type: 'string' },
   token: { type: 'string' },
   json: { type: 'boolean' },
-  help: { type: 'boolean' },
 });
 
 /** By name. Only one is loaded. */
 const COMMANDS = {
   publish: () => import('./publish.js'),
   tail: () => import('./tail.js'),
+  history: () => import('./history.js'),
   rooms: () => import('./rooms.js'),
   who: () => import('./who.js'),
+  connections: () => import('./connections.js'),
+  disconnect: () => import('./disconnect.js'),
+  revoke: () => import('./revoke.js'),
+  servers: () => import('./servers.js'),
 };
 
 /** @typedef {keyof typeof COMMANDS} CommandName */
@@ -46,40 +52,43 @@ const COMMANDS = {
  *   stdout: NodeJS.WriteStream, stderr: NodeJS.WriteStream}} Surroundings
  */
 
+/** @param {string} name @returns {name is CommandName} */
+export function isCliCommand(name) {
+  return Object.hasOwn(COMMANDS, name);
+}
+
+/** @param {CommandName} name @returns {Promise<string>} its help */
+export async function usageOf(name) {
+  const { command } = await COMMANDS[name]();
+  return `Usage: fanfare ${command.usage}${COMMON_USAGE}`;
+}
+
 /**
  * @param {CommandName} name @param {string[]} args @param {Surroundings} surroundings
  * @returns {Promise<number>} the exit code
  */
 export async function runCli(name, args, { env, stdin, stdout, stderr }) {
   const { command } = await COMMANDS[name]();
-  const fail = (/** @type {string} */ text) => stderr.write(`fanfare ${name}: ${text}\n`);
   const stop = new AbortController();
   const release = stopOn(stop, stdout);
   try {
     const { values, positionals } = parse(args, command);
     if (values.help) {
-      stdout.write(`Usage: fanfare ${command.usage}${COMMON_USAGE}`);
-      return 0;
+      stdout.write(await usageOf(name));
+      return EXIT.ok;
     }
-    if (positionals.length !== command.names.length)
-      throw new Failure(
-        EXIT.usage,
-        command.names.length === 0
-          ? 'this command has no arguments, only options'
-          : `expected ${command.names.join(' ')}`,
-      );
-    // https://no-color.org: any value that is not empty.
-    const isPlain = (env.NO_COLOR ?? '') !== '' || env.TERM === 'dumb';
+    checkArguments(command, positionals);
+    const isPlain = !permitsColour(env);
     const output = new Output({ stdout, stderr, isJson: values.json === true, isPlain });
     const target = targetOf(values, env);
     const { signal } = stop;
     await command.run({ args: positionals, values, target, output, stdin, signal });
-    return exitCodeOf(stop.signal) ?? 0;
+    return exitCodeOf(stop.signal) ?? EXIT.ok;
   } catch (error) {
     const interrupted = exitCodeOf(stop.signal);
     if (interrupted !== null) return interrupted;
     const { exitCode, message } = Failure.of(error);
-    fail(message);
+    stderr.write(`fanfare ${name}: ${printable(message)}\n`);
     if (exitCode === EXIT.usage) stderr.write(`See fanfare ${name} --help\n`);
     return exitCode;
   } finally {
@@ -90,15 +99,24 @@ export async function runCli(name, args, { env, stdin, stdout, stderr }) {
 /** @param {string[]} args @param {Command} command */
 function parse(args, { options }) {
   try {
-    const { values, positionals } = parseArgs({
-      args,
-      options: { ...COMMON_OPTIONS, ...options },
-      allowPositionals: true,
-    });
+    const all = { ...COMMON_OPTIONS, ...options };
+    const { values, positionals } = readCommandLine(args, all, true);
     return { values: /** @type {Context['values']} */ (values), positionals };
   } catch (error) {
     throw new Failure(EXIT.usage, /** @type {Error} */ (error).message);
   }
+}
+
+/** @param {Command} command @param {readonly string[]} given @throws {Failure} */
+function checkArguments({ names }, given) {
+  const required = names.filter((name) => !name.endsWith('?'));
+  if (given.length >= required.length && given.length <= names.length) return;
+  throw new Failure(
+    EXIT.usage,
+    names.length === 0
+      ? 'this command has no arguments, only options'
+      : `expected ${names.join(' ').replaceAll('?', '')}`,
+  );
 }
 
 /**
@@ -124,7 +142,7 @@ function stopOn(stop, stdout) {
   /** @param {NodeJS.ErrnoException} error */
   const onError = (error) => {
     if (error.code !== 'EPIPE') throw error;
-    stop.abort(0);
+    stop.abort(EXIT.ok);
   };
   const signals = /** @type {const} */ (['SIGINT', 'SIGTERM']);
   for (const signal of signals) process.once(signal, onSignal);

@@ -1,9 +1,11 @@
 // client.js: a command as a client of the server, by the client library.
 
 import { Fanfare } from '../client/node.js';
+import { checked, unexpected } from './answers.js';
 import { EXIT, Failure } from './failure.js';
 
 /** @import { Room } from '../client/room.js' */
+/** @import { Shape } from './answers.js' */
 /** @import { Context } from './command.js' */
 
 /** No later attempt has another outcome: the token stays the same. */
@@ -28,9 +30,14 @@ export async function withClient({ target: { url, token }, signal, output }, act
   );
   ended.catch(() => {}); // whoever waits has it, too
   signal.addEventListener('abort', () => end(signal.reason), { once: true });
+  // The library trusts its server. What another program sends throws in a listener of the socket.
+  const onThrown = (/** @type {Error} */ { message }) => end(unexpected(url, message));
+  process.on('uncaughtException', onThrown);
   let isFirst = true;
   client.on('error', (error) => {
-    if (FINAL.includes(error.code)) end(error);
+    if (typeof error.code !== 'string') end(unexpected(url, 'an error without a code'));
+    // A command that is refused before the welcome has nothing to wait for.
+    else if (FINAL.includes(error.code) || (isFirst && !error.retryable)) end(error);
     else output.note(error.message);
   });
   client.on('state', (state, { code, reason, delayMs = 0 }) => {
@@ -47,7 +54,18 @@ export async function withClient({ target: { url, token }, signal, output }, act
     throw token === '' ? withHint(error) : error;
   } finally {
     await client.close();
+    process.off('uncaughtException', onThrown);
   }
+}
+
+/**
+ * @param {Pick<Context, 'target'>} context @param {Fanfare} client
+ * @param {{type: string} & Record<string, unknown>} command
+ * @param {Shape} shape of the reply, as far as the command reads it
+ * @returns {Promise<Record<string, any>>}
+ */
+export async function ask({ target: { url } }, client, command, shape) {
+  return checked(url, await client.request(command), shape);
 }
 
 /**

@@ -1,19 +1,20 @@
 // output.js: what a command prints: columns for people, or a JSON object on each line.
 //
-// Names and payloads come from clients, so a terminal gets their control characters escaped.
+// Names, payloads and error texts come from clients and servers. Nothing but this file writes, and
+// it makes all of them printable, so no command can forget it.
 
 import { styleText } from 'node:util';
-
-// biome-ignore lint/suspicious/noControlCharactersInRegex: these are escaped
-const CONTROLS = /[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]/g;
+import { printable } from '../observability/printable.js';
 
 /** @typedef {Parameters<typeof styleText>[0]} Style */
+
+/** A part of a line, perhaps in colour. @typedef {string|readonly [Style, string]} Part */
 
 /**
  * @template Row
  * @typedef {object} Column
  * @property {string} title
- * @property {(row: Row) => string|number|undefined} of undefined: there is no value
+ * @property {(row: Row) => unknown} of undefined: there is no value
  */
 
 export class Output {
@@ -37,11 +38,11 @@ export class Output {
   /** @template {object} Row @param {readonly Column<Row>[]} columns @param {readonly Row[]} rows */
   list(columns, rows) {
     if (!this.isText) {
-      for (const row of rows) this.#write(JSON.stringify(row));
+      for (const row of rows) this.#writeJson(row);
       return;
     }
     if (rows.length === 0) return;
-    const cells = rows.map((row) => columns.map(({ of }) => printable(of(row) ?? '–')));
+    const cells = rows.map((row) => columns.map(({ of }) => cellOf(of(row))));
     const isNumber = columns.map(({ of }) => rows.some((row) => typeof of(row) === 'number'));
     const lines = [columns.map(({ title }) => title.toUpperCase()), ...cells];
     const widths = columns.map((_, i) => Math.max(...lines.map((line) => line[i].length)));
@@ -50,24 +51,33 @@ export class Output {
         .map((cell, i) => (isNumber[i] ? cell.padStart(widths[i]) : cell.padEnd(widths[i])))
         .join('  ')
         .trimEnd();
-      this.#write(index === 0 ? this.paint('dim', text) : text);
+      this.#write(index === 0 ? this.#paint('dim', text) : text);
     });
   }
 
-  /** @param {object} record @param {() => string} toText for a person */
-  record(record, toText) {
-    this.#write(this.isText ? toText() : JSON.stringify(record));
+  /** @param {object} record @param {() => readonly Part[]} toParts for a person */
+  record(record, toParts) {
+    if (!this.isText) return this.#writeJson(record);
+    const parts = toParts().map((part) =>
+      typeof part === 'string' ? printable(part) : this.#paint(part[0], printable(part[1])),
+    );
+    this.#write(parts.join('  '));
   }
 
   /** Tells about the command itself. @param {string} text */
   note(text) {
-    this.#stderr.write(`${text}\n`);
+    this.#stderr.write(`${printable(text)}\n`);
   }
 
   /** @param {Style} style @param {string} text */
-  paint(style, text) {
+  #paint(style, text) {
     // Newer versions of Node would look at stdout and NO_COLOR again.
     return this.#hasColour ? styleText(style, text, { validateStream: false }) : text;
+  }
+
+  /** Also in a pipe, which may end at a terminal. @param {object} record */
+  #writeJson(record) {
+    this.#write(printable(JSON.stringify(record)));
   }
 
   /** @param {string} line */
@@ -76,10 +86,8 @@ export class Output {
   }
 }
 
-/** @param {string|number} value */
-export function printable(value) {
-  return String(value).replace(
-    CONTROLS,
-    (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  );
+/** @param {unknown} value @returns {string} */
+function cellOf(value) {
+  if (value === undefined || value === null || value === '') return '–';
+  return printable(typeof value === 'object' ? JSON.stringify(value) : value);
 }

@@ -1,55 +1,71 @@
-// publish.js: `fanfare publish`: one message to a room, by the HTTP API or as a client.
+// publish.js: `fanfare publish`: messages to a room, by the HTTP API or as a client.
 
 import { callApi } from './api.js';
 import { withClient } from './client.js';
 import { EXIT, Failure } from './failure.js';
+import { publishLines } from './lines.js';
+import { textOf } from './options.js';
 
 /** @import { Command, Context } from './command.js' */
 
 /** More than any payload that a server takes inline. */
 const MAX_STDIN_BYTES = 16 * 1024 * 1024;
+const POSITION = /** @type {const} */ ({ 'epoch?': 'string', 'offset?': 'number' });
 
 /** @type {Command} */
 export const command = {
   usage: `publish ROOM PAYLOAD [options]
+       fanfare publish ROOM --lines [options]
 
 Publishes PAYLOAD, which is JSON; - reads it from stdin. With an API key the message comes from the
 backend. Otherwise it comes from the user of the token, or from a client of an open server.
 
   --text             PAYLOAD is a text, and not JSON
+  --lines            each line of stdin is a payload, published in order; ends at the first refusal
   --key KEY          in a room with state: PAYLOAD becomes the value of KEY; null removes it
 `,
-  names: ['ROOM', 'PAYLOAD'],
-  options: { text: { type: 'boolean', short: 't' }, key: { type: 'string' } },
+  names: ['ROOM', 'PAYLOAD?'],
+  options: {
+    text: { type: 'boolean', short: 't' },
+    lines: { type: 'boolean' },
+    key: { type: 'string' },
+  },
   async run(context) {
     const { args, values, target, output } = context;
-    const [room] = args;
-    const key = /** @type {string|undefined} */ (values.key);
-    const given = args[1] === '-' ? await readStdin(context) : args[1];
-    const payload = values.text ? JSON.stringify(given) : checked(given);
+    const [room, argument] = args;
+    const key = textOf(values, 'key');
+    if (values.lines) {
+      if (argument !== undefined && argument !== '-')
+        throw new Failure(EXIT.usage, 'with --lines the payloads come from stdin, without PAYLOAD');
+      return publishLines(context, room, key, (text) => payloadOf(text, values.text === true));
+    }
+    if (argument === undefined) throw new Failure(EXIT.usage, 'expected ROOM PAYLOAD');
+    const given = argument === '-' ? await readStdin(context) : argument;
+    const payload = payloadOf(given, values.text === true);
     /** @type {{epoch?: string, offset?: number}} */
     let position = {};
     if (target.apiKey !== '') {
       // The payload keeps its bytes.
       const fields = JSON.stringify({ room, key });
       const body = `${fields.slice(0, -1)},"payload":${payload}}`;
-      position = await callApi(context, '/publish', body);
+      position = await callApi(context, '/publish', POSITION, body);
     } else
       await withClient(context, async (client) => {
         position = await client.publish(room, JSON.parse(payload), { key });
       });
     const { epoch, offset } = position;
-    output.record({ room, key, epoch, offset }, () =>
+    output.record({ room, key, epoch, offset }, () => [
       offset === undefined ? `published to ${room}` : `published to ${room}, offset ${offset}`,
-    );
+    ]);
   },
 };
 
-/** @param {string} text */
-function checked(text) {
+/** @param {string} given @param {boolean} isText @returns {string} JSON */
+function payloadOf(given, isText) {
+  if (isText) return JSON.stringify(given);
   try {
-    JSON.parse(text);
-    return text;
+    JSON.parse(given);
+    return given;
   } catch {
     throw new Failure(
       EXIT.data,

@@ -1,12 +1,16 @@
 // rooms.js: `fanfare rooms`: the rooms that have connections, on all servers.
 
-import { callApi, path } from './api.js';
-import { numberIn } from './numbers.js';
+import { callApi, query } from './api.js';
+import { numberIn, textOf } from './options.js';
 
 /** @import { Command } from './command.js' */
 /** @import { Column } from './output.js' */
 
 const MOST = 1000;
+const ROOMS = /** @type {const} */ ({
+  rooms: [{ room: 'string', connections: 'number' }],
+  'partial?': 'boolean',
+});
 
 /** @typedef {{room: string, connections: number}} Row */
 
@@ -30,9 +34,10 @@ rooms.
   async run(context) {
     const { values, output } = context;
     const limit = numberIn(values, 'limit', 1, MOST) ?? MOST;
-    const prefix = values.prefix === undefined ? '' : path`&prefix=${String(values.prefix)}`;
-    const after = values.after === undefined ? '' : path`&after=${String(values.after)}`;
-    const { rooms, partial } = await callApi(context, `/rooms?limit=${limit}${prefix}${after}`);
+    const prefix = textOf(values, 'prefix');
+    const after = textOf(values, 'after');
+    const path = `/rooms${query({ limit, prefix, after })}`;
+    const { rooms, partial } = await callApi(context, path, ROOMS);
     output.list(
       /** @type {Column<Row>[]} */ ([
         { title: 'room', of: ({ room }) => room },

@@ -4,20 +4,16 @@
 // says so. In a room with state it prints all keys, then each change.
 
 import { watch, withClient } from './client.js';
-import { numberIn } from './numbers.js';
-import { printable } from './output.js';
+import { showMessage } from './messages.js';
+import { numberIn } from './options.js';
 
-/** @import { Meta, Room } from '../client/room.js' */
+/** @import { Room } from '../client/room.js' */
 /** @import { Command, Context } from './command.js' */
+/** @import { Line } from './messages.js' */
 
-/**
- * A message, or a change in a room with state.
- * @typedef {Meta & {payload: unknown, key?: string}} Line
- */
-
-const MAX_LAST = 100_000;
+/** The most that the server sends after a join (MAX_LAST of protocol/decode.js). */
+const MAX_LAST = 10_000;
 const MAX_COUNT = 999_999_999;
-const FROM_WIDTH = 12;
 
 /** @type {Command} */
 export const command = {
@@ -27,7 +23,7 @@ Prints the messages of a room as they arrive, until Ctrl-C. It connects as a cli
 or without one to an open server. It reconnects; in a room with history it recovers what it missed.
 In a room with state it prints all keys with their values, then each change; null is a removed key.
 
-  --last N, -n N     begin with the last N messages, in a room with history
+  --last N, -n N     begin with the last N messages, up to 10,000, in a room with history
   --count N          end after N messages
 `,
   names: ['ROOM'],
@@ -41,7 +37,7 @@ In a room with state it prints all keys with their values, then each change; nul
       const { room, refused } = watch(client, name, { last });
       const counted = new Promise((resolve) => {
         const take = (/** @type {Line} */ line) => {
-          if (rest > 0) show(output, name, line);
+          if (rest > 0) showMessage(output, name, line);
           if (--rest === 0) resolve(undefined);
         };
         room.on('message', (payload, meta) => take({ payload, ...meta }));
@@ -72,26 +68,5 @@ function follow(output, room, last = 0) {
       output.note('the room has no history: there are no earlier messages');
   });
   room.on('resync', () => output.note('messages may be missing here'));
-  room.on('reset', () => room.state && output.note('the state begins anew: all keys follow'));
-}
-
-/** @param {Context['output']} output @param {string} room @param {Line} line */
-function show(output, room, { key, payload, from, timestamp, epoch, offset }) {
-  output.record({ room, key, from, timestamp, epoch, offset, payload }, () =>
-    [
-      output.paint('dim', timeOf(timestamp)),
-      output.paint('cyan', (printable(from) || '(backend)').padEnd(FROM_WIDTH)),
-      ...(key === undefined ? [] : [output.paint('bold', printable(key))]),
-      printable(JSON.stringify(payload)),
-    ].join('  '),
-  );
-}
-
-/** @param {number} timestamp */
-function timeOf(timestamp) {
-  const date = new Date(timestamp);
-  const two = (/** @type {number} */ number) => String(number).padStart(2, '0');
-  const time = [date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(':');
-  if (date.toDateString() === new Date().toDateString()) return time;
-  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${time}`;
+  room.on('reset', () => room.state && output.note('the state starts over: all keys follow'));
 }

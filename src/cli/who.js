@@ -1,7 +1,8 @@
 // who.js: `fanfare who`: the users of a room; its connections if the room has no presence.
 
-import { callApi, path } from './api.js';
-import { watch, withClient } from './client.js';
+import { callApi, path, query } from './api.js';
+import { ask, watch, withClient } from './client.js';
+import { listConnections } from './connections.js';
 import { EXIT, Failure } from './failure.js';
 
 /** @import { Fanfare } from '../client/node.js' */
@@ -9,13 +10,14 @@ import { EXIT, Failure } from './failure.js';
 /** @import { Column, Output } from './output.js' */
 
 const MOST = 1000;
+/** `members` is absent if the room is too large for a list. */
+const MEMBERS = /** @type {const} */ ({
+  count: 'number',
+  'members?': [{ user: 'string' }],
+  'more?': 'boolean',
+});
 
 /** @typedef {{user: string, info?: unknown}} Member */
-/**
- * A row of `GET /api/connections`, as far as it is shown.
- * @typedef {{id: string, user?: string, address?: string, server?: string, worker?: number,
- *   transport: string, connectedAt?: number, unsentBytes?: number, refusedMessages?: number}} Seen
- */
 
 /** @type {Command} */
 export const command = {
@@ -39,7 +41,7 @@ presence. Exits with 1 if nobody is in the room.
       });
     else {
       const members = values.connections ? null : await membersOf(context);
-      found = members ?? (await connectionsOf(context));
+      found = members ?? (await listConnections(context, { room, limit: MOST }));
     }
     if (found === 0) throw new Failure(EXIT.failed, `nobody is in ${room}`);
   },
@@ -47,10 +49,10 @@ presence. Exits with 1 if nobody is in the room.
 
 /** @param {Context} context @returns {Promise<number|null>} null: the room has no presence */
 async function membersOf(context) {
-  const presence = path`/rooms/${context.args[0]}/presence?limit=${String(MOST)}`;
+  const presence = path`/rooms/${context.args[0]}/presence`;
   try {
     return await list(context.output, (after) =>
-      callApi(context, after === undefined ? presence : presence + path`&after=${after}`),
+      callApi(context, presence + query({ limit: MOST, after }), MEMBERS),
     );
   } catch (error) {
     if (error instanceof Failure && error.code === 'NO_PRESENCE') return null;
@@ -59,13 +61,13 @@ async function membersOf(context) {
 }
 
 /** @param {Context} context @param {Fanfare} client @param {Promise<never>} ended */
-async function membersByClient({ args, output }, client, ended) {
-  const [name] = args;
+async function membersByClient(context, client, ended) {
+  const [name] = context.args;
   const { room, refused } = watch(client, name);
   const joined = new Promise((resolve) => room.on('joined', resolve));
   await Promise.race([joined, refused, ended]);
-  return list(output, (after) =>
-    client.request({ type: 'presence', room: name, limit: MOST, after }),
+  return list(context.output, (after) =>
+    ask(context, client, { type: 'presence', room: name, limit: MOST, after }, MEMBERS),
   );
 }
 
@@ -98,38 +100,4 @@ function show(output, members) {
   ]);
   const hasInfo = members.some(({ info }) => info !== undefined);
   output.list(hasInfo ? columns : columns.slice(0, 1), members);
-}
-
-/** @param {Context} context */
-async function connectionsOf(context) {
-  const { args, output } = context;
-  const query = path`/connections?room=${args[0]}&limit=${String(MOST)}`;
-  const { count, connections, partial } = await callApi(context, query);
-  const nowMs = Date.now();
-  output.list(
-    /** @type {Column<Seen>[]} */ ([
-      { title: 'connection', of: ({ id }) => id },
-      { title: 'user', of: ({ user }) => user },
-      { title: 'address', of: ({ address }) => address },
-      { title: 'server', of: ({ server }) => server },
-      { title: 'worker', of: ({ worker }) => worker },
-      { title: 'transport', of: ({ transport }) => transport },
-      { title: 'open for', of: ({ connectedAt = nowMs }) => ageOf(nowMs - connectedAt) },
-      { title: 'unsent', of: ({ unsentBytes }) => unsentBytes },
-      { title: 'refused', of: ({ refusedMessages }) => refusedMessages },
-    ]),
-    connections,
-  );
-  if (partial) output.note('A worker has not answered: connections may be missing.');
-  if (count > connections.length)
-    output.note(`These are ${connections.length} of ${count} connections.`);
-  return count;
-}
-
-/** @param {number} ms */
-function ageOf(ms) {
-  const seconds = Math.max(0, Math.floor(ms / 1000));
-  if (seconds < 60) return `${seconds} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
-  return seconds < 86_400 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86_400)} d`;
 }

@@ -3,6 +3,7 @@
 // A server that ignored JWT_SECERT would be open to everyone, so a probable mistake is a fault. But
 // names of the platform and of other programs must not keep the server from starting.
 
+import { isWithin, MAX_STEPS, nearest } from './nearest.js';
 import { oldNamesOf, RATES } from './rates.js';
 import { LIMIT_MODES, SETTINGS } from './settings.js';
 
@@ -37,11 +38,11 @@ const OLD_NAMES = /** @type {readonly string[]} */ ([
 const GUARDED = NAMES.filter((name) =>
   /^(?:JWT_|API_KEYS|TLS_|REDIS_|ALLOWED_ORIGINS|TRUST_PROXY)/.test(name),
 );
-/** Two, because swapping two letters takes two steps. */
-const MAX_STEPS = 2;
 /** Shorter names resemble those of other programs: API_KEYS and APP_KEYS (Strapi). */
 const SHORT_LENGTH = 10;
 const SHORT_HEAD = 6;
+/** The end of a name that says what its number counts. */
+const UNIT = /_(?:MS|S|BYTES|PERCENT)$/;
 /** What a platform (Railway) and other programs set beside their own names. */
 const INNOCENT = new Set(['REDISHOST', 'REDISPORT', 'REDISPASSWORD', 'REDIS_TTL']);
 
@@ -88,38 +89,19 @@ function misspelt(name) {
   });
 }
 
-/**
- * Is their distance at most `steps`? Quick for the many names that resemble no setting.
- * @param {number} steps @param {string} a @param {string} b
- */
-function isWithin(steps, a, b) {
-  return Math.abs(a.length - b.length) <= steps && distance(a, b) <= steps;
-}
-
 /** @param {string} name @returns {string} a hint with the nearest name, if one is near, or '' */
 export function suggestion(name) {
   const upper = name.toUpperCase();
-  let nearest = '';
-  let least = Number.POSITIVE_INFINITY;
-  for (const known of NAMES) {
-    // A missing or superfluous prefix is the likeliest mistake.
-    const steps =
-      `FANFARE_${known}` === upper || `FANFARE_${upper}` === known ? 0 : distance(upper, known);
-    if (steps < least) [nearest, least] = [known, steps];
-  }
-  const most = Math.min(name.length / 2, Math.max(3, name.length / 3));
-  return least <= most ? `; did you mean ${nearest}?` : '';
+  const meant =
+    NAMES.find((known) => isSameName(upper, known) || isSameName(known, upper)) ??
+    nearest(upper, NAMES);
+  return meant === '' ? '' : `; did you mean ${meant}?`;
 }
 
-/** The Levenshtein distance. @param {string} a @param {string} b */
-export function distance(a, b) {
-  let row = Array.from({ length: b.length + 1 }, (_, i) => i);
-  for (let i = 1; i <= a.length; i++) {
-    const next = [i];
-    for (let j = 1; j <= b.length; j++) {
-      next[j] = Math.min(next[j - 1] + 1, row[j] + 1, row[j - 1] + (a[i - 1] === b[j - 1] ? 0 : 1));
-    }
-    row = next;
-  }
-  return row[b.length];
+/**
+ * Is the prefix or the unit missing? These are the likeliest mistakes, and take more steps.
+ * @param {string} short @param {string} long
+ */
+function isSameName(short, long) {
+  return long === `FANFARE_${short}` || (long.startsWith(`${short}_`) && UNIT.test(long));
 }

@@ -3,21 +3,20 @@
 //   read.js (reads the machine) -> limits.js (judges) -> report.js (table or JSON), exit code
 
 import { existsSync } from 'node:fs';
-import { parseArgs } from 'node:util';
+import { readCommandLine } from '../config/command-line.js';
+import { EXIT } from '../config/exit-codes.js';
+import { printable, printableLines } from '../observability/printable.js';
 import { readBucket } from './bucket.js';
 import { DEFAULT_WANTED, examine, LIMITS } from './limits.js';
 import { environmentOf, isElsewhere, READERS, readMachine, readRedis, Unread } from './read.js';
 import { summary, toJson, toText } from './report.js';
-
-/** Exit codes: no limit is too low; one is, or a service fails; invalid options or settings. */
-const EXIT = Object.freeze({ ok: 0, low: 1, usage: 2 });
 
 /** Without options. */
 const UNASKED = Object.freeze({ wanted: DEFAULT_WANTED, clients: null, idleTimeoutMs: null });
 
 const UNITS_MS = Object.freeze({ ms: 1, s: 1000, m: 60_000, h: 3_600_000 });
 
-const USAGE = `Usage: fanfare doctor [options]   (in a checkout: npm run doctor -- [options])
+export const DOCTOR_USAGE = `Usage: fanfare doctor [options]   (in a checkout: npm run doctor -- [options])
 
   --connections N          connections that this server must hold (${DEFAULT_WANTED})
   --pid PID                process of a running server: use its limits and settings, not those of this shell
@@ -26,11 +25,12 @@ const USAGE = `Usage: fanfare doctor [options]   (in a checkout: npm run doctor 
   --lb-idle-timeout TIME   idle time-out of the load balancer, with its unit: 60s, 2m
   --webhooks               send webhook.test to each endpoint of FANFARE_WEBHOOKS, and print the answers
   --json                   print JSON (in a checkout: npm --silent run doctor -- --json)
-  --help                   print this help
+  --help, -h               print this help
 
 The doctor reads WORKERS, REDIS_URL and the other settings like the server does.
-Exit codes: 0 no limit is too low, 1 a limit is too low, or Redis or the bucket does not work,
-2 invalid options or settings. With --webhooks: 0 every endpoint received the test, 1 one did not.
+Exit codes: ${EXIT.ok} no limit is too low, ${EXIT.failed} a limit is too low, or Redis or the bucket does not work,
+${EXIT.usage} wrong option, ${EXIT.config} invalid settings. With --webhooks: ${EXIT.ok} every endpoint received the test, ${EXIT.failed} one
+did not.
 `;
 
 /** @import { Config } from '../config/settings.js' */
@@ -46,19 +46,21 @@ Exit codes: 0 no limit is too low, 1 a limit is too low, or Redis or the bucket 
  * @param
  *   {(env?: Record<string, string>) => Promise<{settings: {config: Config}|null, faults: string[]}>}
  *   parts.loadSettings from the given environment, or from that of this process
+ * @param {boolean} [parts.isColoured] the verdicts, for a terminal
  * @returns {Promise<number>} the exit code
  */
-export async function runDoctor({ args, loadSettings }) {
+export async function runDoctor({ args, loadSettings, isColoured = false }) {
   let options;
   try {
     options = parseOptions(args);
   } catch (error) {
-    process.stderr.write(`${/** @type {Error} */ (error).message}\n\n${USAGE}`);
+    const { message } = /** @type {Error} */ (error);
+    process.stderr.write(`fanfare doctor: ${printable(message)}\n\n${DOCTOR_USAGE}`);
     return EXIT.usage;
   }
   const { pid, wanted, clients, idleTimeoutMs, webhooks, json, help } = options;
   if (help) {
-    process.stdout.write(USAGE);
+    process.stdout.write(DOCTOR_USAGE);
     return EXIT.ok;
   }
   if (pid !== null && !existsSync(`/proc/${pid}`)) {
@@ -81,21 +83,22 @@ export async function runDoctor({ args, loadSettings }) {
   const { settings, faults } = await loadSettings(env instanceof Unread ? undefined : env);
   if (settings === null) {
     process.stderr.write(
-      `The server would not start:\n${faults.map((fault) => `  ${fault}\n`).join('')}`,
+      `The server would not start:\n${faults.map((fault) => `  ${printable(fault)}\n`).join('')}`,
     );
-    return EXIT.usage;
+    return EXIT.config;
   }
   const { config } = settings;
   if (webhooks) {
     const { testEndpoints } = await import('./webhooks.js');
     const { text, isOk } = await testEndpoints(config, json);
-    process.stdout.write(text);
-    return isOk ? EXIT.ok : EXIT.low;
+    process.stdout.write(printableLines(text));
+    return isOk ? EXIT.ok : EXIT.failed;
   }
   const readings = await readAll(config, pid ?? 'self');
   const report = examine(readings, { config, wanted, clients, idleTimeoutMs });
-  process.stdout.write(`${json ? toJson(report, notes) : toText(report, notes)}\n`);
-  return EXIT[report.verdict];
+  const text = json ? toJson(report, notes) : toText(report, notes, isColoured);
+  process.stdout.write(`${text}\n`);
+  return report.verdict === 'ok' ? EXIT.ok : EXIT.failed;
 }
 
 /**
@@ -134,17 +137,13 @@ export function glance(config, read) {
 
 /** @param {string[]} args @returns {Options} @throws {Error} with the fault */
 export function parseOptions(args) {
-  const { values } = parseArgs({
-    args,
-    options: {
-      connections: { type: 'string', default: String(DEFAULT_WANTED) },
-      pid: { type: 'string' },
-      clients: { type: 'string' },
-      'lb-idle-timeout': { type: 'string' },
-      webhooks: { type: 'boolean', default: false },
-      json: { type: 'boolean', default: false },
-      help: { type: 'boolean', default: false },
-    },
+  const { values } = readCommandLine(args, {
+    connections: { type: 'string', default: String(DEFAULT_WANTED) },
+    pid: { type: 'string' },
+    clients: { type: 'string' },
+    'lb-idle-timeout': { type: 'string' },
+    webhooks: { type: 'boolean', default: false },
+    json: { type: 'boolean', default: false },
   });
   const { connections, pid, clients } = values;
   if (!/^[1-9]\d{0,8}$/.test(connections))
@@ -161,7 +160,7 @@ export function parseOptions(args) {
     idleTimeoutMs: durationMs(values['lb-idle-timeout']),
     webhooks: values.webhooks,
     json: values.json,
-    help: values.help,
+    help: values.help === true,
   };
 }
 

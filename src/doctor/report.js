@@ -1,10 +1,19 @@
 // report.js: the report for people (a table, then faults, notes and fixes) and for programs (JSON).
 
+import { styleText } from 'node:util';
+import { printable, printableLines } from '../observability/printable.js';
 import { count } from './limits.js';
 
 /** Version of the JSON. It rises when a field goes or changes its meaning, not for new ones. */
 export const FORMAT = 1;
 const MAX_VALUE_WIDTH = 60;
+/** Of verdicts, on a terminal. @type {Record<string, Parameters<typeof styleText>[0]>} */
+const STYLES = {
+  ok: 'green',
+  note: 'yellow',
+  low: ['bold', 'red'],
+  'cannot read': 'dim',
+};
 
 /** @import { Finding, Report } from './limits.js' */
 
@@ -13,28 +22,34 @@ const MAX_VALUE_WIDTH = 60;
  * @returns {string} one JSON object; its shape is in docs/operations.md
  */
 export function toJson({ wanted, workers, first, permits, verdict, limits }, notes) {
-  return JSON.stringify(
-    { format: FORMAT, wanted, workers, verdict, first, permits, limits, notes },
-    null,
-    2,
-  );
+  const report = { format: FORMAT, wanted, workers, verdict, first, permits, limits, notes };
+  return printableLines(JSON.stringify(report, null, 2));
 }
 
-/** @param {Report} report @param {readonly string[]} notes @returns {string} */
-export function toText(report, notes) {
+/**
+ * @param {Report} report @param {readonly string[]} notes
+ * @param {boolean} [isColoured] for a terminal
+ * @returns {string} printable: values come from Redis and from files
+ */
+export function toText(report, notes, isColoured = false) {
+  /** @param {string} verdict @param {string} text */
+  const paint = (verdict, text) =>
+    isColoured ? styleText(STYLES[verdict], text, { validateStream: false }) : text;
   const { wanted, workers, limits } = report;
   const rows = limits.map((one) => [one.name, fitted(one.value), permitsOf(one), one.verdict]);
   const lines = [
     `${count(wanted)} connections wanted, on ${count(workers)} worker${workers === 1 ? '' : 's'}`,
     '',
-    ...table([['limit', 'value', 'permits', 'verdict'], ...rows]),
+    ...table([['limit', 'value', 'permits', 'verdict'], ...rows], paint),
     '',
-    `First to bind: ${summary(report)}`,
+    `First to bind: ${paint(report.verdict, printable(summary(report)))}`,
   ];
   for (const shown of ['low', 'note'])
     for (const { name, verdict, why, meaning, fix } of limits) {
-      if (verdict === shown) lines.push('', `${name}: ${why}`, ...wrapped(meaning));
-      if (verdict === shown && fix !== null) lines.push(`  Fix: ${fix}`);
+      if (verdict !== shown) continue;
+      const head = `${paint(verdict, name)}: ${printable(why)}`;
+      lines.push('', head, ...wrapped(printable(meaning)));
+      if (fix !== null) lines.push(`  Fix: ${printable(fix)}`);
     }
   /** Limits, by the reason why they could not be read. @type {Map<string, string[]>} */
   const unread = new Map();
@@ -42,8 +57,8 @@ export function toText(report, notes) {
     if (verdict === 'cannot read') unread.set(why, [...(unread.get(why) ?? []), name]);
   }
   if (unread.size > 0) lines.push('', 'Cannot be read:');
-  for (const [why, names] of unread) lines.push(`  ${names.join(', ')}: ${why}`);
-  if (notes.length > 0) lines.push('', ...notes);
+  for (const [why, names] of unread) lines.push(`  ${names.join(', ')}: ${printable(why)}`);
+  if (notes.length > 0) lines.push('', ...notes.map(printable));
   return lines.join('\n');
 }
 
@@ -67,16 +82,20 @@ function fitted(text) {
   return text.length <= MAX_VALUE_WIDTH ? text : `${text.slice(0, MAX_VALUE_WIDTH - 1)}…`;
 }
 
-/** Numbers go to the right. @param {readonly string[][]} rows */
-function table(rows) {
-  const widths = rows[0].map((_, column) => Math.max(...rows.map((row) => row[column].length)));
-  return rows.map((row) =>
-    row
-      .map((cell, column) =>
-        column === 2 ? cell.padStart(widths[column]) : cell.padEnd(widths[column]),
-      )
-      .join('  ')
-      .trimEnd(),
+/**
+ * Numbers go to the right.
+ * @param {readonly string[][]} rows @param {(verdict: string, text: string) => string} paint
+ */
+function table(rows, paint) {
+  const cells = rows.map((row) => row.map(printable));
+  const widths = cells[0].map((_, column) => Math.max(...cells.map((row) => row[column].length)));
+  return cells.map(([limit, value, permits, verdict], i) =>
+    [
+      limit.padEnd(widths[0]),
+      value.padEnd(widths[1]),
+      permits.padStart(widths[2]),
+      i === 0 ? verdict : paint(verdict, verdict),
+    ].join('  '),
   );
 }
 

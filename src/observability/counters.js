@@ -25,7 +25,7 @@ export const OBSERVED = /** @type {const} */ ([
 export const API_ROUTES = /** @type {const} */ ([
   'publish', 'publish_batch', 'broadcast', 'rooms', 'room', 'history', 'delete_history', 'state',
   'presence', 'query_presence', 'connections', 'connection', 'create_upload', 'disconnect', 'join',
-  'leave', 'revoke', 'pusher_events', 'pusher_batch_events', 'pusher_channels', 'pusher_channel',
+  'leave', 'revoke', 'servers', 'pusher_events', 'pusher_batch_events', 'pusher_channels', 'pusher_channel',
   'pusher_users', 'pusher_terminate', 'centrifugo_publish', 'centrifugo_broadcast',
   'centrifugo_subscribe', 'centrifugo_unsubscribe', 'centrifugo_disconnect', 'centrifugo_refresh',
   'centrifugo_presence', 'centrifugo_presence_stats', 'centrifugo_history',

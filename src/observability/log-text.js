@@ -5,6 +5,8 @@
 //
 // It parses the JSON that pino writes, which is fast enough here. pino-pretty has ten dependencies.
 
+import { printable } from './printable.js';
+
 const LEVELS = /** @type {Readonly<Record<number, readonly [string, string]>>} */ ({
   10: ['trace', '\x1b[90m'],
   20: ['debug', '\x1b[90m'],
@@ -36,10 +38,10 @@ export function textFormat(isColoured) {
       .filter(([key]) => !LEFT_OUT.has(key))
       .map(
         ([key, value]) =>
-          `${key}=${plain(typeof value === 'string' ? value : JSON.stringify(value))}`,
+          `${key}=${printable(typeof value === 'string' ? value : JSON.stringify(value))}`,
       )
       .join(' ');
-    const message = plain(String(fields.msg ?? ''));
+    const message = printable(String(fields.msg ?? ''));
     const head = `${paint(DIM, clock(fields.time))} ${paint(colour, name)} ${fields.level > 40 ? paint(BOLD, message) : message}`;
     return `${head}${rest === '' ? '' : `  ${paint(DIM, rest)}`}\n${errorText(fields)}`;
   };
@@ -74,7 +76,7 @@ function errorText({ level, err }) {
       : `${err.type ?? 'Error'}: ${err.message}`;
   return text
     .split('\n')
-    .map((/** @type {string} */ one) => `    ${plain(one)}\n`)
+    .map((/** @type {string} */ one) => `    ${printable(one)}\n`)
     .join('');
 }
 
@@ -84,12 +86,4 @@ function clock(timeMs) {
   const two = (/** @type {number} */ number) => String(number).padStart(2, '0');
   const ms = String(time.getMilliseconds()).padStart(3, '0');
   return `${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}.${ms}`;
-}
-
-/** Removes control characters, because a line may contain text of a client. @param {string} text */
-function plain(text) {
-  return text.replace(
-    /[\p{Cc}\u2028\u2029]/gu,
-    (one) => `\\x${one.charCodeAt(0).toString(16).padStart(2, '0')}`,
-  );
 }

@@ -4,14 +4,16 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
-import { Readable, Writable } from 'node:stream';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { WebSocketServer } from 'ws';
 import { NO_LIMITS, startServer, until } from '../../loadtest/lib/server.js';
-import { runCli } from '../../src/cli/cli.js';
 import { apiOf, newSecret } from '../helpers/api.js';
+import { call } from '../helpers/cli.js';
 import { connect } from '../helpers/clients.js';
 import { codeWith } from '../helpers/doc-code.js';
 import { shared } from '../helpers/shared.js';
@@ -86,26 +88,6 @@ async function run(t, args, env, input = '') {
   child.stdin.end(input);
   const code = await exited;
   return { code, ...said, lines: said.out.startsWith('{') ? lines() : [] };
-}
-
-/**
- * The same in this process.
- * @param {readonly string[]} args @param {Record<string, string>} env
- */
-async function call([name, ...args], env) {
-  const said = { out: '', err: '' };
-  const into = (/** @type {'out'|'err'} */ key) =>
-    new Writable({
-      write(chunk, _encoding, done) {
-        said[key] += chunk;
-        done();
-      },
-    });
-  const streams = { stdin: Readable.from([]), stdout: into('out'), stderr: into('err') };
-  const surroundings = /** @type {any} */ ({ env, ...streams });
-  const code = await runCli(/** @type {any} */ (name), args, surroundings);
-  const lines = said.out.startsWith('{') ? said.out.trim().split('\n') : [];
-  return { code, ...said, lines: lines.map((line) => JSON.parse(line)) };
 }
 
 test(
@@ -301,10 +283,139 @@ test(
   },
 );
 
+test(
+  'publish --lines publishes each line in order, and names the line that is refused',
+  OPTIONS,
+  async () => {
+    const { url, secret, api } = await open();
+    const env = { FANFARE_URL: url, FANFARE_API_KEY: secret };
+    const args = ['publish', 'h.lines', '--lines'];
+    const all = await call(args, env, { input: '{"n":1}\n\n9007199254740993\n"three"' });
+    assert.deepEqual(
+      all.lines.map(({ room, offset }) => [room, offset]),
+      [1, 2, 3].map((offset) => ['h.lines', offset]),
+      all.err,
+    );
+    // As a client, and as texts.
+    const texts = await call([...args, '--text'], { FANFARE_URL: url }, { input: 'a\nb\n' });
+    assert.deepEqual(
+      texts.lines.map(({ offset }) => offset),
+      [4, 5],
+      texts.err,
+    );
+    const { text } = await api('/rooms/h.lines/history');
+    assert.match(
+      text,
+      /"payload":\{"n":1\}.*"payload":9007199254740993.*"payload":"three".*"a".*"b"/,
+    );
+    const bad = await call(args, env, { input: '6\nseven\n8\n' });
+    assert.deepEqual([bad.code, bad.lines.length], [65, 1]);
+    assert.match(bad.err, /line 2: PAYLOAD is not JSON.* \(1 published before\)/);
+  },
+);
+
+test('publish --lines waits for the rate limit', OPTIONS, async (t) => {
+  const { url } = await startWithKey(t, {
+    FANFARE_LIMITS: 'enforce',
+    FANFARE_MESSAGES_RATE: '60/min burst 3',
+  });
+  const args = ['publish', 'h.slow', '--lines'];
+  const { code, lines, err } = await call(args, { FANFARE_URL: url }, { input: '1\n2\n3\n4\n' });
+  assert.deepEqual([code, lines.length], [0, 4], err);
+  assert.match(err, /rate limit reached: waiting \d\.\d s\n/);
+});
+
+test('history prints a page, and a note says how to get the next one', OPTIONS, async () => {
+  const { url, secret, api } = await open();
+  for (let i = 1; i <= 5; i++) await api('/publish', { body: { room: 'h.page', payload: i } });
+  for (const key of [secret, '']) {
+    const env = { FANFARE_URL: url, FANFARE_API_KEY: key };
+    const offsets = async (/** @type {string[]} */ ...more) => {
+      const { code, lines, err } = await call(['history', 'h.page', ...more], env);
+      assert.equal(code, 0, err);
+      return { offsets: lines.map(({ offset }) => offset), err, line: lines[0] };
+    };
+    const latest = await offsets('-n', '2');
+    assert.deepEqual(latest.offsets, [4, 5]);
+    const [, before = ''] = /older messages: --before (\S+)\n/.exec(latest.err) ?? [];
+    assert.deepEqual((await offsets('--before', before, '-n', '2')).offsets, [2, 3]);
+    const since = await offsets('--since', before.replace(/\d+$/, '1'), '-n', '2');
+    assert.deepEqual(since.offsets, [2, 3]);
+    assert.match(since.err, /newer messages: --since [0-9a-f]{16}:3\n/);
+    assert.deepEqual((await offsets('--since-time', '2001-01-01T00:00:00Z')).offsets.length, 5);
+    const { timestamp, epoch, ...line } = latest.line;
+    assert.deepEqual(line, { room: 'h.page', from: '', offset: 4, payload: 4 });
+  }
+  const none = await call(['history', 'plain'], { FANFARE_URL: url });
+  assert.deepEqual([none.code, none.err], [1, 'fanfare history: plain has no history\n']);
+});
+
+test(
+  'connections are found, disconnected and revoked by the name of their user',
+  OPTIONS,
+  async (t) => {
+    const { server, url, secret } = await guarded();
+    const env = { FANFARE_URL: url, FANFARE_API_KEY: secret };
+    const dial = () =>
+      connect(t, `ws://127.0.0.1:${server.port}/ws?token=${token({ sub: 'zoe', ...RIGHTS })}`);
+    const first = await dial();
+    const { connectionId } = await first.ask({ type: 'hello' }, 'welcome');
+    for (const by of [
+      ['--user', 'zoe'],
+      ['--id', connectionId],
+    ]) {
+      const { lines, err } = await call(['connections', ...by], env);
+      assert.deepEqual([lines.length, lines[0]?.id, lines[0]?.user], [1, connectionId, 'zoe'], err);
+    }
+    const closed = once(first.socket, 'close');
+    const one = await call(['disconnect', '--connection', connectionId, '--code', '4321'], env);
+    assert.deepEqual(one.lines, [{ connectionId, connections: 1 }], one.err);
+    assert.equal((await closed)[0], 4321);
+    const second = await dial();
+    const gone = once(second.socket, 'close');
+    const all = await call(['disconnect', '--user', 'zoe'], env, { isTerminal: true });
+    assert.deepEqual([all.code, all.out], [0, '1 connection of zoe closed\n'], all.err);
+    await gone;
+    const none = await call(['connections', '--user', 'zoe'], env);
+    assert.deepEqual(
+      [none.code, none.err],
+      [1, 'fanfare connections: no connection of user zoe\n'],
+    );
+    const revoked = await call(['revoke', '--user', 'zoe'], env);
+    assert.deepEqual([revoked.code, revoked.lines[0].user], [0, 'zoe'], revoked.err);
+    const refused = await call(['tail', 'h.1'], {
+      FANFARE_URL: url,
+      FANFARE_TOKEN: token({ sub: 'zoe', ...RIGHTS }),
+    });
+    assert.equal(refused.code, 77, refused.err);
+  },
+);
+
+test('servers lists all workers, for a key with the right console', OPTIONS, async () => {
+  const { url, secret } = await open();
+  const { lines, err } = await call(['servers'], { FANFARE_URL: url, FANFARE_API_KEY: secret });
+  assert.deepEqual(
+    lines.map(({ worker, state }) => [worker, state]),
+    [
+      [0, 'ready'],
+      [1, 'ready'],
+    ],
+    err,
+  );
+  const denied = await call(['servers'], { FANFARE_URL: url, FANFARE_API_KEY: poor });
+  assert.deepEqual([denied.code, denied.out], [77, '']);
+});
+
 /** @type {[what: string, args: string[], env: Record<string, string>, code: number, says: RegExp][]} */
 const FAILURES = [
   ['no ROOM', ['tail'], {}, 64, /expected ROOM\nSee fanfare tail --help\n$/],
-  ['an unknown option', ['rooms', '--lmit', '1'], {}, 64, /Unknown option '--lmit'/],
+  [
+    'an unknown option',
+    ['rooms', '--lmit', '1'],
+    {},
+    64,
+    /unknown option --lmit; did you mean --limit/,
+  ],
   ['a limit of 0', ['rooms', '--limit', '0'], {}, 64, /--limit is a whole number from 1 to 1,000/],
   ['no URL', ['tail', 'a', '--url', 'chat'], {}, 64, /the URL is not like/],
   ['no JSON', ['publish', 'a', 'hello'], {}, 65, /PAYLOAD is not JSON. To send a text, add --text/],
@@ -431,21 +542,6 @@ test('on a terminal people get columns in colour, and control characters are esc
   assert.match(tail, /^\d\d:\d\d:\d\d {2}\(backend\) {5}"\\u009b2J\\u202ehi"$/m);
 });
 
-test(
-  'the help of each command names its options, and that of fanfare all commands',
-  OPTIONS,
-  async (t) => {
-    const { out } = await run(t, ['--help']);
-    for (const name of ['publish', 'tail', 'rooms', 'who', 'doctor', 'token'])
-      assert.match(out, new RegExp(`^ {2}fanfare ${name}\\b`, 'm'));
-    for (const name of ['publish', 'tail', 'rooms', 'who']) {
-      const help = await call([name, '--help'], {});
-      assert.equal(help.code, 0);
-      assert.match(help.out, new RegExp(`^Usage: fanfare ${name}[^]*--api-key[^]*FANFARE_TOKEN`));
-    }
-  },
-);
-
 test('the example of docs/cli.md for a room with state runs', OPTIONS, async () => {
   const { url, secret } = await open();
   const code = codeWith('docs/cli.md', '--key EURUSD').replaceAll(
@@ -504,4 +600,26 @@ test('the example of docs/cli.md runs', OPTIONS, async (t) => {
     ],
   );
   assert.deepEqual(lines[4].payload, { text: 'hello' });
+});
+
+test('the examples of docs/cli.md for lines and for a check run', OPTIONS, async (t) => {
+  const { url, secret } = await open();
+  const folder = mkdtempSync(join(tmpdir(), 'fanfare-cli-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, 'fanfare.env');
+  const env = { PATH: process.env.PATH, FANFARE_URL: url, FANFARE_API_KEY: secret };
+  const run = (/** @type {string} */ part) => {
+    const code = codeWith('docs/cli.md', part)
+      .replaceAll('npx fanfare', `"${process.execPath}" "${MAIN}"`)
+      .replaceAll('/etc/fanfare.env', file);
+    return spawnSync('bash', ['-ec', code], { env, encoding: 'utf8', timeout: 50_000 });
+  };
+  const { status, stdout, stderr } = run('--lines');
+  assert.deepEqual([status, stdout.trim().split('\n').length], [0, 2], stderr);
+  writeFileSync(file, 'WORKERS=2\n');
+  assert.equal(run('fanfare.env').status, 0);
+  writeFileSync(file, 'WORKERS=many\n');
+  const invalid = run('fanfare.env');
+  assert.equal(invalid.status, 78);
+  assert.match(invalid.stderr, /WORKERS: "many" is not an integer/);
 });

@@ -87,15 +87,15 @@ test(
   },
 );
 
-test('a wrong command line and a wrong setting exit with 2', OPTIONS, () => {
+test('a wrong command line exits with 64, a wrong setting with 78', OPTIONS, () => {
   const wrong = run(['--wanted', '5']);
-  assert.equal(wrong.status, 2);
-  assert.match(wrong.stderr, /'--wanted'[\s\S]*Usage: fanfare doctor/);
+  assert.equal(wrong.status, 64);
+  assert.match(wrong.stderr, /unknown option --wanted\n[\s\S]*Usage: fanfare doctor/);
   const unset = run([], { env: { WORKERS: 'many' } });
-  assert.equal(unset.status, 2);
+  assert.equal(unset.status, 78);
   assert.match(unset.stderr, /The server would not start:\n {2}WORKERS: "many"/);
   const gone = run(['--pid', String(spawnSync('true').pid)]);
-  assert.equal(gone.status, 2);
+  assert.equal(gone.status, 64);
   assert.match(gone.stderr, /--pid: no process \d+/);
   assert.equal(run(['--help']).status, 0);
 });

@@ -147,6 +147,7 @@ test('each route answers as its schemas say', async (t) => {
     ['/api/users/{user}/join', 'post', '/users/alice/join', { rooms: ['b'] }],
     ['/api/users/{user}/leave', 'post', '/users/alice/leave', { rooms: ['b'] }],
     ['/api/connections', 'get', '/connections?room=p.1'],
+    ['/api/servers', 'get', '/servers'],
     ['/api/connections/{connectionId}', 'get', `/connections/${connectionId}`],
     ['/api/rooms/{room}/history', 'delete', '/rooms/h.1/history'],
     ['/api/disconnect', 'post', '/disconnect', { user: 'bob' }],

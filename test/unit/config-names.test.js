@@ -112,3 +112,17 @@ test('variables that Kubernetes sets for services named fanfare and redis are no
     /^REDIS_PORT: .*not an integer/,
   );
 });
+
+test('a hint names a setting at most two steps away, or one with its prefix or unit', () => {
+  const cases = {
+    FANFARE_PING_INTERVALL_MS: '; did you mean FANFARE_PING_INTERVAL_MS?',
+    FANFARE_SHUTDOWN_TIMEOUT: '; did you mean FANFARE_SHUTDOWN_TIMEOUT_MS?',
+    FANFARE_ALLOWED_ORIGINS: '; did you mean ALLOWED_ORIGINS?',
+    // Three steps and more: the nearest name would be a guess.
+    FANFARE_PINGS_INTERVALS: '',
+    FANFARE_MAX_CLIENTS_PER_IP: '',
+    FANFARE_HISTORIAN_SIZE: '',
+  };
+  for (const [name, hint] of Object.entries(cases))
+    assert.equal(faultOf({ [name]: '1' }), `${name}: unknown setting${hint}`);
+});

@@ -196,3 +196,25 @@ test('the table has a row for each limit, and a fix for each low one', () => {
     'redis-version: this version is older than 6.0 and no longer maintained',
   );
 });
+
+test('on a terminal the verdicts have colours, and text of Redis cannot add others', () => {
+  const report = look(plenty());
+  const [first] = report.limits;
+  const verdicts = /** @type {const} */ (['ok', 'note', 'low', 'cannot read']);
+  const limits = verdicts.map((verdict, i) => ({
+    ...first,
+    name: `limit${i}`,
+    value: '7.2\x1b[31m',
+    why: '\u009b31m\u202ewhy',
+    verdict,
+  }));
+  const plain = toText({ ...report, limits }, ['\x1b[2Jnote']);
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: these must not reach a terminal
+  assert.doesNotMatch(plain, /[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]/);
+  assert.ok(plain.includes('7.2\\u001b[31m') && plain.includes('\\u001b[2Jnote'));
+  const coloured = toText({ ...report, limits }, ['\x1b[2Jnote'], true);
+  for (const part of ['\x1b[32mok', '\x1b[33mnote', '\x1b[31mlow', '\x1b[2mcannot read'])
+    assert.ok(coloured.includes(part), part);
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: the colours of the verdicts
+  assert.equal(coloured.replaceAll(/\x1b\[\d+m/g, ''), plain);
+});

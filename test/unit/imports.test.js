@@ -47,7 +47,7 @@ const BACKEND_PARTS = [
 const TABLE = Object.freeze({
   'main.js': {
     may: [
-      'cli/cli.js',
+      'cli/',
       'auth/token-command.js',
       'config/',
       'observability/log.js',
@@ -60,7 +60,18 @@ const TABLE = Object.freeze({
     node: 'any',
   },
   // The commands for a running server. It knows the server by its API and the client library only.
-  cli: { may: ['client/'], packages: [], node: 'any' },
+  cli: {
+    may: [
+      'client/',
+      'config/colour.js',
+      'config/command-line.js',
+      'config/exit-codes.js',
+      'config/nearest.js',
+      'observability/printable.js',
+    ],
+    packages: [],
+    node: 'any',
+  },
   config: { may: [], packages: ['proxy-addr'], node: 'any' },
   observability: {
     may: ['config/system-limits.js', 'config/system-memory.js', 'protocol/codes.js'],

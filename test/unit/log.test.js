@@ -111,8 +111,8 @@ test('in the text format, an event is one line with an error’s stack below, an
     /hm\n {4}Error: m\n$/,
   );
   assert.ok(
-    line({ level: 30, msg: 'a\nb', name: '\x1b[2J\u009b\u2028' }).endsWith(
-      'a\\x0ab  name=\\x1b[2J\\x9b\\x2028\n',
+    line({ level: 30, msg: 'a\nb', name: '\x1b[2J\u009b\u2028\u202e' }).endsWith(
+      'a\\u000ab  name=\\u001b[2J\\u009b\\u2028\\u202e\n',
     ),
   );
   assert.equal(format('no JSON\n'), 'no JSON\n');

@@ -50,7 +50,7 @@ import { ApiFault, badValue, unknownText } from './fault.js';
 /** A row of a list, as a worker writes it. @typedef {{user?: string, app?: string, address: string, rooms: readonly string[], roomCount: number}} SeenConnection */
 
 /** Of a user's connections: `only` one, or all but some. @typedef {{user: string, only?: string|null, except?: readonly string[]}} Whom */
-/** @typedef {{server: string, version: string, slot: number, connections: number, rooms: number, uptimeS: number}} SeenWorker */
+/** @typedef {{server: string, version: string, slot: number, pid: number, state: string, connections: number, rooms: number, lagMs: number, memoryBytes: number, uptimeS: number}} SeenWorker */
 
 /**
  * The API's part of the contract of worker/fleet.js. All of them reject with a BrokerError.

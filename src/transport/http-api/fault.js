@@ -1,11 +1,8 @@
 // fault.js: refusals of the HTTP API.
 
-import { distance } from '../../config/names.js';
+import { nearest } from '../../config/nearest.js';
 import { API_ERRORS } from '../../protocol/codes.js';
 import { toHttp } from '../../protocol/refusal.js';
-
-/** A name is taken for a misspelt one up to this distance. */
-const MAX_STEPS = 2;
 
 /** @import { ApiErrorCode } from '../../protocol/codes.js' */
 /** @import { Refusal } from '../../protocol/refusal.js' */
@@ -47,11 +44,8 @@ export function incomplete() {
  * @param {readonly string[]} known names
  */
 export function unknownText(kind, name, known) {
-  const [nearest] = known
-    .map((one) => /** @type {const} */ ([distance(name.toLowerCase(), one.toLowerCase()), one]))
-    .filter(([steps]) => steps <= MAX_STEPS)
-    .sort(([a], [b]) => a - b);
-  const hint = nearest === undefined ? '' : ` Did you mean ${nearest[1]}?`;
+  const meant = nearest(name, known);
+  const hint = meant === '' ? '' : ` Did you mean ${meant}?`;
   return `Unknown ${kind} ${name}.${hint}`;
 }
 

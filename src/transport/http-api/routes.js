@@ -4,6 +4,7 @@ import { ConnectionRoutes } from './connections.js';
 import { ControlRoutes } from './control.js';
 import { PublishRoutes } from './publish.js';
 import { RoomRoutes } from './rooms.js';
+import { ServerRoutes } from './servers.js';
 import { UploadRoutes } from './uploads.js';
 
 /** @import { AppRoute } from './app.js' */
@@ -19,6 +20,7 @@ export function routesOf(services, publish = new PublishRoutes(services)) {
   const rooms = new RoomRoutes(services);
   const connections = new ConnectionRoutes(services);
   const control = new ControlRoutes(services);
+  const servers = new ServerRoutes(services);
   const uploads = new UploadRoutes(services);
   const get = routesBy('get');
   const post = routesBy('post');
@@ -41,6 +43,7 @@ export function routesOf(services, publish = new PublishRoutes(services)) {
     post('/api/users/:user/join', 'join', 'join', control.join),
     post('/api/users/:user/leave', 'join', 'leave', control.leave),
     post('/api/revoke', 'revoke', 'revoke', control.revoke),
+    get('/api/servers', 'console', 'servers', servers.list),
   ];
 }
 
