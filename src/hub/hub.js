@@ -211,6 +211,9 @@ export class Hub {
       if (name.charCodeAt(0) === STAR) this.#notify(name, publication);
       return;
     }
+    // Nobody is a member before the broker confirms the room, because no join is answered. Messages
+    // may come earlier: the broker may still hold a subscription whose confirmation was late.
+    if (room.confirming !== null) return;
     room.hear(this.window);
     if (room.sync !== null && offset > 0) return room.sync.arrive(publication, offset, epoch);
     if (room.members.length === 0 || !isPublication(publication))

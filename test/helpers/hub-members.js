@@ -4,7 +4,7 @@ import { Connection } from '../../src/hub/connection.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { configOf } from './config.js';
 import { FakeTransport } from './fake-transport.js';
-import { buildHub, noHistory, receive } from './hub.js';
+import { buildHub, confirmAtOnce, noHistory, receive } from './hub.js';
 
 /** A hub with a broker. If `manual`, the test settles the broker's promises. */
 export function build({
@@ -50,6 +50,7 @@ export function build({
     admitBroadcast,
     log: { debug() {}, warn: (_fields, text) => onWarning(text), error() {} },
   });
+  if (!manual) confirmAtOnce(hub);
   const connect = () => {
     const transport = new FakeTransport();
     const connection = new Connection(transport, '127.0.0.1');

@@ -22,6 +22,20 @@ const silent = { debug() {}, warn() {}, error() {} };
 export const noHistory = () => Promise.reject(new Error('no room here has history'));
 
 /**
+ * Lets tests join a room and publish in the same tick: the broker confirms each room at once.
+ * @template {Hub} H @param {H} hub @returns {H}
+ */
+export function confirmAtOnce(hub) {
+  const openRoom = hub.openRoom.bind(hub);
+  hub.openRoom = (name) => {
+    const room = openRoom(name);
+    room.confirming = null;
+    return room;
+  };
+  return hub;
+}
+
+/**
  * @param {object} parts
  * @param {import('../../src/config/settings.js').Config} parts.config
  * @param {any} parts.broker

@@ -15,7 +15,7 @@ import { HttpServer } from '../../src/transport/http-server.js';
 import { Phase } from '../../src/worker/phase.js';
 import { Turn } from '../../src/worker/turn.js';
 import { serverConfigOf } from '../helpers/config.js';
-import { buildHub, noHistory, QUIET } from '../helpers/hub.js';
+import { buildHub, confirmAtOnce, noHistory, QUIET } from '../helpers/hub.js';
 import { RawClient } from '../helpers/raw-http.js';
 
 /** @import { StreamDoor } from '../../src/hub/door.js' */
@@ -88,6 +88,7 @@ async function start(t, env = {}) {
     publish: async () => {},
   };
   const { hub, counters } = buildHub({ config, broker });
+  confirmAtOnce(hub);
   const heartbeat = new Heartbeat({ intervalMs: 30_000, timeoutMs: 10_000, counters });
   const toy = toyDoor(hub);
   const health = {

@@ -17,7 +17,7 @@ import { WebSockets } from '../../src/transport/websocket.js';
 import { Phase } from '../../src/worker/phase.js';
 import { Turn } from '../../src/worker/turn.js';
 import { configOf } from '../helpers/config.js';
-import { buildHub, noHistory, QUIET } from '../helpers/hub.js';
+import { buildHub, confirmAtOnce, noHistory, QUIET } from '../helpers/hub.js';
 import { handshake, RawClient } from '../helpers/raw-http.js';
 
 /** @import { OpenDoor } from '../../src/doors/contract.js' */
@@ -88,6 +88,7 @@ async function start(t, env = {}) {
       hub.broadcast(room, publication),
   };
   const parts = buildHub({ config, broker });
+  confirmAtOnce(parts.hub);
   const { hub, counters, commands } = parts;
   const heartbeat = new Heartbeat({ intervalMs: 30_000, timeoutMs: 10_000, counters });
   const turn = new Turn();

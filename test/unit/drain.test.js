@@ -83,7 +83,10 @@ test('the closes are spread within half of a short time limit', async () => {
 test('what waits for a client is written before its close', async () => {
   const { built, members, begin } = start({ told: 0, silent: 1 });
   const [{ connection, transport }] = members;
-  built.hub.join(connection, 'r', { since: null, onJoined() {}, onRefused() {} });
+  await new Promise((resolve, reject) => {
+    const onJoined = () => resolve(undefined);
+    built.hub.join(connection, 'r', { since: null, onJoined, onRefused: reject });
+  });
   built.hub.broadcast('r', publication('last'));
   await begin(1, 10_000);
   assert.deepEqual(

@@ -69,6 +69,23 @@ test('a connection that leaves before the broker has confirmed the room gets no 
   assert.deepEqual(joined, ['stays']);
 });
 
+test('a member gets nothing before its join is answered, and everything after', async () => {
+  const { hub, connect, subscribing } = build({ manual: true });
+  const { connection, transport } = connect();
+  let isJoined = false;
+  hub.join(connection, 'r', { ...QUIET, onJoined: () => (isJoined = true) });
+  hub.broadcast('r', publication('early'));
+  await turn();
+  assert.equal(isJoined, false);
+  assert.deepEqual(payloads(transport), []);
+  subscribing[0].resolve();
+  await turn();
+  assert.equal(isJoined, true);
+  hub.broadcast('r', publication('live'));
+  await turn();
+  assert.deepEqual(payloads(transport), ['live']);
+});
+
 test('a flush over many members yields, and every member keeps the order', async () => {
   const { hub, connect } = build();
   const members = Array.from({ length: 500 }, connect);
