@@ -1,6 +1,7 @@
 // decode.js: turns a client's message into a command. Only fields that the server needs become
 // values. The payload stays a slice of the message.
 
+import { isUtf8 } from 'node:buffer';
 import {
   foundBeforeFault,
   MAX_JSON_DEPTH,
@@ -193,13 +194,16 @@ export function isIdempotencyKey(value) {
   return typeof value === 'string' && value !== '' && value.length <= MAX_KEY_LENGTH;
 }
 
-/** Is it within the limit of depth? @param {Buffer} payload JSON in UTF-8 */
+/**
+ * Is it one JSON value in UTF-8, within the limit of depth? It will stand in a message as it is, so
+ * it must neither end that message's field early nor break its text frame.
+ * @param {Buffer} payload
+ */
 export function isPayload(payload) {
-  return scan(Buffer.concat([PAYLOAD_PREFIX, payload, PAYLOAD_SUFFIX])) !== null;
+  if (!isUtf8(payload)) return false;
+  const end = skipPayload(payload, skipSpace(payload, 0));
+  return end >= 0 && skipSpace(payload, end) === payload.length;
 }
-
-const PAYLOAD_PREFIX = Buffer.from('{"payload":');
-const PAYLOAD_SUFFIX = Buffer.from('}');
 
 /** @type {Since} */
 const NO_POSITION = Object.freeze({ epoch: '', offset: 0, connectionId: '' });

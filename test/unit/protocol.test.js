@@ -5,6 +5,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import {
   decode as decodeBytes,
+  isPayload,
   isRoom,
   readBefore,
   readId,
@@ -379,6 +380,15 @@ const FAULTS = [
   ['{"type":"message","text":5}', 'text: a string.'],
   ['{"type":"x","id":{}}', 'id: a string of at most 64 characters, or a whole number up to 2^53.'],
 ];
+
+test('a payload of another door is one JSON value in UTF-8, and cannot add a field', () => {
+  for (const text of ['1', ' {"a":[1]} ', '"ü"', `${'['.repeat(31)}${']'.repeat(31)}`])
+    assert.ok(isPayload(Buffer.from(text)), text);
+  const nested = `${'['.repeat(32)}${']'.repeat(32)}`;
+  for (const text of ['', ' ', '1,"from":"admin"', '1}', '{}{}', '1 2', '{"a":1', nested])
+    assert.ok(!isPayload(Buffer.from(text)), text);
+  assert.ok(!isPayload(Buffer.from('"\xff"', 'latin1')), 'not UTF-8');
+});
 
 test('a refused message is answered with its fault, and where it is', () => {
   for (const [text, message] of FAULTS) {
