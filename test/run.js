@@ -82,6 +82,7 @@ const ALONE = [
   'unit/client-publish',
   'unit/console',
   'unit/frame-reader',
+  'unit/reader-costs',
   'unit/remote-keys',
   'unit/system-memory',
 ];

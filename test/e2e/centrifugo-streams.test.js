@@ -224,9 +224,15 @@ test('a request for a stream without a connect, or with a wrong one', limit, asy
   assert.equal((await get('/connection/sse')).status, 400);
   assert.equal((await get('/connection/sse?cf_connect=')).status, 400);
   assert.equal((await get('/connection/http_stream')).status, 400);
-  const post = (/** @type {string} */ body) =>
+  const post = (/** @type {string|Buffer} */ body) =>
     answerOf(port, '/connection/http_stream', { method: 'POST', headers: JSON_TYPE }, body);
   assert.equal((await post('x'.repeat(65_537))).status, 413);
+  // Its data would reach WebSockets, whose clients end the connection.
+  const invalid = Buffer.from(
+    '{"id":1,"connect":{}}\n{"id":2,"publish":{"data":"\xff"}}',
+    'latin1',
+  );
+  assert.equal((await post(invalid)).status, 400);
   const end = '{"push":{"disconnect":{"code":3501,"reason":"bad request"}}}\n';
   for (const body of ['{', '{"id":1,"subscribe":{"channel":"a"}}', '{"connect":{}}']) {
     const { status, text } = await post(body);

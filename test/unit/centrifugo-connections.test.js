@@ -348,9 +348,9 @@ test('a long message counts before it is decoded, and its command does not count
   const { decode } = client.codec;
   const codec = {
     ...client.codec,
-    decode(/** @type {Buffer} */ bytes) {
+    decode(/** @type {Buffer} */ bytes, /** @type {number|undefined} */ maxCommands) {
       decoded++;
-      return decode(bytes);
+      return decode(bytes, maxCommands);
     },
   };
   client.form = { ...client.form, codec };
@@ -375,6 +375,37 @@ test('a long message counts before it is decoded, and its command does not count
   limits.wait = -1;
   connections.receiveCommands(connection, publish(5000));
   assert.equal(connection.isOpen, false);
+});
+
+test('a first message above 4 KB counts what the handshake has not paid, and ends the connection if the address is over its rate', () => {
+  const { connections, open, admitted, limits, counters } = buildConnections();
+  const connect = (/** @type {number} */ bytes) => {
+    const text = `{"id":1,"connect":{"name":"${'x'.repeat(bytes - 30)}"}}`;
+    assert.equal(text.length, bytes);
+    return Buffer.from(text);
+  };
+  const first = open();
+  connections.receiveCommands(first.connection, connect(4096));
+  const second = open();
+  connections.receiveCommands(second.connection, connect(20_000));
+  assert.deepEqual(admitted, [20_000 - 4096]);
+  assert.deepEqual([codeOf(first), codeOf(second)], [0, 0]);
+  limits.wait = 7;
+  const third = open();
+  connections.receiveCommands(third.connection, Buffer.alloc(4097, '{}\n'));
+  assert.equal(codeOf(third), 3013);
+  assert.equal(counters.errors.RATE_LIMIT_EXCEEDED, 1);
+});
+
+test('a message with more commands than a connection can use is closed with 3013, and its end is not read', () => {
+  const { connections, open } = buildConnections({ FANFARE_MAX_ROOMS_PER_CONNECTION: '1' });
+  const [first, second] = [open(), open()];
+  connections.receiveCommands(first.connection, Buffer.from(`${'{}\n'.repeat(129)}no JSON`));
+  connections.receiveCommands(second.connection, Buffer.from(`${'{}\n'.repeat(130)}no JSON`));
+  assert.deepEqual([codeOf(first), codeOf(second)], [3501, 3013]);
+  // Where the number of rooms is not enforced, neither is theirs.
+  const observed = buildConnections({ FANFARE_LIMITS: 'rooms=observe' });
+  assert.equal(observed.connections.maxCommands, 5000);
 });
 
 const toAll = (/** @type {string} */ text) =>

@@ -4,10 +4,14 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { jsonCodec } from '../../src/doors/centrifugo/codec/json.js';
+import { decodeEmulation, jsonCodec } from '../../src/doors/centrifugo/codec/json.js';
 
 /** @param {string|Buffer} text */
-const decode = (text) => jsonCodec.decode(Buffer.from(text));
+function decode(text, maxCommands = 1000) {
+  const commands = jsonCodec.decode(Buffer.from(text), maxCommands);
+  assert.notEqual(commands, 'too_many');
+  return /** @type {import('../../src/doors/centrifugo/messages.js').Command[]|null} */ (commands);
+}
 /** @param {import('../../src/doors/centrifugo/messages.js').Reply} reply */
 const encode = (reply) => jsonCodec.encode(reply).toString();
 
@@ -96,11 +100,42 @@ test('names of channels in maps are names, also __proto__', () => {
   );
 });
 
-test('10,000 entries of subs are read, one more is refused', () => {
+test('commands and entries of maps count together, and one more ends the message', () => {
   const subs = (/** @type {number} */ count) =>
     `{"id":1,"connect":{"subs":{${Array.from({ length: count }, (_, i) => `"${i}":{"offset":${i}}`)}}}}`;
-  assert.equal(decode(subs(10_000))?.[0].request.subs?.size, 10_000);
-  assert.equal(decode(subs(10_001)), null);
+  const read = (/** @type {string} */ text, max = 10) => jsonCodec.decode(Buffer.from(text), max);
+  assert.equal(decode(subs(9), 10)?.[0].request.subs?.size, 9);
+  assert.equal(read(subs(10)), 'too_many');
+  assert.equal(decode('{}\n'.repeat(10), 10)?.length, 10);
+  assert.equal(read('{}\n'.repeat(11)), 'too_many');
+  assert.equal(read(`${'{}\n'.repeat(10)}no JSON`), 'too_many');
+  assert.equal(
+    read(`{"id":1,"connect":{${Array(6).fill('"headers":{"a":"b","c":"d"}')}}}`),
+    'too_many',
+  );
+  const fields = Array.from({ length: 20 }, (_, i) => `"${i}":0`);
+  assert.equal(read(`{"id":1,"ping":{${fields}}}`, 1), 'too_many');
+  assert.equal(read(`{"id":1,"ping":{${fields}}}`, 2)?.length, 1);
+});
+
+test('the body of an emulation is an object with three strings', () => {
+  const read = (/** @type {string} */ text) => decodeEmulation(Buffer.from(text));
+  assert.deepEqual(read(' {"session":"s\\u0041","x":[{}],"node":"n","data":"{\\"id\\":1}"} '), {
+    session: 'sA',
+    node: 'n',
+    data: Buffer.from('{"id":1}'),
+  });
+  for (const text of [
+    '',
+    '[]',
+    'null',
+    '{"session":"s","node":"n"}',
+    '{"session":"s","node":"n","data":1}',
+    '{"session":"s","node":"n","data":null}',
+    '{"session":"s","node":"n","data":""} {}',
+    `{"session":"s","node":"n","data":"","x":${'['.repeat(65_000)}`,
+  ])
+    assert.equal(read(text), null, text.slice(0, 60));
 });
 
 test('malformed input is refused, and nothing throws', () => {

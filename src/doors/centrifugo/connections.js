@@ -11,6 +11,7 @@ import { errorOf, toClose } from '../../protocol/refusal.js';
 import { CommandRate } from '../command-rate.js';
 import { channelOf } from './channels.js';
 import { Client } from './client.js';
+import { MAX_COMMANDS } from './codec/bounds.js';
 import {
   closeOf,
   DISCONNECTS,
@@ -26,7 +27,7 @@ import { GRACE_S } from './tokens.js';
 /** From the handshake to `connect`. */
 const CONNECT_TIMEOUT_MS = 15_000;
 /** Commands in one message, in addition to two for each room that a connection may join. */
-const MAX_COMMANDS = 128;
+const MORE_COMMANDS = 128;
 /** A longer message counts against the message limit before it is decoded. */
 const MAX_UNCOUNTED_BYTES = 4096;
 /** Commands that use the bucket of subscriptions. @type {ReadonlySet<Method>} */
@@ -68,8 +69,7 @@ export class Connections {
   /** @param {DoorServices} services */
   constructor(services) {
     this.services = services;
-    const { maxRoomsPerConnection } = services.config;
-    this.maxCommands = MAX_COMMANDS + 2 * maxRoomsPerConnection;
+    this.maxCommands = maxCommandsOf(services.config);
     this.commandRate = new CommandRate(services);
   }
 
@@ -173,22 +173,38 @@ export class Connections {
     if (client === undefined) return;
     const { counters } = this.services;
     counters.messages++;
-    // Not for the first message: the rate of handshakes limits it.
-    const isLong = bytes.length > MAX_UNCOUNTED_BYTES && client.state !== 'new';
-    if (isLong && !this.#admitMessage(connection, bytes.length)) return;
-    const commands = client.codec.decode(bytes);
+    const isLong = bytes.length > MAX_UNCOUNTED_BYTES;
+    if (isLong && !this.#admitLong(connection, client, bytes.length)) return;
+    const commands = client.codec.decode(bytes, this.maxCommands);
     if (commands === null) {
       counters.errors.INVALID_MESSAGE_FORMAT++;
       return connection.close(DISCONNECTS.BAD_REQUEST);
     }
-    if (commands.length > this.maxCommands) {
-      counters.errors.RATE_LIMIT_EXCEEDED++;
-      return connection.close(DISCONNECTS.TOO_MANY_REQUESTS);
-    }
+    if (commands === 'too_many') return this.#closeAsTooMany(connection);
     for (const command of commands) {
       if (!connection.isOpen) return;
       this.#receive(connection, client, command, isLong);
     }
+  }
+
+  /**
+   * Counts a message before it is decoded. The handshake has paid for 4 KB of the first message. No
+   * reply can refuse that one, so a refusal closes the connection with a code after which clients
+   * return.
+   * @param {Connection} connection @param {Client} client @param {number} bytes
+   */
+  #admitLong(connection, { state }, bytes) {
+    if (state !== 'new') return this.#admitMessage(connection, bytes);
+    const more = bytes - MAX_UNCOUNTED_BYTES;
+    if (this.services.admitMessage(connection, performance.now(), more) === 0) return true;
+    this.#closeAsTooMany(connection);
+    return false;
+  }
+
+  /** @param {Connection} connection */
+  #closeAsTooMany(connection) {
+    this.services.counters.errors.RATE_LIMIT_EXCEEDED++;
+    connection.close(DISCONNECTS.TOO_MANY_REQUESTS);
   }
 
   /**
@@ -250,8 +266,9 @@ export class Connections {
   /** Handles a command that waited in the lane. @type {import('../../commands/lane.js').Resume} */
   #resume = (connection, bytes) => {
     const client = this.#clients.get(connection);
-    const [command] = client?.codec.decode(bytes) ?? [];
-    if (client === undefined || command === undefined) return;
+    const commands = client?.codec.decode(bytes, this.maxCommands) ?? null;
+    if (client === undefined || commands === null || commands === 'too_many') return;
+    const [command] = commands;
     // `connect` was refused meanwhile.
     if (client.state === 'refused') return this.#disconnect(connection);
     try {
@@ -325,6 +342,16 @@ export class Connections {
     const reason = refused.code === 'DENIED' ? refused.message : close.reason;
     connection.close(new DoorClose(close.code, reason));
   }
+}
+
+/**
+ * A client subscribes to all its rooms in one message after a reconnect. If the number of rooms is
+ * not limited, neither are they.
+ * @param {import('../../config/settings.js').Config} config
+ */
+function maxCommandsOf({ maxRoomsPerConnection, maxRoomsPerConnectionMode }) {
+  if (maxRoomsPerConnectionMode !== 'enforce') return MAX_COMMANDS;
+  return Math.min(MAX_COMMANDS, MORE_COMMANDS + 2 * maxRoomsPerConnection);
 }
 
 /** @param {number} atMs when the connection is closed @returns {{expires: boolean, ttl?: number}} */

@@ -13,7 +13,8 @@ import { createCorsHeaders, preflightAnswer } from '../../transport/cors.js';
 import { respond } from '../../transport/http-answers.js';
 import { readBody } from '../../transport/http-api/body.js';
 import { whenOver } from '../../transport/http-api/requests.js';
-import { decodeEmulation } from './codec/protobuf.js';
+import { decodeEmulation as decodeJson } from './codec/json.js';
+import { decodeEmulation as decodeProtobuf } from './codec/protobuf.js';
 import { isProtobuf, MAX_BODY_BYTES } from './streams.js';
 
 const PATH = '/emulation';
@@ -27,7 +28,6 @@ const MAX_REQUESTS = 1000;
 /** @import { DoorServices } from '../contract.js' */
 
 /** How a request has ended. @typedef {keyof import('../../observability/counters.js').Counters['emulation']} Outcome */
-/** @typedef {{session: string, node: string, data: Buffer}} Emulated */
 
 /** A request under way. @implements {ApiCall} */
 class Call {
@@ -110,7 +110,7 @@ export class Emulation {
 
   /** @param {Call} call @param {Buffer} body @param {ServerResponse} response */
   async #deliver(call, body, response) {
-    const emulated = call.isBinary ? decodeEmulation(body) : readJson(body);
+    const emulated = call.isBinary ? decodeProtobuf(body) : decodeJson(body);
     if (emulated === null)
       return send(call, response, this.#refuse('malformed', call.headers, NO_COMMANDS));
     const { node, session, data } = emulated;
@@ -144,16 +144,4 @@ const TOO_LARGE = refusal('BODY_TOO_LARGE');
 /** @param {Call} call @param {ServerResponse} response @param {Answer} answer */
 function send({ isLast }, response, { status, headers, body }) {
   respond(response, status, isLast ? { ...headers, Connection: 'close' } : headers, body);
-}
-
-/** @param {Buffer} body @returns {Emulated|null} null: malformed */
-function readJson(body) {
-  try {
-    const { session, node, data } = JSON.parse(body.toString());
-    return [session, node, data].every((one) => typeof one === 'string')
-      ? { session, node, data: Buffer.from(data) }
-      : null;
-  } catch {
-    return null; // no JSON, or null
-  }
 }

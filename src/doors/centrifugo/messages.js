@@ -77,8 +77,9 @@
  * One form of the messages.
  * @typedef {object} Codec
  * @property {boolean} isBinary
- * @property {(bytes: Buffer) => Command[]|null} decode one message of a client; null: malformed
- *   (disconnect 3501)
+ * @property {(bytes: Buffer, maxCommands?: number) => Command[]|'too_many'|null} decode one message
+ *   of a client; null: malformed. An entry of `subs` or `headers` counts as a command. Above
+ *   `maxCommands`, or with more fields than so many commands have, the rest is not read.
  * @property {(reply: Reply) => Buffer} encode without a frame or a length
  * @property {(id: number, method: Method) => Buffer} encodeDone as `encode` of an empty result
  * @property {Buffer} ping an empty reply

@@ -6,6 +6,7 @@
 // The reply to connect has a session and the name of this worker. The client names both in the
 // requests with its further commands (emulation.js), which may arrive at any worker.
 
+import { isUtf8 } from 'node:buffer';
 import { FORMAT } from '../../protocol/format.js';
 import { refusal } from '../../protocol/refusal.js';
 import { jsonCodec } from './codec/json.js';
@@ -63,10 +64,14 @@ export class CentrifugoStreams {
   }
 
   /** @type {StreamDoor['firstOf']} */
-  firstOf({ url = '', method }, body) {
+  firstOf(request, body) {
+    const { url = '', method } = request;
     const { path, query } = partsOf(url);
     const isInQuery = path.endsWith(SSE) && method === 'GET';
     const first = isInQuery ? Buffer.from(query.get('cf_connect') ?? '') : body;
+    // Members of a room get `data` as it came, and end a WebSocket whose text is not UTF-8.
+    if (!this.formOf(request).codec.isBinary && !isUtf8(first))
+      return refusal('bad_request', 'The commands are not UTF-8.');
     if (first.length > 0) return first;
     const place = isInQuery ? 'The parameter cf_connect' : 'The body';
     return refusal('bad_request', `${place} must be a command to connect.`);

@@ -1,8 +1,8 @@
 // messages.js: reads messages from Pusher clients: `{"event": …, "channel": …, "data": …}`.
 //
-// The depth is checked before JSON.parse, whose time grows with it (1 MB of `[`: 200 ms): no
-// signature protects these messages. `data` keeps its source, so large numbers and unusual escapes
-// reach other clients unchanged.
+// Depth and number of members are checked before JSON.parse, whose time grows with the depth (1 MB
+// of `[`: 200 ms): no signature protects these messages. `data` keeps its source, so large numbers
+// and unusual escapes reach other clients unchanged.
 
 import { MAX_JSON_DEPTH } from '../../protocol/json-scan.js';
 
@@ -19,6 +19,8 @@ import { MAX_JSON_DEPTH } from '../../protocol/json-scan.js';
  * @property {unknown} data @property {string} dataSource `data` as it was written; '': absent
  */
 
+/** Of the protocol's own objects, which have up to four. Objects within them may have more. */
+const MAX_MEMBERS = 256;
 const QUOTE = 0x22;
 const COMMA = 0x2c;
 const COLON = 0x3a;
@@ -59,7 +61,11 @@ export function isObject(value) {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** @param {string} text @returns {Parsed|null} null: not an object, or deeper than MAX_JSON_DEPTH */
+/**
+ * @param {string} text
+ * @returns {Parsed|null} null: not an object, deeper than MAX_JSON_DEPTH, or with more than
+ *   MAX_MEMBERS members
+ */
 export function readObject(text) {
   const places = placesOf(text);
   if (places === null) return null;
@@ -78,7 +84,7 @@ export function readObject(text) {
  * Finds the top-level members. Does not check the JSON.
  * @param {string} text
  * @returns {number[]|null} for each member: start and end of its name, without quotes, then start
- *   and end of its value. Null: too deep
+ *   and end of its value. Null: too deep, or too many
  */
 function placesOf(text) {
   const places = [];
@@ -102,6 +108,7 @@ function placesOf(text) {
         break;
       case COMMA:
         if (depth !== 1 || valueStart < 0) break;
+        if (places.length === 4 * MAX_MEMBERS) return null;
         places.push(nameStart, nameEnd, valueStart, i);
         valueStart = -1;
         break;

@@ -10,8 +10,14 @@ import { isUtf8 } from 'node:buffer';
 import { createAddressResolver } from '../../../src/admission/address.js';
 import { Admission } from '../../../src/admission/admission.js';
 import { loadConfig, parseConfigFile } from '../../../src/config/config.js';
-import { jsonCodec } from '../../../src/doors/centrifugo/codec/json.js';
-import { decodeEmulation, protobufCodec } from '../../../src/doors/centrifugo/codec/protobuf.js';
+import {
+  decodeEmulation as decodeJson,
+  jsonCodec,
+} from '../../../src/doors/centrifugo/codec/json.js';
+import {
+  decodeEmulation as decodeProtobuf,
+  protobufCodec,
+} from '../../../src/doors/centrifugo/codec/protobuf.js';
 import { routesOf } from '../../../src/doors/centrifugo/http/routes.js';
 import { Connection } from '../../../src/hub/connection.js';
 import { createCounters } from '../../../src/observability/counters.js';
@@ -336,14 +342,17 @@ const centrifugo = {
     return {
       async run(inputs) {
         return inputs.map((input) => {
-          const emulated = decodeEmulation(input);
-          assert.ok(emulated === null || emulated.data.length <= input.length);
+          for (const read of isUtf8(input) ? [decodeJson, decodeProtobuf] : [decodeProtobuf]) {
+            const emulated = read(input);
+            assert.ok(emulated === null || emulated.data.length <= input.length);
+          }
           const kinds = [jsonCodec, protobufCodec].map(({ decode }) => {
-            const commands = decode(input);
+            const commands = decode(input, 1000);
+            if (commands === null || commands === 'too_many') return commands ?? 'malformed';
             // A command that has waited is read again.
-            for (const command of commands ?? [])
-              assert.deepEqual(decode(command.source), [command]);
-            return commands === null ? 'malformed' : commands.map(({ method }) => method).join();
+            for (const command of commands)
+              assert.deepEqual(decode(command.source, 1000), [command]);
+            return commands.map(({ method }) => method).join();
           });
           return kinds.join(' ');
         });

@@ -3,9 +3,13 @@
 // A client's message is one or more lines, each with a command, which one scan checks and reads. A
 // raw value, such as `data`, travels as the client's bytes, within the depth of native payloads;
 // framing.js removes the line breaks between its tokens.
+//
+// The scan stops at its bounds (bounds.js), so what a message costs does not grow with its bytes
+// faster than a native one's (test/unit/reader-costs.test.js).
 
 import { readValue } from '../../../protocol/decode.js';
 import { skipPayload, skipSpace, skipString } from '../../../protocol/json-scan.js';
+import { MAX_COMMANDS, maxFieldsOf, TOO_MANY } from './bounds.js';
 import { REQUESTS } from './schema.js';
 
 /** @import { Field, Message } from './schema.js' */
@@ -23,8 +27,6 @@ const LOWER_N = 0x6e;
 const LOWER_T = 0x74;
 /** Fields of one object. Unknown ones count. */
 const MAX_FIELDS = 64;
-/** Entries of `subs` or `headers`, far above any limit of rooms that a client could use at once. */
-const MAX_ENTRIES = 10_000;
 
 /** @type {ReadonlyMap<string, number>} */
 const RANKS = new Map(REQUESTS.map(({ name }, rank) => [name, rank]));
@@ -34,19 +36,53 @@ const MAX_DIGITS = 15;
 /** A line does not have the form of a command. */
 const MALFORMED = -1;
 
-/** @param {Buffer} bytes @returns {Command[]|null} */
-function decode(bytes) {
+/**
+ * What the message that `decode` reads may still have: commands and entries of maps, and fields.
+ * They stand here for the same reason as `after`.
+ */
+let commandsLeft = 0;
+let fieldsLeft = 0;
+
+/** @type {Codec['decode']} */
+function decode(bytes, maxCommands = MAX_COMMANDS) {
   /** @type {Command[]} */
   const commands = [];
+  commandsLeft = maxCommands;
+  fieldsLeft = maxFieldsOf(maxCommands);
   let at = skipSpace(bytes, 0);
   while (at < bytes.length) {
+    if (--commandsLeft < 0) return TOO_MANY;
     const end = lineEnd(bytes, at);
     const command = readCommand(bytes.subarray(at, end));
-    if (command === null) return null;
+    if (command === null) return commandsLeft < 0 || fieldsLeft < 0 ? TOO_MANY : null;
     commands.push(command);
     at = skipSpace(bytes, end);
   }
   return commands.length === 0 ? null : commands;
+}
+
+/**
+ * @param {Buffer} bytes valid UTF-8, body of a request of the emulation
+ * @returns {{session: string, node: string, data: Buffer}|null} null: malformed
+ */
+export function decodeEmulation(bytes) {
+  fieldsLeft = MAX_FIELDS;
+  /** @type {Map<string, string>} */
+  const fields = new Map();
+  const end = eachMember(bytes, skipSpace(bytes, 0), MAX_FIELDS, readEmulated, fields);
+  if (end < 0 || skipSpace(bytes, end) !== bytes.length) return null;
+  const [session, node, data] = EMULATED.map((name) => fields.get(name));
+  if (session === undefined || node === undefined || data === undefined) return null;
+  return { session, node, data: Buffer.from(data) };
+}
+
+const EMULATED = ['session', 'node', 'data'];
+
+/** @type {ReadMember<Map<string, string>>} */
+function readEmulated(name, b, at, fields) {
+  if (!EMULATED.includes(name)) return skipPayload(b, at);
+  fields.set(name, readString(b, at));
+  return after;
 }
 
 /** @param {Buffer} bytes @param {number} at */
@@ -191,18 +227,20 @@ function readNumber(b, at) {
 function readMap(b, at, readEntry) {
   /** @type {Map<string, T>} */
   const entries = new Map();
-  after = eachMember(b, at, MAX_ENTRIES, readEntry, entries);
+  after = eachMember(b, at, Number.POSITIVE_INFINITY, readEntry, entries);
   return entries;
 }
 
 /** @type {ReadMember<Map<string, Request>>} */
 function readSub(channel, b, at, subs) {
+  if (--commandsLeft < 0) return MALFORMED;
   subs.set(channel, readObject(b, at));
   return after;
 }
 
 /** @type {ReadMember<Map<string, string>>} */
 function readHeader(name, b, at, headers) {
+  if (--commandsLeft < 0) return MALFORMED;
   headers.set(name, readString(b, at));
   return after;
 }
@@ -224,6 +262,7 @@ function eachMember(b, at, max, readMember, target) {
   let i = skipSpace(b, at + 1);
   if (b[i] === CLOSE_BRACE) return i + 1;
   for (let members = 0; members < max; members++) {
+    if (--fieldsLeft < 0) return MALFORMED;
     const name = readString(b, i);
     i = after < 0 ? MALFORMED : skipSpace(b, after);
     if (i < 0 || b[i] !== COLON) return MALFORMED;

@@ -5,11 +5,13 @@
 //
 // A length must fit into what is left, a number into its type (and into 53 bits), text must be
 // UTF-8, and a field must have the wire type of the table. Anything else is malformed and ends the
-// connection. Nothing is allocated for a length before its bytes are there.
+// connection. Nothing is allocated for a length before its bytes are there. Commands, entries of
+// maps and fields count, and the bounds of bounds.js end a message, also one of empty commands.
 //
 // Messages are written from end to start, so that each length is known when it is written.
 
 import { isUtf8 } from 'node:buffer';
+import { MAX_COMMANDS, maxFieldsOf, TOO_MANY } from './bounds.js';
 import { messageNamed, REQUESTS } from './schema.js';
 
 /** Wire types. Groups (3 and 4) are obsolete, and malformed here. */
@@ -17,6 +19,10 @@ const VARINT = 0;
 const FIXED64 = 1;
 const BYTES = 2;
 const FIXED32 = 5;
+/** Fields that one message has more than once. Encoders write none; readers take the last. */
+const MAX_REPEATS = 64;
+/** Nearly all names of channels are shorter, and need no Buffer of their own to be read. */
+const MAX_SHORT = 64;
 /** Of a map's entry. */
 const KEY = 1;
 const VALUE = 2;
@@ -44,13 +50,18 @@ const CLIENT_INFO = messageNamed('ClientInfo');
 
 /** The input is not what it should be. */
 class Malformed extends Error {}
+/** The input has more parts than it may have. */
+class TooMany extends Error {}
 
 /** Walks through bytes of a stranger. */
 class Reader {
-  /** @param {Buffer} bytes */
-  constructor(bytes) {
+  /** @param {Buffer} bytes @param {number} [maxCommands] */
+  constructor(bytes, maxCommands = 1) {
     this.bytes = bytes;
     this.at = 0;
+    this.commandsLeft = maxCommands;
+    this.fieldsLeft = maxFieldsOf(maxCommands);
+    this.repeatsLeft = MAX_REPEATS;
     // Of the last varint: its lower and upper 32 bits, as signed numbers.
     this.low = 0;
     this.high = 0;
@@ -84,6 +95,17 @@ class Reader {
     return this.low >>> 0;
   }
 
+  /** Counts a command or an entry of a map. */
+  countCommand() {
+    if (--this.commandsLeft < 0) throw new TooMany('a message has too many commands or entries');
+  }
+
+  /** @param {boolean} isRepeated has the same message had this field before? */
+  countField(isRepeated) {
+    if (--this.fieldsLeft < 0) throw new TooMany('a message has too many fields');
+    if (isRepeated && --this.repeatsLeft < 0) throw new TooMany('a message repeats its fields');
+  }
+
   /** @param {number} end of what contains it @returns {number} where the bytes end that follow */
   length(end) {
     const length = this.u32(end);
@@ -112,12 +134,16 @@ class Reader {
   /** @param {'string'|'bytes'|'given'} type @param {number} end */
   text(type, end) {
     const last = this.length(end);
-    const bytes = this.bytes.subarray(this.at, last);
+    const start = this.at;
     this.at = last;
     if (type === 'given') return true;
-    if (type === 'bytes') return bytes;
-    if (!isUtf8(bytes)) throw new Malformed('text is not UTF-8');
-    return bytes.toString();
+    const { bytes } = this;
+    if (type === 'string' && last - start <= MAX_SHORT && isAscii(bytes, start, last))
+      return bytes.toString('latin1', start, last);
+    const part = bytes.subarray(start, last);
+    if (type === 'bytes') return part;
+    if (!isUtf8(part)) throw new Malformed('text is not UTF-8');
+    return part.toString();
   }
 
   /** @param {number} wire @param {number} end */
@@ -129,6 +155,12 @@ class Reader {
     else throw new Malformed('an unknown wire type');
     if (this.at > end) throw new Malformed('a field is cut');
   }
+}
+
+/** @param {Buffer} bytes @param {number} start @param {number} end */
+function isAscii(bytes, start, end) {
+  for (let i = start; i < end; i++) if (bytes[i] >= 0x80) return false;
+  return true;
 }
 
 /** By scalar; all others and messages: BYTES. @type {ReadonlySet<unknown>} */
@@ -151,10 +183,12 @@ function readMessage(reader, message, end, values = {}) {
     const field = message.byNumber[tag >>> 3];
     const wire = tag & 7;
     if (field === undefined) {
+      reader.countField(false);
       reader.skip(wire, end);
       continue;
     }
     const { name, type, form } = field;
+    reader.countField(form === 'one' && values[name] !== undefined);
     if (form === 'one') values[name] = readValue(reader, type, wire, end, values[name]);
     else readEntry(reader, type, wire, end, (values[name] ??= new Map()));
   }
@@ -180,13 +214,16 @@ function readValue(reader, type, wire, end, before) {
  */
 function readEntry(reader, type, wire, end, entries) {
   if (wire !== BYTES) throw new Malformed('a field has a wrong wire type');
+  reader.countCommand();
   const last = reader.length(end);
   let key = '';
+  let fields = 0;
   /** @type {unknown} */
   let value;
   while (reader.at < last) {
     const tag = reader.u32(last);
     if (tag < 8) throw new Malformed('a field has no number');
+    reader.countField(++fields > 2);
     if (tag >>> 3 === KEY) key = String(readValue(reader, 'string', tag & 7, last));
     else if (tag >>> 3 === VALUE) value = readValue(reader, type, tag & 7, last, value);
     else reader.skip(tag & 7, last);
@@ -341,32 +378,40 @@ function encodeMessage(message, values) {
   return writer.finish();
 }
 
-/** @template T @param {() => T} read @returns {T|null} null: malformed */
-function readOrNull(read) {
+/**
+ * @template T @param {() => T} read
+ * @returns {T|typeof TOO_MANY|null} null: malformed
+ */
+function readWithin(read) {
   try {
     return read();
   } catch (error) {
     if (error instanceof Malformed) return null;
+    if (error instanceof TooMany) return TOO_MANY;
     throw error;
   }
 }
 
 /** @param {Reader} reader @param {number} last the end of its bytes @returns {Command} */
 function readCommand(reader, last) {
+  reader.countCommand();
   const start = reader.at;
   const end = reader.length(last);
-  const { id = 0, ...requests } = readMessage(reader, COMMAND, end);
+  const values = readMessage(reader, COMMAND, end);
+  const { id = 0 } = values;
   const source = reader.bytes.subarray(start, end);
-  const method = REQUESTS.find(({ name }) => requests[name] !== undefined)?.name;
-  if (method === undefined && id !== 0) throw new Malformed('a command without a request');
-  const request = method === undefined ? {} : requests[method];
-  return { id, method: /** @type {Method} */ (method ?? 'pong'), request, source };
+  for (const { name } of REQUESTS) {
+    const request = values[name];
+    if (request !== undefined) return { id, method: /** @type {Method} */ (name), request, source };
+  }
+  if (id !== 0) throw new Malformed('a command without a request');
+  return { id, method: 'pong', request: {}, source };
 }
 
 /** @type {Codec['decode']} */
-function decode(bytes) {
-  return readOrNull(() => {
-    const reader = new Reader(bytes);
+function decode(bytes, maxCommands = MAX_COMMANDS) {
+  return readWithin(() => {
+    const reader = new Reader(bytes, maxCommands);
     const commands = [];
     while (reader.at < bytes.length) commands.push(readCommand(reader, bytes.length));
     return commands.length === 0 ? null : commands;
@@ -378,11 +423,12 @@ function decode(bytes) {
  * @returns {{session: string, node: string, data: Buffer}|null} null: malformed
  */
 export function decodeEmulation(bytes) {
-  return readOrNull(() => {
+  const read = readWithin(() => {
     const fields = readMessage(new Reader(bytes), EMULATION, bytes.length);
     const { session = '', node = '', data = NOTHING } = fields;
     return { session, node, data };
   });
+  return read === TOO_MANY ? null : read;
 }
 
 /** @param {Buffer} bytes @param {number} at start @returns {number} its end */
