@@ -23,6 +23,8 @@ const EXAMPLES = ['chat', 'leaderboard', 'ai-stream', 'echo-chat'];
 const ERROR = 50;
 /** An example that ends must not wait for a drain. */
 const QUICK_END = { FANFARE_DRAIN_DELAY_MS: '0', FANFARE_RECONNECT_WINDOW_MS: '1000' };
+/** Refuses nothing that somebody tries out; counts it in fanfare_limits_observed_total. */
+const OBSERVED = { FANFARE_LIMITS: 'observe' };
 
 const [name] = process.argv.slice(2);
 if (!EXAMPLES.includes(name)) {
@@ -42,6 +44,7 @@ const env = {
   JWT_SECRET: randomBytes(32).toString('hex'),
   API_KEYS: `example ${apiKey} all`,
   ...QUICK_END,
+  ...OBSERVED,
   ...process.env,
   FANFARE_CONFIG_FILE: conf,
   API_KEY: apiKey,

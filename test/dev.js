@@ -27,7 +27,8 @@ let server;
 function start() {
   const child = spawn(process.execPath, [main], {
     stdio: 'inherit',
-    env: { FANFARE_DRAIN_DELAY_MS: '0', ...process.env },
+    // Limits are observed: a developer tries things out, and is one address with many tabs.
+    env: { FANFARE_DRAIN_DELAY_MS: '0', FANFARE_LIMITS: 'observe', ...process.env },
   });
   server = child;
   isRestarting = false;

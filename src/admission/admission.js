@@ -14,6 +14,7 @@ import { errorOf, refusal, spread } from '../protocol/refusal.js';
 import { createAddressResolver, createPeerResolver } from './address.js';
 import { HandshakeRate } from './handshake-rate.js';
 import { createOriginCheck } from './origin.js';
+import { Rate } from './rate.js';
 import { Refused } from './refused.js';
 
 /** @typedef {typeof import('../observability/counters.js').REFUSALS[number]} Reason */
@@ -115,6 +116,7 @@ export class Admission {
       counters,
     );
     this.#originAllowed = createOriginCheck(config.allowedOrigins);
+    this.texts = textsOf(config);
     this.maxDescriptors = usableDescriptors(health.descriptorLimit);
   }
 
@@ -129,7 +131,7 @@ export class Admission {
     if (waitS === 0) return null;
     if (mode === 'enforce') {
       this.refused.add('connections', address);
-      return this.#refuse('handshakes_per_ip', waitS);
+      return this.#refuse('handshakes_per_ip', waitS, this.texts.handshakes_per_ip);
     }
     this.counters.observed.handshakes_per_ip++;
     return null;
@@ -194,7 +196,7 @@ export class Admission {
       return this.#refuse('uncounted');
     }
     this.refused.add('connections', address);
-    return this.#refuse('per_ip');
+    return this.#refuse('per_ip', undefined, this.texts.per_ip);
   }
 
   /**
@@ -225,9 +227,21 @@ export class Admission {
     return admitted;
   }
 
-  /** @param {RefusalCode} code @param {number} [retryS] @returns {Refusal} */
-  #refuse(code, retryS) {
+  /**
+   * @param {RefusalCode} code @param {number} [retryS] @param {string} [text] with the limit
+   * @returns {Refusal}
+   */
+  #refuse(code, retryS, text) {
     this.counters.refused[/** @type {Reason} */ (errorOf({ code }))]++;
-    return spread(refusal(code, undefined, retryS), this.random);
+    return spread(refusal(code, text, retryS), this.random);
   }
+}
+
+/** Refusals that name their limit. @param {import('../config/settings.js').Config} config */
+function textsOf({ maxConnectionsPerIp, handshakesPerMinutePerIp, handshakesBurstPerIp }) {
+  const rate = new Rate(handshakesPerMinutePerIp, handshakesBurstPerIp).text;
+  return {
+    per_ip: `Too many connections from this address: ${maxConnectionsPerIp} (FANFARE_MAX_CONNECTIONS_PER_IP).`,
+    handshakes_per_ip: `Too many new connections from this address: ${rate} (FANFARE_HANDSHAKES_RATE_PER_IP).`,
+  };
 }

@@ -1,18 +1,32 @@
 // rate-limit.js: limits messages and frames by connection, client address and user.
 //
-// A message costs a token for each started 4 KB, a stream of server-sent events a token for each
-// room. A broadcast costs the same again from a separate bucket of its address. Frames that are not
-// whole messages have a bucket per connection.
+// A message costs a token for each started 4 KB, and in a large room the same again for each
+// started hundred further members. A stream of server-sent events costs a token for each room. A
+// broadcast costs the same again from a separate bucket of its address. Frames that are not whole
+// messages have a bucket per connection.
 
 import { BYTES_PER_TOKEN, Rate } from './rate.js';
 import { Refused } from './refused.js';
 
+/** In a worker. A message to a larger room costs its tokens again for each started hundred. */
+export const MEMBERS_PER_TOKEN = 100;
 /** Refused messages are counted per minute. */
 const REFUSED_WINDOW_MS = 60_000;
 /** Per table. Above it the oldest bucket is deleted, and its owner gets a full one. */
 const MAX_BUCKETS = 65_536;
 /** Buckets to examine in one sweep, which takes under a millisecond. */
 const SWEEP_BUCKETS = 8192;
+
+/**
+ * What a message to a room costs in addition. The work is in its deliveries, so that is what the
+ * limits bound: with 3,600 messages a minute, an address causes 6,000 deliveries a second in a
+ * worker, whatever the size of the room.
+ * @param {number} members of the room in this worker @param {number} bytes of the message
+ */
+export function tokensOfMembers(members, bytes) {
+  const more = Math.ceil(members / MEMBERS_PER_TOKEN) - 1;
+  return more * Math.max(1, Math.ceil(bytes / BYTES_PER_TOKEN));
+}
 
 /** The bucket of a connection (from its first message), an address or a user. */
 export class TokenBucket {
@@ -102,6 +116,18 @@ export class RateLimiter {
     this.frameMode = config.framesPerMinuteMode;
     this.frameRate = new Rate(config.framesPerMinute, config.framesBurst);
     this.maxRefused = config.maxRefusedMessages;
+    /** Why the last message or stream was refused, for its sender. */
+    this.exceeded = '';
+    this.texts = {
+      connection: overText('messages from this connection', this.connectionRate, 'MESSAGES_RATE'),
+      address: overText('messages from your address', this.addressRate, 'MESSAGES_RATE_PER_IP'),
+      user: overText('messages from this user', this.userRate, 'MESSAGES_RATE_PER_USER'),
+      broadcasts: overText(
+        'broadcasts from your address',
+        this.broadcastRate,
+        'BROADCASTS_RATE_PER_IP',
+      ),
+    };
   }
 
   get addresses() {
@@ -140,7 +166,7 @@ export class RateLimiter {
     if (ownRefuses || sharedRefuses || personalRefuses) {
       this.refused.add('messages', address, user);
       if (this.#refusedTooOften(own, nowMs)) return -1;
-      return Math.max(
+      return this.#waitFor(
         ownRefuses ? connectionRate.retryAfter(own, nowMs, ownCost) : 0,
         sharedRefuses ? addressRate.retryAfter(shared, nowMs, sharedCost) : 0,
         personalRefuses ? userRate.retryAfter(personal, nowMs, personalCost) : 0,
@@ -179,7 +205,8 @@ export class RateLimiter {
       shared === null ? 0 : addressRate.waitFor(shared, nowMs, sharedCost, isReturning);
     const personalWait =
       personal === null ? 0 : userRate.waitFor(personal, nowMs, personalCost, isReturning);
-    const refusedFor = Math.max(
+    const refusedFor = this.#waitFor(
+      0,
       addressMode === 'enforce' ? sharedWait : 0,
       userMode === 'enforce' ? personalWait : 0,
     );
@@ -216,6 +243,7 @@ export class RateLimiter {
     }
     this.refused.add('messages', address);
     if (this.#refusedTooOften(allowanceOf(connection), nowMs)) return -1;
+    this.exceeded = this.texts.broadcasts;
     return broadcastRate.retryAfter(shared.broadcasts, nowMs, cost);
   }
 
@@ -225,16 +253,25 @@ export class RateLimiter {
    * @param {number} nowMs @param {number} bytes @param {string} [user] as in `admitMessage`
    */
   charge(connection, address, nowMs, bytes, user = '') {
-    const more = bytes - BYTES_PER_TOKEN;
-    if (more <= 0) return;
+    const more = Math.ceil(bytes / BYTES_PER_TOKEN) - 1;
+    if (more > 0) this.chargeTokens(connection, address, nowMs, more, user);
+  }
+
+  /**
+   * What the buckets do not have becomes a debt.
+   * @param {Limited} connection @param {string} address as limits count it
+   * @param {number} nowMs @param {number} tokens @param {string} [user] as in `admitMessage`
+   */
+  chargeTokens(connection, address, nowMs, tokens, user = '') {
+    const bytes = tokens * BYTES_PER_TOKEN;
     if (this.connectionMode !== 'off') {
-      this.connectionRate.owe(allowanceOf(connection), nowMs, this.connectionRate.costOf(more));
+      this.connectionRate.owe(allowanceOf(connection), nowMs, this.connectionRate.costOf(bytes));
     }
     if (this.addressMode !== 'off') {
-      this.addressRate.owe(this.#addresses.of(address), nowMs, this.addressRate.costOf(more));
+      this.addressRate.owe(this.#addresses.of(address), nowMs, this.addressRate.costOf(bytes));
     }
     if (this.userMode !== 'off' && user !== '') {
-      this.userRate.owe(this.#users.of(user), nowMs, this.userRate.costOf(more));
+      this.userRate.owe(this.#users.of(user), nowMs, this.userRate.costOf(bytes));
     }
   }
 
@@ -265,6 +302,17 @@ export class RateLimiter {
     return rate === null || isOver(rate, nowMs) ? 0 : rate.refused;
   }
 
+  /**
+   * @param {number} own seconds; 0: this limit does not refuse @param {number} shared
+   * @param {number} personal @returns {number} the longest, whose limit the sender is told
+   */
+  #waitFor(own, shared, personal) {
+    const wait = Math.max(own, shared, personal);
+    const { texts } = this;
+    this.exceeded = wait === own ? texts.connection : wait === shared ? texts.address : texts.user;
+    return wait;
+  }
+
   /** @param {TokenBucket} own @param {number} nowMs */
   #refusedTooOften(own, nowMs) {
     if (own.refused === 0 || isOver(own, nowMs)) {
@@ -273,6 +321,11 @@ export class RateLimiter {
     }
     return ++own.refused > this.maxRefused;
   }
+}
+
+/** @param {string} what @param {Rate} rate @param {string} setting without its prefix */
+function overText(what, rate, setting) {
+  return `Too many ${what}: ${rate.text} (FANFARE_${setting}).`;
 }
 
 /** Is the minute of its refused messages over? @param {TokenBucket} own @param {number} nowMs */

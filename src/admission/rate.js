@@ -10,12 +10,20 @@ const TOKEN = 60_000;
 /** A message takes a token for each started block of this size. */
 export const BYTES_PER_TOKEN = 4096;
 
+const NUMBER = new Intl.NumberFormat('en');
+
 /** Capacity and refill. Callers keep the buckets. */
 export class Rate {
   /** @param {number} perMinute @param {number} burst */
   constructor(perMinute, burst) {
     this.perMinute = perMinute;
+    this.burst = burst;
     this.depth = burst * TOKEN;
+  }
+
+  /** For those whom it refuses. */
+  get text() {
+    return `${NUMBER.format(this.perMinute)} a minute, ${NUMBER.format(this.burst)} at once`;
   }
 
   /** At most the capacity, or a large message would never pass. @param {number} bytes */

@@ -37,6 +37,7 @@ import { SessionCommands } from './session.js';
  *   the message passes; above 0: seconds to wait; −1: close with 4005
  * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitBroadcast the
  *   same for a broadcast that has passed as a message
+ * @property {() => string} [overRateText] names the limit that refused the last message
  * @property {(connection: Connection, bytes: number) => void} charge counts the bytes of a reply
  *   against the connection's rate
  * @property {import('../observability/counters.js').Counters} counters
@@ -64,7 +65,8 @@ import { SessionCommands } from './session.js';
 export function createCommands(parts) {
   const { config, hub, counters } = parts;
   const { maxRoomsPerConnection } = config;
-  const replies = new Replies({ maxRoomsPerConnection, counters, log: parts.log });
+  const { log, overRateText } = parts;
+  const replies = new Replies({ maxRoomsPerConnection, counters, log, overRateText });
   const lane = new Lane({ maxSteps: config.hookCallsPerConnection, replies, counters });
   const { hooks = null, authenticator = null } = parts;
   const hookGate = hooks && new HookGate({ hooks, hub, lane, publisher: parts.publisher, replies });

@@ -14,10 +14,12 @@ const MAX_MALFORMED = 3;
 export class Replies {
   /**
    * @param {object} parts @param {number} parts.maxRoomsPerConnection
+   * @param {() => string|undefined} [parts.overRateText] why the last message was refused
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {{error(fields: object, text: string): void}} parts.log
    */
-  constructor({ maxRoomsPerConnection, counters, log }) {
+  constructor({ maxRoomsPerConnection, counters, log, overRateText = () => undefined }) {
+    this.overRateText = overRateText;
     this.counters = counters;
     this.log = log;
     this.malformedFaults = new FaultCounts(MAX_MALFORMED - 1);
@@ -71,9 +73,12 @@ export class Replies {
       connection.close(toClose({ code: 'ROOM_LIMIT' }));
   }
 
-  /** @param {Connection} connection @param {Id} id @param {number} waitSeconds -1: closes */
-  overRate(connection, id, waitSeconds) {
-    const refused = refusal('RATE_LIMIT_EXCEEDED', undefined, waitSeconds);
+  /**
+   * @param {Connection} connection @param {Id} id @param {number} waitSeconds -1: closes
+   * @param {string} [message] instead of the text about the limit that refused last
+   */
+  overRate(connection, id, waitSeconds, message = this.overRateText()) {
+    const refused = refusal('RATE_LIMIT_EXCEEDED', message, waitSeconds);
     if (waitSeconds > 0) return this.refuse(connection, refused, id);
     this.counters.rateLimitCloses++;
     connection.close(toClose(refused));

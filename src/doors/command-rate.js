@@ -12,6 +12,9 @@ export class CommandRate {
     this.services = services;
     const { maxRoomsPerConnection } = services.config;
     this.rate = new Rate(2 * maxRoomsPerConnection, 2 * maxRoomsPerConnection);
+    this.overText =
+      `Too many subscriptions from this connection: ${this.rate.text}, ` +
+      'twice FANFARE_MAX_ROOMS_PER_CONNECTION.';
   }
 
   /**
@@ -33,8 +36,9 @@ export class CommandRate {
     }
     // Also counts as a message, so a client that goes on is refused there, and closed.
     const over = admitMessage(connection, now, 0);
-    const wait = over === 0 ? this.rate.retryAfter(bucket, now) : over;
-    commands.replies.overRate(connection, id, wait);
+    if (over !== 0) commands.replies.overRate(connection, id, over);
+    else
+      commands.replies.overRate(connection, id, this.rate.retryAfter(bucket, now), this.overText);
     return false;
   }
 

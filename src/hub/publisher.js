@@ -1,7 +1,11 @@
 // publisher.js: passes publications of commands and the HTTP API to the broker, and counts those
 // without an answer, so that a drain can wait for them.
+//
+// A client's message to a large room costs more of its rate, because the work is in its deliveries
+// (rate-limit.js).
 
 import { fingerprintOf } from '../protocol/fingerprint.js';
+import { EVERYONE } from './hub.js';
 
 /** The error that a listener gets while the worker settles. */
 const REFUSING = Object.freeze({ code: 'UNAVAILABLE' });
@@ -11,6 +15,7 @@ const REFUSING = Object.freeze({ code: 'UNAVAILABLE' });
 /** @typedef {string|number|undefined} Id */
 
 /** @typedef {import('../backend/broker.js').PublishOptions} PublishOptions */
+/** @typedef {(connection: Connection, members: number, bytes: number) => void} ChargeMembers */
 
 /**
  * A command that publishes. One object serves all its publications.
@@ -24,13 +29,17 @@ export class Publisher {
   /**
    * @param {object} parts
    * @param {Pick<import('../backend/broker.js').Broker, 'publish'>} parts.broker
+   * @param {Pick<import('./hub.js').Hub, 'rooms'>} parts.hub
    * @param {{readonly isSettling: boolean}} parts.phase of the worker
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ broker, phase, counters }) {
+  constructor({ broker, hub, phase, counters }) {
     this.broker = broker;
+    this.hub = hub;
     this.phase = phase;
     this.counters = counters;
+    /** Counts the members of a message's room against its sender's rate. @type {ChargeMembers} */
+    this.chargeMembers = () => {};
     /** Publications that the broker has not answered. */
     this.unanswered = 0;
   }
@@ -43,6 +52,9 @@ export class Publisher {
   publishFor(listener, connection, id, room, publication, options) {
     if (this.phase.isSettling) return listener.onRefused(connection, id, REFUSING);
     listener.onPublish(connection, id);
+    // Broadcasts have a limit of their own.
+    const members = room === EVERYONE ? 0 : (this.hub.rooms.get(room)?.members.length ?? 0);
+    this.chargeMembers(connection, members, publication.length);
     this.counters.publications++;
     this.unanswered++;
     this.broker.publish(room, publication, options).then(

@@ -162,6 +162,7 @@ export class EventStreams extends StreamKind {
    * @param {Entrance|null} [parts.entrance] null if no tokens are configured
    * @param {AskJoins|null} [parts.askJoins] null if there is no hook onJoin
    * @param {AdmitStream} [parts.admitStream]
+   * @param {() => string|undefined} [parts.overRateText] names the limit that refused last
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
   constructor({
@@ -172,6 +173,7 @@ export class EventStreams extends StreamKind {
     entrance = null,
     askJoins = null,
     admitStream = () => 0,
+    overRateText = () => undefined,
     counters,
   }) {
     super({ config, hub, heartbeat, counters, pageHeaders: PAGE_HEADERS });
@@ -179,6 +181,7 @@ export class EventStreams extends StreamKind {
     this.entrance = entrance;
     this.askJoins = askJoins;
     this.admitStream = admitStream;
+    this.overRateText = overRateText;
     this.counters = counters;
     this.maxRooms =
       config.maxRoomsPerConnectionMode === 'enforce'
@@ -297,7 +300,7 @@ export class EventStreams extends StreamKind {
     const waitS = this.admitStream(address, user, names.length, isReturning);
     if (waitS === 0) return null;
     this.counters.errors.RATE_LIMIT_EXCEEDED++;
-    return refusal('RATE_LIMIT_EXCEEDED', undefined, waitS);
+    return refusal('RATE_LIMIT_EXCEEDED', this.overRateText(), waitS);
   }
 
   /** @param {EventStream} stream @param {readonly string[]} names @param {StreamRequest} request */

@@ -32,5 +32,6 @@ export function createMeters({ config, counters, log }, requestSeconds) {
     observe: (seconds) => requestSeconds.observe(seconds),
     audit: new AuditLog(log),
     addressOf: createAddressResolver(config.trustProxy),
+    overText: `Too many requests with this key: ${rate.text} (FANFARE_API_MESSAGES_RATE).`,
   };
 }

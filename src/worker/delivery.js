@@ -122,7 +122,7 @@ export class Delivery {
     this.outageNotice = new OutageNotice({ hub, scheduler, turn });
     this.historyReader = new HistoryReader({ scheduler, counters });
     this.stateReader = new StateReader({ scheduler, counters });
-    this.publisher = createPublisher({ broker, phase, counters });
+    this.publisher = createPublisher({ broker, hub, phase, counters });
   }
 
   /**

@@ -52,6 +52,7 @@ export class Doors {
             askJoins: entry.hooks?.askJoins ?? null,
             admitStream: (address, user, rooms, isReturning) =>
               limiter.admitStream(address, performance.now(), rooms, user, isReturning),
+            overRateText: entry.overRateText,
           });
     this.api = api;
     this.others = others;

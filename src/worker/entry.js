@@ -2,7 +2,7 @@
 //   handshake -> admission: rate, overload, origin, address -> token -> hook onConnect
 
 import { Admission } from '../admission/admission.js';
-import { RateLimiter } from '../admission/rate-limit.js';
+import { MEMBERS_PER_TOKEN, RateLimiter, tokensOfMembers } from '../admission/rate-limit.js';
 import { Refused } from '../admission/refused.js';
 import { AppPlaces } from '../auth/app-places.js';
 import { Sessions } from '../auth/sessions.js';
@@ -119,6 +119,18 @@ export class Entry {
     const { address, session } = connection;
     this.limiter.charge(connection, address, performance.now(), bytes, session.user);
   };
+
+  /** @type {import('../hub/publisher.js').ChargeMembers} */
+  chargeMembers = (connection, members, bytes) => {
+    if (members <= MEMBERS_PER_TOKEN) return;
+    const { address, session } = connection;
+    const tokens = tokensOfMembers(members, bytes);
+    const nowMs = performance.now();
+    this.limiter.chargeTokens(connection, address, nowMs, tokens, session.user);
+  };
+
+  /** @type {CommandParts['overRateText']} */
+  overRateText = () => this.limiter.exceeded;
 
   /** Call it once a second. @param {number} nowMs */
   sweep(nowMs) {

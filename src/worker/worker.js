@@ -75,6 +75,7 @@ export class Worker {
     this.delivery = delivery;
     this.entry = entry;
     this.commands = commandsOf(basics, delivery, entry);
+    publisher.chargeMembers = entry.chargeMembers;
     entry.hooks?.entrance.listen(this.commands.refuse);
     const surveys = turn.line('surveys', (/** @type {() => void} */ act) => act());
     const upstreams = (this.upstreams = new Upstreams());
@@ -271,6 +272,7 @@ function commandsOf({ config, log, counters, metrics, turn }, delivery, entry) {
     hooks: entry.hooks?.entrance ?? null,
     admitMessage: entry.admitMessage,
     admitBroadcast: entry.admitBroadcast,
+    overRateText: entry.overRateText,
     charge: entry.charge,
     counters,
     presenceLine: turn.line('presence', (answer) => answer(), new FairQueue()),

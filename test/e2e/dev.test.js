@@ -1,4 +1,5 @@
-// dev.test.js: `npm run dev` restarts once for each save, and lets the server drain.
+// dev.test.js: `npm run dev` restarts once for each save, lets the server drain, and only
+// observes limits.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -20,7 +21,7 @@ const SERVER = `
     console.log('drain');
     setTimeout(() => { console.log('drained'); process.exit(0); }, 400);
   });
-  console.log('start');
+  console.log('start', process.env.FANFARE_LIMITS);
 `;
 
 test('a save restarts the server once and lets it drain; so does a save during the drain', {
@@ -50,8 +51,8 @@ test('a save restarts the server once and lets it drain; so does a save during t
   save();
   await until(() => lines().at(-1) === 'drain', 10_000, 'the drain');
   save();
-  await until(() => lines().at(-1) === 'start', 10_000, 'the second start');
-  assert.deepEqual(lines(), ['start', 'drain', 'drained', 'start']);
+  await until(() => lines().at(-1) === 'start observe', 10_000, 'the second start');
+  assert.deepEqual(lines(), ['start observe', 'drain', 'drained', 'start observe']);
   child.kill('SIGTERM');
   assert.deepEqual(await exited, [0, null]);
   assert.deepEqual(lines().slice(4), ['drain', 'drained']);

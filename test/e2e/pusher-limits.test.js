@@ -114,7 +114,7 @@ describe('limits of the server', () => {
       ninth.send({ event: 'pusher:ping' });
       const { code, errors } = await endOf(ninth);
       assert.deepEqual([code, errors.length, errors[0].code], [4100, 1, 4100]);
-      assert.match(errors[0].message, /handshakes/);
+      assert.match(errors[0].message, /new connections/);
       await open('192.0.2.2').established();
       // Without the proxy between them, a client is refused by HTTP.
       const direct = { localAddress: '127.0.0.2' };

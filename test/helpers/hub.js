@@ -118,7 +118,7 @@ export function buildHub({
     config,
     hub,
     broker,
-    publisher: new Publisher({ broker, phase, counters }),
+    publisher: new Publisher({ broker, hub, phase, counters }),
     idempotencyMs: 300_000,
     scheduler,
     historyReader: new HistoryReader({ scheduler, counters }),

@@ -125,7 +125,7 @@ test('an address over its cap is refused with 429 and a time to wait', async () 
   assert.equal(refused.headers['Retry-After'], '20');
   assert.deepEqual(JSON.parse(refused.body), {
     error: 'per_ip',
-    message: 'Too many connections from this address.',
+    message: 'Too many connections from this address: 2 (FANFARE_MAX_CONNECTIONS_PER_IP).',
   });
   assert.equal(counters.refused.per_ip, 1);
   assert.ok((await admission.admit(request({}, '192.0.2.2'))) instanceof AdmissionLease);

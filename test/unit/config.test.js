@@ -531,7 +531,7 @@ test('the description of a configuration shows no secret', () => {
   );
   assert.equal(shown.broker, 'Redis at rediss://cache:6380/2');
   assert.match(shown.limits, /^100 connections per address \(observe\), .*, 100 KiB per message$/);
-  assert.match(shown.rates, /^100 messages per minute per connection \(observe\), /);
+  assert.match(shown.rates, /^1800 messages per minute per connection \(observe\), /);
   assert.match(shown.access, /open to everyone/);
 });
 

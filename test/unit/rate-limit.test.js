@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { RateLimiter } from '../../src/admission/rate-limit.js';
+import { RateLimiter, tokensOfMembers } from '../../src/admission/rate-limit.js';
 import { loadConfig } from '../../src/config/config.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { createMeters } from '../../src/worker/api.js';
@@ -9,11 +9,24 @@ import { createMeters } from '../../src/worker/api.js';
 /** @typedef {import('../../src/config/settings.js').Mode} Mode */
 /** @typedef {{rate: import('../../src/admission/rate-limit.js').TokenBucket|null}} Sender */
 
+/** Small enough for the tests: each bucket has a hundred tokens. */
+const HUNDRED = Object.freeze({
+  MESSAGES_PER_MINUTE: 100,
+  MESSAGES_BURST: 100,
+  MESSAGES_PER_MINUTE_PER_IP: 100,
+  MESSAGES_BURST_PER_IP: 100,
+  MESSAGES_PER_MINUTE_PER_USER: 100,
+  MESSAGES_BURST_PER_USER: 100,
+});
+
 /** @param {Record<string, string|number>} env */
 function build(env = {}) {
   const { config, faults } = loadConfig(
     Object.fromEntries(
-      Object.entries(env).map(([name, value]) => [`FANFARE_${name}`, String(value)]),
+      Object.entries({ ...HUNDRED, ...env }).map(([name, value]) => [
+        `FANFARE_${name}`,
+        String(value),
+      ]),
     ),
   );
   assert.ok(config, faults.join('\n'));
@@ -35,7 +48,7 @@ function passed(n, each) {
   return count;
 }
 
-test('at the default, 100 of 300 messages at once pass, and the others get a retryAfter of one second', () => {
+test('of 300 messages at once 100 pass, and the others get a retryAfter of one second', () => {
   const { limiter } = build();
   const connection = sender();
   const answers = Array.from({ length: 300 }, (_, i) =>
@@ -535,5 +548,87 @@ test('property: after retryAfter seconds a message is accepted, and no whole sec
       if (wait > 1) assert.ok(limiter.admitMessage(connection, 'a', nowMs + (wait - 1) * 1000) > 0);
       assert.equal(limiter.admitMessage(connection, 'a', nowMs + wait * 1000), 0);
     }),
+  );
+});
+
+/** A sender with a bucket of its own. @param {ReturnType<typeof build>['limiter']} limiter */
+function at(limiter, /** @type {string} */ address, user = '') {
+  const connection = sender();
+  return (/** @type {number} */ nowMs, bytes = 100) =>
+    limiter.admitMessage(connection, address, nowMs, bytes, user);
+}
+
+test('at the defaults, two tabs with a cursor at 20 a second, typing notices and a chat pass', () => {
+  const { config } = loadConfig({});
+  assert.ok(config);
+  const limiter = new RateLimiter(config, createCounters());
+  const tabs = [at(limiter, 'office', 'ann'), at(limiter, 'office', 'ann')];
+  for (let ms = 0; ms < 600_000; ms += 50)
+    for (const [i, admit] of tabs.entries()) {
+      assert.equal(admit(ms), 0, `tab ${i}, its cursor after ${ms} ms`);
+      if (ms % 500 === 0) assert.equal(admit(ms), 0, `tab ${i}, typing after ${ms} ms`);
+    }
+});
+
+test('a message to a large room costs its tokens again for each started hundred of members', () => {
+  const { limiter } = build();
+  assert.equal(tokensOfMembers(100, 200), 0);
+  assert.equal(tokensOfMembers(101, 200), 1);
+  assert.equal(tokensOfMembers(10_000, 200), 99);
+  assert.equal(tokensOfMembers(1000, 5000), 18);
+  const connection = sender();
+  assert.equal(limiter.admitMessage(connection, 'b', 0, 200), 0);
+  limiter.chargeTokens(connection, 'b', 0, tokensOfMembers(10_000, 200));
+  assert.equal(limiter.admitMessage(connection, 'b', 0, 200), 1);
+});
+
+test('deliveries that an address can cause stay the same, whatever the size of the room', () => {
+  const { config } = loadConfig({});
+  assert.ok(config);
+  for (const members of [100, 1000, 10_000, 50_000]) {
+    const limiter = new RateLimiter(config, createCounters());
+    let deliveries = 0;
+    const senders = Array.from({ length: 100 }, sender);
+    for (let ms = 0; ms < 60_000; ms += 10)
+      for (const connection of senders)
+        if (limiter.admitMessage(connection, 'a', ms, 100) === 0) {
+          deliveries += members;
+          limiter.chargeTokens(connection, 'a', ms, tokensOfMembers(members, 100));
+        }
+    const perSecond = deliveries / 60;
+    assert.ok(perSecond < 10_000, `${perSecond} deliveries a second with ${members} members`);
+  }
+});
+
+test('a refusal names the limit, its bound and its setting', () => {
+  const { config } = loadConfig({});
+  assert.ok(config);
+  const limiter = new RateLimiter(config, createCounters());
+  /** @param {() => number} act */
+  const textOf = (act) => {
+    while (act() === 0);
+    return limiter.exceeded;
+  };
+  const one = at(limiter, 'a');
+  assert.equal(
+    textOf(() => one(0)),
+    'Too many messages from this connection: 1,800 a minute, 300 at once (FANFARE_MESSAGES_RATE).',
+  );
+  assert.equal(
+    textOf(() => at(limiter, 'b')(0)),
+    'Too many messages from your address: 3,600 a minute, 600 at once (FANFARE_MESSAGES_RATE_PER_IP).',
+  );
+  let addresses = 0;
+  assert.equal(
+    textOf(() => at(limiter, `${addresses++}`, 'ann')(0)),
+    'Too many messages from this user: 3,600 a minute, 600 at once (FANFARE_MESSAGES_RATE_PER_USER).',
+  );
+  assert.equal(
+    textOf(() => limiter.admitBroadcast(sender(), 'c', 0, 100)),
+    'Too many broadcasts from your address: 60 a minute, 20 at once (FANFARE_BROADCASTS_RATE_PER_IP).',
+  );
+  assert.equal(
+    textOf(() => limiter.admitStream('d', 0, 8, '', false)),
+    'Too many messages from your address: 3,600 a minute, 600 at once (FANFARE_MESSAGES_RATE_PER_IP).',
   );
 });

@@ -220,6 +220,7 @@ test('a message is reported when the broker has accepted it, in the rooms that a
         return room === 'chat.h' ? { epoch: 'e', offset: 3 } : undefined;
       },
     },
+    hub: { rooms: new Map() },
     phase: { isSettling: false },
     counters: createCounters(),
     recorder: {

@@ -101,7 +101,8 @@ export function errorOfRefusal(refused) {
   const error = /** @type {ErrorCode} */ (errorOf(refused));
   // Clients must not repeat a publish whose outcome is unknown.
   if (error === 'OUTCOME_UNKNOWN') return { code: 100, message: refused.message };
-  return replyError(CODES[error] ?? 100, refused.code === 'DENIED' ? refused.message : undefined);
+  const hasText = refused.code === 'DENIED' || error === 'RATE_LIMIT_EXCEEDED';
+  return replyError(CODES[error] ?? 100, hasText ? refused.message : undefined);
 }
 
 /** @param {string} reason */

@@ -11,6 +11,8 @@ import { isObject } from './messages.js';
 import { socketIdOf } from './socket-id.js';
 
 const PREFIX = 'client-';
+/** Pusher's own sentence. */
+export const OVER_QUOTA = 'The rate limit for sending client events exceeded the quota.';
 const TRANSIENT = Object.freeze({ isTransient: true });
 
 /** @import { Connection } from '../../hub/connection.js' */
@@ -85,7 +87,8 @@ export class ClientEvents {
         connection,
         'RATE_LIMIT_EXCEEDED',
         4301,
-        'The rate limit for sending client events exceeded the quota.',
+        `${OVER_QUOTA} Too many client events from this connection: ` +
+          `${app.clientEventsPerSecond} a second ("clientEventsPerSecond" of the app).`,
       );
     const user = kind.isPresence ? (room.users?.userOf(connection) ?? null) : null;
     this.#ask(connection, room.name, sent, message.data, (allowed) =>

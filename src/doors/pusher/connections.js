@@ -15,6 +15,7 @@ import { FORMAT } from '../../protocol/format.js';
 import { errorOf } from '../../protocol/refusal.js';
 import { CommandRate } from '../command-rate.js';
 import { Client } from './client.js';
+import { OVER_QUOTA } from './client-events.js';
 import { closeOf, noApp, overQuota, PUSHER_CLOSES, PusherClose } from './closes.js';
 import { errorText, establishedText, PONG_TEXT } from './frames.js';
 import { isReserved, readMessage } from './messages.js';
@@ -276,8 +277,7 @@ export class Connections {
   encodeError(refused) {
     const error = errorOf(refused);
     if (error === 'INVALID_MESSAGE_FORMAT') return errorText(null, 'Received invalid JSON');
-    if (error === 'RATE_LIMIT_EXCEEDED')
-      return errorText(4301, 'The rate limit for sending client events exceeded the quota.');
+    if (error === 'RATE_LIMIT_EXCEEDED') return errorText(4301, `${OVER_QUOTA} ${refused.message}`);
     return errorText(CODES.get(refused.code) ?? null, refused.message);
   }
 

@@ -85,6 +85,7 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  * @property {Counters} counters
  * @property {Pick<import('../../observability/audit-log.js').AuditLog, 'acted'|'refused'>} audit
  * @property {(request: IncomingMessage) => string} addressOf the client, as limits count it
+ * @property {string} [overText] for requests that `take` refuses
  */
 
 const NOTHING = Buffer.alloc(0);
@@ -185,14 +186,14 @@ export class Call {
   /** From the key's rate. @param {number} units @throws {ApiFault} RATE_LIMIT_EXCEEDED */
   charge(units) {
     if (units <= 0) return;
-    const { take, counters } = this.meters;
+    const { take, counters, overText } = this.meters;
     const waitS = take(this.key.bucket, units, performance.now(), this.#paid);
     if (waitS === 0) {
       this.#paid += units;
       return;
     }
     counters.api.refused.rate++;
-    throw new ApiFault('RATE_LIMIT_EXCEEDED', { retryAfterS: waitS });
+    throw new ApiFault('RATE_LIMIT_EXCEEDED', { retryAfterS: waitS, message: overText });
   }
 
   /** Counts the answer. @param {number} status */

@@ -24,14 +24,14 @@ import { routesOf } from './routes.js';
 /** @extends {RoutedApi<Call>} */
 export class HttpApi extends RoutedApi {
   /** @param {import('./call.js').Services & import('./call.js').Meters} parts */
-  constructor({ take, observe, audit, addressOf, ...services }) {
+  constructor({ take, observe, audit, addressOf, overText, ...services }) {
     const { config, counters } = services;
     const keys = new KeyRing(config.apiKeys, config.pusher?.byId);
     const publish = new PublishRoutes(services);
     super({
       services,
       api: 'http',
-      meters: { take, observe, counters, audit, addressOf },
+      meters: { take, observe, counters, audit, addressOf, overText },
       holders: keys.keys.length,
       routes: routesOf(services, publish).map(permitted),
       toAnswer: toHttp,

@@ -24,7 +24,8 @@ export class Requests {
    * @param {Meters & Pick<import('./call.js').Services, 'config'|'phase'>} parts
    * @param {number} holders number of API keys or apps
    */
-  constructor({ config, phase, take, counters }, holders) {
+  constructor({ config, phase, take, counters, overText }, holders) {
+    this.overText = overText;
     this.phase = phase;
     this.take = take;
     this.counters = counters;
@@ -40,8 +41,10 @@ export class Requests {
   admit(holder) {
     if (this.phase.isDraining) return unavailable('draining', 'this server is draining');
     const retryAfterS = this.take(holder.bucket, 1, performance.now());
-    if (retryAfterS > 0)
-      return { reason: 'rate', fault: new ApiFault('RATE_LIMIT_EXCEEDED', { retryAfterS }) };
+    if (retryAfterS > 0) {
+      const details = { retryAfterS, message: this.overText };
+      return { reason: 'rate', fault: new ApiFault('RATE_LIMIT_EXCEEDED', details) };
+    }
     if (
       this.counters.api.inFlight >= this.maxRequests ||
       holder.inFlight >= this.maxRequestsPerHolder
