@@ -19,14 +19,13 @@ export function handshakeFault(request, route) {
   const { headers } = request;
   const wrong = headFault(request);
   if (wrong !== null) return wrong;
+  if (route.name !== 'websocket') return refusal('not_found');
   if (request.method !== 'GET') return refusal('method_not_allowed');
   if (request.httpVersionMajor !== 1 || request.httpVersionMinor !== 1)
     return refusal('bad_request', 'Only HTTP/1.1.');
   // Request smuggling: the body would be read as frames.
   if (hasBody(request)) return refusal('bad_request', 'No body.');
-  if (route.name !== 'websocket') return refusal('not_found');
-  if (!isToWebSocket(request))
-    return refusal('bad_request', 'The only supported upgrade is websocket.');
+  if (!isToWebSocket(request)) return refusal('upgrade_required');
   if (headers['sec-websocket-version'] !== '13') return refusal('websocket_version');
   if (!KEY.test(headers['sec-websocket-key'] ?? ''))
     return refusal('bad_request', 'Sec-WebSocket-Key is not valid.');
@@ -60,7 +59,17 @@ export function hasBody({ headers }) {
   );
 }
 
+/**
+ * Does a request ask for a WebSocket, on a path that may have one? All other requests are plain
+ * HTTP, whatever they offer. RFC 9110 7.8: a server may ignore an Upgrade. Java's HttpClient and
+ * `curl --http2` offer h2c with every first request, and some proxies pass on an Upgrade for each.
+ * @param {IncomingMessage} request @param {Route} route
+ */
+export function isHandshake(request, { name }) {
+  return (name === 'websocket' || name === 'none') && isToWebSocket(request);
+}
+
 /** @param {IncomingMessage} request */
-export function isToWebSocket({ headers }) {
+function isToWebSocket({ headers }) {
   return headers.upgrade?.toLowerCase() === 'websocket';
 }

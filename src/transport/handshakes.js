@@ -69,7 +69,7 @@ export class Handshakes {
   }
 
   /**
-   * @param {IncomingMessage} request for a WebSocket, or another upgrade
+   * @param {IncomingMessage} request for a WebSocket
    * @param {Route} route @param {TrackedSocket} socket not idle @param {Buffer} head
    */
   websocket(request, route, socket, head) {

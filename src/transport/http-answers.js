@@ -1,7 +1,7 @@
 // http-answers.js: plain HTTP answers of the public port: health checks and refusals.
 
 import { refusal, toHttp } from '../protocol/refusal.js';
-import { headFault } from './handshake.js';
+import { hasBody, headFault } from './handshake.js';
 import { STATUS_CODES } from './node-http.js';
 
 /** @import { IncomingMessage, ServerResponse } from 'node:http' */
@@ -56,6 +56,17 @@ export function requestFault(request) {
   return expect === undefined || expect.toLowerCase() === '100-continue'
     ? null
     : toHttp(refusal('expectation_failed')); // RFC 9110 10.1.1
+}
+
+/**
+ * RFC 9110 10.1.1: a client may wait for this before it sends a body. One of HTTP/1.0 knows no such
+ * answer.
+ * @param {IncomingMessage} request @param {ServerResponse} response
+ */
+export function askForBody(request, response) {
+  const { headers, httpVersion } = request;
+  if (headers.expect !== undefined && httpVersion === '1.1' && hasBody(request))
+    response.writeContinue();
 }
 
 /**

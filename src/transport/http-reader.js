@@ -18,7 +18,7 @@ import { httpListenersFault, speakHttp, takeConnectionListener } from './fast/ht
 import { readShortHandshake, shortHandshakeFault } from './fast/short-handshake.js';
 import { FeedStream } from './feed-stream.js';
 import { MAX_HEADERS } from './handshake.js';
-import { createServer } from './node-http.js';
+import { createServer, IncomingMessage as NodeRequest } from './node-http.js';
 
 const MAX_HEADER_BYTES = 16_384;
 const HEADERS_TIMEOUT_MS = 10_000;
@@ -61,6 +61,7 @@ export class HttpReader {
 
   /**
    * @param {object} parts @param {Config} parts.config
+   * @param {(request: IncomingMessage) => boolean} parts.isHandshake an Upgrade counts only then
    * @param {(request: IncomingMessage, socket: TrackedSocket) => boolean} parts.onShort a request
    *   from the short reader; false: Node's parser has to read it
    * @param {OnRequest} parts.onRequest
@@ -72,11 +73,21 @@ export class HttpReader {
    * @param {() => void} parts.onUnknown a socket that this port has not accepted was closed
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ config, onShort, onRequest, onUpgrade, onConnect, onFault, onUnknown, counters }) {
+  constructor({
+    config,
+    isHandshake,
+    onShort,
+    onRequest,
+    onUpgrade,
+    onConnect,
+    onFault,
+    onUnknown,
+    counters,
+  }) {
     this.counters = counters;
     this.onShort = onShort;
     this.onUnknown = onUnknown;
-    const http = (this.http = createHttpServer(config));
+    const http = (this.http = createHttpServer(config, requestsOf(isHandshake)));
     const requested = (
       /** @type {IncomingMessage} */ request,
       /** @type {ServerResponse} */ response,
@@ -245,9 +256,35 @@ export class HttpReader {
   }
 }
 
-/** @param {Config} config */
-function createHttpServer(config) {
+/** What Node's parser has read: the head asks for an Upgrade, or the method is CONNECT. */
+const UPGRADE = Symbol('upgrade');
+
+/**
+ * Requests that leave HTTP only for a handshake or CONNECT. With a listener for `upgrade`, Node
+ * takes every offer: it would end HTTP and hand over the body unread. It decides by the field
+ * `upgrade` when the head is read. `shouldUpgradeCallback` of Node 22.21 and 24.9 is the public
+ * way. If a later Node asks neither, offers are refused with 426.
+ * @param {(request: IncomingMessage) => boolean} isHandshake
+ */
+function requestsOf(isHandshake) {
+  return class extends NodeRequest {
+    /** @type {unknown} */
+    [UPGRADE];
+
+    get upgrade() {
+      return Boolean(this[UPGRADE]) && (this.method === 'CONNECT' || isHandshake(this));
+    }
+
+    set upgrade(value) {
+      this[UPGRADE] = value;
+    }
+  };
+}
+
+/** @param {Config} config @param {typeof NodeRequest} Request */
+function createHttpServer(config, Request) {
   const http = createServer({
+    IncomingMessage: Request,
     maxHeaderSize: MAX_HEADER_BYTES,
     headersTimeout: HEADERS_TIMEOUT_MS,
     // For uploads. Other bodies have less time (http-api/body.js).

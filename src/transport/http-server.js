@@ -41,8 +41,9 @@ import { readClientHello } from './client-hello.js';
 import { Deadlines } from './deadlines.js';
 import { FairQueue } from './fair-queue.js';
 import { shareReads } from './fast/shared-reads.js';
-import { hasBody, isToWebSocket } from './handshake.js';
+import { hasBody, isHandshake } from './handshake.js';
 import { Handshakes } from './handshakes.js';
+import { askForBody } from './http-answers.js';
 import { readBody } from './http-api/body.js';
 import { HttpReader } from './http-reader.js';
 import { IdleSockets } from './idle-sockets.js';
@@ -139,6 +140,7 @@ export class HttpServer {
     this.secure = certificate && this.#createSecure(certificate, turn);
     const reader = (this.reader = new HttpReader({
       config,
+      isHandshake: (request) => isHandshake(request, routeOf(request, doors)),
       onShort: (request, socket) => this.#short(request, socket),
       onRequest: (request, response, socket) => this.#request(request, response, socket),
       onUpgrade: (request, socket, head) =>
@@ -424,9 +426,13 @@ export class HttpServer {
    */
   #short(request, socket) {
     const route = routeOf(request, this.doors);
-    if (!isToWebSocket(request) && this.#handshakes.streamsFor(request, route) === null)
-      return false;
-    this.#upgrade(request, route, socket, NOTHING);
+    if (isHandshake(request, route)) {
+      this.#upgrade(request, route, socket, NOTHING);
+      return true;
+    }
+    const streams = this.#handshakes.streamsFor(request, route);
+    if (streams === null) return false;
+    this.#stream(request, streams, socket);
     return true;
   }
 
@@ -482,7 +488,7 @@ export class HttpServer {
     if (fault !== null) return conclude(fault);
     http.called(request); // the parser must not look for heads in the body
     http.endAfter(true); // a request after it gets no answer
-    if (request.headers.expect !== undefined) response.writeContinue(); // RFC 9110 10.1.1
+    askForBody(request, response);
     readBody(
       request,
       maxBodyBytes,
@@ -499,7 +505,7 @@ export class HttpServer {
   }
 
   /**
-   * @param {IncomingMessage} request @param {Route} route
+   * @param {IncomingMessage} request a handshake @param {Route} route
    * @param {TrackedSocket} socket no longer speaks HTTP @param {Buffer} head
    */
   #upgrade(request, route, socket, head) {
@@ -510,13 +516,6 @@ export class HttpServer {
     }
     if (socket.destroyed || this.#isOvertaking(socket)) return;
     this.#idle.leave(socket);
-    // RFC 9110 7.8: an Upgrade may be ignored. Health checks that offer h2c expect an answer.
-    if (!isToWebSocket(request)) {
-      if (route.name === 'livez' || route.name === 'readyz')
-        return this.#plain.answerUpgrade(request, route, socket);
-      const streams = this.#handshakes.streamsFor(request, route);
-      if (streams !== null) return this.#stream(request, streams, socket);
-    }
     this.#handshakes.websocket(request, route, socket, head);
   }
 

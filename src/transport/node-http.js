@@ -8,4 +8,4 @@ import { createRequire } from 'node:module';
 /** @type {typeof import('node:http')} */
 const http = createRequire(import.meta.url)('node:http');
 
-export const { createServer, STATUS_CODES } = http;
+export const { createServer, IncomingMessage, STATUS_CODES } = http;

@@ -4,7 +4,7 @@
 import { toHttp } from '../protocol/refusal.js';
 import { CLOSED, discard, HANDSHAKE } from './accepted-socket.js';
 import { hasBody } from './handshake.js';
-import { plainAnswer, requestFault, respond, responseText } from './http-answers.js';
+import { askForBody, plainAnswer, requestFault, respond, responseText } from './http-answers.js';
 
 /** After so many requests, or this time, plain HTTP closes a kept-alive socket. */
 const MAX_REQUESTS = 100;
@@ -91,17 +91,6 @@ export class PlainHttp {
     return door === null ? this.api : door.api;
   }
 
-  /**
-   * Answers a health check whose upgrade is ignored.
-   * @param {IncomingMessage} request @param {Route} route
-   * @param {TrackedSocket} socket that no longer speaks HTTP
-   */
-  answerUpgrade(request, route, socket) {
-    const { status, headers, body } = this.#answerOf(request, route, null);
-    const text = lastText(status, headers, body);
-    this.answers.answer(socket, request.method === 'HEAD' ? text.slice(0, -body.length) : text);
-  }
-
   /** @param {IncomingMessage} request @param {Route} route @param {Streams|null} streams */
   #answerOf(request, route, streams) {
     const given = plainAnswer(request, route, this.health, streams);
@@ -132,7 +121,7 @@ export class PlainHttp {
     http.called(request);
     const isOfClient = call.isOfClient === true;
     response.on('close', () => this.#called(socket, http, isOfClient));
-    if (request.headers.expect !== undefined) response.writeContinue(); // RFC 9110 10.1.1
+    askForBody(request, response);
     const onCut = (/** @type {Answer} */ given) => this.#cutShort(socket, given);
     const onUnread = () => discard(socket);
     api.handle(call, request, response, onCut, flowOf(socket), onUnread);

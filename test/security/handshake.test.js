@@ -78,7 +78,7 @@ const ROWS = [
     426,
     { upgrade: 'websocket' },
   ],
-  ['an upgrade to h2c', having({ Upgrade: 'h2c' }), 400],
+  ['an upgrade to h2c', having({ Upgrade: 'h2c' }), 426, { upgrade: 'websocket' }],
   ['a POST', handshake({ method: 'POST' }), 405, { allow: 'GET' }],
   ['a CONNECT', 'CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n', 405],
   ['HTTP/1.0', handshake({ version: 'HTTP/1.0' }), 400],

@@ -277,7 +277,7 @@ test('the HTTP API of a door is reached by its path, and the native one stays wh
   assert.match(await ask(get('/toys', 'Authorization: x\r\n')), /^HTTP\/1.1 200 /);
   assert.match(await ask(get('/toy')), /^HTTP\/1.1 426 /);
   assert.match(await ask(get('/api/rooms')), /^HTTP\/1.1 404 /);
-  assert.match(await ask(handshake({ target: '/toys' })), /^HTTP\/1.1 404 /);
+  assert.match(await ask(handshake({ target: '/toys' })), /^HTTP\/1.1 401 /);
 });
 
 test('ALLOWED_ORIGINS holds for the native door only', async (t) => {

@@ -40,8 +40,8 @@ const TABLE = [
   ['of no version', handshake({ headers: { 'Sec-WebSocket-Version': none } }), 426],
   ['by POST', handshake({ method: 'POST' }), 405],
   ['by HEAD', handshake({ method: 'HEAD' }), 405],
-  ['to h2c', handshake({ headers: { Upgrade: 'h2c' } }), 400],
-  ['to websocket and more', handshake({ headers: { Upgrade: 'websocket, h2c' } }), 400],
+  ['to h2c', handshake({ headers: { Upgrade: 'h2c' } }), 426],
+  ['to websocket and more', handshake({ headers: { Upgrade: 'websocket, h2c' } }), 426],
   ['in HTTP/1.0', handshake({ version: 'HTTP/1.0' }), 400],
   ['in HTTP/2.0', handshake({ version: 'HTTP/2.0' }), 400],
   ['without a Host', handshake({ headers: { Host: none } }), 400],
@@ -84,7 +84,6 @@ const TABLE = [
   ['at a traversal', handshake({ target: '/x/../ws' }), 404],
   ['at ./', handshake({ target: '/./ws' }), 404],
   ['at *', handshake({ target: '*' }), 404],
-  ['at /livez', handshake({ target: '/livez' }), 404],
   ['at a fragment', handshake({ target: '/ws#a' }), 404],
   ['with the subprotocols a, b', handshake({ headers: { 'Sec-WebSocket-Protocol': 'a, b' } }), 101],
   [
@@ -158,7 +157,7 @@ const UNFINISHED = /** @type {const} */ ([
     handshake({ target: '/livez', headers: { Upgrade: 'h2c', 'Content-Length': '9' } }),
     200,
   ],
-  ['a stream', handshake({ target: '/sse', headers: { 'Content-Length': '9' } }), 400],
+  ['a stream that is off', handshake({ target: '/sse', headers: { 'Content-Length': '9' } }), 404],
   ['CONNECT', 'CONNECT a:443 HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf', 405],
 ]);
 
