@@ -22,7 +22,8 @@ export const MAX_LIST_BYTES = 16 * 1024 * 1024;
  *   unavailable.
  * @property {(room: string, isCount?: boolean) => Promise<PresenceSnapshot>} read Resolves with the
  *   users of the room, including all earlier calls of this worker. With `isCount` only their number
- *   is needed, and `members` may be null. Rejects with a BrokerError if the store is unavailable.
+ *   is needed, and `members` may be null. Calls that share a read share its promise. Rejects with
+ *   a BrokerError if the store is unavailable.
  */
 
 /**

@@ -9,6 +9,12 @@ const MAX_WAITING_READS = 10_000;
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Id } from './handler.js' */
 
+/**
+ * What a read may resolve with (UserList). `isStale`: the answer is refused. `release` is called
+ * when the answer is written, refused or dropped.
+ * @typedef {{isStale?: boolean, release?(): void}} Owed
+ */
+
 export class PendingReads {
   #waiting = 0;
 
@@ -48,10 +54,7 @@ export class PendingReads {
    * @param {(error: unknown) => void} [refuse] called if the read fails
    */
   wait(connection, id, read, send, isOfUsers = false, refuse = undefined) {
-    if (this.#waiting >= MAX_WAITING_READS) {
-      this.counters.readsRefused++;
-      return this.replies.error(connection, 'UNAVAILABLE', id);
-    }
+    if (this.#waiting >= MAX_WAITING_READS) return this.#refuse(connection, id);
     this.#waiting++;
     const end = (/** @type {() => void} */ act) => {
       this.#waiting--;
@@ -63,7 +66,15 @@ export class PendingReads {
     };
     read().then(
       (result) => {
-        const answer = () => end(() => connection.isOpen && send(result));
+        const owed = /** @type {Owed} */ (result);
+        const answer = () => {
+          end(() => {
+            if (!connection.isOpen) return;
+            if (owed.isStale) this.#refuse(connection, id);
+            else send(result);
+          });
+          owed.release?.();
+        };
         if (isOfUsers) this.presenceLine.push(answer, connection.address);
         else answer();
       },
@@ -72,6 +83,12 @@ export class PendingReads {
           refuse === undefined ? this.replies.brokerError(connection, error, id) : refuse(error),
         ),
     );
+  }
+
+  /** @param {Connection} connection @param {Id} id */
+  #refuse(connection, id) {
+    this.counters.readsRefused++;
+    this.replies.error(connection, 'UNAVAILABLE', id);
   }
 }
 

@@ -10,10 +10,10 @@ const BAD_PAGE = 'limit is a whole number from 1, and after is a user.';
 const NOTHING = Buffer.alloc(0);
 
 /** @import { Handler } from './handler.js' */
-/** @typedef {{count: number, members: readonly Buffer[]|null}} Attended */
+/** @typedef {{attended(): import('../backend/presence.js').PresenceSnapshot}} Listed */
 
-/** @type {Attended} */
-const NOBODY = { count: 0, members: [] };
+/** @type {Listed} */
+const NOBODY = { attended: () => ({ count: 0, members: [] }) };
 
 export class PresenceCommand {
   /**
@@ -43,8 +43,9 @@ export class PresenceCommand {
     const room = this.hub.rooms.get(name);
     if (room === undefined || !room.has(connection))
       return this.replies.error(connection, 'NOT_IN_ROOM', id);
-    /** @param {Attended} attended */
-    const reply = ({ count, members }) => {
+    /** @param {Listed} listed */
+    const reply = (listed) => {
+      const { count, members } = listed.attended();
       const { maxBytes } = this;
       const request = { after, limit: limit ?? Number.POSITIVE_INFINITY, maxBytes };
       const page = members === null ? null : encodeMembers({ members, ...request });
@@ -54,8 +55,8 @@ export class PresenceCommand {
         after: presenceSuffix(count, page, id),
       };
     };
-    /** @returns {Promise<Attended>} */
-    const read = async () => (this.tracker.covers(name) ? this.tracker.read(name) : NOBODY);
+    /** @returns {Promise<Listed>} */
+    const read = async () => (this.tracker.covers(name) ? this.hub.listUsers(name) : NOBODY);
     this.pendingReads.answer(connection, id, read, reply, true);
   }
 }

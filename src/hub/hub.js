@@ -10,6 +10,7 @@ import { isClaim, isPublication, isTransient, KIND, kindOf } from '../protocol/p
 import { Everyone, Room } from './room.js';
 import { RoomDelivery } from './room-delivery.js';
 import { NO_PRESENCE } from './room-users.js';
+import { UserLists } from './user-lists.js';
 
 /** The room of all connections. Clients cannot use names that begin with a star. */
 export const EVERYONE = '*';
@@ -218,6 +219,8 @@ export class Hub {
     if (room.sync !== null && offset > 0) return room.sync.arrive(publication, offset, epoch);
     if (room.members.length === 0 || !isPublication(publication))
       return this.#unsent(room, publication);
+    if (room.users?.lists != null && kindOf(publication) === KIND.PRESENCE)
+      room.users.lists.onEvent(publication);
     if (room.isState && kindOf(publication) === KIND.MESSAGE) return this.#malformed(name);
     this.outbox.push(
       room,
@@ -253,6 +256,15 @@ export class Hub {
   #malformed(room) {
     this.counters.malformed++;
     this.rareLog.warn({ room }, 'malformed publication on a room channel: dropped');
+  }
+
+  /**
+   * Reads the users of a room for the answer to a client, which may hear the room's events.
+   * @param {string} name of a room with presence @returns {Promise<import('./user-lists.js').UserList>}
+   */
+  listUsers(name) {
+    const users = this.rooms.get(name)?.users;
+    return users ? users.list() : new UserLists(() => this.tracker.read(name)).read();
   }
 
   /** Subscribes to a room unless it is open. The caller adds a connection. @param {string} name */

@@ -2,6 +2,7 @@
 // several connections here counts once: presence gets the first join and the last leave.
 
 import { encodeMember } from '../protocol/encode.js';
+import { UserLists } from './user-lists.js';
 
 /** @import { Presence } from '../backend/presence.js' */
 /** @import { Connection } from './connection.js' */
@@ -59,6 +60,14 @@ export class RoomUsers {
     this.users = new Map();
     /** The number of connections of each user. @type {Map<string, number>} */
     this.connections = new Map();
+    /** Null: no client has asked for the list yet. @type {UserLists|null} */
+    this.lists = null;
+  }
+
+  /** Reads the users for the answer to a client. */
+  list() {
+    this.lists ??= new UserLists(() => this.tracker.read(this.room));
+    return this.lists.read();
   }
 
   /** @param {Connection} connection */

@@ -170,6 +170,22 @@ function memberHead(user) {
 }
 
 /**
+ * The part of a member that names the user.
+ * @param {Buffer} member JSON
+ * @returns {string} latin1; the whole member if another program has written it in another form
+ */
+export function userHeadOf(member) {
+  if (!member.subarray(0, HEAD_START.length).equals(HEAD_START)) return member.toString('latin1');
+  let end = HEAD_START.length;
+  while (end < member.length && member[end] !== QUOTE) end += member[end] === BACKSLASH ? 2 : 1;
+  return member.toString('latin1', 0, end);
+}
+
+const HEAD_START = Buffer.from('{"user":"');
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+
+/**
  * A page of a `presence` reply's list.
  * @typedef {object} MemberPage
  * @property {Buffer} text JSON text without brackets

@@ -403,3 +403,77 @@ test('members get the list of a room, or its count alone, and others get an erro
     count: 0,
   });
 });
+
+test('a list has the events that came after its read, in any order of answer and event', async () => {
+  const { hub, connect, setRead, commands } = build();
+  const [watcher, other] = [connect(), connect()];
+  for (const { say } of [watcher, other]) await say({ type: 'join', room: 'p', presence: false });
+  const announce = (/** @type {'join'|'leave'} */ event, /** @type {Buffer} */ member) =>
+    hub.broadcast('p', Buffer.concat([ANNOUNCEMENTS[event], member]));
+  const [ann, bob, eve] = ['ann', 'bob', 'e"v\\e'].map((user) => encodeMember(user, null));
+  const newBob = encodeMember('bob', Buffer.from('{"n":2}'));
+  /** @type {((attended: {count: number, members: Buffer[]|null}) => void)[]} */
+  const reads = [];
+  const ask = () => {
+    const reading = new Promise((/** @type {(read: any) => void} */ resolve) => {
+      reads.push(resolve);
+    });
+    setRead(() => reading);
+    for (const { connection } of [watcher, other])
+      receive(commands, connection, { type: 'presence', room: 'p' });
+  };
+  const listed = async () => {
+    while (!watcher.transport.messages().at(-1)?.members) await turn();
+    const { members, count } = watcher.transport.messages().at(-1);
+    assert.deepEqual(other.transport.messages().at(-1)?.members, members);
+    return [members, count];
+  };
+  ask();
+  announce('join', eve);
+  announce('leave', ann);
+  announce('join', newBob);
+  await turn(); // the events have reached the members, and the list has not
+  reads[0]({ count: 2, members: [ann, bob] });
+  assert.deepEqual(await listed(), [[{ user: 'bob', info: { n: 2 } }, { user: 'e"v\\e' }], 2]);
+  // While the answers of one list wait for their turn, another list is read.
+  announce('leave', newBob);
+  ask();
+  reads[1]({ count: 1, members: [eve] });
+  ask();
+  announce('join', ann);
+  reads[2]({ count: 1, members: [eve] });
+  await turn();
+  assert.deepEqual(await listed(), [[{ user: 'e"v\\e' }, { user: 'ann' }], 2]);
+  const lists = hub.rooms.get('p')?.users?.lists;
+  assert.deepEqual(lists?.since(0), [], 'no event is kept when all answers are written');
+  // Nothing is changed in a room too large for a list.
+  ask();
+  announce('join', bob);
+  reads[3]({ count: 1001, members: null });
+  await turn();
+  await turn();
+  assert.equal(watcher.transport.messages().at(-1)?.count, 1001);
+});
+
+test('events that a list would have to keep are bounded: its answer is refused and counted', async () => {
+  const { hub, connect, setRead, commands, counters } = build();
+  const a = connect();
+  await a.say({ type: 'join', room: 'p', presence: false });
+  /** @type {(read: {count: number, members: Buffer[]}) => void} */
+  let answer = () => {};
+  const reading = new Promise((/** @type {(read: any) => void} */ resolve) => {
+    answer = resolve;
+  });
+  setRead(() => reading);
+  receive(commands, a.connection, { type: 'presence', room: 'p' });
+  const info = Buffer.from(`"${'x'.repeat(60_000)}"`);
+  for (let i = 0; i < 80; i++)
+    hub.broadcast('p', Buffer.concat([ANNOUNCEMENTS.join, encodeMember(`${i}`, info)]));
+  answer({ count: 0, members: [] });
+  const errors = () => a.transport.messages().filter(({ error }) => error !== undefined);
+  while (errors().length === 0) await turn();
+  assert.equal(errors()[0].error, 'UNAVAILABLE');
+  assert.equal(counters.readsRefused, 1);
+  setRead(async () => ({ count: 1, members: [encodeMember('ann', null)] }));
+  assert.equal((await a.say({ type: 'presence', room: 'p' }))?.count, 1);
+});

@@ -33,9 +33,9 @@ export class EmbeddedPresence {
   }
 
   /** @param {string} room @param {boolean} [isCount] @returns {Promise<PresenceSnapshot>} */
-  async read(room, isCount = false) {
-    if (isCount) return { count: await this.link.usersIn(room), members: null };
-    return this.link.members(room);
+  read(room, isCount = false) {
+    if (!isCount) return this.link.members(room);
+    return this.link.usersIn(room).then((count) => ({ count, members: null }));
   }
 }
 

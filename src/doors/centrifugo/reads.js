@@ -59,14 +59,14 @@ export class ReadCommands {
   /** @type {Handler} */
   presence = (connection, client, { id, request }) => {
     const room = this.#roomWithPresence(connection, client, request.channel);
-    const read = async () => {
-      const { members } = await this.services.tracker.read(room);
+    const read = () => this.services.hub.listUsers(room);
+    /** @param {import('../../hub/user-lists.js').UserList} listed */
+    const reply = (listed) => {
+      const { members } = listed.attended();
       const bytes = (members ?? []).reduce((sum, { length }) => sum + length, 0);
       if (members === null || bytes > this.maxBytes) throw new DoorError(106, 'too many members');
-      return members;
+      return { presence: { presence: membersOf(members) } };
     };
-    /** @param {readonly Buffer[]} members */
-    const reply = (members) => ({ presence: { presence: membersOf(members) } });
     this.#answer(connection, client, { id, room }, read, reply, true);
   };
 
@@ -117,7 +117,13 @@ export class ReadCommands {
     };
     /** @param {T} result */
     const send = (result) => {
-      const message = client.codec.encode({ id, ...reply(result) });
+      let message;
+      try {
+        message = client.codec.encode({ id, ...reply(result) });
+      } catch (error) {
+        if (!(error instanceof DoorError)) throw error;
+        return refuse(error);
+      }
       charge(connection, message.length);
       connection.send(message);
     };
