@@ -266,4 +266,49 @@ only(
   },
 );
 
+only(
+  'redis cluster',
+  'without a loss, a session costs a command for each primary and one more, whatever the rooms',
+  async (t) => {
+    const fleet = await fleetOf(t, 'redis cluster', { types: [] });
+    fleet.recorder = null;
+    const start = await fleet.server();
+    const a = await start();
+    const { redis } = /** @type {any} */ (/** @type {RedisBroker} */ (a.broker).connection);
+    const key = `${fleet.config.redisPrefix}presence:{*}:visits`;
+    const isVisited = (/** @type {string[]} */ states) =>
+      states.filter((state) => state === 'done').length === 3;
+    await eventually(async () => isVisited(await redis.hvals(key)));
+    const join = async (/** @type {typeof a} */ worker, /** @type {string} */ user) => {
+      for (let i = 0; i < 1000; i++) worker.join(`room-${i}`, user);
+      await worker.presence.read('room-999');
+    };
+    await join(a, 'ann');
+    const b = await start();
+    const { visits } = /** @type {import('../../src/backend/redis/presence.js').RedisPresence} */ (
+      b.presence
+    );
+    await eventually(() => visits?.isIdle === true);
+    /** @type {string[]} */
+    const sent = [];
+    const { connection } = /** @type {RedisBroker} */ (b.broker);
+    const watched = [connection.redis, .../** @type {any} */ (connection).redis.nodes('master')];
+    for (const one of /** @type {any[]} */ (watched)) {
+      const send = one.sendCommand.bind(one);
+      one.sendCommand = (/** @type {any} */ command, /** @type {any[]} */ ...rest) => {
+        if (['eval', 'scan'].includes(command.name)) sent.push(command.name);
+        if (String(command.args).includes(':visits')) sent.push('visits');
+        return send(command, ...rest);
+      };
+    }
+    await join(b, 'bob');
+    assert.deepEqual(sent, [], 'none for rooms and users');
+    visits?.check();
+    await eventually(() => sent.length > 0 && visits?.isIdle === true);
+    // The cluster client passes the script on to its node.
+    assert.deepEqual([...new Set(sent)].sort(), ['eval', 'visits']);
+    assert.equal(sent.filter((name) => name === 'eval').length, 3);
+  },
+);
+
 begin();

@@ -1,6 +1,8 @@
 // redis-cluster.js: a Redis Cluster of three primaries, with or without replicas, whose slots can
 // be moved.
 
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { freePort, redisSettings, startRedis } from '../../loadtest/lib/redis.js';
 import { slotOf } from '../../src/backend/redis/slots.js';
 import { until } from './redis-sentinel.js';
@@ -100,6 +102,26 @@ export class Cluster {
    */
   roomIn(primary, name) {
     for (let i = 0; ; i++) if (this.primaryOf(`${name}-${i}`) === primary) return `${name}-${i}`;
+  }
+
+  /**
+   * What `rollBack` restores.
+   * @param {import('../../loadtest/lib/redis.js').RedisServer} primary
+   * @returns {Promise<Buffer>}
+   */
+  async save(primary) {
+    await primary.cli('SAVE');
+    return readFile(join(primary.folder, 'dump.rdb'));
+  }
+
+  /**
+   * Restarts a primary with older data: it loses its later writes.
+   * @param {import('../../loadtest/lib/redis.js').RedisServer} primary @param {Buffer} saved
+   */
+  async rollBack(primary, saved) {
+    await primary.kill();
+    await writeFile(join(primary.folder, 'dump.rdb'), saved);
+    await primary.restart();
   }
 
   /**

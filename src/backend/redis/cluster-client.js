@@ -4,10 +4,18 @@
 import { Cluster } from 'ioredis';
 import { redisAccess, redisSecrets, withoutSecrets } from '../../config/redis.js';
 import { backoffMs } from './backoff.js';
+import { SLOTS, slotOfTag } from './slots.js';
 
 const CONNECT_TIMEOUT_MS = 2000;
 /** Between reads of the map, because a silent primary does not answer MOVED. */
 const MAP_INTERVAL_MS = 5000;
+
+/**
+ * @typedef {object} ClusterPrimary
+ * @property {import('ioredis').Redis} redis its connection
+ * @property {string} tag a small number, whose slot it serves
+ * @property {boolean} hasFleetSlot it serves the slot of `{*}`
+ */
 
 export class RedisClusterClient {
   /** @param {{settings: import('../../config/redis.js').RedisSettings, timeoutMs: number}} parts */
@@ -52,6 +60,30 @@ export class RedisClusterClient {
   /** The nodes are known. Otherwise a command would wait without a time-out. */
   get isWritable() {
     return this.redis.status === 'ready';
+  }
+
+  /** Throws if a slot has no reachable one. @returns {ClusterPrimary[]} those with slots */
+  primaries() {
+    const { slots } = this.redis;
+    const fleet = slots[slotOfTag('*')]?.[0];
+    const nodes = new Map(
+      this.redis
+        .nodes('master')
+        .map((redis) => [`${redis.options.host}:${redis.options.port}`, redis]),
+    );
+    const serving = new Set(Array.from({ length: SLOTS }, (_, slot) => slots[slot]?.[0]));
+    for (const name of serving)
+      if (!nodes.has(name)) throw new Error(`no connection to a primary of the cluster (${name})`);
+    /** @type {Map<string, ClusterPrimary>} */
+    const found = new Map();
+    // For every slot there is a small number that hashes to it.
+    for (let tag = 0; found.size < serving.size; tag++) {
+      const name = slots[slotOfTag(String(tag))][0];
+      const redis = /** @type {import('ioredis').Redis} */ (nodes.get(name));
+      if (!found.has(name))
+        found.set(name, { redis, tag: String(tag), hasFleetSlot: name === fleet });
+    }
+    return [...found.values()];
   }
 
   /** For the log, without secrets. @param {unknown} error */

@@ -57,6 +57,8 @@ export class RedisEdges {
       prefix: `${parts.prefix}webhooks:`,
       store: this.store,
       counters: this.counters,
+      // Edges may have been lost with it, also of rooms whose lane is on another primary.
+      onLost: () => recording.loseSome(),
       log: {
         // Presence has its own session, and reports the same death.
         info() {},

@@ -53,6 +53,19 @@ export class MemberStore {
         lua: this.recording.lua + MEMBERS,
       });
     this.scripts = /** @type {Scripts} */ (/** @type {unknown} */ (redis));
+    const head = `${prefix}presence:{`;
+    /** @type {Store['held']} */
+    this.held = [
+      {
+        head,
+        tail: 'users:*',
+        sessionsOf: async (keys) =>
+          keys.map((key) => {
+            const [room, session] = splitAt(key.slice(head.length), '}:users:');
+            return [session, room];
+          }),
+      },
+    ];
   }
 
   /** @type {Store['change']} */
@@ -91,6 +104,12 @@ export class MemberStore {
   #key(room, key) {
     return `${this.prefix}presence:{${room}}:${key}`;
   }
+}
+
+/** @param {string} text @param {string} seam @returns {[before: string, after: string]} */
+function splitAt(text, seam) {
+  const at = text.indexOf(seam);
+  return [text.slice(0, at), text.slice(at + seam.length)];
 }
 
 /** @import { Refused, Store } from './presence.js' */

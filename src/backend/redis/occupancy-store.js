@@ -3,6 +3,9 @@
 import { COUNTED } from '../../config/webhooks.js';
 import { edgesOf } from '../edges.js';
 
+/** Keys read at once. */
+const MAX_CALLS = 16;
+
 /**
  * @typedef {object} Announce how a script tells a room its count
  * @property {(room: string) => string} channelOf @property {'PUBLISH'|'SPUBLISH'} command
@@ -21,6 +24,36 @@ export class OccupancyStore {
     this.recording = recording;
     this.announce = announce;
     this.onEarly = onEarly;
+    const { head } = recording.keys;
+    /** @type {Store['held']} */
+    this.held = [
+      { head, tail: 'sessions', sessionsOf: (keys) => this.#sessionsOf(keys) },
+      // The worker that should have moved these events has ended, and its list is lost.
+      {
+        head,
+        tail: 'outbox',
+        sessionsOf: async (keys) => {
+          for (const key of keys) await recording.move(tagOf(key, head, 'outbox'), 1);
+          return [];
+        },
+      },
+    ];
+  }
+
+  /** @param {string[]} keys @returns {Promise<[session: string, tag: string][]>} */
+  async #sessionsOf(keys) {
+    const { recording } = this;
+    /** @type {[string, string][]} */
+    const pairs = [];
+    for (let i = 0; i < keys.length; i += MAX_CALLS) {
+      const chunk = keys.slice(i, i + MAX_CALLS);
+      const all = await Promise.all(chunk.map((key) => recording.redis.smembers(key)));
+      for (const [j, sessions] of all.entries()) {
+        const tag = tagOf(chunk[j], recording.keys.head, 'sessions');
+        for (const session of sessions) pairs.push([session, tag]);
+      }
+    }
+    return pairs;
   }
 
   /** @type {Store['change']} */
@@ -59,6 +92,11 @@ export class OccupancyStore {
   async read() {
     throw new Error('occupancy has no members');
   }
+}
+
+/** @param {string} key @param {string} head @param {string} name of the key, after its tag */
+function tagOf(key, head, name) {
+  return key.slice(head.length, -`}:${name}`.length);
 }
 
 /** @type {{left: number, refused: Refused}} */

@@ -12,6 +12,8 @@
 //   relay reports dead workers of its machine at once.
 // - A session judges others only after half of `ttlMs`, because after an outage all were silent.
 // - The worker writes nothing under a session with a late heartbeat: others may consider it dead.
+// - In a cluster, a primary may lose its last writes alone. shard-visits.js then finds the rooms of
+//   ended sessions.
 
 import { randomBytes } from 'node:crypto';
 import { readScript } from './scripts.js';
@@ -46,6 +48,7 @@ const MAX_DEAD = 256;
  *   {(...args: (string|number)[]) => Promise<[storeId: string, isNew: number, taken: string[]]>}
  *   presenceHeartbeat
  * @property {(...args: string[]) => Promise<number>} presenceCleared
+ * @property {(...args: string[]) => Promise<number>} presenceFound
  */
 
 /** An old session, and its rooms. @typedef {{name: string, rooms: string[]}} Past */
@@ -115,6 +118,7 @@ export class PresenceSession {
       numberOfKeys: 2,
       lua: readScript('cleared'),
     });
+    connection.redis.defineCommand('presenceFound', { numberOfKeys: 2, lua: readScript('found') });
     this.scripts = /** @type {Scripts} */ (/** @type {unknown} */ (connection.redis));
   }
 
@@ -258,6 +262,24 @@ export class PresenceSession {
       const chunk = rooms.slice(i, i + CHUNK_ROOMS);
       await this.connection.redis.sadd(this.#key(`rooms:${session}`), ...chunk);
     }
+  }
+
+  /**
+   * Adds rooms to the lists of their sessions, and has those sessions cleared that have ended.
+   * @param {Map<string, string[]>} rooms by session
+   */
+  async find(rooms) {
+    for (const [session, those] of rooms) await this.#addRooms(session, those);
+    // The rooms come first: if a session ends meanwhile, clearing it finds them.
+    const sessions = [...rooms.keys()];
+    const ended = await this.scripts.presenceFound(
+      this.#key('workers'),
+      this.#key('dead'),
+      ...sessions,
+    );
+    if (ended === 0) return;
+    this.isTimerDue = true;
+    this.onDue();
   }
 
   /** Queues the oldest own session to be cleared, once its users are written again. */

@@ -10,6 +10,7 @@
 import { deferred, within } from '../deferred.js';
 import { BrokerError } from '../errors.js';
 import { PresenceSession } from './presence-session.js';
+import { ShardVisits } from './shard-visits.js';
 
 const RETRY_MS = 1000;
 /** After a loss of data, leaves wait for other workers to write their users again. */
@@ -42,6 +43,7 @@ const MAX_CALLS = 16;
  *   each; `left`: users that the session still has in the room
  * @property {(room: string, isCount: boolean) => Promise<import('../presence.js').PresenceSnapshot>}
  *   read
+ * @property {readonly import('./shard-visits.js').Held[]} held keys that name the sessions of rooms
  */
 
 /**
@@ -71,8 +73,8 @@ class PresenceRoom {
 /** @implements {Presence} */
 export class RedisPresence {
   /**
-   * @param {Omit<ConstructorParameters<typeof PresenceSession>[0], 'onDue'|'clearRoom'> & {store: Store, log: {warn(fields: object, text: string): void}, settleMs?: number}}
-   *   parts
+   * @param {Omit<ConstructorParameters<typeof PresenceSession>[0], 'onDue'|'clearRoom'> & {store: Store, log: {warn(fields: object, text: string): void}, settleMs?: number, onLost?: () => Promise<void>}}
+   *   parts `onLost`: in a cluster, a primary may have lost writes
    */
   constructor(parts) {
     this.connection = parts.connection;
@@ -84,6 +86,7 @@ export class RedisPresence {
       onDue: () => this.#work(),
       clearRoom: (room, session) => this.#clearRoom(room, session),
     });
+    this.visits = this.#makeVisits(parts);
     this.isUp = false;
     this.isClosed = false;
     /** @type {Map<string, PresenceRoom>} */
@@ -99,6 +102,23 @@ export class RedisPresence {
     this.hasRefused = false;
     /** @type {Set<NodeJS.Timeout>} */
     this.timers = new Set();
+  }
+
+  /** @param {ConstructorParameters<typeof RedisPresence>[0]} parts @returns null without a cluster */
+  #makeVisits({ connection, prefix, store, onLost, log }) {
+    if (!('primaries' in connection)) return null;
+    const { session } = this;
+    return new ShardVisits({
+      connection: /** @type {import('./cluster-client.js').RedisClusterClient} */ (
+        /** @type {unknown} */ (connection)
+      ),
+      prefix,
+      visitor: session.base,
+      held: store.held,
+      onFound: (rooms) => session.find(rooms),
+      onLost,
+      log,
+    });
   }
 
   async start() {
@@ -118,6 +138,7 @@ export class RedisPresence {
   async close() {
     if (this.isClosed) return;
     this.isClosed = true;
+    this.visits?.close();
     this.session.stop();
     for (const timer of this.timers) clearTimeout(timer);
     this.#refuseReads(new BrokerError('UNAVAILABLE', 'presence is closed'));
@@ -271,6 +292,7 @@ export class RedisPresence {
     const { hasLostAll, doubts } = await session.begin(() => [...this.rooms.keys()]);
     for (const room of this.rooms.values()) this.#rewrite(room, hasLostAll);
     session.settle(doubts);
+    this.visits?.check();
   }
 
   /** @param {PresenceRoom} room @param {boolean} hasLostAll */

@@ -6,7 +6,7 @@
 // next to the room. The worker that recorded it moves it before the step counts as done. If that
 // worker dies, the one that clears its session moves the rest.
 
-import { laneOf } from '../../webhooks/queue.js';
+import { LANES, laneOf } from '../../webhooks/queue.js';
 import { keyOfTag } from '../edges.js';
 import { Keys } from './keys.js';
 import { LaneKeys } from './lane-keys.js';
@@ -26,6 +26,7 @@ const MOVED = 100;
  *   webhooksEvents: (...args: (string|number)[]) => Promise<number>,
  *   webhooksAppend: (...args: (string|Buffer)[]) => Promise<number>,
  *   webhooksOutbox: (...args: (string|Buffer)[]) => Promise<number>,
+ *   smembers: (key: string) => Promise<string[]>,
  *   lrangeBuffer: (key: string, start: number, end: number) => Promise<Buffer[]>,
  *   exists: (key: string) => Promise<number>,
  *   hincrby: (key: string, field: string, by: number) => Promise<number>}} Client
@@ -88,6 +89,11 @@ export class RedisRecording {
   async countLost(lane, count) {
     this.#check();
     await this.redis.hincrby(this.keys.ofLane(lane, 'state'), 'lost', count);
+  }
+
+  /** Some events of all lanes are lost, and nobody knows which. */
+  async loseSome() {
+    await Promise.all(Array.from({ length: LANES }, (_, lane) => this.countLost(lane, 1)));
   }
 
   /** Those with a session. @param {readonly string[]} tags */
