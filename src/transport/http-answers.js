@@ -70,7 +70,7 @@ export function askForBody(request, response) {
 }
 
 /**
- * @param {number} status @param {Readonly<Headers>} headers @param {string} body ASCII
+ * @param {number} status @param {Readonly<Headers>} headers @param {string} body
  * @returns {string} a whole response, the last of its connection
  */
 export function responseText(status, headers, body) {
@@ -78,12 +78,12 @@ export function responseText(status, headers, body) {
   for (const name in headers) if (name !== 'Connection') text += `${name}: ${headers[name]}\r\n`;
   // RFC 9110 7.8: a sender of Upgrade names it in Connection.
   const connection = headers.Upgrade === undefined ? 'close' : 'Upgrade, close';
-  return `${text}Connection: ${connection}\r\n${NOSNIFF.join(': ')}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+  return `${text}Connection: ${connection}\r\n${NOSNIFF.join(': ')}\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
 }
 
 /**
  * @param {ServerResponse} response @param {number} status
- * @param {Headers} headers @param {string} body ASCII
+ * @param {Headers} headers @param {string} body
  */
 export function respond(response, status, headers, body) {
   response.setHeader(...NOSNIFF);
@@ -94,7 +94,7 @@ export function respond(response, status, headers, body) {
   }
   response.writeHead(status, {
     'Content-Type': 'application/json',
-    'Content-Length': body.length,
+    'Content-Length': Buffer.byteLength(body),
     'Cache-Control': 'no-store',
     ...headers,
   });

@@ -8,14 +8,23 @@
 import { lookup as dnsLookup } from 'node:dns';
 import { BlockList, isIP } from 'node:net';
 
-/** Never: this network, link-local, multicast, reserved and broadcast. */
-const NEVER_V4 = ['0.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '240.0.0.0/4'];
 /**
- * The same, AWS's metadata service (fd00:ec2::254), and prefixes that hide an IPv4 address at an
- * unknown place: local NAT64 (RFC 8215) and Teredo.
+ * Metadata services of clouds, which give credentials of the machine to whoever asks. Most are
+ * link-local (169.254.169.254). These are not: Alibaba's, Azure's and Oracle's, then AWS's with its
+ * neighbours, Google's, Oracle's and Scaleway's.
+ */
+const METADATA_V4 = ['100.100.100.200/32', '168.63.129.16/32', '192.0.0.192/32'];
+const METADATA_V6 = [
+  ...['fd00:ec2::/32', 'fd20:ce::254/128', 'fd00:c1::a9fe:a9fe/128', 'fd00:42::42/128'],
+];
+/** Never: this network, link-local, multicast, reserved and broadcast. */
+const NEVER_V4 = ['0.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '240.0.0.0/4', ...METADATA_V4];
+/**
+ * The same, and prefixes that hide an IPv4 address at an unknown place: local NAT64 (RFC 8215) and
+ * Teredo.
  */
 const NEVER_V6 = [
-  ...['::/128', 'fe80::/10', 'fec0::/10', 'ff00::/8', 'fd00:ec2::254/128'],
+  ...['::/128', 'fe80::/10', 'fec0::/10', 'ff00::/8', ...METADATA_V6],
   ...['64:ff9b:1::/48', '2001::/32'],
 ];
 const PRIVATE_V4 = [

@@ -3,7 +3,15 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { accessSync, constants, existsSync, readdirSync, readFileSync } from 'node:fs';
+import {
+  accessSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { parse } from 'yaml';
@@ -54,8 +62,8 @@ test('a release has both tarballs, two SBOMs, its provenance and checksums', {
   assert.equal(predicate.buildDefinition.externalParameters.commit, head.stdout.trim());
 });
 
-/** @typedef {{run?: string, uses?: string}} Step */
-/** @typedef {{needs?: string[], permissions: Record<string, string>, steps: Step[]}} Job */
+/** @typedef {{name?: string, id?: string, run?: string, uses?: string, env?: object}} Step */
+/** @typedef {{needs?: string[], outputs?: object, permissions: Record<string, string>, steps: Step[]}} Job */
 
 /** @returns {{permissions: {}, jobs: Record<string, Job>}} */
 const workflow = () => parse(readFileSync(`${root}ops/release/github-actions.yml`, 'utf8'));
@@ -92,9 +100,47 @@ test('no job of the workflow that may write runs code of the repository or of de
   for (const command of commandsOf(mayWrite[0]))
     assert.match(
       command,
-      /^(cd release && sha256sum --check|npm publish .* --ignore-scripts$|tar -xzOf|gh release create) ?/,
+      /^(cd release && echo "\$SUMS|sha256sum --check|test "\$\(ls|npm publish .* --ignore-scripts$|tar -xzOf|gh release create) ?/,
     );
   for (const { uses } of mayWrite[0].steps) assert.doesNotMatch(uses ?? '', /^actions\/checkout/);
+});
+
+test('the workflow publishes only files whose checksums reached it by another way', (t) => {
+  const { jobs } = workflow();
+  const { run = '', env } = jobs.publish.steps.find(({ name }) => name === 'Check the files') ?? {};
+  assert.deepEqual(env, { SUMS: `\${{ needs.pack.outputs.sums }}` });
+  assert.deepEqual(jobs.pack.outputs, { sums: `\${{ steps.pack.outputs.sums }}` });
+  const pack = jobs.pack.steps.find(({ id }) => id === 'pack')?.run ?? '';
+  const [, output] = /\n(echo "sums=.*)/.exec(pack) ?? [];
+  const cwd = temporaryFolder(t);
+  const folder = join(cwd, 'release');
+  mkdirSync(folder);
+  const sh = (/** @type {string} */ script, /** @type {Record<string, string>} */ more) =>
+    // As GitHub runs it.
+    spawnSync('bash', ['-eo', 'pipefail', '-c', script], {
+      ...{ cwd, encoding: 'utf8', env: { ...process.env, ...more } },
+    });
+  const write = (/** @type {Record<string, string>} */ files) => {
+    for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
+    const { stdout } = spawnSync('sha256sum', Object.keys(files), {
+      cwd: folder,
+      encoding: 'utf8',
+    });
+    writeFileSync(join(folder, 'SHA256SUMS'), stdout);
+  };
+  write({ 'a.tgz': 'a', 'b.json': 'b' });
+  assert.equal(sh(output, { GITHUB_OUTPUT: join(cwd, 'output') }).status, 0);
+  const [, SUMS] = /^sums=([0-9a-f]{64})$/m.exec(readFileSync(join(cwd, 'output'), 'utf8')) ?? [];
+  assert.equal(sh(run, { SUMS }).status, 0, 'the files of pack');
+  write({ 'a.tgz': 'evil', 'b.json': 'b' });
+  assert.notEqual(sh(run, { SUMS }).status, 0, 'a replaced file with its checksum');
+  write({ 'a.tgz': 'a', 'b.json': 'b' });
+  writeFileSync(join(folder, 'a.tgz'), 'evil');
+  assert.notEqual(sh(run, { SUMS }).status, 0, 'a replaced file');
+  write({ 'a.tgz': 'a', 'b.json': 'b' });
+  writeFileSync(join(folder, 'c.tgz'), 'evil');
+  assert.notEqual(sh(run, { SUMS }).status, 0, 'a further file');
+  assert.notEqual(sh(run, { SUMS: '' }).status, 0, 'no output of pack');
 });
 
 test('the workflow names each action by the hash of a commit', () => {

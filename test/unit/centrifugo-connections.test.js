@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { clientOf } from '../../src/doors/centrifugo/client-id.js';
 import { jsonCodec } from '../../src/doors/centrifugo/codec/json.js';
+import { protobufCodec } from '../../src/doors/centrifugo/codec/protobuf.js';
 import { DISCONNECTS } from '../../src/doors/centrifugo/codes.js';
 import { ConnectCommand } from '../../src/doors/centrifugo/connect.js';
 import { Connections } from '../../src/doors/centrifugo/connections.js';
@@ -13,6 +14,7 @@ import { registerFormats } from '../../src/doors/centrifugo/frames.js';
 import { FRAMINGS } from '../../src/doors/centrifugo/framing.js';
 import { readMember } from '../../src/doors/centrifugo/members.js';
 import { PublishCommand } from '../../src/doors/centrifugo/publish.js';
+import { expiryOf } from '../../src/doors/centrifugo/results.js';
 import { ClientRights } from '../../src/doors/centrifugo/rights.js';
 import { ServerSubscriptions } from '../../src/doors/centrifugo/server-subscriptions.js';
 import { Subscriptions } from '../../src/doors/centrifugo/subscribe.js';
@@ -109,6 +111,31 @@ const subscribedTo = (...channels) =>
 
 /** @param {{transport: FakeTransport}} opened @returns {number} 0: it is open */
 const codeOf = ({ transport }) => transport.closed?.code ?? 0;
+
+test('until connect is accepted, a connection counts as unauthenticated in the lane', async () => {
+  const { connections, open, entrance } = buildConnections();
+  /** @type {(credentials: any) => void} */
+  let accept = () => {};
+  const identify = entrance.identify;
+  entrance.identify = () => /** @type {any} */ (new Promise((resolve) => void (accept = resolve)));
+  const { connection } = open();
+  assert.equal(connection.isHeld, true);
+  connections.receiveCommands(connection, Buffer.from('{"id":1,"connect":{}}'));
+  assert.equal(connection.isHeld, true, 'onConnect is asked');
+  accept(identify());
+  await settle();
+  assert.equal(connection.isHeld, false);
+});
+
+test('a time that ends after a life gives a ttl that fits into every client', () => {
+  for (const endS of [1e300, 2 ** 40, Number.MAX_SAFE_INTEGER]) {
+    const reply = { id: 1, refresh: /** @type {any} */ ({ client: '', ...expiryOf(endS) }) };
+    const ttl = 2 ** 31 - 1;
+    assert.equal(JSON.parse(String(jsonCodec.encode(reply))).refresh.ttl, ttl);
+    const varint = Buffer.from([0xff, 0xff, 0xff, 0xff, 0x07]);
+    assert.ok(protobufCodec.encode(reply).includes(varint), String(endS));
+  }
+});
 
 test('a connection without a connect is closed after 15 s with 3502', () => {
   const { connections, open, counters } = buildConnections();

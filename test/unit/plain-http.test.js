@@ -211,6 +211,22 @@ test('the HTTP API refuses two Hosts, and its answers are not sniffed', limit, a
   await client.closed();
 });
 
+test('an answer that is not ASCII has its length in bytes', limit, async (t) => {
+  const text = 'Zugang verweigert – für «x» 😀';
+  const body = JSON.stringify({ message: text });
+  const api = /** @type {any} */ ({ begin: () => ({ status: 403, headers: {}, body }) });
+  const { connect } = await start(t, { api });
+  const client = await connect();
+  // A kept-alive socket, then a body that is refused unread.
+  const get = 'GET /api/none HTTP/1.1\r\nHost: a\r\n\r\n';
+  for (const request of [get, apiRequest('x', 10)]) {
+    const answer = await client.write(request).response();
+    assert.equal(JSON.parse(Buffer.from(answer.body, 'latin1').toString()).message, text);
+  }
+  await client.closed();
+  assert.equal(client.bytes.length, 0);
+});
+
 test('/readyz follows readiness, /livez does not', limit, async (t) => {
   const { connect, ready } = await start(t);
   const client = await connect();

@@ -97,6 +97,7 @@ export class Connections {
       const [oldest] = this.#waiting.keys();
       this.#timeOut(oldest);
     }
+    connection.hold();
     this.#clients.set(connection, new Client(form, { headers, url, address }, upstream));
     this.#waiting.set(connection, performance.now() + CONNECT_TIMEOUT_MS);
   }
@@ -125,6 +126,7 @@ export class Connections {
    */
   accepted(connection) {
     if (!this.#waiting.delete(connection)) return;
+    connection.letGo();
     const limitMs = Math.max(CONNECT_TIMEOUT_MS, 2 * this.services.config.hookTimeoutMs);
     this.#accepted.set(connection, performance.now() + limitMs);
   }

@@ -2,10 +2,14 @@
 
 /** @import { SubscribeResult } from './messages.js' */
 
+/** A `ttl` has 32 bits, one of them perhaps a sign in an SDK: 68 years. */
+const MAX_TTL_S = 2 ** 31 - 1;
+
 /** @param {number} endS in seconds since 1970; 0: never */
 export function expiryOf(endS) {
   if (endS === 0) return {};
-  return { expires: true, ttl: Math.max(1, Math.ceil(endS - Date.now() / 1000)) };
+  const ttl = Math.ceil(endS - Date.now() / 1000);
+  return { expires: true, ttl: Math.min(Math.max(1, ttl), MAX_TTL_S) };
 }
 
 /**
