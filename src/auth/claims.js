@@ -53,6 +53,11 @@ export class Identity {
     return this.user;
   }
 
+  /** Does presence show the same about the user? @param {Identity} other */
+  hasInfoOf({ info }) {
+    return this.info === null || info === null ? this.info === info : this.info.equals(info);
+  }
+
   /** @param {string} name which the client uses for a room */
   mayJoin(name) {
     return this.rights.join.has(name) || this.autojoin.includes(name);

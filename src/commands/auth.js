@@ -82,18 +82,27 @@ export class AuthCommands {
 
   /** @param {TokenCommand} command @param {() => void} reply */
   #authenticate({ connection, token, id, since }, reply) {
-    const { isHeld } = connection;
+    const { isHeld, session: before } = connection;
     const answer = this.authenticator.authenticate(connection, token);
     this.lane.after(connection, 'token', 0, answer, (refusal) => {
       if (refusal === null) {
         reply();
         this.#leaveForbidden(connection);
+        this.#showUser(connection, before);
         this.#autojoin(connection, since);
         return;
       }
       // A connection that is being closed has its error already.
       if (!isHeld && connection.isOpen) this.replies.refuse(connection, refusal, id);
     });
+  }
+
+  /** @param {Connection} connection @param {Connection['session']} before the new token */
+  #showUser(connection, before) {
+    const { session } = connection;
+    if (session.isAnonymous) return; // closed meanwhile
+    const isShown = !before.isAnonymous && session.identity.hasInfoOf(before.identity);
+    if (!isShown) this.joins.showUser(connection);
   }
 
   /** Leaves rooms that a new token forbids. @param {Connection} connection with a session */

@@ -14,6 +14,7 @@ import {
   encodeJoinedState,
   encodeLeaveReply,
   encodeLeft,
+  encodeMember,
   encodeNotReplayed,
 } from '../protocol/encode.js';
 
@@ -335,6 +336,26 @@ export class JoinCommands {
     const { session } = connection;
     if (session.isAnonymous) room.users?.join(connection, who.user ?? connection.id, who.info);
     else room.users?.join(connection, session.name, session.identity.info);
+  }
+
+  /**
+   * Presence shows the user and the `info` of a new token.
+   * @param {Connection} connection with a session
+   */
+  showUser(connection) {
+    const { session } = connection;
+    if (session.isAnonymous) return;
+    const { info } = session.identity;
+    for (const { name } of connection.listRooms()) {
+      const users = this.hub.rooms.get(name)?.users ?? null;
+      if (users === null || !users.has(connection)) continue;
+      if (users.userOf(connection) === session.name)
+        users.update(connection, encodeMember(session.name, info));
+      else {
+        users.leave(connection);
+        users.join(connection, session.name, info);
+      }
+    }
   }
 
   /**

@@ -91,6 +91,16 @@ export class RoomUsers {
     presence.join(this.room, key, member);
   }
 
+  /**
+   * Shows other information about a user who stays.
+   * @param {Connection} connection may have no user, if it only watches
+   * @param {Buffer} member as above
+   */
+  update(connection, member) {
+    const key = this.users.get(connection);
+    if (key !== undefined) this.tracker.presence.join(this.room, key, member);
+  }
+
   /** Another connection takes over the user. @param {Connection} former @param {Connection} next */
   replace(former, next) {
     const key = this.users.get(former);

@@ -240,6 +240,23 @@ test('in optional mode a connection without a token is anonymous, and takes no n
   assert.equal(client.closed, null);
 });
 
+test('presence shows the user whom a later token names, and no longer the connection', async (t) => {
+  const server = await sharedLimits();
+  const [client, watcher] = [
+    await new Client(t, server).open(),
+    await new Client(t, server).open(),
+  ];
+  for (const one of [watcher, client]) await one.ask({ type: 'join', room: 'late', id: 1 });
+  const rooms = { join: ['late'] };
+  await client.ask({ type: 'auth', token: token({ sub: 'late', info: 7, rooms }), id: 2 });
+  const { members } = await watcher.ask({ type: 'presence', room: 'late', id: 3 });
+  assert.equal(members.length, 2);
+  assert.deepEqual(
+    members.filter((/** @type {any} */ { user }) => user === 'late'),
+    [{ user: 'late', info: 7 }],
+  );
+});
+
 // They mostly wait.
 describe('times', { concurrency: true }, () => {
   test('a connection without a token is closed with 4502 after 5 s, and gets no broadcast', async (t) => {

@@ -287,7 +287,7 @@ test('the end of a subscription token is forgotten when the backend unsubscribes
   const client = subscriptions.connections.clientOf(connection);
   assert.ok(client);
   hub.join(connection, 'a', QUIET);
-  subscriptions.entered(connection, client, 'a', { endS: Math.ceil(Date.now() / 1000) + 100 });
+  subscriptions.entered(connection, client, 'a', 'token', Math.ceil(Date.now() / 1000) + 100);
   await settle();
   assert.equal(commands.joins.remove(connection, 'a'), true);
   await settle();
@@ -313,7 +313,7 @@ test('a client without a user that the backend subscribes is in presence by its 
   assert.deepEqual(transport.messages().at(-1), { push: { channel: 'a', subscribe: {} } });
   assert.deepEqual(members, [{ user: '', client: clientOf(connection.id), conn_info: null }]);
   const client = subscriptions.connections.clientOf(connection);
-  assert.equal(client?.subscriptionTo('a')?.isServers, true);
+  assert.equal(client?.subscriptionTo('a')?.by, 'backend');
 });
 
 test('subscriptions of a client end one by one, whichever was the first', () => {
@@ -325,20 +325,20 @@ test('subscriptions of a client end one by one, whichever was the first', () => 
   const endS = Math.ceil(Date.now() / 1000) + 100;
   const { expiries } = subscriptions;
   assert.deepEqual([channels(), client.subscriptionTo('')], [[], null]);
-  subscriptions.entered(connection, client, 'a', null);
-  subscriptions.entered(connection, client, '__proto__', { endS: 0 }, true);
-  subscriptions.entered(connection, client, 'c', { endS });
+  subscriptions.entered(connection, client, 'a', 'right');
+  subscriptions.entered(connection, client, '__proto__', 'connection');
+  subscriptions.entered(connection, client, 'c', 'token', endS);
   assert.deepEqual(channels(), ['a', '__proto__', 'c']);
-  const own = { isGranted: false, isServers: false, expiry: null };
+  const own = { by: 'right', expiry: null };
   assert.deepEqual(client.subscriptionTo('a'), own);
-  const servers = { isGranted: true, isServers: true, expiry: null };
-  assert.deepEqual(client.subscriptionTo('__proto__'), servers);
+  assert.deepEqual(client.subscriptionTo('__proto__'), { by: 'connection', expiry: null });
   assert.equal(client.subscriptionTo('c')?.expiry?.channel, 'c');
   subscriptions.prolong(connection, client, 'a', endS);
+  assert.equal(client.subscriptionTo('a')?.by, 'token');
   assert.deepEqual([channels(), expiries.size], [['a', '__proto__', 'c'], 2]);
   subscriptions.leave(connection, client, 'a');
   assert.deepEqual([channels(), client.subscriptionTo('a')], [['__proto__', 'c'], null]);
-  subscriptions.entered(connection, client, 'd', null);
+  subscriptions.entered(connection, client, 'd', 'right');
   assert.deepEqual(client.subscriptionTo('d'), own);
   subscriptions.leave(connection, client, '__proto__');
   subscriptions.leave(connection, client, 'unknown');

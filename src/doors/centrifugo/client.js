@@ -21,30 +21,32 @@
 /** Where the client of a stream sends its commands. @typedef {{session: string, node: string}} Upstream */
 
 /**
+ * What permits a subscription: a right, its own token, the connection's token, which names the
+ * channel, or the backend. The server makes those of the last two kinds, so the client cannot
+ * repeat them. A new token of the connection decides anew about the first and the third kind.
+ * @typedef {'right'|'token'|'connection'|'backend'} Source
+ */
+
+/**
  * A subscription, in addition to the membership in the room.
  * @typedef {object} Subscription
- * @property {boolean} isGranted by its own token, the connection's token or the backend: a new token
- *   of the connection does not end it
- * @property {boolean} isServers made by the server, so the client cannot repeat it
+ * @property {Source} by
  * @property {import('./expiry.js').Expiry|null} expiry null: it ends with the connection
  */
 
-/** @param {boolean} isGranted @param {boolean} isServers @returns {Readonly<Subscription>} */
-const endless = (isGranted, isServers) => Object.freeze({ isGranted, isServers, expiry: null });
+/** @param {Source} by @returns {Readonly<Subscription>} */
+const endless = (by) => Object.freeze({ by, expiry: null });
 /** Most subscriptions end with their connection, and are one of these. */
-const OWN = endless(false, false);
-const OWN_GRANTED = endless(true, false);
-const SERVERS = endless(false, true);
-const SERVERS_GRANTED = endless(true, true);
+const ENDLESS = Object.freeze({
+  right: endless('right'),
+  token: endless('token'),
+  connection: endless('connection'),
+  backend: endless('backend'),
+});
 
-/**
- * @param {Pick<Subscription, 'isGranted'|'isServers'>} traits
- * @param {Subscription['expiry']} expiry @returns {Readonly<Subscription>}
- */
-export function subscriptionOf({ isGranted, isServers }, expiry) {
-  if (expiry !== null) return { isGranted, isServers, expiry };
-  if (isServers) return isGranted ? SERVERS_GRANTED : SERVERS;
-  return isGranted ? OWN_GRANTED : OWN;
+/** @param {Source} by @param {Subscription['expiry']} expiry @returns {Readonly<Subscription>} */
+export function subscriptionOf(by, expiry) {
+  return expiry === null ? ENDLESS[by] : { by, expiry };
 }
 
 // A server has very many clients. Most have one subscription, which needs no Map.

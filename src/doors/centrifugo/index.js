@@ -86,7 +86,7 @@ function createConnections(services) {
   const { connect, readClaims } = new ConnectCommand(services, connections, server, subscriptions);
   const { publish } = new PublishCommand(services, connections, rights);
   const { history, presence, stats, ping } = new ReadCommands(services, connections, rights);
-  const tokens = new RefreshCommands(services, connections, subscriptions, readClaims);
+  const tokens = new RefreshCommands(services, connections, subscriptions, server, readClaims);
   const { refresh, subRefresh, expire } = tokens;
   const { rpc, send } = new RpcCommands(services);
   const { subscribe, unsubscribe } = subscriptions;

@@ -5,12 +5,12 @@
 // SDKs return after these codes and ask for another token. After an error they would stop for good.
 
 import { VERSION } from '../../config/version.js';
-import { roomOf } from './channels.js';
 import { clientOf } from './client-id.js';
 import { DISCONNECTS, UNSUBSCRIBED } from './codes.js';
 import { DoorError } from './errors.js';
 import { expiryOf } from './results.js';
 
+/** @import { Identity } from '../../auth/claims.js' */
 /** @import { ReadClaims } from '../../auth/verifier.js' */
 /** @import { Connection } from '../../hub/connection.js' */
 /** @import { DoorServices } from '../contract.js' */
@@ -22,12 +22,15 @@ import { expiryOf } from './results.js';
 export class RefreshCommands {
   /**
    * @param {DoorServices} services @param {Connections} connections
-   * @param {Subscriptions} subscriptions @param {ReadClaims} readClaims of connection tokens
+   * @param {Subscriptions} subscriptions
+   * @param {import('./server-subscriptions.js').ServerSubscriptions} serverSubscriptions
+   * @param {ReadClaims} readClaims of connection tokens
    */
-  constructor(services, connections, subscriptions, readClaims) {
+  constructor(services, connections, subscriptions, serverSubscriptions, readClaims) {
     this.services = services;
     this.connections = connections;
     this.subscriptions = subscriptions;
+    this.serverSubscriptions = serverSubscriptions;
     this.readClaims = readClaims;
   }
 
@@ -38,7 +41,6 @@ export class RefreshCommands {
     this.subscriptions.check(connection, token, this.readClaims, 'token', (checked, code) => {
       if (checked === null) return this.#refuse(connection, id, code, DISCONNECTS.EXPIRED);
       const identity = /** @type {ChannelIdentity} */ (checked);
-      if (identity.endS === 0) return connection.close(DISCONNECTS.BAD_REQUEST);
       if (identity.user !== client.user || client.identity === null)
         return connection.close(DISCONNECTS.INVALID_TOKEN);
       this.#renew(connection, client, identity);
@@ -50,24 +52,17 @@ export class RefreshCommands {
           ...expiryOf(identity.endS),
         },
       });
-      this.#leaveForbidden(connection, client);
+      this.serverSubscriptions.renew(connection, client);
     });
   };
 
   /** @param {Connection} connection @param {Client} client @param {ChannelIdentity} identity */
   #renew(connection, client, identity) {
+    const shown = /** @type {Identity} */ (client.identity);
     client.identify(identity, client.lease);
     if (!connection.session.isAnonymous) this.services.sessions.renew(connection, identity);
     this.subscriptions.limit(connection, client, identity.endS);
-  }
-
-  /** Ends forbidden subscriptions. @param {Connection} connection @param {Client} client */
-  #leaveForbidden(connection, client) {
-    for (const [channel, { isGranted }] of client.listSubscriptions()) {
-      const { rights } = this.subscriptions;
-      if (isGranted || rights.has(connection, client, 'join', channel, roomOf(channel))) continue;
-      this.#end(connection, client, channel, UNSUBSCRIBED.SERVER);
-    }
+    if (!identity.hasInfoOf(shown)) this.subscriptions.showInfo(connection, client);
   }
 
   /** @type {Handler} */
@@ -104,19 +99,9 @@ export class RefreshCommands {
   expire = (connection, channel) => {
     const client = this.connections.clientOf(connection);
     if (client === undefined || !connection.isOpen) return;
-    if (channel !== '') return this.#end(connection, client, channel, UNSUBSCRIBED.EXPIRED);
+    if (channel !== '')
+      return this.subscriptions.end(connection, client, channel, UNSUBSCRIBED.EXPIRED);
     this.services.counters.auth.closes.expired++;
     connection.close(DISCONNECTS.EXPIRED);
   };
-
-  /**
-   * @param {Connection} connection @param {Client} client @param {string} channel
-   * @param {{code: number, reason: string}} unsubscribe
-   */
-  #end(connection, client, channel, unsubscribe) {
-    const isIn = this.subscriptions.isIn(connection, channel);
-    this.subscriptions.leave(connection, client, channel);
-    // The backend may have ended it before.
-    if (isIn) client.send(connection, { push: { channel, unsubscribe } });
-  }
 }

@@ -4,13 +4,17 @@
 // The reply to `connect` contains their results, and no push may precede it. So a stand-in joins
 // each room and collects messages. When all rooms have answered, the reply is written, then the
 // collected messages, and the connection replaces the stand-ins, all in one turn.
+//
+// A new token ends the channels that it no longer names, and begins the others: what `connect`
+// applies of a token, `refresh` applies.
 
 import { Clientless } from '../../hub/clientless.js';
 import { Connection } from '../../hub/connection.js';
 import { personalChannelOf, roomOf } from './channels.js';
 import { tokenIdentity } from './client.js';
-import { DISCONNECTS } from './codes.js';
+import { DISCONNECTS, UNSUBSCRIBED } from './codes.js';
 import { DoorError } from './errors.js';
+import { positionOf } from './results.js';
 import { resultOf, sinceOf } from './subscribe.js';
 
 /** @import { Credentials } from '../../auth/credentials.js' */
@@ -58,12 +62,8 @@ export class ServerSubscriptions {
   begin(connection, client, { id, request }, credentials, reply) {
     const wanted = this.#wantedBy(client);
     if (wanted.size === 0) return reply(null);
-    const { config, commands } = this.services;
-    if (
-      wanted.size > config.maxRoomsPerConnection &&
-      config.maxRoomsPerConnectionMode === 'enforce'
-    )
-      return connection.close(DISCONNECTS.CHANNEL_LIMIT);
+    if (this.#areTooMany(wanted)) return connection.close(DISCONNECTS.CHANNEL_LIMIT);
+    const { commands } = this.services;
     /** @type {() => void} */
     let settle = () => {};
     const answered = new Promise((resolve) => {
@@ -90,6 +90,69 @@ export class ServerSubscriptions {
       this.#ask(round, channel, () => this.#join(round, channel, request, data));
   }
 
+  /**
+   * Applies the new token of a connected client.
+   * @param {Connection} connection @param {Client} client
+   */
+  renew(connection, client) {
+    const wanted = this.#wantedBy(client);
+    if (this.#areTooMany(wanted)) return connection.close(DISCONNECTS.CHANNEL_LIMIT);
+    for (const [channel, { by }] of client.listSubscriptions())
+      if (!wanted.has(channel) && !this.#remains(connection, client, channel, by))
+        this.subscriptions.end(connection, client, channel, UNSUBSCRIBED.SERVER);
+    for (const [channel, { data }] of wanted)
+      if (!this.subscriptions.isIn(connection, channel))
+        this.#enter(connection, client, channel, data);
+  }
+
+  /**
+   * Does a subscription remain that the new token does not name?
+   * @param {Connection} connection @param {Client} client @param {string} channel
+   * @param {import('./client.js').Source} by
+   */
+  #remains(connection, client, channel, by) {
+    const room = roomOf(channel);
+    // The backend may have joined the connection to a room that a token had named before.
+    if (connection.session.granted?.has(room)) return true;
+    if (by === 'right')
+      return this.subscriptions.rights.has(connection, client, 'join', channel, room);
+    return by !== 'connection';
+  }
+
+  /**
+   * @param {Connection} connection @param {Client} client @param {string} channel
+   * @param {Buffer|null} data for the client
+   */
+  #enter(connection, client, channel, data) {
+    const { hub, scheduler, commands } = this.services;
+    const { joins } = commands;
+    const room = roomOf(channel);
+    if (scheduler.hasState(room)) return;
+    // The client returns, and its next `connect` applies the token.
+    const reconnect = () => connection.close(DISCONNECTS.INSUFFICIENT_STATE);
+    joins.ask(connection, room, (refusal) => {
+      if (refusal?.code === 'DENIED' || this.subscriptions.isIn(connection, channel)) return;
+      if (refusal !== null || joins.isFull(room) || !joins.mayEnterAnother(connection))
+        return reconnect();
+      hub.join(connection, room, {
+        since: null,
+        onJoined: (joined) =>
+          this.subscriptions.enteredByServer(connection, client, room, 'connection', {
+            ...positionOf(joined),
+            data,
+          }),
+        onRefused: reconnect,
+      });
+      joins.awaitJoin(connection, room);
+    });
+  }
+
+  /** @param {ReadonlyMap<string, ServerSubscription>} wanted */
+  #areTooMany({ size }) {
+    const { maxRoomsPerConnection: max, maxRoomsPerConnectionMode: mode } = this.services.config;
+    return size > max && mode === 'enforce';
+  }
+
   /** @param {Client} client @returns {ReadonlyMap<string, ServerSubscription>} by channel */
   #wantedBy({ identity, user }) {
     const named = tokenIdentity(identity)?.subscriptions ?? NONE;
@@ -114,7 +177,11 @@ export class ServerSubscriptions {
     if (hooks === null || !hooks.has('onJoin')) return enter(true);
     // Not through the lane, which waits for this round. The promise never rejects.
     const asked = hooks.askJoins(round.connection, round.credentials, [roomOf(channel)]);
-    asked.then(([refused]) => enter(refused === null));
+    asked.then(([refused]) => {
+      // A hook that fails has decided nothing: the client connects again.
+      if (refused !== null && refused.code !== 'DENIED') round.isFailed = true;
+      enter(refused === null);
+    });
   }
 
   /**
@@ -190,7 +257,7 @@ export class ServerSubscriptions {
       // A resync, now among the frames, has ended the membership.
       if (!room?.has(standIn)) return connection.close(DISCONNECTS.INSUFFICIENT_STATE);
       room.replace(standIn, connection);
-      this.subscriptions.entered(connection, client, channel, { endS: 0 }, true);
+      this.subscriptions.entered(connection, client, channel, 'connection');
     }
   }
 }

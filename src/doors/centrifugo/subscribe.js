@@ -21,7 +21,7 @@ import { GRACE_S, subscriptionReader } from './tokens.js';
 /** @import { Since } from '../../protocol/decode.js' */
 /** @import { Joined } from '../../recovery/room-joins.js' */
 /** @import { DoorServices } from '../contract.js' */
-/** @import { Client, Handler } from './client.js' */
+/** @import { Client, Handler, Source } from './client.js' */
 /** @import { Connections } from './connections.js' */
 /** @import { Request, SubscribeResult } from './messages.js' */
 /** @import { ClientRights } from './rights.js' */
@@ -81,6 +81,18 @@ export class Subscriptions {
   }
 
   /**
+   * Ends a subscription, and tells the client.
+   * @param {Connection} connection @param {Client} client @param {string} channel
+   * @param {{code: number, reason: string}} unsubscribe
+   */
+  end(connection, client, channel, unsubscribe) {
+    const isIn = this.isIn(connection, channel);
+    this.leave(connection, client, channel);
+    // The backend may have ended it before.
+    if (isIn) client.send(connection, { push: { channel, unsubscribe } });
+  }
+
+  /**
    * After a resync the client can subscribe again. Server-side subscriptions come with its next
    * connection.
    * @type {NonNullable<import('../../hub/door.js').Door['expelled']>}
@@ -89,7 +101,8 @@ export class Subscriptions {
     const client = this.connections.clientOf(connection);
     const channel = channelOf(room);
     if (client === undefined || channel === null) return;
-    const isOwn = client.subscriptionTo(channel)?.isServers === false;
+    const by = client.subscriptionTo(channel)?.by;
+    const isOwn = by === 'right' || by === 'token';
     this.#forget(client, channel);
     if (reason === 'resync' && !isOwn) connection.close(DISCONNECTS.INSUFFICIENT_STATE);
   }
@@ -149,19 +162,19 @@ export class Subscriptions {
    * @param {number} endS its new end; 0: with the connection
    */
   prolong(connection, client, channel, endS) {
-    const isServers = client.subscriptionTo(channel)?.isServers ?? false;
-    this.#keep(connection, client, channel, endS, { isGranted: true, isServers });
+    const by = client.subscriptionTo(channel)?.by ?? 'right';
+    this.#keep(connection, client, channel, endS, by === 'right' ? 'token' : by);
   }
 
   /**
    * @param {Connection} connection @param {Client} client @param {string} channel
    * @param {number} endS 0: with the connection
-   * @param {{isGranted: boolean, isServers: boolean}} traits
+   * @param {Source} by
    */
-  #keep(connection, client, channel, endS, traits) {
+  #keep(connection, client, channel, endS, by) {
     this.#forget(client, channel);
     const expiry = endS > 0 ? this.expiries.add(endS + GRACE_S, connection, channel) : null;
-    client.subscribed(channel, subscriptionOf(traits, expiry));
+    client.subscribed(channel, subscriptionOf(by, expiry));
   }
 
   /** @param {Client} client @param {string} channel */
@@ -232,7 +245,8 @@ export class Subscriptions {
           this.leave(connection, client, channel);
           return refuse(112);
         }
-        this.entered(connection, client, channel, granted);
+        const by = granted === null ? 'right' : 'token';
+        this.entered(connection, client, channel, by, granted?.endS);
         this.charge(connection, client, joined);
         const result = { ...resultOf(request, joined), ...expiryOf(granted?.endS ?? 0) };
         client.send(connection, {
@@ -248,38 +262,49 @@ export class Subscriptions {
   /**
    * Called when a connection has become a member.
    * @param {Connection} connection @param {Client} client @param {string} channel
-   * @param {{endS: number}|null} granted null: by a right, which may be lost
-   * @param {boolean} [isServers] subscribed by the server
+   * @param {Source} by @param {number} [endS] 0: with the connection
    */
-  entered(connection, client, channel, granted, isServers = false) {
-    this.#keep(connection, client, channel, granted?.endS ?? 0, {
-      isGranted: granted !== null,
-      isServers,
-    });
-    this.attend(connection, client, roomOf(channel));
+  entered(connection, client, channel, by, endS = 0) {
+    this.#keep(connection, client, channel, endS, by);
+    this.#attend(connection, client, roomOf(channel));
   }
 
   /** @type {NonNullable<import('../../hub/door.js').Door['entered']>} */
   enteredByBackend(connection, room, joined) {
     const client = this.connections.clientOf(connection);
-    if (client === undefined || !this.services.hub.rooms.get(room)?.has(connection)) return;
+    if (client === undefined) return;
+    this.enteredByServer(connection, client, room, 'backend', positionOf(joined));
+  }
+
+  /**
+   * Called when the server has made a connection a member after its `connect`.
+   * @param {Connection} connection @param {Client} client @param {string} room
+   * @param {'connection'|'backend'} by @param {SubscribeResult} subscribe for the client
+   */
+  enteredByServer(connection, client, room, by, subscribe) {
+    if (!this.services.hub.rooms.get(room)?.has(connection)) return;
     const channel = channelOf(room) ?? room;
-    client.send(connection, { push: { channel, subscribe: positionOf(joined) } });
-    this.#keep(connection, client, channel, 0, { isGranted: true, isServers: true });
-    this.attend(connection, client, room);
+    client.send(connection, { push: { channel, subscribe } });
+    this.#keep(connection, client, channel, 0, by);
+    this.#attend(connection, client, room);
   }
 
   /** @param {Connection} connection @param {Client} client @param {string} name */
-  attend(connection, client, name) {
+  #attend(connection, client, name) {
     const room = this.services.hub.rooms.get(name);
     if (!room?.has(connection) || room.users === null || room.users.has(connection)) return;
-    const info = client.identity?.info ?? null;
-    const { session } = connection;
-    if (!session.isAnonymous) return room.users.join(connection, session.user, info);
-    const member = encodeMember(connection.id, info);
-    const own = Buffer.from(`,"client":"${clientOf(connection.id)}"}`);
-    const withClient = Buffer.concat([member.subarray(0, member.length - 1), own]);
-    room.users.join(connection, connection.id, info, withClient);
+    const { user, info, member } = memberOf(connection, client);
+    room.users.join(connection, user, info, member);
+  }
+
+  /**
+   * Presence shows the `info` of a new token.
+   * @param {Connection} connection @param {Client} client
+   */
+  showInfo(connection, client) {
+    const { member } = memberOf(connection, client);
+    for (const { name } of connection.listRooms())
+      this.services.hub.rooms.get(name)?.users?.update(connection, member);
   }
 
   /**
@@ -294,6 +319,20 @@ export class Subscriptions {
       !this.rights.allowed.history.has(room);
     return isLimited ? this.services.commands.joins.resumeFromMs : 0;
   }
+}
+
+/**
+ * What presence shows of a connection. One without a user is its own member.
+ * @param {Connection} connection @param {Client} client
+ * @returns {{user: string, info: Buffer|null, member: Buffer}}
+ */
+function memberOf({ session, id }, { identity }) {
+  const info = identity?.info ?? null;
+  if (!session.isAnonymous)
+    return { user: session.user, info, member: encodeMember(session.user, info) };
+  const member = encodeMember(id, info);
+  const own = Buffer.from(`,"client":"${clientOf(id)}"}`);
+  return { user: id, info, member: Buffer.concat([member.subarray(0, member.length - 1), own]) };
 }
 
 /** @param {SubscriptionIdentity} identity @param {Client} client @param {string} channel */
