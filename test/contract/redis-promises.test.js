@@ -95,25 +95,40 @@ test(
   },
 );
 
-test(
-  'redis: a message that Redis refused may be sent again with its idempotency key',
-  limit,
-  async (t) => {
-    const redis = await startRedis(t);
-    const [a, b] = [await start(t, redis.url), await start(t, redis.url)];
-    await b.broker.subscribe('room');
-    const once = () =>
-      outcome(a.broker.publish('room', Buffer.from('once'), { idempotencyKey: 'key' }));
-    await redis.cli('ACL', 'SETUSER', 'default', '-publish');
-    assert.equal(await once(), 'UNAVAILABLE');
-    await redis.cli('ACL', 'SETUSER', 'default', '+publish');
-    await eventually(() => a.broker.state === 'up');
-    for (let i = 0; i < 2; i++) assert.equal(await once(), 'accepted');
-    await a.broker.publish('room', Buffer.from('end'));
-    await eventually(() => b.texts.includes('room end'));
-    assert.deepEqual(b.texts, ['room once', 'room end']);
-  },
-);
+/** What a kind of room writes, and the rights without which Redis refuses a publish with a key. */
+const REFUSED = {
+  room: [['set'], ['publish']],
+  'h.room': [['set'], ['xadd'], ['xadd', 'del']],
+  's.room': [['set'], ['hset'], ['hset', 'del']],
+};
+
+for (const [room, all] of Object.entries(REFUSED))
+  for (const rights of all)
+    test(
+      `redis: ${room}: what an ACL without ${rights.join(' and ')} refuses may be sent again with its idempotency key`,
+      limit,
+      async (t) => {
+        const redis = await startRedis(t);
+        const [a, b] = [await start(t, redis.url), await start(t, redis.url)];
+        await b.broker.subscribe(room);
+        const textOf = (/** @type {string} */ text) =>
+          room === 's.room'
+            ? encodeKeyed(1, 'ann', 'key', Buffer.from(`"${text}"`), 0, text.length + 2)
+            : text;
+        const publish = (/** @type {string} */ text, /** @type {string} */ idempotencyKey = '') =>
+          a.broker.publish(room, Buffer.from(textOf(text)), { idempotencyKey });
+        await publish('first');
+        await redis.cli('ACL', 'SETUSER', 'default', ...rights.map((right) => `-${right}`));
+        assert.equal(await outcome(publish('once', 'key')), 'UNAVAILABLE');
+        await redis.cli('ACL', 'SETUSER', 'default', ...rights.map((right) => `+${right}`));
+        await eventually(() => a.broker.state === 'up');
+        const position = await publish('once', 'key');
+        assert.deepEqual(await publish('once', 'key'), position);
+        await publish('end');
+        await eventually(() => b.texts.some((text) => text.includes('end')));
+        assert.equal(b.texts.length, 3, b.texts.join());
+      },
+    );
 
 test('redis: if it refuses what it is asked, the log says why, once a minute', limit, async (t) => {
   const redis = await startRedis(t);

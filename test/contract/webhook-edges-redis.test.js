@@ -3,6 +3,9 @@
 
 import assert from 'node:assert/strict';
 import { startRedis } from '../../loadtest/lib/redis.js';
+import { onceOnly } from '../../src/hub/publisher.js';
+import { encodePublication, KIND } from '../../src/protocol/publication.js';
+import { laneOf } from '../../src/webhooks/queue.js';
 import { startSentinels, until } from '../helpers/redis-sentinel.js';
 import {
   assertSequences,
@@ -85,6 +88,28 @@ only(
       'room.occupied stays',
       'room.vacated left',
     ]);
+  },
+);
+
+only(
+  'redis',
+  'a message whose idempotency key Redis does not mark is lost with a gap, and its repetition comes once',
+  async (t) => {
+    const redis = await startRedis(t);
+    const fleet = new Fleet(t, redis.settings, 'contract-mark:', settingsOf({}));
+    const { broker, edges } = await (await fleet.server())();
+    const publication = encodePublication(KIND.MESSAGE, 1, 0, 'ann', Buffer.from('1'), 0, 1);
+    const once = onceOnly('ann', 'one', publication);
+    await broker.publish('room', publication, once);
+    const message = { sender: 'ann', payload: '1', offset: undefined, ...once };
+    await redis.cli('ACL', 'SETUSER', 'default', '-set');
+    for (let i = 1; i <= 2; i++) {
+      edges.publish('room', message);
+      await eventually(async () => (await fleet.queue.lost(laneOf('room'))).count === i);
+    }
+    await redis.cli('ACL', 'SETUSER', 'default', '+set');
+    for (let i = 0; i < 2; i++) edges.publish('room', message);
+    assert.deepEqual(await fleet.recorded(1), ['message.published room']);
   },
 );
 

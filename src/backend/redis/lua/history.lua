@@ -124,10 +124,12 @@ end
 local last = top + count
 local position = positionHead(string.sub(incarnation, 33), top + 1)
 local message = position .. ARGV[5]
-local refused = KEYS[3] and pcall('SET', KEYS[3], string.format('%s:%.0f:%s', string.sub(incarnation, 33), last, fingerprint), 'PX', keepMs)
-if not (refused and refused.err) then refused = pcall('XADD', stream, string.format('%d', last), 'm', message) end
+local refused = KEYS[3] and keep(KEYS[3], last, fingerprint, keepMs)
+if not refused then
+  refused = pcall('XADD', stream, string.format('%d', last), 'm', message)
+  if type(refused) == 'table' and KEYS[3] then forget(KEYS[3]) end
+end
 if type(refused) == 'table' then
-  if KEYS[3] then pcall('DEL', KEYS[3]) end
   -- The next publication gets its offset. An unused offset would be a gap, and clients would
   -- reload.
   pcall('HINCRBY', meta, incarnation, -count)

@@ -112,7 +112,12 @@ for i = 9, #ARGV, 3 do
   if not isRemoval and ((not isLive and live >= maxKeys) or after > maxBytes) then
     flags[#flags + 1] = '0'
   else
-    local refused = pcall('HSET', values, key, publication)
+    -- A publish with an idempotency key has one publication.
+    local refused = KEYS[6] and keep(KEYS[6], last + 1, fingerprint, keepMs)
+    if not refused then
+      refused = pcall('HSET', values, key, publication)
+      if type(refused) == 'table' and KEYS[6] then forget(KEYS[6]) end
+    end
     -- An ACL user without the right: nothing has changed.
     if type(refused) == 'table' then
       if last == top then return refused end
@@ -147,9 +152,6 @@ if count > 0 then
   call('HINCRBY', meta, incarnation, count)
   call('HSET', sums, 'bytes', bytes, 'gone', gone, 'floor', string.format('%.0f', floor))
   for i = 1, 5 do pcall('PEXPIRE', KEYS[i], keepState) end
-  if KEYS[6] then
-    pcall('SET', KEYS[6], string.format('%s:%.0f:%s', string.sub(incarnation, 33), last, fingerprint), 'PX', keepMs)
-  end
   pcall('PUBLISH', ARGV[3], positionHead(string.sub(incarnation, 33), top + 1) .. table.concat(body))
 elseif top == 0 then
   call('PEXPIRE', meta, 120000)

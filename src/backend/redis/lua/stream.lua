@@ -17,6 +17,21 @@
 
 local call, pcall, meta, incarnation = redis.call, redis.pcall, KEYS[1], ARGV[1]
 
+-- An idempotency key is kept before its publication is stored, so that a key that Redis refuses to
+-- keep refuses the publication. Returns the refusal.
+local function keep(key, last, fingerprint, keepMs)
+  local value = string.format('%s:%.0f:%s', string.sub(incarnation, 33), last, fingerprint)
+  local refused = pcall('SET', key, value, 'PX', keepMs)
+  return refused.err and refused
+end
+
+-- Redis has refused the publication. An ACL user without DEL has just been permitted to SET; until
+-- that key expires, a repeated publish answers OUTCOME_UNKNOWN.
+local function forget(key)
+  local refused = pcall('DEL', key)
+  if type(refused) == 'table' then pcall('SET', key, '@', 'PX', 1) end
+end
+
 -- Finds the incarnation, or begins one. `count` publications are about to be numbered; `added` is
 -- the same as a string. If an epoch ends, the keys from 2 to `lastKey` are deleted, unless only the
 -- fence has changed and the key `kept` exists. Returns the offset of the latest publication before
