@@ -239,8 +239,8 @@ export class Connection {
     retryAfterMs = this.#serverDelayMs ?? retryAfterMs;
     if (this.state === 'connected' && performance.now() - this.#welcomedAtMs >= STABLE_MS)
       this.#attempt = 0;
-    // The next token of a function may be accepted.
-    const isRenewable = (code === 4001 || code === 4500) && this.#tokens._forget();
+    // The next token of a function may be accepted, or come in time.
+    const isRenewable = /^4(001|50[02])/.test(/** @type {any} */ (code)) && this.#tokens._forget();
     this.#drop();
     // A listener may have closed the client.
     if (this.state === 'closed') return;

@@ -2,16 +2,14 @@
 //
 // Unlike the global WebSocket, `ws` shows the HTTP answer that refused a handshake. So a client in
 // Node obeys `Retry-After`, stops if a new handshake cannot succeed, and reports why a connection
-// failed.
+// failed. It stops only if the answer is Fanfare's: during a deploy, a proxy may answer 404 or 403 for
+// some seconds.
 
 import { WebSocket } from 'ws';
 import { Fanfare as Base } from './fanfare.js';
 import { CLOSE_TIMEOUT_MS } from './limits.js';
 
 export * from './index.js';
-
-/** After these a new handshake would fail, too (docs/protocol.md). */
-const FINAL_STATUS = [400, 403, 404, 405, 417, 426, 431];
 
 /** A Socket for connection.js. */
 class NodeSocket extends WebSocket {
@@ -31,11 +29,12 @@ class NodeSocket extends WebSocket {
       this.#end({ reason: message || code }),
     );
     this.once('unexpected-response', (_, response) => {
-      const seconds = Number(response.headers['retry-after'] ?? Number.NaN);
+      const { statusCode: status, headers } = response;
+      const seconds = Number(headers['retry-after'] ?? Number.NaN);
       // Adds part of a second: `Retry-After` has whole seconds, so clients would return together.
       const retryAfterMs = seconds >= 0 ? (seconds + Math.random()) * 1000 : undefined;
-      const { statusCode: status = 0 } = response;
-      const isFinal = FINAL_STATUS.includes(status);
+      // Fanfare names its error, and says when waiting helps.
+      const isFinal = 'fanfare-error' in headers && retryAfterMs === undefined;
       this.#end({ reason: `HTTP status ${status}`, isFinal, retryAfterMs });
     });
   }

@@ -34,6 +34,12 @@ export function spread({ code, retryAfterS, message }, random = Math.random) {
   return { code, retryAfterS: retryAfterS + extraS, message };
 }
 
+/**
+ * Names the error. Clients know by it that Fanfare has answered, and not a proxy, so they may stop if
+ * there is no `Retry-After`.
+ */
+export const ERROR_HEADER = 'Fanfare-Error';
+
 /** The value of the field `error`. @param {Pick<Refusal, 'code'>} refused */
 export function errorOf({ code }) {
   return REFUSALS[code].error ?? code;
@@ -43,7 +49,7 @@ export function errorOf({ code }) {
 export function toHttp({ code, retryAfterS, message, field }) {
   const { status = 400, headers: usual } = REFUSALS[code];
   /** @type {Record<string, string>} */
-  const headers = { ...usual };
+  const headers = { ...usual, [ERROR_HEADER]: errorOf({ code }) };
   if (retryAfterS > 0) headers['Retry-After'] = String(retryAfterS);
   if (status === 401) headers['WWW-Authenticate'] = 'Bearer'; // RFC 9110 15.5.2
   return { status, headers, body: JSON.stringify({ error: errorOf({ code }), message, field }) };

@@ -7,7 +7,7 @@
 // end if waiting helps, and 204 if it does not. Every other client gets the plain status.
 
 import { isRoom, MAX_LAST, MAX_LAST_SECONDS, readLatest, readSince } from '../protocol/decode.js';
-import { errorOf, refusal, toHttp } from '../protocol/refusal.js';
+import { ERROR_HEADER, refusal, toHttp } from '../protocol/refusal.js';
 import { hasBody, headFault } from './handshake.js';
 import { responseText } from './http-answers.js';
 import { headText } from './stream.js';
@@ -94,7 +94,7 @@ export function streamRefusal({ headers: common, isEventSource }, refused) {
   if (!isEventSource) return responseText(status, { ...common, ...headers }, body);
   const { retryAfterS } = refused;
   // Without a body the developer tools of a browser still show this header.
-  if (retryAfterS === 0) return headText(204, { ...common, 'Fanfare-Error': errorOf(refused) });
+  if (retryAfterS === 0) return headText(204, { ...common, [ERROR_HEADER]: headers[ERROR_HEADER] });
   const retryMs = 1000 * retryAfterS + Math.floor(1000 * Math.random());
   return `${streamHead(common)}retry: ${retryMs}\nevent: error\ndata: {"type":"error",${body.slice(1)}\n\n`;
 }

@@ -294,25 +294,25 @@ for (const [name, play, delay] of /** @type {const} */ ([
     assert.deepEqual(client.states.at(-1), ['waiting', delay]);
   });
 
-test('a refusal with Retry-After is tried again, others end the client', async (t) => {
+test('a refusal with Retry-After, or by a proxy, is tried again; others end the client', async (t) => {
   const client = setUp(t);
   client.fanfare.join('chat.1');
   await turn();
   await client.request.refuse(503, { 'retry-after': '7' });
   assert.deepEqual(client.states.at(-1), ['waiting', 7500]);
   await client.pass(7500);
-  // A proxy has answered.
-  for (const status of [429, 408, 425]) {
+  // A proxy has answered: during a deploy, or because it refuses for a while.
+  for (const status of [429, 408, 425, 404, 403, 401, 502]) {
     await client.request.refuse(status);
     assert.equal(client.states.at(-1)?.[0], 'waiting', `${status}`);
     await client.pass(30_000);
   }
-  await client.request.refuse(403);
+  await client.request.refuse(403, { 'fanfare-error': 'origin' });
   assert.deepEqual(client.states.at(-1), ['closed', undefined]);
   assert.deepEqual(client.errors, ['REFUSED: refused: HTTP 403']);
   client.fanfare.connect();
   await turn();
-  assert.equal(client.requests.length, 6, 'connect() tries again');
+  assert.equal(client.requests.length, 10, 'connect() tries again');
 });
 
 test('a refusal has the reason of its body, if that has one', async (t) => {
@@ -320,13 +320,13 @@ test('a refusal has the reason of its body, if that has one', async (t) => {
   client.fanfare.join('chat.1');
   await turn();
   const reason = 'Room limit reached.';
-  await client.request.refuse(400, {}, JSON.stringify({ error: 'ROOM_LIMIT', message: reason }));
+  const own = { 'fanfare-error': 'ROOM_LIMIT' };
+  await client.request.refuse(400, own, JSON.stringify({ error: 'ROOM_LIMIT', message: reason }));
   assert.equal(client.fanfare.state, 'closed');
   assert.equal(client.errors.at(-1), `REFUSED: refused: HTTP 400: ${reason}`);
-  // A proxy has answered.
   client.fanfare.connect();
   await turn();
-  await client.request.refuse(404, {}, '<html>');
+  await client.request.refuse(404, { 'fanfare-error': 'not_found' }, '<html>');
   assert.equal(client.fanfare.state, 'closed');
   assert.equal(client.errors.at(-1), 'REFUSED: refused: HTTP 404');
 });
@@ -363,7 +363,8 @@ test('a function that returns no token is not called for ever', async (t) => {
   const client = setUp(t, { token: () => '' });
   client.fanfare.join('chat.1');
   await turn();
-  await client.request.refuse(401, {}, '{"error":"INVALID_TOKEN","message":"No token."}');
+  const own = { 'fanfare-error': 'INVALID_TOKEN' };
+  await client.request.refuse(401, own, '{"error":"INVALID_TOKEN","message":"No token."}');
   assert.equal(client.fanfare.state, 'closed');
 });
 
