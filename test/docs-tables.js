@@ -16,13 +16,27 @@ import {
   PRIMARY_METRICS,
   WORKER_METRICS,
 } from '../src/observability/metrics.js';
+import { endings as centrifugoEndings } from '../src/doors/centrifugo/codes.js';
+import { endings as pusherEndings } from '../src/doors/pusher/closes.js';
 import { API_ERRORS, CLOSES, ERRORS, WS_CLOSES } from '../src/protocol/codes.js';
 
 const ROOT = fileURLToPath(new URL('../', import.meta.url));
 const MARKED = /<!-- table: (\w+) -->\n[\s\S]*?<!-- end -->/g;
 
 /** Every table by its name in the pages. @type {Record<string, () => string>} */
-const TABLES = { errors, apiErrors, closes, essentials, settings, apps, modes, metrics, limits };
+const TABLES = {
+  errors,
+  apiErrors,
+  closes,
+  pusherCloses,
+  centrifugoCloses,
+  essentials,
+  settings,
+  apps,
+  modes,
+  metrics,
+  limits,
+};
 
 function errors() {
   return table(
@@ -50,15 +64,37 @@ function apiErrors() {
 function closes() {
   const rows = [...Object.values(CLOSES), ...Object.values(WS_CLOSES)];
   return table(
-    ['code', 'reason', 'cause', 'client action'],
+    ['code', 'reason', 'cause', 'when is it over?', 'client action'],
     rows
       .sort((one, other) => one.code - other.code)
-      .map(({ code, reason, cause, client }) => [
+      .map(({ code, reason, cause, over, client }) => [
         `<a id="${code}"></a>${code}`,
         reason,
         cause,
+        over,
         client,
       ]),
+  );
+}
+
+function pusherCloses() {
+  return doorCloses('pusher-js', pusherEndings());
+}
+
+function centrifugoCloses() {
+  return doorCloses('clients', centrifugoEndings());
+}
+
+/**
+ * @param {string} who
+ * @param {readonly {code: number, cause: string, over: string, clients: string}[]} endings
+ */
+function doorCloses(who, endings) {
+  return table(
+    ['code', 'cause', 'when is it over?', who],
+    endings
+      .toSorted((one, other) => one.code - other.code)
+      .map(({ code, cause, over, clients }) => [String(code), cause, over, clients]),
   );
 }
 

@@ -2,7 +2,7 @@
 // for connections whose tokens name an app. Those of Pusher clients share the places.
 
 import { appPlaceKey } from '../backend/places.js';
-import { refusal } from '../protocol/refusal.js';
+import { refusal, spread } from '../protocol/refusal.js';
 
 /** @import { Places } from '../backend/places.js' */
 /** @import { App } from '../config/pusher.js' */
@@ -36,7 +36,7 @@ export class AppPlaces {
     }
     lease?.release();
     this.counters.closes.app_limit++;
-    return { identity: null, lease: null, refusal: refusal('APP_LIMIT') };
+    return { identity: null, lease: null, refusal: spread(refusal('APP_LIMIT')) };
   }
 
   /** @param {App} app */

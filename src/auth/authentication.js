@@ -133,6 +133,7 @@ export class Authentication {
    */
   async authenticate(connection, token) {
     const { session, isHeld } = connection;
+    this.lobby.received(connection, true);
     const credentials = session.isAnonymous
       ? await this.#confirmed(connection, token)
       : await this.#renewalOf(session, token);
@@ -153,6 +154,11 @@ export class Authentication {
     if (session.isAnonymous) this.#begin(connection, credentials);
     else this.sessions.renew(connection, /** @type {Identity} */ (credentials.identity));
     return null;
+  }
+
+  /** A connection that may lack a session has sent a command without a token. @param {Connection} connection */
+  sentNoToken(connection) {
+    this.lobby.received(connection, false);
   }
 
   /** @param {Connection} connection @param {Credentials} credentials */

@@ -2,7 +2,7 @@
 
 import { hash } from 'node:crypto';
 import { USER_PREFIX } from '../backend/places.js';
-import { refusal } from '../protocol/refusal.js';
+import { refusal, spread } from '../protocol/refusal.js';
 
 /** @import { Places } from '../backend/places.js' */
 /** @import { Identity } from './claims.js' */
@@ -37,7 +37,7 @@ export class UserPlaces {
     if (admitted) return { identity, lease: new PlaceLease(places, key), refusal: null };
     counters.closes.user_limit++;
     this.onRefused(identity.user);
-    return { identity: null, lease: null, refusal: refusal('USER_LIMIT') };
+    return { identity: null, lease: null, refusal: spread(refusal('USER_LIMIT')) };
   }
 }
 

@@ -12,7 +12,7 @@ const BEFORE_TOKEN = new Set(['hello', 'auth', 'ping']);
 
 /**
  * @typedef {Pick<import('../auth/authentication.js').Authentication,
- *   'authenticate'|'listen'>} Authenticator
+ *   'authenticate'|'sentNoToken'|'listen'>} Authenticator
  */
 
 /**
@@ -45,9 +45,11 @@ export class AuthCommands {
     });
   }
 
-  /** @type {Gate['isOpenToAll']} */
-  isOpenToAll(type) {
-    return BEFORE_TOKEN.has(type);
+  /** @type {Gate['admits']} */
+  admits(connection, type) {
+    if (BEFORE_TOKEN.has(type)) return true;
+    this.authenticator.sentNoToken(connection);
+    return false;
   }
 
   /** @type {Handler} */
@@ -62,6 +64,7 @@ export class AuthCommands {
       );
       return;
     }
+    if (connection.isHeld) this.authenticator.sentNoToken(connection);
     this.session.welcome(connection, id);
     if (since !== undefined) this.#autojoin(connection, since);
   }

@@ -29,7 +29,8 @@ const KINDS = new Map([
 
 /**
  * @typedef {object} Gate
- * @property {(type: string) => boolean} isOpenToAll may unauthenticated connections send this type?
+ * @property {(connection: Connection, type: string) => boolean} admits may the connection, which has not
+ *   authenticated, send this type?
  */
 
 export class Dispatcher {
@@ -83,7 +84,7 @@ export class Dispatcher {
         return this.replies.malformed(connection, readId(data), commandFault(data));
       if (!hasWaited && !this.lane.isEmpty && this.#waits(connection, command)) return;
       const handler = this.handlers.get(command.type);
-      if (this.gate !== null && connection.isHeld && !this.gate.isOpenToAll(command.type))
+      if (this.gate !== null && connection.isHeld && !this.gate.admits(connection, command.type))
         this.replies.error(connection, 'PERMISSION_DENIED', command.id, NO_TOKEN);
       else if (handler === undefined) this.replies.error(connection, 'UNKNOWN_TYPE', command.id);
       else handler(connection, command);

@@ -3,66 +3,90 @@
 // docs`). A test checks that src uses each row.
 
 /**
- * A close code: its number, the reason text in the close frame, its cause, and advice for clients.
- * @typedef {{code: number, reason: string, cause: string, client: string}} Close
+ * A close code: its number, the reason text in the close frame, its cause, when the cause is over, and
+ * advice for clients. `isLasting`: time alone does not end the cause, so clients should stop. After
+ * every other close, clients of each door return (docs/protocol.md, "Close codes").
+ * @typedef {{code: number, reason: string, cause: string, over: string, client: string, isLasting?: true}}
+ *   Close
  */
+
+const FIXED = 'when the client is fixed';
+const RETURN = 'reconnect';
+const STOP = 'stop';
+const REPORT = 'stop, report';
+const PLACE =
+  'when another of these connections ends. Dead ones count until their next missed ping, and those of a killed server for 5 s';
 
 /**
  * After 4000-4499 the client reconnects, after 4500-4999 it stops, but may bring a new token after
  * 4500; other rows have the advice.
  * @type {Readonly<Record<string, Close>>}
  */
-// biome-ignore format: a row has one or two lines, and not one for each property
+// biome-ignore format: a row has a few lines, and not one for each property
 export const CLOSES = Object.freeze({
-  UNSUPPORTED_DATA: { code: 1003, reason: 'text only', client: 'stop, report',
+  UNSUPPORTED_DATA: { code: 1003, reason: 'text only', client: REPORT, over: FIXED, isLasting: true,
     cause: 'The client sent a binary message.' },
-  POLICY: { code: 1008, reason: 'policy', client: 'stop, report',
-    cause: 'Too many control frames or small fragments, too many fragments in a message, or a message left unfinished.' },
+  POLICY: { code: 1008, reason: 'policy', client: REPORT, over: FIXED, isLasting: true,
+    cause: 'Too many control frames or small fragments, or too many fragments in a message.' },
   INTERNAL: { code: 1011, reason: 'internal error', client: 'back-off, at least 1 s',
+    over: 'at once, unless the same command fails again',
     cause: 'The server failed while it handled a command or a message of this connection.' },
   DRAIN: { code: 1012, reason: 'service restart', client: 'reconnect after `reconnectAfterMs`',
+    over: 'when another worker or server accepts connections',
     cause: 'The worker drains: stop, restart or reload.' },
   OVERLOAD: { code: 1013, reason: 'overload', client: 'reconnect after at least 10 s with jitter',
+    over: 'when the load falls, or when the tokens’ keys, the hook or Redis is available again',
     cause: 'The worker has too many unread bytes or too large copies of room states, tokens cannot be checked now, or a hook failed.' },
   TOKEN_EXPIRED: { code: 4001, reason: 'token expired', client: 'reconnect with a new token',
+    over: 'with the next token',
     cause: 'The token expired before an `auth` renewed it.' },
-  SLOW_CONSUMER: { code: 4003, reason: 'slow consumer', client: 'reconnect',
+  SLOW_CONSUMER: { code: 4003, reason: 'slow consumer', client: RETURN,
+    over: 'when the client reads again',
     cause: 'Too many bytes wait for this client, or they have waited too long.' },
-  RATE_LIMITED: { code: 4005, reason: 'rate limited', client: 'reconnect',
+  RATE_LIMITED: { code: 4005, reason: 'rate limited', client: RETURN, over: 'within a minute',
     cause: 'Over `FANFARE_MAX_REFUSED_MESSAGES` messages were refused for their rate within a minute.' },
   REBALANCE: { code: 4006, reason: 'rebalance', client: 'reconnect after `reconnectAfterMs`',
+    over: 'at once',
     cause: 'The worker has more connections than the others.' },
   AGE: { code: 4007, reason: 'maximum age', client: 'reconnect after `reconnectAfterMs`',
+    over: 'at once',
     cause: 'The connection has reached `FANFARE_MAX_CONNECTION_AGE_MS`.' },
   ADDRESS_LIMIT: { code: 4008, reason: 'connection limit of the address',
-    client: 'back-off, at least 1 s',
+    client: 'back-off, at least 1 s', over: PLACE,
     cause: 'All servers together have more than `FANFARE_MAX_CONNECTIONS_PER_IP` connections from the address.' },
-  INVALID_TOKEN: { code: 4500, reason: 'invalid token', client: 'stop, unless you can get a new token',
-    cause: 'The token of the handshake, or of the first `hello`, is not valid.' },
-  BAD_REQUESTS: { code: 4501, reason: 'bad requests', client: 'stop',
-    cause: 'The client sent its third malformed message within 10 s.' },
-  AUTH_TIMEOUT: { code: 4502, reason: 'authentication time-out', client: 'stop',
-    cause: 'Tokens are required, and the client sent none within 5 s of the handshake.' },
-  KICKED: { code: 4503, reason: 'disconnected', client: 'stop',
-    cause: 'The token of the connection has been revoked, or the backend has disconnected it.' },
-  USER_LIMIT: { code: 4504, reason: 'connection limit of the user', client: 'stop',
+  USER_LIMIT: { code: 4009, reason: 'connection limit of the user', client: RETURN, over: PLACE,
     cause: 'The user has reached `FANFARE_MAX_CONNECTIONS_PER_USER`, on this server or on all servers together.' },
-  APP_LIMIT: { code: 4507, reason: 'connection limit of the app', client: 'stop',
+  APP_LIMIT: { code: 4010, reason: 'connection limit of the app', client: RETURN, over: PLACE,
     cause: 'The app of the token has reached `maxConnections`, over all servers.' },
-  DENIED: { code: 4506, reason: 'denied', client: 'stop',
-    cause: 'The hook `onConnect` denied the connection. An error with its text comes first.' },
-  ROOM_LIMIT: { code: 4505, reason: 'room limit', client: 'stop',
+  CLIENT_TIMEOUT: { code: 4011, reason: 'client time-out', client: RETURN,
+    over: 'when the client is awake, and its network carries what it sends',
+    cause: 'Tokens are required, and none could be checked within 5 s of the handshake; or a message stayed unfinished for over 30 s.' },
+  INVALID_TOKEN: { code: 4500, reason: 'invalid token', isLasting: true,
+    client: 'stop, unless you can get a new token', over: 'with another token',
+    cause: 'The token of the handshake, or of the first `hello`, is not valid.' },
+  BAD_REQUESTS: { code: 4501, reason: 'bad requests', client: STOP, over: FIXED, isLasting: true,
+    cause: 'The client sent its third malformed message within 10 s.' },
+  AUTH_TIMEOUT: { code: 4502, reason: 'authentication time-out', client: STOP, isLasting: true,
+    over: 'when the client has a token',
+    cause: 'Tokens are required, and the client sent commands without one, but no token within 5 s of the handshake.' },
+  KICKED: { code: 4503, reason: 'disconnected', client: STOP, isLasting: true,
+    over: 'when the application permits it',
+    cause: 'The token of the connection has been revoked, or the backend has disconnected it.' },
+  ROOM_LIMIT: { code: 4505, reason: 'room limit', client: STOP, over: FIXED, isLasting: true,
     cause: 'The client kept joining rooms: within 10 s, the refused joins outnumbered the room limit.' },
+  DENIED: { code: 4506, reason: 'denied', client: STOP, isLasting: true,
+    over: 'when the hook permits it',
+    cause: 'The hook `onConnect` denied the connection. An error with its text comes first.' },
 });
 
 /** `ws` sends them itself, without a reason. @type {Readonly<Record<string, Close>>} */
 // biome-ignore format: as above
 export const WS_CLOSES = Object.freeze({
-  PROTOCOL_ERROR: { code: 1002, reason: '', client: 'stop, report',
+  PROTOCOL_ERROR: { code: 1002, reason: '', client: REPORT, over: FIXED, isLasting: true,
     cause: 'A frame breaks RFC 6455.' },
-  INVALID_DATA: { code: 1007, reason: '', client: 'stop, report',
+  INVALID_DATA: { code: 1007, reason: '', client: REPORT, over: FIXED, isLasting: true,
     cause: 'A text message or close reason is not valid UTF-8.' },
-  TOO_LARGE: { code: 1009, reason: '', client: 'stop, report',
+  TOO_LARGE: { code: 1009, reason: '', client: REPORT, over: FIXED, isLasting: true,
     cause: 'A message is larger than `FANFARE_MAX_MESSAGE_BYTES`.' },
 });
 
@@ -99,6 +123,8 @@ export const ERRORS = Object.freeze({
     status: 429, close: CLOSES.RATE_LIMITED },
   MESSAGE_TOO_LARGE: { message: 'The message is too large.', client: 'send less', status: 413 },
   PERMISSION_DENIED: { message: 'Not permitted.', client: 'do not retry', status: 403 },
+  CONNECTION_LIMIT: { message: 'As many connections as allowed.',
+    client: 'wait `retryAfter` seconds', status: 429 },
   INVALID_TOKEN: { message: 'The token is not valid.', client: 'get a new token', status: 401,
     close: CLOSES.INVALID_TOKEN },
   TOKEN_EXPIRED: { message: 'The token has expired.', client: 'get a new token', status: 401,
@@ -117,7 +143,7 @@ export const ERRORS = Object.freeze({
 
 /**
  * @typedef
- *   {'INVALID_MESSAGE_FORMAT'|'UNKNOWN_TYPE'|'INVALID_ROOM'|'ROOM_REQUIRED'|'NOT_IN_ROOM'|'ALREADY_JOINED'|'ROOM_LIMIT'|'RATE_LIMIT_EXCEEDED'|'MESSAGE_TOO_LARGE'|'PERMISSION_DENIED'|'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'|'STATE_FULL'|'INTERNAL_ERROR'}
+ *   {'INVALID_MESSAGE_FORMAT'|'UNKNOWN_TYPE'|'INVALID_ROOM'|'ROOM_REQUIRED'|'NOT_IN_ROOM'|'ALREADY_JOINED'|'ROOM_LIMIT'|'RATE_LIMIT_EXCEEDED'|'MESSAGE_TOO_LARGE'|'PERMISSION_DENIED'|'CONNECTION_LIMIT'|'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'|'STATE_FULL'|'INTERNAL_ERROR'}
  *   ErrorCode
  */
 
@@ -188,9 +214,11 @@ const ENTRY = Object.freeze({
     message: 'Not accepted: a check failed. Try again.', isFinal: true },
   NO_APP: { ...ERRORS.INVALID_TOKEN, error: 'INVALID_TOKEN',
     message: 'The token names an app that is unknown or disabled.' },
-  APP_LIMIT: { ...ERRORS.PERMISSION_DENIED, error: 'PERMISSION_DENIED',
-    message: 'The app has reached its connection limit.', status: 429, close: CLOSES.APP_LIMIT },
-  USER_LIMIT: { ...ERRORS.PERMISSION_DENIED, error: 'PERMISSION_DENIED', status: 429,
+  APP_LIMIT: { ...ERRORS.CONNECTION_LIMIT, error: 'CONNECTION_LIMIT', retryAfterS: RETRY_S,
+    message: 'The app has reached its connection limit (maxConnections).',
+    close: CLOSES.APP_LIMIT },
+  USER_LIMIT: { ...ERRORS.CONNECTION_LIMIT, error: 'CONNECTION_LIMIT', retryAfterS: RETRY_S,
+    message: 'The user has reached the connection limit (FANFARE_MAX_CONNECTIONS_PER_USER).',
     close: CLOSES.USER_LIMIT },
   // Admission. The names are labels of `fanfare_admissions_refused_total`.
   origin: { status: 403, message: 'This origin is not allowed.' },

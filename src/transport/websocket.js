@@ -30,6 +30,13 @@ const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 const PROTOCOLS = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:, ?[!#$%&'*+\-.^_`|~0-9A-Za-z]+)*$/;
 const NOTHING = Buffer.alloc(0);
 
+/** By fault of the reader. @type {Readonly<Record<import('./frame-reader.js').Fault, import('../protocol/codes.js').Close>>} */
+const CLOSE_OF = Object.freeze({
+  flood: CLOSES.POLICY,
+  unfinished: CLOSES.CLIENT_TIMEOUT,
+  overload: CLOSES.OVERLOAD,
+});
+
 /**
  * Without context takeover a connection needs 118 KB less, and all receivers share one compressed
  * frame. ws inflates incoming messages; protocol/deflate.js compresses outgoing frames.
@@ -103,7 +110,7 @@ export class WebSockets {
       onBinary: this.onBinary,
       onFault(websocket, fault) {
         counters.readerCloses[fault]++;
-        websocket.connection.close(fault === 'overload' ? CLOSES.OVERLOAD : CLOSES.POLICY);
+        websocket.connection.close(CLOSE_OF[fault]);
       },
       onWaiting(websocket) {
         // The peer's pong may be among the waiting bytes.

@@ -595,8 +595,8 @@ test('limits and metrics of an app hold for native connections', limit, async (t
   const pusher = await connectPusher(t, port, SMALL);
   const url = `ws://127.0.0.1:${port}/ws?token=${token({ app: SMALL.id, sub: 'ben', rooms: ALL })}`;
   const refused = await connect(t, url);
-  assert.equal((await refused.next('error')).error, 'PERMISSION_DENIED');
-  assert.deepEqual(await refused.closed(), { code: 4507, reason: 'connection limit of the app' });
+  assert.equal((await refused.next('error')).error, 'CONNECTION_LIMIT');
+  assert.deepEqual(await refused.closed(), { code: 4010, reason: 'connection limit of the app' });
   const stream = await EventClient.open(
     t,
     port,

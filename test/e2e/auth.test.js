@@ -259,7 +259,7 @@ test('presence shows the user whom a later token names, and no longer the connec
 
 // They mostly wait.
 describe('times', { concurrency: true }, () => {
-  test('a connection without a token is closed with 4502 after 5 s, and gets no broadcast', async (t) => {
+  test('a silent connection without a token is closed with 4011 after 5 s, and gets no broadcast', async (t) => {
     const server = await sharedStore();
     const speaker = await new Client(t, server, { token: token({ broadcast: true }) }).open();
     let id = 0;
@@ -270,7 +270,7 @@ describe('times', { concurrency: true }, () => {
     const silent = await new Client(t, server).open();
     const sinceMs = performance.now();
     assert.equal(await listeners(), 1);
-    assert.equal((await silent.close()).code, 4502);
+    assert.equal((await silent.close()).code, 4011);
     assert.ok(performance.now() - sinceMs > 4500);
     assert.deepEqual(silent.messages, []);
   });
@@ -399,7 +399,7 @@ test('a user with as many connections as allowed gets no other', async (t) => {
   const carol = () => new Client(t, server, { token: token({ sub: 'carol' }) });
   const clients = [];
   for (let i = 0; i < 2; i++) clients.push(await carol().open());
-  assert.equal((await carol().close()).code, 4504);
+  assert.equal((await carol().close()).code, 4009);
   const dave = await new Client(t, server, { token: token({ sub: 'dave' }) }).open();
   assert.equal((await dave.ask({ type: 'ping', id: 1 })).type, 'pong');
   clients[0].ws.close();

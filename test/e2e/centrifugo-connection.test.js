@@ -299,13 +299,13 @@ describe('the end of a connection', () => {
     assert.deepEqual((await other.call('ping')).ping, {});
   });
 
-  test('a connection above the limit of its user is closed with 3504', OPTIONS, async (t) => {
+  test('a connection above the limit of its user is closed with 4009', OPTIONS, async (t) => {
     const { connect, open } = await withTokens(t);
     const token = connectionToken({ sub: 'busy' });
     const [first] = [await connect({ token }), await connect({ token })];
     const third = await open();
     third.command('connect', { token });
-    assert.equal(await third.closeCode(), 3504);
+    assert.equal(await third.closeCode(), 4009);
     first.socket.close();
     await first.closed();
     let error;
@@ -318,7 +318,7 @@ describe('the end of a connection', () => {
           () => null,
           () => next.close?.code,
         );
-    } while (error === 3504); // the server has yet to see the close
+    } while (error === 4009); // the server has yet to see the close
     assert.equal(error, null);
   });
 

@@ -42,7 +42,7 @@ test('two servers with one Redis', { timeout: TIMEOUT_MS }, async (t) => {
     await each(20, 20, async (i) => {
       clients.push(await new WsClient(urlOf(servers[i % 2]), { headers }).open());
     });
-    await settle(clients, 10, 4504);
+    await settle(clients, 10, 4009);
     closeAll(clients);
   });
 

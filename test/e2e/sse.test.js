@@ -572,8 +572,14 @@ test('an expired token and a user over the limit end or refuse a stream', {
   const query = `?room=chat.1&token=${short}`;
   const client = await EventClient.open(t, server.port, query);
   await client.collect('joined');
-  assert.equal((await EventClient.open(t, server.port, query)).status, 429);
-  assert.equal((await EventClient.open(t, server.port, query, EVENT_SOURCE)).status, 204);
+  const refused = await EventClient.open(t, server.port, query);
+  assert.deepEqual([refused.status, refused.headers['fanfare-error']], [429, 'CONNECTION_LIMIT']);
+  assert.ok(Number(refused.headers['retry-after']) >= 5);
+  // 204 would stop an EventSource for good.
+  const source = await EventClient.open(t, server.port, query, EVENT_SOURCE);
+  await source.ended();
+  assert.deepEqual([source.status, source.all('error')[0].error], [200, 'CONNECTION_LIMIT']);
+  assert.ok(source.reader.retryMs >= 5000, `${source.reader.retryMs} ms`);
   await client.ended();
   assert.equal(client.all('close')[0].code, 4001);
   const other = token({ rooms: RIGHTS });

@@ -137,7 +137,7 @@ test('a time that ends after a life gives a ttl that fits into every client', ()
   }
 });
 
-test('a connection without a connect is closed after 15 s with 3502', () => {
+test('a connection without a connect is closed after 15 s, and returns', () => {
   const { connections, open, counters } = buildConnections();
   const [early, late] = [open(), open()];
   const nowMs = performance.now();
@@ -145,7 +145,7 @@ test('a connection without a connect is closed after 15 s with 3502', () => {
   assert.equal(codeOf(early), 0);
   connections.admitted(late.connection);
   connections.sweep(nowMs + 16_000);
-  assert.equal(codeOf(early), 3502);
+  assert.equal(codeOf(early), 4011);
   assert.equal(codeOf(late), 0);
   assert.equal(counters.auth.closes.timeout, 1);
 });
@@ -153,7 +153,7 @@ test('a connection without a connect is closed after 15 s with 3502', () => {
 test('the oldest of too many connections without a connect makes room', () => {
   const { open, counters } = buildConnections({ FANFARE_MAX_HANDSHAKES: '3' });
   const [first, ...others] = [open(), open(), open(), open()];
-  assert.equal(codeOf(first), 3502);
+  assert.equal(codeOf(first), 4011);
   for (const other of others) assert.equal(codeOf(other), 0);
   assert.equal(counters.auth.closes.timeout, 1);
 });
@@ -171,7 +171,7 @@ test('a connection whose connect is refused is closed after 15 s, too', async ()
   connections.sweep(nowMs + 14_000);
   assert.deepEqual([codeOf(letIn), codeOf(refused)], [0, 0]);
   connections.sweep(nowMs + 16_000);
-  assert.deepEqual([codeOf(letIn), codeOf(refused)], [0, 3502]);
+  assert.deepEqual([codeOf(letIn), codeOf(refused)], [0, 4011]);
 });
 
 test('no ping is sent before the connect, and one pong answers one ping', () => {
@@ -526,7 +526,7 @@ test('a connect that waits for its rooms is not evicted before silent connection
   );
   const waiting = openSubscribed('h1');
   const silent = [open(), open(), open(), open()];
-  assert.deepEqual(silent.map(codeOf), [3502, 0, 0, 0]);
+  assert.deepEqual(silent.map(codeOf), [4011, 0, 0, 0]);
   assert.equal(codeOf(waiting), 0);
   await confirm(broker);
   await answer(broker, 'h1');

@@ -78,13 +78,13 @@ test('an order that comes again closes no further connection', async () => {
   assert.equal(closes.address, 2);
 });
 
-test('the connections of a user are closed with 4504, and each is counted once', async () => {
+test('the connections of a user are closed with 4009, and each is counted once', async () => {
   const clients = Array.from({ length: 4 }, () => new Client(ADDRESS, USER));
   const { excess, closes } = build([...clients, new Client(ADDRESS, `${USER_PREFIX}bob`)]);
   excess.keep(USER, 1);
   await turn();
   assert.equal(clients.filter(({ isOpen }) => isOpen).length, 1);
-  assert.equal(clients[3].transport.closed?.code, 4504);
+  assert.equal(clients[3].transport.closed?.code, 4009);
   excess.keep(ADDRESS, 0);
   excess.keep(USER, 0);
   await turn();

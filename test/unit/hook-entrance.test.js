@@ -201,7 +201,7 @@ test('connections of a user of onConnect count for the limit per user', async ()
     ['user:', 100],
   ]);
   assert.equal(refused[0].code, 'USER_LIMIT');
-  assert.equal(transport.closed?.code, 4504);
+  assert.equal(transport.closed?.code, 4009);
   assert.deepEqual(gone, ['ann']); // its onConnect had allowed
   first.lease?.release();
   assert.deepEqual(released, ['user:']);

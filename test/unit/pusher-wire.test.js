@@ -363,6 +363,7 @@ test('each close of the server has the code that its clients understand', () => 
     KICKED: 4009,
     USER_LIMIT: 4100,
     APP_LIMIT: 4100,
+    CLIENT_TIMEOUT: 4100,
     DENIED: 4009,
     ROOM_LIMIT: 4100,
   });
@@ -408,7 +409,7 @@ test('the closes of the door itself pass unchanged, with an error of the same co
       'UNSUPPORTED_VERSION 4007',
       'ORIGIN 4009',
       'UNAUTHORIZED 4009',
-      'AUTHORIZE_TIMEOUT 4009',
+      'AUTHORIZE_TIMEOUT 4100',
       'OVER_CAPACITY 4100',
       'RESTART 4200',
       'NO_PONG 4201',

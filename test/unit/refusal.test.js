@@ -24,8 +24,8 @@ const ROWS = [
   ['UNAUTHORIZED', 'UNAUTHORIZED', 401, 0, CLOSES.INTERNAL],
   ['DENIED', 'PERMISSION_DENIED', 403, 0, CLOSES.DENIED],
   ['HOOK_FAILED', 'UNAVAILABLE', 503, 5, CLOSES.OVERLOAD],
-  ['USER_LIMIT', 'PERMISSION_DENIED', 429, 0, CLOSES.USER_LIMIT],
-  ['APP_LIMIT', 'PERMISSION_DENIED', 429, 0, CLOSES.APP_LIMIT],
+  ['USER_LIMIT', 'CONNECTION_LIMIT', 429, 5, CLOSES.USER_LIMIT],
+  ['APP_LIMIT', 'CONNECTION_LIMIT', 429, 5, CLOSES.APP_LIMIT],
   ['NO_APP', 'INVALID_TOKEN', 401, 0, CLOSES.INVALID_TOKEN],
   ['origin', 'origin', 403, 0, CLOSES.INTERNAL],
   ['per_ip', 'per_ip', 429, 10, CLOSES.INTERNAL],
@@ -43,7 +43,12 @@ for (const [code, error, status, retryAfterS, close] of ROWS) {
     const answer = toHttp(refused);
     assert.equal(answer.status, status);
     assert.deepEqual(JSON.parse(answer.body), { error, message });
-    const { 'Retry-After': wait, 'WWW-Authenticate': scheme } = answer.headers;
+    const {
+      'Retry-After': wait,
+      'WWW-Authenticate': scheme,
+      'Fanfare-Error': name,
+    } = answer.headers;
+    assert.equal(name, error, 'clients know by it that no proxy has answered');
     assert.equal(wait, retryAfterS === 0 ? undefined : String(retryAfterS));
     assert.equal(scheme, status === 401 ? 'Bearer' : undefined);
     const reply = { type: 'error', error, message, id: 'i', timestamp: 5 };
@@ -74,7 +79,7 @@ test('a refusal of the HTTP API has the text and time of its own table, and name
   const { headers, body } = toHttp(new ApiFault('UNAVAILABLE', { field: 'room' }));
   const { message } = API_ERRORS.UNAVAILABLE;
   assert.deepEqual(JSON.parse(body), { error: 'UNAVAILABLE', message, field: 'room' });
-  assert.deepEqual(headers, { 'Retry-After': '1' });
+  assert.deepEqual(headers, { 'Fanfare-Error': 'UNAVAILABLE', 'Retry-After': '1' });
 });
 
 test('what a code becomes does not depend on its table', () => {

@@ -37,14 +37,20 @@ test('a connection above the bound ends the oldest', () => {
   for (const { connection } of clients) lobby.add(connection);
   assert.deepEqual(
     clients.map(({ codes }) => codes),
-    [[4502], [], []],
+    [[4011], [], []],
   );
   assert.deepEqual([lobby.size, counters.unauthenticated, counters.closes.timeout], [2, 2, 1]);
 });
 
-test('a connection has 5 s to authenticate', () => {
+test('a connection has 5 s to authenticate: it returns, unless it spoke without a token', () => {
   const { lobby, clock } = buildLobby(9);
   const [early, late] = [connect(), connect()];
+  const [tokenless, slowlyChecked] = [connect(), connect()];
+  for (const { connection } of [tokenless, slowlyChecked]) {
+    lobby.add(connection);
+    lobby.received(connection, false);
+  }
+  lobby.received(slowlyChecked.connection, true);
   lobby.add(early.connection);
   clock.nowMs = 1000;
   lobby.add(late.connection);
@@ -53,7 +59,8 @@ test('a connection has 5 s to authenticate', () => {
   assert.deepEqual([early.codes, late.codes], [[], []]);
   clock.nowMs = 5000;
   lobby.sweep();
-  assert.deepEqual([early.codes, late.codes], [[4502], []]);
+  assert.deepEqual([early.codes, late.codes], [[4011], []]);
+  assert.deepEqual([tokenless.codes, slowlyChecked.codes], [[4502], [4011]]);
   lobby.remove(late.connection);
   clock.nowMs = 9000;
   lobby.sweep();

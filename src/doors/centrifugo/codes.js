@@ -1,7 +1,8 @@
 // codes.js: codes for ends of connections and subscriptions, and for errors.
 //
 // Clients return after a close unless its code is 3500 to 3999 or 4500 to 4999, which agrees with
-// Fanfare's codes. Codes that Centrifugo has, too, are translated for the sake of its dashboards.
+// Fanfare's codes. Codes that Centrifugo has, too, are translated for the sake of its dashboards, except
+// 3502 (stale) and 3504 (connection limit): clients would stop, although time heals both.
 
 import { CLOSES } from '../../protocol/codes.js';
 import { errorOf } from '../../protocol/refusal.js';
@@ -34,9 +35,7 @@ export const DISCONNECTS = Object.freeze({
   TOO_MANY_REQUESTS: new DoorClose(3013, 'too many requests'),
   INVALID_TOKEN: new DoorClose(3500, 'invalid token'),
   BAD_REQUEST: new DoorClose(3501, 'bad request'),
-  STALE: new DoorClose(3502, 'stale'),
   FORCE: new DoorClose(3503, 'force disconnect'),
-  CONNECTION_LIMIT: new DoorClose(3504, 'connection limit'),
   CHANNEL_LIMIT: new DoorClose(3505, 'channel limit'),
   PERMISSION_DENIED: new DoorClose(3507, 'permission denied'),
   NOT_AVAILABLE: new DoorClose(3508, 'not available'),
@@ -59,10 +58,7 @@ const TRANSLATED = new Map([
   [CLOSES.RATE_LIMITED, DISCONNECTS.TOO_MANY_REQUESTS],
   [CLOSES.INVALID_TOKEN, DISCONNECTS.INVALID_TOKEN],
   [CLOSES.BAD_REQUESTS, DISCONNECTS.BAD_REQUEST],
-  [CLOSES.AUTH_TIMEOUT, DISCONNECTS.STALE],
   [CLOSES.KICKED, DISCONNECTS.FORCE],
-  [CLOSES.USER_LIMIT, DISCONNECTS.CONNECTION_LIMIT],
-  [CLOSES.APP_LIMIT, DISCONNECTS.CONNECTION_LIMIT],
   [CLOSES.ROOM_LIMIT, DISCONNECTS.CHANNEL_LIMIT],
   [CLOSES.DENIED, DISCONNECTS.PERMISSION_DENIED],
 ]);
@@ -76,6 +72,67 @@ export function closeOf(close) {
   return TRANSLATED.get(close) ?? { code: close.code, reason: cut(close.reason) };
 }
 
+/** Where the cause is another than for native clients. @type {ReadonlyMap<object, string>} */
+const OTHER_CAUSES = new Map([
+  [CLOSES.BAD_REQUESTS, 'A message is malformed, or a command comes before `connect`.'],
+  [
+    CLOSES.CLIENT_TIMEOUT,
+    'No `connect` came and was accepted within 15 s; or a message stayed unfinished for over 30 s.',
+  ],
+  [
+    CLOSES.TOKEN_EXPIRED,
+    'The token expired, and was not refreshed within 25 s, or by one that has expired, too.',
+  ],
+  [CLOSES.INVALID_TOKEN, 'The token of `connect` or `refresh` is not valid.'],
+]);
+
+/** Why the door's own closes are sent, and when the cause is over. */
+const CAUSES = Object.freeze([
+  {
+    ...DISCONNECTS.SUBSCRIPTION_EXPIRED,
+    cause: 'The token that refreshes a subscription has expired, too.',
+    over: 'with the next token',
+  },
+  {
+    ...DISCONNECTS.INSUFFICIENT_STATE,
+    cause: 'A channel that the server subscribed has lost its position.',
+    over: 'at once: the client subscribes again',
+  },
+  {
+    ...DISCONNECTS.NO_PONG,
+    cause: 'The client did not answer a ping in time.',
+    over: 'when the client is awake, and its network carries what it sends',
+  },
+  {
+    ...DISCONNECTS.NOT_AVAILABLE,
+    cause: 'The client sent `send`, and there is no hook `onSend`.',
+    over: 'when the client or the hooks change',
+  },
+]);
+
+/**
+ * All ends of connections, for docs/centrifugo.md.
+ * @returns {{code: number, cause: string, over: string, clients: string}[]}
+ */
+export function endings() {
+  const translated = Object.values(CLOSES)
+    .filter((close) => close !== CLOSES.AUTH_TIMEOUT)
+    .map((close) => ({
+      code: closeOf(close).code,
+      cause: OTHER_CAUSES.get(close) ?? close.cause,
+      over: close.over,
+    }));
+  return [...translated, ...CAUSES].map(({ code, cause, over }) => ({
+    ...{ code, cause, over },
+    clients: isFinal(code) ? 'stop' : 'return with back-off',
+  }));
+}
+
+/** @param {number} code after which clients stop */
+function isFinal(code) {
+  return (code >= 3500 && code < 4000) || (code >= 4500 && code < 5000);
+}
+
 /** Centrifugo's errors by ours. Others are 100. @type {Readonly<Partial<Record<ErrorCode, number>>>} */
 const CODES = Object.freeze({
   INVALID_MESSAGE_FORMAT: 107,
@@ -86,6 +143,7 @@ const CODES = Object.freeze({
   ROOM_LIMIT: 106,
   STATE_FULL: 106,
   RATE_LIMIT_EXCEEDED: 111,
+  CONNECTION_LIMIT: 111,
   MESSAGE_TOO_LARGE: 107,
   PERMISSION_DENIED: 103,
   TOKEN_EXPIRED: 109,

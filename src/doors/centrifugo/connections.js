@@ -7,6 +7,7 @@
 // Subscriptions have their own bucket, because a client sends all of them at once after a
 // reconnect. Everything else counts like native messages.
 
+import { CLOSES } from '../../protocol/codes.js';
 import { errorOf, toClose } from '../../protocol/refusal.js';
 import { CommandRate } from '../command-rate.js';
 import { channelOf } from './channels.js';
@@ -158,7 +159,7 @@ export class Connections {
   #timeOut(connection) {
     this.admitted(connection);
     this.services.counters.auth.closes.timeout++;
-    connection.close(DISCONNECTS.STALE);
+    connection.close(CLOSES.CLIENT_TIMEOUT);
   }
 
   /** @param {Connection} connection @returns {boolean} true: the caller sends a ping */

@@ -34,12 +34,80 @@ export const PUSHER_CLOSES = Object.freeze({
   UNSUPPORTED_VERSION: new PusherClose(4007, 'Only protocol versions 4 to 7 are supported.'),
   ORIGIN: new PusherClose(4009, 'This origin is not allowed.'),
   UNAUTHORIZED: new PusherClose(4009, 'Connection not authorized.'),
-  AUTHORIZE_TIMEOUT: new PusherClose(4009, 'Connection not authorized within the time limit.'),
+  // Pusher has 4009 here. But the client's backend may have failed, or its phone been asleep.
+  AUTHORIZE_TIMEOUT: new PusherClose(4100, 'Connection not authorized within the time limit.'),
   OVER_CAPACITY: new PusherClose(4100, 'The server is over capacity.'),
   RESTART: new PusherClose(4200, 'The server restarts.'),
   // After an unclean close browsers would ping more often.
   NO_PONG: new PusherClose(4201, 'No answer to the pings of the server.'),
 });
+
+const CONFIGURED = 'when the configuration or the page changes';
+
+/**
+ * Why they are sent, and when the cause is over.
+ * @type {Readonly<Record<keyof typeof PUSHER_CLOSES | 'NO_APP', {cause: string, over: string}>>}
+ */
+const CAUSES = Object.freeze({
+  TLS_ONLY: { cause: 'A plain connection to an app with `tlsOnly`.', over: 'at once, with TLS' },
+  NO_APP: { cause: 'The key is not in the file of apps.', over: CONFIGURED },
+  APP_DISABLED: { cause: 'The app is disabled.', over: 'when the operator enables it' },
+  OVER_QUOTA: {
+    cause:
+      'The app has been over `maxConnections` for longer than dead connections count, without a break (`quotaCode`; before that 4100).',
+    over: 'when connections of the app end',
+  },
+  INVALID_VERSION: { cause: 'The protocol version is not a number.', over: CONFIGURED },
+  UNSUPPORTED_VERSION: { cause: 'The protocol version is not 4 to 7.', over: CONFIGURED },
+  ORIGIN: { cause: 'The origin is not allowed.', over: CONFIGURED },
+  UNAUTHORIZED: { cause: 'The signature of a sign-in is wrong.', over: CONFIGURED },
+  AUTHORIZE_TIMEOUT: {
+    cause: 'No sign-in and no private channel within the time that the app allows.',
+    over: 'when the client is awake, and its backend signs again',
+  },
+  OVER_CAPACITY: {
+    cause:
+      'A limit, the load of the worker, a failed hook or an outage of Redis refuses the connection or one of its requests. The close comes at a random time within 8 s; after an outage, when Redis is back.',
+    over: 'when the limit has room, or what failed is available again',
+  },
+  RESTART: { cause: 'The worker drains.', over: 'at once: another worker accepts' },
+  NO_PONG: { cause: 'No answer to the pings of the server.', over: 'when the network carries it' },
+});
+
+/**
+ * All ends of connections, for docs/pusher.md.
+ * @returns {{code: number, cause: string, over: string, clients: string}[]}
+ */
+export function endings() {
+  const own = Object.entries(CAUSES).map(([name, { cause, over }]) => {
+    const { code } =
+      name === 'NO_APP'
+        ? noApp('')
+        : PUSHER_CLOSES[/** @type {keyof typeof PUSHER_CLOSES} */ (name)];
+    return { code, cause, over, clients: actionAfter(code) };
+  });
+  const translated = Object.values(CLOSES)
+    .filter(hasOther)
+    .map((close) => {
+      const { code } = closeOf(close);
+      return { code, cause: close.cause, over: close.over, clients: actionAfter(code) };
+    });
+  return [...own, ...translated];
+}
+
+/** Not of native clients alone, and not explained above. @param {object} close of codes.js */
+function hasOther(close) {
+  const { TOKEN_EXPIRED, INVALID_TOKEN, AUTH_TIMEOUT, CLIENT_TIMEOUT, APP_LIMIT, DRAIN } = CLOSES;
+  const without = [TOKEN_EXPIRED, INVALID_TOKEN, AUTH_TIMEOUT, CLIENT_TIMEOUT, APP_LIMIT, DRAIN];
+  return !without.includes(/** @type {import('../../protocol/codes.js').Close} */ (close));
+}
+
+/** What pusher-js does. @param {number} code */
+function actionAfter(code) {
+  if (code === PUSHER_CLOSES.TLS_ONLY.code) return 'return with TLS';
+  if (code >= 4200 && code < 4300) return 'return at once';
+  return code < 4000 || (code >= 4100 && code < 4200) ? 'return after a second' : 'never return';
+}
 
 /** @param {Pick<import('../../config/pusher.js').App, 'quotaCode'>} app at its limit of connections */
 export function overQuota({ quotaCode }) {
@@ -85,6 +153,7 @@ const TRANSLATED = new Map([
   row(LATER, CLOSES.ADDRESS_LIMIT, true),
   row(LATER, CLOSES.USER_LIMIT, true),
   row(LATER, CLOSES.APP_LIMIT, true),
+  row(LATER, CLOSES.CLIENT_TIMEOUT),
   row(1011, CLOSES.INTERNAL),
   row(NEVER, CLOSES.INVALID_TOKEN, true),
   row(NEVER, CLOSES.TOKEN_EXPIRED, true),
