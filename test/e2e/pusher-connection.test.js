@@ -96,13 +96,13 @@ describe('refusals', () => {
     assert.deepEqual(await refused('open', 'protocol=8'), [4007, 4007]);
     for (const query of ['', 'protocol=4', 'protocol=7&flash=false&unknown=1'])
       await open('open', query).established();
-    for (const [key, code] of /** @type {const} */ ([
-      ['full', 4004],
-      ['busy', 4100],
-    ])) {
-      await open(key, '').established();
-      assert.deepEqual(await refused(key), [code, code]);
-    }
+    // 4004 would be final, and connections that count may be dead.
+    for (const key of ['full', 'busy']) await open(key, '').established();
+    const atLimit = await Promise.all(['full', 'busy'].map((key) => refused(key)));
+    assert.deepEqual(atLimit, [
+      [4100, 4100],
+      [4100, 4100],
+    ]);
     const url = `ws://127.0.0.1:${port}/app/homely?protocol=7`;
     const from = (/** @type {string} */ origin) => new PusherClient(url, APP, { origin });
     assert.deepEqual(await refusalOf(from('https://evil.example')), [4009, 4009]);

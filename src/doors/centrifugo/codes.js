@@ -79,6 +79,7 @@ const OTHER_CAUSES = new Map([
     CLOSES.CLIENT_TIMEOUT,
     'No `connect` came and was accepted within 15 s; or a message stayed unfinished for over 30 s.',
   ],
+  [CLOSES.RATE_LIMITED, 'Too many messages, or too many commands in one message.'],
   [
     CLOSES.TOKEN_EXPIRED,
     'The token expired, and was not refreshed within 25 s, or by one that has expired, too.',

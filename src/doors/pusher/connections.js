@@ -12,13 +12,14 @@ import { Rate } from '../../admission/rate.js';
 import { appPlaceKey } from '../../backend/places.js';
 import { compileTrustProxy } from '../../config/trust-proxy.js';
 import { FORMAT } from '../../protocol/format.js';
-import { errorOf } from '../../protocol/refusal.js';
+import { errorOf, refusal } from '../../protocol/refusal.js';
 import { CommandRate } from '../command-rate.js';
 import { Client } from './client.js';
 import { OVER_QUOTA } from './client-events.js';
 import { closeOf, noApp, overQuota, PUSHER_CLOSES, PusherClose } from './closes.js';
 import { errorText, establishedText, PONG_TEXT } from './frames.js';
 import { isReserved, readMessage } from './messages.js';
+import { Quotas } from './quotas.js';
 import { isOfAdmission, Refused } from './refused.js';
 import { socketIdOf } from './socket-id.js';
 
@@ -75,6 +76,7 @@ export class Connections {
     this.services = services;
     this.#handlers = handlers;
     this.refused = new Refused(services);
+    this.quotas = new Quotas(services.config);
     this.pingRate = new Rate(PINGS_PER_MINUTE, MAX_PINGS);
     this.commandRate = new CommandRate(services);
     this.trustsProxy = compileTrustProxy(services.config.trustProxy);
@@ -116,13 +118,22 @@ export class Connections {
     } catch {
       return connection.close(PUSHER_CLOSES.OVER_CAPACITY); // the primary is gone
     }
-    if (!admitted) return connection.close(overQuota(app));
+    if (!admitted) return this.#overQuota(connection, app);
+    this.quotas.admitted(app.id);
     if (!connection.isOpen) return places.release(key);
     try {
       this.#enter(connection, new Client(app, true), credentials);
     } catch (error) {
       connection.fail(error);
     }
+  }
+
+  /** @param {Connection} connection @param {App} app without a place */
+  #overQuota(connection, app) {
+    const isLasting = this.quotas.refused(app.id);
+    const close = overQuota(app);
+    if (isLasting && close === PUSHER_CLOSES.OVER_QUOTA) connection.close(close);
+    else if (connection.isOpen) this.refused.add(connection, refusal('APP_LIMIT'));
   }
 
   /** @param {Connection} connection @param {Client} client @param {Credentials|null} credentials */

@@ -30,7 +30,7 @@ export function createDoor(services) {
     // Clients know no positions. Those that lag get the channel's last events.
     encodeResync: () => NOTHING,
   });
-  const connections = createConnections(services, presence);
+  const { connections, waiting } = createConnections(services, presence);
   return {
     route(path) {
       const own = ownPath(path, pathPrefix);
@@ -42,6 +42,7 @@ export function createDoor(services) {
     sweep(nowMs) {
       connections.sweep(nowMs);
       presence.sweep(nowMs);
+      waiting.sweep(nowMs);
     },
     drain: (timeoutMs) => api.drain(timeoutMs),
     close: () => connections.refused.close(),
@@ -63,8 +64,11 @@ function createConnections(services, presence) {
     authorized(connection);
     watchlists.begin(connection, client);
   };
-  const signIn = new SignIn(services, onSignedIn, unavailable);
+  const signIn = new SignIn(services, onSignedIn, unavailable, (connection, refused) =>
+    connections.refused.closeLater(connection, refused),
+  );
   const events = new ClientEvents(services);
+  const { waiting } = subscriptions;
   const connections = new Connections(services, {
     commands: new Map([
       ['pusher:subscribe', subscriptions.subscribe],
@@ -74,11 +78,12 @@ function createConnections(services, presence) {
     clientEvent: events.receive,
     closing(connection) {
       watchlists.end(connection);
+      waiting.forget(connection);
       const rooms = connection.listRooms();
       return () => {
         for (const { name, users } of rooms) if (users !== null) presence.left(name, connection);
       };
     },
   });
-  return connections;
+  return { connections, waiting };
 }

@@ -5,10 +5,10 @@
 // waits here for a random time, in which the server holds only its socket. If too many wait, or if
 // sockets or memory are short, the server answers with the HTTP status.
 //
-// The clients do not repeat a subscription, sign-in or watch list that failed while the broker was
-// unavailable. So the server closes these connections at a random time after the broker is back,
-// and the clients reconnect. They may be in rooms: they do not count here, and a drain closes them
-// with the others.
+// The clients do not repeat a sign-in that was refused because of a limit, and no subscription, sign-in
+// or watch list that failed while the broker was unavailable. So the server closes these connections at a
+// random time, in the second case after the broker is back, and the clients reconnect. They may be in
+// rooms: they do not count here, and a drain closes them with the others.
 
 import { refusal } from '../../protocol/refusal.js';
 import { PUSHER_CLOSES, PusherClose } from './closes.js';
@@ -37,7 +37,10 @@ const CODES = new Set(
 export class Refused {
   /** @type {Map<Connection, {endMs: number, close: PusherClose}>} */
   #waiting = new Map();
-  /** To be closed when the broker is up, at the earliest at this time. @type {Map<Connection, number>} */
+  /**
+   * To be closed at the earliest at this time, `unavailable` ones when the broker is up.
+   * @type {Map<Connection, {endMs: number, close: PusherClose}>}
+   */
   #lacking = new Map();
   /** One for each code. @type {Map<string, PusherClose>} */
   #closes = new Map();
@@ -72,7 +75,18 @@ export class Refused {
 
   /** The broker was unavailable for one of its requests. @param {Connection} connection */
   addLacking(connection) {
-    if (connection.isOpen) this.#lacking.set(connection, this.#someTimeAfter(performance.now()));
+    this.#closeLater(connection, this.unavailable);
+  }
+
+  /** One of its requests is refused. @param {Connection} connection @param {Refusal} refused */
+  closeLater(connection, refused) {
+    this.#closeLater(connection, this.#closeOf(refused));
+  }
+
+  /** @param {Connection} connection @param {PusherClose} close */
+  #closeLater(connection, close) {
+    if (!connection.isOpen) return;
+    this.#lacking.set(connection, { endMs: this.#someTimeAfter(performance.now()), close });
   }
 
   /** @param {number} nowMs */
@@ -103,10 +117,11 @@ export class Refused {
     for (const [connection, { endMs, close }] of this.#waiting)
       if (endMs <= nowMs) due.get(close)?.push(connection);
     const isUp = this.broker.state === 'up';
-    for (const [connection, endMs] of this.#lacking) {
+    for (const [connection, lacking] of this.#lacking) {
+      const { endMs, close } = lacking;
       if (endMs > nowMs) continue;
-      if (isUp) due.get(this.unavailable)?.push(connection);
-      else this.#lacking.set(connection, this.#someTimeAfter(nowMs));
+      if (isUp || close !== this.unavailable) due.get(close)?.push(connection);
+      else lacking.endMs = this.#someTimeAfter(nowMs);
     }
     for (const [close, connections] of due) this.closeAll(connections, close);
   }

@@ -5,7 +5,7 @@
 
 import { asciiJson, Identity, MAX_SENDER_BYTES } from '../../auth/claims.js';
 import { sessionUserOf } from '../../protocol/app-names.js';
-import { refusal, toClose } from '../../protocol/refusal.js';
+import { refusal } from '../../protocol/refusal.js';
 import { roomOfUser } from './channels.js';
 import { PUSHER_CLOSES } from './closes.js';
 import { signedInText } from './frames.js';
@@ -30,11 +30,14 @@ export class SignIn {
    * @param {DoorServices} services
    * @param {(connection: Connection, client: Client) => void} onSignedIn
    * @param {(connection: Connection) => void} onUnavailable
+   * @param {(connection: Connection, refused: import('../../protocol/refusal.js').Refusal) => void} onRefused
+   *   the user has no place now
    */
-  constructor(services, onSignedIn, onUnavailable) {
+  constructor(services, onSignedIn, onUnavailable, onRefused) {
     this.services = services;
     this.onSignedIn = onSignedIn;
     this.onUnavailable = onUnavailable;
+    this.onRefused = onRefused;
   }
 
   /** @type {Handler} */
@@ -57,8 +60,10 @@ export class SignIn {
     if (userPlaces.isOff) return this.#enter(connection, client, user, identity, null, text);
     commands.lane.after(connection, 'token', 0, this.#place(identity), (placed) => {
       if (!connection.isOpen) placed.lease?.release();
-      else if (placed.refusal !== null) connection.close(toClose(placed.refusal));
-      else this.#enter(connection, client, user, identity, placed.lease, text);
+      else if (placed.refusal !== null) {
+        client.signOut();
+        this.onRefused(connection, placed.refusal);
+      } else this.#enter(connection, client, user, identity, placed.lease, text);
     });
   };
 

@@ -8,6 +8,7 @@ import { cacheMissText, errorText, notSubscribedText, subscribedText } from './f
 import { fieldsOf, readObject } from './messages.js';
 import { channelText, checkAuth } from './signature.js';
 import { socketIdOf } from './socket-id.js';
+import { WaitingSubscriptions } from './waiting.js';
 
 const MAX_USER_LENGTH = 128;
 
@@ -21,6 +22,8 @@ const MAX_USER_LENGTH = 128;
 
 /** Why a subscription is refused. @typedef {{type: string, status: number, error: string}} Refused */
 
+/** A subscription. @typedef {{channel: string, name: string, kind: Readonly<Kind>, member: Member|null}} Wanted */
+
 /** In a presence channel. @typedef {{user: string, info: Buffer|null, member: Buffer}} Member */
 
 /** @param {string} error @returns {Refused} */
@@ -30,6 +33,7 @@ const limitReached = (status, error) => ({ type: 'LimitReached', status, error }
 
 const UNAUTHORIZED = authError('The connection is unauthorized.');
 const INVALID_MEMBER = authError('Invalid presence information');
+const TOO_MANY = limitReached(4100, 'Too many channels.');
 const UNAVAILABLE = { type: 'Unavailable', status: 503, error: 'The server is unavailable.' };
 
 export class Subscriptions {
@@ -43,6 +47,7 @@ export class Subscriptions {
     this.presence = presence;
     this.onAuthorized = onAuthorized;
     this.onUnavailable = onUnavailable;
+    this.waiting = new WaitingSubscriptions();
   }
 
   /** @type {Handler} */
@@ -66,6 +71,7 @@ export class Subscriptions {
     if (kind.isUser) return this.#subscribeOwn(connection, client, channel);
     const name = roomOf(app, channel);
     if (this.#isIn(connection, name)) return this.#repeated(connection, channel);
+    this.waiting.delete(connection, channel);
     if (kind.isPrivate) {
       const faulty = verify(connection, client, channel, auth, data);
       if (faulty !== null) return refuse(faulty);
@@ -73,18 +79,43 @@ export class Subscriptions {
     /** @type {Member|Refused|null} */
     const member = kind.isPresence ? memberOf(client, data) : null;
     if (member !== null && 'type' in member) return refuse(member);
-    const limit = limitReached(4100, 'Too many channels.');
     // Messages of rooms with state have keys, and Pusher's have none.
-    if (this.services.scheduler.hasState(name)) return refuse(limit);
-    this.services.commands.joins.ask(connection, name, (refusal) => {
+    if (this.services.scheduler.hasState(name)) return refuse(TOO_MANY);
+    this.#ask(connection, client, { channel, name, kind, member }, 0);
+  };
+
+  /**
+   * Asks the hook, then enters the channel.
+   * @param {Connection} connection @param {Client} client @param {Wanted} wanted
+   * @param {number} attempt from 0
+   */
+  #ask(connection, client, wanted, attempt) {
+    const { channel, name, kind } = wanted;
+    const { joins } = this.services.commands;
+    joins.ask(connection, name, (refusal) => {
       // Another subscription to this channel may have waited for the hook, too.
       if (this.#isIn(connection, name)) return this.#repeated(connection, channel);
-      if (refusal !== null) return refuse(authError(refusal.message));
-      if (!this.#mayEnter(connection, name)) return refuse(limit);
+      if (refusal?.code === 'DENIED')
+        return this.#refuse(connection, channel, authError(refusal.message));
+      if (refusal !== null) return this.#postpone(connection, client, wanted, attempt);
+      if (!joins.mayEnterAnother(connection)) return this.#refuse(connection, channel, TOO_MANY);
+      if (joins.isFull(name)) return this.#postpone(connection, client, wanted, attempt);
       if (kind.isPrivate) this.onAuthorized(connection);
-      this.#enter(connection, client, { channel, name, kind, member });
+      this.#enter(connection, client, wanted);
     });
-  };
+  }
+
+  /**
+   * Asks again later. What refused it passes.
+   * @param {Connection} connection @param {Client} client @param {Wanted} wanted
+   * @param {number} attempt the one that failed
+   */
+  #postpone(connection, client, wanted, attempt) {
+    const again = () => this.#ask(connection, client, wanted, attempt + 1);
+    if (!connection.isOpen) return;
+    if (!this.waiting.add(connection, wanted.channel, attempt, again))
+      this.#refuse(connection, wanted.channel, UNAVAILABLE);
+  }
 
   /**
    * Subscribes to the user's own channel. A signed-in connection gets its events anyway.
@@ -96,17 +127,7 @@ export class Subscriptions {
     else this.#refuse(connection, channel, UNAUTHORIZED);
   }
 
-  /** @param {Connection} connection @param {string} name */
-  #mayEnter(connection, name) {
-    const { commands, hub, scheduler } = this.services;
-    if (!commands.joins.mayEnterAnother(connection)) return false;
-    return hub.rooms.has(name) || !scheduler.hasHistory(name) || !scheduler.isFull;
-  }
-
-  /**
-   * @param {Connection} connection @param {Client} client
-   * @param {{channel: string, name: string, kind: Readonly<Kind>, member: Member|null}} subscription
-   */
+  /** @param {Connection} connection @param {Client} client @param {Wanted} wanted */
   #enter(connection, { app }, { channel, name, kind, member }) {
     const { hub, commands } = this.services;
     const last = kind.isCache ? 1 : 0;
@@ -159,6 +180,7 @@ export class Subscriptions {
   unsubscribe = (connection, { app }, message) => {
     const { channel } = fieldsOf(message);
     if (!isChannel(channel) || kindOf(channel).isUser) return;
+    this.waiting.delete(connection, channel);
     const { hub } = this.services;
     const room = hub.rooms.get(roomOf(app, channel));
     if (room === undefined || !room.has(connection)) return;

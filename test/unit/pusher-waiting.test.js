@@ -1,0 +1,185 @@
+// pusher-waiting.test.js: refusals that pass, by Pusher's door: subscriptions that wait for a hook or a
+// busy worker, and apps at their limit of connections.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Client } from '../../src/doors/pusher/client.js';
+import { Quotas } from '../../src/doors/pusher/quotas.js';
+import { Subscriptions } from '../../src/doors/pusher/subscribe.js';
+import { WaitingSubscriptions } from '../../src/doors/pusher/waiting.js';
+import { createCounters } from '../../src/observability/counters.js';
+import { refusal } from '../../src/protocol/refusal.js';
+
+/** @typedef {import('../../src/protocol/refusal.js').Refusal} Refusal */
+
+const APP = /** @type {any} */ ({ id: '1', maxChannelLength: 200 });
+
+/** Subscriptions with a hook, rooms and limits that the test chooses. */
+function build() {
+  const state = {
+    /** @type {Refusal|null} */ hook: null,
+    isFull: false,
+    mayEnter: true,
+    asked: 0,
+  };
+  /** @type {Map<string, Set<unknown>>} */
+  const members = new Map();
+  const hub = {
+    rooms: {
+      get: (/** @type {string} */ name) => {
+        const room = members.get(name);
+        return room && { has: room.has.bind(room), joining: () => null, name };
+      },
+    },
+    join: (
+      /** @type {unknown} */ connection,
+      /** @type {string} */ name,
+      /** @type {any} */ request,
+    ) => {
+      members.set(name, new Set([connection]));
+      request.onJoined(null);
+    },
+    leave: (/** @type {unknown} */ _connection, /** @type {{name: string}} */ { name }) =>
+      void members.delete(name),
+  };
+  const joins = {
+    ask: (
+      /** @type {unknown} */ _connection,
+      /** @type {string} */ _name,
+      /** @type {(refused: Refusal|null) => void} */ act,
+    ) => {
+      state.asked++;
+      act(state.hook);
+    },
+    mayEnterAnother: () => state.mayEnter,
+    isFull: () => state.isFull,
+  };
+  const services = {
+    ...{ hub, scheduler: { hasState: () => false }, counters: createCounters() },
+    commands: { joins },
+  };
+  const subscriptions = new Subscriptions(
+    /** @type {any} */ (services),
+    /** @type {any} */ ({ left() {} }),
+    () => {},
+    () => {},
+  );
+  const client = new Client(APP);
+  const sent = /** @type {string[]} */ ([]);
+  const connection = /** @type {any} */ ({
+    isOpen: true,
+    send: (/** @type {string} */ text) => sent.push(JSON.parse(text).event),
+  });
+  const message = (/** @type {string} */ event) =>
+    /** @type {any} */ ({ event, data: { channel: 'news' }, dataSource: '{"channel":"news"}' });
+  return {
+    ...{ state, sent, connection, subscriptions },
+    subscribe: () => subscriptions.subscribe(connection, client, message('pusher:subscribe')),
+    unsubscribe: () => subscriptions.unsubscribe(connection, client, message('pusher:unsubscribe')),
+    later: () => subscriptions.waiting.sweep(performance.now() + 60_000),
+  };
+}
+
+const SUCCEEDED = 'pusher_internal:subscription_succeeded';
+const ERROR = 'pusher:subscription_error';
+
+for (const [name, begin, end] of /** @type {const} */ ([
+  [
+    'a hook that fails',
+    (/** @type {any} */ state) => (state.hook = refusal('HOOK_FAILED')),
+    (/** @type {any} */ state) => (state.hook = null),
+  ],
+  [
+    'a worker with too many reads',
+    (/** @type {any} */ state) => (state.isFull = true),
+    (/** @type {any} */ state) => (state.isFull = false),
+  ],
+]))
+  test(`${name} delays a subscription, and is asked again until it has recovered`, () => {
+    const { state, sent, subscribe, later, subscriptions } = build();
+    begin(state);
+    subscribe();
+    later();
+    assert.deepEqual([sent, state.asked, subscriptions.waiting.size], [[], 2, 1]);
+    end(state);
+    later();
+    assert.deepEqual([sent, state.asked, subscriptions.waiting.size], [[SUCCEEDED], 3, 0]);
+    later();
+    assert.equal(state.asked, 3);
+  });
+
+test('what does not pass is answered at once: a denial, and too many channels', () => {
+  const { state, sent, subscribe, subscriptions } = build();
+  state.hook = refusal('DENIED', 'no');
+  subscribe();
+  state.hook = null;
+  state.mayEnter = false;
+  subscribe();
+  assert.deepEqual([sent, subscriptions.waiting.size], [[ERROR, ERROR], 0]);
+});
+
+test('a waiting subscription ends with an unsubscribe, a denial, another one, or its connection', () => {
+  const { state, sent, subscribe, unsubscribe, later, subscriptions, connection } = build();
+  const { waiting } = subscriptions;
+  state.hook = refusal('HOOK_FAILED');
+  subscribe();
+  unsubscribe();
+  assert.equal(waiting.size, 0);
+  subscribe();
+  subscribe();
+  assert.equal(waiting.size, 1, 'the later one waits');
+  waiting.forget(connection);
+  assert.equal(waiting.size, 0);
+  subscribe();
+  state.hook = refusal('DENIED');
+  later();
+  assert.deepEqual([sent, waiting.size], [[ERROR], 0]);
+  state.hook = refusal('HOOK_FAILED');
+  subscribe();
+  connection.isOpen = false;
+  later();
+  assert.equal(waiting.size, 0);
+});
+
+test('attempts come after a random time of 2 to 4 s, then up to twice as long, at most 30 s', () => {
+  for (const random of [0, 0.999]) {
+    const waiting = new WaitingSubscriptions(() => random);
+    const connection = /** @type {any} */ ({});
+    for (const [attempt, longestMs] of [4000, 8000, 16_000, 30_000, 30_000].entries()) {
+      let tries = 0;
+      const nowMs = performance.now();
+      waiting.add(connection, 'a', attempt, () => tries++);
+      const dueMs = ((1 + random) / 2) * longestMs;
+      waiting.sweep(nowMs + dueMs - 500);
+      assert.equal(tries, 0, `${attempt} too early`);
+      waiting.sweep(nowMs + dueMs + 500);
+      assert.equal(tries, 1, `${attempt}`);
+    }
+  }
+});
+
+test('a sweep has a bound, and so have all that wait', () => {
+  const waiting = new WaitingSubscriptions();
+  const connections = /** @type {any[]} */ (Array.from({ length: 20_000 }, () => ({})));
+  let tries = 0;
+  for (const connection of connections) assert.ok(waiting.add(connection, 'a', 0, () => tries++));
+  assert.equal(
+    waiting.add(/** @type {any} */ ({}), 'a', 0, () => {}),
+    false,
+  );
+  waiting.sweep(performance.now() + 10_000);
+  assert.deepEqual([tries, waiting.size], [500, 19_500]);
+});
+
+test('a full app refuses for good only after it was full for longer than dead connections count', () => {
+  const quotas = new Quotas({ pingIntervalMs: 30_000, pongTimeoutMs: 10_000 });
+  const refusedAt = (/** @type {number[]} */ ...seconds) =>
+    seconds.map((second) => quotas.refused('1', second * 1000));
+  const F = false;
+  assert.deepEqual(refusedAt(0, 10, 20, 30, 40, 50, 51), [F, F, F, F, F, F, true]);
+  quotas.admitted('1');
+  assert.deepEqual(refusedAt(60, 70), [F, F], 'a place was free');
+  // Nobody asked for a while, so nobody knows whether there were places.
+  assert.deepEqual(refusedAt(80, 90, 130, 140), [F, F, F, F]);
+  assert.equal(quotas.refused('2', 141_000), false, 'another app');
+});
