@@ -10,14 +10,14 @@ import { fileURLToPath } from 'node:url';
 import { APP_FIELDS } from '../src/config/app-fields.js';
 import { ESSENTIALS, LIMIT_MODES, SETTINGS } from '../src/config/settings.js';
 import { LIMITS } from '../src/doctor/limits.js';
+import { endings as centrifugoEndings } from '../src/doors/centrifugo/codes.js';
+import { endings as pusherEndings } from '../src/doors/pusher/closes.js';
 import {
   COURIER_METRICS,
   METRICS,
   PRIMARY_METRICS,
   WORKER_METRICS,
 } from '../src/observability/metrics.js';
-import { endings as centrifugoEndings } from '../src/doors/centrifugo/codes.js';
-import { endings as pusherEndings } from '../src/doors/pusher/closes.js';
 import { API_ERRORS, CLOSES, ERRORS, WS_CLOSES } from '../src/protocol/codes.js';
 
 const ROOT = fileURLToPath(new URL('../', import.meta.url));
