@@ -1,9 +1,10 @@
 // lobby.js: connections that still have to authenticate. They are in no room and not in the hub,
 // and get only replies. After 5 s the worker closes them.
 //
-// The close code depends on what the client did. If it sent commands, but no token, it has none: 4502,
-// and it stops. If it sent nothing, a phone may have been asleep, or the uplink may have stalled. If its
-// token is still being checked, the server is slow. Both pass, so the client returns: 4011.
+// The close code depends on what the client did. If it sent commands, but no token, it has none:
+// 4502, and it stops. If it sent nothing, a phone may have been asleep, or the uplink may have
+// stalled. If its token is still being checked, the server is slow. Both pass, so the client
+// returns: 4011.
 
 import { CLOSES } from '../protocol/codes.js';
 

@@ -2,8 +2,8 @@
 //
 // Unlike the global WebSocket, `ws` shows the HTTP answer that refused a handshake. So a client in
 // Node obeys `Retry-After`, stops if a new handshake cannot succeed, and reports why a connection
-// failed. It stops only if the answer is Fanfare's: during a deploy, a proxy may answer 404 or 403 for
-// some seconds.
+// failed. It stops only if the answer is Fanfare's: during a deploy, a proxy may answer 404 or 403
+// for some seconds.
 
 import { WebSocket } from 'ws';
 import { Fanfare as Base } from './fanfare.js';

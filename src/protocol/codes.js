@@ -3,9 +3,9 @@
 // docs`). A test checks that src uses each row.
 
 /**
- * A close code: its number, the reason text in the close frame, its cause, when the cause is over, and
- * advice for clients. `isLasting`: time alone does not end the cause, so clients should stop. After
- * every other close, clients of each door return (docs/protocol.md, "Close codes").
+ * A close code: its number, the reason text in the close frame, its cause, when the cause is over,
+ * and advice for clients. `isLasting`: time alone does not end the cause, so clients should stop.
+ * After every other close, clients of each door return (docs/protocol.md, "Close codes").
  * @typedef {{code: number, reason: string, cause: string, over: string, client: string, isLasting?: true}}
  *   Close
  */

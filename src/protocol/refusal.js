@@ -35,8 +35,8 @@ export function spread({ code, retryAfterS, message }, random = Math.random) {
 }
 
 /**
- * Names the error. Clients know by it that Fanfare has answered, and not a proxy, so they may stop if
- * there is no `Retry-After`.
+ * Names the error. Clients know by it that Fanfare has answered, and not a proxy, so they may stop
+ * if there is no `Retry-After`.
  */
 export const ERROR_HEADER = 'Fanfare-Error';
 

@@ -155,7 +155,8 @@ export class Fanfare extends Emitter {
     const { status } = response;
     if (status !== 200) {
       const seconds = Number(response.headers.get('retry-after') ?? undefined);
-      // Fanfare names its error, and says when waiting helps. A proxy may answer 404 during a deploy.
+      // Fanfare names its error, and says when waiting helps. A proxy may answer 404 during a
+      // deploy.
       const isFinal = response.headers.has('fanfare-error') && !(seconds >= 0);
       const isRenewable = status === 401 && this.#token && token instanceof Function;
       const code = isRenewable ? 4001 : isFinal ? FIRST_FINAL_CODE : 1006;

@@ -1,8 +1,8 @@
 // codes.js: codes for ends of connections and subscriptions, and for errors.
 //
 // Clients return after a close unless its code is 3500 to 3999 or 4500 to 4999, which agrees with
-// Fanfare's codes. Codes that Centrifugo has, too, are translated for the sake of its dashboards, except
-// 3502 (stale) and 3504 (connection limit): clients would stop, although time heals both.
+// Fanfare's codes. Codes that Centrifugo has, too, are translated for the sake of its dashboards,
+// except 3502 (stale) and 3504 (connection limit): clients would stop, although time heals both.
 
 import { CLOSES } from '../../protocol/codes.js';
 import { errorOf } from '../../protocol/refusal.js';

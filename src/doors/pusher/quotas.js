@@ -1,12 +1,13 @@
 // quotas.js: may a full app refuse a client for good?
 //
-// After 4004 a page is dead until it is reloaded, so the app must be full of living connections. After a
-// change of network, dead ones count until their next missed ping, and those of a killed server until its
-// report expires. So 4004 comes only after an app has been full without a break for longer than that.
+// After 4004 a page is dead until it is reloaded, so the app must be full of living connections.
+// After a change of network, dead ones count until their next missed ping, and those of a killed
+// server until its report expires. So 4004 comes only after an app has been full without a break
+// for longer than that.
 
 /** More than the time for which a killed server's last report counts (fleet-places.js). */
 const REPORT_MS = 10_000;
-/** Refused clients return within 10 s, so between refusals further apart there may have been places. */
+/** Refused clients return within 10 s: after a longer gap there may have been places. */
 const MAX_GAP_MS = 15_000;
 
 export class Quotas {

@@ -5,10 +5,10 @@
 // waits here for a random time, in which the server holds only its socket. If too many wait, or if
 // sockets or memory are short, the server answers with the HTTP status.
 //
-// The clients do not repeat a sign-in that was refused because of a limit, and no subscription, sign-in
-// or watch list that failed while the broker was unavailable. So the server closes these connections at a
-// random time, in the second case after the broker is back, and the clients reconnect. They may be in
-// rooms: they do not count here, and a drain closes them with the others.
+// The clients do not repeat a sign-in that was refused because of a limit, and no subscription,
+// sign-in or watch list that failed while the broker was unavailable. So the server closes these
+// connections at a random time, in the second case after the broker is back, and the clients
+// reconnect. They may be in rooms: they do not count here, and a drain closes them with the others.
 
 import { refusal } from '../../protocol/refusal.js';
 import { PUSHER_CLOSES, PusherClose } from './closes.js';

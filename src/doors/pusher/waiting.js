@@ -1,12 +1,12 @@
-// waiting.js: subscriptions that the server asks for again, because what refused them passes: a hook
-// has failed, or too many reads wait.
+// waiting.js: subscriptions that the server asks for again, because what refused them passes: a
+// hook has failed, or too many reads wait.
 //
-// Pusher clients send a subscription once in a connection. After `pusher:subscription_error` the channel
-// stays dead until the next one, but they wait for `pusher_internal:subscription_succeeded` without a
-// time limit. So the server does not answer yet, and tries again after a random time, which grows with
-// each attempt. The client keeps its connection and its other channels.
+// Pusher clients send a subscription once in a connection. After `pusher:subscription_error` the
+// channel stays dead until the next one, but they wait for `pusher_internal:subscription_succeeded`
+// without a time limit. So the server does not answer yet, and tries again after a random time,
+// which grows with each attempt. The client keeps its connection and its other channels.
 
-/** The first attempt waits up to this long, each later one up to twice as long as the one before. */
+/** Longest wait of the first attempt. It doubles with each later one. */
 const FIRST_MS = 4000;
 const LONGEST_MS = 30_000;
 /** Of all connections of the worker. What is more is refused, and its connection closed later. */
