@@ -23,7 +23,11 @@ export async function loadHooks(path) {
     lstatSync(path);
     module = await import(pathToFileURL(path).href);
   } catch (error) {
-    throw new Error(`FANFARE_HOOKS: ${path} failed to load: ${textOf(error)}`, { cause: error });
+    const { loadFault } = await import('./load-fault.js');
+    const { text, isInvalid } = loadFault(path, error);
+    throw isInvalid
+      ? invalid(text)
+      : new Error(`FANFARE_HOOKS: failed to load: ${text}`, { cause: error });
   }
   // A CommonJS file, or a file that exports one object.
   const exported =
@@ -34,18 +38,16 @@ export async function loadHooks(path) {
   const hooks = {};
   for (const [name, value] of Object.entries(exported)) {
     const isHook = /** @type {readonly string[]} */ (HOOKS).includes(name);
-    if (isHook && typeof value !== 'function')
-      throw new Error(`FANFARE_HOOKS: ${path}: ${name} is not a function`);
+    if (isHook && typeof value !== 'function') throw invalid(`${path}: ${name} is not a function`);
     if (!isHook && LIKE_A_HOOK.test(name) && typeof value === 'function')
-      throw new Error(`FANFARE_HOOKS: ${path}: ${name} is not one of ${HOOKS.join(', ')}`);
+      throw invalid(`${path}: ${name} is not one of ${HOOKS.join(', ')}`);
     if (isHook) hooks[name] = value;
   }
-  if (Object.keys(hooks).length === 0)
-    throw new Error(`FANFARE_HOOKS: ${path} exports none of ${HOOKS.join(', ')}`);
+  if (Object.keys(hooks).length === 0) throw invalid(`${path} exports none of ${HOOKS.join(', ')}`);
   return hooks;
 }
 
-/** @param {unknown} error */
-function textOf(error) {
-  return error instanceof Error ? error.message : String(error);
+/** The server exits as for other settings that are not valid. @param {string} text */
+function invalid(text) {
+  return Object.assign(new Error(`FANFARE_HOOKS: ${text}`), { isInvalidSetting: true });
 }

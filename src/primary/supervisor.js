@@ -18,6 +18,7 @@ import cluster from 'node:cluster';
 import { setTimeout as delay } from 'node:timers/promises';
 import { certificateWarning } from '../config/certificate.js';
 import { isEqualExceptTls } from '../config/config.js';
+import { EXIT } from '../config/exit-codes.js';
 import { BALANCE_INTERVAL_MS, Balancer, skewOf } from './balance.js';
 import { Deaths } from './deaths.js';
 import { SNAPSHOT_INTERVAL_MS, Snapshots } from './snapshots.js';
@@ -403,7 +404,7 @@ export class Supervisor {
         this.#workerOnReady(one, message);
         break;
       case 'failed':
-        one.failed(message.message);
+        one.failed(message.message, message.isInvalidSetting);
         break;
       case 'metrics':
         one.answeredMetrics();
@@ -468,7 +469,7 @@ export class Supervisor {
     } else if (isFirstStart) {
       const why = failure || `a worker exited with ${signal ?? `code ${code}`} before it was ready`;
       this.log.fatal({ slot, workerPid: one.pid }, `cannot start: ${why}`);
-      this.stop(1);
+      this.stop(one.isInvalidSetting ? EXIT.config : EXIT.failed);
     } else {
       this.log.error(exit, 'worker died');
       const why = one.isHung ? 'hung and was killed' : `died (${signal ?? `exit code ${code}`})`;

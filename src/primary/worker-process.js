@@ -43,6 +43,8 @@ export class WorkerProcess {
     this.isHung = false;
     /** Why it failed or was killed, for the log. */
     this.failure = '';
+    /** Another start would fail in the same way. */
+    this.isInvalidSetting = false;
     this.heardMs = performance.now();
     this.isBusy = false;
     /** Its system calls, counted while it is silent. @type {number|null} */
@@ -123,9 +125,10 @@ export class WorkerProcess {
     return { connections, isSteady: isSteady && nowMs - atMs <= MAX_BEAT_AGE_MS };
   }
 
-  /** @param {string} failure why it cannot start */
-  failed(failure) {
+  /** @param {string} failure why it cannot start @param {boolean} [isInvalidSetting] */
+  failed(failure, isInvalidSetting = false) {
     this.failure = failure;
+    this.isInvalidSetting = isInvalidSetting;
   }
 
   /**

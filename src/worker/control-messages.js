@@ -18,7 +18,7 @@
 //   {type:'untail', id}
 //   {type:'drain', deadlineMs, waitMs}  stop accepting,  {type:'final', metrics}      the last metrics, all forms; it exits
 //     wait for last requests, close the connections, exit 0
-//                                                        {type:'failed', message}     it can't start; it exits 1
+//                                                        {type:'failed', message, isInvalidSetting}  it can't start; it exits 1
 
 /** Heartbeats to the primary; a quarter of FANFARE_WORKER_TIMEOUT_MS if that is shorter. */
 export const BEAT_INTERVAL_MS = 1000;
@@ -54,6 +54,6 @@ export const BEAT_INTERVAL_MS = 1000;
  *   {{type:'start', slot: number, relayPath: string, certificate: Certificate|null, texts?: Texts} | {type:'certificate', certificate: Certificate} | {type:'metrics', request: number, names: readonly string[]|null, isScrape?: boolean} | {type:'unready'} | {type:'retire'} | {type:'rebalance', connections: number} | {type:'drain', deadlineMs: number, waitMs: number} | {type:'operate', id: number, request: OperatorRequest} | {type:'tail', id: number, room: string} | {type:'untail', id: number}}
  *   ToWorker
  * @typedef
- *   {{type:'loaded'} | {type:'ready', address: {port: number, address: string}, isBrokerUp?: boolean} | {type:'metrics', request: number, isPart: boolean, metrics: Snapshot[]} | ({type:'beat'} & Beat) | {type:'final', metrics: Snapshot[]} | {type:'failed', message: string} | {type:'operated', id: number, status: number, body: string} | {type:'tailed', id: number, lines: TailLine[], left: number} | {type:'tail-ended', id: number}}
+ *   {{type:'loaded'} | {type:'ready', address: {port: number, address: string}, isBrokerUp?: boolean} | {type:'metrics', request: number, isPart: boolean, metrics: Snapshot[]} | ({type:'beat'} & Beat) | {type:'final', metrics: Snapshot[]} | {type:'failed', message: string, isInvalidSetting?: boolean} | {type:'operated', id: number, status: number, body: string} | {type:'tailed', id: number, lines: TailLine[], left: number} | {type:'tail-ended', id: number}}
  *   ToPrimary
  */

@@ -114,12 +114,13 @@ class WorkerProcess {
     return this.#worker.start();
   }
 
-  /** The worker cannot start. @param {NodeJS.ErrnoException} error */
+  /** The worker cannot start. @param {NodeJS.ErrnoException & {isInvalidSetting?: true}} error */
   #fail(error) {
     const why = listenFault(error, { name: 'PORT', ...this.config });
+    const { isInvalidSetting = false } = error;
     // The primary says so, once for all workers. A stack has nothing to add.
-    if (why === '') this.log.error({ err: error }, 'worker cannot start');
-    send({ type: 'failed', message: why || error.message });
+    if (why === '' && !isInvalidSetting) this.log.error({ err: error }, 'worker cannot start');
+    send({ type: 'failed', message: why || error.message, isInvalidSetting });
     process.exitCode = 1;
     // The message above needs a moment to reach the primary.
     setTimeout(() => process.exit(1), 100);

@@ -51,19 +51,20 @@ test(
   limit,
   async (t) => {
     const folder = temporaryFolder(t);
-    for (const [name, text, fault] of [
-      ['syntax.mjs', 'export function onPublish( {', /failed to load/],
-      ['name.mjs', 'export function onMessage() {}', /onMessage is not one of onConnect/],
-      ['none.mjs', 'export const x = 1;', /exports none of onConnect/],
-    ]) {
-      const file = join(folder, String(name));
-      await writeFile(file, String(text));
+    for (const [name, text, fault, code] of /** @type {[string, string, RegExp, number][]} */ ([
+      ['syntax.mjs', '\nexport function onPublish( {}', /syntax\.mjs:2: SyntaxError/, 78],
+      ['name.mjs', 'export function onMessage() {}', /onMessage is not one of onConnect/, 78],
+      ['none.mjs', 'export const x = 1;', /exports none of onConnect/, 78],
+      // At the next start the database may be there.
+      ['throws.mjs', 'throw new Error("no database")', /throws\.mjs:1: Error: no database/, 1],
+    ])) {
+      const file = join(folder, name);
+      await writeFile(file, text);
       const { exited, lines, stderr } = spawnServer(t, { ...ENV, FANFARE_HOOKS: file });
-      assert.equal((await exited).code, 1);
-      assert.match(
-        lines.map(({ msg }) => msg).join('\n') + stderr(),
-        /** @type {RegExp} */ (fault),
-      );
+      assert.equal((await exited).code, code);
+      assert.match(lines.map(({ msg }) => msg).join('\n') + stderr(), fault);
+      const stacks = lines.filter(({ err }) => err !== undefined).length;
+      assert.equal(stacks, code === 78 ? 0 : 1, 'a stack has nothing to add to a syntax error');
     }
     const { exited, stderr } = spawnServer(t, { ...ENV, FANFARE_HOOKS: join(folder, 'absent.js') });
     assert.equal((await exited).code, 78);

@@ -265,8 +265,21 @@ test('calls of onDisconnect wait behind the checks, without a deadline', async (
 
 /** Files that a server does not start with. @type {[string, string, RegExp][]} */
 const FILES = [
-  ['does not parse', 'export function onPublish( {', /failed to load: /],
-  ['throws', 'throw new Error("no database");', /failed to load: no database/],
+  ['does not parse', '// 1\n\nexport function onPublish( {\n', /hooks\.mjs:\d: SyntaxError: /],
+  [
+    'has a bracket too few',
+    `${'// \n'.repeat(21)}export function onPublish(c, room, p) { if (p.x { return } }\n//\n`,
+    /hooks\.mjs:22: SyntaxError: Unexpected token '\{'$/,
+  ],
+  ['throws', '\nthrow new Error("no database");', /failed to load: \/.*:2: Error: no database$/],
+  ['throws no error', 'throw "no database";', /failed to load: \/.*hooks\.mjs threw no database$/],
+  ['reads broken JSON', '\n\nJSON.parse("{");', /failed to load: \/.*:3: SyntaxError: /],
+  ['imports what is not there', '\nimport "./rules.mjs";', /hooks\.mjs: Error: Cannot find module/],
+  [
+    'imports a name that is not there',
+    '\nimport { none } from "node:fs";',
+    /hooks\.mjs:2: SyntaxError: .*'none'/,
+  ],
   ['exports no hook', 'export const x = 1;', /exports none of onConnect/],
   [
     'exports another name',
@@ -286,6 +299,22 @@ for (const [name, text, fault] of FILES)
     writeFileSync(path, text);
     await assert.rejects(loadHooks(path), { message: fault });
   });
+
+test('a syntax error is found in another file, and in CommonJS', async (t) => {
+  const folder = temporaryFolder(t);
+  const write = (/** @type {string} */ name, /** @type {string} */ text) => {
+    writeFileSync(join(folder, name), text);
+    return join(folder, name);
+  };
+  write('rules.mjs', '// one\n// two\nexport const rules = {{};\n');
+  const hooks = write(
+    'hooks.mjs',
+    'import { rules } from "./rules.mjs"; export const onJoin = rules;',
+  );
+  await assert.rejects(loadHooks(hooks), { message: /rules\.mjs:3: SyntaxError: / });
+  const old = write('hooks.cjs', 'module.exports = {\n  onJoin() { return {{ },\n};\n');
+  await assert.rejects(loadHooks(old), { message: /hooks\.cjs:2: SyntaxError: / });
+});
 
 for (const [name, file, text] of [
   ['names', 'hooks.mjs', 'export function once() {} export function onJoin() {}'],

@@ -163,7 +163,13 @@ const TABLE = Object.freeze({
       'protocol/refusal.js',
     ],
     packages: [],
-    node: ['node:fs lstatSync', 'node:url pathToFileURL'],
+    // Another process tells the line of a syntax error.
+    node: [
+      'node:child_process spawnSync',
+      'node:fs lstatSync',
+      'node:url fileURLToPath',
+      'node:url pathToFileURL',
+    ],
   },
   'doors/pusher': {
     may: [
