@@ -40,6 +40,24 @@ export function incomplete() {
 }
 
 /**
+ * A route that changes nothing: while the broker is unavailable, there is nothing that was "not
+ * accepted".
+ * @template C, R @param {(call: C) => Promise<R>} handle @returns {(call: C) => Promise<R>}
+ */
+export function asRead(handle) {
+  return async (call) => {
+    try {
+      return await handle(call);
+    } catch (error) {
+      const { name, code } = /** @type {Error & {code?: string}} */ (error);
+      if (name !== 'BrokerError' || code !== 'UNAVAILABLE') throw error;
+      const message = 'Not known: the server or its broker is unavailable. Try again.';
+      throw Object.assign(new ApiFault('UNAVAILABLE', { message }), { cause: error });
+    }
+  };
+}
+
+/**
  * @param {string} kind of the name: field, parameter @param {string} name that the request has
  * @param {readonly string[]} known names
  */

@@ -2,6 +2,7 @@
 
 import { ConnectionRoutes } from './connections.js';
 import { ControlRoutes } from './control.js';
+import { asRead } from './fault.js';
 import { PublishRoutes } from './publish.js';
 import { RoomRoutes } from './rooms.js';
 import { ServerRoutes } from './servers.js';
@@ -36,7 +37,7 @@ export function routesOf(services, publish = new PublishRoutes(services)) {
     remove('/api/rooms/:room/history', 'delete', 'delete_history', rooms.deleteHistory),
     get('/api/rooms/:room/state', 'history', 'state', rooms.state),
     get('/api/rooms/:room/presence', 'presence', 'presence', rooms.presence),
-    post('/api/presence', 'presence', 'query_presence', rooms.queryPresence),
+    post('/api/presence', 'presence', 'query_presence', asRead(rooms.queryPresence)),
     get('/api/connections', 'presence', 'connections', connections.list),
     get('/api/connections/:connectionId', 'presence', 'connection', connections.one),
     post('/api/disconnect', 'disconnect', 'disconnect', control.disconnect),
@@ -52,5 +53,11 @@ export function routesOf(services, publish = new PublishRoutes(services)) {
  * @returns {(path: string, right: Route['right'], name: Route['name'], handle: Route['handle']) => Route}
  */
 function routesBy(method) {
-  return (path, right, name, handle) => ({ method, path, right, name, handle });
+  return (path, right, name, handle) => ({
+    method,
+    path,
+    right,
+    name,
+    handle: method === 'get' ? asRead(handle) : handle,
+  });
 }
