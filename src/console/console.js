@@ -1,5 +1,5 @@
 // console.js: the operator's console, in the primary: its history, its actions and its routes.
-//   sampler --> History --GET history--> page
+//   sampler --> History, Fleet --GET history--> page
 //   page --POST actions/:route--> Actions --IPC--> a ready worker
 //   page --GET tail--> Actions --IPC--> the same, until the page closes it
 //
@@ -8,6 +8,7 @@
 import { consoleAccess } from '../config/console.js';
 import { Actions } from './actions.js';
 import { CHART_METRICS } from './charts.js';
+import { Fleet } from './fleet.js';
 import { History, SAMPLE_MS } from './history.js';
 import { LIMIT_METRICS } from './limits.js';
 import { BROKER_METRIC, Outages } from './outages.js';
@@ -16,6 +17,16 @@ import { Door } from './visitor.js';
 
 /** The metrics of the workers that the console reads. @type {ReadonlySet<string>} */
 export const CONSOLE_METRICS = new Set([...CHART_METRICS, ...LIMIT_METRICS, BROKER_METRIC]);
+
+/** Asks all workers, on every server. @type {import('../worker/control-messages.js').OperatorRequest} */
+const SURVEY = Object.freeze({
+  route: 'workers',
+  params: {},
+  query: {},
+  body: '',
+  rights: Object.freeze(/** @type {const} */ (['console'])),
+  rooms: null,
+});
 
 /** @import { Server } from './routes.js' */
 
@@ -33,6 +44,10 @@ export class Console {
       this.history.mark(timeMs, kind, text);
     });
     this.actions = new Actions(server.nextReady);
+    this.fleet = new Fleet({
+      survey: () => this.#survey(),
+      onChange: (timeMs, kind, text) => this.history.mark(timeMs, kind, text),
+    });
     /** @type {ReadonlyMap<string, number>} */
     this.totals = new Map();
     /** @type {NodeJS.Timeout|undefined} */
@@ -41,6 +56,7 @@ export class Console {
       server,
       history: this.history,
       actions: this.actions,
+      fleet: this.fleet,
       door: new Door(server.config),
       totals: () => this.totals,
       broker: () => this.outages.state,
@@ -71,11 +87,20 @@ export class Console {
     const bySlot = all.map(({ slot, values }) => /** @type {const} */ ([slot, values]));
     const timeMs = Date.now();
     this.history.add(timeMs, { totals: this.totals, workers: new Map(bySlot) });
+    this.fleet.update(timeMs, config().redis !== null);
     const ready = all.filter(({ state }) => state === 'ready');
     this.outages.add(
       timeMs,
       ready.map(({ values }) => values),
     );
+  }
+
+  /** @returns {Promise<{workers: import('./fleet.js').WorkerInfo[], partial: boolean}>} */
+  async #survey() {
+    const { status, body } = await this.actions.run(SURVEY);
+    const answer = JSON.parse(body);
+    if (status !== 200) throw new Error(answer.message);
+    return answer;
   }
 
   /** @param {import('./history.js').MarkKind} kind @param {string} text */

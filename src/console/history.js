@@ -15,7 +15,7 @@ const MAX_MARKS = 200;
 const QUANTILES = /** @type {const} */ ([0.5, 0.99]);
 
 /** @import { Source } from './charts.js' */
-/** @typedef {'start'|'restart'|'reload'|'drain'|'outage'|'back'} MarkKind */
+/** @typedef {'start'|'restart'|'reload'|'drain'|'outage'|'back'|'gone'|'returned'} MarkKind */
 
 /**
  * @typedef {object} Mark an event that explains a step in the figures

@@ -2,6 +2,7 @@
 //   GET  /  /console/…                 the page, without data
 //   GET  /console/api/session          the visitor's rights, and the table of charts
 //   GET  /console/api/history?since=   samples after a time, and the state of the server
+//   GET  /console/api/servers          all servers with their workers, as they last answered
 //   GET  /console/api/limits           limits, and how often each acted
 //   GET  /console/api/doctor           the doctor's findings
 //   GET  /console/api/webhooks         the endpoints of webhooks, as the courier reports them
@@ -60,7 +61,7 @@ const TAIL_BEAT_MS = 10_000;
 /**
  * @typedef {object} Parts that the routes act with
  * @property {Server} server @property {import('./history.js').History} history
- * @property {Actions} actions @property {Door} door
+ * @property {Actions} actions @property {Door} door @property {import('./fleet.js').Fleet} fleet
  * @property {() => ReadonlyMap<string, number>} totals of the last sample
  * @property {() => import('./outages.js').BrokerState} broker
  */
@@ -87,6 +88,7 @@ export function createRoutes(parts) {
   api.use(routes.admit);
   api.get('/session', routes.session);
   api.get('/history', routes.history);
+  api.get('/servers', routes.servers);
   api.get('/limits', routes.limits);
   api.get('/doctor', routes.doctor);
   api.get('/webhooks', routes.webhooks);
@@ -155,7 +157,8 @@ class Routes {
 
   /** @param {Request} request @param {Response} response */
   history = (request, response) => {
-    const { history, server, broker } = this.parts;
+    const { history, server, broker, fleet } = this.parts;
+    fleet.watch(Date.now());
     const since = Number(request.query.since ?? 0);
     response.json({
       ...history.read(Number.isFinite(since) ? since : 0),
@@ -163,7 +166,13 @@ class Routes {
       readiness: server.readiness(),
       slots: server.slots(),
       broker: broker(),
+      fleet: fleet.overview(),
     });
+  };
+
+  /** @param {Request} _request @param {Response} response */
+  servers = (_request, response) => {
+    response.json({ servers: this.parts.fleet.servers() });
   };
 
   /** @param {Request} _request @param {Response} response */

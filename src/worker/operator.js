@@ -7,7 +7,7 @@
 import { isRoom } from '../protocol/decode.js';
 import { toHttp } from '../protocol/refusal.js';
 import { Call } from '../transport/http-api/call.js';
-import { ApiFault, faultOf } from '../transport/http-api/fault.js';
+import { ApiFault, asRead, faultOf } from '../transport/http-api/fault.js';
 import { Key } from '../transport/http-api/keys.js';
 import { routesOf } from '../transport/http-api/routes.js';
 import { MAX_TOP } from './fleet-wire.js';
@@ -15,6 +15,9 @@ import { Tail } from './tail.js';
 
 /** Tails at once. The primary has the same bound. */
 const MAX_TAILS = 8;
+/** A count of rooms walks over all of them once for each page. */
+const COUNTED_PAGE = 1000;
+const MAX_COUNTED_PAGES = 10;
 const NO_HASH = '0'.repeat(64);
 
 /** @import { OperatorRequest, ToPrimary, ToWorker } from './control-messages.js' */
@@ -42,33 +45,8 @@ export class Operator {
     this.services = services;
     this.hub = hub;
     this.send = send;
-    const { fleet } = services;
-    for (const { name, right, handle } of routesOf(services))
+    for (const { name, right, handle } of [...routesOf(services), ...readsOf(services.fleet)])
       this.#routes.set(name, { right, handle });
-    this.#routes.set('top_rooms', {
-      right: 'rooms',
-      handle: async (call) => {
-        const { by = 'connections' } = call.readQuery(['by']);
-        if (by !== 'connections' && by !== 'messages') throw new ApiFault('INVALID_REQUEST');
-        const { rooms, isPartial } = await fleet.top(by, MAX_TOP);
-        return { rooms: rooms.filter(({ room }) => call.key.covers(room)), partial: isPartial };
-      },
-    });
-    this.#routes.set('refused', {
-      right: 'presence',
-      handle: async ({ key }) => {
-        key.requireAllRooms();
-        const { isPartial, ...refused } = await fleet.refused();
-        return { ...refused, partial: isPartial };
-      },
-    });
-    this.#routes.set('workers', {
-      right: 'console',
-      handle: async () => {
-        const { workers, isPartial } = await fleet.workers();
-        return { workers, partial: isPartial };
-      },
-    });
   }
 
   /** @param {Message} message */
@@ -138,4 +116,69 @@ export class Operator {
     this.#tails.delete(id);
     this.send({ type: 'tail-ended', id });
   }
+}
+
+/**
+ * The routes that only the console has. All of them are reads.
+ * @param {import('./fleet.js').Fleet} fleet
+ * @returns {(Route & {name: string})[]}
+ */
+function readsOf(fleet) {
+  /** @type {(Route & {name: string})[]} */
+  const routes = [
+    {
+      name: 'top_rooms',
+      right: 'rooms',
+      handle: async (call) => {
+        const { by = 'connections' } = call.readQuery(['by']);
+        if (by !== 'connections' && by !== 'messages') throw new ApiFault('INVALID_REQUEST');
+        const { rooms, isPartial } = await fleet.top(by, MAX_TOP);
+        return { rooms: rooms.filter(({ room }) => call.key.covers(room)), partial: isPartial };
+      },
+    },
+    {
+      name: 'count_rooms',
+      right: 'rooms',
+      handle: async (call) => countRooms(fleet, call.key, call.readQuery(['prefix']).prefix ?? ''),
+    },
+    {
+      name: 'refused',
+      right: 'presence',
+      handle: async ({ key }) => {
+        key.requireAllRooms();
+        const { isPartial, ...refused } = await fleet.refused();
+        return { ...refused, partial: isPartial };
+      },
+    },
+    {
+      name: 'workers',
+      right: 'console',
+      handle: async () => {
+        const { workers, isPartial } = await fleet.workers();
+        return { workers, partial: isPartial };
+      },
+    },
+  ];
+  return routes.map((route) => ({ ...route, handle: asRead(route.handle) }));
+}
+
+/**
+ * Counts the rooms that have connections, page by page: a room may have members on several workers.
+ * @param {Pick<import('./fleet.js').Fleet, 'rooms'>} fleet @param {Pick<Key, 'covers'>} key
+ * @param {string} prefix
+ * @returns {Promise<{count: number, more: boolean, partial: boolean}>} `more`: there are others
+ *   after MAX_COUNTED_PAGES; `partial`: a worker has not answered
+ */
+export async function countRooms(fleet, key, prefix) {
+  let count = 0;
+  let after = '';
+  let partial = false;
+  for (let page = 0; page < MAX_COUNTED_PAGES; page++) {
+    const { rooms, isPartial } = await fleet.rooms({ prefix, after, limit: COUNTED_PAGE });
+    partial ||= isPartial;
+    count += rooms.filter(({ room, connections }) => connections > 0 && key.covers(room)).length;
+    if (rooms.length < COUNTED_PAGE) return { count, more: false, partial };
+    after = rooms[rooms.length - 1].room;
+  }
+  return { count, more: true, partial };
 }

@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { startServer, until } from '../../loadtest/lib/server.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
+import { connect } from '../helpers/clients.js';
 import {
   areasOf,
   axisFaults,
@@ -16,7 +17,7 @@ import {
 } from '../helpers/console-page.js';
 import { disturb, startScene } from '../helpers/console-scene.js';
 import { shared } from '../helpers/shared.js';
-import { SECRET } from '../helpers/tokens.js';
+import { SECRET, token } from '../helpers/tokens.js';
 
 /** @typedef {import('playwright-core').Page} Page */
 
@@ -162,23 +163,177 @@ test(
 );
 
 test(
-  'a second server that is killed stays in the list, grey and with its time',
+  'a page that opens has the figures of all servers with the first answer',
+  OPTIONS,
+  async (t) => {
+    const { url } = await start();
+    // The server has been asked about for a while, whether or not a page was open.
+    await until(async () => {
+      const response = await fetch(`${url}/console/api/history`, {
+        headers: { 'X-Fanfare-Console': '1' },
+      });
+      const { fleet } = /** @type {any} */ (await response.json());
+      return fleet.sums?.workers === 4 && fleet.sums.messages !== null;
+    }, 30_000);
+    const page = await open(t, url, { hash: 'limits' });
+    await page.goto('about:blank');
+    let answers = 0;
+    await page.route('**/history?*', (route) =>
+      ++answers === 1 ? route.continue() : route.fulfill({ status: 503 }),
+    );
+    await page.goto(`${url}/#/`);
+    await page.locator('.figures div', { hasText: 'Messages in' }).getByText('/s').waitFor();
+    assert.deepEqual(await page.locator('.figures dd').getByText('–', { exact: true }).count(), 0);
+  },
+);
+
+test(
+  'a second server that is killed is as loud as an outage: a banner over every view, a pill, an event',
   OPTIONS,
   async (t) => {
     const { redis, url } = await startScene(t, { users: 1 });
-    const second = await startServer(t, {
-      REDIS_URL: redis.url,
-      WORKERS: '1',
-      SERVER_ID: 'web-2',
-      JWT_SECRET: SECRET,
-    });
+    const startSecond = () =>
+      startServer(t, {
+        REDIS_URL: redis.url,
+        WORKERS: '1',
+        SERVER_ID: 'web-2',
+        JWT_SECRET: SECRET,
+      });
+    const second = await startSecond();
     const page = await open(t, url, { hash: 'servers' });
     const card = page.locator('.card', { has: page.getByRole('heading', { name: 'web-2' }) });
-    await card.waitFor();
+    await card.waitFor(SLOW);
+    assert.equal(await page.locator('.banner').count(), 0);
     second.kill('SIGKILL');
-    await card.locator('.pill', { hasText: /no answer, last seen/ }).waitFor(SLOW);
-    await page.goto(`${url}/#/`);
-    await page.locator('.figures-note', { hasText: /web-2: last seen/ }).waitFor(SLOW);
+    const banner = page.locator('.banner', {
+      hasText: /web-2 does not answer since \d\d:\d\d:\d\d/,
+    });
+    await banner.waitFor(SLOW);
+    await card.locator('.pill.bad', { hasText: /no answer, last seen/ }).waitFor(SLOW);
+    await page.locator('.status .pill.bad', { hasText: 'web-2 dead' }).waitFor();
+    for (const hash of ['limits', 'rooms', 'users', '']) {
+      await page.goto(`${url}/#/${hash}`);
+      assert.equal(await banner.count(), 1, hash);
+    }
+    await page.locator('.figures-note .pill.bad', { hasText: /web-2: last seen/ }).waitFor(SLOW);
+    await page.locator('.event-list li', { hasText: 'web-2 does not answer' }).waitFor();
+    assert.deepEqual(await seriousFaults(page), []);
+    await startSecond();
+    await banner.waitFor({ ...SLOW, state: 'detached' });
+    await page.locator('.event-list li', { hasText: 'web-2 answers again' }).waitFor();
+  },
+);
+
+test('a server that is stopped drains, and its end is no alarm', OPTIONS, async (t) => {
+  const { redis, url } = await startScene(t, { users: 1 });
+  const second = await startServer(t, {
+    REDIS_URL: redis.url,
+    WORKERS: '1',
+    SERVER_ID: 'web-2',
+    JWT_SECRET: SECRET,
+    // Longer than a survey takes to see it.
+    FANFARE_DRAIN_DELAY_MS: '7000',
+  });
+  const page = await open(t, url, { hash: 'servers' });
+  const card = page.locator('.card', { has: page.getByRole('heading', { name: 'web-2' }) });
+  await card.waitFor(SLOW);
+  second.kill('SIGTERM');
+  await card.locator('.pill.plain', { hasText: /drained, last seen/ }).waitFor(SLOW);
+  await page.goto(`${url}/#/`);
+  await page.locator('.event-list li', { hasText: 'web-2 has left after a drain' }).waitFor(SLOW);
+  assert.equal(await page.locator('.banner').count(), 0);
+});
+
+test(
+  'in an outage a view says that it does not know, and not that it did not accept',
+  OPTIONS,
+  async (t) => {
+    const { redis, url } = await startScene(t, { users: 1 });
+    const page = await open(t, url);
+    redis.freeze();
+    t.after(() => redis.thaw());
+    await page.locator('.banner', { hasText: 'Redis unavailable' }).waitFor(SLOW);
+    for (const hash of ['rooms', 'busiest', 'rooms/chat.lobby', 'users/alice', 'users']) {
+      await page.goto(`${url}/#/${hash}`);
+      await page.getByText('Not known:').first().waitFor(SLOW);
+      assert.equal(await page.getByText('Not accepted').count(), 0, hash);
+    }
+  },
+);
+
+/** As long as a room's name can be. */
+const LONG = `chat.${'very-long-name.'.repeat(13)}`;
+
+test('long names wrap, and the list of rooms has a total', OPTIONS, async (t) => {
+  const { server, url } = await startScene(t, {
+    users: 1,
+    env: { FANFARE_LIMITS: 'off', FANFARE_MESSAGES_PER_MINUTE_PER_IP_MODE: '' },
+  });
+  assert.equal(LONG.length, 200);
+  const users = `${'x'.repeat(120)}-${'y'.repeat(7)}`;
+  const rights = { join: ['*'], publish: ['*'], presence: ['*'], history: ['*'] };
+  const signed = token({ sub: users, rooms: rights });
+  const client = await connect(t, `ws://127.0.0.1:${server.port}/ws?token=${signed}`);
+  for (let i = 0; i < 149; i++) await client.join(`many.${i}`);
+  await client.join(LONG);
+  // The largest room.
+  const other = await connect(t, `ws://127.0.0.1:${server.port}/ws?token=${signed}`);
+  await other.join(LONG);
+  await client.ask({ type: 'message', room: LONG, payload: 'x'.repeat(300), id: 1 }, 'ack');
+  for (const width of [375, 1280]) {
+    const page = await open(t, url, { viewport: { width, height: 900 } });
+    for (const hash of [
+      'largest',
+      'busiest',
+      `rooms/${LONG}`,
+      `members/${LONG}`,
+      `users/${users}`,
+    ]) {
+      await page.goto(`${url}/#/${hash}`);
+      await page.locator('main .card').first().waitFor();
+      await page
+        .getByText(hash.startsWith('users') ? users : LONG)
+        .first()
+        .waitFor(SLOW);
+      assert.deepEqual(await misplaced(page), [], `${width} ${hash}`);
+    }
+    await page.goto(`${url}/#/rooms`);
+    // Those of the scene are among them.
+    await page.locator('.total', { hasText: /^1(?:5[0-9]) rooms$/ }).waitFor(SLOW);
+    await page.getByLabel('Name begins with').fill('chat.very');
+    await page.locator('.total', { hasText: /^1 room$/ }).waitFor();
+    assert.deepEqual(await misplaced(page), [], `${width} rooms`);
+  }
+});
+
+test(
+  'the places of the navigation fill its rows, and their labels do not touch',
+  OPTIONS,
+  async (t) => {
+    const { url } = await start();
+    for (const width of [320, 375, 430, 700, 860]) {
+      const page = await open(t, url, { viewport: { width, height: 812 }, hash: 'limits' });
+      const links = page.getByRole('navigation', { name: 'Views' }).locator('a span');
+      await links.first().waitFor();
+      const boxes = await links.evaluateAll((all) =>
+        all.map((one) => {
+          const { left, right, top } = /** @type {any} */ (one).getBoundingClientRect();
+          return { left, right, top: Math.round(top) };
+        }),
+      );
+      const rows = [...new Set(boxes.map(({ top }) => top))].map((top) =>
+        boxes.filter((box) => box.top === top),
+      );
+      assert.ok(rows.length <= 2, `${width}: ${rows.length} rows`);
+      assert.equal(
+        new Set(rows.map((row) => row.length)).size,
+        1,
+        `${width}: ${JSON.stringify(boxes)}`,
+      );
+      for (const row of rows)
+        for (const [i, { left }] of row.slice(1).entries())
+          assert.ok(left - row[i].right >= 4, `${width}: labels touch`);
+    }
   },
 );
 

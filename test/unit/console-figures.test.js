@@ -2,12 +2,13 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { Fleet } from '../../src/console/fleet.js';
 import { Outages } from '../../src/console/outages.js';
+import { countRooms } from '../../src/worker/operator.js';
 
 // The page has the types of browsers, and these tests those of Node.
 const page = new URL('../../src/console/page/', import.meta.url);
 const { inSpans } = await import(String(new URL('store.js', page)));
-const { Fleet } = await import(String(new URL('fleet.js', page)));
 
 /** @param {object} fields */
 const worker = (fields) => ({
@@ -69,12 +70,30 @@ test('a span without a value stays empty', () => {
   assert.deepEqual(inSpans([0, 30_000], lines, 30_000).lines[0].values, [null, 0]);
 });
 
+/** @param {import('../../src/console/fleet.js').WorkerInfo[][]} answers of surveys */
+function fleetOf(...answers) {
+  /** @type {[number, string, string][]} */
+  const changes = [];
+  let asked = 0;
+  const fleet = new Fleet({
+    survey: async () => {
+      const workers = answers[asked++] ?? answers.at(-1);
+      if (workers === undefined) throw new Error('no worker is ready');
+      return { workers, partial: false };
+    },
+    onChange: (...change) => changes.push(change),
+  });
+  const states = () =>
+    fleet.overview().servers.map(({ name, seenMs, state }) => `${name} ${seenMs} ${state}`);
+  return { fleet, changes, states, asked: () => asked };
+}
+
 test('the figures of all servers are sums, with rates from two surveys', () => {
-  const fleet = new Fleet();
+  const { fleet } = fleetOf();
   assert.equal(fleet.sums(null), null);
   fleet.add(0, [worker({}), worker({ server: 'web-2', connections: 7, refused: 3 })], false);
-  assert.equal(fleet.sums(null).connections, 7);
-  assert.equal(fleet.sums(null).messages, null);
+  assert.equal(fleet.sums(null)?.connections, 7);
+  assert.equal(fleet.sums(null)?.messages, null);
   fleet.add(
     5000,
     [
@@ -92,36 +111,111 @@ test('the figures of all servers are sums, with rates from two surveys', () => {
     refused: 2,
     errors: 0,
   });
-  assert.equal(fleet.sums('web-2').messages, 10);
-  assert.equal(fleet.sums('web-2').refused, 2);
+  assert.equal(fleet.sums('web-2')?.messages, 10);
+  assert.equal(fleet.sums('web-2')?.refused, 2);
 });
 
 test('a worker that was replaced counts from 0, and none counts below it', () => {
-  const fleet = new Fleet();
+  const { fleet } = fleetOf();
   fleet.add(0, [worker({ errors: 1000 })], false);
   fleet.add(5000, [worker({ pid: 2, uptimeS: 3, errors: 4 })], false);
-  assert.equal(fleet.sums(null).errors, 4);
+  assert.equal(fleet.sums(null)?.errors, 4);
 });
 
 test('a worker of an older version has no rates', () => {
   const old = worker({ messages: undefined, deliveries: undefined });
-  const fleet = new Fleet();
+  const { fleet } = fleetOf();
   fleet.add(0, [old], false);
   fleet.add(5000, [old], false);
-  assert.equal(fleet.sums(null).messages, null);
-  assert.equal(fleet.sums(null).errors, 0);
+  assert.equal(fleet.sums(null)?.messages, null);
+  assert.equal(fleet.sums(null)?.errors, 0);
 });
 
-test('a server that no longer answers stays with its time, then is forgotten', () => {
-  const fleet = new Fleet();
-  fleet.add(0, [worker({}), worker({ server: 'web-2' })], false);
+test('surveys that are far apart, while no page is open, have rates as well', () => {
+  const { fleet } = fleetOf();
+  fleet.add(0, [worker({})], false);
+  fleet.add(12_000, [worker({ messages: 60 })], false);
+  assert.equal(fleet.sums(null)?.messages, 5);
+});
+
+test('a server that misses two surveys is dead: an event, then forgotten, and another if it returns', () => {
+  const { fleet, changes, states } = fleetOf();
+  const both = [worker({}), worker({ server: 'web-2' })];
+  fleet.add(0, both, false);
   fleet.add(5000, [worker({})], false);
-  const seen = () =>
-    fleet
-      .servers()
-      .map((/** @type {any} */ { name, seenMs, isGone }) => [name, seenMs, isGone].join(' '));
-  assert.deepEqual(seen(), ['web-1 5000 false', 'web-2 0 true']);
+  assert.deepEqual(states(), ['web-1 5000 here', 'web-2 0 late']);
+  assert.deepEqual(changes, []);
+  fleet.add(10_000, [worker({})], false);
+  assert.deepEqual(states(), ['web-1 10000 here', 'web-2 0 dead']);
+  assert.deepEqual(changes, [[10_000, 'gone', 'web-2 does not answer']]);
   assert.equal(fleet.sums('web-2'), null);
+  fleet.add(15_000, both, false);
+  assert.deepEqual(changes[1], [15_000, 'returned', 'web-2 answers again']);
+  assert.deepEqual(states(), ['web-1 15000 here', 'web-2 15000 here']);
   fleet.add(16 * 60_000, [worker({})], false);
-  assert.deepEqual(seen(), ['web-1 960000 false']);
+  assert.deepEqual(states(), ['web-1 960000 here']);
+});
+
+test('a worker that misses one survey makes no event', () => {
+  const { fleet, changes } = fleetOf();
+  for (const [i, server] of ['web-2', 'web-1', 'web-2', 'web-1'].entries())
+    fleet.add(i * 3000, [worker({ server })], true);
+  assert.deepEqual(changes, []);
+});
+
+test('a server that drained before it went has left, which is no alarm', () => {
+  const { fleet, changes, states } = fleetOf();
+  fleet.add(0, [worker({}), worker({ server: 'web-2', state: 'draining' })], false);
+  for (const atMs of [3000, 6000]) fleet.add(atMs, [worker({})], false);
+  assert.deepEqual(states(), ['web-1 6000 here', 'web-2 0 left']);
+  assert.deepEqual(changes, [[6000, 'gone', 'web-2 has left after a drain']]);
+});
+
+test('all samples ask while a page is open, every third otherwise, and doubt asks at once', async () => {
+  const both = [worker({}), worker({ server: 'web-2' })];
+  const { fleet, asked } = fleetOf(both, both, both, [worker({})], [worker({})]);
+  /** @type {number[]} */
+  const times = [];
+  for (let nowMs = 0; nowMs < 60_000; nowMs += 3000) {
+    const before = asked();
+    if (nowMs === 24_000) fleet.watch(nowMs);
+    await fleet.update(nowMs, true);
+    if (asked() > before) times.push(nowMs);
+  }
+  // From 24 to 39 s somebody watched; the doubt at 30 s was over before.
+  assert.deepEqual(times, [0, 12_000, 24_000, 27_000, 30_000, 33_000, 36_000, 48_000]);
+  const alone = fleetOf(both);
+  await alone.fleet.update(0, false);
+  assert.equal(alone.asked(), 0, 'a server without others is asked only for a page');
+});
+
+test('a survey that fails keeps the servers, with the reason', async () => {
+  const { fleet, states } = fleetOf();
+  fleet.add(0, [worker({})], false);
+  fleet.watch(1);
+  await fleet.update(1, true);
+  assert.deepEqual([fleet.overview().fault, states()], ['no worker is ready', ['web-1 0 here']]);
+});
+
+test('rooms are counted page by page, up to a bound', async () => {
+  const rooms = (/** @type {number} */ count) =>
+    Array.from({ length: count }, (_, i) => ({
+      room: `r${String(i).padStart(6, '0')}`,
+      connections: 1,
+    }));
+  const fleetWith = (/** @type {number} */ total) => ({
+    rooms: async ({ after = '', limit = 100 } = {}) => ({
+      rooms: rooms(total)
+        .filter(({ room }) => room > after)
+        .slice(0, limit),
+      isPartial: false,
+    }),
+  });
+  const key = { covers: () => true };
+  const count = (/** @type {number} */ total) => countRooms(fleetWith(total), key, '');
+  assert.deepEqual(await count(5000), { count: 5000, more: false, partial: false });
+  assert.deepEqual(await count(0), { count: 0, more: false, partial: false });
+  assert.deepEqual(await count(12_000), { count: 10_000, more: true, partial: false });
+  const some = await countRooms(fleetWith(3), { covers: (room) => room.endsWith('1') }, '');
+  assert.equal(some.count, 1);
 });

@@ -1,22 +1,23 @@
 // fleet-card.js: the figures of all servers, or of one of them, at the head of the overview.
 //
-// They come from surveys through Redis: a page reaches only the port that it was loaded from.
+// They come from surveys that this server makes through Redis: a page reaches only the port that it
+// was loaded from.
 
-import { textOf } from './dialog.js';
 import { el, fill, h, pill } from './dom.js';
 import { clock, plural, quantity } from './format.js';
 
-const REFRESH_MS = 3000;
 /** Servers with a button of their own. The view Servers has all of them. */
 const MAX_BUTTONS = 8;
 
-/** @typedef {ReturnType<import('./fleet.js').Fleet['servers']>[number]} Server */
+/** @typedef {import('../fleet.js').Member} Server */
+/** @typedef {import('../fleet.js').Overview} Overview */
+
+/** Before the first answer of this server. @type {Overview} */
+const UNKNOWN = Object.freeze({ fault: '', isPartial: false, sums: null, servers: [] });
 
 export class FleetCard {
   /** The server whose figures are shown; null: all. @type {string|null} */
   #chosen = null;
-  #fault = '';
-  #isClosed = false;
   #choice = h('div.choice', { role: 'group', 'aria-label': 'Servers' });
   #figures = el('dl.figures');
   #note = el('p.muted.figures-note');
@@ -31,36 +32,15 @@ export class FleetCard {
       this.#figures,
       this.#note,
     );
-    this.#show();
-    this.#load();
+    this.update();
   }
 
-  close() {
-    this.#isClosed = true;
-  }
-
-  async #load() {
-    const { fleet, store } = this.app;
-    try {
-      await fleet.load();
-      this.#fault = '';
-    } catch (error) {
-      const isOut = store.last !== null && store.last.broker.sinceMs !== null;
-      this.#fault = isOut
-        ? 'The servers cannot be asked while Redis is unavailable.'
-        : `The servers cannot be asked: ${textOf(error)}`;
-    }
-    if (this.#isClosed) return;
-    this.#show();
-    setTimeout(() => this.#load(), REFRESH_MS);
-  }
-
-  #show() {
-    const servers = this.app.fleet.servers();
-    if (!servers.some(({ name }) => name === this.#chosen)) this.#chosen = null;
-    this.#showChoice(servers);
-    this.#showFigures(servers);
-    fill(this.#note, this.#noteOn(servers));
+  update() {
+    const fleet = this.app.store.last?.fleet ?? UNKNOWN;
+    if (!fleet.servers.some(({ name }) => name === this.#chosen)) this.#chosen = null;
+    this.#showChoice(fleet.servers);
+    this.#showFigures(fleet);
+    fill(this.#note, this.#noteOn(fleet));
   }
 
   /** @param {readonly Server[]} servers */
@@ -68,7 +48,7 @@ export class FleetCard {
     const names = [null, ...servers.slice(0, MAX_BUTTONS).map(({ name }) => name)];
     const choose = (/** @type {string|null} */ name) => {
       this.#chosen = name;
-      this.#show();
+      this.update();
     };
     // Buttons that are replaced lose the focus, so they are built for another list only.
     if (this.#choice.dataset.names !== names.join('\n')) {
@@ -85,11 +65,11 @@ export class FleetCard {
       button.setAttribute('aria-pressed', String(names[i] === this.#chosen));
   }
 
-  /** @param {readonly Server[]} servers */
-  #showFigures(servers) {
-    const isKnown = this.#fault === '';
-    const isGone = servers.find(({ name }) => name === this.#chosen)?.isGone;
-    const sums = isKnown && !isGone ? this.app.fleet.sums(this.#chosen) : null;
+  /** @param {Overview} fleet */
+  #showFigures({ fault, servers, sums: all }) {
+    const isKnown = fault === '' && servers.length > 0;
+    const of = servers.find(({ name }) => name === this.#chosen)?.sums ?? null;
+    const sums = isKnown ? (this.#chosen === null ? all : of) : null;
     const workers = sums === null ? '–' : `${sums.ready} of ${sums.workers}`;
     fill(
       this.#figures,
@@ -103,15 +83,25 @@ export class FleetCard {
     );
   }
 
-  /** @param {readonly Server[]} servers */
-  #noteOn(servers) {
-    if (this.#fault !== '') return [pill('bad', 'no answer'), this.#fault];
-    const { fleet, session } = this.app;
-    const gone = servers.filter(({ isGone }) => isGone);
+  /** @param {Overview} fleet */
+  #noteOn({ fault, isPartial, servers }) {
+    const { store, session } = this.app;
+    const isOut = store.last !== null && store.last.broker.sinceMs !== null;
+    if (fault !== '')
+      return [
+        pill('bad', 'no answer'),
+        isOut
+          ? 'The servers cannot be asked while Redis is unavailable.'
+          : `The servers cannot be asked: ${fault}`,
+      ];
+    if (servers.length === 0) return 'The servers have not been asked yet.';
+    const missing = servers.filter(({ state }) => state !== 'here');
     const isElsewhere = this.#chosen !== null && this.#chosen !== session.server;
     return [
-      ...gone.map(({ name, seenMs }) => pill('bad', `${name}: last seen ${clock(seenMs)}`)),
-      fleet.isPartial && gone.length === 0 && pill('warn', 'A worker has not answered'),
+      ...missing.map(({ name, seenMs, state }) =>
+        pill(TONES[state], `${name}: ${TEXTS[state]}last seen ${clock(seenMs)}`),
+      ),
+      isPartial && missing.length === 0 && pill('warn', 'A worker has not answered'),
       isElsewhere
         ? `The charts below are of ${session.server}. Those of ${this.#chosen} are on its own operations port.`
         : `${plural(presentOf(servers), 'server')} on this Redis. The charts below are of ${session.server} alone.`,
@@ -119,9 +109,13 @@ export class FleetCard {
   }
 }
 
+/** By the state of a server. */
+const TONES = /** @type {const} */ ({ here: 'good', late: 'warn', dead: 'bad', left: 'plain' });
+const TEXTS = Object.freeze({ here: '', late: '', dead: '', left: 'drained, ' });
+
 /** @param {readonly Server[]} servers */
 function presentOf(servers) {
-  return servers.filter(({ isGone }) => !isGone).length;
+  return servers.filter(({ state }) => state === 'here' || state === 'late').length;
 }
 
 /** @param {string} name @param {string} text @param {number|null} [events] of faults */

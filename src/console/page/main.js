@@ -6,7 +6,6 @@ import { get, setKey } from './api.js';
 import { noticeArea } from './dialog.js';
 import { doctorView } from './doctor.js';
 import { el, empty, field, fill, h, icon, pill } from './dom.js';
-import { Fleet } from './fleet.js';
 import { clock } from './format.js';
 import { limitsView } from './limits.js';
 import { overview } from './overview.js';
@@ -21,6 +20,8 @@ import { webhooksView } from './webhooks.js';
 /** @import { ApiError } from './api.js' */
 
 const RESIZE_MS = 150;
+/** Servers that a banner names. */
+const MAX_NAMED = 8;
 
 /** @import { App, Session, View } from './view.js' */
 
@@ -143,7 +144,6 @@ class Frame {
     this.app = {
       session,
       store: this.store,
-      fleet: new Fleet(),
       can: (right) => session.rights.includes(right),
     };
   }
@@ -225,7 +225,7 @@ class Frame {
       this.#seenMs = Date.now();
       this.#page.classList.remove('is-stale');
       fill(this.#status, statusOf(app));
-      this.#warn(outageOf(app));
+      this.#warn([outageOf(app), goneOf(app)].filter((trouble) => trouble !== null));
       this.#view?.update?.();
     } catch (error) {
       const { status } = /** @type {ApiError} */ (error);
@@ -233,30 +233,31 @@ class Frame {
       const lastSeen = `last seen ${clock(this.#seenMs)}`;
       this.#page.classList.add('is-stale');
       fill(this.#status, el('p', pill('bad', 'no answer'), el('span', lastSeen)));
-      this.#warn({
-        title: `${session.server} does not answer. Last seen ${clock(this.#seenMs)}.`,
-        text: 'The figures below are from then. The page tries again every few seconds.',
-      });
+      this.#warn([
+        {
+          title: `${session.server} does not answer. Last seen ${clock(this.#seenMs)}.`,
+          text: 'The figures below are from then. The page tries again every few seconds.',
+        },
+      ]);
     }
     setTimeout(() => this.#poll(), session.sampleMs);
   }
 
-  /** @param {{title: string, text: string}|null} trouble */
-  #warn(trouble) {
-    const text = trouble === null ? '' : trouble.title + trouble.text;
+  /** @param {readonly Trouble[]} troubles */
+  #warn(troubles) {
+    const text = troubles.map((one) => one.title + one.text).join('\n');
     if (text === this.#warning) return;
     this.#warning = text;
     fill(
       this.#banner,
-      trouble !== null &&
-        el(
-          'div.banner',
-          icon('alert'),
-          el('div', el('strong', trouble.title), el('p', trouble.text)),
-        ),
+      troubles.map((one) =>
+        el('div.banner', icon('alert'), el('div', el('strong', one.title), el('p', one.text))),
+      ),
     );
   }
 }
+
+/** Shown as a banner. @typedef {{title: string, text: string}} Trouble */
 
 /** @param {App} app */
 function statusOf({ session, store: { last } }) {
@@ -273,7 +274,15 @@ function statusOf({ session, store: { last } }) {
         ? 'ready'
         : 'degraded';
   const broker = brokerName(session);
+  const dead = deadOf(last);
   return [
+    dead.length > 0 &&
+      el(
+        'p',
+        pill('bad', dead.length === 1 ? `${dead[0].name} dead` : `${dead.length} servers dead`),
+        ' ',
+        el('span', `since ${clock(Math.max(...dead.map(({ seenMs }) => seenMs)))}`),
+      ),
     el('p', pill(tone, state), el('span', `${ready} of ${workers} workers`)),
     sinceMs === null
       ? session.broker === 'redis' && el('p', pill('good', broker))
@@ -281,7 +290,29 @@ function statusOf({ session, store: { last } }) {
   ];
 }
 
-/** @param {App} app */
+/** @param {import('./store.js').Part} last @returns servers that stopped answering without a drain */
+function deadOf({ fleet }) {
+  return fleet.servers.filter(({ state }) => state === 'dead');
+}
+
+/** @param {App} app @returns {Trouble|null} */
+function goneOf({ store: { last } }) {
+  const dead = last === null ? [] : deadOf(last);
+  if (dead.length === 0) return null;
+  const [{ name, seenMs }] = dead;
+  const about =
+    'Clients of a dead server reconnect to the others. If you stopped it on purpose, this notice goes 15 minutes after its last answer.';
+  if (dead.length === 1)
+    return { title: `${name} does not answer since ${clock(seenMs)}`, text: about };
+  const names = dead.slice(0, MAX_NAMED).map((one) => `${one.name} (${clock(one.seenMs)})`);
+  const others = dead.length > names.length ? ` and ${dead.length - names.length} more` : '';
+  return {
+    title: `${dead.length} servers do not answer`,
+    text: `Last seen: ${names.join(', ')}${others}. ${about}`,
+  };
+}
+
+/** @param {App} app @returns {Trouble|null} */
 function outageOf({ session, store: { last } }) {
   if (last === null || last.broker.sinceMs === null) return null;
   const { sinceMs, without, workers } = last.broker;

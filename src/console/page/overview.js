@@ -53,6 +53,7 @@ export function overview(app) {
       const { ready, workers } = last.readiness;
       lead.textContent = `This is ${session.server}: Fanfare ${session.version}, ${broker}, ${ready} of ${plural(workers, 'worker')} ready, up ${duration((Date.now() - last.startedMs) / 1000)}.`;
     }
+    fleet?.update();
     for (const chart of charts) chart.update();
     fill(events, eventsOf(store.marks));
   };
@@ -64,7 +65,6 @@ export function overview(app) {
       for (const chart of charts) chart.redraw();
     },
     close: () => {
-      fleet?.close();
       for (const chart of charts) chart.close();
     },
   };

@@ -103,6 +103,7 @@ export function roomsView(app) {
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   let timer;
   const list = el('div.result');
+  const total = h('p.muted.total', { role: 'status' });
   /** The rooms shown so far. @type {{room: string, connections: number}[]} */
   let rooms = [];
   let isPartial = false;
@@ -119,9 +120,24 @@ export function roomsView(app) {
     rooms = after === '' ? page.rooms : [...rooms, ...page.rooms];
     isPartial = page.partial;
     show(page.rooms.length === PAGE);
+    if (after === '') await countAll(text, page.rooms.length === PAGE);
   };
-  const fail = (/** @type {unknown} */ error) =>
+  /** @param {string} text that the names begin with @param {boolean} isCut are there more? */
+  const countAll = async (text, isCut) => {
+    const shown = rooms.length;
+    fill(total, isCut ? `The first ${shown}; counting all …` : roomCount(shown, false));
+    if (!isCut) return;
+    const { count, more, partial } = await act('count_rooms', {
+      query: text === '' ? {} : { prefix: text },
+    }).catch(() => ({ count: 0, more: false, partial: true }));
+    if (text !== prefix.value.trim()) return;
+    if (count > 0) fill(total, roomCount(count, more || partial));
+    else fill(total, `The first ${shown}. All cannot be counted now.`);
+  };
+  const fail = (/** @type {unknown} */ error) => {
+    fill(total);
     fill(list, empty('alert', 'The rooms cannot be listed', textOf(error)));
+  };
   const load = () => read('').catch(fail);
 
   /** @param {boolean} hasMore */
@@ -148,10 +164,16 @@ export function roomsView(app) {
         'Rooms with connections, on every server.',
       ),
       choice('Order', ORDERS, '#/rooms'),
+      total,
       app.can('rooms') ? list : empty('key', 'Not permitted', 'Your key lacks the right rooms.'),
     ),
     title: 'Rooms',
   };
+}
+
+/** @param {number} count @param {boolean} isLeast there may be more */
+function roomCount(count, isLeast) {
+  return `${isLeast ? 'At least ' : ''}${whole(count)} ${count === 1 ? 'room' : 'rooms'}`;
 }
 
 /** @param {boolean} isAll false: there are none with the prefix */

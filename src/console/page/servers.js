@@ -1,12 +1,14 @@
 // servers.js: all servers of the fleet, with their workers.
 
-import { barred, dataTable, el, h, pill } from './dom.js';
+import { get } from './api.js';
+import { barred, dataTable, el, empty, h, pill } from './dom.js';
 import { bytes, clock, duration, plural, whole } from './format.js';
 import { polledView } from './polled-view.js';
 
 /** @import { App, View } from './view.js' */
 
-/** @import { Member, WorkerInfo } from './fleet.js' */
+/** @import { Member, WorkerInfo } from '../fleet.js' */
+/** @typedef {Pick<Member, 'name'|'seenMs'|'state'> & {workers: WorkerInfo[]}} Server */
 
 const COLUMNS = [
   { title: 'Worker' },
@@ -18,6 +20,9 @@ const COLUMNS = [
   { title: 'Up', isNumber: true },
 ];
 
+const TONES = /** @type {const} */ ({ late: 'warn', dead: 'bad', left: 'plain' });
+const TEXTS = Object.freeze({ late: 'no answer', dead: 'no answer', left: 'drained' });
+
 /** @param {App} app @returns {View} */
 export function serversView(app) {
   const about =
@@ -27,34 +32,38 @@ export function serversView(app) {
   return polledView(
     { title: 'Servers', about, fault: 'The servers cannot be listed', className: 'servers' },
     async () => {
-      await app.fleet.load();
-      const servers = app.fleet.servers();
-      const workers = servers.flatMap((server) => (server.isGone ? [] : server.workers));
+      const { servers } = /** @type {{servers: Server[]}} */ (await get('/servers'));
+      const workers = servers.flatMap(({ state, workers }) => (state === 'here' ? workers : []));
+      const { isPartial = false, fault = '' } = app.store.last?.fleet ?? {};
       const most = Math.max(1, ...workers.map((one) => one.connections));
       return [
-        app.fleet.isPartial &&
+        fault !== '' && el('p.warning', `The servers cannot be asked: ${fault}`),
+        fault === '' &&
+          isPartial &&
           el(
             'p.warning',
             'A worker has not answered: it may be busy, starting, or of an older version.',
           ),
-        ...servers.map((server) => serverCard(app, server, most)),
-      ];
+        servers.length === 0
+          ? empty('servers', 'No server has answered yet', 'They are asked every few seconds.')
+          : servers.map((server) => serverCard(app, server, most)),
+      ].flat();
     },
   );
 }
 
-/** @param {App} app @param {Member} server @param {number} most of any worker */
-function serverCard(app, { name, workers, seenMs, isGone }, most) {
+/** @param {App} app @param {Server} server @param {number} most of any worker */
+function serverCard(app, { name, workers, seenMs, state }, most) {
   const connections = workers.reduce((sum, one) => sum + one.connections, 0);
   const versions = [...new Set(workers.map(({ version }) => version))];
   return h(
     'section',
-    { class: `card table-card${isGone ? ' is-gone' : ''}` },
+    { class: `card table-card${state === 'here' ? '' : ' is-gone'}` },
     el(
       'header.card-head',
       el('h2', name),
       name === app.session.server && pill('plain', 'this server'),
-      isGone && pill('bad', `no answer, last seen ${clock(seenMs)}`),
+      state !== 'here' && pill(TONES[state], `${TEXTS[state]}, last seen ${clock(seenMs)}`),
       el(
         'p.muted',
         `${plural(connections, 'connection')} · ${plural(workers.length, 'worker')} · Fanfare ${versions.join(', ')}`,

@@ -11,7 +11,7 @@
 
 /**
  * @typedef {{session: Session, store: import('./store.js').Store,
- *   fleet: import('./fleet.js').Fleet, can: (right: string) => boolean}} App
+ *   can: (right: string) => boolean}} App
  */
 
 /**
