@@ -1,8 +1,9 @@
 // request.js: one request to an endpoint.
 //
 // Bounds: one deadline for everything, 16 KiB of headers, and 64 KiB of the answer's body, which is
-// discarded. A 2xx counts as soon as its head arrives. Redirects and proxies are not followed, and
-// no body is logged.
+// discarded. What has no bound of its own (interim answers, the framing of chunks, trailers, bytes
+// on an idle connection) counts towards the bytes of a connection after a request. A 2xx counts as
+// soon as its head arrives. Redirects and proxies are not followed, and no body is logged.
 
 import { Agent as HttpAgent, request as httpRequest } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
@@ -13,6 +14,10 @@ const MAX_SOCKETS = 64;
 const KEEP_ALIVE_MS = 5000;
 const MAX_HEADER_BYTES = 16_384;
 const MAX_ANSWER_BYTES = 65_536;
+/** Answers with 1xx before the answer itself. Receivers and proxies send one or two. */
+const MAX_INTERIM = 8;
+/** On a connection since the last request began, whatever they are. */
+const MAX_BYTES = 2 * MAX_HEADER_BYTES + MAX_ANSWER_BYTES;
 /** Time for the body of an answer. Then its socket is closed. */
 const ANSWER_TIMEOUT_MS = 1000;
 
@@ -39,7 +44,12 @@ const UNANSWERED = new Set([502, 504]);
  *   the request and did not answer, as if it had crashed
  */
 
+class Unbounded extends Error {}
+
 export class Requester {
+  /** Bytes that a connection may still send. @type {WeakMap<import('node:net').Socket, number>} */
+  #allowances = new WeakMap();
+
   /** @param {import('./addresses.js').AddressGuard} guard */
   constructor(guard) {
     this.guard = guard;
@@ -90,6 +100,12 @@ export class Requester {
           ...signedHeaders(secrets, id, body, Math.floor(Date.now() / 1000)),
         },
       });
+      request.on('socket', (socket) => this.#bound(socket));
+      let interim = 0;
+      request.on('information', () => {
+        if (++interim > MAX_INTERIM)
+          request.destroy(new Unbounded(`more than ${MAX_INTERIM} interim answers (1xx)`));
+      });
       request.on('response', (response) => {
         resolve(judge(response.statusCode ?? 0, response.headers['retry-after']));
         discard(response);
@@ -102,6 +118,7 @@ export class Requester {
       request.on('error', (error) => {
         const { code } = /** @type {NodeJS.ErrnoException} */ (error);
         if (error instanceof RefusedAddress) resolve(ended('refused', error.message));
+        else if (error instanceof Unbounded) resolve(ended('failed', error.message));
         else if (signal.aborted && request.writableFinished)
           resolve(ended('failed', `no answer within ${timeoutMs} ms`));
         else if (signal.aborted) resolve(ended('unavailable', `no connection in ${timeoutMs} ms`));
@@ -110,6 +127,18 @@ export class Requester {
         else resolve(ended('unavailable', code ?? error.message, request.writableFinished));
       });
       request.end(body);
+    });
+  }
+
+  /** Closes the connection if it sends more than an answer. @param {import('node:net').Socket} socket */
+  #bound(socket) {
+    const isNew = !this.#allowances.has(socket);
+    this.#allowances.set(socket, MAX_BYTES);
+    if (!isNew) return;
+    socket.on('data', (/** @type {Buffer} */ bytes) => {
+      const left = Number(this.#allowances.get(socket)) - bytes.length;
+      this.#allowances.set(socket, left);
+      if (left < 0) socket.destroy(new Unbounded(`an answer of more than ${MAX_BYTES} bytes`));
     });
   }
 }

@@ -354,6 +354,76 @@ test('a head above 16 KiB, and what is no HTTP, are failures of the event', asyn
   assert.deepEqual([outcome, error], ['failed', 'not an HTTP answer (HPE_HEADER_OVERFLOW)']);
 });
 
+/** Parts of an answer that never end: what comes first, and what is repeated. */
+const ENDLESS = {
+  'interim answers': ['', 'HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n'],
+  'interim answers with large heads': ['', `HTTP/1.1 103 x\r\nA: ${'a'.repeat(9000)}\r\n\r\n`],
+  continuations: ['', 'HTTP/1.1 100 Continue\r\n\r\n'],
+  headers: ['HTTP/1.1 503 x\r\n', 'X-A: a\r\n'],
+  'one header': ['HTTP/1.1 503 x\r\nX-A: ', 'a'],
+  'a body of small chunks': ['HTTP/1.1 503 x\r\nTransfer-Encoding: chunked\r\n\r\n', '1\r\na\r\n'],
+  'extensions of chunks': [
+    'HTTP/1.1 503 x\r\nTransfer-Encoding: chunked\r\n\r\n',
+    `1;a=${'b'.repeat(4000)}\r\na\r\n`,
+  ],
+  'one extension of a chunk': [
+    'HTTP/1.1 503 x\r\nTransfer-Encoding: chunked\r\n\r\n1;a=',
+    'b'.repeat(1000),
+  ],
+  trailers: ['HTTP/1.1 503 x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n', 'X-A: a\r\n'],
+  'bytes after the answer': ['HTTP/1.1 503 x\r\nContent-Length: 0\r\n\r\n', 'a'],
+};
+
+for (const [what, [first, again]] of Object.entries(ENDLESS))
+  test(`an answer with endless ${what} ends after at most 160 KiB`, async (t) => {
+    const server = createSocketServer((socket) => {
+      socket.on('error', () => {});
+      socket.once('data', () => {
+        socket.write(first);
+        const more = Buffer.from(again.repeat(Math.ceil(16_384 / again.length)));
+        const timer = setInterval(() => socket.writableLength < 65_536 && socket.write(more), 1);
+        socket.once('close', () => clearInterval(timer));
+      });
+    });
+    await new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(undefined)));
+    t.after(() => server.close());
+    const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
+    const requester = new Requester(new AddressGuard({ publicOnly: false }));
+    t.after(() => requester.close());
+    const agent = /** @type {any} */ (requester.agents['http:']);
+    const { createConnection } = agent;
+    /** @type {Promise<number>} */
+    const read = new Promise((resolve) => {
+      agent.createConnection = (/** @type {any[]} */ ...options) => {
+        const socket = createConnection.apply(agent, options);
+        socket.once('close', () => resolve(socket.bytesRead));
+        return socket;
+      };
+    });
+    const url = `http://127.0.0.1:${port}/hook`;
+    // Only a bound ends it: neither the request nor the idle connection times out in the test.
+    const endpoint = /** @type {any} */ ({
+      name: 'one',
+      url,
+      secrets: [SECRET],
+      timeoutMs: 60_000,
+    });
+    const { outcome } = await requester.post(endpoint, MESSAGE);
+    assert.match(outcome, /^(failed|unavailable)$/);
+    const bytes = await read;
+    assert.ok(bytes <= 160 * 1024, `${bytes} bytes`);
+  });
+
+test('one or two interim answers are no failure', async (t) => {
+  const port = await receiver(t, (_request, response) => {
+    response.writeContinue();
+    response.writeProcessing();
+    response.writeEarlyHints({ link: '</a>' });
+    response.writeHead(204).end();
+  });
+  assert.equal((await poster(t, `http://127.0.0.1:${port}/hook`)()).outcome, 'delivered');
+});
+
 test('an answer that switches protocols is a failure of the event', async (t) => {
   const server = createSocketServer((socket) => {
     const head = ['HTTP/1.1 101 Switching Protocols', 'Upgrade: h2c', 'Connection: upgrade'];
