@@ -5,12 +5,12 @@
 
 import { isRoomPattern } from '../config/room-patterns.js';
 import { isOfApp, namesOf } from '../protocol/app-names.js';
-import { MAX_INFO_BYTES } from '../protocol/decode.js';
-import { ALL_ROOMS, readRights } from './rights.js';
-import { TokenError } from './token-error.js';
+import { isPayload, MAX_INFO_BYTES } from '../protocol/decode.js';
+import { ALL_ROOMS, MAX_PATTERNS, readRights } from './rights.js';
+import { compact, sourcesOf } from './strict-json.js';
+import { claimFault, TokenError } from './token-error.js';
+import { readTimes } from './token-times.js';
 
-/** Clocks differ, so times in a token may be off by this much. */
-export const LEEWAY_S = 5;
 const MAX_USER_LENGTH = 128;
 /** A publication carries its sender as ASCII, after one byte for the length. */
 export const MAX_SENDER_BYTES = 255;
@@ -128,36 +128,108 @@ const NO_ROOMS = Object.freeze([]);
  * @param {Pick<import('../config/tokens.js').TokenSettings,
  *   'audience'|'issuer'|'maxLifetimeS'|'hasSubscriptionTokens'>} settings
  * @param {Apps|null} [apps] null: there are none
+ * @param {Buffer|null} [source] of the claims; without it, `info` and `sub` are as JSON.parse has them
  * @returns {Identity} @throws {TokenError}
  */
-export function readIdentity(claims, nowS, settings, apps = null) {
-  const { sub, jti, exp, iat, broadcast = false, autojoin = NO_ROOMS, info } = claims;
+export function readIdentity(claims, nowS, settings, apps = null, source = null) {
   checkParties(claims, settings);
   // Elsewhere `channel` is an unknown claim, such as an identity provider may add.
   if (settings.hasSubscriptionTokens) refuseSubscriptionToken(claims);
-  checkTimes(claims, nowS, settings.maxLifetimeS);
-  if (!isUser(sub) || (jti !== undefined && !isTokenId(jti))) throw new TokenError('claims');
+  const { maxLifetimeS } = settings;
+  // Without `iat`, a token with a long lifetime would be accepted again near its end, when its
+  // revocation has been forgotten. It is kept until every earlier token has expired, so no token
+  // may live longer.
+  const times = readTimes(claims, nowS, { maxLifetimeS, needsEnd: true, needsStart: true });
+  const user = readUser(claims, source);
+  if (user === '') throw claimFault('sub', 'it is missing or empty');
+  const tokenId = readTokenId(claims);
   const app = readApp(claims, apps);
-  if (!Array.isArray(autojoin) || autojoin.length > MAX_AUTOJOIN || !autojoin.every(isRoomName))
-    throw new TokenError('claims');
   const rights = readRights(claims.rooms);
-  if (rights === null || typeof broadcast !== 'boolean') throw new TokenError('claims');
-  // A broadcast goes to the connections of all apps.
-  if (app !== null && broadcast) throw new TokenError('claims');
-  const infoText = info === undefined ? null : Buffer.from(JSON.stringify(info));
-  if (infoText !== null && infoText.length > MAX_INFO_BYTES) throw new TokenError('claims');
+  if (rights === null)
+    throw claimFault(
+      'rooms',
+      `it is not an object with lists of up to ${MAX_PATTERNS} room patterns: join, publish, presence, history`,
+    );
   const parts = {
-    user: sub,
-    tokenId: jti ?? null,
-    issuedAtMs: Number(iat) * 1000,
-    expiresAtMs: Number(exp) * 1000,
+    user,
+    tokenId,
+    issuedAtMs: Number(times.iat) * 1000,
+    expiresAtMs: Number(times.exp) * 1000,
     rights,
-    mayBroadcast: broadcast,
-    autojoin: autojoin.length === 0 ? NO_ROOMS : autojoin,
-    info: infoText,
+    mayBroadcast: readBroadcast(claims, app),
+    autojoin: readAutojoin(claims),
+    info: readJson('info', claims.info, undefined, source),
   };
   return app === null ? new Identity(parts) : new AppIdentity(parts, app);
 }
+
+/**
+ * The claim `sub`. Backends that number their users sign integers: they stand for their digits.
+ * @param {Record<string, unknown>} claims @param {Buffer|null} source as above
+ * @returns {string} '': there is none
+ */
+export function readUser({ sub = '' }, source) {
+  if (typeof sub === 'number') return digitsOf(sub, source);
+  if (typeof sub !== 'string') throw claimFault('sub', 'it is neither a string nor an integer');
+  if (sub !== '' && !isUser(sub))
+    throw claimFault(
+      'sub',
+      `it has over ${MAX_USER_LENGTH} characters, over ${MAX_SENDER_BYTES} bytes as ASCII in JSON, or control characters`,
+    );
+  return sub;
+}
+
+/** @param {number} sub @param {Buffer|null} source */
+function digitsOf(sub, source) {
+  const text = source === null ? String(sub) : String(sourcesOf(source).get('sub'));
+  if (!/^-?\d{1,30}$/.test(text)) throw claimFault('sub', 'as a number it has to be an integer');
+  return text;
+}
+
+/** @param {Record<string, unknown>} claims @returns {string|null} */
+export function readTokenId({ jti }) {
+  if (jti === undefined) return null;
+  if (typeof jti === 'string' && jti !== '' && jti.length <= MAX_TOKEN_ID_LENGTH) return jti;
+  throw claimFault('jti', `it is not a string of 1 to ${MAX_TOKEN_ID_LENGTH} characters`);
+}
+
+/** @param {Record<string, unknown>} claims @param {App|null} app */
+function readBroadcast({ broadcast = false }, app) {
+  if (typeof broadcast !== 'boolean') throw claimFault('broadcast', 'it is not true or false');
+  if (broadcast && app !== null)
+    throw claimFault('broadcast', 'a broadcast reaches all apps, and the token is for one');
+  return broadcast;
+}
+
+/** @param {Record<string, unknown>} claims @returns {readonly string[]} */
+function readAutojoin({ autojoin = NO_ROOMS }) {
+  if (!Array.isArray(autojoin) || autojoin.length > MAX_AUTOJOIN || !autojoin.every(isRoomName))
+    throw claimFault('autojoin', `it is not a list of up to ${MAX_AUTOJOIN} names of rooms`);
+  return autojoin.length === 0 ? NO_ROOMS : autojoin;
+}
+
+/**
+ * A value for clients, as its signer wrote it, without spaces between tokens.
+ * @param {string} name of the value @param {unknown} value @param {unknown} base64 of JSON, instead
+ * @param {Buffer|null} source of the object that has the value; null: as JSON.parse has it
+ * @returns {Buffer|null} JSON; null: neither
+ */
+export function readJson(name, value, base64, source) {
+  if (value === undefined && base64 === undefined) return null;
+  let json;
+  if (value === undefined) {
+    const bytes =
+      typeof base64 === 'string' && BASE64.test(base64) && Buffer.from(base64, 'base64');
+    if (!bytes || !isPayload(bytes)) throw claimFault(`b64${name}`, 'it is not JSON in base64');
+    json = compact(bytes);
+  } else if (source === null) json = Buffer.from(JSON.stringify(value));
+  else json = compact(/** @type {Buffer} */ (sourcesOf(source).get(name)));
+  if (json.length > MAX_INFO_BYTES)
+    throw claimFault(name, `it has ${json.length} bytes, at most ${MAX_INFO_BYTES}`);
+  return json;
+}
+
+const BASE64 = /^[A-Za-z0-9+/]*={0,2}$/;
 
 /**
  * A token for another program may also have a claim `app`. It is refused, because a token for an
@@ -169,12 +241,12 @@ export function readApp({ app: id, sub, jti }, apps) {
   if (id === undefined) {
     // Such names stand for users of apps in revocations, limits and the HTTP API.
     const isFalse = apps !== null && [sub, jti].some((one) => isOfApp(String(one ?? '')));
-    if (isFalse) throw new TokenError('claims');
+    if (isFalse) throw claimFault('sub', 'it, or jti, has the form of names of an app');
     return null;
   }
-  if (typeof id !== 'string') throw new TokenError('claims');
+  if (typeof id !== 'string') throw claimFault('app', 'it is not a string');
   const app = apps?.get(id);
-  if (app === undefined || !app.isEnabled) throw new TokenError('app');
+  if (app === undefined || !app.isEnabled) throw new TokenError('app', { claim: 'app' });
   return app;
 }
 
@@ -186,8 +258,9 @@ export function readApp({ app: id, sub, jti }, apps) {
 export function checkParties({ aud, iss }, { audience, issuer }) {
   const given = Array.isArray(aud) ? aud : [aud];
   if (audience.length > 0 && !given.some((one) => audience.includes(one)))
-    throw new TokenError('audience');
-  if (issuer.length > 0 && !issuer.some((one) => one === iss)) throw new TokenError('issuer');
+    throw new TokenError('audience', { claim: 'aud' });
+  if (issuer.length > 0 && !issuer.some((one) => one === iss))
+    throw new TokenError('issuer', { claim: 'iss' });
 }
 
 /**
@@ -195,32 +268,8 @@ export function checkParties({ aud, iss }, { audience, issuer }) {
  * @param {Record<string, unknown>} claims
  */
 export function refuseSubscriptionToken({ channel }) {
-  if (typeof channel === 'string' && channel !== '') throw new TokenError('kind');
-}
-
-/** @param {Record<string, unknown>} claims @param {number} nowS @param {number} maxLifetimeS */
-function checkTimes({ exp, nbf, iat }, nowS, maxLifetimeS) {
-  if (!isTime(exp) || !isTimeOrAbsent(nbf)) throw new TokenError('claims');
-  if (exp <= nowS - LEEWAY_S) throw new TokenError('expired');
-  // Without `iat`, a token with a long lifetime would be accepted again near its end, when its
-  // revocation has been forgotten.
-  if (!isTime(iat)) throw new TokenError('claims');
-  if (Math.max(nbf ?? 0, iat) > nowS + LEEWAY_S) throw new TokenError('not_yet_valid');
-  // A revocation is kept until every earlier token has expired, so no token may live longer.
-  if (exp - Math.min(iat, nowS) > maxLifetimeS + LEEWAY_S) throw new TokenError('lifetime');
-}
-
-/** @param {unknown} value @returns {value is number|undefined} */
-export function isTimeOrAbsent(value) {
-  return value === undefined || isTime(value);
-}
-
-/**
- * RFC 7519 2, NumericDate: seconds, perhaps with a fraction. In JSON, 1e999 is infinite.
- * @param {unknown} value @returns {value is number}
- */
-function isTime(value) {
-  return typeof value === 'number' && Number.isFinite(value) && value >= 0;
+  if (typeof channel === 'string' && channel !== '')
+    throw new TokenError('kind', { claim: 'channel' });
 }
 
 /** @param {unknown} value @returns {value is string} */
@@ -233,11 +282,6 @@ export function isUser(value) {
     // As a sender, each character takes at most six bytes.
     (value.length * 6 <= MAX_SENDER_BYTES || asciiJson(value).length <= MAX_SENDER_BYTES)
   );
-}
-
-/** @param {unknown} value @returns {value is string} */
-export function isTokenId(value) {
-  return typeof value === 'string' && value !== '' && value.length <= MAX_TOKEN_ID_LENGTH;
 }
 
 /** @param {unknown} value */

@@ -100,7 +100,7 @@ export class RemoteKeys {
     const found = this.#lookUp(algorithm, keyId);
     if (found !== null) return this.#cryptoKey(found, algorithm);
     if (isFresh) throw new TokenError('unknown_key');
-    throw new TokenError('keys_unavailable', this.#retryAfterS());
+    throw new TokenError('keys_unavailable', { retryAfterS: this.#retryAfterS() });
   }
 
   /** @param {string} algorithm @param {unknown} keyId @returns {RemoteKey|null} */

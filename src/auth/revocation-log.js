@@ -51,7 +51,7 @@ export class RevocationLog {
 
   /** @param {import('./claims.js').Identity} identity @throws {TokenError} no list yet */
   isRevoked(identity) {
-    if (!this.#isLoaded) throw new TokenError('revocations_unavailable', 1);
+    if (!this.#isLoaded) throw new TokenError('revocations_unavailable', { retryAfterS: 1 });
     return this.revocations.isRevoked(identity);
   }
 

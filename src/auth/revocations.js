@@ -18,7 +18,7 @@ import {
   makeRoom,
   mayMakeRoom,
 } from '../backend/revocations.js';
-import { LEEWAY_S } from './claims.js';
+import { LEEWAY_S } from './token-times.js';
 
 /** For one sweep, which takes under a millisecond. */
 const SWEEP_ENTRIES = 8192;

@@ -1,6 +1,8 @@
 // strict-json.js: a JSON object in which no name comes twice. RFC 7519 4 and RFC 7515 4 let parsers
 // choose which of two equal names counts, so two programs could see two users in one token.
 
+import { skipPayload, skipSpace, skipString } from '../protocol/json-scan.js';
+
 /** Claims nest two levels deep; `info` may add some. */
 const MAX_DEPTH = 16;
 
@@ -21,6 +23,31 @@ export function parseObject(text) {
   return countNames(value, 1) === countWritten(text)
     ? /** @type {Record<string, unknown>} */ (value)
     : null;
+}
+
+/**
+ * The source of each value of an object. JSON.parse rounds ids of 64 bits, makes 1.1 of 1.10 and
+ * Infinity of 1e400, so values that go to clients are cut from their source.
+ * @param {Buffer} json that parseObject accepts @returns {Map<string, Buffer>} by name
+ */
+export function sourcesOf(json) {
+  /** @type {Map<string, Buffer>} */
+  const sources = new Map();
+  let i = skipSpace(json, skipSpace(json, 0) + 1);
+  while (json[i] === QUOTE) {
+    const nameEnd = skipString(json, i + 1);
+    const start = skipSpace(json, skipSpace(json, nameEnd) + 1);
+    const end = skipPayload(json, start);
+    sources.set(JSON.parse(json.toString('utf8', i, nameEnd)), json.subarray(start, end));
+    const comma = skipSpace(json, end);
+    i = skipSpace(json, comma + 1);
+  }
+  return sources;
+}
+
+/** @param {Buffer} json valid @returns {Buffer} a copy without spaces between the tokens */
+export function compact(json) {
+  return Buffer.from(json.toString().replace(/("(?:[^"\\]|\\.)*")|[ \t\n\r]+/g, '$1'));
 }
 
 const QUOTE = 0x22;

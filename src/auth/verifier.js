@@ -63,8 +63,14 @@ export class TokenVerifier {
    * @param {() => number} [parts.now] ms since 1970
    * @param {RemoteKeys} [parts.remote] for tests
    * @param {import('./claims.js').Apps|null} [parts.apps]
+   * @param {{warn(fields: object, text: string, source: string): void}|null} [parts.rareLog] gets a
+   *   line for each refusal; null: none
+   * @param {boolean} [parts.tellsWhy] do clients get the cause of a refusal?
    */
-  constructor({ settings, revocations, counters, log, now = Date.now, remote, apps = null }) {
+  constructor(parts) {
+    const { settings, revocations, counters, log, now = Date.now, remote, apps = null } = parts;
+    this.rareLog = parts.rareLog ?? null;
+    this.tellsWhy = parts.tellsWhy ?? false;
     this.settings = settings;
     this.apps = apps;
     this.revocations = revocations;
@@ -100,6 +106,8 @@ export class TokenVerifier {
    * @throws {TokenError} at once or by the promise; counted by reason
    */
   verify(token, read = readIdentity) {
+    /** @type {Header|null} */
+    let header = null;
     try {
       if (token.length > MAX_TOKEN_BYTES) throw new TokenError('oversized');
       if (!TOKEN.test(token)) throw new TokenError('malformed');
@@ -107,13 +115,13 @@ export class TokenVerifier {
       const bodyEnd = token.indexOf('.', headEnd + 1);
       const head = token.slice(0, headEnd);
       const body = token.slice(headEnd + 1, bodyEnd);
-      const header = this.#headers.get(head) ?? this.#readHeader(head);
+      header = this.#headers.get(head) ?? this.#readHeader(head);
       const hash = HMAC_HASHES.get(header.alg);
       if (hash === undefined) return this.#verifyLater(token, header, body, read);
       this.#checkMac(hash, token.slice(0, bodyEnd), token.slice(bodyEnd + 1));
       return this.#accept(body, read);
     } catch (error) {
-      throw this.#refused(error);
+      throw this.#refused(error, header);
     }
   }
 
@@ -126,34 +134,50 @@ export class TokenVerifier {
       await this.#checkSignature(token, header);
       return this.#accept(body, read);
     } catch (error) {
-      throw this.#refused(error);
+      throw this.#refused(error, header);
     }
   }
 
   /** The signature is valid. @param {string} body base64url @param {ReadClaims} read */
   #accept(body, read) {
-    const identity = read(readPart(body), this.now() / 1000, this.settings, this.apps);
-    if (this.revocations.isRevoked(identity)) throw new TokenError('revoked');
-    this.counters.tokens.accepted++;
-    return identity;
+    const source = Buffer.from(body, 'base64url');
+    const claims = readObject(source);
+    try {
+      const identity = read(claims, this.now() / 1000, this.settings, this.apps, source);
+      if (this.revocations.isRevoked(identity)) throw new TokenError('revoked');
+      this.counters.tokens.accepted++;
+      return identity;
+    } catch (error) {
+      if (error instanceof TokenError) error.date(claims.iat);
+      throw error;
+    }
   }
 
-  /** @param {unknown} error @returns {TokenError} counted */
-  #refused(error) {
+  /** @param {unknown} error @param {Header|null} header @returns {TokenError} counted and logged */
+  #refused(error, header) {
     const refusal = refusalOf(error);
-    this.counters.tokens[refusal.reason]++;
-    return refusal;
+    const { reason, claim, why, issuedAtS } = refusal;
+    this.counters.tokens[reason]++;
+    const ageS = issuedAtS === null ? undefined : Math.round(this.now() / 1000 - issuedAtS);
+    const { alg, kid } = header ?? {};
+    // Never the token: whoever reads the log could use it.
+    this.rareLog?.warn(
+      { reason, claim: claim || undefined, why, alg, kid: printable(kid), ageS },
+      'a token was refused',
+      `${reason} ${claim}`,
+    );
+    return this.tellsWhy ? refusal.tell() : refusal;
   }
 
   /** @param {string} part @returns {Header} */
   #readHeader(part) {
-    const { alg, kid, typ, cty, crit, b64 } = readPart(part);
+    const { alg, kid, typ, cty, crit, b64 } = readObject(Buffer.from(part, 'base64url'));
     // No extension is understood (RFC 7515 4.1.11), and no token within a token (RFC 7519 5.2).
     if (crit !== undefined || b64 !== undefined || cty !== undefined)
-      throw new TokenError('malformed');
+      throw headerFault('crit, b64 and cty are not supported');
     if (typ !== undefined && !(typeof typ === 'string' && TYPES.has(typ.toLowerCase())))
-      throw new TokenError('malformed');
-    if (typeof alg !== 'string' || !this.allowed.has(alg)) throw new TokenError('algorithm');
+      throw headerFault('typ is neither JWT nor at+jwt');
+    if (typeof alg !== 'string' || !this.allowed.has(alg)) throw algorithmFault(alg);
     const read = { alg, kid };
     if (this.#headers.size >= MAX_HEADERS) this.#headers.clear();
     this.#headers.set(part, read);
@@ -162,7 +186,10 @@ export class TokenVerifier {
 
   /** @param {string} hash @param {string} text signed @param {string} signature base64url */
   #checkMac(hash, text, signature) {
-    if (this.#secrets.length === 0) throw new TokenError('algorithm');
+    if (this.#secrets.length === 0)
+      throw new TokenError('algorithm', {
+        why: 'its algorithm needs JWT_SECRET, which is not set',
+      });
     const given = Buffer.from(signature, 'base64url');
     for (const secret of this.#secrets) {
       const expected = createHmac(hash, secret).update(text).digest();
@@ -211,11 +238,11 @@ export class TokenVerifier {
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
-/** @param {string} part base64url @returns {Record<string, unknown>} @throws {TokenError} */
-function readPart(part) {
+/** @param {Buffer} bytes of a part @returns {Record<string, unknown>} @throws {TokenError} */
+function readObject(bytes) {
   let text = '';
   try {
-    text = utf8.decode(Buffer.from(part, 'base64url'));
+    text = utf8.decode(bytes);
   } catch {
     // Not UTF-8: malformed, like an empty text.
   }
@@ -229,4 +256,23 @@ function refusalOf(error) {
   if (error instanceof TokenError) return error;
   if (error instanceof errors.JOSEError) return new TokenError('malformed');
   throw error;
+}
+
+/** @param {string} why @returns {TokenError} */
+function headerFault(why) {
+  return new TokenError('malformed', { claim: 'header', why: `header: ${why}` });
+}
+
+/** @param {unknown} alg that is not allowed @returns {TokenError} */
+function algorithmFault(alg) {
+  const isKnown = typeof alg === 'string' && ALGORITHMS.includes(alg);
+  const why = isKnown
+    ? `its algorithm ${alg} is not allowed: see JWT_ALGORITHMS`
+    : `alg is none of ${ALGORITHMS.join(', ')}`;
+  return new TokenError('algorithm', { claim: 'alg', why });
+}
+
+/** @param {unknown} kid @returns {string|undefined} for the log, which a stranger must not fill */
+function printable(kid) {
+  return typeof kid === 'string' ? kid.slice(0, 64).replace(/[^\x20-\x7e]/g, '?') : undefined;
 }

@@ -13,6 +13,7 @@ const CODES = new Map([
   ['REFUSED', EXIT.permission],
   ['UNAVAILABLE', EXIT.unavailable],
   ['RATE_LIMIT_EXCEEDED', EXIT.unavailable],
+  ['TOKEN_NOT_YET_VALID', EXIT.unavailable],
   ['OFFLINE', EXIT.unavailable],
   ['INVALID_JSON', EXIT.data],
   ['INVALID_FIELD', EXIT.data],

@@ -34,7 +34,7 @@ export class FanfareError extends Error {
     super(about.message || `see docs/client.md#${code}`, about);
     this.code = code;
     // The command was certainly not accepted, so it is safe to send again.
-    this.retryable = /^(UNAVAIL|RATE|CONN|OFFLINE|QUEUE)/.test(code);
+    this.retryable = /^(UNAVAIL|RATE|CONN|TOKEN_N|OFFLINE|QUEUE)/.test(code);
     this.room = about.room;
     this.retryAfterMs = about.retryAfter && about.retryAfter * 1000;
     this.closeCode = about.closeCode;

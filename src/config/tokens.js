@@ -20,6 +20,7 @@ const MAX_SECRETS = 4;
  * @property {readonly string[]} audience one of them must be in `aud`; not checked if empty
  * @property {readonly string[]} issuer one of them must be `iss`; not checked if empty
  * @property {number} maxLifetimeS of a token
+ * @property {'auto'|'on'|'off'} [reasons] do clients get the cause of a refusal?
  * @property {boolean} [hasSubscriptionTokens] do the same keys sign Centrifugo's subscription tokens?
  */
 
@@ -74,6 +75,7 @@ export function readTokenSettings(values, read) {
     audience: list('jwtAudience'),
     issuer: list('jwtIssuer'),
     maxLifetimeS: Number(values.jwtMaxLifetimeS),
+    reasons: /** @type {'auto'|'on'|'off'} */ (values.tokenReasons),
     hasSubscriptionTokens: values.centrifugoDoor === 'on',
   });
   return { tokens, auth, faults };

@@ -40,6 +40,10 @@ export const CLOSES = Object.freeze({
   TOKEN_EXPIRED: { code: 4001, reason: 'token expired', client: 'reconnect with a new token',
     over: 'with the next token',
     cause: 'The token expired before an `auth` renewed it.' },
+  TOKEN_NOT_YET_VALID: { code: 4002, reason: 'token not yet valid',
+    client: 'reconnect after `retryAfter` seconds with the same token',
+    over: 'after `retryAfter` seconds',
+    cause: '`iat` or `nbf` of the token is at most 5 minutes ahead of the server’s clock. An error with `retryAfter` comes first.' },
   SLOW_CONSUMER: { code: 4003, reason: 'slow consumer', client: RETURN,
     over: 'when the client reads again',
     cause: 'Too many bytes wait for this client, or they have waited too long.' },
@@ -129,6 +133,8 @@ export const ERRORS = Object.freeze({
     close: CLOSES.INVALID_TOKEN },
   TOKEN_EXPIRED: { message: 'The token has expired.', client: 'get a new token', status: 401,
     close: CLOSES.TOKEN_EXPIRED },
+  TOKEN_NOT_YET_VALID: { message: 'The token is not valid yet.',
+    client: 'retry after `retryAfter` seconds', status: 401, close: CLOSES.TOKEN_NOT_YET_VALID },
   UNAVAILABLE: { message: 'Not accepted: the broker is unavailable. Try again.', client: 'retry',
     status: 503, retryAfterS: RETRY_S, close: CLOSES.OVERLOAD },
   OUTCOME_UNKNOWN: { message: 'The message may or may not have been accepted.',
@@ -143,7 +149,7 @@ export const ERRORS = Object.freeze({
 
 /**
  * @typedef
- *   {'INVALID_MESSAGE_FORMAT'|'UNKNOWN_TYPE'|'INVALID_ROOM'|'ROOM_REQUIRED'|'NOT_IN_ROOM'|'ALREADY_JOINED'|'ROOM_LIMIT'|'RATE_LIMIT_EXCEEDED'|'MESSAGE_TOO_LARGE'|'PERMISSION_DENIED'|'CONNECTION_LIMIT'|'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'|'STATE_FULL'|'INTERNAL_ERROR'}
+ *   {'INVALID_MESSAGE_FORMAT'|'UNKNOWN_TYPE'|'INVALID_ROOM'|'ROOM_REQUIRED'|'NOT_IN_ROOM'|'ALREADY_JOINED'|'ROOM_LIMIT'|'RATE_LIMIT_EXCEEDED'|'MESSAGE_TOO_LARGE'|'PERMISSION_DENIED'|'CONNECTION_LIMIT'|'INVALID_TOKEN'|'TOKEN_EXPIRED'|'TOKEN_NOT_YET_VALID'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'|'STATE_FULL'|'INTERNAL_ERROR'}
  *   ErrorCode
  */
 

@@ -15,7 +15,7 @@ const PREFLIGHT_S = 86_400;
  * @returns {(request: Pick<IncomingMessage, 'headers'>) => Headers}
  */
 export function createCorsHeaders(allowedOrigins, allowsCredentials = false) {
-  const exposed = 'Fanfare-Error, Retry-After';
+  const exposed = 'Fanfare-Error, Fanfare-Error-Message, Retry-After';
   if (allowedOrigins.length === 0) {
     const headers = Object.freeze({
       'Access-Control-Allow-Origin': '*',

@@ -93,8 +93,18 @@ export function streamRefusal({ headers: common, isEventSource }, refused) {
   const { status, headers, body } = toHttp(refused);
   if (!isEventSource) return responseText(status, { ...common, ...headers }, body);
   const { retryAfterS } = refused;
-  // Without a body the developer tools of a browser still show this header.
-  if (retryAfterS === 0) return headText(204, { ...common, [ERROR_HEADER]: headers[ERROR_HEADER] });
+  // Without a body the developer tools of a browser still show these headers.
+  if (retryAfterS === 0) {
+    const { message } = refused;
+    // A hook's text may have anything.
+    const isShown = /^[\x20-\x7e]*$/.test(message);
+    const own = { [ERROR_HEADER]: headers[ERROR_HEADER] };
+    return headText(204, {
+      ...common,
+      ...own,
+      ...(isShown ? { 'Fanfare-Error-Message': message } : {}),
+    });
+  }
   const retryMs = 1000 * retryAfterS + Math.floor(1000 * Math.random());
   return `${streamHead(common)}retry: ${retryMs}\nevent: error\ndata: {"type":"error",${body.slice(1)}\n\n`;
 }

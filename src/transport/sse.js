@@ -39,6 +39,8 @@ const RETRY_MS = { min: 1000, max: 5000 };
 const MIN_RETRY_MS = 100;
 const OVERLOAD_RETRY_MS = { min: 10_000, max: 20_000 };
 
+const NO_TOKEN =
+  'A token is missing: send it as Authorization: Bearer <token>, or as the parameter token.';
 const PAGE_HEADERS = 'Authorization, Cache-Control, Last-Event-ID';
 
 /** @import { Identity } from '../auth/claims.js' */
@@ -280,7 +282,7 @@ export class EventStreams extends StreamKind {
     if (entrance !== null) {
       if (credentials?.refusal) return credentials.refusal;
       const identity = credentials?.identity ?? null;
-      if (identity === null && entrance.isRequired) return refusal('INVALID_TOKEN');
+      if (identity === null && entrance.isRequired) return refusal('INVALID_TOKEN', NO_TOKEN);
       const isAllowed = (/** @type {string} */ room) =>
         identity === null ||
         (identity.mayJoin(room) && (latest?.last === 0 || identity.rights.history.has(room)));

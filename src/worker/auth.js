@@ -1,6 +1,7 @@
 // auth.js: puts the parts of token authentication together, for a worker whose configuration has
 // tokens.
 
+import { isatty } from 'node:tty';
 import { Authentication } from '../auth/authentication.js';
 import { Lobby } from '../auth/lobby.js';
 import { RevocationLog } from '../auth/revocation-log.js';
@@ -53,6 +54,9 @@ export class WorkerAuth {
       revocations: this.log,
       counters,
       apps: config.pusher?.byId,
+      rareLog: this.rareLog,
+      // On a terminal the client's developer is the server's.
+      tellsWhy: settings.reasons === 'on' || (settings.reasons === 'auto' && isatty(1)),
       log,
     });
     this.authentication = new Authentication({

@@ -154,9 +154,13 @@ test('the first hello may carry the token, and commands behind it wait for it', 
   ]);
 });
 
+/** @param {number} seconds from now */
+const inS = (seconds) => Math.floor(Date.now() / 1000) + seconds;
+
 for (const [name, text, error, code] of /** @type {[string, () => string, string, number][]} */ ([
   ['an invalid token', () => token({}, OTHER_SECRET), 'INVALID_TOKEN', 4500],
   ['an expired token', () => token({ iat: 1, exp: 2 }), 'TOKEN_EXPIRED', 4001],
+  ['a token of a clock ahead', () => token({ iat: inS(60) }), 'TOKEN_NOT_YET_VALID', 4002],
 ])) {
   test(`${name} is answered and closed with ${code}, in the handshake and in hello`, async (t) => {
     const server = await sharedServer();

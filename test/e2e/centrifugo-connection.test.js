@@ -191,6 +191,15 @@ describe('connect', () => {
     assert.equal(await client.closeCode(), 3501);
   });
 
+  test('a token of a clock ahead is a temporary error, for now', OPTIONS, async (t) => {
+    const { open, connect } = await withTokens(t);
+    const token = connectionToken({ iat: inSeconds(60), exp: inSeconds(600) });
+    const { error } = await (await open()).call('connect', { token });
+    assert.deepEqual(error, { code: 100, message: 'internal server error', temporary: true });
+    const client = await connect({ token: connectionToken({}) });
+    assert.equal(await client.errorOf('refresh', { token }), 100);
+  });
+
   test('lenient tokens need neither a user nor an end', OPTIONS, async (t) => {
     const { connect } = await lenient(t);
     const token = connectionToken({ sub: undefined, exp: undefined, iat: 1738078824 });

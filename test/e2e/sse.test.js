@@ -462,9 +462,18 @@ test('a token lets a stream in, and its rights and rooms count', { timeout: 30_0
     const source = await EventClient.open(t, server.port, query, { ...headers, ...EVENT_SOURCE });
     assert.equal(source.status, 204, query);
   }
+  const none = await EventClient.open(t, server.port, '?room=chat.1', EVENT_SOURCE);
+  assert.match(String(none.headers['fanfare-error-message']), /^A token is missing: send it as/);
+  const nowS = Math.floor(Date.now() / 1000);
+  const early = `?room=chat.1&token=${token({ rooms: RIGHTS, iat: nowS + 60, exp: nowS + 900 })}`;
+  const later = await EventClient.open(t, server.port, early);
+  assert.equal(later.status, 401);
+  assert.ok(Number(later.headers['retry-after']) > 45, JSON.stringify(later.headers));
+  const waiting = await EventClient.open(t, server.port, early, EVENT_SOURCE);
+  assert.equal(waiting.status, 200, 'an EventSource returns');
   const metrics = await metricsOf(server);
   const refused = 'fanfare_admissions_refused_total{reason="denied"}';
-  assert.equal(Number(metrics.get(refused)) - (before.get(refused) ?? 0), 12);
+  assert.equal(Number(metrics.get(refused)) - (before.get(refused) ?? 0), 15);
   assert.equal(metrics.get('fanfare_authenticated_connections'), 2);
   const log = JSON.stringify(server.lines);
   for (const secret of valid.split('.').slice(1)) assert.ok(!log.includes(secret));

@@ -63,6 +63,33 @@ test('connection tokens: user, end, information', () => {
   assert.equal(read(VALID).issuedAtMs, 0, 'any revocation of the user ends it');
 });
 
+test('values for clients keep the text of their signer', () => {
+  const text = `{"sub":9007199254740993,"exp":${NOW_S + 100},
+    "info": {"id":653247040368672761, "price":1.10,\n"big":1e400,"name":"\\u00e4 \\" x"},
+    "subs":{"a":{"data":{"n":1.10}},"\\u0062":{"b64data":"${Buffer.from('{"n": 1.10}').toString('base64')}"},"c":{}}}`;
+  const source = Buffer.from(text);
+  const claims = JSON.parse(text);
+  const { user, info, subscriptions } =
+    /** @type {import('../../src/doors/centrifugo/tokens.js').ChannelIdentity} */ (
+      connectionReader(false)(claims, NOW_S, SETTINGS, null, source)
+    );
+  assert.equal(user, '9007199254740993');
+  const expected = '{"id":653247040368672761,"price":1.10,"big":1e400,"name":"\\u00e4 \\" x"}';
+  assert.equal(String(info), expected);
+  const data = [...subscriptions].map(([channel, { data }]) => [channel, data && String(data)]);
+  assert.deepEqual(data, [
+    ['a', '{"n":1.10}'],
+    ['b', '{"n":1.10}'],
+    ['c', null],
+  ]);
+  const own = `{"sub":"a","exp":${NOW_S + 100},"channel":"x","data":[1.10, -0]}`;
+  const subscription =
+    /** @type {import('../../src/doors/centrifugo/tokens.js').SubscriptionIdentity} */ (
+      subscriptionReader(false)(JSON.parse(own), NOW_S, SETTINGS, null, Buffer.from(own))
+    );
+  assert.equal(String(subscription.data), '[1.10,-0]');
+});
+
 test('a token that names an app, or has the name of one of its users, is refused', () => {
   const apps = new Map([['1', /** @type {any} */ ({ id: '1', isShared: false, isEnabled: true })]]);
   for (const [reader, claims] of /** @type {const} */ ([
@@ -92,7 +119,9 @@ test('connection tokens that are refused, and what lenient ones may leave out', 
     [{ ...VALID, iat: NOW_S + 60 }, 'not_yet_valid', 'not_yet_valid'],
     [{ ...VALID, iat: 'now' }, 'claims', 'claims'],
     [{ ...VALID, expire_at: -1 }, 'claims', 'claims'],
-    [{ ...VALID, sub: 7 }, 'claims', 'claims'],
+    [{ ...VALID, sub: 7 }, '', ''],
+    [{ ...VALID, sub: 7.5 }, 'claims', 'claims'],
+    [{ ...VALID, sub: true }, 'claims', 'claims'],
     [{ ...VALID, sub: 'x'.repeat(129) }, 'claims', 'claims'],
     [{ ...VALID, jti: '' }, 'claims', 'claims'],
     [{ ...VALID, info: 'x'.repeat(1025) }, 'claims', 'claims'],
@@ -232,6 +261,7 @@ test('each close of the server has a code and a reason that clients act on right
     DRAIN: 3001,
     OVERLOAD: 1013,
     TOKEN_EXPIRED: 3005,
+    TOKEN_NOT_YET_VALID: 4002,
     SLOW_CONSUMER: 3008,
     RATE_LIMITED: 3013,
     REBALANCE: 3011,
@@ -275,6 +305,7 @@ test('each error of the server has a code, and only 100 and 111 are temporary', 
     CONNECTION_LIMIT: -111,
     INVALID_TOKEN: -100,
     TOKEN_EXPIRED: 109,
+    TOKEN_NOT_YET_VALID: -100,
     UNAVAILABLE: -100,
     OUTCOME_UNKNOWN: 100,
     IDEMPOTENCY_CONFLICT: -100,

@@ -303,22 +303,23 @@ test('a page that wakes up checks its connection within 4 s', async (t) => {
   assert.equal(client.fanfare.state, 'waiting');
 });
 
-test('a hello that is refused for the moment is said again, later and not by all at once', async (t) => {
-  const client = setUp(t);
-  client.fanfare.connect();
-  await turn();
-  client.socket.onopen?.();
-  client.socket.push({ type: 'error', id: 0, error: 'RATE_LIMIT_EXCEEDED', retryAfter: 3 });
-  assert.equal(client.fanfare.state, 'waiting');
-  assert.equal(client.socket.closedWith, 1000);
-  // Three seconds, and half of the first second of a back-off.
-  await client.pass(3499);
-  assert.equal(client.sockets.length, 1);
-  await client.pass(1);
-  client.socket.greet();
-  assert.equal(client.fanfare.state, 'connected');
-  assert.deepEqual(client.errors, []);
-});
+for (const error of ['RATE_LIMIT_EXCEEDED', 'TOKEN_NOT_YET_VALID'])
+  test(`a hello that is refused by ${error} is said again, later and not by all at once`, async (t) => {
+    const client = setUp(t);
+    client.fanfare.connect();
+    await turn();
+    client.socket.onopen?.();
+    client.socket.push({ type: 'error', id: 0, error, retryAfter: 3 });
+    assert.equal(client.fanfare.state, 'waiting');
+    assert.equal(client.socket.closedWith, 1000);
+    // Three seconds, and half of the first second of a back-off.
+    await client.pass(3499);
+    assert.equal(client.sockets.length, 1);
+    await client.pass(1);
+    client.socket.greet();
+    assert.equal(client.fanfare.state, 'connected');
+    assert.deepEqual(client.errors, []);
+  });
 
 test('close() in a listener of `welcome` closes', async (t) => {
   const greeted = setUp(t);

@@ -352,6 +352,7 @@ test('each close of the server has the code that its clients understand', () => 
     DRAIN: 4200,
     OVERLOAD: 4100,
     TOKEN_EXPIRED: 4009,
+    TOKEN_NOT_YET_VALID: 4100,
     SLOW_CONSUMER: 4100,
     RATE_LIMITED: 4100,
     REBALANCE: 4200,

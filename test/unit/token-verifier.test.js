@@ -7,8 +7,9 @@ import { Revocations } from '../../src/auth/revocations.js';
 import { Session } from '../../src/auth/session.js';
 import { TokenError } from '../../src/auth/token-error.js';
 import { MAX_TOKEN_BYTES, TokenVerifier } from '../../src/auth/verifier.js';
-import { readPem, secretFault } from '../../src/config/token-keys.js';
+import { ALGORITHMS, readPem, secretFault } from '../../src/config/token-keys.js';
 import { createAuthCounters } from '../../src/observability/counters.js';
+import { RareLog } from '../../src/observability/rare-log.js';
 import * as tokens from '../helpers/tokens.js';
 
 const HEADER = '{"alg":"HS256","typ":"JWT"}';
@@ -30,8 +31,11 @@ const log = {
     void logged.push(inspect(fields, { depth: 9 }) + text),
 };
 
-/** @param {Partial<import('../../src/config/tokens.js').TokenSettings>} [more] */
-async function build(more = {}) {
+/**
+ * @param {Partial<import('../../src/config/tokens.js').TokenSettings>} [more]
+ * @param {Partial<ConstructorParameters<typeof TokenVerifier>[0]>} [parts]
+ */
+async function build(more = {}, parts = {}) {
   const settings = {
     secrets: [SECRET],
     publicKeys: [],
@@ -50,6 +54,7 @@ async function build(more = {}) {
     counters,
     log,
     now: () => nowS * 1000,
+    ...parts,
   });
   await verifier.start();
   return { verifier, counters, revocations };
@@ -68,6 +73,11 @@ function keysOf(pem) {
  * @returns {Promise<string>} why it is refused
  */
 async function reasonFor(verifier, text) {
+  return (await errorFor(verifier, text)).reason;
+}
+
+/** @param {TokenVerifier} verifier @param {string} text a token @returns {Promise<TokenError>} */
+async function errorFor(verifier, text) {
   const error = await (async () => verifier.verify(text))().then(
     () => assert.fail('the token was accepted'),
     (refusal) => refusal,
@@ -76,7 +86,7 @@ async function reasonFor(verifier, text) {
   // No part of a token may reach a log through its error.
   const shown = inspect(error, { depth: 9, showHidden: true });
   for (const part of text.split('.')) if (part.length > 8) assert.ok(!shown.includes(part));
-  return error.reason;
+  return error;
 }
 
 test('a valid token yields its user, rights, rooms, info and times', async () => {
@@ -277,7 +287,8 @@ const CLAIMS = /** @type {const} */ ([
   ['no iat', payload({ iat: undefined }), 'claims'],
   ['no sub', payload({ sub: undefined }), 'claims'],
   ['an empty sub', payload({ sub: '' }), 'claims'],
-  ['a sub that is a number', payload({ sub: 7 }), 'claims'],
+  ['a sub that is a fraction', payload({ sub: 7.5 }), 'claims'],
+  ['a sub with an exponent', `{"sub":1e3,"iat":${nowS},"exp":${nowS + 60}}`, 'claims'],
   ['a sub of 129 characters', payload({ sub: 'a'.repeat(129) }), 'claims'],
   ['a sub with a control character', payload({ sub: 'a\u0000' }), 'claims'],
   ['a sub with half a surrogate pair', payload({ sub: 'a\ud800' }), 'claims'],
@@ -316,6 +327,158 @@ for (const [name, text, reason] of CLAIMS) {
     assert.equal(await reasonFor(verifier, rawToken(HEADER, text)), reason);
   });
 }
+
+const minute = { iat: nowS, exp: nowS + 60 };
+/**
+ * What the first day's mistakes are answered with, and logged as.
+ * @type {readonly [string, string, string, string][]}
+ */
+const WHY = /** @type {const} */ ([
+  [token({ ...minute, sub: undefined }), 'claims', 'sub', 'claim sub: it is missing or empty'],
+  [
+    token({ ...minute, sub: [] }),
+    'claims',
+    'sub',
+    'claim sub: it is neither a string nor an integer',
+  ],
+  [
+    token({ ...minute, sub: 1.5 }),
+    'claims',
+    'sub',
+    'claim sub: as a number it has to be an integer',
+  ],
+  [token({ iat: nowS, exp: undefined }), 'claims', 'exp', 'claim exp: it is missing'],
+  [token({ exp: nowS + 60, iat: undefined }), 'claims', 'iat', 'claim iat: it is missing'],
+  [token({ iat: nowS, exp: '60' }), 'claims', 'exp', 'claim exp: it is not a number'],
+  [token({ iat: nowS - 90, exp: nowS - 30 }), 'expired', 'exp', 'exp passed 30 s ago'],
+  [
+    token({ iat: nowS + 65, exp: nowS + 600 }),
+    'not_yet_valid',
+    'iat',
+    'iat is 65 s ahead of the server clock',
+  ],
+  [
+    token({ iat: nowS * 1000, exp: (nowS + 60) * 1000 }),
+    'not_yet_valid',
+    'iat',
+    `iat is ${nowS * 999} s ahead of the server clock (milliseconds? JWT has seconds)`,
+  ],
+  [
+    token({ iat: nowS, exp: nowS + 86_400 * 3650 }),
+    'lifetime',
+    'exp',
+    `exp is ${86_400 * 3650} s after iat, JWT_MAX_LIFETIME_S permits ${MAX_LIFETIME_S}`,
+  ],
+  [
+    token({ ...minute, rooms: ['a'] }),
+    'claims',
+    'rooms',
+    'claim rooms: it is not an object with lists of up to 100 room patterns: join, publish, presence, history',
+  ],
+  [
+    'abc',
+    'malformed',
+    '',
+    'it is not a JWT (three parts of base64url, the first two JSON objects)',
+  ],
+  [token(minute, OTHER_SECRET), 'signature', '', 'it was not signed with a configured key'],
+  [
+    rawToken('{"alg":"none"}', payload({})),
+    'algorithm',
+    'alg',
+    `alg is none of ${ALGORITHMS.join(', ')}`,
+  ],
+  [
+    rawToken('{"alg":"RS256"}', payload({})),
+    'algorithm',
+    '',
+    'its algorithm is not allowed (JWT_ALGORITHMS), or fits no configured key',
+  ],
+  [
+    token({ ...minute, app: 'x' }),
+    'app',
+    'app',
+    'app is unknown or disabled, or this door has no apps',
+  ],
+]);
+
+test('a refusal names its claim and its cause; the log has a line a minute for each', async () => {
+  /** @type {Record<string, unknown>[]} */
+  const lines = [];
+  const rareLog = new RareLog({ warn: (fields) => void lines.push({ ...fields }) });
+  const { verifier } = await build({}, { rareLog });
+  for (const [text, reason, claim, why] of WHY) {
+    for (let again = 0; again < 3; again++) {
+      const error = await errorFor(verifier, text);
+      assert.deepEqual(
+        [error.reason, error.claim, error.why, error.told],
+        [reason, claim, why, ''],
+      );
+      assert.match(error.message, /^The token[^:]*\.$/, 'clients are not told');
+    }
+  }
+  const places = new Set(WHY.map(([, reason, claim]) => `${reason} ${claim}`));
+  assert.equal(lines.length, places.size);
+  const [first] = lines;
+  assert.deepEqual(
+    [first.reason, first.claim, first.alg, first.ageS],
+    ['claims', 'sub', 'HS256', 0],
+  );
+  const shown = inspect(lines, { depth: 9 });
+  for (const [text] of WHY)
+    for (const part of text.split('.')) if (part.length > 8) assert.ok(!shown.includes(part));
+});
+
+test('clients get the cause if the server is configured so', async () => {
+  const { verifier } = await build({}, { tellsWhy: true });
+  for (const [text, reason, , why] of WHY) {
+    const { message, told } = await errorFor(verifier, text);
+    assert.equal(told, why);
+    assert.ok(message.endsWith(`: ${why}.`), message);
+    if (reason === 'claims') assert.equal(message, `The token is not valid: ${why}.`);
+  }
+});
+
+test('a key id reaches the log in 64 printable characters', async () => {
+  /** @type {any[]} */
+  const lines = [];
+  const rareLog = new RareLog({ warn: (fields) => void lines.push(fields) });
+  const { verifier } = await build({}, { rareLog });
+  const header = JSON.stringify({ alg: 'HS256', kid: `\u001b[2J${'k'.repeat(100)}` });
+  await errorFor(verifier, rawToken(header, payload({ sub: '' })));
+  assert.equal(lines[0].kid, `?[2J${'k'.repeat(60)}`);
+});
+
+test('an integer sub is the user of its digits', async () => {
+  const { verifier } = await build();
+  for (const digits of ['42', '0', '653247040368672761', '-7']) {
+    const text = `{"sub": ${digits} ,"iat":${nowS},"exp":${nowS + 60}}`;
+    assert.equal((await verifier.verify(rawToken(HEADER, text))).user, digits);
+  }
+});
+
+test('info keeps the numbers and escapes of its signer', async () => {
+  const { verifier } = await build();
+  const info = '{"id":653247040368672761,"price":1.10,"big":1e400,"a":"\\u00e4 : , x"}';
+  const spaced = info.replaceAll(',"', ' ,\n "');
+  const text = `{"sub":"a","iat":${nowS},"exp":${nowS + 60},"\\u0069nfo":${spaced}}`;
+  assert.equal(String((await verifier.verify(rawToken(HEADER, text))).info), info);
+});
+
+test('a token that is not valid yet is refused for now, up to 5 minutes ahead', async () => {
+  const { verifier } = await build();
+  for (const claim of ['iat', 'nbf']) {
+    for (const [aheadS, code, retryAfterS] of /** @type {[number, string, number][]} */ ([
+      [6, 'TOKEN_NOT_YET_VALID', 1],
+      [300, 'TOKEN_NOT_YET_VALID', 295],
+      [301, 'INVALID_TOKEN', 0],
+    ])) {
+      const text = token({ iat: nowS, [claim]: nowS + aheadS, exp: nowS + 900 });
+      const error = await errorFor(verifier, text);
+      assert.deepEqual([error.code, error.retryAfterS], [code, retryAfterS], `${claim} ${aheadS}`);
+    }
+  }
+});
 
 test('a time in a token may be off by 5 s', async () => {
   const { verifier } = await build();

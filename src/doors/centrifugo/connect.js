@@ -4,7 +4,7 @@ import { VERSION } from '../../config/version.js';
 import { isPayload } from '../../protocol/decode.js';
 import { tokenIdentity } from './client.js';
 import { clientOf } from './client-id.js';
-import { DISCONNECTS } from './codes.js';
+import { DISCONNECTS, DoorClose } from './codes.js';
 import { DoorError } from './errors.js';
 import { expiryOf } from './results.js';
 import { connectionReader } from './tokens.js';
@@ -18,6 +18,11 @@ import { connectionReader } from './tokens.js';
 
 /** The door as hooks and limits see it. */
 const DOOR = Object.freeze({ name: 'centrifugo', usesTokens: true, asksLater: true });
+
+/** As Centrifugo closes, with the cause. */
+const NO_TOKEN = new DoorClose(DISCONNECTS.BAD_REQUEST.code, 'bad request: a token is required');
+/** After an error of these the client tries again: at once with a new token, or later. */
+const PASSING = new Set(['TOKEN_EXPIRED', 'TOKEN_NOT_YET_VALID', 'UNAVAILABLE']);
 
 export class ConnectCommand {
   /**
@@ -64,9 +69,9 @@ export class ConnectCommand {
     if (!connection.isOpen) return credentials?.lease?.release();
     const { entrance } = this.services;
     const refused = credentials?.refusal ?? null;
-    if (refused?.code === 'TOKEN_EXPIRED' || refused?.code === 'UNAVAILABLE') {
+    if (refused !== null && PASSING.has(refused.code)) {
       client.become('refused');
-      const error = new DoorError(refused.code === 'UNAVAILABLE' ? 100 : 109);
+      const error = new DoorError(refused.code === 'TOKEN_EXPIRED' ? 109 : 100);
       return this.connections.refuse(connection, command.id, error);
     }
     if (refused !== null) return this.connections.end(connection, refused);
@@ -74,7 +79,7 @@ export class ConnectCommand {
     client.identify(identity, lease);
     if (identity === null && entrance?.isRequired) {
       this.services.counters.errors.PERMISSION_DENIED++;
-      return connection.close(DISCONNECTS.BAD_REQUEST);
+      return connection.close(NO_TOKEN);
     }
     this.connections.accepted(connection);
     const isRevoked = () => identity !== null && this.services.sessions.isRevoked(identity);

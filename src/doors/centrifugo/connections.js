@@ -7,6 +7,7 @@
 // Subscriptions have their own bucket, because a client sends all of them at once after a
 // reconnect. Everything else counts like native messages.
 
+import { TokenError } from '../../auth/token-error.js';
 import { CLOSES } from '../../protocol/codes.js';
 import { errorOf, toClose } from '../../protocol/refusal.js';
 import { CommandRate } from '../command-rate.js';
@@ -341,9 +342,7 @@ export class Connections {
     const error = /** @type {import('../../protocol/codes.js').ErrorCode} */ (errorOf(refused));
     this.services.counters.errors[error]++;
     const close = closeOf(toClose(refused));
-    // The hook's text.
-    const reason = refused.code === 'DENIED' ? refused.message : close.reason;
-    connection.close(new DoorClose(close.code, reason));
+    connection.close(new DoorClose(close.code, reasonOf(refused, close.reason)));
   }
 }
 
@@ -355,6 +354,12 @@ export class Connections {
 function maxCommandsOf({ maxRoomsPerConnection, maxRoomsPerConnectionMode }) {
   if (maxRoomsPerConnectionMode !== 'enforce') return MAX_COMMANDS;
   return Math.min(MAX_COMMANDS, MORE_COMMANDS + 2 * maxRoomsPerConnection);
+}
+
+/** @param {import('../../protocol/refusal.js').Refusal} refused @param {string} usual */
+function reasonOf(refused, usual) {
+  if (refused.code === 'DENIED') return refused.message; // the hook's text
+  return refused instanceof TokenError && refused.told !== '' ? `${usual}: ${refused.told}` : usual;
 }
 
 /** @param {number} atMs when the connection is closed @returns {{expires: boolean, ttl?: number}} */

@@ -149,7 +149,8 @@ export class Subscriptions {
     commands.lane.after(connection, kind, token.length, verified(), (checked) => {
       if (!connection.isOpen) return;
       if (checked === 'TOKEN_EXPIRED') return act(null, 109);
-      if (checked === 'UNAVAILABLE') return act(null, 100);
+      // Temporary, so that the client tries again.
+      if (checked === 'UNAVAILABLE' || checked === 'TOKEN_NOT_YET_VALID') return act(null, 100);
       // It may be revoked by now.
       if (typeof checked !== 'string' && !sessions.isRevoked(checked)) return act(checked, 0);
       this.services.counters.errors.INVALID_TOKEN++;

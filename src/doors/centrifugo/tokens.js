@@ -10,16 +10,16 @@
 import {
   checkParties,
   Identity,
-  isTimeOrAbsent,
-  isTokenId,
-  isUser,
-  LEEWAY_S,
   readApp,
+  readJson,
+  readTokenId,
+  readUser,
   refuseSubscriptionToken,
 } from '../../auth/claims.js';
 import { MAX_PATTERNS, Rights, readRights } from '../../auth/rights.js';
-import { TokenError } from '../../auth/token-error.js';
-import { MAX_INFO_BYTES } from '../../protocol/decode.js';
+import { sourcesOf } from '../../auth/strict-json.js';
+import { claimFault, TokenError } from '../../auth/token-error.js';
+import { readTime, readTimes } from '../../auth/token-times.js';
 import { isChannel, roomPatternsOf } from './channels.js';
 
 /** @import { Apps } from '../../auth/claims.js' */
@@ -30,7 +30,6 @@ import { isChannel, roomPatternsOf } from './channels.js';
 export const GRACE_S = 25;
 const MAX_CHANNELS = 100;
 const PATTERN = /^[\x21-\x7e]{1,255}$/;
-const BASE64 = /^[A-Za-z0-9+/]*={0,2}$/;
 /** @type {readonly string[]} */
 const NO_ROOMS = Object.freeze([]);
 
@@ -77,25 +76,29 @@ export class SubscriptionIdentity extends Identity {
 
 /** @param {boolean} isLenient @returns {ReadClaims} of connection tokens */
 export function connectionReader(isLenient) {
-  return (claims, nowS, settings, apps) => {
+  return (claims, nowS, settings, apps, source) => {
     refuseSubscriptionToken(claims);
-    const { common, endS } = readCommon(claims, nowS, { ...settings, apps }, isLenient);
-    const { channels, subs } = claims;
+    const given = { ...settings, apps, source };
+    const { common, endS } = readCommon(claims, nowS, given, isLenient);
     const { rights, hasRights } = rightsOf(claims);
-    const subscriptions = readSubscriptions(channels, subs);
+    const subscriptions = readSubscriptions(claims, source ?? null);
     return new ChannelIdentity({ ...common, rights }, { endS, hasRights, subscriptions });
   };
 }
 
 /** @param {boolean} isLenient @returns {ReadClaims} of subscription tokens */
 export function subscriptionReader(isLenient) {
-  return (claims, nowS, settings, apps) => {
+  return (claims, nowS, settings, apps, source) => {
     // An anonymous client's subscription token has no user either.
     const withUser = { ...claims, sub: claims.sub ?? '' };
-    const { common, endS } = readCommon(withUser, nowS, { ...settings, apps }, isLenient, true);
+    const given = { ...settings, apps, source };
+    const { common, endS } = readCommon(withUser, nowS, given, isLenient, true);
     const { channel } = claims;
-    if (typeof channel !== 'string' || !isChannel(channel)) throw new TokenError('claims');
-    const data = readJson(claims.data, claims.b64data);
+    if (channel === undefined)
+      throw claimFault('channel', 'it is missing, and a subscription token names its channel');
+    if (typeof channel !== 'string' || !isChannel(channel))
+      throw claimFault('channel', 'it is not the name of a channel');
+    const data = readJson('data', claims.data, claims.b64data, source ?? null);
     return new SubscriptionIdentity({ ...common, rights: NO_RIGHTS }, { channel, endS, data });
   };
 }
@@ -104,59 +107,49 @@ const NO_RIGHTS = new Rights({ join: [], publish: [], presence: [], history: [] 
 
 /**
  * @param {Record<string, unknown>} claims @param {number} nowS
- * @param {Parameters<ReadClaims>[2] & {apps?: Apps|null}} settings @param {boolean} isLenient
- * @param {boolean} [mayBeAnonymous]
+ * @param {Parameters<ReadClaims>[2] & {apps?: Apps|null, source?: Buffer|null}} settings
+ * @param {boolean} isLenient @param {boolean} [mayBeAnonymous]
  */
 function readCommon(claims, nowS, settings, isLenient, mayBeAnonymous = isLenient) {
-  const { sub = '', jti, iat } = claims;
+  const { source = null } = settings;
   checkParties(claims, settings);
-  const endS = readEnd(claims, nowS, isLenient ? Number.POSITIVE_INFINITY : settings.maxLifetimeS);
-  if (typeof sub !== 'string' || (sub === '' ? !mayBeAnonymous : !isUser(sub)))
-    throw new TokenError('claims');
-  if (jti !== undefined && !isTokenId(jti)) throw new TokenError('claims');
+  const { exp, iat } = readTimes(claims, nowS, {
+    maxLifetimeS: isLenient ? Number.POSITIVE_INFINITY : settings.maxLifetimeS,
+    needsEnd: !isLenient,
+    needsStart: false,
+  });
+  const user = readUser(claims, source);
+  if (user === '' && !mayBeAnonymous)
+    throw claimFault('sub', 'it is missing or empty, and FANFARE_CENTRIFUGO_TOKENS is strict');
+  const tokenId = readTokenId(claims);
   if (readApp(claims, settings.apps ?? null) !== null) throw new TokenError('app');
+  const endS = Math.ceil(readTime(claims, 'expire_at') ?? exp ?? 0);
   const common = {
-    user: sub,
-    tokenId: jti ?? null,
-    issuedAtMs: Number(iat ?? 0) * 1000,
+    user,
+    tokenId,
+    issuedAtMs: (iat ?? 0) * 1000,
     expiresAtMs: endS === 0 ? Number.POSITIVE_INFINITY : (endS + GRACE_S) * 1000,
     mayBroadcast: false,
     autojoin: NO_ROOMS,
-    info: readJson(claims.info, claims.b64info),
+    info: readJson('info', claims.info, claims.b64info, source),
   };
   return { common, endS };
-}
-
-/**
- * @param {Record<string, unknown>} claims @param {number} nowS
- * @param {number} maxLifetimeS Infinity: it may lack an end
- * @returns {number} when a new token is due, in seconds since 1970; 0: never
- */
-function readEnd({ exp, nbf, iat, expire_at: expireAt }, nowS, maxLifetimeS) {
-  if (![exp, nbf, iat, expireAt].every(isTimeOrAbsent)) throw new TokenError('claims');
-  const end = /** @type {number|undefined} */ (exp);
-  if (end === undefined && Number.isFinite(maxLifetimeS)) throw new TokenError('claims');
-  if (end !== undefined && end <= nowS - LEEWAY_S) throw new TokenError('expired');
-  if (Math.max(Number(nbf ?? 0), Number(iat ?? 0)) > nowS + LEEWAY_S)
-    throw new TokenError('not_yet_valid');
-  const beganS = Math.min(Number(iat ?? nowS), nowS);
-  if (end !== undefined && end - beganS > maxLifetimeS + LEEWAY_S) throw new TokenError('lifetime');
-  return expireAt === undefined ? Math.ceil(end ?? 0) : Math.ceil(Number(expireAt));
 }
 
 /** @param {Record<string, unknown>} claims @returns {{rights: Rights, hasRights: boolean}} */
 function rightsOf({ rooms, caps }) {
   const native = readRights(rooms);
-  if (native === null) throw new TokenError('claims');
+  if (native === null) throw claimFault('rooms', 'it is not an object with lists of room patterns');
   if (caps === undefined) return { rights: native, hasRights: rooms !== undefined };
   /** @type {Record<RoomRight, string[]>} */
   const lists = { join: [], publish: [], presence: [], history: [] };
   const given = /** @type {Partial<Record<RoomRight, string[]>>} */ (rooms ?? {});
   for (const right of CAPABILITIES.values()) lists[right].push(...(given[right] ?? []));
-  if (!Array.isArray(caps) || caps.length > MAX_PATTERNS) throw new TokenError('claims');
+  if (!Array.isArray(caps) || caps.length > MAX_PATTERNS)
+    throw claimFault('caps', `it is not a list of up to ${MAX_PATTERNS} objects`);
   for (const capability of caps) addCapability(lists, capability);
   if (Object.values(lists).some(({ length }) => length > 2 * MAX_PATTERNS))
-    throw new TokenError('claims');
+    throw claimFault('caps', `with rooms it has over ${2 * MAX_PATTERNS} patterns for one right`);
   return { rights: new Rights(lists), hasRights: true };
 }
 
@@ -167,11 +160,18 @@ function addCapability(lists, capability) {
   const isWildcard = match === 'wildcard';
   const isList = (/** @type {unknown} */ list) =>
     Array.isArray(list) && list.length <= MAX_PATTERNS;
-  if (!(isWildcard || match === '') || !isList(channels) || !isList(allow))
-    throw new TokenError('claims');
+  if (!(isWildcard || match === ''))
+    throw claimFault(
+      'caps',
+      'match may only be wildcard or absent: there are no regular expressions',
+    );
+  if (!isList(channels) || !isList(allow))
+    throw claimFault('caps', `channels and allow are lists of up to ${MAX_PATTERNS}`);
   for (const pattern of /** @type {unknown[]} */ (channels)) {
-    if (typeof pattern !== 'string' || !PATTERN.test(pattern)) throw new TokenError('claims');
-    if (!isWildcard && pattern.includes('*')) throw new TokenError('claims');
+    if (typeof pattern !== 'string' || !PATTERN.test(pattern))
+      throw claimFault('caps', 'channels has something that is not the name of a channel');
+    if (!isWildcard && pattern.includes('*'))
+      throw claimFault('caps', 'a * in channels needs "match": "wildcard"');
     for (const name of /** @type {unknown[]} */ (allow)) {
       const right = CAPABILITIES.get(name);
       if (right !== undefined) lists[right].push(...roomPatternsOf(pattern));
@@ -180,40 +180,30 @@ function addCapability(lists, capability) {
 }
 
 /**
- * @param {unknown} channels @param {unknown} subs
+ * @param {Record<string, unknown>} claims @param {Buffer|null} source
  * @returns {ReadonlyMap<string, ServerSubscription>}
  */
-function readSubscriptions(channels = [], subs = {}) {
-  if (!Array.isArray(channels) || typeof subs !== 'object' || subs === null)
-    throw new TokenError('claims');
+function readSubscriptions({ channels = [], subs = {} }, source) {
+  if (!Array.isArray(channels)) throw claimFault('channels', 'it is not a list');
+  if (typeof subs !== 'object' || subs === null) throw claimFault('subs', 'it is not an object');
   /** @type {Map<string, ServerSubscription>} */
   const subscriptions = new Map(channels.map((channel) => [channel, NO_DATA]));
-  for (const [channel, options] of Object.entries(subs)) {
+  const given = Object.entries(subs);
+  const sources = source === null || given.length === 0 ? null : sourcesOf(source).get('subs');
+  // A list passes as an object without names.
+  const optionSources = sources && !Array.isArray(subs) ? sourcesOf(sources) : null;
+  for (const [channel, options] of given) {
     const { data, b64data } = /** @type {Record<string, unknown>} */ (options ?? {});
-    subscriptions.set(channel, { data: readJson(data, b64data) });
+    const own = data === undefined ? null : (optionSources?.get(channel) ?? null);
+    subscriptions.set(channel, { data: readJson('data', data, b64data, own) });
   }
   const isValid = (/** @type {unknown} */ name) => typeof name === 'string' && isChannel(name);
-  if (subscriptions.size > MAX_CHANNELS || ![...subscriptions.keys()].every(isValid))
-    throw new TokenError('claims');
+  if (subscriptions.size > MAX_CHANNELS)
+    throw claimFault('channels', `with subs it names over ${MAX_CHANNELS} channels`);
+  if (![...subscriptions.keys()].every(isValid))
+    throw claimFault('channels', 'it or subs has something that is not the name of a channel');
   return subscriptions;
 }
 
 /** @type {ServerSubscription} */
 const NO_DATA = Object.freeze({ data: null });
-
-/** @param {unknown} value @param {unknown} base64 of JSON @returns {Buffer|null} null: neither */
-function readJson(value, base64) {
-  if (value === undefined && base64 === undefined) return null;
-  let text = value === undefined ? '' : JSON.stringify(value);
-  if (value === undefined) {
-    if (typeof base64 !== 'string' || !BASE64.test(base64)) throw new TokenError('claims');
-    try {
-      text = JSON.stringify(JSON.parse(Buffer.from(base64, 'base64').toString()));
-    } catch {
-      throw new TokenError('claims'); // the parser's message quotes the text
-    }
-  }
-  const json = Buffer.from(text);
-  if (json.length > MAX_INFO_BYTES) throw new TokenError('claims');
-  return json;
-}
