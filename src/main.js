@@ -32,6 +32,14 @@ const COMMANDS = {
   '-v': version,
 };
 
+/** Of workers, as `courier` is that of the courier. */
+const WORKER_ARGUMENT = 'worker';
+/** A primary of ours starts its workers as soon as they have loaded. */
+const START_WITHIN_MS = 3000;
+const FOREIGN_CLUSTER =
+  'This process is a cluster worker of another program, such as pm2 with -i, which does not start it. ' +
+  'Run one instance (pm2: fork mode, without -i): the server forks its own workers, as many as WORKERS says.';
+
 /** @typedef {(args: string[]) => unknown} Command */
 /** @import { Config } from './config/settings.js' */
 /** @import { Texts } from './config/texts.js' */
@@ -136,12 +144,21 @@ async function worker() {
   for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP']))
     process.on(signal, () => {});
   const { runWorker } = await import('./worker/process.js');
+  // Our primary passes the argument. One of an earlier version does not, but answers at once.
+  const isOurs = process.argv[2] === WORKER_ARGUMENT;
+  const timer = isOurs ? undefined : setTimeout(() => refuse([FOREIGN_CLUSTER]), START_WITHIN_MS);
   // `runWorker` listens before the next message, which may come in the same read.
-  process.once('message', (/** @type {{texts?: Texts}} */ start) => {
-    const { config, faults } = loadConfig(process.env, readFrom(start.texts));
-    if (!config) return refuse(faults);
-    runWorker(config, logFor(config), /** @type {any} */ (start));
-  });
+  process.on(
+    'message',
+    function processOnMessage(/** @type {{type?: string, texts?: Texts}} */ start) {
+      if (start?.type !== 'start') return; // of another program's primary
+      process.removeListener('message', processOnMessage);
+      clearTimeout(timer);
+      const { config, faults } = loadConfig(process.env, readFrom(start.texts));
+      if (!config) return refuse(faults);
+      runWorker(config, logFor(config), /** @type {any} */ (start));
+    },
+  );
   // Messages that arrive while the modules load are lost, so the primary waits for this one.
   process.send?.({ type: 'loaded' });
 }

@@ -113,7 +113,8 @@ export class Supervisor {
     cluster.schedulingPolicy = scheduling === 'shared' ? cluster.SCHED_NONE : cluster.SCHED_RR;
     cluster.setupPrimary({
       exec: this.exec,
-      args: [],
+      // main.js tells by it that the worker is ours.
+      args: ['worker'],
       execArgv: workerArguments(workers, this.settings.env.NODE_OPTIONS ?? ''),
       silent: false,
     });

@@ -5,6 +5,7 @@ import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { WebSocket } from 'ws';
 import { freePort } from '../../loadtest/lib/redis.js';
@@ -13,6 +14,7 @@ import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const OPTIONS = { timeout: 60_000 };
+const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));
 
 /** @param {number} metricsPort */
 async function readyWorkers(metricsPort) {
@@ -336,6 +338,23 @@ test(
       assert.match(server.stderr(), new RegExp(`\\b${name}\\b`));
   },
 );
+
+test('a worker of another cluster, as of pm2 -i, says so and exits with 78', OPTIONS, async (t) => {
+  const main = join(temporaryFolder(t), 'foreign.cjs');
+  writeFileSync(
+    main,
+    `const cluster = require('node:cluster');
+    cluster.setupPrimary({ exec: ${JSON.stringify(MAIN)} });
+    const worker = cluster.fork();
+    worker.on('message', () => worker.send({ type: 'process:msg' }));
+    worker.on('exit', (code) => process.exit(code));`,
+  );
+  const server = spawnServer(t, {}, { main });
+  assert.deepEqual(await server.exited, { code: 78, signal: null });
+  assert.match(server.stderr(), /cluster worker of another program, such as pm2 with -i/);
+  assert.match(server.stderr(), /fork mode.*WORKERS/);
+  assert.deepEqual(server.lines, []);
+});
 
 test('a missing configuration file is a fault', OPTIONS, async (t) => {
   const server = spawnServer(t, { FANFARE_CONFIG_FILE: '/nowhere/fanfare.env' });
