@@ -16,7 +16,7 @@ const MAX_REMEMBERED = 1000;
 /** @typedef {'join'|'publish'|'presence'|'history'} RoomRight */
 const ROOM_RIGHTS = /** @type {const} */ (['join', 'publish', 'presence', 'history']);
 
-class RoomList {
+export class RoomList {
   /** Names without a star. @type {Set<string>} */
   #names = new Set();
   /** Patterns, split at their stars. @type {string[][]} */

@@ -72,6 +72,7 @@ const OTHERS = /** @type {const} */ ([
   { field: 'clientEventData', value: 'string', allowed: 'string, asSent', meaning: 'Whether `data` of a client event is relayed as a string, as Pusher does, or as the client sent it.' },
   { field: 'history', value: '[]', allowed: 'up to 20', meaning: 'Rooms of the app with [history](history-and-recovery.md), each as `chat.*=100/300s`. A reload cannot change it.' },
   { field: 'presence', value: '[]', allowed: 'up to 20', meaning: 'Rooms of the app with presence, each as `chat.*`; `presence-…` has it anyway. A reload cannot change it.' },
+  { field: 'publicRooms', allowed: 'up to 100', meaning: 'Rooms of a shared app whose channels need no signature, each as `news.*`; `private-…` and `presence-…` need one anyway. Absent: all rooms, which is a fault if tokens are required.' },
   { field: 'webhooks', value: '[]', allowed: 'up to 10', meaning: 'Endpoints of [webhooks](webhooks.md#in-pushers-form).' },
 ]);
 

@@ -8,7 +8,7 @@
 import { ALIASES, FIELDS, NUMBERS, PRESETS, REPLACED, SWITCHES } from './app-fields.js';
 import { fieldsOf, isRecord, readJsonList, readList, readUrl } from './json-list.js';
 import { normalOrigin } from './origins.js';
-import { parseHistoryRules, parsePresenceRules } from './room-patterns.js';
+import { isRoomPattern, parseHistoryRules, parsePresenceRules } from './room-patterns.js';
 
 /** The events that an app's webhooks may ask for, and their types in webhooks.js. */
 export const APP_EVENT_TYPES = Object.freeze({
@@ -31,6 +31,7 @@ const MAX_ORIGINS = 100;
 const MAX_WEBHOOKS = 10;
 /** Patterns of rooms with history; and of those with presence. */
 const MAX_PATTERNS = 20;
+const MAX_PUBLIC_ROOMS = 100;
 const MAX_HEADERS = 20;
 /** The SDK for Python, and `forURL` of the others, accept digits only. */
 const ID = /^\d{1,20}$/;
@@ -70,6 +71,8 @@ const SOKETI_AUTHORIZE_WITHIN_MS = 30_000;
  * @property {'string'|'asSent'} clientEventData the form in which `data` of a client event is relayed
  * @property {readonly Rule<HistoryRule>[]} history patterns are about names in the app
  * @property {readonly Rule<true>[]} presence the same
+ * @property {readonly string[]|null} publicRooms of a shared app: patterns of the rooms whose channels
+ *   need no signature; null: all
  * @property {readonly AppWebhook[]} webhooks
  */
 
@@ -232,8 +235,19 @@ function readApp(entry, refuse, warn) {
     ...readSwitches(fields, refuse),
     history: readRules('history', fields.history, parseHistoryRules, refuse),
     presence: readRules('presence', fields.presence, parsePresenceRules, refuse),
+    publicRooms: readPublicRooms(fields, refuse),
     webhooks: readWebhooks(fields.webhooks, refuse),
   });
+}
+
+/** @param {Record<string, unknown>} fields @param {Refuse} refuse @returns {App['publicRooms']} */
+function readPublicRooms({ publicRooms, shared }, refuse) {
+  if (publicRooms === undefined) return null;
+  if (shared !== true) refuse('"publicRooms": only the channels of a shared app are native rooms');
+  const rule = `"publicRooms": not an array of at most ${MAX_PUBLIC_ROOMS} patterns of room names`;
+  return Object.freeze([
+    ...readList(publicRooms, rule, [0, MAX_PUBLIC_ROOMS], isRoomPattern, refuse),
+  ]);
 }
 
 /**
@@ -437,6 +451,11 @@ function boundFaults(apps, values) {
   check('maxEventBytes', 'FANFARE_API_MAX_BODY_BYTES', Number(values.apiMaxBodyBytes));
   check('maxPresenceMembers', 'FANFARE_PRESENCE_MAX_MEMBERS', Number(values.presenceMaxMembers));
   const shared = apps.filter(({ isShared }) => isShared);
+  const open = shared.find(({ isEnabled, publicRooms }) => isEnabled && publicRooms === null);
+  if (open !== undefined && values.auth === 'required')
+    faults.push(
+      `FANFARE_PUSHER_APPS: app ${open.id} is shared, and tokens are required: everybody who knows its key would read native rooms without one. Name the rooms that may be public in its "publicRooms", such as ["news.*"], or [] for none`,
+    );
   if (shared.length > 1)
     faults.push(
       `FANFARE_PUSHER_APPS: apps ${shared.map(({ id }) => id).join(' and ')} are shared, so their channels would be the same rooms`,

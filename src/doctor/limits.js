@@ -536,18 +536,26 @@ export const LIMITS = Object.freeze([
     needs: [],
     source: '`FANFARE_PUSHER_APPS`',
     meaning:
-      'Apps of Pusher clients. The verdict is a note if an app is shared and no tokens are configured: native clients then join its private channels without a signature.',
+      'Apps of Pusher clients. The verdict is a note if an app is shared, and native clients join its private channels without a signature, because no tokens are configured, or Pusher clients read native rooms without a token, because `publicRooms` names them.',
     judge(_readings, { config: { pusher, tokens } }) {
       if (pusher === null) return null;
       const shared = pusher.apps.find(({ isShared }) => isShared);
-      const isOpen = shared !== undefined && tokens === null;
-      return {
-        value: `${plural(pusher.apps.length, 'app')}${shared === undefined ? '' : `, ${shared.id} is shared`}`,
-        note: isOpen
-          ? `native clients join the private channels of app ${shared.id} without a signature`
-          : undefined,
-        fix: isOpen ? 'JWT_SECRET=…, or remove "shared" from the app' : undefined,
-      };
+      const value = plural(pusher.apps.length, 'app');
+      if (shared === undefined) return { value };
+      const { id, publicRooms } = shared;
+      /** @type {{note?: string, fix?: string}} */
+      let advice = {};
+      if (tokens === null)
+        advice = {
+          note: `native clients join the private channels of app ${id} without a signature`,
+          fix: 'JWT_SECRET=…, or remove "shared" from the app',
+        };
+      else if (publicRooms === null || publicRooms.length > 0)
+        advice = {
+          note: `who knows the key of app ${id} reads these native rooms without a token: ${publicRooms?.join(', ') ?? 'all'}`,
+          fix: `name only public rooms in "publicRooms" of app ${id}`,
+        };
+      return { value: `${value}, ${id} is shared`, ...advice };
     },
   },
   {

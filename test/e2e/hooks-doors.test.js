@@ -31,7 +31,7 @@ const started = shared(async (owner) => {
     JWT_SECRET: SECRET,
     FANFARE_HOOKS: fileURLToPath(new URL('../helpers/hooks/doors.js', import.meta.url)),
     FANFARE_CENTRIFUGO: 'on',
-    FANFARE_PUSHER_APPS: writeApps(owner, [entryOf({ shared: true })]),
+    FANFARE_PUSHER_APPS: writeApps(owner, [entryOf({ shared: true, publicRooms: ['*'] })]),
     FANFARE_HISTORY: `${ROOM}=100/300s`,
     FANFARE_PRESENCE: ROOM,
   });

@@ -36,10 +36,28 @@ const start = sharedPusher({
   slow: { clientEventsPerSecond: 5 },
   quiet: { clientEvents: false },
   other: {},
-  sharing: { shared: true },
+  sharing: { shared: true, publicRooms: ['news', 'open-*', 'cache-open', 'a/eb'] },
 });
 
 describe('subscribe', () => {
+  test(
+    'in a shared app, a channel without a signature needs a place among its public rooms',
+    OPTIONS,
+    async (t) => {
+      const client = await (await start(t, 'sharing')).connect();
+      await client.signin({ id: 'ann' }); // is no right to read native rooms
+      for (const name of ['news', 'open-1', 'cache-open', 'a=b', 'private-x', 'private-news'])
+        assert.deepEqual(await client.subscribe(name), {}, name);
+      await client.subscribe('presence-x', { user_id: 'ann' });
+      for (const name of ['team.board', 'newspaper', 'cache-x', 'open']) {
+        client.sendSubscribe(name);
+        const { data } = await client.event('pusher:subscription_error', name);
+        assert.deepEqual([data.type, data.status], ['AuthError', 401], name);
+        assert.match(data.error, /publicRooms/);
+      }
+    },
+  );
+
   test('each kind of channel is answered, with its data as text', OPTIONS, async (t) => {
     const { connect } = await start(t);
     const client = await connect();

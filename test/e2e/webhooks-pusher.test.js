@@ -66,7 +66,7 @@ async function startReceiver(t) {
 function startShared(t, webhook, env = {}) {
   const path = join(temporaryFolder(t), 'apps.json');
   const webhooks = [{ events: EVENTS, ...webhook }];
-  writeFileSync(path, JSON.stringify([{ ...APP, shared: true, webhooks }]));
+  writeFileSync(path, JSON.stringify([{ ...APP, shared: true, publicRooms: ['*'], webhooks }]));
   return startServer(t, {
     WORKERS: '1',
     JWT_SECRET: TOKEN_SECRET,

@@ -354,7 +354,7 @@ test('tokens of Centrifugo clients are noted if they need not expire', () => {
   assert.equal(rowOf(look(plenty(), { env: strict }), name).verdict, 'ok');
 });
 
-test('a shared app of Pusher clients is noted if native clients need no token', () => {
+test('a shared app of Pusher clients is noted if rooms need neither token nor signature', () => {
   const one = {
     FANFARE_PUSHER_APP_ID: '7',
     FANFARE_PUSHER_APP_KEY: 'key',
@@ -371,7 +371,13 @@ test('a shared app of Pusher clients is noted if native clients need no token', 
   assert.deepEqual([open.verdict, open.value], ['note', '1 app, 7 is shared']);
   assert.match(open.why, /without a signature/);
   const guarded = { ...env, JWT_SECRET: 'x'.repeat(32) };
-  assert.equal(rowOf(look(plenty(), { env: guarded }), 'pusher-apps').verdict, 'ok');
+  const verdictOf = (/** @type {readonly string[]} */ publicRooms) => {
+    writeFileSync(path, JSON.stringify([{ ...app, publicRooms }]));
+    const { verdict, why } = rowOf(look(plenty(), { env: guarded }), 'pusher-apps');
+    return [verdict, /native rooms without a token: (.*)/.exec(why)?.[1]];
+  };
+  assert.deepEqual(verdictOf([]), ['ok', undefined]);
+  assert.deepEqual(verdictOf(['news.*', 'blog']), ['note', 'news.*, blog']);
   rmSync(dirname(path), { recursive: true });
 });
 

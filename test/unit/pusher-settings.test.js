@@ -70,6 +70,7 @@ test('an app has the limits of Pusher by default, and there are no apps by defau
     clientEventData: 'string',
     history: [],
     presence: [],
+    publicRooms: null,
     webhooks: [],
   });
   assert.ok(Object.isFrozen(app));
@@ -201,6 +202,17 @@ test('a fault names the app and the field, and quotes no secret', (t) => {
   assert.match(fault(t, [APP, { ...APP, id: '9' }]), /two apps have the same key/);
   const shared = { ...APP, shared: true };
   assert.match(fault(t, [shared, { ...shared, id: '9', key: 'k' }]), /apps 123 and 9 are shared/);
+  const tokens = { JWT_SECRET: 's'.repeat(32) };
+  assert.match(fault(t, shared, tokens), /^FANFARE_PUSHER_APPS: app 123 is shared, and tokens are/);
+  for (const publicRooms of ['news', ['a b'], [1], Array(101).fill('a')])
+    assert.match(
+      fault(t, { ...shared, publicRooms }),
+      /"publicRooms": not an array of at most 100/,
+    );
+  assert.match(fault(t, { publicRooms: [] }), /only the channels of a shared app/);
+  assert.equal(valid(t, shared, { ...tokens, FANFARE_AUTH: 'optional' }).app.publicRooms, null);
+  assert.deepEqual(valid(t, { ...shared, publicRooms: [] }, tokens).app.publicRooms, []);
+  valid(t, { ...shared, enabled: false }, tokens);
 });
 
 test('origins are compared in the form that browsers send', (t) => {

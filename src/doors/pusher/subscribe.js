@@ -3,6 +3,7 @@
 // A channel is a room. The client gets the reply, then the channel's last event or a cache_miss,
 // then live events. Signed data is parsed only after its signature was checked.
 
+import { RoomList } from '../../auth/rights.js';
 import { isChannel, kindOf, roomOf, userOfChannel } from './channels.js';
 import { cacheMissText, errorText, notSubscribedText, subscribedText } from './frames.js';
 import { fieldsOf, readObject } from './messages.js';
@@ -32,6 +33,7 @@ const authError = (error) => ({ type: 'AuthError', status: 401, error });
 const limitReached = (status, error) => ({ type: 'LimitReached', status, error });
 
 const UNAUTHORIZED = authError('The connection is unauthorized.');
+const NOT_PUBLIC = authError('The "publicRooms" of this app do not name this channel.');
 const INVALID_MEMBER = authError('Invalid presence information');
 const TOO_MANY = limitReached(4100, 'Too many channels.');
 const UNAVAILABLE = { type: 'Unavailable', status: 503, error: 'The server is unavailable.' };
@@ -48,6 +50,11 @@ export class Subscriptions {
     this.onAuthorized = onAuthorized;
     this.onUnavailable = onUnavailable;
     this.waiting = new WaitingSubscriptions();
+    const apps = services.config.pusher?.apps ?? [];
+    /** Rooms whose channels need no signature, by app; null: all. */
+    this.publicRooms = new Map(
+      apps.map(({ id, publicRooms }) => [id, publicRooms && new RoomList(publicRooms)]),
+    );
   }
 
   /** @type {Handler} */
@@ -75,7 +82,7 @@ export class Subscriptions {
     if (kind.isPrivate) {
       const faulty = verify(connection, client, channel, auth, data);
       if (faulty !== null) return refuse(faulty);
-    }
+    } else if (this.publicRooms.get(app.id)?.has(name) === false) return refuse(NOT_PUBLIC);
     /** @type {Member|Refused|null} */
     const member = kind.isPresence ? memberOf(client, data) : null;
     if (member !== null && 'type' in member) return refuse(member);
