@@ -55,6 +55,7 @@ function build() {
     isFull: () => state.isFull,
   };
   const services = {
+    config: { pusher: null },
     ...{ hub, scheduler: { hasState: () => false }, counters: createCounters() },
     commands: { joins },
   };
