@@ -29,6 +29,8 @@ const MAX_ANSWER_BYTES = 262_144;
 /** Further keys are ignored. */
 const MAX_KEYS = 100;
 const MAX_KEY_ID_LENGTH = 256;
+/** Keys that may be tried for a token without a `kid`, or with one that several keys have. */
+const MAX_TRIES = 4;
 /** Tokens waiting for a read. */
 const MAX_WAITING = 1000;
 /** Intervals are longer by up to this part, because all workers start together. */
@@ -41,6 +43,9 @@ const JITTER = 0.1;
  * A key is imported when it is first used.
  * @typedef {PublicKey & {imported: Map<string, Promise<CryptoKey>>}} RemoteKey
  */
+
+/** @type {readonly RemoteKey[]} */
+const NO_KEYS = Object.freeze([]);
 
 /** Why a read failed. Its text is logged. */
 class ReadError extends Error {}
@@ -88,35 +93,53 @@ export class RemoteKeys {
 
   /**
    * @param {string} algorithm allowed by the configuration @param {unknown} keyId the token's `kid`
-   * @returns {Promise<CryptoKey>} @throws {TokenError} unknown_key, keys_unavailable
+   * @returns {Promise<CryptoKey[]>} 1 to MAX_TRIES keys, one of which may have signed the token
+   * @throws {TokenError} unknown_key, keys_unavailable
    */
   async find(algorithm, keyId) {
     const known = this.#lookUp(algorithm, keyId);
-    if (known !== null) return this.#cryptoKey(known, algorithm);
+    if (known.length > 0) return this.#cryptoKeys(known, algorithm);
     if (keyId !== undefined && !isKeyId(keyId)) throw new TokenError('unknown_key');
     // Without a `kid`, reading helps only if there is no set yet.
     if (keyId === undefined && this.#keys.size > 0) throw new TokenError('unknown_key');
     const isFresh = await this.#freshen();
     const found = this.#lookUp(algorithm, keyId);
-    if (found !== null) return this.#cryptoKey(found, algorithm);
+    if (found.length > 0) return this.#cryptoKeys(found, algorithm);
     if (isFresh) throw new TokenError('unknown_key');
     throw new TokenError('keys_unavailable', { retryAfterS: this.#retryAfterS() });
   }
 
-  /** @param {string} algorithm @param {unknown} keyId @returns {RemoteKey|null} */
+  /**
+   * RFC 7517 4.5: a `kid` need not be unique, and a token need not have one. During a rotation two
+   * keys fit such a token.
+   * @param {string} algorithm @param {unknown} keyId @returns {RemoteKey[]}
+   */
   #lookUp(algorithm, keyId) {
-    if (keyId !== undefined) {
-      const named = isKeyId(keyId) ? this.#keys.get(keyId) : undefined;
-      return named?.find(({ algorithms }) => algorithms.includes(algorithm)) ?? null;
-    }
-    // Without a `kid`, exactly one key must fit.
-    const fitting = [...this.#keys.values()]
-      .flat()
-      .filter(({ algorithms }) => algorithms.includes(algorithm));
-    return fitting.length === 1 ? fitting[0] : null;
+    const named = keyId === undefined ? [...this.#keys.values()].flat() : this.#named(keyId);
+    return named.filter(({ algorithms }) => algorithms.includes(algorithm)).slice(0, MAX_TRIES);
   }
 
-  /** @param {RemoteKey} key @param {string} algorithm */
+  /** @param {unknown} keyId @returns {readonly RemoteKey[]} */
+  #named(keyId) {
+    return (isKeyId(keyId) && this.#keys.get(keyId)) || NO_KEYS;
+  }
+
+  /** @param {readonly RemoteKey[]} keys @param {string} algorithm @returns {Promise<CryptoKey[]>} */
+  async #cryptoKeys(keys, algorithm) {
+    /** @type {CryptoKey[]} */
+    const usable = [];
+    for (const key of keys) {
+      const imported = await this.#cryptoKey(key, algorithm);
+      if (imported !== null) usable.push(imported);
+    }
+    if (usable.length === 0) throw new TokenError('unknown_key');
+    return usable;
+  }
+
+  /**
+   * @param {RemoteKey} key @param {string} algorithm
+   * @returns {Promise<CryptoKey|null>} null: the set's author has made a mistake
+   */
   async #cryptoKey(key, algorithm) {
     let imported = key.imported.get(algorithm);
     if (imported === undefined) {
@@ -127,7 +150,7 @@ export class RemoteKeys {
       return await imported;
     } catch {
       // For example, a point that is not on its curve. OpenSSL's text may quote the key.
-      throw new TokenError('unknown_key');
+      return null;
     }
   }
 

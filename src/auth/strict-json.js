@@ -38,7 +38,9 @@ export function sourcesOf(json) {
     const nameEnd = skipString(json, i + 1);
     const start = skipSpace(json, skipSpace(json, nameEnd) + 1);
     const end = skipPayload(json, start);
-    sources.set(JSON.parse(json.toString('utf8', i, nameEnd)), json.subarray(start, end));
+    const name = json.toString('utf8', i + 1, nameEnd - 1);
+    const isEscaped = name.includes('\\');
+    sources.set(isEscaped ? JSON.parse(`"${name}"`) : name, json.subarray(start, end));
     const comma = skipSpace(json, end);
     i = skipSpace(json, comma + 1);
   }
@@ -47,7 +49,9 @@ export function sourcesOf(json) {
 
 /** @param {Buffer} json valid @returns {Buffer} a copy without spaces between the tokens */
 export function compact(json) {
-  return Buffer.from(json.toString().replace(/("(?:[^"\\]|\\.)*")|[ \t\n\r]+/g, '$1'));
+  const text = json.toString();
+  if (!/[ \t\n\r]/.test(text)) return Buffer.from(json); // the usual case
+  return Buffer.from(text.replace(/("(?:[^"\\]|\\.)*")|[ \t\n\r]+/g, '$1'));
 }
 
 const QUOTE = 0x22;

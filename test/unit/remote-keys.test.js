@@ -100,13 +100,30 @@ test('a token is accepted by the key that its kid names', async (t) => {
   assert.equal(logged.length, 1);
 });
 
-test('a token without a kid is accepted only if exactly one key fits', async (t) => {
-  const [a, b] = [await pair('ES256'), await pair('EdDSA')];
-  const { verifier, state } = await build(t, jwks([a.jwk, b.jwk]));
-  await verifier.verify(await a.token());
-  const two = await build(t, jwks([a.jwk, (await pair('ES256')).jwk]));
-  assert.equal((await refusal(two.verifier, await a.token())).reason, 'unknown_key');
-  assert.equal(state.requests, 1);
+for (const [what, kid, tokenKid] of /** @type {const} */ ([
+  ['without a kid', undefined, undefined],
+  ['without a kid, of keys that have one', 'own', undefined],
+  ['whose kid several keys have', 'same', 'same'],
+])) {
+  test(`a token ${what} is tried with the first four keys that fit`, async (t) => {
+    const others = [await pair('EdDSA', kid), await pair('EdDSA', kid)];
+    /** @type {Awaited<ReturnType<typeof pair>>[]} */
+    const fitting = [];
+    for (let i = 0; i < 5; i++) fitting.push(await pair('ES256', kid === 'own' ? `own-${i}` : kid));
+    const all = [others[0], ...fitting, others[1]].map(({ jwk }) => jwk);
+    const { verifier, state } = await build(t, jwks(all));
+    const signedBy = (/** @type {number} */ i) => signed(fitting[i].privateKey, 'ES256', tokenKid);
+    for (let i = 0; i < 4; i++) await verifier.verify(await signedBy(i));
+    assert.equal((await refusal(verifier, await signedBy(4))).reason, 'signature');
+    assert.equal(state.requests, 1);
+  });
+}
+
+test('a key that cannot be imported does not stand in the way of the next one', async (t) => {
+  const [good, other] = [await pair('ES256', 'same'), await pair('ES256', 'same')];
+  const broken = { ...other.jwk, x: good.jwk.y };
+  const { verifier } = await build(t, jwks([broken, good.jwk]));
+  await verifier.verify(await good.token());
 });
 
 test('an unknown kid causes the set to be read again, at most every 30 s', async (t) => {
