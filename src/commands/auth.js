@@ -55,7 +55,7 @@ export class AuthCommands {
   /** @type {Handler} */
   hello(connection, command) {
     const token = readToken(command);
-    if (token === null) return this.replies.malformed(connection, command.id, BAD_TOKEN);
+    if (token === null) return this.replies.invalid(connection, command.id, BAD_TOKEN);
     // The command is a slice of a read: copies what is needed later.
     const { id, since } = command;
     if (token !== undefined) {
@@ -73,7 +73,7 @@ export class AuthCommands {
   auth(connection, command) {
     const token = readToken(command);
     if (token === null || token === undefined)
-      return this.replies.malformed(connection, command.id, BAD_TOKEN);
+      return this.replies.invalid(connection, command.id, BAD_TOKEN);
     const { id } = command;
     this.#authenticate({ connection, token, id, since: undefined }, () => {
       const { session } = connection;

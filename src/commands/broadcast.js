@@ -55,7 +55,7 @@ export class BroadcastCommand {
 
   /** @type {Handler} */
   broadcast(connection, { id, source, payloadStart, payloadEnd }) {
-    if (payloadStart < 0) return this.replies.malformed(connection, id, 'The payload is missing.');
+    if (payloadStart < 0) return this.replies.invalid(connection, id, 'The payload is missing.');
     if (!this.#mayBroadcast(connection))
       return this.replies.error(connection, 'PERMISSION_DENIED', id);
     const bytes = payloadEnd - payloadStart;

@@ -4,7 +4,7 @@
 // messages are answered, too (replies.js).
 
 import { decode, readId } from '../protocol/decode.js';
-import { commandFault } from '../protocol/decode-fault.js';
+import { commandFault, isCommand } from '../protocol/decode-fault.js';
 
 /** Times every eighth message, because it costs 0.2 us. A power of two. */
 const TIMED_EVERY = 8;
@@ -80,8 +80,7 @@ export class Dispatcher {
     let command;
     try {
       command = decode(data);
-      if (command === null)
-        return this.replies.malformed(connection, readId(data), commandFault(data));
+      if (command === null) return this.#refuseText(connection, data);
       if (!hasWaited && !this.lane.isEmpty && this.#waits(connection, command)) return;
       const handler = this.handlers.get(command.type);
       if (this.gate !== null && connection.isHeld && !this.gate.admits(connection, command.type))
@@ -92,6 +91,14 @@ export class Dispatcher {
       this.replies.error(connection, 'INTERNAL_ERROR', command?.id);
       connection.fail(error);
     }
+  }
+
+  /** @param {Connection} connection @param {Buffer} data which is no valid command */
+  #refuseText(connection, data) {
+    const { replies } = this;
+    const id = readId(data);
+    if (isCommand(data)) replies.invalid(connection, id, commandFault(data));
+    else replies.malformed(connection, id, commandFault(data));
   }
 
   /** @param {Connection} connection */

@@ -37,9 +37,9 @@ export class HistoryCommand {
     const before = readBefore(command.before);
     const sinceTimeMs = readSinceTime(command.sinceTime);
     if (!isLimit(limit) || before === undefined || sinceTimeMs === undefined)
-      return this.replies.malformed(connection, id, BAD_PLACE);
+      return this.replies.invalid(connection, id, BAD_PLACE);
     const places = [since, before, sinceTimeMs].filter((place) => place !== null);
-    if (places.length > 1) return this.replies.malformed(connection, id, ONE_PLACE);
+    if (places.length > 1) return this.replies.invalid(connection, id, ONE_PLACE);
     this.joins.askFor(connection, name, id, () =>
       this.pendingReads.answer(
         connection,

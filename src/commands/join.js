@@ -98,13 +98,13 @@ export class JoinCommands {
     if (name === null) return replies.error(connection, 'INVALID_ROOM', id);
     if (!session.mayJoin(name)) return replies.forbidden(connection, id, 'join');
     const who = this.tracker.covers(name) ? readPresence(command) : null;
-    if (who === undefined) return replies.malformed(connection, id, BAD_PRESENCE);
+    if (who === undefined) return replies.invalid(connection, id, BAD_PRESENCE);
     if (who?.info && who.info.length > MAX_INFO_BYTES)
       return replies.error(connection, 'MESSAGE_TOO_LARGE', id);
     if (who !== null && !this.#mayAppearAs(connection, who))
       return replies.error(connection, 'PERMISSION_DENIED', id, OTHER_NAME);
     const latest = readLatest(command.last, command.lastSeconds);
-    if (latest === null) return replies.malformed(connection, id, BAD_LAST);
+    if (latest === null) return replies.invalid(connection, id, BAD_LAST);
     // The right to join covers missed messages (#oldestFor), but no earlier ones.
     if (latest.last > 0 && !session.mayReadHistory(name))
       return replies.forbidden(connection, id, 'history');

@@ -38,7 +38,7 @@ export class PresenceCommand {
     const name = session.roomOf(given);
     if (name === null) return this.replies.error(connection, 'INVALID_ROOM', id);
     if (!isLimit(limit) || !(after === undefined || isUser(after)))
-      return this.replies.malformed(connection, id, BAD_PAGE);
+      return this.replies.invalid(connection, id, BAD_PAGE);
     if (!session.mayReadPresence(name)) return this.replies.forbidden(connection, id, 'presence');
     const room = this.hub.rooms.get(name);
     if (room === undefined || !room.has(connection))

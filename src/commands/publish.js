@@ -50,11 +50,11 @@ export class MessageCommand {
   message(connection, command) {
     const { id, source, payloadStart, textStart, echo, idempotencyKey: key } = command;
     const isText = payloadStart < 0;
-    if (isText === textStart < 0) return this.replies.malformed(connection, id, NO_PAYLOAD);
+    if (isText === textStart < 0) return this.replies.invalid(connection, id, NO_PAYLOAD);
     if (echo !== undefined && typeof echo !== 'boolean')
-      return this.replies.malformed(connection, id, BAD_ECHO);
+      return this.replies.invalid(connection, id, BAD_ECHO);
     if (key !== undefined && !isIdempotencyKey(key))
-      return this.replies.malformed(connection, id, BAD_IDEMPOTENCY_KEY);
+      return this.replies.invalid(connection, id, BAD_IDEMPOTENCY_KEY);
     const { session } = connection;
     const name = command.room === undefined ? onlyRoom(connection) : session.roomOf(command.room);
     if (name === undefined) return this.replies.error(connection, 'ROOM_REQUIRED', id);
@@ -89,9 +89,7 @@ export class MessageCommand {
    */
   #set(connection, { id, source, echo, key, idempotencyKey }, name, now, start, end) {
     const { replies, publisher } = this;
-    // Not `malformed`, which closes the connection at the third: the client may not know the room.
-    const refuse = (/** @type {string} */ fault) =>
-      replies.error(connection, 'INVALID_MESSAGE_FORMAT', id, fault);
+    const refuse = (/** @type {string} */ fault) => replies.invalid(connection, id, fault);
     if (!this.hasState(name)) return refuse(NO_STATE);
     if (!isStateKey(key)) return refuse(NO_KEY);
     if (echo === false) return refuse(NO_ECHO);

@@ -47,7 +47,17 @@ export class Replies {
   }
 
   /**
-   * Answers a message that is no command, or has invalid fields.
+   * Answers a command with a field that is missing, not valid or above a limit. The connection stays
+   * open: one that is closed for it would be lost for messages that others of its page send.
+   * @param {Connection} connection @param {Id} id @param {string} message as for `error`
+   */
+  invalid(connection, id, message) {
+    this.error(connection, 'INVALID_MESSAGE_FORMAT', id, message);
+  }
+
+  /**
+   * Answers a message that is no command at all. A client that sends several does not speak the
+   * protocol, and is closed.
    * @param {Connection} connection @param {Id} [id] @param {string} [message] as for `error`
    */
   malformed(connection, id, message) {

@@ -44,7 +44,7 @@ export class SessionCommands {
 
   /** @type {Handler} */
   echo(connection, { id, source, payloadStart, payloadEnd }) {
-    if (payloadStart < 0) return this.replies.malformed(connection, id, 'The payload is missing.');
+    if (payloadStart < 0) return this.replies.invalid(connection, id, 'The payload is missing.');
     connection.sendAround(ECHO_PREFIX, source, payloadStart, payloadEnd, echoSuffix(id));
   }
 

@@ -69,7 +69,7 @@ export const CLOSES = Object.freeze({
     client: 'stop, unless you can get a new token', over: 'with another token',
     cause: 'The token of the handshake, or of the first `hello`, is not valid.' },
   BAD_REQUESTS: { code: 4501, reason: 'bad requests', client: STOP, over: FIXED, isLasting: true,
-    cause: 'The client sent its third malformed message within 10 s.' },
+    cause: 'The client sent its third message within 10 s that is not a command: no JSON object, or without a string `type`.' },
   AUTH_TIMEOUT: { code: 4502, reason: 'authentication time-out', client: STOP, isLasting: true,
     over: 'when the client has a token',
     cause: 'Tokens are required, and the client sent commands without one, but no token within 5 s of the handshake.' },

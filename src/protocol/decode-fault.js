@@ -46,6 +46,17 @@ function nameAt(b, at) {
   return b.toString('utf8', at, Math.min(skipString(b, at + 1), at + MAX_SHOWN_NAME));
 }
 
+/**
+ * Is it a command, although `decode` has refused it? Then a field or a limit is the reason, and not a
+ * client that does not speak the protocol.
+ * @param {Buffer} message valid UTF-8
+ */
+export function isCommand(message) {
+  const fields = scan(message);
+  if (fields === null) return lastFault().kind !== 'grammar';
+  return fields.typeStart >= 0 && message[fields.typeStart] === QUOTE;
+}
+
 /** @param {Buffer} message valid UTF-8, which `decode` has refused @returns {string} for its sender */
 export function commandFault(message) {
   const fields = scan(message);

@@ -228,6 +228,34 @@ test('a broadcast over its rate is answered with the time to wait and is not pub
   assert.equal(published.length, 0);
 });
 
+test('commands that a limit or a field refuses never close the connection', () => {
+  const { connect } = build();
+  const { transport, say } = connect();
+  const deep = `${'['.repeat(40)}${']'.repeat(40)}`;
+  const refused = [
+    `{"type":"message","room":"a","payload":${deep}}`,
+    `{"type":"join","room":"a","since":{${Array.from({ length: 300 }, (_, i) => `"k${i}":1`)}}}`,
+    '{"type":"join","room":"a","since":{"__proto__":1}}',
+    `{"type":"ping","id":"${'i'.repeat(65)}"}`,
+    '{"type":"message","room":"a","text":1}',
+    { type: 'message', room: 'a' },
+    { type: 'message', room: 'a', payload: 1, echo: 'no' },
+    { type: 'message', room: 'a', payload: 1, idempotencyKey: 'k'.repeat(129) },
+    { type: 'join', room: 'a', last: 10_001 },
+    { type: 'join', room: 'a', lastSeconds: -1 },
+    { type: 'presence', room: 'a', limit: 1_000_000 },
+    { type: 'history', room: 'a', limit: 1_000_000 },
+    { type: 'broadcast' },
+    { type: 'echo' },
+  ];
+  for (const command of refused) say(command);
+  assert.equal(transport.closed, null);
+  const errors = transport.messages().filter((m) => m.error === 'INVALID_MESSAGE_FORMAT').length;
+  assert.ok(errors >= refused.length - 3, `${errors}: the others have errors of their own`);
+  say({ type: 'ping', id: 'alive' });
+  assert.equal(transport.messages().at(-1).type, 'pong');
+});
+
 test('the third malformed message within ten seconds closes with 4501', () => {
   const { connect } = build();
   const { transport, say } = connect();
