@@ -47,8 +47,8 @@ export class Replies {
   }
 
   /**
-   * Answers a command with a field that is missing, not valid or above a limit. The connection stays
-   * open: one that is closed for it would be lost for messages that others of its page send.
+   * Answers a command with a field that is missing, not valid or above a limit. The connection
+   * stays open: one that is closed for it would be lost for messages that others of its page send.
    * @param {Connection} connection @param {Id} id @param {string} message as for `error`
    */
   invalid(connection, id, message) {

@@ -47,8 +47,8 @@ function nameAt(b, at) {
 }
 
 /**
- * Is it a command, although `decode` has refused it? Then a field or a limit is the reason, and not a
- * client that does not speak the protocol.
+ * Is it a command, although `decode` has refused it? Then a field or a limit is the reason, and not
+ * a client that does not speak the protocol.
  * @param {Buffer} message valid UTF-8
  */
 export function isCommand(message) {

@@ -366,6 +366,21 @@ test('publications that are answered together have replies in one write', async 
   assert.deepEqual(first.transport.writes[1], replies([6]));
 });
 
+test('data of too many levels closes with a code after which clients return, unless it is in connect', () => {
+  const { connections, open } = buildConnections();
+  const deep = `${'['.repeat(33)}${']'.repeat(33)}`;
+  for (const [state, text, code] of /** @type {const} */ ([
+    ['connected', `{"id":2,"publish":{"channel":"a","data":${deep}}}`, 3013],
+    ['connected', `{"id":2,"publish":{"channel":"a","data":[}}`, 3501],
+    ['new', `{"id":1,"connect":{"data":${deep}}}`, 3501],
+  ])) {
+    const opened = open();
+    connections.clientOf(opened.connection)?.become(state);
+    connections.receiveCommands(opened.connection, Buffer.from(text));
+    assert.equal(codeOf(opened), code, text);
+  }
+});
+
 test('a long message counts before it is decoded, and its command does not count again', () => {
   const { connections, subscriptions, open, admitted, limits } = buildConnections();
   const { connection } = open();

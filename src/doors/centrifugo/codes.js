@@ -33,6 +33,7 @@ export const DISCONNECTS = Object.freeze({
   FORCE_RECONNECT: new DoorClose(3011, 'force reconnect'),
   NO_PONG: new DoorClose(3012, 'no pong'),
   TOO_MANY_REQUESTS: new DoorClose(3013, 'too many requests'),
+  TOO_DEEP: new DoorClose(3013, 'data has too many levels'),
   INVALID_TOKEN: new DoorClose(3500, 'invalid token'),
   BAD_REQUEST: new DoorClose(3501, 'bad request'),
   FORCE: new DoorClose(3503, 'force disconnect'),
@@ -89,6 +90,11 @@ const OTHER_CAUSES = new Map([
 
 /** Why the door's own closes are sent, and when the cause is over. */
 const CAUSES = Object.freeze([
+  {
+    ...DISCONNECTS.TOO_DEEP,
+    cause: '`data` of a JSON client has over 31 levels.',
+    over: 'at once, for other data',
+  },
   {
     ...DISCONNECTS.SUBSCRIPTION_EXPIRED,
     cause: 'The token that refreshes a subscription has expired, too.',

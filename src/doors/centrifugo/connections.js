@@ -9,6 +9,7 @@
 
 import { TokenError } from '../../auth/token-error.js';
 import { CLOSES } from '../../protocol/codes.js';
+import { lastFault } from '../../protocol/json-scan.js';
 import { errorOf, toClose } from '../../protocol/refusal.js';
 import { CommandRate } from '../command-rate.js';
 import { channelOf } from './channels.js';
@@ -182,7 +183,11 @@ export class Connections {
     const commands = client.codec.decode(bytes, this.maxCommands);
     if (commands === null) {
       counters.errors.INVALID_MESSAGE_FORMAT++;
-      return connection.close(DISCONNECTS.BAD_REQUEST);
+      // Valid data, which a limit refuses: a stop would last as long as the client's page.
+      // `connect` would bring the same data again.
+      const { codec, state } = client;
+      const isTooDeep = !codec.isBinary && state !== 'new' && lastFault().kind === 'depth';
+      return connection.close(isTooDeep ? DISCONNECTS.TOO_DEEP : DISCONNECTS.BAD_REQUEST);
     }
     if (commands === 'too_many') return this.#closeAsTooMany(connection);
     for (const command of commands) {

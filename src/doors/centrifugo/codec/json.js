@@ -8,7 +8,7 @@
 // faster than a native one's (test/unit/reader-costs.test.js).
 
 import { readValue } from '../../../protocol/decode.js';
-import { skipPayload, skipSpace, skipString } from '../../../protocol/json-scan.js';
+import { fail, skipPayload, skipSpace, skipString } from '../../../protocol/json-scan.js';
 import { MAX_COMMANDS, maxFieldsOf, TOO_MANY } from './bounds.js';
 import { REQUESTS } from './schema.js';
 
@@ -47,6 +47,7 @@ let fieldsLeft = 0;
 function decode(bytes, maxCommands = MAX_COMMANDS) {
   /** @type {Command[]} */
   const commands = [];
+  fail(0); // not a fault of an earlier message
   commandsLeft = maxCommands;
   fieldsLeft = maxFieldsOf(maxCommands);
   let at = skipSpace(bytes, 0);
