@@ -63,11 +63,6 @@ export class CompactedLog {
     this.floor = floor;
   }
 
-  /** The store has forgotten tombstones. @param {number} floor */
-  raiseFloor(floor) {
-    this.floor = Math.max(this.floor, floor);
-  }
-
   /** Is there room for it? @param {Buffer} publication with a key */
   fits(publication) {
     if (isRemoval(publication)) return true;

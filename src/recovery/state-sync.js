@@ -90,8 +90,9 @@ export class StateSync extends RoomSync {
       if (!this.#take(publication, offsets[i])) return;
       this.counters.backfilled++;
     }
+    // The store's floor is at or below the former position, so the copy lacks no removal. It may
+    // keep tombstones that the store has forgotten.
     this.place(epoch, offset);
-    this.log.raiseFloor(floor);
   }
 
   /**

@@ -153,6 +153,22 @@ function behaviours(it) {
     assert.deepEqual([page.state?.floor, page.publications.length], [3, 1]);
   });
 
+  it('a key that is set again is no tombstone: it counts as a key, and is not forgotten', async (_t, attach) => {
+    const a = await attach();
+    for (const payload of [1, null, 2]) await set(a, 'few', 'a', payload);
+    for (const key of ['b', 'c']) await set(a, 'few', key, 1);
+    await assert.rejects(set(a, 'few', 'd', 1), { code: 'STATE_FULL' });
+    for (const key of ['v', 'w', 'x', 'y']) await set(a, 'few', key, null);
+    const kept = entriesOf(await a.broker.history('few', ALL)).filter(
+      ([, value]) => value !== null,
+    );
+    assert.deepEqual(kept, [
+      ['a', 2, 3],
+      ['b', 1, 4],
+      ['c', 1, 5],
+    ]);
+  });
+
   it('publications of one tick are accepted or refused each on its own', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     await b.broker.subscribe('few');

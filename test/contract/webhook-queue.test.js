@@ -27,7 +27,8 @@ import { configOf, eventually } from './suite.js';
  * @typedef {object} Lanes
  * @property {EventQueue} queue of a courier
  * @property {EventQueue} other of a second courier; the same object if the backend has one server
- * @property {(room: string, count: number) => Promise<void>} record messages
+ * @property {(room: string, count: number, isMoved?: boolean) => Promise<void>} record messages;
+ *   `isMoved` false: in a cluster they stay in the outbox of the room
  * @property {(lane: number) => Promise<void>} expire ends the lease of a lane
  * @property {string} [prefix] of keys in Redis
  */
@@ -87,7 +88,7 @@ async function lanesOn(t, redis) {
     prefix,
     queue: one.queue,
     other: two.queue,
-    record: async (room, count) => {
+    record: async (room, count, isMoved = true) => {
       for (let i = 0; i < count; i += 100) {
         const waiting = await recording.recordMessages(
           room,
@@ -97,7 +98,7 @@ async function lanesOn(t, redis) {
             return { type, mark: '', fields };
           }),
         );
-        if (waiting > 0) await recording.move(room, waiting);
+        if (waiting > 0 && isMoved) await recording.move(room, waiting);
       }
     },
     expire: async (lane) => {
@@ -449,6 +450,23 @@ test('redis cluster: events that were moved twice, or late, are in their lane on
     events.map(({ seq }) => seq),
     Array.from({ length: 150 }, (_, i) => i + 1),
   );
+});
+
+test('redis cluster: events that an outbox had no room for are counted as lost', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
+  const lanes = await CANDIDATES['redis cluster'](t);
+  await take(lanes.queue, LANE);
+  await lanes.record('room', 1);
+  await lanes.record('room', MAX_ENTRIES + 100, false);
+  await lanes.record('room', 1);
+  const events = (await lanes.queue.read(LANE, null, 1000)).map(eventOf);
+  const last = events[events.length - 1];
+  assert.equal(last.seq, MAX_ENTRIES + 102);
+  const { count } = await lanes.queue.lost(LANE);
+  assert.ok(count > 0);
+  // The lane itself has a bound, too, and counts what it drops.
+  assert.equal(count + events.length, last.seq);
 });
 
 test('embedded: a backlog takes messages without payloads, before an edge is dropped', async () => {

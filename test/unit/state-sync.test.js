@@ -465,6 +465,26 @@ test('a position before a forgotten removal brings the whole state', async () =>
   assert.equal(current.read().counts.recovered, 1);
 });
 
+test('a worker reads the whole state if a removal in its gap is forgotten', async () => {
+  const { broker, publish, connect, tick } = build({ size: 2 });
+  const member = connect();
+  member.join();
+  publish('a', 1);
+  broker.deliver();
+  await settle();
+  const { epoch } = broker.stream(ROOM);
+  for (const key of ['b', 'c']) publish(key, null);
+  for (const key of ['a', 'd']) publish(key, null);
+  broker.announcements = []; // lost
+  await tick(TEN_SECONDS + 1);
+  assert.deepEqual(member.read().at, { epoch, offset: 5 });
+  // The removal of c is forgotten.
+  const late = connect();
+  late.join({ epoch, offset: 1 }, new Map([['c', 1]]));
+  await settle();
+  assert.deepEqual([late.read().counts.anew, late.map.has('c')], [1, false]);
+});
+
 test('at `synced` the map is whole, also while changes wait for the interval, and none of them comes twice', async () => {
   const { broker, publish, connect, clock, outbox, counters, tick } = build({ everyMs: 60_000 });
   const set = async (/** @type {[string, unknown][]} */ ...changes) => {
