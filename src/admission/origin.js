@@ -5,12 +5,14 @@
 // admitted. Any page can have the origin `null` (a sandboxed frame, a file), so an allow-list
 // cannot contain it.
 
+import { originMatcher } from '../config/origins.js';
+
 /**
  * @param {readonly string[]} allowedOrigins as loadConfig normalised them; empty: all
- * @returns {(origin: string|undefined) => boolean} compares exactly (RFC 6454 5)
+ * @returns {(origin: string|undefined) => boolean}
  */
 export function createOriginCheck(allowedOrigins) {
   if (allowedOrigins.length === 0) return () => true;
-  const allowed = new Set(allowedOrigins);
-  return (origin) => origin === undefined || allowed.has(origin);
+  const isAllowed = originMatcher(allowedOrigins);
+  return (origin) => origin === undefined || isAllowed(origin);
 }

@@ -17,7 +17,7 @@ import { consoleAccess } from './console.js';
 import { readHookSettings } from './hooks.js';
 import { readLimitModes } from './limit-modes.js';
 import { isKnown, isServiceLinkUrl, nameFault, suggestion } from './names.js';
-import { normalOrigin } from './origins.js';
+import { AN_ORIGIN, normalOrigin, originMatcher } from './origins.js';
 import { readPusherSettings, roomRulesOf } from './pusher.js';
 import { readOldRates, readRate } from './rates.js';
 import { describeRedis, readRedisSettings } from './redis.js';
@@ -334,7 +334,7 @@ function originFaults(values) {
     if (origin !== '') origins.add(origin);
     else
       faults.push(
-        `ALLOWED_ORIGINS: ${JSON.stringify(entry)} is not an origin: scheme://host[:port], no path, no wildcard (leave it empty for all)`,
+        `ALLOWED_ORIGINS: ${JSON.stringify(entry)} is not an origin: ${AN_ORIGIN} (leave it empty for all)`,
       );
   }
   values.allowedOrigins = [...origins];
@@ -349,8 +349,9 @@ function appOriginWarnings({ allowedOrigins, pusher }) {
   const allowed = /** @type {readonly string[]} */ (allowedOrigins);
   const settings = /** @type {Config['pusher']} */ (pusher);
   if (allowed.length === 0 || settings === null) return [];
+  const isAllowed = originMatcher(allowed);
   return settings.apps.flatMap(({ id, origins }) => {
-    const excluded = origins.filter((origin) => !allowed.includes(origin));
+    const excluded = origins.filter((origin) => !isAllowed(origin) && !allowed.includes(origin));
     return excluded.length === 0
       ? []
       : [

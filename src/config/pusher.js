@@ -7,7 +7,7 @@
 
 import { ALIASES, FIELDS, NUMBERS, PRESETS, REPLACED, SWITCHES } from './app-fields.js';
 import { fieldsOf, isRecord, readJsonList, readList, readUrl } from './json-list.js';
-import { normalOrigin } from './origins.js';
+import { AN_ORIGIN, normalOrigin } from './origins.js';
 import { isRoomPattern, parseHistoryRules, parsePresenceRules } from './room-patterns.js';
 
 /** The events that an app's webhooks may ask for, and their types in webhooks.js. */
@@ -322,7 +322,7 @@ function isText(value) {
 
 /** @param {unknown} value @param {Refuse} refuse @returns {readonly string[]} */
 function readOrigins(value = [], refuse) {
-  const rule = `"origins": not an array of at most ${MAX_ORIGINS} origins: scheme://host[:port], no path`;
+  const rule = `"origins": not an array of at most ${MAX_ORIGINS} origins: ${AN_ORIGIN}`;
   /** @returns {one is string} */
   const isOrigin = (/** @type {unknown} */ one) => isText(one) && normalOrigin(one) !== '';
   return Object.freeze(readList(value, rule, [0, MAX_ORIGINS], isOrigin, refuse).map(normalOrigin));

@@ -139,7 +139,7 @@ const SECTIONS = {
     text('TRUST_PROXY', 'trustProxy',
       'Proxies whose `X-Forwarded-For` you trust: a hop count, or comma-separated CIDRs.'),
     list('ALLOWED_ORIGINS', 'allowedOrigins',
-      'Comma-separated origins whose pages may connect, by any protocol. Empty: all. A connection without an `Origin` header does not come from a browser and is accepted.'),
+      'Comma-separated origins whose pages may connect, by any protocol. `https://*.chat.example` stands for one label: a.chat.example, not chat.example or a.b.chat.example. Empty: all. A connection without an `Origin` header does not come from a browser and is accepted.'),
     choice('FANFARE_AUTH', 'auth', ['auto', 'required', 'optional', 'off'],
       'Whether a connection needs a token. `optional`: a connection without one is anonymous and unrestricted. `auto`: `required` if a key is configured, else `off`.'),
     text('JWT_SECRET', 'jwtSecret',

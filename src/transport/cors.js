@@ -1,6 +1,8 @@
 // cors.js: which pages may read the answers of the public port
 // (https://fetch.spec.whatwg.org/#http-cors-protocol).
 
+import { originMatcher } from '../config/origins.js';
+
 /** How long a browser keeps the answer to a preflight. */
 const PREFLIGHT_S = 86_400;
 
@@ -23,11 +25,11 @@ export function createCorsHeaders(allowedOrigins, allowsCredentials = false) {
     });
     return () => headers;
   }
-  const allowed = new Set(allowedOrigins);
+  const isAllowed = originMatcher(allowedOrigins);
   /** @type {Headers} */
   const more = allowsCredentials ? { 'Access-Control-Allow-Credentials': 'true' } : {};
   return ({ headers: { origin } }) => {
-    if (origin === undefined || !allowed.has(origin)) return VARY;
+    if (origin === undefined || !isAllowed(origin)) return VARY;
     return {
       ...VARY,
       'Access-Control-Allow-Origin': origin,

@@ -17,13 +17,14 @@ const started = shared((owner) =>
   startServer(owner, {
     ...NO_LIMITS,
     WORKERS: '1',
-    ALLOWED_ORIGINS: `${GOOD},${OTHER}`,
+    ALLOWED_ORIGINS: `${GOOD},${OTHER},https://*.preview.example`,
     FANFARE_CENTRIFUGO: 'on',
     FANFARE_PUSHER_APPS: writeApps(owner, [
       entryOf(),
       entryOf({ id: '2', key: 'narrow', origins: [GOOD] }),
       entryOf({ id: '3', key: 'wide', origins: [GOOD, EVIL] }),
       entryOf({ id: '4', key: 'shared', shared: true }),
+      entryOf({ id: '5', key: 'previews', origins: ['https://*.preview.example'] }),
     ]),
   }),
 );
@@ -32,6 +33,7 @@ const started = shared((owner) =>
 const ORIGINS = Object.freeze({
   good: GOOD,
   other: OTHER,
+  preview: 'https://pr-17.preview.example',
   none: undefined,
   evil: EVIL,
   null: 'null',
@@ -42,10 +44,14 @@ const ORIGINS = Object.freeze({
   scheme: 'http://good.example',
   path: `${GOOD}/`,
   empty: '',
+  'no label': 'https://preview.example',
+  'two labels': 'https://a.b.preview.example',
+  'a label and a port': 'https://a.preview.example:8443',
+  'a label before a suffix': 'https://a.preview.example.evil',
 });
 /** @typedef {keyof typeof ORIGINS} Kind */
 /** @type {readonly Kind[]} */
-const ADMITTED = ['good', 'other', 'none'];
+const ADMITTED = ['good', 'other', 'preview', 'none'];
 
 const BODY = '{"id":1,"connect":{}}';
 const COMMANDS = '{"session":"s","node":"n","data":"{}"}';
@@ -77,6 +83,11 @@ const WAYS = {
     target: '/app/narrow',
     isPusher: true,
     kinds: ['good', 'none'],
+  },
+  'Pusher app for previews': {
+    target: '/app/previews',
+    isPusher: true,
+    kinds: ['preview', 'none'],
   },
   'Pusher app that lists a foreign origin': {
     target: '/app/wide',

@@ -230,6 +230,55 @@ test('origins are compared exactly; `null` is refused; a client without an origi
   }
 });
 
+test('a star stands for exactly one label, with its scheme and its port', () => {
+  const allowed = createOriginCheck([
+    ...['https://*.example.com', 'http://*.localhost:8080', 'https://one.example'],
+  ]);
+  for (const origin of [
+    'https://a.example.com',
+    'https://pr-17--chat.example.com',
+    'https://xn--bcher-kva.example.com',
+    'https://a_b.example.com',
+    'http://acme.localhost:8080',
+    'https://one.example',
+    undefined,
+  ])
+    assert.equal(allowed(origin), true, origin);
+  for (const origin of [
+    'https://example.com',
+    'https://.example.com',
+    'https://a.b.example.com',
+    'https://a.example.com.evil',
+    'https://aexample.com',
+    'https://a.example.co',
+    'http://a.example.com',
+    'https://a.example.com:8443',
+    'https://a.example.com:443',
+    'https://a.example.com.',
+    'https://a.example.com/',
+    'https://evil.test/.example.com',
+    'https://evil.test#.example.com',
+    'https://u@a.example.com',
+    'https://u:p@a.example.com',
+    'https://a.example.com, https://evil.test',
+    'https://evil.test, https://a.example.com',
+    'https://*.example.com',
+    'https://-.example.com',
+    'https://A.example.com',
+    'https://%61.example.com',
+    'https://bücher.example.com',
+    `https://${'a'.repeat(64)}.example.com`,
+    'http://localhost:8080',
+    'http://acme.localhost',
+    'https://a.one.example',
+    'a.example.com',
+    '//a.example.com',
+    'null',
+    '',
+  ])
+    assert.equal(allowed(origin), false, origin);
+});
+
 test('without an allow-list every origin is admitted', () => {
   const allowed = createOriginCheck([]);
   for (const origin of ['https://any.example', 'null', undefined])

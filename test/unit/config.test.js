@@ -280,12 +280,29 @@ test('origins are normalized to the form that browsers send', () => {
     'https://xn--bcher-kva.example',
     'capacitor://localhost',
   ]);
+  const starred = 'https://*.App.Example:443,http://*.localhost:8080,https://*.bücher.example:8443';
+  assert.deepEqual(configOf({ ALLOWED_ORIGINS: starred }).allowedOrigins, [
+    'https://*.app.example',
+    'http://*.localhost:8080',
+    'https://*.xn--bcher-kva.example:8443',
+  ]);
   for (const entry of [
     'https://a.example/',
     'https://a.example/path',
     'a.example',
     '*',
-    'https://*.a.example',
+    'https://*',
+    'https://*.com',
+    'https://*.com:8443',
+    'https://a.*.example',
+    'https://*a.example',
+    'https://*.*.example',
+    'https://*.a.example/',
+    'https://*.a.example:x',
+    'https://*.1.2.3',
+    'https://*.[::1]',
+    '*.a.example',
+    '*://*.a.example',
     'null',
     'https://u@a.example',
     'https://a.example:99999',
