@@ -8,6 +8,7 @@
 
 import { getHeapStatistics } from 'node:v8';
 import { privateBytes } from '../config/system-memory.js';
+import { VERSION } from '../config/version.js';
 import { HOOK_NAMES, TURN_SLOTS } from './counters.js';
 import { droppedLines } from './log.js';
 import { counter, gauge, histogram } from './rows.js';
@@ -316,6 +317,8 @@ export const WORKER_METRICS = Object.freeze([
 /** The primary's own. @type {readonly Row<PrimarySource>[]} */
 // biome-ignore format: as above
 export const PRIMARY_METRICS = Object.freeze([
+  gauge('fanfare_build_info{version}', 'first', () => ({ [VERSION]: 1 }),
+    'The version of the server, as a label. The value is always 1.'),
   gauge('fanfare_worker_up{worker}', 'sum', (source) => source.workersUp(),
     'Whether the worker answered this scrape: 1 or 0.'),
   counter('fanfare_worker_restarts_total', (source) => source.restarts(),

@@ -74,7 +74,12 @@ const TABLE = Object.freeze({
   },
   config: { may: [], packages: ['proxy-addr'], node: 'any' },
   observability: {
-    may: ['config/system-limits.js', 'config/system-memory.js', 'protocol/codes.js'],
+    may: [
+      'config/system-limits.js',
+      'config/system-memory.js',
+      'config/version.js',
+      'protocol/codes.js',
+    ],
     packages: ['pino', 'prom-client'],
     node: 'any',
   },

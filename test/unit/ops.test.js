@@ -51,9 +51,15 @@ test('the alerts and the entries of the runbook correspond, in the same order', 
   for (const entry of entries) {
     const name = entry.slice(0, entry.indexOf('\n'));
     const rule = String(alerts.get(name));
-    assert.ok(
-      rule.includes(`runbook: 'RUNBOOK.md#${name.toLowerCase()}'`),
-      `${name} has a wrong link`,
+    const [, runbook = ''] = /runbook_url: '(.*)'/.exec(rule) ?? [];
+    assert.match(
+      runbook,
+      /^\{\{ or \$externalLabels\.fanfare_runbook "https:[^"]+RUNBOOK\.md" \}\}#/,
+    );
+    assert.ok(runbook.endsWith(`#${name.toLowerCase()}`), `${name} has a wrong link`);
+    assert.match(
+      rule,
+      /dashboard: '\{\{ or \$externalLabels\.fanfare_dashboard "\/d\/fanfare\/fanfare" \}\}/,
     );
     const [, severity] = /severity: (\w+)/.exec(rule) ?? [];
     assert.match(entry, new RegExp(`^\\*\\*${severity}\\.\\*\\* `, 'im'), `${name} is ${severity}`);
@@ -117,7 +123,7 @@ test('rules and dashboard use existing metrics only, and the dashboard uses all 
     expressions.flatMap(
       (text) =>
         text.match(
-          /(?<![\w:])(?:fanfare|websocket|redis_publish|message|nodejs|process)_\w+(?!\w|:)/g,
+          /(?<![\w:.])(?:fanfare|websocket|redis_publish|message|nodejs|process)_\w+(?!\w|:)/g,
         ) ?? [],
     ),
   );
@@ -134,8 +140,7 @@ test('rules and dashboard use existing metrics only, and the dashboard uses all 
 });
 
 test('each panel of the dashboard has a row, a unit, a description and a source, and none overlap', () => {
-  /** @type {any[]} */
-  const panels = dashboard.panels;
+  const panels = allPanels();
   const titles = panels.filter(({ type }) => type === 'row').map(({ title }) => title);
   for (const row of ['Business', 'Performance', 'Infrastructure']) {
     assert.ok(
@@ -144,15 +149,10 @@ test('each panel of the dashboard has a row, a unit, a description and a source,
     );
   }
   assert.equal(new Set(panels.map(({ id }) => id)).size, panels.length);
-  const taken = new Set();
-  for (const { title, type, gridPos, description, fieldConfig, targets, datasource } of panels) {
-    for (let x = gridPos.x; x < gridPos.x + gridPos.w; x++) {
-      assert.ok(x < 24, `${title} is too far to the right`);
-      for (let y = gridPos.y; y < gridPos.y + gridPos.h; y++) {
-        assert.ok(!taken.has(`${x},${y}`), `${title} lies on another panel`);
-        taken.add(`${x},${y}`);
-      }
-    }
+  // Panels of a collapsed row have places of their own, below it, for when it is opened.
+  for (const { panels: inner = [], gridPos } of dashboard.panels) assertApart(inner, gridPos.y + 1);
+  assertApart(dashboard.panels, 0);
+  for (const { title, type, description, fieldConfig, targets, datasource } of panels) {
     if (type === 'row') continue;
     assert.ok(description.length > 10, `${title} has no description`);
     assert.ok(fieldConfig.defaults.unit, `${title} has no unit`);
@@ -219,7 +219,54 @@ function readdirOrFile(url) {
   return url.pathname.endsWith('/') ? readdirSync(url) : readFileSync(url);
 }
 
+test('only the first three rows of the dashboard are open, and its links can be set', () => {
+  /** @type {any[]} */
+  const rows = dashboard.panels.filter((/** @type {any} */ { type }) => type === 'row');
+  assert.deepEqual(
+    rows.map(({ collapsed }) => collapsed),
+    rows.map((_, i) => i >= 3),
+  );
+  for (const { collapsed, panels, title } of rows)
+    assert.equal(
+      panels.length > 0,
+      collapsed,
+      `${title}: Grafana finds panels only in closed rows`,
+    );
+  const links = Object.fromEntries(
+    dashboard.links.map((/** @type {any} */ { title, url }) => [title, url]),
+  );
+  assert.deepEqual(links, { Runbook: '$'.concat('{runbook}'), Console: '$'.concat('{console}') });
+  const variables = new Map(
+    dashboard.templating.list.map((/** @type {any} */ one) => [one.name, one.current.value]),
+  );
+  assert.match(variables.get('runbook'), /RUNBOOK\.md$/);
+  assert.match(variables.get('console'), /:9090\/$/);
+  // A line of one server leads to the console of that server.
+  const byServer = allPanels().filter(({ fieldConfig }) => fieldConfig?.defaults.links);
+  assert.ok(byServer.length > 20);
+});
+
+/** Those of closed rows, too. @returns {any[]} */
+function allPanels() {
+  return dashboard.panels.flatMap((/** @type {any} */ panel) => [panel, ...(panel.panels ?? [])]);
+}
+
+/** @param {any[]} panels @param {number} top the first line that they may take */
+function assertApart(panels, top) {
+  const taken = new Set();
+  for (const { title, gridPos } of panels) {
+    assert.ok(gridPos.y >= top, `${title} is above its row`);
+    for (let x = gridPos.x; x < gridPos.x + gridPos.w; x++) {
+      assert.ok(x < 24, `${title} is too far to the right`);
+      for (let y = gridPos.y; y < gridPos.y + gridPos.h; y++) {
+        assert.ok(!taken.has(`${x},${y}`), `${title} lies on another panel`);
+        taken.add(`${x},${y}`);
+      }
+    }
+  }
+}
+
 /** @returns {{expr: string}[]} */
 function targets() {
-  return dashboard.panels.flatMap((/** @type {any} */ panel) => panel.targets ?? []);
+  return allPanels().flatMap(({ targets: found = [] }) => found);
 }
