@@ -195,6 +195,7 @@ const TABLE = Object.freeze({
   },
   'doors/centrifugo': {
     may: [
+      'admission/address.js',
       'admission/origin.js',
       'auth/claims.js',
       'auth/rights.js',
@@ -208,6 +209,7 @@ const TABLE = Object.freeze({
       'hub/',
       'protocol/',
       'transport/cors.js',
+      'transport/crowd.js',
       'transport/http-answers.js',
       'transport/http-api/',
     ],

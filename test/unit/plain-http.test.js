@@ -404,6 +404,58 @@ test('a pipelined request gives back its place if its socket closes first', limi
   await until(() => parts.counters.api.inFlight === 0 && emulation.underWay === 0);
 });
 
+test(
+  'at the bound of emulated requests, the address with most unfinished bodies gives way',
+  limit,
+  async (t) => {
+    const parts = apiParts();
+    const fleet = { name: '', listen: async () => {}, deliver: async () => true };
+    const emulation = new Emulation({ ...parts, fleet: /** @type {any} */ (fleet) });
+    emulation.maxRequests = 3;
+    const { connect } = await start(t, { api: emulation });
+    const whole = apiRequest('{"session":"a","node":"b","data":"c"}');
+    const slow = [];
+    for (let i = 0; i < 3; i++) {
+      slow.push((await connect('127.0.0.2')).write(whole.slice(0, -1)));
+      await until(() => emulation.underWay === i + 1);
+    }
+    const honest = await connect('127.0.0.3');
+    honest.write(whole);
+    assert.equal((await honest.response()).status, 204);
+    assert.equal((await slow[0].response()).status, 503);
+    await slow[0].closed();
+    // One of another address takes no place from it.
+    const other = (await connect('127.0.0.4')).write(whole.slice(0, -1));
+    await until(() => emulation.underWay === 3);
+    slow.push((await connect('127.0.0.2')).write(whole.slice(0, -1)));
+    assert.equal((await slow[1].response()).status, 503);
+    for (const client of [other, slow[2], slow[3]]) {
+      client.write(whole.slice(-1));
+      assert.equal((await client.response()).status, 204);
+    }
+    assert.deepEqual(parts.counters.emulation, {
+      ...{ delivered: 4, unavailable: 2, malformed: 0, unknown: 0 },
+    });
+    assert.equal(emulation.underWay, 0);
+  },
+);
+
+test('emulated requests that wait for their stream keep their places', limit, async (t) => {
+  const parts = apiParts();
+  /** @type {Promise<never>} */
+  const never = new Promise(() => {});
+  const fleet = { name: '', listen: () => never, deliver: () => never };
+  const emulation = new Emulation({ ...parts, fleet: /** @type {any} */ (fleet) });
+  emulation.maxRequests = 1;
+  const { connect } = await start(t, { api: emulation });
+  const whole = apiRequest('{"session":"a","node":"b","data":"c"}');
+  (await connect()).write(whole);
+  await until(() => emulation.underWay === 1);
+  const other = (await connect()).write(whole);
+  assert.equal((await other.response()).status, 503);
+  assert.equal(emulation.underWay, 1);
+});
+
 test('what follows the last request is not parsed while that is not answered', limit, async (t) => {
   /** @type {Promise<never>} */
   const never = new Promise(() => {});

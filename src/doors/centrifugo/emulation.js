@@ -5,11 +5,14 @@
 //
 // Only the client knows its session, so nothing else authenticates it. Commands count against the
 // limits of their connection. A wrong session costs as much as a new connection, so guessing is
-// slow. Open requests are bounded, and do not use the places of back ends.
+// slow. Open requests are bounded, and do not use the places of back ends. At the bound, the
+// address with the most unfinished bodies loses its oldest, so slow senders shut out nobody else.
 
+import { createAddressResolver } from '../../admission/address.js';
 import { createOriginCheck } from '../../admission/origin.js';
 import { refusal, toHttp } from '../../protocol/refusal.js';
 import { createCorsHeaders, preflightAnswer } from '../../transport/cors.js';
+import { Crowd } from '../../transport/crowd.js';
 import { respond } from '../../transport/http-answers.js';
 import { readBody } from '../../transport/http-api/body.js';
 import { whenOver } from '../../transport/http-api/requests.js';
@@ -23,6 +26,7 @@ const MAX_REQUESTS = 1000;
 
 /** @import { Answer, Refusal } from '../../protocol/refusal.js' */
 /** @import { Headers } from '../../transport/cors.js' */
+/** @import { Group } from '../../transport/crowd.js' */
 /** @import { Api, ApiCall } from '../../transport/route.js' */
 /** @import { IncomingMessage, ServerResponse } from 'node:http' */
 /** @import { DoorServices } from '../contract.js' */
@@ -33,11 +37,24 @@ const MAX_REQUESTS = 1000;
 class Call {
   isOfClient = true;
   isLast = false;
+  /** Its body is incomplete: where it is in the crowd. @type {Group<Call>|null} */
+  group = null;
+  /** Answers without reading the rest of the body. @type {(answer: Answer) => void} */
+  onCut = () => {};
+  isCut = false;
 
-  /** @param {Headers} headers of its answer @param {boolean} isBinary */
-  constructor(headers, isBinary) {
+  /** @param {string} address @param {Headers} headers of its answer @param {boolean} isBinary */
+  constructor(address, headers, isBinary) {
+    this.address = address;
     this.headers = headers;
     this.isBinary = isBinary;
+  }
+
+  /** @param {Answer} answer */
+  cut(answer) {
+    if (this.isCut) return;
+    this.isCut = true;
+    this.onCut(answer);
   }
 
   endConnection() {
@@ -49,6 +66,9 @@ class Call {
 export class Emulation {
   /** @type {Set<Call>} */
   #underWay = new Set();
+  /** Those whose bodies are incomplete. @type {Crowd<Call>} */
+  #sending = new Crowd();
+  maxRequests = MAX_REQUESTS;
 
   /** @param {Pick<DoorServices, 'config'|'fleet'|'counters'>} services */
   constructor({ config, fleet, counters }) {
@@ -56,6 +76,7 @@ export class Emulation {
     this.counters = counters;
     this.corsHeaders = createCorsHeaders(config.allowedOrigins, true);
     this.isOriginAllowed = createOriginCheck(config.allowedOrigins);
+    this.addressOf = createAddressResolver(config.trustProxy);
   }
 
   /** Unanswered requests. */
@@ -85,9 +106,30 @@ export class Emulation {
       return this.#refuse('malformed', common, refusal('UNSUPPORTED_MEDIA_TYPE'));
     if (Number(headers['content-length'] ?? 0) > MAX_BODY_BYTES)
       return this.#refuse('malformed', common, TOO_LARGE);
-    if (this.#underWay.size >= MAX_REQUESTS)
+    if (this.#underWay.size >= this.maxRequests && !this.#makeRoom())
       return this.#refuse('unavailable', common, refusal('service_unavailable'));
-    return new Call(common, isProtobuf(headers));
+    return new Call(this.addressOf(request), common, isProtobuf(headers));
+  }
+
+  /** @returns {boolean} false: all requests have their bodies, and will be answered soon */
+  #makeRoom() {
+    const call = this.#sending.oldest();
+    if (call === undefined) return false;
+    this.#over(call);
+    call.cut(this.#refuse('unavailable', call.headers, refusal('service_unavailable')));
+    return true;
+  }
+
+  /** @param {Call} call whose body is complete, or not awaited any more */
+  #received(call) {
+    if (call.group !== null) this.#sending.delete(call, call.group);
+    call.group = null;
+  }
+
+  /** @param {Call} call */
+  #over(call) {
+    this.#received(call);
+    this.#underWay.delete(call);
   }
 
   /**
@@ -96,14 +138,21 @@ export class Emulation {
    */
   handle(call, request, response, onCut) {
     this.#underWay.add(call);
-    whenOver(response, () => this.#underWay.delete(call));
+    call.onCut = onCut;
+    call.group = this.#sending.add(call, call.address);
+    whenOver(response, () => this.#over(call));
     readBody(
       request,
       MAX_BODY_BYTES,
-      (body) => this.#deliver(call, body, response),
+      (body) => {
+        this.#received(call);
+        if (!call.isCut) this.#deliver(call, body, response);
+      },
       (reason) => {
+        this.#received(call);
         const fault = reason === 'body_size' ? TOO_LARGE : refusal('REQUEST_TIMEOUT');
-        if (reason !== 'gone') onCut(this.#refuse('malformed', call.headers, fault));
+        if (reason !== 'gone' && !call.isCut)
+          call.cut(this.#refuse('malformed', call.headers, fault));
       },
     );
   }
