@@ -6,6 +6,7 @@ import { Dispatcher } from './dispatch.js';
 import { HistoryCommand } from './history.js';
 import { HookGate } from './hook-gate.js';
 import { JoinCommands } from './join.js';
+import { JoinReads } from './join-reads.js';
 import { Lane } from './lane.js';
 import { createNativeDoor } from './native-door.js';
 import { PendingReads } from './pending-reads.js';
@@ -136,6 +137,7 @@ function createHandlers(parts, { replies, lane, hookGate, pendingReads }) {
     gate: hookGate,
     // A guest must not appear under a user's name.
     isNameFree: config.tokens === null && !parts.hooks?.has('onConnect'),
+    reads: new JoinReads(parts),
     charge,
     counters,
   });

@@ -1,5 +1,6 @@
 // join.js: the commands join and leave.
 
+import { mayEnterRooms } from '../hub/room-limit.js';
 import { isOfApp } from '../protocol/app-names.js';
 import {
   MAX_INFO_BYTES,
@@ -60,6 +61,7 @@ export class JoinCommands {
    * @param {import('./lane.js').Lane} parts.lane
    * @param {Pick<import('./hook-gate.js').HookGate, 'enter'>|null} [parts.gate]
    * @param {boolean} parts.isNameFree may a connection without a user choose its name in presence?
+   * @param {import('./join-reads.js').JoinReads} parts.reads
    * @param {(connection: Connection, bytes: number) => void} parts.charge
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
@@ -72,19 +74,20 @@ export class JoinCommands {
     lane,
     gate = null,
     isNameFree,
+    reads,
     charge,
     counters,
   }) {
-    this.maxRooms = config.maxRoomsPerConnection;
+    this.config = config;
     this.resumeWindowMs = RESUME_WINDOW_MS + config.reconnectWindowMs;
     this.isNameFree = isNameFree;
-    this.maxRoomsMode = config.maxRoomsPerConnectionMode;
     this.hub = hub;
     this.scheduler = scheduler;
     this.tracker = tracker;
     this.replies = replies;
     this.lane = lane;
     this.gate = gate;
+    this.reads = reads;
     this.charge = charge;
     this.counters = counters;
   }
@@ -261,6 +264,7 @@ export class JoinCommands {
    */
   #requestOf(connection, name, join) {
     const { id, who, since, last = 0, lastSeconds = 0, onJoined = null, onRefused } = join;
+    const { roomCount } = connection;
     return {
       since,
       last,
@@ -273,8 +277,10 @@ export class JoinCommands {
           connection.send(encodeNotReplayed(name, since !== null, last > 0, id));
         } else if (joined.isState) connection.send(encodeJoinedState(name, joined, id));
         else connection.send(encodeJoined(name, joined, id, last > 0));
-        if (joined !== null && joined.bytes > 0 && !this.isResumed(joined))
-          this.charge(connection, joined.bytes);
+        if (joined !== null && joined.bytes > 0) {
+          const isFree = this.isResumed(joined) && this.reads.take(connection, name, roomCount);
+          if (!isFree) this.charge(connection, joined.bytes);
+        }
         this.#attend(connection, name, who);
       },
       onRefused: (error) => {
@@ -285,8 +291,7 @@ export class JoinCommands {
   }
 
   /**
-   * Is a replay within the resume window? Then it is free, so that clients returning after a drain
-   * do not use up the rate of their address.
+   * Is a replay within the resume window? Then the first one in a room is free (join-reads.js).
    * @param {Joined} joined
    */
   isResumed({ recovered, acceptedMs }) {
@@ -322,9 +327,7 @@ export class JoinCommands {
 
   /** Checks the room limit; in the mode `observe` only counts. @param {Connection} connection */
   mayEnterAnother({ roomCount }) {
-    if (roomCount < this.maxRooms) return true;
-    if (this.maxRoomsMode === 'observe') this.counters.observed.rooms++;
-    return this.maxRoomsMode !== 'enforce';
+    return mayEnterRooms(this.config, this.counters, roomCount);
   }
 
   /** @param {Connection} connection @param {string} name @param {JoiningUser|null} who */

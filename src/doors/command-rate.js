@@ -3,6 +3,9 @@
 
 import { Rate } from '../admission/rate.js';
 
+/** Rooms that a connection subscribes to at once if the limit of rooms is not enforced. */
+const UNLIMITED_ROOMS = 2500;
+
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { DoorServices } from './contract.js' */
 
@@ -10,11 +13,14 @@ export class CommandRate {
   /** @param {Pick<DoorServices, 'config'|'counters'|'commands'|'admitMessage'>} services */
   constructor(services) {
     this.services = services;
-    const { maxRoomsPerConnection } = services.config;
-    this.rate = new Rate(2 * maxRoomsPerConnection, 2 * maxRoomsPerConnection);
-    this.overText =
-      `Too many subscriptions from this connection: ${this.rate.text}, ` +
-      'twice FANFARE_MAX_ROOMS_PER_CONNECTION.';
+    const { maxRoomsPerConnection: max, maxRoomsPerConnectionMode: mode } = services.config;
+    const rooms = mode === 'enforce' ? max : Math.max(max, UNLIMITED_ROOMS);
+    this.rate = new Rate(2 * rooms, 2 * rooms);
+    const bound =
+      rooms === max
+        ? 'twice FANFARE_MAX_ROOMS_PER_CONNECTION'
+        : 'a fixed bound where FANFARE_LIMITS does not enforce rooms';
+    this.overText = `Too many subscriptions from this connection: ${this.rate.text}, ${bound}.`;
   }
 
   /**

@@ -85,6 +85,11 @@ export class Connection {
     this.endsS = 0;
     /** The rate limiter's token buckets of this connection. @type {any} */
     this.rate = null;
+    /**
+     * Rooms in which it has read for free when it joined (commands/join-reads.js).
+     * @type {string|Set<string>|null}
+     */
+    this.freeReads = null;
   }
 
   /** Unique across all servers: a random prefix of the process, then `number`. ASCII, JSON-safe. */

@@ -42,6 +42,7 @@ export function confirmAtOnce(hub) {
  * @param {(room: string) => {size: number, ttlMs: number}|null} [parts.historyOf]
  * @param {import('../../src/hub/room-users.js').PresenceStore} [parts.presence]
  * @param {(room: string) => boolean} [parts.covers] which rooms have presence
+ * @param {import('../../src/commands/index.js').CommandParts['admitMessage']} [parts.admitMessage]
  * @param {(connection: import('../../src/hub/connection.js').Connection, bytes: number) => void}
  *   [parts.charge]
  * @param {(connection: import('../../src/hub/connection.js').Connection, nowMs: number, bytes: number) => number}
@@ -61,6 +62,7 @@ export function buildHub({
   historyOf = () => null,
   presence,
   covers = () => true,
+  admitMessage = () => 0,
   charge = () => {},
   admitBroadcast = () => 0,
   hooks = null,
@@ -124,7 +126,7 @@ export function buildHub({
     historyReader: new HistoryReader({ scheduler, counters }),
     outageNotice,
     tracker,
-    admitMessage: () => 0,
+    admitMessage,
     charge,
     admitBroadcast,
     hooks,

@@ -232,12 +232,13 @@ test('old publications in a reply count as messages and as commands, recent ones
     ...{ recovered, acceptedMs: Date.now() - ageMs },
   });
   const admit = () => connections.commandRate.admit(connection, client, 1);
-  subscriptions.charge(connection, client, null);
-  subscriptions.charge(connection, client, { ...joined(true, 1e9), bytes: 0 });
-  subscriptions.charge(connection, client, joined(true, 60_000));
+  subscriptions.charge(connection, client, null, true);
+  subscriptions.charge(connection, client, { ...joined(true, 1e9), bytes: 0 }, true);
+  subscriptions.charge(connection, client, joined(true, 60_000), true);
   assert.deepEqual([charged, admit()], [[], true]);
-  subscriptions.charge(connection, client, joined(true, 600_000));
-  assert.deepEqual([charged, admit()], [[100_000], false]);
+  subscriptions.charge(connection, client, joined(true, 60_000), false);
+  subscriptions.charge(connection, client, joined(true, 600_000), true);
+  assert.deepEqual([charged, admit()], [[100_000, 100_000], false]);
 });
 
 test('a subscription is expected to end once, however often it is prolonged', () => {

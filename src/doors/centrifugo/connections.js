@@ -375,6 +375,7 @@ function renewalOf(atMs) {
 
 /** How errors are counted. @type {Readonly<Record<number, import('../../protocol/codes.js').ErrorCode>>} */
 const COUNTED = Object.freeze({
+  100: 'UNAVAILABLE',
   102: 'INVALID_ROOM',
   103: 'PERMISSION_DENIED',
   104: 'UNKNOWN_TYPE',

@@ -10,6 +10,7 @@
 
 import { Clientless } from '../../hub/clientless.js';
 import { Connection } from '../../hub/connection.js';
+import { mayEnterRooms } from '../../hub/room-limit.js';
 import { personalChannelOf, roomOf } from './channels.js';
 import { tokenIdentity } from './client.js';
 import { DISCONNECTS, UNSUBSCRIBED } from './codes.js';
@@ -62,8 +63,9 @@ export class ServerSubscriptions {
   begin(connection, client, { id, request }, credentials, reply) {
     const wanted = this.#wantedBy(client);
     if (wanted.size === 0) return reply(null);
-    if (this.#areTooMany(wanted)) return connection.close(DISCONNECTS.CHANNEL_LIMIT);
-    const { commands } = this.services;
+    const { config, counters, commands } = this.services;
+    if (!mayEnterRooms(config, counters, 0, wanted.size))
+      return connection.close(DISCONNECTS.CHANNEL_LIMIT);
     /** @type {() => void} */
     let settle = () => {};
     const answered = new Promise((resolve) => {
@@ -96,7 +98,11 @@ export class ServerSubscriptions {
    */
   renew(connection, client) {
     const wanted = this.#wantedBy(client);
-    if (this.#areTooMany(wanted)) return connection.close(DISCONNECTS.CHANNEL_LIMIT);
+    const { config, counters } = this.services;
+    let more = 0;
+    for (const channel of wanted.keys()) if (!this.subscriptions.isIn(connection, channel)) more++;
+    if (!mayEnterRooms(config, counters, wanted.size - more, more))
+      return connection.close(DISCONNECTS.CHANNEL_LIMIT);
     for (const [channel, { by }] of client.listSubscriptions())
       if (!wanted.has(channel) && !this.#remains(connection, client, channel, by))
         this.subscriptions.end(connection, client, channel, UNSUBSCRIBED.SERVER);
@@ -145,12 +151,6 @@ export class ServerSubscriptions {
       });
       joins.awaitJoin(connection, room);
     });
-  }
-
-  /** @param {ReadonlyMap<string, ServerSubscription>} wanted */
-  #areTooMany({ size }) {
-    const { maxRoomsPerConnection: max, maxRoomsPerConnectionMode: mode } = this.services.config;
-    return size > max && mode === 'enforce';
   }
 
   /** @param {Client} client @returns {ReadonlyMap<string, ServerSubscription>} by channel */
@@ -239,7 +239,7 @@ export class ServerSubscriptions {
 
   /** @param {Round} round */
   #conclude({ connection, client, id, isFailed, entries, reply }) {
-    const { hub } = this.services;
+    const { hub, commands } = this.services;
     if (!connection.isOpen) return;
     const isFull = [...entries.values()].some(({ standIn }) => standIn.isFull);
     if (isFull) return connection.close(DISCONNECTS.SLOW);
@@ -251,8 +251,11 @@ export class ServerSubscriptions {
     for (const [channel, { standIn, joined }] of entries) {
       if (!connection.isOpen) return;
       // Now the connection has a user, whose rate is charged, too.
-      this.subscriptions.charge(connection, client, joined);
-      const room = hub.rooms.get(roomOf(channel));
+      const name = roomOf(channel);
+      const isFree =
+        joined !== null && joined.bytes > 0 && commands.joins.reads.take(connection, name);
+      this.subscriptions.charge(connection, client, joined, isFree);
+      const room = hub.rooms.get(name);
       for (const frames of standIn.frames) connection.transport.write(frames);
       // A resync, now among the frames, has ended the membership.
       if (!room?.has(standIn)) return connection.close(DISCONNECTS.INSUFFICIENT_STATE);

@@ -88,6 +88,7 @@ export class Subscriptions {
   end(connection, client, channel, unsubscribe) {
     const isIn = this.isIn(connection, channel);
     this.leave(connection, client, channel);
+    this.services.commands.joins.reads.giveBack(connection, roomOf(channel));
     // The backend may have ended it before.
     if (isIn) client.send(connection, { push: { channel, unsubscribe } });
   }
@@ -104,6 +105,7 @@ export class Subscriptions {
     const by = client.subscriptionTo(channel)?.by;
     const isOwn = by === 'right' || by === 'token';
     this.#forget(client, channel);
+    this.services.commands.joins.reads.giveBack(connection, room);
     if (reason === 'resync' && !isOwn) connection.close(DISCONNECTS.INSUFFICIENT_STATE);
   }
 
@@ -202,12 +204,14 @@ export class Subscriptions {
 
   /**
    * Counts publications in the reply as messages, except recent ones that the client would have
-   * received anyway. Otherwise clients would use up their address's rate after a drain.
+   * received anyway, if the read is free.
    * @param {Connection} connection @param {Client} client @param {Joined|null} joined
+   * @param {boolean} isFree as `joins.reads` has decided
    */
-  charge(connection, client, joined) {
+  charge(connection, client, joined, isFree) {
     const { commands, charge } = this.services;
-    if (joined === null || joined.bytes === 0 || commands.joins.isResumed(joined)) return;
+    if (joined === null || joined.bytes === 0) return;
+    if (isFree && commands.joins.isResumed(joined)) return;
     charge(connection, joined.bytes);
     this.connections.commandRate.charge(client, joined.bytes);
   }
@@ -237,6 +241,8 @@ export class Subscriptions {
     if (this.isIn(connection, channel)) return refuse(105);
     if (!joins.mayEnterAnother(connection)) return refuse(106);
     if (joins.isFull(room)) return refuse(100);
+    const { isFree, wait } = request.recover ? joins.reads.admit(connection, room) : NO_READ;
+    if (wait !== 0) return replies.overRate(connection, id, wait);
     hub.join(connection, room, {
       since: sinceOf(request),
       oldestMs: this.oldestFor(client, room),
@@ -248,7 +254,7 @@ export class Subscriptions {
         }
         const by = granted === null ? 'right' : 'token';
         this.entered(connection, client, channel, by, granted?.endS);
-        this.charge(connection, client, joined);
+        this.charge(connection, client, joined, isFree);
         const result = { ...resultOf(request, joined), ...expiryOf(granted?.endS ?? 0) };
         client.send(connection, {
           id,
@@ -335,6 +341,9 @@ function memberOf({ session, id }, { identity }) {
   const own = Buffer.from(`,"client":"${clientOf(id)}"}`);
   return { user: id, info, member: Buffer.concat([member.subarray(0, member.length - 1), own]) };
 }
+
+/** Of a subscription that does not recover. */
+const NO_READ = Object.freeze({ isFree: true, wait: 0 });
 
 /** @param {SubscriptionIdentity} identity @param {Client} client @param {string} channel */
 function isFor({ user, channel: named }, client, channel) {

@@ -36,6 +36,8 @@ const UNAUTHORIZED = authError('The connection is unauthorized.');
 const NOT_PUBLIC = authError('The "publicRooms" of this app do not name this channel.');
 const INVALID_MEMBER = authError('Invalid presence information');
 const TOO_MANY = limitReached(4100, 'Too many channels.');
+/** Of a channel without a cache. */
+const NO_READ = Object.freeze({ isFree: true, wait: 0 });
 const UNAVAILABLE = { type: 'Unavailable', status: 503, error: 'The server is unavailable.' };
 
 export class Subscriptions {
@@ -107,8 +109,15 @@ export class Subscriptions {
       if (refusal !== null) return this.#postpone(connection, client, wanted, attempt);
       if (!joins.mayEnterAnother(connection)) return this.#refuse(connection, channel, TOO_MANY);
       if (joins.isFull(name)) return this.#postpone(connection, client, wanted, attempt);
+      // A cache channel sends its last event, or asks the application for one by a webhook.
+      const { isFree, wait } = kind.isCache ? joins.reads.admit(connection, name) : NO_READ;
+      if (wait < 0) return this.services.commands.replies.overRate(connection, undefined, wait);
+      if (wait > 0) {
+        this.services.counters.errors.RATE_LIMIT_EXCEEDED++;
+        return this.#postpone(connection, client, wanted, attempt);
+      }
       if (kind.isPrivate) this.onAuthorized(connection);
-      this.#enter(connection, client, wanted);
+      this.#enter(connection, client, wanted, isFree);
     });
   }
 
@@ -134,17 +143,24 @@ export class Subscriptions {
     else this.#refuse(connection, channel, UNAUTHORIZED);
   }
 
-  /** @param {Connection} connection @param {Client} client @param {Wanted} wanted */
-  #enter(connection, { app }, { channel, name, kind, member }) {
-    const { hub, commands } = this.services;
+  /**
+   * @param {Connection} connection @param {Client} client @param {Wanted} wanted
+   * @param {boolean} isFree does it cost nothing to read?
+   */
+  #enter(connection, { app }, { channel, name, kind, member }, isFree) {
+    const { hub, commands, charge } = this.services;
     const last = kind.isCache ? 1 : 0;
+    const onJoined = (/** @type {string} */ data, /** @type {Joined|null} */ joined) => {
+      if (!isFree && joined !== null) charge(connection, joined.bytes);
+      this.#joined(connection, name, channel, last > 0, data, joined);
+    };
     let answered;
     if (member === null) {
       hub.join(connection, name, {
         since: null,
         last,
         hasOwn: true,
-        onJoined: (joined) => this.#joined(connection, name, channel, last > 0, '{}', joined),
+        onJoined: (joined) => onJoined('{}', joined),
         onRefused: () => this.#refuse(connection, channel, UNAVAILABLE),
       });
       answered = hub.rooms.get(name)?.joining(connection) ?? null;
@@ -156,7 +172,7 @@ export class Subscriptions {
         ...member,
         max,
         last,
-        onJoined: (data, joined) => this.#joined(connection, name, channel, last > 0, data, joined),
+        onJoined,
         onRefused: (reason) =>
           this.#refuse(
             connection,

@@ -1,5 +1,5 @@
 // waiting.js: subscriptions that the server asks for again, because what refused them passes: a
-// hook has failed, or too many reads wait.
+// hook has failed, too many reads wait, or the address is over its rate.
 //
 // Pusher clients send a subscription once in a connection. After `pusher:subscription_error` the
 // channel stays dead until the next one, but they wait for `pusher_internal:subscription_succeeded`

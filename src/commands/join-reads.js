@@ -1,0 +1,60 @@
+// join-reads.js: which reads of messages at a join are free, for every door.
+//
+// After a drain all clients of an address return at once, and each reads what it missed in all its
+// rooms. That must not use up the rate of their address. So a connection reads once for free in
+// each room, and never more often than it is in rooms. A client that joins and leaves in turns, or
+// joins invented rooms, pays from the second read on: a message before it, its bytes afterwards.
+
+/** @import { Connection } from '../hub/connection.js' */
+
+export class JoinReads {
+  /**
+   * @param {object} parts
+   * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitMessage 0 if
+   *   the message passes; above 0: seconds to wait; −1: close with 4005
+   */
+  constructor({ admitMessage }) {
+    this.admitMessage = admitMessage;
+  }
+
+  /**
+   * Takes the free read of a room.
+   * @param {Connection} connection @param {string} room
+   * @param {number} [roomCount] of the connection when it asked
+   * @returns {boolean} false: it has been taken, or the connection has left rooms in which it read
+   */
+  take(connection, room, roomCount = connection.roomCount) {
+    const { freeReads } = connection;
+    if (freeReads === null) connection.freeReads = room;
+    else if (typeof freeReads === 'string') {
+      if (freeReads === room || roomCount < 1) return false;
+      connection.freeReads = new Set([freeReads, room]);
+    } else {
+      if (freeReads.has(room) || roomCount < freeReads.size) return false;
+      freeReads.add(room);
+    }
+    return true;
+  }
+
+  /**
+   * The server has ended the membership, so the client's next read is free again.
+   * @param {Connection} connection @param {string} room
+   */
+  giveBack(connection, room) {
+    const { freeReads } = connection;
+    if (freeReads === room) connection.freeReads = null;
+    else if (typeof freeReads !== 'string') freeReads?.delete(room);
+  }
+
+  /**
+   * For doors whose joins do not count as messages: may the connection join the room and read?
+   * @param {Connection} connection @param {string} room
+   * @returns {{isFree: boolean, wait: number}} `wait`: 0 if it may; otherwise as `admitMessage`
+   */
+  admit(connection, room) {
+    if (this.take(connection, room)) return FREE;
+    return { isFree: false, wait: this.admitMessage(connection, performance.now(), 0) };
+  }
+}
+
+const FREE = Object.freeze({ isFree: true, wait: 0 });

@@ -1,0 +1,327 @@
+// joins-of-doors.test.js: rules of a join that hold through whichever door a client comes: the limit
+// of rooms, the bound of waiting reads, and who pays for what it reads.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { jsonCodec } from '../../src/doors/centrifugo/codec/json.js';
+import { ConnectCommand } from '../../src/doors/centrifugo/connect.js';
+import { Connections } from '../../src/doors/centrifugo/connections.js';
+import { Expiries } from '../../src/doors/centrifugo/expiry.js';
+import { registerFormats } from '../../src/doors/centrifugo/frames.js';
+import { FRAMINGS } from '../../src/doors/centrifugo/framing.js';
+import { ClientRights } from '../../src/doors/centrifugo/rights.js';
+import { ServerSubscriptions } from '../../src/doors/centrifugo/server-subscriptions.js';
+import { Subscriptions } from '../../src/doors/centrifugo/subscribe.js';
+import { roomOf } from '../../src/doors/pusher/channels.js';
+import { readMessage } from '../../src/doors/pusher/messages.js';
+import { Subscriptions as PusherSubscriptions } from '../../src/doors/pusher/subscribe.js';
+import { Connection } from '../../src/hub/connection.js';
+import { FORMAT } from '../../src/protocol/format.js';
+import { encodePublication, KIND } from '../../src/protocol/publication.js';
+import { configOf } from '../helpers/config.js';
+import { FakeTransport } from '../helpers/fake-transport.js';
+import { buildHub, receive } from '../helpers/hub.js';
+import { settle } from '../helpers/recovery.js';
+import { StreamBroker } from '../helpers/stream-broker.js';
+
+registerFormats();
+
+const APP = /** @type {any} */ ({ id: '1', maxChannelLength: 200 });
+
+/** A worker in which all rooms have history. @param {Record<string, string>} [env] */
+function build(env = {}) {
+  const config = configOf({ FANFARE_CENTRIFUGO: 'on', ...env });
+  const broker = new StreamBroker();
+  /** Bytes that counted as messages: before, and as a debt afterwards. */
+  const paid = { before: /** @type {number[]} */ ([]), after: /** @type {number[]} */ ([]) };
+  const limits = { wait: 0 };
+  const admitMessage = (/** @type {unknown} */ _, /** @type {unknown} */ __, bytes = 0) => {
+    paid.before.push(bytes);
+    return limits.wait;
+  };
+  const charge = (/** @type {unknown} */ _, /** @type {number} */ bytes) =>
+    void paid.after.push(bytes);
+  const historyOf = () => ({ size: 100, ttlMs: 60_000 });
+  const parts = buildHub({ config, broker, historyOf, admitMessage, charge });
+  broker.onPublication = (...args) => parts.hub.broadcast(...args);
+  const services = /** @type {any} */ ({
+    ...parts,
+    ...{ config, admitMessage, charge, hooks: null, entrance: null, edges: null },
+    sessions: { end() {}, isRevoked: () => false },
+  });
+  return { ...parts, services, broker, paid, limits };
+}
+
+/** @typedef {ReturnType<typeof build>} Built */
+
+/**
+ * A client of a door. `read`: it asks for messages from the beginning of the room.
+ * @typedef {object} Client
+ * @property {Connection} connection @property {FakeTransport} transport
+ * @property {(channels: string[], read?: boolean) => void} join
+ * @property {(channel: string) => void} leave
+ */
+
+/** @param {Built} built @param {boolean} [isIn] is it in the hub? */
+function connect({ hub }, isIn = true) {
+  const transport = new FakeTransport();
+  const connection = new Connection(transport, '127.0.0.1');
+  if (isIn) hub.add(connection);
+  return { transport, connection };
+}
+
+/** @param {Built} built @returns {Client} */
+function native(built) {
+  const { transport, connection } = connect(built);
+  const say = (/** @type {object} */ command) => receive(built.commands, connection, command);
+  return {
+    ...{ transport, connection },
+    join(channels, read = false) {
+      for (const room of channels) {
+        const since = { epoch: built.broker.stream(room).epoch, offset: 0 };
+        say({ type: 'join', room, since: read ? since : undefined });
+      }
+    },
+    leave: (room) => say({ type: 'leave', room }),
+  };
+}
+
+/** A stream of server-sent events. @param {Built} built @returns {Client} */
+function events(built) {
+  const { transport, connection } = connect(built);
+  const { commands, hub } = built;
+  return {
+    ...{ transport, connection },
+    join(channels, read = false) {
+      for (const room of channels)
+        commands.join(connection, room, {
+          since: read
+            ? { epoch: built.broker.stream(room).epoch, offset: 0, connectionId: '' }
+            : null,
+          ...{ last: 0, lastSeconds: 0, isPresent: false },
+          ...{ onJoined() {}, onRefused() {} },
+        });
+    },
+    leave(name) {
+      const room = hub.rooms.get(name);
+      assert.ok(room);
+      hub.leave(connection, room);
+    },
+  };
+}
+
+/** @param {Built} built @param {any} [entrance] */
+function centrifugoDoor({ services, hub }, entrance = null) {
+  Object.assign(services, { entrance });
+  const connections = new Connections(services);
+  const rights = new ClientRights(services.config);
+  const subscriptions = new Subscriptions(services, connections, rights, new Expiries());
+  const server = new ServerSubscriptions(services, connections, subscriptions);
+  const { connect: command } = new ConnectCommand(services, connections, server, subscriptions);
+  const { subscribe, unsubscribe } = subscriptions;
+  connections.serve(
+    new Map([
+      ['connect', command],
+      ['subscribe', subscribe],
+      ['unsubscribe', unsubscribe],
+    ]),
+    subscriptions,
+  );
+  const { transport, connection } = connect(/** @type {any} */ ({ hub }), false);
+  transport.door = /** @type {any} */ (connections.textsOf(jsonCodec));
+  transport.format = FORMAT.CENTRIFUGO_JSON;
+  Object.assign(transport, {
+    sendBytes: (/** @type {Buffer} */ message) => transport.sendText(String(message)),
+  });
+  const form = { codec: jsonCodec, framing: FRAMINGS.text };
+  connections.open(connection, { headers: {}, url: '' }, null, form);
+  let id = 0;
+  const send = (/** @type {object} */ command) =>
+    connections.receiveCommands(connection, Buffer.from(JSON.stringify({ id: ++id, ...command })));
+  return { transport, connection, send };
+}
+
+/** @param {Built} built @returns {Client} */
+function centrifugo(built) {
+  const { transport, connection, send } = centrifugoDoor(built);
+  send({ connect: {} });
+  return {
+    ...{ transport, connection },
+    join(channels, recover = false) {
+      for (const channel of channels) send({ subscribe: { channel, recover, offset: 0 } });
+    },
+    leave: (channel) => send({ unsubscribe: { channel } }),
+  };
+}
+
+/** Channels to which its token subscribes it. @param {Built} built @returns {Client} */
+function serverSide(built) {
+  const every = { has: () => true };
+  const rights = { join: every, history: every, publish: every, presence: every };
+  const identity = { user: '', info: null, rights, subscriptions: new Map() };
+  const { transport, connection, send } = centrifugoDoor(built, {
+    isRequired: false,
+    identify: () => ({ identity, lease: null, refusal: null }),
+    enter: (/** @type {Connection} */ one) => built.hub.add(one),
+    leave: (/** @type {Connection} */ one) => built.hub.remove(one),
+  });
+  return {
+    ...{ transport, connection },
+    join(channels, recover = false) {
+      if (connection.roomCount + transport.writes.length > 0) {
+        for (const channel of channels) send({ subscribe: { channel, recover, offset: 0 } });
+        return;
+      }
+      identity.subscriptions = new Map(channels.map((channel) => [channel, { data: null }]));
+      const subs = Object.fromEntries(channels.map((one) => [one, { recover, offset: 0 }]));
+      send({ connect: { subs } });
+    },
+    leave: (channel) => send({ unsubscribe: { channel } }),
+  };
+}
+
+/** Its cache channels read their last event. @param {Built} built @returns {Client} */
+function pusher(built) {
+  const { transport, connection } = connect(built);
+  const subscriptions = new PusherSubscriptions(
+    built.services,
+    /** @type {any} */ ({ left() {} }),
+    () => {},
+    () => {},
+  );
+  const client = /** @type {any} */ ({ app: APP, user: null });
+  const send = (/** @type {'subscribe'|'unsubscribe'} */ event, /** @type {string} */ channel) => {
+    const message = readMessage(JSON.stringify({ event: `pusher:${event}`, data: { channel } }));
+    assert.ok(message);
+    subscriptions[event](connection, client, message);
+  };
+  return {
+    ...{ transport, connection },
+    join(channels) {
+      for (const channel of channels) send('subscribe', channel);
+    },
+    leave: (channel) => send('unsubscribe', channel),
+  };
+}
+
+/** @type {Record<string, (built: Built) => Client>} */
+const WAYS = {
+  'native clients': native,
+  'streams of server-sent events': events,
+  "Centrifugo's clients": centrifugo,
+  "subscriptions of Centrifugo's tokens": serverSide,
+  'Pusher clients': pusher,
+};
+/** Those whose clients may leave a room and join it again. */
+const REPEATABLE = Object.entries(WAYS).filter(([, way]) => way !== events);
+
+for (const [name, way] of Object.entries(WAYS)) {
+  test(`rooms=observe counts what it would refuse: ${name}`, async () => {
+    const env = { FANFARE_MAX_ROOMS_PER_CONNECTION: '1', FANFARE_LIMITS: 'rooms=observe' };
+    const built = build(env);
+    const { connection, join } = way(built);
+    join(['a', 'b', 'c']);
+    await settle();
+    assert.equal(connection.roomCount, 3);
+    assert.equal(built.counters.observed.rooms, 2);
+  });
+
+  // Pusher clients would not repeat a subscription, so theirs waits.
+  const isPusher = way === pusher;
+  test(`while too many reads wait, a join is ${isPusher ? 'postponed' : 'refused as unavailable'}, and counted: ${name}`, async () => {
+    const built = build();
+    const { connection, transport, join } = way(built);
+    Object.defineProperty(built.scheduler, 'isFull', { get: () => true });
+    join(['a']);
+    await settle();
+    const { readsRefused, errors } = built.counters;
+    assert.equal(connection.roomCount, 0);
+    assert.deepEqual([readsRefused, errors.UNAVAILABLE], [1, isPusher ? 0 : 1]);
+    assert.equal(errors.ROOM_LIMIT, 0);
+    assert.doesNotMatch(JSON.stringify(transport.messages()), /too many channels|limit/i);
+  });
+}
+
+/** A recent message of 8 KB in a room. @param {Built} built @param {string} room */
+function fill({ broker }, room) {
+  const payload = Buffer.from(JSON.stringify('x'.repeat(8000)));
+  broker.accept(
+    room,
+    encodePublication(KIND.MESSAGE, Date.now(), 0, '', payload, 0, payload.length),
+  );
+  broker.announcements.length = 0;
+}
+
+for (const [name, way] of REPEATABLE) {
+  const isPusher = way === pusher;
+  const channels = ['cache-a', 'cache-b', 'cache-c'];
+  /** @param {Built} built */
+  const filled = (built) => {
+    for (const one of channels) fill(built, isPusher ? roomOf(APP, one) : one);
+    return way(built);
+  };
+  /** Native joins count as messages in the dispatcher. */
+  const joins = way === native ? 1 : 0;
+
+  test(`a connection reads once for free in each room: ${name}`, async () => {
+    const built = build();
+    const { join } = filled(built);
+    join(channels, true);
+    await settle();
+    assert.equal(built.paid.before.length, 3 * joins);
+    assert.deepEqual(built.paid.after, []);
+  });
+
+  test(`a further read in a room is paid, and refused or postponed over the rate: ${name}`, async () => {
+    const built = build();
+    const { connection, transport, join, leave } = filled(built);
+    join(['cache-a'], true);
+    await settle();
+    leave('cache-a');
+    built.paid.before.length = 0;
+    join(['cache-a'], true);
+    await settle();
+    assert.equal(built.paid.before.length, 1);
+    assert.equal(built.paid.after.length, 1);
+    assert.ok(built.paid.after[0] >= 8000);
+    leave('cache-a');
+    built.limits.wait = 3;
+    const before = transport.messages().length;
+    join(['cache-a'], true);
+    await settle();
+    assert.equal(connection.roomCount, 0);
+    assert.equal(built.counters.errors.RATE_LIMIT_EXCEEDED, 1);
+    if (isPusher) return assert.equal(transport.messages().length, before);
+    assert.match(JSON.stringify(transport.messages().at(-1)), /RATE_LIMIT_EXCEEDED|111/);
+  });
+
+  test(`a read in another room is paid if the connection has left the first: ${name}`, async () => {
+    const built = build();
+    const { join, leave } = filled(built);
+    join(['cache-a', 'cache-b'], true);
+    await settle();
+    leave('cache-a');
+    built.paid.before.length = 0;
+    join(['cache-c'], true);
+    await settle();
+    assert.equal(built.paid.before.length, 1);
+    assert.equal(built.paid.after.length, 1);
+  });
+}
+
+test('a read is free again after the server has ended the membership', async () => {
+  const built = build();
+  const { services } = built;
+  const { connection, join } = native(built);
+  const { reads } = services.commands.joins;
+  fill(built, 'a');
+  join(['a'], true);
+  await settle();
+  assert.equal(reads.take(connection, 'a'), false);
+  reads.giveBack(connection, 'a');
+  assert.equal(reads.take(connection, 'a'), true);
+  assert.equal(reads.take(connection, 'b'), true);
+  reads.giveBack(connection, 'a');
+  assert.equal(reads.take(connection, 'b'), false);
+  assert.equal(reads.take(connection, 'a'), true);
+});
