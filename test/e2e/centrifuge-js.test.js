@@ -197,6 +197,39 @@ test(
   },
 );
 
+for (const transport of /** @type {const} */ (['websocket', 'protobuf']))
+  test(
+    `centrifuge-js over ${transport}: a refreshed token moves it to other server-side channels`,
+    OPTIONS,
+    async (t) => {
+      const { port, api } = await started();
+      const nowS = Math.floor(Date.now() / 1000);
+      const [before, after, both] = ['before', 'after', 'both'].map(
+        (name) => `${transport}-${name}`,
+      );
+      const client = open(t, port, transport, {
+        token: token({ sub: 'moving', channels: [before, both], exp: nowS + 2 }),
+        getToken: async () => token({ sub: 'moving', channels: [after, both] }),
+      });
+      await next(client, 'connected');
+      const events = /** @type {string[]} */ ([]);
+      const changed = new Promise((resolve) => {
+        for (const event of /** @type {const} */ (['subscribed', 'unsubscribed']))
+          client.on(event, (/** @type {{channel: string}} */ { channel }) => {
+            events.push(`${event} ${channel}`);
+            if (events.length === 2) resolve(undefined);
+          });
+      });
+      await changed;
+      assert.deepEqual(events, [`unsubscribed ${before}`, `subscribed ${after}`]);
+      const published = next(client, 'publication');
+      for (const channel of [before, after]) await api('publish', { channel, data: { channel } });
+      const { channel, data } = await published;
+      assert.deepEqual([channel, decoded(data)], [after, { channel: after }]);
+      assert.equal(client.state, 'connected');
+    },
+  );
+
 test('centrifuge-js over protobuf and sse comes back to a restarted server', OPTIONS, async (t) => {
   const env = {
     ...CHANNELS,

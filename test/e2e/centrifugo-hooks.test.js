@@ -47,6 +47,13 @@ test('a required token cannot be replaced by a hook that names nobody', OPTIONS,
   const channels = ['a', 'staff', 'own-alice', 'own-bob'];
   const { welcome } = await connect({ token: connectionToken({ channels }) });
   assert.deepEqual(welcome.subs, { a: {}, 'own-alice': {} }, 'onJoin has denied the others');
+  // A hook that fails has denied nothing: the client tries again.
+  const broken = { token: connectionToken({ channels: ['a', 'broken'] }) };
+  const { error } = await (await open()).call('connect', broken);
+  assert.deepEqual([error.code, error.temporary], [100, true]);
+  const refreshed = await connect({ token: connectionToken({ channels: ['a'] }) });
+  refreshed.command('refresh', broken);
+  assert.equal(await refreshed.closeCode(), 3010);
 });
 
 test('onJoin and onPublish refuse with 103 and the text', OPTIONS, async (t) => {

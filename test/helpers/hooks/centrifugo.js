@@ -15,6 +15,7 @@ export default /** @satisfies {import('../../../src/hooks/types.js').Hooks} */ (
   },
 
   onJoin({ id, user }, room) {
+    if (room === 'broken') throw new Error('the database is unavailable');
     if (room.startsWith('own-') && (id === '' || room !== `own-${user}`))
       return { deny: 'not own' };
     return room.startsWith('staff') ? { deny: 'staff only' } : undefined;
