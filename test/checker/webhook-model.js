@@ -1,6 +1,6 @@
 // webhook-model.js: the users of each room, for a back end that follows docs/webhooks.md: it
-// keeps the highest epoch and sequence for each room, for each user in a room and for each user, and
-// ignores lower ones. After a gap it reads the state again.
+// keeps the epoch and the highest sequence for each room, for each user in a room and for each user.
+// It ignores lower sequences of the same epoch. After a gap it reads the state again.
 
 /**
  * The users of each room, by the HTTP API or by the clients of a run.
@@ -16,7 +16,7 @@ const LISTS = /** @type {const} */ (['rooms', 'members', 'users']);
 /** @type {Readonly<Record<string, typeof LISTS[number]>>} */
 const LIST_OF = Object.freeze({ room: 'rooms', member: 'members', user: 'users' });
 
-/** @typedef {{isThere: boolean, epoch: number, sequence: number}} State */
+/** @typedef {{isThere: boolean, epoch: string, sequence: number}} State */
 
 export class WebhookModel {
   constructor() {
@@ -34,11 +34,9 @@ export class WebhookModel {
     const name = kind === 'member' ? `${data.room} ${data.user}` : (data.room ?? data.user);
     const states = this.lists[list];
     const before = states.get(name);
-    const epoch = Number(data.epoch);
+    const epoch = String(data.epoch);
     const { sequence } = data;
-    const isOld =
-      before !== undefined &&
-      (epoch < before.epoch || (epoch === before.epoch && sequence <= before.sequence));
+    const isOld = before?.epoch === epoch && sequence <= before.sequence;
     if (isOld) this.ignored++;
     else states.set(name, { isThere: COMES.has(type), epoch, sequence });
   }
@@ -49,7 +47,7 @@ export class WebhookModel {
       const there = new Set(truth[list]);
       const states = this.lists[list];
       for (const [name, state] of states) state.isThere = there.delete(name);
-      for (const name of there) states.set(name, { isThere: true, epoch: 0, sequence: 0 });
+      for (const name of there) states.set(name, { isThere: true, epoch: '', sequence: 0 });
     }
   }
 

@@ -322,7 +322,7 @@ test('redis: after Redis has lost its data, fences ascend, the epoch is another,
   );
   const [again] = (await queue.read(LANE, null, 1)).map(eventOf);
   assert.equal(again.seq, 1);
-  assert.ok(Number(again.epoch) > Number(before.epoch));
+  assert.notEqual(again.epoch, before.epoch);
 });
 
 test('redis: a lane is read and trimmed without options that Redis 6.0 lacks', {
@@ -367,7 +367,7 @@ test('redis: after another primary has taken over, the epoch is another, and a l
   await eventually(() => queue.size().then(Boolean, () => false));
   const after = (await queue.read(LANE, null, 10)).map(eventOf).at(-1);
   assert.equal(after.seq, 1);
-  assert.ok(Number(after.epoch) > Number(before.epoch));
+  assert.notEqual(after.epoch, before.epoch);
   await expire(LANE);
   await take(queue, LANE);
   assert.equal((await queue.lost(LANE)).count, 1);
@@ -492,6 +492,36 @@ test('embedded: a backlog takes messages without payloads, before an edge is dro
   }
 });
 
+test('embedded: however many rooms are new in a moment, no epoch is ahead of the clock', () => {
+  let now = 1_000_000;
+  /** @type {import('../../src/webhooks/queue.js').WebhookEvent[]} */
+  const events = [];
+  const queue = {
+    append: (/** @type {string} */ _, /** @type {string} */ body) =>
+      void events.push(JSON.parse(body)),
+  };
+  const recorder = new EventRecorder({ covers, queue, now: () => now });
+  for (let i = 0; i < 40_000; i++) recorder.message(`r-${i}`, messageOf(`"room":"r-${i}"`));
+  assert.equal(
+    events.find(({ epoch }) => Number(epoch) > now),
+    undefined,
+  );
+  // A room that was forgotten has another epoch, and one in use keeps its own.
+  for (let i = 60_000; i < 150_000; i++) {
+    if (i % 1000 === 0) recorder.message('r-0', messageOf('"room":"r-0"'));
+    recorder.message(`r-${i}`, messageOf(`"room":"r-${i}"`));
+  }
+  now += 10;
+  const latestOf = (/** @type {string} */ room) => {
+    recorder.message(room, messageOf(`"room":"${room}"`));
+    return events[events.length - 1];
+  };
+  const [first, second] = events;
+  assert.deepEqual([latestOf('r-0').epoch, latestOf('r-0').seq], [first.epoch, 93]);
+  assert.notEqual(latestOf('r-1').epoch, second.epoch);
+  assert.equal(latestOf('r-1').seq, 2);
+});
+
 test('embedded: a queue that was saved is continued, with another epoch', async (t) => {
   const folder = temporaryFolder(t);
   const before = new EmbeddedEventQueue();
@@ -511,7 +541,7 @@ test('embedded: a queue that was saved is continued, with another epoch', async 
     events.map(({ seq }) => seq),
     [1, 1],
   );
-  assert.ok(events[1].epoch > events[0].epoch);
+  assert.notEqual(events[1].epoch, events[0].epoch);
   assert.deepEqual(await after.load(LANE), new Map([['a', '1']]));
   assert.equal((await after.lost(LANE)).count, 0);
   assert.deepEqual(await readdir(folder), ['webhooks.json']);

@@ -6,15 +6,22 @@
 import { edgesOf, keyOfTag } from '../edges.js';
 import { EmbeddedEventQueue } from './event-queue.js';
 
-/** A room whose sequence was forgotten begins a new one with a higher epoch. */
+/** A room whose sequence was forgotten begins a new one with another epoch. */
 const MAX_SEQUENCES = 100_000;
 
 /** @typedef {import('../../config/webhooks.js').EventType} EventType */
+/** @typedef {{epoch: number, seq: number, mark: string}} Sequence */
 
 export class EventRecorder {
-  /** By room or user. @type {Map<string, {epoch: number, seq: number, mark: string}>} */
+  /**
+   * By room or user, in two generations. Those that begin in one generation share their epoch, so
+   * that many new rooms in a moment do not push epochs ahead of the clock.
+   * @type {Map<string, Sequence>}
+   */
   #sequences = new Map();
-  #latestEpoch = 0;
+  /** Those not used since the last generation began. @type {Map<string, Sequence>} */
+  #former = new Map();
+  #epoch = 0;
 
   /**
    * @param {object} parts @param {import('../edges.js').Covers} parts.covers may change at a reload
@@ -46,7 +53,7 @@ export class EventRecorder {
     const type = event === 'join' ? first : last;
     if (type !== '') this.#record(tag, type, fields);
     if (event === 'join') return;
-    const known = this.#sequences.get(tag);
+    const known = this.#sequences.get(tag) ?? this.#former.get(tag);
     if (known !== undefined) known.mark = '';
   }
 
@@ -83,15 +90,16 @@ export class EventRecorder {
   #sequenceOf(tag, at) {
     const known = this.#sequences.get(tag);
     if (known !== undefined) return known;
-    if (this.#sequences.size >= MAX_SEQUENCES) {
-      const [oldest] = this.#sequences.keys();
-      this.#sequences.delete(oldest);
+    if (this.#epoch === 0 || this.#sequences.size >= MAX_SEQUENCES / 2) {
+      this.#former = this.#sequences;
+      this.#sequences = new Map();
+      // Not one that was used, even if the clock goes back.
+      this.#epoch = Math.max(this.#epoch + 1, at);
     }
-    // Higher than all earlier ones, even if the clock goes back.
-    this.#latestEpoch = Math.max(this.#latestEpoch + 1, at);
-    const fresh = { epoch: this.#latestEpoch, seq: 0, mark: '' };
-    this.#sequences.set(tag, fresh);
-    return fresh;
+    const sequence = this.#former.get(tag) ?? { epoch: this.#epoch, seq: 0, mark: '' };
+    this.#former.delete(tag);
+    this.#sequences.set(tag, sequence);
+    return sequence;
   }
 }
 

@@ -147,7 +147,7 @@ export class RedisRecording {
         this.keys.movedOf(lane, tag),
         ...entries.flatMap(({ epoch, seq, body }) => [epoch, seq, body]),
       );
-      left = await this.redis.webhooksOutbox(outbox, last.epoch, last.seq);
+      left = await this.redis.webhooksOutbox(outbox, last.epoch, last.seq, String(MOVED));
     }
   }
 }

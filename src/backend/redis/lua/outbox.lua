@@ -1,16 +1,16 @@
 -- outbox.lua: drops events from a room's outbox that are in their lane, in a cluster.
 --
 -- KEYS     1 outbox
--- ARGV     1 epoch   2 number of the last event that was moved
+-- ARGV     1 epoch   2 number of the last event that was moved   3 how many were moved at most
 -- returns  the number of events that are left
 --
--- Another worker may have dropped some of them, so the numbers decide, not the places.
-local epoch, number = tonumber(ARGV[1]), tonumber(ARGV[2])
-while true do
-  local first = redis.call('LINDEX', KEYS[1], 0)
-  if not first then return 0 end
-  local life, seq = string.match(first, '^(%d+):(%d+):')
-  life, seq = tonumber(life), tonumber(seq)
-  if life > epoch or (life == epoch and seq > number) then return redis.call('LLEN', KEYS[1]) end
-  redis.call('LPOP', KEYS[1])
+-- Another worker may have dropped some of them, or all. So the last one is looked for: what comes
+-- before it has been moved, too.
+local last = ARGV[1] .. ':' .. ARGV[2] .. ':'
+for i, entry in ipairs(redis.call('LRANGE', KEYS[1], 0, ARGV[3] - 1)) do
+  if string.sub(entry, 1, #last) == last then
+    redis.call('LTRIM', KEYS[1], i, -1)
+    break
+  end
 end
+return redis.call('LLEN', KEYS[1])

@@ -4,7 +4,8 @@
 -- takes the size of a message instead of its payload. So it is bounded in bytes, too.
 --
 -- An event gets the next number of its room's sequence. The sequence is a hash:
---   epoch   names the life of the sequence: the time of its beginning, above that of earlier ones
+--   epoch   names the life of the sequence: the time of its beginning, above that of the one before
+--           it, unless Redis has forgotten that one
 --   fence   of the Redis that began it. A replica that was promoted, or a Redis that has restored a
 --           snapshot, may have forgotten numbers that were used: it begins another life
 --   seq     the latest number
