@@ -71,6 +71,24 @@ test('chat: people see each other, messages and typing notices', OPTIONS, async 
   await ann.waitForFunction(`document.getElementById('typing').textContent === ''`);
   assert.equal(await ben.inputValue('#text'), '');
   for (const page of [ann, ben]) await assertAccessible(page);
+  // On a phone a long name is cut, and the short ones beside it are not.
+  await ben.setViewportSize({ width: 375, height: 740 });
+  const long = await openPage(dark, `${url}/?name=${'x'.repeat(30)}`);
+  await ben.locator('#people li').nth(2).waitFor();
+  const cut = await ben
+    .locator('#people li')
+    .evaluateAll((all) =>
+      all.map((/** @type {any} */ { textContent, clientWidth, scrollWidth }) => [
+        textContent,
+        scrollWidth > clientWidth + 1,
+      ]),
+    );
+  assert.deepEqual(
+    cut.filter(([, isCut]) => isCut).map(([name]) => name),
+    ['x'.repeat(30)],
+  );
+  await long.close();
+  await ben.waitForFunction(`document.getElementById('people').children.length === 2`);
   // A new tab shows the earlier messages. A person that leaves disappears.
   await ann.close();
   await ben.waitForFunction(`document.getElementById('people').children.length === 1`);
