@@ -6,11 +6,11 @@
 //
 // Times have units of 1/perMinute ms, so a token is always 60,000 units: whole numbers, no drift.
 
+import { numberText } from '../protocol/refusal.js';
+
 const TOKEN = 60_000;
 /** A message takes a token for each started block of this size. */
 export const BYTES_PER_TOKEN = 4096;
-
-const NUMBER = new Intl.NumberFormat('en');
 
 /** Capacity and refill. Callers keep the buckets. */
 export class Rate {
@@ -23,7 +23,7 @@ export class Rate {
 
   /** For those whom it refuses. */
   get text() {
-    return `${NUMBER.format(this.perMinute)} a minute, ${NUMBER.format(this.burst)} at once`;
+    return `${numberText(this.perMinute)} a minute, ${numberText(this.burst)} at once`;
   }
 
   /** At most the capacity, or a large message would never pass. @param {number} bytes */

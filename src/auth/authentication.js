@@ -16,6 +16,9 @@ import { TokenError } from './token-error.js';
 import { tokenOf } from './token-place.js';
 import { UserPlaces } from './user-places.js';
 
+const OTHER_USER =
+  'The token names another user than that of the connection. Open a new connection for it.';
+
 /** @import { Connection } from '../hub/connection.js' */
 /** @import { Refusal } from '../protocol/refusal.js' */
 /** @import { AppPlaces } from './app-places.js' */
@@ -209,7 +212,7 @@ export class Authentication {
       // Another user would be in rooms, and in presence, under two names.
       return identity.user === session.user
         ? { identity, lease: null, refusal: null }
-        : refusedBy(refusal('PERMISSION_DENIED'));
+        : refusedBy(refusal('PERMISSION_DENIED', OTHER_USER));
     } catch (error) {
       return refusedBy(this.#refusalOf(error));
     }

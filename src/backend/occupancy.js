@@ -11,7 +11,7 @@ export const FOLLOWED = /** @type {const} */ (['room.occupied', 'room.vacated', 
 
 const USERS = /** @type {const} */ (['user.connected', 'user.disconnected']);
 /** Users of a door's apps: no endpoint asks for them. */
-const USER_OF_APP = /^~\d+:/;
+const USER_OF_APP = /^~[A-Za-z0-9-]+:/;
 
 /**
  * @typedef {object} RoomPage a page of rooms, in the order of their names

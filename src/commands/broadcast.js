@@ -57,9 +57,13 @@ export class BroadcastCommand {
   broadcast(connection, { id, source, payloadStart, payloadEnd }) {
     if (payloadStart < 0) return this.replies.invalid(connection, id, 'The payload is missing.');
     if (!this.#mayBroadcast(connection))
-      return this.replies.error(connection, 'PERMISSION_DENIED', id);
+      return this.replies.error(connection, 'PERMISSION_DENIED', id, this.#whyNot(connection));
     const bytes = payloadEnd - payloadStart;
-    if (bytes > this.maxInlineBytes) return this.replies.error(connection, 'MESSAGE_TOO_LARGE', id);
+    const max = this.maxInlineBytes;
+    if (bytes > max) {
+      const setting = 'FANFARE_MAX_INLINE_BYTES';
+      return this.replies.tooLarge(connection, id, 'The payload', bytes, max, setting);
+    }
     const wait = this.admitBroadcast(connection, performance.now(), bytes);
     if (wait !== 0) return this.replies.overRate(connection, id, wait);
     const payload = source.toString('utf8', payloadStart, payloadEnd);
@@ -99,6 +103,14 @@ export class BroadcastCommand {
     if (session.app !== null) return false; // it would reach the connections of all apps
     if (this.clientBroadcast === 'granted') return session.mayBroadcast;
     return this.clientBroadcast === 'everyone';
+  }
+
+  /** @param {Connection} connection */
+  #whyNot({ session }) {
+    if (session.app !== null) return 'Clients of an app may not broadcast.';
+    return this.clientBroadcast === 'granted'
+      ? 'The token lacks "broadcast": true.'
+      : 'Clients may not broadcast (FANFARE_CLIENT_BROADCAST is off).';
   }
 
   /** Sends overdue results. Call it once a second. */

@@ -85,7 +85,8 @@ export class Dispatcher {
       const handler = this.handlers.get(command.type);
       if (this.gate !== null && connection.isHeld && !this.gate.admits(connection, command.type))
         this.replies.error(connection, 'PERMISSION_DENIED', command.id, NO_TOKEN);
-      else if (handler === undefined) this.replies.error(connection, 'UNKNOWN_TYPE', command.id);
+      else if (handler === undefined)
+        this.replies.unknownType(connection, command.id, command.type, this.handlers.keys());
       else handler(connection, command);
     } catch (error) {
       this.replies.error(connection, 'INTERNAL_ERROR', command?.id);

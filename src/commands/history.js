@@ -31,7 +31,7 @@ export class HistoryCommand {
     const { id, limit } = command;
     const { session } = connection;
     const name = session.roomOf(command.room);
-    if (name === null) return this.replies.error(connection, 'INVALID_ROOM', id);
+    if (name === null) return this.replies.invalidRoom(connection, id, command.room);
     if (!session.mayReadHistory(name)) return this.replies.forbidden(connection, id, 'history');
     const since = readSince(command.since);
     const before = readBefore(command.before);

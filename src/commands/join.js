@@ -18,6 +18,7 @@ import {
   encodeMember,
   encodeNotReplayed,
 } from '../protocol/encode.js';
+import { numberText } from '../protocol/refusal.js';
 
 /**
  * A client without the right to read history gets messages after its position up to this age, and
@@ -98,12 +99,15 @@ export class JoinCommands {
     const { id } = command;
     const { session } = connection;
     const name = session.roomOf(command.room);
-    if (name === null) return replies.error(connection, 'INVALID_ROOM', id);
+    if (name === null) return replies.invalidRoom(connection, id, command.room);
     if (!session.mayJoin(name)) return replies.forbidden(connection, id, 'join');
     const who = this.tracker.covers(name) ? readPresence(command) : null;
     if (who === undefined) return replies.invalid(connection, id, BAD_PRESENCE);
-    if (who?.info && who.info.length > MAX_INFO_BYTES)
-      return replies.error(connection, 'MESSAGE_TOO_LARGE', id);
+    if (who?.info && who.info.length > MAX_INFO_BYTES) {
+      const [bytes, max] = [who.info.length, MAX_INFO_BYTES].map(numberText);
+      const text = `presence.info has ${bytes} bytes, over the limit of ${max} bytes.`;
+      return replies.error(connection, 'MESSAGE_TOO_LARGE', id, text);
+    }
     if (who !== null && !this.#mayAppearAs(connection, who))
       return replies.error(connection, 'PERMISSION_DENIED', id, OTHER_NAME);
     const latest = readLatest(command.last, command.lastSeconds);
@@ -317,7 +321,7 @@ export class JoinCommands {
   leave(connection, { id, room: given }) {
     const { hub, replies } = this;
     const name = connection.session.roomOf(given);
-    if (name === null) return replies.error(connection, 'INVALID_ROOM', id);
+    if (name === null) return replies.invalidRoom(connection, id, given);
     const room = hub.rooms.get(name);
     if (room === undefined || !room.has(connection))
       return replies.error(connection, 'NOT_IN_ROOM', id);

@@ -36,7 +36,7 @@ export class PresenceCommand {
   presence(connection, { id, room: given, limit, after }) {
     const { session } = connection;
     const name = session.roomOf(given);
-    if (name === null) return this.replies.error(connection, 'INVALID_ROOM', id);
+    if (name === null) return this.replies.invalidRoom(connection, id, given);
     if (!isLimit(limit) || !(after === undefined || isUser(after)))
       return this.replies.invalid(connection, id, BAD_PAGE);
     if (!session.mayReadPresence(name)) return this.replies.forbidden(connection, id, 'presence');

@@ -8,8 +8,10 @@ import { encodeKeyed, encodePublication, isStateKey, KIND } from '../protocol/pu
 const NO_PAYLOAD = 'A message has either a payload or a text, which is a string.';
 const BAD_ECHO = 'echo is true or false.';
 const BAD_IDEMPOTENCY_KEY = 'idempotencyKey is a string of 1 to 128 characters.';
+const A_VALUE = 'The payload of a key';
+const MAX_EVENT_BYTES = '"maxEventBytes" of the app';
 const NO_KEY = 'The room has state: give a key of 1 to 200 characters without control characters.';
-const NO_STATE = 'Only rooms with state take a key.';
+const NO_STATE = 'Only rooms with state take a key (FANFARE_STATE).';
 const NO_ECHO = 'In a room with state all members get a message: echo must not be false.';
 
 /** @import { App } from '../config/pusher.js' */
@@ -58,12 +60,12 @@ export class MessageCommand {
     const { session } = connection;
     const name = command.room === undefined ? onlyRoom(connection) : session.roomOf(command.room);
     if (name === undefined) return this.replies.error(connection, 'ROOM_REQUIRED', id);
-    if (name === null) return this.replies.error(connection, 'INVALID_ROOM', id);
+    if (name === null) return this.replies.invalidRoom(connection, id, command.room);
     if (!session.mayPublish(name)) return this.replies.forbidden(connection, id, 'publish');
     const start = isText ? textStart : payloadStart;
     const end = isText ? command.textEnd : command.payloadEnd;
-    const maxBytes = session.app === null ? this.maxInlineBytes : this.#maxBytesIn(session.app);
-    if (end - start > maxBytes) return this.replies.error(connection, 'MESSAGE_TOO_LARGE', id);
+    if (end - start > this.#maxBytesIn(session.app))
+      return this.#tooLarge(connection, id, session.app, end - start);
     const now = Date.now();
     if (command.key !== undefined || this.hasState(name))
       return this.#set(connection, command, name, now, start, end);
@@ -93,7 +95,10 @@ export class MessageCommand {
     if (!this.hasState(name)) return refuse(NO_STATE);
     if (!isStateKey(key)) return refuse(NO_KEY);
     if (echo === false) return refuse(NO_ECHO);
-    if (end - start > this.maxValueBytes) return replies.error(connection, 'MESSAGE_TOO_LARGE', id);
+    if (end - start > this.maxValueBytes) {
+      const setting = 'FANFARE_STATE_MAX_VALUE_BYTES';
+      return replies.tooLarge(connection, id, A_VALUE, end - start, this.maxValueBytes, setting);
+    }
     const publication = encodeKeyed(now, connection.sender, key, source, start, end);
     const { keyOwner } = connection.session;
     const options = onceOnly(
@@ -104,9 +109,19 @@ export class MessageCommand {
     publisher.publishFor(this, connection, id, name, publication, options);
   }
 
-  /** @param {App} app */
-  #maxBytesIn({ maxEventBytes }) {
-    return Math.min(maxEventBytes, this.maxInlineBytes);
+  /** @param {App|null} app */
+  #maxBytesIn(app) {
+    return Math.min(app?.maxEventBytes ?? this.maxInlineBytes, this.maxInlineBytes);
+  }
+
+  /**
+   * @param {Connection} connection @param {import('./handler.js').Id} id @param {App|null} app
+   * @param {number} bytes
+   */
+  #tooLarge(connection, id, app, bytes) {
+    const max = this.#maxBytesIn(app);
+    const setting = max < this.maxInlineBytes ? MAX_EVENT_BYTES : 'FANFARE_MAX_INLINE_BYTES';
+    this.replies.tooLarge(connection, id, 'The payload', bytes, max, setting);
   }
 
   onPublish() {}

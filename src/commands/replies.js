@@ -1,7 +1,10 @@
 // replies.js: error replies, and closes after too many errors.
 
-import { errorOf, refusal, toClose } from '../protocol/refusal.js';
+import { didYouMean } from '../config/nearest.js';
+import { ERRORS } from '../protocol/codes.js';
+import { errorOf, numberText, quoted, refusal, sizeText, toClose } from '../protocol/refusal.js';
 
+const NO_ROOM = `room is missing. ${ERRORS.INVALID_ROOM.message}`;
 /** A connection's faults are counted over this time. */
 const FAULT_PERIOD_MS = 10_000;
 /** With this many malformed messages, a connection is closed with 4501. */
@@ -22,6 +25,8 @@ export class Replies {
     this.overRateText = overRateText;
     this.counters = counters;
     this.log = log;
+    const most = numberText(maxRoomsPerConnection);
+    this.roomLimitText = `Room limit reached: ${most} for a connection (FANFARE_MAX_ROOMS_PER_CONNECTION).`;
     this.malformedFaults = new FaultCounts(MAX_MALFORMED - 1);
     this.refusedJoinFaults = new FaultCounts(maxRoomsPerConnection);
   }
@@ -76,9 +81,33 @@ export class Replies {
     this.error(connection, 'PERMISSION_DENIED', id, message);
   }
 
+  /**
+   * @param {Connection} connection @param {Id} id @param {string} type
+   * @param {Iterable<string>} known types
+   */
+  unknownType(connection, id, type, known) {
+    const types = [...known];
+    const hint = didYouMean(type, types) || `. The types are ${types.join(', ')}.`;
+    this.error(connection, 'UNKNOWN_TYPE', id, `Unknown type ${quoted(type)}${hint}`);
+  }
+
+  /** @param {Connection} connection @param {Id} id @param {unknown} room as the command has it */
+  invalidRoom(connection, id, room) {
+    const text = room === undefined ? NO_ROOM : undefined;
+    this.error(connection, 'INVALID_ROOM', id, text);
+  }
+
+  /**
+   * @param {Connection} connection @param {Id} id @param {string} what @param {number} bytes
+   * @param {number} max @param {string} setting
+   */
+  tooLarge(connection, id, what, bytes, max, setting) {
+    this.error(connection, 'MESSAGE_TOO_LARGE', id, sizeText(what, bytes, max, setting));
+  }
+
   /** @param {Connection} connection @param {Id} id */
   roomLimit(connection, id) {
-    this.error(connection, 'ROOM_LIMIT', id);
+    this.error(connection, 'ROOM_LIMIT', id, this.roomLimitText);
     if (this.refusedJoinFaults.isTooMany(connection))
       connection.close(toClose({ code: 'ROOM_LIMIT' }));
   }

@@ -10,6 +10,7 @@
 
 import { createHash } from 'node:crypto';
 
+import { ID_RULE, isAppId } from './pusher.js';
 import { isRoomPattern } from './room-patterns.js';
 
 /** The rights that a key may have. `all` stands for each of them. */
@@ -33,7 +34,6 @@ const MAX_PATTERNS = 100;
 const NAME = /^[A-Za-z0-9_.-]{1,64}$/;
 /** 32 characters of a random hexadecimal number are 128 bits. */
 const SECRET = /^[A-Za-z0-9_.~+/=-]{32,256}$/;
-const APP = /^\d{1,20}$/;
 const HASH = /^sha256:([0-9a-f]{64})$/i;
 
 /** @typedef {typeof API_RIGHTS[number]} ApiRight */
@@ -66,9 +66,7 @@ export function readApiKeys(values, apps, read) {
   if (hashes.size < keys.length) faults.push('API_KEYS: two keys have the same secret');
   for (const { name, app } of keys)
     if (app !== null && !apps?.has(app))
-      faults.push(
-        `API_KEYS: the key ${name} names the app ${app}, which FANFARE_PUSHER_APPS lacks`,
-      );
+      faults.push(`API_KEYS: the key ${name} names an app that FANFARE_PUSHER_APPS lacks`);
   return { apiKeys: Object.freeze(faults.length > 0 ? [] : keys), faults };
 }
 
@@ -153,7 +151,7 @@ function readLimits(words) {
         return `rooms= is not a list of at most ${MAX_PATTERNS} patterns of room names`;
     } else if (word.startsWith('app=') && app === null) {
       app = word.slice('app='.length);
-      if (!APP.test(app)) return 'app= is not the id of an app: 1 to 20 digits';
+      if (!isAppId(app)) return `app= is not the id of an app: ${ID_RULE}`;
     } else
       return 'after its rights, a word does not begin with rooms= or app=, or one occurs twice';
   }

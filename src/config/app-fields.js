@@ -63,7 +63,7 @@ export const REPLACED = Object.freeze(['maxBackendEventsPerSecond', 'maxReadRequ
 /** The fields of an app that are neither integers nor switches. */
 // biome-ignore format: one line each
 const OTHERS = /** @type {const} */ ([
-  { field: 'id', allowed: '1 to 20 digits', meaning: 'Names the app in the paths of the HTTP API.' },
+  { field: 'id', allowed: 'a number, or 2 to 64 of A-Z a-z 0-9 -', meaning: 'Names the app in the paths of the HTTP API. Digits work with all SDKs: that for Python, and `forURL` of others, accept nothing else.' },
   { field: 'key', allowed: '1 to 64 of A-Z a-z 0-9 _ -', meaning: 'Names the app for clients.' },
   { field: 'secret', allowed: '1 to 256 characters', meaning: 'Signs channels, users, requests and webhooks.' },
   { field: 'secrets', allowed: '1 to 4', meaning: 'Several secrets, instead of `secret`: the first signs, all are accepted.' },

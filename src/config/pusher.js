@@ -33,8 +33,17 @@ const MAX_WEBHOOKS = 10;
 const MAX_PATTERNS = 20;
 const MAX_PUBLIC_ROOMS = 100;
 const MAX_HEADERS = 20;
-/** The SDK for Python, and `forURL` of the others, accept digits only. */
-const ID = /^\d{1,20}$/;
+/**
+ * Pusher has digits, soketi also names such as `app-id`. A room of the app begins with `~` and the
+ * id, and one of Centrifugo's door with `~c:`, so a name has two characters at least.
+ */
+const ID = /^(?:\d|[A-Za-z0-9][A-Za-z0-9-]{1,63})$/;
+export const ID_RULE = 'a number, or a name of 2 to 64 letters, digits and dashes, as app-id is';
+
+/** @param {string} id */
+export function isAppId(id) {
+  return ID.test(id);
+}
 const KEY = /^[A-Za-z0-9_-]{1,64}$/;
 const SECRET = /^[\x21-\x7e]{1,256}$/;
 /** Below it, a warning: somebody who has seen one signature can try out secrets. */
@@ -49,7 +58,7 @@ const SOKETI_AUTHORIZE_WITHIN_MS = 30_000;
 /**
  * One app. Frozen.
  * @typedef {object} App
- * @property {string} id digits
+ * @property {string} id digits, or a name of two characters at least
  * @property {string} key @property {readonly string[]} secrets the first signs, all verify
  * @property {boolean} isEnabled @property {boolean} isShared its channels are native rooms
  * @property {readonly string[]} origins as browsers send them; empty: all
@@ -219,7 +228,7 @@ function readApp(entry, refuse, warn) {
   const fields = { ...usual, ...given };
   // soketi's file may have a number.
   const id = String(fields.id ?? '');
-  if (!ID.test(id)) refuse('"id": not 1 to 20 digits');
+  if (!isAppId(id)) refuse(`"id": not ${ID_RULE}`);
   const key = String(fields.key ?? '');
   if (!KEY.test(key)) refuse('"key": not 1 to 64 characters of A-Z a-z 0-9 _ -');
   const { clientEventData = 'string' } = fields;

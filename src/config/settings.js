@@ -215,7 +215,7 @@ const SECTIONS = {
       'JSON file with the apps of your Pusher clients, such as pusher-js and Laravel Echo. SIGHUP reads it again. Without apps the server does not speak this protocol.',
       { part: 'pusher' }),
     text('FANFARE_PUSHER_APP_ID', 'pusherAppId',
-      'Instead of the file: the id of one app, digits.', { part: 'pusher' }),
+      'Instead of the file: the id of one app.', { part: 'pusher' }),
     text('FANFARE_PUSHER_APP_KEY', 'pusherAppKey',
       'Its key, which clients have in their URL.', { part: 'pusher' }),
     text('FANFARE_PUSHER_APP_SECRET', 'pusherAppSecret',

@@ -9,7 +9,7 @@
 // endless loop. A hook that returns no promise costs no timer and no promise here.
 
 import { RareLog } from '../observability/rare-log.js';
-import { refusal } from '../protocol/refusal.js';
+import { refusal, sizeText } from '../protocol/refusal.js';
 import { ALLOWED, AnswerError, readAnswer } from './answer.js';
 
 const MAX_WAITING = 10_000;
@@ -32,7 +32,6 @@ const PASSED = Object.freeze({ refusal: null, answer: ALLOWED });
 /** @type {Verdict} */
 const FAILED = Object.freeze({ refusal: refusal('HOOK_FAILED'), answer: ALLOWED });
 /** @type {Verdict} */
-const TOO_LARGE = Object.freeze({ refusal: refusal('MESSAGE_TOO_LARGE'), answer: ALLOWED });
 
 class Call {
   /** @type {AbortController|null} */
@@ -123,6 +122,14 @@ export class Hooks {
     this.timeoutMs = timeoutMs;
     this.concurrency = concurrency;
     this.maxPayloadBytes = maxPayloadBytes;
+    const made = sizeText(
+      'What a hook made of it',
+      null,
+      maxPayloadBytes,
+      'FANFARE_MAX_MESSAGE_BYTES',
+    );
+    /** @type {Verdict} */
+    this.tooLarge = { refusal: refusal('MESSAGE_TOO_LARGE', made), answer: ALLOWED };
     this.counters = counters;
     this.observe = observe;
     this.#slot = turn.slot('hooks', this.#startSome.bind(this));
@@ -246,7 +253,7 @@ export class Hooks {
     } catch (error) {
       if (!(error instanceof AnswerError)) return this.#count(hook, 'throw', error); // by a getter
       const verdict = this.#count(hook, 'answer', error);
-      return error.isTooLarge ? TOO_LARGE : verdict;
+      return error.isTooLarge ? this.tooLarge : verdict;
     }
     if (answer === ALLOWED) return PASSED;
     if (answer.deny === null) return { refusal: null, answer };

@@ -38,10 +38,18 @@ export class Publisher {
     this.hub = hub;
     this.phase = phase;
     this.counters = counters;
-    /** Counts the members of a message's room against its sender's rate. @type {ChargeMembers} */
+    /** @type {ChargeMembers} */
     this.chargeMembers = () => {};
     /** Publications that the broker has not answered. */
     this.unanswered = 0;
+  }
+
+  /**
+   * Call it before the first publication of a client.
+   * @param {ChargeMembers} charge counts the members of a message's room against its sender's rate
+   */
+  limitBy(charge) {
+    this.chargeMembers = charge;
   }
 
   /**

@@ -13,7 +13,8 @@
 // app has native rooms; its users have the prefix all the same.
 
 const TILDE = 0x7e;
-const OWN_NAME = /^~\d+:/;
+/** The rooms of Centrifugo's door begin with `~c:`. */
+const OWN_NAME = /^~(?!c:)[A-Za-z0-9-]+:/;
 
 /**
  * The part of an app that names need.

@@ -29,7 +29,7 @@ export function jsonFault(b) {
  * @returns {string} the byte there, as a character if that is visible
  */
 export function unexpected(b, at) {
-  if (b.length === 0) return 'empty';
+  if (b.length === 0) return 'it is empty';
   if (at >= b.length) return `it ends too early, at byte ${b.length}`;
   const c = b[at];
   const shown = c > 0x20 && c < 0x7f ? JSON.stringify(String.fromCharCode(c)) : `0x${hex(c)}`;

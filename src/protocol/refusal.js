@@ -66,6 +66,30 @@ export function toReply({ code, retryAfterS, message }, id, timestamp) {
   return JSON.stringify({ type: 'error', error, message, retryAfter, id, timestamp });
 }
 
+const NUMBER = new Intl.NumberFormat('en');
+
+/** @param {number} number @returns {string} with commas: 102,400 */
+export function numberText(number) {
+  return NUMBER.format(number);
+}
+
+/**
+ * What a refusal for a size says.
+ * @param {string} what @param {number|null} bytes null: not known, because the rest was not read
+ * @param {number} max @param {string} setting
+ */
+export function sizeText(what, bytes, max, setting) {
+  const size = bytes === null ? 'is over' : `has ${numberText(bytes)} bytes, over`;
+  return `${what} ${size} the limit of ${numberText(max)} bytes (${setting}).`;
+}
+
+/** Shows what a client has sent in a message for it. @param {string} text */
+export function quoted(text) {
+  return JSON.stringify(text.length > MAX_QUOTED ? `${text.slice(0, MAX_QUOTED)}…` : text);
+}
+
+const MAX_QUOTED = 64;
+
 /** @param {Pick<Refusal, 'code'>} refused */
 export function toClose({ code }) {
   return REFUSALS[code].close ?? CLOSES.INTERNAL;

@@ -51,6 +51,11 @@ export class StreamRequest {
   }
 }
 
+/** @param {number} most rooms of a stream @returns {string} what a refusal says */
+export function tooManyRooms(most) {
+  return `A stream of server-sent events has at most ${most} rooms. Open another one for more.`;
+}
+
 /**
  * Checks a request before admission.
  * @param {IncomingMessage} request @param {StreamRequest} stream @returns {Refusal|null}
@@ -62,7 +67,7 @@ export function streamFault(request, { rooms, latest }) {
     return fault.code === 'bad_request' ? fault : refusal('stream_headers', fault.message);
   if (hasBody(request)) return refusal('bad_request', 'No body.');
   if (!rooms.every(isRoom)) return refusal('INVALID_ROOM');
-  if (rooms.length > MAX_STREAM_ROOMS) return refusal('ROOM_LIMIT');
+  if (rooms.length > MAX_STREAM_ROOMS) return refusal('ROOM_LIMIT', tooManyRooms(MAX_STREAM_ROOMS));
   if (latest !== null) return null;
   const rule = `last must be from 1 to ${MAX_LAST}, and lastSeconds to ${MAX_LAST_SECONDS}.`;
   return refusal('bad_request', rule);

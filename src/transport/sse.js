@@ -30,6 +30,7 @@ import {
   streamFault,
   streamHead,
   streamRefusal,
+  tooManyRooms,
 } from './sse-request.js';
 import { Stream, StreamKind } from './stream.js';
 
@@ -286,10 +287,12 @@ export class EventStreams extends StreamKind {
       const isAllowed = (/** @type {string} */ room) =>
         identity === null ||
         (identity.mayJoin(room) && (latest?.last === 0 || identity.rights.history.has(room)));
-      if (!rooms.every(isAllowed)) return refusal('PERMISSION_DENIED');
+      const denied = rooms.find((room) => !isAllowed(room));
+      if (denied !== undefined) return refusal('PERMISSION_DENIED', rightText(identity, denied));
     }
     if (names.length === 0) return refusal('ROOM_REQUIRED');
-    if (names.length > Math.min(MAX_STREAM_ROOMS, this.maxRooms)) return refusal('ROOM_LIMIT');
+    const most = Math.min(MAX_STREAM_ROOMS, this.maxRooms);
+    if (names.length > most) return refusal('ROOM_LIMIT', tooManyRooms(most));
     return null;
   }
 
@@ -379,4 +382,10 @@ function retryBefore(code) {
 /** @param {{min: number, max: number}} range */
 function randomMs({ min, max }) {
   return min + Math.floor(Math.random() * (max - min));
+}
+
+/** @param {import('../auth/claims.js').Identity|null} identity @param {string} room it may not read */
+function rightText(identity, room) {
+  const right = identity?.mayJoin(room) ? 'history' : 'join';
+  return `The token's rooms.${right} does not name the room ${room}.`;
 }

@@ -75,7 +75,7 @@ export class Worker {
     this.delivery = delivery;
     this.entry = entry;
     this.commands = commandsOf(basics, delivery, entry);
-    publisher.chargeMembers = entry.chargeMembers;
+    publisher.limitBy(entry.chargeMembers);
     entry.hooks?.entrance.listen(this.commands.refuse);
     const surveys = turn.line('surveys', (/** @type {() => void} */ act) => act());
     const upstreams = (this.upstreams = new Upstreams());

@@ -421,7 +421,7 @@ const FAILURES = [
   ['no JSON', ['publish', 'a', 'hello'], {}, 65, /PAYLOAD is not JSON. To send a text, add --text/],
   ['no room name', ['publish', 'a b', '1'], {}, 65, /A room is 1 to 200 characters/],
   ['no key', ['rooms'], { FANFARE_API_KEY: '' }, 77, /set FANFARE_API_KEY/],
-  ['a wrong key', ['rooms'], { FANFARE_API_KEY: 'wrong' }, 77, /A valid API key is required.*401/],
+  ['a wrong key', ['rooms'], { FANFARE_API_KEY: 'wrong' }, 77, /No API key has the secret.*401/],
   [
     'no server for the API',
     ['rooms'],
@@ -476,7 +476,7 @@ test('a server without API keys, and without its rights, is told apart', OPTIONS
   const { url } = await open();
   const denied = await call(['rooms'], { FANFARE_URL: url, FANFARE_API_KEY: poor });
   assert.deepEqual([denied.code, denied.out], [77, '']);
-  assert.match(denied.err, /The API key does not permit this/);
+  assert.match(denied.err, /The API key .* lacks the right/);
 });
 
 test(

@@ -439,7 +439,8 @@ for (const mode of /** @type {const} */ (['required', 'optional'])) {
       );
       // A renewal is of the same user, whom onConnect has let in.
       const other = await carl.ask({ type: 'auth', token: of('banned'), id: 2 }, 'authenticated');
-      assert.deepEqual([other.error, other.message], ['PERMISSION_DENIED', 'Not permitted.']);
+      assert.equal(other.error, 'PERMISSION_DENIED');
+      assert.match(other.message, /^The token names another user/);
       const renewed = await carl.ask({ type: 'auth', token: of('carl'), id: 3 }, 'authenticated');
       assert.equal(renewed.userId, 'carl');
     },

@@ -332,12 +332,13 @@ const REFUSED = [
     'INVALID_JSON',
   ],
   [
-    'too many keys',
+    'too many keys outside the payload',
     '/publish',
     {
       body: {
         room: 'a',
-        payload: Object.fromEntries(Array.from({ length: 256 }, (_, i) => [i, 0])),
+        payload: 1,
+        except: Object.fromEntries(Array.from({ length: 256 }, (_, i) => [i, 0])),
       },
     },
     400,
@@ -486,7 +487,11 @@ test('a request that is not valid is refused with its own error, and publishes n
 /** Requests that are refused, and their answers. */
 const MESSAGES = /** @type {[string, object, string][]} */ ([
   ['/publish', { body: { rooom: 'a', payload: 1 } }, 'Unknown field rooom. Did you mean room?'],
-  ['/publish', { body: { channel: 'a', payload: 1 } }, 'Unknown field channel.'],
+  [
+    '/publish',
+    { body: { channel: 'a', payload: 1 } },
+    'Unknown field channel. The fields are room, rooms, payload, upload, key, except.',
+  ],
   ['/publish', { body: '{"room":"a","room":"b","payload":1}' }, 'room: it occurs twice.'],
   ['/publish', { body: { payload: 1 } }, 'room: exactly one of room and rooms is required.'],
   [
@@ -502,7 +507,7 @@ const MESSAGES = /** @type {[string, object, string][]} */ ([
   ['/publish/batch', { body: { messages: [] } }, 'messages: a list of 1 to 1,000 objects.'],
   ['/publish/batch', { body: { messages: [1] } }, 'messages[0]: an object.'],
   ['/rooms?limit=5000', {}, 'limit: a whole number from 1 to 1,000.'],
-  ['/rooms?page=1', {}, 'Unknown parameter page.'],
+  ['/rooms?page=1', {}, 'Unknown parameter page. The parameters are prefix, after, limit.'],
   ['/rooms?limt=1', {}, 'Unknown parameter limt. Did you mean limit?'],
   ['/rooms?limit=1&limit=2', {}, 'limit: it occurs twice.'],
 ]);

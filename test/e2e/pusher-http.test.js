@@ -229,8 +229,8 @@ test('a request at fault has the status and the form of the documentation', asyn
     [api('/channels/c', { query: { info: 'cache' } }), 400, /cache channel/],
     [api('/channels/c/users'), 400, /presence channels/],
     [api('/channels/a%20b'), 400, /channel/],
-    [api('/nothing'), 404, /Not found/],
-    [api('/events'), 405, /method/],
+    [api('/nothing'), 404, /There is no path/],
+    [api('/events'), 405, /takes POST, not GET/],
     [api(`/users/${'u'.repeat(201)}/terminate_connections`, { body: '{}' }), 400, /user/],
   ]);
   for (const [answer, status, text] of cases) {

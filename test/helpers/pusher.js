@@ -71,7 +71,7 @@ export function sharedPusher(others = {}, env) {
   const apps = [APP];
   const entries = [entryOf()];
   for (const [key, settings] of Object.entries(others)) {
-    const app = { id: `${apps.length}`, key, secret: APP.secret };
+    const app = { id: `app-${apps.length}`, key, secret: APP.secret };
     apps.push(app);
     entries.push(entryOf({ id: app.id, key, ...settings }));
   }

@@ -32,7 +32,7 @@ import { encodePublication, KIND } from '../../src/protocol/publication.js';
 
 const [OWN, OTHER, SHARED] = [
   { id: '1', isShared: false },
-  { id: '12', isShared: false },
+  { id: 'app-1', isShared: false },
   { id: '3', isShared: true },
 ];
 const NATIVE = [...'abuxyzABC019_.:@/-'];

@@ -434,7 +434,7 @@ test('an API key of an app has no right that is about all apps', () => {
 });
 
 test('an API key of an app that there is not is a fault', () => {
-  const text = `API_KEYS: the key a names the app 8, which FANFARE_PUSHER_APPS lacks`;
+  const text = `API_KEYS: the key a names an app that FANFARE_PUSHER_APPS lacks`;
   assert.equal(faultOf({ ...APP, API_KEYS: `a ${API_SECRET} all app=8` }), text);
   assert.match(faultOf({ API_KEYS: `a ${API_SECRET} all app=8` }), /lacks/);
 });
@@ -462,7 +462,7 @@ for (const [name, env] of /** @type {[string, Record<string, string>][]} */ ([
   ['API_KEYS, key 1', { API_KEYS: `a ${API_SECRET} all hunter2` }],
   ['API_KEYS, key 1', { API_KEYS: `a ${API_SECRET} all rooms=hunter2!` }],
   ['API_KEYS, key 1', { API_KEYS: `a ${API_SECRET} all rooms=` }],
-  ['API_KEYS, key 1', { ...APP, API_KEYS: `a ${API_SECRET} all app=hunter2` }],
+  ['API_KEYS, key 1', { ...APP, API_KEYS: `a ${API_SECRET} all app=hunter2:` }],
   ['API_KEYS, key 1', { ...APP, API_KEYS: `a ${API_SECRET} all app=7 app=7` }],
   ['API_KEYS, key 1', { ...APP, API_KEYS: `a ${API_SECRET} broadcast app=7` }],
   ['API_KEYS, key 1', { ...APP, API_KEYS: `a ${API_SECRET} publish,console app=7` }],

@@ -158,7 +158,11 @@ const TABLE = Object.freeze({
     node: ['node:buffer', 'node:crypto'],
   },
   recovery: { may: ['protocol/'], packages: [], node: ['node:buffer'] },
-  commands: { may: ['hub/', 'protocol/'], packages: [], node: ['node:buffer'] },
+  commands: {
+    may: ['config/nearest.js', 'hub/', 'protocol/'],
+    packages: [],
+    node: ['node:buffer'],
+  },
   // It calls code of the operator, which may do anything. Its own code reads the status of that file.
   hooks: {
     may: [

@@ -352,7 +352,7 @@ test('a refused message has an id if that comes before the fault, or before a cu
 
 /** What the sender of a refused message is told. @type {[text: string, message: string][]} */
 const FAULTS = [
-  ['', 'The message is not a JSON object: empty.'],
+  ['', 'The message is not a JSON object: it is empty.'],
   ['hello', 'The message is not a JSON object: unexpected "h" at byte 0.'],
   ['[1]', 'The message is not a JSON object: unexpected "[" at byte 0.'],
   ['{"type":"x"', 'The message is not a JSON object: it ends too early, at byte 11.'],

@@ -162,7 +162,10 @@ test("an app of soketi's file is taken as it is", (t) => {
 
 test('a fault names the app and the field, and quotes no secret', (t) => {
   const faults = /** @type {[object, RegExp][]} */ ([
-    [{ id: 'x' }, /app 1: "id": not 1 to 20 digits/],
+    [{ id: 'x' }, /app 1: "id": not a number, or a name of 2 to 64 letters/],
+    [{ id: 'a_b' }, /app 1: "id": not a number/],
+    [{ id: '-a' }, /app 1: "id": not a number/],
+    [{ id: 'a:b' }, /app 1: "id": not a number/],
     [{ key: 'a:b' }, /app 1: "key": not/],
     [{ secret: 'two words' }, /"secret": not 1 to 256 printable/],
     [{ secret: undefined }, /"secret": not 1 to 256 printable/],
@@ -305,4 +308,13 @@ test('histories of doors and rooms together are bounded', (t) => {
 test("the documentation's example is valid", (t) => {
   const { app } = valid(t, codeWith('docs/configuration.md', '"app-key"'));
   assert.deepEqual([app.id, app.clientEvents], ['123', true]);
+});
+
+test("soketi's own app is taken as it is, and so are ids of letters and dashes", (t) => {
+  for (const id of ['app-id', 'a1', '0', '7', '1234567890', 'constructor', 'A'.repeat(64)]) {
+    const { pusher } = valid(t, [{ id, key: 'app-key', secret: 'app-secret' }]);
+    assert.equal(pusher.byId.get(id)?.key, 'app-key');
+  }
+  // `~c:` begins the rooms of Centrifugo's door.
+  for (const id of ['c', '', 'x'.repeat(65)]) assert.match(fault(t, { id }), /"id"/, id);
 });

@@ -2,6 +2,7 @@
 
 import { isPayload } from '../../protocol/decode.js';
 import { encodePublication, KIND } from '../../protocol/publication.js';
+import { sizeText } from '../../protocol/refusal.js';
 import { channelFault, roomOf } from './channels.js';
 import { clientOf } from './client-id.js';
 import { DISCONNECTS } from './codes.js';
@@ -39,8 +40,11 @@ export class PublishCommand {
     // Publications of maps have a key.
     if (key || request.removed) throw new DoorError(108);
     if (data === undefined || data.length === 0) throw new DoorError(107, 'no data');
-    if (data.length > this.services.config.maxInlineBytes)
-      throw new DoorError(107, 'data is too large');
+    const { maxInlineBytes } = this.services.config;
+    if (data.length > maxInlineBytes) {
+      const text = sizeText('data', data.length, maxInlineBytes, 'FANFARE_MAX_INLINE_BYTES');
+      throw new DoorError(107, text);
+    }
     if (client.codec.isBinary && !isPayload(data)) throw new DoorError(107, 'data is not JSON');
     const room = roomOf(channel);
     if (!this.rights.has(connection, client, 'publish', channel, room)) throw new DoorError(103);

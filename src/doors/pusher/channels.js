@@ -87,7 +87,7 @@ export function roomOfUser({ id }, user) {
   return `~${id}:u:${escapeName(user)}`;
 }
 
-const OWN_ROOM = /^~\d+:(u:)?(.+)$/s;
+const OWN_ROOM = /^~(?!c:)[A-Za-z0-9-]+:(u:)?(.+)$/s;
 
 /** @param {string} room @returns {string|null} null: not a channel's room */
 export function channelOf(room) {

@@ -1,6 +1,8 @@
 // app.js: the express application that an HTTP API's table of routes is built into.
 
 import express from 'express';
+import { nearest } from '../../config/nearest.js';
+import { quoted } from '../../protocol/refusal.js';
 import { ApiFault, faultOf } from './fault.js';
 
 /** @import { Answer } from '../http-answers.js' */
@@ -54,10 +56,18 @@ export function createApp(routes, { callOf, toAnswer, log }) {
   for (const [path, allowed] of methods) {
     app.all(path, (request, response) => {
       response.setHeader('Allow', allowed.join(', '));
-      refuse(callOf(request), response, new ApiFault('METHOD_NOT_ALLOWED'));
+      const message = `This path takes ${allowed.join(' or ')}, not ${request.method}.`;
+      refuse(callOf(request), response, new ApiFault('METHOD_NOT_ALLOWED', { message }));
     });
   }
-  app.use((request, response) => refuse(callOf(request), response, new ApiFault('NOT_FOUND')));
+  // A path with parameters may resemble any other.
+  const fixed = [...methods.keys()].filter((path) => !path.includes(':'));
+  app.use((request, response) => {
+    const meant = nearest(request.path, fixed);
+    const hint = meant === '' ? '' : ` Did you mean ${meant}?`;
+    const message = `There is no path ${quoted(request.path)}.${hint}`;
+    refuse(callOf(request), response, new ApiFault('NOT_FOUND', { message }));
+  });
   /**
    * A path that cannot be decoded. Express recognizes an error handler by its four parameters.
    * @param {Error & {status?: number}} error @param {import('express').Request} request

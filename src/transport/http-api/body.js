@@ -1,7 +1,7 @@
 // body.js: reads the body of a request as bytes, within bounds of size and time.
 
 /** Time for a whole body. */
-const BODY_TIMEOUT_MS = 10_000;
+export const BODY_TIMEOUT_MS = 10_000;
 const NOTHING = Buffer.alloc(0);
 /** RFC 9110 8.3: a media type, perhaps with a charset. JSON is always UTF-8 (RFC 8259 8.1). */
 const JSON_TYPE = /^application\/json *(?:; *charset *= *"?utf-8"? *)?$/i;

@@ -63,7 +63,12 @@ export function asRead(handle) {
  */
 export function unknownText(kind, name, known) {
   const meant = nearest(name, known);
-  const hint = meant === '' ? '' : ` Did you mean ${meant}?`;
+  const hint =
+    meant !== ''
+      ? ` Did you mean ${meant}?`
+      : known.length === 0
+        ? ' There are none.'
+        : ` The ${kind}s are ${known.join(', ')}.`;
   return `Unknown ${kind} ${name}.${hint}`;
 }
 

@@ -5,12 +5,12 @@
 // `begin` decides from the head alone, so a request without a valid key is refused unread.
 // requests.js bounds those under way.
 
-import { toHttp } from '../../protocol/refusal.js';
+import { quoted, toHttp } from '../../protocol/refusal.js';
 import { audited } from './audited.js';
 import { isJson } from './body.js';
 import { Call } from './call.js';
 import { ApiFault, faultOf } from './fault.js';
-import { KeyRing } from './keys.js';
+import { KeyRing, unauthorized } from './keys.js';
 import { PublishRoutes } from './publish.js';
 import { ClientGone, hasRawBody, isMediaType, rawBody } from './raw-body.js';
 import { unavailable } from './requests.js';
@@ -45,26 +45,27 @@ export class HttpApi extends RoutedApi {
   /** @param {IncomingMessage} request @param {boolean} hasBody @returns {Call|Answer} or refuses */
   begin(request, hasBody) {
     const key = this.keys.find(request.headers.authorization);
-    if (key === null) return this.refuseKey(request, new ApiFault('UNAUTHORIZED'));
+    if (key === null) return this.refuseKey(request, unauthorized(request.headers));
     if (!key.isUsable) return this.refuseKey(request, disabled());
     const refused = this.requests.admit(key);
     if (refused !== null) return this.refuse(refused);
     const call = new Call(this.meters, request, key);
     const unfit = hasRawBody(request) ? this.#takeRaw(call, request) : null;
     if (unfit !== null) return this.refuse(unfit);
-    if (!call.isRaw && hasBody && !isJson(request)) return this.refuse(untyped());
+    if (!call.isRaw && hasBody && !isJson(request)) return this.refuse(untyped(request));
     const large = this.requests.admitLength(request, call.isRaw ? this.blobs?.maxBytes : undefined);
     return large === null ? call : this.refuse(large);
   }
 
   /** @param {Call} call @param {IncomingMessage} request with it as body @returns {Refused|null} */
-  #takeRaw(call, { headers }) {
+  #takeRaw(call, request) {
+    const { headers } = request;
     if (this.blobs === null) return { reason: 'media_type', fault: new ApiFault('NO_BUCKET') };
     if (this.blobs.isBusy) return unavailable('busy', 'too many uploads are under way');
     call.takeRawBody();
     const type = headers['content-type'];
     const isTyped = type === undefined || isMediaType(type);
-    return isTyped && headers['content-encoding'] === undefined ? null : untyped();
+    return isTyped && headers['content-encoding'] === undefined ? null : untyped(request);
   }
 
   /**
@@ -113,9 +114,14 @@ function disabled() {
   return new ApiFault('PERMISSION_DENIED', { message: 'The app of the API key is disabled.' });
 }
 
-/** @returns {Refused} */
-function untyped() {
-  return { reason: 'media_type', fault: new ApiFault('UNSUPPORTED_MEDIA_TYPE') };
+/** @param {IncomingMessage} request @returns {Refused} */
+function untyped({ headers }) {
+  const { 'content-type': type = '', 'content-encoding': encoding } = headers;
+  const message =
+    encoding === undefined
+      ? `The header Content-Type is ${quoted(type)}, not application/json.`
+      : `The header Content-Encoding is ${quoted(encoding)}: send the body without one.`;
+  return { reason: 'media_type', fault: new ApiFault('UNSUPPORTED_MEDIA_TYPE', { message }) };
 }
 
 /** @param {import('./routes.js').Route} route */

@@ -6,6 +6,7 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 
 import { fits } from '../../config/room-patterns.js';
 import { namesOf } from '../../protocol/app-names.js';
+import { quoted } from '../../protocol/refusal.js';
 import { ApiFault } from './fault.js';
 import { Holder } from './holder.js';
 
@@ -63,7 +64,7 @@ export class Key extends Holder {
 
   /** @param {ApiRight} right @throws {ApiFault} PERMISSION_DENIED */
   requireRight(right) {
-    if (!this.rights.has(right)) throw new ApiFault('PERMISSION_DENIED');
+    if (!this.rights.has(right)) throw this.#denied(`lacks the right ${right}`);
   }
 
   /** @param {string} room */
@@ -73,18 +74,41 @@ export class Key extends Holder {
 
   /** @param {readonly string[]} rooms @throws {ApiFault} even if absent, so no room is betrayed */
   requireRooms(rooms) {
-    for (const room of rooms) if (!this.covers(room)) throw new ApiFault('PERMISSION_DENIED');
+    for (const room of rooms)
+      if (!this.covers(room)) throw this.#denied(`does not cover the room ${quoted(room)}`);
   }
 
   /** @throws {ApiFault} PERMISSION_DENIED: what follows is about all apps */
   requireNoApp() {
-    if (this.names !== NATIVE_NAMES) throw new ApiFault('PERMISSION_DENIED');
+    if (this.names !== NATIVE_NAMES)
+      throw this.#denied('belongs to an app, and the request concerns all apps');
   }
 
   /** @throws {ApiFault} PERMISSION_DENIED */
   requireAllRooms() {
-    if (!this.isForAllRooms) throw new ApiFault('PERMISSION_DENIED');
+    if (!this.isForAllRooms)
+      throw this.#denied('is limited to rooms, and the request concerns all rooms');
   }
+
+  /** @param {string} why */
+  #denied(why) {
+    const message = `The API key ${quoted(this.name)} ${why} (API_KEYS).`;
+    return new ApiFault('PERMISSION_DENIED', { message });
+  }
+}
+
+/**
+ * Why no key was found. It names nothing that the client sent.
+ * @param {import('node:http').IncomingHttpHeaders} headers @returns {ApiFault}
+ */
+export function unauthorized({ authorization }) {
+  const message =
+    authorization === undefined
+      ? 'An API key is required: send the header Authorization: Bearer SECRET (API_KEYS).'
+      : BEARER.test(authorization)
+        ? 'No API key has the secret of the header Authorization (API_KEYS).'
+        : 'The header Authorization does not have the form of an API key: Bearer SECRET.';
+  return new ApiFault('UNAUTHORIZED', { message });
 }
 
 export class KeyRing {

@@ -13,6 +13,7 @@ import {
   isConnectionId,
   KIND,
 } from '../../protocol/publication.js';
+import { sizeText } from '../../protocol/refusal.js';
 import { ApiFault, badValue } from './fault.js';
 import {
   A_CONNECTION,
@@ -58,6 +59,7 @@ export class PublishRoutes {
     this.stateOf = stateOf;
     this.maxValueBytes = config.stateMaxValueBytes;
     /** Of a payload that goes through the broker. */
+    this.maxInlineBytes = maxInlineBytes;
     this.maxPayloadBytes = blobs ? maxInlineBytes : Math.min(maxInlineBytes, maxMessageBytes);
     this.broker = broker;
     this.blobs = blobs;
@@ -151,7 +153,7 @@ export class PublishRoutes {
     const key = idempotencyHeader(call);
     if (slice === undefined) throw invalid('payload', payload.rule);
     // A claim belongs to a room (publication.js).
-    if (this.#isLarge(slice)) throw new ApiFault('PAYLOAD_TOO_LARGE');
+    if (this.#isLarge(slice)) throw this.#tooLarge(sizeOf(slice));
     this.#charge(call, [slice], 1);
     const { start, end } = slice;
     const publication = encodePublication(
@@ -193,16 +195,18 @@ export class PublishRoutes {
    */
   #checkMessage({ key: { app, names } }, name, fields, path) {
     const { key, payload: slice, except, upload: object } = fields;
-    if (app !== null && slice !== undefined && slice.end - slice.start > app.maxEventBytes)
-      throw new ApiFault('PAYLOAD_TOO_LARGE');
+    if (app !== null && slice !== undefined && sizeOf(slice) > app.maxEventBytes)
+      throw tooLarge(sizeOf(slice), app.maxEventBytes, '"maxEventBytes" of the app');
     if (this.stateOf(names.roomOf(name)) === null) {
-      if (key !== undefined) throw invalid(`${path}key`, `the room ${name} has no state`);
+      if (key !== undefined)
+        throw invalid(`${path}key`, `the room ${name} has no state (FANFARE_STATE)`);
       return;
     }
     if (key === undefined) throw invalid(`${path}key`, `the room has state: ${A_STATE_KEY}`);
     if (except !== undefined) throw invalid(`${path}except`, 'not in a room with state');
     if (object !== undefined) throw invalid(`${path}upload`, 'not in a room with state');
-    if (slice.end - slice.start > this.maxValueBytes) throw new ApiFault('PAYLOAD_TOO_LARGE');
+    if (sizeOf(slice) > this.maxValueBytes)
+      throw tooLarge(sizeOf(slice), this.maxValueBytes, 'FANFARE_STATE_MAX_VALUE_BYTES');
   }
 
   /**
@@ -219,6 +223,13 @@ export class PublishRoutes {
     if (!this.#isLarge(slice)) return null;
     call.charge(unitsOf(slice.end - slice.start) + copies - 1);
     return this.#store(call, slice);
+  }
+
+  /** @param {number} bytes of a payload that goes through the broker */
+  #tooLarge(bytes) {
+    const isInline = this.maxPayloadBytes === this.maxInlineBytes;
+    const setting = isInline ? 'FANFARE_MAX_INLINE_BYTES' : 'FANFARE_MAX_MESSAGE_BYTES';
+    return tooLarge(bytes, this.maxPayloadBytes, setting);
   }
 
   /** @param {Slice} payload @returns {boolean} whether it belongs into the bucket */
@@ -240,12 +251,23 @@ export class PublishRoutes {
   #charge(call, payloads, copies) {
     let units = 0;
     for (const slice of payloads) {
-      if (slice.end - slice.start > this.maxPayloadBytes && !this.#isLarge(slice))
-        throw new ApiFault('PAYLOAD_TOO_LARGE');
-      units += unitsOf(slice.end - slice.start) * copies;
+      if (sizeOf(slice) > this.maxPayloadBytes && !this.#isLarge(slice))
+        throw this.#tooLarge(sizeOf(slice));
+      units += unitsOf(sizeOf(slice)) * copies;
     }
     call.charge(units - 1); // the request has paid one
   }
+}
+
+/** @param {Slice} slice */
+function sizeOf({ start, end }) {
+  return end - start;
+}
+
+/** @param {number} bytes @param {number} max @param {string} setting */
+function tooLarge(bytes, max, setting) {
+  const message = sizeText('The payload', bytes, max, setting);
+  return new ApiFault('PAYLOAD_TOO_LARGE', { message });
 }
 
 /**

@@ -5,7 +5,8 @@
 // under way until its client has taken the answer, so places bound the memory of answers, too.
 // After maxUnsentAgeMs for each started maxUnsentBytes its socket is closed.
 
-import { readBody } from './body.js';
+import { sizeText } from '../../protocol/refusal.js';
+import { BODY_TIMEOUT_MS, readBody } from './body.js';
 import { ApiFault } from './fault.js';
 
 /** @import { IncomingMessage, ServerResponse } from 'node:http' */
@@ -56,7 +57,17 @@ export class Requests {
   /** @param {IncomingMessage} request @param {number} [maxBytes] @returns {Refused|null} */
   admitLength({ headers }, maxBytes = this.maxBodyBytes) {
     if (Number(headers['content-length'] ?? 0) <= maxBytes) return null;
-    return { reason: 'body_size', fault: new ApiFault('BODY_TOO_LARGE') };
+    return {
+      reason: 'body_size',
+      fault: this.#tooLarge(Number(headers['content-length']), maxBytes),
+    };
+  }
+
+  /** @param {number|null} bytes null: not known @param {number} max of JSON, or of a raw body */
+  #tooLarge(bytes, max) {
+    const isJson = max === this.maxBodyBytes;
+    const setting = isJson ? 'FANFARE_API_MAX_BODY_BYTES' : 'FANFARE_BLOB_MAX_BYTES';
+    return new ApiFault('BODY_TOO_LARGE', { message: sizeText('The body', bytes, max, setting) });
   }
 
   /**
@@ -106,8 +117,8 @@ export class Requests {
     readBody(request, this.maxBodyBytes, onBody, (reason) => {
       leave();
       if (reason === 'gone') return;
-      const code = reason === 'body_size' ? 'BODY_TOO_LARGE' : 'REQUEST_TIMEOUT';
-      onCut({ reason, fault: new ApiFault(code) });
+      const isLarge = reason === 'body_size';
+      onCut({ reason, fault: isLarge ? this.#tooLarge(null, this.maxBodyBytes) : late() });
     });
   }
 
@@ -130,6 +141,11 @@ export class Requests {
       };
     });
   }
+}
+
+function late() {
+  const message = `The body did not arrive within ${BODY_TIMEOUT_MS / 1000} s.`;
+  return new ApiFault('REQUEST_TIMEOUT', { message });
 }
 
 /**

@@ -104,9 +104,9 @@ export class RoomRoutes {
     if (second !== undefined)
       throw badValue(second[0], 'only one of since, before and sinceTime is allowed');
     const limit = readLimit(query.limit);
-    this.#requireHistory(room);
+    this.#requireHistory(call, room);
     const page = await this.historyReader.read(room, { limit, since, before, sinceTimeMs });
-    if (page.position === null) throw new ApiFault('NO_HISTORY');
+    if (page.position === null) throw lacking('NO_HISTORY', call);
     const { epoch, offset } = page.position;
     return Buffer.concat([
       Buffer.from(`{"room":"${name}","messages":[`),
@@ -129,7 +129,7 @@ export class RoomRoutes {
       after: Number(after),
       limit: most,
     });
-    if (page === null) throw new ApiFault('NO_STATE');
+    if (page === null) throw lacking('NO_STATE', call);
     const { epoch, offset, entries, hasMore } = page;
     return Buffer.concat([
       Buffer.from(`{"room":"${name}","epoch":"${epoch}","offset":${offset},"entries":[`),
@@ -142,7 +142,7 @@ export class RoomRoutes {
   deleteHistory = async (call) => {
     call.readQuery([]);
     const { room } = roomOf(call);
-    this.#requireHistory(room);
+    this.#requireHistory(call, room);
     await this.fleet.deleteHistory(room);
     return {};
   };
@@ -153,7 +153,7 @@ export class RoomRoutes {
     const { name, room } = roomOf(call);
     if (after !== undefined && !isUser(after)) throw badValue('after', user.rule);
     const most = readLimit(limit) ?? MAX_LIMIT;
-    if (!this.tracker.covers(room)) throw new ApiFault('NO_PRESENCE');
+    if (!this.tracker.covers(room)) throw lacking('NO_PRESENCE', call);
     const { count, members } = await this.tracker.read(room);
     if (members === null) return { room: name, count };
     const page = encodeMembers({ members, after, limit: most, maxBytes: MAX_MEMBER_BYTES });
@@ -193,10 +193,20 @@ export class RoomRoutes {
     });
   }
 
-  /** @param {string} room */
-  #requireHistory(room) {
-    if (this.historyOf(room) === null) throw new ApiFault('NO_HISTORY');
+  /** @param {Call} call @param {string} room */
+  #requireHistory(call, room) {
+    if (this.historyOf(room) === null) throw lacking('NO_HISTORY', call);
   }
+}
+
+const SETTING = { NO_HISTORY: 'history', NO_STATE: 'state', NO_PRESENCE: 'presence' };
+
+/** @param {keyof typeof SETTING} code @param {Call} call */
+function lacking(code, { params, key }) {
+  const what = SETTING[code];
+  const setting = key.app === null ? `FANFARE_${what.toUpperCase()}` : `"${what}" of the app`;
+  const message = `The room ${params.room} has no ${what}: no pattern of ${setting} fits its name.`;
+  return new ApiFault(code, { message });
 }
 
 /** The room of the path, and the name that the request has for it. @param {Call} call */
