@@ -7,6 +7,7 @@ import { connect, createServer } from 'node:net';
 import { describe, test } from 'node:test';
 import { redisSettings, startRedis } from '../../loadtest/lib/redis.js';
 import { parseHistoryRules } from '../../src/config/room-patterns.js';
+import { atOnce } from '../helpers/at-once.js';
 import { isOff } from '../helpers/hidden/fields.js';
 import { startTlsRedis } from '../helpers/redis-tls.js';
 import { delivers, eventually, outcome, start } from '../helpers/redis-worker.js';
@@ -46,9 +47,8 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     const killedAt = performance.now();
     await eventually(() => a.state === 'degraded' && b.state === 'degraded', 1000);
     while (performance.now() - killedAt < 5000) {
-      const started = performance.now();
-      assert.equal(await outcome(a.broker.publish('room', Buffer.from('lost'))), 'UNAVAILABLE');
-      assert.ok(performance.now() - started < 50);
+      const lost = outcome(a.broker.publish('room', Buffer.from('lost')));
+      assert.equal(await atOnce(lost), 'UNAVAILABLE');
       await assert.rejects(b.broker.subscribe('other'), { code: 'UNAVAILABLE' });
       await new Promise((resolve) => setTimeout(resolve, 100));
     }
@@ -80,9 +80,8 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     assert.deepEqual(outcomes, ['OUTCOME_UNKNOWN', 'OUTCOME_UNKNOWN']);
     assert.ok(performance.now() - frozenAt < 2500);
     // The connection is known to be stuck: no more waiting for time-outs.
-    const started = performance.now();
-    assert.equal(await outcome(a.broker.publish('room', Buffer.from('refused'))), 'UNAVAILABLE');
-    assert.ok(performance.now() - started < 50);
+    const refused = outcome(a.broker.publish('room', Buffer.from('refused')));
+    assert.equal(await atOnce(refused), 'UNAVAILABLE');
     await eventually(
       () => a.state === 'degraded' && b.state === 'degraded' && b.counters.probeMisses >= 2,
       5000,
@@ -262,9 +261,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
   }, async (t) => {
     const redis = await startRedis(t);
     await redis.kill();
-    const started = performance.now();
     const a = await start(t, redis);
-    assert.ok(performance.now() - started < 1000);
     assert.equal(a.state, 'degraded');
     // Everyone's room: refused, and wanted all the same.
     await assert.rejects(a.broker.subscribe('*'), { code: 'UNAVAILABLE' });
