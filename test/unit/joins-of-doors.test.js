@@ -138,7 +138,7 @@ function centrifugoDoor({ services, hub }, entrance = null) {
   let id = 0;
   const send = (/** @type {object} */ command) =>
     connections.receiveCommands(connection, Buffer.from(JSON.stringify({ id: ++id, ...command })));
-  return { transport, connection, send };
+  return { transport, connection, send, server, connections };
 }
 
 /** @param {Built} built @returns {Client} */
@@ -179,6 +179,20 @@ function serverSide(built) {
     leave: (channel) => send({ unsubscribe: { channel } }),
   };
 }
+
+test('rooms=observe counts once what a refreshed token of Centrifugo adds', async () => {
+  const env = { FANFARE_MAX_ROOMS_PER_CONNECTION: '1', FANFARE_LIMITS: 'rooms=observe' };
+  const built = build(env);
+  const { connection, connections, server, send } = centrifugoDoor(built);
+  send({ connect: {} });
+  const client = connections.clientOf(connection);
+  assert.ok(client);
+  const subscriptions = new Map(['a', 'b', 'c'].map((channel) => [channel, { data: null }]));
+  client.identify(/** @type {any} */ ({ user: '', info: null, subscriptions }), null);
+  server.renew(connection, client);
+  await settle();
+  assert.deepEqual([connection.roomCount, built.counters.observed.rooms], [3, 2]);
+});
 
 /** Its cache channels read their last event. @param {Built} built @returns {Client} */
 function pusher(built) {

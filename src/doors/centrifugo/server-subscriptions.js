@@ -98,10 +98,9 @@ export class ServerSubscriptions {
    */
   renew(connection, client) {
     const wanted = this.#wantedBy(client);
-    const { config, counters } = this.services;
-    let more = 0;
-    for (const channel of wanted.keys()) if (!this.subscriptions.isIn(connection, channel)) more++;
-    if (!mayEnterRooms(config, counters, wanted.size - more, more))
+    const { maxRoomsPerConnection, maxRoomsPerConnectionMode } = this.services.config;
+    // #enter asks for each room that begins, and counts it with `rooms=observe`.
+    if (wanted.size > maxRoomsPerConnection && maxRoomsPerConnectionMode === 'enforce')
       return connection.close(DISCONNECTS.CHANNEL_LIMIT);
     for (const [channel, { by }] of client.listSubscriptions())
       if (!wanted.has(channel) && !this.#remains(connection, client, channel, by))
