@@ -14,12 +14,16 @@ const KEY = /^[+/0-9A-Za-z]{22}==$/;
 /** @import { IncomingMessage } from 'node:http' */
 /** @import { Route } from './route.js' */
 
-/** @param {IncomingMessage} request @param {Route} route @returns {Refusal|null} */
-export function handshakeFault(request, route) {
+/**
+ * @param {IncomingMessage} request @param {Route} route
+ * @param {(request: IncomingMessage) => Refusal} [notFound] for a path without a route
+ * @returns {Refusal|null}
+ */
+export function handshakeFault(request, route, notFound = () => refusal('not_found')) {
   const { headers } = request;
   const wrong = headFault(request);
   if (wrong !== null) return wrong;
-  if (route.name !== 'websocket') return refusal('not_found');
+  if (route.name !== 'websocket') return notFound(request);
   if (request.method !== 'GET') return refusal('method_not_allowed');
   if (request.httpVersionMajor !== 1 || request.httpVersionMinor !== 1)
     return refusal('bad_request', 'Only HTTP/1.1.');

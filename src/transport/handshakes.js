@@ -30,6 +30,7 @@ export class Handshakes {
    * @param
    *   {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, admitted: AdmissionLease, door: LoadedDoor|null) => void}
    *   parts.onUpgrade
+   * @param {(request: IncomingMessage) => Refusal} parts.notFound
    * @param {(route: Route) => Streams|null} parts.streamsOf @param {boolean} parts.isSecure
    * @param {{readonly isRetired: boolean}} parts.phase if retired, no handshake is admitted
    * @param {import('./deadlines.js').Deadlines<TrackedSocket>} parts.waiting
@@ -41,6 +42,7 @@ export class Handshakes {
   constructor({
     admission,
     onUpgrade,
+    notFound,
     streamsOf,
     isSecure,
     phase,
@@ -53,6 +55,7 @@ export class Handshakes {
     this.#decided = turn.line('admitted', (decided) => this.#conclude(decided));
     this.admission = admission;
     this.onUpgrade = onUpgrade;
+    this.notFound = notFound;
     this.streamsOf = streamsOf;
     this.isSecure = isSecure;
     this.phase = phase;
@@ -73,7 +76,7 @@ export class Handshakes {
    * @param {Route} route @param {TrackedSocket} socket not idle @param {Buffer} head
    */
   websocket(request, route, socket, head) {
-    const fault = handshakeFault(request, route);
+    const fault = handshakeFault(request, route, this.notFound);
     if (fault === null) return this.#admit({ request, door: route.door, socket, head });
     this.counters.refused.bad_request++;
     this.answers.reject(socket, fault);

@@ -14,16 +14,18 @@ export const NOSNIFF = Object.freeze(/** @type {const} */ (['X-Content-Type-Opti
 
 /**
  * @param {IncomingMessage} request that is neither a handshake nor a request for a stream
- * @param {import('./route.js').Route} route @param {(route: 'livez'|'readyz') => Answer} health
- * @param {Streams|null} streams of the route; null: it has none @returns {Answer}
+ * @param {import('./route.js').Route} route @param {object} parts
+ * @param {(route: 'livez'|'readyz') => Answer} parts.health
+ * @param {(request: IncomingMessage) => import('../protocol/refusal.js').Refusal} parts.notFound
+ * @param {Streams|null} parts.streams of the route; null: it has none @returns {Answer}
  */
-export function plainAnswer(request, { name: route }, health, streams) {
+export function plainAnswer(request, { name: route }, { health, notFound, streams }) {
   const { method } = request;
   const isHealth = route === 'livez' || route === 'readyz';
   const fault = requestFault(request);
   if (fault !== null) return fault;
   if (streams !== null && route === 'stream') return streamAnswer(request, streams);
-  if (!isHealth && route !== 'websocket') return toHttp(refusal('not_found'));
+  if (!isHealth && route !== 'websocket') return toHttp(notFound(request));
   if (method !== 'GET' && !(isHealth && method === 'HEAD'))
     return notAllowed(isHealth ? 'GET, HEAD' : 'GET');
   return isHealth ? health(route) : toHttp(refusal('upgrade_required'));

@@ -48,6 +48,7 @@ import { readBody } from './http-api/body.js';
 import { HttpReader } from './http-reader.js';
 import { IdleSockets } from './idle-sockets.js';
 import { LastAnswers } from './last-answers.js';
+import { createNotFound } from './not-found.js';
 import { PlainHttp } from './plain-http.js';
 import { routeOf } from './route.js';
 import { SecureSockets } from './secure-sockets.js';
@@ -134,7 +135,18 @@ export class HttpServer {
     }));
     const { descriptorLimit } = admission.health;
     const idle = (this.#idle = new IdleSockets({ config, descriptorLimit, counters, answers }));
-    const plain = { admission, api, streamsOf, readiness, phase, idle, answers, counters };
+    const notFound = createNotFound(config);
+    const plain = {
+      admission,
+      api,
+      notFound,
+      streamsOf,
+      readiness,
+      phase,
+      idle,
+      answers,
+      counters,
+    };
     this.#plain = new PlainHttp(plain);
     /** Null if the port speaks plain HTTP. */
     this.secure = certificate && this.#createSecure(certificate, turn);
@@ -152,7 +164,18 @@ export class HttpServer {
       counters,
     }));
     this.#handshakes = new Handshakes({
-      ...{ admission, onUpgrade, streamsOf, phase, waiting, reader, answers, counters, turn },
+      ...{
+        admission,
+        onUpgrade,
+        notFound,
+        streamsOf,
+        phase,
+        waiting,
+        reader,
+        answers,
+        counters,
+        turn,
+      },
       isSecure: certificate !== null,
     });
     reader.acceptor.on('connection', (socket) =>

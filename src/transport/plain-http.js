@@ -5,6 +5,7 @@ import { toHttp } from '../protocol/refusal.js';
 import { CLOSED, discard, HANDSHAKE } from './accepted-socket.js';
 import { hasBody } from './handshake.js';
 import { askForBody, plainAnswer, requestFault, respond, responseText } from './http-answers.js';
+import { forPerson } from './start-page.js';
 
 /** After so many requests, or this time, plain HTTP closes a kept-alive socket. */
 const MAX_REQUESTS = 100;
@@ -23,6 +24,7 @@ export class PlainHttp {
    * @param {Pick<import('../admission/admission.js').Admission, 'admitPeer'>} parts.admission
    * @param {Api|null} parts.api null if no API keys are configured
    * @param {(route: Route) => Streams|null} parts.streamsOf
+   * @param {(request: IncomingMessage) => import('../protocol/refusal.js').Refusal} parts.notFound
    * @param {() => string|null} parts.readiness null if ready; otherwise the reason
    * @param {{readonly isRetired: boolean}} parts.phase if retired, each answer is the last of its
    *   socket
@@ -30,9 +32,10 @@ export class PlainHttp {
    * @param {import('./last-answers.js').LastAnswers} parts.answers
    * @param {Pick<import('../observability/counters.js').Counters, 'refused'>} parts.counters
    */
-  constructor({ admission, api, streamsOf, readiness, phase, idle, answers, counters }) {
+  constructor({ admission, api, notFound, streamsOf, readiness, phase, idle, answers, counters }) {
     this.admission = admission;
     this.api = api;
+    this.notFound = notFound;
     this.streamsOf = streamsOf;
     this.readiness = readiness;
     this.phase = phase;
@@ -93,10 +96,11 @@ export class PlainHttp {
 
   /** @param {IncomingMessage} request @param {Route} route @param {Streams|null} streams */
   #answerOf(request, route, streams) {
-    const given = plainAnswer(request, route, this.health, streams);
+    const { health, notFound } = this;
+    const given = plainAnswer(request, route, { health, notFound, streams });
     // A load balancer may not forward `Upgrade`, for example.
     if (given.status >= 400 && given.status < 500) this.counters.refused.bad_request++;
-    return given;
+    return forPerson(request, given);
   }
 
   /** A health check. @param {'livez'|'readyz'} route @returns {Answer} */

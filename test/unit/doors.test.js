@@ -280,11 +280,11 @@ test('the HTTP API of a door is reached by its path, and the native one stays wh
   assert.match(await ask(handshake({ target: '/toys' })), /^HTTP\/1.1 401 /);
 });
 
-test('ALLOWED_ORIGINS holds for the native door only', async (t) => {
+test('ALLOWED_ORIGINS holds for every door', async (t) => {
   const { ask } = await start(t, { ALLOWED_ORIGINS: 'https://a.example' });
   const headers = { Origin: 'https://b.example' };
   assert.match(await ask(handshake({ target: '/ws', headers })), /^HTTP\/1.1 403 /);
-  assert.match(await ask(handshake({ target: '/toy', headers })), /^HTTP\/1.1 101 /);
+  assert.match(await ask(handshake({ target: '/toy', headers })), /^HTTP\/1.1 403 /);
 });
 
 test('only wanted doors are loaded', async () => {

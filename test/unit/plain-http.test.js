@@ -8,6 +8,8 @@ import { Emulation } from '../../src/doors/centrifugo/emulation.js';
 import { NO_PRESENCE } from '../../src/hub/room-users.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { HttpApi } from '../../src/transport/http-api/http-api.js';
+import { createNotFound } from '../../src/transport/not-found.js';
+import { serverConfigOf } from '../helpers/config.js';
 import { limit, start, until } from '../helpers/public-port.js';
 import { handshake } from '../helpers/raw-http.js';
 
@@ -226,6 +228,84 @@ test('an answer that is not ASCII has its length in bytes', limit, async (t) => 
   await client.closed();
   assert.equal(client.bytes.length, 0);
 });
+
+/** Paths of doors that are off, and of other servers: what the answer names. */
+const ELSEWHERE = /** @type {const} */ ([
+  ['/socket.io/?EIO=4&transport=polling', /Socket\.IO.*docs\/migration\.md/],
+  ['/app/KEY?protocol=7', /FANFARE_PUSHER_APP_ID.*FANFARE_PUSHER_APPS/],
+  ['/apps/1/events', /FANFARE_PUSHER_APPS/],
+  ['/connection/websocket', /FANFARE_CENTRIFUGO=on/],
+  ['/connection/http_stream', /FANFARE_CENTRIFUGO=on/],
+  ['/emulation', /FANFARE_CENTRIFUGO=on/],
+  ['/centrifugo/api/publish', /FANFARE_CENTRIFUGO=on.*FANFARE_CENTRIFUGO_API_KEY/],
+  ['/api/publish', /API_KEYS/],
+  ['/sse?room=a', /FANFARE_SSE=on/],
+  ['/console/', /METRICS_PORT/],
+  ['/metrics', /METRICS_PORT/],
+  ['/nowhere', /^Not found\. WebSockets are at \/ws\.$/],
+]);
+
+test('the answer at a path of a door that is off names the setting', limit, async (t) => {
+  const { connect, counters } = await start(t, { env: { FANFARE_SSE: 'off' } });
+  for (const [path, text] of ELSEWHERE) {
+    const requests = [`GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`, handshake({ target: path })];
+    for (const request of requests) {
+      const { status, body } = await (await connect()).write(request).response();
+      assert.equal(status, 404, path);
+      assert.match(JSON.parse(body).message, text, request);
+    }
+  }
+  assert.equal(counters.refused.bad_request, 2 * ELSEWHERE.length);
+});
+
+test('at a wrong path of a door that is on, the answer names the right one', () => {
+  const ask = (/** @type {Record<string, string>} */ env, /** @type {string} */ url) =>
+    createNotFound(serverConfigOf({ JWT_SECRET: 's'.repeat(32), ...env }))({ url }).message;
+  const centrifugo = { FANFARE_CENTRIFUGO: 'on', FANFARE_CENTRIFUGO_PATH: '/live' };
+  assert.match(ask(centrifugo, '/connection/websocket'), / \/live\/connection\/websocket/);
+  assert.match(ask(centrifugo, '/centrifugo/api/info'), /set FANFARE_CENTRIFUGO_API_KEY/);
+  const key = { FANFARE_CENTRIFUGO_API_KEY: 'k'.repeat(32), FANFARE_CENTRIFUGO_API_PATH: '/rt' };
+  assert.match(ask({ ...centrifugo, ...key }, '/centrifugo/api/info'), / is at \/rt /);
+  const pusher = {
+    ...{ FANFARE_PUSHER_APP_ID: '1', FANFARE_PUSHER_APP_KEY: 'key' },
+    FANFARE_PUSHER_APP_SECRET: 'a-secret-of-some-length',
+  };
+  assert.match(ask(pusher, '/apps/'), /^Not found/);
+  assert.match(ask(pusher, '/app/a/b'), /\/app\/KEY for clients/);
+});
+
+test(
+  'a person who opens the port in a browser gets a page, and others get JSON',
+  limit,
+  async (t) => {
+    const { connect } = await start(t);
+    const client = await connect();
+    const get = (/** @type {string} */ path, /** @type {string} */ accept) =>
+      client.write(`GET ${path} HTTP/1.1\r\nHost: a\r\nAccept: ${accept}\r\n\r\n`).response();
+    const browser = 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8';
+    const missing = await get('/socket.io/<script>', browser);
+    assert.equal(missing.status, 404);
+    assert.match(missing.body, /<p>This server does not speak Socket\.IO/);
+    assert.doesNotMatch(missing.body, /script/);
+    for (const accept of ['*/*', 'application/json'])
+      assert.match((await get('/nowhere', accept)).headers['content-type'], /json/);
+    const { status, headers, body } = await get('/', browser);
+    assert.equal(status, 426);
+    assert.match(headers['content-type'], /^text\/html/);
+    assert.match(headers['cache-control'], /^public, max-age=\d+$/);
+    assert.equal(headers.vary, 'Accept');
+    assert.match(headers['content-security-policy'], /default-src 'none'/);
+    for (const name of [
+      'METRICS_PORT',
+      'npm run hello',
+      'docs/getting-started.md',
+      'API_KEYS',
+      '/ws',
+    ])
+      assert.ok(body.includes(name), name);
+    assert.ok(body.length < 1500 && body.split('\n').length < 25, `${body.length} bytes`);
+  },
+);
 
 test('/readyz follows readiness, /livez does not', limit, async (t) => {
   const { connect, ready } = await start(t);
