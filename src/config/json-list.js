@@ -1,5 +1,7 @@
 // json-list.js: reads a file with a JSON array that lists apps or endpoints, and parts of entries.
 
+import { didYouMean } from './nearest.js';
+
 const MAX_FILE_BYTES = 1_048_576;
 
 /** Is told a fault of the entry. @typedef {(fault: string) => void} Refuse */
@@ -20,14 +22,24 @@ export function readJsonList(path, what, max, read) {
   let list;
   try {
     list = JSON.parse(text);
-  } catch {
-    // The parser's own message quotes the text.
-    return 'not JSON';
+  } catch (error) {
+    return `not JSON${lineOf(text, /** @type {Error} */ (error).message)}`;
   }
-  if (!Array.isArray(list)) return `not a JSON array of ${what}`;
+  if (!Array.isArray(list))
+    return `${isRecord(list) ? 'an object' : 'a value'}, not a JSON array of ${what}`;
   if (list.length === 0) return `has no ${what}`;
   if (list.length > max) return `${list.length} ${what}, at most ${max}`;
   return list;
+}
+
+/**
+ * Where the fault is. The parser's message quotes the text, which has secrets.
+ * @param {string} text @param {string} message of JSON.parse
+ */
+function lineOf(text, message) {
+  const at = / at position (\d+)/.exec(message);
+  if (at === null) return /end of JSON input/.test(message) ? ': it ends too early' : '';
+  return `: line ${text.slice(0, Number(at[1])).split('\n').length}`;
 }
 
 /** Of the list, or in one. @param {unknown} value @returns {value is Record<string, unknown>} */
@@ -44,7 +56,9 @@ export function fieldsOf(entry, known, refuse) {
   const given = isRecord(entry) ? entry : {};
   for (const field of Object.keys(given))
     if (!known.includes(field))
-      refuse(`unknown field ${JSON.stringify(field)}; there are ${known.join(', ')}`);
+      refuse(
+        `unknown field ${JSON.stringify(field)}${didYouMean(field, known) || `; there are ${known.join(', ')}`}`,
+      );
   return given;
 }
 

@@ -4,6 +4,7 @@
 //
 // Each limit once had a setting for its mode: those names are still read.
 
+import { didYouMean } from './nearest.js';
 import { LIMIT_MODES, MODES } from './settings.js';
 
 /** @import { Mode } from './settings.js' */
@@ -42,7 +43,7 @@ function readEntry(entry, modes) {
   if (parts.length > 2 || !isMode(mode)) return `is not one of ${MODES.join(', ')}`;
   const names = LIMIT_MODES.map((one) => one.limit);
   if (limit !== '' && !(/** @type {string[]} */ (names).includes(limit)))
-    return `names no limit; the limits are ${names.join(', ')}`;
+    return `names no limit${didYouMean(limit, names) || `; the limits are ${names.join(', ')}`}`;
   if (parts.length === 2 && limit === '') return `is not one of ${MODES.join(', ')}`;
   if (modes.has(limit)) return limit === '' ? 'is a second mode of all limits' : 'is set twice';
   modes.set(limit, mode);

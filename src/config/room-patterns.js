@@ -131,7 +131,7 @@ export function parseHistoryRules(entries, isPattern = isRoomPattern) {
   return parse(entries, isPattern, (entry) => {
     const match = /^([^=]*)=(\d{1,6})\/(\d{1,9})(ms|s|m|h|d)$/.exec(entry);
     if (match === null)
-      return `${JSON.stringify(entry)} is not pattern=size/time, as in chat.*=100/300s`;
+      return `${JSON.stringify(entry)} is not pattern=size/time, as in chat.*=100/300s (or m, h, d)`;
     const size = Number(match[2]);
     const ttlMs = Number(match[3]) * UNIT_MS[match[4]];
     if (size < 1 || size > MAX_HISTORY_SIZE)

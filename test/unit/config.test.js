@@ -93,7 +93,8 @@ test('FANFARE_LIMITS has a mode for all limits, and modes for single ones', () =
   assert.equal(configOf({ FANFARE_LIMITS: 'frames=off' }).overloadMode, 'enforce');
   const names = LIMIT_MODES.map(({ limit }) => limit).join(', ');
   for (const [text, why] of [
-    ['frame=off', `names no limit; the limits are ${names}`],
+    ['frame=off', 'names no limit; did you mean frames?'],
+    ['bandwidth=off', `names no limit; the limits are ${names}`],
     ['frames=on', 'is not one of off, observe, enforce'],
     ['frames=off=off', 'is not one of off, observe, enforce'],
     ['=off', 'is not one of off, observe, enforce'],

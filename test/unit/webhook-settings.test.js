@@ -107,7 +107,7 @@ test('a reload sees a changed file, and none where nothing has changed', (t) => 
 test('each fault of the file has a clear message, without secrets', (t) => {
   const absent = loadConfig({ FANFARE_WEBHOOKS: '/no/such.json' });
   assert.deepEqual(absent.faults, ['FANFARE_WEBHOOKS: /no/such.json: cannot be read: ENOENT']);
-  assert.match(fault(t, '[{"secret": "hunter2'), /: not JSON$/);
+  assert.match(fault(t, '[{"secret": "hunter2'), /: not JSON: line 1$/);
   assert.match(fault(t, []), /has no endpoints$/);
   assert.match(fault(t, '{}'), /not a JSON array of endpoints$/);
   assert.match(fault(t, Array(21).fill({})), /21 endpoints, at most 20$/);
