@@ -14,10 +14,10 @@ import { registerFormats } from '../../src/doors/centrifugo/frames.js';
 import { FRAMINGS } from '../../src/doors/centrifugo/framing.js';
 import { readMember } from '../../src/doors/centrifugo/members.js';
 import { PublishCommand } from '../../src/doors/centrifugo/publish.js';
-import { expiryOf } from '../../src/doors/centrifugo/results.js';
+import { expiryOf, positionOf } from '../../src/doors/centrifugo/results.js';
 import { ClientRights } from '../../src/doors/centrifugo/rights.js';
 import { ServerSubscriptions } from '../../src/doors/centrifugo/server-subscriptions.js';
-import { Subscriptions } from '../../src/doors/centrifugo/subscribe.js';
+import { resultOf, Subscriptions, sinceOf } from '../../src/doors/centrifugo/subscribe.js';
 import { Connection } from '../../src/hub/connection.js';
 import { EVERYONE } from '../../src/hub/hub.js';
 import { FORMAT } from '../../src/protocol/format.js';
@@ -315,6 +315,41 @@ test('a client without a user that the backend subscribes is in presence by its 
   assert.deepEqual(members, [{ user: '', client: clientOf(connection.id), conn_info: null }]);
   const client = subscriptions.connections.clientOf(connection);
   assert.equal(client?.subscriptionTo('a')?.by, 'backend');
+});
+
+test('a lost position ends a subscription of the client, and the connection of one by the server', async () => {
+  const { hub, subscriptions, openSubscribed } = buildConnections();
+  for (const [by, code] of /** @type {const} */ ([
+    ['right', 0],
+    ['token', 0],
+    ['connection', DISCONNECTS.INSUFFICIENT_STATE.code],
+    ['backend', DISCONNECTS.INSUFFICIENT_STATE.code],
+  ])) {
+    const opened = openSubscribed();
+    const { connection } = opened;
+    const client = subscriptions.connections.clientOf(connection);
+    assert.ok(client);
+    hub.join(connection, 'a', QUIET);
+    subscriptions.entered(connection, client, 'a', by);
+    await settle();
+    subscriptions.expelled(connection, 'a', 'resync');
+    assert.deepEqual([client.subscriptionTo('a'), codeOf(opened)], [null, code], by);
+  }
+});
+
+test('a client continues at the position of its reply, and only in the epoch that it names', () => {
+  const joined = /** @type {any} */ ({ epoch: 'e', offset: 7, recovered: true });
+  const position = { recoverable: true, positioned: true, epoch: 'e' };
+  assert.deepEqual(positionOf(null), {});
+  assert.deepEqual(positionOf(joined), { ...position, offset: 7 });
+  assert.equal(sinceOf({}), null);
+  assert.equal(sinceOf({ recover: true, epoch: 'e', offset: 3 })?.isAnyEpoch, false);
+  assert.equal(sinceOf({ recover: true, offset: 3 })?.isAnyEpoch, true);
+  const request = { recover: true, epoch: 'e', offset: 3 };
+  const recovered = { was_recovering: true, recovered: true, publications: undefined };
+  assert.deepEqual(resultOf(request, joined), { ...position, offset: 3, ...recovered });
+  const lost = { ...joined, recovered: false };
+  assert.deepEqual(resultOf(request, lost), { ...position, offset: 7, was_recovering: true });
 });
 
 test('subscriptions of a client end one by one, whichever was the first', () => {
