@@ -3,6 +3,7 @@
 // member shows that the row would find a leak.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
@@ -74,14 +75,15 @@ const nativePresence = async (t, port, user) => {
   return client.messages;
 };
 
-/** Rooms of the token, in `hello`. @type {Read} */
-const nativeAutojoin = async (t, port, user) => {
+/** Rooms of the token. @param {string} type @param {string} reply @returns {Read} */
+const nativeAutojoin = (type, reply) => async (t, port, user) => {
   const client = await connect(t, `ws://127.0.0.1:${port}/ws`);
   const text = tokenOf(user, { autojoin: [ROOM] });
   const since = { [ROOM]: await positionOf(port) };
-  await client.ask({ type: 'hello', token: text, since, id: 'h' }, 'welcome');
+  await client.ask({ type, token: text, since }, reply);
   await client.next(({ type, room }) => room === ROOM && (type === 'joined' || type === 'left'));
-  await client.ask({ type: 'ping' }, 'pong');
+  client.send({ type: 'presence', room: ROOM, id: 'p' });
+  await client.next(({ id }) => id === 'p');
   return client.messages;
 };
 
@@ -174,21 +176,44 @@ const CENTRIFUGO = {
   rpc: null,
 };
 
+/** Every command of docs/protocol.md. Null: it reads no room. @type {Record<string, Read|null>} */
+const NATIVE = {
+  hello: nativeAutojoin('hello', 'welcome'),
+  auth: nativeAutojoin('auth', 'authenticated'),
+  join: native((room) => ({ type: 'join', room, last: 10 })),
+  leave: null,
+  message: null,
+  history: native((room) => ({ type: 'history', room })),
+  presence: nativePresence,
+  broadcast: null,
+  echo: null,
+  ping: null,
+};
+
 /** @type {[string, Read][]} */
 const ROWS = [
-  ['native join with last', native((room) => ({ type: 'join', room, last: 10 }))],
-  ['native history', native((room) => ({ type: 'history', room }))],
-  ['native presence', nativePresence],
-  ['native hello with rooms of the token', nativeAutojoin],
+  ...rowsOf('native', NATIVE),
   ['a stream of events', stream((user) => `?room=${ROOM}&last=10&token=${tokenOf(user)}`)],
-  ...Object.entries(CENTRIFUGO).flatMap(([method, read]) =>
-    read === null ? [] : [/** @type {[string, Read]} */ ([`Centrifugo ${method}`, read])],
-  ),
+  ...rowsOf('Centrifugo', CENTRIFUGO),
   ['Centrifugo connect with subs', serverSide({ subs: { [ROOM]: {} } })],
   ['Centrifugo subscribe with a token', centrifugo('subscribe', { ...RECOVER, token: '' })],
   ['Pusher subscribe to a presence channel', pusher('presence-team')],
   ['Pusher subscribe to a cache channel', pusher('cache-team')],
 ];
+
+/** @param {string} door @param {Record<string, Read|null>} reads @returns {[string, Read][]} */
+function rowsOf(door, reads) {
+  return Object.entries(reads).flatMap(([command, read]) =>
+    read === null ? [] : [[`${door} ${command}`, read]],
+  );
+}
+
+test('the table has every native command', () => {
+  const text = readFileSync(new URL('../../docs/protocol.md', import.meta.url), 'utf8');
+  const [, commands] = /^## Commands$(.*?)^## /ms.exec(text) ?? [];
+  const named = [...commands.matchAll(/^### (\w+)$/gm)].map(([, name]) => name);
+  assert.deepEqual(named.sort(), Object.keys(NATIVE).sort());
+});
 
 for (const [name, read] of ROWS)
   test(`${name}: a connection that onJoin denies the room reads nothing`, OPTIONS, async (t) => {
