@@ -20,7 +20,7 @@ import { isKnown, isServiceLinkUrl, nameFault, suggestion } from './names.js';
 import { AN_ORIGIN, normalOrigin, originMatcher } from './origins.js';
 import { readPusherSettings, roomRulesOf } from './pusher.js';
 import { readOldRates, readRate } from './rates.js';
-import { describeRedis, readRedisSettings } from './redis.js';
+import { describeRedis, fixedRedis, readRedisSettings } from './redis.js';
 import {
   MAX_RULES,
   parseHistoryRules,
@@ -78,7 +78,14 @@ export function loadConfig(environment, readFile = readText) {
   };
   take(readLimitModes(values, fromEnv));
   take(readOldRates(values, fromEnv));
-  take(readRedisSettings(values, isSet));
+  const pathOf = (/** @type {string} */ name) => (environment[name] ?? '').trim();
+  take(
+    readRedisSettings(values, isSet, {
+      url: pathOf('REDIS_URL_FILE'),
+      password: pathOf('REDIS_PASSWORD_FILE'),
+      sentinelPassword: pathOf('REDIS_SENTINEL_PASSWORD_FILE'),
+    }),
+  );
   take(readTlsSettings(values));
   take(readTokenSettings(values, readFile));
   take(readHookSettings(values));
@@ -154,8 +161,9 @@ export function parseConfigFile(text) {
  * @returns {string[]} environment names of fixed settings that differ
  */
 export function changedFixed(old, next) {
-  const before = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (old));
-  const after = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (next));
+  const partsOf = (/** @type {Config} */ config) =>
+    /** @type {Record<string, unknown>} */ ({ ...config, redis: fixedRedis(config.redis) });
+  const [before, after] = [partsOf(old), partsOf(next)];
   const names = SETTINGS.filter(
     ({ fixed, key, part = key }) => fixed && !isDeepStrictEqual(before[part], after[part]),
   ).map(({ env, part }) => (part === 'redis' ? 'REDIS_*' : env));

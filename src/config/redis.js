@@ -3,7 +3,9 @@
 //   REDIS_SENTINELS                 one primary among several servers, named by Sentinels
 //   REDIS_CLUSTER                   many primaries; each has some of the rooms
 //
-// A worker reads certificate files when it connects, so a rolling reload takes renewed ones.
+// A worker reads certificate files when it connects, so a rolling reload takes renewed ones. Files
+// of passwords are read again before each attempt to connect, so that passwords can be rotated, and
+// tokens of cloud providers renewed, without a reload.
 
 import { accessSync, constants, readFileSync } from 'node:fs';
 
@@ -20,14 +22,23 @@ const SENTINEL_PORT = 26_379;
  * @property {string} name of the primary, at the Sentinels
  * @property {number} database @property {string} username @property {string} password
  * @property {string} sentinelUsername @property {string} sentinelPassword
+ * @property {SecretFiles} [files] absent: none is set
  * @property
  *   {Readonly<{caFile: string, certFile: string, keyFile: string, servername: string}>|null} tls
  *   null if the connection is not encrypted
  */
 
 /**
+ * The files that REDIS_URL_FILE and the others name; '' if none is set.
+ * @typedef {Readonly<{url: string, password: string, sentinelPassword: string}>} SecretFiles
+ */
+
+/** @type {SecretFiles} */
+const NO_FILES = Object.freeze({ url: '', password: '', sentinelPassword: '' });
+
+/**
  * What the readers below fill in.
- * @typedef {{settings: {-readonly [K in Exclude<keyof RedisSettings, 'tls'>]: RedisSettings[K]},
+ * @typedef {{settings: {-readonly [K in Exclude<keyof RedisSettings, 'tls'|'files'>]: RedisSettings[K]},
  *   isTls: boolean, faults: string[]}} Draft
  */
 /** @typedef {Record<string, unknown>} Values by key, as the rows of the settings' table read them */
@@ -42,11 +53,11 @@ const WAYS = {
 };
 
 /**
- * @param {Values} values @param {IsSet} isSet
+ * @param {Values} values @param {IsSet} isSet @param {SecretFiles} [files]
  * @returns {{redis: RedisSettings|null, faults: string[]}} null if no Redis is configured or a
  *   setting is at fault
  */
-export function readRedisSettings(values, isSet) {
+export function readRedisSettings(values, isSet, files = NO_FILES) {
   const text = (/** @type {string} */ key) => String(values[key]);
   const faults = [];
   const ways = Object.keys(WAYS).filter(isSet);
@@ -90,7 +101,11 @@ export function readRedisSettings(values, isSet) {
   faults.push(...tlsFaults(tls));
   if (way === '' || faults.length > 0) return { redis: null, faults };
   Object.freeze(settings.addresses);
-  const frozen = Object.freeze({ ...settings, tls: draft.isTls ? Object.freeze(tls) : null });
+  const frozen = Object.freeze({
+    ...settings,
+    ...(Object.values(files).some((path) => path !== '') && { files: Object.freeze({ ...files }) }),
+    tls: draft.isTls ? Object.freeze(tls) : null,
+  });
   return { redis: frozen, faults };
 }
 
@@ -296,18 +311,68 @@ export function redisOptions(redis, node = redis.addresses[0]) {
     name: redis.name,
     role: /** @type {const} */ ('master'),
     sentinelUsername: redis.sentinelUsername || undefined,
-    sentinelPassword: redis.sentinelPassword || undefined,
     sentinelTLS: tls,
     enableTLSForSentinelMode: tls !== undefined,
   };
 }
 
 /** The options that all nodes share. @param {RedisSettings} redis */
-export function redisAccess({ username, password, tls }) {
+export function redisAccess(redis) {
+  const { tls } = redis;
   return {
-    username: username || undefined,
-    password: password || undefined,
+    ...redisCredentials(redis).options,
     tls: tls === null ? undefined : tlsOptions(tls),
+  };
+}
+
+/**
+ * The user and the passwords, from their files as they are now. Call it before each attempt to
+ * connect. If a file cannot be read or is empty, as for a moment while it is written, what the
+ * settings had holds.
+ * @param {RedisSettings} redis
+ * @returns {{options: {username?: string, password?: string, sentinelPassword?: string},
+ *   fault: string}} options of ioredis; the name of a setting whose file cannot be read, or ''
+ */
+export function redisCredentials(redis) {
+  const { files = NO_FILES } = redis;
+  let fault = '';
+  const read = (/** @type {string} */ path, /** @type {string} */ setting) => {
+    if (path === '') return '';
+    try {
+      const text = readFileSync(path, 'utf8').trim();
+      if (text === '') fault = `${setting}: the file is empty`;
+      return text;
+    } catch (error) {
+      const { code } = /** @type {NodeJS.ErrnoException} */ (error);
+      fault = `${setting}: the file cannot be read (${code})`;
+      return '';
+    }
+  };
+  const url = readUrl(read(files.url, 'REDIS_URL_FILE'));
+  const password = read(files.password, 'REDIS_PASSWORD_FILE') || url?.password;
+  const sentinelPassword = read(files.sentinelPassword, 'REDIS_SENTINEL_PASSWORD_FILE');
+  const options = {
+    username: url?.username || redis.username || undefined,
+    password: password || redis.password || undefined,
+    ...(redis.kind === 'sentinel'
+      ? { sentinelPassword: sentinelPassword || redis.sentinelPassword || undefined }
+      : {}),
+  };
+  return { options, fault };
+}
+
+/**
+ * What a reload cannot change: all but secrets from files.
+ * @param {RedisSettings|null} redis
+ */
+export function fixedRedis(redis) {
+  if (redis === null) return null;
+  const { files = NO_FILES } = redis;
+  return {
+    ...redis,
+    username: files.url === '' ? redis.username : '',
+    password: files.url + files.password === '' ? redis.password : '',
+    sentinelPassword: files.sentinelPassword === '' ? redis.sentinelPassword : '',
   };
 }
 
@@ -320,8 +385,11 @@ function tlsOptions({ caFile, certFile, keyFile, servername }) {
   };
 }
 
-/** Plain and URL-encoded, never to be shown. @param {RedisSettings} redis @returns {string[]} */
-export function redisSecrets({ password, sentinelPassword }) {
+/**
+ * Plain and URL-encoded, never to be shown.
+ * @param {{password?: string, sentinelPassword?: string}} credentials @returns {string[]}
+ */
+export function redisSecrets({ password = '', sentinelPassword = '' }) {
   const secrets = [password, sentinelPassword].filter((secret) => secret !== '');
   return [...new Set([...secrets, ...secrets.map(encodeURIComponent)])];
 }

@@ -5,7 +5,7 @@
 
 import { readFileSync, readlinkSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
-import { redisOptions, redisSecrets, withoutSecrets } from '../config/redis.js';
+import { redisCredentials, redisOptions, redisSecrets, withoutSecrets } from '../config/redis.js';
 import { parseOpenFiles } from '../config/system-limits.js';
 import {
   cgroupMemory,
@@ -225,7 +225,7 @@ async function readServer(settings, node) {
         .catch((error) => unread(error)),
     };
   } catch (error) {
-    const reason = unread(cause ?? error, redisSecrets(settings));
+    const reason = unread(cause ?? error, redisSecrets(redisCredentials(settings).options));
     return { ...allRedis(reason), redisFault: reason.why };
   } finally {
     redis.disconnect();

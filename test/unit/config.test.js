@@ -210,6 +210,26 @@ test('the settings of Redis are one frozen entry, and a change is reported as RE
   );
 });
 
+test('secrets of Redis from files may change with a reload, what they stand beside may not', (t) => {
+  const folder = temporaryFolder(t);
+  const path = join(folder, 'secret');
+  const of = (/** @type {Record<string, string>} */ env, /** @type {string} */ text) => {
+    writeFileSync(path, text);
+    return configOf(env);
+  };
+  const host = { REDIS_HOST: 'cache', REDIS_USERNAME: 'fanfare' };
+  const password = { ...host, REDIS_PASSWORD_FILE: path };
+  assert.deepEqual(changedFixed(of(password, 'a'), of(password, 'b')), []);
+  const other = { ...password, REDIS_USERNAME: 'other' };
+  assert.deepEqual(changedFixed(of(password, 'a'), of(other, 'a')), ['REDIS_*']);
+  const plain = { ...host, REDIS_PASSWORD: 'a' };
+  assert.deepEqual(changedFixed(of(password, 'a'), of(plain, 'a')), ['REDIS_*']);
+  const url = { REDIS_URL_FILE: path };
+  const [a, b] = ['redis://u:a@cache', 'redis://v:b@cache'];
+  assert.deepEqual(changedFixed(of(url, a), of(url, b)), []);
+  assert.deepEqual(changedFixed(of(url, a), of(url, 'redis://u:a@other')), ['REDIS_*']);
+});
+
 test('settings that contradict each other are faults', () => {
   assert.match(faultOf({ PORT: '9090' }), /^METRICS_PORT: 9090 is also PORT/);
   configOf({ PORT: '0', METRICS_PORT: '0' });

@@ -2,11 +2,13 @@
 // may be repeated. Publishes do not use it (cluster.js).
 
 import { Cluster } from 'ioredis';
-import { redisAccess, redisSecrets, withoutSecrets } from '../../config/redis.js';
+import { redisAccess, redisCredentials, redisSecrets, withoutSecrets } from '../../config/redis.js';
 import { backoffMs } from './backoff.js';
 import { SLOTS, slotOfTag } from './slots.js';
 
 const CONNECT_TIMEOUT_MS = 2000;
+/** To keep out of logs: those of several rotations, plain and URL-encoded. */
+const MAX_SECRETS = 16;
 /** Between reads of the map, because a silent primary does not answer MOVED. */
 const MAP_INTERVAL_MS = 5000;
 
@@ -20,6 +22,7 @@ const MAP_INTERVAL_MS = 5000;
 export class RedisClusterClient {
   /** @param {{settings: import('../../config/redis.js').RedisSettings, timeoutMs: number}} parts */
   constructor({ settings, timeoutMs }) {
+    this.settings = settings;
     this.secrets = redisSecrets(settings);
     this.redis = new Cluster([...settings.addresses], {
       lazyConnect: true,
@@ -40,6 +43,8 @@ export class RedisClusterClient {
     this.timer = setInterval(() => this.refresh(), MAP_INTERVAL_MS).unref();
     // The nodes report an outage.
     this.redis.on('error', () => {});
+    // A node connects after this event, with the credentials of then.
+    this.redis.on('+node', (node) => Object.assign(node.options, this.#credentials()));
     // Keeps idle connections open. Without one to a primary, ioredis sends scripts to replicas,
     // which refuse them.
     this.redis.on('refresh', () => {
@@ -52,9 +57,19 @@ export class RedisClusterClient {
     return this.redis.connect().catch(() => {});
   }
 
-  /** Reads the map. */
+  /** Reads the map, by connections of its own with the options of the known nodes. */
   refresh() {
-    if (this.isWritable) this.redis.refreshSlotsCache();
+    if (!this.isWritable) return;
+    const credentials = this.#credentials();
+    for (const node of this.redis.nodes('all')) Object.assign(node.options, credentials);
+    this.redis.refreshSlotsCache();
+  }
+
+  #credentials() {
+    const { options } = redisCredentials(this.settings);
+    const secrets = new Set([...redisSecrets(options), ...this.secrets]);
+    this.secrets = [...secrets].slice(0, MAX_SECRETS);
+    return options;
   }
 
   /** The nodes are known. Otherwise a command would wait without a time-out. */

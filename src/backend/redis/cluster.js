@@ -9,7 +9,13 @@
 // unavailable.
 
 import { Redis } from 'ioredis';
-import { addressText, redisOptions, redisSecrets, withoutSecrets } from '../../config/redis.js';
+import {
+  addressText,
+  redisCredentials,
+  redisOptions,
+  redisSecrets,
+  withoutSecrets,
+} from '../../config/redis.js';
 import { BrokerError } from '../errors.js';
 import { backoffMs } from './backoff.js';
 import { SLOTS, slotOf, slotOfTag } from './slots.js';
@@ -127,7 +133,7 @@ export class RedisCluster {
         if (!this.isClosed) this.#apply(ranges, host);
         break;
       } catch (error) {
-        reason = withoutSecrets(error, redisSecrets(this.settings));
+        reason = withoutSecrets(error, redisSecrets(redisCredentials(this.settings).options));
       }
     }
     this.isAsking = false;

@@ -5,12 +5,20 @@
 // connection is proven: Redis answers and does not close it at once, as it does when a subscriber
 // exceeds its output buffer. Otherwise a worker would subscribe all its rooms again and again.
 //
+// Every attempt reads the files of passwords. A password can be rotated while the server runs, and
+// tokens of cloud providers, which end after minutes, can stand in such a file.
+//
 // With Sentinels, every attempt asks for the current primary. The connection leaves a replaced
 // primary at `+switch-master`, and a demoted one when it answers READONLY.
 
 import { TLSSocket } from 'node:tls';
 import { Redis } from 'ioredis';
-import { redisOptions, redisSecrets, withoutSecrets } from '../../config/redis.js';
+import {
+  redisCredentials,
+  redisOptions,
+  redisSecrets,
+  withoutSecrets,
+} from '../../config/redis.js';
 import { backoffMs } from './backoff.js';
 import { resetTls } from './fast/tls-reset.js';
 
@@ -22,6 +30,8 @@ const DISCONNECT_TIMEOUT_MS = 200;
 const KEEP_ALIVE_MS = 10_000;
 /** A connection that ends sooner is not proven. */
 const PROOF_MS = 500;
+/** To keep out of logs: those of several rotations, plain and URL-encoded. */
+const MAX_SECRETS = 16;
 /** How often to look whether Redis has loaded its data. */
 const LOADING_RETRY_MS = 500;
 
@@ -66,6 +76,7 @@ export class RedisConnection {
     this.attempts = 0;
     this.isProven = false;
     this.readyMs = 0;
+    this.settings = settings;
     this.secrets = redisSecrets(settings);
     /** Of the latest failure; empty while the connection is ready. */
     this.reason = '';
@@ -79,7 +90,10 @@ export class RedisConnection {
       // Covers the handshake, too: for a frozen Redis the kernel still accepts connections.
       commandTimeout: timeoutMs,
       sentinelCommandTimeout: timeoutMs,
-      retryStrategy: () => this.#pauseMs(),
+      retryStrategy: () => {
+        this.#readCredentials();
+        return this.#pauseMs();
+      },
       // An error of a script has READONLY somewhere in its text. One read may bring many such
       // errors, and the first one has already ended the connection.
       reconnectOnError: ({ message }) => message.includes('READONLY') && this.redis.stream.writable,
@@ -105,6 +119,7 @@ export class RedisConnection {
 
   /** Resolves when the first attempt has ended. ioredis reports its failure as `close`, too. */
   open() {
+    this.#readCredentials();
     return this.redis.connect().catch(() => {});
   }
 
@@ -115,6 +130,16 @@ export class RedisConnection {
 
   prove() {
     this.isProven = true;
+  }
+
+  /** ioredis takes them from its options when it connects, to a Sentinel, too. */
+  #readCredentials() {
+    const { options, fault } = redisCredentials(this.settings);
+    Object.assign(this.redis.options, options);
+    if (fault !== '' && this.reason !== '' && !this.reason.includes(fault))
+      this.reason = `${this.reason}; ${fault}`;
+    // The former ones may be in an error that is still on its way.
+    this.secrets = [...new Set([...redisSecrets(options), ...this.secrets])].slice(0, MAX_SECRETS);
   }
 
   #pauseMs() {
