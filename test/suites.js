@@ -73,7 +73,7 @@ export const PROGRAMS = {
     command: 'node test/checker/client-run.js',
   },
   flood: {
-    about: 'nineteen kinds of floods by 2,000 sockets; half an hour',
+    about: '25 kinds of floods by 2,000 sockets; an hour',
     command: 'node test/faults/flood.js',
   },
   soak: {

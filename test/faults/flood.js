@@ -13,11 +13,15 @@ import { fork } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { fileURLToPath } from 'node:url';
 import { readOptions } from '../../loadtest/lib/options.js';
 import { pause } from '../../loadtest/lib/run.js';
 import { startServer } from '../../loadtest/lib/server.js';
-import { APP, KINDS } from './flood/kinds.js';
+import { writeApps } from '../helpers/pusher.js';
+import { APP, KEPT_ROOM, KINDS } from './flood/kinds.js';
+
+const API_KEY = randomBytes(32).toString('hex');
 
 const WORKERS = 2;
 const FLOODERS = 2;
@@ -44,7 +48,7 @@ const STOP_MS = 30_000;
 /** @typedef {import('../../loadtest/lib/server.js').Server} Server */
 /**
  * @typedef
- *   {{server: Server, honest: import('node:child_process').ChildProcess, startMb: number, cleanups: (() => unknown)[]}}
+ *   {{server: Server, honest: import('node:child_process').ChildProcess, startMb: number, hasWebhooks: boolean, cleanups: (() => unknown)[]}}
  *   Stage
  */
 
@@ -76,7 +80,12 @@ try {
   );
   console.log('|---|---:|---:|---|---:|---:|---:|---:|---:|---|---:|---|---|');
   for (const [i, kind] of kinds.entries()) {
-    stage ??= await setUp();
+    if (stage !== null && stage.hasWebhooks !== (KINDS[kind].hasWebhooks ?? false)) {
+      await tearDown(stage);
+      stage = null;
+    }
+    stage ??= await setUp(KINDS[kind].hasWebhooks ?? false);
+    if (KINDS[kind].reads) await fillRoom(stage.server);
     const { row, faults } = await flood(stage, kind, i);
     failed ||= faults.length > 0;
     console.log(
@@ -93,8 +102,8 @@ try {
 }
 process.exit(failed ? 1 : 0);
 
-/** @returns {Promise<Stage>} */
-async function setUp() {
+/** @param {boolean} hasWebhooks @returns {Promise<Stage>} */
+async function setUp(hasWebhooks) {
   /** @type {(() => unknown)[]} */
   const cleanups = [];
   const t = /** @type {any} */ ({
@@ -104,11 +113,11 @@ async function setUp() {
   const server = await startServer(t, {
     WORKERS: String(WORKERS),
     FANFARE_MAX_LOOP_LAG_MS: '',
-    FANFARE_PUSHER_APP_ID: APP.id,
-    FANFARE_PUSHER_APP_KEY: APP.key,
-    FANFARE_PUSHER_APP_SECRET: randomBytes(32).toString('hex'),
+    FANFARE_PUSHER_APPS: await appsFile(t, hasWebhooks),
     FANFARE_CENTRIFUGO: 'on',
     FANFARE_CENTRIFUGO_ALLOW: 'subscribe:*',
+    FANFARE_HISTORY: `${KEPT_ROOM}=100/300s`,
+    API_KEYS: `flood ${API_KEY} all`,
     NODE_ENV: 'production',
   });
   const honest = fork(fileURLToPath(new URL('flood/honest.js', import.meta.url)), {
@@ -121,7 +130,38 @@ async function setUp() {
   honest.send({ say: 'begin' });
   await pause(WARM_UP_MS);
   honest.send({ say: 'end' });
-  return { server, honest, startMb: Math.max(...residentMb(server.workerPids())), cleanups };
+  const startMb = Math.max(...residentMb(server.workerPids()));
+  return { server, honest, startMb, hasWebhooks, cleanups };
+}
+
+/**
+ * The app, and perhaps a backend that takes its webhooks.
+ * @param {import('../../loadtest/lib/server.js').Owner} t @param {boolean} hasWebhooks
+ */
+async function appsFile(t, hasWebhooks) {
+  const webhooks = [];
+  if (hasWebhooks) {
+    const backend = createServer((request, response) => {
+      request.resume().on('end', () => response.end());
+    }).listen(0, '127.0.0.1');
+    t.after(() => backend.close());
+    await once(backend, 'listening');
+    const { port } = /** @type {import('node:net').AddressInfo} */ (backend.address());
+    const events = ['cache_miss', 'channel_occupied', 'channel_vacated'];
+    webhooks.push({ url: `http://127.0.0.1:${port}/`, events });
+  }
+  return writeApps(t, [{ ...APP, secret: randomBytes(32).toString('hex'), webhooks }]);
+}
+
+/** Publishes 800 KB, so that they are recent when the flood begins. @param {Server} server */
+async function fillRoom({ port }) {
+  for (let i = 0; i < 100; i++) {
+    const body = JSON.stringify({ room: KEPT_ROOM, payload: 'x'.repeat(8000) });
+    const headers = { Authorization: `Bearer ${API_KEY}`, 'Content-Type': 'application/json' };
+    const url = `http://127.0.0.1:${port}/api/publish`;
+    const { ok, status } = await fetch(url, { method: 'POST', headers, body });
+    if (!ok) throw new Error(`POST /api/publish: ${status}`);
+  }
 }
 
 /** @param {Stage} stage */

@@ -115,7 +115,10 @@ class Slot {
   #speak(socket) {
     if (this.kind.http === 'keep-alive') socket.write(this.request);
     else if (this.kind.http !== 'half-open') socket.write(this.handshake);
-    else if (this.number % 2 === 0) {
+    else if (this.kind.request !== undefined) {
+      socket.write(this.request);
+      this.dripping = setInterval(() => socket.write('x'), DRIP_MS);
+    } else if (this.number % 2 === 0) {
       socket.write(`${HALF_HANDSHAKE}\r\nX-Slow: `);
       this.dripping = setInterval(() => socket.write('x'), DRIP_MS);
     }

@@ -17,6 +17,8 @@ const PUSHER_PATH = `/app/${APP.key}?protocol=7`;
 const WRONG = `${APP.key}:${'0'.repeat(64)}`;
 const CENTRIFUGO_PATH = '/connection/websocket';
 const CONNECT = '{"id":1,"connect":{}}';
+/** A room that is full of recent messages before the flood that reads them. */
+export const KEPT_ROOM = 'flood.kept';
 const DEEP = '['.repeat(5000) + ']'.repeat(5000);
 
 /**
@@ -24,10 +26,13 @@ const DEEP = '['.repeat(5000) + ']'.repeat(5000);
  * @property {string} name the row of the table
  * @property {'connects'|'half-open'|'keep-alive'} [http] not a flood of frames
  * @property {string} [path] of the handshake, if it is not the usual one
- * @property {string} [request] of the flood `keep-alive`, if it is not for /livez
+ * @property {string} [request] of the floods `keep-alive` and `half-open`, if it is not for /livez,
+ *   or half a handshake
  * @property {(address: string) => Buffer} [once] sent first on each connection
  * @property {() => readonly Buffer[]} [blocks] then these, in turn
  * @property {boolean} [isDeaf] it never reads
+ * @property {boolean} [reads] it reads the messages of KEPT_ROOM
+ * @property {boolean} [hasWebhooks] the server sends webhooks of what it causes
  */
 
 /** @type {Readonly<Record<string, Kind>>} */
@@ -98,6 +103,39 @@ export const KINDS = Object.freeze({
     once: () => frame(OPCODES.text, CONNECT),
     blocks: () => [repeat(frame(OPCODES.text, `{"id":2,"rpc":{"method":"m","data":${DEEP}}}`))],
   },
+  'centrifugo-zeros': {
+    name: 'Centrifugo: empty commands before a connect',
+    path: `${CENTRIFUGO_PATH}?format=protobuf`,
+    blocks: () => [frame(OPCODES.binary, Buffer.alloc(100_000))],
+  },
+  'centrifugo-recover': {
+    name: 'Centrifugo: recovers and unsubscribes in turns',
+    path: CENTRIFUGO_PATH,
+    once: () => frame(OPCODES.text, CONNECT),
+    blocks: () => [repeat(Buffer.concat(recoveries()))],
+    reads: true,
+  },
+  'centrifugo-stream': {
+    name: 'Centrifugo: HTTP streaming, empty commands',
+    http: 'keep-alive',
+    request: posted('/connection/http_stream', 'application/octet-stream', '\0'.repeat(65_536)),
+  },
+  'centrifugo-emulation': {
+    name: 'Centrifugo: bodies of the emulation',
+    http: 'keep-alive',
+    request: posted('/emulation', 'application/json', emulated()),
+  },
+  'centrifugo-slow-bodies': {
+    name: 'Centrifugo: bodies of the emulation, a byte a second',
+    http: 'half-open',
+    request: posted('/emulation', 'application/json', emulated()).slice(0, 300),
+  },
+  'pusher-caches': {
+    name: 'Pusher: invented cache channels, with webhooks',
+    path: PUSHER_PATH,
+    blocks: () => Array.from({ length: JOIN_BLOCKS }, (_, i) => channels(i, 'cache-flood')),
+    hasWebhooks: true,
+  },
   'pusher-api': {
     name: 'Pusher: HTTP API, wrongly signed',
     http: 'keep-alive',
@@ -131,10 +169,10 @@ function pusher(data) {
 }
 
 /** @param {number} block */
-function channels(block) {
+function channels(block, name = 'flood') {
   return Buffer.concat(
     Array.from({ length: 400 }, (_, i) => {
-      const data = { channel: `flood.${block}.${i}` };
+      const data = { channel: `${name}.${block}.${i}` };
       return [pusher(data), command({ event: 'pusher:unsubscribe', data })];
     }).flat(),
   );
@@ -148,6 +186,25 @@ function subscriptions(block) {
       return [command({ id: 2, subscribe: request }), command({ id: 3, unsubscribe: request })];
     }).flat(),
   );
+}
+
+/** The same client asks for all messages of a room again and again. */
+function recoveries() {
+  const request = { channel: KEPT_ROOM, recover: true, epoch: '', offset: 0 };
+  return [
+    command({ id: 2, subscribe: request }),
+    command({ id: 3, unsubscribe: { channel: KEPT_ROOM } }),
+  ];
+}
+
+/** Commands for no stream, whose JSON takes long to read. */
+function emulated() {
+  return `{"session":"a","data":"${'\\u0061'.repeat(10_900)}"}`;
+}
+
+/** @param {string} path @param {string} type @param {string} body */
+function posted(path, type, body) {
+  return `POST ${path} HTTP/1.1\r\nHost: fanfare.test\r\nContent-Type: ${type}\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
 }
 
 /** A request with everything but the right signature. */
