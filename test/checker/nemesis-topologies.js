@@ -7,6 +7,8 @@ import { slotOf } from '../../src/backend/redis/slots.js';
 /** A failover, and the old primary's return as a replica, which Sentinel arranges each 10 s. */
 const FAILOVER_MS = 30_000;
 const RETURN_MS = 60_000;
+/** Users that leave while a replica lags. */
+const LOST_STIRS = 3;
 
 /** @typedef {import('./nemesis.js').Nemesis} Nemesis */
 /** @typedef {import('./trial.js').Trial} Trial */
@@ -61,11 +63,13 @@ export const NEMESES_OF_TOPOLOGIES = Object.freeze({
       if (cluster === undefined) throw new Error('needs a cluster');
       const room = random.pick(workload.rooms);
       const slot = slotOf(room);
-      const owners = (store.owners ??= new Map());
-      const from = owners.get(slot) ?? cluster.primaryOf(room);
-      const to = random.pick(cluster.primaries.filter((node) => node !== from));
+      const shards = await cluster.shards();
+      const isOurs = (/** @type {typeof shards[number]} */ { ranges }) =>
+        ranges.some(([first, last]) => first <= slot && slot <= last);
+      const from = shards.find(isOurs)?.primary;
+      if (from === undefined) throw new Error('no node of the cluster has the slot');
+      const to = random.pick(shards.map(({ primary }) => primary).filter((node) => node !== from));
       await cluster.moveSlot(slot, from, to);
-      owners.set(slot, to);
       return () => {};
     },
   },
@@ -92,6 +96,33 @@ export const NEMESES_OF_TOPOLOGIES = Object.freeze({
       return () => {
         node.thaw();
         return serving(nodes);
+      };
+    },
+  },
+  laggingReplicaPromoted: {
+    name: 'a lagging replica of the cluster promoted',
+    holdMs: [500, 3000],
+    on: 'cluster',
+    async inflict({ random, workload, nodes, store: { cluster } }) {
+      if (cluster === undefined) throw new Error('needs a cluster');
+      const shards = await cluster.shards();
+      const whole = shards.filter(({ replicas }) => replicas.length > 0);
+      const { primary, replicas, ranges } = random.pick(whole);
+      const [replica] = replicas;
+      await until(() => follows(replica), RETURN_MS, 'a replica');
+      await cluster.cutOff(primary, replica);
+      for (let n = 0; n < LOST_STIRS; n++) workload?.population?.stir();
+      await pause(random.between(500, 2000));
+      const key = keyIn(ranges);
+      await primary.cli('SET', key, 'x');
+      await primary.kill();
+      await cluster.promote(replica);
+      if ((await replica.cli('EXISTS', key)) !== '0')
+        throw new Error('the fault has no effect: the replica has the latest write');
+      return async () => {
+        await primary.restart();
+        await until(() => follows(primary), RETURN_MS, 'the old primary as a replica');
+        await serving(nodes);
       };
     },
   },
@@ -157,6 +188,14 @@ async function isPrimary(node) {
 /** @param {RedisServer} node */
 async function follows(node) {
   return (await node.cli('INFO', 'replication')).includes('master_link_status:up');
+}
+
+/** A key in one of the slots. @param {[number, number][]} ranges */
+function keyIn(ranges) {
+  for (let tag = 0; ; tag++) {
+    const slot = slotOf(`{${tag}}`);
+    if (ranges.some(([first, last]) => first <= slot && slot <= last)) return `canary:{${tag}}`;
+  }
 }
 
 /** A primary that comes back refuses writes for some seconds. @param {readonly RedisServer[]} nodes */

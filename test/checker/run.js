@@ -71,7 +71,11 @@ const BEGINNING_MS = 2000;
  */
 const LEAVING_SHARE = 0.05;
 const LATE_MS = 4000;
-const STORES = Object.freeze({ sentinel: sentinelStore, cluster: clusterStore });
+const STORES = Object.freeze({
+  sentinel: sentinelStore,
+  /** @param {import('./trial.js').Lifetime} t */
+  cluster: (t) => clusterStore(t, { hasReplicas: true }),
+});
 /** Of padding, if readers are slow. */
 const BYTES = 2000;
 /** Least, first and most bytes of a socket's buffer. */

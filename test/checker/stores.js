@@ -19,9 +19,12 @@ export async function sentinelStore(t) {
   return { nodes: [primary, replica], env, sentinels };
 }
 
-/** @param {Lifetime} t @returns {Promise<Store & {cluster: import('../helpers/redis-cluster.js').Cluster}>} */
-export async function clusterStore(t) {
-  const cluster = await startCluster(t);
+/**
+ * @param {Lifetime} t @param {{hasReplicas?: boolean}} [options]
+ * @returns {Promise<Store & {cluster: import('../helpers/redis-cluster.js').Cluster}>}
+ */
+export async function clusterStore(t, options) {
+  const cluster = await startCluster(t, options);
   const { primaries, nodes } = cluster;
   const env = { REDIS_CLUSTER: primaries.map(({ port }) => `127.0.0.1:${port}`).join(',') };
   return { nodes, env, cluster };

@@ -42,13 +42,11 @@ const GAUGES = Object.freeze([
 /** @typedef {import('../../loadtest/lib/redis.js').RedisServer} RedisServer */
 /**
  * Redis servers, and the settings with which a Fanfare server finds them.
- * `owners`: the nodes of slots of the cluster that have moved.
  * @typedef {object} Store
  * @property {RedisServer[]} nodes
  * @property {Record<string, string>} env
  * @property {RedisServer[]} [sentinels]
  * @property {import('../helpers/redis-cluster.js').Cluster} [cluster]
- * @property {Map<number, RedisServer>} [owners]
  */
 
 /**

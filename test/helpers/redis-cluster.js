@@ -73,6 +73,8 @@ export async function startCluster(t, { hasReplicas = false, nodeTimeoutMs = 150
   return cluster;
 }
 
+/** @typedef {import('../../loadtest/lib/redis.js').RedisServer} RedisServer */
+
 export class Cluster {
   /**
    * @param {import('../../loadtest/lib/redis.js').RedisServer[]} nodes the primaries first
@@ -142,12 +144,68 @@ export class Cluster {
       if (keys.length === 0) break;
       await from.cli('MIGRATE', '127.0.0.1', `${to.port}`, '', '0', '5000', 'KEYS', ...keys);
     }
-    for (const node of [
-      to,
-      from,
-      ...this.primaries.filter((other) => other !== to && other !== from),
-    ]) {
+    const primaries = (await this.shards()).map(({ primary }) => primary);
+    for (const node of [to, from, ...primaries.filter((other) => other !== to && other !== from)]) {
       await node.cli('CLUSTER', 'SETSLOT', `${slot}`, 'NODE', toId);
     }
+  }
+
+  /**
+   * The present primaries, as a node that answers knows them.
+   * @returns {Promise<{primary: RedisServer, replicas: RedisServer[], ranges: [number, number][]}[]>}
+   */
+  async shards() {
+    const byId = new Map([...this.ids].map(([node, id]) => [id, node]));
+    const text = await this.#ask('CLUSTER', 'NODES');
+    const lines = text.split('\n').map((line) => line.trim().split(' '));
+    const isAlive = (/** @type {string} */ flags) => !/fail|noaddr|handshake/.test(flags);
+    const nodeOf = (/** @type {string} */ id) => /** @type {RedisServer} */ (byId.get(id));
+    return lines.flatMap(([id, , flags, , , , , , ...slots]) => {
+      if (!/master/.test(flags) || !isAlive(flags) || slots.length === 0) return [];
+      const replicas = lines
+        .filter(([, , other, of]) => /slave/.test(other) && of === id && isAlive(other))
+        .map(([replica]) => nodeOf(replica));
+      const ranges = slots
+        .filter((range) => !range.startsWith('['))
+        .map((range) => {
+          const [first, last = first] = range.split('-').map(Number);
+          return /** @type {[number, number]} */ ([first, last]);
+        });
+      return [{ primary: nodeOf(id), replicas, ranges }];
+    });
+  }
+
+  /** @param {string[]} command to any node that answers */
+  async #ask(...command) {
+    /** @type {unknown} */
+    let fault;
+    for (const node of this.nodes) {
+      try {
+        return await node.cli(...command);
+      } catch (error) {
+        fault = error;
+      }
+    }
+    throw fault;
+  }
+
+  /**
+   * Lets a replica fall behind its primary: from now on it gets nothing, until `promote`.
+   * @param {RedisServer} primary @param {RedisServer} replica
+   */
+  async cutOff(primary, replica) {
+    replica.freeze();
+    // What is in the kernel's buffers by now, the replica still reads.
+    await primary.cli('CLIENT', 'KILL', 'TYPE', 'replica');
+  }
+
+  /** Promotes a replica whose primary is dead. @param {RedisServer} replica */
+  async promote(replica) {
+    replica.thaw();
+    await until(async () => {
+      // Redis refuses it while the cluster's own election goes on.
+      await replica.cli('CLUSTER', 'FAILOVER', 'TAKEOVER').catch(() => '');
+      return /role:master/.test(await replica.cli('INFO', 'replication'));
+    });
   }
 }

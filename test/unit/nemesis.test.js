@@ -35,6 +35,21 @@ for (const name of ['redisWritesHeld', 'redisFlushed', 'redisChannelsDenied', 'r
   });
 }
 
+test(`${NEMESES.laggingReplicaPromoted.name}: it throws if the replica has the latest write`, async () => {
+  const follower = { cli: async () => 'master_link_status:up 1' };
+  const primary = { cli: async () => 'OK', kill: async () => {} };
+  const cluster = {
+    shards: async () => [{ primary, replicas: [follower], ranges: [[0, 16_383]] }],
+    cutOff: async () => {},
+    promote: async () => {},
+  };
+  const trial = { random: new Random(1), nodes: [], store: { cluster } };
+  const inflicted = NEMESES.laggingReplicaPromoted.inflict(
+    /** @type {import('../checker/trial.js').Trial} */ (/** @type {unknown} */ (trial)),
+  );
+  await assert.rejects(inflicted, /the fault has no effect/);
+});
+
 test('firewall rules are refused outside a network namespace of their own', async () => {
   for (const name of ['packetsDropped', 'packetsToDropped', 'packetsFromDropped']) {
     const trial = { proxy: { hosts: ['127.0.0.1'], port: 1 }, random: new Random(1) };
