@@ -47,6 +47,7 @@ export const SETS = {
       'e2e/pusher-docs',
       'e2e/readme',
       'e2e/release',
+      'e2e/returning',
       'e2e/swarm',
       'e2e/swarm-report',
       'e2e/tutorial',

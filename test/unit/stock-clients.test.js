@@ -1,0 +1,283 @@
+// stock-clients.test.js: after each close of each door, do the clients of its users return? They are
+// the libraries as published, against a server of this process that closes with one code. The tables
+// of docs/protocol.md, docs/pusher.md and docs/centrifugo.md make the promise.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { createRequire } from 'node:module';
+import { after, before, describe, mock, test } from 'node:test';
+import { Centrifuge } from 'centrifuge';
+import { EventSource } from 'eventsource';
+import { WebSocket, WebSocketServer } from 'ws';
+import { Fanfare } from '../../src/client/node.js';
+import { Fanfare as SseFanfare } from '../../src/client/sse/index.js';
+import {
+  endings as centrifugoEndings,
+  closeOf as toCentrifugo,
+} from '../../src/doors/centrifugo/codes.js';
+import { endings as pusherEndings, closeOf as toPusher } from '../../src/doors/pusher/closes.js';
+import { CLOSES, REFUSALS, WS_CLOSES } from '../../src/protocol/codes.js';
+import { refusal, toHttp } from '../../src/protocol/refusal.js';
+import { StreamRequest, streamRefusal } from '../../src/transport/sse-request.js';
+
+const OPTIONS = { timeout: 30_000 };
+/** @type {any} */
+const PusherJs = createRequire(import.meta.url)('pusher-js');
+
+/** Codes that a door sends, with what its table says. @type {(endings: any[]) => Map<number, boolean>} */
+const promises = (endings) =>
+  new Map(endings.map(({ code, clients }) => [code, /^return/.test(clients)]));
+
+/** @typedef {'returns'|'stops'} Outcome */
+
+/** @param {boolean} doesReturn @returns {Outcome} */
+const outcomeOf = (doesReturn) => (doesReturn ? 'returns' : 'stops');
+
+/** The last part of a path names the code, or the refusal. */
+const server = createServer((request, response) => {
+  const url = new URL(request.url ?? '', 'http://a');
+  const name = url.pathname.slice(1).split('/')[1];
+  if (url.pathname.startsWith('/close/')) {
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    response.end(`data: ${JSON.stringify({ type: 'close', code: Number(name), reason: 'r' })}\n\n`);
+  } else if (url.pathname.startsWith('/proxy/')) response.writeHead(Number(name)).end('not here');
+  else if (url.pathname.startsWith('/refusal/')) {
+    const stream = new StreamRequest(request, {});
+    const refused = refusal(
+      /** @type {import('../../src/protocol/codes.js').RefusalCode} */ (name),
+    );
+    request.socket.end(streamRefusal(stream, refused));
+  }
+});
+server.on('upgrade', (request, socket, head) => {
+  const [, kind, name] = (request.url ?? '').split(/[/?]/);
+  if (kind === 'proxy') return socket.end(`HTTP/1.1 ${name} X\r\nContent-Length: 0\r\n\r\n`);
+  if (kind === 'refusal') {
+    const { status, headers, body } = toHttp(refusal(/** @type {any} */ (name)));
+    const lines = Object.entries(headers).map(([field, value]) => `${field}: ${value}\r\n`);
+    const length = `Content-Length: ${body.length}\r\nConnection: close\r\n`;
+    return socket.end(`HTTP/1.1 ${status} X\r\n${lines.join('')}${length}\r\n${body}`);
+  }
+  websockets.handleUpgrade(request, socket, head, (websocket) =>
+    GREETINGS[/** @type {keyof typeof GREETINGS} */ (kind)](websocket, Number(name)),
+  );
+});
+const websockets = new WebSocketServer({
+  noServer: true,
+  handleProtocols: () => 'fanfare',
+});
+/** @param {WebSocket} websocket @param {object} greeting @param {number} code */
+const greet = (websocket, greeting, code) => {
+  websocket.send(JSON.stringify(greeting));
+  websocket.close(code, 'r');
+};
+/** How each door begins. */
+const GREETINGS = {
+  native: (/** @type {WebSocket} */ websocket, /** @type {number} */ code) =>
+    websocket.once('message', () =>
+      greet(websocket, { type: 'welcome', id: 0, heartbeatMs: 30_000, limits: {} }, code),
+    ),
+  app: (/** @type {WebSocket} */ websocket, /** @type {number} */ code) => {
+    const data = JSON.stringify({ socket_id: '1.1', activity_timeout: 120 });
+    greet(websocket, { event: 'pusher:connection_established', data }, code);
+  },
+  centrifugo: (/** @type {WebSocket} */ websocket, /** @type {number} */ code) =>
+    websocket.once('message', () => greet(websocket, { id: 1, connect: { client: 'c' } }, code)),
+};
+let port = 0;
+
+before(async () => {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  ({ port } = /** @type {import('node:net').AddressInfo} */ (server.address()));
+});
+after(() => {
+  for (const websocket of websockets.clients) websocket.terminate();
+  server.closeAllConnections();
+  server.close();
+});
+
+// When the server closes, the WebSocket of pusher-js waits 30 s for nothing, and the process with it.
+const startTimer = setTimeout;
+mock.method(
+  globalThis,
+  'setTimeout',
+  (/** @type {Function} */ act, /** @type {number} */ ms, /** @type {unknown[]} */ ...args) => {
+    const timer = startTimer(() => act(...args), ms);
+    return ms >= 30_000 ? timer.unref() : timer;
+  },
+);
+
+/** @type {Record<string, (path: string) => Promise<Outcome>>} */
+const CLIENTS = {
+  'fanfare/client': (path) => {
+    const client = new Fanfare(`ws://127.0.0.1:${port}/${path}`);
+    client.on('error', () => {});
+    return ended(client, { waiting: 'returns', closed: 'stops' }, () => void client.connect());
+  },
+  'fanfare/client/sse': (path) => {
+    const client = new SseFanfare(`http://127.0.0.1:${port}/${path}`);
+    client.on('error', () => {});
+    return ended(client, { waiting: 'returns', closed: 'stops' }, () => void client.join('a'));
+  },
+  'pusher-js': (path) =>
+    new Promise((resolve) => {
+      const pusher = new PusherJs(path.split('/')[1], {
+        ...{ cluster: '', wsHost: '127.0.0.1', wsPort: port },
+        ...{ forceTLS: false, enabledTransports: ['ws'] },
+      });
+      let wasConnected = false;
+      const end = (/** @type {Outcome} */ outcome) => {
+        pusher.unbind_all();
+        pusher.connection.unbind();
+        pusher.disconnect();
+        resolve(outcome);
+      };
+      pusher.connection.bind('connected', () => {
+        wasConnected = true;
+      });
+      pusher.connection.bind('connecting', () => wasConnected && end('returns'));
+      pusher.connection.bind('disconnected', () => end('stops'));
+    }),
+  'centrifuge-js': (path) =>
+    new Promise((resolve) => {
+      const client = new Centrifuge(`ws://127.0.0.1:${port}/${path}`, {
+        ...{ websocket: WebSocket, minReconnectDelay: 5000, maxReconnectDelay: 9000 },
+      });
+      let wasConnected = false;
+      const end = (/** @type {Outcome} */ outcome) => {
+        client.removeAllListeners();
+        client.disconnect();
+        resolve(outcome);
+      };
+      client.on('connected', () => {
+        wasConnected = true;
+      });
+      client.on('connecting', () => wasConnected && end('returns'));
+      client.on('disconnected', () => end('stops'));
+      client.connect();
+    }),
+  EventSource: (path) =>
+    new Promise((resolve) => {
+      const source = new EventSource(`http://127.0.0.1:${port}/${path}?room=a`);
+      source.onerror = () => {
+        resolve(source.readyState === source.CLOSED ? 'stops' : 'returns');
+        source.close();
+      };
+    }),
+};
+
+/**
+ * @param {any} client a Fanfare of either kind @param {Record<string, Outcome>} outcomes by state
+ * @param {() => void} begin @returns {Promise<Outcome>}
+ */
+function ended(client, outcomes, begin) {
+  return new Promise((resolve) => {
+    let isOver = false;
+    client.on('state', (/** @type {string} */ state) => {
+      if (isOver || !(state in outcomes)) return;
+      isOver = true;
+      resolve(outcomes[state]);
+      client.close();
+    });
+    begin();
+  });
+}
+
+/**
+ * @param {string} name of the client
+ * @param {Iterable<[path: string, doesReturn: boolean]>} promised
+ */
+async function holds(name, promised) {
+  const rows = [...promised];
+  const seen = await Promise.all(rows.map(([path]) => CLIENTS[name](path)));
+  const expected = rows.map(([path, doesReturn]) => `${path}: ${outcomeOf(doesReturn)}`);
+  assert.deepEqual(
+    rows.map(([path], i) => `${path}: ${seen[i]}`),
+    expected,
+  );
+}
+
+const NATIVE = [...Object.values(CLOSES), ...Object.values(WS_CLOSES)];
+
+describe('what a client does after a close is what its table says', { concurrency: true }, () => {
+  test('fanfare/client', OPTIONS, () =>
+    holds(
+      'fanfare/client',
+      NATIVE.map(({ code, isLasting }) => [`native/${code}`, isLasting !== true]),
+    ),
+  );
+
+  test('fanfare/client/sse', OPTIONS, () =>
+    // The server closes no stream for what only WebSockets send.
+    holds(
+      'fanfare/client/sse',
+      Object.values(CLOSES)
+        .filter(({ code }) => code >= 1011)
+        .map(({ code, isLasting }) => [`close/${code}`, isLasting !== true]),
+    ),
+  );
+
+  test('pusher-js', OPTIONS, () =>
+    holds(
+      'pusher-js',
+      [...promises(pusherEndings())].map(([code, doesReturn]) => [`app/${code}`, doesReturn]),
+    ),
+  );
+
+  test('centrifuge-js', OPTIONS, () =>
+    holds(
+      'centrifuge-js',
+      [...promises(centrifugoEndings())].map(([code, doesReturn]) => [
+        `centrifugo/${code}`,
+        doesReturn,
+      ]),
+    ),
+  );
+});
+
+test('what time heals ends no client of any door', () => {
+  const pusher = promises(pusherEndings());
+  const centrifugo = promises(centrifugoEndings());
+  for (const [name, close] of Object.entries(CLOSES)) {
+    assert.notEqual(close.over, '', name);
+    assert.equal(close.code >= 4500 || close.code < 1011, close.isLasting === true, name);
+    if (close.isLasting) continue;
+    assert.notEqual(centrifugo.get(toCentrifugo(close).code), false, `Centrifugo: ${name}`);
+    // Pusher's door has no native tokens.
+    if (close !== CLOSES.TOKEN_EXPIRED)
+      assert.notEqual(pusher.get(toPusher(close).code), false, `Pusher: ${name}`);
+  }
+});
+
+describe('what a client does after a refusal in HTTP', { concurrency: true }, () => {
+  /** @typedef {import('../../src/protocol/codes.js').RefusalCode} RefusalCode */
+  const handshake = /** @type {RefusalCode[]} */ ([
+    ...['origin', 'not_found', 'per_ip', 'uncounted', 'loop_lag', 'hooks'],
+  ]);
+  const stream = /** @type {RefusalCode[]} */ ([
+    ...handshake,
+    ...['PERMISSION_DENIED', 'INVALID_TOKEN', 'DENIED', 'ROOM_LIMIT', 'NO_APP'],
+    ...['USER_LIMIT', 'APP_LIMIT', 'HOOK_FAILED', 'UNAVAILABLE'],
+  ]);
+  /** Fanfare names a time if waiting helps. @param {RefusalCode} code @returns {[string, boolean]} */
+  const row = (code) => [`refusal/${code}`, (REFUSALS[code].retryAfterS ?? 0) > 0];
+  const byProxies = [401, 403, 404, 426, 429, 500, 502, 503].map(
+    (status) => /** @type {[string, boolean]} */ ([`proxy/${status}`, true]),
+  );
+
+  test(
+    'fanfare/client stops after those of Fanfare without a time, and after none of a proxy',
+    OPTIONS,
+    () => holds('fanfare/client', [...handshake.map(row), ...byProxies]),
+  );
+
+  test('so does fanfare/client/sse', OPTIONS, () =>
+    holds('fanfare/client/sse', [...stream.map(row), ...byProxies]),
+  );
+
+  test('an EventSource gets retry: for what passes, and 204 for the rest', OPTIONS, () =>
+    holds('EventSource', stream.map(row)),
+  );
+});
