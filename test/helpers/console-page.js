@@ -55,13 +55,14 @@ export async function seriousFaults(page) {
 
 /**
  * Parts that are cut, lie outside the window, or cover something else. Parts that scroll by design
- * are left out: messages, members, code.
+ * are left out: messages, members, code. So are names that are cut and have a title.
  * @param {Page} page @returns {Promise<string[]>}
  */
 export function misplaced(page) {
   return page.evaluate(() => {
     const { document, innerWidth, NodeFilter, getComputedStyle } = /** @type {any} */ (globalThis);
-    const SCROLLS = '.messages, .members, pre, textarea, .chart-table, .visually-hidden, .skip';
+    const SCROLLS =
+      '.messages, .members, pre, textarea, .chart-table, .visually-hidden, .skip, .name[title]';
     /** @type {string[]} */
     const faults = [];
     /** @type {{name: string, box: any, owner: any}[]} */

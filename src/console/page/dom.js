@@ -1,5 +1,8 @@
 // dom.js: builds elements. Text is always text: nothing here reads HTML.
 
+/** Columns of a table with ordinary space between them. */
+const MAX_WIDE = 8;
+
 /** @typedef {Node|string|number|null|undefined|false} Child */
 /** @typedef {Record<string, any>} Attributes */
 
@@ -139,7 +142,9 @@ export function choice(label, links, current) {
  */
 export function dataTable(caption, columns, rows) {
   return h(
-    'table.data',
+    /** @type {'table'|`table.${string}`} */ (
+      columns.length > MAX_WIDE ? 'table.data.dense' : 'table.data'
+    ),
     { role: 'table' },
     typeof caption === 'string' ? el('caption.visually-hidden', caption) : caption,
     h(

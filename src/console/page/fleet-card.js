@@ -73,7 +73,7 @@ export class FleetCard {
     const workers = sums === null ? '–' : `${sums.ready} of ${sums.workers}`;
     fill(
       this.#figures,
-      this.#chosen === null && figure('Servers', isKnown ? String(presentOf(servers)) : '–'),
+      this.#chosen === null && serverFigure(servers, isKnown),
       figure('Workers ready', workers),
       figure('Connections', quantity('count', sums?.connections)),
       figure('Messages in', quantity('perSecond', sums?.messages)),
@@ -116,6 +116,14 @@ const TEXTS = Object.freeze({ here: '', late: '', dead: '', left: 'drained, ' })
 /** @param {readonly Server[]} servers */
 function presentOf(servers) {
   return servers.filter(({ state }) => state === 'here' || state === 'late').length;
+}
+
+/** @param {readonly Server[]} servers @param {boolean} isKnown */
+function serverFigure(servers, isKnown) {
+  const dead = servers.filter(({ state }) => state === 'dead').length;
+  const present = presentOf(servers);
+  const text = dead === 0 ? String(present) : `${present} of ${present + dead}`;
+  return figure('Servers', isKnown ? text : '–', dead);
 }
 
 /** @param {string} name @param {string} text @param {number|null} [events] of faults */

@@ -72,16 +72,17 @@ function serverCard(app, { name, workers, seenMs, state }, most) {
     dataTable(
       `Workers of ${name}`,
       COLUMNS,
-      workers.map((one) => workerRow(one, most)),
+      workers.map((one) => workerRow(one, most, state === 'here')),
     ),
   );
 }
 
-/** @param {WorkerInfo} worker @param {number} most connections of a worker */
-function workerRow({ slot, pid, state, connections, rooms, lagMs, memoryBytes, uptimeS }, most) {
+/** @param {WorkerInfo} worker @param {number} most connections of a worker @param {boolean} isHere */
+function workerRow(worker, most, isHere) {
+  const { slot, pid, state, connections, rooms, lagMs, memoryBytes, uptimeS } = worker;
   return [
     [`Worker ${slot}`, el('span.muted.pid', `pid ${pid}`)],
-    pill(state === 'ready' ? 'good' : 'warn', state),
+    isHere ? pill(state === 'ready' ? 'good' : 'warn', state) : pill('plain', `was ${state}`),
     barred(connections, most, whole(connections)),
     whole(rooms),
     `${whole(lagMs)} ms`,

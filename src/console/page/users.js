@@ -337,10 +337,16 @@ function connectionRow(app, connection, reload) {
   } = connection;
   return [
     el('span.mono', id),
-    user === '' ? '–' : h('a', { href: `#/users/${encodeURIComponent(user)}` }, user),
+    user === ''
+      ? '–'
+      : h('a.name', { href: `#/users/${encodeURIComponent(user)}`, title: user }, user),
     address === ''
       ? '–'
-      : h('a.mono', { href: `#/addresses/${encodeURIComponent(address)}` }, address),
+      : h(
+          'a.mono.name',
+          { href: `#/addresses/${encodeURIComponent(address)}`, title: address },
+          address,
+        ),
     server === '' ? '–' : `${server}${worker === undefined ? '' : ` · ${worker}`}`,
     [TRANSPORTS[transport] ?? transport, appId !== '' && el('p.muted', `app ${appId}`)],
     connectedAt === undefined ? '–' : duration((Date.now() - connectedAt) / 1000),
@@ -351,7 +357,9 @@ function connectionRow(app, connection, reload) {
     refusedMessages === undefined ? '–' : whole(refusedMessages),
     el(
       'div.chips',
-      rooms.map((room) => h('a.chip', { href: `#/rooms/${encodeURIComponent(room)}` }, room)),
+      rooms.map((room) =>
+        h('a.chip.name', { href: `#/rooms/${encodeURIComponent(room)}`, title: room }, room),
+      ),
       roomCount > rooms.length && el('span.muted', `and ${whole(roomCount - rooms.length)} more`),
       roomCount === 0 && el('span.muted', 'none'),
     ),
