@@ -55,7 +55,7 @@ export class Publisher {
     if (this.#pending.size >= this.#maxPending) throw new FanfareError('QUEUE_FULL', { room });
     if (state === 'closed' || !(mayWait || state === 'connected'))
       throw this.#client._offline(room);
-    if (this.#isQueueing) idempotencyKey ??= crypto.getRandomValues(new Uint32Array(4)).join('-');
+    if (this.#isQueueing) idempotencyKey ??= newKey();
     // Without a room, the server would take the only one that the connection is in.
     const command = { ...options, type: 'message', room: room ?? '', idempotencyKey };
     const text = `${JSON.stringify(command).slice(0, -1)},"payload":${json}}`;
@@ -129,3 +129,7 @@ export class Publisher {
     message._settle(error, { epoch, offset });
   }
 }
+
+let count = 0;
+/** Unique among a user's clients, and no secret. React Native has no `crypto`. */
+const newKey = () => [Date.now(), ++count, Math.random(), Math.random()].join('-');

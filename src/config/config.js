@@ -101,7 +101,7 @@ export function loadConfig(environment, readFile = readText) {
     ...roomFaults(values),
     ...contradictions(values),
   );
-  warnings.push(...appOriginWarnings(values));
+  warnings.push(...appOriginWarnings(values), ...redisUrlWarnings(env.REDIS_URL));
   for (const name of Object.keys(env)) {
     const fault = nameFault(name, fromEnv);
     if (fault !== '') faults.push(fault);
@@ -366,6 +366,19 @@ function appOriginWarnings({ allowedOrigins, pusher }) {
           `FANFARE_PUSHER_APPS: "origins" of app ${id}: ${excluded.join(', ')} cannot connect, because ALLOWED_ORIGINS does not list it`,
         ];
   });
+}
+
+/**
+ * Hosting services put parameters for other clients into the URL, such as `?family=0` and
+ * `?ssl_cert_reqs=none`. Their values may be secrets.
+ * @param {string|undefined} text @returns {string[]} warnings
+ */
+function redisUrlWarnings(text = '') {
+  if (!URL.canParse(text)) return [];
+  const names = [...new URL(text).searchParams.keys()].join(', ');
+  return names === ''
+    ? []
+    : [`REDIS_URL: its parameters have no effect: ${names}. Use the settings REDIS_*`];
 }
 
 /** Reads the patterns of rooms. @param {Record<string, unknown>} values */

@@ -59,6 +59,8 @@ const SECTIONS = {
     integer('METRICS_PORT', 'metricsPort', 9090, [0, 65_535],
       'Operations port: `/metrics`, `/livez`, `/readyz`. Prometheus uses 9090 by default too: on a machine with both, choose another port.',
       { fixed: true }),
+    integer('FANFARE_KEEP_ALIVE_MS', 'keepAliveMs', 5000, [1000, 900_000],
+      'Time that the public port keeps an idle HTTP connection. Behind a load balancer that keeps connections to its servers, set more than its own time: 65000 for one of 60 s.'),
     text('METRICS_HOST', 'metricsHost',
       'Address the operations port listens on.', { default: '127.0.0.1', fixed: true }),
     choice('FANFARE_CONSOLE', 'console', ['auto', 'on', 'key', 'off'],

@@ -29,7 +29,7 @@ const START_TIMEOUT_MS = 15_000;
 const START_TIMEOUT_PER_WORKER_MS = 500;
 /**
  * Before its drain, an old worker waits this long for last requests on kept-alive sockets: as long
- * as Node keeps idle ones.
+ * as the public port keeps idle ones by default.
  */
 export const LAST_REQUESTS_MS = 5000;
 

@@ -24,8 +24,6 @@ const MAX_HEADER_BYTES = 16_384;
 const HEADERS_TIMEOUT_MS = 10_000;
 const REQUEST_TIMEOUT_MS = 15_000;
 const CHECKING_INTERVAL_MS = 1000;
-/** Sent as `Keep-Alive`. LAST_REQUESTS_MS of the supervisor is as long. */
-const KEEP_ALIVE_TIMEOUT_MS = 5000;
 /**
  * Node's parser gets at most this many bytes at once. A whole read may have 3,600 pipelined
  * requests, which take 60 ms to parse even if none is answered. Bodies contain no requests, so the
@@ -293,7 +291,7 @@ function createHttpServer(config, Request) {
         ? REQUEST_TIMEOUT_MS
         : Math.max(REQUEST_TIMEOUT_MS, config.blobUploadTimeoutMs),
     connectionsCheckingInterval: CHECKING_INTERVAL_MS,
-    keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+    keepAliveTimeout: config.keepAliveMs, // sent as `Keep-Alive`
     requireHostHeader: false, // headFault() checks it: Node's own answers bypass the counters
     noDelay: true,
   });

@@ -201,6 +201,21 @@ test('a queue keeps the order, sends no message twice, and refuses more than its
   assert.equal((await Promise.all(waiting)).length, 3);
 });
 
+test('a queue has keys of its own where there is no crypto, as in React Native', async (t) => {
+  const { crypto } = globalThis;
+  t.after(() => Object.defineProperty(globalThis, 'crypto', { value: crypto, configurable: true }));
+  Object.defineProperty(globalThis, 'crypto', { value: undefined, configurable: true });
+  const client = setUp(t, { offline: 'queue' });
+  const room = await client.joined();
+  const sent = [room.publish(1), room.publish(2)];
+  const keys = client.socket.all('message').map(({ idempotencyKey }) => idempotencyKey);
+  for (const key of keys) assert.ok(key.length <= 128, key);
+  assert.equal(new Set(keys).size, 2);
+  for (const { id } of client.socket.all('message'))
+    client.socket.push({ type: 'ack', id, ...at(id) });
+  await Promise.all(sent);
+});
+
 test('a queue sends a message again with its key if the server remembers keys', async (t) => {
   const client = setUp(t, { offline: 'queue' });
   const room = client.fanfare.join('chat.1');

@@ -292,6 +292,16 @@ test('TRUST_PROXY is a hop count or a list of networks', () => {
   );
 });
 
+test('parameters of REDIS_URL have no effect, and a warning names them', () => {
+  const { config, warnings } = loadConfig({
+    REDIS_URL: 'rediss://:secret@cache.example:6380/1?family=0&ssl_cert_reqs=hunter2',
+  });
+  assert.deepEqual(config?.redis?.addresses, [{ host: 'cache.example', port: 6380 }]);
+  assert.equal(warnings.length, 1);
+  assert.match(warnings[0], /^REDIS_URL: its parameters have no effect: family, ssl_cert_reqs\./);
+  assert.deepEqual(loadConfig({ REDIS_URL: 'redis://cache.example/1' }).warnings, []);
+});
+
 test('origins are normalized to the form that browsers send', () => {
   const text =
     'https://App.Example:443, http://localhost:8080 ,https://bücher.example,capacitor://localhost,https://app.example';

@@ -213,6 +213,31 @@ test('the HTTP API refuses two Hosts, and its answers are not sniffed', limit, a
   await client.closed();
 });
 
+test('idle HTTP connections are kept as long as FANFARE_KEEP_ALIVE_MS says', limit, async (t) => {
+  for (const [env, header] of /** @type {[Record<string, string>, string][]} */ ([
+    [{}, 'timeout=5'],
+    [{ FANFARE_KEEP_ALIVE_MS: '65000' }, 'timeout=65'],
+  ])) {
+    const { connect, server } = await start(t, { env });
+    const client = await connect();
+    const { headers } = await client.write('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n').response();
+    assert.equal(headers['keep-alive'], header);
+    assert.equal(server.reader.http.keepAliveTimeout, Number(header.slice(8)) * 1000);
+  }
+});
+
+test('the PROXY protocol is refused: nobody may claim an address in it', limit, async (t) => {
+  const { connect, counters } = await start(t);
+  const second = Buffer.from('0d0a0d0a000d0a515549540a2111000cc0000207c00002011f901f90', 'hex');
+  for (const head of ['PROXY TCP4 192.0.2.7 192.0.2.1 8080 80\r\n', second]) {
+    const client = await connect();
+    client.write(Buffer.concat([Buffer.from(head), Buffer.from(handshake())]));
+    assert.equal((await client.response()).status, 400);
+    await client.closed();
+  }
+  assert.equal(counters.refused.bad_request, 2);
+});
+
 test('an answer that is not ASCII has its length in bytes', limit, async (t) => {
   const text = 'Zugang verweigert – für «x» 😀';
   const body = JSON.stringify({ message: text });
