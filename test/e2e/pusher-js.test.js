@@ -29,7 +29,7 @@ const events = [
   'member_removed',
   'client_event',
 ];
-const HOOKED = { id: '1', key: 'hooked', secret: APP.secret };
+const HOOKED = { id: 'app-1', key: 'hooked', secret: APP.secret };
 const start = sharedPusher(
   { [HOOKED.key]: { webhooks: [{ url: receiver.url, events }] } },
   { WORKERS: '1', FANFARE_RECONNECT_WINDOW_MS: '500' },
