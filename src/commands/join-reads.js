@@ -49,11 +49,12 @@ export class JoinReads {
   /**
    * For doors whose joins do not count as messages: may the connection join the room and read?
    * @param {Connection} connection @param {string} room
+   * @param {number} [bytes] of the message as which it counts, if it is not free
    * @returns {{isFree: boolean, wait: number}} `wait`: 0 if it may; otherwise as `admitMessage`
    */
-  admit(connection, room) {
+  admit(connection, room, bytes = 0) {
     if (this.take(connection, room)) return FREE;
-    return { isFree: false, wait: this.admitMessage(connection, performance.now(), 0) };
+    return { isFree: false, wait: this.admitMessage(connection, performance.now(), bytes) };
   }
 }
 

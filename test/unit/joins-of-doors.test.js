@@ -296,6 +296,7 @@ for (const [name, way] of REPEATABLE) {
     join(['cache-a'], true);
     await settle();
     assert.equal(built.paid.before.length, 1);
+    if (isPusher) assert.equal(built.paid.before[0], 40_960, 'ten messages');
     assert.equal(built.paid.after.length, 1);
     assert.ok(built.paid.after[0] >= 8000);
     leave('cache-a');

@@ -12,6 +12,8 @@ import { socketIdOf } from './socket-id.js';
 import { WaitingSubscriptions } from './waiting.js';
 
 const MAX_USER_LENGTH = 128;
+/** Reads of a cache channel that are not free count as ten messages: each may cause a webhook. */
+const CACHE_READ_BYTES = 40_960;
 
 /** @import { App } from '../../config/pusher.js' */
 /** @import { Connection } from '../../hub/connection.js' */
@@ -52,7 +54,7 @@ export class Subscriptions {
     this.onAuthorized = onAuthorized;
     this.onUnavailable = onUnavailable;
     this.waiting = new WaitingSubscriptions();
-    const apps = services.config.pusher?.apps ?? [];
+    const apps = services.config?.pusher?.apps ?? [];
     /** Rooms whose channels need no signature, by app; null: all. */
     this.publicRooms = new Map(
       apps.map(({ id, publicRooms }) => [id, publicRooms && new RoomList(publicRooms)]),
@@ -110,7 +112,9 @@ export class Subscriptions {
       if (!joins.mayEnterAnother(connection)) return this.#refuse(connection, channel, TOO_MANY);
       if (joins.isFull(name)) return this.#postpone(connection, client, wanted, attempt);
       // A cache channel sends its last event, or asks the application for one by a webhook.
-      const { isFree, wait } = kind.isCache ? joins.reads.admit(connection, name) : NO_READ;
+      const { isFree, wait } = kind.isCache
+        ? joins.reads.admit(connection, name, CACHE_READ_BYTES)
+        : NO_READ;
       if (wait < 0) return this.services.commands.replies.overRate(connection, undefined, wait);
       if (wait > 0) {
         this.services.counters.errors.RATE_LIMIT_EXCEEDED++;
